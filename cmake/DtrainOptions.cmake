@@ -1,0 +1,44 @@
+# What a user can choose at configure time, and the compiler settings that hold for every target.
+include(CMakeDependentOption)
+include(GNUInstallDirs)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug or RelWithDebInfo" FORCE)
+endif()
+
+option(DTRAIN_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(DTRAIN_BUILD_BENCHMARKS "Build the benchmarks in tests/bench" OFF)
+option(DTRAIN_WERROR "Treat compiler warnings as errors" OFF)
+set(DTRAIN_SANITIZE "" CACHE STRING "Sanitizers for every target: address,undefined or thread")
+
+foreach(feature CUDA NCCL CUDNN MPI GLOO ONEDNN)
+  set(DTRAIN_WITH_${feature} AUTO CACHE STRING "AUTO builds it when found, ON fails when it is missing, OFF leaves it out")
+  set_property(CACHE DTRAIN_WITH_${feature} PROPERTY STRINGS AUTO ON OFF)
+  if(NOT DTRAIN_WITH_${feature} MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "DTRAIN_WITH_${feature}: expected AUTO, ON or OFF, got '${DTRAIN_WITH_${feature}}'")
+  endif()
+endforeach()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+
+find_program(DTRAIN_CCACHE ccache)
+if(DTRAIN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${DTRAIN_CCACHE}")
+endif()
+
+# Every dtrain target links this privately; it is never exported.
+add_library(dtrain_compile_settings INTERFACE)
+target_compile_options(dtrain_compile_settings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor>
+  $<$<AND:$<BOOL:${DTRAIN_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
+if(DTRAIN_SANITIZE)
+  target_compile_options(dtrain_compile_settings INTERFACE -fsanitize=${DTRAIN_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(dtrain_compile_settings INTERFACE -fsanitize=${DTRAIN_SANITIZE})
+  if(DTRAIN_SANITIZE MATCHES "undefined")
+    target_compile_options(dtrain_compile_settings INTERFACE -fno-sanitize-recover=all)
+  endif()
+endif()

@@ -1,0 +1,51 @@
+# Helpers that make a target the house way: warnings, include root, alias, install.
+
+# dtrain_add_library(name [SOURCES …] [PUBLIC_LINK …] [PRIVATE_LINK …]): target dtrain_<name>, alias dtrain::<name>.
+# Sub-folders add their files with target_sources(dtrain_<name> PRIVATE …).
+function(dtrain_add_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC_LINK;PRIVATE_LINK" ${ARGN})
+  set(target dtrain_${name})
+  add_library(${target} STATIC ${arg_SOURCES})
+  add_library(dtrain::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/dtrain>)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_libraries(${target} PUBLIC ${arg_PUBLIC_LINK} PRIVATE ${arg_PRIVATE_LINK} $<BUILD_INTERFACE:dtrain_compile_settings>)
+  set_property(GLOBAL APPEND PROPERTY DTRAIN_LIBRARIES ${target})
+endfunction()
+
+# dtrain_add_program(name SOURCES … LINK …): an installed program in build/<preset>/bin.
+function(dtrain_add_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINK} dtrain_compile_settings)
+  set_property(GLOBAL APPEND PROPERTY DTRAIN_PROGRAMS ${name})
+endfunction()
+
+# dtrain_add_test(name SOURCES … LINK … [TIMEOUT s] [LABELS …] [RUN_SERIAL]): one GoogleTest program, one ctest test.
+function(dtrain_add_test name)
+  cmake_parse_arguments(arg "RUN_SERIAL" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINK} dtrain_test_support GTest::gtest GTest::gmock GTest::gtest_main dtrain_compile_settings)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" RUN_SERIAL ${arg_RUN_SERIAL})
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "DTRAIN_BIN=${PROJECT_BINARY_DIR}/bin" ${arg_ENVIRONMENT})
+endfunction()
+
+# dtrain_add_script_test(name COMMAND … [TIMEOUT s] [LABELS …] [RUN_SERIAL]): a script that drives the real programs.
+# It finds them in $DTRAIN_BIN; exit code 77 means skipped, and the script prints why.
+function(dtrain_add_script_test name)
+  cmake_parse_arguments(arg "RUN_SERIAL" "TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_test(NAME ${name} COMMAND ${arg_COMMAND} WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77
+    RUN_SERIAL ${arg_RUN_SERIAL})
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "DTRAIN_BIN=${PROJECT_BINARY_DIR}/bin" ${arg_ENVIRONMENT})
+endfunction()

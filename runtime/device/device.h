@@ -1,0 +1,73 @@
+// The device seam: memory, streams, events and kernels. Everything above it is written once for all devices.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "runtime/device/kernels.h"
+
+namespace dtrain {
+
+enum class DeviceType { cpu, cuda };
+
+/// An ordered queue of device work. On the CPU work runs in the calling thread and a stream is always idle.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  /// Blocks the host until everything queued so far has finished. Throws DeviceError.
+  virtual void synchronize() = 0;
+};
+
+/// A point in a stream that another stream or the host can wait for.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void record(Stream& stream) = 0;
+  /// Makes later work of `stream` wait for the recorded point; does not block the host.
+  virtual void make_wait(Stream& stream) = 0;
+  virtual bool done() = 0;
+};
+
+enum class CopyKind { device_to_device, host_to_device, device_to_host };
+
+/// One device of one process. Not thread-safe but for allocate/deallocate; created by `make_device`, passed to
+/// whoever needs it, outlives every tensor on it.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual DeviceType type() const noexcept = 0;
+  /// Index among the visible devices of its type; 0 for the CPU.
+  virtual int index() const noexcept = 0;
+  /// "cpu (oneDNN 2.6.3, avx512_core_bf16)", "cuda:0 (NVIDIA H200)"
+  virtual std::string name() const = 0;
+
+  /// Memory of at least `bytes`, aligned to 64, usable by work queued on the compute stream from now on.
+  /// Thread-safe. Throws DeviceError naming the size when there is none.
+  virtual void* allocate(std::size_t bytes) = 0;
+  /// Takes back memory from allocate(bytes) once work already queued on the compute stream is done with it.
+  virtual void deallocate(void* memory, std::size_t bytes) noexcept = 0;
+  /// Host memory that copies asynchronously; plain memory on the CPU.
+  virtual void* allocate_pinned(std::size_t bytes) = 0;
+  virtual void deallocate_pinned(void* memory, std::size_t bytes) noexcept = 0;
+
+  virtual void copy(void* to, const void* from, std::size_t bytes, CopyKind kind, Stream& stream) = 0;
+
+  /// The stream kernels run on.
+  virtual Stream& compute_stream() noexcept = 0;
+  virtual std::unique_ptr<Stream> make_stream() = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+  virtual Kernels& kernels() noexcept = 0;
+
+  /// Bytes handed out now, and the most at any time, by allocate().
+  virtual std::size_t allocated_bytes() const noexcept = 0;
+  virtual std::size_t peak_allocated_bytes() const noexcept = 0;
+};
+
+/// "cpu", "cuda", "cuda:1" or "auto" (the first CUDA device this build and machine have, else the CPU).
+/// Throws UsageError for a device this build does not have, saying how to build it.
+std::shared_ptr<Device> make_device(std::string_view name);
+
+}  // namespace dtrain

@@ -1,0 +1,140 @@
+#include "tests/support/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "runtime/base/check.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/fd.h"
+
+namespace dtrain::test {
+namespace {
+
+struct Pipe {
+  UniqueFd read_end, write_end;
+};
+
+Pipe make_pipe() {
+  int ends[2];
+  check(Sys{::pipe2(ends, O_CLOEXEC)}, "pipe2");
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+[[noreturn]] void exec_child(const std::vector<std::string>& argv, const RunOptions& options, int in, int out, int err) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::dup2(in, 0);
+  ::dup2(out, 1);
+  ::dup2(err, 2);
+  for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
+  if (!options.working_directory.empty() && ::chdir(options.working_directory.c_str()) != 0) ::_exit(126);
+  std::vector<char*> arguments;
+  for (const auto& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  std::fprintf(stderr, "exec %s: %s\n", arguments[0], std::strerror(errno));
+  ::_exit(127);
+}
+
+// Reads both streams until they close or the deadline passes.
+void collect(UniqueFd& out, UniqueFd& err, RunResult& result, const Deadline& deadline) {
+  pollfd streams[] = {{out.get(), POLLIN, 0}, {err.get(), POLLIN, 0}};
+  std::string* texts[] = {&result.out, &result.err};
+  while ((streams[0].fd >= 0 || streams[1].fd >= 0) && !deadline.expired()) {
+    if (::poll(streams, 2, deadline.poll_timeout_ms()) <= 0) continue;
+    for (int i = 0; i < 2; ++i) {
+      if (streams[i].fd < 0 || streams[i].revents == 0) continue;
+      char chunk[65536];
+      const ssize_t got = ::read(streams[i].fd, chunk, sizeof chunk);
+      if (got > 0) texts[i]->append(chunk, static_cast<std::size_t>(got));
+      if (got == 0) streams[i].fd = -1;
+    }
+  }
+}
+
+// Waits for `child` to end without reaping anything else; false when the deadline passed first.
+bool wait_until(pid_t child, const Deadline& deadline, int& status) {
+  while (true) {
+    if (::waitpid(child, &status, WNOHANG) == child) return true;
+    if (deadline.expired()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace
+
+RunResult run(const std::vector<std::string>& argv, const RunOptions& options) {
+  Pipe in = make_pipe(), out = make_pipe(), err = make_pipe();
+  const pid_t child = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
+  if (child == 0) exec_child(argv, options, in.read_end.get(), out.write_end.get(), err.write_end.get());
+  in.read_end.reset();
+  out.write_end.reset();
+  err.write_end.reset();
+  if (!options.standard_input.empty()) {
+    check(Sys{::write(in.write_end.get(), options.standard_input.data(), options.standard_input.size())}, "write stdin");
+  }
+  in.write_end.reset();
+
+  RunResult result;
+  const Deadline deadline = Deadline::after(options.timeout);
+  collect(out.read_end, err.read_end, result, deadline);
+  int status = 0;
+  if (!wait_until(child, deadline, status)) {
+    result.timed_out = true;
+    ::kill(-child, SIGKILL);
+    ::waitpid(child, &status, 0);
+  }
+  result.exit_code = code_of(status);
+  return result;
+}
+
+std::string program(const std::string& name) {
+  const char* folder = std::getenv("DTRAIN_BIN");
+  if (folder == nullptr) throw UsageError("DTRAIN_BIN: expected the folder of the built programs, got nothing; run through ctest");
+  return std::string(folder) + "/" + name;
+}
+
+std::vector<int> run_ranks(int world, const std::function<void(int rank)>& body, std::chrono::seconds timeout) {
+  std::vector<pid_t> children;
+  std::fflush(nullptr);
+  for (int rank = 0; rank < world; ++rank) {
+    const pid_t child = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      int code = 0;
+      try {
+        body(rank);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+        code = 1;
+      }
+      std::fflush(nullptr);
+      ::_exit(code);
+    }
+    children.push_back(child);
+  }
+  const Deadline deadline = Deadline::after(timeout);
+  std::vector<int> codes;
+  for (const pid_t child : children) {
+    int status = 0;
+    if (!wait_until(child, deadline, status)) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, &status, 0);
+    }
+    codes.push_back(code_of(status));
+  }
+  return codes;
+}
+
+}  // namespace dtrain::test
