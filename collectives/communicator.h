@@ -15,14 +15,15 @@ namespace dtrain {
 
 enum class ReduceOp { sum, max, min, prod };
 
-/// What a collective works on: `count` elements of `dtype` at `data`, on `device`, ready once `stream`'s queued work
-/// is done. On the CPU `stream` is ignored. The caller keeps the memory alive and untouched until the Work is done.
+/// What a collective works on: `count` elements of `dtype` at `data`, on `device`, ready once `stream`'s
+/// queued work is done. On the CPU `stream` is ignored. The caller keeps the memory alive and untouched until
+/// the Work is done.
 struct Span {
   void* data = nullptr;
   std::size_t count = 0;
   DType dtype = DType::f32;
-  Device* device = nullptr;   ///< null means host memory
-  Stream* stream = nullptr;   ///< null means the device's compute stream
+  Device* device = nullptr;  ///< null means host memory
+  Stream* stream = nullptr;  ///< null means the device's compute stream
 
   std::size_t bytes() const noexcept { return count * size_of(dtype); }
 };
@@ -31,19 +32,21 @@ struct Span {
 class Work {
  public:
   virtual ~Work() = default;
-  /// Blocks until the result is usable by the caller's stream (on the CPU: until done). Throws PeerError when a peer
-  /// is lost, ranks disagree, or `deadline` passes, the last naming the operation, its sequence number and label.
+  /// Blocks until the result is usable by the caller's stream (on the CPU: until done). Throws PeerError when
+  /// a peer is lost, ranks disagree, or `deadline` passes, the last naming the operation, its sequence number
+  /// and label.
   virtual void wait(const Deadline& deadline) = 0;
   /// True when wait() would not block. Never throws; a failed call is done.
   virtual bool done() noexcept = 0;
 };
 
-/// A group of ranks. Every rank of the group must make the same calls in the same order; calls of one communicator
-/// start in the order in which they were made and may run while the caller computes. Calls may come from one thread
-/// at a time. After any PeerError the communicator is dead and every further call throws it again.
+/// A group of ranks. Every rank of the group must make the same calls in the same order; calls of one
+/// communicator start in the order in which they were made and may run while the caller computes. Calls may
+/// come from one thread at a time. After any PeerError the communicator is dead and every further call throws
+/// it again.
 ///
-/// `label` names the tensor or bucket in errors. Ranks that call different things (operation, count, dtype, root, order) get a
-/// PeerError on every rank within a second, showing both sides.
+/// `label` names the tensor or bucket in errors. Ranks that call different things (operation, count, dtype,
+/// root, order) get a PeerError on every rank within a second, showing both sides.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -55,8 +58,10 @@ class Communicator {
 
   /// In place on every rank. bf16 is summed in float32.
   virtual std::unique_ptr<Work> all_reduce(Span span, ReduceOp op, std::string_view label) = 0;
-  /// `output` of rank r receives the reduction of everyone's `input[r·n, (r+1)·n)`, n = output.count, input.count = n·size.
-  virtual std::unique_ptr<Work> reduce_scatter(Span input, Span output, ReduceOp op, std::string_view label) = 0;
+  /// `output` of rank r receives the reduction of everyone's `input[r·n, (r+1)·n)`, n = output.count,
+  /// input.count = n·size.
+  virtual std::unique_ptr<Work> reduce_scatter(Span input, Span output, ReduceOp op,
+                                               std::string_view label) = 0;
   /// `output` holds everyone's `input` in rank order: output.count = input.count · size.
   virtual std::unique_ptr<Work> all_gather(Span input, Span output, std::string_view label) = 0;
   /// Root's span to everyone, in place.
@@ -69,8 +74,8 @@ class Communicator {
   /// Collective: ranks with equal `color` form a new group, ordered by `key`, then rank. Blocks.
   virtual std::unique_ptr<Communicator> split(int color, int key, const Deadline& deadline) = 0;
 
-  /// Makes every pending and later call on this rank fail with PeerError(reason), and tells the peers where it can.
-  /// May be called from any thread.
+  /// Makes every pending and later call on this rank fail with PeerError(reason), and tells the peers where
+  /// it can. May be called from any thread.
   virtual void abort(std::string_view reason) noexcept = 0;
 };
 

@@ -1,5 +1,6 @@
-// The one checker: `check(result, what)` throws when a call failed and returns the useful value when it did not.
-// This header has the overload for system calls; device and collective backends add theirs for their own result types.
+// The one checker: `check(result, what)` throws when a call failed and returns the useful value when it did
+// not. This header has the overload for system calls; device and collective backends add theirs for their own
+// result types.
 #pragma once
 
 #include <cerrno>
@@ -10,7 +11,8 @@
 
 namespace dtrain {
 
-/// Result of a system call that returns -1 and sets errno on failure. Build it in the same expression as the call.
+/// Result of a system call that returns -1 and sets errno on failure. Build it in the same expression as the
+/// call.
 struct Sys {
   explicit Sys(long call_result) : result(call_result), error_number(call_result == -1 ? errno : 0) {}
   long result;

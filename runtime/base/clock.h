@@ -1,4 +1,5 @@
-// Monotonic time behind an interface, so that tests can hold the clock, and the deadline every blocking call takes.
+// Monotonic time behind an interface, so that tests can hold the clock, and the deadline every blocking call
+// takes.
 #pragma once
 
 #include <chrono>
@@ -30,7 +31,8 @@ class Deadline {
  public:
   /// Never expires.
   static Deadline never() noexcept { return Deadline(); }
-  /// Expires `wait` after `clock`'s now; a non-positive wait is already expired. `clock` must outlive the deadline.
+  /// Expires `wait` after `clock`'s now; a non-positive wait is already expired. `clock` must outlive the
+  /// deadline.
   static Deadline after(Duration wait, const Clock& clock = steady_clock()) noexcept;
 
   bool expired() const noexcept;

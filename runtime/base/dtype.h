@@ -16,11 +16,15 @@ enum class DType : std::uint8_t { f32, f64, bf16, i64, i32, u8 };
 constexpr std::size_t size_of(DType dtype) noexcept {
   switch (dtype) {
     case DType::f64:
-    case DType::i64: return 8;
+    case DType::i64:
+      return 8;
     case DType::f32:
-    case DType::i32: return 4;
-    case DType::bf16: return 2;
-    case DType::u8: return 1;
+    case DType::i32:
+      return 4;
+    case DType::bf16:
+      return 2;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
@@ -42,7 +46,9 @@ struct BFloat16 {
     bits = std::isnan(value) ? static_cast<std::uint16_t>((raw >> 16) | 0x40U)
                              : static_cast<std::uint16_t>((raw + 0x7fffU + ((raw >> 16) & 1U)) >> 16);
   }
-  explicit operator float() const noexcept { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+  explicit operator float() const noexcept {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
 };
 static_assert(sizeof(BFloat16) == 2);
 

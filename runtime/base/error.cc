@@ -20,7 +20,8 @@ DataError::DataError(const std::string& path, std::int64_t offset_bytes, const s
     : Error(data_message(path, offset_bytes, expected, found)), path_(path), offset_bytes_(offset_bytes) {}
 
 SystemError::SystemError(const std::string& what, int error_number)
-    : Error(what + ": " + std::generic_category().message(error_number) + " (errno " + std::to_string(error_number) + ")"),
+    : Error(what + ": " + std::generic_category().message(error_number) + " (errno " +
+            std::to_string(error_number) + ")"),
       error_number_(error_number) {}
 
 }  // namespace dtrain

@@ -1,5 +1,5 @@
-// The error hierarchy every dtrain library throws. Expected outcomes (a child's exit, an expired wait that the
-// caller asked about) are values, not errors. Only `main` turns an Error into a line and an exit code.
+// The error hierarchy every dtrain library throws. Expected outcomes (a child's exit, an expired wait that
+// the caller asked about) are values, not errors. Only `main` turns an Error into a line and an exit code.
 #pragma once
 
 #include <cstdint>
@@ -47,14 +47,15 @@ class DeviceError : public Error {
 
 /// What is known about the collective call a peer failed in. `rank` is -1 where the culprit cannot be told.
 struct PeerFault {
-  int rank = -1;              ///< the rank that is lost or disagrees
-  std::string host;           ///< its host, empty when unknown
-  std::string operation;      ///< all_reduce, broadcast, …
-  std::uint64_t sequence = 0; ///< number of the call on this communicator, from 1
-  std::string tensor;         ///< caller's label: bucket or tensor name
+  int rank = -1;               ///< the rank that is lost or disagrees
+  std::string host;            ///< its host, empty when unknown
+  std::string operation;       ///< all_reduce, broadcast, …
+  std::uint64_t sequence = 0;  ///< number of the call on this communicator, from 1
+  std::string tensor;          ///< caller's label: bucket or tensor name
 };
 
-/// A lost peer, a passed deadline or ranks that called different things. The group is dead: rebuild, never repair.
+/// A lost peer, a passed deadline or ranks that called different things. The group is dead: rebuild, never
+/// repair.
 class PeerError : public Error {
  public:
   PeerError(const std::string& message, PeerFault fault) : Error(message), fault_(std::move(fault)) {}
@@ -65,11 +66,13 @@ class PeerError : public Error {
   PeerFault fault_;
 };
 
-/// A file whose content is not what it must be. The message is built from the parts: path, offset, expected, found.
+/// A file whose content is not what it must be. The message is built from the parts: path, offset, expected,
+/// found.
 class DataError : public Error {
  public:
   /// `offset_bytes` is where in the file the trouble is; pass -1 when it concerns the file as a whole.
-  DataError(const std::string& path, std::int64_t offset_bytes, const std::string& expected, const std::string& found);
+  DataError(const std::string& path, std::int64_t offset_bytes, const std::string& expected,
+            const std::string& found);
   const std::string& path() const noexcept { return path_; }
   std::int64_t offset_bytes() const noexcept { return offset_bytes_; }
   ExitCode exit_code() const noexcept override { return ExitCode::data; }

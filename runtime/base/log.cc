@@ -7,10 +7,14 @@ namespace {
 
 std::string_view label(LogLevel level) {
   switch (level) {
-    case LogLevel::debug: return ": debug: ";
-    case LogLevel::info: return ": ";
-    case LogLevel::warning: return ": warning: ";
-    case LogLevel::error: return ": error: ";
+    case LogLevel::debug:
+      return ": debug: ";
+    case LogLevel::info:
+      return ": ";
+    case LogLevel::warning:
+      return ": warning: ";
+    case LogLevel::error:
+      return ": error: ";
   }
   return ": ";
 }

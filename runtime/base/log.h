@@ -18,7 +18,8 @@ class Log {
 class FdLog final : public Log {
  public:
   /// `fd` is borrowed; `prefix` must outlive the log.
-  FdLog(int fd, std::string_view prefix, LogLevel threshold) : fd_(fd), prefix_(prefix), threshold_(threshold) {}
+  FdLog(int fd, std::string_view prefix, LogLevel threshold)
+      : fd_(fd), prefix_(prefix), threshold_(threshold) {}
   void write(LogLevel level, std::string_view message) noexcept override;
 
  private:

@@ -1,5 +1,5 @@
-// One owning-handle template for everything that must be released exactly once: descriptors, processes, streams,
-// events, communicators. Raw handles never outlive a function; borrowers take `get()`.
+// One owning-handle template for everything that must be released exactly once: descriptors, processes,
+// streams, events, communicators. Raw handles never outlive a function; borrowers take `get()`.
 #pragma once
 
 #include <utility>

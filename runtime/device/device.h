@@ -32,8 +32,8 @@ class Event {
 
 enum class CopyKind { device_to_device, host_to_device, device_to_host };
 
-/// One device of one process. Not thread-safe but for allocate/deallocate; created by `make_device`, passed to
-/// whoever needs it, outlives every tensor on it.
+/// One device of one process. Not thread-safe but for allocate/deallocate; created by `make_device`, passed
+/// to whoever needs it, outlives every tensor on it.
 class Device {
  public:
   virtual ~Device() = default;

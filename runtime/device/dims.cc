@@ -35,7 +35,8 @@ std::string Dims::to_string() const {
 
 Dims contiguous_strides(const Dims& shape) {
   Dims strides = Dims::filled(shape.rank(), 1);
-  for (int i = shape.rank() - 2; i >= 0; --i) strides[i] = strides[i + 1] * std::max<std::int64_t>(shape[i + 1], 1);
+  for (int i = shape.rank() - 2; i >= 0; --i)
+    strides[i] = strides[i + 1] * std::max<std::int64_t>(shape[i + 1], 1);
   return strides;
 }
 

@@ -34,7 +34,9 @@ class Dims {
 
   /// Product of all values; 1 when empty.
   std::int64_t product() const noexcept;
-  bool operator==(const Dims& other) const noexcept { return std::equal(begin(), end(), other.begin(), other.end()); }
+  bool operator==(const Dims& other) const noexcept {
+    return std::equal(begin(), end(), other.begin(), other.end());
+  }
   /// "[2, 3]"
   std::string to_string() const;
 

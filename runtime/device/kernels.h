@@ -1,10 +1,10 @@
-// The table of kernels a device provides. Every array arrives as a View that the caller has shaped: outputs are
-// allocated, broadcasting is expressed by zero strides, dtypes already agree. Kernels run on the device's compute
-// stream, in call order; on the CPU they have finished when they return.
+// The table of kernels a device provides. Every array arrives as a View that the caller has shaped: outputs
+// are allocated, broadcasting is expressed by zero strides, dtypes already agree. Kernels run on the device's
+// compute stream, in call order; on the CPU they have finished when they return.
 //
-// Unless a function says otherwise: all views have the same floating dtype (f32 everywhere; f64 and bf16 where the
-// device has them, else UsageError naming operation and dtype), and outputs must not overlap inputs except when an
-// element-wise output is exactly one of its inputs.
+// Unless a function says otherwise: all views have the same floating dtype (f32 everywhere; f64 and bf16
+// where the device has them, else UsageError naming operation and dtype), and outputs must not overlap inputs
+// except when an element-wise output is exactly one of its inputs.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,26 @@
 namespace dtrain {
 
 enum class UnaryOp { neg, abs, exp, log, sqrt, rsqrt, reciprocal, relu, sigmoid, tanh, gelu, sign, square };
-enum class BinaryOp { add, sub, mul, div, pow, max, min, relu_grad /* a·[b>0] */, equal, greater, greater_equal, less };
+enum class BinaryOp {
+  add,
+  sub,
+  mul,
+  div,
+  pow,
+  max,
+  min,
+  relu_grad /* a·[b>0] */,
+  equal,
+  greater,
+  greater_equal,
+  less
+};
 enum class Reduction { sum, mean, max, min };
 enum class PoolKind { max, avg };
 enum class Activation { none, relu };
 
-/// Geometry of a 2-D convolution. Shapes: input [N, C, H, W], weight [O, C / groups, KH, KW], bias [O], output [N, O, OH, OW].
+/// Geometry of a 2-D convolution. Shapes: input [N, C, H, W], weight [O, C / groups, KH, KW], bias [O],
+/// output [N, O, OH, OW].
 struct Conv2dGeometry {
   std::int64_t stride_h = 1, stride_w = 1;
   std::int64_t pad_h = 0, pad_w = 0;
@@ -38,15 +52,17 @@ struct Pool2dGeometry {
   bool operator==(const Pool2dGeometry&) const = default;
 };
 
-/// One parameter of a fused optimizer step; views are dense, of one shape. State views may have null data when unused.
+/// One parameter of a fused optimizer step; views are dense, of one shape. State views may have null data
+/// when unused.
 struct OptimizerSlot {
-  View param;      ///< updated in place
-  View grad;       ///< read only
-  View momentum;   ///< SGD: buf; AdamW: m
-  View variance;   ///< AdamW: v
+  View param;     ///< updated in place
+  View grad;      ///< read only
+  View momentum;  ///< SGD: buf; AdamW: m
+  View variance;  ///< AdamW: v
 };
 
-/// torch.optim.SGD's rule; `first_step` says that no momentum buffer exists yet (buf = g, dampening not applied).
+/// torch.optim.SGD's rule; `first_step` says that no momentum buffer exists yet (buf = g, dampening not
+/// applied).
 struct SgdStep {
   double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
@@ -63,9 +79,11 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
 
-  // ---- element-wise; `out` dense or strided, inputs broadcast to its shape by strides -----------------------------
+  // ---- element-wise; `out` dense or strided, inputs broadcast to its shape by strides
+  // -----------------------------
   virtual void fill(const View& out, double value) = 0;
-  /// Copies with any strides and any pair of dtypes (casting as static_cast does; to bf16 rounds to nearest even).
+  /// Copies with any strides and any pair of dtypes (casting as static_cast does; to bf16 rounds to nearest
+  /// even).
   virtual void copy(const View& in, const View& out) = 0;
   /// out = scale · in + shift, casting; u8 → f32 pixels use it.
   virtual void affine(const View& in, double scale, double shift, const View& out) = 0;
@@ -77,8 +95,10 @@ class Kernels {
   /// out += in · scale; `out` dense.
   virtual void accumulate(const View& in, double scale, const View& out) = 0;
 
-  // ---- reductions and indexing ------------------------------------------------------------------------------------
-  /// `out` has `in`'s rank with extent 1 in every reduced dimension. f32 sums are accumulated pairwise or wider.
+  // ---- reductions and indexing
+  // ------------------------------------------------------------------------------------
+  /// `out` has `in`'s rank with extent 1 in every reduced dimension. f32 sums are accumulated pairwise or
+  /// wider.
   virtual void reduce(Reduction op, const View& in, const View& out) = 0;
   /// Index (i64) of the first largest element along the last dimension; `out` has extent 1 there.
   virtual void argmax(const View& in, const View& out) = 0;
@@ -87,37 +107,46 @@ class Kernels {
   /// out[index[i], …] += in[i, …], in index order (deterministic).
   virtual void index_add(const View& in, const View& index, const View& out) = 0;
 
-  // ---- linear algebra ---------------------------------------------------------------------------------------------
+  // ---- linear algebra
+  // ---------------------------------------------------------------------------------------------
   /// out[b] = act(a[b] · b[b] + bias), beta = 0; with accumulate, out[b] += a[b] · b[b].
-  /// a [B, M, K], b [B, K, N], out [B, M, N] dense; a and b may be transposed through their strides or broadcast in
-  /// B (stride 0). bias [N] or null data.
+  /// a [B, M, K], b [B, K, N], out [B, M, N] dense; a and b may be transposed through their strides or
+  /// broadcast in B (stride 0). bias [N] or null data.
   virtual void matmul(const View& a, const View& b, const View& bias, Activation activation, bool accumulate,
                       const View& out) = 0;
 
-  // ---- convolution and pooling; activations dense, contiguous or channels-last (fastest) --------------------------
+  // ---- convolution and pooling; activations dense, contiguous or channels-last (fastest)
+  // --------------------------
   virtual void conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
                       Activation activation, const View& output) = 0;
-  virtual void conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output, const View& weight,
-                                     const View& grad_input) = 0;
+  virtual void conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
+                                     const View& weight, const View& grad_input) = 0;
   /// grad_bias may have null data.
-  virtual void conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input, const View& grad_output,
-                                      const View& grad_weight, const View& grad_bias) = 0;
-  /// Max pooling records in `indices` (u8 or i32, output's shape and layout) what backward needs; null data otherwise.
-  virtual void pool2d(const Pool2dGeometry& geometry, const View& input, const View& output, const View& indices) = 0;
+  virtual void conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input,
+                                      const View& grad_output, const View& grad_weight,
+                                      const View& grad_bias) = 0;
+  /// Max pooling records in `indices` (u8 or i32, output's shape and layout) what backward needs; null data
+  /// otherwise.
+  virtual void pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,
+                      const View& indices) = 0;
   virtual void pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
                                const View& grad_input) = 0;
 
-  // ---- losses -----------------------------------------------------------------------------------------------------
+  // ---- losses
+  // -----------------------------------------------------------------------------------------------------
   /// log_softmax along the last dimension of [R, C].
   virtual void log_softmax(const View& in, const View& out) = 0;
-  /// losses[r] = -log_softmax(logits)[r, target[r]]; keeps log-probabilities for backward. logits, log_probs [R, C];
-  /// target i64 [R]; losses [R]. Throws UsageError for a target outside [0, C).
-  virtual void cross_entropy(const View& logits, const View& target, const View& log_probs, const View& losses) = 0;
-  /// grad_logits[r, c] = (exp(log_probs) - [c == target]) · grad_losses[r]; grad_losses may be broadcast (stride 0).
+  /// losses[r] = -log_softmax(logits)[r, target[r]]; keeps log-probabilities for backward. logits, log_probs
+  /// [R, C]; target i64 [R]; losses [R]. Throws UsageError for a target outside [0, C).
+  virtual void cross_entropy(const View& logits, const View& target, const View& log_probs,
+                             const View& losses) = 0;
+  /// grad_logits[r, c] = (exp(log_probs) - [c == target]) · grad_losses[r]; grad_losses may be broadcast
+  /// (stride 0).
   virtual void cross_entropy_backward(const View& log_probs, const View& target, const View& grad_losses,
                                       const View& grad_logits) = 0;
 
-  // ---- optimizers: one call for all parameters --------------------------------------------------------------------
+  // ---- optimizers: one call for all parameters
+  // --------------------------------------------------------------------
   virtual void sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) = 0;
   virtual void adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) = 0;
 };

@@ -6,7 +6,8 @@
 
 namespace dtrain {
 
-/// A borrowed strided array. Strides are in elements and may be 0 (broadcast); data is valid as long as its owner.
+/// A borrowed strided array. Strides are in elements and may be 0 (broadcast); data is valid as long as its
+/// owner.
 struct View {
   void* data = nullptr;
   DType dtype = DType::f32;

@@ -31,7 +31,8 @@ Pipe make_pipe() {
 
 int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-[[noreturn]] void exec_child(const std::vector<std::string>& argv, const RunOptions& options, int in, int out, int err) {
+[[noreturn]] void exec_child(const std::vector<std::string>& argv, const RunOptions& options, int in, int out,
+                             int err) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::dup2(in, 0);
@@ -82,7 +83,8 @@ RunResult run(const std::vector<std::string>& argv, const RunOptions& options) {
   out.write_end.reset();
   err.write_end.reset();
   if (!options.standard_input.empty()) {
-    check(Sys{::write(in.write_end.get(), options.standard_input.data(), options.standard_input.size())}, "write stdin");
+    check(Sys{::write(in.write_end.get(), options.standard_input.data(), options.standard_input.size())},
+          "write stdin");
   }
   in.write_end.reset();
 
@@ -101,11 +103,13 @@ RunResult run(const std::vector<std::string>& argv, const RunOptions& options) {
 
 std::string program(const std::string& name) {
   const char* folder = std::getenv("DTRAIN_BIN");
-  if (folder == nullptr) throw UsageError("DTRAIN_BIN: expected the folder of the built programs, got nothing; run through ctest");
+  if (folder == nullptr)
+    throw UsageError("DTRAIN_BIN: expected the folder of the built programs, got nothing; run through ctest");
   return std::string(folder) + "/" + name;
 }
 
-std::vector<int> run_ranks(int world, const std::function<void(int rank)>& body, std::chrono::seconds timeout) {
+std::vector<int> run_ranks(int world, const std::function<void(int rank)>& body,
+                           std::chrono::seconds timeout) {
   std::vector<pid_t> children;
   std::fflush(nullptr);
   for (int rank = 0; rank < world; ++rank) {

@@ -1,4 +1,5 @@
-// Runs a program under a deadline and collects what it printed: how tests drive the real binaries and real ranks.
+// Runs a program under a deadline and collects what it printed: how tests drive the real binaries and real
+// ranks.
 #pragma once
 
 #include <chrono>
@@ -23,14 +24,16 @@ struct RunResult {
   std::string err;
 };
 
-/// Starts `argv` in its own process group, waits for it and both its streams. Throws SystemError when it cannot start.
+/// Starts `argv` in its own process group, waits for it and both its streams. Throws SystemError when it
+/// cannot start.
 RunResult run(const std::vector<std::string>& argv, const RunOptions& options = {});
 
 /// The path of a dtrain program under test: $DTRAIN_BIN/name. Throws UsageError when DTRAIN_BIN is unset.
 std::string program(const std::string& name);
 
-/// Forks `world` processes that each run `body(rank)`; returns each one's exit code (128 + signal when killed, an
-/// exception in `body` prints its text and counts as 1). All are killed at `timeout`, with code 128 + SIGKILL.
+/// Forks `world` processes that each run `body(rank)`; returns each one's exit code (128 + signal when
+/// killed, an exception in `body` prints its text and counts as 1). All are killed at `timeout`, with code
+/// 128 + SIGKILL.
 std::vector<int> run_ranks(int world, const std::function<void(int rank)>& body,
                            std::chrono::seconds timeout = std::chrono::seconds{30});
 

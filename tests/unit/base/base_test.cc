@@ -82,8 +82,8 @@ TEST(DataError, SaysPathOffsetExpectedFound) {
 
 TEST(BFloat16, RoundsToNearestEvenAndKeepsNan) {
   EXPECT_EQ(BFloat16(1.0F).bits, 0x3f80);
-  EXPECT_EQ(BFloat16(1.00390625F).bits, 0x3f80);        // halfway, even below
-  EXPECT_EQ(BFloat16(1.01171875F).bits, 0x3f82);        // halfway, even above
+  EXPECT_EQ(BFloat16(1.00390625F).bits, 0x3f80);  // halfway, even below
+  EXPECT_EQ(BFloat16(1.01171875F).bits, 0x3f82);  // halfway, even above
   EXPECT_TRUE(std::isnan(static_cast<float>(BFloat16(std::numeric_limits<float>::quiet_NaN()))));
   EXPECT_EQ(static_cast<float>(BFloat16(-2.5F)), -2.5F);
 }

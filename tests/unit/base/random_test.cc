@@ -1,0 +1,44 @@
+// The generator against numbers PyTorch drew (tests/parity holds the full set).
+#include "runtime/base/random.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+TEST(Generator, PermutationIsPyTorchs) {
+  EXPECT_EQ(Generator(0).permutation(10), (std::vector<std::int64_t>{4, 1, 7, 5, 3, 9, 0, 8, 6, 2}));
+  EXPECT_EQ(Generator(1).permutation(10), (std::vector<std::int64_t>{5, 6, 1, 2, 0, 8, 9, 3, 7, 4}));
+  EXPECT_TRUE(Generator(1).permutation(0).empty());
+}
+
+TEST(Generator, SeedUsesLower32Bits) {
+  EXPECT_EQ(Generator(5).next32(), Generator((std::uint64_t{1} << 32) + 5).next32());
+}
+
+TEST(Generator, UniformIsPyTorchs) {
+  std::vector<float> values(2);
+  Generator(0).uniform(values, 0.0F, 1.0F);
+  EXPECT_EQ(values[0], 0.49625658988952637F);
+  EXPECT_EQ(values[1], 0.7682217955589294F);
+}
+
+TEST(Generator, StateContinuesTheStream) {
+  Generator first(3);
+  for (int i = 0; i < 1000; ++i) first.next32();
+  Generator second = Generator::restore(first.state());
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(first.next32(), second.next32());
+  EXPECT_THROW(Generator::restore("nonsense"), UsageError);
+}
+
+TEST(Generator, RefusesSizesItCannotMatch) {
+  EXPECT_THROW(Generator(0).permutation(-1), UsageError);
+  EXPECT_THROW(Generator(0).permutation(214748365), UsageError);
+}
+
+}  // namespace
+}  // namespace dtrain
