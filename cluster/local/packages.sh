@@ -100,14 +100,17 @@ find_cmake() {
   PATH=$tools/bin:$PATH
 }
 
-# build_preset ROOT PRESET: configures once (later runs leave that to ninja) and builds with all cores.
+# build_preset ROOT PRESET [CACHE ENTRIES…]: configures once (later runs leave that to ninja) and builds with all
+# cores. The cache entries are for the first time only: a developer's own settings stay.
 build_preset() {
   local root=$1 preset=$2
+  shift 2
   cd "$root" || return
   find_cmake "$root"
   if [ "$packages_changed" = yes ] || [ ! -f "build/$preset/build.ninja" ]; then
     say "configuring build/$preset"
-    cmake --preset "$preset"
+    [ ! -f "build/$preset/CMakeCache.txt" ] || set --
+    cmake --preset "$preset" "$@"
   fi
   say "building with $(nproc) jobs"
   cmake --build --preset "$preset" --parallel "$(nproc)"
