@@ -124,12 +124,12 @@ debootstrap --variant=minbase "${keyring[@]}" "$suite" "$root" "$mirror" "$scrip
 rm -f "$root"/etc/apt/sources.list.d/*
 awk -v trust="${keyring:+[trusted=yes] }" '{ print "deb " trust $1, $2, $3 }' <<<"$sources" >"$root/etc/apt/sources.list"
 carry_network_settings "$root"
+git clone --quiet --no-hardlinks "$repository" "$root/root/dtrain"
+say "cloned $(git -C "$root/root/dtrain" rev-parse --short HEAD); $(du -sm "$root" | cut -f1) MB in all"
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
 in_root sh -c '! command -v g++ cmake python3 mpirun' || die "the root is not bare"
-git clone --quiet --no-hardlinks "$repository" "$root/root/dtrain"
-say "cloned $(git -C "$root/root/dtrain" rev-parse --short HEAD); $(du -sm "$root" | cut -f1) MB in all"
 
 code_quickstart=0 seconds_quickstart=- code_tests=0 seconds_tests=-
 # Both lists of arguments are meant to be split at spaces.

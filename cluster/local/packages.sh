@@ -29,9 +29,10 @@ missing_of() {
 
 # True when apt's lists have every named package (a virtual or unknown name has no candidate).
 apt_knows() {
-  local package
+  local package policy
   for package in "$@"; do
-    apt-cache policy "$package" 2>/dev/null | grep -q '^  Candidate: [^(]' || return 1
+    policy=$(apt-cache policy "$package" 2>/dev/null) || return 1
+    grep -q '^  Candidate: [^(]' <<<"$policy" || return 1
   done
 }
 
@@ -64,7 +65,7 @@ need_packages() {
   for package in "${missing[@]}"; do
     if apt_knows "$package"; then
       wanted+=("$package")
-    elif printf '%s\n' "${required[@]}" | grep -qxF "$package"; then
+    elif grep -qxF "$package" <<<"$(printf '%s\n' "${required[@]}")"; then
       die "apt has no package '$package' (on Ubuntu: is the 'universe' component enabled?)"
     else
       say "this release has no package '$package'; going on without it"
