@@ -7,6 +7,7 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include <algorithm>
 #include <charconv>
@@ -246,6 +247,18 @@ Listener adopt_listener(UniqueFd fd, std::string_view what) {
   check(Sys{::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK)}, "fcntl O_NONBLOCK");
   check(Sys{::fcntl(fd.get(), F_SETFD, FD_CLOEXEC)}, "fcntl FD_CLOEXEC");
   return {std::move(fd), address};
+}
+
+void tune_stream(int fd) {
+  const auto set = [fd](int level, int option, int value, const char* what) {
+    check(Sys{::setsockopt(fd, level, option, &value, sizeof value)}, what);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1, "setsockopt TCP_NODELAY");
+  set(SOL_SOCKET, SO_KEEPALIVE, 1, "setsockopt SO_KEEPALIVE");
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 3, "setsockopt TCP_KEEPIDLE");
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1, "setsockopt TCP_KEEPINTVL");
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5, "setsockopt TCP_KEEPCNT");
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 8000, "setsockopt TCP_USER_TIMEOUT");
 }
 
 Route route_to(const SocketAddress& peer) {

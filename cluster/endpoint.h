@@ -86,6 +86,10 @@ Listener listen_on(const std::string& host, std::uint16_t port, const Deadline& 
 /// TCP socket.
 Listener adopt_listener(UniqueFd fd, std::string_view what);
 
+/// Settings of every stream of ours: small messages leave at once, and a peer that cannot be reached (cut
+/// off, powered down) is noticed within about 8 seconds even when nothing is being sent. Throws SystemError.
+void tune_stream(int fd);
+
 /// The way to a peer: the local address the kernel would send from, and that address's interface ("eth0").
 struct Route {
   std::string address;
