@@ -55,6 +55,7 @@ class CheckpointStore {
   CheckpointStore(std::filesystem::path directory, int keep, Log& log);
 
   const std::filesystem::path& directory() const noexcept { return directory_; }
+  Log& log() const noexcept { return *log_; }
 
   /// Makes this the one writer: creates the folder, checks that it can be written and has room for
   /// `bytes_needed`, takes the lock (waiting for a dying predecessor until `deadline`), removes what dead
@@ -86,7 +87,7 @@ class CheckpointStore {
   void lock(const Deadline& deadline);
   void publish(const std::filesystem::path& staged, const std::filesystem::path& final_path);
   void prune(std::int64_t just_saved);
-  void discard(const std::filesystem::path& path);
+  void discard(const std::vector<std::filesystem::path>& victims);
 
   std::filesystem::path directory_;
   int keep_;

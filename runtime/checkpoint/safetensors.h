@@ -21,6 +21,14 @@ using SafetensorsMetadata = std::map<std::string, std::string>;
 /// Longest header written or accepted.
 inline constexpr std::uint64_t kMaxSafetensorsHeaderBytes = 16ULL << 20;
 
+/// What tells one file from any other: its header holds the checksum of every tensor.
+struct SafetensorsSeal {
+  std::uint64_t bytes = 0;   ///< of the file
+  std::string header_crc32;  ///< 8 hex digits; empty when the file has no checksums
+
+  bool operator==(const SafetensorsSeal&) const = default;
+};
+
 /// Size of the file that write_safetensors would make, in bytes. Throws as write_safetensors does.
 std::uint64_t safetensors_bytes(std::span<const NamedView> tensors, const SafetensorsMetadata& metadata = {});
 
@@ -29,8 +37,8 @@ std::uint64_t safetensors_bytes(std::span<const NamedView> tensors, const Safete
 /// aligned. Throws UsageError for an empty, reserved, repeated or non-UTF-8 name, a view that is not
 /// contiguous, or a header over the limit; SystemError when the file cannot be written (what was written
 /// stays).
-void write_safetensors(const std::filesystem::path& path, std::span<const NamedView> tensors,
-                       const SafetensorsMetadata& metadata = {});
+SafetensorsSeal write_safetensors(const std::filesystem::path& path, std::span<const NamedView> tensors,
+                                  const SafetensorsMetadata& metadata = {});
 
 /// How much SafetensorsFile::open checks. Structure (sizes, offsets, names) is always checked.
 enum class Verify {
@@ -50,7 +58,7 @@ class SafetensorsFile {
   ~SafetensorsFile();
 
   const std::filesystem::path& path() const noexcept;
-  std::uint64_t size_bytes() const noexcept;
+  const SafetensorsSeal& seal() const noexcept;
   /// Every tensor in file order. Read-only memory: writing through a view faults.
   const std::vector<NamedView>& tensors() const noexcept;
   /// The tensor called `name`, or nullptr.

@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "runtime/checkpoint/safetensors.h"
+
 namespace dtrain {
 
 /// Everything needed to go on exactly. Strings are UTF-8.
@@ -22,21 +24,16 @@ struct TrainingState {
   bool operator==(const TrainingState&) const = default;
 };
 
-/// What state.json knows of the other files of its checkpoint, so that files of two checkpoints never mix.
-struct CheckpointFile {
-  std::uint64_t bytes = 0;
-  std::string header_crc32;  ///< 8 hex digits
-
-  bool operator==(const CheckpointFile&) const = default;
-};
-using CheckpointFiles = std::map<std::string, CheckpointFile>;  ///< by file name
+/// What state.json knows of the other files of its checkpoint, by file name, so that files of two checkpoints
+/// never mix.
+using CheckpointSeals = std::map<std::string, SafetensorsSeal>;
 
 /// The text of state.json, its own CRC-32 included. Throws UsageError for negative counts, numbers that are
 /// not finite and text that is not UTF-8.
-std::string format_training_state(const TrainingState& state, const CheckpointFiles& files);
+std::string format_training_state(const TrainingState& state, const CheckpointSeals& seals);
 
 /// Reads what format_training_state wrote; `path` is for messages. Throws DataError for anything else.
 TrainingState parse_training_state(const std::string& text, const std::filesystem::path& path,
-                                   CheckpointFiles& files);
+                                   CheckpointSeals& seals);
 
 }  // namespace dtrain
