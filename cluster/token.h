@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "cluster/environment.h"
+#include "runtime/base/environment.h"
 
 namespace dtrain {
 

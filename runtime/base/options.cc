@@ -12,8 +12,6 @@
 
 #include "runtime/base/error.h"
 
-extern char** environ;  // NOLINT(readability-identifier-naming): POSIX
-
 namespace dtrain {
 namespace {
 
@@ -143,16 +141,6 @@ std::optional<T> parse_number(std::string_view text) {
 }
 
 }  // namespace
-
-Environment process_environment() {
-  Environment result;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const auto at = text.find('=');
-    if (at != std::string_view::npos) result.emplace(text.substr(0, at), text.substr(at + 1));
-  }
-  return result;
-}
 
 std::optional<std::int64_t> parse_integer(std::string_view text) { return parse_number<std::int64_t>(text); }
 std::optional<double> parse_real(std::string_view text) { return parse_number<double>(text); }

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/environment.h"
+
 namespace dtrain {
 
 /// One option. Names are written with dashes; users may write underscores instead.
@@ -28,11 +30,6 @@ struct OptionValue {
   std::string text;
   std::string source;
 };
-
-using Environment = std::map<std::string, std::string>;
-
-/// The calling process's environment.
-Environment process_environment();
 
 /// Resolved options. Getters throw UsageError naming option, source, what was expected and what came.
 class Options {

@@ -1,5 +1,5 @@
 // Copies the process environment into a map.
-#include "cluster/environment.h"
+#include "runtime/base/environment.h"
 
 #include <unistd.h>
 
