@@ -119,4 +119,11 @@ void check_writable(const fs::path& directory, std::uint64_t bytes_needed) {
   }
 }
 
+SystemError with_context(const std::string& context, const SystemError& error) {
+  const std::string tail = SystemError("", error.error_number()).what();
+  std::string text = error.what();
+  if (text.ends_with(tail)) text.resize(text.size() - tail.size());
+  return SystemError(context + ": " + text, error.error_number());
+}
+
 }  // namespace dtrain

@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
+
+#include "runtime/base/error.h"
 
 namespace dtrain {
 
@@ -32,5 +35,8 @@ void replace_file(const std::filesystem::path& path, std::string_view content);
 /// hours later. Throws UsageError when something that is not a directory is in the way, SystemError (EROFS,
 /// EACCES, ENOSPC, …) naming the directory otherwise.
 void check_writable(const std::filesystem::path& directory, std::uint64_t bytes_needed);
+
+/// `error` again with "context: " in front, the errno text once at the end.
+SystemError with_context(const std::string& context, const SystemError& error);
 
 }  // namespace dtrain

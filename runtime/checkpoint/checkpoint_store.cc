@@ -26,14 +26,6 @@ constexpr const char* kStagedPrefix = ".staged-";      // being written
 constexpr const char* kTrashPrefix = ".trash-";        // being deleted
 constexpr const char* kReplacedPrefix = ".replaced-";  // still good until its successor has the name
 
-// `error` again, with what it means for the run in front.
-SystemError with_context(const std::string& context, const SystemError& error) {
-  const std::string tail = SystemError("", error.error_number()).what();
-  std::string text = error.what();
-  if (text.ends_with(tail)) text.resize(text.size() - tail.size());
-  return SystemError(context + ": " + text, error.error_number());
-}
-
 std::vector<fs::path> names_in(const fs::path& directory) {
   std::vector<fs::path> names;
   std::error_code error;

@@ -123,13 +123,15 @@ void Loader::start(std::vector<std::int64_t> order, std::int64_t first_batch) {
   }
   {
     const std::lock_guard lock(mutex_);
+    const std::int64_t opened =
+        threads_.empty() ? 1 : std::min<std::int64_t>(batches - first_batch, options_.prefetch);
+    pool_->ensure_free(static_cast<std::size_t>(opened));
     live_epoch_ = ++epoch_;
     order_ = std::make_shared<const std::vector<std::int64_t>>(std::move(order));
     batches_ = batches;
     next_ = next_job_ = first_batch;
     failed_ = false;
     std::fill(window_.begin(), window_.end(), Staged{});
-    if (!threads_.empty()) pool_->ensure_free(static_cast<std::size_t>(window_end() - next_job_));
   }
   work_.notify_all();
 }

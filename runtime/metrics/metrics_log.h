@@ -51,6 +51,7 @@ class MetricsLog {
 
  private:
   void append(const std::string& line);
+  void cut(std::size_t bytes);
 
   std::filesystem::path path_;
   UniqueFd fd_;
