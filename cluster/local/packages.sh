@@ -4,8 +4,9 @@
 
 # Without these nothing builds or trains.
 build_packages=(cmake ninja-build g++ nlohmann-json3-dev libcxxopts-dev libfmt-dev zlib1g-dev libssl-dev)
-# Built in where they are found; configure says what is lost without each.
-build_extras=(libdnnl-dev libgloo-dev libopenmpi-dev openmpi-bin dataset-fashion-mnist)
+# Built in where they are found; configure says what is lost without each. (Debian's oneDNN cannot be found by CMake
+# without OpenCL's headers.)
+build_extras=(libdnnl-dev ocl-icd-opencl-dev libgloo-dev libopenmpi-dev openmpi-bin dataset-fashion-mnist)
 test_packages=(libgtest-dev libgmock-dev python3)
 
 say() { printf '==> %s\n' "$*"; }
