@@ -1,6 +1,7 @@
 #include "runtime/metrics/memory.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -24,6 +25,11 @@ std::int64_t resident_bytes() noexcept {
   const ssize_t got = ::read(fd.get(), text, sizeof text);
   if (got <= 0) return 0;
   return parse_resident_bytes({text, static_cast<std::size_t>(got)}, ::sysconf(_SC_PAGESIZE));
+}
+
+std::int64_t peak_resident_bytes() noexcept {
+  rusage usage{};
+  return ::getrusage(RUSAGE_SELF, &usage) == 0 ? std::int64_t{usage.ru_maxrss} * 1024 : 0;
 }
 
 }  // namespace dtrain
