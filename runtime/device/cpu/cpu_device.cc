@@ -24,7 +24,7 @@ class CpuDevice final : public Device {
  public:
   DeviceType type() const noexcept override { return DeviceType::cpu; }
   int index() const noexcept override { return 0; }
-  std::string name() const override { return "cpu"; }
+  std::string name() const override { return "cpu (" + dense_math_name() + ")"; }
 
   void* allocate(std::size_t bytes) override { return allocator_.allocate(bytes); }
   void deallocate(void* memory, std::size_t bytes) noexcept override { allocator_.deallocate(memory, bytes); }
@@ -54,7 +54,7 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-CpuKernels::CpuKernels() = default;
+CpuKernels::CpuKernels() : math_(make_dense_math()) {}
 CpuKernels::~CpuKernels() = default;
 
 std::shared_ptr<Device> make_cpu_device() { return std::make_shared<CpuDevice>(); }

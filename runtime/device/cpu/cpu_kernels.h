@@ -1,6 +1,9 @@
 // The CPU's table of kernels. f64 and anything without a fast version runs in plain loops (naive.h).
 #pragma once
 
+#include <memory>
+
+#include "runtime/device/cpu/dense_math.h"
 #include "runtime/device/kernels.h"
 
 namespace dtrain::cpu {
@@ -45,6 +48,9 @@ class CpuKernels final : public Kernels {
 
   void sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) override;
   void adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) override;
+
+ private:
+  std::unique_ptr<DenseMath> math_;
 };
 
 }  // namespace dtrain::cpu

@@ -71,6 +71,8 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activati
   require_shape("matmul", "b", b, {a.shape[0], a.shape[2], b.shape[2]});
   require_shape("matmul", "out", out, {a.shape[0], a.shape[1], b.shape[2]});
   require_vector("matmul", "bias", bias, b.shape[2], a.dtype);
+  if (out.numel() == 0) return;
+  if (a.shape[2] != 0 && math_->matmul(a, b, bias, activation, accumulate, out)) return;
   naive::matmul(a, b, bias, activation, accumulate, out);
 }
 
@@ -78,12 +80,17 @@ void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const
                         const View& bias, Activation activation, const View& output) {
   require_conv("conv2d", geometry, input, weight, output);
   require_vector("conv2d", "bias", bias, weight.shape[0], input.dtype);
+  if (output.numel() == 0) return;
+  if (input.numel() != 0 && math_->conv2d(geometry, input, weight, bias, activation, output)) return;
   naive::conv2d(geometry, input, weight, bias, activation, output);
 }
 
 void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
                                        const View& weight, const View& grad_input) {
   require_conv("conv2d_backward_input", geometry, grad_input, weight, grad_output);
+  if (grad_input.numel() == 0) return;
+  if (grad_output.numel() != 0 && math_->conv2d_backward_input(geometry, grad_output, weight, grad_input))
+    return;
   naive::conv2d_backward_input(geometry, grad_output, weight, grad_input);
 }
 
@@ -92,6 +99,10 @@ void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const Vi
                                         const View& grad_bias) {
   require_conv("conv2d_backward_weight", geometry, input, grad_weight, grad_output);
   require_vector("conv2d_backward_weight", "grad_bias", grad_bias, grad_weight.shape[0], input.dtype);
+  if (grad_weight.numel() != 0 && grad_output.numel() != 0 &&
+      math_->conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias)) {
+    return;
+  }
   naive::conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias);
 }
 
