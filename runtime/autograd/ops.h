@@ -81,7 +81,8 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 /// activation(x · wᵀ + bias): x […, K], w [N, K], bias [N] or undefined → […, N].
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation activation = Activation::none);
 
-// ---- convolution and pooling: x [N, C, H, W]; results are channels-last in memory
+// ---- convolution and pooling: x [N, C, H, W]. conv2d's result is channels-last in memory, pooling keeps the
+// format of x
 /// w [O, C / groups, KH, KW], bias [O] or undefined.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& geometry = {},
               Activation activation = Activation::none);

@@ -35,8 +35,8 @@ struct Runs {
 int normalize_dim(int dim, int rank, std::string_view what) {
   const int result = dim < 0 ? dim + rank : dim;
   if (result < 0 || result >= rank) {
-    throw UsageError(std::string(what) + ": dimension " + std::to_string(dim) +
-                     " is outside a tensor of " + std::to_string(rank) + " dimensions");
+    throw UsageError(std::string(what) + ": dimension " + std::to_string(dim) + " is outside a tensor of " +
+                     std::to_string(rank) + " dimensions");
   }
   return result;
 }

@@ -153,6 +153,9 @@ class Tensor {
   bool is_leaf() const noexcept;
   /// The accumulated gradient of a leaf; undefined when there is none since zero_grad().
   Tensor grad() const;
+  /// Makes `grad` (this leaf's shape and dtype) the gradient, as if it had been accumulated after
+  /// zero_grad(): copied into the memory of set_grad_storage() if there is one, else held without copying.
+  void set_grad(const Tensor& grad);
   /// Drops the gradient: the next accumulation overwrites. Memory from set_grad_storage() stays in use and
   /// keeps its old content until then.
   void zero_grad();
