@@ -25,11 +25,16 @@ struct Part {
   bool bold = false;
 };
 
-std::vector<Part> parts_of(const Progress& progress) {
+// On a terminal the step is padded to the total's width, so that the line does not jump.
+std::string step_of(const Progress& progress, bool padded) {
+  if (progress.total_steps <= 0) return fmt::format("step {}", progress.step);
+  const std::string total = std::to_string(progress.total_steps);
+  return fmt::format("step {:>{}}/{}", progress.step, padded ? total.size() : 0, total);
+}
+
+std::vector<Part> parts_of(const Progress& progress, bool padded) {
   std::vector<Part> parts;
-  parts.push_back({progress.total_steps > 0 ? fmt::format("step {}/{}", progress.step, progress.total_steps)
-                                            : fmt::format("step {}", progress.step),
-                   0});
+  parts.push_back({step_of(progress, padded), 0});
   if (progress.epochs > 0) {
     parts.push_back(
         {fmt::format("epoch {}/{}", std::min(progress.epoch + 1, progress.epochs), progress.epochs), 4});
@@ -86,7 +91,7 @@ std::string format_bytes(std::int64_t bytes) {
 }
 
 std::string format_progress(const Progress& progress, int width, bool bar, bool colour) {
-  std::vector<Part> parts = parts_of(progress);
+  std::vector<Part> parts = parts_of(progress, bar);
   const auto limit = static_cast<std::size_t>(std::max(width, 0));
   while (limit > 0 && parts.size() > 1 && columns(parts) > limit) {
     parts.erase(std::max_element(parts.begin(), parts.end(),

@@ -24,7 +24,8 @@ struct Progress {
 };
 
 /// One line, no newline, at most `width` columns (less important parts are left out first; 0: no limit). With
-/// `bar` a progress bar fills what is left. With `colour` the loss is bold. Pure.
+/// `bar` a progress bar fills what is left and the step keeps its width. With `colour` the loss is bold.
+/// Pure.
 std::string format_progress(const Progress& progress, int width, bool bar, bool colour);
 
 /// "1 h 02 min", "3 min 20 s", "12 s".
