@@ -114,15 +114,23 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM
 
 say "a bare $suite root in $root, packages from $mirror"
+# A release newer than this debootstrap is made like its elders; Ubuntu's keys are seldom at hand on Debian.
 script=/usr/share/debootstrap/scripts/$suite
-[ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid  # newer than this debootstrap: releases hardly differ
 keyring=()
-[[ $suite =~ ^(jammy|noble)$ ]] && [ ! -f /usr/share/keyrings/ubuntu-archive-keyring.gpg ] && keyring=(--no-check-gpg)
+case $mirror in
+  *ubuntu*)
+    [ -e "$script" ] || script=/usr/share/debootstrap/scripts/gutsy
+    [ -f /usr/share/keyrings/ubuntu-archive-keyring.gpg ] || keyring=(--no-check-gpg)
+    ;;
+  *) [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid ;;
+esac
 debootstrap --variant=minbase "${keyring[@]}" "$suite" "$root" "$mirror" "$script" >"$dir/debootstrap.log" 2>&1 ||
   { tail -n 20 "$dir/debootstrap.log"; die "debootstrap failed; its log is above"; }
 
 rm -f "$root"/etc/apt/sources.list.d/*
-awk -v trust="${keyring:+[trusted=yes] }" '{ print "deb " trust $1, $2, $3 }' <<<"$sources" >"$root/etc/apt/sources.list"
+trust=''
+[ ${#keyring[@]} -eq 0 ] || trust='[trusted=yes] '
+awk -v trust="$trust" '{ print "deb " trust $1, $2, $3 }' <<<"$sources" >"$root/etc/apt/sources.list"
 carry_network_settings "$root"
 git clone --quiet --no-hardlinks "$repository" "$root/root/dtrain"
 say "cloned $(git -C "$root/root/dtrain" rev-parse --short HEAD); $(du -sm "$root" | cut -f1) MB in all"

@@ -38,7 +38,8 @@ apt_knows() {
 }
 
 apt_install() {
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends "$@"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y \
+    --no-install-recommends "$@" >/dev/null
 }
 
 # Set by need_packages when it installed something: what was configured without it must be configured again.
