@@ -102,8 +102,8 @@ awk 'FILENAME ~ /\.(h|cuh)$/ && /^[ \t]*using namespace/ { print FILENAME ":" FN
 formatter=$(command -v clang-format-14 || command -v clang-format || true)
 if [ -n "$formatter" ] && "$formatter" --version | grep -q ' version 14\.'; then
   mapfile -t formatted < <(printf '%s\n' "${all_files[@]}" | grep -E '\.(h|cc|cu|cuh)$')
-  "$formatter" --dry-run -Werror "${formatted[@]}" 2>&1 | sed -n 's/: error: code should be clang-formatted.*/: run clang-format -i on this file/p' |
-    sort -u >>"$violations" || true
+  "$formatter" --dry-run -Werror "${formatted[@]}" 2>&1 | sed -n 's/:\([0-9]*\):[0-9]*: error: code should be clang-formatted.*/:\1: not as clang-format 14 has it; run it with -i on this file/p' |
+    sort -t: -k1,1 -u >>"$violations" || true
 else
   echo "lint: no clang-format 14 here (apt install clang-format-14); formatting is not checked"
 fi

@@ -1,0 +1,142 @@
+// Element-wise operations of two tensors, or of a tensor and a number.
+#include <utility>
+
+#include "runtime/autograd/elementwise.h"
+#include "runtime/autograd/node.h"
+#include "runtime/autograd/ops.h"
+#include "runtime/tensor/shape.h"
+
+namespace dtrain {
+namespace {
+
+Tensor scalar_like(const Tensor& x, double value) {
+  return Tensor::full({}, value, x.shared_device(), x.dtype());
+}
+
+/// The share of the gradient that goes to the first of two tensors compared by `wins`; ties go half each.
+Tensor winner_share(const Tensor& wins, const Tensor& ties) { return add(wins, mul(ties, 0.5)); }
+
+Tensor extreme(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b) {
+  Tensor result = apply(name, op, a, b);
+  if (!recording({a, b})) return result;
+  const BinaryOp wins = op == BinaryOp::max ? BinaryOp::greater : BinaryOp::less;
+  return record(
+      name, std::move(result), {a, b},
+      [wins, name, left = Saved::input(a), right = Saved::input(b)](const Tensor& grad, GradSink& sink) {
+        const Tensor x = left.get(sink), y = right.get(sink);
+        const Tensor ties = apply(name, BinaryOp::equal, x, y);
+        const auto share = [&](const Tensor& one, const Tensor& other) {
+          return mul(grad, winner_share(apply(name, wins, one, other), ties));
+        };
+        if (sink.wants(0)) sink.deliver(0, share(x, y).sum_to(sink.shape(0)));
+        if (sink.wants(1)) sink.deliver(1, share(y, x).sum_to(sink.shape(1)));
+      });
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  Tensor result = apply("add", BinaryOp::add, a, b);
+  if (!recording({a, b})) return result;
+  return record("add", std::move(result), {a, b}, [](Tensor grad, GradSink& sink) {
+    if (sink.wants(0)) sink.deliver(0, grad.sum_to(sink.shape(0)));
+    if (sink.wants(1)) sink.deliver(1, grad.sum_to(sink.shape(1)));
+  });
+}
+
+Tensor sub(const Tensor& a, const Tensor& b) {
+  Tensor result = apply("sub", BinaryOp::sub, a, b);
+  if (!recording({a, b})) return result;
+  return record("sub", std::move(result), {a, b}, [](const Tensor& grad, GradSink& sink) {
+    if (sink.wants(0)) sink.deliver(0, grad.sum_to(sink.shape(0)));
+    if (sink.wants(1)) sink.deliver(1, neg(grad.sum_to(sink.shape(1))));
+  });
+}
+
+Tensor mul(const Tensor& a, const Tensor& b) {
+  Tensor result = apply("mul", BinaryOp::mul, a, b);
+  if (!recording({a, b})) return result;
+  return record("mul", std::move(result), {a, b},
+                [left = Saved::input_if(b.requires_grad(), a), right = Saved::input_if(a.requires_grad(), b)](
+                    const Tensor& grad, GradSink& sink) {
+                  if (sink.wants(0)) sink.deliver(0, mul(grad, right.get(sink)).sum_to(sink.shape(0)));
+                  if (sink.wants(1)) sink.deliver(1, mul(grad, left.get(sink)).sum_to(sink.shape(1)));
+                });
+}
+
+Tensor div(const Tensor& a, const Tensor& b) {
+  Tensor result = apply("div", BinaryOp::div, a, b);
+  if (!recording({a, b})) return result;
+  return record("div", std::move(result), {a, b},
+                [left = Saved::input_if(b.requires_grad(), a), right = Saved::input(b)](const Tensor& grad,
+                                                                                        GradSink& sink) {
+                  const Tensor divisor = right.get(sink);
+                  const Tensor share = div(grad, divisor);
+                  if (sink.wants(0)) sink.deliver(0, share.sum_to(sink.shape(0)));
+                  if (sink.wants(1)) {
+                    const Tensor quotient = div(left.get(sink), divisor);
+                    sink.deliver(1, neg(mul(share, quotient).sum_to(sink.shape(1))));
+                  }
+                });
+}
+
+Tensor maximum(const Tensor& a, const Tensor& b) { return extreme("maximum", BinaryOp::max, a, b); }
+
+Tensor minimum(const Tensor& a, const Tensor& b) { return extreme("minimum", BinaryOp::min, a, b); }
+
+Tensor add(const Tensor& a, double b) {
+  Tensor result = empty_like(a);
+  a.device().kernels().affine(a.view(), 1.0, b, result.view());
+  if (!recording(a)) return result;
+  return record("add", std::move(result), {a},
+                [](Tensor grad, GradSink& sink) { sink.deliver(0, std::move(grad)); });
+}
+
+Tensor mul(const Tensor& a, double b) {
+  Tensor result = empty_like(a);
+  a.device().kernels().affine(a.view(), b, 0.0, result.view());
+  if (!recording(a)) return result;
+  return record("mul", std::move(result), {a},
+                [b](const Tensor& grad, GradSink& sink) { sink.deliver(0, mul(grad, b)); });
+}
+
+Tensor pow(const Tensor& a, double exponent) {
+  Tensor result = apply("pow", BinaryOp::pow, a, scalar_like(a, exponent));
+  if (!recording(a)) return result;
+  return record("pow", std::move(result), {a},
+                [exponent, base = Saved::input(a)](const Tensor& grad, GradSink& sink) {
+                  // x⁰ is constant; its formula would give 0 · ∞ at x = 0.
+                  if (exponent == 0) return sink.deliver(0, mul(grad, 0.0));
+                  sink.deliver(0, mul(grad, mul(pow(base.get(sink), exponent - 1), exponent)));
+                });
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  check_same_kind("where", a, b);
+  check_same_kind("where", condition, a);
+  const Dims shape =
+      broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape(), "where"), "where");
+  const Tensor chosen = condition.detach().expand(shape);
+  Tensor result = Tensor::empty(shape, a.shared_device(), a.dtype());
+  a.device().kernels().where(chosen.view(), a.detach().expand(shape).view(), b.detach().expand(shape).view(),
+                             result.view());
+  if (!recording({a, b})) return result;
+  return record("where", std::move(result), {a, b},
+                [kept = Saved::input(chosen)](const Tensor& grad, GradSink& sink) {
+                  const Tensor chooses = kept.get(sink), zero = scalar_like(grad, 0.0);
+                  if (sink.wants(0)) sink.deliver(0, where(chooses, grad, zero).sum_to(sink.shape(0)));
+                  if (sink.wants(1)) sink.deliver(1, where(chooses, zero, grad).sum_to(sink.shape(1)));
+                });
+}
+
+Tensor equal(const Tensor& a, const Tensor& b) { return apply("equal", BinaryOp::equal, a, b); }
+
+Tensor greater(const Tensor& a, const Tensor& b) { return apply("greater", BinaryOp::greater, a, b); }
+
+Tensor greater_equal(const Tensor& a, const Tensor& b) {
+  return apply("greater_equal", BinaryOp::greater_equal, a, b);
+}
+
+Tensor less(const Tensor& a, const Tensor& b) { return apply("less", BinaryOp::less, a, b); }
+
+}  // namespace dtrain

@@ -1,0 +1,56 @@
+// One run of backward: which operations take part, in which order, and where gradients end up.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/autograd/node.h"
+
+namespace dtrain {
+
+/// Runs the operations that a tensor was computed by from the newest to the oldest, so that each has its
+/// whole gradient when its turn comes, the order never depends on chance, and memory is freed as early as
+/// possible.
+class BackwardPass {
+ public:
+  explicit BackwardPass(BackwardOptions options) : options_(options) {}
+
+  /// Collects instead of accumulating: gradients of `tensors` only, see captured(). Call before run().
+  void capture(std::span<const Tensor> tensors);
+  /// Propagates `seed`, the gradient of `root`.
+  void run(const Tensor& root, const Tensor& seed);
+  /// The collected gradient of the i-th tensor given to capture(); undefined when there is none.
+  const Tensor& captured(std::size_t i) const { return captured_[i]; }
+
+ private:
+  friend class GradSink;
+
+  struct Step {
+    std::shared_ptr<Node> node;
+    Tensor grad;
+    bool needed = true;
+  };
+
+  void discover(const std::shared_ptr<Node>& root);
+  void prune();
+  bool is_needed(const Edge& edge) const;
+  void run_step(Step& step);
+  void add_to_node(const Node* node, Tensor grad);
+  void add_to_leaf(GradState& leaf, Tensor grad);
+  void leaf_used(GradState& leaf);
+  void sum_into(Tensor& total, Tensor grad) const;
+  bool writes_in_place(const GradState& leaf) const;
+
+  BackwardOptions options_;
+  std::vector<Step> steps_;                                ///< newest first
+  std::unordered_map<const Node*, std::size_t> position_;  ///< in steps_
+  std::unordered_map<const GradState*, int> uses_left_;    ///< of each leaf in this pass
+  bool capturing_ = false;
+  std::unordered_map<const void*, std::size_t> capture_slot_;  ///< by Node or, for leaves, GradState
+  std::vector<std::size_t> slot_of_input_;
+  std::vector<Tensor> slots_;
+  std::vector<Tensor> captured_;
+};
+
+}  // namespace dtrain

@@ -1,0 +1,144 @@
+// conv2d and pooling. Activations stay channels-last from one to the next; gradients of weights are written
+// straight into their final place.
+#include <string>
+#include <utility>
+
+#include "runtime/autograd/elementwise.h"
+#include "runtime/autograd/node.h"
+#include "runtime/autograd/ops.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+constexpr MemoryFormat kChannelsLast = MemoryFormat::channels_last;
+constexpr std::int64_t kMostU8Indices = 256;
+
+bool is_dense(const Tensor& x) { return x.is_contiguous() || x.is_contiguous(kChannelsLast); }
+
+/// `grad` in the memory format of the result it belongs to.
+Tensor as_format(const Tensor& grad, MemoryFormat format) { return grad.contiguous(format); }
+
+/// Output extent of a window of `kernel` moved over `in`.
+std::int64_t extent_after(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+                          std::int64_t dilation) {
+  const std::int64_t room = in + 2 * pad - dilation * (kernel - 1) - 1;
+  return room < 0 || stride < 1 ? 0 : room / stride + 1;
+}
+
+Dims conv_shape(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& g) {
+  check_floating("conv2d", x);
+  check_same_kind("conv2d", x, w);
+  if (bias.defined()) check_same_kind("conv2d", x, bias);
+  const bool fits = x.rank() == 4 && w.rank() == 4 && g.groups >= 1 && x.size(1) == w.size(1) * g.groups &&
+                    w.size(0) % g.groups == 0 && (!bias.defined() || bias.shape() == Dims{w.size(0)});
+  if (!fits) {
+    throw UsageError("conv2d: expected x [N, C, H, W], w [O, C / groups, KH, KW] and bias [O], got " +
+                     x.describe() + ", " + w.describe() + " and " + bias.describe() + " with groups " +
+                     std::to_string(g.groups));
+  }
+  const std::int64_t oh = extent_after(x.size(2), w.size(2), g.stride_h, g.pad_h, g.dilation_h);
+  const std::int64_t ow = extent_after(x.size(3), w.size(3), g.stride_w, g.pad_w, g.dilation_w);
+  if (oh < 1 || ow < 1) {
+    throw UsageError("conv2d: the window of w " + w.describe() + " does not fit into x " + x.describe() +
+                     " with padding " + std::to_string(g.pad_h) + "x" + std::to_string(g.pad_w));
+  }
+  return {x.size(0), w.size(0), oh, ow};
+}
+
+struct ConvSaved {
+  Saved x, w, y;
+  MemoryFormat x_format;
+  bool has_bias;
+  Conv2dGeometry geometry;
+  Activation activation;
+};
+
+/// Gradients of weight and bias, which one kernel computes together.
+void deliver_conv_parameters(const ConvSaved& saved, const Tensor& grad, GradSink& sink) {
+  const bool bias_wanted = saved.has_bias && sink.wants(2);
+  if (!sink.wants(1)) {
+    if (bias_wanted) sink.deliver(2, grad.sum_to({1, grad.size(1), 1, 1}).reshape({grad.size(1)}));
+    return;
+  }
+  Tensor grad_w = sink.destination(1, grad.shared_device());
+  Tensor grad_b = bias_wanted ? sink.destination(2, grad.shared_device()) : Tensor();
+  grad.device().kernels().conv2d_backward_weight(saved.geometry, saved.x.get(sink).view(), grad.view(),
+                                                 grad_w.view(), bias_wanted ? grad_b.view() : View{});
+  sink.deliver(1, differentiable_once(sink, grad, std::move(grad_w)));
+  if (bias_wanted) sink.deliver(2, differentiable_once(sink, grad, std::move(grad_b)));
+}
+
+void conv_backward(const ConvSaved& saved, Tensor grad, GradSink& sink) {
+  grad = as_format(grad, kChannelsLast);
+  if (saved.activation == Activation::relu) grad = relu_grad(std::move(grad), saved.y.get(sink));
+  deliver_conv_parameters(saved, grad, sink);
+  if (!sink.wants(0)) return;
+  const Tensor w = saved.w.get(sink);
+  Tensor grad_x = Tensor::empty(sink.shape(0), grad.shared_device(), grad.dtype(), saved.x_format);
+  grad.device().kernels().conv2d_backward_input(saved.geometry, grad.view(), w.view(), grad_x.view());
+  sink.deliver(0, differentiable_once(sink, grad, std::move(grad_x)));
+}
+
+}  // namespace
+
+Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv2dGeometry& geometry,
+              Activation activation) {
+  const Dims shape = conv_shape(input, weight, bias, geometry);
+  const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast), w = weight.contiguous();
+  Tensor result = Tensor::empty(shape, x.shared_device(), x.dtype(), kChannelsLast);
+  x.device().kernels().conv2d(geometry, x.view(), w.view(), bias.defined() ? bias.view() : View{}, activation,
+                              result.view());
+  if (!recording({x, w, bias})) return result;
+  ConvSaved saved{Saved::input_if(w.requires_grad(), x),
+                  Saved::input_if(x.requires_grad(), w),
+                  activation == Activation::relu ? Saved::output(result) : Saved(),
+                  format_of(x),
+                  bias.defined(),
+                  geometry,
+                  activation};
+  return record("conv2d", std::move(result), {x, w, bias},
+                [saved = std::move(saved)](Tensor grad, GradSink& sink) {
+                  conv_backward(saved, std::move(grad), sink);
+                });
+}
+
+Tensor pool2d(const Tensor& input, const Pool2dGeometry& g) {
+  check_floating("pool2d", input);
+  if (input.rank() != 4) throw UsageError("pool2d: expected x [N, C, H, W], got " + input.describe());
+  const std::int64_t oh = extent_after(input.size(2), g.kernel_h, g.stride_h, g.pad_h, 1);
+  const std::int64_t ow = extent_after(input.size(3), g.kernel_w, g.stride_w, g.pad_w, 1);
+  if (oh < 1 || ow < 1) {
+    throw UsageError("pool2d: a window of " + std::to_string(g.kernel_h) + "x" + std::to_string(g.kernel_w) +
+                     " with stride " + std::to_string(g.stride_h) + "x" + std::to_string(g.stride_w) +
+                     " does not fit into x " + input.describe());
+  }
+  const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast);
+  const MemoryFormat format = format_of(x);
+  const Dims shape{x.size(0), x.size(1), oh, ow};
+  Tensor result = Tensor::empty(shape, x.shared_device(), x.dtype(), format), indices;
+  const bool recorded = recording(x);
+  if (recorded && g.kind == PoolKind::max) {
+    const DType dtype = g.kernel_h * g.kernel_w <= kMostU8Indices ? DType::u8 : DType::i32;
+    indices = Tensor::empty(shape, x.shared_device(), dtype, format);
+  }
+  x.device().kernels().pool2d(g, x.view(), result.view(), indices.defined() ? indices.view() : View{});
+  if (!recorded) return result;
+  return record("pool2d", std::move(result), {x}, [g, indices, format](const Tensor& grad, GradSink& sink) {
+    const Tensor dense = as_format(grad, format);
+    Tensor grad_x = Tensor::empty(sink.shape(0), grad.shared_device(), grad.dtype(), format);
+    grad.device().kernels().pool2d_backward(g, dense.view(), indices.defined() ? indices.view() : View{},
+                                            grad_x.view());
+    sink.deliver(0, differentiable_once(sink, grad, std::move(grad_x)));
+  });
+}
+
+Tensor max_pool2d(const Tensor& x, std::int64_t kernel) {
+  return pool2d(x, {PoolKind::max, kernel, kernel, kernel, kernel, 0, 0});
+}
+
+Tensor avg_pool2d(const Tensor& x, std::int64_t kernel) {
+  return pool2d(x, {PoolKind::avg, kernel, kernel, kernel, kernel, 0, 0});
+}
+
+}  // namespace dtrain

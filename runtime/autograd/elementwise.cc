@@ -1,0 +1,71 @@
+#include "runtime/autograd/elementwise.h"
+
+#include <string>
+#include <utility>
+
+#include "runtime/autograd/node.h"
+#include "runtime/base/error.h"
+#include "runtime/tensor/shape.h"
+
+namespace dtrain {
+
+void check_same_kind(std::string_view name, const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype()) {
+    throw UsageError(std::string(name) + ": expected operands of one dtype, got " + a.describe() + " and " +
+                     b.describe() + "; convert one with to()");
+  }
+  if (a.shared_device() != b.shared_device()) {
+    throw UsageError(std::string(name) + ": expected operands on one device, got " + a.device().name() +
+                     " and " + b.device().name() + "; move one with to()");
+  }
+}
+
+void check_floating(std::string_view name, const Tensor& x) {
+  if (is_floating(x.dtype())) return;
+  throw UsageError(std::string(name) + ": expected a floating dtype, got " + x.describe() +
+                   "; convert it with to()");
+}
+
+MemoryFormat format_of(const Tensor& x) {
+  return !x.is_contiguous() && x.is_contiguous(MemoryFormat::channels_last) ? MemoryFormat::channels_last
+                                                                            : MemoryFormat::contiguous;
+}
+
+Tensor empty_like(const Tensor& x) {
+  return Tensor::empty(x.shape(), x.shared_device(), x.dtype(), format_of(x));
+}
+
+Tensor apply(UnaryOp op, const Tensor& x) {
+  Tensor result = empty_like(x);
+  x.device().kernels().unary(op, x.view(), result.view());
+  return result;
+}
+
+Tensor apply(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b) {
+  check_same_kind(name, a, b);
+  const Dims shape = broadcast_shapes(a.shape(), b.shape(), name);
+  const Tensor& model = a.shape() == shape && format_of(a) == MemoryFormat::channels_last ? a : b;
+  const MemoryFormat format = model.shape() == shape ? format_of(model) : MemoryFormat::contiguous;
+  Tensor result = Tensor::empty(shape, a.shared_device(), a.dtype(), format);
+  View left = a.view(), right = b.view();
+  left.strides = *strides_for_expand(left, shape);
+  right.strides = *strides_for_expand(right, shape);
+  left.shape = right.shape = shape;
+  a.device().kernels().binary(op, left, right, result.view());
+  return result;
+}
+
+Tensor relu_grad(Tensor grad, const Tensor& gate) {
+  if (grad.is_sole_owner() && grad.strides() == gate.strides()) {
+    grad.device().kernels().binary(BinaryOp::relu_grad, grad.view(), gate.view(), grad.view());
+    return grad;
+  }
+  Tensor result = apply("relu backward", BinaryOp::relu_grad, grad, gate);
+  if (!recording(grad)) return result;
+  return record("relu backward", std::move(result), {grad},
+                [gate = Saved::input(gate)](Tensor second, GradSink& sink) {
+                  sink.deliver(0, relu_grad(std::move(second), gate.get(sink)));
+                });
+}
+
+}  // namespace dtrain

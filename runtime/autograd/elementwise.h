@@ -1,0 +1,32 @@
+// What the differentiable operations share: checked, unrecorded calls of the element-wise kernels.
+#pragma once
+
+#include <string_view>
+
+#include "runtime/tensor/tensor.h"
+
+namespace dtrain {
+
+/// Throws UsageError naming the operation unless both are on one device and have one dtype.
+void check_same_kind(std::string_view name, const Tensor& a, const Tensor& b);
+
+/// Throws UsageError naming the operation unless `x` has a floating dtype.
+void check_floating(std::string_view name, const Tensor& x);
+
+/// channels_last when only that describes `x`, else contiguous.
+MemoryFormat format_of(const Tensor& x);
+
+/// Uninitialised, with x's shape, dtype, device and memory format.
+Tensor empty_like(const Tensor& x);
+
+/// `op` of each element; not recorded.
+Tensor apply(UnaryOp op, const Tensor& x);
+
+/// `op` of each pair, broadcasting; not recorded.
+Tensor apply(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b);
+
+/// grad where gate > 0, else 0; recorded as a linear function of `grad`. Writes over `grad` when nobody else
+/// sees it.
+Tensor relu_grad(Tensor grad, const Tensor& gate);
+
+}  // namespace dtrain

@@ -1,0 +1,127 @@
+// Element-wise functions of one tensor, each with its derivative written in differentiable operations.
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "runtime/autograd/elementwise.h"
+#include "runtime/autograd/node.h"
+#include "runtime/autograd/ops.h"
+
+namespace dtrain {
+namespace {
+
+/// A function whose derivative is computed from its argument: gradient = derive(grad, x).
+template <class Derive>
+Tensor function_of_input(std::string_view name, UnaryOp op, const Tensor& x, Derive derive) {
+  Tensor result = apply(op, x);
+  if (!recording(x)) return result;
+  return record(name, std::move(result), {x},
+                [derive, input = Saved::input(x)](const Tensor& grad, GradSink& sink) {
+                  sink.deliver(0, derive(grad, input.get(sink)));
+                });
+}
+
+/// A function whose derivative is computed from its result: gradient = derive(grad, y).
+template <class Derive>
+Tensor function_of_output(std::string_view name, UnaryOp op, const Tensor& x, Derive derive) {
+  Tensor result = apply(op, x);
+  if (!recording(x)) return result;
+  Saved output = Saved::output(result);
+  return record(name, std::move(result), {x},
+                [derive, output = std::move(output)](Tensor grad, GradSink& sink) {
+                  sink.deliver(0, derive(std::move(grad), output.get(sink)));
+                });
+}
+
+/// The normal density φ(x).
+Tensor normal_density(const Tensor& x) {
+  return mul(exp(mul(square(x), -0.5)), 1.0 / std::sqrt(2.0 * std::numbers::pi));
+}
+
+/// The normal distribution function Φ(x) = gelu(x) / x, with 1/2 at 0.
+Tensor normal_distribution(const Tensor& x) {
+  const auto number = [&x](double value) { return Tensor::full({}, value, x.shared_device(), x.dtype()); };
+  Tensor result;
+  {
+    const NoGrad no_grad;
+    const Tensor at_zero = equal(x, number(0.0));
+    result = where(at_zero, number(0.5), div(gelu(x), where(at_zero, number(1.0), x)));
+  }
+  if (!recording(x)) return result;
+  return record("normal distribution", std::move(result), {x},
+                [input = Saved::input(x)](const Tensor& grad, GradSink& sink) {
+                  sink.deliver(0, mul(grad, normal_density(input.get(sink))));
+                });
+}
+
+}  // namespace
+
+Tensor neg(const Tensor& x) {
+  Tensor result = apply(UnaryOp::neg, x);
+  if (!recording(x)) return result;
+  return record("neg", std::move(result), {x},
+                [](const Tensor& grad, GradSink& sink) { sink.deliver(0, neg(grad)); });
+}
+
+Tensor abs(const Tensor& x) {
+  return function_of_input("abs", UnaryOp::abs, x, [](const Tensor& grad, const Tensor& input) {
+    return mul(grad, apply(UnaryOp::sign, input));
+  });
+}
+
+Tensor exp(const Tensor& x) {
+  return function_of_output("exp", UnaryOp::exp, x,
+                            [](const Tensor& grad, const Tensor& y) { return mul(grad, y); });
+}
+
+Tensor log(const Tensor& x) {
+  return function_of_input("log", UnaryOp::log, x,
+                           [](const Tensor& grad, const Tensor& input) { return div(grad, input); });
+}
+
+Tensor sqrt(const Tensor& x) {
+  return function_of_output("sqrt", UnaryOp::sqrt, x,
+                            [](const Tensor& grad, const Tensor& y) { return mul(div(grad, y), 0.5); });
+}
+
+Tensor rsqrt(const Tensor& x) {
+  return function_of_output("rsqrt", UnaryOp::rsqrt, x, [](const Tensor& grad, const Tensor& y) {
+    return mul(mul(grad, mul(square(y), y)), -0.5);
+  });
+}
+
+Tensor reciprocal(const Tensor& x) {
+  return function_of_output("reciprocal", UnaryOp::reciprocal, x,
+                            [](const Tensor& grad, const Tensor& y) { return neg(mul(grad, square(y))); });
+}
+
+Tensor square(const Tensor& x) {
+  return function_of_input("square", UnaryOp::square, x, [](const Tensor& grad, const Tensor& input) {
+    return mul(grad, mul(input, 2.0));
+  });
+}
+
+Tensor relu(const Tensor& x) {
+  return function_of_output("relu", UnaryOp::relu, x,
+                            [](Tensor grad, const Tensor& y) { return relu_grad(std::move(grad), y); });
+}
+
+Tensor sigmoid(const Tensor& x) {
+  return function_of_output("sigmoid", UnaryOp::sigmoid, x, [](const Tensor& grad, const Tensor& y) {
+    return mul(grad, mul(y, add(neg(y), 1.0)));
+  });
+}
+
+Tensor tanh(const Tensor& x) {
+  return function_of_output("tanh", UnaryOp::tanh, x, [](const Tensor& grad, const Tensor& y) {
+    return mul(grad, add(neg(square(y)), 1.0));
+  });
+}
+
+Tensor gelu(const Tensor& x) {
+  return function_of_input("gelu", UnaryOp::gelu, x, [](const Tensor& grad, const Tensor& input) {
+    return mul(grad, add(normal_distribution(input), mul(input, normal_density(input))));
+  });
+}
+
+}  // namespace dtrain

@@ -1,0 +1,18 @@
+#include "runtime/autograd/grad_mode.h"
+
+namespace dtrain {
+namespace {
+
+// The one piece of per-thread state of the runtime: it has to reach every operation between the guard and
+// its end, through code that does not know about it.
+thread_local bool recording = true;
+
+}  // namespace
+
+bool grad_enabled() noexcept { return recording; }
+
+GradMode::GradMode(bool enabled) noexcept : before_(recording) { recording = enabled; }
+
+GradMode::~GradMode() { recording = before_; }
+
+}  // namespace dtrain

@@ -1,0 +1,127 @@
+// Recording of operations and what they keep for backward.
+#include "runtime/autograd/node.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/tensor/tracking.h"
+
+namespace dtrain {
+namespace {
+
+/// Numbers operations of a thread in the order in which they ran; a graph built by several threads stays in
+/// order because a node also outnumbers its inputs.
+std::uint64_t next_sequence(const std::vector<Edge>& inputs) {
+  static thread_local std::uint64_t latest = 0;
+  for (const Edge& edge : inputs) {
+    if (edge.state != nullptr && edge.state->node != nullptr) {
+      latest = std::max(latest, edge.state->node->sequence());
+    }
+  }
+  return ++latest;
+}
+
+Edge edge_to(const Tensor& input) {
+  if (!input.defined()) return {};
+  return {input.requires_grad() ? grad_state(input) : nullptr, input.shape(), input.dtype()};
+}
+
+void attach_node(Tensor& tensor, std::shared_ptr<Node> node) {
+  auto state = std::make_shared<GradState>();
+  state->requires_grad = true;
+  state->node = std::move(node);
+  tensor.attach(std::move(state));
+}
+
+}  // namespace
+
+std::shared_ptr<GradState> grad_state(const Tensor& tensor) {
+  return std::static_pointer_cast<GradState>(tensor.autograd_state());
+}
+
+Node::Node(std::string_view name, std::vector<Edge> inputs, BackwardFunction backward)
+    : name_(name),
+      sequence_(next_sequence(inputs)),
+      inputs_(std::move(inputs)),
+      backward_(std::move(backward)) {}
+
+// A long chain would overflow the stack if each node destroyed its inputs recursively, so nodes that only
+// this chain holds are taken apart in a loop.
+Node::~Node() {
+  backward_ = nullptr;
+  std::vector<Edge> doomed = std::move(inputs_);
+  while (!doomed.empty()) {
+    const std::shared_ptr<GradState> state = std::move(doomed.back().state);
+    doomed.pop_back();
+    if (state == nullptr || state.use_count() > 1 || state->node == nullptr || state->node.use_count() > 1) {
+      continue;
+    }
+    Node& node = *state->node;
+    node.backward_ = nullptr;
+    std::move(node.inputs_.begin(), node.inputs_.end(), std::back_inserter(doomed));
+    node.inputs_.clear();
+  }
+}
+
+void Node::release() {
+  released_ = true;
+  backward_ = nullptr;
+  inputs_.clear();
+}
+
+Tensor Saved::get(const GradSink& sink) const {
+  if (tensor_.version() != version_) {
+    throw UsageError("backward of " + std::string(sink.node()->name()) + ": " +
+                     (is_output_ ? "its result " : "its input ") + tensor_.describe() +
+                     " was modified in place after it was used (version " +
+                     std::to_string(tensor_.version()) + ", expected " + std::to_string(version_) +
+                     "); run backward first, or modify a clone()");
+  }
+  if (!is_output_ || !grad_enabled()) return tensor_;
+  Tensor result = tensor_.detach();
+  attach_node(result, sink.node());
+  return result;
+}
+
+bool recording(std::initializer_list<Tensor> inputs) {
+  return grad_enabled() &&
+         std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input.requires_grad(); });
+}
+
+Tensor record(std::string_view name, Tensor output, std::initializer_list<Tensor> inputs,
+              BackwardFunction backward) {
+  if (!recording(inputs)) return output;
+  std::vector<Edge> edges;
+  edges.reserve(inputs.size());
+  for (const Tensor& input : inputs) edges.push_back(edge_to(input));
+  attach_node(output, std::make_shared<Node>(name, std::move(edges), std::move(backward)));
+  return output;
+}
+
+Tensor differentiable_once(const GradSink& sink, const Tensor& grad, Tensor value) {
+  if (!grad_enabled()) return value;
+  std::vector<Edge> edges = sink.node()->inputs();
+  edges.push_back(edge_to(grad));
+  const std::string_view name = sink.node()->name();
+  auto refuse = [name](const Tensor&, GradSink&) {
+    throw UsageError(std::string(name) +
+                     ": gradients of its gradient are not available; leave create_graph out, or compute this "
+                     "part with other operations");
+  };
+  attach_node(value, std::make_shared<Node>(name, std::move(edges), refuse));
+  return value;
+}
+
+Tensor record_linear(std::string_view name, const Tensor& source, Tensor result, Adjoint adjoint) {
+  if (!recording(source)) return result;
+  return record(name, std::move(result), {source},
+                [adjoint = std::move(adjoint)](Tensor grad, GradSink& sink) {
+                  Tensor mapped = adjoint(grad);
+                  grad = Tensor();  // a view of it may now be the only owner
+                  sink.deliver(0, std::move(mapped));
+                });
+}
+
+}  // namespace dtrain

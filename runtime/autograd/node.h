@@ -1,0 +1,137 @@
+// The tape: one Node for each recorded operation, linked to the tensors it was computed from. Operations use
+// record(), Saved and GradSink; only the backward pass looks inside.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/tensor/tensor.h"
+
+namespace dtrain {
+
+class Node;
+class BackwardPass;
+
+/// What a tensor that takes part in autograd carries.
+struct GradState final : AutogradState {
+  bool requires_grad = false;
+  std::shared_ptr<Node> node;  ///< the operation that computed the tensor; null for a leaf
+
+  // Leaves only.
+  Tensor grad;                  ///< undefined until the first accumulation
+  Tensor grad_storage;          ///< where grad has to live, if defined
+  std::function<void()> ready;  ///< called when grad is final for a pass
+};
+
+/// Where a running backward function puts its results. Each wanted input gets exactly one deliver() (or
+/// delivered_in_place()); the earlier, the sooner a gradient can be sent to other ranks.
+class GradSink {
+ public:
+  GradSink(BackwardPass& pass, const std::shared_ptr<Node>& node);
+
+  /// False for inputs that need no gradient: skip the work.
+  bool wants(int input) const;
+  /// Hands over the gradient of `input`, of its shape and dtype. Undefined means none.
+  void deliver(int input, Tensor grad);
+
+  /// Uninitialised row-major memory for the gradient of `input`, to be overwritten and delivered: the final
+  /// place itself where that is possible, so that nothing is copied. `device` is where it is made otherwise.
+  Tensor destination(int input, const std::shared_ptr<Device>& device);
+  /// The gradient that the result may be added to directly, followed by delivered_in_place(); nothing when
+  /// there is none yet or it must not be changed.
+  std::optional<Tensor> accumulator(int input);
+  void delivered_in_place(int input);
+
+  const Dims& shape(int input) const;
+  const std::shared_ptr<Node>& node() const noexcept { return node_; }
+
+ private:
+  friend class BackwardPass;
+  BackwardPass& pass_;
+  const std::shared_ptr<Node>& node_;
+  std::vector<bool> delivered_;
+};
+
+/// Computes the gradients of an operation's inputs from that of its output, with differentiable operations:
+/// they are recorded when the pass creates a graph. `grad` may be reused when it is_sole_owner().
+using BackwardFunction = std::function<void(Tensor grad, GradSink& sink)>;
+
+/// An input of a recorded operation; `state` is null where no gradient is needed.
+struct Edge {
+  std::shared_ptr<GradState> state;
+  Dims shape;
+  DType dtype = DType::f32;
+};
+
+/// One recorded operation.
+class Node {
+ public:
+  Node(std::string_view name, std::vector<Edge> inputs, BackwardFunction backward);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  std::string_view name() const noexcept { return name_; }
+  /// Larger than that of every operation it depends on.
+  std::uint64_t sequence() const noexcept { return sequence_; }
+  const std::vector<Edge>& inputs() const noexcept { return inputs_; }
+  void run(Tensor grad, GradSink& sink) { backward_(std::move(grad), sink); }
+  /// Frees what was saved and lets go of the inputs; the operation cannot run backward again.
+  void release();
+  bool is_released() const noexcept { return released_; }
+
+ private:
+  std::string_view name_;
+  std::uint64_t sequence_;
+  std::vector<Edge> inputs_;
+  BackwardFunction backward_;
+  bool released_ = false;
+};
+
+/// A tensor kept for backward, which notices when it has been modified in place since.
+class Saved {
+ public:
+  Saved() = default;
+  /// Keeps an input of the operation.
+  static Saved input(const Tensor& tensor) { return Saved(tensor, false); }
+  static Saved input_if(bool needed, const Tensor& tensor) { return needed ? input(tensor) : Saved(); }
+  /// Keeps the operation's own result (without a reference cycle).
+  static Saved output(const Tensor& tensor) { return Saved(tensor.detach(), true); }
+
+  /// The value, with its history. Throws UsageError naming the operation when it was modified.
+  Tensor get(const GradSink& sink) const;
+
+ private:
+  Saved(const Tensor& tensor, bool is_output)
+      : tensor_(tensor), version_(tensor.version()), is_output_(is_output) {}
+
+  Tensor tensor_;
+  std::uint64_t version_ = 0;
+  bool is_output_ = false;
+};
+
+/// True when an operation on `inputs` is to be recorded.
+bool recording(std::initializer_list<Tensor> inputs);
+inline bool recording(const Tensor& input) { return grad_enabled() && input.requires_grad(); }
+
+/// Makes `output` the recorded result of an operation on `inputs` (undefined ones allowed); returns it as it
+/// is when nothing is to be recorded. `name` must be a literal.
+Tensor record(std::string_view name, Tensor output, std::initializer_list<Tensor> inputs,
+              BackwardFunction backward);
+
+/// Marks `value`, a gradient that a backward function computed from `grad` and its operation's inputs by a
+/// kernel, as depending on them in a way that cannot be differentiated: backward through it throws a
+/// UsageError that names the operation. Returns `value` as it is when nothing is to be recorded.
+Tensor differentiable_once(const GradSink& sink, const Tensor& grad, Tensor value);
+
+/// The state of `tensor`, null when it has none.
+std::shared_ptr<GradState> grad_state(const Tensor& tensor);
+
+}  // namespace dtrain

@@ -1,0 +1,106 @@
+// The differentiable operations. Each returns a new tensor on the arguments' device; while gradients are
+// recorded (see grad_mode.h) the result remembers how it was made. Operands must share device and dtype:
+// nothing is converted silently. Every function throws UsageError naming itself and both sides when shapes,
+// dtypes or devices do not fit.
+//
+// Gradients of gradients (create_graph) work through everything here but conv2d, pooling and cross_entropy,
+// whose second backward throws a UsageError that says so.
+#pragma once
+
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/tensor/tensor.h"
+
+namespace dtrain {
+
+// ---- arithmetic, element-wise; the two sides broadcast (NumPy's rule)
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+/// Larger or smaller of two; where equal, each gets half of the gradient.
+Tensor maximum(const Tensor& a, const Tensor& b);
+Tensor minimum(const Tensor& a, const Tensor& b);
+Tensor add(const Tensor& a, double b);
+Tensor mul(const Tensor& a, double b);
+Tensor pow(const Tensor& a, double exponent);
+/// condition != 0 ? a : b; no gradient to `condition`, which has the dtype of a and b.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator+(const Tensor& a, double b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, double b) { return add(a, -b); }
+inline Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
+inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
+inline Tensor operator/(const Tensor& a, double b) { return mul(a, 1.0 / b); }
+
+// ---- comparisons: 1 or 0 in the operands' dtype, never differentiable
+Tensor equal(const Tensor& a, const Tensor& b);
+Tensor greater(const Tensor& a, const Tensor& b);
+Tensor greater_equal(const Tensor& a, const Tensor& b);
+Tensor less(const Tensor& a, const Tensor& b);
+
+// ---- functions of one tensor
+Tensor neg(const Tensor& x);
+Tensor abs(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor rsqrt(const Tensor& x);
+Tensor reciprocal(const Tensor& x);
+Tensor square(const Tensor& x);
+Tensor relu(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor tanh(const Tensor& x);
+/// x · Φ(x)
+Tensor gelu(const Tensor& x);
+inline Tensor operator-(const Tensor& x) { return neg(x); }
+
+// ---- reductions. Over all dimensions (the result has shape []), or over `dims`, kept with extent 1 if asked
+Tensor sum(const Tensor& x);
+Tensor sum(const Tensor& x, const Dims& dims, bool keep = false);
+Tensor mean(const Tensor& x);
+Tensor mean(const Tensor& x, const Dims& dims, bool keep = false);
+/// Largest / smallest; elements that tie share the gradient evenly.
+Tensor amax(const Tensor& x, const Dims& dims, bool keep = false);
+Tensor amin(const Tensor& x, const Dims& dims, bool keep = false);
+/// i64 index of the first largest element along the last dimension, which disappears. Not differentiable.
+Tensor argmax(const Tensor& x);
+
+// ---- shapes: the members of Tensor as functions
+Tensor reshape(const Tensor& x, const Dims& shape);
+/// [N, …] → [N, product of the rest]; row-major order whatever the memory format.
+Tensor flatten(const Tensor& x, int first = 1, int last = -1);
+
+// ---- linear algebra
+/// [M, K] · [K, N] → [M, N]; leading dimensions broadcast ([…, M, K] · […, K, N]); a one-dimensional side is
+/// a row (left) or a column (right) that disappears from the result.
+Tensor matmul(const Tensor& a, const Tensor& b);
+/// activation(x · wᵀ + bias): x […, K], w [N, K], bias [N] or undefined → […, N].
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation activation = Activation::none);
+
+// ---- convolution and pooling: x [N, C, H, W]. conv2d's result is channels-last in memory, pooling keeps the
+// format of x
+/// w [O, C / groups, KH, KW], bias [O] or undefined.
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& geometry = {},
+              Activation activation = Activation::none);
+Tensor pool2d(const Tensor& x, const Pool2dGeometry& geometry);
+/// Square windows; stride = kernel.
+Tensor max_pool2d(const Tensor& x, std::int64_t kernel);
+Tensor avg_pool2d(const Tensor& x, std::int64_t kernel);
+
+// ---- losses and what they are made of
+enum class LossReduction { mean, sum, none };
+/// Along the last dimension.
+Tensor softmax(const Tensor& x);
+Tensor log_softmax(const Tensor& x);
+/// logits [R, C]; target i64 [R], class indices in [0, C). Result [] or [R].
+Tensor cross_entropy(const Tensor& logits, const Tensor& target,
+                     LossReduction reduction = LossReduction::mean);
+/// (prediction - target)²; both of one shape.
+Tensor mse_loss(const Tensor& prediction, const Tensor& target,
+                LossReduction reduction = LossReduction::mean);
+
+}  // namespace dtrain

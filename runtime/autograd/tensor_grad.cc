@@ -1,0 +1,136 @@
+// The autograd members of Tensor. They are defined here because tensor/ does not know the tape.
+#include <array>
+#include <string>
+#include <utility>
+
+#include "runtime/autograd/backward_pass.h"
+#include "runtime/autograd/gradients.h"
+#include "runtime/base/error.h"
+#include "runtime/tensor/tracking.h"
+
+namespace dtrain {
+namespace {
+
+/// The state of a leaf, made if it has none.
+GradState& leaf_state(std::string_view what, Tensor& tensor) {
+  auto state = grad_state(tensor);
+  if (state == nullptr) {
+    state = std::make_shared<GradState>();
+    tensor.attach(state);
+  }
+  if (state->node != nullptr) {
+    throw UsageError(std::string(what) + ": " + tensor.describe() + " was computed by " +
+                     std::string(state->node->name()) + "; only leaves have one (detach() makes a leaf)");
+  }
+  return *state;
+}
+
+void check_like(std::string_view what, const Tensor& tensor, const Tensor& like) {
+  if (tensor.shape() != like.shape() || tensor.dtype() != like.dtype() ||
+      tensor.shared_device() != like.shared_device()) {
+    throw UsageError(std::string(what) + ": expected " + like.describe() + " on the tensor's device, got " +
+                     tensor.describe());
+  }
+}
+
+/// Checks that backward can start at `root`, and gives the seed to start with.
+Tensor seed_for(std::string_view what, const Tensor& root, const Tensor& seed) {
+  if (!root.requires_grad()) {
+    throw UsageError(std::string(what) + ": " + root.describe() +
+                     " does not depend on anything that requires a gradient, or was computed under NoGrad");
+  }
+  if (seed.defined()) {
+    check_like(what, seed, root);
+    return seed;
+  }
+  if (root.numel() != 1) {
+    throw UsageError(std::string(what) + ": " + root.describe() +
+                     " has more than one element; pass the gradient to start from");
+  }
+  return Tensor::ones(root.shape(), root.shared_device(), root.dtype());
+}
+
+}  // namespace
+
+bool Tensor::requires_grad() const noexcept {
+  const auto& state = autograd_state();
+  return state != nullptr && static_cast<const GradState&>(*state).requires_grad;
+}
+
+void Tensor::set_requires_grad(bool value) {
+  if (value && !is_floating(dtype())) {
+    throw UsageError("set_requires_grad: gradients need a floating dtype, got " + describe());
+  }
+  if (value == requires_grad()) return;
+  leaf_state("set_requires_grad", *this).requires_grad = value;
+}
+
+bool Tensor::is_leaf() const noexcept {
+  const auto& state = autograd_state();
+  return state == nullptr || static_cast<const GradState&>(*state).node == nullptr;
+}
+
+Tensor Tensor::grad() const {
+  const auto state = grad_state(*this);
+  return state == nullptr ? Tensor() : state->grad;
+}
+
+void Tensor::set_grad(const Tensor& grad) {
+  check_like("set_grad", grad, *this);
+  GradState& state = leaf_state("set_grad", *this);
+  if (!state.grad_storage.defined()) {
+    state.grad = grad.detach().contiguous();
+    return;
+  }
+  const NoGrad no_grad;
+  if (grad.view().data != state.grad_storage.view().data) state.grad_storage.copy_from(grad);
+  state.grad = state.grad_storage;
+}
+
+void Tensor::zero_grad() {
+  if (const auto state = grad_state(*this)) state->grad = Tensor();
+}
+
+void Tensor::backward(BackwardOptions options) const { backward(Tensor(), options); }
+
+void Tensor::backward(const Tensor& grad, BackwardOptions options) const {
+  BackwardPass(options).run(*this, seed_for("backward", *this, grad));
+}
+
+void Tensor::set_grad_storage(const Tensor& storage) {
+  GradState& state = leaf_state("set_grad_storage", *this);
+  if (storage.defined()) {
+    check_like("set_grad_storage", storage, *this);
+    if (!storage.is_contiguous()) {
+      throw UsageError("set_grad_storage: expected dense row-major memory, got strides " +
+                       storage.strides().to_string());
+    }
+  }
+  const Tensor before = std::exchange(state.grad, Tensor());
+  state.grad_storage = storage.defined() ? storage.detach() : Tensor();
+  if (before.defined()) set_grad(before);
+}
+
+void Tensor::on_grad_ready(std::function<void()> ready) {
+  leaf_state("on_grad_ready", *this).ready = std::move(ready);
+}
+
+void check_in_place(std::string_view name, const Tensor& target, const Tensor& source) {
+  if (!grad_enabled() || !(target.requires_grad() || source.requires_grad())) return;
+  throw UsageError(std::string(name) + ": " + target.describe() +
+                   " cannot be modified in place while gradients are recorded, because " +
+                   (target.requires_grad() ? "it" : "the source") +
+                   " requires one; use NoGrad, detach(), or an operation that makes a new tensor");
+}
+
+std::vector<Tensor> gradients(const Tensor& output, std::span<const Tensor> inputs, const Tensor& seed,
+                              BackwardOptions options) {
+  BackwardPass pass(options);
+  pass.capture(inputs);
+  pass.run(output, seed_for("gradients", output, seed));
+  std::vector<Tensor> results;
+  for (std::size_t i = 0; i < inputs.size(); ++i) results.push_back(pass.captured(i));
+  return results;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,62 @@
+#include "runtime/device/cpu/cpu_device.h"
+
+#include <cstring>
+
+#include "runtime/device/cpu/allocator.h"
+#include "runtime/device/cpu/cpu_kernels.h"
+
+namespace dtrain::cpu {
+namespace {
+
+class CpuStream final : public Stream {
+ public:
+  void synchronize() override {}
+};
+
+class CpuEvent final : public Event {
+ public:
+  void record(Stream&) override {}
+  void make_wait(Stream&) override {}
+  bool done() override { return true; }
+};
+
+class CpuDevice final : public Device {
+ public:
+  DeviceType type() const noexcept override { return DeviceType::cpu; }
+  int index() const noexcept override { return 0; }
+  std::string name() const override { return "cpu (" + dense_math_name() + ")"; }
+
+  void* allocate(std::size_t bytes) override { return allocator_.allocate(bytes); }
+  void deallocate(void* memory, std::size_t bytes) noexcept override { allocator_.deallocate(memory, bytes); }
+  void* allocate_pinned(std::size_t bytes) override { return pinned_.allocate(bytes); }
+  void deallocate_pinned(void* memory, std::size_t bytes) noexcept override {
+    pinned_.deallocate(memory, bytes);
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes, CopyKind, Stream&) override {
+    if (bytes != 0) std::memcpy(to, from, bytes);
+  }
+
+  Stream& compute_stream() noexcept override { return stream_; }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
+  Kernels& kernels() noexcept override { return kernels_; }
+
+  std::size_t allocated_bytes() const noexcept override { return allocator_.allocated_bytes(); }
+  std::size_t peak_allocated_bytes() const noexcept override { return allocator_.peak_allocated_bytes(); }
+
+ private:
+  Allocator allocator_;
+  Allocator pinned_;
+  CpuStream stream_;
+  CpuKernels kernels_;
+};
+
+}  // namespace
+
+CpuKernels::CpuKernels() : math_(make_dense_math()) {}
+CpuKernels::~CpuKernels() = default;
+
+std::shared_ptr<Device> make_cpu_device() { return std::make_shared<CpuDevice>(); }
+
+}  // namespace dtrain::cpu

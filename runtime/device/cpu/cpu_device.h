@@ -1,0 +1,13 @@
+// The CPU as a Device: kernels run in the calling thread, streams are always idle, events always done.
+#pragma once
+
+#include <memory>
+
+#include "runtime/device/device.h"
+
+namespace dtrain::cpu {
+
+/// Cheap: allocates nothing big and generates no code until the first kernel runs.
+std::shared_ptr<Device> make_cpu_device();
+
+}  // namespace dtrain::cpu

@@ -1,0 +1,124 @@
+// matmul, convolution and pooling: checks the shapes, then hands the work to the fastest code that can do it.
+#include <string>
+
+#include "runtime/device/cpu/cpu_kernels.h"
+#include "runtime/device/cpu/dispatch.h"
+#include "runtime/device/cpu/naive.h"
+
+namespace dtrain::cpu {
+namespace {
+
+std::int64_t extent_after(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+                          std::int64_t dilation) {
+  return (in + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
+}
+
+void require_vector(std::string_view operation, std::string_view argument, const View& view,
+                    std::int64_t extent, DType dtype) {
+  if (view.data == nullptr) return;
+  require_shape(operation, argument, view, {extent});
+  require_dtype(operation, argument, view, dtype);
+}
+
+void require_conv(std::string_view operation, const Conv2dGeometry& g, const View& input, const View& weight,
+                  const View& output) {
+  require_rank(operation, "input", input, 4);
+  require_rank(operation, "weight", weight, 4);
+  require_dtype(operation, "weight", weight, input.dtype);
+  require_dtype(operation, "output", output, input.dtype);
+  if (g.groups < 1 || g.stride_h < 1 || g.stride_w < 1 || g.dilation_h < 1 || g.dilation_w < 1 ||
+      weight.shape[0] % g.groups != 0) {
+    throw UsageError("cpu kernel " + std::string(operation) + ": expected positive stride and dilation and " +
+                     std::to_string(weight.shape[0]) + " outputs divisible by groups, got groups " +
+                     std::to_string(g.groups) + ", stride " + std::to_string(g.stride_h) + "x" +
+                     std::to_string(g.stride_w));
+  }
+  const Dims weight_shape = {weight.shape[0], input.shape[1] / g.groups, weight.shape[2], weight.shape[3]};
+  require_shape(operation, "weight", weight, weight_shape);
+  const std::int64_t oh = extent_after(input.shape[2], weight.shape[2], g.stride_h, g.pad_h, g.dilation_h);
+  const std::int64_t ow = extent_after(input.shape[3], weight.shape[3], g.stride_w, g.pad_w, g.dilation_w);
+  require_shape(operation, "output", output, {input.shape[0], weight.shape[0], oh, ow});
+}
+
+void require_pool(std::string_view operation, const Pool2dGeometry& g, const View& input, const View& output,
+                  const View& indices) {
+  require_rank(operation, "input", input, 4);
+  require_dtype(operation, "output", output, input.dtype);
+  if (g.kernel_h < 1 || g.kernel_w < 1 || g.stride_h < 1 || g.stride_w < 1 || g.pad_h * 2 > g.kernel_h ||
+      g.pad_w * 2 > g.kernel_w || g.pad_h < 0 || g.pad_w < 0) {
+    throw UsageError("cpu kernel " + std::string(operation) +
+                     ": expected positive kernel and stride and padding of at most half the kernel");
+  }
+  const std::int64_t oh = extent_after(input.shape[2], g.kernel_h, g.stride_h, g.pad_h, 1);
+  const std::int64_t ow = extent_after(input.shape[3], g.kernel_w, g.stride_w, g.pad_w, 1);
+  require_shape(operation, "output", output, {input.shape[0], input.shape[1], oh, ow});
+  if (g.kind == PoolKind::avg || indices.data == nullptr) return;
+  require_shape(operation, "indices", indices, output.shape);
+  if (indices.dtype == DType::u8 && g.kernel_h * g.kernel_w > 256) {
+    throw UsageError("cpu kernel " + std::string(operation) +
+                     ": indices expected dtype int32 for a window of more than 256 elements, got uint8");
+  }
+}
+
+}  // namespace
+
+void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activation activation,
+                        bool accumulate, const View& out) {
+  require_rank("matmul", "a", a, 3);
+  require_rank("matmul", "b", b, 3);
+  require_dtype("matmul", "b", b, a.dtype);
+  require_dtype("matmul", "out", out, a.dtype);
+  require_shape("matmul", "b", b, {a.shape[0], a.shape[2], b.shape[2]});
+  require_shape("matmul", "out", out, {a.shape[0], a.shape[1], b.shape[2]});
+  require_vector("matmul", "bias", bias, b.shape[2], a.dtype);
+  if (out.numel() == 0) return;
+  if (a.shape[2] != 0 && math_->matmul(a, b, bias, activation, accumulate, out)) return;
+  naive::matmul(a, b, bias, activation, accumulate, out);
+}
+
+void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight,
+                        const View& bias, Activation activation, const View& output) {
+  require_conv("conv2d", geometry, input, weight, output);
+  require_vector("conv2d", "bias", bias, weight.shape[0], input.dtype);
+  if (output.numel() == 0) return;
+  if (input.numel() != 0 && math_->conv2d(geometry, input, weight, bias, activation, output)) return;
+  naive::conv2d(geometry, input, weight, bias, activation, output);
+}
+
+void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
+                                       const View& weight, const View& grad_input) {
+  require_conv("conv2d_backward_input", geometry, grad_input, weight, grad_output);
+  if (grad_input.numel() == 0) return;
+  if (grad_output.numel() != 0 && math_->conv2d_backward_input(geometry, grad_output, weight, grad_input))
+    return;
+  naive::conv2d_backward_input(geometry, grad_output, weight, grad_input);
+}
+
+void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input,
+                                        const View& grad_output, const View& grad_weight,
+                                        const View& grad_bias) {
+  require_conv("conv2d_backward_weight", geometry, input, grad_weight, grad_output);
+  require_vector("conv2d_backward_weight", "grad_bias", grad_bias, grad_weight.shape[0], input.dtype);
+  if (grad_weight.numel() != 0 && grad_output.numel() != 0 &&
+      math_->conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias)) {
+    return;
+  }
+  naive::conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias);
+}
+
+void CpuKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,
+                        const View& indices) {
+  require_pool("pool2d", geometry, input, output, indices);
+  naive::pool2d(geometry, input, output, indices);
+}
+
+void CpuKernels::pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
+                                 const View& grad_input) {
+  require_pool("pool2d_backward", geometry, grad_input, grad_output, indices);
+  if (geometry.kind == PoolKind::max && indices.data == nullptr) {
+    throw UsageError("cpu kernel pool2d_backward: max pooling needs the indices of its forward, got none");
+  }
+  naive::pool2d_backward(geometry, grad_output, indices, grad_input);
+}
+
+}  // namespace dtrain::cpu

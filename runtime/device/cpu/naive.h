@@ -1,0 +1,23 @@
+// The dense operations in plain loops, one output element at a time, summed in double: the f64 path, the
+// fallback where oneDNN cannot help, and the reference of the tests. Arguments are those of Kernels.
+#pragma once
+
+#include "runtime/device/kernels.h"
+
+namespace dtrain::cpu::naive {
+
+void matmul(const View& a, const View& b, const View& bias, Activation activation, bool accumulate,
+            const View& out);
+
+void conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
+            Activation activation, const View& output);
+void conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output, const View& weight,
+                           const View& grad_input);
+void conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input, const View& grad_output,
+                            const View& grad_weight, const View& grad_bias);
+
+void pool2d(const Pool2dGeometry& geometry, const View& input, const View& output, const View& indices);
+void pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
+                     const View& grad_input);
+
+}  // namespace dtrain::cpu::naive

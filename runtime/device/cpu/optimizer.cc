@@ -1,0 +1,115 @@
+// The optimizers' updates, PyTorch's rules operation by operation, one pass over each parameter.
+#include <cmath>
+
+#include "runtime/device/cpu/cpu_kernels.h"
+#include "runtime/device/cpu/dispatch.h"
+
+namespace dtrain::cpu {
+namespace {
+
+template <class T>
+struct SgdRule {
+  explicit SgdRule(const SgdStep& step)
+      : lr(static_cast<T>(step.lr)),
+        momentum(static_cast<T>(step.momentum)),
+        keep(static_cast<T>(1 - step.dampening)),
+        decay(static_cast<T>(step.weight_decay)),
+        nesterov(step.nesterov),
+        first(step.first_step) {}
+  T lr, momentum, keep, decay;
+  bool nesterov, first;
+};
+
+template <class T>
+void sgd_plain(std::int64_t n, const SgdRule<Compute<T>>& rule, T* param, const T* grad) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto p = load(param[i]);
+    param[i] = cast<T>(p - rule.lr * (load(grad[i]) + rule.decay * p));
+  }
+}
+
+template <class T>
+void sgd_momentum(std::int64_t n, const SgdRule<Compute<T>>& rule, T* param, const T* grad, T* momentum) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto p = load(param[i]);
+    const auto g = load(grad[i]) + rule.decay * p;
+    const auto buffer = rule.first ? g : rule.momentum * load(momentum[i]) + rule.keep * g;
+    momentum[i] = cast<T>(buffer);
+    param[i] = cast<T>(p - rule.lr * (rule.nesterov ? g + rule.momentum * buffer : buffer));
+  }
+}
+
+template <class T>
+struct AdamWRule {
+  explicit AdamWRule(const AdamWStep& step)
+      : shrink(static_cast<T>(1 - step.lr * step.weight_decay)),
+        beta1_rest(static_cast<T>(1 - step.beta1)),
+        beta2(static_cast<T>(step.beta2)),
+        beta2_rest(static_cast<T>(1 - step.beta2)),
+        eps(static_cast<T>(step.eps)) {
+    const auto t = static_cast<double>(step.step);
+    size = static_cast<T>(step.lr / (1 - std::pow(step.beta1, t)));
+    root = static_cast<T>(std::sqrt(1 - std::pow(step.beta2, t)));
+  }
+  T shrink, beta1_rest, beta2, beta2_rest, eps, size, root;
+};
+
+template <class T>
+void adamw_loop(std::int64_t n, const AdamWRule<Compute<T>>& rule, T* param, const T* grad, T* momentum,
+                T* variance) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto g = load(grad[i]);
+    const auto m = load(momentum[i]) + rule.beta1_rest * (g - load(momentum[i]));
+    const auto v = rule.beta2 * load(variance[i]) + rule.beta2_rest * g * g;
+    momentum[i] = cast<T>(m);
+    variance[i] = cast<T>(v);
+    const auto denominator = std::sqrt(v) / rule.root + rule.eps;
+    param[i] = cast<T>(load(param[i]) * rule.shrink - rule.size * (m / denominator));
+  }
+}
+
+void require_dense(std::string_view operation, std::string_view argument, const View& view,
+                   const View& param) {
+  require_like(operation, argument, view, param);
+  if (view.data == nullptr && param.numel() != 0) {
+    throw UsageError("cpu kernel " + std::string(operation) + ": argument " + std::string(argument) +
+                     " has no data");
+  }
+  for (int i = 0; i < view.rank(); ++i) {
+    if (view.shape[i] == 1 || view.strides[i] == param.strides[i]) continue;
+    throw UsageError("cpu kernel " + std::string(operation) + ": argument " + std::string(argument) +
+                     " expected the parameter's strides " + param.strides.to_string() + ", got " +
+                     view.strides.to_string());
+  }
+}
+
+}  // namespace
+
+void CpuKernels::sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) {
+  for (const OptimizerSlot& slot : slots) {
+    require_dense("sgd", "grad", slot.grad, slot.param);
+    if (step.momentum != 0) require_dense("sgd", "momentum", slot.momentum, slot.param);
+    dispatch_floating("sgd", slot.param.dtype, [&](auto tag) {
+      using T = decltype(tag);
+      const SgdRule<Compute<T>> rule(step);
+      const std::int64_t n = slot.param.numel();
+      if (step.momentum == 0) return sgd_plain<T>(n, rule, slot.param.as<T>(), slot.grad.as<const T>());
+      sgd_momentum<T>(n, rule, slot.param.as<T>(), slot.grad.as<const T>(), slot.momentum.as<T>());
+    });
+  }
+}
+
+void CpuKernels::adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) {
+  for (const OptimizerSlot& slot : slots) {
+    require_dense("adamw", "grad", slot.grad, slot.param);
+    require_dense("adamw", "momentum", slot.momentum, slot.param);
+    require_dense("adamw", "variance", slot.variance, slot.param);
+    dispatch_floating("adamw", slot.param.dtype, [&](auto tag) {
+      using T = decltype(tag);
+      adamw_loop<T>(slot.param.numel(), AdamWRule<Compute<T>>(step), slot.param.as<T>(),
+                    slot.grad.as<const T>(), slot.momentum.as<T>(), slot.variance.as<T>());
+    });
+  }
+}
+
+}  // namespace dtrain::cpu

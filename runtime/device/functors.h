@@ -1,0 +1,285 @@
+// What each element-wise operation does to one element, written once for host and device. A functor works in
+// the compute type: float for f32 and bf16, double for f64, and int64 where kIntegers says that it makes
+// sense.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "runtime/device/kernels.h"
+
+#if defined(__CUDACC__)
+#define DTRAIN_HOST_DEVICE __host__ __device__
+#else
+#define DTRAIN_HOST_DEVICE
+#endif
+
+namespace dtrain::functor {
+
+struct Neg {
+  static constexpr bool kIntegers = true;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return -x;
+  }
+};
+
+struct Abs {
+  static constexpr bool kIntegers = true;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return std::abs(x);
+  }
+};
+
+struct Exp {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return std::exp(x);
+  }
+};
+
+struct Log {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return std::log(x);
+  }
+};
+
+struct Sqrt {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return std::sqrt(x);
+  }
+};
+
+struct Rsqrt {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return T(1) / std::sqrt(x);
+  }
+};
+
+struct Reciprocal {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return T(1) / x;
+  }
+};
+
+/// NaN stays NaN, so that a diverged run is seen.
+struct Relu {
+  static constexpr bool kIntegers = true;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return x < T(0) ? T(0) : x;
+  }
+};
+
+struct Sigmoid {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return T(1) / (T(1) + std::exp(-x));
+  }
+};
+
+struct Tanh {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return std::tanh(x);
+  }
+};
+
+/// The exact form, x·Φ(x).
+struct Gelu {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return x * T(0.5) * (T(1) + std::erf(x * T(0.70710678118654752440)));
+  }
+};
+
+struct Sign {
+  static constexpr bool kIntegers = true;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return T(x > T(0)) - T(x < T(0));
+  }
+};
+
+struct Square {
+  static constexpr bool kIntegers = true;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return x * x;
+  }
+};
+
+struct Add {
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+
+struct Sub {
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    return a - b;
+  }
+};
+
+struct Mul {
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    return a * b;
+  }
+};
+
+/// Integer division truncates; the caller has refused zero divisors.
+struct Div {
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    return a / b;
+  }
+};
+
+/// Integer powers wrap as unsigned arithmetic does; negative integer exponents give 0 but for bases 1 and -1.
+struct Pow {
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      if (b < 0) return a == 1 ? 1 : (a == -1 ? (b % 2 == 0 ? 1 : -1) : 0);
+      std::uint64_t base = static_cast<std::uint64_t>(a), result = 1;
+      for (T left = b; left > 0; left >>= 1, base *= base) {
+        if (left & 1) result *= base;
+      }
+      return static_cast<T>(result);
+    } else {
+      return std::pow(a, b);
+    }
+  }
+};
+
+/// NaN in either operand gives NaN.
+struct Max {
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    return (a > b || a != a) ? a : b;
+  }
+};
+
+struct Min {
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    return (a < b || a != a) ? a : b;
+  }
+};
+
+struct ReluGrad {
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    return b > T(0) ? a : T(0);
+  }
+};
+
+struct Equal {
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    return T(a == b);
+  }
+};
+
+struct Greater {
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    return T(a > b);
+  }
+};
+
+struct GreaterEqual {
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    return T(a >= b);
+  }
+};
+
+struct Less {
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    return T(a < b);
+  }
+};
+
+/// Calls `visitor` with the functor of `op`.
+template <class Visitor>
+void visit(UnaryOp op, Visitor&& visitor) {
+  switch (op) {
+    case UnaryOp::neg:
+      return visitor(Neg{});
+    case UnaryOp::abs:
+      return visitor(Abs{});
+    case UnaryOp::exp:
+      return visitor(Exp{});
+    case UnaryOp::log:
+      return visitor(Log{});
+    case UnaryOp::sqrt:
+      return visitor(Sqrt{});
+    case UnaryOp::rsqrt:
+      return visitor(Rsqrt{});
+    case UnaryOp::reciprocal:
+      return visitor(Reciprocal{});
+    case UnaryOp::relu:
+      return visitor(Relu{});
+    case UnaryOp::sigmoid:
+      return visitor(Sigmoid{});
+    case UnaryOp::tanh:
+      return visitor(Tanh{});
+    case UnaryOp::gelu:
+      return visitor(Gelu{});
+    case UnaryOp::sign:
+      return visitor(Sign{});
+    case UnaryOp::square:
+      return visitor(Square{});
+  }
+}
+
+template <class Visitor>
+void visit(BinaryOp op, Visitor&& visitor) {
+  switch (op) {
+    case BinaryOp::add:
+      return visitor(Add{});
+    case BinaryOp::sub:
+      return visitor(Sub{});
+    case BinaryOp::mul:
+      return visitor(Mul{});
+    case BinaryOp::div:
+      return visitor(Div{});
+    case BinaryOp::pow:
+      return visitor(Pow{});
+    case BinaryOp::max:
+      return visitor(Max{});
+    case BinaryOp::min:
+      return visitor(Min{});
+    case BinaryOp::relu_grad:
+      return visitor(ReluGrad{});
+    case BinaryOp::equal:
+      return visitor(Equal{});
+    case BinaryOp::greater:
+      return visitor(Greater{});
+    case BinaryOp::greater_equal:
+      return visitor(GreaterEqual{});
+    case BinaryOp::less:
+      return visitor(Less{});
+  }
+}
+
+}  // namespace dtrain::functor

@@ -1,0 +1,36 @@
+// From a device's name to the device.
+#include <charconv>
+
+#include "runtime/base/error.h"
+#include "runtime/device/cpu/cpu_device.h"
+#include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/device.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::string_view kCudaPrefix = "cuda:";
+
+[[noreturn]] void throw_unknown(std::string_view name) {
+  throw UsageError("device: expected cpu, cuda, cuda:N or auto, got '" + std::string(name) + "'");
+}
+
+int cuda_index(std::string_view name) {
+  const std::string_view digits = name.substr(kCudaPrefix.size());
+  int index = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  if (error != std::errc{} || end != digits.data() + digits.size() || index < 0) throw_unknown(name);
+  return index;
+}
+
+}  // namespace
+
+std::shared_ptr<Device> make_device(std::string_view name) {
+  if (name == "cpu") return cpu::make_cpu_device();
+  if (name == "auto") return cuda::device_count() > 0 ? cuda::make_cuda_device(0) : cpu::make_cpu_device();
+  if (name == "cuda") return cuda::make_cuda_device(0);
+  if (name.starts_with(kCudaPrefix)) return cuda::make_cuda_device(cuda_index(name));
+  throw_unknown(name);
+}
+
+}  // namespace dtrain

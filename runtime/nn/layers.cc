@@ -1,0 +1,77 @@
+#include "runtime/nn/layers.h"
+
+#include <string>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/nn/init.h"
+
+namespace dtrain {
+namespace {
+
+void check_features(std::string_view layer, std::int64_t in, std::int64_t out) {
+  if (in >= 1 && out >= 1) return;
+  throw UsageError(std::string(layer) + ": expected at least one input and one output, got " +
+                   std::to_string(in) + " and " + std::to_string(out));
+}
+
+Dims conv_weight_shape(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t groups) {
+  check_features("Conv2d", in, out);
+  if (kernel < 1 || groups < 1 || in % groups != 0 || out % groups != 0) {
+    throw UsageError("Conv2d: expected kernel >= 1 and groups that divide " + std::to_string(in) + " and " +
+                     std::to_string(out) + ", got kernel " + std::to_string(kernel) + " and groups " +
+                     std::to_string(groups));
+  }
+  return {out, in / groups, kernel, kernel};
+}
+
+Pool2dGeometry square_pool(std::string_view layer, PoolKind kind, std::int64_t kernel, std::int64_t stride,
+                           std::int64_t padding) {
+  if (kernel < 1 || stride < 0 || padding < 0 || padding * 2 > kernel) {
+    throw UsageError(
+        std::string(layer) + ": expected kernel >= 1, stride >= 0 and padding of 0 to kernel / 2, got " +
+        std::to_string(kernel) + ", " + std::to_string(stride) + " and " + std::to_string(padding));
+  }
+  const std::int64_t step = stride == 0 ? kernel : stride;
+  return {kind, kernel, kernel, step, step, padding, padding};
+}
+
+}  // namespace
+
+Linear::Linear(std::int64_t in, std::int64_t out, Generator& generator, const std::shared_ptr<Device>& device,
+               LinearOptions options)
+    : activation_(options.activation) {
+  check_features("Linear", in, out);
+  weight_ = add_parameter("weight", init_weight({out, in}, generator, device));
+  if (options.bias) bias_ = add_parameter("bias", init_bias({out, in}, generator, device));
+}
+
+Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, bias_, activation_); }
+
+Conv2d::Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, Generator& generator,
+               const std::shared_ptr<Device>& device, Conv2dOptions options)
+    : geometry_(options.geometry), activation_(options.activation) {
+  const Dims shape = conv_weight_shape(in, out, kernel, geometry_.groups);
+  weight_ = add_parameter("weight", init_weight(shape, generator, device));
+  if (options.bias) bias_ = add_parameter("bias", init_bias(shape, generator, device));
+}
+
+Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, bias_, geometry_, activation_); }
+
+MaxPool2d::MaxPool2d(std::int64_t kernel, std::int64_t stride, std::int64_t padding)
+    : geometry_(square_pool("MaxPool2d", PoolKind::max, kernel, stride, padding)) {}
+
+AvgPool2d::AvgPool2d(std::int64_t kernel, std::int64_t stride, std::int64_t padding)
+    : geometry_(square_pool("AvgPool2d", PoolKind::avg, kernel, stride, padding)) {}
+
+Sequential::Sequential(std::vector<std::shared_ptr<Module>> modules) : modules_(std::move(modules)) {
+  for (std::size_t i = 0; i < modules_.size(); ++i) add_module(std::to_string(i), modules_[i]);
+}
+
+Tensor Sequential::forward(const Tensor& x) {
+  Tensor result = x;
+  for (const auto& module : modules_) result = module->forward(result);
+  return result;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,86 @@
+// The layers. Weights are drawn as PyTorch draws them: with the generator seeded as torch.manual_seed and
+// layers constructed in the same order, they are equal bit for bit.
+#pragma once
+
+#include "runtime/nn/module.h"
+
+namespace dtrain {
+
+struct LinearOptions {
+  bool bias = true;
+  /// Applied to the result in the same kernel.
+  Activation activation = Activation::none;
+};
+
+/// x [..., in] → [..., out]. Parameters: weight [out, in], bias [out], float32.
+class Linear : public Module {
+ public:
+  Linear(std::int64_t in, std::int64_t out, Generator& generator, const std::shared_ptr<Device>& device,
+         LinearOptions options = {});
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Tensor weight_, bias_;
+  Activation activation_;
+};
+
+struct Conv2dOptions {
+  Conv2dGeometry geometry;
+  bool bias = true;
+  Activation activation = Activation::none;
+};
+
+/// x [N, in, H, W] → [N, out, OH, OW]. Parameters: weight [out, in / groups, kernel, kernel], bias [out].
+class Conv2d : public Module {
+ public:
+  Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, Generator& generator,
+         const std::shared_ptr<Device>& device, Conv2dOptions options = {});
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Tensor weight_, bias_;
+  Conv2dGeometry geometry_;
+  Activation activation_;
+};
+
+/// Square windows; stride 0 means the kernel's size.
+class MaxPool2d : public Module {
+ public:
+  explicit MaxPool2d(std::int64_t kernel, std::int64_t stride = 0, std::int64_t padding = 0);
+  Tensor forward(const Tensor& x) override { return pool2d(x, geometry_); }
+
+ private:
+  Pool2dGeometry geometry_;
+};
+
+class AvgPool2d : public Module {
+ public:
+  explicit AvgPool2d(std::int64_t kernel, std::int64_t stride = 0, std::int64_t padding = 0);
+  Tensor forward(const Tensor& x) override { return pool2d(x, geometry_); }
+
+ private:
+  Pool2dGeometry geometry_;
+};
+
+class ReLU : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return relu(x); }
+};
+
+/// [N, …] → [N, product of the rest]
+class Flatten : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return flatten(x); }
+};
+
+/// Modules applied one after the other, named "0", "1", … as in PyTorch.
+class Sequential : public Module {
+ public:
+  explicit Sequential(std::vector<std::shared_ptr<Module>> modules);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  std::vector<std::shared_ptr<Module>> modules_;
+};
+
+}  // namespace dtrain

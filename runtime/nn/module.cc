@@ -1,0 +1,141 @@
+// Registration, naming and state of modules.
+#include "runtime/nn/module.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+/// What does not match between a module's state and the one to be loaded, as lines for one message.
+class Mismatch {
+ public:
+  void missing(const std::string& name) { append(missing_, name); }
+  void unexpected(const std::string& name) { append(unexpected_, name); }
+  void shape(const std::string& name, const Tensor& expected, const Tensor& found) {
+    append(shapes_,
+           name + " (expected " + expected.shape().to_string() + ", got " + found.shape().to_string() + ")");
+  }
+  void twice(const std::string& name) { append(twice_, name); }
+
+  void raise(bool strict) const {
+    std::string text;
+    if (strict && !missing_.empty()) text += "; missing: " + missing_;
+    if (strict && !unexpected_.empty()) text += "; unexpected: " + unexpected_;
+    if (!shapes_.empty()) text += "; wrong shape: " + shapes_;
+    if (!twice_.empty()) text += "; given twice: " + twice_;
+    if (!text.empty()) throw UsageError("load_state_dict: the state does not fit this module" + text);
+  }
+
+ private:
+  static void append(std::string& list, const std::string& item) {
+    list += (list.empty() ? "" : ", ") + item;
+  }
+
+  std::string missing_, unexpected_, shapes_, twice_;
+};
+
+}  // namespace
+
+void Module::check_name(std::string_view name) const {
+  const auto same = [name](const auto& entry) { return entry.first == name; };
+  const bool taken = std::any_of(parameters_.begin(), parameters_.end(), same) ||
+                     std::any_of(buffers_.begin(), buffers_.end(), same) ||
+                     std::any_of(children_.begin(), children_.end(), same);
+  if (taken || name.empty() || name.find('.') != std::string_view::npos) {
+    throw UsageError("module: expected a name that is new, not empty and has no dot, got \"" +
+                     std::string(name) + "\"");
+  }
+}
+
+Tensor Module::add_parameter(std::string_view name, Tensor value) {
+  check_name(name);
+  value.set_requires_grad(true);
+  parameters_.emplace_back(name, value);
+  return value;
+}
+
+Tensor Module::add_buffer(std::string_view name, Tensor value) {
+  check_name(name);
+  buffers_.emplace_back(name, value);
+  return value;
+}
+
+void Module::add_child(std::string_view name, std::shared_ptr<Module> child) {
+  check_name(name);
+  if (child == nullptr) throw UsageError("module: child \"" + std::string(name) + "\" is null");
+  children_.emplace_back(name, std::move(child));
+}
+
+void Module::collect(const std::string& prefix, bool parameters, bool buffers, NamedTensors& out) const {
+  if (parameters) {
+    for (const auto& [name, tensor] : parameters_) out.emplace_back(prefix + name, tensor);
+  }
+  if (buffers) {
+    for (const auto& [name, tensor] : buffers_) out.emplace_back(prefix + name, tensor);
+  }
+  for (const auto& [name, child] : children_) child->collect(prefix + name + ".", parameters, buffers, out);
+}
+
+NamedTensors Module::named_parameters() const {
+  NamedTensors result;
+  collect("", true, false, result);
+  return result;
+}
+
+NamedTensors Module::named_buffers() const {
+  NamedTensors result;
+  collect("", false, true, result);
+  return result;
+}
+
+NamedTensors Module::state_dict() const {
+  NamedTensors result;
+  collect("", true, true, result);
+  for (auto& [name, tensor] : result) tensor = tensor.detach();
+  return result;
+}
+
+void Module::load_state_dict(const NamedTensors& state, bool strict) {
+  std::unordered_map<std::string, Tensor> own;
+  for (const auto& [name, tensor] : state_dict()) own.emplace(name, tensor);
+  std::unordered_map<std::string, Tensor> given;
+  Mismatch mismatch;
+  for (const auto& [name, tensor] : state) {
+    if (!given.emplace(name, tensor).second) mismatch.twice(name);
+    const auto target = own.find(name);
+    if (target == own.end()) {
+      mismatch.unexpected(name);
+    } else if (target->second.shape() != tensor.shape()) {
+      mismatch.shape(name, target->second, tensor);
+    }
+  }
+  for (const auto& [name, tensor] : state_dict()) {
+    if (!given.contains(name)) mismatch.missing(name);
+  }
+  mismatch.raise(strict);
+  const NoGrad no_grad;
+  for (const auto& [name, tensor] : given) {
+    const auto target = own.find(name);
+    if (target != own.end()) target->second.copy_from(tensor.to(target->second.shared_device()));
+  }
+}
+
+std::int64_t Module::parameter_count() const {
+  std::int64_t count = 0;
+  for (const auto& [name, tensor] : named_parameters()) count += tensor.numel();
+  return count;
+}
+
+void Module::zero_grad() {
+  for (auto& [name, tensor] : named_parameters()) tensor.zero_grad();
+}
+
+void Module::train(bool training) {
+  training_ = training;
+  for (const auto& [name, child] : children_) child->train(training);
+}
+
+}  // namespace dtrain

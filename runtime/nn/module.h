@@ -1,0 +1,72 @@
+// Module: a function with parameters and buffers that have names, the same names as in PyTorch's state_dict.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/autograd/ops.h"
+
+namespace dtrain {
+
+using NamedTensor = std::pair<std::string, Tensor>;
+using NamedTensors = std::vector<NamedTensor>;
+
+/// Base of layers and networks. A network derives from it, registers its layers in its constructor with
+/// add_module() in the order in which PyTorch would construct them, and chains them in forward(). Tensors
+/// handed out share memory with the module.
+class Module {
+ public:
+  Module() = default;
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  virtual Tensor forward(const Tensor& x) = 0;
+  Tensor operator()(const Tensor& x) { return forward(x); }
+
+  /// Every parameter with its dotted name ("conv1.weight"), own ones before those of the children, in
+  /// construction order.
+  NamedTensors named_parameters() const;
+  /// Tensors that belong to the state but have no gradient (running statistics), in the same order.
+  NamedTensors named_buffers() const;
+  /// Parameters and buffers, module by module.
+  NamedTensors state_dict() const;
+  /// Copies `state` into this module's tensors. Dtypes are converted. With `strict`, throws UsageError that
+  /// lists every missing and every unexpected name; a wrong shape is always an error. Nothing is changed when
+  /// it throws.
+  void load_state_dict(const NamedTensors& state, bool strict = true);
+
+  /// Number of elements of all parameters.
+  std::int64_t parameter_count() const;
+  /// Drops every parameter's gradient.
+  void zero_grad();
+  /// Switches this module and its children between training and evaluation.
+  void train(bool training = true);
+  void eval() { train(false); }
+  bool is_training() const noexcept { return training_; }
+
+ protected:
+  /// Makes `value` a parameter: it gets requires_grad. Names must be unique here and have no dot.
+  Tensor add_parameter(std::string_view name, Tensor value);
+  Tensor add_buffer(std::string_view name, Tensor value);
+  template <class M>
+  std::shared_ptr<M> add_module(std::string_view name, std::shared_ptr<M> module) {
+    add_child(name, module);
+    return module;
+  }
+
+ private:
+  void add_child(std::string_view name, std::shared_ptr<Module> child);
+  void check_name(std::string_view name) const;
+  void collect(const std::string& prefix, bool parameters, bool buffers, NamedTensors& out) const;
+
+  NamedTensors parameters_;
+  NamedTensors buffers_;
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
+  bool training_ = true;
+};
+
+}  // namespace dtrain

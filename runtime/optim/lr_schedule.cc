@@ -1,0 +1,68 @@
+#include "runtime/optim/lr_schedule.h"
+
+#include <cmath>
+#include <numbers>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+[[noreturn]] void refuse(std::string_view field, std::string_view expected, double got) {
+  throw UsageError("learning rate schedule: " + std::string(field) + " must be " + std::string(expected) +
+                   ", got " + std::to_string(got));
+}
+
+void check(const LrSchedule& schedule, std::int64_t finished_steps) {
+  if (!std::isfinite(schedule.base_lr) || schedule.base_lr < 0) {
+    refuse("base_lr", "finite and at least 0", schedule.base_lr);
+  }
+  if (schedule.warmup_steps < 0) {
+    refuse("warmup_steps", "at least 0", static_cast<double>(schedule.warmup_steps));
+  }
+  if (schedule.kind == LrKind::step && schedule.decay_every < 1) {
+    refuse("decay_every", "at least 1", static_cast<double>(schedule.decay_every));
+  }
+  if (schedule.kind == LrKind::cosine && schedule.total_steps < 1) {
+    refuse("total_steps", "at least 1", static_cast<double>(schedule.total_steps));
+  }
+  if (finished_steps < 0) refuse("finished_steps", "at least 0", static_cast<double>(finished_steps));
+}
+
+double cosine(const LrSchedule& schedule, std::int64_t since_warmup) {
+  const std::int64_t length = schedule.total_steps - schedule.warmup_steps;
+  if (since_warmup >= length) return schedule.min_lr;
+  const double progress = static_cast<double>(since_warmup) / static_cast<double>(length);
+  return schedule.min_lr +
+         (schedule.base_lr - schedule.min_lr) * (1 + std::cos(std::numbers::pi * progress)) / 2;
+}
+
+}  // namespace
+
+LrKind parse_lr_kind(std::string_view name) {
+  if (name == "constant") return LrKind::constant;
+  if (name == "step") return LrKind::step;
+  if (name == "cosine") return LrKind::cosine;
+  throw UsageError("learning rate schedule: expected constant, step or cosine, got \"" + std::string(name) +
+                   "\"");
+}
+
+double LrSchedule::at(std::int64_t finished_steps) const {
+  check(*this, finished_steps);
+  if (finished_steps < warmup_steps) {
+    return base_lr * static_cast<double>(finished_steps + 1) / static_cast<double>(warmup_steps);
+  }
+  const std::int64_t since_warmup = finished_steps - warmup_steps;
+  switch (kind) {
+    case LrKind::constant:
+      break;
+    case LrKind::step:
+      return base_lr * std::pow(gamma, static_cast<double>(since_warmup / decay_every));
+    case LrKind::cosine:
+      return cosine(*this, since_warmup);
+  }
+  return base_lr;
+}
+
+}  // namespace dtrain

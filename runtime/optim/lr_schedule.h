@@ -1,0 +1,35 @@
+// The learning rate as a pure function of the step, so that a resumed run needs no schedule state.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace dtrain {
+
+enum class LrKind { constant, step, cosine };
+
+/// Throws UsageError listing the kinds for anything but "constant", "step", "cosine".
+LrKind parse_lr_kind(std::string_view name);
+
+/// Linear warm-up over the first `warmup_steps` steps (the first step has base/warmup_steps, step number
+/// warmup_steps has base), then from there:
+///   constant  base
+///   step      base · gamma^⌊s / decay_every⌋
+///   cosine    min_lr + (base − min_lr) · (1 + cos(π · s / (total_steps − warmup_steps))) / 2, min_lr after
+///   the end
+/// where s counts finished steps since the warm-up.
+struct LrSchedule {
+  LrKind kind = LrKind::constant;
+  double base_lr = 1e-3;
+  std::int64_t warmup_steps = 0;
+  std::int64_t total_steps = 0;  ///< cosine: where it reaches min_lr
+  std::int64_t decay_every = 0;  ///< step: steps between decays
+  double gamma = 0.1;            ///< step: factor of a decay
+  double min_lr = 0;             ///< cosine
+
+  /// Learning rate of the step after `finished_steps` finished ones (0 for the first). Throws UsageError
+  /// naming the field when the schedule makes no sense.
+  double at(std::int64_t finished_steps) const;
+};
+
+}  // namespace dtrain

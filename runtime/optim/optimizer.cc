@@ -1,0 +1,34 @@
+#include "runtime/optim/optimizer.h"
+
+#include <cmath>
+#include <unordered_set>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+
+Optimizer::Optimizer(NamedTensors parameters, double lr) : parameters_(std::move(parameters)), lr_(0) {
+  set_lr(lr);
+  if (parameters_.empty()) throw UsageError("optimizer: expected at least one parameter, got none");
+  std::unordered_set<std::string> names;
+  for (const auto& [name, tensor] : parameters_) {
+    if (!names.insert(name).second) throw UsageError("optimizer: parameter \"" + name + "\" is given twice");
+    if (!tensor.requires_grad() || !tensor.is_leaf() || !tensor.is_contiguous()) {
+      throw UsageError("optimizer: parameter \"" + name +
+                       "\" must be a dense leaf that requires a gradient, got " + tensor.describe());
+    }
+  }
+}
+
+void Optimizer::zero_grad() {
+  for (auto& [name, tensor] : parameters_) tensor.zero_grad();
+}
+
+void Optimizer::set_lr(double lr) {
+  if (!std::isfinite(lr) || lr < 0) {
+    throw UsageError("optimizer: lr must be finite and at least 0, got " + std::to_string(lr));
+  }
+  lr_ = lr;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,49 @@
+// Optimizer: updates parameters from their gradients, all in one kernel call, with named state for
+// checkpoints. Sgd and AdamW follow torch.optim to the letter.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/tensor/tensor.h"
+
+namespace dtrain {
+
+/// A set of named parameters and the rule that moves them. Parameters without a gradient are left alone, as
+/// in PyTorch.
+class Optimizer {
+ public:
+  using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// Applies one update and counts it. Gradients are read, not changed.
+  virtual void step() = 0;
+  /// Drops every parameter's gradient.
+  void zero_grad();
+
+  double lr() const noexcept { return lr_; }
+  /// Throws UsageError when negative or not finite.
+  void set_lr(double lr);
+
+  /// Everything but the parameters that decides the next step: "<parameter>.<quantity>" → tensor (sharing
+  /// memory with the optimizer), plus the step counts. Only what exists yet; in parameter order.
+  virtual NamedTensors named_state() const = 0;
+  /// Takes over (by copy) what named_state() gave. Throws UsageError for unknown names, wrong shapes or an
+  /// incomplete set; nothing is changed then.
+  virtual void load_state(const NamedTensors& state) = 0;
+
+ protected:
+  /// Throws UsageError when empty, when a name is used twice, or a tensor needs no gradient or is not dense.
+  Optimizer(NamedTensors parameters, double lr);
+  const NamedTensors& parameters() const noexcept { return parameters_; }
+
+ private:
+  NamedTensors parameters_;
+  double lr_;
+};
+
+}  // namespace dtrain

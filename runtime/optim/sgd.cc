@@ -1,0 +1,83 @@
+#include "runtime/optim/sgd.h"
+
+#include <cmath>
+
+#include "runtime/base/error.h"
+#include "runtime/optim/state.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::string_view kBuffer = "momentum_buffer";
+
+void check_options(const SgdOptions& options) {
+  const auto require = [](bool valid, std::string_view name, double value) {
+    if (valid && std::isfinite(value)) return;
+    throw UsageError("SGD: " + std::string(name) + " must be finite and at least 0, got " +
+                     std::to_string(value));
+  };
+  require(options.momentum >= 0, "momentum", options.momentum);
+  require(options.weight_decay >= 0, "weight_decay", options.weight_decay);
+  require(true, "dampening", options.dampening);
+  if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
+    throw UsageError("SGD: nesterov needs momentum above 0 and dampening 0, got momentum " +
+                     std::to_string(options.momentum) + " and dampening " +
+                     std::to_string(options.dampening));
+  }
+}
+
+}  // namespace
+
+Sgd::Sgd(NamedTensors parameters, const SgdOptions& options)
+    : Optimizer(std::move(parameters), options.lr), options_(options), buffers_(this->parameters().size()) {
+  check_options(options);
+}
+
+void Sgd::step() {
+  // Parameters that get their first gradient later than others start their buffers then.
+  if (options_.momentum != 0) apply(true);
+  apply(false);
+}
+
+void Sgd::apply(bool first) {
+  std::vector<OptimizerSlot> slots;
+  std::vector<Tensor> gradients;  // keeps a dense copy alive, where one is needed
+  for (std::size_t i = 0; i < parameters().size(); ++i) {
+    const Tensor& parameter = parameters()[i].second;
+    const Tensor gradient = parameter.grad();
+    const bool is_first = options_.momentum != 0 && !buffers_[i].defined();
+    if (!gradient.defined() || is_first != first) continue;
+    gradients.push_back(gradient.detach().contiguous());
+    if (is_first) {
+      buffers_[i] = Tensor::empty(parameter.shape(), parameter.shared_device(), parameter.dtype());
+    }
+    slots.push_back({parameter.view(), gradients.back().view(),
+                     buffers_[i].defined() ? buffers_[i].view() : View{}, View{}});
+    parameter.mark_modified();
+  }
+  if (slots.empty()) return;
+  parameters().front().second.device().kernels().sgd(
+      slots, {lr(), options_.momentum, options_.dampening, options_.weight_decay, options_.nesterov, first});
+}
+
+Optimizer::NamedTensors Sgd::named_state() const {
+  NamedTensors state;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].defined()) {
+      state.emplace_back(parameters()[i].first + "." + std::string(kBuffer), buffers_[i]);
+    }
+  }
+  return state;
+}
+
+void Sgd::load_state(const NamedTensors& state) {
+  SavedState saved(state);
+  std::vector<Tensor> buffers;
+  for (const auto& [name, parameter] : parameters()) {
+    buffers.push_back(options_.momentum == 0 ? Tensor() : saved.take(name, kBuffer, parameter));
+  }
+  saved.check_all_taken();
+  buffers_ = std::move(buffers);
+}
+
+}  // namespace dtrain

@@ -1,0 +1,32 @@
+// torch.optim.SGD: weight decay, momentum with dampening, Nesterov.
+#pragma once
+
+#include "runtime/optim/optimizer.h"
+
+namespace dtrain {
+
+struct SgdOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+};
+
+/// State: "<parameter>.momentum_buffer", once a parameter has had its first step with momentum.
+class Sgd : public Optimizer {
+ public:
+  /// Throws UsageError naming the option for negative values, or Nesterov without momentum or with dampening.
+  Sgd(NamedTensors parameters, const SgdOptions& options);
+  void step() override;
+  NamedTensors named_state() const override;
+  void load_state(const NamedTensors& state) override;
+
+ private:
+  void apply(bool first);
+
+  SgdOptions options_;
+  std::vector<Tensor> buffers_;  ///< undefined until the parameter's first step
+};
+
+}  // namespace dtrain

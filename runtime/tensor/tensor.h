@@ -1,0 +1,208 @@
+// Tensor: a shared handle to strided memory of one device, with optional autograd state. Members here create,
+// look at and move data; arithmetic is in runtime/autograd/ops.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/random.h"
+#include "runtime/device/device.h"
+#include "runtime/tensor/storage.h"
+
+namespace dtrain {
+
+/// Order of a dense tensor's elements in memory. channels_last is N, H, W, C for a logical [N, C, H, W].
+enum class MemoryFormat { contiguous, channels_last };
+
+/// What autograd attaches to a tensor; only runtime/autograd knows its content.
+class AutogradState {
+ public:
+  virtual ~AutogradState() = default;
+};
+
+struct BackwardOptions {
+  /// Keep what the graph saved, so that backward can run through it again. Implied by create_graph.
+  bool retain_graph = false;
+  /// Record the backward pass itself, so that gradients can be differentiated again.
+  bool create_graph = false;
+};
+
+/// A tensor of up to kMaxRank dimensions. Copies of the handle and views share memory; a default-constructed
+/// Tensor is undefined and only defined(), assignment and destruction are allowed on it. Dimensions may be
+/// given from the end (-1 is the last). Not thread-safe. Every member throws UsageError for shapes, dtypes or
+/// dimensions that do not fit, naming what was expected and what came.
+///
+/// Views and copies (reshape … index_select, to, contiguous) are differentiable: while gradients are recorded
+/// (see NoGrad) a result made from a tensor that requires one requires one too.
+class Tensor {
+ public:
+  Tensor() = default;
+
+  // ---- creation
+  /// Uninitialised.
+  static Tensor empty(const Dims& shape, const std::shared_ptr<Device>& device, DType dtype = DType::f32,
+                      MemoryFormat format = MemoryFormat::contiguous);
+  static Tensor zeros(const Dims& shape, const std::shared_ptr<Device>& device, DType dtype = DType::f32);
+  static Tensor ones(const Dims& shape, const std::shared_ptr<Device>& device, DType dtype = DType::f32);
+  static Tensor full(const Dims& shape, double value, const std::shared_ptr<Device>& device,
+                     DType dtype = DType::f32);
+  /// float32, uniform in [low, high): as torch.empty(shape).uniform_(low, high), bit for bit.
+  static Tensor rand(const Dims& shape, Generator& generator, const std::shared_ptr<Device>& device,
+                     float low = 0.0F, float high = 1.0F);
+  /// A copy of `values` (row-major host memory, shape.product() of them).
+  template <class T>
+  static Tensor from_data(std::span<const T> values, const Dims& shape,
+                          const std::shared_ptr<Device>& device) {
+    return from_host(values.data(), values.size(), dtype_of<T>, shape, device);
+  }
+  template <class T>
+  static Tensor from_data(const std::vector<T>& values, const Dims& shape,
+                          const std::shared_ptr<Device>& device) {
+    return from_host(values.data(), values.size(), dtype_of<T>, shape, device);
+  }
+  template <class T>
+  static Tensor from_data(std::initializer_list<T> values, const Dims& shape,
+                          const std::shared_ptr<Device>& device) {
+    return from_host(values.begin(), values.size(), dtype_of<T>, shape, device);
+  }
+  /// Wraps foreign device memory without copying; `owner` (may be null) is held as long as any view lives.
+  static Tensor borrow(const View& view, const std::shared_ptr<Device>& device, std::shared_ptr<void> owner);
+
+  // ---- looking
+  bool defined() const noexcept { return body_ != nullptr; }
+  const Dims& shape() const { return view().shape; }
+  const Dims& strides() const { return view().strides; }
+  std::int64_t size(int dim) const;
+  int rank() const { return view().rank(); }
+  std::int64_t numel() const { return view().numel(); }
+  DType dtype() const { return view().dtype; }
+  Device& device() const { return *storage()->device(); }
+  const std::shared_ptr<Device>& shared_device() const { return storage()->device(); }
+  /// What kernels take: borrowed, valid while a handle to this memory lives. Whoever writes through it calls
+  /// mark_modified().
+  const View& view() const;
+  bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
+  /// "float32 [2, 3]", for messages.
+  std::string describe() const;
+  /// The one element, as double. Waits for the device. Throws UsageError unless numel() is 1.
+  double item() const;
+  /// All elements in row-major order, converted to T. Waits for the device.
+  template <class T>
+  std::vector<T> to_vector() const {
+    std::vector<T> values(static_cast<std::size_t>(numel()));
+    to_host(values.data(), dtype_of<T>);
+    return values;
+  }
+
+  // ---- views: share memory
+  /// Throws UsageError when the memory layout does not allow it without a copy. One extent may be -1.
+  Tensor view(const Dims& new_shape) const;
+  /// As view(), or a copy where a view is impossible.
+  Tensor reshape(const Dims& new_shape) const;
+  /// Merges dimensions first..last (inclusive) into one.
+  Tensor flatten(int first = 0, int last = -1) const;
+  Tensor squeeze() const;
+  Tensor squeeze(int dim) const;
+  Tensor unsqueeze(int dim) const;
+  Tensor transpose(int a, int b) const;
+  /// Dimension i of the result is dimension order[i] of this tensor.
+  Tensor permute(const Dims& order) const;
+  /// Broadcasts extents of 1 (and missing leading ones) to `new_shape` by zero strides.
+  Tensor expand(const Dims& new_shape) const;
+  /// Row `index` (may be negative) along `dim`; the dimension disappears.
+  Tensor select(int dim, std::int64_t index) const;
+  /// Elements start, start + step, … < end along `dim`; negative start and end count from the back, both are
+  /// clamped.
+  Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  /// The same memory without autograd history.
+  Tensor detach() const;
+
+  // ---- copies
+  /// Dense in `format`: this tensor itself when it already is, else a copy.
+  Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
+  /// A dense copy (row-major, or channels-last when this tensor is).
+  Tensor clone() const;
+  /// This tensor itself when the dtype is already right. Gradients flow between floating dtypes only.
+  Tensor to(DType dtype) const;
+  /// Copies to another device.
+  Tensor to(const std::shared_ptr<Device>& device) const;
+  /// Rows index[0], index[1], … along `dim`; index is i64 [n] on the same device.
+  Tensor index_select(int dim, const Tensor& index) const;
+  /// Sum over the dimensions that were broadcast to get from `target` to this shape.
+  Tensor sum_to(const Dims& target) const;
+
+  // ---- in place. Refused (UsageError) while gradients are recorded and this tensor or the source requires
+  // one; under NoGrad they are allowed, and a backward that still needs the old value fails by name.
+  void fill(double value);
+  /// Broadcasts and converts `source`.
+  void copy_from(const Tensor& source);
+  /// this += scale · other, broadcasting other.
+  void add_in_place(const Tensor& other, double scale = 1.0);
+  /// this *= scale
+  void scale_in_place(double scale);
+
+  // ---- autograd
+  bool requires_grad() const noexcept;
+  /// For leaves (tensors not computed by a recorded operation) of floating dtype.
+  void set_requires_grad(bool value);
+  bool is_leaf() const noexcept;
+  /// The accumulated gradient of a leaf; undefined when there is none since zero_grad().
+  Tensor grad() const;
+  /// Makes `grad` (this leaf's shape and dtype) the gradient, as if it had been accumulated after
+  /// zero_grad(): copied into the memory of set_grad_storage() if there is one, else held without copying.
+  void set_grad(const Tensor& grad);
+  /// Drops the gradient: the next accumulation overwrites. Memory from set_grad_storage() stays in use and
+  /// keeps its old content until then.
+  void zero_grad();
+  /// Gradients of this one-element tensor are added to every leaf it was computed from. Runs in the calling
+  /// thread, newest operation first; saved values are freed on the way. Throws UsageError when nothing
+  /// requires a gradient, when the graph was already used up, or when a saved value was modified in place.
+  void backward(BackwardOptions options = {}) const;
+  /// As above, starting from `grad`, of this tensor's shape and dtype.
+  void backward(const Tensor& grad, BackwardOptions options = {}) const;
+  /// From now on this leaf's gradient lives in `storage` (dense, same shape, dtype and device): the first
+  /// accumulation after zero_grad() overwrites it, later ones add. A gradient that already exists is moved
+  /// there. An undefined tensor ends it.
+  void set_grad_storage(const Tensor& storage);
+  /// `ready` is called in each backward pass that reaches this leaf, once, in the thread running backward,
+  /// as soon as the leaf's gradient is final for the pass. Replaces the previous one; empty removes it. What
+  /// it throws leaves backward.
+  void on_grad_ready(std::function<void()> ready);
+
+  // ---- for the layers above
+  /// Counts modifications of the memory through any view.
+  std::uint64_t version() const { return storage()->version(); }
+  void mark_modified() const { storage()->mark_modified(); }
+  bool shares_storage(const Tensor& other) const;
+  /// True when this handle is the only one to memory that nobody else can see, so that it may be reused.
+  bool is_sole_owner() const noexcept;
+  /// Another view of the same memory, without history; `data` lies inside it.
+  Tensor alias(void* data, const Dims& shape, const Dims& strides) const;
+  const std::shared_ptr<AutogradState>& autograd_state() const noexcept;
+  /// Replaces this tensor's autograd state.
+  void attach(std::shared_ptr<AutogradState> state);
+
+ private:
+  struct Body;
+
+  Tensor(std::shared_ptr<Storage> storage, const View& view);
+  static Tensor from_host(const void* values, std::size_t count, DType dtype, const Dims& shape,
+                          const std::shared_ptr<Device>& device);
+  void to_host(void* values, DType dtype) const;
+  const std::shared_ptr<Storage>& storage() const;
+
+  std::shared_ptr<Body> body_;
+};
+
+struct Tensor::Body {
+  std::shared_ptr<Storage> storage;
+  View view;
+  std::shared_ptr<AutogradState> autograd;
+};
+
+}  // namespace dtrain

@@ -1,0 +1,209 @@
+// Each kernel of a LeNet training step alone, at its shapes, then the whole step made of them.
+// Run: OMP_NUM_THREADS=1 build/release/bin/kernels_bench [--benchmark_filter=…]
+#include <benchmark/benchmark.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/random.h"
+#include "runtime/device/device.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::int64_t kBatch = 128;
+
+/// Owns a tensor's memory on one device for the length of a benchmark.
+class Bench {
+ public:
+  Bench() : device_(make_device("cpu")) {}
+  ~Bench() {
+    for (const auto& [memory, bytes] : memory_) device_->deallocate(memory, bytes);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  Kernels& kernels() { return device_->kernels(); }
+  Device& device() { return *device_; }
+
+  View tensor(const Dims& shape, DType dtype = DType::f32) {
+    const std::size_t bytes = static_cast<std::size_t>(shape.product()) * size_of(dtype);
+    View view{device_->allocate(bytes), dtype, shape, contiguous_strides(shape)};
+    memory_.emplace_back(view.data, bytes);
+    if (dtype == DType::f32) {
+      generator_.uniform(std::span(view.as<float>(), static_cast<std::size_t>(shape.product())), -0.1F, 0.1F);
+    } else {
+      kernels().fill(view, 1);
+    }
+    return view;
+  }
+  View image(const Dims& shape, DType dtype = DType::f32) {
+    View view = tensor(shape, dtype);
+    view.strides = channels_last_strides(shape);
+    return view;
+  }
+
+ private:
+  std::shared_ptr<Device> device_;
+  Generator generator_{1};
+  std::vector<std::pair<void*, std::size_t>> memory_;
+};
+
+void set_flops(benchmark::State& state, double flops) {
+  state.counters["FLOP/s"] = benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void set_bytes(benchmark::State& state, double bytes) {
+  state.counters["B/s"] = benchmark::Counter(bytes, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+/// A convolution of LeNet: input [128, c, size, size], weight [o, c, k, k].
+struct Conv {
+  std::int64_t c, size, o, k;
+  std::int64_t out() const { return size - k + 1; }
+  double flops() const { return 2.0 * static_cast<double>(kBatch * o * out() * out() * c * k * k); }
+};
+
+constexpr Conv kConv1{1, 28, 20, 3};
+constexpr Conv kConv2{20, 13, 50, 5};
+
+struct ConvTensors {
+  ConvTensors(Bench& bench, const Conv& conv)
+      : input(bench.image({kBatch, conv.c, conv.size, conv.size})),
+        weight(bench.tensor({conv.o, conv.c, conv.k, conv.k})),
+        bias(bench.tensor({conv.o})),
+        output(bench.image({kBatch, conv.o, conv.out(), conv.out()})) {}
+  View input, weight, bias, output;
+};
+
+void conv_forward(benchmark::State& state, Conv conv) {
+  Bench bench;
+  const ConvTensors t(bench, conv);
+  for (auto _ : state) bench.kernels().conv2d({}, t.input, t.weight, t.bias, Activation::relu, t.output);
+  set_flops(state, conv.flops());
+}
+BENCHMARK_CAPTURE(conv_forward, conv1, kConv1);
+BENCHMARK_CAPTURE(conv_forward, conv2, kConv2);
+
+void conv_backward_input(benchmark::State& state, Conv conv) {
+  Bench bench;
+  const ConvTensors t(bench, conv);
+  for (auto _ : state) bench.kernels().conv2d_backward_input({}, t.output, t.weight, t.input);
+  set_flops(state, conv.flops());
+}
+BENCHMARK_CAPTURE(conv_backward_input, conv2, kConv2);
+
+void conv_backward_weight(benchmark::State& state, Conv conv) {
+  Bench bench;
+  const ConvTensors t(bench, conv);
+  for (auto _ : state) bench.kernels().conv2d_backward_weight({}, t.input, t.output, t.weight, t.bias);
+  set_flops(state, conv.flops());
+}
+BENCHMARK_CAPTURE(conv_backward_weight, conv1, kConv1);
+BENCHMARK_CAPTURE(conv_backward_weight, conv2, kConv2);
+
+View transposed(View view) {
+  std::swap(view.shape[1], view.shape[2]);
+  std::swap(view.strides[1], view.strides[2]);
+  return view;
+}
+
+void linear(benchmark::State& state, std::int64_t in, std::int64_t out) {
+  Bench bench;
+  const View x = bench.tensor({1, kBatch, in}), w = bench.tensor({1, out, in}), b = bench.tensor({out}),
+             y = bench.tensor({1, kBatch, out});
+  for (auto _ : state) bench.kernels().matmul(x, transposed(w), b, Activation::relu, false, y);
+  set_flops(state, 2.0 * static_cast<double>(kBatch * in * out));
+}
+BENCHMARK_CAPTURE(linear, fc1, 800, 128);
+BENCHMARK_CAPTURE(linear, fc2, 128, 10);
+
+void linear_backward_weight(benchmark::State& state, std::int64_t in, std::int64_t out) {
+  Bench bench;
+  const View x = bench.tensor({1, kBatch, in}), w = bench.tensor({1, out, in}),
+             y = bench.tensor({1, kBatch, out});
+  for (auto _ : state) bench.kernels().matmul(transposed(y), x, View{}, Activation::none, false, w);
+  set_flops(state, 2.0 * static_cast<double>(kBatch * in * out));
+}
+BENCHMARK_CAPTURE(linear_backward_weight, fc1, 800, 128);
+
+void pool(benchmark::State& state, PoolKind kind, std::int64_t c, std::int64_t size) {
+  Bench bench;
+  const View in = bench.image({kBatch, c, size, size}), out = bench.image({kBatch, c, size / 2, size / 2});
+  View indices = bench.image(out.shape, DType::u8);
+  if (kind == PoolKind::avg) indices.data = nullptr;
+  for (auto _ : state) bench.kernels().pool2d({.kind = kind}, in, out, indices);
+  set_bytes(state, 4.0 * static_cast<double>(in.numel() + out.numel()));
+}
+BENCHMARK_CAPTURE(pool, avg1, PoolKind::avg, 20, 26);
+BENCHMARK_CAPTURE(pool, avg2, PoolKind::avg, 50, 9);
+BENCHMARK_CAPTURE(pool, max1, PoolKind::max, 20, 26);
+
+void pool_backward(benchmark::State& state, PoolKind kind, std::int64_t c, std::int64_t size) {
+  Bench bench;
+  const View in = bench.image({kBatch, c, size, size}), out = bench.image({kBatch, c, size / 2, size / 2});
+  View indices = bench.image(out.shape, DType::u8);
+  if (kind == PoolKind::avg) indices.data = nullptr;
+  for (auto _ : state) bench.kernels().pool2d_backward({.kind = kind}, out, indices, in);
+  set_bytes(state, 4.0 * static_cast<double>(in.numel() + out.numel()));
+}
+BENCHMARK_CAPTURE(pool_backward, avg1, PoolKind::avg, 20, 26);
+BENCHMARK_CAPTURE(pool_backward, max1, PoolKind::max, 20, 26);
+
+void relu_grad(benchmark::State& state) {
+  Bench bench;
+  const Dims shape = {kBatch, 20, 26, 26};
+  const View a = bench.image(shape), b = bench.image(shape), out = bench.image(shape);
+  for (auto _ : state) bench.kernels().binary(BinaryOp::relu_grad, a, b, out);
+  set_bytes(state, 12.0 * static_cast<double>(a.numel()));
+}
+BENCHMARK(relu_grad);
+
+void flatten(benchmark::State& state) {
+  Bench bench;
+  const Dims shape = {kBatch, 50, 4, 4};
+  const View in = bench.image(shape), out = bench.tensor(shape);
+  for (auto _ : state) bench.kernels().copy(in, out);
+  set_bytes(state, 8.0 * static_cast<double>(in.numel()));
+}
+BENCHMARK(flatten);
+
+void bias_gradient(benchmark::State& state) {
+  Bench bench;
+  const View in = bench.tensor({kBatch, 128}), out = bench.tensor({1, 128});
+  for (auto _ : state) bench.kernels().reduce(Reduction::sum, in, out);
+  set_bytes(state, 4.0 * static_cast<double>(in.numel()));
+}
+BENCHMARK(bias_gradient);
+
+void cross_entropy(benchmark::State& state) {
+  Bench bench;
+  const View logits = bench.tensor({kBatch, 10}), target = bench.tensor({kBatch}, DType::i64),
+             log_probs = bench.tensor({kBatch, 10}), losses = bench.tensor({kBatch});
+  for (auto _ : state) {
+    bench.kernels().cross_entropy(logits, target, log_probs, losses);
+    bench.kernels().cross_entropy_backward(log_probs, target, losses, logits);
+  }
+}
+BENCHMARK(cross_entropy);
+
+void sgd(benchmark::State& state, double momentum) {
+  Bench bench;
+  std::vector<OptimizerSlot> slots;
+  std::int64_t elements = 0;
+  for (const Dims& shape : std::initializer_list<Dims>{
+           {20, 1, 3, 3}, {20}, {50, 20, 5, 5}, {50}, {128, 800}, {128}, {10, 128}, {10}}) {
+    slots.push_back({bench.tensor(shape), bench.tensor(shape), bench.tensor(shape), {}});
+    elements += shape.product();
+  }
+  for (auto _ : state) bench.kernels().sgd(slots, {.lr = 1e-6, .momentum = momentum});
+  set_bytes(state, (momentum == 0 ? 12.0 : 20.0) * static_cast<double>(elements));
+}
+BENCHMARK_CAPTURE(sgd, plain, 0.0);
+BENCHMARK_CAPTURE(sgd, momentum, 0.9);
+
+}  // namespace
+}  // namespace dtrain

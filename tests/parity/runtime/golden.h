@@ -1,0 +1,46 @@
+// The numbers PyTorch computed, and the network they were computed with.
+#pragma once
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+#include "runtime/nn/layers.h"
+
+namespace dtrain::test {
+
+inline nlohmann::json load_golden(const std::string& file = "golden.json") {
+  const std::string path = std::string(DTRAIN_PARITY_DIR) + "/" + file;
+  std::ifstream stream(path);
+  if (!stream) throw std::runtime_error("cannot read " + path);
+  return nlohmann::json::parse(stream);
+}
+
+/// conv 1→20 k3, pool, conv 20→50 k5, pool, 800→128, 128→10
+class LeNet : public Module {
+ public:
+  LeNet(Generator& generator, const std::shared_ptr<Device>& device)
+      : conv1_(add_module("conv1", std::make_shared<Conv2d>(1, 20, 3, generator, device, conv()))),
+        conv2_(add_module("conv2", std::make_shared<Conv2d>(20, 50, 5, generator, device, conv()))),
+        fc1_(add_module("fc1", std::make_shared<Linear>(800, 128, generator, device,
+                                                        LinearOptions{true, Activation::relu}))),
+        fc2_(add_module("fc2", std::make_shared<Linear>(128, 10, generator, device))) {}
+
+  Tensor forward(const Tensor& x) override {
+    const Tensor features = avg_pool2d((*conv2_)(avg_pool2d((*conv1_)(x), 2)), 2);
+    return (*fc2_)((*fc1_)(flatten(features)));
+  }
+
+ private:
+  static Conv2dOptions conv() {
+    Conv2dOptions options;
+    options.activation = Activation::relu;
+    return options;
+  }
+
+  std::shared_ptr<Conv2d> conv1_, conv2_;
+  std::shared_ptr<Linear> fc1_, fc2_;
+};
+
+}  // namespace dtrain::test
