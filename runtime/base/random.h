@@ -18,7 +18,8 @@ class Generator {
 
   std::uint32_t next32() { return static_cast<std::uint32_t>(engine_()); }
 
-  /// As tensor.uniform_(low, high) in float32: one draw an element, in serial order; 24 random bits each.
+  /// As tensor.uniform_(low, high) in float32: one draw an element, in serial order; 24 random bits each,
+  /// scaled and shifted in one fused rounding (as PyTorch computes it wherever the CPU has AVX2).
   void uniform(std::span<float> out, float low, float high);
 
   /// As torch.randperm(n): a permutation of 0..n-1. O(n). Throws UsageError when n is negative or at least

@@ -34,9 +34,9 @@ Sgd::Sgd(NamedTensors parameters, const SgdOptions& options)
 }
 
 void Sgd::step() {
+  apply(false);
   // Parameters that get their first gradient later than others start their buffers then.
   if (options_.momentum != 0) apply(true);
-  apply(false);
 }
 
 void Sgd::apply(bool first) {

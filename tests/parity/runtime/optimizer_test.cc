@@ -37,7 +37,9 @@ std::unique_ptr<Optimizer> make_optimizer(const std::string& text, const NamedTe
 
 TEST(OptimizerParity, StepsFollowPyTorch) {
   const auto device = make_device("cpu");
-  for (const auto& expected : test::load_golden()["optim"]) {
+  const auto golden = test::load_golden();
+  ASSERT_EQ(golden["optim"].size(), 5U);
+  for (const auto& expected : golden["optim"]) {
     Tensor parameter = Tensor::from_data(expected["start"].get<std::vector<float>>(), {6}, device);
     parameter.set_requires_grad(true);
     const auto optimizer = make_optimizer(expected["optimizer"].get<std::string>(), {{"p", parameter}});

@@ -7,7 +7,9 @@ namespace dtrain {
 namespace {
 
 TEST(RandomParity, PermutationsAreEqual) {
-  for (const auto& expected : test::load_golden()["randperm"]) {
+  const auto golden = test::load_golden();
+  ASSERT_EQ(golden["randperm"].size(), 6U);
+  for (const auto& expected : golden["randperm"]) {
     Generator generator(expected["seed"].get<std::uint64_t>());
     std::vector<std::int64_t> order = generator.permutation(expected["n"].get<std::int64_t>());
     const auto first = expected["first"].get<std::vector<std::int64_t>>();
