@@ -20,6 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr auto kNap = std::chrono::milliseconds(3);
+constexpr auto kLeftoverAge = std::chrono::minutes(10);
+
 std::optional<fs::path> absolute_path_in(const char* variable) {
   const char* value = std::getenv(variable);
   if (value == nullptr || value[0] != '/') return std::nullopt;
@@ -39,7 +42,6 @@ void make_private_folder(const fs::path& directory) {
 // Holds an exclusive lock on `path`. flock(2) has no timeout, hence the short naps; the kernel drops the lock
 // when its holder dies.
 UniqueFd lock_file(const fs::path& path, const Deadline& deadline) {
-  constexpr auto kNap = std::chrono::milliseconds(3);
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) throw cache::Failure("open lock file: " + std::generic_category().message(errno));
   while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -54,14 +56,14 @@ UniqueFd lock_file(const fs::path& path, const Deadline& deadline) {
 // Removes what a killed writer left behind. Called under the entry's lock; the age spares a writer on another
 // node whose file system does not share locks.
 void sweep_leftovers(const fs::path& entry) {
-  constexpr auto kAge = std::chrono::minutes(10);
   const std::string prefix = entry.filename().string() + ".tmp-";
   std::error_code ignored;
   for (fs::directory_iterator it(entry.parent_path(), ignored), end; !ignored && it != end;
        it.increment(ignored)) {
     if (!it->path().filename().string().starts_with(prefix)) continue;
     const auto written = fs::last_write_time(it->path(), ignored);
-    if (!ignored && fs::file_time_type::clock::now() - written > kAge) fs::remove(it->path(), ignored);
+    if (!ignored && fs::file_time_type::clock::now() - written > kLeftoverAge)
+      fs::remove(it->path(), ignored);
   }
 }
 

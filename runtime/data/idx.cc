@@ -66,7 +66,7 @@ void check_magic(std::span<const std::uint8_t> front, std::size_t rank, const So
 
 // `front` holds the beginning of the content, as much of a header as there is.
 Header parse_header(std::span<const std::uint8_t> front, const Dims& item, const Source& source) {
-  const auto rank = static_cast<std::size_t>(item.rank() + 1);
+  const std::size_t rank = static_cast<std::size_t>(item.rank()) + 1;
   check_magic(front, rank, source);
   Header header;
   header.bytes = kMagicBytes + 4 * rank;
@@ -174,7 +174,7 @@ IdxArray read_compressed(ContentReader& reader, const IdxExpectation& expectatio
   if (const auto cached = cache.find(reader.identity())) return from_whole(*cached, expectation.item, source);
 
   std::array<std::uint8_t, kMagicBytes + 4 * kMostDimensions> front;
-  const std::size_t wanted = kMagicBytes + 4 * static_cast<std::size_t>(expectation.item.rank() + 1);
+  const std::size_t wanted = kMagicBytes + 4 * (static_cast<std::size_t>(expectation.item.rank()) + 1);
   const std::size_t got = reader.read(std::span(front).first(wanted));
   const Header header = parse_header(std::span(front).first(got), expectation.item, source);
 

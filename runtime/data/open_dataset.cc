@@ -80,6 +80,7 @@ std::shared_ptr<const Dataset> open_dataset(std::string_view name, Split split,
 
 std::vector<std::string> dataset_names() {
   std::vector<std::string> names;
+  names.reserve(kKnownDatasets.size());
   for (const KnownDataset& known : kKnownDatasets) names.emplace_back(known.name);
   return names;
 }

@@ -7,8 +7,10 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <thread>
 
@@ -184,6 +186,27 @@ TEST_F(DataCacheTest, ManyProcessesAtOnceShareOneEntry) {
   });
   EXPECT_EQ(codes, std::vector<int>(6, 0));
   EXPECT_EQ(files(), 2) << "one entry and its lock";
+}
+
+TEST_F(DataCacheTest, KilledWriterSpoilsNothing) {
+  for (int round = 0; round < 20; ++round) {
+    const pid_t writer = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
+    if (writer == 0) {
+      while (true) {
+        DataCache(cache_dir(), log_)
+            .build(identity(), content_.size(), [&, done = std::size_t{0}](auto out) mutable {
+              std::copy_n(content_.begin() + static_cast<std::ptrdiff_t>(done), out.size(), out.begin());
+              done += out.size();
+              return out.size();
+            });
+        fs::remove(entry());
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(500 + 700 * round));
+    ::kill(writer, SIGKILL);
+    check(Sys{::waitpid(writer, nullptr, 0)}, "waitpid");
+    ASSERT_EQ(read(), content_) << round;
+  }
 }
 
 TEST_F(DataCacheTest, WaitsNoLongerThanItsPatience) {
