@@ -73,8 +73,8 @@ TEST_F(TensorTest, BorrowedMemoryIsSharedAndItsOwnerKept) {
   const std::weak_ptr<Floats> watch = memory;
   Tensor part;
   {
-    const Tensor tensor =
-        Tensor::borrow({memory->data(), DType::f32, {2, 2}, {2, 1}}, device_, std::move(memory));
+    const View view{memory->data(), DType::f32, {2, 2}, {2, 1}};
+    const Tensor tensor = Tensor::borrow(view, device_, std::move(memory));
     part = tensor.select(0, 1);
   }
   ASSERT_FALSE(watch.expired());
