@@ -11,6 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/device/cpu/onednn_compat.h"
 #include "runtime/device/cpu/onednn_plan.h"
+#include "runtime/device/cpu/scratch.h"
 
 namespace dtrain::cpu {
 namespace {
@@ -85,28 +86,6 @@ PlanKey conv_key(Operation operation, const Conv2dGeometry& g, const View& input
   for (const View* view : {&input, &weight, &bias, &output}) add_key(key, *view);
   return key;
 }
-
-/// Scratch memory that only grows: the largest plan decides.
-class Scratch {
- public:
-  std::byte* at_least(std::size_t bytes) {
-    if (bytes > capacity_) {
-      memory_.reset();
-      memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, bytes)));
-      if (!memory_)
-        throw DeviceError("cpu: cannot allocate " + std::to_string(bytes) + " bytes of scratch", 0);
-      capacity_ = bytes;
-    }
-    return memory_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(std::byte* memory) const noexcept { std::free(memory); }
-  };
-  std::unique_ptr<std::byte, Free> memory_;
-  std::size_t capacity_ = 0;
-};
 
 /// What exists only once something ran: creating it reads the processor's features and maps library pages.
 struct Context {
