@@ -12,7 +12,14 @@ inline void clear(std::int64_t n, float* to) {
 }
 
 inline bool positive(float x) { return x > 0.0F; }
-inline bool beats(float x, float best) { return x > best || x != x; }
+/// `from` replaces `best` where it is larger or NaN, so that NaN wins and stays. Written as two selects,
+/// since loops with a short-circuit are not vectorised.
+inline void keep_larger(float from, int from_place, float& best, int& place) {
+  place = from > best ? from_place : place;
+  best = from > best ? from : best;
+  place = from != from ? from_place : place;
+  best = from != from ? from : best;
+}
 
 /// Adds one window element to the running output.
 template <PoolMode kMode>
@@ -26,39 +33,55 @@ void take(std::int64_t n, const float* in, std::uint8_t place, bool first, float
       }
     }
   } else {
-    constexpr std::uint8_t kShift = kMode == PoolMode::max_relu ? 1 : 0;
     for (std::int64_t i = 0; i < n; ++i) {
-      const bool better = first || beats(in[i], out[i]);
-      const float value = better ? in[i] : out[i];
-      out[i] = value;
-      if constexpr (kMode != PoolMode::max) {
-        const auto here = static_cast<std::uint8_t>(place + kShift);
-        mask[i] = better ? here : mask[i];
-        if (kMode == PoolMode::max_relu && !positive(value)) mask[i] = 0;
-      }
+      float best = first ? in[i] : out[i];
+      int winner = place;
+      if constexpr (kHasMask<kMode>) winner = first ? place : mask[i];
+      keep_larger(in[i], place, best, winner);
+      out[i] = best;
+      if constexpr (kHasMask<kMode>) mask[i] = static_cast<std::uint8_t>(winner);
     }
   }
 }
 
 template <PoolMode kMode>
-void finish(std::int64_t n, float share, float* out) {
+void finish(std::int64_t n, float share, float* out, [[maybe_unused]] std::uint8_t* mask) {
   if constexpr (kMode == PoolMode::avg || kMode == PoolMode::avg_relu) {
     for (std::int64_t i = 0; i < n; ++i) out[i] *= share;
+  }
+  if constexpr (kMode == PoolMode::max_relu) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      mask[i] = static_cast<std::uint8_t>(positive(out[i]) ? mask[i] + 1 : 0);
+    }
   }
 }
 
 /// The whole 2x2 window in one pass: the commonest by far.
 template <PoolMode kMode>
-void average_2x2(std::int64_t n, const float* __restrict top, const float* __restrict bottom, float share,
-                 float* __restrict out, std::uint8_t* __restrict mask) {
+void pool_2x2(std::int64_t n, const float* __restrict top, const float* __restrict bottom, float share,
+              float* __restrict out, [[maybe_unused]] std::uint8_t* __restrict mask) {
   const float* __restrict top_right = top + n;
   const float* __restrict bottom_right = bottom + n;
   for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = (top[i] + top_right[i] + bottom[i] + bottom_right[i]) * share;
-    if constexpr (kMode == PoolMode::avg_relu) {
-      const int bits = (positive(top[i]) ? 1 : 0) | (positive(top_right[i]) ? 2 : 0) |
-                       (positive(bottom[i]) ? 4 : 0) | (positive(bottom_right[i]) ? 8 : 0);
-      mask[i] = static_cast<std::uint8_t>(bits);
+    const float a = top[i], b = top_right[i], c = bottom[i], d = bottom_right[i];
+    if constexpr (kMode == PoolMode::avg || kMode == PoolMode::avg_relu) {
+      out[i] = (a + b + c + d) * share;
+      if constexpr (kMode == PoolMode::avg_relu) {
+        const int bits =
+            (positive(a) ? 1 : 0) | (positive(b) ? 2 : 0) | (positive(c) ? 4 : 0) | (positive(d) ? 8 : 0);
+        mask[i] = static_cast<std::uint8_t>(bits);
+      }
+    } else {
+      float best = a;
+      int place = 0;
+      keep_larger(b, 1, best, place);
+      keep_larger(c, 2, best, place);
+      keep_larger(d, 3, best, place);
+      out[i] = best;
+      if constexpr (kMode == PoolMode::max_places) mask[i] = static_cast<std::uint8_t>(place);
+      if constexpr (kMode == PoolMode::max_relu) {
+        mask[i] = static_cast<std::uint8_t>(positive(best) ? place + 1 : 0);
+      }
     }
   }
 }
@@ -70,11 +93,9 @@ void pool_row(const PoolRow& row, const float* in, float* out, std::uint8_t* mas
     const std::int64_t left = ow * row.stride_w - row.pad_w;
     const std::int64_t begin = left < 0 ? -left : 0;
     const std::int64_t end = left + row.kernel_w > row.in_width ? row.in_width - left : row.kernel_w;
-    if constexpr (kMode == PoolMode::avg || kMode == PoolMode::avg_relu) {
-      if (row.rows == 2 && begin == 0 && end == 2 && row.kernel_w == 2 && row.first_row == 0) {
-        average_2x2<kMode>(n, in + left * n, in + (row.in_width + left) * n, row.share, out, mask);
-        continue;
-      }
+    if (row.rows == 2 && row.first_row == 0 && row.kernel_w == 2 && begin == 0 && end == 2) {
+      pool_2x2<kMode>(n, in + left * n, in + (row.in_width + left) * n, row.share, out, mask);
+      continue;
     }
     bool first = true;
     for (std::int64_t kh = 0; kh < row.rows; ++kh) {
@@ -83,7 +104,7 @@ void pool_row(const PoolRow& row, const float* in, float* out, std::uint8_t* mas
         take<kMode>(n, in + (kh * row.in_width + left + kw) * n, place, first, out, mask);
       }
     }
-    finish<kMode>(n, row.share, out);
+    finish<kMode>(n, row.share, out, mask);
   }
 }
 
