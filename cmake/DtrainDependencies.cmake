@@ -40,12 +40,27 @@ if(DTRAIN_BUILD_TESTS)
   dtrain_require(GTest "tests" "apt install libgtest-dev libgmock-dev")
 endif()
 
+# A oneDNN built for OpenCL too (Debian's) ends the configure step where OpenCL's headers are missing, even when asked
+# quietly: look for those first.
 set(found_onednn OFF)
 if(NOT DTRAIN_WITH_ONEDNN STREQUAL "OFF")
-  find_package(dnnl QUIET)
-  set(found_onednn ${dnnl_FOUND})
+  find_file(DTRAIN_DNNL_CONFIG dnnl-config.cmake PATHS ${dnnl_DIR} ${dnnl_ROOT} ENV dnnl_ROOT
+            PATH_SUFFIXES lib/cmake/dnnl lib/${CMAKE_LIBRARY_ARCHITECTURE}/cmake/dnnl lib64/cmake/dnnl)
+  mark_as_advanced(DTRAIN_DNNL_CONFIG)
+  set(wants_opencl "")
+  if(DTRAIN_DNNL_CONFIG)
+    file(STRINGS "${DTRAIN_DNNL_CONFIG}" wants_opencl REGEX "DNNL_GPU_RUNTIME \"OCL\"")
+  endif()
+  if(wants_opencl)
+    find_package(OpenCL QUIET)
+  endif()
+  if(NOT wants_opencl OR OpenCL_FOUND)
+    find_package(dnnl QUIET)
+    set(found_onednn ${dnnl_FOUND})
+  endif()
 endif()
-dtrain_settle(ONEDNN "${found_onednn}" "${dnnl_VERSION}" "CPU convolution, matmul, pooling" "apt install libdnnl-dev")
+dtrain_settle(ONEDNN "${found_onednn}" "${dnnl_VERSION}" "CPU convolution, matmul, pooling"
+              "apt install libdnnl-dev ocl-icd-opencl-dev")
 
 set(found_gloo OFF)
 if(NOT DTRAIN_WITH_GLOO STREQUAL "OFF")

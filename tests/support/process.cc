@@ -10,6 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "runtime/base/check.h"
@@ -90,6 +93,8 @@ RunResult run(const std::vector<std::string>& argv, const RunOptions& options) {
 
   RunResult result;
   const Deadline deadline = Deadline::after(options.timeout);
+  std::thread companion;
+  if (options.while_running) companion = std::thread(options.while_running, child);
   collect(out.read_end, err.read_end, result, deadline);
   int status = 0;
   if (!wait_until(child, deadline, status)) {
@@ -97,6 +102,7 @@ RunResult run(const std::vector<std::string>& argv, const RunOptions& options) {
     ::kill(-child, SIGKILL);
     ::waitpid(child, &status, 0);
   }
+  if (companion.joinable()) companion.join();
   result.exit_code = code_of(status);
   return result;
 }
@@ -106,6 +112,37 @@ std::string program(const std::string& name) {
   if (folder == nullptr)
     throw UsageError("DTRAIN_BIN: expected the folder of the built programs, got nothing; run through ctest");
   return std::string(folder) + "/" + name;
+}
+
+namespace {
+
+// Calls `found(pid, environment)` for each live process whose environment can be read and holds `entry`.
+void for_each_marked(const std::string& entry, const std::function<void(pid_t, const std::string&)>& found) {
+  for (const auto& item : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = item.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(item.path() / "environ", std::ios::binary);
+    std::string environment(std::istreambuf_iterator<char>(file), {});
+    environment.insert(environment.begin(), '\0');
+    if (environment.find('\0' + entry + '\0') != std::string::npos) found(std::stoi(name), environment);
+  }
+}
+
+}  // namespace
+
+std::map<int, pid_t> ranks_marked(const std::string& name, const std::string& value) {
+  std::map<int, pid_t> ranks;
+  for_each_marked(name + "=" + value, [&](pid_t pid, const std::string& environment) {
+    const auto at = environment.find(std::string("\0RANK=", 6));
+    if (at != std::string::npos) ranks[std::atoi(environment.c_str() + at + 6)] = pid;
+  });
+  return ranks;
+}
+
+int count_marked(const std::string& name, const std::string& value) {
+  int count = 0;
+  for_each_marked(name + "=" + value, [&](pid_t, const std::string&) { ++count; });
+  return count;
 }
 
 std::vector<int> run_ranks(int world, const std::function<void(int rank)>& body,

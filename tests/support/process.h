@@ -2,6 +2,8 @@
 // ranks.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <functional>
 #include <map>
@@ -15,7 +17,16 @@ struct RunOptions {
   std::string working_directory;                   ///< empty: the test's own
   std::string standard_input;
   std::chrono::seconds timeout{30};  ///< the program's process group is killed after it
+  std::function<void(pid_t)>
+      while_running;  ///< called in a thread of its own with the program's pid; must return
 };
+
+/// Default options with another timeout.
+inline RunOptions limited_to(std::chrono::seconds timeout) {
+  RunOptions options;
+  options.timeout = timeout;
+  return options;
+}
 
 struct RunResult {
   int exit_code = -1;  ///< 128 + signal when it was killed by one
@@ -30,6 +41,12 @@ RunResult run(const std::vector<std::string>& argv, const RunOptions& options = 
 
 /// The path of a dtrain program under test: $DTRAIN_BIN/name. Throws UsageError when DTRAIN_BIN is unset.
 std::string program(const std::string& name);
+
+/// Processes whose environment holds `name`=`value`, by their RANK (those without one are left out).
+std::map<int, pid_t> ranks_marked(const std::string& name, const std::string& value);
+
+/// How many live processes have `name`=`value` in their environment; zombies do not count.
+int count_marked(const std::string& name, const std::string& value);
 
 /// Forks `world` processes that each run `body(rank)`; returns each one's exit code (128 + signal when
 /// killed, an exception in `body` prints its text and counts as 1). All are killed at `timeout`, with code

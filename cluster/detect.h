@@ -1,0 +1,56 @@
+// Where this process stands among its peers, read from what schedulers and launchers put into the
+// environment. Pure: the environment, the host's name and files are arguments, so every scheduler can be
+// tested anywhere.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/environment.h"
+
+namespace dtrain {
+
+/// What is known; whatever the system does not tell is absent. Ranks count from 0. Under a scheduler that
+/// starts one launcher a node, rank and world_size are the launchers'.
+struct Placement {
+  /// "environment" (RANK and WORLD_SIZE), "openmpi", "hydra" (MPICH, Intel), "slurm", "pmi", "pmix", "lsf",
+  /// "pbs", "kubeflow", "kubernetes", or "none".
+  std::string system = "none";
+  std::optional<int> nnodes;
+  std::optional<int> node_rank;
+  std::optional<int> nproc_per_node;  ///< on this node
+  std::optional<int> rank;
+  std::optional<int> world_size;
+  std::optional<int> local_rank;
+  std::optional<int> local_world_size;
+  std::optional<std::string> master_addr;
+  std::optional<std::uint16_t> master_port;
+  /// For every field above by its name, and for some that are absent: how it is known, or why not.
+  std::map<std::string, std::string, std::less<>> explanations;
+};
+
+/// What detection may want to know beyond the environment.
+struct Machine {
+  std::string hostname;  ///< as gethostname gives it; empty: not known
+  /// A whole file, or nothing when it cannot be read.
+  std::function<std::optional<std::string>(const std::string& path)> read_file = [](const std::string&) {
+    return std::optional<std::string>();
+  };
+};
+
+/// This machine, for real.
+Machine this_machine();
+
+/// Decides by the first that is present: RANK with WORLD_SIZE; LSF's jsrun; Open MPI; hydra; a Slurm step;
+/// PMI; PMIx; Kubeflow; Kubernetes' indexed job; PBS. MASTER_ADDR and MASTER_PORT win over what the system
+/// says. Throws UsageError naming the variable when a value is impossible or two contradict each other.
+Placement detect(const Environment& environment, const Machine& machine);
+
+/// The placement for people: one line a field, each with how it is known.
+std::string explain(const Placement& placement);
+
+}  // namespace dtrain

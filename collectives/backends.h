@@ -1,0 +1,18 @@
+// The backends as the factory sees them; each is in its own folder, with a twin for builds without it.
+#pragma once
+
+#include <memory>
+
+#include "collectives/factory.h"
+
+namespace dtrain {
+
+bool gloo_is_built() noexcept;
+std::unique_ptr<Communicator> make_gloo_communicator(const Bootstrap& bootstrap, Log& log);
+
+bool mpi_is_built() noexcept;
+std::unique_ptr<Communicator> make_mpi_communicator(const Bootstrap& bootstrap, Log& log);
+
+std::unique_ptr<Communicator> make_self_communicator();
+
+}  // namespace dtrain

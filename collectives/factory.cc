@@ -1,0 +1,88 @@
+#include "collectives/factory.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+
+#include "collectives/backends.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+void check_bootstrap(const Bootstrap& bootstrap) {
+  if (bootstrap.size < 1 || bootstrap.rank < 0 || bootstrap.rank >= bootstrap.size) {
+    throw UsageError(fmt::format("communicator: expected a rank in [0, size), got rank {} of {}",
+                                 bootstrap.rank, bootstrap.size));
+  }
+  if (bootstrap.timeout <= Duration::zero()) {
+    throw UsageError("communicator: expected a positive timeout, got none");
+  }
+}
+
+std::string_view choose(const Bootstrap& bootstrap) {
+  if (bootstrap.size == 1) return "self";
+  if (mpi_is_built() && bootstrap.store == nullptr && mpi_place_from_environment().size > 0) return "mpi";
+  return gloo_is_built() ? "gloo" : "mpi";
+}
+
+int read_number(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return otherwise;
+  const std::string_view digits(text);
+  int value = otherwise;
+  std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  return value;
+}
+
+std::string own_host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+  return name.data();
+}
+
+}  // namespace
+
+MpiPlace mpi_place_from_environment() {
+  struct Names {
+    const char* rank;
+    const char* size;
+  };
+  for (const Names& names :
+       {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"}}) {
+    const MpiPlace place{read_number(names.rank, -1), read_number(names.size, 0)};
+    if (place.rank >= 0 && place.size > 0) return place;
+  }
+  return {};
+}
+
+std::vector<std::string> built_backends() {
+  std::vector<std::string> names;
+  if (gloo_is_built()) names.emplace_back("gloo");
+  if (mpi_is_built()) names.emplace_back("mpi");
+  names.emplace_back("self");
+  return names;
+}
+
+std::unique_ptr<Communicator> make_communicator(std::string_view backend, const Bootstrap& bootstrap,
+                                                Log& log) {
+  check_bootstrap(bootstrap);
+  Bootstrap complete = bootstrap;
+  if (complete.host.empty()) complete.host = own_host_name();
+  const std::string_view chosen = backend == "auto" ? choose(bootstrap) : backend;
+  log.write(LogLevel::debug, fmt::format("communicator '{}': rank {} of {} on {} by {}", complete.name,
+                                         complete.rank, complete.size, complete.host, chosen));
+  if (chosen == "gloo") return make_gloo_communicator(complete, log);
+  if (chosen == "mpi") return make_mpi_communicator(complete, log);
+  if (chosen == "self" && bootstrap.size == 1) return make_self_communicator();
+  if (chosen == "self") {
+    throw UsageError(
+        fmt::format("backend self: expected a world of one, got {} ranks; use gloo or mpi", bootstrap.size));
+  }
+  throw UsageError(fmt::format("backend: expected auto, gloo, mpi or self, got '{}'", backend));
+}
+
+}  // namespace dtrain

@@ -1,0 +1,50 @@
+// Makes a communicator by the name of its backend, so that nothing above knows which ones this build has.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cluster/store.h"
+#include "collectives/communicator.h"
+#include "runtime/base/log.h"
+
+namespace dtrain {
+
+/// Who this process is in its group and where to meet the others.
+struct Bootstrap {
+  int rank = 0;
+  int size = 1;
+  std::string host;        ///< this machine's name as errors show it; empty: gethostname()
+  Store* store = nullptr;  ///< gloo meets here; borrowed, must outlive the communicator and its splits
+  std::string interface;   ///< network interface for gloo ("eth0"); empty: by `address`
+  std::string address;     ///< this machine's own address or name for gloo to listen on; empty: the one that
+                        ///< leads to `master`, else 127.0.0.1
+  std::string master;  ///< the store's host: decides which of this machine's addresses the peers can reach
+  Duration timeout = std::chrono::minutes(5);  ///< bounds the set-up and each single call
+  std::string name = "world";  ///< same on all ranks; groups of one store are kept apart by it
+};
+
+/// "gloo", "mpi", "self", "auto". Collective; returns once all ranks are connected. `auto` takes self for a
+/// world of one, mpi when mpirun (or srun with PMI) started this very process as an MPI rank and there is no
+/// store, else gloo. mpi takes rank and size from MPI_COMM_WORLD and refuses a Bootstrap that says otherwise;
+/// it initialises MPI (MPI_THREAD_MULTIPLE) unless the program has, and finalises it with the last
+/// communicator if it did. `log` must outlive the communicator. Throws UsageError for a backend that is
+/// unknown or not in this build and for a Bootstrap that cannot work, PeerError when the others do not come
+/// within the timeout.
+std::unique_ptr<Communicator> make_communicator(std::string_view backend, const Bootstrap& bootstrap,
+                                                Log& log);
+
+/// What this build has, `self` included, best first.
+std::vector<std::string> built_backends();
+
+/// Rank and size MPI would give this process, read from the launcher's environment without touching MPI; size
+/// 0 when no MPI launcher started it. For programs started by mpirun without dtrain-launch.
+struct MpiPlace {
+  int rank = 0;
+  int size = 0;
+};
+MpiPlace mpi_place_from_environment();
+
+}  // namespace dtrain

@@ -1,0 +1,217 @@
+#include "collectives/gloo/gloo_transport.h"
+
+#include <fmt/format.h>
+#include <gloo/transport/address.h>
+#include <gloo/transport/pair.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/gloo/store_board.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+// Gloo's own time-out of a wait would kill the context; ours is the watch.
+constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
+// No algorithm uses it: fingerprints have their low bits clear and phases are small.
+constexpr std::uint64_t kStandingSlot = 7;
+
+class GlooRegion final : public p2p::Region {
+ public:
+  GlooRegion(gloo::transport::Context& context, Metronome& metronome, void* data, std::size_t bytes)
+      : context_(context), metronome_(metronome), buffer_(context.createUnboundBuffer(data, bytes)) {}
+
+  void send(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
+    guard(peer, [&] { buffer_->send(peer, tag, offset, bytes); });
+    ++sends_;
+  }
+
+  void receive(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
+    guard(peer, [&] { buffer_->recv(peer, tag, offset, bytes); });
+    ++receives_;
+  }
+
+  void wait_sends(p2p::Watch& watch) override {
+    wait(
+        sends_, Metronome::Waits::to_send, [&] { return buffer_->waitSend(nullptr, kForever); }, watch);
+  }
+
+  void wait_receives(p2p::Watch& watch) override {
+    wait(
+        receives_, Metronome::Waits::to_receive, [&] { return buffer_->waitRecv(nullptr, kForever); }, watch);
+  }
+
+ private:
+  template <class Action>
+  static void guard(int peer, Action action) {
+    try {
+      action();
+    } catch (const std::exception& error) {
+      throw p2p::LinkLost(error.what(), peer);
+    }
+  }
+
+  template <class WaitOne>
+  void wait(int& pending, Metronome::Waits waits, WaitOne wait_one, p2p::Watch& watch) {
+    while (pending > 0) {
+      bool finished = false;
+      {
+        const Metronome::Beat beat(metronome_, *buffer_, waits);
+        guard(-1, [&] { finished = wait_one(); });
+      }
+      if (finished) {
+        --pending;
+      } else {
+        watch.tick();
+      }
+    }
+  }
+
+  gloo::transport::Context& context_;
+  Metronome& metronome_;
+  std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
+  int sends_ = 0, receives_ = 0;
+};
+
+std::chrono::milliseconds milliseconds_left(const Deadline& deadline) {
+  if (deadline.is_never()) return std::chrono::hours(24);
+  return std::max(std::chrono::milliseconds(1),
+                  std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining()));
+}
+
+std::string card_key(const std::string& prefix, int rank) { return prefix + "/rank/" + std::to_string(rank); }
+
+PeerError not_connected(const std::string& prefix, int rank, const std::string& host,
+                        const std::string& why) {
+  PeerFault fault;
+  fault.rank = rank;
+  fault.host = host;
+  fault.operation = "connect";
+  return PeerError(fmt::format("gloo group '{}': no connection to rank {}{}{}: {}", prefix, rank,
+                               host.empty() ? "" : " on ", host, why),
+                   std::move(fault));
+}
+
+}  // namespace
+
+GlooTransport::GlooTransport(const GlooSite& site, int rank, int size, std::string prefix,
+                             const Deadline& deadline)
+    : site_(site),
+      rank_(rank),
+      size_(size),
+      hosts_(static_cast<std::size_t>(size)),
+      context_(site.device->createContext(rank, size)) {
+  hosts_[static_cast<std::size_t>(rank)] = site.host;
+  // A pair waits five of its time-outs for its connection.
+  context_->setTimeout(std::max(std::chrono::milliseconds(1), milliseconds_left(deadline) / 5));
+  connect(prefix, deadline);
+  stand_by();
+}
+
+GlooTransport::~GlooTransport() {
+  close(false);
+  standing_.clear();
+}
+
+// A rank's card in the store: its host, a newline, and the address at which it waits for each rank (its own
+// left zero).
+void GlooTransport::connect(const std::string& prefix, const Deadline& deadline) {
+  std::string addresses;
+  std::size_t address_bytes = 0;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const std::vector<char> address = context_->createPair(peer)->address().bytes();
+    address_bytes = address.size();
+    addresses.append(address.data(), address.size());
+  }
+  addresses.insert(static_cast<std::size_t>(rank_) * address_bytes, address_bytes, '\0');
+  site_.store->set(card_key(prefix, rank_), site_.host + '\n' + addresses, deadline);
+
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    std::string card;
+    try {
+      card = site_.store->get(card_key(prefix, peer), deadline);
+    } catch (const PeerError& error) {
+      throw not_connected(prefix, peer, "", std::string("it has not come: ") + error.what());
+    }
+    const std::size_t begin = card.find('\n') + 1 + static_cast<std::size_t>(rank_) * address_bytes;
+    if (card.size() < begin + address_bytes)
+      throw not_connected(prefix, peer, "", "unreadable address in the store");
+    std::string& host = hosts_[static_cast<std::size_t>(peer)];
+    host = card.substr(0, card.find('\n'));
+    try {
+      context_->getPair(peer)->connect({card.data() + begin, card.data() + begin + address_bytes});
+    } catch (const std::exception& error) {
+      throw not_connected(prefix, peer, host, error.what());
+    }
+  }
+}
+
+void GlooTransport::stand_by() {
+  static std::byte nothing;  // never written: no message is ever sent to it
+  standing_.resize(static_cast<std::size_t>(size_));
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    auto& buffer = standing_[static_cast<std::size_t>(peer)];
+    buffer = context_->createUnboundBuffer(&nothing, 1);
+    try {
+      buffer->recv(peer, kStandingSlot, 0, 1);
+    } catch (const std::exception& error) {
+      throw not_connected("set-up", peer, host_of(peer), error.what());
+    }
+  }
+}
+
+std::unique_ptr<p2p::Region> GlooTransport::map(void* data, std::size_t bytes) {
+  return std::make_unique<GlooRegion>(*context_, metronome_, data, bytes);
+}
+
+std::vector<int> GlooTransport::lost_peers() noexcept {
+  std::vector<int> lost;
+  for (int peer = 0; peer < size_ && !closed_; ++peer) {
+    const auto& buffer = standing_[static_cast<std::size_t>(peer)];
+    if (!buffer) continue;
+    try {
+      // With the abort already asked for, the wait returns at once; a broken connection throws instead.
+      buffer->abortWaitRecv();
+      buffer->waitRecv(nullptr, kForever);
+    } catch (const std::exception&) {
+      lost.push_back(peer);
+    }
+  }
+  return lost;
+}
+
+void GlooTransport::close(bool) noexcept {
+  if (std::exchange(closed_, true)) return;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    try {
+      context_->getPair(peer)->close();
+    } catch (const std::exception&) {
+      // It is closed then.
+    }
+  }
+}
+
+p2p::Link GlooTransport::split(const std::vector<int>& members, const std::string& name,
+                               const Deadline& deadline) {
+  const auto self = std::find(members.begin(), members.end(), rank_);
+  return make_gloo_link(site_, static_cast<int>(self - members.begin()), static_cast<int>(members.size()),
+                        name, deadline);
+}
+
+p2p::Link make_gloo_link(const GlooSite& site, int rank, int size, const std::string& name,
+                         const Deadline& deadline) {
+  const std::string own_counter = fmt::format("gloo/{}/made/{}", name, rank);
+  const std::string prefix = fmt::format("gloo/{}/{}", name, site.store->add(own_counter, 1, deadline));
+  p2p::Link link;
+  link.transport = std::make_unique<GlooTransport>(site, rank, size, prefix, deadline);
+  link.board = std::make_unique<StoreBoard>(*site.store, prefix, rank);
+  return link;
+}
+
+}  // namespace dtrain

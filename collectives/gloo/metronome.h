@@ -1,0 +1,45 @@
+// Interrupts whoever waits in Gloo, which can only wait for a message, its own time-out (which kills the
+// whole context) or an abort from another thread. This is that thread.
+#pragma once
+
+#include <gloo/transport/unbound_buffer.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace dtrain {
+
+class Metronome {
+ public:
+  enum class Waits { to_send, to_receive };
+
+  Metronome() : thread_([this] { run(); }) {}
+  ~Metronome();
+  Metronome(const Metronome&) = delete;
+  Metronome& operator=(const Metronome&) = delete;
+
+  /// While it lives, every wait on `buffer` ends (returning false) at the next beat.
+  class Beat {
+   public:
+    Beat(Metronome& metronome, gloo::transport::UnboundBuffer& buffer, Waits waits);
+    ~Beat();
+    Beat(const Beat&) = delete;
+    Beat& operator=(const Beat&) = delete;
+
+   private:
+    Metronome& metronome_;
+  };
+
+ private:
+  void run() noexcept;
+
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  gloo::transport::UnboundBuffer* buffer_ = nullptr;
+  Waits waits_ = Waits::to_receive;
+  std::thread thread_;
+};
+
+}  // namespace dtrain

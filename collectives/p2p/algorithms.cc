@@ -1,0 +1,224 @@
+#include "collectives/p2p/algorithms.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "collectives/p2p/reduce.h"
+
+namespace dtrain::p2p {
+namespace {
+
+// Up to this many bytes in all, sending everything to everyone in one step beats two steps of parts.
+constexpr std::size_t kOneStepBytes = 32 * 1024;
+// A broadcast of more than this goes out in parts that the ranks then pass on to each other.
+constexpr std::size_t kScatterBroadcastBytes = 256 * 1024;
+// What all peers' segments may take at once, both halves of the double buffer together.
+constexpr std::size_t kMostScratchBytes = 16 * 1024 * 1024;
+
+std::byte* at(void* data, std::size_t offset) { return static_cast<std::byte*>(data) + offset; }
+// Regions are written only by receives; a region that only sends may map constant memory.
+void* for_sending(const void* data) { return const_cast<void*>(data); }
+
+}  // namespace
+
+Exchange::Part Exchange::part_of(int rank, std::size_t count) const noexcept {
+  const auto cut = [&](int i) {
+    return count * static_cast<std::size_t>(i) / static_cast<std::size_t>(size_);
+  };
+  return {cut(rank), cut(rank + 1)};
+}
+
+std::size_t Exchange::segment_elems(std::size_t width) const noexcept {
+  const std::size_t share = kMostScratchBytes / (2 * static_cast<std::size_t>(size_));
+  return std::max<std::size_t>(1, std::min(transport_.segment_bytes(), share) / width);
+}
+
+std::byte* Exchange::scratch(std::size_t bytes) {
+  if (scratch_.size() < bytes) scratch_.resize(bytes);
+  return scratch_.data();
+}
+
+// `others` holds what the other ranks sent, rank r at r·stride.
+void Exchange::reduce_own(const std::byte* own, const std::byte* others, std::size_t stride, std::byte* out,
+                          std::size_t count, DType dtype, ReduceOp op) const {
+  std::vector<const void*> in(static_cast<std::size_t>(size_));
+  for (int r = 0; r < size_; ++r) {
+    const auto index = static_cast<std::size_t>(r);
+    in[index] = r == rank_ ? own : others + index * stride;
+  }
+  reduce(dtype, op, out, in, count);
+}
+
+void Exchange::exchange_all(void* data, std::size_t count, DType dtype, ReduceOp op) {
+  const std::size_t bytes = count * size_of(dtype);
+  std::byte* others = scratch(bytes * static_cast<std::size_t>(size_));
+  const auto incoming = transport_.map(others, bytes * static_cast<std::size_t>(size_));
+  const auto outgoing = transport_.map(data, bytes);
+  for_each_peer(
+      [&](int peer) { incoming->receive(peer, tag_, static_cast<std::size_t>(peer) * bytes, bytes); });
+  for_each_peer([&](int peer) { outgoing->send(peer, tag_, 0, bytes); });
+  incoming->wait_receives(watch_);
+  outgoing->wait_sends(watch_);
+  reduce_own(at(data, 0), others, bytes, at(data, 0), count, dtype, op);
+}
+
+void Exchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
+  const std::size_t width = size_of(dtype), world = static_cast<std::size_t>(size_);
+  if (count * width * (world - 1) <= kOneStepBytes || count < world)
+    return exchange_all(data, count, dtype, op);
+
+  // At least two segments a part, so that one travels while the other is reduced.
+  const std::size_t segment = std::min(segment_elems(width), (count / world + 1) / 2 + 1);
+  const auto segment_of = [&](int rank, std::size_t index) {
+    const Part part = part_of(rank, count);
+    const std::size_t begin = std::min(part.end, part.begin + index * segment);
+    return Part{begin, std::min(part.end, begin + segment)};
+  };
+  const std::size_t segments = ((count + world - 1) / world + segment - 1) / segment;
+  const std::size_t stride = segment * width, half = stride * world;
+  std::byte* others = scratch(2 * half);
+  const std::array incoming = {transport_.map(others, half), transport_.map(others + half, half)};
+  const auto raw = transport_.map(data, count * width);
+  const auto reduced = transport_.map(data, count * width);
+
+  const auto start_segment = [&](std::size_t index) {
+    const Part own = segment_of(rank_, index);
+    for_each_peer([&](int peer) {
+      if (own.end > own.begin) {
+        incoming[index % 2]->receive(peer, tag_, static_cast<std::size_t>(peer) * stride,
+                                     (own.end - own.begin) * width);
+      }
+    });
+    for_each_peer([&](int peer) {
+      const Part theirs = segment_of(peer, index);
+      if (theirs.end > theirs.begin) {
+        raw->send(peer, tag_, theirs.begin * width, (theirs.end - theirs.begin) * width);
+      }
+    });
+  };
+  // A reduced segment overwrites the raw one only after its owner has read it from here, so the two never
+  // meet.
+  const auto pass_on_segment = [&](std::size_t index) {
+    const Part own = segment_of(rank_, index);
+    for_each_peer([&](int peer) {
+      const Part theirs = segment_of(peer, index);
+      if (theirs.end > theirs.begin) {
+        reduced->receive(peer, tag_ + 1, theirs.begin * width, (theirs.end - theirs.begin) * width);
+      }
+    });
+    if (own.end == own.begin) return;
+    for_each_peer(
+        [&](int peer) { reduced->send(peer, tag_ + 1, own.begin * width, (own.end - own.begin) * width); });
+  };
+
+  start_segment(0);
+  for (std::size_t index = 0; index < segments; ++index) {
+    if (index + 1 < segments) start_segment(index + 1);
+    incoming[index % 2]->wait_receives(watch_);
+    const Part own = segment_of(rank_, index);
+    std::byte* target = at(data, own.begin * width);
+    reduce_own(target, others + (index % 2) * half, stride, target, own.end - own.begin, dtype, op);
+    pass_on_segment(index);
+  }
+  raw->wait_sends(watch_);
+  reduced->wait_receives(watch_);
+  reduced->wait_sends(watch_);
+}
+
+void Exchange::reduce_scatter(const void* input, void* output, std::size_t part, DType dtype, ReduceOp op) {
+  const std::size_t width = size_of(dtype), world = static_cast<std::size_t>(size_);
+  const std::size_t segment = std::min(segment_elems(width), part);
+  const std::size_t segments = (part + segment - 1) / segment;
+  const std::size_t stride = segment * width, half = stride * world;
+  std::byte* others = scratch(2 * half);
+  const std::array incoming = {transport_.map(others, half), transport_.map(others + half, half)};
+  const auto outgoing = transport_.map(for_sending(input), part * width * world);
+  const auto length_of = [&](std::size_t index) { return std::min(segment, part - index * segment); };
+
+  const auto start_segment = [&](std::size_t index) {
+    const std::size_t bytes = length_of(index) * width;
+    for_each_peer([&](int peer) {
+      incoming[index % 2]->receive(peer, tag_, static_cast<std::size_t>(peer) * stride, bytes);
+    });
+    for_each_peer([&](int peer) {
+      outgoing->send(peer, tag_, (static_cast<std::size_t>(peer) * part + index * segment) * width, bytes);
+    });
+  };
+  start_segment(0);
+  for (std::size_t index = 0; index < segments; ++index) {
+    if (index + 1 < segments) start_segment(index + 1);
+    incoming[index % 2]->wait_receives(watch_);
+    const std::size_t own = (static_cast<std::size_t>(rank_) * part + index * segment) * width;
+    reduce_own(static_cast<const std::byte*>(input) + own, others + (index % 2) * half, stride,
+               at(output, index * stride), length_of(index), dtype, op);
+  }
+  outgoing->wait_sends(watch_);
+}
+
+void Exchange::all_gather(const void* input, void* output, std::size_t bytes) {
+  const std::size_t world = static_cast<std::size_t>(size_), own = static_cast<std::size_t>(rank_) * bytes;
+  if (at(output, own) != input) std::memmove(at(output, own), input, bytes);
+  const auto incoming = transport_.map(output, bytes * world);
+  const auto outgoing = transport_.map(at(output, own), bytes);
+  for_each_peer(
+      [&](int peer) { incoming->receive(peer, tag_, static_cast<std::size_t>(peer) * bytes, bytes); });
+  for_each_peer([&](int peer) { outgoing->send(peer, tag_, 0, bytes); });
+  incoming->wait_receives(watch_);
+  outgoing->wait_sends(watch_);
+}
+
+void Exchange::broadcast(void* data, std::size_t bytes, int root) {
+  const auto region = transport_.map(data, bytes);
+  const bool whole = size_ == 2 || bytes <= kScatterBroadcastBytes || bytes < static_cast<std::size_t>(size_);
+  const auto bytes_of = [&](int rank) { return whole ? Part{0, bytes} : part_of(rank, bytes); };
+  if (rank_ == root) {
+    for_each_peer([&](int peer) {
+      region->send(peer, tag_, bytes_of(peer).begin, bytes_of(peer).end - bytes_of(peer).begin);
+    });
+  } else {
+    const Part own = bytes_of(rank_);
+    region->receive(root, tag_, own.begin, own.end - own.begin);
+    region->wait_receives(watch_);
+  }
+  if (!whole) {
+    // Everyone passes its part on; the root keeps no one waiting for its own part.
+    const Part own = bytes_of(rank_);
+    for_each_peer([&](int peer) {
+      if (rank_ != root) {
+        const Part theirs = bytes_of(peer);
+        region->receive(peer, tag_ + 1, theirs.begin, theirs.end - theirs.begin);
+      }
+    });
+    for_each_peer([&](int peer) {
+      if (peer != root) region->send(peer, tag_ + 1, own.begin, own.end - own.begin);
+    });
+    region->wait_receives(watch_);
+  }
+  region->wait_sends(watch_);
+}
+
+void Exchange::send(const void* data, std::size_t bytes, int to) {
+  const auto region = transport_.map(for_sending(data), bytes);
+  region->send(to, tag_, 0, bytes);
+  region->wait_sends(watch_);
+}
+
+void Exchange::receive(void* data, std::size_t bytes, int from) {
+  const auto region = transport_.map(data, bytes);
+  region->receive(from, tag_, 0, bytes);
+  region->wait_receives(watch_);
+}
+
+void Exchange::barrier() {
+  std::array<std::byte, 2> token{};
+  const auto region = transport_.map(token.data(), token.size());
+  for (int distance = 1; distance < size_; distance *= 2) {
+    region->receive((rank_ + size_ - distance) % size_, tag_, 1, 1);
+    region->send((rank_ + distance) % size_, tag_, 0, 1);
+    region->wait_receives(watch_);
+    region->wait_sends(watch_);
+  }
+}
+
+}  // namespace dtrain::p2p

@@ -1,0 +1,61 @@
+// The collectives, written once over tagged messages, for every backend that has them. Each rank owns one
+// part of the data, reduces it in rank order and hands it to the others: the same bits on every rank, backend
+// and run.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "collectives/p2p/transport.h"
+
+namespace dtrain::p2p {
+
+/// Scratch memory kept between calls, and what every algorithm needs.
+class Exchange {
+ public:
+  Exchange(Transport& transport, std::vector<std::byte>& scratch, Watch& watch, std::uint64_t tag)
+      : transport_(transport),
+        scratch_(scratch),
+        watch_(watch),
+        tag_(tag),
+        rank_(transport.rank()),
+        size_(transport.size()) {}
+
+  /// In place. Large spans: 2·(size-1)/size of the bytes sent and received; scratch of at most two segments a
+  /// peer.
+  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
+  /// `part` elements a rank; `input` has size·part and is only read.
+  void reduce_scatter(const void* input, void* output, std::size_t part, DType dtype, ReduceOp op);
+  void all_gather(const void* input, void* output, std::size_t bytes);
+  void broadcast(void* data, std::size_t bytes, int root);
+  void send(const void* data, std::size_t bytes, int to);
+  void receive(void* data, std::size_t bytes, int from);
+  /// Dissemination: ceil(log2(size)) rounds of one byte.
+  void barrier();
+
+ private:
+  struct Part {
+    std::size_t begin, end;  // elements
+  };
+  Part part_of(int rank, std::size_t count) const noexcept;
+  void exchange_all(void* data, std::size_t count, DType dtype, ReduceOp op);
+  void reduce_own(const std::byte* own, const std::byte* others, std::size_t stride, std::byte* out,
+                  std::size_t count, DType dtype, ReduceOp op) const;
+  std::size_t segment_elems(std::size_t width) const noexcept;
+  std::byte* scratch(std::size_t bytes);
+  /// Calls `body` with every other rank, each rank starting behind itself so that no one is everyone's first.
+  template <class Body>
+  void for_each_peer(Body body) const {
+    for (int step = 1; step < size_; ++step) body((rank_ + step) % size_);
+  }
+
+  Transport& transport_;
+  std::vector<std::byte>& scratch_;
+  Watch& watch_;
+  std::uint64_t tag_;
+  int rank_;
+  int size_;
+};
+
+}  // namespace dtrain::p2p

@@ -1,0 +1,56 @@
+// What a rank asked its group to do, in a form that ranks can compare: a fingerprint that travels as the tag
+// of every message, and a text for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "collectives/communicator.h"
+
+namespace dtrain::p2p {
+
+enum class Operation : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  send,
+  receive,
+  barrier,
+  leave  ///< the end of the group: its communicator is destroyed
+};
+
+std::string_view name_of(Operation operation) noexcept;
+std::string_view name_of(ReduceOp op) noexcept;
+
+/// One call as a rank made it. Two ranks agree when their fingerprints do.
+struct Call {
+  Operation operation = Operation::barrier;
+  ReduceOp reduce = ReduceOp::sum;
+  DType dtype = DType::u8;
+  int root = -1;  ///< broadcast: the root; send, receive: the other rank; else -1
+  std::size_t count =
+      0;  ///< elements of the span all ranks must agree on (the smaller one where there are two)
+  std::uint64_t sequence =
+      0;  ///< from 1; collectives are numbered per group, send and receive per pair and direction
+  std::string label = {};
+  std::uint64_t fingerprint = 0;
+
+  bool is_pairwise() const noexcept {
+    return operation == Operation::send || operation == Operation::receive;
+  }
+  /// "all_reduce(float32 x 10, sum, 'bucket 1') #7"
+  std::string text() const;
+};
+
+/// Fingerprint of a collective: of everything that must agree, and of all collectives before it through
+/// `previous`. The two low bits are zero, for the phases of an algorithm.
+std::uint64_t chain_fingerprint(std::uint64_t previous, const Call& call) noexcept;
+
+/// Fingerprint both ends of a message from `from` to `to` compute.
+std::uint64_t pair_fingerprint(std::uint64_t group, int from, int to, const Call& call) noexcept;
+
+/// Hash of a group's name: where its chain of fingerprints starts.
+std::uint64_t group_fingerprint(std::string_view name) noexcept;
+
+}  // namespace dtrain::p2p

@@ -1,0 +1,21 @@
+// What every backend refuses before anything is sent.
+#pragma once
+
+#include <string_view>
+
+#include "collectives/communicator.h"
+
+namespace dtrain::p2p {
+
+/// Each throws UsageError naming the operation, the label, what was expected and what came.
+void check_span(const Span& span, std::string_view operation, std::string_view label);
+void check_spans(const Span& input, const Span& output, std::string_view operation, std::string_view label);
+void check_counts(std::string_view operation, std::string_view label, std::string_view which,
+                  std::size_t count, std::size_t expected);
+void check_rank(std::string_view operation, std::string_view label, std::string_view which, int rank,
+                int size);
+/// A rank other than this one.
+void check_peer(std::string_view operation, std::string_view label, std::string_view which, int peer,
+                int rank, int size);
+
+}  // namespace dtrain::p2p

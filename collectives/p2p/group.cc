@@ -1,0 +1,250 @@
+#include "collectives/p2p/group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/p2p/algorithms.h"
+
+namespace dtrain::p2p {
+namespace {
+
+// After the reason is on the board the links stay up this long, so that waiting peers read it there before
+// they see the links break (or this process, perhaps the board's host, end).
+constexpr std::chrono::milliseconds kLinger{300};
+// How long a group waits for the others when its communicator is destroyed.
+constexpr std::chrono::seconds kLeaveWait{5};
+constexpr std::chrono::seconds kTidyEvery{1};
+
+void run_call(Exchange& exchange, const Task& task) {
+  const Call& call = task.call;
+  const std::size_t bytes = task.output.bytes();
+  if (call.operation == Operation::barrier || call.operation == Operation::leave || call.count == 0) {
+    // Nothing to move, but ranks that do have something to move must still be told apart.
+    if (!call.is_pairwise()) exchange.barrier();
+    return;
+  }
+  switch (call.operation) {
+    case Operation::all_reduce:
+      return exchange.all_reduce(task.output.data, call.count, call.dtype, call.reduce);
+    case Operation::reduce_scatter:
+      return exchange.reduce_scatter(task.input.data, task.output.data, call.count, call.dtype, call.reduce);
+    case Operation::all_gather:
+      return exchange.all_gather(task.input.data, task.output.data, task.input.bytes());
+    case Operation::broadcast:
+      return exchange.broadcast(task.output.data, bytes, call.root);
+    case Operation::send:
+      return exchange.send(task.input.data, task.input.bytes(), call.root);
+    case Operation::receive:
+      return exchange.receive(task.output.data, bytes, call.root);
+    default:
+      return;
+  }
+}
+
+}  // namespace
+
+Group::Group(Link link, std::string name, Duration timeout, Log& log)
+    : link_(std::move(link)),
+      name_(std::move(name)),
+      rank_(link_.transport->rank()),
+      size_(link_.transport->size()),
+      backend_(link_.transport->name()),
+      timeout_(timeout),
+      log_(log),
+      chain_(group_fingerprint(name_)),
+      sent_(static_cast<std::size_t>(size_)),
+      received_(static_cast<std::size_t>(size_)),
+      sources_{*link_.transport, *link_.board, notes_, [this] { return out_of_time(); },
+               [this] { return aborted(); }},
+      thread_([this] { run(); }) {}
+
+Group::~Group() { leave(); }
+
+void Group::number(Call& call) {
+  if (!call.is_pairwise()) {
+    call.sequence = ++sequence_;
+    chain_ = chain_fingerprint(chain_, call);
+    call.fingerprint = chain_;
+    return;
+  }
+  const bool sends = call.operation == Operation::send;
+  auto& counter = (sends ? sent_ : received_)[static_cast<std::size_t>(call.root)];
+  call.sequence = ++counter;
+  call.fingerprint =
+      pair_fingerprint(group_fingerprint(name_), sends ? rank_ : call.root, sends ? call.root : rank_, call);
+}
+
+std::shared_ptr<Task> Group::submit(Task task) {
+  number(task.call);
+  auto queued = std::make_shared<Task>(std::move(task));
+  {
+    const std::lock_guard lock(mutex_);
+    if (ending_) throw_ended(queued->call);
+    queue_.push_back(queued);
+    if (executing_ || queue_.size() > 1) return queued;  // whoever is at work goes on with it
+  }
+  work_.notify_one();
+  return queued;
+}
+
+void Group::wait(Task& task, const Deadline& deadline) {
+  std::unique_lock lock(mutex_);
+  if (!task.done) {
+    const auto mine = waits_.insert(waits_.end(), deadline);
+    while (!task.done) {
+      if (!executing_ && !queue_.empty()) {
+        run_front(lock, true);
+      } else {
+        done_.wait(lock);  // ends: whoever executes is bound by our deadline too
+      }
+    }
+    waits_.erase(mine);
+  }
+  if (!executing_ && (!queue_.empty() || abort_reason_)) work_.notify_one();
+  if (task.failed) throw_ended(task.call);
+}
+
+bool Group::done(const Task& task) noexcept {
+  const std::lock_guard lock(mutex_);
+  return task.done;
+}
+
+void Group::run() noexcept {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    work_.wait(
+        lock, [&] { return stopping_ || (!executing_ && (!queue_.empty() || (abort_reason_ && !ending_))); });
+    if (!executing_ && abort_reason_ && !ending_) {
+      executing_ = true;
+      lock.unlock();
+      end_by_abort();
+      lock.lock();
+      executing_ = false;
+      done_.notify_all();
+    } else if (!executing_ && !queue_.empty()) {
+      run_front(lock, false);
+    }
+    if (stopping_ && queue_.empty() && !executing_) return;
+    if (stopping_ && executing_) done_.wait(lock);
+  }
+}
+
+// Runs the first queued call, the lock released meanwhile.
+void Group::run_front(std::unique_lock<std::mutex>& lock, bool patient) noexcept {
+  executing_ = true;
+  const std::shared_ptr<Task> task = queue_.front();
+  queue_.pop_front();
+  const bool dead = ending_.has_value(), aborted = abort_reason_.has_value();
+  lock.unlock();
+  if (aborted && !dead) end_by_abort();
+  if (!aborted && !dead) execute(*task, patient);
+  lock.lock();
+  executing_ = false;
+  task->done = true;
+  task->failed = ending_.has_value();
+  if (ending_) {
+    for (const auto& waiting : queue_) waiting->done = waiting->failed = true;
+    queue_.clear();
+  }
+  done_.notify_all();
+}
+
+void Group::execute(Task& task, bool patient) {
+  Transport& transport = *link_.transport;
+  transport.set_patient(patient);
+  notes_.begin(task.call);
+  Vigil vigil(sources_, task.call, task.call.operation == Operation::leave ? Duration(kLeaveWait) : timeout_);
+  try {
+    Exchange exchange(transport, scratch_, vigil, task.call.fingerprint);
+    run_call(exchange, task);
+    if (const TimePoint now = steady_clock().now(); now - last_tidy_ > kTidyEvery) {
+      link_.board->tidy();
+      last_tidy_ = now;
+    }
+  } catch (const GroupEnds& ends) {
+    end(ends.ending);
+  } catch (const LinkLost& lost) {
+    // Others that have left already close their links: that is how a group ends in good order.
+    if (task.call.operation != Operation::leave) end(vigil.ending_of(lost));
+  } catch (const std::exception& error) {
+    end(vigil.blame(rank_, fmt::format("rank {} failed: {}", rank_, error.what())));
+  }
+}
+
+// Tells the others, waits until they have had time to read it, and takes the links down.
+void Group::end(const Ending& ending) noexcept {
+  Ending first = ending;
+  if (auto winner = decode(link_.board->post_end(encode(ending)))) first = std::move(*winner);
+  std::this_thread::sleep_for(kLinger);
+  link_.transport->close(true);
+  log_.write(LogLevel::debug, "group '" + name_ + "' ended: " + first.what);
+  const std::lock_guard lock(mutex_);
+  ending_ = std::move(first);
+}
+
+void Group::end_by_abort() noexcept {
+  PeerFault fault;
+  fault.rank = rank_;
+  fault.host = link_.transport->host_of(rank_);
+  fault.operation = "abort";
+  end({std::move(fault), "aborted " + aborted().value_or("")});
+}
+
+void Group::abort(std::string_view reason) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ending_ || abort_reason_) return;
+    abort_reason_ = std::string(reason);
+  }
+  work_.notify_one();
+}
+
+std::optional<std::string> Group::aborted() {
+  const std::lock_guard lock(mutex_);
+  if (!abort_reason_) return std::nullopt;
+  return fmt::format("by rank {}: {}", rank_, *abort_reason_);
+}
+
+bool Group::out_of_time() {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(waits_.begin(), waits_.end(),
+                     [](const Deadline& deadline) { return deadline.expired(); });
+}
+
+void Group::throw_ended(const Call& call) const {
+  PeerFault fault = ending_->fault;
+  throw PeerError(
+      fmt::format("{} on rank {} of {} ({}): {}", call.text(), rank_, size_, backend_, ending_->what),
+      std::move(fault));
+}
+
+void Group::leave() noexcept {
+  if (!thread_.joinable()) return;
+  try {
+    Task task;
+    task.call.operation = Operation::leave;
+    submit(std::move(task));
+  } catch (const std::exception&) {
+    // The group is dead already: there is nobody to take leave of.
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_one();
+  thread_.join();
+  link_.transport->close(false);
+  const std::lock_guard lock(mutex_);
+  if (!ending_) {
+    ending_ = Ending{{}, "the communicator has been destroyed"};
+    ending_->fault.operation = name_of(Operation::leave);
+  }
+}
+
+Link Group::split(const std::vector<int>& members, const std::string& name, const Deadline& deadline) {
+  return link_.transport->split(members, name, deadline);
+}
+
+}  // namespace dtrain::p2p

@@ -1,0 +1,99 @@
+// One group of ranks at work: the queue of calls, the thread that runs them in order, and the one way a group
+// ends.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "collectives/p2p/ending.h"
+#include "collectives/p2p/notes.h"
+#include "collectives/p2p/transport.h"
+#include "collectives/p2p/vigil.h"
+#include "runtime/base/log.h"
+
+namespace dtrain::p2p {
+
+/// A call with its memory. `done` and `failed` are guarded by the group.
+struct Task {
+  Call call;
+  Span input = {};   ///< read; for calls in place the same as `output`
+  Span output = {};  ///< written
+  bool done = false;
+  bool failed = false;
+};
+
+/// Thread-safe but for submit() and split(), which come from one thread at a time. A waiting thread runs
+/// queued calls itself when the group's own thread has not begun them: that saves two hand-overs where
+/// nothing overlaps.
+class Group {
+ public:
+  /// `timeout` bounds every single call. `log` must outlive the group.
+  Group(Link link, std::string name, Duration timeout, Log& log);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+  std::string_view backend() const noexcept { return backend_; }
+  Duration timeout() const noexcept { return timeout_; }
+
+  /// Queues the call; sets its sequence and fingerprint. Throws PeerError when the group is dead.
+  std::shared_ptr<Task> submit(Task task);
+  void wait(Task& task, const Deadline& deadline);
+  bool done(const Task& task) noexcept;
+  void abort(std::string_view reason) noexcept;
+  /// Agrees with the others that the group is over, for at most a few seconds, and stops. Further calls
+  /// throw.
+  void leave() noexcept;
+  /// Only while no call is under way. `name` is that of the new group.
+  Link split(const std::vector<int>& members, const std::string& name, const Deadline& deadline);
+
+ private:
+  void run() noexcept;
+  void number(Call& call);
+  void run_front(std::unique_lock<std::mutex>& lock, bool patient) noexcept;
+  void execute(Task& task, bool patient);
+  void end(const Ending& ending) noexcept;
+  void end_by_abort() noexcept;
+  std::optional<std::string> aborted();
+  bool out_of_time();
+  [[noreturn]] void throw_ended(const Call& call) const;
+
+  Link link_;
+  const std::string name_;
+  const int rank_, size_;
+  const std::string backend_;
+  const Duration timeout_;
+  Log& log_;
+
+  std::mutex mutex_;
+  std::condition_variable work_, done_;
+  std::deque<std::shared_ptr<Task>> queue_;
+  std::list<Deadline> waits_;  ///< deadlines of those who wait now
+  bool executing_ = false;
+  bool stopping_ = false;
+  std::optional<Ending> ending_;  ///< set once: the group is dead
+  std::optional<std::string> abort_reason_;
+
+  // Numbering: touched by the caller only.
+  std::uint64_t sequence_ = 0;
+  std::uint64_t chain_;
+  std::vector<std::uint64_t> sent_, received_;
+
+  // Touched by whoever executes.
+  Notes notes_;
+  std::vector<std::byte> scratch_;
+  TimePoint last_tidy_{};
+  Vigil::Sources sources_;
+
+  std::thread thread_;
+};
+
+}  // namespace dtrain::p2p

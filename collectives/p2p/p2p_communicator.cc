@@ -1,0 +1,123 @@
+#include "collectives/p2p/p2p_communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "collectives/p2p/check_span.h"
+#include "collectives/p2p/group.h"
+
+namespace dtrain::p2p {
+namespace {
+
+class GroupWork final : public Work {
+ public:
+  GroupWork(std::shared_ptr<Group> group, std::shared_ptr<Task> task)
+      : group_(std::move(group)), task_(std::move(task)) {}
+  void wait(const Deadline& deadline) override { group_->wait(*task_, deadline); }
+  bool done() noexcept override { return group_->done(*task_); }
+
+ private:
+  std::shared_ptr<Group> group_;
+  std::shared_ptr<Task> task_;
+};
+
+class P2pCommunicator final : public Communicator {
+ public:
+  P2pCommunicator(Link link, std::string name, Duration timeout, Log& log)
+      : log_(log),
+        name_(name),
+        group_(std::make_shared<Group>(std::move(link), std::move(name), timeout, log)) {}
+  ~P2pCommunicator() override { group_->leave(); }
+
+  int rank() const noexcept override { return group_->rank(); }
+  int size() const noexcept override { return group_->size(); }
+  std::string_view backend() const noexcept override { return group_->backend(); }
+
+  std::unique_ptr<Work> all_reduce(Span span, ReduceOp op, std::string_view label) override {
+    check_span(span, "all_reduce", label);
+    return start({.operation = Operation::all_reduce, .reduce = op, .dtype = span.dtype, .count = span.count},
+                 span, span, label);
+  }
+
+  std::unique_ptr<Work> reduce_scatter(Span input, Span output, ReduceOp op,
+                                       std::string_view label) override {
+    check_spans(input, output, "reduce_scatter", label);
+    check_counts("reduce_scatter", label, "input", input.count,
+                 output.count * static_cast<std::size_t>(size()));
+    return start(
+        {.operation = Operation::reduce_scatter, .reduce = op, .dtype = output.dtype, .count = output.count},
+        input, output, label);
+  }
+
+  std::unique_ptr<Work> all_gather(Span input, Span output, std::string_view label) override {
+    check_spans(input, output, "all_gather", label);
+    check_counts("all_gather", label, "output", output.count, input.count * static_cast<std::size_t>(size()));
+    return start({.operation = Operation::all_gather, .dtype = input.dtype, .count = input.count}, input,
+                 output, label);
+  }
+
+  std::unique_ptr<Work> broadcast(Span span, int root, std::string_view label) override {
+    check_span(span, "broadcast", label);
+    check_rank("broadcast", label, "root", root, size());
+    return start({.operation = Operation::broadcast, .dtype = span.dtype, .root = root, .count = span.count},
+                 span, span, label);
+  }
+
+  std::unique_ptr<Work> send(Span span, int to, std::string_view label) override {
+    check_span(span, "send", label);
+    check_peer("send", label, "to", to, rank(), size());
+    return start({.operation = Operation::send, .dtype = span.dtype, .root = to, .count = span.count}, span,
+                 span, label);
+  }
+
+  std::unique_ptr<Work> receive(Span span, int from, std::string_view label) override {
+    check_span(span, "receive", label);
+    check_peer("receive", label, "from", from, rank(), size());
+    return start({.operation = Operation::receive, .dtype = span.dtype, .root = from, .count = span.count},
+                 span, span, label);
+  }
+
+  std::unique_ptr<Work> barrier(std::string_view label) override {
+    return start({.operation = Operation::barrier}, {}, {}, label);
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key, const Deadline& deadline) override {
+    const auto world = static_cast<std::size_t>(size());
+    std::array<std::int32_t, 2> mine = {color, key};
+    std::vector<std::int32_t> all(2 * world);
+    all_gather({mine.data(), 2, DType::i32}, {all.data(), 2 * world, DType::i32}, "split")->wait(deadline);
+    std::vector<int> members;
+    for (int r = 0; r < size(); ++r) {
+      if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
+    }
+    std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+      return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
+    });
+    const std::string name = fmt::format("{}/{}.{}", name_, ++splits_, color);
+    return make_p2p_communicator(group_->split(members, name, deadline), name, group_->timeout(), log_);
+  }
+
+  void abort(std::string_view reason) noexcept override { group_->abort(reason); }
+
+ private:
+  std::unique_ptr<Work> start(Call call, Span input, Span output, std::string_view label) {
+    call.label = label;
+    return std::make_unique<GroupWork>(
+        group_, group_->submit({.call = std::move(call), .input = input, .output = output}));
+  }
+
+  Log& log_;
+  const std::string name_;
+  int splits_ = 0;
+  std::shared_ptr<Group> group_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_p2p_communicator(Link link, std::string name, Duration timeout, Log& log) {
+  return std::make_unique<P2pCommunicator>(std::move(link), std::move(name), timeout, log);
+}
+
+}  // namespace dtrain::p2p

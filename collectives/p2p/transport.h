@@ -1,0 +1,103 @@
+// What a backend gives the algorithms: tagged messages between ranks that can be waited for under
+// supervision, and a board on which ranks tell each other, out of band, what they wait in and why they died.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/clock.h"
+
+namespace dtrain::p2p {
+
+/// Supervises a wait. Transports call tick() at least every kTickEvery while they wait; it throws to end the
+/// wait.
+class Watch {
+ public:
+  virtual ~Watch() = default;
+  virtual void tick() = 0;
+};
+
+inline constexpr std::chrono::milliseconds kTickEvery{25};
+
+/// A message could not be passed because a peer or the link to it is gone. `rank` is -1 where it cannot be
+/// told.
+class LinkLost : public std::runtime_error {
+ public:
+  LinkLost(const std::string& message, int rank) : std::runtime_error(message), rank_(rank) {}
+  int rank() const noexcept { return rank_; }
+
+ private:
+  int rank_;
+};
+
+/// Memory that messages are sent from and received into; borrowed. Destroying it with messages under way is
+/// allowed once the transport is closed, and then nothing writes to the memory any more.
+class Region {
+ public:
+  virtual ~Region() = default;
+  /// Starts a message of `bytes` > 0 at `offset`. A send is matched with the receive of `peer` that has the
+  /// same tag, in order among equal tags, and moves only once that receive is posted or into memory of the
+  /// transport's own. Throws LinkLost.
+  virtual void send(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) = 0;
+  virtual void receive(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) = 0;
+  /// Blocks until every send (receive) started on this region is done. Throws LinkLost and what `watch`
+  /// throws.
+  virtual void wait_sends(Watch& watch) = 0;
+  virtual void wait_receives(Watch& watch) = 0;
+};
+
+/// Where ranks leave short texts for each other. Slow (milliseconds) and rarely used. Calls may fail silently
+/// when the board is lost: it only makes errors better, it never decides whether there is one.
+class Board {
+ public:
+  virtual ~Board() = default;
+  /// Replaces this rank's note.
+  virtual void post_note(std::string_view note) noexcept = 0;
+  /// The latest note of `rank`; nullopt when there is none or the board is lost.
+  virtual std::optional<std::string> note_of(int rank) noexcept = 0;
+  /// Says why the group is dead, unless somebody was first; returns the first reason.
+  virtual std::string post_end(std::string_view reason) noexcept = 0;
+  /// Why the group is dead, if somebody said so.
+  virtual std::optional<std::string> end() noexcept = 0;
+  /// Called now and then by ranks that do not look, so that nothing piles up.
+  virtual void tidy() noexcept = 0;
+};
+
+struct Link;
+
+/// Tagged messages between the ranks of one group. Used by one thread at a time.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+  /// "gloo", "mpi"
+  virtual std::string_view name() const noexcept = 0;
+  virtual const std::string& host_of(int rank) const noexcept = 0;
+  /// Messages larger than this are better cut.
+  virtual std::size_t segment_bytes() const noexcept = 0;
+  /// `patient`: the waiting thread has nothing else to do and may burn some of its core for lower latency.
+  virtual void set_patient(bool patient) noexcept = 0;
+  virtual std::unique_ptr<Region> map(void* data, std::size_t bytes) = 0;
+  /// Ranks known to be gone now.
+  virtual std::vector<int> lost_peers() noexcept = 0;
+  /// Ends all links; pending and later messages fail here and, where the transport can, at the peers.
+  /// `failed`: the group did not end in good order, so nothing may wait for its ranks any more.
+  virtual void close(bool failed) noexcept = 0;
+  /// A new group of `members` (ranks of this one, this rank included, in their new order). Called by all
+  /// members.
+  virtual Link split(const std::vector<int>& members, const std::string& name, const Deadline& deadline) = 0;
+};
+
+/// What a backend builds for a group.
+struct Link {
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Board> board;
+};
+
+}  // namespace dtrain::p2p

@@ -1,0 +1,124 @@
+#include "collectives/p2p/vigil.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace dtrain::p2p {
+namespace {
+
+// A call that has waited this long says so on the board and looks at its neighbours' notes, and again every
+// so often. Long enough to cost nothing where ranks are merely uneven, short enough to find a disagreement
+// within a second.
+constexpr std::chrono::milliseconds kLookEvery{200};
+// Whose notes are read when the deadline passes, to tell who is missing.
+constexpr int kMostRanksAsked = 256;
+constexpr int kMostRanksListed = 8;
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+Vigil::Vigil(const Sources& sources, const Call& call, Duration timeout)
+    : sources_(sources),
+      call_(call),
+      start_(steady_clock().now()),
+      deadline_(Deadline::after(timeout)),
+      next_look_(start_ + std::min<Duration>(kLookEvery, timeout / 3)) {}
+
+void Vigil::tick() {
+  if (const auto reason = sources_.aborted()) throw GroupEnds{blame(-1, "aborted " + *reason)};
+  if (const std::vector<int> lost = sources_.transport.lost_peers(); !lost.empty()) {
+    throw LinkLost("its process is gone or the connection to it broke", lost.front());
+  }
+  const TimePoint now = steady_clock().now();
+  if (deadline_.expired() || sources_.out_of_time()) throw GroupEnds{late(now)};
+  if (now >= next_look_) look_around(now);
+}
+
+void Vigil::look_around(TimePoint now) {
+  next_look_ = now + kLookEvery;
+  if (!note_posted_) sources_.board.post_note(sources_.notes.text(sources_.transport.rank()));
+  note_posted_ = true;
+  if (const auto end = sources_.board.end()) {
+    if (const auto ending = decode(*end)) throw GroupEnds{*ending};
+  }
+  // If any two ranks disagree, then so do two neighbours on the ring.
+  const int rank = sources_.transport.rank(), size = sources_.transport.size();
+  if (call_.is_pairwise()) return compare_with(call_.root);
+  compare_with((rank + 1) % size);
+  if (size > 2) compare_with((rank + size - 1) % size);
+}
+
+void Vigil::compare_with(int peer) {
+  const auto note = sources_.board.note_of(peer);
+  if (!note) return;
+  const int rank = sources_.transport.rank();
+  const auto theirs = find_disagreement(call_, rank, SeenNotes::parse(*note), peer);
+  if (!theirs) return;
+  // Both sides find it; the lower rank first, so that the text does not depend on who was quicker.
+  std::string first = fmt::format("{} called {}", name_rank(rank), call_.text());
+  std::string second = fmt::format("{} called {}", name_rank(peer), theirs->text);
+  if (peer < rank) std::swap(first, second);
+  throw GroupEnds{
+      blame(std::max(rank, peer),
+            fmt::format("ranks called different things: {}, {}; every rank must make the same calls in the "
+                        "same order",
+                        first, second))};
+}
+
+Ending Vigil::late(TimePoint now) {
+  const int rank = sources_.transport.rank(), size = sources_.transport.size();
+  sources_.board.post_note(sources_.notes.text(rank));
+  if (const auto end = sources_.board.end()) {
+    if (auto ending = decode(*end)) return *ending;
+  }
+  int first_missing = -1, missing = 0;
+  std::string who;
+  for (int peer = 0; peer < std::min(size, kMostRanksAsked); ++peer) {
+    if (peer == rank || (call_.is_pairwise() && peer != call_.root)) continue;
+    const auto note = sources_.board.note_of(peer);
+    const SeenNotes seen = note ? SeenNotes::parse(*note) : SeenNotes{};
+    if (!call_.is_pairwise() && seen.latest_sequence() >= call_.sequence) continue;
+    if (first_missing < 0) first_missing = peer;
+    if (++missing > kMostRanksListed) continue;
+    who += fmt::format("{}{}", who.empty() ? "" : ", ", name_rank(peer));
+    if (note) who += " (last seen waiting in " + seen.latest() + ")";
+  }
+  if (missing > kMostRanksListed) who += fmt::format(" and {} more", missing - kMostRanksListed);
+  return blame(
+      first_missing,
+      fmt::format("gave up after {:.1f} s; {}", seconds(now - start_),
+                  missing == 0 ? "all ranks have made the call but not finished it: a slow or cut network?"
+                               : who + " did not show up in this call: stopped, stuck or much slower?"));
+}
+
+Ending Vigil::ending_of(const LinkLost& lost) {
+  if (const auto end = sources_.board.end()) {
+    if (auto ending = decode(*end)) return *ending;
+  }
+  int rank = lost.rank();
+  if (rank < 0) {
+    const std::vector<int> gone = sources_.transport.lost_peers();
+    if (!gone.empty()) rank = gone.front();
+  }
+  const std::string who = rank < 0 ? "a peer" : name_rank(rank);
+  return blame(rank, fmt::format("{} is lost: {}", who, lost.what()));
+}
+
+Ending Vigil::blame(int rank, std::string what) const {
+  PeerFault fault;
+  fault.rank = rank;
+  if (rank >= 0) fault.host = sources_.transport.host_of(rank);
+  fault.operation = name_of(call_.operation);
+  fault.sequence = call_.sequence;
+  fault.tensor = call_.label;
+  return {std::move(fault), std::move(what)};
+}
+
+std::string Vigil::name_rank(int rank) const {
+  return fmt::format("rank {} on {}", rank, sources_.transport.host_of(rank));
+}
+
+}  // namespace dtrain::p2p

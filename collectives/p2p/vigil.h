@@ -1,0 +1,53 @@
+// Watches over one call while it waits: deadline, abort, lost peers, and, once it has waited long, whether
+// the other ranks are in the same call.
+#pragma once
+
+#include <atomic>
+#include <functional>
+
+#include "collectives/p2p/ending.h"
+#include "collectives/p2p/notes.h"
+#include "collectives/p2p/transport.h"
+
+namespace dtrain::p2p {
+
+/// Thrown by a Vigil: the group is to end for this reason.
+struct GroupEnds {
+  Ending ending;
+};
+
+class Vigil final : public Watch {
+ public:
+  struct Sources {
+    Transport& transport;
+    Board& board;
+    const Notes& notes;
+    std::function<bool()> out_of_time;                    ///< somebody's deadline for this group has passed
+    std::function<std::optional<std::string>()> aborted;  ///< the reason, once abort() was called
+  };
+
+  /// `call` must outlive the vigil; it is given up `timeout` from now.
+  Vigil(const Sources& sources, const Call& call, Duration timeout);
+
+  void tick() override;
+
+  /// The cause of the group's end when a link broke: what the board says, else the lost rank.
+  Ending ending_of(const LinkLost& lost);
+  /// An ending for this call that blames `rank` (-1: nobody in particular).
+  Ending blame(int rank, std::string what) const;
+
+ private:
+  void look_around(TimePoint now);
+  void compare_with(int peer);
+  Ending late(TimePoint now);
+  std::string name_rank(int rank) const;
+
+  const Sources& sources_;
+  const Call& call_;
+  TimePoint start_;
+  Deadline deadline_;
+  TimePoint next_look_;
+  bool note_posted_ = false;
+};
+
+}  // namespace dtrain::p2p

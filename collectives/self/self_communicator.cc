@@ -1,0 +1,83 @@
+// A world of one: every collective is a copy or nothing, done before the call returns.
+#include <cstring>
+
+#include "collectives/backends.h"
+#include "collectives/p2p/check_span.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+class DoneWork final : public Work {
+ public:
+  void wait(const Deadline&) override {}
+  bool done() noexcept override { return true; }
+};
+
+class SelfCommunicator final : public Communicator {
+ public:
+  int rank() const noexcept override { return 0; }
+  int size() const noexcept override { return 1; }
+  std::string_view backend() const noexcept override { return "self"; }
+
+  std::unique_ptr<Work> all_reduce(Span span, ReduceOp, std::string_view label) override {
+    p2p::check_span(span, "all_reduce", label);
+    return done("all_reduce", label);
+  }
+  std::unique_ptr<Work> reduce_scatter(Span input, Span output, ReduceOp, std::string_view label) override {
+    p2p::check_spans(input, output, "reduce_scatter", label);
+    p2p::check_counts("reduce_scatter", label, "input", input.count, output.count);
+    return copy(input, output, "reduce_scatter", label);
+  }
+  std::unique_ptr<Work> all_gather(Span input, Span output, std::string_view label) override {
+    p2p::check_spans(input, output, "all_gather", label);
+    p2p::check_counts("all_gather", label, "output", output.count, input.count);
+    return copy(input, output, "all_gather", label);
+  }
+  std::unique_ptr<Work> broadcast(Span span, int root, std::string_view label) override {
+    p2p::check_span(span, "broadcast", label);
+    p2p::check_rank("broadcast", label, "root", root, 1);
+    return done("broadcast", label);
+  }
+  std::unique_ptr<Work> send(Span, int to, std::string_view label) override {
+    p2p::check_peer("send", label, "to", to, 0, 1);
+    return done("send", label);
+  }
+  std::unique_ptr<Work> receive(Span, int from, std::string_view label) override {
+    p2p::check_peer("receive", label, "from", from, 0, 1);
+    return done("receive", label);
+  }
+  std::unique_ptr<Work> barrier(std::string_view label) override { return done("barrier", label); }
+
+  std::unique_ptr<Communicator> split(int, int, const Deadline&) override { return make_self_communicator(); }
+
+  void abort(std::string_view reason) noexcept override {
+    if (abort_reason_.empty()) abort_reason_ = reason.empty() ? "no reason given" : reason;
+  }
+
+ private:
+  std::unique_ptr<Work> copy(const Span& input, const Span& output, std::string_view operation,
+                             std::string_view label) {
+    auto work = done(operation, label);
+    if (input.count > 0) std::memmove(output.data, input.data, input.bytes());
+    return work;
+  }
+
+  std::unique_ptr<Work> done(std::string_view operation, std::string_view label) {
+    ++sequence_;
+    if (!abort_reason_.empty()) {
+      throw PeerError(std::string(operation) + "('" + std::string(label) + "'): aborted: " + abort_reason_,
+                      {0, "", std::string(operation), sequence_, std::string(label)});
+    }
+    return std::make_unique<DoneWork>();
+  }
+
+  std::uint64_t sequence_ = 0;
+  std::string abort_reason_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_self_communicator() { return std::make_unique<SelfCommunicator>(); }
+
+}  // namespace dtrain

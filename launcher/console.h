@@ -1,0 +1,73 @@
+// The launcher's own stdout and stderr: queues whole lines, writes what the reader takes without ever
+// blocking the loop, and keeps one progress line at the bottom of a terminal.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "runtime/base/clock.h"
+
+namespace dtrain::launcher {
+
+/// One of the two streams.
+class Sink {
+ public:
+  /// `fd` is borrowed and never made non-blocking (others share it).
+  explicit Sink(int fd);
+
+  int fd() const noexcept { return fd_; }
+  bool terminal() const noexcept { return terminal_; }
+  bool wants_to_write() const noexcept { return written_ < queue_.size(); }
+  /// So much waits that nothing more should be read from workers for now.
+  bool full() const noexcept { return queue_.size() - written_ > kHighWater; }
+  /// The reader has gone away: whatever comes is dropped.
+  bool broken() const noexcept { return broken_; }
+
+  void append(std::string_view text);
+  /// Writes as much as goes without blocking; to be called when poll(2) says POLLOUT, or at any time.
+  void flush();
+  /// Writes all, waiting for the reader until the deadline.
+  void flush(const Deadline& deadline);
+
+ private:
+  static constexpr std::size_t kHighWater = std::size_t{1} << 20;
+  int fd_;
+  bool terminal_, regular_file_, broken_ = false;
+  std::string queue_;
+  std::size_t written_ = 0;
+};
+
+class Console {
+ public:
+  /// Colours are used on terminals unless `no_color`.
+  Console(int out_fd, int err_fd, bool no_color);
+
+  Sink& out() noexcept { return out_; }
+  Sink& err() noexcept { return err_; }
+
+  /// A worker's line for stdout or stderr; `text` has no newline.
+  void line(bool to_err, std::string_view prefix, std::string_view text);
+  /// Something the launcher itself has to say (on stderr).
+  void say(std::string_view text);
+  /// The same for what went wrong.
+  void complain(std::string_view text);
+  /// Replaces the progress line; empty removes it. Only on a terminal; elsewhere nothing happens.
+  void progress(std::string_view text);
+  /// Leaves the progress line where it is and goes on below it.
+  void settle_progress();
+
+  /// Width of the terminal behind stderr, 80 when there is none.
+  int columns() const noexcept { return columns_; }
+
+ private:
+  void lift_progress();
+  void lay_progress();
+  void own_line(std::string_view colour, std::string_view text);
+
+  Sink out_, err_;
+  bool colour_out_, colour_err_;
+  int columns_ = 80;
+  std::string progress_;
+};
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,104 @@
+// dtrain-launch: from argv to an exit code. The only place that prints errors and decides exit codes.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "launcher/job.h"
+#include "runtime/base/error.h"
+
+extern char** environ;
+
+namespace dtrain::launcher {
+namespace {
+
+constexpr std::chrono::seconds kFlushQuietly{2};
+
+Environment read_environment() {
+  Environment environment;
+  for (const char* const* entry = environ; *entry != nullptr; ++entry) {
+    const char* equals = std::strchr(*entry, '=');
+    if (equals != nullptr) environment.emplace(std::string(*entry, equals), equals + 1);
+  }
+  return environment;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  content << file.rdbuf();
+  if (!file) throw SystemError("open config " + path, errno);
+  return content.str();
+}
+
+// A closed standard stream would be taken by the next pipe and then confused with it.
+void open_standard_streams() {
+  int fd = 0;
+  do {
+    fd = ::open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd < 3);
+  if (fd >= 3) ::close(fd);
+}
+
+std::span<char> argv_memory(int argc, char** argv) {
+  if (argc == 0) return {};
+  char* end = argv[0];
+  for (int i = 0; i < argc && argv[i] == end; ++i) end += std::strlen(argv[i]) + 1;
+  return {argv[0], end};
+}
+
+bool is_on(const CommandLine& line, const std::string& name) {
+  return line.settings.at(name).value == "true";
+}
+
+int print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::system);
+}
+
+int launch(const CommandLine& line, Environment environment, std::span<char> title) {
+  Options options = make_options(line);
+  if (options.print_config) return print(config_text(line));
+  const Program program = resolve_program(options, environment, folder_of_this_binary());
+  Plan plan = make_plan(options, program, environment, read_machine(options, environment));
+  if (options.dry_run) return print(plan_text(plan));
+
+  Console console(STDOUT_FILENO, STDERR_FILENO, environment.contains("NO_COLOR"));
+  for (const std::string& note : line.notes) console.say(note);
+  const Job job{std::move(options), std::move(plan), std::move(environment), title};
+  const int code = run_job(job, console);
+  console.out().flush(Deadline::after(kFlushQuietly));
+  console.err().flush(Deadline::after(kFlushQuietly));
+  // A reader that does not read: wait for it, but as any program would, so that Ctrl-C ends the wait.
+  console.out().flush(Deadline::never());
+  console.err().flush(Deadline::never());
+  return code;
+}
+
+int run(int argc, char** argv) {
+  open_standard_streams();
+  Environment environment = read_environment();
+  const std::vector<std::string> arguments(argv + (argc > 0), argv + argc);
+  const CommandLine line = parse_command_line(arguments, environment, read_file);
+  if (is_on(line, "help")) return print(help_text());
+  if (is_on(line, "version")) return print("dtrain-launch " DTRAIN_VERSION "\n");
+  return launch(line, std::move(environment), argv_memory(argc, argv));
+}
+
+}  // namespace
+}  // namespace dtrain::launcher
+
+int main(int argc, char** argv) {
+  try {
+    return dtrain::launcher::run(argc, argv);
+  } catch (const dtrain::Error& error) {
+    std::fprintf(stderr, "dtrain-launch: %s\n", error.what());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "dtrain-launch: %s\n", error.what());
+    return static_cast<int>(dtrain::ExitCode::failure);
+  }
+}

@@ -1,0 +1,277 @@
+// Text to values. Every refusal says the option, what was expected, what came and which source it came from.
+#include "launcher/options.h"
+
+#include <signal.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+#include "runtime/base/error.h"
+
+namespace dtrain::launcher {
+namespace {
+
+constexpr int kMaxNodes = 65536;
+constexpr int kMaxWorkers = 4096;
+constexpr double kMaxSeconds = 7 * 24 * 3600.0;
+
+std::optional<long> whole_number(std::string_view text) {
+  long value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::size_t from = 0;
+  while (true) {
+    const std::size_t to = text.find(separator, from);
+    parts.push_back(text.substr(from, to - from));
+    if (to == std::string::npos) return parts;
+    from = to + 1;
+  }
+}
+
+// Reads one setting after the other; knows how to complain about each.
+class Reader {
+ public:
+  explicit Reader(const CommandLine& line) : line_(line) {}
+
+  const std::string& text(const std::string& name) const { return line_.settings.at(name).value; }
+  bool given(const std::string& name) const { return !text(name).empty(); }
+
+  [[noreturn]] void refuse(const std::string& name, const std::string& expected) const {
+    const Setting& setting = line_.settings.at(name);
+    throw UsageError("--" + name + ": expected " + expected + ", got '" + setting.value + "' (from " +
+                     (setting.source == "flag" ? "the command line" : setting.source) + ")");
+  }
+
+  long number(const std::string& name, long low, long high) const {
+    const auto value = whole_number(text(name));
+    if (!value || *value < low || *value > high)
+      refuse(name, "a whole number from " + std::to_string(low) + " to " + std::to_string(high));
+    return *value;
+  }
+
+  bool flag(const std::string& name) const {
+    const std::string& value = text(name);
+    if (value == "true" || value == "1" || value == "yes" || value == "on") return true;
+    if (value == "false" || value == "0" || value == "no" || value == "off" || value.empty()) return false;
+    refuse(name, "true or false");
+  }
+
+  std::chrono::milliseconds seconds(const std::string& name) const {
+    const std::string& value = text(name);
+    double parsed = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
+    if (error != std::errc() || end != value.data() + value.size() || !(parsed >= 0 && parsed <= kMaxSeconds))
+      refuse(name, "seconds from 0 to 604800");
+    return std::chrono::milliseconds(std::llround(parsed * 1000));
+  }
+
+  std::optional<std::set<int>> ranks(const std::string& name) const {
+    if (!given(name)) return std::nullopt;
+    std::set<int> ranks;
+    for (const std::string& part : split(text(name), ',')) {
+      const auto rank = whole_number(part);
+      if (!rank || *rank < 0 || *rank > 1'000'000) refuse(name, "ranks separated by commas, such as 0,2");
+      ranks.insert(static_cast<int>(*rank));
+    }
+    return ranks;
+  }
+
+ private:
+  const CommandLine& line_;
+};
+
+int read_nnodes(const Reader& read) {
+  const std::string& text = read.text("nnodes");
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) return static_cast<int>(read.number("nnodes", 1, kMaxNodes));
+  const auto low = whole_number(std::string_view(text).substr(0, colon));
+  const auto high = whole_number(std::string_view(text).substr(colon + 1));
+  if (!low || !high || *low < 1 || *high < *low || *high > kMaxNodes)
+    read.refuse("nnodes", "N or MIN:MAX with 1 <= MIN <= MAX");
+  if (*low != *high)
+    read.refuse("nnodes", "one number of nodes (a group that grows and shrinks is not supported)");
+  return static_cast<int>(*high);
+}
+
+void read_nproc(const Reader& read, Options& options) {
+  const std::string& text = read.text("nproc-per-node");
+  if (text == "auto") {
+    options.nproc_kind = NprocKind::automatic;
+  } else if (text == "gpu") {
+    options.nproc_kind = NprocKind::gpu;
+  } else if (text == "cpu") {
+    options.nproc_kind = NprocKind::cpu;
+  } else {
+    const auto count = whole_number(text);
+    if (!count || *count < 1 || *count > kMaxWorkers)
+      read.refuse("nproc-per-node",
+                  "a whole number from 1 to " + std::to_string(kMaxWorkers) + ", or auto, gpu or cpu");
+    options.nproc_kind = NprocKind::count;
+    options.nproc = static_cast<int>(*count);
+  }
+}
+
+// rdzv-endpoint is HOST, HOST:PORT, [IPV6] or [IPV6]:PORT; explicit master options win over it.
+void read_master(const Reader& read, Options& options) {
+  std::string endpoint = read.text("rdzv-endpoint");
+  if (!endpoint.empty()) {
+    const std::size_t bracket = endpoint.find(']');
+    const std::size_t colon = endpoint.rfind(':');
+    if (colon != std::string::npos && (bracket == std::string::npos || colon > bracket)) {
+      const auto port = whole_number(std::string_view(endpoint).substr(colon + 1));
+      if (!port || *port < 0 || *port > 65535)
+        read.refuse("rdzv-endpoint", "ADDR:PORT with a port up to 65535");
+      options.master_port = static_cast<std::uint16_t>(*port);
+      endpoint.resize(colon);
+    }
+    if (endpoint.size() > 2 && endpoint.front() == '[') endpoint = endpoint.substr(1, endpoint.size() - 2);
+    options.master_addr = endpoint;
+  }
+  if (options.master_addr.empty()) options.master_addr = read.text("local-addr");
+  if (read.given("master-addr")) options.master_addr = read.text("master-addr");
+  if (read.given("master-port"))
+    options.master_port = static_cast<std::uint16_t>(read.number("master-port", 0, 65535));
+}
+
+Binding read_binding(const Reader& read) {
+  const std::string& text = read.text("numa-binding");
+  if (text == "none" || text.empty()) return Binding::none;
+  if (text == "node") return Binding::node;
+  if (text == "socket") return Binding::socket;
+  if (text == "exclusive" || text == "core-complex") return Binding::exclusive;
+  read.refuse("numa-binding", "none, node, socket, exclusive or core-complex");
+}
+
+std::vector<int> read_signals(const Reader& read) {
+  std::set<int> signals{SIGINT, SIGTERM, SIGHUP};
+  for (const std::string& name : split(read.text("signals-to-handle"), ',')) {
+    const auto number = signal_number(name);
+    if (!number)
+      read.refuse("signals-to-handle", "names of signals separated by commas, such as SIGTERM,SIGINT");
+    if (*number == SIGKILL || *number == SIGSTOP || *number == SIGCHLD)
+      read.refuse("signals-to-handle", "signals that a program can handle (not KILL, STOP or CHLD)");
+    signals.insert(*number);
+  }
+  return {signals.begin(), signals.end()};
+}
+
+void check_nodes(Options& options, bool standalone) {
+  if (standalone && options.nnodes != 1)
+    throw UsageError("--standalone: expected one node, got --nnodes=" + std::to_string(options.nnodes));
+  if (options.nnodes > 1) {
+    const std::string many = " is needed with --nnodes=" + std::to_string(options.nnodes);
+    if (!options.node_rank) throw UsageError("--node-rank" + many + ": which node this is, from 0");
+    if (options.master_addr.empty())
+      throw UsageError("--master-addr" + many + ": the address of node 0, the same on every node");
+    if (options.master_port == 0)
+      throw UsageError("--master-port" + many + ": a free port of node 0, the same on every node");
+  }
+  if (options.node_rank.value_or(0) >= options.nnodes)
+    throw UsageError("--node-rank: expected 0 to " + std::to_string(options.nnodes - 1) + " with --nnodes=" +
+                     std::to_string(options.nnodes) + ", got " + std::to_string(*options.node_rank));
+}
+
+}  // namespace
+
+StreamChoice StreamChoice::parse(const std::string& option, const std::string& text) {
+  StreamChoice choice;
+  const auto refuse = [&] {
+    throw UsageError("--" + option +
+                     ": expected 0, 1, 2 or 3 (nothing, stdout, stderr, both) or such a value for " +
+                     "each local rank as in 0:1,1:2, got '" + text + "'");
+  };
+  const auto streams = [&](std::string_view digit) {
+    if (digit.size() != 1 || digit[0] < '0' || digit[0] > '3') refuse();
+    const int bits = digit[0] - '0';
+    return Streams{(bits & 1) != 0, (bits & 2) != 0};
+  };
+  if (text.find(':') == std::string::npos) {
+    choice.all_ = streams(text);
+    return choice;
+  }
+  for (const std::string& part : split(text, ',')) {
+    const std::size_t colon = part.find(':');
+    const auto rank = whole_number(std::string_view(part).substr(0, colon));
+    if (colon == std::string::npos || !rank || *rank < 0 || *rank >= kMaxWorkers) refuse();
+    choice.by_rank_[static_cast<int>(*rank)] = streams(std::string_view(part).substr(colon + 1));
+  }
+  return choice;
+}
+
+Streams StreamChoice::of(int local_rank) const {
+  const auto found = by_rank_.find(local_rank);
+  return found == by_rank_.end() ? all_ : found->second;
+}
+
+bool StreamChoice::any() const {
+  if (all_.out || all_.err) return true;
+  for (const auto& [rank, streams] : by_rank_) {
+    if (streams.out || streams.err) return true;
+  }
+  return false;
+}
+
+Options make_options(const CommandLine& line) {
+  const Reader read(line);
+  Options options;
+  options.program = line.program;
+  options.nnodes = read_nnodes(read);
+  if (read.given("node-rank"))
+    options.node_rank = static_cast<int>(read.number("node-rank", 0, kMaxNodes - 1));
+  read_nproc(read, options);
+  read_master(read, options);
+  options.iface = read.text("iface");
+  options.binding = read_binding(read);
+  options.virtual_local_rank = read.flag("virtual-local-rank");
+  options.role = read.text("role");
+  options.run_id = read.text("rdzv-id");
+  options.module = read.flag("module");
+  options.no_python = read.flag("no-python");
+  options.pass_local_rank = read.flag("pass-local-rank");
+  options.prefix = read.flag("prefix");
+  options.passthrough = read.flag("passthrough");
+  options.log_dir = read.text("log-dir");
+  options.redirects = StreamChoice::parse("redirects", read.text("redirects"));
+  options.tee = StreamChoice::parse("tee", read.text("tee"));
+  options.local_ranks_filter = read.ranks("local-ranks-filter");
+  options.ranks_filter = read.ranks("ranks-filter");
+  options.max_restarts = static_cast<int>(read.number("max-restarts", 0, 1'000'000));
+  if (read.given("shutdown-timeout"))
+    options.failure_grace = options.signal_grace = read.seconds("shutdown-timeout");
+  options.stop_signals = read_signals(read);
+  options.dry_run = read.flag("dry-run");
+  options.print_config = read.flag("print-config");
+  options.version = read.flag("version");
+  options.help = read.flag("help");
+  if (options.module && options.no_python)
+    throw UsageError("--module and --no-python exclude each other: a module is run by Python");
+  check_nodes(options, read.flag("standalone"));
+  return options;
+}
+
+std::optional<int> signal_number(const std::string& name) {
+  if (const auto number = whole_number(name)) {
+    if (*number < 1 || *number > SIGRTMAX) return std::nullopt;
+    return static_cast<int>(*number);
+  }
+  const std::string bare = name.starts_with("SIG") ? name.substr(3) : name;
+  for (int number = 1; number < 32; ++number) {
+    const char* known = ::sigabbrev_np(number);
+    if (known != nullptr && bare == known) return number;
+  }
+  return std::nullopt;
+}
+
+std::string signal_name(int number) {
+  const char* known = ::sigabbrev_np(number);
+  return known != nullptr ? "SIG" + std::string(known) : "signal " + std::to_string(number);
+}
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,83 @@
+// The launcher's options as typed values, checked: what cannot be meant is refused here, before anything
+// starts.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/command_line.h"
+
+namespace dtrain::launcher {
+
+/// Which of a worker's two streams something applies to.
+struct Streams {
+  bool out = false;
+  bool err = false;
+};
+
+/// torchrun's stream selection: one value for all local ranks, or one for each rank that is named.
+class StreamChoice {
+ public:
+  /// Parses "0".."3" or "0:1,1:2"; `option` names the flag in errors. Throws UsageError.
+  static StreamChoice parse(const std::string& option, const std::string& text);
+  Streams of(int local_rank) const;
+  bool any() const;
+  /// The highest local rank that is named, -1 when none is.
+  int highest_rank() const { return by_rank_.empty() ? -1 : by_rank_.rbegin()->first; }
+
+ private:
+  Streams all_;
+  std::map<int, Streams> by_rank_;
+};
+
+enum class NprocKind { count, automatic, gpu, cpu };
+enum class Binding { none, node, socket, exclusive };
+
+struct Options {
+  int nnodes = 1;
+  std::optional<int> node_rank;
+  NprocKind nproc_kind = NprocKind::automatic;
+  int nproc = 0;  ///< used with NprocKind::count
+  std::string master_addr;
+  std::uint16_t master_port = 0;  ///< 0: pick a free one
+  std::string iface;
+  Binding binding = Binding::none;
+  bool virtual_local_rank = false;
+  std::string role;
+  std::string run_id;
+
+  bool module = false;
+  bool no_python = false;
+  bool pass_local_rank = false;
+  std::vector<std::string> program;
+
+  bool prefix = false;
+  bool passthrough = false;
+  std::string log_dir;
+  StreamChoice redirects, tee;
+  std::optional<std::set<int>> local_ranks_filter, ranks_filter;
+
+  int max_restarts = 0;
+  std::chrono::milliseconds failure_grace{5000};  ///< SIGTERM to SIGKILL after a worker failed
+  std::chrono::milliseconds signal_grace{30000};  ///< the same after a forwarded signal
+  std::vector<int> stop_signals;
+
+  bool dry_run = false, print_config = false, version = false, help = false;
+};
+
+/// Converts and checks every setting. Pure. Throws UsageError: option, what was expected, what came, and
+/// where from.
+Options make_options(const CommandLine& line);
+
+/// The number of a signal called "SIGTERM", "TERM" or "15"; empty when there is none.
+std::optional<int> signal_number(const std::string& name);
+
+/// "SIGTERM" for 15; "signal 77" for one without a name.
+std::string signal_name(int number);
+
+}  // namespace dtrain::launcher

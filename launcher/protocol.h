@@ -1,0 +1,33 @@
+// What the launcher and its keeper tell each other over a seqpacket socket: fixed-size messages, each whole
+// or not at all.
+#pragma once
+
+#include <cstdint>
+
+namespace dtrain::launcher {
+
+/// Keeper → launcher.
+struct Event {
+  enum class Kind : std::int32_t {
+    started,      ///< value: pid
+    exec_failed,  ///< value: errno; an `exited` follows
+    exited,       ///< value: wait status
+    swept,        ///< value: how many processes workers had left behind; worker is -1
+  };
+  Kind kind;
+  std::int32_t worker;
+  std::int64_t value;
+  std::int64_t max_rss_kib;  ///< with `exited`
+};
+
+/// Launcher → keeper.
+struct Command {
+  enum class Kind : std::int32_t {
+    signal,    ///< send `signal` to every worker's process group
+    kill_all,  ///< SIGKILL to every descendant until none is left
+  };
+  Kind kind;
+  std::int32_t signal;
+};
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,79 @@
+// Decides what happens to a group of workers: pure state, fed with ends, signals and the time, answering with
+// what to do next. Owns no process and reads no clock.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "runtime/base/clock.h"
+
+namespace dtrain::launcher {
+
+/// How a worker ended.
+struct WorkerEnd {
+  int status = 0;  ///< as wait(2) has it
+  TimePoint at{};
+  bool told_to = false;  ///< after the group had been told to end
+};
+
+/// 128 + signal for one killed by a signal, else the exit code.
+int exit_code_of(int status);
+
+/// What to do to the workers now.
+struct Action {
+  enum class Kind { none, signal, kill_all, give_up } kind = Kind::none;
+  int signal = 0;
+};
+
+/// What became of the group.
+struct Outcome {
+  int exit_code = 0;
+  std::optional<int> first_failed;  ///< local rank of the root cause; empty when nothing failed by itself
+  std::optional<int> signal;        ///< the job was ended by this signal from outside
+};
+
+struct Policy {
+  Duration failure_grace{};  ///< SIGTERM to SIGKILL after a failure
+  Duration signal_grace{};   ///< from a forwarded signal to SIGKILL
+  bool own_codes = false;  ///< the workers are dtrain's: 75 is an orderly end, 4 the consequence of another's
+};
+
+class Supervisor {
+ public:
+  Supervisor(int workers, Policy policy);
+
+  /// Worker `local_rank` ended with `status`.
+  Action on_exit(int local_rank, int status, TimePoint now);
+  /// A signal that ends the job arrived. The first is forwarded, the next one kills; copies that come within
+  /// kEcho of the first count as one (a terminal, `timeout` and batch systems may signal a process twice).
+  Action on_signal(int signal, TimePoint now);
+  /// To be called when deadline() has passed.
+  Action on_time(TimePoint now);
+  std::optional<TimePoint> deadline() const { return deadline_; }
+
+  int running() const { return running_; }
+  const std::vector<std::optional<WorkerEnd>>& ends() const { return ends_; }
+  /// Meaningful once running() is 0, or after give_up.
+  Outcome outcome() const;
+
+  static constexpr std::chrono::milliseconds kEcho{50};
+  static constexpr std::chrono::seconds kGiveUp{
+      10};  ///< SIGKILL without effect for so long: stuck in the kernel
+
+ private:
+  bool is_failure(int status) const;
+  bool ended_by_signal(int status) const;
+  std::optional<int> root_cause() const;
+  Action kill(TimePoint now);
+
+  Policy policy_;
+  int running_;
+  std::vector<std::optional<WorkerEnd>> ends_;
+  std::vector<int> failures_;  // local ranks in the order of their ends
+  std::optional<int> signal_;
+  TimePoint signal_at_{};
+  bool ending_ = false, killing_ = false;
+  std::optional<TimePoint> deadline_;
+};
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,21 @@
+#include "models/networks/mlp.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::int64_t kHidden = 256;
+
+}  // namespace
+
+Mlp::Mlp(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device) {
+  const std::int64_t pixels = input.channels * input.height * input.width;
+  fc1_ = add_module("fc1", std::make_shared<Linear>(pixels, kHidden, generator, device,
+                                                    LinearOptions{.activation = Activation::relu}));
+  fc2_ = add_module("fc2", std::make_shared<Linear>(kHidden, input.classes, generator, device));
+}
+
+Tensor Mlp::forward(const Tensor& x) {
+  return (*fc2_)((*fc1_)(flatten(x)));  // [N, C, H, W] → [N, C·H·W] → [N, 256] → [N, classes]
+}
+
+}  // namespace dtrain

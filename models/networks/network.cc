@@ -1,0 +1,28 @@
+#include "models/networks/network.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "models/networks/lenet.h"
+#include "models/networks/mlp.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::array<std::string_view, 2> kNames = {"mlp", "lenet"};
+
+}  // namespace
+
+std::span<const std::string_view> network_names() { return kNames; }
+
+std::unique_ptr<Module> make_network(std::string_view name, const NetworkInput& input, Generator& generator,
+                                     const std::shared_ptr<Device>& device) {
+  if (name == "mlp") return std::make_unique<Mlp>(input, generator, device);
+  if (name == "lenet") return std::make_unique<LeNet>(input, generator, device);
+  throw UsageError(fmt::format("--model: expected one of {}, got '{}'", fmt::join(kNames, ", "), name));
+}
+
+}  // namespace dtrain

@@ -1,0 +1,28 @@
+// The built-in networks by name. Parameters are drawn from the generator in PyTorch's construction order.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "runtime/nn/module.h"
+
+namespace dtrain {
+
+/// What a network is fed and must tell apart.
+struct NetworkInput {
+  std::int64_t channels = 1;
+  std::int64_t height = 28;
+  std::int64_t width = 28;
+  std::int64_t classes = 10;
+};
+
+/// Names that make_network knows.
+std::span<const std::string_view> network_names();
+
+/// Builds network `name` for images [N, channels, height, width] → logits [N, classes]. Throws UsageError for
+/// an unknown name (with the known ones) or an input size the network cannot take.
+std::unique_ptr<Module> make_network(std::string_view name, const NetworkInput& input, Generator& generator,
+                                     const std::shared_ptr<Device>& device);
+
+}  // namespace dtrain

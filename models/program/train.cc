@@ -1,0 +1,42 @@
+// `dtrain train`: one worker of a job.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "models/program/commands.h"
+#include "models/training/peers.h"
+#include "models/training/trainer.h"
+
+namespace dtrain {
+
+ExitCode run_train(const Invocation& invocation) {
+  const Options options =
+      resolve_options("dtrain train", train_options(), invocation.arguments, invocation.environment);
+  if (options.enabled("help")) {
+    fmt::print("{}",
+               options_help(
+                   "usage: dtrain train [options]   (alone, or as a worker of dtrain-launch, mpirun or srun)",
+                   train_options()));
+    return ExitCode::ok;
+  }
+  const WorkerPlace place = find_place(invocation.environment);
+  const Recipe recipe = make_recipe(options, place.world_size);
+  if (options.enabled("print-config")) {
+    if (place.rank == 0) fmt::print("{}", options_table(options));
+    return ExitCode::ok;
+  }
+  const StopSignal stop_signal;  // before any thread
+  const std::string prefix = place.world_size == 1 ? "dtrain" : fmt::format("dtrain: rank {}", place.rank);
+  FdLog log(STDERR_FILENO, prefix, LogLevel::info);
+  Peers peers(place, recipe.backend, invocation.environment, recipe.connect_timeout, log);
+  const auto device = make_device(recipe.device);
+  ExitCode code = ExitCode::ok;
+  {
+    Trainer trainer(recipe,
+                    {peers.communicator(), device, options, invocation.environment, stop_signal, log});
+    code = trainer.run();
+  }
+  peers.leave();
+  return code;
+}
+
+}  // namespace dtrain

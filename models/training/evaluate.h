@@ -1,0 +1,23 @@
+// Evaluation that counts every sample exactly once, whatever the number of ranks.
+#pragma once
+
+#include "collectives/communicator.h"
+#include "runtime/data/dataset.h"
+#include "runtime/nn/module.h"
+
+namespace dtrain {
+
+struct Evaluation {
+  double loss = 0;      ///< mean cross-entropy over all samples
+  double accuracy = 0;  ///< share of samples whose largest logit is the label, 0 … 1
+  std::int64_t samples = 0;
+};
+
+/// Runs `network` over all of `dataset`, each rank over its share in batches of `batch_size`, and sums over
+/// ranks. Every rank must call it and gets the same result. Leaves the network in training mode. `deadline`
+/// is for the closing sum.
+Evaluation evaluate(Module& network, const std::shared_ptr<const Dataset>& dataset, std::int64_t batch_size,
+                    Communicator& communicator, const std::shared_ptr<Device>& device,
+                    const Deadline& deadline);
+
+}  // namespace dtrain

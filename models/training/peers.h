@@ -1,0 +1,53 @@
+// How a worker finds its peers: its place from the environment, the store at MASTER_ADDR:MASTER_PORT, the
+// communicator.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cluster/detect.h"
+#include "cluster/store_client.h"
+#include "cluster/store_server.h"
+#include "collectives/factory.h"
+#include "runtime/base/environment.h"
+#include "runtime/base/log.h"
+
+namespace dtrain {
+
+/// A worker's place among all workers of the job.
+struct WorkerPlace {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  Placement placement;  ///< where all this comes from
+};
+
+/// Reads the place that a launcher, mpirun or srun gave this process; alone it is a world of one. Throws
+/// UsageError naming the variable when the environment contradicts itself.
+WorkerPlace find_place(const Environment& environment);
+
+/// The connection to the other workers. Rank 0 also serves the store the others meet in.
+class Peers {
+ public:
+  /// Blocks until every worker has come. `backend` as make_communicator. Throws PeerError when somebody does
+  /// not come within `timeout`, UsageError when there is no way to meet (no MASTER_ADDR, backend not built).
+  Peers(const WorkerPlace& place, std::string_view backend, const Environment& environment, Duration timeout,
+        Log& log);
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  Communicator& communicator() noexcept { return *communicator_; }
+  /// Call when all went well: whoever serves the store waits (a few seconds at most) for the others to leave
+  /// first.
+  void leave();
+
+ private:
+  void meet_in_store(const WorkerPlace& place, const Environment& environment, Duration timeout, Log& log);
+
+  std::unique_ptr<StoreServer> server_;
+  std::unique_ptr<StoreClient> store_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+}  // namespace dtrain

@@ -1,0 +1,66 @@
+// What to train and how: the options of `dtrain train`, resolved and checked, as one value.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/options.h"
+#include "runtime/optim/adamw.h"
+#include "runtime/optim/lr_schedule.h"
+#include "runtime/optim/sgd.h"
+
+namespace dtrain {
+
+enum class ScaleLr { none, linear, sqrt };
+
+/// How many samples make a step. A rank runs `accumulate` forward and backward passes of `per_worker` samples
+/// a step.
+struct BatchPlan {
+  std::int64_t per_worker = 0;  ///< samples of one pass on one worker
+  std::int64_t accumulate = 1;  ///< passes a step
+  std::int64_t global = 0;      ///< samples of one optimizer step over all workers
+};
+
+struct Recipe {
+  std::string model, dataset, data_dir, precision, device, backend;
+  std::int64_t epochs = 0;                ///< INT64_MAX when only max_steps limits the run
+  std::optional<std::int64_t> max_steps;  ///< optimizer steps of the whole run, resumed parts included
+  BatchPlan batch;
+  std::string optimizer;
+  SgdOptions sgd;      ///< used when optimizer is "sgd"; lr before scaling
+  AdamWOptions adamw;  ///< used when optimizer is "adamw"; lr before scaling
+  double lr = 0;       ///< base learning rate after --scale-lr
+  LrKind lr_kind = LrKind::constant;
+  std::int64_t warmup_steps = 0, lr_decay_every = 0;
+  double lr_gamma = 0.1, min_lr = 0;
+  std::uint64_t seed = 0;
+  int loader_threads = 0;
+  std::optional<std::string> run_dir;
+  std::string resume;  ///< "auto", "never" or a path
+  std::int64_t log_every = 1, eval_every = 1;
+  std::optional<std::int64_t> checkpoint_every;  ///< optimizer steps; 0: at the end only; unset: every epoch
+  int keep_checkpoints = 3;
+  bool checkpoint_at_start = false;
+  bool profile = false;
+  std::chrono::nanoseconds collective_timeout{}, connect_timeout{};
+};
+
+/// The options of `dtrain train`.
+std::span<const OptionSpec> train_options();
+
+/// Checks every value and combines them for a job of `world_size` workers. Throws UsageError naming the
+/// option.
+Recipe make_recipe(const Options& options, std::int64_t world_size);
+
+/// The schedule of a run with `steps_per_epoch` optimizer steps an epoch.
+LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch);
+
+/// The settings that decide the numbers of a run, as name → value: a checkpoint is resumed only where they
+/// agree.
+std::map<std::string, std::string> identity(const Recipe& recipe);
+
+}  // namespace dtrain

@@ -1,0 +1,20 @@
+// Rank 0 knows, everybody must: texts and tensors handed from rank 0 to the other ranks at the start of a
+// run.
+#pragma once
+
+#include <string>
+
+#include "collectives/communicator.h"
+#include "runtime/nn/module.h"
+
+namespace dtrain {
+
+/// Returns rank 0's `text` on every rank. Every rank must call it.
+std::string broadcast_text(Communicator& communicator, std::string text, const Deadline& deadline);
+
+/// Returns rank 0's tensors (names, shapes, dtypes, values) on every rank; rank 0's own share memory with
+/// `tensors`, the others' argument is ignored. Tensors must be dense. Every rank must call it.
+NamedTensors broadcast_tensors(Communicator& communicator, const NamedTensors& tensors,
+                               const std::shared_ptr<Device>& device, const Deadline& deadline);
+
+}  // namespace dtrain

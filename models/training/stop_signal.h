@@ -1,0 +1,34 @@
+// Turns SIGTERM, SIGINT and SIGUSR2 into "please stop after this step"; a second one ends the process as if
+// it had never been caught.
+#pragma once
+
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+
+#include "runtime/base/fd.h"
+
+namespace dtrain {
+
+class StopSignal {
+ public:
+  /// Construct before any other thread exists: threads inherit the blocked signals. Throws SystemError.
+  StopSignal();
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  /// The signal that came, or 0. Any thread.
+  int received() const noexcept { return received_.load(std::memory_order_relaxed); }
+
+ private:
+  void watch() noexcept;
+
+  sigset_t signals_{};
+  UniqueFd signal_fd_, end_fd_;
+  std::atomic<int> received_{0};
+  std::thread watcher_;
+};
+
+}  // namespace dtrain

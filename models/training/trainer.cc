@@ -1,0 +1,217 @@
+// The loop. Setting up is in trainer_setup.cc.
+#include "models/training/trainer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "models/training/batch_tensors.h"
+#include "runtime/metrics/memory.h"
+
+namespace dtrain {
+
+ExitCode Trainer::run() {
+  if (step_ == 0 && recipe_.checkpoint_at_start && saved_step_ != 0) save_checkpoint();
+  rate_since_ = steady_clock().now();
+  clock_ = StepClock();
+  while (!finished()) {
+    if (!run_epoch()) {
+      stop_at_signal();
+      return ExitCode::requeue;
+    }
+  }
+  if (recipe_.eval_every > 0 && evaluated_step_ != step_) evaluate_now();
+  if (saved_step_ != step_) save_checkpoint();
+  if (recorder_) {
+    if (recipe_.profile) recorder_->message(clock_.table());
+    recorder_->finish(summarize("finished"), Deadline::never());
+  }
+  return ExitCode::ok;
+}
+
+bool Trainer::finished() const { return step_ >= total_steps_; }
+
+// Trains to the end of the epoch or of the run; false when a stop was asked for.
+bool Trainer::run_epoch() {
+  loader_->start(sampler_->order(epoch_), step_in_epoch_ * recipe_.batch.accumulate);
+  while (step_in_epoch_ < steps_per_epoch_ && !finished()) {
+    const StepResult result = step();
+    ++step_;
+    ++step_in_epoch_;
+    after_step(result);
+    if (result.stop) return false;
+  }
+  if (step_in_epoch_ < steps_per_epoch_) return true;
+  if (recipe_.eval_every > 0 && (epoch_ + 1) % recipe_.eval_every == 0) evaluate_now();
+  ++epoch_;
+  step_in_epoch_ = 0;
+  if (!recipe_.checkpoint_every) save_checkpoint();
+  return true;
+}
+
+// Samples that this step takes on this rank: fewer in the last step of an epoch.
+std::int64_t Trainer::samples_of_step() const {
+  const std::int64_t full = recipe_.batch.per_worker * recipe_.batch.accumulate;
+  return std::min(full, sampler_->samples_per_rank() - step_in_epoch_ * full);
+}
+
+Trainer::StepResult Trainer::step() {
+  const std::int64_t samples = samples_of_step();
+  const Deadline limit = deadline();
+  double loss_sum = 0;  // over this rank's part, weighted to its mean
+  optimizer_->zero_grad();
+  for (std::int64_t done = 0; done < samples;) {
+    const Batch batch = loader_->next(limit).value();
+    const BatchTensors tensors = to_tensors(batch, env_.device);
+    done += batch.size();
+    clock_.lap(Phase::data);
+    const Tensor loss = cross_entropy((*network_)(tensors.inputs), tensors.labels);
+    // Passes of unequal size count by their size, so that accumulation never changes what is minimised.
+    const double weight = static_cast<double>(batch.size()) / static_cast<double>(samples);
+    loss_sum += loss.item() * weight;
+    clock_.lap(Phase::forward);
+    backward(loss, weight, done == samples, loss_sum);
+    clock_.lap(Phase::backward);
+  }
+  const StepResult result = finish_gradients(samples, limit);
+  clock_.lap(Phase::communication);
+  if (!std::isfinite(result.loss)) {
+    throw Error(
+        fmt::format("step {} (epoch {}): the loss is {}; nothing was updated, the last checkpoint is good. "
+                    "Lower --lr or add --warmup-steps, then run again with --resume auto",
+                    step_ + 1, epoch_ + 1, result.loss));
+  }
+  optimizer_->set_lr(schedule_.at(step_));
+  optimizer_->step();
+  clock_.lap(Phase::optimizer);
+  return result;
+}
+
+void Trainer::backward(const Tensor& loss, double weight, bool last_pass, double loss_sum) {
+  if (last_pass) {
+    sums_ = {loss_sum / env_.communicator.size(), env_.stop_signal.received() != 0 ? 1.0 : 0.0};
+    sums_work_ = env_.communicator.all_reduce(
+        {.data = sums_.data(), .count = sums_.size(), .dtype = DType::f64}, ReduceOp::sum, "loss");
+  }
+  if (weight == 1.0) {
+    loss.backward();
+  } else {
+    loss.backward(Tensor::full({}, weight, env_.device));
+  }
+}
+
+Trainer::StepResult Trainer::finish_gradients(std::int64_t samples, const Deadline& deadline) {
+  parallel_->finish(deadline);
+  sums_work_->wait(deadline);
+  return {.loss = sums_[0], .stop = sums_[1] > 0, .samples = samples * env_.communicator.size()};
+}
+
+void Trainer::after_step(const StepResult& result) {
+  last_loss_ = result.loss;
+  rate_samples_ += result.samples;
+  samples_done_ += result.samples;
+  const TimePoint now = steady_clock().now();
+  if (step_ == resumed_from_ + 1) note_first_step();
+  const bool record = step_ % recipe_.log_every == 0 || finished();
+  if (record || samples_per_second_ == 0) {
+    samples_per_second_ =
+        static_cast<double>(rate_samples_) / std::chrono::duration<double>(now - rate_since_).count();
+  }
+  if (recorder_) {
+    recorder_->step({.step = step_,
+                     .epoch = epoch_,
+                     .loss = result.loss,
+                     .lr = optimizer_->lr(),
+                     .samples_per_second = samples_per_second_},
+                    progress(result), record);
+  }
+  if (record) {
+    rate_since_ = now;
+    rate_samples_ = 0;
+  }
+  clock_.lap(Phase::other);
+  clock_.finish_step();
+  const auto every = recipe_.checkpoint_every.value_or(0);
+  if (every > 0 && step_ % every == 0 && step_in_epoch_ < steps_per_epoch_) save_checkpoint();
+}
+
+Progress Trainer::progress(const StepResult& result) const {
+  return {.step = step_,
+          .total_steps = total_steps_,
+          .epoch = epoch_,
+          .epochs = recipe_.epochs == INT64_MAX ? 0 : recipe_.epochs,
+          .loss = result.loss,
+          .samples_per_second = samples_per_second_,
+          .time_left = std::nullopt,
+          .resident_bytes = resident_bytes()};
+}
+
+void Trainer::evaluate_now() {
+  clock_.lap(Phase::other);
+  evaluation_ =
+      evaluate(*network_, test_data_, recipe_.batch.per_worker, env_.communicator, env_.device, deadline());
+  evaluated_step_ = step_;
+  if (recorder_) {
+    // At the end of an epoch and in the middle of one alike: the epoch the last step belonged to.
+    const std::int64_t epoch = step_in_epoch_ == 0 && epoch_ > 0 ? epoch_ - 1 : epoch_;
+    recorder_->evaluation({.epoch = epoch,
+                           .loss = evaluation_->loss,
+                           .accuracy = evaluation_->accuracy,
+                           .samples = evaluation_->samples},
+                          step_);
+  }
+  rate_since_ = steady_clock().now();
+  rate_samples_ = 0;
+  clock_.skip();
+}
+
+void Trainer::save_checkpoint() {
+  saved_step_ = step_;
+  if (recorder_) recorder_->checkpoint(snapshot(), Deadline::never());
+  clock_.lap(Phase::checkpoint);
+}
+
+void Trainer::stop_at_signal() {
+  if (saved_step_ != step_) save_checkpoint();
+  if (!recorder_) return;
+  recorder_->message(
+      fmt::format("stopped by a signal after step {}; the checkpoint is saved, run again to go on", step_));
+  recorder_->finish(summarize("stopped"), Deadline::never());
+}
+
+RunSummary Trainer::summarize(const std::string& status) const {
+  RunSummary summary;
+  summary.status = status;
+  summary.steps = step_;
+  summary.epochs = epoch_;
+  summary.world_size = env_.communicator.size();
+  summary.loss = last_loss_;
+  summary.seconds = std::chrono::duration<double>(steady_clock().now() - started_).count();
+  summary.samples_per_second = static_cast<double>(samples_done_) /
+                               std::max(std::chrono::duration<double>(clock_.total()).count(), 1e-9);
+  summary.evaluation = evaluation_;
+  summary.seconds_to_first_step = seconds_to_first_step_;
+  summary.resumed_from_step = resumed_from_;
+  summary.resident_bytes = resident_bytes();
+  summary.peak_resident_bytes = peak_resident_bytes();
+  for (std::size_t i = 0; i <= static_cast<std::size_t>(Phase::other); ++i) {
+    const auto phase = static_cast<Phase>(i);
+    const double steps = static_cast<double>(std::max<std::int64_t>(clock_.steps(), 1));
+    summary.phase_milliseconds[std::string(name_of(phase))] =
+        1e3 * std::chrono::duration<double>(clock_.spent(phase)).count() / steps;
+  }
+  return summary;
+}
+
+void Trainer::note_first_step() {
+  const auto launch = env_.environment.find("DTRAIN_LAUNCH_TIME_NS");
+  if (launch == env_.environment.end() || resumed_from_ > 0) return;
+  const auto nanoseconds = parse_integer(launch->second);
+  if (!nanoseconds) return;
+  const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                       std::chrono::system_clock::now().time_since_epoch())
+                       .count();
+  seconds_to_first_step_ = static_cast<double>(now - *nanoseconds) * 1e-9;
+}
+
+}  // namespace dtrain

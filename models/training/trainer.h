@@ -1,0 +1,101 @@
+// The training loop of one worker: what every rank does, step by step, the same on every device and backend.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "collectives/communicator.h"
+#include "collectives/ddp/data_parallel.h"
+#include "models/training/run_recorder.h"
+#include "models/training/step_clock.h"
+#include "models/training/stop_signal.h"
+#include "runtime/base/error.h"
+#include "runtime/data/loader.h"
+#include "runtime/data/sampler.h"
+#include "runtime/optim/optimizer.h"
+
+namespace dtrain {
+
+/// What a trainer borrows; all of it outlives the trainer.
+struct TrainerEnvironment {
+  Communicator& communicator;
+  std::shared_ptr<Device> device;
+  const Options& options;
+  const Environment& environment;
+  const StopSignal& stop_signal;
+  Log& log;
+};
+
+class Trainer {
+ public:
+  /// Opens the data, draws the initial weights, resumes where --resume says. Every rank must construct it
+  /// together. Throws every kind of Error before the first step.
+  Trainer(const Recipe& recipe, const TrainerEnvironment& environment);
+
+  /// Trains to the end, or until a stop signal: then a checkpoint is written and the result is
+  /// ExitCode::requeue. Throws Error when the loss is not finite (on every rank, in the same step), PeerError
+  /// when a peer is lost.
+  ExitCode run();
+
+ private:
+  /// What all ranks know after a step.
+  struct StepResult {
+    double loss = 0;           ///< mean over the global batch
+    bool stop = false;         ///< some rank was told to stop
+    std::int64_t samples = 0;  ///< over all ranks
+  };
+
+  void open_data();
+  void resume();
+  std::unique_ptr<Optimizer> make_optimizer() const;
+  void start_recorder(const std::optional<Checkpoint>& checkpoint);
+
+  bool finished() const;
+  bool run_epoch();
+  StepResult step();
+  void backward(const Tensor& loss, double weight, bool last_pass, double loss_sum);
+  StepResult finish_gradients(std::int64_t samples, const Deadline& deadline);
+  std::int64_t samples_of_step() const;
+  void after_step(const StepResult& result);
+  void note_first_step();
+  void evaluate_now();
+  void save_checkpoint();
+  void stop_at_signal();
+  RunSummary summarize(const std::string& status) const;
+  Snapshot snapshot() const;
+  Progress progress(const StepResult& result) const;
+  Deadline deadline() const { return Deadline::after(recipe_.collective_timeout); }
+  bool is_root() const { return env_.communicator.rank() == 0; }
+
+  Recipe recipe_;
+  TrainerEnvironment env_;
+  std::shared_ptr<const Dataset> train_data_, test_data_;
+  std::unique_ptr<Module> network_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<DataParallel> parallel_;
+  std::unique_ptr<DistributedSampler> sampler_;
+  std::unique_ptr<Loader> loader_;
+  std::unique_ptr<RunRecorder> recorder_;  ///< rank 0 only
+  LrSchedule schedule_;
+  std::string run_dir_;
+  std::string generator_state_;
+
+  std::int64_t steps_per_epoch_ = 0, total_steps_ = 0;
+  std::int64_t step_ = 0, epoch_ = 0, step_in_epoch_ = 0;  ///< finished steps; where the next one is
+  std::int64_t resumed_from_ = 0;
+  std::optional<std::int64_t> saved_step_, evaluated_step_;
+  StepClock clock_;
+  TimePoint started_;
+  std::optional<double> seconds_to_first_step_;
+  std::int64_t samples_done_ = 0;
+  double samples_per_second_ = 0, last_loss_ = 0;
+  TimePoint rate_since_;
+  std::int64_t rate_samples_ = 0;
+  std::optional<Evaluation> evaluation_;
+  std::array<double, 2>
+      sums_{};  ///< loss and stop requests of the step, summed over ranks beside the gradients
+  std::unique_ptr<Work> sums_work_;
+};
+
+}  // namespace dtrain

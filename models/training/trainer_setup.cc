@@ -1,0 +1,125 @@
+// Everything before the first step: data, weights, resuming, and what rank 0 writes to.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "models/networks/network.h"
+#include "models/training/share.h"
+#include "models/training/trainer.h"
+#include "runtime/base/error.h"
+#include "runtime/data/open_dataset.h"
+
+namespace dtrain {
+namespace {
+
+Tensor tensor_of(const NamedView& named, const std::shared_ptr<Device>& device) {
+  const Tensor borrowed = Tensor::borrow(named.view, device, nullptr);
+  return borrowed.clone();
+}
+
+NamedTensors tensors_of(const SafetensorsFile& file, const std::shared_ptr<Device>& device) {
+  NamedTensors tensors;
+  for (const NamedView& named : file.tensors()) tensors.emplace_back(named.name, tensor_of(named, device));
+  return tensors;
+}
+
+std::vector<NamedView> views_of(const NamedTensors& tensors) {
+  std::vector<NamedView> views;
+  for (const auto& [name, tensor] : tensors) views.push_back({name, tensor.view()});
+  return views;
+}
+
+}  // namespace
+
+Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
+    : recipe_(recipe), env_(environment), started_(steady_clock().now()) {
+  open_data();
+  Generator generator(recipe_.seed);
+  const SampleShape shape = train_data_->sample_shape();
+  network_ = make_network(recipe_.model, {shape.channels, shape.height, shape.width, train_data_->classes()},
+                          generator, env_.device);
+  generator_state_ = generator.state();
+  optimizer_ = make_optimizer();
+  resume();
+  // Rank 0's weights are everybody's from here on; gradients live in its buckets.
+  parallel_ = std::make_unique<DataParallel>(*network_, env_.communicator, DataParallelOptions{}, deadline());
+}
+
+void Trainer::open_data() {
+  const OpenDatasetOptions options{.data_dir = recipe_.data_dir, .cache_dir = "auto", .log = &env_.log};
+  train_data_ = open_dataset(recipe_.dataset, Split::train, options);
+  test_data_ = open_dataset(recipe_.dataset, Split::test, options);
+  sampler_ = std::make_unique<DistributedSampler>(SamplerOptions{.dataset_size = train_data_->size(),
+                                                                 .world_size = env_.communicator.size(),
+                                                                 .rank = env_.communicator.rank(),
+                                                                 .seed = recipe_.seed});
+  loader_ = std::make_unique<Loader>(
+      train_data_, env_.device,
+      LoaderOptions{.batch_size = recipe_.batch.per_worker, .threads = recipe_.loader_threads});
+  const std::int64_t per_step = recipe_.batch.per_worker * recipe_.batch.accumulate;
+  steps_per_epoch_ = (sampler_->samples_per_rank() + per_step - 1) / per_step;
+  total_steps_ = recipe_.epochs == INT64_MAX ? INT64_MAX : recipe_.epochs * steps_per_epoch_;
+  total_steps_ = std::min(total_steps_, recipe_.max_steps.value_or(INT64_MAX));
+  schedule_ = make_schedule(recipe_, steps_per_epoch_);
+}
+
+std::unique_ptr<Optimizer> Trainer::make_optimizer() const {
+  if (recipe_.optimizer == "adamw")
+    return std::make_unique<AdamW>(network_->named_parameters(), recipe_.adamw);
+  return std::make_unique<Sgd>(network_->named_parameters(), recipe_.sgd);
+}
+
+// Rank 0 picks the checkpoint and hands everything to the others, who need not see its disk.
+void Trainer::resume() {
+  std::optional<Checkpoint> checkpoint;
+  std::string state_text;
+  NamedTensors optimizer_state;
+  if (is_root()) {
+    run_dir_ = choose_run_dir(recipe_, env_.environment).string();
+    checkpoint = find_checkpoint(recipe_, RunDirectory(run_dir_), env_.log);
+    if (checkpoint) {
+      state_text = format_training_state(checkpoint->state, {});
+      network_->load_state_dict(tensors_of(checkpoint->model, env_.device));
+      optimizer_state = tensors_of(checkpoint->optimizer, env_.device);
+    }
+    start_recorder(checkpoint);
+  }
+  state_text = broadcast_text(env_.communicator, state_text, deadline());
+  if (state_text.empty()) return;
+  CheckpointSeals ignored;
+  const TrainingState state = parse_training_state(state_text, "state from rank 0", ignored);
+  optimizer_->load_state(broadcast_tensors(env_.communicator, optimizer_state, env_.device, deadline()));
+  step_ = resumed_from_ = state.step;
+  epoch_ = state.epoch;
+  step_in_epoch_ = state.position_in_epoch;
+  saved_step_ = state.step;
+}
+
+void Trainer::start_recorder(const std::optional<Checkpoint>& checkpoint) {
+  const RunDirectory run = RunDirectory::create(run_dir_);
+  // State that appears with the first step is as large as the parameters: one copy for momentum, two for
+  // AdamW.
+  const std::uint64_t copies = recipe_.optimizer == "adamw" ? 3 : recipe_.sgd.momentum > 0 ? 2 : 1;
+  const std::uint64_t bytes = checkpoint_bytes(snapshot()) * copies;
+  const std::int64_t step = checkpoint ? checkpoint->state.step : 0;
+  recorder_ = std::make_unique<RunRecorder>(run, env_.options, recipe_, step, bytes, env_.log);
+  if (checkpoint) {
+    recorder_->message(fmt::format("going on after step {} from {}", step, checkpoint->path.string()));
+  }
+}
+
+Snapshot Trainer::snapshot() const {
+  Snapshot snapshot;
+  snapshot.state.step = step_;
+  snapshot.state.epoch = epoch_;
+  snapshot.state.position_in_epoch = step_in_epoch_;
+  snapshot.state.generators["weights"] = generator_state_;
+  snapshot.state.extra = identity(recipe_);
+  snapshot.model = views_of(network_->state_dict());
+  snapshot.optimizer = views_of(optimizer_->named_state());
+  return snapshot;
+}
+
+}  // namespace dtrain

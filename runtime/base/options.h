@@ -1,0 +1,76 @@
+// Command-line options in layers: flag > DTRAIN_<NAME> variable > JSON configuration file > default. Every
+// program declares a table; this resolves it, remembers where each value came from and checks values as they
+// are read.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/environment.h"
+
+namespace dtrain {
+
+/// One option. Names are written with dashes; users may write underscores instead.
+struct OptionSpec {
+  std::string_view name;          ///< "global-batch-size"
+  std::string_view group;         ///< heading in the help text
+  std::string_view value_name;    ///< "N"; empty for a switch (no value, or =true / =false)
+  std::string_view default_text;  ///< empty: unset
+  std::string_view help;
+};
+
+/// A value and where it came from: "command line", "DTRAIN_LR", "config.json" or "default".
+struct OptionValue {
+  std::string text;
+  std::string source;
+};
+
+/// Resolved options. Getters throw UsageError naming option, source, what was expected and what came.
+class Options {
+ public:
+  explicit Options(std::map<std::string, OptionValue> values) : values_(std::move(values)) {}
+
+  /// False when unset (no value and no default).
+  bool has(const std::string& name) const;
+  const OptionValue& at(const std::string& name) const;
+  const std::string& text(const std::string& name) const { return at(name).text; }
+  bool enabled(const std::string& name) const;
+  std::int64_t integer(const std::string& name, std::int64_t least, std::int64_t most) const;
+  double real(const std::string& name, double least, double most) const;
+  /// One of `choices`, with a "did you mean" when it is close to one.
+  const std::string& choice(const std::string& name, std::initializer_list<std::string_view> choices) const;
+
+  /// Every option with a value, by name; for config.json and --print-config.
+  const std::map<std::string, OptionValue>& all() const noexcept { return values_; }
+
+ private:
+  std::map<std::string, OptionValue> values_;
+};
+
+/// Parses `arguments` (without the program's name) against `specs`, then fills what is missing from
+/// `environment` and, when the option "config" is declared and set, from that JSON object file. `program`
+/// names the command in errors ("dtrain train"). Throws UsageError for unknown options and keys (with the
+/// closest known one), positional arguments, missing values.
+Options resolve_options(std::string_view program, std::span<const OptionSpec> specs,
+                        const std::vector<std::string>& arguments, const Environment& environment);
+
+/// Help text: usage line, then options by group in declaration order, at most 100 columns.
+std::string options_help(std::string_view usage, std::span<const OptionSpec> specs);
+
+/// One aligned line an option: name, value, source.
+std::string options_table(const Options& options);
+
+/// The candidate closest to `word` by edit distance, if close enough to be a likely slip.
+std::optional<std::string> closest_word(std::string_view word, std::span<const std::string_view> candidates);
+
+/// Parses all of `text` as a number; nullopt when it is not one (or does not fit).
+std::optional<std::int64_t> parse_integer(std::string_view text);
+std::optional<double> parse_real(std::string_view text);
+
+}  // namespace dtrain

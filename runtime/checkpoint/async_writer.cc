@@ -1,0 +1,165 @@
+// One thread, one slot: the caller copies into the slot and hands it over, the thread writes it and hands it
+// back.
+#include "runtime/checkpoint/async_writer.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+// A snapshot with its own memory, which only ever grows: the next save finds pages that are already there.
+class SnapshotCopy {
+ public:
+  void take(const Snapshot& source) {
+    reserve(bytes_of(source.model) + bytes_of(source.optimizer));
+    copy_.state = source.state;
+    std::size_t at = 0;
+    copy(source.model, copy_.model, at);
+    copy(source.optimizer, copy_.optimizer, at);
+  }
+  const Snapshot& snapshot() const noexcept { return copy_; }
+
+ private:
+  static constexpr std::size_t kAlignment = 16;  // what operator new[] gives, and more than any dtype needs
+
+  static std::size_t bytes_of(const View& view) {
+    const std::size_t bytes = static_cast<std::size_t>(view.numel()) * size_of(view.dtype);
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  static std::size_t bytes_of(const std::vector<NamedView>& tensors) {
+    std::size_t bytes = 0;
+    for (const auto& tensor : tensors) bytes += bytes_of(tensor.view);
+    return bytes;
+  }
+  void reserve(std::size_t bytes) {
+    if (bytes <= capacity_) return;
+    memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    capacity_ = bytes;
+  }
+  void copy(const std::vector<NamedView>& source, std::vector<NamedView>& target, std::size_t& at) {
+    target = source;
+    for (auto& [name, view] : target) {
+      const std::size_t bytes = static_cast<std::size_t>(view.numel()) * size_of(view.dtype);
+      if (bytes != 0) std::memcpy(memory_.get() + at, view.data, bytes);
+      view.data = memory_.get() + at;
+      at += bytes_of(view);
+    }
+  }
+
+  std::unique_ptr<std::byte[]> memory_;
+  std::size_t capacity_ = 0;
+  Snapshot copy_;
+};
+
+}  // namespace
+
+struct AsyncCheckpointWriter::Impl {
+  enum class Slot { empty, full, stop };
+
+  explicit Impl(CheckpointStore& checkpoint_store) : store(&checkpoint_store), thread(start()) {}
+
+  // Signals are for the training thread: the new one inherits a mask that blocks them all.
+  std::thread start() {
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread started([this] { work(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return started;
+  }
+
+  void work() noexcept {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [this] { return slot != Slot::empty; });
+      if (slot == Slot::stop) return;
+      lock.unlock();
+      std::exception_ptr failed;
+      try {
+        store->save(copy.snapshot());
+      } catch (...) {
+        failed = std::current_exception();
+      }
+      lock.lock();
+      error = failed;
+      if (!failed) durable = copy.snapshot().state.step;
+      slot = Slot::empty;
+      changed.notify_all();
+    }
+  }
+
+  // Waits until the slot is empty and throws what the last save threw.
+  void settle(std::unique_lock<std::mutex>& lock, const Deadline& deadline) {
+    const auto done = [this] { return slot == Slot::empty; };
+    while (!done()) {
+      if (deadline.is_never()) {
+        changed.wait(lock, done);
+      } else if (deadline.expired()) {
+        throw SystemError(
+            fmt::format("checkpoint of step {}: expected it to be on disk by now, it is still being "
+                        "written to {}; is the disk slow or its network down?",
+                        copy.snapshot().state.step, store->directory().string()),
+            ETIMEDOUT);
+      } else {
+        changed.wait_for(lock, deadline.remaining(), done);
+      }
+    }
+    if (error) std::rethrow_exception(std::exchange(error, nullptr));
+  }
+
+  CheckpointStore* store;
+  SnapshotCopy copy;  // the caller's while the slot is empty, the thread's while it is full
+  std::mutex mutex;
+  std::condition_variable changed;
+  Slot slot = Slot::empty;
+  std::exception_ptr error;
+  std::optional<std::int64_t> durable;
+  std::thread thread;  // last: it uses all of the above
+};
+
+AsyncCheckpointWriter::AsyncCheckpointWriter(CheckpointStore& store) : impl_(std::make_unique<Impl>(store)) {}
+
+AsyncCheckpointWriter::~AsyncCheckpointWriter() {
+  try {
+    std::unique_lock lock(impl_->mutex);
+    impl_->settle(lock, Deadline::never());
+  } catch (const std::exception& error) {
+    impl_->store->log().write(LogLevel::error, error.what());
+  }
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->slot = Impl::Slot::stop;
+  }
+  impl_->changed.notify_all();
+  impl_->thread.join();
+}
+
+void AsyncCheckpointWriter::save(const Snapshot& snapshot, const Deadline& deadline) {
+  checkpoint_bytes(snapshot);  // refuses here, in the caller's thread, what cannot be written
+  std::unique_lock lock(impl_->mutex);
+  impl_->settle(lock, deadline);
+  impl_->copy.take(snapshot);
+  impl_->slot = Impl::Slot::full;
+  impl_->changed.notify_all();
+}
+
+void AsyncCheckpointWriter::flush(const Deadline& deadline) {
+  std::unique_lock lock(impl_->mutex);
+  impl_->settle(lock, deadline);
+}
+
+std::optional<std::int64_t> AsyncCheckpointWriter::durable_step() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->durable;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,113 @@
+// state.json: small, readable, and sealed by a CRC-32 of its own text (the digits themselves taken as zeros).
+#include "runtime/checkpoint/training_state.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/checkpoint/checksum.h"
+#include "runtime/checkpoint/strict_json.h"
+
+namespace dtrain {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr int kFormatVersion = 1;
+constexpr int kDeepest = 4;
+// The last member, so that nothing a caller put into the state can come after it.
+constexpr std::string_view kChecksumMember = "\"crc32\": \"";
+
+void check_state(const TrainingState& state) {
+  for (const auto& [name, value] : {std::pair<const char*, std::int64_t>{"step", state.step},
+                                    {"epoch", state.epoch},
+                                    {"position_in_epoch", state.position_in_epoch}}) {
+    if (value < 0) {
+      throw UsageError(std::string("training state: ") + name + ": expected at least 0, got " +
+                       std::to_string(value));
+    }
+  }
+  for (const auto& [name, value] : state.schedule) {
+    if (!std::isfinite(value)) {
+      throw UsageError("training state: schedule '" + name + "': expected a finite number, got " +
+                       std::to_string(value));
+    }
+  }
+}
+
+ordered_json state_json(const TrainingState& state, const CheckpointSeals& seals) {
+  ordered_json result;
+  result["format"] = kFormatVersion;
+  result["step"] = state.step;
+  result["epoch"] = state.epoch;
+  result["position_in_epoch"] = state.position_in_epoch;
+  result["generators"] = state.generators;
+  result["schedule"] = state.schedule;
+  result["extra"] = state.extra;
+  result["config_hash"] = state.config_hash;
+  result["program_version"] = state.program_version;
+  result["files"] = ordered_json::object();
+  for (const auto& [name, seal] : seals) {
+    result["files"][name]["bytes"] = seal.bytes;
+    result["files"][name]["header_crc32"] = seal.header_crc32;
+  }
+  result["crc32"] = std::string(kHexDigits, '0');
+  return result;
+}
+
+void check_own_checksum(const std::string& text, const std::string& path) {
+  const std::size_t key = text.rfind(kChecksumMember);
+  const std::size_t at = key + kChecksumMember.size();
+  if (key == std::string::npos || at + kHexDigits > text.size()) {
+    throw DataError(path, static_cast<std::int64_t>(text.size()), "a crc32 at the end",
+                    "none; the file is cut or not ours");
+  }
+  const std::string stored = text.substr(at, kHexDigits);
+  const std::string actual = hex32(crc32_with_hole(text, at));
+  if (stored != actual) throw DataError(path, static_cast<std::int64_t>(at), "crc32 " + stored, actual);
+}
+
+}  // namespace
+
+std::string format_training_state(const TrainingState& state, const CheckpointSeals& seals) {
+  check_state(state);
+  std::string text;
+  try {
+    text = state_json(state, seals).dump(2) + "\n";
+  } catch (const ordered_json::exception& error) {
+    throw UsageError(std::string("training state: expected UTF-8 text, got ") + error.what());
+  }
+  const std::size_t hole = text.rfind(kChecksumMember) + kChecksumMember.size();
+  text.replace(hole, kHexDigits, hex32(crc32_with_hole(text, hole)));
+  return text;
+}
+
+TrainingState parse_training_state(const std::string& text, const std::filesystem::path& path,
+                                   CheckpointSeals& seals) {
+  // The checksum first: what it covers was written by us, so what is wrong after it is a version, not damage.
+  check_own_checksum(text, path.string());
+  const json parsed = parse_strict_json(text, path, 0, kDeepest);
+  try {
+    if (const int format = parsed.at("format").get<int>(); format != kFormatVersion) {
+      throw DataError(path.string(), -1, "format " + std::to_string(kFormatVersion), std::to_string(format));
+    }
+    TrainingState state;
+    parsed.at("step").get_to(state.step);
+    parsed.at("epoch").get_to(state.epoch);
+    parsed.at("position_in_epoch").get_to(state.position_in_epoch);
+    parsed.at("generators").get_to(state.generators);
+    parsed.at("schedule").get_to(state.schedule);
+    parsed.at("extra").get_to(state.extra);
+    parsed.at("config_hash").get_to(state.config_hash);
+    parsed.at("program_version").get_to(state.program_version);
+    for (const auto& [name, seal] : parsed.at("files").items()) {
+      seals[name] = {seal.at("bytes").get<std::uint64_t>(), seal.at("header_crc32").get<std::string>()};
+    }
+    return state;
+  } catch (const json::exception& error) {
+    throw DataError(path.string(), -1, "a training state", error.what());
+  }
+}
+
+}  // namespace dtrain

@@ -1,0 +1,258 @@
+// Threads take batch numbers in order, at most `prefetch` ahead of the user, and put each result into the
+// slot of its number: the user waits for a number, so the threads' timing cannot show.
+//
+// Invariant: free pieces ≥ batches of the window that no thread has taken yet. The user's thread keeps it
+// whenever it opens the window, so threads never wait for memory and never allocate.
+#include "runtime/data/loader.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+LoaderOptions checked(const LoaderOptions& options, const std::shared_ptr<const Dataset>& dataset,
+                      const std::shared_ptr<Device>& device) {
+  if (dataset == nullptr || device == nullptr)
+    throw UsageError("loader: expected a dataset and a device, got null");
+  if (options.batch_size < 1)
+    throw UsageError(fmt::format("loader: expected a batch size of at least 1, got {}", options.batch_size));
+  if (options.threads < 0)
+    throw UsageError(fmt::format("loader: expected 0 threads or more, got {}", options.threads));
+  if (options.prefetch < 1)
+    throw UsageError(fmt::format("loader: expected to prefetch at least 1 batch, got {}", options.prefetch));
+  return options;
+}
+
+std::size_t inputs_bytes(const Dataset& dataset, std::int64_t batch_size) {
+  std::size_t values = 0, bytes = 0;
+  const auto numel = static_cast<std::size_t>(dataset.sample_shape().numel());
+  if (__builtin_mul_overflow(numel, static_cast<std::size_t>(batch_size), &values) ||
+      __builtin_mul_overflow(values, sizeof(float), &bytes) || bytes > SIZE_MAX / 2) {
+    throw UsageError(fmt::format("loader: expected a batch that fits in memory, got {} samples of {} values",
+                                 batch_size, numel));
+  }
+  return bytes;
+}
+
+// Keeps signals out of the threads started while it lives, so that the program's own threads get them.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Device> device,
+               const LoaderOptions& options)
+    : dataset_(std::move(dataset)),
+      options_(checked(options, dataset_, device)),
+      labels_offset_(aligned(inputs_bytes(*dataset_, options.batch_size))),
+      indices_offset_(labels_offset_ +
+                      aligned(static_cast<std::size_t>(options.batch_size) * sizeof(std::int64_t))),
+      pool_(std::make_shared<BufferPool>(
+          std::move(device),
+          indices_offset_ + static_cast<std::size_t>(options.batch_size) * sizeof(std::int64_t))),
+      window_(static_cast<std::size_t>(options.prefetch)) {
+  start_threads();
+}
+
+Loader::~Loader() { shut_down(); }
+
+void Loader::start_threads() {
+  const BlockedSignals blocked;
+  try {
+    for (int i = 0; i < options_.threads; ++i) {
+      threads_.emplace_back([this] { work(); });
+      ::pthread_setname_np(threads_.back().native_handle(), "dtrain-loader");
+    }
+  } catch (const std::system_error& error) {
+    shut_down();
+    throw SystemError(fmt::format("loader: start thread {} of {}", threads_.size() + 1, options_.threads),
+                      error.code().value());
+  }
+}
+
+void Loader::shut_down() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    live_epoch_ = 0;
+  }
+  work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+// ---- the user's side
+// ------------------------------------------------------------------------------------------
+
+void Loader::start(std::vector<std::int64_t> order, std::int64_t first_batch) {
+  const std::int64_t samples = static_cast<std::int64_t>(order.size()), size = dataset_->size();
+  const auto bad =
+      std::find_if(order.begin(), order.end(), [&](std::int64_t i) { return i < 0 || i >= size; });
+  if (bad != order.end()) {
+    throw UsageError(fmt::format("loader: expected indices from 0 to {}, got {} at place {}", size - 1, *bad,
+                                 bad - order.begin()));
+  }
+  const std::int64_t full = samples / options_.batch_size;
+  const std::int64_t batches = full + (samples % options_.batch_size != 0 && !options_.drop_last ? 1 : 0);
+  if (first_batch < 0 || first_batch > batches) {
+    throw UsageError(
+        fmt::format("loader: expected a first batch from 0 to {}, got {}", batches, first_batch));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const std::int64_t opened =
+        threads_.empty() ? 1 : std::min<std::int64_t>(batches - first_batch, options_.prefetch);
+    pool_->ensure_free(static_cast<std::size_t>(opened));
+    live_epoch_ = ++epoch_;
+    order_ = std::make_shared<const std::vector<std::int64_t>>(std::move(order));
+    batches_ = batches;
+    next_ = next_job_ = first_batch;
+    failed_ = false;
+    std::fill(window_.begin(), window_.end(), Staged{});
+  }
+  work_.notify_all();
+}
+
+std::optional<Batch> Loader::next(const Deadline& deadline) {
+  if (next_ >= batches_) return std::nullopt;
+  const std::int64_t number = next_;
+  return make_batch(number, threads_.empty() ? decode_here() : wait_for_staged(deadline));
+}
+
+std::shared_ptr<std::byte> Loader::decode_here() {
+  pool_->ensure_free(1);
+  const Job job{epoch_, next_, order_, pool_->take()};
+  decode(job, false);
+  ++next_;
+  return job.memory;
+}
+
+std::shared_ptr<std::byte> Loader::wait_for_staged(const Deadline& deadline) {
+  std::unique_lock lock(mutex_);
+  Staged& slot = staged(next_);
+  while (!slot.ready) {
+    if (deadline.expired()) {
+      throw Error(fmt::format("loader: batch {} of {} from {} was not decoded before the deadline", next_,
+                              batches_, dataset_->name()));
+    }
+    if (deadline.is_never()) {
+      ready_.wait(lock);
+    } else {
+      ready_.wait_for(lock, deadline.remaining());
+    }
+  }
+  if (slot.failure) std::rethrow_exception(slot.failure);
+  // One more batch will be open to the threads once this one is taken out.
+  const std::int64_t opened = std::min(batches_, window_end() + 1) - next_job_;
+  pool_->ensure_free(static_cast<std::size_t>(opened));
+  auto memory = std::move(slot.memory);
+  slot = Staged{};
+  ++next_;
+  lock.unlock();
+  work_.notify_one();
+  return memory;
+}
+
+Batch Loader::make_batch(std::int64_t number, std::shared_ptr<std::byte> memory) const {
+  Batch batch;
+  batch.number = number;
+  const std::int64_t first = number * options_.batch_size;
+  const std::int64_t count = std::min(options_.batch_size, static_cast<std::int64_t>(order_->size()) - first);
+  const SampleShape sample = dataset_->sample_shape();
+  const Dims shape{count, sample.channels, sample.height, sample.width};
+  const bool plain = options_.layout == PixelLayout::chw || sample.channels == 1;
+  std::byte* const base = memory.get();
+  batch.inputs =
+      View{base, DType::f32, shape, plain ? contiguous_strides(shape) : channels_last_strides(shape)};
+  batch.labels = View{base + labels_offset_, DType::i64, Dims{count}, Dims{1}};
+  batch.indices = {reinterpret_cast<const std::int64_t*>(base + indices_offset_),
+                   static_cast<std::size_t>(count)};
+  batch.memory = std::move(memory);
+  return batch;
+}
+
+// ---- the threads' side
+// ----------------------------------------------------------------------------------------
+
+std::int64_t Loader::window_end() const noexcept { return std::min(batches_, next_ + options_.prefetch); }
+
+Loader::Staged& Loader::staged(std::int64_t number) noexcept {
+  return window_[static_cast<std::size_t>(number % options_.prefetch)];
+}
+
+bool Loader::can_take() const noexcept { return !failed_ && next_job_ < window_end(); }
+
+void Loader::work() noexcept {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    work_.wait(lock, [this] { return stopping_ || can_take(); });
+    if (stopping_) return;
+    Job job{epoch_, next_job_++, order_, nullptr};
+    std::exception_ptr failure;
+    try {
+      job.memory = pool_->take();  // while locked: the invariant counts what nobody has taken
+      lock.unlock();
+      decode(job, true);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    if (!lock.owns_lock()) lock.lock();
+    publish(job, std::move(failure));
+  }
+}
+
+// Called with the lock held. A result of an order that is no longer in use is dropped.
+void Loader::publish(Job& job, std::exception_ptr failure) noexcept {
+  if (job.epoch == epoch_ && !stopping_) {
+    failed_ = failed_ || failure != nullptr;
+    staged(job.number) = Staged{true, std::move(job.memory), std::move(failure)};
+    ready_.notify_one();
+  }
+  job.memory.reset();
+}
+
+std::span<const std::int64_t> Loader::indices_of(const Job& job) const noexcept {
+  const auto size = static_cast<std::size_t>(options_.batch_size);
+  const std::size_t first = static_cast<std::size_t>(job.number) * size;
+  return std::span(*job.order).subspan(first, std::min(size, job.order->size() - first));
+}
+
+void Loader::decode(const Job& job, bool interruptible) const {
+  std::byte* const base = job.memory.get();
+  auto* const inputs = reinterpret_cast<float*>(base);
+  auto* const labels = reinterpret_cast<std::int64_t*>(base + labels_offset_);
+  auto* const indices = reinterpret_cast<std::int64_t*>(base + indices_offset_);
+  const auto numel = static_cast<std::size_t>(dataset_->sample_shape().numel());
+  const auto mine = indices_of(job);
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    if (interruptible && live_epoch_.load(std::memory_order_relaxed) != job.epoch) return;
+    dataset_->decode(mine[i], options_.layout, inputs + i * numel);
+    labels[i] = dataset_->label(mine[i]);
+    indices[i] = mine[i];
+  }
+}
+
+}  // namespace dtrain

@@ -1,0 +1,88 @@
+// The table of known datasets. A new kind of dataset adds its row with its own opener.
+#include "runtime/data/open_dataset.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <filesystem>
+
+#include "runtime/base/error.h"
+#include "runtime/data/data_cache.h"
+#include "runtime/data/idx_dataset.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct KnownDataset {
+  const char* name;
+  const char* default_dir;
+  const char* remedy;
+  std::shared_ptr<const Dataset> (*open)(const KnownDataset& known, const fs::path& dir, Split split,
+                                         DataCache& cache);
+};
+
+const char* name_of(Split split) { return split == Split::train ? "train" : "test"; }
+
+// The file as the package has it, gunzipped by hand, or where torchvision puts it; the first that exists,
+// plain before gzip because it is mapped as it is. The package's own name when there is none, for the
+// message.
+std::string find_idx(const fs::path& dir, const std::string& stem) {
+  const fs::path choices[] = {dir / stem, dir / (stem + ".gz"), dir / "FashionMNIST" / "raw" / stem};
+  std::error_code ignored;
+  for (const fs::path& choice : choices) {
+    if (fs::exists(choice, ignored)) return choice.string();
+  }
+  return choices[1].string();
+}
+
+std::shared_ptr<const Dataset> open_fashion_mnist(const KnownDataset& known, const fs::path& dir, Split split,
+                                                  DataCache& cache) {
+  const std::string prefix = split == Split::train ? "train" : "t10k";
+  IdxDatasetFiles files;
+  files.name = fmt::format("{} {} ({})", known.name, name_of(split), dir.string());
+  files.images = find_idx(dir, prefix + "-images-idx3-ubyte");
+  files.labels = find_idx(dir, prefix + "-labels-idx1-ubyte");
+  files.remedy = known.remedy;
+  return std::make_shared<IdxDataset>(files, cache);
+}
+
+constexpr std::array kKnownDatasets = {
+    KnownDataset{"fashion-mnist", "/usr/share/datasets/fashion-mnist",
+                 "install it with `apt install dataset-fashion-mnist`, or name its folder with --data-dir",
+                 open_fashion_mnist},
+};
+
+fs::path cache_directory(const std::string& option) {
+  if (option == "off") return {};
+  if (option == "auto") return default_data_cache_directory();
+  if (option.empty()) throw UsageError("--data-cache: expected a folder, \"auto\" or \"off\", got nothing");
+  return fs::absolute(option);
+}
+
+}  // namespace
+
+std::shared_ptr<const Dataset> open_dataset(std::string_view name, Split split,
+                                            const OpenDatasetOptions& options) {
+  for (const KnownDataset& known : kKnownDatasets) {
+    if (known.name != name) continue;
+    NullLog silence;
+    DataCache cache(cache_directory(options.cache_dir), options.log != nullptr ? *options.log : silence);
+    return known.open(known,
+                      options.data_dir.empty() ? fs::path(known.default_dir) : fs::path(options.data_dir),
+                      split, cache);
+  }
+  throw UsageError(
+      fmt::format("--dataset: expected one of {}, got \"{}\"", fmt::join(dataset_names(), ", "), name));
+}
+
+std::vector<std::string> dataset_names() {
+  std::vector<std::string> names;
+  names.reserve(kKnownDatasets.size());
+  for (const KnownDataset& known : kKnownDatasets) names.emplace_back(known.name);
+  return names;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,129 @@
+#include "runtime/metrics/metrics_log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/check.h"
+#include "runtime/base/durable_file.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// The shortest text that reads back as the same double; JSON has no NaN and no infinity.
+std::string number(double value) {
+  if (!std::isfinite(value)) return "null";
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+  std::string result(text, end);
+  if (result.find_first_of(".e") == std::string::npos) result += ".0";
+  return result;
+}
+
+std::string read_log(int fd, const fs::path& path) {
+  struct stat status {};
+  check(Sys{::fstat(fd, &status)}, "fstat " + path.string());
+  std::string text(static_cast<std::size_t>(status.st_size), '\0');
+  std::size_t have = 0;
+  while (have < text.size()) {
+    const long got = check(Sys{::pread(fd, text.data() + have, text.size() - have, static_cast<off_t>(have))},
+                           "read " + path.string());
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  text.resize(have);
+  return text;
+}
+
+// The step of a step line; -1 for an evaluation, anything else, and what is not JSON.
+std::int64_t step_of_line(const std::string& line) {
+  const json record = json::parse(line, nullptr, false);
+  if (!record.is_object() || record.value("event", json()) != "step") return -1;
+  const json step = record.value("step", json());
+  return step.is_number_integer() ? step.get<std::int64_t>() : -1;
+}
+
+}  // namespace
+
+std::string format_record(const StepRecord& record) {
+  return fmt::format(R"({{"event":"step","step":{},"epoch":{},"loss":{},"lr":{},"samples_per_second":{}}})",
+                     record.step, record.epoch, number(record.loss), number(record.lr),
+                     number(record.samples_per_second));
+}
+
+std::string format_record(const EvalRecord& record) {
+  return fmt::format(R"({{"event":"eval","epoch":{},"loss":{},"accuracy":{},"samples":{}}})", record.epoch,
+                     number(record.loss), number(record.accuracy), record.samples);
+}
+
+MetricsLog::MetricsLog(const fs::path& path)
+    : path_(path),
+      fd_(static_cast<int>(check(Sys{::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)},
+                                 "open " + path.string()))) {
+  const std::string text = read_log(fd_.get(), path_);
+  const std::size_t whole = text.rfind('\n') + 1;  // 0 when there is none
+  if (whole != text.size()) cut(whole);
+}
+
+void MetricsLog::write(const StepRecord& record) {
+  kept_evaluations_.clear();
+  append(format_record(record) + "\n");
+}
+
+void MetricsLog::write(const EvalRecord& record) {
+  const std::string line = format_record(record);
+  const auto kept = std::find(kept_evaluations_.begin(), kept_evaluations_.end(), line);
+  if (kept != kept_evaluations_.end()) {
+    kept_evaluations_.erase(kept);
+    return;
+  }
+  append(line + "\n");
+}
+
+void MetricsLog::append(const std::string& line) {
+  const off_t before =
+      static_cast<off_t>(check(Sys{::lseek(fd_.get(), 0, SEEK_END)}, "seek " + path_.string()));
+  ssize_t written = ::write(fd_.get(), line.data(), line.size());
+  while (written == -1 && errno == EINTR) written = ::write(fd_.get(), line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) return;
+  const int error = written == -1 ? errno : ENOSPC;  // a short write to a regular file is a full disk
+  [[maybe_unused]] const int taken_back = ::ftruncate(fd_.get(), before);
+  throw SystemError("write " + path_.string(), error);
+}
+
+void MetricsLog::cut(std::size_t bytes) {
+  check(Sys{::ftruncate(fd_.get(), static_cast<off_t>(bytes))}, "truncate " + path_.string());
+}
+
+void MetricsLog::truncate_after(std::int64_t step) {
+  const std::string text = read_log(fd_.get(), path_);
+  kept_evaluations_.clear();
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t end = text.find('\n', at);
+    if (end == std::string::npos) break;
+    std::string line = text.substr(at, end - at);
+    const std::int64_t of_line = step_of_line(line);
+    if (of_line > step) break;
+    if (of_line >= 0) {
+      kept_evaluations_.clear();
+    } else {
+      kept_evaluations_.push_back(std::move(line));
+    }
+    at = end + 1;
+  }
+  if (at != text.size()) cut(at);
+  sync();
+}
+
+void MetricsLog::sync() { sync_file(fd_.get(), path_); }
+
+}  // namespace dtrain

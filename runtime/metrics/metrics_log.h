@@ -1,0 +1,61 @@
+// metrics.jsonl: one JSON object a line, each written by one write(2), so that a kill tears at most the last.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "runtime/base/fd.h"
+
+namespace dtrain {
+
+/// One finished optimizer step. Numbers are printed to read back exactly; NaN and infinities become null.
+struct StepRecord {
+  std::int64_t step = 0;  ///< finished optimizer steps, from 1
+  std::int64_t epoch = 0;
+  double loss = 0;  ///< mean over the global batch, before this step's update
+  double lr = 0;
+  double samples_per_second = 0;
+};
+
+/// One evaluation over all samples of the test set.
+struct EvalRecord {
+  std::int64_t epoch = 0;
+  double loss = 0;
+  double accuracy = 0;  ///< 0 … 1
+  std::int64_t samples = 0;
+};
+
+/// The line for a record, without a newline.
+std::string format_record(const StepRecord& record);
+std::string format_record(const EvalRecord& record);
+
+/// Appends to a run's metrics.jsonl. Rank 0 only. Not thread-safe.
+class MetricsLog {
+ public:
+  /// Opens or creates `path`; a torn last line (no newline) is cut off. Throws SystemError.
+  explicit MetricsLog(const std::filesystem::path& path);
+
+  /// Each is one write(2). Throw SystemError (disk full: the partial line is taken back).
+  void write(const StepRecord& record);
+  void write(const EvalRecord& record);
+
+  /// Cuts the log at the first line of a later step than `step` (0: all steps), so that after a resume from
+  /// `step` each step is there once. Evaluations after the last step that stays are kept; when the resumed
+  /// run writes the very same one again it is dropped. Throws SystemError.
+  void truncate_after(std::int64_t step);
+
+  /// Makes what was written durable; call it before the checkpoint of a step is saved. Throws SystemError.
+  void sync();
+
+ private:
+  void append(const std::string& line);
+  void cut(std::size_t bytes);
+
+  std::filesystem::path path_;
+  UniqueFd fd_;
+  std::vector<std::string> kept_evaluations_;  ///< lines after the last kept step, since truncate_after
+};
+
+}  // namespace dtrain

@@ -1,0 +1,79 @@
+// The progress line of rank 0: redrawn in place on a terminal, a plain line now and then elsewhere.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "runtime/base/clock.h"
+
+namespace dtrain {
+
+/// What there is to say about a run in progress.
+struct Progress {
+  std::int64_t step = 0;         ///< finished optimizer steps
+  std::int64_t total_steps = 0;  ///< 0 when not known
+  std::int64_t epoch = 0;        ///< from 0; shown from 1
+  std::int64_t epochs = 0;       ///< 0 when not known
+  double loss = 0;
+  double samples_per_second = 0;
+  std::optional<Duration> time_left;
+  std::int64_t resident_bytes = 0;  ///< 0: not shown
+};
+
+/// One line, no newline, at most `width` columns (less important parts are left out first; 0: no limit). With
+/// `bar` a progress bar fills what is left and the step keeps its width. With `colour` the loss is bold.
+/// Pure.
+std::string format_progress(const Progress& progress, int width, bool bar, bool colour);
+
+/// "1 h 02 min", "3 min 20 s", "12 s".
+std::string format_duration(Duration duration);
+/// "61.5 MiB".
+std::string format_bytes(std::int64_t bytes);
+
+struct ProgressOptions {
+  bool terminal = false;       ///< redraw in place
+  bool colour = false;         ///< only used on a terminal
+  std::function<int()> width;  ///< columns of the terminal, asked before each redraw; empty: 80
+  Duration redraw_every = std::chrono::milliseconds(100);
+  Duration print_every = std::chrono::seconds(10);  ///< not on a terminal
+};
+
+/// The options that suit `fd`: isatty, its window size; `no_color` is whether NO_COLOR is set and not empty.
+ProgressOptions progress_options_for(int fd, bool no_color);
+
+/// Draws progress on a descriptor. Failed writes are ignored: progress is never worth a run. Not thread-safe.
+class ProgressLine {
+ public:
+  /// `fd` and `clock` are borrowed.
+  ProgressLine(int fd, ProgressOptions options, const Clock& clock = steady_clock());
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  /// Shows `progress` when it is time to (the first call, then every redraw_every or print_every); fills in
+  /// time_left from the pace so far when it is empty and total_steps is known.
+  void update(const Progress& progress);
+  /// Prints a line of its own above the progress line (an evaluation, a saved checkpoint).
+  void message(const std::string& text);
+  /// Shows the last progress if it was not, and leaves the line. The destructor does it too.
+  void finish();
+
+ private:
+  void show();
+  void estimate();
+
+  int fd_;
+  ProgressOptions options_;
+  const Clock* clock_;
+  Progress last_;
+  std::optional<TimePoint> first_at_;  ///< when first_step_ was reported
+  std::int64_t first_step_ = 0;
+  std::optional<TimePoint> shown_at_;
+  bool pending_ = false;  ///< last_ was not shown yet
+  bool drawn_ = false;    ///< the terminal's cursor is in the progress line
+};
+
+}  // namespace dtrain

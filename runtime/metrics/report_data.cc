@@ -1,0 +1,94 @@
+#include "runtime/metrics/report_data.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+std::string read_text(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw SystemError("open " + path.string(), errno);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void add_point(const json& record, const char* key, double x, std::vector<ReportPoint>& points) {
+  const auto found = record.find(key);
+  if (found != record.end() && found->is_number()) points.push_back({x, found->get<double>()});
+}
+
+std::string text_of(const ordered_json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+void add_rows(const std::string& name, const ordered_json& value, std::vector<ReportRow>& rows) {
+  if (!value.is_object()) {
+    rows.push_back({name, text_of(value), {}});
+  } else if (value.size() == 2 && value.contains("value") && value.contains("source")) {
+    rows.push_back({name, text_of(value["value"]), text_of(value["source"])});
+  } else {
+    for (const auto& [key, inner] : value.items())
+      add_rows(name.empty() ? key : name + "." + key, inner, rows);
+  }
+}
+
+std::vector<ReportRow> optional_table(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return {};
+  return table_of(read_text(path), path.string());
+}
+
+}  // namespace
+
+void add_metrics(std::string_view jsonl, ReportData& data) {
+  double step = 0;
+  while (!jsonl.empty()) {
+    const std::string_view line = jsonl.substr(0, jsonl.find('\n'));
+    jsonl.remove_prefix(std::min(line.size() + 1, jsonl.size()));
+    const json record = json::parse(line, nullptr, false);
+    if (!record.is_object()) {
+      ++data.unreadable_lines;
+      continue;
+    }
+    const json event = record.value("event", json());
+    if (event == "step") {
+      if (const json number = record.value("step", json()); number.is_number()) step = number.get<double>();
+      add_point(record, "loss", step, data.train_loss);
+    } else if (event == "eval") {
+      add_point(record, "loss", step, data.eval_loss);
+      add_point(record, "accuracy", step, data.accuracy);
+    }
+  }
+}
+
+std::vector<ReportRow> table_of(const std::string& json_text, const std::string& path) {
+  std::vector<ReportRow> rows;
+  try {
+    add_rows("", ordered_json::parse(json_text), rows);
+  } catch (const json::parse_error& error) {
+    throw DataError(path, static_cast<std::int64_t>(error.byte), "JSON", error.what());
+  }
+  return rows;
+}
+
+ReportData read_report_data(const RunDirectory& run) {
+  ReportData data;
+  add_metrics(read_text(run.metrics()), data);
+  data.config = optional_table(run.config());
+  data.summary = optional_table(run.summary());
+  return data;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,53 @@
+#include "runtime/metrics/run_directory.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "runtime/base/durable_file.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kHint = "--run-dir: ";
+
+}  // namespace
+
+RunDirectory RunDirectory::create(const fs::path& path, std::uint64_t bytes_needed) {
+  RunDirectory run(path);
+  try {
+    check_writable(path, bytes_needed);
+    check_writable(run.checkpoints(), 0);
+    check_writable(run.logs(), 0);
+  } catch (const UsageError& error) {
+    throw UsageError(std::string(kHint) + error.what());
+  } catch (const SystemError& error) {
+    throw with_context("--run-dir", error);
+  }
+  return run;
+}
+
+fs::path RunDirectory::default_path(const std::string& model, std::time_t now, const fs::path& parent) {
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char stamp[32];
+  std::strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
+  const std::string name = fmt::format("{}-{}", stamp, model);
+  fs::path path = parent / name;
+  std::error_code error;
+  for (int copy = 2; fs::exists(path, error); ++copy) path = parent / fmt::format("{}-{}", name, copy);
+  return path;
+}
+
+void RunDirectory::write_config(const std::string& json_text) const {
+  replace_file(config(), json_text.ends_with('\n') ? json_text : json_text + "\n");
+}
+
+void RunDirectory::write_summary(const std::string& json_text) const {
+  replace_file(summary(), json_text.ends_with('\n') ? json_text : json_text + "\n");
+}
+
+}  // namespace dtrain

@@ -1,0 +1,127 @@
+// Exact resume: a run stopped or killed at any moment ends with the very weights of one that was never
+// disturbed.
+#include <gtest/gtest.h>
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "runtime/base/clock.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+class Resume : public ::testing::Test {
+ protected:
+  void SetUp() override { write_small_dataset(folder_ / "data", 1000, 100); }
+
+  TrainingRun training(const std::string& name, int world, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"--model",
+                                          "mlp",
+                                          "--dataset",
+                                          "fashion-mnist",
+                                          "--data-dir",
+                                          (folder_ / "data").string(),
+                                          "--epochs",
+                                          "3",
+                                          "--global-batch-size",
+                                          "48",
+                                          "--optimizer",
+                                          "adamw",
+                                          "--lr",
+                                          "0.01",
+                                          "--lr-schedule",
+                                          "cosine",
+                                          "--warmup-steps",
+                                          "5",
+                                          "--log-every",
+                                          "1",
+                                          "--checkpoint-every",
+                                          "7"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return {.start = world == 1 ? Start::alone : Start::launcher,
+            .world = world,
+            .launcher_arguments = {},
+            .arguments = arguments,
+            .run_dir = folder_ / name,
+            .options = limited_to(std::chrono::seconds(120))};
+  }
+
+  // Kills `rank` when metrics.jsonl has `step` lines; returns how many processes that hit.
+  static int kill_at_step(const TrainingRun& run, int rank, std::size_t step) {
+    const Deadline deadline = Deadline::after(run.options.timeout);
+    while (!deadline.expired()) {
+      const auto ranks = ranks_marked("DTRAIN_TEST_MARK", run.options.environment.at("DTRAIN_TEST_MARK"));
+      const bool reached =
+          step == 0 || (std::filesystem::exists(run.run_dir / "metrics.jsonl") && lines(run.run_dir) >= step);
+      if (reached && ranks.contains(rank)) return ::kill(ranks.at(rank), SIGKILL) == 0 ? 1 : 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return 0;
+  }
+
+  static std::size_t lines(const std::filesystem::path& run_dir) {
+    const std::string text = read_file(run_dir / "metrics.jsonl");
+    return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(Resume, MidEpochStopAndResumeIsBitIdentical) {
+  const TrainingRun whole = training("whole", 2);
+  ASSERT_EQ(train(whole).exit_code, 0);
+  // 1000 samples, 48 a step: 21 steps an epoch. Step 29 is inside the second epoch and not on the checkpoint
+  // grid.
+  const RunResult first = train(training("parts", 2, {"--max-steps", "29"}));
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const TrainingRun rest = training("parts", 2, {"--resume", "auto"});
+  const RunResult second = train(rest);
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_EQ(losses(whole.run_dir), losses(rest.run_dir));
+  EXPECT_EQ(final_weights(whole.run_dir), final_weights(rest.run_dir));
+}
+
+TEST_F(Resume, ResumeFromAPathStartsANewRun) {
+  ASSERT_EQ(train(training("a", 1, {"--max-steps", "14"})).exit_code, 0);
+  const TrainingRun whole = training("whole", 1);
+  ASSERT_EQ(train(whole).exit_code, 0);
+  const TrainingRun b = training("b", 1, {"--resume", (folder_ / "a").string()});
+  const RunResult result = train(b);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(step_lines(b.run_dir).front().step, 15);
+  EXPECT_EQ(final_weights(whole.run_dir), final_weights(b.run_dir));
+}
+
+// A random worker is killed once its run has reached a random step; the launcher starts the group again.
+TEST_F(Resume, KillsWithRestartsLeaveTheSameWeights) {
+  const char* rounds_text = std::getenv("DTRAIN_FAULT_ROUNDS");
+  const int rounds = rounds_text != nullptr ? std::atoi(rounds_text) : 3;
+  const TrainingRun whole = training("whole", 2);
+  ASSERT_EQ(train(whole).exit_code, 0);
+  const std::string expected = final_weights(whole.run_dir);
+  std::mt19937 random(17);
+  for (int round = 0; round < rounds; ++round) {
+    const std::string name = "round" + std::to_string(round);
+    TrainingRun run = training(name, 2);
+    const int rank = static_cast<int>(random() % 2);
+    const std::size_t step = random() % 60;
+    int killed = 0;
+    run.launcher_arguments = {"--max-restarts=3"};
+    run.options.environment["DTRAIN_TEST_MARK"] = (folder_ / name).string();
+    run.options.while_running = [&](pid_t) { killed = kill_at_step(run, rank, step); };
+    const RunResult result = train(run);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(killed, 1) << "the run ended before step " << step;
+    EXPECT_EQ(final_weights(run.run_dir), expected) << "rank " << rank << " killed at step " << step;
+    EXPECT_EQ(losses(run.run_dir), losses(whole.run_dir));
+  }
+}
+
+}  // namespace
+}  // namespace dtrain::test

@@ -1,0 +1,22 @@
+// What the fuzzers call, one function a parser that takes bytes from outside. Each aborts when a promise is
+// broken; the unit tests call them too, with a few thousand deterministic inputs.
+#pragma once
+
+#include <string_view>
+
+namespace dtrain::fuzz {
+
+/// Expands or throws UsageError; never more than kMaxNodes hosts, none empty.
+void nodelist(std::string_view input);
+void tasks_per_node(std::string_view input);
+
+/// Feeds a frame reader cut at every byte and at once: both must see the same frames and the same end; frames
+/// made from the input come back whole; a flipped bit never does. Requests and responses decode or do not,
+/// and what decodes encodes back to the same bytes.
+void frames(std::string_view input);
+
+/// A server's handshake never accepts bytes without the secret, never keeps more than its bound, and cut at
+/// every byte ends as it does at once. A client's never accepts a challenge without the secret.
+void handshake(std::string_view input);
+
+}  // namespace dtrain::fuzz

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# The rules of the house that a machine can check: formatting, the one direction of includes, which headers stay in
+# which rooms, file length, no exits or prints in libraries. Prints every violation; exit code 1 when there is one.
+#
+# usage: bash tests/lint.sh [ROOT]    (ROOT: another tree to check; used by the test of this script)
+set -euo pipefail
+cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
+
+rooms=()
+for room in cluster collectives launcher models runtime; do
+  [ ! -d "$room" ] || rooms+=("$room")
+done
+mapfile -t sources < <(find "${rooms[@]}" -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) | sort)
+mapfile -t all_files < <(find "${rooms[@]}" tests cmake -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' \
+  -o -name '*.cuh' -o -name '*.sh' -o -name '*.py' -o -name '*.cmake' -o -name CMakeLists.txt \) | sort)
+violations=$(mktemp)
+trap 'rm -f "$violations"' EXIT
+
+# --- includes -------------------------------------------------------------------------------------------------
+# A unit is a top-level room, or a folder of runtime/. What a unit may include besides itself; nothing points back.
+arrows='
+runtime/base:
+runtime/device:      runtime/base
+runtime/tensor:      runtime/base runtime/device
+runtime/autograd:    runtime/base runtime/device runtime/tensor
+runtime/nn:          runtime/base runtime/device runtime/tensor runtime/autograd
+runtime/optim:       runtime/base runtime/device runtime/tensor runtime/autograd
+runtime/amp:         runtime/base runtime/device runtime/tensor runtime/autograd runtime/nn runtime/optim
+runtime/data:        runtime/base runtime/device
+runtime/checkpoint:  runtime/base runtime/device
+runtime/metrics:     runtime/base
+cluster:             runtime/base
+launcher:            runtime/base cluster
+collectives:         runtime/* cluster
+models:              runtime/* cluster collectives
+'
+awk -v arrows="$arrows" '
+  function unit(path,   parts) {
+    split(path, parts, "/")
+    return parts[1] == "runtime" ? parts[1] "/" parts[2] : parts[1]
+  }
+  function backend(path,   parts) {  # one implementation behind a seam, e.g. runtime/device/cuda
+    if (path ~ /^runtime\/device\/[^\/]+\//) { split(path, parts, "/"); return "runtime/device/" parts[3] }
+    if (path ~ /^collectives\/(nccl|mpi|gloo|self|shm)\//) { split(path, parts, "/"); return "collectives/" parts[2] }
+    return ""
+  }
+  BEGIN {
+    lines = split(arrows, line, "\n")
+    for (i = 1; i <= lines; i++) {
+      if (line[i] == "") continue
+      split(line[i], halves, ":")
+      known[halves[1]] = 1
+      n = split(halves[2], targets, " ")
+      for (j = 1; j <= n; j++) may[halves[1], targets[j]] = 1
+    }
+  }
+  !/^[ \t]*#[ \t]*include/ { next }
+  {
+    from = unit(FILENAME)
+    if (match($0, /"[^"]+"/)) {
+      header = substr($0, RSTART + 1, RLENGTH - 2)
+      to = unit(header)
+      where = FILENAME ":" FNR ": "
+      if (!(from in known)) print where "folder " from " is not on the map in tests/lint.sh"
+      else if (!(to in known)) print where "include \"" header "\" by its path from the repository root"
+      else if (from != to && !((from, to) in may) && !(to ~ /^runtime\// && (from, "runtime/*") in may))
+        print where from " may not include " to
+      if (backend(FILENAME) != "" && backend(header) != "" && backend(FILENAME) != backend(header))
+        print where backend(FILENAME) " and " backend(header) " stand side by side; neither may include the other"
+      if (FILENAME ~ /\.h$/ && backend(FILENAME) == "" && backend(header) != "")
+        print where "a seam must not know " backend(header) " behind it"
+    } else if (match($0, /<[^>]+>/)) {
+      header = substr($0, RSTART + 1, RLENGTH - 2)
+      home = ""
+      if (header ~ /^(cuda|cublas|cudnn|cub\/|nvml|nvtx|nvToolsExt|cooperative_groups|mma\.h|thrust\/)/) home = "^runtime/device/cuda/|^collectives/nccl/|\\.cuh?$"
+      else if (header ~ /^nccl/) home = "^collectives/nccl/"
+      else if (header ~ /^mpi\.h/) home = "^collectives/mpi/"
+      else if (header ~ /^gloo\//) home = "^collectives/gloo/"
+      else if (header ~ /^(oneapi\/)?dnnl/) home = "^runtime/device/cpu/"
+      if (home != "" && FILENAME !~ home) print FILENAME ":" FNR ": <" header "> stays in its room (" home ")"
+    }
+  }' "${sources[@]}" >>"$violations"
+
+# --- each file ------------------------------------------------------------------------------------------------
+max_lines=500
+wc -l "${all_files[@]}" | awk -v max="$max_lines" '$2 != "total" && $1 > max {
+  print $2 ": " $1 " lines; split it (at most " max ")" }' >>"$violations"
+awk 'FNR == 1 && FILENAME !~ /\.(cmake|txt)$/ && !/^(\/\/|#|"""|\/\*)/ { print FILENAME ":1: begin with two or three lines: what the file is for, the one thing to know" }' \
+  "${all_files[@]}" >>"$violations"
+for header in "${sources[@]}"; do
+  [[ $header != *.h && $header != *.cuh ]] || grep -q '^#pragma once' "$header" ||
+    echo "$header: no '#pragma once'" >>"$violations"
+done
+awk 'FILENAME ~ /\.(h|cuh)$/ && /^[ \t]*using namespace/ { print FILENAME ":" FNR ": no using namespace in a header" }
+  /^[ \t]*\/\// { next }
+  FILENAME ~ /(^|\/)(main|[a-z_]*_main)\.cc$/ { next }
+  /(^|[^A-Za-z0-9_.>])(std::)?(exit|quick_exit)\(/ { print FILENAME ":" FNR ": libraries never exit; throw an Error" }
+  FILENAME ~ /^(runtime|collectives|cluster)\// && /std::(cout|cerr|clog)|(^|[^A-Za-z0-9_])(std::)?(printf|puts|fprintf)\(/ {
+    print FILENAME ":" FNR ": libraries never print; return the text or use Log" }' "${sources[@]}" >>"$violations"
+
+# --- formatting -----------------------------------------------------------------------------------------------
+formatter=$(command -v clang-format-14 || command -v clang-format || true)
+if [ -n "$formatter" ] && "$formatter" --version | grep -q ' version 14\.'; then
+  mapfile -t formatted < <(printf '%s\n' "${all_files[@]}" | grep -E '\.(h|cc|cu|cuh)$')
+  "$formatter" --dry-run -Werror "${formatted[@]}" 2>&1 | sed -n 's/:\([0-9]*\):[0-9]*: error: code should be clang-formatted.*/:\1: not as clang-format 14 has it; run it with -i on this file/p' |
+    sort -t: -k1,1 -u >>"$violations" || true
+else
+  echo "lint: no clang-format 14 here (apt install clang-format-14); formatting is not checked"
+fi
+
+if [ -s "$violations" ]; then
+  cat "$violations"
+  echo "lint: FAILED, $(wc -l <"$violations") violations in ${#all_files[@]} files"
+  exit 1
+fi
+echo "lint: ${#all_files[@]} files are clean"

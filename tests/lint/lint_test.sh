@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Every rule of tests/lint.sh must catch a breach of it, name file and line, and fail; a clean tree must pass.
+set -euo pipefail
+lint=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/lint.sh
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+# fresh_tree: a small tree that is clean.
+fresh_tree() {
+  rm -rf "${work:?}/tree"
+  mkdir -p "$work"/tree/{cmake,tests,launcher,cluster,models,collectives/{gloo,mpi},runtime/{base,tensor,nn,device/{cpu,cuda}}}
+  put runtime/base/error.h '#pragma once'
+  put runtime/tensor/tensor.h '#pragma once' '#include "runtime/base/error.h"'
+  put cluster/store.cc '#include "runtime/base/error.h"'
+  put models/train.cc '#include "runtime/tensor/tensor.h"'
+}
+
+# put FILE LINE…: a source file with a header comment.
+put() {
+  local file=$work/tree/$1
+  shift
+  { echo '// What it is for.'; printf '%s\n' "$@"; } >"$file"
+}
+
+# expect PATTERN: the tree as it stands must be refused with a line that matches.
+expect() {
+  local output
+  if output=$(bash "$lint" "$work/tree"); then
+    echo "accepted, but expected a violation matching: $1"; failures=$((failures + 1))
+  elif ! grep -qE "$1" <<<"$output"; then
+    printf '%s\n%s\n' "expected a violation matching: $1, got:" "$output"; failures=$((failures + 1))
+  fi
+  fresh_tree
+}
+
+fresh_tree
+bash "$lint" "$work/tree" || { echo "a clean tree was refused"; failures=$((failures + 1)); }
+
+put runtime/base/error.h '#pragma once' '#include "runtime/tensor/tensor.h"'
+expect '^runtime/base/error.h:3: runtime/base may not include runtime/tensor'
+put runtime/tensor/tensor.h '#pragma once' '#include "runtime/nn/module.h"'
+expect '^runtime/tensor/tensor.h:3: runtime/tensor may not include runtime/nn'
+put cluster/store.cc '#include "collectives/communicator.h"'
+expect '^cluster/store.cc:2: cluster may not include collectives'
+put launcher/main.cc '#include "runtime/tensor/tensor.h"'
+expect '^launcher/main.cc:2: launcher may not include runtime/tensor'
+put launcher/spawn.cc '#include "spawn.h"'
+expect '^launcher/spawn.cc:2: include "spawn.h" by its path'
+put collectives/gloo/a.cc '#include "collectives/mpi/b.h"'
+expect '^collectives/gloo/a.cc:2: .*stand side by side'
+put runtime/device/device.h '#pragma once' '#include "runtime/device/cpu/cpu.h"'
+expect '^runtime/device/device.h:3: a seam must not know'
+put runtime/tensor/tensor.cc '#include <cuda_runtime.h>'
+expect '^runtime/tensor/tensor.cc:2: <cuda_runtime.h> stays in its room'
+put models/train.cc '#include <mpi.h>'
+expect '^models/train.cc:2: <mpi.h> stays in its room'
+put runtime/tensor/tensor.h 'int x;'
+expect "^runtime/tensor/tensor.h: no '#pragma once'"
+put runtime/tensor/tensor.h '#pragma once' 'using namespace std;'
+expect '^runtime/tensor/tensor.h:3: no using namespace'
+put cluster/store.cc 'void f() { std::exit(1); }'
+expect '^cluster/store.cc:2: libraries never exit'
+put cluster/store.cc 'void f() { std::cout << 1; }'
+expect '^cluster/store.cc:2: libraries never print'
+echo 'int x;' >"$work/tree/cluster/store.cc"
+expect '^cluster/store.cc:1: begin with two or three lines'
+printf '//%.0s\n' {1..501} >"$work/tree/cluster/store.cc"
+expect '^cluster/store.cc: 501 lines'
+if command -v clang-format-14 >/dev/null; then
+  cp "$(dirname "$lint")/../.clang-format" "$work/tree/"
+  put cluster/store.cc 'int  f( ){return 1 ;}'
+  expect '^cluster/store.cc:2:.*clang-format'
+fi
+
+[ "$failures" -eq 0 ] || { echo "$failures rules are not enforced"; exit 1; }

@@ -1,0 +1,114 @@
+// Real workers against PyTorch's recorded losses, on every backend, and the ways to start against each other.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+// Two honest fp32 implementations drift by 2e-6 in the first 15 steps and by 6e-6 over 40 steps of the gentle
+// trace.
+constexpr int kShortTrace = 15;
+constexpr double kShortBound = 1e-5;
+constexpr double kLongBound = 1e-4;
+
+nlohmann::json golden() {
+  std::ifstream in(std::getenv("DTRAIN_GOLDEN"));
+  return nlohmann::json::parse(in);
+}
+
+std::vector<std::string> arguments_of(const nlohmann::json& trace, const std::string& backend) {
+  std::vector<std::string> arguments = {"--model",      "lenet", "--dataset",          "fashion-mnist",
+                                        "--seed",       "0",     "--log-every",        "1",
+                                        "--eval-every", "0",     "--checkpoint-every", "0",
+                                        "--max-steps",  "40",    "--backend",          backend};
+  const auto add = [&](const std::string& name, double value) {
+    arguments.push_back(name);
+    arguments.push_back(nlohmann::json(value).dump());
+  };
+  arguments.insert(arguments.end(),
+                   {"--global-batch-size", std::to_string(trace.at("global_batch").get<int>())});
+  add("--lr", trace.at("lr"));
+  add("--momentum", trace.at("momentum"));
+  add("--weight-decay", trace.at("weight_decay"));
+  if (trace.at("nesterov").get<bool>()) arguments.push_back("--nesterov");
+  return arguments;
+}
+
+double largest_difference(const std::vector<double>& got, const std::vector<double>& expected,
+                          std::size_t steps) {
+  double largest = 0;
+  for (std::size_t i = 0; i < steps; ++i) largest = std::max(largest, std::abs(got.at(i) - expected.at(i)));
+  return largest;
+}
+
+struct TraceCase {
+  int trace;
+  Start start;
+  std::string backend;
+};
+
+class Traces : public ::testing::TestWithParam<TraceCase> {};
+
+TEST_P(Traces, FollowPyTorch) {
+  if (!has_fashion_mnist())
+    GTEST_SKIP() << "Fashion-MNIST is not installed (apt install dataset-fashion-mnist)";
+  const auto trace = golden().at("trace_lenet").at(GetParam().trace);
+  TempDir folder;
+  TrainingRun run{.start = GetParam().start,
+                  .world = trace.at("world"),
+                  .launcher_arguments = {},
+                  .arguments = arguments_of(trace, GetParam().backend),
+                  .run_dir = folder / "run",
+                  .options = limited_to(std::chrono::seconds(120))};
+  const RunResult result = train(run);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto got = losses(run.run_dir);
+  const auto expected = trace.at("losses").get<std::vector<double>>();
+  ASSERT_EQ(got.size(), expected.size());
+  EXPECT_LE(largest_difference(got, expected, kShortTrace), kShortBound);
+  if (GetParam().trace == 2) {
+    EXPECT_LE(largest_difference(got, expected, expected.size()), kLongBound);
+  }
+  RecordProperty("largest_difference_15_steps",
+                 std::to_string(largest_difference(got, expected, kShortTrace)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    LeNet, Traces,
+    ::testing::Values(TraceCase{0, Start::alone, "auto"}, TraceCase{1, Start::launcher, "gloo"},
+                      TraceCase{2, Start::launcher, "gloo"}, TraceCase{3, Start::launcher, "gloo"},
+                      TraceCase{1, Start::mpirun, "mpi"}, TraceCase{2, Start::mpirun, "mpi"},
+                      TraceCase{3, Start::mpirun, "mpi"}),
+    [](const auto& test) { return "trace" + std::to_string(test.param.trace) + "_" + test.param.backend; });
+
+// World 2 sums two numbers, in which order does not matter: the backends agree to the last bit.
+TEST(Starts, LauncherAndMpirunGiveTheSameLosses) {
+  TempDir folder;
+  write_small_dataset(folder / "data", 640, 64);
+  std::vector<std::vector<double>> curves;
+  for (const Start start : {Start::launcher, Start::mpirun}) {
+    TrainingRun run{.start = start,
+                    .world = 2,
+                    .launcher_arguments = {},
+                    .arguments = {"--model", "lenet", "--dataset", "fashion-mnist", "--data-dir",
+                                  (folder / "data").string(), "--epochs", "2", "--global-batch-size", "64",
+                                  "--lr", "0.05", "--momentum", "0.9", "--log-every", "1"},
+                    .run_dir = folder / ("run" + std::to_string(curves.size())),
+                    .options = {}};
+    const RunResult result = train(run);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    curves.push_back(losses(run.run_dir));
+  }
+  ASSERT_EQ(curves[0].size(), 20U);
+  EXPECT_EQ(curves[0], curves[1]);
+}
+
+}  // namespace
+}  // namespace dtrain::test

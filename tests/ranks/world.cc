@@ -1,0 +1,146 @@
+#include "tests/ranks/world.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "cluster/endpoint.h"
+#include "cluster/store_client.h"
+#include "cluster/store_server.h"
+#include "runtime/base/error.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
+
+namespace dtrain::test {
+namespace {
+
+using std::chrono::seconds;
+
+struct Entry {
+  Scenario scenario;
+  WorldOptions options;
+};
+
+std::map<std::string, Entry>& scenarios() {
+  static std::map<std::string, Entry> all;
+  return all;
+}
+
+std::string verdict_path(const std::string& folder, int rank) {
+  return fmt::format("{}/rank-{}", folder, rank);
+}
+
+std::string verdict_of(const Entry& entry, std::string_view backend, const Bootstrap& bootstrap,
+                       const std::string& folder) {
+  NullLog log;
+  try {
+    Rank rank{make_communicator(backend, bootstrap, log), folder};
+    return entry.scenario(rank);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+Bootstrap bootstrap_of(const Entry& entry, int rank, int size) {
+  Bootstrap bootstrap;
+  bootstrap.rank = rank;
+  bootstrap.size = size;
+  bootstrap.timeout = entry.options.call_timeout;
+  return bootstrap;
+}
+
+// As workers do: rank 0 hosts the store on a socket that listens before anyone starts.
+void run_gloo_rank(const Entry& entry, Listener& listener, int rank, int size, const std::string& folder) {
+  const Endpoint endpoint{"127.0.0.1", listener.port()};
+  std::optional<StoreServer> server;
+  if (rank == 0) {
+    server.emplace(std::move(listener), StoreServerOptions{});
+  } else {
+    listener.fd.reset();
+  }
+  StoreClient store(endpoint, StoreClientOptions{}, Deadline::after(seconds(20)));
+  Bootstrap bootstrap = bootstrap_of(entry, rank, size);
+  bootstrap.store = &store;
+  write_file(verdict_path(folder, rank), verdict_of(entry, "gloo", bootstrap, folder));
+  if (server) server->wait_until_clients(1, Deadline::after(seconds(3)));
+}
+
+void run_gloo_world(const Entry& entry, int size, const std::string& folder, std::vector<int>& codes) {
+  Listener listener = listen_on("127.0.0.1", 0, Deadline::after(seconds(5)));
+  codes = run_ranks(
+      size, [&](int rank) { run_gloo_rank(entry, listener, rank, size, folder); }, entry.options.run_timeout);
+}
+
+void run_mpi_world(const std::string& name, const Entry& entry, int size, const std::string& folder) {
+  RunOptions options;
+  options.timeout = entry.options.run_timeout;
+  // Recovery keeps mpirun from ending the world when one rank dies: what the others notice is under test.
+  const RunResult result =
+      run({"mpirun", "--allow-run-as-root", "--oversubscribe", "--enable-recovery", "--bind-to", "none",
+           "--mca", "btl", "self,vader", "-np", std::to_string(size),
+           std::filesystem::read_symlink("/proc/self/exe").string(), "--scenario", name, folder},
+          options);
+  if (result.exit_code != 0) write_file(folder + "/mpirun", result.err);
+}
+
+int run_mpi_rank(const std::string& name, const std::string& folder) {
+  const Entry& entry = scenarios().at(name);
+  const MpiPlace place = mpi_place_from_environment();
+  write_file(verdict_path(folder, place.rank),
+             verdict_of(entry, "mpi", bootstrap_of(entry, place.rank, place.size), folder));
+  return 0;
+}
+
+}  // namespace
+
+void Rank::publish_pid() const {
+  write_file(fmt::format("{}/pid-{}", folder, rank()), std::to_string(::getpid()));
+}
+
+int Rank::pid_of(int other) const { return std::stoi(read_file(fmt::format("{}/pid-{}", folder, other))); }
+
+void register_scenario(const std::string& name, Scenario scenario, WorldOptions options) {
+  scenarios()[name] = {std::move(scenario), options};
+}
+
+std::vector<std::string> run_world(std::string_view backend, int size, const std::string& scenario) {
+  const TempDir folder;
+  const Entry& entry = scenarios().at(scenario);
+  std::vector<int> codes(static_cast<std::size_t>(size), -1);
+  if (backend == "self") {
+    write_file(verdict_path(folder.path(), 0),
+               verdict_of(entry, "self", bootstrap_of(entry, 0, 1), folder.path()));
+  } else if (backend == "gloo") {
+    run_gloo_world(entry, size, folder.path(), codes);
+  } else {
+    run_mpi_world(scenario, entry, size, folder.path());
+  }
+  std::vector<std::string> verdicts;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::string path = verdict_path(folder.path(), rank);
+    verdicts.push_back(std::filesystem::exists(path)
+                           ? read_file(path)
+                           : fmt::format("no verdict, exit code {}", codes[static_cast<std::size_t>(rank)]));
+  }
+  if (std::filesystem::exists(folder / "mpirun") && verdicts[0].starts_with("no verdict")) {
+    verdicts[0] += "; mpirun: " + read_file(folder / "mpirun");
+  }
+  return verdicts;
+}
+
+bool has_backend(std::string_view backend) {
+  const auto built = built_backends();
+  return std::find(built.begin(), built.end(), backend) != built.end();
+}
+
+int run_tests_or_scenario(int argc, char** argv) {
+  if (argc == 4 && std::string_view(argv[1]) == "--scenario") return run_mpi_rank(argv[2], argv[3]);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
+
+}  // namespace dtrain::test

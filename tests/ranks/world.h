@@ -1,0 +1,47 @@
+// Runs a scenario on every rank of a real world: forked processes that meet in a TCP store for gloo, ranks
+// under mpirun for mpi. Each rank's verdict comes back as text.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/factory.h"
+
+namespace dtrain::test {
+
+/// What a scenario gets besides its communicator.
+struct Rank {
+  std::unique_ptr<Communicator> communicator;
+  std::string folder;  ///< shared by the ranks of this world
+
+  int rank() const { return communicator->rank(); }
+  int size() const { return communicator->size(); }
+  /// Leaves this process's id for others, and reads theirs.
+  void publish_pid() const;
+  int pid_of(int rank) const;
+};
+
+/// Returns the verdict: "ok" or what went wrong. An exception's text is the verdict too.
+using Scenario = std::function<std::string(Rank&)>;
+
+struct WorldOptions {
+  std::chrono::milliseconds call_timeout{20'000};  ///< Bootstrap::timeout
+  std::chrono::seconds run_timeout{60};
+};
+
+/// Scenarios are found by name, so that mpirun can start this very program again for one of them.
+void register_scenario(const std::string& name, Scenario scenario, WorldOptions options = {});
+
+/// Verdicts by rank; "no verdict, exit code N" for a rank that died without one.
+std::vector<std::string> run_world(std::string_view backend, int size, const std::string& scenario);
+
+/// True when this build can run `backend`.
+bool has_backend(std::string_view backend);
+
+/// main() of a test program with scenarios.
+int run_tests_or_scenario(int argc, char** argv);
+
+}  // namespace dtrain::test

@@ -1,0 +1,119 @@
+#include "tests/support/training.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/base/random.h"
+#include "tests/support/temp_dir.h"
+
+namespace dtrain::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<nlohmann::json> metric_lines(const fs::path& run_dir, std::string_view event) {
+  const fs::path path = run_dir / "metrics.jsonl";
+  std::ifstream in(path);
+  if (!in) throw DataError(path.string(), -1, "a metrics file", "none");
+  std::vector<nlohmann::json> lines;
+  std::string line;
+  while (std::getline(in, line)) {
+    auto parsed = nlohmann::json::parse(line, nullptr, false);
+    if (parsed.is_discarded()) throw DataError(path.string(), -1, "one JSON object a line", line);
+    if (parsed.value("event", "") == event) lines.push_back(std::move(parsed));
+  }
+  return lines;
+}
+
+std::string big_endian(std::uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+          static_cast<char>(value)};
+}
+
+// Ten classes told apart by where a bright square lies, with noise.
+void write_split(const fs::path& folder, const std::string& prefix, int samples, Generator generator) {
+  std::string images = std::string("\0\0\x08\x03", 4) + big_endian(static_cast<std::uint32_t>(samples)) +
+                       big_endian(28) + big_endian(28);
+  std::string labels = std::string("\0\0\x08\x01", 4) + big_endian(static_cast<std::uint32_t>(samples));
+  for (int i = 0; i < samples; ++i) {
+    const int label = static_cast<int>(generator.next32() % 10);
+    const int top = (label / 5) * 12 + 2, left = (label % 5) * 5 + 1;
+    for (int y = 0; y < 28; ++y) {
+      for (int x = 0; x < 28; ++x) {
+        const bool bright = y >= top && y < top + 8 && x >= left && x < left + 5;
+        images += static_cast<char>((bright ? 160 : 0) + generator.next32() % 80);
+      }
+    }
+    labels += static_cast<char>(label);
+  }
+  write_file(folder / (prefix + "-images-idx3-ubyte"), images);
+  write_file(folder / (prefix + "-labels-idx1-ubyte"), labels);
+}
+
+}  // namespace
+
+std::vector<std::string> command(const TrainingRun& run) {
+  std::vector<std::string> argv;
+  if (run.start == Start::launcher) {
+    argv = {program("dtrain-launch"), "--nproc_per_node=" + std::to_string(run.world)};
+    argv.insert(argv.end(), run.launcher_arguments.begin(), run.launcher_arguments.end());
+    argv.insert(argv.end(), {"dtrain", "train"});
+  } else {
+    if (run.start == Start::mpirun) argv = {"mpirun", "--oversubscribe", "-np", std::to_string(run.world)};
+    argv.insert(argv.end(), {program("dtrain"), "train"});
+  }
+  argv.insert(argv.end(), run.arguments.begin(), run.arguments.end());
+  argv.insert(argv.end(), {"--run-dir", run.run_dir.string()});
+  return argv;
+}
+
+RunResult train(const TrainingRun& run) {
+  RunOptions options = run.options;
+  options.environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1";
+  options.environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
+  options.environment["OMPI_MCA_rmaps_base_oversubscribe"] = "1";
+  return test::run(command(run), options);
+}
+
+std::vector<StepLine> step_lines(const fs::path& run_dir) {
+  std::vector<StepLine> result;
+  for (const auto& line : metric_lines(run_dir, "step")) {
+    result.push_back({line.at("step"), line.at("epoch"), line.at("loss"), line.at("lr")});
+  }
+  return result;
+}
+
+std::vector<double> losses(const fs::path& run_dir) {
+  std::vector<double> result;
+  for (const StepLine& line : step_lines(run_dir)) result.push_back(line.loss);
+  return result;
+}
+
+double last_accuracy(const fs::path& run_dir) {
+  const auto lines = metric_lines(run_dir, "eval");
+  if (lines.empty()) throw DataError((run_dir / "metrics.jsonl").string(), -1, "an eval line", "none");
+  return lines.back().at("accuracy");
+}
+
+std::string final_weights(const fs::path& run_dir) {
+  fs::path newest;
+  for (const auto& entry : fs::directory_iterator(run_dir / "checkpoints")) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("step-") && name > newest.filename().string()) newest = entry.path();
+  }
+  if (newest.empty()) throw DataError((run_dir / "checkpoints").string(), -1, "a checkpoint", "none");
+  return read_file(newest / "model.safetensors");
+}
+
+void write_small_dataset(const fs::path& folder, int train_samples, int test_samples) {
+  fs::create_directories(folder);
+  write_split(folder, "train", train_samples, Generator(1));
+  write_split(folder, "t10k", test_samples, Generator(2));
+}
+
+bool has_fashion_mnist() {
+  return fs::exists("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz");
+}
+
+}  // namespace dtrain::test

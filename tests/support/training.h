@@ -1,0 +1,59 @@
+// Drives whole training runs through the real programs and reads back what they left: losses, accuracies,
+// weights.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/process.h"
+
+namespace dtrain::test {
+
+/// How the workers of a run are started.
+enum class Start { alone, launcher, mpirun };
+
+/// A training run to start: `dtrain train <arguments> --run-dir <run_dir>`.
+struct TrainingRun {
+  Start start = Start::launcher;
+  int world = 1;
+  std::vector<std::string> launcher_arguments;  ///< before the program, for Start::launcher
+  std::vector<std::string> arguments;
+  std::filesystem::path run_dir;
+  RunOptions options;
+};
+
+/// The command line of `run`.
+std::vector<std::string> command(const TrainingRun& run);
+
+/// Starts it and waits. mpirun is allowed to run as root and to oversubscribe.
+RunResult train(const TrainingRun& run);
+
+/// One `{"event":"step",…}` line of metrics.jsonl.
+struct StepLine {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  double loss = 0;
+  double lr = 0;
+};
+
+/// Every step line, in file order. Throws DataError for a line that is not JSON.
+std::vector<StepLine> step_lines(const std::filesystem::path& run_dir);
+
+/// The losses of step_lines().
+std::vector<double> losses(const std::filesystem::path& run_dir);
+
+/// Accuracy of the last `{"event":"eval",…}` line. Throws DataError when there is none.
+double last_accuracy(const std::filesystem::path& run_dir);
+
+/// The bytes of model.safetensors in the newest checkpoint. Throws DataError when there is none.
+std::string final_weights(const std::filesystem::path& run_dir);
+
+/// Writes a learnable classification set in Fashion-MNIST's layout and file names (plain IDX, 28 × 28, 10
+/// classes).
+void write_small_dataset(const std::filesystem::path& folder, int train_samples, int test_samples);
+
+/// True when Debian's Fashion-MNIST is installed; tests that need the real set skip without it.
+bool has_fashion_mnist();
+
+}  // namespace dtrain::test

@@ -1,0 +1,97 @@
+// Layers and their order, both spellings, and the wording that tells a user what to change.
+#include "runtime/base/options.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/base/error.h"
+#include "tests/support/temp_dir.h"
+
+namespace dtrain {
+namespace {
+
+constexpr OptionSpec kSpecs[] = {
+    {"config", "General", "FILE", "", "configuration"},
+    {"global-batch-size", "Training", "N", "", "samples a step"},
+    {"lr", "Training", "X", "0.1", "learning rate"},
+    {"optimizer", "Training", "NAME", "sgd", "sgd or adamw"},
+    {"nesterov", "Training", "", "", "Nesterov momentum"},
+};
+
+Options resolve(const std::vector<std::string>& arguments, const Environment& environment = {}) {
+  return resolve_options("dtrain train", kSpecs, arguments, environment);
+}
+
+std::string refusal_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+TEST(Options, FlagBeatsVariableBeatsFileBeatsDefault) {
+  test::TempDir folder;
+  const std::string file = folder / "c.json";
+  test::write_file(file, R"({"lr": 0.4, "global_batch_size": 64, "nesterov": true})");
+  const Environment environment = {{"DTRAIN_LR", "0.3"}, {"DTRAIN_GLOBAL_BATCH_SIZE", "32"}};
+  const Options options = resolve({"--config", file, "--lr=0.2"}, environment);
+  EXPECT_EQ(options.real("lr", 0, 1), 0.2);
+  EXPECT_EQ(options.at("lr").source, "command line");
+  EXPECT_EQ(options.integer("global-batch-size", 1, 100), 32);
+  EXPECT_EQ(options.at("global-batch-size").source, "DTRAIN_GLOBAL_BATCH_SIZE");
+  EXPECT_TRUE(options.enabled("nesterov"));
+  EXPECT_EQ(options.at("nesterov").source, file);
+  EXPECT_EQ(options.at("optimizer").source, "default");
+}
+
+TEST(Options, BothSpellingsAndBothForms) {
+  EXPECT_EQ(resolve({"--global_batch_size", "8"}).integer("global-batch-size", 1, 9), 8);
+  EXPECT_EQ(resolve({"--global-batch-size=8"}).integer("global-batch-size", 1, 9), 8);
+  EXPECT_TRUE(resolve({"--nesterov"}).enabled("nesterov"));
+  EXPECT_FALSE(resolve({"--nesterov=false"}).enabled("nesterov"));
+  EXPECT_FALSE(resolve({}).has("global-batch-size"));
+  EXPECT_EQ(resolve({"--lr", "1e-3"}).real("lr", 0, 1), 1e-3);
+}
+
+TEST(Options, RefusesWithAnAnswer) {
+  EXPECT_EQ(refusal_of([] { resolve({"--globl-batch-size=8"}); }),
+            "dtrain train: unknown option --globl-batch-size; did you mean --global-batch-size? (--help "
+            "lists all)");
+  EXPECT_NE(refusal_of([] { resolve({"surprise"}); }).find("got the argument 'surprise'"), std::string::npos);
+  EXPECT_NE(refusal_of([] { resolve({"--lr"}); }).find("lr"), std::string::npos);
+  EXPECT_EQ(refusal_of([] { resolve({"--lr=abc"}).real("lr", 0, 1); }),
+            "--lr (from command line): expected a number from 0 to 1, got 'abc'");
+  EXPECT_EQ(refusal_of([] { resolve({"--lr=nan"}).real("lr", 0, 1); }),
+            "--lr (from command line): expected a number from 0 to 1, got 'nan'");
+  EXPECT_EQ(refusal_of([] { resolve({"--global-batch-size=0"}).integer("global-batch-size", 1, INT64_MAX); }),
+            "--global-batch-size (from command line): expected a whole number of at least 1, got '0'");
+  EXPECT_EQ(refusal_of([] {
+              resolve({"--optimizer=adam"}).choice("optimizer", {"sgd", "adamw"});
+            }),
+            "--optimizer (from command line): expected one of sgd, adamw, got 'adam'; did you mean adamw?");
+}
+
+TEST(Options, RefusesBrokenConfigurationFiles) {
+  test::TempDir folder;
+  const std::string file = folder / "c.json";
+  test::write_file(file, R"({"lrr": 1})");
+  EXPECT_NE(refusal_of([&] {
+              resolve({"--config", file});
+            }).find("unknown key \"lrr\"; did you mean lr?"),
+            std::string::npos);
+  test::write_file(file, R"({"lr": [1]})");
+  EXPECT_NE(refusal_of([&] { resolve({"--config", file}); }).find("got [1]"), std::string::npos);
+  test::write_file(file, "nonsense");
+  EXPECT_NE(refusal_of([&] {
+              resolve({"--config", file});
+            }).find("expected one JSON object"),
+            std::string::npos);
+  EXPECT_NE(refusal_of([&] {
+              resolve({"--config", "/nonexistent"});
+            }).find("cannot be opened"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace dtrain

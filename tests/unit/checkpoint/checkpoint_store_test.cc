@@ -1,0 +1,230 @@
+// What a folder of checkpoints promises: complete or absent, the newest good one found, the last K kept.
+#include "runtime/checkpoint/checkpoint_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/random.h"
+#include "tests/support/manual_clock.h"
+#include "tests/support/temp_dir.h"
+#include "tests/unit/checkpoint/samples.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using test::MemoryLog;
+using test::SampleSnapshot;
+using test::TempDir;
+using testing::HasSubstr;
+
+std::vector<std::int64_t> steps(const CheckpointStore& store) {
+  std::vector<std::int64_t> result;
+  for (const auto& entry : store.list()) result.push_back(entry.step);
+  return result;
+}
+
+std::vector<std::string> names(const fs::path& directory) {
+  std::vector<std::string> result;
+  for (const auto& entry : fs::directory_iterator(directory)) result.push_back(entry.path().filename());
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+void flip(const fs::path& path, std::size_t bit) {
+  std::string content = test::read_file(path);
+  content[bit / 8] = static_cast<char>(content[bit / 8] ^ (1 << (bit % 8)));
+  test::write_file(path, content);
+}
+
+TEST(TrainingState, ComesBackWhole) {
+  TrainingState state;
+  state.step = 40;
+  state.epoch = 3;
+  state.position_in_epoch = 7;
+  state.generators = {{"sampler", Generator(7).state()}, {"crc32", "\"crc32\": \"ffffffff\""}};
+  state.schedule = {{"base_lr", 0.1}, {"tiny", 5e-324}, {"third", 1.0 / 3}};
+  state.extra = {{"scaler", "{\"scale\":65536}"}, {"zz", "é\n\"\\"}};
+  state.config_hash = "0123";
+  state.program_version = "0.1.0";
+  CheckpointSeals seals{{"model.safetensors", {123, "00aa00aa"}}}, loaded_seals;
+  const std::string text = format_training_state(state, seals);
+  EXPECT_EQ(parse_training_state(text, "state.json", loaded_seals), state);
+  EXPECT_EQ(loaded_seals, seals);
+}
+
+TEST(TrainingState, RefusesWhatCannotBeWritten) {
+  TrainingState negative, endless, not_text;
+  negative.step = -1;
+  endless.schedule["lr"] = std::numeric_limits<double>::infinity();
+  not_text.extra["x"] = "\xff";
+  for (const auto* state : {&negative, &endless, &not_text}) {
+    EXPECT_THROW(format_training_state(*state, {}), UsageError);
+  }
+}
+
+TEST(CheckpointStore, SavesAndLoads) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore store(folder / "a" / "checkpoints", 2, log);
+  EXPECT_TRUE(store.list().empty());
+  EXPECT_FALSE(store.latest());
+  const SampleSnapshot sample(40);
+  const auto path = store.save(sample.get());
+  EXPECT_EQ(path, store.directory() / "step-00000040");
+  EXPECT_EQ(names(path),
+            (std::vector<std::string>{"model.safetensors", "optimizer.safetensors", "state.json"}));
+
+  const auto loaded = store.latest();
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->path, path);
+  EXPECT_EQ(loaded->state, sample.get().state);
+  EXPECT_EQ(loaded->model.find("fc2.bias")->view.as<float>()[1], -40.0F);
+  EXPECT_EQ(loaded->optimizer.find("step")->view.as<std::int64_t>()[0], 40);
+  EXPECT_LE(loaded->model.seal().bytes + loaded->optimizer.seal().bytes, checkpoint_bytes(sample.get()));
+  EXPECT_EQ(log.warnings(), "");
+}
+
+TEST(CheckpointStore, KeepsTheLastOnes) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore two(folder / "two", 2, log), all(folder / "all", 0, log);
+  for (const int step : {0, 10, 20, 30}) {
+    two.save(SampleSnapshot(step).get());
+    all.save(SampleSnapshot(step).get());
+  }
+  EXPECT_EQ(steps(two), (std::vector<std::int64_t>{20, 30}));
+  EXPECT_EQ(steps(all), (std::vector<std::int64_t>{0, 10, 20, 30}));
+  EXPECT_EQ(names(folder / "two"), (std::vector<std::string>{".lock", "step-00000020", "step-00000030"}));
+  EXPECT_THROW(CheckpointStore(folder.path(), -1, log), UsageError);
+}
+
+TEST(CheckpointStore, NeverRemovesWhatItJustSaved) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore store(folder.path(), 1, log);
+  store.save(SampleSnapshot(90).get());
+  store.save(SampleSnapshot(50).get());
+  EXPECT_EQ(steps(store), (std::vector<std::int64_t>{50}));
+}
+
+TEST(CheckpointStore, ReplacesTheSameStep) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore store(folder.path(), 3, log);
+  SampleSnapshot sample(7);
+  store.save(sample.get());
+  sample.get().state.config_hash = "other";
+  store.save(sample.get());
+  EXPECT_EQ(store.latest()->state.config_hash, "other");
+  EXPECT_EQ(names(folder.path()), (std::vector<std::string>{".lock", "step-00000007"}));
+}
+
+TEST(CheckpointStore, DiscardsAnAbandonedFuture) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore store(folder.path(), 0, log);
+  for (const int step : {10, 20, 30}) store.save(SampleSnapshot(step).get());
+  store.discard_after(10);
+  EXPECT_EQ(steps(store), (std::vector<std::int64_t>{10}));
+  EXPECT_EQ(names(folder.path()), (std::vector<std::string>{".lock", "step-00000010"}));
+}
+
+TEST(CheckpointStore, FallsBackAndSaysWhy) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore store(folder.path(), 0, log);
+  for (const int step : {10, 20, 30, 40}) store.save(SampleSnapshot(step).get());
+  flip(folder.path() / "step-00000040" / "model.safetensors", 8 * 300 + 3);
+  fs::remove(folder.path() / "step-00000030" / "optimizer.safetensors");
+  EXPECT_EQ(store.latest()->state.step, 20);
+  EXPECT_THAT(log.warnings(), HasSubstr("step-00000040/model.safetensors: at byte"));
+  EXPECT_THAT(log.warnings(), HasSubstr("step-00000030/optimizer.safetensors: No such file"));
+}
+
+TEST(CheckpointStore, FilesOfAnotherCheckpointAreRefused) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore store(folder.path(), 0, log);
+  for (const int step : {10, 20}) store.save(SampleSnapshot(step).get());
+  const auto from = folder.path() / "step-00000010", to = folder.path() / "step-00000020";
+  fs::copy_file(from / "model.safetensors", to / "model.safetensors", fs::copy_options::overwrite_existing);
+  EXPECT_THROW(store.load(to), DataError);
+  fs::remove_all(to);
+  fs::rename(from, to);
+  EXPECT_FALSE(store.latest()) << "a checkpoint under another step's name";
+}
+
+TEST(CheckpointStore, LeavesAloneWhatIsNotACheckpoint) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore store(folder.path(), 1, log);
+  for (const char* name : {"step-1", "step-000000010x", "notes.txt", "step--0000001"}) {
+    fs::create_directories(folder / name);
+  }
+  store.save(SampleSnapshot(5).get());
+  store.save(SampleSnapshot(6).get());
+  EXPECT_EQ(steps(store), (std::vector<std::int64_t>{6}));
+  for (const char* name : {"step-1", "step-000000010x", "notes.txt", "step--0000001"}) {
+    EXPECT_TRUE(fs::exists(folder / name)) << name;
+  }
+}
+
+TEST(CheckpointStore, CleansWhatDeadWritersLeft) {
+  const TempDir folder;
+  MemoryLog log;
+  {
+    CheckpointStore before(folder.path(), 0, log);
+    for (const int step : {10, 20, 30}) before.save(SampleSnapshot(step).get());
+  }
+  fs::create_directories(folder / ".staged-step-00000040");
+  test::write_file(folder / ".staged-step-00000040/model.safetensors", "half");
+  fs::rename(folder / "step-00000010", folder / ".trash-step-00000010");
+  // Killed between the two renames of a file system without exchange: the old one is still the good one.
+  fs::rename(folder / "step-00000030", folder / ".replaced-step-00000030");
+
+  CheckpointStore store(folder.path(), 0, log);
+  EXPECT_EQ(steps(store), (std::vector<std::int64_t>{20, 30}));
+  EXPECT_EQ(store.latest()->state.step, 30);
+  EXPECT_TRUE(fs::exists(folder / ".staged-step-00000040")) << "reading must not touch anything";
+  store.begin_writing(0, Deadline::never());
+  EXPECT_EQ(names(folder.path()), (std::vector<std::string>{".lock", "step-00000020", "step-00000030"}));
+}
+
+TEST(CheckpointStore, HasOneWriter) {
+  const TempDir folder;
+  MemoryLog log;
+  test::ManualClock clock;
+  CheckpointStore first(folder.path(), 0, log);
+  first.begin_writing(0, Deadline::never());
+  CheckpointStore second(folder.path(), 0, log);
+  try {
+    second.begin_writing(0, Deadline::after(Duration::zero(), clock));
+    FAIL() << "two writers";
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.error_number(), EBUSY);
+    EXPECT_THAT(error.what(), HasSubstr("process " + std::to_string(::getpid())));
+  }
+  EXPECT_FALSE(second.latest()) << "reading needs no lock";
+}
+
+TEST(CheckpointStore, SaysAtOnceWhenItCannotWrite) {
+  const TempDir folder;
+  MemoryLog log;
+  test::write_file(folder / "file", "x");
+  CheckpointStore blocked(folder / "file", 0, log), below(folder / "file" / "below", 0, log);
+  EXPECT_THROW(blocked.begin_writing(0, Deadline::never()), UsageError);
+  EXPECT_THROW(below.begin_writing(0, Deadline::never()), UsageError);
+  CheckpointStore greedy(folder / "greedy", 0, log);
+  try {
+    greedy.begin_writing(1ULL << 60, Deadline::never());
+    FAIL() << "accepted";
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.error_number(), ENOSPC);
+    EXPECT_THAT(error.what(), HasSubstr("1152921504606846976"));
+  }
+}
+
+}  // namespace
+}  // namespace dtrain

@@ -1,0 +1,235 @@
+// Round trips, and everything a hostile or damaged file can try.
+#include "runtime/checkpoint/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "runtime/base/error.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
+#include "tests/unit/checkpoint/samples.h"
+
+namespace dtrain {
+namespace {
+
+using test::TempDir;
+using test::Tensors;
+using testing::HasSubstr;
+
+template <class T>
+std::vector<T> values(const NamedView* tensor) {
+  const auto* data = tensor->view.as<T>();
+  return {data, data + tensor->view.numel()};
+}
+
+// A file made of a header as text and `data_bytes` zero bytes.
+std::filesystem::path raw_file(const TempDir& folder, const std::string& header, std::size_t data_bytes) {
+  const std::uint64_t length = header.size();
+  std::string content(8, '\0');
+  std::memcpy(content.data(), &length, 8);
+  const auto path = folder / "raw.safetensors";
+  test::write_file(path, content + header + std::string(data_bytes, '\0'));
+  return path;
+}
+
+std::string refusal(const std::filesystem::path& path, Verify verify = Verify::when_present) {
+  try {
+    SafetensorsFile::open(path, verify);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Safetensors, EveryDtypeAndShapeComesBack) {
+  const TempDir folder;
+  Tensors tensors;
+  const std::vector<NamedView> saved = {
+      tensors.add<std::uint8_t>("bytes", {3}, {1, 2, 255}),
+      tensors.add<float>("conv1.weight", {2, 3}, {1.5F, -2.0F, 3.0F, 0.1F, -0.0F, 1e-40F}),
+      tensors.add<double>("double", {1}, {0.1}),
+      tensors.add<BFloat16>("half", {2}, {BFloat16(1.0F), BFloat16(-3.0F)}),
+      tensors.add<std::int64_t>("scalar", {}, {std::numeric_limits<std::int64_t>::min()}),
+      tensors.add<std::int32_t>("ints", {1, 2}, {7, -7}),
+      tensors.add<float>("empty", {0, 4}, {}),
+      tensors.add<float>("naïve \"name\"\n", {1}, {4.0F}),
+  };
+  const auto path = folder / "x.safetensors";
+  const auto seal = write_safetensors(path, saved, {{"format", "pt"}});
+  EXPECT_EQ(seal.bytes, std::filesystem::file_size(path));
+  EXPECT_EQ(safetensors_bytes(saved, {{"format", "pt"}}), seal.bytes);
+
+  const auto file = SafetensorsFile::open(path, Verify::required);
+  EXPECT_EQ(file.seal(), seal);
+  EXPECT_EQ(file.metadata(), (SafetensorsMetadata{{"format", "pt"}}));
+  ASSERT_EQ(file.tensors().size(), saved.size());
+  for (const auto& tensor : saved) {
+    const NamedView* loaded = file.find(tensor.name);
+    ASSERT_NE(loaded, nullptr) << tensor.name;
+    EXPECT_EQ(loaded->view.dtype, tensor.view.dtype);
+    EXPECT_EQ(loaded->view.shape, tensor.view.shape);
+    const std::size_t width = size_of(tensor.view.dtype);
+    EXPECT_EQ(std::memcmp(loaded->view.data, tensor.view.data,
+                          static_cast<std::size_t>(tensor.view.numel()) * width),
+              0)
+        << tensor.name;
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(loaded->view.data) % width, 0U) << tensor.name;
+  }
+  EXPECT_EQ(file.find("absent"), nullptr);
+}
+
+TEST(Safetensors, NoTensorsAtAll) {
+  const TempDir folder;
+  write_safetensors(folder / "none", {});
+  EXPECT_TRUE(SafetensorsFile::open(folder / "none", Verify::required).tensors().empty());
+}
+
+TEST(Safetensors, RefusesToWriteWhatCannotBeRead) {
+  const TempDir folder;
+  Tensors tensors;
+  const NamedView good = tensors.add<float>("a", {2, 2}, {1, 2, 3, 4});
+  NamedView turned = good;
+  turned.view.strides = {1, 2};
+  NamedView nowhere = good;
+  nowhere.view.data = nullptr;
+  const auto write = [&](const std::vector<NamedView>& list, const SafetensorsMetadata& metadata = {}) {
+    write_safetensors(folder / "bad", list, metadata);
+  };
+  EXPECT_THROW(write({good, good}), UsageError);
+  EXPECT_THROW(write({turned}), UsageError);
+  EXPECT_THROW(write({nowhere}), UsageError);
+  EXPECT_THROW(write({{"", good.view}}), UsageError);
+  EXPECT_THROW(write({{"__metadata__", good.view}}), UsageError);
+  EXPECT_THROW(write({{"\xff", good.view}}), UsageError);
+  EXPECT_THROW(write({good}, {{"dtrain.header_crc32", "x"}}), UsageError);
+  EXPECT_THROW(write({good}, {{"k", std::string(kMaxSafetensorsHeaderBytes, 'x')}}), UsageError);
+  EXPECT_FALSE(std::filesystem::exists(folder / "bad"));
+  test::write_file(folder / "taken", "x");
+  EXPECT_THROW(write_safetensors(folder / "taken", {}), SystemError);
+}
+
+TEST(Safetensors, ReadsForeignFilesWithoutChecksums) {
+  const TempDir folder;
+  const auto path = raw_file(
+      folder,
+      R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})",
+      9);
+  const auto file = SafetensorsFile::open(path);
+  EXPECT_EQ(values<float>(file.find("w")), (std::vector<float>{0, 0}));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(file.find("w")->view.data) % 4, 0U);
+  EXPECT_THAT(refusal(path, Verify::required), HasSubstr("dtrain.header_crc32"));
+}
+
+TEST(Safetensors, RefusesHeadersThatLie) {
+  struct Case {
+    const char* header;
+    std::size_t data_bytes;
+    const char* says;
+  };
+  const Case cases[] = {
+      {"", 0, "begins with '{'"},
+      {"[1]", 0, "begins with '{'"},
+      {"{", 0, "JSON"},
+      {"{} x", 0, "JSON"},
+      {R"({"a":1})", 0, "with dtype, shape and data_offsets"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+       4, "'a' twice"},
+      {R"({"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4, "'dtype' twice"},
+      {R"({"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})", 4, "with dtype F32"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "of 8 bytes"},
+      {R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4, "unsigned"},
+      {R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4, "unsigned"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4, "[begin, end]"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,4]}})", 4, "[begin, end]"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,18446744073709551619]}})", 4, "unsigned"},
+      {R"({"a":{"dtype":"F32","shape":[4611686018427387905],"data_offsets":[0,4]}})", 4, "2^64"},
+      {R"({"a":{"dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}})", 0, "2^64"},
+      {R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}})", 1, "8 dimensions"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8, "to begin at 0"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+       4, "to begin at 4"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 3, "4 bytes of values"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 5, "4 bytes of values"},
+      {R"({"__metadata__":{"k":1}})", 0, "metadata 'k' to be a string"},
+      {R"({"__metadata__":{"dtrain.crc32.gone":"00000000"}})", 0, "without its tensor"},
+      {R"({"a":{"dtype":"F32","shape":[[[[1]]]],"data_offsets":[0,4]}})", 4, "deep"},
+  };
+  for (const auto& [header, data_bytes, says] : cases) {
+    const TempDir folder;
+    EXPECT_THAT(refusal(raw_file(folder, header, data_bytes)), HasSubstr(says)) << header;
+  }
+}
+
+TEST(Safetensors, RefusesLengthsOutsideTheFile) {
+  const TempDir folder;
+  for (const std::string& content :
+       {std::string(), std::string("1234567"), std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}"),
+        std::string("\x03\0\0\0\0\0\0\0{}", 10)}) {
+    test::write_file(folder / "f", content);
+    EXPECT_THAT(refusal(folder / "f"), HasSubstr("header length"));
+  }
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("regular file"));
+  EXPECT_THROW(SafetensorsFile::open(folder / "absent"), SystemError);
+}
+
+TEST(Safetensors, DamageIsNamed) {
+  const TempDir folder;
+  Tensors tensors;
+  const auto path = folder / "x";
+  write_safetensors(path, std::vector{tensors.add<float>("fc2.bias", {2}, {1, 2})});
+  std::string content = test::read_file(path);
+  const std::size_t offset = content.size() - 8;
+  content.back() ^= 1;
+  test::write_file(path, content);
+  try {
+    SafetensorsFile::open(path);
+    FAIL() << "accepted";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.path(), path.string());
+    EXPECT_EQ(error.offset_bytes(), static_cast<std::int64_t>(offset));
+    EXPECT_THAT(error.what(), HasSubstr("'fc2.bias'"));
+    EXPECT_THAT(error.what(), HasSubstr("expected crc32"));
+  }
+}
+
+TEST(Safetensors, PyTorchReadsIt) {
+  const char* python = std::getenv("DTRAIN_PEER_PYTHON");
+  if (python == nullptr) GTEST_SKIP() << "set DTRAIN_PEER_PYTHON to a python that has torch and safetensors";
+  const TempDir folder;
+  Tensors tensors;
+  const std::vector<NamedView> saved = {
+      tensors.add<std::uint8_t>("bytes", {3}, {1, 2, 255}),
+      tensors.add<float>("conv1.weight", {2, 3}, {1.5F, -2, 3, 0.25F, 5, 6}),
+      tensors.add<BFloat16>("half", {2}, {BFloat16(1.0F), BFloat16(-3.0F)}),
+      tensors.add<std::int64_t>("scalar", {}, {-5}),
+      tensors.add<double>("double", {1}, {0.1}),
+      tensors.add<std::int32_t>("ints", {1, 2}, {7, -7}),
+      tensors.add<float>("empty", {0, 4}, {}),
+  };
+  const auto ours = folder / "ours.safetensors";
+  const auto theirs = folder / "theirs.safetensors";
+  write_safetensors(ours, saved, {{"format", "pt"}});
+  const std::string script = R"(
+import sys, torch
+from safetensors.torch import load_file, save_file
+t = load_file(sys.argv[1])
+assert t["conv1.weight"].tolist() == [[1.5, -2, 3], [0.25, 5, 6]] and t["conv1.weight"].dtype == torch.float32
+assert t["bytes"].tolist() == [1, 2, 255] and t["half"].tolist() == [1, -3] and t["half"].dtype == torch.bfloat16
+assert t["scalar"].item() == -5 and t["scalar"].shape == () and t["double"].tolist() == [0.1]
+assert t["ints"].tolist() == [[7, -7]] and t["empty"].shape == (0, 4) and len(t) == 7
+save_file(t, sys.argv[2], {"format": "pt"})
+)";
+  const auto result = test::run({python, "-c", script, ours, theirs});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+
+  const auto file = SafetensorsFile::open(theirs);
+  ASSERT_EQ(file.tensors().size(), saved.size());
+  EXPECT_EQ(values<float>(file.find("conv1.weight")), (std::vector<float>{1.5F, -2, 3, 0.25F, 5, 6}));
+  EXPECT_EQ(values<std::int64_t>(file.find("scalar")), (std::vector<std::int64_t>{-5}));
+}
+
+}  // namespace
+}  // namespace dtrain

@@ -1,0 +1,200 @@
+// metrics.jsonl and the run's folder: exact numbers, one line a record, one record a step whatever was
+// killed.
+#include "runtime/metrics/metrics_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <limits>
+
+#include "runtime/base/check.h"
+#include "runtime/base/durable_file.h"
+#include "runtime/base/error.h"
+#include "runtime/metrics/run_directory.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TempDir;
+using testing::HasSubstr;
+
+StepRecord step(std::int64_t number) { return {number, 0, 0.5, 0.1, 100}; }
+std::string line(std::int64_t number) { return format_record(step(number)) + "\n"; }
+
+const EvalRecord kEval{2, 0.25, 0.875, 10000};
+const std::string kEvalLine =
+    "{\"event\":\"eval\",\"epoch\":2,\"loss\":0.25,\"accuracy\":0.875,\"samples\":10000}\n";
+
+TEST(MetricsLog, LinesAreExactlyTheDocumentedOnes) {
+  EXPECT_EQ(
+      format_record(StepRecord{1, 0, 2.3025850929940455, 0.2, 61234.5}),
+      R"({"event":"step","step":1,"epoch":0,"loss":2.3025850929940455,"lr":0.2,"samples_per_second":61234.5})");
+  EXPECT_EQ(format_record(kEval) + "\n", kEvalLine);
+}
+
+TEST(MetricsLog, NumbersReadBackExactly) {
+  for (const double value :
+       {0.1, 1.0 / 3, static_cast<double>(0.1F), 5e-324, 1.7976931348623157e308, -0.0, 1e22, 3.0}) {
+    const std::string text = format_record(StepRecord{1, 0, value, 0, 0});
+    const double back = std::strtod(text.c_str() + text.find("\"loss\":") + 7, nullptr);
+    EXPECT_EQ(back, value) << text;
+    EXPECT_EQ(std::signbit(back), std::signbit(value));
+  }
+  EXPECT_THAT(format_record(StepRecord{1, 0, std::nan(""), 0, 0}), HasSubstr(R"("loss":null)"));
+  EXPECT_THAT(format_record(StepRecord{1, 0, -std::numeric_limits<double>::infinity(), 0, 0}),
+              HasSubstr(R"("loss":null)"));
+}
+
+TEST(MetricsLog, AppendsAndCutsATornLine) {
+  const TempDir folder;
+  const auto path = folder / "metrics.jsonl";
+  {
+    MetricsLog log(path);
+    log.write(step(1));
+    log.write(kEval);
+    log.sync();
+  }
+  test::write_file(path, test::read_file(path) + R"({"event":"st)");
+  MetricsLog log(path);
+  log.write(step(2));
+  EXPECT_EQ(test::read_file(path), line(1) + kEvalLine + line(2));
+}
+
+TEST(MetricsLog, EachStepOnceAfterAResume) {
+  const TempDir folder;
+  const auto path = folder / "metrics.jsonl";
+  {
+    MetricsLog log(path);
+    for (int i = 1; i <= 5; ++i) log.write(step(i));
+    log.write(kEval);
+    for (int i = 6; i <= 8; ++i) log.write(step(i));
+  }
+  MetricsLog log(path);
+  log.truncate_after(6);
+  for (int i = 7; i <= 9; ++i) log.write(step(i));
+  EXPECT_EQ(test::read_file(path), line(1) + line(2) + line(3) + line(4) + line(5) + kEvalLine + line(6) +
+                                       line(7) + line(8) + line(9));
+  log.truncate_after(0);
+  EXPECT_EQ(test::read_file(path), "");
+}
+
+TEST(MetricsLog, AnEvaluationDoneTwiceAppearsOnce) {
+  const TempDir folder;
+  const auto path = folder / "metrics.jsonl";
+  EvalRecord other = kEval;
+  other.epoch = 3;
+  {
+    MetricsLog log(path);
+    log.write(step(1));
+    log.write(kEval);
+  }
+  {
+    MetricsLog log(path);
+    log.truncate_after(1);
+    log.write(kEval);  // the resumed run evaluates at its first step's start again
+    log.write(other);
+    log.write(step(2));
+    log.write(other);  // not a repetition any more
+  }
+  EXPECT_EQ(test::read_file(path),
+            line(1) + kEvalLine + format_record(other) + "\n" + line(2) + format_record(other) + "\n");
+}
+
+TEST(MetricsLog, KeepsWhatItDoesNotKnow) {
+  const TempDir folder;
+  const auto path = folder / "metrics.jsonl";
+  const std::string odd = "not json\n[1]\n{\"event\":5}\n{\"step\":9}\n\n";
+  test::write_file(path, odd + line(1) + odd + line(2) + odd);
+  MetricsLog(path).truncate_after(1);
+  EXPECT_EQ(test::read_file(path), odd + line(1) + odd);
+}
+
+TEST(MetricsLog, AFullDiskLeavesNoHalfLine) {
+  const TempDir folder;
+  const auto path = folder / "metrics.jsonl";
+  const auto codes = test::run_ranks(1, [&](int) {
+    MetricsLog log(path);
+    log.write(step(1));
+    // A file size limit stands in for the full disk: the write is short, then refused.
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{line(1).size() + 20, line(1).size() + 20};
+    check(Sys{::setrlimit(RLIMIT_FSIZE, &limit)}, "setrlimit");
+    EXPECT_THROW(log.write(step(2)), SystemError);
+    if (testing::Test::HasFailure()) throw Error("no error");
+  });
+  EXPECT_EQ(codes, std::vector<int>{0});
+  EXPECT_EQ(test::read_file(path), line(1));
+}
+
+TEST(MetricsLog, SaysWhereItCannotWrite) {
+  const TempDir folder;
+  EXPECT_THROW(MetricsLog(folder / "absent" / "metrics.jsonl"), SystemError);
+}
+
+TEST(RunDirectory, HasTheDocumentedNames) {
+  const TempDir folder;
+  const auto run = RunDirectory::create(folder / "runs" / "one");
+  EXPECT_TRUE(fs::is_directory(folder / "runs/one/checkpoints"));
+  EXPECT_TRUE(fs::is_directory(folder / "runs/one/logs"));
+  run.write_config("{\"lr\":1}");
+  run.write_summary("{}\n");
+  EXPECT_EQ(test::read_file(folder / "runs/one/config.json"), "{\"lr\":1}\n");
+  EXPECT_EQ(test::read_file(folder / "runs/one/summary.json"), "{}\n");
+  RunDirectory::create(folder / "runs" / "one");
+  EXPECT_EQ(test::read_file(run.config()), "{\"lr\":1}\n") << "a run that goes on keeps its files";
+}
+
+TEST(RunDirectory, SaysWhyItCannotBeUsed) {
+  const TempDir folder;
+  test::write_file(folder / "file", "x");
+  try {
+    RunDirectory::create(folder / "file");
+    FAIL() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--run-dir: " + (folder / "file").string()));
+    EXPECT_THAT(error.what(), HasSubstr("file in the way"));
+  }
+  try {
+    RunDirectory::create("/proc/dtrain");
+    FAIL() << "accepted";
+  } catch (const SystemError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--run-dir: "));
+    EXPECT_THAT(error.what(), HasSubstr("/proc/dtrain"));
+  }
+  EXPECT_THROW(RunDirectory::create(folder / "big", 1ULL << 60), SystemError);
+}
+
+TEST(RunDirectory, DefaultNamesAreFree) {
+  const TempDir folder;
+  std::tm when{};
+  when.tm_year = 126, when.tm_mon = 0, when.tm_mday = 31, when.tm_hour = 14, when.tm_min = 25,
+  when.tm_sec = 1;
+  when.tm_isdst = -1;
+  const std::time_t now = std::mktime(&when);
+  EXPECT_EQ(RunDirectory::default_path("lenet", now), "runs/20260131-142501-lenet");
+  fs::create_directories(folder / "20260131-142501-lenet");
+  EXPECT_EQ(RunDirectory::default_path("lenet", now, folder.path()), folder / "20260131-142501-lenet-2");
+}
+
+TEST(ReplaceFile, KeepsTheOldOneWhenItFails) {
+  const TempDir folder;
+  replace_file(folder / "a.json", "one");
+  replace_file(folder / "a.json", "two");
+  EXPECT_EQ(test::read_file(folder / "a.json"), "two");
+  fs::create_directories(folder / "folder");
+  EXPECT_THROW(replace_file(folder / "folder", "x"), SystemError);
+  EXPECT_THROW(replace_file(folder / "none" / "x", "x"), SystemError);
+  int left = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder.path())) ++left;
+  EXPECT_EQ(left, 2) << "a temporary file was left";
+}
+
+}  // namespace
+}  // namespace dtrain
