@@ -16,7 +16,8 @@ void check_same_kind(std::string_view name, const Tensor& a, const Tensor& b) {
   }
   if (a.shared_device() != b.shared_device()) {
     throw UsageError(std::string(name) + ": expected operands on one device, got " + a.device().name() +
-                     " and " + b.device().name() + "; move one with to()");
+                     " and " + b.device().name() +
+                     "; move one with to() (each make_device() makes a device of its own)");
   }
 }
 

@@ -106,9 +106,11 @@ void Tensor::set_grad_storage(const Tensor& storage) {
                        storage.strides().to_string());
     }
   }
+  const NoGrad no_grad;
   const Tensor before = std::exchange(state.grad, Tensor());
   state.grad_storage = storage.defined() ? storage.detach() : Tensor();
-  if (before.defined()) set_grad(before);
+  // Whoever takes the memory back may reuse it, so a gradient that stays must leave it.
+  if (before.defined()) set_grad(storage.defined() ? before : before.clone());
 }
 
 void Tensor::on_grad_ready(std::function<void()> ready) {

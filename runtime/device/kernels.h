@@ -52,6 +52,13 @@ struct Pool2dGeometry {
   bool operator==(const Pool2dGeometry&) const = default;
 };
 
+/// Whether conv2d_relu_pool2d takes this pooling: no padding, windows that do not overlap, of at most 8
+/// elements (one mask bit each).
+constexpr bool can_fuse_pool(const Pool2dGeometry& pool) noexcept {
+  return pool.pad_h == 0 && pool.pad_w == 0 && pool.stride_h >= pool.kernel_h &&
+         pool.stride_w >= pool.kernel_w && pool.kernel_h * pool.kernel_w <= 8;
+}
+
 /// One parameter of a fused optimizer step; views are dense, of one shape. State views may have null data
 /// when unused.
 struct OptimizerSlot {
@@ -131,6 +138,19 @@ class Kernels {
                       const View& indices) = 0;
   virtual void pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
                                const View& grad_input) = 0;
+
+  /// output = pool(relu(conv(input))) without ever holding the convolution's whole output, and without
+  /// computing what pooling does not read. output [N, O, PH, PW]; `mask` (u8, output's shape and layout)
+  /// keeps what backward needs, its content is the device's own; null data when there will be no backward.
+  /// Throws UsageError unless can_fuse_pool(pool).
+  virtual void conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
+                                  const View& weight, const View& bias, const View& output,
+                                  const View& mask) = 0;
+  /// Gradients of the above. grad_input and grad_bias may have null data when not wanted.
+  virtual void conv2d_relu_pool2d_backward(const Conv2dGeometry& conv, const Pool2dGeometry& pool,
+                                           const View& input, const View& weight, const View& grad_output,
+                                           const View& mask, const View& grad_input, const View& grad_weight,
+                                           const View& grad_bias) = 0;
 
   // ---- losses
   // -----------------------------------------------------------------------------------------------------

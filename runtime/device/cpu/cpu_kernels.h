@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "runtime/device/cpu/dense_math.h"
+#include "runtime/device/cpu/scratch.h"
 #include "runtime/device/kernels.h"
 
 namespace dtrain::cpu {
@@ -39,6 +40,13 @@ class CpuKernels final : public Kernels {
               const View& indices) override;
   void pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
                        const View& grad_input) override;
+  void conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
+                          const View& weight, const View& bias, const View& output,
+                          const View& mask) override;
+  void conv2d_relu_pool2d_backward(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
+                                   const View& weight, const View& grad_output, const View& mask,
+                                   const View& grad_input, const View& grad_weight,
+                                   const View& grad_bias) override;
 
   void log_softmax(const View& in, const View& out) override;
   void cross_entropy(const View& logits, const View& target, const View& log_probs,
@@ -51,6 +59,7 @@ class CpuKernels final : public Kernels {
 
  private:
   std::unique_ptr<DenseMath> math_;
+  Scratch fused_scratch_;
 };
 
 }  // namespace dtrain::cpu

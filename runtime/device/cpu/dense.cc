@@ -4,21 +4,10 @@
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
 #include "runtime/device/cpu/naive.h"
+#include "runtime/device/cpu/pool_rows.h"
 
 namespace dtrain::cpu {
 namespace {
-
-std::int64_t extent_after(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
-                          std::int64_t dilation) {
-  return (in + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
-}
-
-void require_vector(std::string_view operation, std::string_view argument, const View& view,
-                    std::int64_t extent, DType dtype) {
-  if (view.data == nullptr) return;
-  require_shape(operation, argument, view, {extent});
-  require_dtype(operation, argument, view, dtype);
-}
 
 void require_conv(std::string_view operation, const Conv2dGeometry& g, const View& input, const View& weight,
                   const View& output) {
@@ -35,8 +24,8 @@ void require_conv(std::string_view operation, const Conv2dGeometry& g, const Vie
   }
   const Dims weight_shape = {weight.shape[0], input.shape[1] / g.groups, weight.shape[2], weight.shape[3]};
   require_shape(operation, "weight", weight, weight_shape);
-  const std::int64_t oh = extent_after(input.shape[2], weight.shape[2], g.stride_h, g.pad_h, g.dilation_h);
-  const std::int64_t ow = extent_after(input.shape[3], weight.shape[3], g.stride_w, g.pad_w, g.dilation_w);
+  const std::int64_t oh = window_outputs(input.shape[2], weight.shape[2], g.stride_h, g.pad_h, g.dilation_h);
+  const std::int64_t ow = window_outputs(input.shape[3], weight.shape[3], g.stride_w, g.pad_w, g.dilation_w);
   require_shape(operation, "output", output, {input.shape[0], weight.shape[0], oh, ow});
 }
 
@@ -49,8 +38,8 @@ void require_pool(std::string_view operation, const Pool2dGeometry& g, const Vie
     throw UsageError("cpu kernel " + std::string(operation) +
                      ": expected positive kernel and stride and padding of at most half the kernel");
   }
-  const std::int64_t oh = extent_after(input.shape[2], g.kernel_h, g.stride_h, g.pad_h, 1);
-  const std::int64_t ow = extent_after(input.shape[3], g.kernel_w, g.stride_w, g.pad_w, 1);
+  const std::int64_t oh = window_outputs(input.shape[2], g.kernel_h, g.stride_h, g.pad_h, 1);
+  const std::int64_t ow = window_outputs(input.shape[3], g.kernel_w, g.stride_w, g.pad_w, 1);
   require_shape(operation, "output", output, {input.shape[0], input.shape[1], oh, ow});
   if (g.kind == PoolKind::avg || indices.data == nullptr) return;
   require_shape(operation, "indices", indices, output.shape);
@@ -71,6 +60,9 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activati
   require_shape("matmul", "b", b, {a.shape[0], a.shape[2], b.shape[2]});
   require_shape("matmul", "out", out, {a.shape[0], a.shape[1], b.shape[2]});
   require_vector("matmul", "bias", bias, b.shape[2], a.dtype);
+  if (accumulate && (bias.data != nullptr || activation != Activation::none)) {
+    throw UsageError("cpu kernel matmul: accumulate takes neither bias nor activation");
+  }
   if (out.numel() == 0) return;
   if (a.shape[2] != 0 && math_->matmul(a, b, bias, activation, accumulate, out)) return;
   naive::matmul(a, b, bias, activation, accumulate, out);
@@ -109,6 +101,12 @@ void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const Vi
 void CpuKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,
                         const View& indices) {
   require_pool("pool2d", geometry, input, output, indices);
+  if (output.numel() == 0) return;
+  if (can_pool_rows(input, output, indices)) {
+    const PoolMode max_mode = indices.data == nullptr ? PoolMode::max : PoolMode::max_places;
+    return pool_rows(geometry.kind == PoolKind::avg ? PoolMode::avg : max_mode, geometry, input, output,
+                     geometry.kind == PoolKind::avg ? View{} : indices);
+  }
   naive::pool2d(geometry, input, output, indices);
 }
 
@@ -117,6 +115,12 @@ void CpuKernels::pool2d_backward(const Pool2dGeometry& geometry, const View& gra
   require_pool("pool2d_backward", geometry, grad_input, grad_output, indices);
   if (geometry.kind == PoolKind::max && indices.data == nullptr) {
     throw UsageError("cpu kernel pool2d_backward: max pooling needs the indices of its forward, got none");
+  }
+  if (grad_input.numel() == 0) return;
+  const bool average = geometry.kind == PoolKind::avg;
+  if (can_pool_rows(grad_input, grad_output, average ? View{} : indices)) {
+    return pool_rows_backward(average ? PoolMode::avg : PoolMode::max_places, geometry, grad_output,
+                              average ? View{} : indices, grad_input);
   }
   naive::pool2d_backward(geometry, grad_output, indices, grad_input);
 }

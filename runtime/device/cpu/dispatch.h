@@ -108,4 +108,19 @@ inline void require_like(std::string_view operation, std::string_view argument, 
   require_dtype(operation, argument, view, like.dtype);
 }
 
+/// For an optional vector argument: null data, or `extent` elements of `dtype`.
+inline void require_vector(std::string_view operation, std::string_view argument, const View& view,
+                           std::int64_t extent, DType dtype) {
+  if (view.data == nullptr) return;
+  require_shape(operation, argument, view, {extent});
+  require_dtype(operation, argument, view, dtype);
+}
+
+/// How many positions a window takes along one dimension.
+constexpr std::int64_t window_outputs(std::int64_t in, std::int64_t kernel, std::int64_t stride,
+                                      std::int64_t pad, std::int64_t dilation) {
+  const std::int64_t room = in + 2 * pad - dilation * (kernel - 1) - 1;
+  return room < 0 ? 0 : room / stride + 1;
+}
+
 }  // namespace dtrain::cpu

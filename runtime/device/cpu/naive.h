@@ -20,4 +20,9 @@ void pool2d(const Pool2dGeometry& geometry, const View& input, const View& outpu
 void pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
                      const View& grad_input);
 
+/// Pooling of an array that is at least 0, with the mask of conv2d_relu_pool2d as PoolMode describes it.
+void relu_pool(const Pool2dGeometry& geometry, const View& input, const View& output, const View& mask);
+void relu_pool_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& mask,
+                        const View& grad_input);
+
 }  // namespace dtrain::cpu::naive

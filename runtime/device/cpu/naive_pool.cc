@@ -141,6 +141,26 @@ void dispatch_index(std::string_view operation, const View& indices, F&& f) {
   throw_unsupported(operation, indices.dtype);
 }
 
+template <class T>
+std::uint8_t mask_of(const Pool2dGeometry& g, const Dims& shape, const Plane<const T>& in, std::int64_t oh,
+                     std::int64_t ow) {
+  unsigned bits = 0, best_place = 0;
+  Compute<T> best = 0;
+  for_window(g, shape, oh, ow, [&](std::int64_t h, std::int64_t w, std::int64_t place) {
+    const auto value = load(in(h, w));
+    if (!(value > 0)) return;
+    bits |= 1U << place;
+    if (value <= best) return;
+    best = value;
+    best_place = static_cast<unsigned>(place) + 1;
+  });
+  return static_cast<std::uint8_t>(g.kind == PoolKind::avg ? bits : best_place);
+}
+
+bool in_mask(PoolKind kind, std::uint8_t mask, std::int64_t place) {
+  return kind == PoolKind::avg ? (mask >> place & 1) != 0 : mask == place + 1;
+}
+
 }  // namespace
 
 void pool2d(const Pool2dGeometry& geometry, const View& input, const View& output, const View& indices) {
@@ -160,6 +180,43 @@ void pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, co
     if (geometry.kind == PoolKind::avg) return average_backward<T>(geometry, grad_output, grad_input);
     dispatch_index("pool2d_backward indices", indices, [&](auto index_tag) {
       max_backward<T, decltype(index_tag)>(geometry, grad_output, indices, grad_input);
+    });
+  });
+}
+
+void relu_pool(const Pool2dGeometry& geometry, const View& input, const View& output, const View& mask) {
+  pool2d(geometry, input, output, View{});
+  if (mask.data == nullptr) return;
+  dispatch_floating("conv2d_relu_pool2d", output.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    for_planes(output, [&](std::int64_t n, std::int64_t c) {
+      const Plane<const T> in(input, n, c);
+      const Plane<std::uint8_t> to(mask, n, c);
+      for_plane(output, [&](std::int64_t oh, std::int64_t ow) {
+        to(oh, ow) = mask_of<T>(geometry, input.shape, in, oh, ow);
+      });
+    });
+  });
+}
+
+void relu_pool_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& mask,
+                        const View& grad_input) {
+  const double window = static_cast<double>(geometry.kernel_h * geometry.kernel_w);
+  dispatch_floating("conv2d_relu_pool2d_backward", grad_output.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const auto share = static_cast<Compute<T>>(geometry.kind == PoolKind::avg ? 1 / window : 1);
+    clear<T>(grad_input);
+    for_planes(grad_output, [&](std::int64_t n, std::int64_t c) {
+      const Plane<const T> from(grad_output, n, c);
+      const Plane<const std::uint8_t> masks(mask, n, c);
+      const Plane<T> to(grad_input, n, c);
+      for_plane(grad_output, [&](std::int64_t oh, std::int64_t ow) {
+        for_window(geometry, grad_input.shape, oh, ow,
+                   [&](std::int64_t h, std::int64_t w, std::int64_t place) {
+                     if (!in_mask(geometry.kind, masks(oh, ow), place)) return;
+                     to(h, w) = cast<T>(load(from(oh, ow)) * share);
+                   });
+      });
     });
   });
 }

@@ -11,6 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/device/cpu/onednn_compat.h"
 #include "runtime/device/cpu/onednn_plan.h"
+#include "runtime/device/cpu/scratch.h"
 
 namespace dtrain::cpu {
 namespace {
@@ -85,28 +86,6 @@ PlanKey conv_key(Operation operation, const Conv2dGeometry& g, const View& input
   for (const View* view : {&input, &weight, &bias, &output}) add_key(key, *view);
   return key;
 }
-
-/// Scratch memory that only grows: the largest plan decides.
-class Scratch {
- public:
-  std::byte* at_least(std::size_t bytes) {
-    if (bytes > capacity_) {
-      memory_.reset();
-      memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, bytes)));
-      if (!memory_)
-        throw DeviceError("cpu: cannot allocate " + std::to_string(bytes) + " bytes of scratch", 0);
-      capacity_ = bytes;
-    }
-    return memory_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(std::byte* memory) const noexcept { std::free(memory); }
-  };
-  std::unique_ptr<std::byte, Free> memory_;
-  std::size_t capacity_ = 0;
-};
 
 /// What exists only once something ran: creating it reads the processor's features and maps library pages.
 struct Context {
@@ -231,6 +210,8 @@ class OneDnnMath final : public DenseMath {
  public:
   bool matmul(const View& a, const View& b, const View& bias, Activation activation, bool accumulate,
               const View& out) override {
+    // Neither operand has the batch extent: oneDNN has no shape for that.
+    if (out.shape[0] > 1 && a.strides[0] == 0 && b.strides[0] == 0) return false;
     if (!can(out) || (bias.data != nullptr && bias.shape[0] != 1 && bias.strides[0] != 1)) return false;
     PlanKey key;
     key.add(static_cast<std::int64_t>(Operation::matmul));
@@ -255,6 +236,9 @@ class OneDnnMath final : public DenseMath {
   bool conv2d_backward_input(const Conv2dGeometry& g, const View& grad_output, const View& weight,
                              const View& grad_input) override {
     if (!can(grad_input)) return false;
+    // oneDNN 2.6 computes garbage here (unpaired last channel).
+    const bool one_by_one = weight.shape[2] == 1 && weight.shape[3] == 1;
+    if (one_by_one && weight.dtype == DType::bf16 && weight.shape[0] % 2 != 0) return false;
     const PlanKey key = conv_key(Operation::backward_input, g, grad_input, weight, View{}, grad_output);
     return run(key, {grad_output.data, weight.data, grad_input.data}, [&](const dnnl::engine& engine) {
       return backward_input_plan(engine, g, grad_output, weight, grad_input);

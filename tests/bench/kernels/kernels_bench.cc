@@ -205,5 +205,108 @@ void sgd(benchmark::State& state, double momentum) {
 BENCHMARK_CAPTURE(sgd, plain, 0.0);
 BENCHMARK_CAPTURE(sgd, momentum, 0.9);
 
+/// LeNet's parameters, activations and gradients, and one training step on them in the fewest kernels.
+class LeNet {
+ public:
+  explicit LeNet(Bench& bench) : k_(bench.kernels()), bench_(bench) {
+    bench.kernels().fill(target_, 3);
+    for (const auto& [parameter, gradient] : {std::pair{w1_, dw1_},
+                                              {b1_, db1_},
+                                              {w2_, dw2_},
+                                              {b2_, db2_},
+                                              {w3_, dw3_},
+                                              {b3_, db3_},
+                                              {w4_, dw4_},
+                                              {b4_, db4_}}) {
+      slots_.push_back({parameter, gradient, {}, {}});
+    }
+  }
+
+  void step() {
+    convolutions();
+    classifier();
+    classifier_backward();
+    convolutions_backward();
+    k_.sgd(slots_, {.lr = 1e-6});
+  }
+  void convolutions() {
+    k_.conv2d_relu_pool2d({}, kPool, x_, w1_, b1_, h1_, m1_);
+    k_.conv2d_relu_pool2d({}, kPool, h1_, w2_, b2_, h2_, m2_);
+  }
+  void classifier() {
+    k_.copy(h2_, flat4_);
+    k_.matmul(flat_, transposed(batch(w3_)), b3_, Activation::relu, false, batch(h3_));
+    k_.matmul(batch(h3_), transposed(batch(w4_)), b4_, Activation::none, false, batch(logits_));
+    k_.cross_entropy(logits_, target_, log_probs_, losses_);
+  }
+  void classifier_backward() {
+    k_.cross_entropy_backward(log_probs_, target_, losses_, dlogits_);
+    k_.matmul(transposed(batch(dlogits_)), batch(h3_), View{}, Activation::none, false, batch(dw4_));
+    k_.reduce(Reduction::sum, dlogits_, batch(db4_));
+    k_.matmul(batch(dlogits_), batch(w4_), View{}, Activation::none, false, batch(dh3_));
+    k_.binary(BinaryOp::relu_grad, dh3_, h3_, dh3_);
+    k_.matmul(transposed(batch(dh3_)), flat_, View{}, Activation::none, false, batch(dw3_));
+    k_.reduce(Reduction::sum, dh3_, batch(db3_));
+    k_.matmul(batch(dh3_), batch(w3_), View{}, Activation::none, false, dflat_);
+    k_.copy(dflat4_, dh2_);
+  }
+  void convolutions_backward() {
+    k_.conv2d_relu_pool2d_backward({}, kPool, h1_, w2_, dh2_, m2_, dh1_, dw2_, db2_);
+    k_.conv2d_relu_pool2d_backward({}, kPool, x_, w1_, dh1_, m1_, View{}, dw1_, db1_);
+  }
+
+ private:
+  static constexpr Pool2dGeometry kPool{.kind = PoolKind::avg};
+  static View batch(View view) {
+    Dims shape = {1}, strides = {view.numel()};
+    for (int i = 0; i < view.rank(); ++i) {
+      shape.push_back(view.shape[i]);
+      strides.push_back(view.strides[i]);
+    }
+    view.shape = shape;
+    view.strides = strides;
+    return view;
+  }
+  static View reshaped(View view, const Dims& shape) {
+    view.shape = shape;
+    view.strides = contiguous_strides(shape);
+    return view;
+  }
+
+  Kernels& k_;
+  Bench& bench_;
+  View x_ = bench_.image({kBatch, 1, 28, 28}), target_ = bench_.tensor({kBatch}, DType::i64);
+  View w1_ = bench_.tensor({20, 1, 3, 3}), b1_ = bench_.tensor({20}), w2_ = bench_.tensor({50, 20, 5, 5}),
+       b2_ = bench_.tensor({50}), w3_ = bench_.tensor({128, 800}), b3_ = bench_.tensor({128}),
+       w4_ = bench_.tensor({10, 128}), b4_ = bench_.tensor({10});
+  View dw1_ = bench_.tensor(w1_.shape), db1_ = bench_.tensor({20}), dw2_ = bench_.tensor(w2_.shape),
+       db2_ = bench_.tensor({50}), dw3_ = bench_.tensor(w3_.shape), db3_ = bench_.tensor({128}),
+       dw4_ = bench_.tensor(w4_.shape), db4_ = bench_.tensor({10});
+  View h1_ = bench_.image({kBatch, 20, 13, 13}), dh1_ = bench_.image(h1_.shape),
+       m1_ = bench_.image(h1_.shape, DType::u8);
+  View h2_ = bench_.image({kBatch, 50, 4, 4}), dh2_ = bench_.image(h2_.shape),
+       m2_ = bench_.image(h2_.shape, DType::u8);
+  View flat_ = bench_.tensor({1, kBatch, 800}), dflat_ = bench_.tensor({1, kBatch, 800});
+  View flat4_ = reshaped(flat_, h2_.shape), dflat4_ = reshaped(dflat_, h2_.shape);
+  View h3_ = bench_.tensor({kBatch, 128}), dh3_ = bench_.tensor({kBatch, 128});
+  View logits_ = bench_.tensor({kBatch, 10}), dlogits_ = bench_.tensor({kBatch, 10}),
+       log_probs_ = bench_.tensor({kBatch, 10}), losses_ = bench_.tensor({kBatch});
+  std::vector<OptimizerSlot> slots_;
+};
+
+void lenet(benchmark::State& state, void (LeNet::*part)()) {
+  Bench bench;
+  LeNet net(bench);
+  net.step();
+  for (auto _ : state) (net.*part)();
+  state.counters["images/s"] =
+      benchmark::Counter(static_cast<double>(kBatch), benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK_CAPTURE(lenet, step, &LeNet::step)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(lenet, convolutions, &LeNet::convolutions)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(lenet, convolutions_backward, &LeNet::convolutions_backward)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(lenet, classifier, &LeNet::classifier)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(lenet, classifier_backward, &LeNet::classifier_backward)->Unit(benchmark::kMillisecond);
+
 }  // namespace
 }  // namespace dtrain

@@ -1,0 +1,39 @@
+// Memory that a kernel needs only while it runs, kept from call to call.
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace dtrain::cpu {
+
+/// One block, aligned to 64, that only grows: the largest need decides. Not thread-safe.
+class Scratch {
+ public:
+  /// Valid until the next call; content is not kept. Throws DeviceError when there is no memory.
+  std::byte* at_least(std::size_t bytes) {
+    if (bytes <= capacity_) return memory_.get();
+    memory_.reset();
+    capacity_ = 0;
+    const std::size_t rounded = (bytes + 63) / 64 * 64;
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, rounded)));
+    if (!memory_) {
+      throw DeviceError("cpu: cannot allocate " + std::to_string(bytes) + " bytes of scratch memory", ENOMEM);
+    }
+    capacity_ = rounded;
+    return memory_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const noexcept { std::free(memory); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t capacity_ = 0;
+};
+
+}  // namespace dtrain::cpu

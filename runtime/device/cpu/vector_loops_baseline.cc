@@ -1,0 +1,25 @@
+// What every processor of the target can do; also chooses between the tables.
+#include "runtime/device/cpu/vector_loops.h"
+
+namespace dtrain::cpu {
+namespace baseline {
+
+#include "runtime/device/cpu/vector_loops_impl.h"
+
+const VectorLoops kLoops{"baseline", pool, pool_backward};
+
+}  // namespace baseline
+
+const VectorLoops& vector_loops() noexcept {
+#if defined(__x86_64__)
+  const bool has_avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+  if (has_avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+      __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0) {
+    return avx512::kLoops;
+  }
+  if (has_avx2) return avx2::kLoops;
+#endif
+  return baseline::kLoops;
+}
+
+}  // namespace dtrain::cpu

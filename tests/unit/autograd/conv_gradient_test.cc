@@ -1,0 +1,109 @@
+// Convolution, pooling and cross-entropy: gradients against central differences; no second ones, by name.
+#include <gtest/gtest.h>
+
+#include "runtime/base/error.h"
+#include "tests/unit/autograd/grad_check.h"
+
+namespace dtrain {
+namespace {
+
+using Inputs = std::vector<Tensor>;
+
+struct ConvCase {
+  Dims x, w;
+  Conv2dGeometry geometry;
+  Activation activation = Activation::none;
+};
+
+class ConvGradients : public testing::TestWithParam<ConvCase> {};
+
+TEST_P(ConvGradients, AreThoseOfCentralDifferences) {
+  const ConvCase& c = GetParam();
+  test::expect_gradients(
+      [&c](const Inputs& in) { return conv2d(in[0], in[1], in[2], c.geometry, c.activation); },
+      {test::random_f64(c.x, 1), test::random_f64(c.w, 2), test::random_f64({c.w[0]}, 3)});
+}
+
+TEST_P(ConvGradients, WithoutBiasFromChannelsLast) {
+  const ConvCase& c = GetParam();
+  test::expect_gradients(
+      [&c](const Inputs& in) {
+        return conv2d(in[0].contiguous(MemoryFormat::channels_last), in[1], {}, c.geometry, c.activation);
+      },
+      {test::random_f64(c.x, 4), test::random_f64(c.w, 5)});
+}
+
+Conv2dGeometry geometry(std::int64_t stride, std::int64_t pad, std::int64_t dilation, std::int64_t groups) {
+  return {stride, stride, pad, pad, dilation, dilation, groups};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Geometries, ConvGradients,
+    testing::Values(ConvCase{{2, 1, 5, 4}, {3, 1, 3, 3}, geometry(1, 0, 1, 1)},
+                    ConvCase{{1, 4, 5, 5}, {2, 4, 3, 2}, geometry(2, 1, 1, 1), Activation::relu},
+                    ConvCase{{2, 4, 6, 5}, {4, 2, 2, 2}, geometry(1, 1, 2, 2)},
+                    ConvCase{{1, 3, 4, 4}, {3, 1, 1, 1}, geometry(1, 0, 1, 3), Activation::relu}));
+
+class PoolGradients : public testing::TestWithParam<Pool2dGeometry> {};
+
+TEST_P(PoolGradients, AreThoseOfCentralDifferences) {
+  const auto f = [](const Inputs& in) { return pool2d(in[0], GetParam()); };
+  test::expect_gradients(f, {test::random_f64({2, 3, 5, 4}, 6)});
+  test::expect_gradients(
+      [&f](const Inputs& in) { return f({in[0].contiguous(MemoryFormat::channels_last)}); },
+      {test::random_f64({2, 3, 5, 4}, 6)});
+}
+
+INSTANTIATE_TEST_SUITE_P(Geometries, PoolGradients,
+                         testing::Values(Pool2dGeometry{PoolKind::max, 2, 2, 2, 2, 0, 0},
+                                         Pool2dGeometry{PoolKind::max, 3, 2, 1, 2, 1, 1},
+                                         Pool2dGeometry{PoolKind::avg, 2, 2, 2, 2, 0, 0},
+                                         Pool2dGeometry{PoolKind::avg, 3, 3, 2, 1, 1, 1}));
+
+Tensor labels() {
+  return Tensor::from_data({std::int64_t{2}, std::int64_t{0}, std::int64_t{3}}, {3}, test::cpu());
+}
+
+TEST(CrossEntropyGradients, AreThoseOfCentralDifferences) {
+  for (const auto reduction : {LossReduction::mean, LossReduction::sum, LossReduction::none}) {
+    test::expect_gradients(
+        [reduction](const Inputs& in) { return cross_entropy(in[0], labels(), reduction); },
+        {test::random_f64({3, 4}, 8, -2, 2)});
+  }
+}
+
+TEST(ConvNet, GradientsThroughAllLayers) {
+  test::expect_gradients(
+      [](const Inputs& in) {
+        const Tensor features = max_pool2d(conv2d(in[0], in[1], in[2], {}, Activation::relu), 2);
+        return cross_entropy(linear(flatten(features), in[3], {}), labels());
+      },
+      {test::random_f64({3, 2, 6, 6}, 9), test::random_f64({3, 2, 3, 3}, 10), test::random_f64({3}, 11),
+       test::random_f64({4, 12}, 12)});
+}
+
+void expect_no_second_gradient(const std::string& operation, const Tensor& output, const Tensor& input) {
+  const Inputs inputs{input};
+  const Tensor loss = output.numel() == 1 ? output : sum(square(output));
+  const Tensor gradient = gradients(loss, inputs, {}, {.create_graph = true})[0];
+  ASSERT_TRUE(gradient.requires_grad()) << operation;
+  try {
+    gradients(sum(gradient), inputs);
+    FAIL() << operation << ": did not throw";
+  } catch (const UsageError& error) {
+    EXPECT_EQ(std::string(error.what()).find(operation + ": gradients of its gradient"), 0U) << error.what();
+  }
+}
+
+TEST(SecondGradients, AreRefusedByNameWhereTheyDoNotExist) {
+  Tensor x = test::random_f64({2, 3, 4, 4}, 1), w = test::random_f64({2, 3, 3, 3}, 2);
+  Tensor logits = test::random_f64({3, 4}, 3);
+  for (Tensor* leaf : {&x, &w, &logits}) leaf->set_requires_grad(true);
+  expect_no_second_gradient("conv2d", conv2d(x, w, {}), x);
+  expect_no_second_gradient("conv2d", conv2d(x, w, {}), w);
+  expect_no_second_gradient("pool2d", max_pool2d(x, 2), x);
+  expect_no_second_gradient("cross_entropy", cross_entropy(logits, labels()), logits);
+}
+
+}  // namespace
+}  // namespace dtrain
