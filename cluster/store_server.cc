@@ -28,7 +28,7 @@ constexpr std::uint64_t kFirstClientId = 2;
 constexpr std::size_t kChunkBytes = 64 * 1024;
 constexpr int kAcceptsPerTurn = 64;
 constexpr int kEventsPerTurn = 256;
-// A client with this much unsent is not read from until it has taken some.
+// A client with this much unsent is not served until it has taken some.
 constexpr std::size_t kPauseBytes = 1 << 20;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
@@ -283,7 +283,10 @@ bool StoreServer::Impl::welcome(StoreConnection& connection) {
 
 bool StoreServer::Impl::serve_frames(StoreConnection& connection) {
   std::string_view payload;
-  while (true) {
+  while (!connection.doomed) {
+    // What it has asked for goes out before it may ask for more; the rest waits in its reader.
+    connection.stalled = connection.unsent_bytes() >= kPauseBytes;
+    if (connection.stalled) return true;
     const wire::FrameReader::Result result = connection.reader().next(payload);
     if (result == wire::FrameReader::Result::need_more) return true;
     const auto request =
@@ -299,27 +302,34 @@ bool StoreServer::Impl::serve_frames(StoreConnection& connection) {
     }
     table.apply(connection.id(), *request);
   }
+  return true;
 }
 
 void StoreServer::Impl::queue(std::uint64_t client, const wire::Response& response) {
   const auto entry = connections.find(client);
   if (entry == connections.end()) return;
   StoreConnection& connection = *entry->second;
+  if (connection.doomed) return;
   connection.append(wire::encode(response));
+  // Large answers leave as they are made: many waits may end in one event.
+  const bool alive = connection.unsent_bytes() < kPauseBytes || connection.flush();
+  connection.doomed = !alive || connection.unsent_bytes() > options.max_unsent_bytes;
   if (connection.dirty) return;
   connection.dirty = true;
   dirty.push_back(client);
 }
 
 void StoreServer::Impl::flush_dirty() {
-  for (const std::uint64_t id : dirty) {
-    const auto entry = connections.find(id);
+  // Serving a stalled client makes more of them dirty.
+  for (std::size_t i = 0; i < dirty.size(); ++i) {
+    const auto entry = connections.find(dirty[i]);
     if (entry == connections.end()) continue;
     StoreConnection& connection = *entry->second;
-    if (!connection.flush()) {
-      drop(id, "", nullptr);
-    } else if (connection.unsent_bytes() > options.max_unsent_bytes) {
-      drop(id, "it does not read what it asked for", &StoreServerStats::refused);
+    connection.dirty = false;
+    if (connection.doomed) {
+      drop(dirty[i], "it does not read what it asked for", &StoreServerStats::refused);
+    } else if (!connection.flush() || (connection.stalled && !serve_frames(connection))) {
+      drop(dirty[i], "", nullptr);
     } else {
       watch(connection);
     }
@@ -330,7 +340,7 @@ void StoreServer::Impl::flush_dirty() {
 void StoreServer::Impl::watch(StoreConnection& connection) {
   epoll_event event{};
   event.events = 0;
-  if (connection.unsent_bytes() < kPauseBytes) event.events |= EPOLLIN;
+  if (!connection.stalled) event.events |= EPOLLIN;
   if (connection.unsent_bytes() > 0) event.events |= EPOLLOUT;
   if (event.events == connection.watched) return;
   event.data.u64 = connection.id();
