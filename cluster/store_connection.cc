@@ -29,7 +29,6 @@ bool StoreConnection::shake_hands(std::string_view bytes) {
 }
 
 bool StoreConnection::flush() noexcept {
-  dirty = false;
   while (sent_ < out_.size()) {
     const ssize_t sent =
         ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -43,8 +43,12 @@ class StoreConnection {
 
   /// What epoll is asked to watch for this connection, kept here so that it is only changed when it must be.
   std::uint32_t watched = 0;
-  /// Has something queued since the last flush.
+  /// Is on the server's list of connections to flush.
   bool dirty = false;
+  /// Is not served until it has taken what it asked for.
+  bool stalled = false;
+  /// Is closed when the event at hand has been served.
+  bool doomed = false;
 
  private:
   UniqueFd fd_;

@@ -3,8 +3,10 @@
 #include "cluster/store_server.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -28,7 +30,7 @@ constexpr std::uint64_t kFirstClientId = 2;
 constexpr std::size_t kChunkBytes = 64 * 1024;
 constexpr int kAcceptsPerTurn = 64;
 constexpr int kEventsPerTurn = 256;
-// A client with this much unsent is not read from until it has taken some.
+// A client with this much unsent is not served until it has taken some.
 constexpr std::size_t kPauseBytes = 1 << 20;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
@@ -39,6 +41,14 @@ void refuse_open_store(const SocketAddress& address, const StoreServerOptions& o
                   "DTRAIN_TOKEN or DTRAIN_TOKEN_FILE "
                   "in every process, or pass --insecure on a network where everyone is trusted",
                   address.text()));
+}
+
+// Strangers may take a quarter of the descriptors this process may open.
+std::size_t affordable_strangers() {
+  constexpr std::size_t kLeast = 8;
+  rlimit limit{};
+  check(Sys{::getrlimit(RLIMIT_NOFILE, &limit)}, "getrlimit RLIMIT_NOFILE");
+  return std::max<std::size_t>(kLeast, limit.rlim_cur / 4);
 }
 
 }  // namespace
@@ -52,7 +62,8 @@ struct StoreServer::Impl {
   int next_timeout_ms() const;
   void accept_strangers();
   bool admit(UniqueFd fd);
-  bool evict_stranger();
+  bool evict_stranger(Duration least_age);
+  bool somebody_knocks() const;
   void expire_strangers();
   void pause_accepting();
   void serve(StoreConnection& connection, std::uint32_t events);
@@ -93,6 +104,7 @@ StoreServer::Impl::Impl(Listener socket, StoreServerOptions settings)
       table(options.table,
             [this](std::uint64_t client, const wire::Response& response) { queue(client, response); }) {
   refuse_open_store(address, options);
+  options.max_strangers = std::min(options.max_strangers, affordable_strangers());
   epoll.reset(static_cast<int>(check(Sys{::epoll_create1(EPOLL_CLOEXEC)}, "epoll_create1")));
   wake.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd")));
   epoll_event event{};
@@ -166,7 +178,10 @@ void StoreServer::Impl::accept_strangers() {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      if (evict_stranger()) continue;
+      // The kernel says so even when nobody waits to be accepted.
+      if (!somebody_knocks()) return;
+      // Those who came a moment ago are left the time to say hello, or newcomers would drive each other out.
+      if (evict_stranger(kAcceptPause)) continue;
       return pause_accepting();
     }
     // Anything else is one connection that failed before it was accepted.
@@ -180,7 +195,7 @@ bool StoreServer::Impl::admit(UniqueFd fd) {
     return true;  // gone already
   }
   count(&StoreServerStats::accepted);
-  while (silent.size() + talking.size() >= options.max_strangers && evict_stranger()) {
+  while (silent.size() + talking.size() >= options.max_strangers && evict_stranger(Duration::zero())) {
   }
   const std::uint64_t id = next_id++;
   const std::string_view secret = options.token ? options.token->bytes() : std::string_view();
@@ -195,11 +210,19 @@ bool StoreServer::Impl::admit(UniqueFd fd) {
   return true;
 }
 
-bool StoreServer::Impl::evict_stranger() {
-  const auto& strangers = silent.empty() ? talking : silent;
-  if (strangers.empty()) return false;
-  drop(*strangers.begin(), "room is needed for newer connections", &StoreServerStats::evicted);
-  return true;
+bool StoreServer::Impl::somebody_knocks() const {
+  pollfd waited{listener.fd.get(), POLLIN, 0};
+  return ::poll(&waited, 1, 0) > 0;
+}
+
+bool StoreServer::Impl::evict_stranger(Duration least_age) {
+  const TimePoint latest = steady_clock().now() + options.handshake_timeout - least_age;
+  for (const auto* strangers : {&silent, &talking}) {
+    if (strangers->empty() || connections.at(*strangers->begin())->expires() > latest) continue;
+    drop(*strangers->begin(), "room is needed for newer connections", &StoreServerStats::evicted);
+    return true;
+  }
+  return false;
 }
 
 // Without descriptors and without strangers to close there is nothing to do but wait; the listener would wake
@@ -283,7 +306,10 @@ bool StoreServer::Impl::welcome(StoreConnection& connection) {
 
 bool StoreServer::Impl::serve_frames(StoreConnection& connection) {
   std::string_view payload;
-  while (true) {
+  while (!connection.doomed) {
+    // What it has asked for goes out before it may ask for more; the rest waits in its reader.
+    connection.stalled = connection.unsent_bytes() >= kPauseBytes;
+    if (connection.stalled) return true;
     const wire::FrameReader::Result result = connection.reader().next(payload);
     if (result == wire::FrameReader::Result::need_more) return true;
     const auto request =
@@ -299,27 +325,34 @@ bool StoreServer::Impl::serve_frames(StoreConnection& connection) {
     }
     table.apply(connection.id(), *request);
   }
+  return true;
 }
 
 void StoreServer::Impl::queue(std::uint64_t client, const wire::Response& response) {
   const auto entry = connections.find(client);
   if (entry == connections.end()) return;
   StoreConnection& connection = *entry->second;
+  if (connection.doomed) return;
   connection.append(wire::encode(response));
+  // Large answers leave as they are made: many waits may end in one event.
+  const bool alive = connection.unsent_bytes() < kPauseBytes || connection.flush();
+  connection.doomed = !alive || connection.unsent_bytes() > options.max_unsent_bytes;
   if (connection.dirty) return;
   connection.dirty = true;
   dirty.push_back(client);
 }
 
 void StoreServer::Impl::flush_dirty() {
-  for (const std::uint64_t id : dirty) {
-    const auto entry = connections.find(id);
+  // Serving a stalled client makes more of them dirty.
+  for (std::size_t i = 0; i < dirty.size(); ++i) {
+    const auto entry = connections.find(dirty[i]);
     if (entry == connections.end()) continue;
     StoreConnection& connection = *entry->second;
-    if (!connection.flush()) {
-      drop(id, "", nullptr);
-    } else if (connection.unsent_bytes() > options.max_unsent_bytes) {
-      drop(id, "it does not read what it asked for", &StoreServerStats::refused);
+    connection.dirty = false;
+    if (connection.doomed) {
+      drop(dirty[i], "it does not read what it asked for", &StoreServerStats::refused);
+    } else if (!connection.flush() || (connection.stalled && !serve_frames(connection))) {
+      drop(dirty[i], "", nullptr);
     } else {
       watch(connection);
     }
@@ -330,7 +363,7 @@ void StoreServer::Impl::flush_dirty() {
 void StoreServer::Impl::watch(StoreConnection& connection) {
   epoll_event event{};
   event.events = 0;
-  if (connection.unsent_bytes() < kPauseBytes) event.events |= EPOLLIN;
+  if (!connection.stalled) event.events |= EPOLLIN;
   if (connection.unsent_bytes() > 0) event.events |= EPOLLOUT;
   if (event.events == connection.watched) return;
   event.data.u64 = connection.id();

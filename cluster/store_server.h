@@ -21,8 +21,8 @@ struct StoreServerOptions {
   bool insecure = false;       ///< allow none elsewhere too
   std::string job;             ///< clients of another job are refused; at most 128 bytes
   std::chrono::milliseconds handshake_timeout{5000};
-  std::size_t max_strangers =
-      1024;  ///< connections not yet authenticated; the oldest goes when one more comes
+  std::size_t max_strangers = 1024;          ///< connections not yet authenticated (at most a quarter of the
+                                             ///< descriptors); the oldest goes when one more comes
   std::size_t max_clients = 1U << 16;        ///< authenticated connections
   std::size_t max_unsent_bytes = 64U << 20;  ///< kept for a client that does not read, before it is dropped
   StoreTableLimits table;
