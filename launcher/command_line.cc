@@ -88,13 +88,18 @@ cxxopts::Options described_options(bool for_help) {
   return options;
 }
 
-std::map<std::string, std::string> given_on_command_line(const std::vector<std::string>& ours) {
-  std::vector<const char*> argv{"dtrain-launch"};
-  for (const std::string& token : ours) argv.push_back(token.c_str());
+// cxxopts 2 wants what main() gets; 3 is content with it.
+std::map<std::string, std::string> given_on_command_line(std::vector<std::string> ours) {
+  ours.insert(ours.begin(), "dtrain-launch");
+  std::vector<char*> pointers;
+  for (std::string& token : ours) pointers.push_back(token.data());
+  pointers.push_back(nullptr);
+  int argc = static_cast<int>(ours.size());
+  char** argv = pointers.data();
   std::map<std::string, std::string> given;
   try {
     cxxopts::Options options = described_options(false);
-    const cxxopts::ParseResult result = options.parse(static_cast<int>(argv.size()), argv.data());
+    const cxxopts::ParseResult result = options.parse(argc, argv);
     for (const auto& pair : result.arguments()) given[pair.key()] = pair.value();
   } catch (const std::exception& error) {
     throw UsageError(std::string("command line: ") + error.what());
@@ -161,7 +166,6 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
 
 std::string help_text() {
   cxxopts::Options options = described_options(true);
-  options.set_width(79);
   std::vector<std::string> groups;
   for (const Flag& flag : all_flags()) {
     if (groups.empty() || groups.back() != flag.group) groups.emplace_back(flag.group);
