@@ -17,7 +17,7 @@ struct Cut {
 
 [[noreturn]] void unknown(const std::string& what, std::string_view name) {
   const std::string near = closest_flag(name);
-  throw UsageError("unknown " + what + (near.empty() ? "" : "; did you mean '" + near + "'?") +
+  throw UsageError("unknown " + what + (near.empty() ? "" : "; did you mean '--" + near + "'?") +
                    " (dtrain-launch --help lists all)");
 }
 
@@ -71,28 +71,35 @@ Cut cut_at_program(const std::vector<std::string>& arguments) {
   return cut;
 }
 
-cxxopts::Options described_options() {
-  cxxopts::Options options(
-      "dtrain-launch", "Starts one worker per GPU (or CPU slot) and looks after them until all have ended.");
-  options.custom_help("[OPTIONS]").positional_help("[PROGRAM [ITS ARGUMENTS]]");
+// For parsing, every option takes a text: each token has one by then, and options.cc says what is wrong with
+// it.
+cxxopts::Options described_options(bool for_help) {
+  cxxopts::Options options("dtrain-launch",
+                           "Starts one worker per GPU (or CPU slot) and looks after them until all end.");
+  options.custom_help("[OPTIONS] [PROGRAM [ITS ARGUMENTS]]");
   for (const Flag& flag : all_flags()) {
     const std::string names =
         (flag.letter != 0 ? std::string(1, flag.letter) + "," : std::string()) + std::string(flag.name);
     std::shared_ptr<cxxopts::Value> value = cxxopts::value<std::string>();
-    if (!flag.takes_value) value = cxxopts::value<bool>();
+    if (for_help && !flag.takes_value) value = cxxopts::value<bool>();
     options.add_option(std::string(flag.group),
                        cxxopts::Option(names, std::string(flag.help), value, std::string(flag.argument)));
   }
   return options;
 }
 
-std::map<std::string, std::string> given_on_command_line(const std::vector<std::string>& ours) {
-  std::vector<const char*> argv{"dtrain-launch"};
-  for (const std::string& token : ours) argv.push_back(token.c_str());
+// cxxopts 2 wants what main() gets; 3 is content with it.
+std::map<std::string, std::string> given_on_command_line(std::vector<std::string> ours) {
+  ours.insert(ours.begin(), "dtrain-launch");
+  std::vector<char*> pointers;
+  for (std::string& token : ours) pointers.push_back(token.data());
+  pointers.push_back(nullptr);
+  int argc = static_cast<int>(ours.size());
+  char** argv = pointers.data();
   std::map<std::string, std::string> given;
   try {
-    cxxopts::Options options = described_options();
-    const cxxopts::ParseResult result = options.parse(static_cast<int>(argv.size()), argv.data());
+    cxxopts::Options options = described_options(false);
+    const cxxopts::ParseResult result = options.parse(argc, argv);
     for (const auto& pair : result.arguments()) given[pair.key()] = pair.value();
   } catch (const std::exception& error) {
     throw UsageError(std::string("command line: ") + error.what());
@@ -158,13 +165,17 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
 }
 
 std::string help_text() {
-  cxxopts::Options options = described_options();
-  options.set_width(80);
-  return options.help() +
-         "PROGRAM is the built-in `dtrain` (when left out: dtrain train), a .py file, a module\n"
-         "with -m, or any executable. Everything from PROGRAM on belongs to it. Each option\n"
-         "can be spelled with dashes or underscores, set as DTRAIN_<OPTION> in the\n"
-         "environment, or put in the file given by --config, in this order of precedence.\n";
+  cxxopts::Options options = described_options(true);
+  std::vector<std::string> groups;
+  for (const Flag& flag : all_flags()) {
+    if (groups.empty() || groups.back() != flag.group) groups.emplace_back(flag.group);
+  }
+  return options.help(groups) +
+         "\nPROGRAM is the built-in dtrain (when left out: dtrain train), a .py file, a\n"
+         "module with -m, or any executable. Everything from PROGRAM on belongs to it.\n"
+         "Options can be spelled with dashes or underscores, set as DTRAIN_<OPTION> in\n"
+         "the environment, or put in the file given by --config; the command line wins\n"
+         "over the environment, and the environment over the file.\n";
 }
 
 std::string config_text(const CommandLine& line) {

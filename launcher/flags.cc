@@ -9,12 +9,12 @@
 namespace dtrain::launcher {
 namespace {
 
-constexpr std::string_view kWorkers = "Workers";
+constexpr std::string_view kWorkers = "Worker";
 constexpr std::string_view kProgram = "Program";
 constexpr std::string_view kOutput = "Output";
 constexpr std::string_view kFailure = "Failure";
-constexpr std::string_view kOther = "Accepted for scripts written for torchrun";
-constexpr std::string_view kAbout = "About this run";
+constexpr std::string_view kOther = "Torchrun";
+constexpr std::string_view kAbout = "General";
 
 constexpr std::array kFlags = {
     Flag{"nnodes", 0, true, "1", "N", kWorkers, "number of nodes"},

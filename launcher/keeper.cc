@@ -92,8 +92,9 @@ class KeeperProcess {
   // Drops every descriptor that is not the keeper's own: pipes must end with the workers, the launcher's
   // streams with the launcher.
   void let_go() {
-    const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-    for (int fd = 0; fd < 3; ++fd) ::dup2(null.get(), fd);
+    if (const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC)); null) {
+      for (int fd = 0; fd < 3; ++fd) ::dup2(null.get(), fd);
+    }
     const auto low = static_cast<unsigned>(std::min(socket_.get(), signals_.get()));
     const auto high = static_cast<unsigned>(std::max(socket_.get(), signals_.get()));
     close_range_of(3, low - 1);

@@ -121,7 +121,8 @@ std::string worker_text(const Plan& plan, const WorkerPlan& worker) {
     for (const int cpu : worker.cpus) text.append(" ").append(std::to_string(cpu));
   }
   text += "\n  command:     " + joined(worker.argv) + "\n  environment:";
-  for (const auto& [name, value] : worker.environment) text.append(" ").append(name).append("=").append(value);
+  for (const auto& [name, value] : worker.environment)
+    text.append(" ").append(name).append("=").append(value);
   const auto stream = [](const char* name, const StreamPlan& where) {
     std::string line = std::string("\n  ") + name;
     if (where.console) line += " console";

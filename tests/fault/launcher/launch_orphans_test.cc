@@ -1,0 +1,108 @@
+// The launcher or its keeper is killed with -9 while workers have children in other groups and sessions:
+// nobody may survive. DTRAIN_ORPHAN_ROUNDS rounds of each.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "tests/launch/running.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
+
+namespace dtrain::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int kWorkers = 2;
+constexpr int kProcessesEach = 6;  // the shell, its sleep, and four that ran away
+
+// Children in the group, in a session of their own, daemonised by a double fork, and deaf to TERM and HUP.
+constexpr const char* kFamily =
+    "sleep 300 & setsid sleep 300 & (setsid sh -c 'trap \"\" TERM HUP; sleep 300; sleep 300' &); "
+    "exec 3>&-; sleep 300 & wait; sleep 300";
+
+struct Family {
+  TempDir folder;
+  Running job{{program("dtrain-launch"), "--nproc_per_node=" + std::to_string(kWorkers), "sh", "-c", kFamily},
+              {{"TMPDIR", folder.path()}}};
+
+  bool complete() const { return static_cast<int>(job.marked().size()) > kWorkers * kProcessesEach; }
+};
+
+// Milliseconds until nobody is left, or -1.
+long time_to_vanish(const Running& job) {
+  const auto start = std::chrono::steady_clock::now();
+  if (!eventually([&] { return job.marked().empty(); }, seconds(10))) return -1;
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start).count();
+}
+
+int rounds() { return rounds_from_environment("DTRAIN_ORPHAN_ROUNDS", 5); }
+
+void report(const char* what, long slowest, int count) {
+  std::printf("%s: %d rounds, slowest %ld ms until all were gone\n", what, count, slowest);
+}
+
+TEST(LaunchOrphans, LauncherKilled) {
+  long slowest = 0;
+  for (int round = 0; round < rounds(); ++round) {
+    Family family;
+    ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
+    family.job.signal(SIGKILL);
+    const long took = time_to_vanish(family.job);
+    ASSERT_GE(took, 0) << "survivors after 10 s";
+    slowest = std::max(slowest, took);
+    EXPECT_TRUE(eventually([&] { return std::filesystem::is_empty(family.folder.path()); }, seconds(5)));
+    EXPECT_EQ(family.job.wait(), 128 + SIGKILL);
+  }
+  EXPECT_LT(slowest, 5000);
+  report("launcher killed", slowest, rounds());
+}
+
+TEST(LaunchOrphans, KeeperKilledThenTheLauncherCleansUp) {
+  long slowest = 0;
+  for (int round = 0; round < rounds(); ++round) {
+    Family family;
+    ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
+    const pid_t keeper = family.job.keeper();
+    ASSERT_GT(keeper, 0);
+    ::kill(keeper, SIGKILL);
+    const long took = time_to_vanish(family.job);
+    ASSERT_GE(took, 0) << "survivors after 10 s";
+    slowest = std::max(slowest, took);
+    EXPECT_EQ(family.job.wait(), 1);
+    EXPECT_NE(family.job.err().find("keeper process was killed"), std::string::npos) << family.job.err();
+  }
+  EXPECT_LT(slowest, 5000);
+  report("keeper killed", slowest, rounds());
+}
+
+TEST(LaunchOrphans, LauncherKilledWhileItStarts) {
+  for (int round = 0; round < rounds() * 2; ++round) {
+    Running job({program("dtrain-launch"), "--nproc_per_node=8", "sh", "-c", "setsid sleep 300 & sleep 300"});
+    std::this_thread::sleep_for(milliseconds(round * 3));
+    job.signal(SIGKILL);
+    ASSERT_EQ(job.wait(), 128 + SIGKILL);
+    ASSERT_GE(time_to_vanish(job), 0) << "survivors; killed " << round * 3 << " ms after the start";
+  }
+}
+
+TEST(LaunchOrphans, KilledByNameTheKeeperSurvives) {
+  Family family;
+  ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
+  // What `pkill -f dtrain-launch` would look at.
+  const pid_t keeper = family.job.keeper();
+  const std::string folder = "/proc/" + std::to_string(keeper);
+  EXPECT_EQ(read_file(folder + "/comm"), "dtrain-keeper\n");
+  EXPECT_EQ(read_file(folder + "/cmdline").find("dtrain-launch"), std::string::npos);
+  family.job.signal(SIGKILL);
+  EXPECT_GE(time_to_vanish(family.job), 0);
+}
+
+}  // namespace
+}  // namespace dtrain::test

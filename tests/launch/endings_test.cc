@@ -1,0 +1,208 @@
+// How a job ends: failures, signals, restarts, and what is printed last.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+
+#include "tests/launch/running.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
+
+namespace dtrain::test {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+RunResult launch(std::vector<std::string> arguments, RunOptions options = {}) {
+  arguments.insert(arguments.begin(), program("dtrain-launch"));
+  return run(arguments, options);
+}
+
+std::vector<std::string> command(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), program("dtrain-launch"));
+  return arguments;
+}
+
+bool has_lines(const Running& job, int lines) {
+  const std::string out = job.out();
+  return std::count(out.begin(), out.end(), '\n') >= lines;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+TEST(Endings, TheFailedWorkersCodeIsTheJobs) {
+  const RunResult result = launch({"--nproc_per_node=4", "sh", "-c", "[ $RANK = 2 ] && exit 7; sleep 60"});
+  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("rank 2 (host "), HasSubstr("failed first: exit code 7")));
+}
+
+TEST(Endings, ASignalIsNamedAndBecomes128More) {
+  const RunResult result =
+      launch({"--nproc_per_node=2", "sh", "-c", "[ $RANK = 1 ] && kill -SEGV $$; sleep 60"});
+  EXPECT_EQ(result.exit_code, 128 + SIGSEGV);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1 "), HasSubstr("SIGSEGV")));
+}
+
+TEST(Endings, TheReportIsTheLastThingPrinted) {
+  const RunResult result = launch(
+      {"--nproc_per_node=2", "sh", "-c", "[ $RANK = 0 ] && { seq 20 >&2; echo why >&2; exit 1; }; sleep 60"});
+  const std::size_t at = result.err.find("dtrain-launch: rank 0");
+  ASSERT_NE(at, std::string::npos);
+  const std::string report = result.err.substr(at);
+  EXPECT_THAT(report, AllOf(HasSubstr("last lines"), HasSubstr("    why\n"), HasSubstr("    20\n"),
+                            Not(HasSubstr("    5\n"))));
+  EXPECT_TRUE(report.ends_with("    why\n")) << report;
+}
+
+TEST(Endings, AWorkerMayEndEarlyIfAllEndWell) {
+  const RunResult result = launch({"--nproc_per_node=3", "sh", "-c", "[ $RANK = 0 ] || sleep 0.3"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(Endings, WorkersThatIgnoreTermAreKilledAfterTheGrace) {
+  const auto start = std::chrono::steady_clock::now();
+  const RunResult result = launch({"--nproc_per_node=3", "--shutdown-timeout=0.5", "sh", "-c",
+                                   "trap '' TERM; [ $RANK = 0 ] && exit 5; while :; do sleep 60; done"});
+  EXPECT_EQ(result.exit_code, 5);
+  const double took = seconds_since(start);
+  EXPECT_GE(took, 0.5);
+  EXPECT_LT(took, 10);
+}
+
+TEST(Endings, WorkersGetTermFirst) {
+  const TempDir folder;
+  const RunResult result =
+      launch({"--nproc_per_node=2", "sh", "-c",
+              "[ $RANK = 1 ] && { sleep 0.3; exit 5; }; trap 'echo told > " + (folder / "f").string() +
+                  "; exit 0' TERM; while :; do sleep 0.05; done"});
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_EQ(read_file(folder / "f"), "told\n");
+}
+
+TEST(Endings, PythonsErrorFileIsQuoted) {
+  const RunResult result = launch({"--nproc_per_node=1", "sh", "-c",
+                                   "echo '{\"message\":{\"message\":\"RuntimeError: boom\"}}' > "
+                                   "$TORCHELASTIC_ERROR_FILE; exit 1"});
+  EXPECT_THAT(result.err, HasSubstr("its error: RuntimeError: boom"));
+}
+
+TEST(Endings, LeftoverProcessesEndWithTheJob) {
+  Running job(
+      command({"--nproc_per_node=2", "sh", "-c", "setsid sleep 300 & (setsid sleep 300 &) ; exit 0"}));
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_TRUE(job.marked().empty());
+  EXPECT_THAT(job.err(), ContainsRegex("ended [0-9]+ process"));
+}
+
+class ForwardedSignal : public ::testing::TestWithParam<int> {};
+
+TEST_P(ForwardedSignal, ReachesWorkersAndDecidesTheCode) {
+  Running job(command({"--nproc_per_node=2", "sh", "-c", "echo up; exec sleep 60"}));
+  ASSERT_TRUE(eventually([&] { return has_lines(job, 2); }));
+  job.signal(GetParam());
+  EXPECT_EQ(job.wait(), 128 + GetParam()) << job.err();
+  EXPECT_TRUE(job.marked().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Endings, ForwardedSignal, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
+
+TEST(Endings, AWorkersRequeueCodePassesThrough) {
+  Running job(command(
+      {"--nproc_per_node=2", "sh", "-c", "trap 'exit 75' TERM; echo up; while :; do sleep 0.05; done"}));
+  ASSERT_TRUE(eventually([&] { return has_lines(job, 2); }));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 75) << job.err();
+}
+
+TEST(Endings, TheSecondSignalKillsAtOnce) {
+  Running job(
+      command({"--nproc_per_node=2", "sh", "-c", "trap '' INT TERM; echo up; while :; do sleep 60; done"}));
+  ASSERT_TRUE(eventually([&] { return has_lines(job, 2); }));
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(std::chrono::milliseconds(500)), -1) << "the workers do not want to end";
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(seconds(10)), 128 + SIGINT) << job.err();
+  EXPECT_TRUE(job.marked().empty());
+}
+
+TEST(Endings, StoppedWorkersAreKilledToo) {
+  Running job(command({"--nproc_per_node=2", "--shutdown-timeout=0.3", "sh", "-c",
+                       "echo $$; [ $RANK = 0 ] && kill -STOP $$; exec sleep 60"}));
+  ASSERT_TRUE(eventually([&] { return has_lines(job, 2); }));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(seconds(10)), 128 + SIGTERM) << job.err();
+  EXPECT_TRUE(job.marked().empty());
+}
+
+TEST(Endings, UserSignalsArePassedOnWithoutEndingTheJob) {
+  Running job(command({"--nproc_per_node=2", "sh", "-c",
+                       "trap 'got=1' USR1; echo up; while [ -z \"$got\" ]; do sleep 0.05; done; echo got"}));
+  ASSERT_TRUE(eventually([&] { return has_lines(job, 2); }));
+  job.signal(SIGUSR1);
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "up\nup\ngot\ngot\n");
+}
+
+TEST(Endings, ExtraSignalsCanBeHandled) {
+  Running job(
+      command({"--nproc_per_node=1", "--signals-to-handle=SIGALRM", "sh", "-c", "echo up; exec sleep 60"}));
+  ASSERT_TRUE(eventually([&] { return has_lines(job, 1); }));
+  job.signal(SIGALRM);
+  EXPECT_EQ(job.wait(), 128 + SIGALRM);
+}
+
+TEST(Endings, HangupIsIgnoredUnderNohup) {
+  Running job({"/bin/sh", "-c", "trap '' HUP; exec \"$0\" --nproc_per_node=1 sh -c 'echo up; sleep 0.5'",
+               program("dtrain-launch")});
+  ASSERT_TRUE(eventually([&] { return has_lines(job, 1); }));
+  job.signal(SIGHUP);
+  EXPECT_EQ(job.wait(), 0) << job.err();
+}
+
+TEST(Endings, ARestartBringsTheWholeGroupBackWithItsCount) {
+  const RunResult result =
+      launch({"--nproc_per_node=2", "--max-restarts=3", "sh", "-c",
+              "echo $RANK:$TORCHELASTIC_RESTART_COUNT:$MASTER_PORT; "
+              "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; [ $RANK = 1 ] && exit 9; sleep 60"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(ContainsRegex("0:2:[0-9]+"), ContainsRegex("1:2:[0-9]+"), Not(ContainsRegex("0:3:"))));
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("restart 1 of 3"), HasSubstr("restart 2 of 3"), HasSubstr("exit code 9")));
+}
+
+TEST(Endings, RestartsRunOut) {
+  const RunResult result = launch({"--nproc_per_node=2", "--max-restarts=1", "--master_port=23457", "sh",
+                                   "-c", "echo $MASTER_PORT; exit 9"});
+  EXPECT_EQ(result.exit_code, 9);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("restart 1 of 1"), Not(HasSubstr("restart 2"))));
+  EXPECT_THAT(result.out, Not(ContainsRegex("[^23457\n]"))) << "a given port is kept";
+}
+
+TEST(Endings, ASignalIsNoReasonToRestart) {
+  Running job(command({"--nproc_per_node=1", "--max-restarts=3", "sh", "-c", "echo up; exec sleep 60"}));
+  ASSERT_TRUE(eventually([&] { return has_lines(job, 1); }));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM);
+  EXPECT_THAT(job.err(), Not(HasSubstr("restart 1")));
+}
+
+TEST(Endings, ALauncherThatMayNotUseTmpStillLaunches) {
+  RunOptions options;
+  options.environment["TMPDIR"] = "/nonexistent";
+  EXPECT_EQ(
+      launch({"--nproc_per_node=2", "sh", "-c", "[ -z \"$TORCHELASTIC_ERROR_FILE\" ]"}, options).exit_code,
+      0);
+}
+
+}  // namespace
+}  // namespace dtrain::test

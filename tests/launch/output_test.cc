@@ -1,0 +1,188 @@
+// Where workers' output goes: whole lines, prefixes, files, filters, a terminal.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <sstream>
+
+#include "runtime/base/fd.h"
+#include "tests/launch/running.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
+
+namespace dtrain::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+RunResult launch(std::vector<std::string> arguments, RunOptions options = {}) {
+  arguments.insert(arguments.begin(), program("dtrain-launch"));
+  return run(arguments, options);
+}
+
+std::string attempt_file(const TempDir& folder, int rank, const char* name) {
+  return folder / ("attempt_0/" + std::to_string(rank) + "/" + name);
+}
+
+TEST(Output, LinesOfManyWritersStayWhole) {
+  // Each worker writes its lines in two pieces, so that they would mix if the launcher let them.
+  const RunResult result =
+      launch({"--nproc_per_node=8", "bash", "-c",
+              "for i in {1..300}; do printf \"$RANK-$i-%060d\" 0; printf \"=$RANK\\n\"; done"});
+  EXPECT_EQ(result.exit_code, 0);
+  std::map<std::string, int> count;
+  std::istringstream lines(result.out);
+  std::string line;
+  while (std::getline(lines, line)) {
+    const std::string rank = line.substr(0, line.find('-'));
+    ++count[rank];
+    EXPECT_EQ(line, rank + "-" + std::to_string(count[rank]) + "-" + std::string(60, '0') + "=" + rank);
+  }
+  ASSERT_EQ(count.size(), 8u);
+  for (const auto& [rank, lines_seen] : count) EXPECT_EQ(lines_seen, 300) << rank;
+}
+
+TEST(Output, StreamsStayApart) {
+  const RunResult result = launch({"--nproc_per_node=2", "sh", "-c", "echo o$RANK; echo e$RANK >&2"});
+  EXPECT_THAT(result.out, AllOf(HasSubstr("o0\n"), HasSubstr("o1\n"), Not(HasSubstr("e"))));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("e0\n"), HasSubstr("e1\n"), Not(HasSubstr("o"))));
+}
+
+TEST(Output, LastLineWithoutNewlineIsNotLost) { EXPECT_EQ(launch({"printf", "abc"}).out, "abc\n"); }
+
+TEST(Output, AHugeLineAndMuchOutputArriveComplete) {
+  const RunResult result = launch({"--nproc_per_node=2", "sh", "-c",
+                                   "head -c 200000 /dev/zero | tr '\\0' x; echo; yes line | head -n 100000"});
+  std::size_t bytes_of_x = 0, lines = 0;
+  for (const char c : result.out) bytes_of_x += c == 'x';
+  for (std::size_t at = 0; (at = result.out.find("line\n", at)) != std::string::npos; at += 5) ++lines;
+  EXPECT_EQ(bytes_of_x, 400000u);
+  EXPECT_EQ(lines, 200000u);
+}
+
+TEST(Output, PrefixNamesHostAndRank) {
+  const RunResult result = launch({"--nproc_per_node=2", "--prefix", "sh", "-c", "echo hi"});
+  EXPECT_THAT(result.out, AllOf(ContainsRegex("[^ :]+:0: hi\n"), ContainsRegex("[^ :]+:1: hi\n")));
+}
+
+TEST(Output, ControlCharactersAreShownNotObeyed) {
+  EXPECT_EQ(launch({"printf", "a\\033[31mb\\rc\\n"}).out, "a\\x1b[31mb\\rc\n");
+  EXPECT_EQ(launch({"--passthrough", "printf", "a\\033[31mb\\n"}).out, "a\x1b[31mb\n");
+}
+
+TEST(Output, LogDirHoldsOneFilePerRankAndStream) {
+  const TempDir folder;
+  const RunResult result = launch({"--nproc_per_node=2", "--log_dir=" + folder.path().string(), "sh", "-c",
+                                   "echo o$RANK; echo e$RANK >&2"});
+  EXPECT_EQ(read_file(attempt_file(folder, 0, "stdout.log")), "o0\n");
+  EXPECT_EQ(read_file(attempt_file(folder, 1, "stderr.log")), "e1\n");
+  EXPECT_THAT(result.out, HasSubstr("o1\n")) << "still on the console";
+}
+
+TEST(Output, RedirectsGoToFilesOnly) {
+  const TempDir folder;
+  const RunResult result = launch({"--nproc_per_node=2", "--log_dir", folder.path().string(), "-r", "0:3,1:1",
+                                   "sh", "-c", "echo o$RANK; echo e$RANK >&2"});
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err, "e1\n");
+  EXPECT_EQ(read_file(attempt_file(folder, 0, "stdout.log")), "o0\n");
+  EXPECT_EQ(read_file(attempt_file(folder, 0, "stderr.log")), "e0\n");
+  EXPECT_FALSE(std::filesystem::exists(attempt_file(folder, 1, "stderr.log")));
+}
+
+TEST(Output, TeeGoesToBothWithTorchrunsPrefix) {
+  const TempDir folder;
+  const RunResult result =
+      launch({"--log_dir", folder.path().string(), "-t", "3", "sh", "-c", "echo o; echo e >&2"});
+  EXPECT_EQ(result.out, "[default0]:o\n");
+  EXPECT_EQ(result.err, "[default0]:e\n");
+  EXPECT_EQ(read_file(attempt_file(folder, 0, "stdout.log")), "o\n");
+}
+
+TEST(Output, FilterHidesOtherRanks) {
+  EXPECT_EQ(launch({"--nproc_per_node=3", "--local-ranks-filter=1", "sh", "-c", "echo $RANK"}).out, "1\n");
+}
+
+TEST(Output, ARedirectedWorkersLastWordsAreStillReported) {
+  const TempDir folder;
+  const RunResult result = launch({"--nproc_per_node=2", "--log_dir", folder.path().string(), "-r", "3", "sh",
+                                   "-c", "[ $RANK = 1 ] && { echo reason >&2; exit 3; }; sleep 60"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1"), HasSubstr("    reason\n"), HasSubstr("stderr.log")));
+}
+
+TEST(Output, AnUnwritableLogFolderIsRefused) {
+  const RunResult result = launch({"--log_dir=/proc/nope", "/bin/true"});
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("/proc/nope"));
+}
+
+TEST(Output, AReaderThatLeavesEndsTheJobLikeAnyPipeline) {
+  RunOptions options;
+  options.timeout = std::chrono::seconds(20);
+  const RunResult result =
+      run({"sh", "-c", "\"$0\" --nproc_per_node=2 yes | head -n 1", program("dtrain-launch")}, options);
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_EQ(result.out, "y\n");
+}
+
+// Runs a command line on a terminal of its own and returns what appears there.
+std::string on_terminal(const std::vector<std::string>& arguments,
+                        const std::map<std::string, std::string>& more = {}) {
+  int master = -1;
+  winsize size{24, 60, 0, 0};
+  const pid_t child = ::forkpty(&master, nullptr, nullptr, &size);
+  if (child == 0) {
+    for (const auto& [name, value] : more) ::setenv(name.c_str(), value.c_str(), 1);
+    const std::string path = program("dtrain-launch");
+    std::vector<char*> argv{const_cast<char*>(path.c_str())};
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    ::execv(path.c_str(), argv.data());
+    ::_exit(127);
+  }
+  const UniqueFd terminal(master);
+  std::string shown;
+  char chunk[4096];
+  ssize_t got;
+  while ((got = ::read(master, chunk, sizeof chunk)) > 0) shown.append(chunk, static_cast<std::size_t>(got));
+  ::waitpid(child, nullptr, 0);
+  return shown;
+}
+
+TEST(Output, ProgressOfRankZeroIsOneLineOnATerminal) {
+  const std::string shown = on_terminal(
+      {"--nproc_per_node=2", "sh", "-c",
+       "echo tty=$DTRAIN_STDERR_TTY columns=$DTRAIN_COLUMNS rank=$RANK; sleep 0.1; [ $RANK = 0 ] || exit 0; "
+       "printf '\\rstep 1' >&2; sleep 0.2; printf '\\rstep 2' >&2; sleep 0.1; echo a line >&2; sleep 0.1; "
+       "printf '\\rstep 3' >&2"});
+  EXPECT_THAT(shown, HasSubstr("tty=1 columns=60 rank=0"));
+  EXPECT_THAT(shown, HasSubstr("tty= columns= rank=1"));
+  EXPECT_THAT(shown, AllOf(HasSubstr("step 1"), HasSubstr("\r\x1b[K"), HasSubstr("step 3\r\n")));
+  EXPECT_THAT(shown, HasSubstr("a line\r\n"));
+  EXPECT_THAT(shown, Not(HasSubstr("\\r")));
+}
+
+TEST(Output, ColourOnATerminalUnlessNotWanted) {
+  const std::vector<std::string> failing{"--nproc_per_node=2", "false"};
+  EXPECT_THAT(on_terminal(failing), HasSubstr("\x1b[31mdtrain-launch: rank"));
+  EXPECT_THAT(on_terminal(failing, {{"NO_COLOR", "1"}}), Not(HasSubstr("\x1b[31m")));
+  EXPECT_THAT(launch(failing).err, Not(HasSubstr("\x1b[")));
+}
+
+TEST(Output, ASingleForeignWorkerKeepsTheTerminalAsItsStdout) {
+  EXPECT_THAT(on_terminal({"--nproc_per_node=1", "sh", "-c", "test -t 1 && echo terminal"}),
+              HasSubstr("terminal"));
+  EXPECT_THAT(on_terminal({"--nproc_per_node=2", "sh", "-c", "test -t 1 || echo pipe"}), HasSubstr("pipe"));
+}
+
+}  // namespace
+}  // namespace dtrain::test

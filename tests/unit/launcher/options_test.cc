@@ -1,0 +1,134 @@
+// Typed options: what is accepted, and how the impossible is refused.
+#include "launcher/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/unit/launcher/parse.h"
+
+namespace dtrain::launcher {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+TEST(Options, Defaults) {
+  const Options options = options_of({"p"});
+  EXPECT_EQ(options.nnodes, 1);
+  EXPECT_EQ(options.nproc_kind, NprocKind::automatic);
+  EXPECT_EQ(options.max_restarts, 0);
+  EXPECT_EQ(options.failure_grace, std::chrono::seconds(5));
+  EXPECT_EQ(options.signal_grace, std::chrono::seconds(30));
+  EXPECT_THAT(options.stop_signals, Contains(SIGINT));
+}
+
+TEST(Options, NprocKinds) {
+  EXPECT_EQ(options_of({"--nproc_per_node=auto"}).nproc_kind, NprocKind::automatic);
+  EXPECT_EQ(options_of({"--nproc_per_node=gpu"}).nproc_kind, NprocKind::gpu);
+  EXPECT_EQ(options_of({"--nproc_per_node=cpu"}).nproc_kind, NprocKind::cpu);
+  EXPECT_EQ(options_of({"--nproc_per_node=12"}).nproc, 12);
+}
+
+struct BadValue {
+  std::vector<std::string> arguments;
+  std::string says;
+};
+
+class ImpossibleValue : public ::testing::TestWithParam<BadValue> {};
+
+TEST_P(ImpossibleValue, IsRefusedByName) {
+  EXPECT_THAT(complaint([] { options_of(GetParam().arguments); }), HasSubstr(GetParam().says));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, ImpossibleValue,
+    ::testing::Values(
+        BadValue{{"--nproc_per_node=0"}, "--nproc-per-node: expected"},
+        BadValue{{"--nproc_per_node=-1"}, "got '-1'"}, BadValue{{"--nproc_per_node=2x"}, "got '2x'"},
+        BadValue{{"--nproc_per_node="}, "--nproc-per-node: expected"},
+        BadValue{{"--nproc_per_node=99999999999999999999"}, "--nproc-per-node"},
+        BadValue{{"--nnodes=0"}, "--nnodes"}, BadValue{{"--nnodes=3:2"}, "MIN <= MAX"},
+        BadValue{{"--nnodes=1:4"}, "one number of nodes"}, BadValue{{"--master_port=65536"}, "0 to 65535"},
+        BadValue{{"--master_port=http"}, "got 'http'"},
+        BadValue{{"--node_rank=1"}, "--node-rank: expected 0 to 0"},
+        BadValue{{"--max_restarts=-1"}, "--max-restarts"},
+        BadValue{{"--shutdown-timeout=nan"}, "--shutdown-timeout"},
+        BadValue{{"--shutdown-timeout=-2"}, "seconds"}, BadValue{{"-r", "4"}, "--redirects"},
+        BadValue{{"-t", "0:1,x:2"}, "--tee"}, BadValue{{"-t", "0:1,"}, "--tee"},
+        BadValue{{"--local-ranks-filter=a"}, "--local-ranks-filter"},
+        BadValue{{"--signals-to-handle=SIGNOPE"}, "--signals-to-handle"},
+        BadValue{{"--signals-to-handle=SIGKILL"}, "can handle"},
+        BadValue{{"--numa-binding=moon"}, "--numa-binding"}, BadValue{{"-m", "--no-python", "x"}, "exclude"},
+        BadValue{{"--standalone", "--nnodes=2"}, "--standalone"},
+        BadValue{{"--standalone=maybe"}, "true or false"},
+        BadValue{{"--rdzv-endpoint=h:port"}, "--rdzv-endpoint"}));
+
+TEST(Options, ManyNodesNeedRankAddressAndPort) {
+  EXPECT_THAT(complaint([] { options_of({"--nnodes=2"}); }), HasSubstr("--node-rank is needed"));
+  EXPECT_THAT(complaint([] {
+                options_of({"--nnodes=2", "--node_rank=1"});
+              }),
+              HasSubstr("--master-addr is needed"));
+  EXPECT_THAT(complaint([] {
+                options_of({"--nnodes=2", "--node_rank=1", "--master_addr=a"});
+              }),
+              HasSubstr("--master-port is needed"));
+  EXPECT_THAT(complaint([] {
+                options_of({"--nnodes=2", "--node_rank=2", "--master_addr=a", "--master_port=1"});
+              }),
+              AllOf(HasSubstr("expected 0 to 1"), HasSubstr("got 2")));
+  const Options options = options_of({"--nnodes=2", "--node_rank=1", "--master_addr=a", "--master_port=99"});
+  EXPECT_EQ(options.node_rank, 1);
+  EXPECT_EQ(options.master_port, 99);
+  EXPECT_EQ(options_of({"--nnodes=2:2", "--node_rank=1", "--rdzv-endpoint=h:9"}).master_addr, "h");
+}
+
+TEST(Options, EndpointStandsInForMaster) {
+  EXPECT_EQ(options_of({"--rdzv-endpoint=[::1]:29400"}).master_addr, "::1");
+  EXPECT_EQ(options_of({"--rdzv-endpoint=[::1]:29400"}).master_port, 29400);
+  EXPECT_EQ(options_of({"--rdzv-endpoint=localhost:0"}).master_port, 0);
+  EXPECT_EQ(options_of({"--rdzv-endpoint=h:1", "--master_addr=m", "--master_port=2"}).master_addr, "m");
+  EXPECT_EQ(options_of({"--rdzv-endpoint=h:1", "--master_addr=m", "--master_port=2"}).master_port, 2);
+}
+
+TEST(Options, ErrorNamesTheSource) {
+  EXPECT_THAT(complaint([] {
+                options_of({"p"}, {{"DTRAIN_NPROC_PER_NODE", "zero"}});
+              }),
+              HasSubstr("from DTRAIN_NPROC_PER_NODE"));
+  EXPECT_THAT(complaint([] { options_of({"--nproc_per_node=zero"}); }), HasSubstr("from the command line"));
+}
+
+TEST(Options, StreamChoiceByRank) {
+  const Options options = options_of({"-r", "3", "-t", "0:1,2:2", "p"});
+  EXPECT_TRUE(options.redirects.of(5).out && options.redirects.of(5).err);
+  EXPECT_TRUE(options.tee.of(0).out);
+  EXPECT_FALSE(options.tee.of(0).err);
+  EXPECT_FALSE(options.tee.of(1).out || options.tee.of(1).err);
+  EXPECT_TRUE(options.tee.of(2).err);
+  EXPECT_EQ(options.tee.highest_rank(), 2);
+}
+
+TEST(Options, ShutdownTimeoutSetsBothGraces) {
+  const Options options = options_of({"--shutdown-timeout=0.25"});
+  EXPECT_EQ(options.failure_grace, std::chrono::milliseconds(250));
+  EXPECT_EQ(options.signal_grace, std::chrono::milliseconds(250));
+}
+
+TEST(Options, SignalsHaveNamesAndNumbers) {
+  EXPECT_EQ(signal_number("SIGTERM"), SIGTERM);
+  EXPECT_EQ(signal_number("USR1"), SIGUSR1);
+  EXPECT_EQ(signal_number("15"), 15);
+  EXPECT_FALSE(signal_number("SIGFOO"));
+  EXPECT_FALSE(signal_number("0"));
+  EXPECT_EQ(signal_name(SIGSEGV), "SIGSEGV");
+  // The three usual ones are handled whatever the list says.
+  EXPECT_THAT(options_of({"--signals-to-handle=SIGQUIT"}).stop_signals,
+              AllOf(Contains(SIGQUIT), Contains(SIGTERM)));
+}
+
+}  // namespace
+}  // namespace dtrain::launcher

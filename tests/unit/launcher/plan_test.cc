@@ -1,0 +1,166 @@
+// Ranks, environment, devices and output of each worker.
+#include "launcher/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/launcher/parse.h"
+
+namespace dtrain::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const Program kForeign{"/bin/prog", {"prog", "-x"}, false};
+const Program kBuiltin{"/opt/dtrain", {"dtrain", "train"}, true};
+
+Machine machine_with(std::vector<std::string> gpus, int cores = 8) {
+  Machine machine;
+  machine.host = "box";
+  machine.gpus = std::move(gpus);
+  for (int i = 0; i < cores; ++i) machine.cpus.allowed.push_back(i);
+  return machine;
+}
+
+Plan plan_of(const std::vector<std::string>& arguments, const Machine& machine = machine_with({}),
+             const Environment& environment = {}, const Program& program = kForeign) {
+  return make_plan(options_of(arguments), program, environment, machine);
+}
+
+TEST(Plan, RanksOfTheSecondNodeFollowTheFirst) {
+  const Plan plan = plan_of(
+      {"--nnodes=3", "--node_rank=1", "--nproc_per_node=4", "--master_addr=head", "--master_port=2222"});
+  EXPECT_EQ(plan.world_size, 12);
+  ASSERT_EQ(plan.workers.size(), 4u);
+  const Environment& e = plan.workers[2].environment;
+  EXPECT_EQ(e.at("RANK"), "6");
+  EXPECT_EQ(e.at("LOCAL_RANK"), "2");
+  EXPECT_EQ(e.at("WORLD_SIZE"), "12");
+  EXPECT_EQ(e.at("LOCAL_WORLD_SIZE"), "4");
+  EXPECT_EQ(e.at("GROUP_RANK"), "1");
+  EXPECT_EQ(e.at("GROUP_WORLD_SIZE"), "3");
+  EXPECT_EQ(e.at("NODE_RANK"), "1");
+  EXPECT_EQ(e.at("ROLE_RANK"), "6");
+  EXPECT_EQ(e.at("ROLE_WORLD_SIZE"), "12");
+  EXPECT_EQ(e.at("ROLE_NAME"), "default");
+  EXPECT_EQ(e.at("MASTER_ADDR"), "head");
+  EXPECT_EQ(e.at("TORCHELASTIC_RUN_ID"), "none");
+  EXPECT_EQ(e.at("TORCHELASTIC_MAX_RESTARTS"), "0");
+}
+
+TEST(Plan, AttemptBringsPortRestartsAndSecrets) {
+  const Plan plan = plan_of({"--nproc_per_node=2"}, machine_with({}), {}, kBuiltin);
+  const Attempt attempt{2, 1234, "/scratch", "secret", 9};
+  Environment e = attempt_environment(plan, plan.workers[0], attempt);
+  EXPECT_EQ(e.at("MASTER_PORT"), "1234");
+  EXPECT_EQ(e.at("TORCHELASTIC_RESTART_COUNT"), "2");
+  EXPECT_EQ(e.at("TORCHELASTIC_ERROR_FILE"), "/scratch/error_0.json");
+  EXPECT_EQ(e.at("DTRAIN_TOKEN"), "secret");
+  EXPECT_EQ(e.at("DTRAIN_STORE_FD"), "9");
+  e = attempt_environment(plan, plan.workers[1], attempt);
+  EXPECT_EQ(e.at("DTRAIN_TOKEN"), "secret");
+  EXPECT_FALSE(e.contains("DTRAIN_STORE_FD"));
+}
+
+TEST(Plan, ForeignProgramsGetNeitherTokenNorSocket) {
+  const Plan plan = plan_of({"--nproc_per_node=1"});
+  const Environment e = attempt_environment(plan, plan.workers[0], {0, 1234, "/scratch", "secret", 9});
+  EXPECT_FALSE(e.contains("DTRAIN_TOKEN"));
+  EXPECT_FALSE(e.contains("DTRAIN_STORE_FD"));
+  EXPECT_THAT(plan.removed_variables, ::testing::IsSupersetOf({"DTRAIN_TOKEN", "DTRAIN_STORE_FD"}));
+}
+
+TEST(Plan, AutoIsOneWorkerForEachVisibleGpuElseOne) {
+  EXPECT_EQ(plan_of({"p"}, machine_with({"0", "1", "2"})).nproc, 3);
+  EXPECT_EQ(plan_of({"p"}).nproc, 1);
+  EXPECT_EQ(plan_of({"--nproc_per_node=cpu"}, machine_with({}, 6)).nproc, 6);
+  EXPECT_EQ(plan_of({"--nproc_per_node=gpu"}, machine_with({"0", "1"})).nproc, 2);
+  EXPECT_THAT(complaint([] { plan_of({"--nproc_per_node=gpu"}); }), HasSubstr("found none"));
+}
+
+TEST(Plan, GpuOfAWorkerIsItsLocalRankOrTheOnlyOne) {
+  const Plan two = plan_of({"--nproc_per_node=2"}, machine_with({"3", "5"}));
+  EXPECT_EQ(two.workers[1].gpu, "5");
+  const Plan one = plan_of({"--nproc_per_node=2"}, machine_with({"3"}));
+  EXPECT_EQ(one.workers[1].gpu, "3");
+}
+
+TEST(Plan, VirtualLocalRankShowsEachWorkerItsOwnGpu) {
+  const Plan plan = plan_of({"--nproc_per_node=2", "--virtual-local-rank"}, machine_with({"3", "5"}));
+  EXPECT_EQ(plan.workers[1].environment.at("LOCAL_RANK"), "0");
+  EXPECT_EQ(plan.workers[1].environment.at("RANK"), "1");
+  EXPECT_EQ(plan.workers[1].environment.at("CUDA_VISIBLE_DEVICES"), "5");
+}
+
+TEST(Plan, OmpThreadsOnlyWhenUnset) {
+  EXPECT_EQ(plan_of({"--nproc_per_node=2"}).workers[0].environment.at("OMP_NUM_THREADS"), "4");
+  EXPECT_EQ(plan_of({"--nproc_per_node=64"}).workers[0].environment.at("OMP_NUM_THREADS"), "1");
+  EXPECT_FALSE(plan_of({"p"}, machine_with({}), {{"OMP_NUM_THREADS", "7"}})
+                   .workers[0]
+                   .environment.contains("OMP_NUM_THREADS"));
+}
+
+TEST(Plan, LocalRankIsPassedOnlyOnRequest) {
+  EXPECT_EQ(plan_of({"--nproc_per_node=2"}).workers[1].argv, kForeign.argv);
+  EXPECT_EQ(plan_of({"--nproc_per_node=2", "--pass-local-rank"}).workers[1].argv.back(), "--local-rank=1");
+}
+
+TEST(Plan, StreamsFollowRedirectsTeeAndFilter) {
+  Plan plan = plan_of({"--nproc_per_node=2", "p"});
+  EXPECT_TRUE(plan.workers[0].out.console && plan.workers[0].out.file.empty());
+  EXPECT_FALSE(plan.writes_files);
+
+  plan = plan_of({"--nproc_per_node=2", "-r", "1", "p"});
+  EXPECT_FALSE(plan.workers[1].out.console);
+  EXPECT_EQ(plan.workers[1].out.file, "1/stdout.log");
+  EXPECT_TRUE(plan.workers[1].err.console && plan.workers[1].err.file.empty());
+
+  plan = plan_of({"--nproc_per_node=2", "-t", "1:2", "p"});
+  EXPECT_TRUE(plan.workers[1].err.console);
+  EXPECT_EQ(plan.workers[1].err.file, "1/stderr.log");
+  EXPECT_EQ(plan.workers[1].prefix, "[default1]:");
+  EXPECT_EQ(plan.workers[0].prefix, "");
+
+  plan = plan_of({"--nproc_per_node=2", "--log-dir=d", "--local-ranks-filter=1", "p"});
+  EXPECT_FALSE(plan.workers[0].out.console);
+  EXPECT_EQ(plan.workers[0].out.file, "0/stdout.log");
+  EXPECT_TRUE(plan.workers[1].out.console);
+}
+
+TEST(Plan, RanksFilterCountsGlobally) {
+  const Plan plan = plan_of({"--nnodes=2", "--node_rank=1", "--nproc_per_node=2", "--master_addr=a",
+                             "--master_port=1", "--ranks-filter=0,3", "p"});
+  EXPECT_FALSE(plan.workers[0].out.console);
+  EXPECT_TRUE(plan.workers[1].out.console);
+}
+
+TEST(Plan, RanksThatDoNotExistAreRefused) {
+  EXPECT_THAT(complaint([] { plan_of({"--nproc_per_node=2", "-r", "2:3"}); }), HasSubstr("--redirects"));
+  EXPECT_THAT(complaint([] {
+                plan_of({"--nproc_per_node=2", "--local-ranks-filter=0,2"});
+              }),
+              HasSubstr("local rank 2"));
+}
+
+TEST(Plan, PrefixNamesHostAndRank) {
+  EXPECT_EQ(plan_of({"--nproc_per_node=2", "--prefix"}).workers[1].prefix, "box:1: ");
+}
+
+TEST(Plan, IfaceIsForNcclAndGloo) {
+  const Plan plan = plan_of({"--iface=eth7"});
+  EXPECT_EQ(plan.workers[0].environment.at("NCCL_SOCKET_IFNAME"), "eth7");
+  EXPECT_EQ(plan.workers[0].environment.at("GLOO_SOCKET_IFNAME"), "eth7");
+}
+
+TEST(Plan, TextShowsWhoRunsWhatAndNoSecret) {
+  const std::string text = plan_text(
+      plan_of({"--nproc_per_node=2"}, machine_with({"0", "1"}), {{"DTRAIN_TOKEN", "hush"}}, kBuiltin));
+  EXPECT_THAT(text, HasSubstr("world size 2"));
+  EXPECT_THAT(text, HasSubstr("rank 1 (local rank 1) on box, GPU 1"));
+  EXPECT_THAT(text, HasSubstr("dtrain train"));
+  EXPECT_THAT(text, Not(HasSubstr("hush")));
+}
+
+}  // namespace
+}  // namespace dtrain::launcher

@@ -1,0 +1,153 @@
+// The rules of ending a group, on a clock the test holds.
+#include "launcher/supervisor.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+namespace dtrain::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Kind = Action::Kind;
+
+constexpr int exited(int code) { return code << 8; }
+constexpr int killed(int signal) { return signal; }
+
+class SupervisorTest : public ::testing::Test {
+ protected:
+  Supervisor make(int workers, bool own_codes = false) {
+    return Supervisor(workers, {seconds(5), seconds(30), own_codes});
+  }
+  TimePoint after(Duration d) const { return start_ + d; }
+  TimePoint start_{seconds(100)};
+};
+
+TEST_F(SupervisorTest, AllWell) {
+  Supervisor s = make(2);
+  EXPECT_EQ(s.on_exit(1, exited(0), start_).kind, Kind::none);
+  EXPECT_FALSE(s.deadline());
+  EXPECT_EQ(s.on_exit(0, exited(0), after(seconds(1000))).kind, Kind::none);
+  EXPECT_EQ(s.running(), 0);
+  EXPECT_EQ(s.outcome().exit_code, 0);
+  EXPECT_FALSE(s.outcome().first_failed);
+}
+
+TEST_F(SupervisorTest, FirstFailureEndsTheOthersAndGivesTheCode) {
+  Supervisor s = make(3);
+  const Action action = s.on_exit(2, exited(7), start_);
+  EXPECT_EQ(action.kind, Kind::signal);
+  EXPECT_EQ(action.signal, SIGTERM);
+  EXPECT_EQ(s.deadline(), after(seconds(5)));
+  EXPECT_EQ(s.on_exit(0, killed(SIGTERM), after(milliseconds(3))).kind, Kind::none);
+  EXPECT_EQ(s.on_exit(1, exited(9), after(milliseconds(4))).kind, Kind::none);
+  EXPECT_FALSE(s.deadline());
+  EXPECT_EQ(s.outcome().first_failed, 2);
+  EXPECT_EQ(s.outcome().exit_code, 7);
+}
+
+TEST_F(SupervisorTest, KillsAfterTheGraceAndGivesUpMuchLater) {
+  Supervisor s = make(2);
+  s.on_exit(0, killed(SIGSEGV), start_);
+  EXPECT_EQ(s.on_time(after(milliseconds(4999))).kind, Kind::none);
+  EXPECT_EQ(s.on_time(after(seconds(5))).kind, Kind::kill_all);
+  EXPECT_EQ(s.on_time(after(seconds(6))).kind, Kind::none);
+  EXPECT_EQ(s.on_time(after(seconds(15))).kind, Kind::give_up);
+  EXPECT_EQ(s.outcome().exit_code, 128 + SIGSEGV);
+}
+
+TEST_F(SupervisorTest, SignalIsForwardedOnceAndTheSecondKills) {
+  Supervisor s = make(2);
+  const Action first = s.on_signal(SIGINT, start_);
+  EXPECT_EQ(first.kind, Kind::signal);
+  EXPECT_EQ(first.signal, SIGINT);
+  EXPECT_EQ(s.on_signal(SIGINT, after(milliseconds(10))).kind, Kind::none) << "an echo of the first";
+  EXPECT_EQ(s.on_signal(SIGINT, after(milliseconds(200))).kind, Kind::kill_all);
+  s.on_exit(0, killed(SIGKILL), after(milliseconds(201)));
+  s.on_exit(1, killed(SIGKILL), after(milliseconds(201)));
+  EXPECT_EQ(s.outcome().exit_code, 128 + SIGINT);
+  EXPECT_FALSE(s.outcome().first_failed);
+  EXPECT_EQ(s.outcome().signal, SIGINT);
+}
+
+TEST_F(SupervisorTest, WorkersDecideTheCodeAfterASignal) {
+  const auto end = [&](int first, int second) {
+    Supervisor s = make(2);
+    s.on_signal(SIGTERM, start_);
+    s.on_exit(0, first, after(milliseconds(1)));
+    s.on_exit(1, second, after(milliseconds(2)));
+    return s.outcome().exit_code;
+  };
+  EXPECT_EQ(end(killed(SIGTERM), killed(SIGTERM)), 128 + SIGTERM);
+  EXPECT_EQ(end(exited(143), exited(0)), 128 + SIGTERM);
+  EXPECT_EQ(end(exited(75), exited(75)), 75);
+  EXPECT_EQ(end(exited(75), exited(0)), 75);
+  EXPECT_EQ(end(exited(0), exited(0)), 0);
+  EXPECT_EQ(end(exited(9), killed(SIGTERM)), 9);
+}
+
+TEST_F(SupervisorTest, GraceAfterASignalIsItsOwn) {
+  Supervisor s = make(1);
+  s.on_signal(SIGTERM, start_);
+  EXPECT_EQ(s.on_time(after(seconds(29))).kind, Kind::none);
+  EXPECT_EQ(s.on_time(after(seconds(30))).kind, Kind::kill_all);
+  s.on_exit(0, killed(SIGKILL), after(seconds(30)));
+  EXPECT_EQ(s.outcome().exit_code, 128 + SIGTERM);
+}
+
+TEST_F(SupervisorTest, FailureAfterASignalShortensTheGrace) {
+  Supervisor s = make(2);
+  s.on_signal(SIGTERM, start_);
+  EXPECT_EQ(s.on_exit(0, killed(SIGSEGV), after(seconds(1))).kind, Kind::signal);
+  EXPECT_EQ(s.deadline(), after(seconds(6)));
+}
+
+TEST_F(SupervisorTest, WorkersEndingByTheForwardedSignalLeaveTheOthersTheirTime) {
+  Supervisor s = make(2);
+  s.on_signal(SIGTERM, start_);
+  EXPECT_EQ(s.on_exit(0, killed(SIGTERM), after(seconds(1))).kind, Kind::none);
+  EXPECT_EQ(s.deadline(), after(seconds(30)));
+}
+
+TEST_F(SupervisorTest, RequeueIsOrderlyForOurProgramOnly) {
+  Supervisor ours = make(2, true);
+  EXPECT_EQ(ours.on_exit(0, exited(75), start_).kind, Kind::none);
+  ours.on_exit(1, exited(75), after(seconds(9)));
+  EXPECT_EQ(ours.outcome().exit_code, 75);
+  EXPECT_FALSE(ours.outcome().first_failed);
+  Supervisor foreign = make(2);
+  EXPECT_EQ(foreign.on_exit(0, exited(75), start_).kind, Kind::signal);
+  foreign.on_exit(1, killed(SIGTERM), start_);
+  EXPECT_EQ(foreign.outcome().first_failed, 0);
+  EXPECT_EQ(foreign.outcome().exit_code, 75);
+}
+
+TEST_F(SupervisorTest, PeerErrorIsAConsequenceOfTheDeathThatFollowsIt) {
+  const auto cause = [&](int second_status, Duration later) {
+    Supervisor s = make(2, true);
+    s.on_exit(0, exited(4), start_);
+    s.on_exit(1, second_status, after(later));
+    return s.outcome();
+  };
+  EXPECT_EQ(cause(killed(SIGSEGV), milliseconds(20)).first_failed, 1);
+  EXPECT_EQ(cause(killed(SIGSEGV), milliseconds(20)).exit_code, 128 + SIGSEGV);
+  EXPECT_EQ(cause(killed(SIGSEGV), seconds(3)).first_failed, 0);
+  EXPECT_EQ(cause(killed(SIGTERM), milliseconds(20)).first_failed, 0) << "the launcher did that itself";
+  EXPECT_EQ(cause(exited(4), milliseconds(20)).first_failed, 0);
+}
+
+TEST_F(SupervisorTest, CtrlCWhileEndingKillsAtOnce) {
+  Supervisor s = make(2);
+  s.on_exit(0, exited(1), start_);
+  EXPECT_EQ(s.on_signal(SIGINT, after(milliseconds(1))).kind, Kind::kill_all);
+}
+
+TEST_F(SupervisorTest, AnEndReportedTwiceCountsOnce) {
+  Supervisor s = make(2);
+  s.on_exit(0, exited(0), start_);
+  s.on_exit(0, exited(3), start_);
+  EXPECT_EQ(s.running(), 1);
+}
+
+}  // namespace
+}  // namespace dtrain::launcher
