@@ -111,7 +111,7 @@ GlooTransport::GlooTransport(const GlooSite& site, int rank, int size, std::stri
 }
 
 GlooTransport::~GlooTransport() {
-  close();
+  close(false);
   standing_.clear();
 }
 
@@ -185,7 +185,7 @@ std::vector<int> GlooTransport::lost_peers() noexcept {
   return lost;
 }
 
-void GlooTransport::close() noexcept {
+void GlooTransport::close(bool) noexcept {
   if (std::exchange(closed_, true)) return;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;

@@ -35,7 +35,7 @@ class GlooTransport final : public p2p::Transport {
   void set_patient(bool) noexcept override {}
   std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
   std::vector<int> lost_peers() noexcept override;
-  void close() noexcept override;
+  void close(bool failed) noexcept override;
   p2p::Link split(const std::vector<int>& members, const std::string& name,
                   const Deadline& deadline) override;
 

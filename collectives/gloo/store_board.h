@@ -18,6 +18,7 @@ class StoreBoard final : public p2p::Board {
   std::optional<std::string> note_of(int rank) noexcept override;
   std::string post_end(std::string_view reason) noexcept override;
   std::optional<std::string> end() noexcept override;
+  void tidy() noexcept override {}
 
  private:
   // Runs `ask(deadline)` unless the store has failed too often; nullopt when it fails.

@@ -15,6 +15,7 @@ namespace {
 constexpr std::chrono::milliseconds kLinger{300};
 // How long a group waits for the others when its communicator is destroyed.
 constexpr std::chrono::seconds kLeaveWait{5};
+constexpr std::chrono::seconds kTidyEvery{1};
 
 void run_call(Exchange& exchange, const Task& task) {
   const Call& call = task.call;
@@ -158,6 +159,10 @@ void Group::execute(Task& task, bool patient) {
   try {
     Exchange exchange(transport, scratch_, vigil, task.call.fingerprint);
     run_call(exchange, task);
+    if (const TimePoint now = steady_clock().now(); now - last_tidy_ > kTidyEvery) {
+      link_.board->tidy();
+      last_tidy_ = now;
+    }
   } catch (const GroupEnds& ends) {
     end(ends.ending);
   } catch (const LinkLost& lost) {
@@ -173,7 +178,7 @@ void Group::end(const Ending& ending) noexcept {
   Ending first = ending;
   if (auto winner = decode(link_.board->post_end(encode(ending)))) first = std::move(*winner);
   std::this_thread::sleep_for(kLinger);
-  link_.transport->close();
+  link_.transport->close(true);
   log_.write(LogLevel::debug, "group '" + name_ + "' ended: " + first.what);
   const std::lock_guard lock(mutex_);
   ending_ = std::move(first);
@@ -230,7 +235,7 @@ void Group::leave() noexcept {
   }
   work_.notify_one();
   thread_.join();
-  link_.transport->close();
+  link_.transport->close(false);
   const std::lock_guard lock(mutex_);
   if (!ending_) {
     ending_ = Ending{{}, "the communicator has been destroyed"};

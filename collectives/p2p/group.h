@@ -90,6 +90,7 @@ class Group {
   // Touched by whoever executes.
   Notes notes_;
   std::vector<std::byte> scratch_;
+  TimePoint last_tidy_{};
   Vigil::Sources sources_;
 
   std::thread thread_;

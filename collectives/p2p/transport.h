@@ -64,6 +64,8 @@ class Board {
   virtual std::string post_end(std::string_view reason) noexcept = 0;
   /// Why the group is dead, if somebody said so.
   virtual std::optional<std::string> end() noexcept = 0;
+  /// Called now and then by ranks that do not look, so that nothing piles up.
+  virtual void tidy() noexcept = 0;
 };
 
 struct Link;
@@ -85,7 +87,8 @@ class Transport {
   /// Ranks known to be gone now.
   virtual std::vector<int> lost_peers() noexcept = 0;
   /// Ends all links; pending and later messages fail here and, where the transport can, at the peers.
-  virtual void close() noexcept = 0;
+  /// `failed`: the group did not end in good order, so nothing may wait for its ranks any more.
+  virtual void close(bool failed) noexcept = 0;
   /// A new group of `members` (ranks of this one, this rank included, in their new order). Called by all
   /// members.
   virtual Link split(const std::vector<int>& members, const std::string& name, const Deadline& deadline) = 0;

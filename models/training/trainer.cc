@@ -87,17 +87,20 @@ Trainer::StepResult Trainer::step() {
   return result;
 }
 
+// Gradients of the last pass go to the peers while it runs; those of the passes before only add up.
 void Trainer::backward(const Tensor& loss, double weight, bool last_pass, double loss_sum) {
-  if (last_pass) {
-    sums_ = {loss_sum / env_.communicator.size(), env_.stop_signal.received() != 0 ? 1.0 : 0.0};
-    sums_work_ = env_.communicator.all_reduce(
-        {.data = sums_.data(), .count = sums_.size(), .dtype = DType::f64}, ReduceOp::sum, "loss");
+  const auto backward_now = [&] {
+    weight == 1.0 ? loss.backward() : loss.backward(Tensor::full({}, weight, env_.device));
+  };
+  if (!last_pass) {
+    const auto no_sync = parallel_->no_sync();
+    backward_now();
+    return;
   }
-  if (weight == 1.0) {
-    loss.backward();
-  } else {
-    loss.backward(Tensor::full({}, weight, env_.device));
-  }
+  sums_ = {loss_sum / env_.communicator.size(), env_.stop_signal.received() != 0 ? 1.0 : 0.0};
+  sums_work_ = env_.communicator.all_reduce(
+      {.data = sums_.data(), .count = sums_.size(), .dtype = DType::f64}, ReduceOp::sum, "loss");
+  backward_now();
 }
 
 Trainer::StepResult Trainer::finish_gradients(std::int64_t samples, const Deadline& deadline) {

@@ -44,7 +44,7 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
   optimizer_ = make_optimizer();
   resume();
   // Rank 0's weights are everybody's from here on; gradients live in its buckets.
-  parallel_ = std::make_unique<DataParallel>(*network_, env_.communicator, DataParallelOptions{}, deadline());
+  parallel_ = std::make_unique<DataParallel>(env_.communicator, *network_, deadline());
 }
 
 void Trainer::open_data() {

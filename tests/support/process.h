@@ -21,6 +21,13 @@ struct RunOptions {
       while_running;  ///< called in a thread of its own with the program's pid; must return
 };
 
+/// Default options with another timeout.
+inline RunOptions limited_to(std::chrono::seconds timeout) {
+  RunOptions options;
+  options.timeout = timeout;
+  return options;
+}
+
 struct RunResult {
   int exit_code = -1;  ///< 128 + signal when it was killed by one
   bool timed_out = false;

@@ -49,10 +49,7 @@ class Resume : public ::testing::Test {
             .launcher_arguments = {},
             .arguments = arguments,
             .run_dir = folder_ / name,
-            .options = {.environment = {},
-                        .working_directory = "",
-                        .standard_input = "",
-                        .timeout = std::chrono::seconds(120)}};
+            .options = limited_to(std::chrono::seconds(120))};
   }
 
   // Kills `rank` when metrics.jsonl has `step` lines; returns how many processes that hit.

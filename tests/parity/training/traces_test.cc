@@ -66,17 +66,16 @@ TEST_P(Traces, FollowPyTorch) {
                   .launcher_arguments = {},
                   .arguments = arguments_of(trace, GetParam().backend),
                   .run_dir = folder / "run",
-                  .options = {.environment = {},
-                              .working_directory = "",
-                              .standard_input = "",
-                              .timeout = std::chrono::seconds(120)}};
+                  .options = limited_to(std::chrono::seconds(120))};
   const RunResult result = train(run);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto got = losses(run.run_dir);
   const auto expected = trace.at("losses").get<std::vector<double>>();
   ASSERT_EQ(got.size(), expected.size());
   EXPECT_LE(largest_difference(got, expected, kShortTrace), kShortBound);
-  if (GetParam().trace == 2) EXPECT_LE(largest_difference(got, expected, expected.size()), kLongBound);
+  if (GetParam().trace == 2) {
+    EXPECT_LE(largest_difference(got, expected, expected.size()), kLongBound);
+  }
   RecordProperty("largest_difference_15_steps",
                  std::to_string(largest_difference(got, expected, kShortTrace)));
 }
@@ -87,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
                       TraceCase{2, Start::launcher, "gloo"}, TraceCase{3, Start::launcher, "gloo"},
                       TraceCase{1, Start::mpirun, "mpi"}, TraceCase{2, Start::mpirun, "mpi"},
                       TraceCase{3, Start::mpirun, "mpi"}),
-    [](const auto& info) { return "trace" + std::to_string(info.param.trace) + "_" + info.param.backend; });
+    [](const auto& test) { return "trace" + std::to_string(test.param.trace) + "_" + test.param.backend; });
 
 // World 2 sums two numbers, in which order does not matter: the backends agree to the last bit.
 TEST(Starts, LauncherAndMpirunGiveTheSameLosses) {

@@ -1,0 +1,218 @@
+#include "collectives/mpi/mpi_transport.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <thread>
+
+#include "collectives/mpi/mpi_board.h"
+#include "collectives/mpi/mpi_check.h"
+#include "collectives/mpi/poller.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+// Both low bits of a fingerprint's phases and 28 of its high ones: Open MPI's tags have 31 bits.
+int mpi_tag(std::uint64_t tag) noexcept {
+  return static_cast<int>((tag >> 36) << 2 | (tag & 3)) & 0x3fffffff;
+}
+
+// One message may not exceed what an int can count.
+constexpr std::size_t kMostBytesAMessage = 1U << 30;
+
+class MpiRegion final : public p2p::Region {
+ public:
+  MpiRegion(MPI_Comm comm, void* data, const bool& closed, bool patient)
+      : comm_(comm), data_(static_cast<std::byte*>(data)), closed_(closed), patient_(patient) {}
+
+  ~MpiRegion() override {
+    // Only after a failure is anything left. A receive is taken back, so that nothing is written here any
+    // more; a send cannot be: its request is given up, and its memory only read.
+    for (MPI_Request& request : receives_) {
+      if (request != MPI_REQUEST_NULL) MPI_Cancel(&request), MPI_Request_free(&request);
+    }
+    for (MPI_Request& request : sends_) {
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    }
+  }
+
+  void send(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
+    each_piece(offset, bytes, [&](std::byte* data, int length) {
+      check(MpiResult{MPI_Isend(data, length, MPI_BYTE, peer, mpi_tag(tag), comm_, &sends_.emplace_back())},
+            "MPI_Isend");
+    });
+  }
+
+  void receive(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
+    each_piece(offset, bytes, [&](std::byte* data, int length) {
+      check(
+          MpiResult{MPI_Irecv(data, length, MPI_BYTE, peer, mpi_tag(tag), comm_, &receives_.emplace_back())},
+          "MPI_Irecv");
+    });
+  }
+
+  void wait_sends(p2p::Watch& watch) override { wait(sends_, watch); }
+  void wait_receives(p2p::Watch& watch) override { wait(receives_, watch); }
+
+ private:
+  template <class Start>
+  void each_piece(std::size_t offset, std::size_t bytes, Start start) {
+    if (closed_) throw p2p::LinkLost("the group is closed", -1);
+    for (std::size_t done = 0; done < bytes; done += kMostBytesAMessage) {
+      start(data_ + offset + done, static_cast<int>(std::min(kMostBytesAMessage, bytes - done)));
+    }
+  }
+
+  void wait(std::vector<MPI_Request>& requests, p2p::Watch& watch) {
+    if (requests.empty()) return;
+    Poller poller(watch, patient_);
+    int done = 0;
+    while (true) {
+      check(MpiResult{MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
+                                  MPI_STATUSES_IGNORE)},
+            "MPI_Testall");
+      if (done != 0) break;
+      poller.pause();
+    }
+    requests.clear();
+  }
+
+  MPI_Comm comm_;
+  std::byte* data_;
+  const bool& closed_;
+  const bool patient_;
+  std::vector<MPI_Request> sends_, receives_;
+};
+
+// What ranks tell each other at the start.
+struct Card {
+  std::array<char, 64> host;
+  std::int64_t pid;
+  std::uint64_t pid_namespace;  ///< process ids mean something only within the same one
+};
+
+std::uint64_t own_pid_namespace() {
+  struct stat status {};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? static_cast<std::uint64_t>(status.st_ino) : 0;
+}
+
+Card own_card(const std::string& host) {
+  Card card{};
+  host.copy(card.host.data(), card.host.size() - 1);
+  card.pid = ::getpid();
+  card.pid_namespace = own_pid_namespace();
+  return card;
+}
+
+// Throws PeerError when the others do not come in time.
+class SetUpWatch final : public p2p::Watch {
+ public:
+  explicit SetUpWatch(const Deadline& deadline) : deadline_(deadline) {}
+  void tick() override {
+    if (!deadline_.expired()) return;
+    PeerFault fault;
+    fault.operation = "connect";
+    throw PeerError("mpi group: the other ranks did not come within the timeout", std::move(fault));
+  }
+
+ private:
+  const Deadline deadline_;
+};
+
+std::shared_ptr<OwnedComm> duplicate(const std::shared_ptr<MpiRuntime>& runtime, MPI_Comm comm,
+                                     const Deadline& deadline) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MpiResult{MPI_Comm_idup(comm, &copy, &request)}, "MPI_Comm_idup");
+  SetUpWatch watch(deadline);
+  Poller poller(watch, true);
+  for (int done = 0; done == 0;) {
+    check(MpiResult{MPI_Test(&request, &done, MPI_STATUS_IGNORE)}, "MPI_Test");
+    if (done == 0) poller.pause();
+  }
+  return std::make_shared<OwnedComm>(runtime, copy);
+}
+
+}  // namespace
+
+MpiTransport::MpiTransport(std::shared_ptr<OwnedComm> comm, const std::string& host, const Deadline& deadline)
+    : comm_(std::move(comm)) {
+  check(MpiResult{MPI_Comm_rank(comm_->get(), &rank_)}, "MPI_Comm_rank");
+  check(MpiResult{MPI_Comm_size(comm_->get(), &size_)}, "MPI_Comm_size");
+  hosts_.resize(static_cast<std::size_t>(size_));
+  hosts_[static_cast<std::size_t>(rank_)] = host;
+  introduce(deadline);
+}
+
+MpiTransport::~MpiTransport() { close(false); }
+
+void MpiTransport::introduce(const Deadline& deadline) {
+  const Card mine = own_card(hosts_[static_cast<std::size_t>(rank_)]);
+  std::vector<Card> cards(hosts_.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MpiResult{MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, cards.data(), sizeof mine, MPI_BYTE,
+                                 comm_->get(), &request)},
+        "MPI_Iallgather");
+  SetUpWatch watch(deadline);
+  Poller poller(watch, true);
+  for (int done = 0; done == 0;) {
+    check(MpiResult{MPI_Test(&request, &done, MPI_STATUS_IGNORE)}, "MPI_Test");
+    if (done == 0) poller.pause();
+  }
+  processes_.resize(cards.size());
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    hosts_[r] = cards[r].host.data();
+    if (hosts_[r] != mine.host.data() || cards[r].pid_namespace != mine.pid_namespace ||
+        cards[r].pid == mine.pid) {
+      continue;
+    }
+    // Without pidfds (old kernels, sandboxes) a dead peer is found by the deadline only.
+    processes_[r].reset(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(cards[r].pid), 0U)));
+  }
+}
+
+std::unique_ptr<p2p::Region> MpiTransport::map(void* data, std::size_t) {
+  return std::make_unique<MpiRegion>(comm_->get(), data, closed_, patient_);
+}
+
+std::vector<int> MpiTransport::lost_peers() noexcept {
+  std::vector<int> lost;
+  for (int peer = 0; peer < size_; ++peer) {
+    const UniqueFd& process = processes_[static_cast<std::size_t>(peer)];
+    pollfd ended{process.get(), POLLIN, 0};
+    if (process && ::poll(&ended, 1, 0) == 1) lost.push_back(peer);
+  }
+  return lost;
+}
+
+void MpiTransport::close(bool failed) noexcept {
+  closed_ = true;
+  if (failed) comm_->runtime()->mark_failed();
+}
+
+p2p::Link MpiTransport::split(const std::vector<int>& members, const std::string&, const Deadline& deadline) {
+  // All ranks of this group are here, in groups that do not overlap: the lowest member stands for the group.
+  const int color = *std::min_element(members.begin(), members.end());
+  const auto key = std::find(members.begin(), members.end(), rank_) - members.begin();
+  MPI_Comm part = MPI_COMM_NULL;
+  check(MpiResult{MPI_Comm_split(comm_->get(), color, static_cast<int>(key), &part)}, "MPI_Comm_split");
+  const OwnedComm owned(comm_->runtime(), part);
+  return make_mpi_link(comm_->runtime(), part, host_of(rank_), deadline);
+}
+
+p2p::Link make_mpi_link(const std::shared_ptr<MpiRuntime>& runtime, MPI_Comm comm, const std::string& host,
+                        const Deadline& deadline) {
+  p2p::Link link;
+  link.transport = std::make_unique<MpiTransport>(duplicate(runtime, comm, deadline), host, deadline);
+  link.board = std::make_unique<MpiBoard>(duplicate(runtime, comm, deadline));
+  return link;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,53 @@
+// Messages over MPI's non-blocking sends and receives, polled: nothing in here blocks inside MPI, so a dead
+// or stopped peer ends in an error and not in a hang.
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/mpi/mpi_runtime.h"
+#include "collectives/p2p/transport.h"
+#include "runtime/base/fd.h"
+
+namespace dtrain {
+
+class MpiTransport final : public p2p::Transport {
+ public:
+  /// Collective over `comm`: ranks tell each other host and process id. Throws PeerError when `deadline`
+  /// passes.
+  MpiTransport(std::shared_ptr<OwnedComm> comm, const std::string& host, const Deadline& deadline);
+  ~MpiTransport() override;
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return size_; }
+  std::string_view name() const noexcept override { return "mpi"; }
+  const std::string& host_of(int rank) const noexcept override {
+    return hosts_[static_cast<std::size_t>(rank)];
+  }
+  std::size_t segment_bytes() const noexcept override { return 1024 * 1024; }
+  void set_patient(bool patient) noexcept override { patient_ = patient; }
+  std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
+  std::vector<int> lost_peers() noexcept override;
+  void close(bool failed) noexcept override;
+  p2p::Link split(const std::vector<int>& members, const std::string& name,
+                  const Deadline& deadline) override;
+
+ private:
+  void introduce(const Deadline& deadline);
+
+  std::shared_ptr<OwnedComm> comm_;
+  int rank_ = 0, size_ = 1;
+  std::vector<std::string> hosts_;
+  std::vector<UniqueFd> processes_;  ///< pidfds of the ranks on this machine; empty for the others
+  bool patient_ = false;
+  bool closed_ = false;
+};
+
+/// Transport and board over private duplicates of `comm`. Collective.
+p2p::Link make_mpi_link(const std::shared_ptr<MpiRuntime>& runtime, MPI_Comm comm, const std::string& host,
+                        const Deadline& deadline);
+
+}  // namespace dtrain
