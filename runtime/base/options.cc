@@ -81,7 +81,9 @@ std::map<std::string, OptionValue> parse_arguments(std::string_view program,
     const auto parsed = parser.parse(static_cast<int>(argv.size()), argv.data());
     if (!parsed.unmatched().empty()) refuse_unknown(program, parsed.unmatched().front(), specs);
     for (const auto& item : parsed.arguments()) values[item.key()] = {item.value(), "command line"};
-  } catch (const cxxopts::exceptions::exception& error) {
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // cxxopts' own; their names differ between 3.0 and 3.1
     throw UsageError(fmt::format("{}: {} (--help lists all options)", program, error.what()));
   }
   return values;

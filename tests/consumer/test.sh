@@ -20,6 +20,7 @@ fi
   -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 "$cmake" --build "$work/build"
 "$work/build/consumer"
+"$work/build/everything"
 
 # And it must be this package that made it work: without it nothing configures.
 if "$cmake" -S "$here/project" -B "$work/wrong" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" \
