@@ -170,7 +170,7 @@ void Trainer::evaluate_now() {
 
 void Trainer::save_checkpoint() {
   saved_step_ = step_;
-  if (recorder_) recorder_->checkpoint(snapshot(), Deadline::never());
+  if (recorder_) recorder_->checkpoint(snapshot().snapshot, Deadline::never());
   clock_.lap(Phase::checkpoint);
 }
 

@@ -45,6 +45,11 @@ class Trainer {
     bool stop = false;         ///< some rank was told to stop
     std::int64_t samples = 0;  ///< over all ranks
   };
+  /// A snapshot with the tensors its views look at; some of them exist for this purpose only.
+  struct OwnedSnapshot {
+    NamedTensors model, optimizer;
+    Snapshot snapshot;
+  };
 
   void open_data();
   void resume();
@@ -63,7 +68,7 @@ class Trainer {
   void save_checkpoint();
   void stop_at_signal();
   RunSummary summarize(const std::string& status) const;
-  Snapshot snapshot() const;
+  OwnedSnapshot snapshot() const;
   Progress progress(const StepResult& result) const;
   Deadline deadline() const { return Deadline::after(recipe_.collective_timeout); }
   bool is_root() const { return env_.communicator.rank() == 0; }

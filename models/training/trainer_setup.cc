@@ -78,6 +78,7 @@ void Trainer::resume() {
   NamedTensors optimizer_state;
   if (is_root()) {
     run_dir_ = choose_run_dir(recipe_, env_.environment).string();
+    if (std::filesystem::exists(run_dir_)) RunDirectory::create(run_dir_);  // before looking inside
     checkpoint = find_checkpoint(recipe_, RunDirectory(run_dir_), env_.log);
     if (checkpoint) {
       state_text = format_training_state(checkpoint->state, {});
@@ -98,11 +99,11 @@ void Trainer::resume() {
 }
 
 void Trainer::start_recorder(const std::optional<Checkpoint>& checkpoint) {
-  const RunDirectory run = RunDirectory::create(run_dir_);
   // State that appears with the first step is as large as the parameters: one copy for momentum, two for
   // AdamW.
   const std::uint64_t copies = recipe_.optimizer == "adamw" ? 3 : recipe_.sgd.momentum > 0 ? 2 : 1;
-  const std::uint64_t bytes = checkpoint_bytes(snapshot()) * copies;
+  const std::uint64_t bytes = checkpoint_bytes(snapshot().snapshot) * copies;
+  const RunDirectory run = RunDirectory::create(run_dir_, bytes);
   const std::int64_t step = checkpoint ? checkpoint->state.step : 0;
   recorder_ = std::make_unique<RunRecorder>(run, env_.options, recipe_, step, bytes, env_.log);
   if (checkpoint) {
@@ -110,16 +111,17 @@ void Trainer::start_recorder(const std::optional<Checkpoint>& checkpoint) {
   }
 }
 
-Snapshot Trainer::snapshot() const {
-  Snapshot snapshot;
-  snapshot.state.step = step_;
-  snapshot.state.epoch = epoch_;
-  snapshot.state.position_in_epoch = step_in_epoch_;
-  snapshot.state.generators["weights"] = generator_state_;
-  snapshot.state.extra = identity(recipe_);
-  snapshot.model = views_of(network_->state_dict());
-  snapshot.optimizer = views_of(optimizer_->named_state());
-  return snapshot;
+Trainer::OwnedSnapshot Trainer::snapshot() const {
+  OwnedSnapshot owned{network_->state_dict(), optimizer_->named_state(), {}};
+  TrainingState& state = owned.snapshot.state;
+  state.step = step_;
+  state.epoch = epoch_;
+  state.position_in_epoch = step_in_epoch_;
+  state.generators["weights"] = generator_state_;
+  state.extra = identity(recipe_);
+  owned.snapshot.model = views_of(owned.model);
+  owned.snapshot.optimizer = views_of(owned.optimizer);
+  return owned;
 }
 
 }  // namespace dtrain

@@ -96,14 +96,14 @@ double last_accuracy(const fs::path& run_dir) {
   return lines.back().at("accuracy");
 }
 
-std::string final_weights(const fs::path& run_dir) {
+std::size_t final_weights(const fs::path& run_dir) {
   fs::path newest;
   for (const auto& entry : fs::directory_iterator(run_dir / "checkpoints")) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with("step-") && name > newest.filename().string()) newest = entry.path();
   }
   if (newest.empty()) throw DataError((run_dir / "checkpoints").string(), -1, "a checkpoint", "none");
-  return read_file(newest / "model.safetensors");
+  return std::hash<std::string>{}(read_file(newest / "model.safetensors"));
 }
 
 void write_small_dataset(const fs::path& folder, int train_samples, int test_samples) {

@@ -46,8 +46,8 @@ std::vector<double> losses(const std::filesystem::path& run_dir);
 /// Accuracy of the last `{"event":"eval",…}` line. Throws DataError when there is none.
 double last_accuracy(const std::filesystem::path& run_dir);
 
-/// The bytes of model.safetensors in the newest checkpoint. Throws DataError when there is none.
-std::string final_weights(const std::filesystem::path& run_dir);
+/// A hash of all bytes of model.safetensors in the newest checkpoint. Throws DataError when there is none.
+std::size_t final_weights(const std::filesystem::path& run_dir);
 
 /// Writes a learnable classification set in Fashion-MNIST's layout and file names (plain IDX, 28 × 28, 10
 /// classes).

@@ -104,7 +104,7 @@ TEST_F(Resume, KillsWithRestartsLeaveTheSameWeights) {
   const int rounds = rounds_text != nullptr ? std::atoi(rounds_text) : 3;
   const TrainingRun whole = training("whole", 2);
   ASSERT_EQ(train(whole).exit_code, 0);
-  const std::string expected = final_weights(whole.run_dir);
+  const std::size_t expected = final_weights(whole.run_dir);
   std::mt19937 random(17);
   for (int round = 0; round < rounds; ++round) {
     const std::string name = "round" + std::to_string(round);
