@@ -146,6 +146,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
                           const std::string& config_path) {
     const std::string name(flag.name);
     if (const auto found = on_line.find(name); found != on_line.end()) return Setting{found->second, "flag"};
+    // Nobody asks for help through the environment; DTRAIN_VERSION may well mean something else.
+    if (name == "help" || name == "version") return Setting{std::string(flag.default_value), "default"};
     const std::string variable = variable_of(flag);
     if (const auto found = environment.find(variable); found != environment.end())
       return Setting{found->second, variable};

@@ -135,7 +135,10 @@ class JobRun {
   // The port is settled here, at the last moment. Only the built-in program can be given the socket itself;
   // any other finds the port free.
   Listener settle_port() const {
-    if (job_.plan.node_rank != 0) return {UniqueFd(), job_.plan.master_port};
+    // With more nodes the address may be one that only the network knows (a load balancer, NAT): not ours to
+    // try.
+    const bool remote = job_.plan.nnodes > 1 && !job_.plan.program.builtin;
+    if (job_.plan.node_rank != 0 || remote) return {UniqueFd(), job_.plan.master_port};
     Listener listener = listen_on(job_.plan.master_addr, job_.plan.master_port);
     if (!job_.plan.program.builtin) listener.fd.reset();
     return listener;

@@ -26,7 +26,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kLeftoverGrace{200};
 constexpr int kKillRoundMs = 5;
-constexpr char kName[] = "dtrain-keeper";
+// No "dtrain" in it: `pkill -9 dtrain` must not hit launcher and keeper at once.
+constexpr char kName[] = "worker-keeper";
 constexpr int kNotStarted = 127 << 8;  // the wait status of exit code 127
 
 void close_range_of(unsigned first, unsigned last) {

@@ -44,7 +44,7 @@ Action Supervisor::kill(TimePoint now) {
 Action Supervisor::on_exit(int local_rank, int status, TimePoint now) {
   auto& end = ends_[static_cast<std::size_t>(local_rank)];
   if (end) return {};
-  end = WorkerEnd{status, now, ending_};
+  end = WorkerEnd{status, now};
   --running_;
   if (is_failure(status)) {
     // After the first failure only what the launcher did not cause is of interest.

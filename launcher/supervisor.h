@@ -13,7 +13,6 @@ namespace dtrain::launcher {
 struct WorkerEnd {
   int status = 0;  ///< as wait(2) has it
   TimePoint at{};
-  bool told_to = false;  ///< after the group had been told to end
 };
 
 /// 128 + signal for one killed by a signal, else the exit code.

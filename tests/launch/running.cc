@@ -120,7 +120,7 @@ std::vector<pid_t> Running::marked() const {
 
 pid_t Running::keeper() const {
   for (const Process& process : all_processes()) {
-    if (process.parent == pid_ && process.name == "dtrain-keeper") return process.pid;
+    if (process.parent == pid_ && process.name == "worker-keeper") return process.pid;
   }
   return 0;
 }

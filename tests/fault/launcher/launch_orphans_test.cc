@@ -95,11 +95,11 @@ TEST(LaunchOrphans, LauncherKilledWhileItStarts) {
 TEST(LaunchOrphans, KilledByNameTheKeeperSurvives) {
   Family family;
   ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
-  // What `pkill -f dtrain-launch` would look at.
+  // What `pkill -f dtrain` would look at.
   const pid_t keeper = family.job.keeper();
   const std::string folder = "/proc/" + std::to_string(keeper);
-  EXPECT_EQ(read_file(folder + "/comm"), "dtrain-keeper\n");
-  EXPECT_EQ(read_file(folder + "/cmdline").find("dtrain-launch"), std::string::npos);
+  EXPECT_EQ(read_file(folder + "/comm"), "worker-keeper\n");
+  EXPECT_EQ(read_file(folder + "/cmdline").find("dtrain"), std::string::npos);
   family.job.signal(SIGKILL);
   EXPECT_GE(time_to_vanish(family.job), 0);
 }

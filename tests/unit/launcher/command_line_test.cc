@@ -83,6 +83,10 @@ TEST(CommandLine, FlagBeatsVariableBeatsConfigBeatsDefault) {
   EXPECT_EQ(source(line, "nnodes"), "default");
 }
 
+TEST(CommandLine, HelpAndVersionComeFromTheCommandLineOnly) {
+  EXPECT_EQ(value(parse({"p"}, {{"DTRAIN_VERSION", "0.1.0"}, {"DTRAIN_HELP", "1"}}), "version"), "false");
+}
+
 TEST(CommandLine, BadConfigIsRefused) {
   const auto with = [](const std::string& text) {
     return [text] { parse_command_line({"--config=c.json"}, {}, [&](const std::string&) { return text; }); };
