@@ -152,6 +152,7 @@ class JobRun {
     attempt.error_folder = scratch_.make(restarts);
     attempt.token = token_;
     attempt.store_fd = listener.fd.get();
+    attempt.launch_time_ns = launch_time_ns_;
     GroupSettings settings;
     settings.policy = {job_.options.failure_grace, job_.options.signal_grace, job_.plan.program.builtin};
     settings.passthrough = job_.options.passthrough;
@@ -184,6 +185,8 @@ class JobRun {
   std::string token_;
   ScratchFolder scratch_;
   std::string log_root_;
+  std::int64_t launch_time_ns_ =
+      std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
 };
 
 }  // namespace

@@ -178,6 +178,7 @@ Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, cons
   if (!attempt.error_folder.empty())
     e["TORCHELASTIC_ERROR_FILE"] = error_file_of(attempt.error_folder, worker);
   if (plan.program.builtin && !attempt.token.empty()) e["DTRAIN_TOKEN"] = attempt.token;
+  if (plan.program.builtin) e["DTRAIN_LAUNCH_TIME_NS"] = std::to_string(attempt.launch_time_ns);
   if (plan.program.builtin && attempt.store_fd >= 0 && worker.rank == 0)
     e["DTRAIN_STORE_FD"] = std::to_string(attempt.store_fd);
   return e;
