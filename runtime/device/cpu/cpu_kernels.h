@@ -58,8 +58,14 @@ class CpuKernels final : public Kernels {
   void adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) override;
 
  private:
+  /// The images that lane_conv.h takes, whatever the layout of the gradients.
+  void lanes_backward(const View& input, const View& weight, PoolKind kind, const View& grad_output,
+                      const View& mask, const View& grad_input, const View& grad_weight,
+                      const View& grad_bias);
+
   std::unique_ptr<DenseMath> math_;
   Scratch fused_scratch_;
+  Scratch staging_, input_staging_;  ///< for callers' arrays that are not channels-last
 };
 
 }  // namespace dtrain::cpu

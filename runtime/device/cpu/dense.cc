@@ -64,7 +64,10 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activati
     throw UsageError("cpu kernel matmul: accumulate takes neither bias nor activation");
   }
   if (out.numel() == 0) return;
-  if (a.shape[2] != 0 && math_->matmul(a, b, bias, activation, accumulate, out)) return;
+  if (a.shape[2] != 0 && math_->matmul(a, b, bias, accumulate, out)) {
+    if (activation == Activation::relu) unary(UnaryOp::relu, out, out);
+    return;
+  }
   naive::matmul(a, b, bias, activation, accumulate, out);
 }
 
@@ -73,7 +76,10 @@ void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const
   require_conv("conv2d", geometry, input, weight, output);
   require_vector("conv2d", "bias", bias, weight.shape[0], input.dtype);
   if (output.numel() == 0) return;
-  if (input.numel() != 0 && math_->conv2d(geometry, input, weight, bias, activation, output)) return;
+  if (input.numel() != 0 && math_->conv2d(geometry, input, weight, bias, output)) {
+    if (activation == Activation::relu) unary(UnaryOp::relu, output, output);
+    return;
+  }
   naive::conv2d(geometry, input, weight, bias, activation, output);
 }
 

@@ -10,15 +10,15 @@ namespace dtrain::cpu {
 
 /// Fast versions of what naive.h does. Arguments are those of Kernels, already checked and not empty. Each
 /// returns false, having written nothing, where it has no fast version. Throws DeviceError when the library
-/// fails. Not thread-safe.
+/// fails. Not thread-safe. There are no activations here: oneDNN's relu turns NaN into 0, which would hide a
+/// diverged run.
 class DenseMath {
  public:
   virtual ~DenseMath() = default;
 
-  virtual bool matmul(const View& a, const View& b, const View& bias, Activation activation, bool accumulate,
-                      const View& out) = 0;
+  virtual bool matmul(const View& a, const View& b, const View& bias, bool accumulate, const View& out) = 0;
   virtual bool conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
-                      Activation activation, const View& output) = 0;
+                      const View& output) = 0;
   virtual bool conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
                                      const View& weight, const View& grad_input) = 0;
   virtual bool conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input,

@@ -1,10 +1,12 @@
 // Convolution, relu and pooling as one kernel. It works on a few images at a time, so that the convolution's
 // output, several times larger than anything that is kept, never leaves the second-level cache; and it leaves
-// out rows and columns of the convolution that pooling drops (a fifth of LeNet's second one).
+// out rows and columns of the convolution that pooling drops (a fifth of LeNet's second one). Images that
+// lane_conv.h takes go there first.
 #include <algorithm>
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
+#include "runtime/device/cpu/lane_conv.h"
 #include "runtime/device/cpu/naive.h"
 #include "runtime/device/cpu/pool_rows.h"
 
@@ -144,6 +146,18 @@ void require_fusible(const Conv2dGeometry& conv, const Pool2dGeometry& pool, con
   require_dtype(kName, "mask", mask, DType::u8);
 }
 
+/// Images for lane_conv.h; its mask is laid out by image, so that any dense layout of the view will do.
+std::int64_t lanes_take(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
+                        const View& weight, const View& output, const View& mask) {
+  const bool dense = mask.data == nullptr || mask.is_contiguous() || mask.is_channels_last();
+  return dense ? lane_images(conv, pool, input, weight, output) : 0;
+}
+
+View channels_last_like(const View& view, Scratch& scratch) {
+  const auto bytes = static_cast<std::size_t>(bytes_of(view.shape, view.dtype));
+  return {scratch.at_least(bytes), view.dtype, view.shape, channels_last_strides(view.shape)};
+}
+
 }  // namespace
 
 void CpuKernels::conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
@@ -151,9 +165,18 @@ void CpuKernels::conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeom
                                     const View& mask) {
   require_fusible(conv, pool, input, weight, output, mask);
   if (output.numel() == 0) return;
+  const std::int64_t lanes = lanes_take(conv, pool, input, weight, output, mask);
+  if (lanes > 0) {
+    const View to = images_of(output, 0, lanes);
+    const View staged = to.is_channels_last() ? to : channels_last_like(to, staging_);
+    lane_forward(images_of(input, 0, lanes), weight, bias, pool.kind, staged, mask.as<std::uint8_t>(),
+                 fused_scratch_);
+    if (staged.data != to.data) copy(staged, to);
+  }
+  if (lanes == input.shape[0]) return;
   const Work work(conv, pool, input, weight, output);
   std::byte* scratch = fused_scratch_.at_least(work.scratch_bytes());
-  for (std::int64_t first = 0; first < work.images; first += work.chunk) {
+  for (std::int64_t first = lanes; first < work.images; first += work.chunk) {
     const std::int64_t count = std::min(work.chunk, work.images - first);
     View x = images_of(input, first, count);
     if (work.cut) {
@@ -171,21 +194,29 @@ void CpuKernels::conv2d_relu_pool2d_backward(const Conv2dGeometry& conv, const P
                                              const View& input, const View& weight, const View& grad_output,
                                              const View& mask, const View& grad_input,
                                              const View& grad_weight, const View& grad_bias) {
+  constexpr std::string_view kName = "conv2d_relu_pool2d_backward";
   require_fusible(conv, pool, input, weight, grad_output, mask);
-  if (mask.data == nullptr && grad_output.numel() != 0) {
-    throw UsageError("cpu kernel conv2d_relu_pool2d_backward: needs the mask of its forward, got none");
-  }
-  if (grad_input.data != nullptr)
-    require_like("conv2d_relu_pool2d_backward", "grad_input", grad_input, input);
+  require_like(kName, "grad_weight", grad_weight, weight);
+  require_vector(kName, "grad_bias", grad_bias, weight.shape[0], weight.dtype);
+  if (grad_input.data != nullptr) require_like(kName, "grad_input", grad_input, input);
   if (grad_output.numel() == 0) {
     for (const View* gradient : {&grad_input, &grad_weight, &grad_bias}) {
       if (gradient->data != nullptr) fill(*gradient, 0);
     }
     return;
   }
+  if (mask.data == nullptr) {
+    throw UsageError("cpu kernel conv2d_relu_pool2d_backward: needs the mask of its forward, got none");
+  }
+  const std::int64_t lanes = lanes_take(conv, pool, input, weight, grad_output, mask);
+  if (lanes > 0) {
+    lanes_backward(images_of(input, 0, lanes), weight, pool.kind, images_of(grad_output, 0, lanes), mask,
+                   images_of(grad_input, 0, lanes), grad_weight, grad_bias);
+  }
+  if (lanes == input.shape[0]) return;
   const Work work(conv, pool, input, weight, grad_output);
   std::byte* scratch = fused_scratch_.at_least(work.scratch_bytes());
-  for (std::int64_t first = 0; first < work.images; first += work.chunk) {
+  for (std::int64_t first = lanes; first < work.images; first += work.chunk) {
     const std::int64_t count = std::min(work.chunk, work.images - first);
     const View dy = work.middle_view(scratch, count);
     relu_pool_backward(pool, images_of(grad_output, first, count), images_of(mask, first, count), dy);
@@ -211,6 +242,21 @@ void CpuKernels::conv2d_relu_pool2d_backward(const Conv2dGeometry& conv, const P
     fill(window_of(dx, height, 0, dx.shape[2] - height, dx.shape[3]), 0);
     fill(window_of(dx, 0, width, height, dx.shape[3] - width), 0);
   }
+}
+
+void CpuKernels::lanes_backward(const View& input, const View& weight, PoolKind kind, const View& grad_output,
+                                const View& mask, const View& grad_input, const View& grad_weight,
+                                const View& grad_bias) {
+  View above = grad_output, below = grad_input;
+  if (!above.is_channels_last()) {
+    above = channels_last_like(grad_output, staging_);
+    copy(grad_output, above);
+  }
+  const bool stage_input = grad_input.data != nullptr && !grad_input.is_channels_last();
+  if (stage_input) below = channels_last_like(grad_input, input_staging_);
+  lane_backward(input, weight, kind, above, mask.as<const std::uint8_t>(), below, grad_weight, grad_bias,
+                fused_scratch_);
+  if (stage_input) copy(below, grad_input);
 }
 
 }  // namespace dtrain::cpu

@@ -6,9 +6,8 @@ namespace {
 
 class NoMath final : public DenseMath {
  public:
-  bool matmul(const View&, const View&, const View&, Activation, bool, const View&) override { return false; }
-  bool conv2d(const Conv2dGeometry&, const View&, const View&, const View&, Activation,
-              const View&) override {
+  bool matmul(const View&, const View&, const View&, bool, const View&) override { return false; }
+  bool conv2d(const Conv2dGeometry&, const View&, const View&, const View&, const View&) override {
     return false;
   }
   bool conv2d_backward_input(const Conv2dGeometry&, const View&, const View&, const View&) override {

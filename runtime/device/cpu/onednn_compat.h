@@ -11,14 +11,6 @@ struct ConvArguments {
   dnnl::memory::dims strides, dilates, pad_left, pad_right;
 };
 
-inline void append_relu(dnnl::post_ops& ops) {
-#if DNNL_VERSION_MAJOR >= 3
-  ops.append_eltwise(dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
-#else
-  ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
-#endif
-}
-
 inline dnnl::convolution_forward::primitive_desc conv_forward(const dnnl::engine& engine,
                                                               const ConvArguments& a,
                                                               const dnnl::primitive_attr& attr) {

@@ -95,10 +95,9 @@ struct Context {
   Scratch scratch;
 };
 
-dnnl::primitive_attr attributes(Activation activation, bool accumulate) {
+dnnl::primitive_attr attributes(bool accumulate) {
   dnnl::post_ops ops;
   if (accumulate) ops.append_sum(1.0F);
-  if (activation == Activation::relu) onednn::append_relu(ops);
   dnnl::primitive_attr attr;
   attr.set_post_ops(ops);
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -119,10 +118,9 @@ ConvArguments conv_arguments(const Conv2dGeometry& g, const View& input, const V
 }
 
 std::unique_ptr<Plan> forward_plan(const dnnl::engine& engine, const Conv2dGeometry& g, const View& input,
-                                   const View& weight, const View& bias, Activation activation,
-                                   const View& output) {
+                                   const View& weight, const View& bias, const View& output) {
   const ConvArguments a = conv_arguments(g, input, weight, bias, output);
-  const auto desc = onednn::conv_forward(engine, a, attributes(activation, false));
+  const auto desc = onednn::conv_forward(engine, a, attributes(false));
   auto plan = std::make_unique<Plan>(engine);
   plan->set_primitive(dnnl::convolution_forward(desc));
   plan->add(DNNL_ARG_SRC, Direction::in, activation_desc(input), desc.src_desc());
@@ -137,7 +135,7 @@ std::unique_ptr<Plan> backward_input_plan(const dnnl::engine& engine, const Conv
                                           const View& grad_output, const View& weight,
                                           const View& grad_input) {
   const ConvArguments a = conv_arguments(g, grad_input, weight, View{}, grad_output);
-  const auto attr = attributes(Activation::none, false);
+  const auto attr = attributes(false);
   const auto desc = onednn::conv_backward_data(engine, a, attr, onednn::conv_forward(engine, a, attr));
   auto plan = std::make_unique<Plan>(engine);
   plan->set_primitive(dnnl::convolution_backward_data(desc));
@@ -152,7 +150,7 @@ std::unique_ptr<Plan> backward_weight_plan(const dnnl::engine& engine, const Con
                                            const View& input, const View& grad_output,
                                            const View& grad_weight, const View& grad_bias) {
   const ConvArguments a = conv_arguments(g, input, grad_weight, grad_bias, grad_output);
-  const auto attr = attributes(Activation::none, false);
+  const auto attr = attributes(false);
   const auto desc = onednn::conv_backward_weights(engine, a, attr, onednn::conv_forward(engine, a, attr));
   auto plan = std::make_unique<Plan>(engine);
   plan->set_primitive(dnnl::convolution_backward_weights(desc));
@@ -187,15 +185,15 @@ Operand matmul_operand(View view) {
 }
 
 std::unique_ptr<Plan> matmul_plan(const dnnl::engine& engine, const View& a, const View& b, const View& bias,
-                                  Activation activation, bool accumulate, const View& out) {
+                                  bool accumulate, const View& out) {
   const Operand src = matmul_operand(a), weights = matmul_operand(b), dst = matmul_operand(out);
   memory::desc bias_row;
   if (bias.data != nullptr) {
     const std::int64_t columns = bias.shape[0];
     bias_row = {{1, 1, columns}, type_of(bias.dtype), memory::dims{columns, columns, 1}};
   }
-  const auto desc = onednn::matmul(engine, src.wanted, weights.wanted, bias_row, dst.wanted,
-                                   attributes(activation, accumulate));
+  const auto desc =
+      onednn::matmul(engine, src.wanted, weights.wanted, bias_row, dst.wanted, attributes(accumulate));
   auto plan = std::make_unique<Plan>(engine);
   plan->set_primitive(dnnl::matmul(desc));
   plan->add(DNNL_ARG_SRC, Direction::in, src.user, src.wanted);
@@ -208,28 +206,24 @@ std::unique_ptr<Plan> matmul_plan(const dnnl::engine& engine, const View& a, con
 
 class OneDnnMath final : public DenseMath {
  public:
-  bool matmul(const View& a, const View& b, const View& bias, Activation activation, bool accumulate,
-              const View& out) override {
+  bool matmul(const View& a, const View& b, const View& bias, bool accumulate, const View& out) override {
     // Neither operand has the batch extent: oneDNN has no shape for that.
     if (out.shape[0] > 1 && a.strides[0] == 0 && b.strides[0] == 0) return false;
     if (!can(out) || (bias.data != nullptr && bias.shape[0] != 1 && bias.strides[0] != 1)) return false;
     PlanKey key;
     key.add(static_cast<std::int64_t>(Operation::matmul));
-    key.add(static_cast<std::int64_t>(activation));
     key.add(accumulate ? 1 : 0);
     for (const View* view : {&a, &b, &bias, &out}) add_key(key, *view);
-    return run(key, {a.data, b.data, bias.data, out.data}, [&](const dnnl::engine& engine) {
-      return matmul_plan(engine, a, b, bias, activation, accumulate, out);
-    });
+    return run(key, {a.data, b.data, bias.data, out.data},
+               [&](const dnnl::engine& engine) { return matmul_plan(engine, a, b, bias, accumulate, out); });
   }
 
   bool conv2d(const Conv2dGeometry& g, const View& input, const View& weight, const View& bias,
-              Activation activation, const View& output) override {
+              const View& output) override {
     if (!can(output)) return false;
-    PlanKey key = conv_key(Operation::forward, g, input, weight, bias, output);
-    key.add(static_cast<std::int64_t>(activation));
+    const PlanKey key = conv_key(Operation::forward, g, input, weight, bias, output);
     return run(key, {input.data, weight.data, bias.data, output.data}, [&](const dnnl::engine& engine) {
-      return forward_plan(engine, g, input, weight, bias, activation, output);
+      return forward_plan(engine, g, input, weight, bias, output);
     });
   }
 

@@ -195,6 +195,33 @@ TEST(ConvolutionEdges, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(kernels.conv2d({.stride_h = 0}, x, w, View{}, Activation::none, y), UsageError);
 }
 
+/// A diverged run must be seen: no relu may turn NaN into 0.
+TEST(ConvolutionEdges, NanComesThroughRelu) {
+  const auto device = make_device("cpu");
+  Kernels& kernels = device->kernels();
+  Generator generator(6);
+  for (const std::int64_t images : {3, 16}) {
+    const Array x = Array::random({images, 8, 9, 9}, generator, DType::f32, Layout::channels_last);
+    Array w = Array::random({50, 8, 3, 3}, generator),
+          y({images, 50, 7, 7}, DType::f32, Layout::channels_last),
+          pooled({images, 50, 3, 3}, DType::f32, Layout::channels_last);
+    auto values = w.values();
+    values[0] = std::nan("");
+    w.set(values);
+    kernels.conv2d({}, x, w, View{}, Activation::relu, y);
+    EXPECT_TRUE(std::isnan(y.values()[0]));
+    for (const PoolKind kind : {PoolKind::avg, PoolKind::max}) {
+      kernels.conv2d_relu_pool2d({}, {.kind = kind}, x, w, View{}, pooled, View{});
+      EXPECT_TRUE(std::isnan(pooled.values()[0]));
+    }
+  }
+  Array a({1, 2, 3}), b = Array::random({1, 3, 4}, generator), out({1, 2, 4});
+  a.set({std::nan(""), 1, 1, 1, 1, 1});
+  kernels.matmul(a, b, View{}, Activation::relu, false, out);
+  EXPECT_TRUE(std::isnan(out.values()[0]));
+  EXPECT_FALSE(std::isnan(out.values()[4]));
+}
+
 /// The same call twice, from memory at other addresses, gives the same bits: resuming depends on it.
 TEST(ConvolutionEdges, RepeatsBitForBit) {
   const Case& c = kCases[1];

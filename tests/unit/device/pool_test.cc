@@ -155,6 +155,9 @@ struct FusedCase {
 const FusedCase kFused[] = {
     {"lenet1", {19, 1, 28, 28}, {20, 1, 3, 3}, {}, {.kind = kAvg}},
     {"lenet2", {67, 20, 13, 13}, {50, 20, 5, 5}, {}, {.kind = kAvg}},
+    {"lanes_max", {33, 3, 12, 13}, {7, 3, 3, 3}, {}, {.kind = kMax}},
+    {"lanes_one_by_one", {16, 13, 5, 7}, {23, 13, 1, 1}, {}, {.kind = kAvg}},
+    {"lanes_tall_kernel", {48, 2, 9, 6}, {8, 2, 4, 1}, {}, {.kind = kMax}},
     {"max", {5, 3, 12, 13}, {7, 3, 3, 3}, {}, {.kind = kMax}},
     {"padded", {4, 3, 8, 8}, {6, 3, 3, 3}, {.pad_h = 1, .pad_w = 1}, {.kind = kMax}},
     {"strided_cut",
