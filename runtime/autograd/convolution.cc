@@ -1,12 +1,11 @@
 // conv2d and pooling. Activations stay channels-last from one to the next; gradients of weights are written
 // straight into their final place.
-#include <string>
 #include <utility>
 
+#include "runtime/autograd/convolution_shape.h"
 #include "runtime/autograd/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
-#include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
@@ -14,37 +13,8 @@ namespace {
 constexpr MemoryFormat kChannelsLast = MemoryFormat::channels_last;
 constexpr std::int64_t kMostU8Indices = 256;
 
-bool is_dense(const Tensor& x) { return x.is_contiguous() || x.is_contiguous(kChannelsLast); }
-
 /// `grad` in the memory format of the result it belongs to.
 Tensor as_format(const Tensor& grad, MemoryFormat format) { return grad.contiguous(format); }
-
-/// Output extent of a window of `kernel` moved over `in`.
-std::int64_t extent_after(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
-                          std::int64_t dilation) {
-  const std::int64_t room = in + 2 * pad - dilation * (kernel - 1) - 1;
-  return room < 0 || stride < 1 ? 0 : room / stride + 1;
-}
-
-Dims conv_shape(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& g) {
-  check_floating("conv2d", x);
-  check_same_kind("conv2d", x, w);
-  if (bias.defined()) check_same_kind("conv2d", x, bias);
-  const bool fits = x.rank() == 4 && w.rank() == 4 && g.groups >= 1 && x.size(1) == w.size(1) * g.groups &&
-                    w.size(0) % g.groups == 0 && (!bias.defined() || bias.shape() == Dims{w.size(0)});
-  if (!fits) {
-    throw UsageError("conv2d: expected x [N, C, H, W], w [O, C / groups, KH, KW] and bias [O], got " +
-                     x.describe() + ", " + w.describe() + " and " + bias.describe() + " with groups " +
-                     std::to_string(g.groups));
-  }
-  const std::int64_t oh = extent_after(x.size(2), w.size(2), g.stride_h, g.pad_h, g.dilation_h);
-  const std::int64_t ow = extent_after(x.size(3), w.size(3), g.stride_w, g.pad_w, g.dilation_w);
-  if (oh < 1 || ow < 1) {
-    throw UsageError("conv2d: the window of w " + w.describe() + " does not fit into x " + x.describe() +
-                     " with padding " + std::to_string(g.pad_h) + "x" + std::to_string(g.pad_w));
-  }
-  return {x.size(0), w.size(0), oh, ow};
-}
 
 struct ConvSaved {
   Saved x, w, y;
@@ -84,7 +54,7 @@ void conv_backward(const ConvSaved& saved, Tensor grad, GradSink& sink) {
 
 Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv2dGeometry& geometry,
               Activation activation) {
-  const Dims shape = conv_shape(input, weight, bias, geometry);
+  const Dims shape = conv2d_shape(input, weight, bias, geometry);
   const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast), w = weight.contiguous();
   Tensor result = Tensor::empty(shape, x.shared_device(), x.dtype(), kChannelsLast);
   x.device().kernels().conv2d(geometry, x.view(), w.view(), bias.defined() ? bias.view() : View{}, activation,
@@ -104,18 +74,9 @@ Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, con
 }
 
 Tensor pool2d(const Tensor& input, const Pool2dGeometry& g) {
-  check_floating("pool2d", input);
-  if (input.rank() != 4) throw UsageError("pool2d: expected x [N, C, H, W], got " + input.describe());
-  const std::int64_t oh = extent_after(input.size(2), g.kernel_h, g.stride_h, g.pad_h, 1);
-  const std::int64_t ow = extent_after(input.size(3), g.kernel_w, g.stride_w, g.pad_w, 1);
-  if (oh < 1 || ow < 1) {
-    throw UsageError("pool2d: a window of " + std::to_string(g.kernel_h) + "x" + std::to_string(g.kernel_w) +
-                     " with stride " + std::to_string(g.stride_h) + "x" + std::to_string(g.stride_w) +
-                     " does not fit into x " + input.describe());
-  }
+  const Dims shape = pool2d_shape(input, g);
   const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast);
   const MemoryFormat format = format_of(x);
-  const Dims shape{x.size(0), x.size(1), oh, ow};
   Tensor result = Tensor::empty(shape, x.shared_device(), x.dtype(), format), indices;
   const bool recorded = recording(x);
   if (recorded && g.kind == PoolKind::max) {

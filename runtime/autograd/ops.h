@@ -87,6 +87,10 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation a
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& geometry = {},
               Activation activation = Activation::none);
 Tensor pool2d(const Tensor& x, const Pool2dGeometry& geometry);
+/// pool2d(relu(conv2d(x))) in one kernel where can_fuse_pool(pool): faster, and without the memory of the
+/// convolution's output. Elsewhere the same as the three in turn.
+Tensor conv2d_relu_pool2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& conv,
+                          const Pool2dGeometry& pool);
 /// Square windows; stride = kernel.
 Tensor max_pool2d(const Tensor& x, std::int64_t kernel);
 Tensor avg_pool2d(const Tensor& x, std::int64_t kernel);

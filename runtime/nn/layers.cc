@@ -50,13 +50,19 @@ Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, bias_, activ
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, Generator& generator,
                const std::shared_ptr<Device>& device, Conv2dOptions options)
-    : geometry_(options.geometry), activation_(options.activation) {
-  const Dims shape = conv_weight_shape(in, out, kernel, geometry_.groups);
+    : options_(options) {
+  const Dims shape = conv_weight_shape(in, out, kernel, options_.geometry.groups);
   weight_ = add_parameter("weight", init_weight(shape, generator, device));
   if (options.bias) bias_ = add_parameter("bias", init_bias(shape, generator, device));
 }
 
-Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, bias_, geometry_, activation_); }
+Tensor Conv2d::forward(const Tensor& x) {
+  if (options_.pool && options_.activation == Activation::relu) {
+    return conv2d_relu_pool2d(x, weight_, bias_, options_.geometry, *options_.pool);
+  }
+  const Tensor result = conv2d(x, weight_, bias_, options_.geometry, options_.activation);
+  return options_.pool ? pool2d(result, *options_.pool) : result;
+}
 
 MaxPool2d::MaxPool2d(std::int64_t kernel, std::int64_t stride, std::int64_t padding)
     : geometry_(square_pool("MaxPool2d", PoolKind::max, kernel, stride, padding)) {}

@@ -2,6 +2,8 @@
 // layers constructed in the same order, they are equal bit for bit.
 #pragma once
 
+#include <optional>
+
 #include "runtime/nn/module.h"
 
 namespace dtrain {
@@ -28,9 +30,12 @@ struct Conv2dOptions {
   Conv2dGeometry geometry;
   bool bias = true;
   Activation activation = Activation::none;
+  /// Pools the activation, in the same kernel where there is one (relu, then windows that do not overlap).
+  std::optional<Pool2dGeometry> pool = std::nullopt;
 };
 
-/// x [N, in, H, W] → [N, out, OH, OW]. Parameters: weight [out, in / groups, kernel, kernel], bias [out].
+/// x [N, in, H, W] → [N, out, OH, OW], or the pooled extents. Parameters: weight [out, in / groups, kernel,
+/// kernel], bias [out].
 class Conv2d : public Module {
  public:
   Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, Generator& generator,
@@ -39,8 +44,7 @@ class Conv2d : public Module {
 
  private:
   Tensor weight_, bias_;
-  Conv2dGeometry geometry_;
-  Activation activation_;
+  Conv2dOptions options_;
 };
 
 /// Square windows; stride 0 means the kernel's size.

@@ -9,7 +9,7 @@ namespace {
 TEST(InitParity, LeNetStartsWithPyTorchsWeights) {
   const auto golden = test::load_golden();
   Generator generator(golden["seed"].get<std::uint64_t>());
-  test::LeNet net(generator, make_device("cpu"));
+  test::LeNet net(generator, make_device("cpu"), true);
   const NamedTensors state = net.state_dict();
   ASSERT_EQ(state.size(), golden["init_lenet"].size());
   for (const auto& [name, tensor] : state) {

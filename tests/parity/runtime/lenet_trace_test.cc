@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "runtime/optim/sgd.h"
 #include "tests/parity/runtime/golden.h"
@@ -67,10 +68,10 @@ struct Trace {
 };
 
 Trace run_trace(const nlohmann::json& expected, std::uint64_t seed, const FashionMnist& data,
-                std::int64_t steps) {
+                std::int64_t steps, bool fused) {
   const auto device = make_device("cpu");
   Generator generator(seed), sampler(seed);
-  test::LeNet net(generator, device);
+  test::LeNet net(generator, device, fused);
   SgdOptions options;
   options.lr = expected["lr"];
   options.momentum = expected["momentum"];
@@ -91,7 +92,10 @@ Trace run_trace(const nlohmann::json& expected, std::uint64_t seed, const Fashio
   return trace;
 }
 
-class LeNetTrace : public testing::TestWithParam<std::size_t> {
+/// Which trace, and whether convolution, relu and pooling are one operation.
+using TraceCase = std::pair<std::size_t, bool>;
+
+class LeNetTrace : public testing::TestWithParam<TraceCase> {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(kData)) {
@@ -104,10 +108,10 @@ class LeNetTrace : public testing::TestWithParam<std::size_t> {
 // sits on a plateau and is chaotic after about 20 steps, so only the third trace is compared to its end.
 TEST_P(LeNetTrace, LossesFollowPyTorch) {
   const auto golden = test::load_golden();
-  const auto& expected = golden["trace_lenet"][GetParam()];
-  const bool to_the_end = expected["lr"] == 0.05;
+  const auto& expected = golden["trace_lenet"][GetParam().first];
+  const bool to_the_end = GetParam().first == 2;
   const std::int64_t steps = to_the_end ? 40 : 15;
-  const Trace trace = run_trace(expected, golden["seed"], FashionMnist(), steps);
+  const Trace trace = run_trace(expected, golden["seed"], FashionMnist(), steps, GetParam().second);
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto i = static_cast<std::size_t>(step);
     EXPECT_NEAR(trace.losses[i], expected["losses"][i].get<double>(), step < 15 ? 1e-5 : 1e-4)
@@ -121,7 +125,9 @@ TEST_P(LeNetTrace, LossesFollowPyTorch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, LeNetTrace, testing::Values(0, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Golden, LeNetTrace,
+                         testing::Values(TraceCase{0, true}, TraceCase{2, true}, TraceCase{2, false},
+                                         TraceCase{3, true}));
 
 }  // namespace
 }  // namespace dtrain

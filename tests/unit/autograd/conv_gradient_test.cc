@@ -60,6 +60,33 @@ INSTANTIATE_TEST_SUITE_P(Geometries, PoolGradients,
                                          Pool2dGeometry{PoolKind::avg, 2, 2, 2, 2, 0, 0},
                                          Pool2dGeometry{PoolKind::avg, 3, 3, 2, 1, 1, 1}));
 
+struct FusedCase {
+  Conv2dGeometry conv;
+  Pool2dGeometry pool;
+};
+
+class FusedGradients : public testing::TestWithParam<FusedCase> {};
+
+TEST_P(FusedGradients, AreThoseOfCentralDifferencesAndOfTheParts) {
+  const auto [conv, pool] = GetParam();
+  const Inputs inputs{test::random_f64({2, 2, 7, 6}, 1), test::random_f64({3, 2, 3, 2}, 2),
+                      test::random_f64({3}, 3)};
+  const auto fused = [&](const Inputs& in) { return conv2d_relu_pool2d(in[0], in[1], in[2], conv, pool); };
+  test::expect_gradients(fused, inputs);
+  test::expect_gradients(  // only the bias is wanted
+      [&](const Inputs& in) { return conv2d_relu_pool2d(inputs[0], inputs[1], in[0], conv, pool); },
+      {inputs[2]});
+  const Tensor parts = pool2d(conv2d(inputs[0], inputs[1], inputs[2], conv, Activation::relu), pool);
+  const auto expected = parts.to_vector<double>(), got = fused(inputs).to_vector<double>();
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12);
+}
+
+INSTANTIATE_TEST_SUITE_P(Geometries, FusedGradients,
+                         testing::Values(FusedCase{geometry(1, 0, 1, 1), {PoolKind::avg, 2, 2, 2, 2, 0, 0}},
+                                         FusedCase{geometry(1, 1, 1, 1), {PoolKind::max, 2, 2, 2, 2, 0, 0}},
+                                         FusedCase{geometry(1, 0, 1, 1), {PoolKind::max, 3, 3, 1, 1, 1, 1}}));
+
 Tensor labels() {
   return Tensor::from_data({std::int64_t{2}, std::int64_t{0}, std::int64_t{3}}, {3}, test::cpu());
 }
@@ -101,6 +128,7 @@ TEST(SecondGradients, AreRefusedByNameWhereTheyDoNotExist) {
   for (Tensor* leaf : {&x, &w, &logits}) leaf->set_requires_grad(true);
   expect_no_second_gradient("conv2d", conv2d(x, w, {}), x);
   expect_no_second_gradient("conv2d", conv2d(x, w, {}), w);
+  expect_no_second_gradient("conv2d_relu_pool2d", conv2d_relu_pool2d(x, w, {}, {}, {}), x);
   expect_no_second_gradient("pool2d", max_pool2d(x, 2), x);
   expect_no_second_gradient("cross_entropy", cross_entropy(logits, labels()), logits);
 }
