@@ -45,8 +45,12 @@ class Work {
 /// come from one thread at a time. After any PeerError the communicator is dead and every further call throws
 /// it again.
 ///
-/// `label` names the tensor or bucket in errors. Ranks that call different things (operation, count, dtype,
-/// root, order) get a PeerError on every rank within a second, showing both sides.
+/// `label` names the tensor or bucket in errors; it must be the same on all ranks, which is how swapped calls
+/// of equal size are told apart. Ranks that call different things (operation, count, dtype, root, label,
+/// order) get a PeerError on every rank within a second, showing both sides.
+///
+/// Destroying a communicator takes leave of the other ranks: it waits for calls under way and, for at most 5
+/// s, until the others destroy theirs.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -9,8 +9,9 @@
 namespace dtrain::p2p {
 namespace {
 
-// Up to this many bytes in all, sending everything to everyone in one step beats two steps of parts.
-constexpr std::size_t kOneStepBytes = 32 * 1024;
+// Up to this many bytes sent, giving everything to everyone in one step beats two steps of parts. Between two
+// ranks both move the same bytes: the second step's latency is weighed against reducing twice as much.
+constexpr std::size_t kOneStepBytes = 64 * 1024, kOneStepBytesOfTwo = 512 * 1024;
 // A broadcast of more than this goes out in parts that the ranks then pass on to each other.
 constexpr std::size_t kScatterBroadcastBytes = 256 * 1024;
 // What all peers' segments may take at once, both halves of the double buffer together.
@@ -65,8 +66,8 @@ void Exchange::exchange_all(void* data, std::size_t count, DType dtype, ReduceOp
 
 void Exchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
   const std::size_t width = size_of(dtype), world = static_cast<std::size_t>(size_);
-  if (count * width * (world - 1) <= kOneStepBytes || count < world)
-    return exchange_all(data, count, dtype, op);
+  const std::size_t one_step = size_ == 2 ? kOneStepBytesOfTwo : kOneStepBytes;
+  if (count * width * (world - 1) <= one_step || count < world) return exchange_all(data, count, dtype, op);
 
   // At least two segments a part, so that one travels while the other is reduced.
   const std::size_t segment = std::min(segment_elems(width), (count / world + 1) / 2 + 1);
@@ -196,6 +197,9 @@ void Exchange::broadcast(void* data, std::size_t bytes, int root) {
     region->wait_receives(watch_);
   }
   region->wait_sends(watch_);
+  // The root hears from nobody, and others only from it: without this they could pass a call that some did
+  // not make.
+  barrier(2);
 }
 
 void Exchange::send(const void* data, std::size_t bytes, int to) {
@@ -210,12 +214,12 @@ void Exchange::receive(void* data, std::size_t bytes, int from) {
   region->wait_receives(watch_);
 }
 
-void Exchange::barrier() {
+void Exchange::barrier(std::uint64_t phase) {
   std::array<std::byte, 2> token{};
   const auto region = transport_.map(token.data(), token.size());
   for (int distance = 1; distance < size_; distance *= 2) {
-    region->receive((rank_ + size_ - distance) % size_, tag_, 1, 1);
-    region->send((rank_ + distance) % size_, tag_, 0, 1);
+    region->receive((rank_ + size_ - distance) % size_, tag_ + phase, 1, 1);
+    region->send((rank_ + distance) % size_, tag_ + phase, 0, 1);
     region->wait_receives(watch_);
     region->wait_sends(watch_);
   }

@@ -28,11 +28,12 @@ class Exchange {
   /// `part` elements a rank; `input` has size·part and is only read.
   void reduce_scatter(const void* input, void* output, std::size_t part, DType dtype, ReduceOp op);
   void all_gather(const void* input, void* output, std::size_t bytes);
+  /// Ends with a barrier.
   void broadcast(void* data, std::size_t bytes, int root);
   void send(const void* data, std::size_t bytes, int to);
   void receive(void* data, std::size_t bytes, int from);
-  /// Dissemination: ceil(log2(size)) rounds of one byte.
-  void barrier();
+  /// Dissemination: ceil(log2(size)) rounds of one byte. `phase` keeps it apart from other messages of the call.
+  void barrier(std::uint64_t phase = 0);
 
  private:
   struct Part {

@@ -78,7 +78,7 @@ std::uint64_t chain_fingerprint(std::uint64_t previous, const Call& call) noexce
                              static_cast<std::uint64_t>(call.reduce) << 8 |
                              static_cast<std::uint64_t>(call.dtype) << 16 |
                              static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 24;
-  return mix(mix(mix(previous ^ kind) ^ call.count) ^ hash_text(call.label)) & ~kPhaseBits;
+  return mix(mix(mix(mix(previous) ^ kind) ^ call.count) ^ hash_text(call.label)) & ~kPhaseBits;
 }
 
 std::uint64_t pair_fingerprint(std::uint64_t group, int from, int to, const Call& call) noexcept {

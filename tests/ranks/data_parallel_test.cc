@@ -1,0 +1,195 @@
+// Data parallel training between real processes: the same parameters on every rank, the gradients of one
+// process that sees the whole batch, unused parameters, accumulation, models that differ.
+#include "collectives/ddp/data_parallel.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "runtime/base/error.h"
+#include "runtime/nn/layers.h"
+#include "tests/ranks/world.h"
+
+namespace dtrain::test {
+namespace {
+
+const Deadline kNever = Deadline::never();
+constexpr std::int64_t kIn = 12, kHidden = 40, kBatch = 6;
+
+// Two branches, so that a rank can leave one out.
+class Branches final : public Module {
+ public:
+  Branches(Generator generator, const std::shared_ptr<Device>& device) {
+    first_ = add_module("first", std::make_shared<Linear>(kIn, kHidden, generator, device));
+    second_ = add_module("second", std::make_shared<Linear>(kHidden, 3, generator, device));
+    spare_ = add_module("spare", std::make_shared<Linear>(kHidden, 3, generator, device));
+  }
+  Tensor forward(const Tensor& x) override {
+    const Tensor hidden = relu((*first_)(x));
+    return use_spare ? add((*second_)(hidden), (*spare_)(hidden)) : (*second_)(hidden);
+  }
+  bool use_spare = true;
+
+ private:
+  std::shared_ptr<Linear> first_, second_, spare_;
+};
+
+Tensor part_of_batch(int part, const std::shared_ptr<Device>& device) {
+  Generator generator(100U + static_cast<unsigned>(part));
+  return Tensor::rand({kBatch, kIn}, generator, device, -1.0F, 1.0F);
+}
+
+Tensor loss_of(Module& model, const Tensor& x) {
+  const Tensor y = model(x);
+  return mean(mul(y, y));
+}
+
+void step_by(Module& model, double lr) {
+  const NoGrad no_grad;
+  for (auto& [name, parameter] : model.named_parameters()) parameter.add_in_place(parameter.grad(), -lr);
+}
+
+// One process, all parts: the mean of the parts' losses.
+void reference_backward(Branches& model, int parts, const std::shared_ptr<Device>& device) {
+  model.zero_grad();
+  for (int part = 0; part < parts; ++part) {
+    mul(loss_of(model, part_of_batch(part, device)), Tensor::full({}, 1.0 / parts, device)).backward();
+  }
+}
+
+std::string compare_gradients(Module& got, Module& expected, double tolerance) {
+  const auto mine = got.named_parameters(), reference = expected.named_parameters();
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    const auto a = mine[i].second.grad().to_vector<float>(),
+               b = reference[i].second.grad().to_vector<float>();
+    for (std::size_t k = 0; k < a.size(); ++k) {
+      if (std::abs(a[k] - b[k]) > tolerance) {
+        return fmt::format("{}[{}]: gradient {}, expected {}", mine[i].first, k, a[k], b[k]);
+      }
+    }
+  }
+  return "ok";
+}
+
+// Small buckets, so that several are under way while backward goes on.
+ReducerOptions small_buckets() {
+  return {.buckets = {.first_bytes = 256, .cap_bytes = 400}, .arrival_order = {}};
+}
+
+std::string same_gradients(Rank& self) {
+  const auto device = make_device("cpu");
+  // Ranks start from different weights; rank 0's must win.
+  Branches model(Generator(static_cast<unsigned>(self.rank())), device), reference(Generator(0), device);
+  DataParallel parallel(*self.communicator, model, kNever, small_buckets());
+  for (int step = 0; step < 3; ++step) {
+    model.zero_grad();
+    loss_of(model, part_of_batch(self.rank(), device)).backward();
+    parallel.finish(kNever);
+    reference_backward(reference, self.size(), device);
+    if (const auto verdict = compare_gradients(model, reference, 1e-6); verdict != "ok") return verdict;
+    step_by(model, 0.1), step_by(reference, 0.1);
+  }
+  if (parallel.reducer().bucket_count() < 3) return "expected several buckets";
+  std::vector<float> weights;
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    for (const float value : parameter.to_vector<float>()) weights.push_back(value);
+  }
+  std::vector<float> all(weights.size() * static_cast<std::size_t>(self.size()));
+  self.communicator
+      ->all_gather({weights.data(), weights.size(), DType::f32}, {all.data(), all.size(), DType::f32},
+                   "weights")
+      ->wait(kNever);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i] != weights[i % weights.size()]) return "weights differ between ranks";
+  }
+  return "ok";
+}
+
+// The last rank leaves a branch out: it counts as zero there, and that rank gets the average too.
+std::string unused_branch(Rank& self) {
+  const auto device = make_device("cpu");
+  Branches model(Generator(7), device), reference(Generator(7), device);
+  DataParallel parallel(*self.communicator, model, kNever, small_buckets());
+  for (int step = 0; step < 2; ++step) {
+    model.zero_grad();
+    model.use_spare = self.rank() != self.size() - 1;
+    loss_of(model, part_of_batch(self.rank(), device)).backward();
+    parallel.finish(kNever);
+  }
+  reference.zero_grad();
+  for (int part = 0; part < self.size(); ++part) {
+    reference.use_spare = part != self.size() - 1;
+    mul(loss_of(reference, part_of_batch(part, device)), Tensor::full({}, 1.0 / self.size(), device))
+        .backward();
+  }
+  return compare_gradients(model, reference, 1e-6);
+}
+
+// Two passes a step on each rank, only the second communicates.
+std::string accumulation(Rank& self) {
+  const auto device = make_device("cpu");
+  Branches model(Generator(7), device), reference(Generator(7), device);
+  DataParallel parallel(*self.communicator, model, kNever, small_buckets());
+  for (int step = 0; step < 2; ++step) {
+    model.zero_grad();
+    {
+      const auto no_sync = parallel.no_sync();
+      mul(loss_of(model, part_of_batch(2 * self.rank(), device)), Tensor::full({}, 0.5, device)).backward();
+    }
+    mul(loss_of(model, part_of_batch(2 * self.rank() + 1, device)), Tensor::full({}, 0.5, device)).backward();
+    parallel.finish(kNever);
+  }
+  reference_backward(reference, 2 * self.size(), device);
+  return compare_gradients(model, reference, 1e-6);
+}
+
+std::string other_model(Rank& self) {
+  const auto device = make_device("cpu");
+  Generator generator(0);
+  Linear model(4, self.rank() == 1 ? 5 : 6, generator, device);
+  try {
+    DataParallel parallel(*self.communicator, model, kNever);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error came";
+}
+
+class Parallel : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!has_backend(GetParam())) GTEST_SKIP() << GetParam() << " is not in this build";
+  }
+  void expect_ok(const std::string& scenario, std::initializer_list<int> sizes) {
+    for (const int size : sizes) {
+      for (const auto& verdict : run_world(GetParam(), size, scenario))
+        EXPECT_EQ(verdict, "ok") << size << " ranks";
+    }
+  }
+};
+
+TEST_P(Parallel, GradientsAreThoseOfTheWholeBatch) { expect_ok("same_gradients", {1, 2, 3}); }
+TEST_P(Parallel, UnusedParametersDoNotHang) { expect_ok("unused_branch", {2, 3}); }
+TEST_P(Parallel, AccumulatesLocally) { expect_ok("accumulation", {2}); }
+TEST_P(Parallel, RefusesDifferentModels) {
+  for (const auto& verdict : run_world(GetParam(), 3, "other_model")) {
+    EXPECT_THAT(verdict, testing::HasSubstr("rank 1 built another model than rank 0"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Parallel, testing::Values("gloo", "mpi"),
+                         [](const auto& one) { return std::string(one.param); });
+
+}  // namespace
+}  // namespace dtrain::test
+
+int main(int argc, char** argv) {
+  using namespace dtrain::test;
+  register_scenario("same_gradients", same_gradients);
+  register_scenario("unused_branch", unused_branch);
+  register_scenario("accumulation", accumulation);
+  register_scenario("other_model", other_model);
+  return run_tests_or_scenario(argc, argv);
+}

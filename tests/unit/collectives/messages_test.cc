@@ -1,0 +1,145 @@
+// What travels between ranks as text or number: fingerprints, notes, endings; and the arithmetic of
+// reductions.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <set>
+
+#include "collectives/factory.h"
+#include "collectives/p2p/call.h"
+#include "collectives/p2p/ending.h"
+#include "collectives/p2p/notes.h"
+#include "collectives/p2p/reduce.h"
+#include "runtime/base/error.h"
+
+namespace dtrain::p2p {
+namespace {
+
+Call example() {
+  Call call;
+  call.operation = Operation::all_reduce;
+  call.dtype = DType::f32;
+  call.count = 10;
+  call.sequence = 7;
+  call.label = "bucket 1";
+  return call;
+}
+
+TEST(Call, TextSaysWhatWasCalled) {
+  EXPECT_EQ(example().text(), "all_reduce(float32 x 10, sum, 'bucket 1') #7");
+  Call call;
+  call.sequence = 2;
+  EXPECT_EQ(call.text(), "barrier() #2");
+}
+
+TEST(Call, FingerprintTellsEveryDifferenceApart) {
+  std::set<std::uint64_t> seen = {chain_fingerprint(1, example())};
+  const auto differs = [&](auto change) {
+    Call call = example();
+    change(call);
+    return seen.insert(chain_fingerprint(1, call)).second;
+  };
+  EXPECT_TRUE(differs([](Call& c) { c.operation = Operation::broadcast; }));
+  EXPECT_TRUE(differs([](Call& c) { c.reduce = ReduceOp::max; }));
+  EXPECT_TRUE(differs([](Call& c) { c.dtype = DType::i32; }));
+  EXPECT_TRUE(differs([](Call& c) { c.count = 11; }));
+  EXPECT_TRUE(differs([](Call& c) { c.root = 0; }));
+  EXPECT_TRUE(differs([](Call& c) { c.label = "bucket 2"; }));
+  EXPECT_TRUE(seen.insert(chain_fingerprint(2, example())).second) << "what was called before counts";
+  for (const std::uint64_t one : seen) EXPECT_EQ(one % 4, 0U);
+}
+
+TEST(Call, BothEndsOfAMessageAgree) {
+  Call send = example(), receive = example();
+  send.operation = Operation::send, send.root = 1;
+  receive.operation = Operation::receive, receive.root = 0;
+  EXPECT_EQ(pair_fingerprint(5, 0, 1, send), pair_fingerprint(5, 0, 1, receive));
+  EXPECT_NE(pair_fingerprint(5, 0, 1, send), pair_fingerprint(5, 1, 0, receive));
+}
+
+TEST(Notes, FindTheDisagreement) {
+  Notes theirs;
+  Call call = example();
+  for (std::uint64_t i = 1; i <= 40; ++i) {
+    call.sequence = i, call.fingerprint = i * 4;
+    theirs.begin(call);
+  }
+  const SeenNotes seen = SeenNotes::parse(theirs.text(1));
+  EXPECT_EQ(seen.latest_sequence(), 40U);
+  Call mine = example();
+  mine.sequence = 39, mine.fingerprint = 39 * 4;
+  EXPECT_FALSE(find_disagreement(mine, 0, seen, 1));
+  mine.fingerprint = 3;
+  ASSERT_TRUE(find_disagreement(mine, 0, seen, 1));
+  EXPECT_EQ(find_disagreement(mine, 0, seen, 1)->text, "all_reduce(float32 x 10, sum, 'bucket 1') #39");
+  mine.sequence = 41;
+  EXPECT_FALSE(find_disagreement(mine, 0, seen, 1)) << "they have not come there yet";
+}
+
+TEST(Notes, ComparePairwiseCallsOfTheSameMessageOnly) {
+  Call send = example();
+  send.operation = Operation::send, send.root = 2, send.sequence = 3, send.fingerprint = 8;
+  Notes theirs;
+  theirs.begin(send);
+  const SeenNotes seen = SeenNotes::parse(theirs.text(1));
+  Call receive = example();
+  receive.operation = Operation::receive, receive.root = 1, receive.sequence = 3, receive.fingerprint = 12;
+  EXPECT_TRUE(find_disagreement(receive, 2, seen, 1));
+  EXPECT_FALSE(find_disagreement(receive, 0, seen, 1)) << "meant for another rank";
+  receive.fingerprint = 8;
+  EXPECT_FALSE(find_disagreement(receive, 2, seen, 1));
+}
+
+TEST(Notes, SurviveGarbage) {
+  EXPECT_TRUE(SeenNotes::parse("").collectives.empty());
+  EXPECT_TRUE(SeenNotes::parse("c\nx 1 2 y\np 1\n\n\xff\xfe").collectives.empty());
+  EXPECT_EQ(SeenNotes::parse("").latest(), "nothing yet");
+}
+
+TEST(Ending, RoundTrip) {
+  Ending ending;
+  ending.fault = PeerFault{3, "node7", "all_reduce", 42, "bucket 1"};
+  ending.what = "rank 3 on node7 is lost";
+  const auto copy = decode(encode(ending));
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(copy->fault.rank, 3);
+  EXPECT_EQ(copy->fault.host, "node7");
+  EXPECT_EQ(copy->fault.operation, "all_reduce");
+  EXPECT_EQ(copy->fault.sequence, 42U);
+  EXPECT_EQ(copy->fault.tensor, "bucket 1");
+  EXPECT_EQ(copy->what, ending.what);
+  EXPECT_FALSE(decode(""));
+  EXPECT_FALSE(decode("no number"));
+}
+
+TEST(Reduce, BFloat16IsRoundedOnce) {
+  // 1 + 2^-8 twice: each alone is lost when sums are rounded to bf16 in between.
+  const std::vector<BFloat16> a = {BFloat16(1.0F)}, b = {BFloat16(0.00390625F)}, c = {BFloat16(0.00390625F)};
+  std::vector<BFloat16> out(1);
+  const void* in[] = {a.data(), b.data(), c.data()};
+  reduce(DType::bf16, ReduceOp::sum, out.data(), in, 1);
+  EXPECT_EQ(static_cast<float>(out[0]), 1.0078125F);
+}
+
+TEST(Reduce, IntegersWrap) {
+  std::vector<std::int32_t> a = {std::numeric_limits<std::int32_t>::max()};
+  const std::vector<std::int32_t> b = {1};
+  const void* in[] = {a.data(), b.data()};
+  reduce(DType::i32, ReduceOp::sum, a.data(), in, 1);
+  EXPECT_EQ(a[0], std::numeric_limits<std::int32_t>::min());
+}
+
+TEST(Factory, NamesWhatItExpects) {
+  NullLog log;
+  Bootstrap bootstrap;
+  EXPECT_THROW(make_communicator("carrier pigeon", bootstrap, log), UsageError);
+  bootstrap.size = 2;
+  EXPECT_THROW(make_communicator("self", bootstrap, log), UsageError);
+  EXPECT_THROW(make_communicator("gloo", bootstrap, log), UsageError) << "no store";
+  bootstrap.rank = 2;
+  EXPECT_THROW(make_communicator("auto", bootstrap, log), UsageError);
+  EXPECT_EQ(make_communicator("auto", Bootstrap{}, log)->backend(), "self");
+}
+
+}  // namespace
+}  // namespace dtrain::p2p
