@@ -103,8 +103,10 @@ RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const 
 void RunRecorder::step(const StepRecord& step, const Progress& progress, bool record) {
   progress_.update(progress);
   if (!record) return;
-  metrics_.write(step);
   const double now = unix_seconds();
+  StepRecord stamped = step;
+  stamped.time = now;
+  metrics_.write(stamped);
   curves_.scalar("train/loss", step.loss, step.step, now);
   curves_.scalar("train/lr", step.lr, step.step, now);
   curves_.scalar("train/samples_per_second", step.samples_per_second, step.step, now);

@@ -54,9 +54,10 @@ std::int64_t step_of_line(const std::string& line) {
 }  // namespace
 
 std::string format_record(const StepRecord& record) {
-  return fmt::format(R"({{"event":"step","step":{},"epoch":{},"loss":{},"lr":{},"samples_per_second":{}}})",
+  const std::string time = record.time > 0 ? fmt::format(R"(,"time":{:.6f})", record.time) : "";
+  return fmt::format(R"({{"event":"step","step":{},"epoch":{},"loss":{},"lr":{},"samples_per_second":{}{}}})",
                      record.step, record.epoch, number(record.loss), number(record.lr),
-                     number(record.samples_per_second));
+                     number(record.samples_per_second), time);
 }
 
 std::string format_record(const EvalRecord& record) {

@@ -17,6 +17,7 @@ struct StepRecord {
   double loss = 0;  ///< mean over the global batch, before this step's update
   double lr = 0;
   double samples_per_second = 0;
+  double time = 0;  ///< when the step was finished, seconds since 1970; 0: not told
 };
 
 /// One evaluation over all samples of the test set.

@@ -106,13 +106,13 @@ def print_table(batch, rounds, values):
 
 
 def print_profiles(a, batch, everyone, folder):
-    """Where a step's time goes, as each program tells it in summary.json (`step_milliseconds`)."""
+    """Where a step's time goes, as each program tells it in summary.json (`phase_milliseconds_per_step`)."""
     profiles = {}
     for p in everyone:
         profiled = programs.Program(p.name, p.command, p.extra + ["--profile"])
         try:
             done = programs.run(profiled, batch, a.steps, 10, 0, folder / f"{p.name.replace(' ', '-')}-{batch}-profile")
-            profiles[p.name] = done.summary().get("step_milliseconds", {})
+            profiles[p.name] = done.summary().get("phase_milliseconds_per_step", {})
         except RuntimeError as error:
             print(f"\n{p.name}: no profile: {error}")
     for name, parts in profiles.items():
@@ -136,7 +136,7 @@ def main():
             ratios = print_table(batch, a.rounds, values)
             profiles = print_profiles(a, batch, everyone, folder)
             report["batches"][batch] = {"values": values, "ratios": ratios, "loss_at_step_10": losses,
-                                        "step_milliseconds": profiles}
+                                        "phase_milliseconds_per_step": profiles}
     finally:
         if not a.keep:
             shutil.rmtree(folder, ignore_errors=True)

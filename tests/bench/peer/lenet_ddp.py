@@ -142,7 +142,7 @@ def main():
     if rank == 0:
         milliseconds = {name: 1000 * s / step for name, s in phases.seconds.items()}
         with open(f"{a.run_dir}/summary.json", "w") as f:
-            json.dump({"steps": step, "torch": torch.__version__, "step_milliseconds": milliseconds}, f)
+            json.dump({"steps": step, "torch": torch.__version__, "phase_milliseconds_per_step": milliseconds}, f)
     dist.destroy_process_group()
 
 

@@ -36,6 +36,8 @@ TEST(MetricsLog, LinesAreExactlyTheDocumentedOnes) {
   EXPECT_EQ(
       format_record(StepRecord{1, 0, 2.3025850929940455, 0.2, 61234.5}),
       R"({"event":"step","step":1,"epoch":0,"loss":2.3025850929940455,"lr":0.2,"samples_per_second":61234.5})");
+  EXPECT_THAT(format_record(StepRecord{1, 0, 2.5, 0.2, 61234.5, 1767322845.25}),
+              HasSubstr(R"("samples_per_second":61234.5,"time":1767322845.250000})"));
   EXPECT_EQ(format_record(kEval) + "\n", kEvalLine);
 }
 
