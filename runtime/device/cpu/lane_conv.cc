@@ -2,6 +2,7 @@
 #include "runtime/device/cpu/lane_conv.h"
 
 #include <cstring>
+#include <span>
 #include <vector>
 
 namespace dtrain::cpu {
@@ -96,16 +97,23 @@ void pack_backward(const LaneConv& conv, const View& weight, float* to) {
   }
 }
 
-void unpack_weight_gradient(const LaneConv& conv, const float* from, const View& grad_weight) {
+/// Adds one group's sums to the total over all groups and clears them for the next: what is added up in
+/// float32 stays short however large the batch is.
+void move_to_total(float* sums, std::span<double> total) {
+  for (std::size_t i = 0; i < total.size(); ++i) total[i] += sums[i];
+  clear(sums, static_cast<std::int64_t>(total.size()));
+}
+
+void unpack_weight_gradient(const LaneConv& conv, const double* from, const View& grad_weight) {
   const std::int64_t taps = round_up(conv.taps(), kTapTile);
   for (std::int64_t o = 0; o < conv.outputs; ++o) {
-    const float* tile = from + o / kOutputTile * taps * kOutputTile + o % kOutputTile;
+    const double* tile = from + o / kOutputTile * taps * kOutputTile + o % kOutputTile;
     for (std::int64_t tap = 0; tap < conv.taps(); ++tap) {
       const std::int64_t c = tap % conv.channels, place = tap / conv.channels;
       const std::int64_t kh = place / conv.kernel_w, kw = place % conv.kernel_w;
       grad_weight.as<float>()[o * grad_weight.strides[0] + c * grad_weight.strides[1] +
                               kh * grad_weight.strides[2] + kw * grad_weight.strides[3]] =
-          tile[tap * kOutputTile];
+          static_cast<float>(tile[tap * kOutputTile]);
     }
   }
 }
@@ -219,6 +227,8 @@ void lane_backward(const View& input, const View& weight, PoolKind kind, const V
   clear(dw, floats.dw);
   clear(sums, floats.sums);
   clear(dy, floats.dy);  // the padding of its outputs stays zero
+  std::vector<double> dw_total(static_cast<std::size_t>(floats.dw)),
+      sums_total(static_cast<std::size_t>(floats.sums));
   const std::vector<std::int64_t> offsets = tap_offsets(conv);
   const View from = dense_images(input), above = dense_images(grad_output);
   for (std::int64_t n = 0; n < input.shape[0]; n += kLanes) {
@@ -226,14 +236,17 @@ void lane_backward(const View& input, const View& weight, PoolKind kind, const V
     loops.to_lanes(above.strides[0], above.as<const float>() + n * above.strides[0], above.strides[0], grad);
     loops.unpool(conv, grad, mask + n * above.strides[0], dy, sums);
     loops.backward_weight(conv, x, dy, offsets.data(), dw);
+    move_to_total(dw, dw_total);
+    move_to_total(sums, sums_total);
     if (grad_input.data == nullptr) continue;
     loops.backward_input(conv, dy, packed, dx);
     lanes_to_images(loops, conv, dx, n, dense_images(grad_input));
   }
-  unpack_weight_gradient(conv, dw, grad_weight);
+  unpack_weight_gradient(conv, dw_total.data(), grad_weight);
   for (std::int64_t o = 0; grad_bias.data != nullptr && o < conv.outputs; ++o) {
     double total = 0;
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) total += sums[o * kLanes + lane];
+    for (std::int64_t lane = 0; lane < kLanes; ++lane)
+      total += sums_total[static_cast<std::size_t>(o * kLanes + lane)];
     grad_bias.as<float>()[o * grad_bias.strides[0]] = static_cast<float>(total);
   }
 }
