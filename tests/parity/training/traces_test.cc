@@ -12,10 +12,13 @@
 namespace dtrain::test {
 namespace {
 
-// Two honest fp32 implementations drift by 2e-6 in the first 15 steps and by 6e-6 over 40 steps of the gentle
-// trace.
-constexpr int kShortTrace = 15;
+// The gentle traces (lr 0.05): two honest fp32 implementations drift by 2e-6 in 15 steps, by 6e-6 in 40.
+// The lr 0.2 traces sit on a plateau where each step multiplies what differs by about three: pytorch_drift.py
+// shows that PyTorch itself is 1.1e-5 off its recorded loss at step 14 when it runs channels-last, as DDP or
+// in float64.
+constexpr std::size_t kShortTrace = 15, kBeforePlateau = 12;
 constexpr double kShortBound = 1e-5;
+constexpr double kPlateauBound = 2e-5;
 constexpr double kLongBound = 1e-4;
 
 nlohmann::json golden() {
@@ -72,7 +75,9 @@ TEST_P(Traces, FollowPyTorch) {
   const auto got = losses(run.run_dir);
   const auto expected = trace.at("losses").get<std::vector<double>>();
   ASSERT_EQ(got.size(), expected.size());
-  EXPECT_LE(largest_difference(got, expected, kShortTrace), kShortBound);
+  const bool plateau = trace.at("lr").get<double>() > 0.1;
+  EXPECT_LE(largest_difference(got, expected, kBeforePlateau), kShortBound);
+  EXPECT_LE(largest_difference(got, expected, kShortTrace), plateau ? kPlateauBound : kShortBound);
   if (GetParam().trace == 2) {
     EXPECT_LE(largest_difference(got, expected, expected.size()), kLongBound);
   }
