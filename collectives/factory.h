@@ -20,7 +20,7 @@ struct Bootstrap {
   Store* store = nullptr;  ///< gloo meets here; borrowed, must outlive the communicator and its splits
   std::string interface;   ///< network interface for gloo ("eth0"); empty: by `address`
   std::string address;     ///< this machine's own address or name for gloo to listen on; empty: the one that
-                        ///< leads to `master`, else 127.0.0.1
+                           ///< leads to `master`, else 127.0.0.1
   std::string master;  ///< the store's host: decides which of this machine's addresses the peers can reach
   Duration timeout = std::chrono::minutes(5);  ///< bounds the set-up and each single call
   std::string name = "world";  ///< same on all ranks; groups of one store are kept apart by it
