@@ -8,6 +8,24 @@
 
 namespace dtrain {
 
+namespace {
+
+ExitCode train(const Invocation& invocation, const Options& options, const Recipe& recipe,
+               const WorkerPlace& place, const StopSignal& stop_signal, WorkerLog& log) {
+  Peers peers(place, recipe.backend, invocation.environment, recipe.connect_timeout, log);
+  const auto device = make_device(recipe.device);
+  ExitCode code = ExitCode::ok;
+  {
+    Trainer trainer(recipe,
+                    {peers.communicator(), device, options, invocation.environment, stop_signal, log});
+    code = trainer.run();
+  }
+  peers.leave();
+  return code;
+}
+
+}  // namespace
+
 ExitCode run_train(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain train", train_options(), invocation.arguments, invocation.environment);
@@ -25,18 +43,13 @@ ExitCode run_train(const Invocation& invocation) {
     return ExitCode::ok;
   }
   const StopSignal stop_signal;  // before any thread
-  const std::string prefix = place.world_size == 1 ? "dtrain" : fmt::format("dtrain: rank {}", place.rank);
-  FdLog log(STDERR_FILENO, prefix, LogLevel::info);
-  Peers peers(place, recipe.backend, invocation.environment, recipe.connect_timeout, log);
-  const auto device = make_device(recipe.device);
-  ExitCode code = ExitCode::ok;
-  {
-    Trainer trainer(recipe,
-                    {peers.communicator(), device, options, invocation.environment, stop_signal, log});
-    code = trainer.run();
+  WorkerLog log(place.world_size == 1 ? "dtrain" : fmt::format("dtrain: rank {}", place.rank));
+  try {
+    return train(invocation, options, recipe, place, stop_signal, log);
+  } catch (const Error& error) {
+    log.note(LogLevel::error, error.what());
+    throw;
   }
-  peers.leave();
-  return code;
 }
 
 }  // namespace dtrain

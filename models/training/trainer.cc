@@ -22,6 +22,7 @@ ExitCode Trainer::run() {
   }
   if (recipe_.eval_every > 0 && evaluated_step_ != step_) evaluate_now();
   if (saved_step_ != step_) save_checkpoint();
+  env_.log.note(LogLevel::info, fmt::format("finished after step {}", step_));
   if (recorder_) {
     if (recipe_.profile) recorder_->message(clock_.table());
     recorder_->finish(summarize("finished"), Deadline::never());

@@ -10,6 +10,7 @@
 #include "models/training/run_recorder.h"
 #include "models/training/step_clock.h"
 #include "models/training/stop_signal.h"
+#include "models/training/worker_log.h"
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/sampler.h"
@@ -24,7 +25,7 @@ struct TrainerEnvironment {
   const Options& options;
   const Environment& environment;
   const StopSignal& stop_signal;
-  Log& log;
+  WorkerLog& log;
 };
 
 class Trainer {
@@ -53,6 +54,7 @@ class Trainer {
 
   void open_data();
   void resume();
+  void open_log();
   std::unique_ptr<Optimizer> make_optimizer() const;
   void start_recorder(const std::optional<Checkpoint>& checkpoint);
 

@@ -87,6 +87,7 @@ void Trainer::resume() {
     }
     start_recorder(checkpoint);
   }
+  open_log();
   state_text = broadcast_text(env_.communicator, state_text, deadline());
   if (state_text.empty()) return;
   CheckpointSeals ignored;
@@ -96,6 +97,18 @@ void Trainer::resume() {
   epoch_ = state.epoch;
   step_in_epoch_ = state.position_in_epoch;
   saved_step_ = state.step;
+}
+
+// Every rank keeps a log of its own where it can see rank 0's run directory.
+void Trainer::open_log() {
+  run_dir_ = broadcast_text(env_.communicator, run_dir_, deadline());
+  const auto folder = RunDirectory(run_dir_).logs();
+  if (!std::filesystem::is_directory(folder)) return;
+  const int rank = env_.communicator.rank();
+  env_.log.attach(folder / fmt::format("rank-{}.log", rank));
+  env_.log.note(LogLevel::info,
+                fmt::format("rank {} of {}, pid {}, {}, backend {}", rank, env_.communicator.size(),
+                            ::getpid(), env_.device->name(), env_.communicator.backend()));
 }
 
 void Trainer::start_recorder(const std::optional<Checkpoint>& checkpoint) {
