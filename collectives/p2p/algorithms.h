@@ -32,7 +32,8 @@ class Exchange {
   void broadcast(void* data, std::size_t bytes, int root);
   void send(const void* data, std::size_t bytes, int to);
   void receive(void* data, std::size_t bytes, int from);
-  /// Dissemination: ceil(log2(size)) rounds of one byte. `phase` keeps it apart from other messages of the call.
+  /// Dissemination: ceil(log2(size)) rounds of one byte. `phase` keeps it apart from other messages of the
+  /// call.
   void barrier(std::uint64_t phase = 0);
 
  private:
