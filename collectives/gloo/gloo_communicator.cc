@@ -11,6 +11,7 @@
 #include "collectives/backends.h"
 #include "collectives/gloo/gloo_transport.h"
 #include "collectives/p2p/p2p_communicator.h"
+#include "collectives/p2p/signals.h"
 #include "runtime/base/error.h"
 #include "runtime/base/fd.h"
 
@@ -56,6 +57,7 @@ std::shared_ptr<gloo::transport::Device> make_gloo_device(const Bootstrap& boots
     if (wanted.hostname.empty()) wanted.hostname = "127.0.0.1";
   }
   try {
+    const p2p::AllSignalsBlocked for_its_thread;
     return gloo::transport::tcp::CreateDevice(wanted);
   } catch (const std::exception& error) {
     throw UsageError(fmt::format(

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/gloo/store_board.h"
+#include "collectives/p2p/signals.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -46,6 +47,7 @@ class GlooRegion final : public p2p::Region {
  private:
   template <class Action>
   static void guard(int peer, Action action) {
+    const p2p::PipeSignalBlocked no_pipe_signal;
     try {
       action();
     } catch (const std::exception& error) {
@@ -118,6 +120,7 @@ GlooTransport::~GlooTransport() {
 // A rank's card in the store: its host, a newline, and the address at which it waits for each rank (its own
 // left zero).
 void GlooTransport::connect(const std::string& prefix, const Deadline& deadline) {
+  const p2p::PipeSignalBlocked no_pipe_signal;
   std::string addresses;
   std::size_t address_bytes = 0;
   for (int peer = 0; peer < size_; ++peer) {
@@ -151,12 +154,12 @@ void GlooTransport::connect(const std::string& prefix, const Deadline& deadline)
 }
 
 void GlooTransport::stand_by() {
-  static std::byte nothing;  // never written: no message is ever sent to it
+  const p2p::PipeSignalBlocked no_pipe_signal;
   standing_.resize(static_cast<std::size_t>(size_));
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     auto& buffer = standing_[static_cast<std::size_t>(peer)];
-    buffer = context_->createUnboundBuffer(&nothing, 1);
+    buffer = context_->createUnboundBuffer(&nothing_, 1);
     try {
       buffer->recv(peer, kStandingSlot, 0, 1);
     } catch (const std::exception& error) {

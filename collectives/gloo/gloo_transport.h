@@ -49,6 +49,7 @@ class GlooTransport final : public p2p::Transport {
   std::shared_ptr<gloo::transport::Context> context_;
   // One receive a peer that nothing ever answers: it fails when the connection does.
   std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> standing_;
+  std::byte nothing_{};  // what they would receive into
   Metronome metronome_;
   bool closed_ = false;
 };

@@ -1,8 +1,14 @@
 #include "collectives/gloo/metronome.h"
 
+#include "collectives/p2p/signals.h"
 #include "collectives/p2p/transport.h"
 
 namespace dtrain {
+
+Metronome::Metronome() {
+  const p2p::AllSignalsBlocked for_the_thread;
+  thread_ = std::thread([this] { run(); });
+}
 
 Metronome::~Metronome() {
   {

@@ -14,7 +14,7 @@ class Metronome {
  public:
   enum class Waits { to_send, to_receive };
 
-  Metronome() : thread_([this] { run(); }) {}
+  Metronome();
   ~Metronome();
   Metronome(const Metronome&) = delete;
   Metronome& operator=(const Metronome&) = delete;

@@ -1,11 +1,13 @@
 #include "collectives/p2p/group.h"
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "collectives/p2p/algorithms.h"
+#include "collectives/p2p/signals.h"
 
 namespace dtrain::p2p {
 namespace {
@@ -57,8 +59,10 @@ Group::Group(Link link, std::string name, Duration timeout, Log& log)
       sent_(static_cast<std::size_t>(size_)),
       received_(static_cast<std::size_t>(size_)),
       sources_{*link_.transport, *link_.board, notes_, [this] { return out_of_time(); },
-               [this] { return aborted(); }},
-      thread_([this] { run(); }) {}
+               [this] { return aborted(); }} {
+  const AllSignalsBlocked for_the_thread;
+  thread_ = std::thread([this] { run(); });
+}
 
 Group::~Group() { leave(); }
 
@@ -112,6 +116,8 @@ bool Group::done(const Task& task) noexcept {
 }
 
 void Group::run() noexcept {
+  // Polling transports sleep for microseconds between looks; the default slack of 50 would be most of it.
+  ::prctl(PR_SET_TIMERSLACK, 1000UL);
   std::unique_lock lock(mutex_);
   while (true) {
     work_.wait(

@@ -62,19 +62,24 @@ std::string SeenNotes::latest() const {
   return collectives.empty() ? "nothing yet" : collectives.back().text;
 }
 
-std::optional<SeenCall> find_disagreement(const Call& mine, int rank, const SeenNotes& theirs, int peer) {
-  if (mine.is_pairwise()) {
-    const bool sends = mine.operation == Operation::send;
-    const bool same_message = mine.root == peer && theirs.pairwise && theirs.from == (sends ? rank : peer) &&
-                              theirs.to == (sends ? peer : rank) &&
-                              theirs.pairwise->sequence == mine.sequence;
-    if (same_message && theirs.pairwise->fingerprint != mine.fingerprint) return theirs.pairwise;
+std::optional<SeenCall> find_disagreement(const Call& mine, int rank, std::uint64_t collectives,
+                                          const SeenNotes& theirs, int peer) {
+  if (!mine.is_pairwise()) {
+    for (const SeenCall& call : theirs.collectives) {
+      if (call.sequence == mine.sequence && call.fingerprint != mine.fingerprint) return call;
+    }
     return std::nullopt;
   }
-  for (const SeenCall& call : theirs.collectives) {
-    if (call.sequence == mine.sequence && call.fingerprint != mine.fingerprint) return call;
+  if (mine.root != peer) return std::nullopt;
+  if (!theirs.pairwise) {
+    // They wait in a collective that needs us, we wait for a message they can only come to afterwards.
+    const bool stuck = theirs.latest_sequence() > collectives;
+    return stuck ? std::optional(theirs.collectives.back()) : std::nullopt;
   }
-  return std::nullopt;
+  const bool sends = mine.operation == Operation::send;
+  const bool same_message = theirs.from == (sends ? rank : peer) && theirs.to == (sends ? peer : rank) &&
+                            theirs.pairwise->sequence == mine.sequence;
+  return same_message && theirs.pairwise->fingerprint != mine.fingerprint ? theirs.pairwise : std::nullopt;
 }
 
 }  // namespace dtrain::p2p

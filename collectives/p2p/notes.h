@@ -19,6 +19,9 @@ class Notes {
   void begin(const Call& call);
   /// Text for the board; `rank` is this rank.
   std::string text(int rank) const;
+  std::uint64_t latest_sequence() const noexcept {
+    return collectives_.empty() ? 0 : collectives_.back().sequence;
+  }
 
  private:
   std::deque<Call> collectives_;
@@ -46,7 +49,9 @@ struct SeenNotes {
   }
 };
 
-/// A call of rank `peer` (whose note is `theirs`) that disagrees with `mine`, made by rank `rank`.
-std::optional<SeenCall> find_disagreement(const Call& mine, int rank, const SeenNotes& theirs, int peer);
+/// A call of rank `peer` (whose note is `theirs`) that disagrees with `mine`, which rank `rank` waits in
+/// after `collectives` collectives.
+std::optional<SeenCall> find_disagreement(const Call& mine, int rank, std::uint64_t collectives,
+                                          const SeenNotes& theirs, int peer);
 
 }  // namespace dtrain::p2p

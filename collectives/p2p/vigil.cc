@@ -55,7 +55,8 @@ void Vigil::compare_with(int peer) {
   const auto note = sources_.board.note_of(peer);
   if (!note) return;
   const int rank = sources_.transport.rank();
-  const auto theirs = find_disagreement(call_, rank, SeenNotes::parse(*note), peer);
+  const auto theirs =
+      find_disagreement(call_, rank, sources_.notes.latest_sequence(), SeenNotes::parse(*note), peer);
   if (!theirs) return;
   // Both sides find it; the lower rank first, so that the text does not depend on who was quicker.
   std::string first = fmt::format("{} called {}", name_rank(rank), call_.text());

@@ -117,6 +117,15 @@ void register_disagreements() {
                                   Data d(10);
                                   wait_for(c.broadcast(d.span(), 1, "weights"));
                                 }));
+  register_scenario("message", disagreement(
+                                   [](Communicator& c) {
+                                     Data d(10);
+                                     wait_for(c.all_reduce(d.span(), ReduceOp::sum, "bucket 1"));
+                                   },
+                                   [](Communicator& c) {
+                                     Data d(10);
+                                     wait_for(c.receive(d.span(), 0, "activations"));
+                                   }));
   register_scenario("order", disagreement(
                                  [](Communicator& c) {
                                    Data a(50), b(50);
@@ -246,6 +255,7 @@ TEST_P(Faults, DisagreementShowsBothSidesOnEveryRank) {
   expect_both_sides("dtype", "float32 x 10", "int32 x 10");
   expect_both_sides("operation", "all_reduce(", "broadcast(");
   expect_both_sides("root", "root 0", "root 1");
+  expect_both_sides("message", "all_reduce(", "receive(");
   expect_both_sides("order", "'bucket 1'", "'bucket 2'");
 }
 

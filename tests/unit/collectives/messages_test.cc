@@ -68,12 +68,12 @@ TEST(Notes, FindTheDisagreement) {
   EXPECT_EQ(seen.latest_sequence(), 40U);
   Call mine = example();
   mine.sequence = 39, mine.fingerprint = 39 * 4;
-  EXPECT_FALSE(find_disagreement(mine, 0, seen, 1));
+  EXPECT_FALSE(find_disagreement(mine, 0, 40, seen, 1));
   mine.fingerprint = 3;
-  ASSERT_TRUE(find_disagreement(mine, 0, seen, 1));
-  EXPECT_EQ(find_disagreement(mine, 0, seen, 1)->text, "all_reduce(float32 x 10, sum, 'bucket 1') #39");
+  ASSERT_TRUE(find_disagreement(mine, 0, 40, seen, 1));
+  EXPECT_EQ(find_disagreement(mine, 0, 40, seen, 1)->text, "all_reduce(float32 x 10, sum, 'bucket 1') #39");
   mine.sequence = 41;
-  EXPECT_FALSE(find_disagreement(mine, 0, seen, 1)) << "they have not come there yet";
+  EXPECT_FALSE(find_disagreement(mine, 0, 40, seen, 1)) << "they have not come there yet";
 }
 
 TEST(Notes, ComparePairwiseCallsOfTheSameMessageOnly) {
@@ -84,10 +84,24 @@ TEST(Notes, ComparePairwiseCallsOfTheSameMessageOnly) {
   const SeenNotes seen = SeenNotes::parse(theirs.text(1));
   Call receive = example();
   receive.operation = Operation::receive, receive.root = 1, receive.sequence = 3, receive.fingerprint = 12;
-  EXPECT_TRUE(find_disagreement(receive, 2, seen, 1));
-  EXPECT_FALSE(find_disagreement(receive, 0, seen, 1)) << "meant for another rank";
+  EXPECT_TRUE(find_disagreement(receive, 2, 40, seen, 1));
+  EXPECT_FALSE(find_disagreement(receive, 0, 40, seen, 1)) << "meant for another rank";
   receive.fingerprint = 8;
-  EXPECT_FALSE(find_disagreement(receive, 2, seen, 1));
+  EXPECT_FALSE(find_disagreement(receive, 2, 40, seen, 1));
+}
+
+TEST(Notes, FindAMessageAwaitedFromWithinACollective) {
+  Notes theirs;
+  Call call = example();
+  call.sequence = 5;
+  theirs.begin(call);
+  const SeenNotes seen = SeenNotes::parse(theirs.text(1));
+  Call receive = example();
+  receive.operation = Operation::receive, receive.root = 1;
+  EXPECT_TRUE(find_disagreement(receive, 0, 4, seen, 1));
+  EXPECT_FALSE(find_disagreement(receive, 0, 5, seen, 1)) << "that collective is over";
+  receive.root = 2;
+  EXPECT_FALSE(find_disagreement(receive, 0, 4, seen, 1)) << "not waiting for this rank";
 }
 
 TEST(Notes, SurviveGarbage) {
