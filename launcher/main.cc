@@ -15,8 +15,6 @@ extern char** environ;
 namespace dtrain::launcher {
 namespace {
 
-constexpr std::chrono::seconds kFlushQuietly{2};
-
 Environment read_environment() {
   Environment environment;
   for (const char* const* entry = environ; *entry != nullptr; ++entry) {
@@ -59,6 +57,12 @@ int print(const std::string& text) {
   return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::system);
 }
 
+// A reader that does not read is waited for, but as any program would, so that Ctrl-C ends the wait.
+void flush(Console& console) {
+  console.out().flush(Deadline::never());
+  console.err().flush(Deadline::never());
+}
+
 int launch(const CommandLine& line, Environment environment, std::span<char> title) {
   Options options = make_options(line);
   if (options.print_config) return print(config_text(line));
@@ -69,13 +73,14 @@ int launch(const CommandLine& line, Environment environment, std::span<char> tit
   Console console(STDOUT_FILENO, STDERR_FILENO, environment.contains("NO_COLOR"));
   for (const std::string& note : line.notes) console.say(note);
   const Job job{std::move(options), std::move(plan), std::move(environment), title};
-  const int code = run_job(job, console);
-  console.out().flush(Deadline::after(kFlushQuietly));
-  console.err().flush(Deadline::after(kFlushQuietly));
-  // A reader that does not read: wait for it, but as any program would, so that Ctrl-C ends the wait.
-  console.out().flush(Deadline::never());
-  console.err().flush(Deadline::never());
-  return code;
+  try {
+    const int code = run_job(job, console);
+    flush(console);
+    return code;
+  } catch (...) {
+    flush(console);  // what was said before it went wrong
+    throw;
+  }
 }
 
 int run(int argc, char** argv) {

@@ -1,8 +1,10 @@
 #include "tests/launch/running.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/fd.h"
 
 namespace dtrain::test {
 namespace {
@@ -132,6 +135,17 @@ bool eventually(const std::function<bool()>& condition, std::chrono::millisecond
     if (deadline.expired()) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+}
+
+int free_port() {
+  const UniqueFd socket(static_cast<int>(check(Sys{::socket(AF_INET, SOCK_STREAM, 0)}, "socket")));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  check(Sys{::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length)}, "bind");
+  check(Sys{::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length)}, "getsockname");
+  return ntohs(address.sin_port);
 }
 
 int rounds_from_environment(const char* variable, int otherwise) {

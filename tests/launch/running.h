@@ -47,6 +47,9 @@ class Running {
 bool eventually(const std::function<bool()>& condition,
                 std::chrono::milliseconds timeout = std::chrono::seconds(20));
 
+/// A TCP port of 127.0.0.1 that nobody held a moment ago.
+int free_port();
+
 /// A positive number from the environment, for the length of stress tests.
 int rounds_from_environment(const char* variable, int otherwise);
 

@@ -12,6 +12,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/fd.h"
+#include "tests/launch/running.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 
@@ -73,7 +74,8 @@ TEST(Start, WorkersAgreeOnAFreePortThatIsReallyFree) {
   const RunResult result =
       launch({"--nproc_per_node=2", "bash", "-c",
               "echo $MASTER_PORT; (exec 3<>/dev/tcp/127.0.0.1/$MASTER_PORT) 2>/dev/null && "
-              "echo taken"});
+              "echo taken; true"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
   const auto lines = lines_of(result.out);
   ASSERT_EQ(lines.size(), 2u) << result.out;
   EXPECT_EQ(*lines.begin(), *lines.rbegin());
@@ -81,8 +83,9 @@ TEST(Start, WorkersAgreeOnAFreePortThatIsReallyFree) {
 }
 
 TEST(Start, AGivenPortIsPassedOn) {
-  const RunResult result = launch({"--master_port=23456", "sh", "-c", "echo $MASTER_PORT"});
-  EXPECT_EQ(result.out, "23456\n") << result.err;
+  const std::string port = std::to_string(free_port());
+  const RunResult result = launch({"--master_port=" + port, "sh", "-c", "echo $MASTER_PORT"});
+  EXPECT_EQ(result.out, port + "\n") << result.err;
 }
 
 TEST(Start, ATakenPortIsRefusedWithItsOwner) {
@@ -157,7 +160,8 @@ TEST(Start, BuiltinProgramGetsTokenAndListeningSocketOthersDoNot) {
       "echo \"$RANK ${#DTRAIN_TOKEN} ${DTRAIN_STORE_FD:-none} $*\"\n"
       "if [ -n \"$DTRAIN_STORE_FD\" ]; then [[ $(readlink /proc/self/fd/$DTRAIN_STORE_FD) == socket:* ]] || "
       "echo 'not a socket'; fi\n"
-      "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT || exit 9\n");
+      "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT || exit 9\n"
+      "cd ${0%/*}; touch connected.$RANK; until [ -e connected.1 ]; do sleep 0.02; done\n");
   std::filesystem::permissions(folder / "dtrain", std::filesystem::perms::owner_all);
   RunResult result =
       run({(folder / "dtrain-launch").string(), "--nproc_per_node=2", "dtrain", "train", "--x"});
