@@ -55,10 +55,10 @@ struct Attempt {
   std::uint16_t master_port = 0;
   std::string error_folder;  ///< holds one error file for each rank
   std::string token;         ///< for the built-in program; empty otherwise
+  int store_fd = -1;         ///< listening socket for local rank 0 of node 0, -1: none
   /// When the launcher started, in nanoseconds since 1970: equal in every attempt, it tells a group that is
   /// started again which run it belongs to, and lets workers say how long the start took.
   std::int64_t launch_time_ns = 0;
-  int store_fd = -1;  ///< listening socket for local rank 0 of node 0, -1: none
 };
 
 /// Builds the plan. Throws UsageError where options do not fit the machine or each other.

@@ -104,8 +104,16 @@ class LeNetTrace : public testing::TestWithParam<TraceCase> {
   }
 };
 
-// Honest fp32 implementations stay within 2e-6 of each other for 15 steps in every trace. At lr 0.2 the run
-// sits on a plateau and is chaotic after about 20 steps, so only the third trace is compared to its end.
+// Bound on a step's loss. Honest fp32 implementations of the gentle traces stay within 2e-6 of each other for
+// 15 steps. The lr 0.2 traces sit on a plateau from step 12 on, where PyTorch itself is 1.1e-5 off its
+// recorded losses (tests/parity/training/pytorch_drift.py), and are chaotic after 20.
+double bound_of(bool plateau, std::int64_t step) {
+  if (step < 12) return 1e-5;
+  if (step < 15) return plateau ? 2e-5 : 1e-5;
+  return 1e-4;
+}
+
+// Only the third trace is compared to its end.
 TEST_P(LeNetTrace, LossesFollowPyTorch) {
   const auto golden = test::load_golden();
   const auto& expected = golden["trace_lenet"][GetParam().first];
@@ -114,7 +122,7 @@ TEST_P(LeNetTrace, LossesFollowPyTorch) {
   const Trace trace = run_trace(expected, golden["seed"], FashionMnist(), steps, GetParam().second);
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto i = static_cast<std::size_t>(step);
-    EXPECT_NEAR(trace.losses[i], expected["losses"][i].get<double>(), step < 15 ? 1e-5 : 1e-4)
+    EXPECT_NEAR(trace.losses[i], expected["losses"][i].get<double>(), bound_of(expected["lr"] > 0.1, step))
         << "step " << step;
   }
   if (!to_the_end) return;
