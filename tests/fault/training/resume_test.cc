@@ -98,6 +98,44 @@ TEST_F(Resume, ResumeFromAPathStartsANewRun) {
   EXPECT_EQ(final_weights(whole.run_dir), final_weights(b.run_dir));
 }
 
+// SIGTERM to the launcher: every rank stops after the same step, saves, and the job says "start me again"
+// (75).
+TEST_F(Resume, ASignalLeavesACheckpointThatGoesOnExactly) {
+  const TrainingRun whole = training("whole", 2);
+  ASSERT_EQ(train(whole).exit_code, 0);
+  TrainingRun run = training("stopped", 2);
+  run.options.while_running = [&](pid_t launcher) {
+    const Deadline deadline = Deadline::after(run.options.timeout);
+    while (!deadline.expired() &&
+           !(std::filesystem::exists(run.run_dir / "metrics.jsonl") && lines(run.run_dir) >= 10)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ::kill(launcher, SIGTERM);
+  };
+  const RunResult stopped = train(run);
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.err;
+  EXPECT_LT(losses(run.run_dir).size(), losses(whole.run_dir).size());
+  run.options.while_running = nullptr;
+  const RunResult rest = train(run);
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_EQ(losses(run.run_dir), losses(whole.run_dir));
+  EXPECT_EQ(final_weights(run.run_dir), final_weights(whole.run_dir));
+}
+
+// Every rank sees the loss that is not finite in the same step, before anything is updated.
+TEST_F(Resume, ALossThatIsNotFiniteEndsTheRunAndKeepsTheLastCheckpoint) {
+  const RunResult good = train(training("nan", 2, {"--max-steps", "7"}));
+  ASSERT_EQ(good.exit_code, 0) << good.err;
+  const std::size_t before = final_weights(folder_ / "nan");
+  const RunResult bad =
+      train(training("nan", 2, {"--lr", "1e30", "--lr-schedule", "constant", "--warmup-steps", "0"}));
+  EXPECT_EQ(bad.exit_code, 1) << bad.err;
+  EXPECT_NE(bad.err.find("rank 0: step"), std::string::npos) << bad.err;
+  EXPECT_NE(bad.err.find("the loss is"), std::string::npos) << bad.err;
+  EXPECT_NE(bad.err.find("--lr"), std::string::npos) << bad.err;
+  EXPECT_EQ(final_weights(folder_ / "nan"), before);
+}
+
 // A random worker is killed once its run has reached a random step; the launcher starts the group again.
 TEST_F(Resume, KillsWithRestartsLeaveTheSameWeights) {
   const char* rounds_text = std::getenv("DTRAIN_FAULT_ROUNDS");
