@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -35,6 +36,11 @@ using Wide = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
 template <class W>
 W combine(W a, W b, ReduceOp op) {
+  if constexpr (std::is_integral_v<W>) {  // integers wrap
+    const auto x = static_cast<std::uint64_t>(a), y = static_cast<std::uint64_t>(b);
+    if (op == ReduceOp::sum) return static_cast<W>(x + y);
+    if (op == ReduceOp::prod) return static_cast<W>(x * y);
+  }
   if (op == ReduceOp::sum) return static_cast<W>(a + b);
   if (op == ReduceOp::prod) return static_cast<W>(a * b);
   return op == ReduceOp::max ? std::max(a, b) : std::min(a, b);
@@ -58,7 +64,8 @@ Span span_of(std::vector<T>& data) {
 
 template <class T>
 void expect_same(const std::vector<T>& got, const std::vector<T>& expected, const std::string& what) {
-  if (got.size() == expected.size() && std::memcmp(got.data(), expected.data(), got.size() * sizeof(T)) == 0)
+  const auto same_bits = [](const T& a, const T& b) { return std::memcmp(&a, &b, sizeof(T)) == 0; };
+  if (got.size() == expected.size() && std::equal(got.begin(), got.end(), expected.begin(), same_bits))
     return;
   for (std::size_t i = 0; i < std::min(got.size(), expected.size()); ++i) {
     if (std::memcmp(&got[i], &expected[i], sizeof(T)) != 0) {
@@ -73,7 +80,6 @@ void check_dtype(Communicator& c, std::size_t count) {
   const auto width = static_cast<std::size_t>(world);
   const std::string where = fmt::format("{} x {}", name_of(dtype_of<T>), count);
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min, ReduceOp::prod}) {
-    if (op == ReduceOp::prod && std::is_integral_v<T> && sizeof(T) == 1) continue;
     auto data = values<T>(rank, count);
     c.all_reduce(span_of(data), op, where)->wait(kSoon);
     expect_same(data, reference<T>(world, count, op), "all_reduce " + where);
