@@ -14,13 +14,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kLaunchVariable = "DTRAIN_LAUNCH_TIME_NS";
+constexpr std::string_view kLaunchVariable = "DTRAIN_LAUNCH_TIME_NS";
 
 double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string config_json(const Options& options, const Recipe& recipe) {
+// Where progress is drawn: on our own standard output, or, when the launcher relays a terminal, on standard
+// error, where it expects updates.
+struct ProgressTarget {
+  int fd;
+  ProgressOptions options;
+};
+
+ProgressTarget progress_target(const Environment& environment) {
+  if (find_variable(environment, "DTRAIN_STDERR_TTY") == nullptr) {
+    return {STDOUT_FILENO,
+            progress_options_for(STDOUT_FILENO, find_variable(environment, "NO_COLOR") != nullptr)};
+  }
+  const std::string* columns = find_variable(environment, "DTRAIN_COLUMNS");
+  const auto width = columns != nullptr ? parse_integer(*columns).value_or(80) : 80;
+  ProgressOptions options;
+  options.terminal = true;
+  options.width = [width] { return static_cast<int>(width); };
+  return {STDERR_FILENO, options};
+}
+
+std::string config_json(const Options& options, const Environment& environment, const Recipe& recipe) {
   nlohmann::json config;
   for (const auto& [name, value] : options.all())
     config["options"][name] = {{"value", value.text}, {"source", value.source}};
@@ -29,7 +49,9 @@ std::string config_json(const Options& options, const Recipe& recipe) {
   config["batch_size_per_worker"] = recipe.batch.per_worker;
   config["accumulate"] = recipe.batch.accumulate;
   config["lr"] = recipe.lr;
-  if (const char* launch = ::getenv(kLaunchVariable)) config["launch_time_ns"] = launch;
+  if (const std::string* launch = find_variable(environment, kLaunchVariable)) {
+    config["launch_time_ns"] = *launch;
+  }
   return config.dump(2);
 }
 
@@ -86,12 +108,13 @@ void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
 
 }  // namespace
 
-RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const Recipe& recipe,
-                         std::int64_t resumed_step, std::uint64_t checkpoint_bytes, Log& log)
+RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
+                         const Recipe& recipe, std::int64_t resumed_step, std::uint64_t checkpoint_bytes,
+                         Log& log)
     : run_(run),
-      metrics_((run.write_config(config_json(options, recipe)), run.metrics())),
+      metrics_((run.write_config(config_json(options, environment, recipe)), run.metrics())),
       curves_(run.path(), unix_seconds(), resumed_step),
-      progress_(STDOUT_FILENO, progress_options_for(STDOUT_FILENO, ::getenv("NO_COLOR") != nullptr)),
+      progress_(progress_target(environment).fd, progress_target(environment).options),
       checkpoints_(run.checkpoints(), recipe.keep_checkpoints, log),
       writer_(checkpoints_),
       log_(&log) {

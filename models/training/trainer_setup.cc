@@ -118,7 +118,8 @@ void Trainer::start_recorder(const std::optional<Checkpoint>& checkpoint) {
   const std::uint64_t bytes = checkpoint_bytes(snapshot().snapshot) * copies;
   const RunDirectory run = RunDirectory::create(run_dir_, bytes);
   const std::int64_t step = checkpoint ? checkpoint->state.step : 0;
-  recorder_ = std::make_unique<RunRecorder>(run, env_.options, recipe_, step, bytes, env_.log);
+  recorder_ =
+      std::make_unique<RunRecorder>(run, env_.options, env_.environment, recipe_, step, bytes, env_.log);
   if (checkpoint) {
     recorder_->message(fmt::format("going on after step {} from {}", step, checkpoint->path.string()));
   }
