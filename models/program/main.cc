@@ -48,15 +48,17 @@ ExitCode dispatch(std::span<char*> argv) {
     names.push_back(command.name);
     if (command.name == name) return command.run({{argv.begin() + 2, argv.end()}, current_environment()});
   }
-  if (name.empty()) throw UsageError("dtrain: expected a command, got none (`dtrain --help` lists them)");
+  if (name.empty()) throw UsageError("expected a command, got none (`dtrain --help` lists them)");
   const auto close = closest_word(name, names);
-  throw UsageError(fmt::format("dtrain: unknown command '{}'{} (`dtrain --help` lists them)", name,
+  throw UsageError(fmt::format("unknown command '{}'{} (`dtrain --help` lists them)", name,
                                close ? fmt::format("; did you mean '{}'?", *close) : ""));
 }
 
 // The rank is part of the line: every worker of a job may fail at once.
 void report(std::string_view message) {
   const char* rank = ::getenv("RANK");
+  // Messages about a command's options begin with its full name already.
+  if (message.starts_with("dtrain ")) message.remove_prefix(std::string_view("dtrain ").size());
   const std::string line = rank != nullptr ? fmt::format("dtrain: rank {}: {}\n", rank, message)
                                            : fmt::format("dtrain: {}\n", message);
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
