@@ -17,7 +17,7 @@
 namespace dtrain {
 
 /// What is saved: borrowed views, see NamedView. `model` holds state_dict names only; `optimizer` names are
-/// "<state>.<parameter>", e.g. "momentum.conv1.weight".
+/// "<parameter>.<state>", e.g. "conv1.weight.momentum_buffer".
 struct Snapshot {
   TrainingState state;
   std::vector<NamedView> model;
