@@ -141,6 +141,8 @@ std::string on_terminal(const std::vector<std::string>& arguments,
   winsize size{24, 60, 0, 0};
   const pid_t child = ::forkpty(&master, nullptr, nullptr, &size);
   if (child == 0) {
+    ::unsetenv("NO_COLOR");  // whoever runs the tests may not want colour; each test here says what it wants
+    ::setenv("TERM", "xterm", 1);
     for (const auto& [name, value] : more) ::setenv(name.c_str(), value.c_str(), 1);
     const std::string path = program("dtrain-launch");
     std::vector<char*> argv{const_cast<char*>(path.c_str())};
