@@ -1,0 +1,48 @@
+// A launcher's seat at the rendezvous: joins, keeps the lease, hears the news, says its words.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cluster/endpoint.h"
+#include "cluster/rendezvous/protocol.h"
+#include "cluster/token.h"
+#include "runtime/base/clock.h"
+
+namespace dtrain::rendezvous {
+
+struct MemberOptions {
+  Endpoint server;
+  std::optional<Token> token;  ///< none is allowed on loopback only
+  bool insecure = false;       ///< allow none elsewhere too
+  std::string job;             ///< must be the coordinator's; at most 128 bytes
+  Duration beat = std::chrono::seconds(1);
+  Duration lease = std::chrono::seconds(4);
+};
+
+class Member {
+ public:
+  /// Connects (trying again until `deadline`, the server may come later) and offers this node. Throws as
+  /// StoreClient's constructor. Starts one thread that beats.
+  Member(const MemberOptions& options, const NodeOffer& offer, const Deadline& deadline);
+  /// Says that this node is going; without an Ended before, that counts as a lost launcher.
+  ~Member();
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  /// The next piece of news in order; nothing when `deadline` passes first. A connection that breaks is
+  /// LeaseLost. To be called from one thread.
+  std::optional<News> next(const Deadline& deadline);
+
+  /// Tells the coordinator. May be called from any thread, also beside next(). A lost connection is not an
+  /// error here: next() tells.
+  void say(const Word& word);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace dtrain::rendezvous

@@ -1,0 +1,108 @@
+// What launchers of several nodes and their coordinator tell each other. Values only; how they travel is
+// coordinator.h's and member.h's business. See docs/decisions/010-rendezvous.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/clock.h"
+
+namespace dtrain::rendezvous {
+
+/// What a node brings when it joins.
+struct NodeOffer {
+  std::optional<int> node_rank;  ///< absent: any that is free
+  std::string host;              ///< for people: the machine's name
+  std::string address;           ///< where others reach it, with its interface: "10.0.0.2 (eth0)"
+  int nproc = 1;                 ///< workers it will start
+  /// Name and value of what must be equal on every node (nnodes, program, versions, config hash, …). The
+  /// first node's values are the job's; who differs is refused, key and both values named.
+  std::vector<std::pair<std::string, std::string>> must_match;
+};
+
+/// A node that takes part in a round.
+struct RoundNode {
+  int node_rank = 0;
+  std::string host;
+  int nproc = 1;
+  int first_rank = 0;  ///< of its workers; nodes are in the order of node_rank
+};
+
+/// Why a job or a round ended: the first failure, wherever it was.
+struct Cause {
+  enum class Kind : std::uint8_t {
+    worker,         ///< a worker failed; `rank`, `exit_code` and `lines` tell
+    launcher_lost,  ///< a launcher was killed or crashed
+    node_lost,      ///< a node is not heard of any more
+    signal,         ///< somebody asked for the end; exit_code is 128 + signal
+    requeue,        ///< workers agreed on a checkpoint and ask to be started again (75)
+    unusable,       ///< a node cannot start its part (port taken, program missing)
+  };
+  Kind kind = Kind::worker;
+  int node_rank = 0;
+  std::string host;
+  int rank = -1;                   ///< of the worker; -1 where there is none
+  int exit_code = 1;               ///< what every launcher exits with
+  bool consequence = false;        ///< a worker that failed because its peers did
+  std::vector<std::string> lines;  ///< the report, ready to print
+};
+
+// What a launcher hears. Each `round` counts from 0.
+struct Waiting {                   ///< for people, every few seconds while somebody is missing
+  std::vector<std::string> lines;  ///< "7/8 nodes; missing node_rank 5; listening on 10.0.0.1:29501 (eth0)"
+};
+struct Forming {  ///< end what is left of the round before, then say ready
+  int round = 0;
+  std::vector<RoundNode> nodes;
+};
+struct Start {
+  int round = 0;
+  int restart_count = 0;
+  std::vector<RoundNode> nodes;
+  std::uint16_t master_port = 0;    ///< as the first node said with its ready
+  std::int64_t launch_time_ns = 0;  ///< of the job: node 0's, equal in every round
+  std::string run_id;
+};
+struct Stop {  ///< end the workers of `round`
+  int round = 0;
+  bool again = false;             ///< another round follows
+  bool checkpoint_first = false;  ///< ask the workers for a checkpoint (SIGUSR2) instead of ending them
+  std::optional<int> signal;      ///< forward this one (somebody signalled another launcher)
+  std::optional<Cause> cause;     ///< absent when it is only a node to be taken in
+};
+struct Over {  ///< the job has ended on every node that is left
+  int exit_code = 0;
+  std::optional<Cause> cause;  ///< absent when all went well
+};
+struct Refused {  ///< this launcher cannot take part
+  std::string why;
+};
+struct LeaseLost {  ///< the coordinator has not answered in time: end everything at once
+  std::string why;
+};
+using News = std::variant<Waiting, Forming, Start, Stop, Over, Refused, LeaseLost>;
+
+// What a launcher says.
+struct Ready {
+  int round = 0;
+  std::uint16_t master_port = 0;  ///< of the round's first node only, else 0
+};
+struct Failed {  ///< at once, while the other workers still run
+  int round = 0;
+  Duration age{};  ///< how long ago it happened
+  Cause cause;
+};
+struct Ended {  ///< every worker of the node and all it left behind has ended
+  int round = 0;
+  int exit_code = 0;
+};
+struct Signalled {  ///< this launcher got a signal that ends the job
+  int signal = 0;
+};
+using Word = std::variant<Ready, Failed, Ended, Signalled>;
+
+}  // namespace dtrain::rendezvous

@@ -1,0 +1,48 @@
+// The launcher's line to the other nodes' launchers: a child process that owns the connection, the
+// heartbeats and, on the first node, the rendezvous store. See docs/decisions/010-rendezvous.md.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+
+#include "cluster/rendezvous/coordinator.h"
+#include "cluster/rendezvous/member.h"
+#include "runtime/base/fd.h"
+
+namespace dtrain::launcher {
+
+struct LinkSettings {
+  rendezvous::MemberOptions member;
+  rendezvous::NodeOffer offer;
+  std::optional<rendezvous::CoordinatorOptions> coordinator;  ///< set: this node hosts the rendezvous
+  std::optional<std::uint16_t> listen_port;  ///< with coordinator: where (address: member.server)
+};
+
+/// To be made before any thread and any other child. The link ends by itself when the launcher does, and
+/// tells the others if that was not in order. Losing the link is LeaseLost.
+class Link {
+ public:
+  /// Binds the rendezvous socket in this process when this node hosts it (so a taken port is an error here,
+  /// with its owner named), then forks. Throws as listen_on, and SystemError.
+  explicit Link(const LinkSettings& settings);
+  /// Closes the line and reaps the link, which says goodbye to the others first (a second at most).
+  ~Link();
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  /// Readable when there is news; for poll().
+  int fd() const noexcept { return socket_.get(); }
+  pid_t pid() const noexcept { return pid_; }
+  /// The next piece of news, if one is there. Never blocks. After LeaseLost, Refused or Over nothing more
+  /// comes.
+  std::optional<rendezvous::News> take();
+  void say(const rendezvous::Word& word);
+
+ private:
+  UniqueFd socket_;
+  pid_t pid_ = -1;
+  bool lost_ = false;
+};
+
+}  // namespace dtrain::launcher
