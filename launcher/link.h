@@ -4,7 +4,9 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
+#include <string>
 
 #include "cluster/rendezvous/coordinator.h"
 #include "cluster/rendezvous/member.h"
@@ -17,6 +19,8 @@ struct LinkSettings {
   rendezvous::NodeOffer offer;
   std::optional<rendezvous::CoordinatorOptions> coordinator;  ///< set: this node hosts the rendezvous
   std::optional<std::uint16_t> listen_port;  ///< with coordinator: where (address: member.server)
+  /// Until the rendezvous is reached; then Refused says what was tried. Before, Waiting says so.
+  Duration connect_timeout = std::chrono::seconds(600);
 };
 
 /// To be made before any thread and any other child. The link ends by itself when the launcher does, and
@@ -42,7 +46,8 @@ class Link {
  private:
   UniqueFd socket_;
   pid_t pid_ = -1;
-  bool lost_ = false;
+  std::string partial_;  // of a long message
+  bool over_ = false;    // nothing more comes
 };
 
 }  // namespace dtrain::launcher
