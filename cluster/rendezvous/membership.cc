@@ -157,7 +157,12 @@ void Membership::leave(SeatId id, Departure departure, TimePoint now) {
   if (seat == nullptr) return;
   const bool at_work = unended_ > 0 && seat->in_round && !seat->ended;
   if (departure == Departure::closed) return lose(id, gone(*seat, now), now);
-  if (!at_work) return lose(id, silent(*seat, now), now);
+  Finding finding = silent(*seat, now);
+  if (departure == Departure::silent)
+    finding.cause.lines = {fmt::format(
+        "{} is lost: it hears us no more, and has ended its workers; the network is cut in one direction",
+        seat->text())};
+  if (departure == Departure::silent || !at_work) return lose(id, std::move(finding), now);
   roster_.mark_broken(id);  // its lease decides
 }
 

@@ -39,6 +39,7 @@ struct Admission {
 enum class Departure {
   closed,  ///< by its own side, in order or because its process was killed: nobody is at work there
   broken,  ///< by the network: the node may be at work until its lease has run out
+  silent,  ///< by its own side, since its lease has run out
 };
 
 class Membership {

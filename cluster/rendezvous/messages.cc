@@ -16,6 +16,15 @@ using wire::ByteReader;
 constexpr std::size_t kFirstLines = 24;  // of too many
 constexpr std::uint32_t kMaxCauseKind = static_cast<std::uint32_t>(Cause::Kind::unusable);
 
+// Places in News; the first byte of its encoding.
+constexpr std::uint8_t kForming = 1, kStart = 2, kStop = 3, kOver = 4;
+static_assert(std::is_same_v<std::variant_alternative_t<kForming, News>, Forming>);
+static_assert(std::is_same_v<std::variant_alternative_t<kStart, News>, Start>);
+static_assert(std::is_same_v<std::variant_alternative_t<kStop, News>, Stop>);
+static_assert(std::is_same_v<std::variant_alternative_t<kOver, News>, Over>);
+// Of Forming and Start: kind, round, then `self`.
+constexpr std::size_t kSelfAt = 5;
+
 class Writer : public wire::ByteWriter {
  public:
   using ByteWriter::ByteWriter;
@@ -106,8 +115,8 @@ void put(Writer& out, std::string& bytes, const Forming& news) {
 }
 void put(Writer& out, std::string& bytes, const Start& news) {
   out.i32(news.round);
-  out.i32(news.restart_count);
   out.i32(news.self);
+  out.i32(news.restart_count);
   put_nodes(bytes, news.nodes);
   out.u16(news.master_port);
   out.i64(news.launch_time_ns);
@@ -152,19 +161,30 @@ std::string encode_variant(const Variant& message) {
   return bytes;
 }
 
+Start take_start(Reader& in) {
+  Start start;
+  start.round = in.i32();
+  start.self = in.i32();
+  start.restart_count = in.i32();
+  start.nodes = in.nodes();
+  start.master_port = in.u16();
+  start.launch_time_ns = in.i64();
+  start.run_id = in.string(kMaxMatchValueBytes);
+  return start;
+}
+
 // Braced initialisers are evaluated in the order of the fields.
 News take_news(Reader& in) {
   switch (in.below(std::variant_size_v<News>)) {
     case 0:
       return Waiting{in.lines()};
-    case 1:
+    case kForming:
       return Forming{in.i32(), in.i32(), in.nodes()};
-    case 2:
-      return Start{
-          in.i32(), in.i32(), in.i32(), in.nodes(), in.u16(), in.i64(), in.string(kMaxMatchValueBytes)};
-    case 3:
+    case kStart:
+      return take_start(in);
+    case kStop:
       return Stop{in.i32(), in.flag(), in.flag(), in.maybe_int(), in.flag(), in.maybe_cause()};
-    case 4:
+    case kOver:
       return Over{in.i32(), in.maybe_cause()};
     case 5:
       return Refused{in.string(kMaxReasonBytes)};
@@ -254,13 +274,33 @@ std::optional<Admission> decode_admission(std::string_view bytes) {
   return admission;
 }
 
-std::optional<int> round_of(std::string_view news_bytes) {
-  Reader in(news_bytes);
+std::optional<int> round_of(std::string_view news) {
+  Reader in(news);
   const std::uint8_t kind = in.u8();
   const int round = in.i32();
-  // Forming, Start and Stop begin with it.
-  if (!in.good() || kind < 1 || kind > 3) return std::nullopt;
+  if (!in.good() || kind < kForming || kind > kStop) return std::nullopt;
   return round;
+}
+
+bool is_forming(std::string_view news) noexcept {
+  return !news.empty() && static_cast<std::uint8_t>(news[0]) == kForming;
+}
+
+bool is_over(std::string_view news) noexcept {
+  return !news.empty() && static_cast<std::uint8_t>(news[0]) == kOver;
+}
+
+std::optional<int> place_in_round(std::string_view forming, int node_rank) {
+  if (!is_forming(forming) || forming.size() < kSelfAt + 4) return std::nullopt;
+  wire::ByteReader in(forming.substr(kSelfAt + 4));
+  return find_node(in, node_rank);
+}
+
+void set_self(std::string& news, int place) {
+  if (news.size() < kSelfAt + 4 || (news[0] != kForming && news[0] != kStart)) return;
+  std::string bytes;
+  wire::ByteWriter(bytes).u32(static_cast<std::uint32_t>(place));
+  news.replace(kSelfAt, bytes.size(), bytes);
 }
 
 }  // namespace dtrain::rendezvous

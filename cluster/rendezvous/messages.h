@@ -36,7 +36,14 @@ std::optional<Word> decode_word(std::string_view bytes);
 std::optional<News> decode_news(std::string_view bytes);
 std::optional<Admission> decode_admission(std::string_view bytes);
 
-/// The round that news is about, without decoding its nodes; nothing where it is about none.
-std::optional<int> round_of(std::string_view news_bytes);
+// Looks at encoded news without decoding its nodes, whose number a launcher's cost need not grow with.
+/// The round that Forming, Start and Stop are about.
+std::optional<int> round_of(std::string_view news);
+bool is_forming(std::string_view news) noexcept;
+bool is_over(std::string_view news) noexcept;
+/// The place of a node in Forming's list.
+std::optional<int> place_in_round(std::string_view forming, int node_rank);
+/// Fills in `self` of Forming and Start; leaves other news as it is.
+void set_self(std::string& news, int place);
 
 }  // namespace dtrain::rendezvous

@@ -80,6 +80,22 @@ std::string put_runs(const std::vector<RoundNode>& nodes, bool with_hosts) {
   return out + body;
 }
 
+// Nothing when it is malformed or does not come after `next_node`.
+std::optional<Run> take_run(wire::ByteReader& reader, std::int64_t next_node) {
+  const std::int64_t node_rank = reader.u32(), count = reader.u32(), nproc = reader.u32();
+  Run run;
+  run.prefix = reader.text(kMaxHostBytes);
+  run.digits = reader.u8();
+  run.number = reader.u32();
+  if (!reader.good() || node_rank < next_node || count < 1 || nproc < 1 || nproc > kMaxTasksPerNode ||
+      !run.well_formed(count) || node_rank + count > static_cast<std::int64_t>(kMaxNodes))
+    return std::nullopt;
+  run.node_rank = static_cast<int>(node_rank);
+  run.count = static_cast<int>(count);
+  run.nproc = static_cast<int>(nproc);
+  return run;
+}
+
 }  // namespace
 
 void put_nodes(std::string& out, const std::vector<RoundNode>& nodes) {
@@ -92,24 +108,31 @@ std::optional<std::vector<RoundNode>> take_nodes(wire::ByteReader& reader) {
   const std::uint32_t runs = reader.u32();
   std::int64_t next_node = 0, next_rank = 0;
   for (std::uint32_t r = 0; r < runs && reader.good(); ++r) {
-    const std::int64_t node_rank = reader.u32(), count = reader.u32(), nproc = reader.u32();
-    Run run;
-    run.prefix = reader.text(kMaxHostBytes);
-    run.digits = reader.u8();
-    run.number = reader.u32();
-    if (!reader.good() || node_rank < next_node || count < 1 || nproc < 1 || nproc > kMaxTasksPerNode ||
-        !run.well_formed(count) || node_rank + count > static_cast<std::int64_t>(kMaxNodes) ||
-        next_rank + count * nproc > std::numeric_limits<int>::max())
+    const auto run = take_run(reader, next_node);
+    if (!run || next_rank + std::int64_t{run->count} * run->nproc > std::numeric_limits<int>::max())
       return std::nullopt;
-    for (int i = 0; i < count; ++i) {
-      nodes.push_back({static_cast<int>(node_rank + i), run.host(i), static_cast<int>(nproc),
-                       static_cast<int>(next_rank)});
-      next_rank += nproc;
+    for (int i = 0; i < run->count; ++i) {
+      nodes.push_back({run->node_rank + i, run->host(i), run->nproc, static_cast<int>(next_rank)});
+      next_rank += run->nproc;
     }
-    next_node = node_rank + count;
+    next_node = std::int64_t{run->node_rank} + run->count;
   }
   if (!reader.good()) return std::nullopt;
   return nodes;
+}
+
+std::optional<int> find_node(wire::ByteReader& reader, int node_rank) {
+  const std::uint32_t runs = reader.u32();
+  int place = 0;
+  std::int64_t next_node = 0;
+  for (std::uint32_t r = 0; r < runs && reader.good(); ++r) {
+    const auto run = take_run(reader, next_node);
+    if (!run || node_rank < run->node_rank) return std::nullopt;
+    if (node_rank < run->node_rank + run->count) return place + node_rank - run->node_rank;
+    place += run->count;
+    next_node = std::int64_t{run->node_rank} + run->count;
+  }
+  return std::nullopt;
 }
 
 }  // namespace dtrain::rendezvous

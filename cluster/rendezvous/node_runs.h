@@ -14,5 +14,7 @@ namespace dtrain::rendezvous {
 void put_nodes(std::string& out, const std::vector<RoundNode>& nodes);
 /// Nothing when the bytes are malformed, or the nodes out of order or too many.
 std::optional<std::vector<RoundNode>> take_nodes(wire::ByteReader& reader);
+/// The place of `node_rank` among the nodes; O(runs).
+std::optional<int> find_node(wire::ByteReader& reader, int node_rank);
 
 }  // namespace dtrain::rendezvous
