@@ -38,6 +38,8 @@ class Link {
   /// Readable when there is news; for poll().
   int fd() const noexcept { return socket_.get(); }
   pid_t pid() const noexcept { return pid_; }
+  /// Where this node hosts the rendezvous; 0 where it does not.
+  std::uint16_t port() const noexcept { return port_; }
   /// The next piece of news, if one is there. Never blocks. After LeaseLost, Refused or Over nothing more
   /// comes.
   std::optional<rendezvous::News> take();
@@ -46,6 +48,7 @@ class Link {
  private:
   UniqueFd socket_;
   pid_t pid_ = -1;
+  std::uint16_t port_ = 0;
   std::string partial_;  // of a long message
   bool over_ = false;    // nothing more comes
 };
