@@ -13,10 +13,12 @@
 #include <charconv>
 #include <condition_variable>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <thread>
 
+#include "cluster/token.h"
 #include "runtime/base/check.h"
 
 namespace dtrain {
@@ -115,6 +117,14 @@ UniqueFd bind_and_listen(const SocketAddress& address) {
         fmt::format("listen on {}: expected an address of this machine, which this is not; see `ip address`",
                     address.text()));
   throw SystemError(fmt::format("listen on {}", address.text()), code);
+}
+
+// Ports from here on are handed to outgoing connections by the kernel.
+int first_ephemeral_port() {
+  std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
+  int low = 32768;
+  file >> low;
+  return low;
 }
 
 SocketAddress ask(int fd, int (*call)(int, sockaddr*, socklen_t*), const char* what) {
@@ -234,6 +244,24 @@ Listener listen_on(const std::string& host, std::uint16_t port, const Deadline& 
   } catch (const SystemError& error) {
     refuse_listening(address, error);
   }
+}
+
+Listener listen_on_lasting_port(const std::string& host, const Deadline& deadline) {
+  constexpr int kLowest = 10000, kFewest = 1000, kPicks = 64;
+  const std::string address = resolve({host, 0}, deadline).front().host();
+  const int span = first_ephemeral_port() - kLowest;
+  for (int i = 0; span >= kFewest && i < kPicks; ++i) {
+    std::uint32_t random = 0;
+    fill_random(&random, sizeof random);
+    const auto port = static_cast<std::uint16_t>(kLowest + random % static_cast<std::uint32_t>(span));
+    const SocketAddress candidate = resolve({address, port}, deadline).front();
+    try {
+      return {bind_and_listen(candidate), candidate};
+    } catch (const SystemError& error) {
+      if (error.error_number() != EADDRINUSE) refuse_listening(candidate, error);
+    }
+  }
+  return listen_on(host, 0, deadline);
 }
 
 Listener adopt_listener(UniqueFd fd, std::string_view what) {

@@ -1,33 +1,27 @@
 // Starts, reports, restarts.
 #include "launcher/job.h"
 
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 
+#include "cluster/endpoint.h"
+#include "cluster/token.h"
 #include "launcher/descendants.h"
 #include "launcher/group.h"
-#include "launcher/ports.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::launcher {
 namespace {
 
-constexpr std::size_t kTokenBytes = 32;
-
-std::string value_or(const Environment& environment, const std::string& name, const std::string& otherwise) {
-  const auto found = environment.find(name);
-  return found == environment.end() || found->second.empty() ? otherwise : found->second;
-}
+constexpr std::chrono::seconds kResolveTimeout{30};
 
 // A folder in TMPDIR; empty when none can be made.
 std::string make_temporary_folder(const Environment& environment, const std::string& name) {
-  std::string pattern = value_or(environment, "TMPDIR", "/tmp") + "/" + name + "-XXXXXX";
+  std::string pattern = variable_or(environment, "TMPDIR", "/tmp") + "/" + name + "-XXXXXX";
   return ::mkdtemp(pattern.data()) == nullptr ? "" : pattern;
 }
 
@@ -72,27 +66,30 @@ void raise_descriptor_limit(int workers) {
 
 std::string token_of(const Job& job) {
   if (!job.plan.program.builtin) return "";
-  const std::string given = value_or(job.environment, "DTRAIN_TOKEN", "");
-  if (!given.empty()) {
-    if (given.size() != 2 * kTokenBytes ||
-        given.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos)
-      throw UsageError("DTRAIN_TOKEN: expected 64 hexadecimal digits, got " + std::to_string(given.size()) +
-                       " characters that are not that");
-    return given;
-  }
+  if (const auto token = find_token(job.environment)) return token->hex();
   if (job.plan.nnodes > 1)
     throw UsageError(
         "DTRAIN_TOKEN: with --nnodes=" + std::to_string(job.plan.nnodes) +
         " every node needs the same secret of 64 hexadecimal digits in its environment; make one with: "
         "openssl rand -hex 32");
-  std::array<unsigned char, kTokenBytes> bytes{};
-  check(Sys{::getrandom(bytes.data(), bytes.size(), 0)}, "getrandom");
-  std::string token;
-  for (const unsigned char byte : bytes) {
-    token += "0123456789abcdef"[byte >> 4];
-    token += "0123456789abcdef"[byte & 15];
+  return make_token().hex();
+}
+
+struct MasterPort {
+  std::uint16_t port = 0;
+  UniqueFd socket;  // listens there; empty where the port is left free
+};
+
+Listener listen_for_master(const std::string& address, std::uint16_t port) {
+  const Deadline deadline = Deadline::after(kResolveTimeout);
+  try {
+    return port == 0 ? listen_on_lasting_port(address, deadline) : listen_on(address, port, deadline);
+  } catch (const SystemError& error) {
+    if (error.error_number() != EADDRINUSE) throw;
+    throw UsageError(std::string("--master-port: ") + error.what());
+  } catch (const Error& error) {
+    throw UsageError(std::string("--master-addr: ") + error.what());
   }
-  return token;
 }
 
 class JobRun {
@@ -127,31 +124,32 @@ class JobRun {
     const std::string folder = make_temporary_folder(job_.environment, "dtrain-logs");
     if (folder.empty())
       throw UsageError("--log-dir: expected a folder for --redirects and --tee, and none could be made in " +
-                       value_or(job_.environment, "TMPDIR", "/tmp"));
+                       variable_or(job_.environment, "TMPDIR", "/tmp"));
     console_.say("log files are in " + folder);
     return folder;
   }
 
   // The port is settled here, at the last moment. Only the built-in program can be given the socket itself;
   // any other finds the port free.
-  Listener settle_port() const {
+  MasterPort settle_port() const {
     // With more nodes the address may be one that only the network knows (a load balancer, NAT): not ours to
     // try.
-    const bool remote = job_.plan.nnodes > 1 && !job_.plan.program.builtin;
-    if (job_.plan.node_rank != 0 || remote) return {UniqueFd(), job_.plan.master_port};
-    Listener listener = listen_on(job_.plan.master_addr, job_.plan.master_port);
-    if (!job_.plan.program.builtin) listener.fd.reset();
-    return listener;
+    const Plan& plan = job_.plan;
+    const bool remote = plan.nnodes > 1 && !plan.program.builtin;
+    if (plan.node_rank != 0 || remote) return {plan.master_port, UniqueFd()};
+    Listener listener = listen_for_master(plan.master_addr, plan.master_port);
+    const std::uint16_t port = listener.port();
+    return {port, plan.program.builtin ? std::move(listener.fd) : UniqueFd()};
   }
 
   GroupResult run_group(int restarts) {
-    Listener listener = settle_port();
+    MasterPort master = settle_port();
     Attempt attempt;
     attempt.restart_count = restarts;
-    attempt.master_port = listener.port;
+    attempt.master_port = master.port;
     attempt.error_folder = scratch_.make(restarts);
     attempt.token = token_;
-    attempt.store_fd = listener.fd.get();
+    attempt.store_fd = master.socket.get();
     attempt.launch_time_ns = launch_time_ns_;
     GroupSettings settings;
     settings.policy = {job_.options.failure_grace, job_.options.signal_grace, job_.plan.program.builtin};
@@ -160,7 +158,7 @@ class JobRun {
     settings.scratch_folder = scratch_.path();
     settings.title = job_.title;
     return GroupRun(job_.plan, attempt, job_.environment, settings, signals_, console_,
-                    std::move(listener.fd))
+                    std::move(master.socket))
         .run();
   }
 

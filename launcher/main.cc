@@ -4,33 +4,14 @@
 
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <sstream>
+#include <string_view>
 
+#include "launcher/flags.h"
 #include "launcher/job.h"
 #include "runtime/base/error.h"
 
-extern char** environ;
-
 namespace dtrain::launcher {
 namespace {
-
-Environment read_environment() {
-  Environment environment;
-  for (const char* const* entry = environ; *entry != nullptr; ++entry) {
-    const char* equals = std::strchr(*entry, '=');
-    if (equals != nullptr) environment.emplace(std::string(*entry, equals), equals + 1);
-  }
-  return environment;
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  if (!file) throw SystemError("open config " + path, errno);
-  return content.str();
-}
 
 // A closed standard stream would be taken by the next pipe and then confused with it.
 void open_standard_streams() {
@@ -48,10 +29,6 @@ std::span<char> argv_memory(int argc, char** argv) {
   return {argv[0], end};
 }
 
-bool is_on(const CommandLine& line, const std::string& name) {
-  return line.settings.at(name).value == "true";
-}
-
 int print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::system);
@@ -63,9 +40,9 @@ void flush(Console& console) {
   console.err().flush(Deadline::never());
 }
 
-int launch(const CommandLine& line, Environment environment, std::span<char> title) {
+int launch(const ParsedCommand& line, Environment environment, std::span<char> title) {
   Options options = make_options(line);
-  if (options.print_config) return print(config_text(line));
+  if (options.print_config) return print(options_table(line.options));
   const Program program = resolve_program(options, environment, folder_of_this_binary());
   Plan plan = make_plan(options, program, environment, read_machine(options, environment));
   if (options.dry_run) return print(plan_text(plan));
@@ -85,12 +62,19 @@ int launch(const CommandLine& line, Environment environment, std::span<char> tit
 
 int run(int argc, char** argv) {
   open_standard_streams();
-  Environment environment = read_environment();
+  Environment environment = current_environment();
   const std::vector<std::string> arguments(argv + (argc > 0), argv + argc);
-  const CommandLine line = parse_command_line(arguments, environment, read_file);
-  if (is_on(line, "help")) return print(help_text());
-  if (is_on(line, "version")) return print("dtrain-launch " DTRAIN_VERSION "\n");
+  const ParsedCommand line = resolve_command("dtrain-launch", launch_options(), arguments, environment);
+  if (line.options.enabled("help")) return print(help_text());
+  if (line.options.enabled("version")) return print("dtrain-launch " DTRAIN_VERSION "\n");
   return launch(line, std::move(environment), argv_memory(argc, argv));
+}
+
+int report(std::string_view message, ExitCode code) {
+  constexpr std::string_view kName = "dtrain-launch: ";
+  if (message.starts_with(kName)) message.remove_prefix(kName.size());  // said once is enough
+  std::fprintf(stderr, "dtrain-launch: %.*s\n", static_cast<int>(message.size()), message.data());
+  return static_cast<int>(code);
 }
 
 }  // namespace
@@ -100,10 +84,8 @@ int main(int argc, char** argv) {
   try {
     return dtrain::launcher::run(argc, argv);
   } catch (const dtrain::Error& error) {
-    std::fprintf(stderr, "dtrain-launch: %s\n", error.what());
-    return static_cast<int>(error.exit_code());
+    return dtrain::launcher::report(error.what(), error.exit_code());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "dtrain-launch: %s\n", error.what());
-    return static_cast<int>(dtrain::ExitCode::failure);
+    return dtrain::launcher::report(error.what(), dtrain::ExitCode::failure);
   }
 }

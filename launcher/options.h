@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/command_line.h"
+#include "runtime/base/options.h"
 
 namespace dtrain::launcher {
 
@@ -67,12 +67,12 @@ struct Options {
   std::chrono::milliseconds signal_grace{30000};  ///< the same after a forwarded signal
   std::vector<int> stop_signals;
 
-  bool dry_run = false, print_config = false, version = false, help = false;
+  bool dry_run = false, print_config = false;
 };
 
 /// Converts and checks every setting. Pure. Throws UsageError: option, what was expected, what came, and
 /// where from.
-Options make_options(const CommandLine& line);
+Options make_options(const ParsedCommand& line);
 
 /// The number of a signal called "SIGTERM", "TERM" or "15"; empty when there is none.
 std::optional<int> signal_number(const std::string& name);

@@ -145,8 +145,9 @@ Plan make_plan(const Options& options, const Program& program, const Environment
   plan.master_addr = options.master_addr.empty() ? "127.0.0.1" : options.master_addr;
   plan.master_port = options.master_port;
   plan.program = program;
-  plan.removed_variables = {"DTRAIN_TOKEN", "DTRAIN_STORE_FD", "DTRAIN_STDERR_TTY", "DTRAIN_COLUMNS",
-                            "TORCHELASTIC_USE_AGENT_STORE"};
+  plan.removed_variables = {"DTRAIN_TOKEN",        "DTRAIN_TOKEN_FILE", "DTRAIN_STORE_FD",
+                            "DTRAIN_STDERR_TTY",   "DTRAIN_COLUMNS",    "TORCHELASTIC_USE_AGENT_STORE",
+                            "DTRAIN_LAUNCH_CONFIG"};
   check_ranks(options, plan);
   const auto bound = bind_workers(options.binding, plan.nproc, machine.cpus, machine.gpu_numa_nodes);
   for (int local_rank = 0; local_rank < plan.nproc; ++local_rank) {

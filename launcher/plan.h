@@ -10,6 +10,7 @@
 #include "launcher/binding.h"
 #include "launcher/options.h"
 #include "launcher/program.h"
+#include "runtime/base/environment.h"
 
 namespace dtrain::launcher {
 

@@ -218,7 +218,7 @@ TEST(Start, UnknownFlagsAndBadValuesAreOneLineAndCodeTwo) {
     EXPECT_EQ(lines_of(result.err).size(), 1u) << result.err;
     EXPECT_THAT(result.err, ::testing::StartsWith("dtrain-launch: "));
   }
-  EXPECT_THAT(launch({"--nproc_per_nide=2", "x"}).err, HasSubstr("did you mean '--nproc-per-node'"));
+  EXPECT_THAT(launch({"--nproc_per_nide=2", "x"}).err, HasSubstr("did you mean --nproc-per-node?"));
 }
 
 TEST(Start, TooManyWorkersForTheDescriptorLimitIsSaid) {

@@ -46,9 +46,9 @@ TEST_P(ImpossibleValue, IsRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(
     Options, ImpossibleValue,
     ::testing::Values(
-        BadValue{{"--nproc_per_node=0"}, "--nproc-per-node: expected"},
+        BadValue{{"--nproc_per_node=0"}, "--nproc-per-node (from command line): expected"},
         BadValue{{"--nproc_per_node=-1"}, "got '-1'"}, BadValue{{"--nproc_per_node=2x"}, "got '2x'"},
-        BadValue{{"--nproc_per_node="}, "--nproc-per-node: expected"},
+        BadValue{{"--nproc_per_node="}, "--nproc-per-node (from command line): expected"},
         BadValue{{"--nproc_per_node=99999999999999999999"}, "--nproc-per-node"},
         BadValue{{"--nnodes=0"}, "--nnodes"}, BadValue{{"--nnodes=3:2"}, "MIN <= MAX"},
         BadValue{{"--nnodes=1:4"}, "one number of nodes"}, BadValue{{"--master_port=65536"}, "0 to 65535"},
@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{{"--node_rank=1"}, "--node-rank: expected 0 to 0"},
         BadValue{{"--max_restarts=-1"}, "--max-restarts"},
         BadValue{{"--shutdown-timeout=nan"}, "--shutdown-timeout"},
-        BadValue{{"--shutdown-timeout=-2"}, "seconds"}, BadValue{{"-r", "4"}, "--redirects"},
+        BadValue{{"--shutdown-timeout=-2"}, "0 to 604800"}, BadValue{{"-r", "4"}, "--redirects"},
         BadValue{{"-t", "0:1,x:2"}, "--tee"}, BadValue{{"-t", "0:1,"}, "--tee"},
         BadValue{{"--local-ranks-filter=a"}, "--local-ranks-filter"},
         BadValue{{"--signals-to-handle=SIGNOPE"}, "--signals-to-handle"},
@@ -99,7 +99,7 @@ TEST(Options, ErrorNamesTheSource) {
                 options_of({"p"}, {{"DTRAIN_NPROC_PER_NODE", "zero"}});
               }),
               HasSubstr("from DTRAIN_NPROC_PER_NODE"));
-  EXPECT_THAT(complaint([] { options_of({"--nproc_per_node=zero"}); }), HasSubstr("from the command line"));
+  EXPECT_THAT(complaint([] { options_of({"--nproc_per_node=zero"}); }), HasSubstr("from command line"));
 }
 
 TEST(Options, StreamChoiceByRank) {
