@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "cluster/slurm_node.h"
 #include "launcher/helper.h"
 #include "runtime/base/error.h"
 
@@ -57,19 +57,18 @@ void ask_mpi(Place& place, std::optional<Token>& token, const Options& options,
   place.rendezvous = {place.master_addr, answer.at("port").get<std::uint16_t>()};
 }
 
+// Only a step's first node, as Slurm names it, has an address that Slurm knows better than the name service.
 void ask_slurm(Place& place) {
   if (place.system != "slurm" || place.hosts.empty() || place.master_addr != place.hosts.front()) return;
   if (try_resolve({place.master_addr, 0}, Deadline::after(kResolveTimeout))) return;
-  const HelperResult result =
-      run_helper({"scontrol", "show", "node", "-o", place.master_addr}, Deadline::after(kScontrolTimeout));
-  const std::string address = node_address(result.out);
-  if (result.exit_code != 0 || address.empty())
-    throw UsageError(fmt::format(
-        "--master-addr: the name {} of this step's first node cannot be resolved, and `scontrol show node -o "
-        "{}` gives no address; give --master-addr",
-        place.master_addr, place.master_addr));
-  if (place.rendezvous.host == place.master_addr) place.rendezvous.host = address;
-  place.master_addr = address;
+  const auto address = slurm_node_address(place.master_addr, Deadline::after(kScontrolTimeout));
+  if (!address)
+    throw UsageError(
+        fmt::format("--master-addr: the name {} of this step's first node cannot be resolved, and `scontrol "
+                    "show node {}` gives no address; give --master-addr",
+                    place.master_addr, place.master_addr));
+  if (place.rendezvous.host == place.master_addr) place.rendezvous.host = *address;
+  place.master_addr = *address;
 }
 
 std::string how_to_share(const Place& place) {
@@ -86,16 +85,6 @@ std::optional<Token> find_secret(const Options& options, const Environment& envi
   const bool said = source != options.sources.end() && source->second != "DTRAIN_TOKEN_FILE";
   if (said) return read_token_file(options.token_file);
   return find_token(environment);
-}
-
-std::string node_address(const std::string& scontrol_output) {
-  std::istringstream words(scontrol_output);
-  std::string word;
-  constexpr std::string_view kKey = "NodeAddr=";
-  while (words >> word) {
-    if (word.starts_with(kKey)) return word.substr(kKey.size());
-  }
-  return "";
 }
 
 void complete_place(Place& place, std::optional<Token>& token, const Options& options,

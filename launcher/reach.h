@@ -24,7 +24,4 @@ void complete_place(Place& place, std::optional<Token>& token, const Options& op
 /// cannot be resolved is not ours.
 bool rendezvous_is_here(const Place& place, const Deadline& deadline);
 
-/// NodeAddr in the output of `scontrol show node -o`; empty when there is none. Pure.
-std::string node_address(const std::string& scontrol_output);
-
 }  // namespace dtrain::launcher

@@ -289,6 +289,10 @@ bool is_forming(std::string_view news) noexcept {
   return !news.empty() && static_cast<std::uint8_t>(news[0]) == kForming;
 }
 
+bool is_start(std::string_view news) noexcept {
+  return !news.empty() && static_cast<std::uint8_t>(news[0]) == kStart;
+}
+
 bool is_over(std::string_view news) noexcept {
   return !news.empty() && static_cast<std::uint8_t>(news[0]) == kOver;
 }

@@ -40,6 +40,7 @@ std::optional<Admission> decode_admission(std::string_view bytes);
 /// The round that Forming, Start and Stop are about.
 std::optional<int> round_of(std::string_view news);
 bool is_forming(std::string_view news) noexcept;
+bool is_start(std::string_view news) noexcept;
 bool is_over(std::string_view news) noexcept;
 /// The place of a node in Forming's list.
 std::optional<int> place_in_round(std::string_view forming, int node_rank);

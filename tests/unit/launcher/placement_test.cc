@@ -201,11 +201,6 @@ TEST(Place, ExplanationsCoverEveryValue) {
   EXPECT_THAT(text, HasSubstr("SLURM_NODEID"));
 }
 
-TEST(Reach, AddressFromScontrol) {
-  EXPECT_EQ(node_address("NodeName=n1 Arch=x86_64 NodeAddr=10.1.2.3 NodeHostName=n1 Port=1"), "10.1.2.3");
-  EXPECT_EQ(node_address("Node n9 not found"), "");
-}
-
 TEST(Reach, TheSecretsSources) {
   const std::string hex(64, 'a'), other(64, 'b');
   EXPECT_EQ(find_secret(options_of({"p"}), {}), std::nullopt);

@@ -1,0 +1,43 @@
+// Strangers that mean harm, in a process of their own and with the lowest priority, since real ones have a
+// machine of their own: they hold idle connections, send garbage, wrong proofs, recordings of others'
+// handshakes, and impossible lengths.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "cluster/rendezvous/member.h"
+
+namespace dtrain::bench {
+
+struct AttackPlan {
+  int idle = 5000;        ///< connections held open without a word, opened again when they are closed
+  int per_second = 1000;  ///< others, each of them one of the kinds of attack in turn
+};
+
+class Attackers {
+ public:
+  /// Forks; to be called while this process has one thread. Quiet until told. They know the server's token
+  /// only to make the recordings that they replay.
+  Attackers(const rendezvous::MemberOptions& target, const AttackPlan& plan);
+  ~Attackers();
+  Attackers(const Attackers&) = delete;
+  Attackers& operator=(const Attackers&) = delete;
+
+  /// While quiet they hold no connections.
+  void attack(bool on) noexcept;
+
+  struct Counts {
+    long idle_opened = 0, garbage = 0, wrong_tokens = 0, replays = 0, lengths = 0;
+    long idle_now = 0;
+  };
+  Counts counts() const noexcept;
+
+ private:
+  struct Shared;
+  Shared* shared_;
+  pid_t pid_ = -1;
+};
+
+}  // namespace dtrain::bench
