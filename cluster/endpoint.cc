@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -287,26 +286,6 @@ void tune_stream(int fd) {
   set(IPPROTO_TCP, TCP_KEEPINTVL, 1, "setsockopt TCP_KEEPINTVL");
   set(IPPROTO_TCP, TCP_KEEPCNT, 5, "setsockopt TCP_KEEPCNT");
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, 8000, "setsockopt TCP_USER_TIMEOUT");
-}
-
-Route route_to(const SocketAddress& peer) {
-  // Connecting a datagram socket sends nothing; it only chooses the route.
-  const UniqueFd probe(static_cast<int>(
-      check(Sys{::socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0)}, "socket for route")));
-  check(Sys{::connect(probe.get(), peer.get(), peer.length())}, "route to " + peer.text());
-  Route route{SocketAddress::of_socket(probe.get()).host(), ""};
-
-  ifaddrs* list = nullptr;
-  check(Sys{::getifaddrs(&list)}, "getifaddrs");
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != peer.family()) continue;
-    const socklen_t length = peer.family() == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    if (SocketAddress(entry->ifa_addr, length).host() == route.address) route.interface = entry->ifa_name;
-  }
-  // All of 127.0.0.0/8 is the loopback interface's, though only 127.0.0.1 is listed.
-  if (route.interface.empty() && peer.is_loopback()) route.interface = "lo";
-  return route;
 }
 
 }  // namespace dtrain

@@ -104,6 +104,14 @@ struct Route {
 /// Asks the kernel's routing table; sends nothing. Throws SystemError when there is no route.
 Route route_to(const SocketAddress& peer);
 
+/// The first address that other machines may reach this one at: of the interface so named, or of any that is
+/// up and not loopback when `interface` is empty; IPv4 before IPv6, never link-local. Empty when there is
+/// none.
+std::string outward_address(std::string_view interface);
+
+/// Whether `address` belongs to this machine.
+bool is_own_address(const SocketAddress& address);
+
 /// Who listens on `address`, as "pid 4711 (python3)"; empty when it cannot be told (another user's process,
 /// another network namespace). Reads /proc; meant for error messages.
 std::string port_owner(const SocketAddress& address);

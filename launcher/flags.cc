@@ -14,8 +14,6 @@ constexpr std::string_view kFailure = "Failure:";
 constexpr std::string_view kTorchrun = "Torchrun:";
 constexpr std::string_view kAbout = "General:";
 
-constexpr std::string_view kOneRendezvous = "dtrain has one rendezvous of its own";
-
 constexpr std::array kOptions = {
     OptionSpec{"nproc-per-node", kWorkers, "N", "",
                "workers on this node: a number; auto (one for each visible GPU, else 1); gpu; cpu (one for "
@@ -28,10 +26,25 @@ constexpr std::array kOptions = {
     OptionSpec{"virtual-local-rank", kWorkers, "", "", "each worker sees only its own GPU and LOCAL_RANK 0"},
     OptionSpec{"role", kWorkers, "NAME", "default", "ROLE_NAME of the workers"},
 
-    OptionSpec{"nnodes", kNodes, "N", "", "number of nodes [1]"},
-    OptionSpec{"node-rank", kNodes, "R", "", "which of the nodes this is, from 0"},
-    OptionSpec{"master-addr", kNodes, "ADDR", "", "address where rank 0 listens (one node: 127.0.0.1)"},
-    OptionSpec{"master-port", kNodes, "PORT", "", "port where rank 0 listens (one node: a free one)"},
+    OptionSpec{"nnodes", kNodes, "N|MIN:MAX", "",
+               "number of nodes; with MIN:MAX nodes may be lost and come back [as the batch system says, or "
+               "1]"},
+    OptionSpec{"node-rank", kNodes, "R", "", "which of the nodes this is, from 0 [as the system says]"},
+    OptionSpec{"master-addr", kNodes, "ADDR", "", "address of node 0, where rank 0 listens"},
+    OptionSpec{"master-port", kNodes, "PORT", "",
+               "port where rank 0 listens; 0 picks one [29500, one node: a free one]"},
+    OptionSpec{"rdzv-endpoint", kNodes, "ADDR[:PORT]", "",
+               "where launchers meet [master address, master port + 1]"},
+    OptionSpec{"rdzv-id", kNodes, "ID", "none", "the job's name; TORCHELASTIC_RUN_ID of the workers", 0,
+               "rdzv-run-id"},
+    OptionSpec{"rdzv-conf", kNodes, "LIST", "",
+               "seconds as join_timeout=600,last_call_timeout=30: how long to wait for all nodes, and with "
+               "MIN:MAX for more than MIN"},
+    OptionSpec{"token-file", kNodes, "FILE", "",
+               "the job's secret, 64 hex digits, mode 0600, the same on every node; or the variable "
+               "DTRAIN_TOKEN"},
+    OptionSpec{"insecure", kNodes, "", "", "let launchers meet without a secret"},
+    OptionSpec{"local-addr", kNodes, "ADDR", "", "master address on one node"},
 
     OptionSpec{"module", kProgram, "", "", "PROGRAM is a Python module: python3 -u -m PROGRAM", 'm'},
     OptionSpec{"no-python", kProgram, "", "", "run PROGRAM itself even when its name ends in .py"},
@@ -61,15 +74,12 @@ constexpr std::array kOptions = {
     OptionSpec{"config", kAbout, "FILE", "", "JSON object with option names and values", 0, "",
                "DTRAIN_LAUNCH_CONFIG"},
     OptionSpec{"print-config", kAbout, "", "", "show every option, its value and where it came from"},
+    OptionSpec{"explain", kAbout, "", "", "show how nodes, ranks and addresses were found; start nothing"},
     OptionSpec{"dry-run", kAbout, "", "", "show who would run what, and start nothing"},
     OptionSpec{"version", kAbout, "", "", "show the version"},
     OptionSpec{"help", kAbout, "", "", "show this text", 'h'},
 
-    OptionSpec{"rdzv-endpoint", kTorchrun, "ADDR:PORT", "", "stands in for --master-addr and --master-port"},
-    OptionSpec{"rdzv-id", kTorchrun, "ID", "none", "TORCHELASTIC_RUN_ID of the workers", 0, "rdzv-run-id"},
-    OptionSpec{"local-addr", kTorchrun, "ADDR", "", "master address on one node"},
-    OptionSpec{"rdzv-backend", kTorchrun, "NAME", "", "", 0, "", "", kOneRendezvous},
-    OptionSpec{"rdzv-conf", kTorchrun, "LIST", "", "", 0, "", "", kOneRendezvous},
+    OptionSpec{"rdzv-backend", kTorchrun, "NAME", "", "", 0, "", "", "dtrain has one rendezvous of its own"},
     OptionSpec{"monitor-interval", kTorchrun, "SECONDS", "", "", 0, "", "",
                "a worker's end is noticed at once, nothing is polled"},
     OptionSpec{"start-method", kTorchrun, "NAME", "", "", 0, "", "", "workers are programs of their own"},

@@ -2,11 +2,15 @@
 // and starts it again as often as allowed.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "cluster/token.h"
 #include "launcher/console.h"
 #include "launcher/options.h"
+#include "launcher/placement.h"
 #include "launcher/plan.h"
 #include "launcher/spawn.h"
 
@@ -14,10 +18,17 @@ namespace dtrain::launcher {
 
 struct Job {
   Options options;
-  Plan plan;
-  Environment environment;  ///< the launcher's own, handed on to the workers
-  std::span<char> title;    ///< argv's memory; the keeper puts its own name there
+  Place place;
+  Program program;
+  Machine machine;
+  Environment environment;     ///< the launcher's own, handed on to the workers
+  std::optional<Token> token;  ///< the job's secret, where one was given
+  std::string version;         ///< of this build, the same on every node
+  std::span<char> title;       ///< argv's memory; the keeper puts its own name there
 };
+
+/// Wall-clock time in nanoseconds since 1970.
+std::int64_t now_in_ns();
 
 /// Runs the job and returns its exit code: 0 when all workers ended well, the first failed worker's (128 +
 /// signal where a signal killed it), 128 + signal when the job was ended from outside, 75 when workers ask to

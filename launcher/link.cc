@@ -190,7 +190,7 @@ class LinkProcess {
     const std::lock_guard lock(mutex_);
     if (!attempt_) return false;
     member_ = std::move(attempt_->member);
-    if (!member_) send(rendezvous::Refused{attempt_->why});
+    if (!member_) send(rendezvous::Refused{attempt_->why, true});
     for (const Word& word : early_) {
       if (member_) member_->say(word);
     }

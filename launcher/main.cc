@@ -8,6 +8,7 @@
 
 #include "launcher/flags.h"
 #include "launcher/job.h"
+#include "launcher/reach.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::launcher {
@@ -40,17 +41,33 @@ void flush(Console& console) {
   console.err().flush(Deadline::never());
 }
 
+int explain(const Place& place, const std::optional<Token>& token) {
+  return print(explanation_text(place) +
+               (place.many() ? token ? "secret          given\n" : "secret          none\n" : ""));
+}
+
 int launch(const ParsedCommand& line, Environment environment, std::span<char> title) {
-  Options options = make_options(line);
-  if (options.print_config) return print(options_table(line.options));
-  const Program program = resolve_program(options, environment, folder_of_this_binary());
-  Plan plan = make_plan(options, program, environment, read_machine(options, environment));
-  if (options.dry_run) return print(plan_text(plan));
+  Job job;
+  job.options = make_options(line);
+  if (job.options.print_config) return print(options_table(line.options));
+  job.token = find_secret(job.options, environment);
+  job.place = settle_place(job.options, environment, this_machine(), job.token.has_value());
+  if (job.options.explain) return explain(job.place, job.token);
+  const std::string own_folder = folder_of_this_binary();
+  job.program = resolve_program(job.options, environment, own_folder);
+  job.machine = read_machine(job.options, environment);
+  // Made before anything else starts: whatever cannot be meant is refused here.
+  const NodeShare share = equal_share(job.place, count_workers(job.options, job.machine));
+  const Plan plan = make_plan(job.options, job.place, share, job.program, environment, job.machine);
+  if (job.options.dry_run) return print(plan_text(plan));
 
   Console console(STDOUT_FILENO, STDERR_FILENO, environment.contains("NO_COLOR"));
   for (const std::string& note : line.notes) console.say(note);
-  const Job job{std::move(options), std::move(plan), std::move(environment), title};
+  job.environment = std::move(environment);
+  job.version = DTRAIN_VERSION;
+  job.title = title;
   try {
+    if (job.place.many()) complete_place(job.place, job.token, job.options, own_folder);
     const int code = run_job(job, console);
     flush(console);
     return code;
@@ -64,7 +81,8 @@ int run(int argc, char** argv) {
   open_standard_streams();
   Environment environment = current_environment();
   const std::vector<std::string> arguments(argv + (argc > 0), argv + argc);
-  const ParsedCommand line = resolve_command("dtrain-launch", launch_options(), arguments, environment);
+  const ParsedCommand line =
+      resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_");
   if (line.options.enabled("help")) return print(help_text());
   if (line.options.enabled("version")) return print("dtrain-launch " DTRAIN_VERSION "\n");
   return launch(line, std::move(environment), argv_memory(argc, argv));

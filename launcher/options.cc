@@ -7,7 +7,6 @@
 #include <cstring>
 #include <string_view>
 
-#include "cluster/endpoint.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::launcher {
@@ -62,18 +61,18 @@ class Reader {
   const dtrain::Options& options_;
 };
 
-int read_nnodes(const Reader& read) {
-  if (!read.given("nnodes")) return 1;
+NodeRange read_nnodes(const Reader& read) {
   const std::string text = read.text("nnodes");
   const std::size_t colon = text.find(':');
-  if (colon == std::string::npos) return read.number("nnodes", 1, kMaxNodes);
+  if (colon == std::string::npos) {
+    const int nodes = read.number("nnodes", 1, kMaxNodes);
+    return {nodes, nodes};
+  }
   const auto low = parse_integer(std::string_view(text).substr(0, colon));
   const auto high = parse_integer(std::string_view(text).substr(colon + 1));
   if (!low || !high || *low < 1 || *high < *low || *high > kMaxNodes)
     read.refuse("nnodes", "N or MIN:MAX with 1 <= MIN <= MAX");
-  if (*low != *high)
-    read.refuse("nnodes", "one number of nodes (a group that grows and shrinks is not supported)");
-  return static_cast<int>(*high);
+  return {static_cast<int>(*low), static_cast<int>(*high)};
 }
 
 void read_nproc(const Reader& read, Options& options) {
@@ -94,17 +93,32 @@ void read_nproc(const Reader& read, Options& options) {
   }
 }
 
-// Explicit master options win over the endpoint.
 void read_master(const Reader& read, Options& options) {
-  if (read.given("rdzv-endpoint")) {
-    const Endpoint endpoint = parse_endpoint(read.text("rdzv-endpoint"), "--rdzv-endpoint", std::uint16_t{0});
-    options.master_addr = endpoint.host;
-    options.master_port = endpoint.port;
-  }
-  if (options.master_addr.empty()) options.master_addr = read.text("local-addr");
-  if (read.given("master-addr")) options.master_addr = read.text("master-addr");
+  if (read.given("rdzv-endpoint"))
+    options.rdzv_endpoint = parse_endpoint(read.text("rdzv-endpoint"), "--rdzv-endpoint", std::uint16_t{0});
+  options.master_addr = read.text(read.given("master-addr") ? "master-addr" : "local-addr");
   if (read.given("master-port"))
     options.master_port = static_cast<std::uint16_t>(read.number("master-port", 0, 65535));
+}
+
+// torchrun's list of settings; those of its own backends mean nothing here.
+void read_rendezvous(const Reader& read, Options& options) {
+  options.run_id = read.text("rdzv-id");
+  options.token_file = read.text("token-file");
+  options.insecure = read.flag("insecure");
+  if (!read.given("rdzv-conf")) return;
+  for (const std::string& part : split(read.text("rdzv-conf"), ',')) {
+    const std::size_t equals = part.find('=');
+    if (equals == std::string::npos) read.refuse("rdzv-conf", "NAME=VALUE,…, such as join_timeout=600");
+    const std::string name = part.substr(0, equals);
+    const bool join = name == "join_timeout" || name == "timeout";
+    if (!join && name != "last_call_timeout") continue;
+    const auto seconds = parse_real(std::string_view(part).substr(equals + 1));
+    if (!seconds || !(*seconds >= 0 && *seconds <= kMaxSeconds))
+      read.refuse("rdzv-conf", name + " in seconds, from 0 to 604800");
+    (join ? options.join_timeout : options.last_call) =
+        std::chrono::milliseconds(std::llround(*seconds * 1000));
+  }
 }
 
 Binding read_binding(const Reader& read) {
@@ -127,22 +141,6 @@ std::vector<int> read_signals(const Reader& read) {
     signals.insert(*number);
   }
   return {signals.begin(), signals.end()};
-}
-
-void check_nodes(Options& options, bool standalone) {
-  if (standalone && options.nnodes != 1)
-    throw UsageError("--standalone: expected one node, got --nnodes=" + std::to_string(options.nnodes));
-  if (options.nnodes > 1) {
-    const std::string many = " is needed with --nnodes=" + std::to_string(options.nnodes);
-    if (!options.node_rank) throw UsageError("--node-rank" + many + ": which node this is, from 0");
-    if (options.master_addr.empty())
-      throw UsageError("--master-addr" + many + ": the address of node 0, the same on every node");
-    if (options.master_port == 0)
-      throw UsageError("--master-port" + many + ": a free port of node 0, the same on every node");
-  }
-  if (options.node_rank.value_or(0) >= options.nnodes)
-    throw UsageError("--node-rank: expected 0 to " + std::to_string(options.nnodes - 1) + " with --nnodes=" +
-                     std::to_string(options.nnodes) + ", got " + std::to_string(*options.node_rank));
 }
 
 }  // namespace
@@ -189,7 +187,7 @@ Options make_options(const ParsedCommand& line) {
   const Reader read(line.options);
   Options options;
   options.program = line.rest;
-  options.nnodes = read_nnodes(read);
+  if (read.given("nnodes")) options.nnodes = read_nnodes(read);
   if (read.given("node-rank")) options.node_rank = read.number("node-rank", 0, kMaxNodes - 1);
   read_nproc(read, options);
   read_master(read, options);
@@ -197,7 +195,8 @@ Options make_options(const ParsedCommand& line) {
   options.binding = read_binding(read);
   options.virtual_local_rank = read.flag("virtual-local-rank");
   options.role = read.text("role");
-  options.run_id = read.text("rdzv-id");
+  read_rendezvous(read, options);
+  options.standalone = read.flag("standalone");
   options.module = read.flag("module");
   options.no_python = read.flag("no-python");
   options.pass_local_rank = read.flag("pass-local-rank");
@@ -216,7 +215,10 @@ Options make_options(const ParsedCommand& line) {
   options.print_config = read.flag("print-config");
   if (options.module && options.no_python)
     throw UsageError("--module and --no-python exclude each other: a module is run by Python");
-  check_nodes(options, read.flag("standalone"));
+  if (options.standalone && options.nnodes && options.nnodes->most != 1)
+    throw UsageError("--standalone: expected one node, got --nnodes=" + read.text("nnodes"));
+  options.explain = read.flag("explain");
+  for (const auto& [name, value] : line.options.all()) options.sources[name] = value.source;
   return options;
 }
 

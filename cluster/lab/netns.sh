@@ -24,6 +24,7 @@ usage: bash cluster/lab/netns.sh start N                  hosts h0 ... h<N-1>, a
 Hosts know each other by name. Needs root (directly or through sudo). Start when it runs already changes nothing.
 
   DTRAIN_NETNS_LAB   the lab's name (default dtlab), at most 8 letters and digits; one name, one lab
+  DTRAIN_LAB_OWNER   a process id: the lab ends itself when that process has ended
 TEXT
 }
 
@@ -36,6 +37,14 @@ lab=${DTRAIN_NETNS_LAB:-dtlab}
 switch=$lab-switch
 # Host names for the hosts: what exec shows as /etc/hosts.
 hosts_file=/run/$lab-hosts
+
+# Ends the lab when the process DTRAIN_LAB_OWNER has gone, however it went.
+follow_owner() {
+  [ -n "${DTRAIN_LAB_OWNER:-}" ] || return 0
+  # shellcheck disable=SC2016
+  setsid --fork bash -c 'tail --pid="$1" -f /dev/null; exec bash "$2" stop' follow_owner "$DTRAIN_LAB_OWNER" \
+    "$(realpath "${BASH_SOURCE[0]}")" </dev/null >/dev/null 2>&1
+}
 
 need_root() {
   type ip tc >/dev/null 2>&1 || die "needs ip and tc: apt install iproute2"
@@ -85,6 +94,7 @@ start() {
   for ((i = 0; i < hosts; ++i)); do add_host "$i" "$hosts"; done
   trap - ERR
   wait_for_links "$hosts"
+  follow_owner
   say "$hosts hosts: h0 (10.77.0.1) ... h$((hosts - 1)) (10.77.0.$hosts)"
 }
 

@@ -20,6 +20,7 @@ when missing (the only step that needs root or sudo). A requeued job starts agai
 changes nothing.
 
   DTRAIN_SLURM_LAB   the lab's folder (default ${TMPDIR:-/tmp}/dtrain-slurm-<uid>); one folder, one lab
+  DTRAIN_LAB_OWNER   a process id: the lab ends itself when that process has ended
 TEXT
 }
 
@@ -32,9 +33,17 @@ lab=${DTRAIN_SLURM_LAB:-${TMPDIR:-/tmp}/dtrain-slurm-$(id -u)}
 conf=$lab/slurm.conf
 packages=(munge slurmctld slurmd slurm-client)
 
+# Ends the lab when the process DTRAIN_LAB_OWNER has gone, however it went.
+follow_owner() {
+  [ -n "${DTRAIN_LAB_OWNER:-}" ] || return 0
+  # shellcheck disable=SC2016
+  setsid --fork bash -c 'tail --pid="$1" -f /dev/null; exec bash "$2" stop' follow_owner "$DTRAIN_LAB_OWNER" \
+    "$(realpath "${BASH_SOURCE[0]}")" </dev/null >/dev/null 2>&1
+}
+
 # Runs a client or a daemon of the lab. Daemons carry DTRAIN_SLURM_LAB in their environment: that is how stop finds
 # them, and only them.
-in_lab() { env DTRAIN_SLURM_LAB="$lab" SLURM_CONF="$conf" "$@"; }
+in_lab() { env -u DTRAIN_LAB_OWNER DTRAIN_SLURM_LAB="$lab" SLURM_CONF="$conf" "$@"; }
 
 # True when nobody listens on any of the COUNT ports from BASE on.
 ports_are_free() {
@@ -134,6 +143,7 @@ start() {
     in_lab slurmd -N "node$node" >"$lab/slurmd.out" 2>&1 || die "slurmd did not start: $(tail -n3 "$lab/slurmd.out")"
   done
   wait_for_nodes "$nodes"
+  follow_owner
   say "Slurm with $nodes nodes of $cpus cores runs in $lab; try: bash cluster/lab/slurm.sh run sinfo"
 }
 

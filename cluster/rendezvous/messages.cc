@@ -134,7 +134,10 @@ void put(Writer& out, std::string&, const Over& news) {
   out.i32(news.exit_code);
   out.maybe(news.cause);
 }
-void put(Writer& out, std::string&, const Refused& news) { out.cut(news.why, kMaxReasonBytes); }
+void put(Writer& out, std::string&, const Refused& news) {
+  out.cut(news.why, kMaxReasonBytes);
+  out.flag(news.unreachable);
+}
 void put(Writer& out, std::string&, const LeaseLost& news) { out.cut(news.why, kMaxReasonBytes); }
 
 void put(Writer& out, std::string&, const Ready& word) {
@@ -187,7 +190,7 @@ News take_news(Reader& in) {
     case kOver:
       return Over{in.i32(), in.maybe_cause()};
     case 5:
-      return Refused{in.string(kMaxReasonBytes)};
+      return Refused{in.string(kMaxReasonBytes), in.flag()};
     default:
       return LeaseLost{in.string(kMaxReasonBytes)};
   }

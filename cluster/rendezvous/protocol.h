@@ -83,6 +83,7 @@ struct Over {  ///< the job has ended on every node that is left
 };
 struct Refused {  ///< this launcher cannot take part
   std::string why;
+  bool unreachable = false;  ///< nobody refused it: the rendezvous was never reached
 };
 struct LeaseLost {  ///< the coordinator has not answered in time: end everything at once
   std::string why;

@@ -177,10 +177,14 @@ void Trainer::save_checkpoint() {
 
 void Trainer::stop_at_signal() {
   if (saved_step_ != step_) save_checkpoint();
-  if (!recorder_) return;
-  recorder_->message(
-      fmt::format("stopped by a signal after step {}; the checkpoint is saved, run again to go on", step_));
-  recorder_->finish(summarize("stopped"), Deadline::never());
+  if (recorder_) {
+    recorder_->message(
+        fmt::format("stopped by a signal after step {}; the checkpoint is saved, run again to go on", step_));
+    recorder_->finish(summarize("stopped"), Deadline::never());
+  }
+  // Nobody leaves before the checkpoint is written: srun and mpirun may be set to end all tasks when one
+  // goes.
+  env_.communicator.barrier("stop")->wait(Deadline::never());
 }
 
 RunSummary Trainer::summarize(const std::string& status) const {

@@ -23,8 +23,8 @@ std::string with_dashes(std::string_view name) {
   return result;
 }
 
-std::string variable_of(std::string_view name) {
-  std::string result = "DTRAIN_";
+std::string variable_of(std::string_view prefix, std::string_view name) {
+  std::string result(prefix);
   for (const char c : name)
     result += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return result;
@@ -169,12 +169,13 @@ void fill_from_file(const std::string& path, std::span<const OptionSpec> specs,
   }
 }
 
-void fill_from_environment(const Environment& environment, std::span<const OptionSpec> specs,
-                           std::map<std::string, OptionValue>& values) {
+void fill_from_environment(const Environment& environment, std::string_view prefix,
+                           std::span<const OptionSpec> specs, std::map<std::string, OptionValue>& values) {
   for (const OptionSpec& spec : specs) {
     // Nobody asks for help through the environment; DTRAIN_VERSION may well mean something else.
     if (spec.name == "help" || spec.name == "version") continue;
-    const std::string variable = spec.variable.empty() ? variable_of(spec.name) : std::string(spec.variable);
+    const std::string variable =
+        spec.variable.empty() ? variable_of(prefix, spec.name) : std::string(spec.variable);
     if (const std::string* text = find_variable(environment, variable))
       values.try_emplace(std::string(spec.name), OptionValue{*text, variable});
   }
@@ -284,10 +285,12 @@ const std::string& Options::choice(const std::string& name,
 }
 
 ParsedCommand resolve_command(std::string_view program, std::span<const OptionSpec> specs,
-                              const std::vector<std::string>& arguments, const Environment& environment) {
+                              const std::vector<std::string>& arguments, const Environment& environment,
+                              std::string_view second_prefix) {
   Cutter cutter(program, specs, arguments);
   auto values = parse_options(program, specs, cutter.cut());
-  fill_from_environment(environment, specs, values);
+  fill_from_environment(environment, "DTRAIN_", specs, values);
+  if (!second_prefix.empty()) fill_from_environment(environment, second_prefix, specs, values);
   if (const auto config = values.find("config"); config != values.end())
     fill_from_file(config->second.text, specs, values);
   std::vector<std::string> notes = notes_on(values, specs);

@@ -74,9 +74,11 @@ struct ParsedCommand {
   std::vector<std::string> notes;  ///< a line for each option that was given and has no effect
 };
 
-/// As resolve_options, but our options end at the first positional argument or at "--".
+/// As resolve_options, but our options end at the first positional argument or at "--". Where DTRAIN_<NAME>
+/// is unset, `second_prefix` is tried, such as "PET_".
 ParsedCommand resolve_command(std::string_view program, std::span<const OptionSpec> specs,
-                              const std::vector<std::string>& arguments, const Environment& environment);
+                              const std::vector<std::string>& arguments, const Environment& environment,
+                              std::string_view second_prefix = {});
 
 /// Help text: usage line, then options by group in declaration order, at most 80 columns.
 std::string options_help(std::string_view usage, std::span<const OptionSpec> specs);

@@ -55,6 +55,7 @@ std::vector<News> some_news() {
           Over{75, full_cause()},
           Over{0, std::nullopt},
           Refused{"node_rank 1 is taken"},
+          Refused{"no answer", true},
           LeaseLost{"the link is gone"}};
 }
 

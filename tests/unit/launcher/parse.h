@@ -8,7 +8,7 @@
 namespace dtrain::launcher {
 
 inline ParsedCommand parse(const std::vector<std::string>& arguments, const Environment& environment = {}) {
-  return resolve_command("dtrain-launch", launch_options(), arguments, environment);
+  return resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_");
 }
 
 inline Options options_of(const std::vector<std::string>& arguments, const Environment& environment = {}) {
