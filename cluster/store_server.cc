@@ -207,11 +207,6 @@ void StoreServer::Impl::accept_strangers() {
 }
 
 bool StoreServer::Impl::admit(UniqueFd fd) {
-  try {
-    tune_stream(fd.get());
-  } catch (const SystemError&) {
-    return true;  // gone already
-  }
   count(&StoreServerStats::accepted);
   while (silent.size() + talking.size() >= options.max_strangers && evict_stranger(Duration::zero())) {
   }
@@ -318,6 +313,12 @@ bool StoreServer::Impl::welcome(StoreConnection& connection) {
   connection.append(wire::encode(answer));
   count(&StoreServerStats::authenticated);
   count(&StoreServerStats::clients);
+  // Only now: strangers should cost as little as can be.
+  try {
+    tune_stream(connection.fd());
+  } catch (const SystemError&) {
+    return false;  // gone already
+  }
   if (answer.status == wire::Status::ok) return connection.flush();
   count(&StoreServerStats::refused);
   say(LogLevel::warning,

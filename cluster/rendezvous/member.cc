@@ -148,7 +148,8 @@ void Member::Impl::receive() {
     const ssize_t got = ::recv(stream.fd.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (got == 0) return session.lose("the rendezvous closed the connection; its host is gone");
+    if (got == 0 || (got < 0 && errno == ECONNRESET))
+      return session.lose("the rendezvous closed the connection; its host is gone");
     if (got < 0)
       return session.lose(fmt::format("the connection to the rendezvous broke: {}", std::strerror(errno)));
     session.receive({chunk.data(), static_cast<std::size_t>(got)}, steady_clock().now());

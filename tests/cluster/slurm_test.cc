@@ -8,6 +8,13 @@
 namespace dtrain::test {
 namespace {
 
+// The last digits depend on the number of threads, and the defaults of srun and the launcher may differ.
+RunOptions one_thread() {
+  RunOptions options = limited_to(std::chrono::seconds(90));
+  options.environment.emplace("OMP_NUM_THREADS", "1");
+  return options;
+}
+
 class Slurm : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -31,14 +38,14 @@ class Slurm : public ::testing::Test {
             .launcher_arguments = {},
             .arguments = recipe(),
             .run_dir = folder_ / "launcher",
-            .options = limited_to(std::chrono::seconds(60))};
+            .options = one_thread()};
   }
   RunResult under_srun(const std::vector<std::string>& srun, const std::string& run_dir) const {
     std::vector<std::string> argv = {"srun"};
     argv.insert(argv.end(), srun.begin(), srun.end());
     argv.insert(argv.end(), {program("dtrain"), "train", "--run-dir", (folder_ / run_dir).string()});
     for (const std::string& argument : recipe()) argv.push_back(argument);
-    return lab_->run(argv, limited_to(std::chrono::seconds(60)));
+    return lab_->run(argv, one_thread());
   }
 
   static std::optional<SlurmLab> lab_;
@@ -65,13 +72,23 @@ TEST_F(Slurm, NodesMayHaveDifferentNumbersOfTasks) {
 }
 
 TEST_F(Slurm, TwoStepsOfAJobDoNotMeet) {
-  const std::string both = "srun --overlap -N2 -n2 \"$@\" --run-dir " + (folder_ / "a").string() +
-                           " & srun --overlap -N2 -n2 \"$@\" --run-dir " + (folder_ / "b").string() +
-                           " & wait -n && wait -n";
-  std::vector<std::string> argv = {"salloc",          "-N2",  "-n4", "bash", "-c", both, "bash",
-                                   program("dtrain"), "train"};
+  // $1 and $2 are the run directories, the rest is the command.
+  const std::string both =
+      "a=$1 b=$2; shift 2; srun --overlap -N2 -n2 \"$@\" --run-dir \"$a\" & "
+      "srun --overlap -N2 -n2 \"$@\" --run-dir \"$b\" & wait -n && wait -n";
+  std::vector<std::string> argv = {"salloc",
+                                   "-N2",
+                                   "-n4",
+                                   "bash",
+                                   "-c",
+                                   both,
+                                   "bash",
+                                   (folder_ / "a").string(),
+                                   (folder_ / "b").string(),
+                                   program("dtrain"),
+                                   "train"};
   for (const std::string& argument : recipe()) argv.push_back(argument);
-  const RunResult result = lab_->run(argv, limited_to(std::chrono::seconds(90)));
+  const RunResult result = lab_->run(argv, one_thread());
   ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_EQ(losses(folder_ / "a").size(), 6U);
   EXPECT_EQ(losses(folder_ / "a"), losses(folder_ / "b"));

@@ -54,17 +54,21 @@ class Attack {
   template <class Shared>
   [[noreturn]] void run(Shared& shared) {
     TimePoint last = steady_clock().now();
-    double owed = 0;
+    double owed = 0, idle_owed = 0;
     while (true) {
       const TimePoint now = steady_clock().now();
       if (!shared.on) {
-        idle_.clear();
         lingering_.clear();
-        owed = 0;
+        owed = idle_owed = 0;
       } else {
         owed += std::chrono::duration<double>(now - last).count() * plan_.per_second;
         for (; owed >= 1; owed -= 1) strike(shared);
-        for (int i = 0; i < kIdlePerTurn && static_cast<int>(idle_.size()) < plan_.idle; ++i) {
+        // The crowd comes at once; those it loses come again.
+        const bool complete = shared.idle_opened >= plan_.idle;
+        idle_owed += complete ? std::chrono::duration<double>(now - last).count() * plan_.idle_per_second
+                              : kIdlePerTurn;
+        for (; idle_owed >= 1; idle_owed -= 1) {
+          if (static_cast<int>(idle_.size()) >= plan_.idle) continue;
           if (UniqueFd fd = connect()) idle_.push_back(std::move(fd));
           ++shared.idle_opened;
         }
@@ -158,7 +162,7 @@ Attackers::Attackers(const rendezvous::MemberOptions& target, const AttackPlan& 
   pid_ = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
   if (pid_ != 0) return;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  [[maybe_unused]] const int nice = ::nice(19);
+  ::setpriority(PRIO_PROCESS, 0, 19);
   raise_open_files();
   Attack(target, plan).run(*shared_);
 }

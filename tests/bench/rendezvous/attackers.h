@@ -12,8 +12,9 @@
 namespace dtrain::bench {
 
 struct AttackPlan {
-  int idle = 5000;        ///< connections held open without a word, opened again when they are closed
-  int per_second = 1000;  ///< others, each of them one of the kinds of attack in turn
+  int idle = 5000;            ///< connections held open without a word, all opened at once
+  int idle_per_second = 500;  ///< of them opened again after the server has closed them
+  int per_second = 800;       ///< others, each of them one of the kinds of attack in turn
 };
 
 class Attackers {
@@ -25,12 +26,13 @@ class Attackers {
   Attackers(const Attackers&) = delete;
   Attackers& operator=(const Attackers&) = delete;
 
-  /// While quiet they hold no connections.
+  /// While quiet they only hold the idle connections that they still have.
   void attack(bool on) noexcept;
 
   struct Counts {
     long idle_opened = 0, garbage = 0, wrong_tokens = 0, replays = 0, lengths = 0;
     long idle_now = 0;
+    long total() const noexcept { return idle_opened + garbage + wrong_tokens + replays + lengths; }
   };
   Counts counts() const noexcept;
 

@@ -57,10 +57,13 @@ int scale(std::vector<int> sizes) {
 
 int hostile() {
   const AttackPlan plan;
-  const HostileResult result = measure_hostile(plan, 5, 4);
+  constexpr int kPairs = 20;
+  constexpr double kPhaseS = 1;
+  const HostileResult result = measure_hostile(plan, kPairs, kPhaseS);
   fmt::print(
-      "One client calls without pause, {} members beat; 5 pairs of 4 s without and with the attack.\n\n",
-      result.members);
+      "One client calls without pause, {} members beat; {} pairs of {:.0f} s without and with the "
+      "attack.\n\n",
+      result.members, kPairs, kPhaseS);
   fmt::print("| pair | calls/s quiet | calls/s attacked | loss % |\n|---|---|---|---|\n");
   for (std::size_t i = 0; i < result.quiet_calls.size(); ++i)
     fmt::print("| {} | {:.0f} | {:.0f} | {:.1f} |\n", i + 1, result.quiet_calls[i], result.attacked_calls[i],
@@ -74,6 +77,8 @@ int hostile() {
       attacks.lengths);
   fmt::print("| figure | value | aim |\n|---|---|---|\n");
   fmt::print("| calls lost, median % | {:.1f} | 5 |\n", result.loss_percent);
+  fmt::print("| server's share of a core under the attack alone ({:.0f} strangers a second) | {:.1f} % | |\n",
+             result.strangers_per_s, 100 * result.server_share);
   fmt::print("| join p50 / p99 / max ms ({} joins) | {:.2f} / {:.2f} / {:.1f} | p99 2000 |\n", result.joins,
              result.join_p50_ms, result.join_p99_ms, result.join_max_ms);
   fmt::print("| server MiB before / largest | {:.1f} / {:.1f} | + 16 |\n", result.server_mib_before,

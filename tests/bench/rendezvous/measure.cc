@@ -108,6 +108,10 @@ HostileResult measure_hostile(const AttackPlan& plan, int pairs, double phase_s)
   calls_per_second(client, std::min(1.0, phase_s));
   result.server_mib_before = server.resident_mib();
 
+  // The idle crowd arrives.
+  attackers.attack(true);
+  wait_for([&] { return attackers.counts().idle_opened >= plan.idle; }, patience());
+  attackers.attack(false);
   std::vector<double> joins, losses;
   for (int pair = 0; pair < pairs; ++pair) {
     result.quiet_calls.push_back(calls_per_second(client, phase_s));
@@ -125,6 +129,15 @@ HostileResult measure_hostile(const AttackPlan& plan, int pairs, double phase_s)
     attackers.attack(false);
     std::this_thread::sleep_for(std::chrono::duration<double>(phase_s / 4));
   }
+  attackers.attack(true);
+  std::this_thread::sleep_for(std::chrono::duration<double>(2 * phase_s));
+  const Attackers::Counts before = attackers.counts();
+  const double cpu = server.cpu_seconds();
+  const TimePoint alone = steady_clock().now();
+  std::this_thread::sleep_for(std::chrono::duration<double>(3 * phase_s));
+  result.server_share = (server.cpu_seconds() - cpu) / seconds_since(alone);
+  result.strangers_per_s =
+      static_cast<double>(attackers.counts().total() - before.total()) / seconds_since(alone);
   result.loss_percent = percentile(losses, 0.5);
   result.join_p50_ms = percentile(joins, 0.5);
   result.join_p99_ms = percentile(joins, 0.99);

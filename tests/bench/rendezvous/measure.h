@@ -30,6 +30,8 @@ struct HostileResult {
   double loss_percent = 0;                          ///< median over the pairs
   double join_p50_ms = 0, join_p99_ms = 0, join_max_ms = 0;
   std::size_t joins = 0;
+  double server_share = 0;  ///< of a core, under the attack alone
+  double strangers_per_s = 0;
   double server_mib_before = 0, server_mib_peak = 0;
   Attackers::Counts attacks;
   int members = 0, members_lost = 0;

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
+#include "tests/fuzz/targets.h"
 #include "tests/unit/cluster/membership_job.h"
 
 namespace dtrain::rendezvous {
@@ -178,6 +181,18 @@ TEST(Membership, WordsOfStrangersAndOfTheWrongTimeAreIgnored) {
   job.leave(1, Departure::closed);
   job.pass(seconds(20));
   EXPECT_EQ(job.count<Over>(), 1U);
+}
+
+// The fuzz target on sequences drawn at random, most of them likely ones.
+TEST(Fuzz, MembershipKeepsItsPromisesUnderAnySequence) {
+  std::mt19937 random(20240103);
+  for (int i = 0; i < 20000; ++i) {
+    std::string input(4 + random() % 200, ' ');
+    for (char& c : input) c = static_cast<char>(random() % 3 == 0 ? random() : random() % 8);
+    fuzz::rendezvous_membership(input);
+    fuzz::rendezvous_session(input);
+    fuzz::rendezvous_messages(input);
+  }
 }
 
 }  // namespace
