@@ -4,12 +4,14 @@
 #include <chrono>
 
 #include "launcher/attempts.h"
-#include "launcher/nodes.h"
 
 namespace dtrain::launcher {
-namespace {
 
-int run_alone(const Job& job, Console& console) {
+std::int64_t now_in_ns() {
+  return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+int run_job(const Job& job, Console& console) {
   Attempts attempts(job, console);
   const NodeShare share = equal_share(job.place, count_workers(job.options, job.machine));
   const Plan plan = make_plan(job.options, job.place, share, job.program, job.environment, job.machine);
@@ -27,16 +29,6 @@ int run_alone(const Job& job, Console& console) {
     console.say("starting the group again: restart " + std::to_string(start.restart_count + 1) + " of " +
                 std::to_string(job.options.max_restarts));
   }
-}
-
-}  // namespace
-
-std::int64_t now_in_ns() {
-  return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-int run_job(const Job& job, Console& console) {
-  return job.place.many() ? run_on_nodes(job, console) : run_alone(job, console);
 }
 
 }  // namespace dtrain::launcher

@@ -2,11 +2,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string_view>
 
 #include "launcher/flags.h"
+#include "launcher/hand_over.h"
 #include "launcher/job.h"
 #include "launcher/reach.h"
 #include "runtime/base/error.h"
@@ -46,7 +48,19 @@ int explain(const Place& place, const std::optional<Token>& token) {
                (place.many() ? token ? "secret          given\n" : "secret          none\n" : ""));
 }
 
-int launch(const ParsedCommand& line, Environment environment, std::span<char> title) {
+// What a user may not know and would want to.
+std::vector<std::string> place_notes(const Job& job) {
+  std::vector<std::string> notes = job.place.notes;
+  const auto cores = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+  const bool bound = job.machine.cpus.allowed.size() < cores && job.place.system == "openmpi";
+  if (bound)
+    notes.push_back("mpirun has bound this launcher and so its workers to " +
+                    std::to_string(job.machine.cpus.allowed.size()) + " of " + std::to_string(cores) +
+                    " cores; mpirun --bind-to none leaves them all");
+  return notes;
+}
+
+int launch(const ParsedCommand& line, Environment environment, std::span<char> title, char** argv) {
   Job job;
   job.options = make_options(line);
   if (job.options.print_config) return print(options_table(line.options));
@@ -61,14 +75,17 @@ int launch(const ParsedCommand& line, Environment environment, std::span<char> t
   const Plan plan = make_plan(job.options, job.place, share, job.program, environment, job.machine);
   if (job.options.dry_run) return print(plan_text(plan));
 
+  if (job.place.many()) hand_over_to_nodes(own_folder, argv);
+
   Console console(STDOUT_FILENO, STDERR_FILENO, environment.contains("NO_COLOR"));
   for (const std::string& note : line.notes) console.say(note);
+  for (const std::string& note : place_notes(job)) console.say(note);
   job.environment = std::move(environment);
   job.version = DTRAIN_VERSION;
   job.title = title;
   try {
     if (job.place.many()) complete_place(job.place, job.token, job.options, own_folder);
-    const int code = run_job(job, console);
+    const int code = job.place.many() ? run_many(job, console) : run_job(job, console);
     flush(console);
     return code;
   } catch (...) {
@@ -85,7 +102,7 @@ int run(int argc, char** argv) {
       resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_");
   if (line.options.enabled("help")) return print(help_text());
   if (line.options.enabled("version")) return print("dtrain-launch " DTRAIN_VERSION "\n");
-  return launch(line, std::move(environment), argv_memory(argc, argv));
+  return launch(line, std::move(environment), argv_memory(argc, argv), argv);
 }
 
 int report(std::string_view message, ExitCode code) {

@@ -171,7 +171,7 @@ class NodesRun final : private RoundLink {
   }
 
   void on(const rendezvous::Start& news) {
-    if (restarts_ != news.restart_count)
+    if (round_ >= 0 && restarts_ != news.restart_count)
       console_.say(fmt::format("starting all workers again: restart {} of {}", news.restart_count,
                                job_.options.max_restarts));
     restarts_ = news.restart_count;
@@ -187,10 +187,13 @@ class NodesRun final : private RoundLink {
     master_.reset();
     master.port = news.master_port;
     running_ = true;
-    const GroupResult result = attempts_->run(plan, start, std::move(master), this, link_->pid());
+    try {
+      tell_end(attempts_->run(plan, start, std::move(master), this, link_->pid()));
+    } catch (const Error& error) {
+      tell_end(error);
+    }
     running_ = false;
     print_failure();
-    tell_end(result);
   }
 
   Plan plan_of(const rendezvous::Start& news) const {
@@ -221,6 +224,15 @@ class NodesRun final : private RoundLink {
       link_->say(rendezvous::Failed{round_, Duration::zero(), std::move(cause)});
     }
     link_->say(rendezvous::Ended{round_, Attempts::exit_code(result)});
+  }
+
+  void tell_end(const Error& error) {
+    const int code = static_cast<int>(error.exit_code());
+    link_->say(rendezvous::Failed{
+        round_,
+        Duration::zero(),
+        {Cause::Kind::unusable, 0, "", -1, code, false, {"host " + job_.place.host + ": " + error.what()}}});
+    link_->say(rendezvous::Ended{round_, code});
   }
 
   void on(const rendezvous::Stop& news) {

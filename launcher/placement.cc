@@ -157,7 +157,18 @@ class Settler {
                : fmt::format("{}:{}", place_.nodes.least, place_.nodes.most);
   }
 
+  // In a batch script everything looks as if there were one node.
+  void note_forgotten_nodes() {
+    const std::string* nodes = find_variable(environment_, "SLURM_JOB_NUM_NODES");
+    if (detected_.system != "none" || nodes == nullptr || *nodes == "1" || how("system").empty()) return;
+    place_.notes.push_back(
+        fmt::format("this Slurm job has {} nodes, but a launcher without srun is on one of them only: srun "
+                    "--ntasks-per-node=1 dtrain-launch … uses all, --standalone says that one is meant",
+                    *nodes));
+  }
+
   void take_one_node() {
+    note_forgotten_nodes();
     const auto& endpoint = options_.rdzv_endpoint;
     place_.master_addr = !options_.master_addr.empty() ? options_.master_addr
                          : endpoint                    ? endpoint->host

@@ -27,6 +27,7 @@ struct Place {
   bool ask_mpi = false;            ///< address and secret come from the MPI exchange
   std::vector<std::string> hosts;  ///< by node_rank, where they are known
   std::vector<Explanation> explanations;
+  std::vector<std::string> notes;  ///< what a user may have overlooked
 
   bool many() const { return nodes.most > 1; }
 };

@@ -133,6 +133,15 @@ TEST(Place, SlurmTellsEverything) {
   EXPECT_FALSE(place_of({"--standalone"}, slurm()).many());
 }
 
+TEST(Place, ABatchScriptWithoutSrunIsNoticed) {
+  const Environment batch{{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_NUM_NODES", "4"}};
+  const Place place = place_of({"p"}, batch);
+  EXPECT_FALSE(place.many());
+  ASSERT_EQ(place.notes.size(), 1u);
+  EXPECT_THAT(place.notes[0], AllOf(HasSubstr("4 nodes"), HasSubstr("srun --ntasks-per-node=1")));
+  EXPECT_TRUE(place_of({"--standalone"}, batch).notes.empty());
+}
+
 TEST(Place, SeveralLaunchersOnANodeAreToldTheFix) {
   Environment tasks = slurm();
   tasks["SLURM_STEP_NUM_TASKS"] = "6";
