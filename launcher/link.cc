@@ -111,8 +111,7 @@ class LinkProcess {
     int code = 0;
     try {
       settle_in();
-      if (listener_) coordinator_.emplace(std::move(*listener_), *settings_.coordinator);
-      if (connect()) {
+      if (host() && connect()) {
         while (!gone_ && relay()) {
         }
       }
@@ -148,6 +147,17 @@ class LinkProcess {
     if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
       limit.rlim_cur = limit.rlim_max;
       ::setrlimit(RLIMIT_NOFILE, &limit);
+    }
+  }
+
+  // False when this node should host the rendezvous and cannot (no token where one is needed).
+  bool host() {
+    try {
+      if (listener_) coordinator_.emplace(std::move(*listener_), *settings_.coordinator);
+      return true;
+    } catch (const std::exception& error) {
+      send(rendezvous::Refused{error.what()});
+      return false;
     }
   }
 

@@ -49,6 +49,12 @@ void lower(const UniqueFd& event) {
   [[maybe_unused]] const ssize_t got = ::read(event.get(), &count, sizeof count);
 }
 
+std::string why_broken(int error) {
+  if (error == ECONNRESET || error == EPIPE)
+    return "the rendezvous has closed the connection; its host is gone";
+  return fmt::format("the connection to the rendezvous broke: {}", std::strerror(error));
+}
+
 bool is_last(const News& news) {
   return std::holds_alternative<Over>(news) || std::holds_alternative<Refused>(news) ||
          std::holds_alternative<LeaseLost>(news);
@@ -136,7 +142,7 @@ void Member::Impl::flush() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR) {
-      session.lose(fmt::format("the connection to the rendezvous broke: {}", std::strerror(errno)));
+      session.lose(why_broken(errno));
       done = out.size();
     }
   }
@@ -148,10 +154,8 @@ void Member::Impl::receive() {
     const ssize_t got = ::recv(stream.fd.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (got == 0 || (got < 0 && errno == ECONNRESET))
-      return session.lose("the rendezvous closed the connection; its host is gone");
-    if (got < 0)
-      return session.lose(fmt::format("the connection to the rendezvous broke: {}", std::strerror(errno)));
+    if (got == 0) return session.lose(why_broken(ECONNRESET));
+    if (got < 0) return session.lose(why_broken(errno));
     session.receive({chunk.data(), static_cast<std::size_t>(got)}, steady_clock().now());
   }
 }

@@ -54,6 +54,36 @@ double calls_per_second(StoreClient& client, double phase_s) {
   return static_cast<double>(calls) / seconds_since(start);
 }
 
+// Calls at a pace; adds each one's latency. Returns the calls/s reached.
+double paced_calls(StoreClient& client, double phase_s, std::vector<double>& latencies_ms) {
+  constexpr Duration kPace = std::chrono::microseconds(500);
+  const TimePoint start = steady_clock().now();
+  TimePoint next = start;
+  long calls = 0;
+  for (; seconds_since(start) < phase_s; ++calls, next += kPace) {
+    std::this_thread::sleep_until(next);
+    const TimePoint asked = steady_clock().now();
+    client.set("key", "value", Deadline::after(seconds(20)));
+    latencies_ms.push_back(1000 * seconds_since(asked));
+  }
+  return static_cast<double>(calls) / seconds_since(start);
+}
+
+void measure_paced(StoreClient& client, Attackers& attackers, int pairs, double phase_s,
+                   HostileResult& result) {
+  std::vector<double> quiet, attacked, quiet_ms, attacked_ms;
+  for (int pair = 0; pair < pairs; ++pair) {
+    quiet.push_back(paced_calls(client, phase_s, quiet_ms));
+    attackers.attack(true);
+    attacked.push_back(paced_calls(client, phase_s, attacked_ms));
+    attackers.attack(false);
+  }
+  result.paced_quiet = percentile(quiet, 0.5);
+  result.paced_attacked = percentile(attacked, 0.5);
+  result.paced_p99_quiet_ms = percentile(quiet_ms, 0.99);
+  result.paced_p99_attacked_ms = percentile(attacked_ms, 0.99);
+}
+
 }  // namespace
 
 ScaleResult measure_scale(int launchers, int threads, double beat_s) {
@@ -129,6 +159,7 @@ HostileResult measure_hostile(const AttackPlan& plan, int pairs, double phase_s)
     attackers.attack(false);
     std::this_thread::sleep_for(std::chrono::duration<double>(phase_s / 4));
   }
+  measure_paced(client, attackers, pairs / 2, phase_s, result);
   attackers.attack(true);
   std::this_thread::sleep_for(std::chrono::duration<double>(2 * phase_s));
   const Attackers::Counts before = attackers.counts();

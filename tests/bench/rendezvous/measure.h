@@ -28,6 +28,9 @@ ScaleResult measure_scale(int launchers, int threads, double beat_s);
 struct HostileResult {
   std::vector<double> quiet_calls, attacked_calls;  ///< calls/s of one client, by turns
   double loss_percent = 0;                          ///< median over the pairs
+  /// The same with 2,000 calls a second asked for, far more than a training job makes: what was reached, and
+  /// the call's latency.
+  double paced_quiet = 0, paced_attacked = 0, paced_p99_quiet_ms = 0, paced_p99_attacked_ms = 0;
   double join_p50_ms = 0, join_p99_ms = 0, join_max_ms = 0;
   std::size_t joins = 0;
   double server_share = 0;  ///< of a core, under the attack alone

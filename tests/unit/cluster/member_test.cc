@@ -153,6 +153,7 @@ TEST_F(RendezvousTest, DescriptorIsReadableWhileThereIsNews) {
 TEST_F(RendezvousTest, TheRefusedHearsWhyAndSoDoTheOthers) {
   serve(options_for(3, 3));
   const auto first = join(0);
+  hear<Waiting>(*first);  // it has its seat
   NodeOffer twin = offer_of(0);
   twin.host = "other";
   const auto second = join(twin);

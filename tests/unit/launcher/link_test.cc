@@ -221,6 +221,15 @@ TEST(Link, AnotherTokenIsARefusalAtOnce) {
   EXPECT_THAT(hear<Refused>(second).why, HasSubstr("token"));
 }
 
+TEST(Link, HostingOffLoopbackWithoutATokenIsRefused) {
+  LinkSettings settings = settings_for(0, 2, 0);
+  settings.member.server.host = "0.0.0.0";
+  settings.member.token.reset();
+  settings.coordinator->token.reset();
+  Link link(settings);
+  EXPECT_THAT(hear<Refused>(link).why, HasSubstr("--insecure"));
+}
+
 TEST(Link, ADuplicateRankGetsEverybodyOut) {
   Link first(settings_for(0, 3, 0));
   Link second(settings_for(1, 3, first.port()));
