@@ -32,6 +32,10 @@ Environment without_worker_variables(const Environment& environment) {
   return own;
 }
 
+std::string_view starter(std::string_view system) {
+  return system == "slurm" ? "srun" : system == "lsf" ? "jsrun" : "mpirun";
+}
+
 // How to start one launcher a node, by system.
 std::string one_a_node(std::string_view system, int tasks) {
   if (system == "slurm")
@@ -94,7 +98,8 @@ class Settler {
     if (together > 1)
       throw UsageError(fmt::format(
           "{} started {} launchers on this node; expected one a node, which starts the workers itself: {}",
-          detected_.system, together, one_a_node(detected_.system, detected_.world_size.value_or(together))));
+          starter(detected_.system), together,
+          one_a_node(detected_.system, detected_.world_size.value_or(together))));
     nnodes_ = detected_.nnodes;
     node_rank_ = detected_.node_rank;
     nnodes_how_ = how("nnodes");

@@ -15,6 +15,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr auto kPatience = std::chrono::seconds(100);
+// Launchers take this machine for theirs alone, and there are two of them.
+const std::map<std::string, std::string> kOneThread = {{"OMP_NUM_THREADS", "1"}};
 
 class NodesTraining : public ::testing::Test {
  protected:
@@ -44,12 +46,13 @@ class NodesTraining : public ::testing::Test {
 };
 
 TEST_F(NodesTraining, TwoNodesHaveTheNumbersOfOne) {
-  Running one({program("dtrain-launch"), "--nproc_per_node=4", "dtrain", "train", "--model=lenet",
-               "--dataset=fashion-mnist", "--data-dir=" + (folder_ / "data").string(),
-               "--global-batch-size=48", "--log-every=1", "--lr=0.05",
-               "--run-dir=" + (folder_ / "one").string(), "--epochs=1"});
+  Running one(
+      {program("dtrain-launch"), "--nproc_per_node=4", "dtrain", "train", "--model=lenet",
+       "--dataset=fashion-mnist", "--data-dir=" + (folder_ / "data").string(), "--global-batch-size=48",
+       "--log-every=1", "--lr=0.05", "--run-dir=" + (folder_ / "one").string(), "--epochs=1"},
+      kOneThread);
   EXPECT_EQ(one.wait(kPatience), 0) << one.err();
-  Nodes nodes(2, training("two", 2, {"--epochs=1"}));
+  Nodes nodes(2, training("two", 2, {"--epochs=1"}), "2", kOneThread);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(nodes[i].wait(kPatience), 0) << nodes.errors();
   ASSERT_EQ(steps("one"), 10u);
   EXPECT_EQ(losses(folder_ / "two"), losses(folder_ / "one"));
@@ -57,7 +60,7 @@ TEST_F(NodesTraining, TwoNodesHaveTheNumbersOfOne) {
 }
 
 TEST_F(NodesTraining, ASignalToAnyLauncherBringsACheckpointAndARequeue) {
-  Nodes nodes(2, training("run", 1, {"--epochs=2000"}));
+  Nodes nodes(2, training("run", 1, {"--epochs=2000"}), "2", kOneThread);
   ASSERT_TRUE(eventually([&] { return steps("run") > 2; }, kPatience)) << nodes.errors();
   nodes[1].signal(SIGUSR2);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(nodes[i].wait(kPatience), 75) << nodes.errors();
@@ -70,13 +73,13 @@ TEST_F(NodesTraining, AnElasticJobTrainsOnWithTheNodesThatAreLeftAndTakesNewOnes
       training("run", 1, {"--epochs=12", "--checkpoint-every=5", "--resume=auto"});
   std::vector<std::string> elastic{"--max-restarts=3", "--rdzv-conf=last_call_timeout=100"};
   elastic.insert(elastic.end(), arguments.begin(), arguments.end());
-  Nodes nodes(2, elastic, "1:2");
+  Nodes nodes(2, elastic, "1:2", kOneThread);
   ASSERT_TRUE(eventually([&] { return steps("run") > 10; }, kPatience)) << nodes.errors();
   nodes[1].signal(SIGKILL);
   ASSERT_TRUE(
       eventually([&] { return nodes[0].err().find("restart 1 of 3") != std::string::npos; }, kPatience))
       << nodes.errors();
-  Running& back = nodes.add(1, elastic, "1:2");
+  Running& back = nodes.add(1, elastic, "1:2", kOneThread);
   EXPECT_EQ(nodes[0].wait(kPatience), 0) << nodes.errors();
   EXPECT_EQ(back.wait(kPatience), 0) << nodes.errors();
   const auto lines = step_lines(folder_ / "run");
