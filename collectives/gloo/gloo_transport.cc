@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/gloo/store_board.h"
+#include "collectives/p2p/store_board.h"
 #include "collectives/p2p/signals.h"
 #include "runtime/base/error.h"
 

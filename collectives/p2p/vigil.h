@@ -19,7 +19,7 @@ struct GroupEnds {
 class Vigil final : public Watch {
  public:
   struct Sources {
-    Transport& transport;
+    Members& members;
     Board& board;
     const Notes& notes;
     std::function<bool()> out_of_time;                    ///< somebody's deadline for this group has passed
