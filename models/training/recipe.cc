@@ -14,7 +14,7 @@ constexpr double kMaxReal = 1e30;
 
 // clang-format off
 constexpr OptionSpec kTrainOptions[] = {
-    {"model", "What to train", "NAME", "lenet", "mlp or lenet"},
+    {"model", "What to train", "NAME", "lenet", "mlp, lenet, resnet18 or resnet50"},
     {"dataset", "What to train", "NAME", "fashion-mnist", "fashion-mnist"},
     {"data-dir", "What to train", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
     {"epochs", "What to train", "N", "", "passes over the training set; unset: 10, or no limit with --max-steps"},

@@ -152,6 +152,7 @@ Progress Trainer::progress(const StepResult& result) const {
 
 void Trainer::evaluate_now() {
   clock_.lap(Phase::other);
+  parallel_->sync_buffers(deadline());
   evaluation_ =
       evaluate(*network_, test_data_, recipe_.batch.per_worker, env_.communicator, env_.device, deadline());
   evaluated_step_ = step_;

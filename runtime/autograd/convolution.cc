@@ -1,11 +1,14 @@
 // conv2d and pooling. Activations stay channels-last from one to the next; gradients of weights are written
 // straight into their final place.
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/autograd/convolution_shape.h"
 #include "runtime/autograd/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
@@ -100,6 +103,37 @@ Tensor max_pool2d(const Tensor& x, std::int64_t kernel) {
 
 Tensor avg_pool2d(const Tensor& x, std::int64_t kernel) {
   return pool2d(x, {PoolKind::avg, kernel, kernel, kernel, kernel, 0, 0});
+}
+
+namespace {
+
+/// [out, in]: row i averages the inputs of window i.
+Tensor averaging_matrix(std::int64_t out, std::int64_t in, const Tensor& like) {
+  std::vector<double> values(static_cast<std::size_t>(out * in), 0.0);
+  for (std::int64_t i = 0; i < out; ++i) {
+    const std::int64_t begin = i * in / out, end = ((i + 1) * in + out - 1) / out;
+    for (std::int64_t j = begin; j < end; ++j) {
+      values[static_cast<std::size_t>(i * in + j)] = 1.0 / static_cast<double>(end - begin);
+    }
+  }
+  return Tensor::from_data(values, {out, in}, like.shared_device()).to(like.dtype());
+}
+
+}  // namespace
+
+Tensor adaptive_avg_pool2d(const Tensor& x, std::int64_t height, std::int64_t width) {
+  check_floating("adaptive_avg_pool2d", x);
+  if (x.rank() != 4 || height < 1 || width < 1 || x.numel() == 0) {
+    throw UsageError("adaptive_avg_pool2d: expected x [N, C, H, W] that is not empty and an output of at " +
+                     std::string("least 1 x 1, got ") + x.describe() + " and " + std::to_string(height) +
+                     " x " + std::to_string(width));
+  }
+  if (x.size(2) % height == 0 && x.size(3) % width == 0) {
+    const std::int64_t kh = x.size(2) / height, kw = x.size(3) / width;
+    return pool2d(x, {PoolKind::avg, kh, kw, kh, kw, 0, 0});
+  }
+  const Tensor rows = averaging_matrix(height, x.size(2), x), columns = averaging_matrix(width, x.size(3), x);
+  return matmul(matmul(rows, x), columns.transpose(0, 1));  // [h, H] · [N, C, H, W] · [W, w]
 }
 
 }  // namespace dtrain

@@ -59,6 +59,22 @@ constexpr bool can_fuse_pool(const Pool2dGeometry& pool) noexcept {
          pool.stride_w >= pool.kernel_w && pool.kernel_h * pool.kernel_w <= 8;
 }
 
+/// torch.nn.BatchNorm2d's rule over [N, C, H, W]: each channel is normalised by its own mean and biased
+/// variance; running = (1 - momentum) · running + momentum · batch, with the unbiased variance.
+struct BatchNormRule {
+  double eps = 1e-5;
+  double momentum = 0.1;
+  Activation activation = Activation::none;
+};
+
+/// The per-channel arrays of a batch normalisation, each [C] and dense: f32, or f64 where the activations
+/// are.
+struct BatchNormChannels {
+  View weight, bias;
+  View running_mean, running_var;  ///< training: updated, null data when there are none
+  View mean, inv_std;              ///< of this batch: training forward writes, backward reads
+};
+
 /// One parameter of a fused optimizer step; views are dense, of one shape. State views may have null data
 /// when unused.
 struct OptimizerSlot {
@@ -151,6 +167,23 @@ class Kernels {
                                            const View& input, const View& weight, const View& grad_output,
                                            const View& mask, const View& grad_input, const View& grad_weight,
                                            const View& grad_bias) = 0;
+
+  // ---- normalisation; activations f32, bf16 or f64, dense, contiguous or channels-last (fastest)
+  // -----------------------------------------------------------------
+  /// output = act((input - mean) · inv_std · weight + bias + residual); residual has output's shape and
+  /// layout, or null data. Statistics are kept in f32 (f64 for f64) whatever the activations are.
+  virtual void batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                          const View& residual, const View& output) = 0;
+  /// The same with the running statistics, which stay as they are; `mean` and `inv_std` are not touched.
+  virtual void batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                    const View& input, const View& residual, const View& output) = 0;
+  /// Gradients of batch_norm. `output` is what forward wrote, needed where there is an activation.
+  /// grad_residual gets the gradient of the residual, null data when there was none; grad_weight and
+  /// grad_bias [C] have the dtype of the channels.
+  virtual void batch_norm_backward(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                   const View& input, const View& output, const View& grad_output,
+                                   const View& grad_input, const View& grad_residual, const View& grad_weight,
+                                   const View& grad_bias) = 0;
 
   // ---- losses
   // -----------------------------------------------------------------------------------------------------
