@@ -17,6 +17,18 @@ endfunction()
 set(found_cuda OFF)
 if(NOT DTRAIN_WITH_CUDA STREQUAL "OFF")
   find_package(CUDAToolkit QUIET)
+  if(CUDAToolkit_FOUND AND NOT TARGET CUDA::cublasLt)
+    # A toolkit without its libraries beside PyTorch's wheels, which have them.
+    find_path(CUBLAS_INCLUDE_DIR cublasLt.h HINTS ${CUBLAS_ROOT} ENV CUBLAS_ROOT PATH_SUFFIXES include)
+    find_library(CUBLASLT_LIBRARY NAMES cublasLt libcublasLt.so.13 libcublasLt.so.12 HINTS ${CUBLAS_ROOT} ENV CUBLAS_ROOT
+                 PATH_SUFFIXES lib lib64)
+    mark_as_advanced(CUBLAS_INCLUDE_DIR CUBLASLT_LIBRARY)
+    if(CUBLAS_INCLUDE_DIR AND CUBLASLT_LIBRARY)
+      add_library(CUDA::cublasLt UNKNOWN IMPORTED)
+      set_target_properties(CUDA::cublasLt PROPERTIES IMPORTED_LOCATION "${CUBLASLT_LIBRARY}"
+                            INTERFACE_INCLUDE_DIRECTORIES "${CUBLAS_INCLUDE_DIR}")
+    endif()
+  endif()
   if(CUDAToolkit_FOUND AND TARGET CUDA::cublasLt AND TARGET CUDA::cudart_static AND CUDAToolkit_NVCC_EXECUTABLE
      AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.2)
     # The answer is kept: configuring again costs nothing, and another compiler is asked anew.

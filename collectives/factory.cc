@@ -25,7 +25,9 @@ void check_bootstrap(const Bootstrap& bootstrap) {
 
 std::string_view choose(const Bootstrap& bootstrap) {
   if (bootstrap.size == 1) return "self";
-  if (bootstrap.device != nullptr && bootstrap.device->type() == DeviceType::cuda) return "nccl";
+  if (bootstrap.store != nullptr && bootstrap.device != nullptr &&
+      bootstrap.device->type() == DeviceType::cuda)
+    return "nccl";
   if (mpi_is_built() && bootstrap.store == nullptr && mpi_place_from_environment().size > 0) return "mpi";
   return gloo_is_built() ? "gloo" : "mpi";
 }

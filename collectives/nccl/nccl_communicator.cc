@@ -7,10 +7,10 @@
 #include <cstring>
 #include <thread>
 
-#include "collectives/p2p/store_board.h"
 #include "collectives/nccl/nccl_link.h"
 #include "collectives/nccl/watchdog.h"
 #include "collectives/nccl_module.h"
+#include "collectives/p2p/store_board.h"
 
 namespace dtrain::nccl {
 namespace {

@@ -12,6 +12,8 @@ using p2p::Ending;
 // After the reason is on the board this process stays this long, so that waiting peers read it there before
 // they see it (perhaps the board's host) end.
 constexpr std::chrono::milliseconds kLinger{300};
+// How long the others' notes may take when the library has failed here.
+constexpr std::chrono::milliseconds kNotesCome{500};
 
 }  // namespace
 
@@ -157,10 +159,10 @@ std::optional<Ending> Watchdog::examine() {
     vigil_.emplace(sources_, watched_->call, timeout_);
   }
   if (const auto text = parts_.failure()) {
-    if (const auto first = parts_.board.end()) {
-      if (auto ending = p2p::decode(*first)) return ending;
-    }
-    return vigil_->blame(-1, "the communication failed, a peer may be lost: " + *text);
+    // NCCL does not say whose fault it was. The others see the failure too and leave their notes meanwhile.
+    parts_.board.post_note(notes_.text(parts_.members.rank()));
+    std::this_thread::sleep_for(kNotesCome);
+    return vigil_->accuse("NCCL failed: " + *text);
   }
   vigil_->tick();
   return std::nullopt;

@@ -70,6 +70,10 @@ void Vigil::compare_with(int peer) {
 }
 
 Ending Vigil::late(TimePoint now) {
+  return accuse(fmt::format("gave up after {:.1f} s", seconds(now - start_)));
+}
+
+Ending Vigil::accuse(const std::string& happened) {
   const int rank = sources_.members.rank(), size = sources_.members.size();
   sources_.board.post_note(sources_.notes.text(rank));
   if (const auto end = sources_.board.end()) {
@@ -90,7 +94,7 @@ Ending Vigil::late(TimePoint now) {
   if (missing > kMostRanksListed) who += fmt::format(" and {} more", missing - kMostRanksListed);
   return blame(
       first_missing,
-      fmt::format("gave up after {:.1f} s; {}", seconds(now - start_),
+      fmt::format("{}; {}", happened,
                   missing == 0 ? "all ranks have made the call but not finished it: a slow or cut network?"
                                : who + " did not show up in this call: stopped, stuck or much slower?"));
 }

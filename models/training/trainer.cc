@@ -179,6 +179,8 @@ void Trainer::evaluate_now() {
 
 void Trainer::save_checkpoint() {
   saved_step_ = step_;
+  // A GPU's group may have died without this rank having waited for it: nothing is saved from a dead one.
+  if (env_.device->type() != DeviceType::cpu) env_.communicator.barrier("checkpoint")->wait(deadline());
   if (recorder_) recorder_->checkpoint(snapshot().snapshot, Deadline::never());
   clock_.lap(Phase::checkpoint);
 }

@@ -51,6 +51,15 @@ class CudaKernels final : public Kernels {
                                    const View& grad_input, const View& grad_weight,
                                    const View& grad_bias) override;
 
+  void batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                  const View& residual, const View& output) override;
+  void batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                            const View& residual, const View& output) override;
+  void batch_norm_backward(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                           const View& output, const View& grad_output, const View& grad_input,
+                           const View& grad_residual, const View& grad_weight,
+                           const View& grad_bias) override;
+
   void log_softmax(const View& in, const View& out) override;
   void cross_entropy(const View& logits, const View& target, const View& log_probs,
                      const View& losses) override;

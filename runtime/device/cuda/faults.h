@@ -10,7 +10,7 @@ namespace dtrain::cuda {
 
 enum class FaultKind : int { none = 0, index_select, index_add, target, division };
 
-/// Written by kernels: the first fault wins.
+/// Written by kernels: one of the first faults wins.
 struct FaultRecord {
   int kind;
   int padding;
@@ -35,12 +35,17 @@ class Faults {
 std::string describe_fault(const FaultRecord& record);
 
 #ifdef __CUDACC__
+/// Any of several threads that find something at once may win: no atomics, which host memory need not
+/// support.
 __device__ inline void note_fault(FaultRecord* record, FaultKind kind, long long position, long long value,
                                   long long limit) {
-  if (atomicCAS(&record->kind, 0, static_cast<int>(kind)) != 0) return;
-  record->position = position;
-  record->value = value;
-  record->limit = limit;
+  volatile FaultRecord* const seen = record;
+  if (seen->kind != 0) return;
+  seen->position = position;
+  seen->value = value;
+  seen->limit = limit;
+  __threadfence_system();
+  seen->kind = static_cast<int>(kind);
 }
 #endif
 

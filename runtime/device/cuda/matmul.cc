@@ -68,7 +68,7 @@ MatmulPlans::MatmulPlans(const Context& context)
 }
 
 // An empty plan says that the library has no algorithm for the key.
-MatmulPlans::Plan MatmulPlans::make_plan(const MatmulKey& key) const {
+MatmulPlans::Plan MatmulPlans::make_plan(const MatmulKey& key, const void* bias) const {
   const cudaDataType_t type = data_type(key.dtype);
   const bool tf32 = key.dtype == DType::f32 && context_.options.tf32;
   const cublasComputeType_t compute = key.dtype == DType::f64 ? CUBLAS_COMPUTE_64F
@@ -82,7 +82,10 @@ MatmulPlans::Plan MatmulPlans::make_plan(const MatmulKey& key) const {
   set(operation, CUBLASLT_MATMUL_DESC_TRANSA, key.first.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(operation, CUBLASLT_MATMUL_DESC_TRANSB, key.second.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key));
-  if (key.bias) set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+  if (key.bias) {
+    set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+    set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);  // the heuristic looks at its alignment
+  }
   // As they lie in memory: a transposed operand has its extents swapped.
   const auto operand = [&](const Operand& o, std::int64_t rows, std::int64_t columns) {
     return make_matrix(type, o.transposed ? columns : rows, o.transposed ? rows : columns, o.leading,
@@ -115,7 +118,7 @@ MatmulPlans::Plan MatmulPlans::make_plan(const MatmulKey& key) const {
 bool MatmulPlans::run(const MatmulKey& key, const void* first, const void* second, const void* bias,
                       void* out) {
   auto found = plans_.find(key);
-  if (found == plans_.end()) found = plans_.emplace(key, make_plan(key)).first;
+  if (found == plans_.end()) found = plans_.emplace(key, make_plan(key, bias)).first;
   Plan& plan = found->second;
   if (!plan.usable) return false;
   if (key.bias) set(plan.operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);

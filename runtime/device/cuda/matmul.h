@@ -29,7 +29,7 @@ class MatmulPlans {
     cublasLtMatmulAlgo_t algorithm{};
     bool usable = false;
   };
-  Plan make_plan(const MatmulKey& key) const;
+  Plan make_plan(const MatmulKey& key, const void* bias) const;
 
   Context context_;
   Scratch workspace_;
