@@ -15,7 +15,7 @@ constexpr double kMaxReal = 1e30;
 // clang-format off
 constexpr OptionSpec kTrainOptions[] = {
     {"model", "What to train", "NAME", "lenet", "mlp, lenet, resnet18 or resnet50"},
-    {"dataset", "What to train", "NAME", "fashion-mnist", "fashion-mnist"},
+    {"dataset", "What to train", "NAME", "fashion-mnist", "fashion-mnist, cifar10, or synthetic:CxHxW,classes,N"},
     {"data-dir", "What to train", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
     {"epochs", "What to train", "N", "", "passes over the training set; unset: 10, or no limit with --max-steps"},
     {"max-steps", "What to train", "N", "", "stop after this many optimizer steps of the whole run"},
@@ -42,7 +42,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"base-batch-size", "Optimizer", "N", "256", "the batch size that --lr was chosen for"},
 
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
-    {"precision", "Machine", "NAME", "fp32", "fp32, or tf32 (GPU only: products in 10-bit mantissas)"},
+    {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (with loss scaling; emulated), or tf32 (GPU only)"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, gloo or mpi"},
     {"loader-threads", "Machine", "N", "0", "threads that prepare batches ahead; 0: in the training thread"},
     {"collective-timeout", "Machine", "SECONDS", "30", "longest wait for the peers in one step"},
@@ -175,7 +175,7 @@ Recipe make_recipe(const Options& options, std::int64_t world_size) {
   recipe.model = options.text("model");
   recipe.dataset = options.text("dataset");
   recipe.data_dir = options.has("data-dir") ? options.text("data-dir") : "";
-  recipe.precision = options.choice("precision", {"fp32", "tf32"});
+  recipe.precision = options.choice("precision", {"fp32", "bf16", "fp16", "tf32"});
   recipe.device = options.text("device");
   if (!recipe.device.starts_with("cuda:")) options.choice("device", {"auto", "cpu", "cuda"});
   recipe.backend = options.choice("backend", {"auto", "nccl", "gloo", "mpi"});

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/autograd/autocast.h"
 #include "runtime/autograd/convolution_shape.h"
 #include "runtime/autograd/elementwise.h"
 #include "runtime/autograd/node.h"
@@ -23,6 +24,7 @@ struct ConvSaved {
   Saved x, w, y;
   MemoryFormat x_format;
   bool has_bias;
+  bool full_bias;  ///< float32 beside bf16 activations
   Conv2dGeometry geometry;
   Activation activation;
 };
@@ -31,7 +33,10 @@ struct ConvSaved {
 void deliver_conv_parameters(const ConvSaved& saved, const Tensor& grad, GradSink& sink) {
   const bool bias_wanted = saved.has_bias && sink.wants(2);
   if (!sink.wants(1)) {
-    if (bias_wanted) sink.deliver(2, grad.sum_to({1, grad.size(1), 1, 1}).reshape({grad.size(1)}));
+    if (bias_wanted) {
+      const Tensor exact = saved.full_bias ? grad.to(DType::f32) : grad;
+      sink.deliver(2, exact.sum_to({1, grad.size(1), 1, 1}).reshape({grad.size(1)}));
+    }
     return;
   }
   Tensor grad_w = sink.destination(1, grad.shared_device());
@@ -57,26 +62,30 @@ void conv_backward(const ConvSaved& saved, Tensor grad, GradSink& sink) {
 
 Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv2dGeometry& geometry,
               Activation activation) {
-  const Dims shape = conv2d_shape(input, weight, bias, geometry);
-  const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast), w = weight.contiguous();
+  const Tensor low = autocast_low(input), parameter = autocast_rounded(weight).contiguous();
+  const Tensor w = autocast_weight(parameter, low);
+  const Dims shape = conv2d_shape(low, w, bias, geometry);
+  const Tensor x = is_dense(low) ? low : low.contiguous(kChannelsLast);
   Tensor result = Tensor::empty(shape, x.shared_device(), x.dtype(), kChannelsLast);
   x.device().kernels().conv2d(geometry, x.view(), w.view(), bias.defined() ? bias.view() : View{}, activation,
                               result.view());
-  if (!recording({x, w, bias})) return result;
-  ConvSaved saved{Saved::input_if(w.requires_grad(), x),
+  if (!recording({x, parameter, bias})) return autocast_rounded(result);
+  ConvSaved saved{Saved::input_if(parameter.requires_grad(), x),
                   Saved::input_if(x.requires_grad(), w),
                   activation == Activation::relu ? Saved::output(result) : Saved(),
                   format_of(x),
                   bias.defined(),
+                  bias.defined() && bias.dtype() == DType::f32,
                   geometry,
                   activation};
-  return record("conv2d", std::move(result), {x, w, bias},
-                [saved = std::move(saved)](Tensor grad, GradSink& sink) {
-                  conv_backward(saved, std::move(grad), sink);
-                });
+  return autocast_rounded(record("conv2d", std::move(result), {x, parameter, bias},
+                                 [saved = std::move(saved)](Tensor grad, GradSink& sink) {
+                                   conv_backward(saved, std::move(grad), sink);
+                                 }));
 }
 
-Tensor pool2d(const Tensor& input, const Pool2dGeometry& g) {
+Tensor pool2d(const Tensor& given, const Pool2dGeometry& g) {
+  const Tensor input = autocast_full(given);
   const Dims shape = pool2d_shape(input, g);
   const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast);
   const MemoryFormat format = format_of(x);
@@ -121,7 +130,8 @@ Tensor averaging_matrix(std::int64_t out, std::int64_t in, const Tensor& like) {
 
 }  // namespace
 
-Tensor adaptive_avg_pool2d(const Tensor& x, std::int64_t height, std::int64_t width) {
+Tensor adaptive_avg_pool2d(const Tensor& given, std::int64_t height, std::int64_t width) {
+  const Tensor x = autocast_full(given);
   check_floating("adaptive_avg_pool2d", x);
   if (x.rank() != 4 || height < 1 || width < 1 || x.numel() == 0) {
     throw UsageError("adaptive_avg_pool2d: expected x [N, C, H, W] that is not empty and an output of at " +

@@ -15,6 +15,7 @@ struct NormSaved {
   Saved x, weight, y;
   Tensor mean, inv_std;
   BatchNormRule rule;
+  bool has_weight = false;
 };
 
 View view_or_none(const Tensor& tensor) { return tensor.defined() ? tensor.view() : View{}; }
@@ -38,7 +39,7 @@ void check_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
 }
 
 void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residual, GradSink& sink) {
-  const Tensor x = saved.x.get(sink), weight = saved.weight.get(sink);
+  const Tensor x = saved.x.get(sink), weight = saved.has_weight ? saved.weight.get(sink) : Tensor();
   const bool gated = saved.rule.activation == Activation::relu;
   const Tensor y = gated ? saved.y.get(sink) : Tensor();
   const Tensor grad = given.contiguous(format_of(x));
@@ -79,6 +80,7 @@ Tensor normalize_batch(const Tensor& x, const Tensor& weight, const Tensor& bias
   if (running_var.defined()) running_var.mark_modified();
   if (!recording({x, weight, bias, residual})) return result;
   saved.x = Saved::input(x);
+  saved.has_weight = weight.defined();
   if (weight.defined()) saved.weight = Saved::input(weight);
   if (rule.activation == Activation::relu) saved.y = Saved::output(result);
   saved.rule = rule;

@@ -14,7 +14,22 @@
 
 namespace dtrain {
 
-enum class UnaryOp { neg, abs, exp, log, sqrt, rsqrt, reciprocal, relu, sigmoid, tanh, gelu, sign, square };
+enum class UnaryOp {
+  neg,
+  abs,
+  exp,
+  log,
+  sqrt,
+  rsqrt,
+  reciprocal,
+  relu,
+  sigmoid,
+  tanh,
+  gelu,
+  sign,
+  square,
+  round_half /* to the nearest float16 */
+};
 enum class BinaryOp {
   add,
   sub,
@@ -84,18 +99,43 @@ struct OptimizerSlot {
   View variance;  ///< AdamW: v
 };
 
+/// Whether a step happens, as the device alone may know: null data in both means always. A skipped step
+/// leaves everything as it is.
+struct StepGate {
+  View skip;     ///< f32 [1]: the step is skipped when this is not 0
+  View skipped;  ///< i64 [1]: steps skipped before this one
+};
+
+/// Dynamic loss scaling: torch's GradScaler rule.
+struct LossScaleRule {
+  double growth = 2, backoff = 0.5;
+  std::int64_t interval = 2000;  ///< clean steps in a row before the scale grows
+};
+
+/// Its state, one element each.
+struct LossScaleState {
+  View scale;    ///< f32
+  View tracker;  ///< i64: clean steps in a row
+  View found;    ///< f32: not 0 when a gradient of this step was not finite
+  View skipped;  ///< i64
+};
+
 /// torch.optim.SGD's rule; `first_step` says that no momentum buffer exists yet (buf = g, dampening not
 /// applied).
 struct SgdStep {
   double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
   bool first_step = false;
+  /// With a gate: earlier steps since the buffers were made. They count as empty while all were skipped.
+  std::int64_t attempts = -1;
+  StepGate gate = {};
 };
 
-/// torch.optim.AdamW's rule; `step` counts from 1.
+/// torch.optim.AdamW's rule; `step` counts from 1, steps skipped by the gate included.
 struct AdamWStep {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2;
   std::int64_t step = 1;
+  StepGate gate = {};
 };
 
 class Kernels {
@@ -132,6 +172,7 @@ class Kernels {
 
   // ---- linear algebra
   // ---------------------------------------------------------------------------------------------
+  /// out and bias may be f32 where a and b are bf16.
   /// out[b] = act(a[b] · b[b] + bias), beta = 0; with accumulate, out[b] += a[b] · b[b].
   /// a [B, M, K], b [B, K, N], out [B, M, N] dense; a and b may be transposed through their strides or
   /// broadcast in B (stride 0). bias [N] or null data.
@@ -140,6 +181,7 @@ class Kernels {
 
   // ---- convolution and pooling; activations dense, contiguous or channels-last (fastest)
   // --------------------------
+  /// Where activations and weights are bf16, biases and the gradients of weights and biases may be f32.
   virtual void conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
                       Activation activation, const View& output) = 0;
   virtual void conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
@@ -202,6 +244,15 @@ class Kernels {
   // --------------------------------------------------------------------
   virtual void sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) = 0;
   virtual void adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) = 0;
+
+  // ---- loss scaling; nothing here is read by the host
+  // --------------------------------------------------------------------
+  /// Each gradient (floating, dense) becomes gradient · (1 / scale), the inverse taken in double and rounded
+  /// to float; `found` [1] f32 becomes 1 when any is not finite, else 0.
+  virtual void unscale(std::span<const View> gradients, const View& scale, const View& found) = 0;
+  /// After the optimizer: found → scale · backoff, tracker 0, skipped + 1; else after `interval` clean steps
+  /// scale · growth (unless that overflows), tracker 0.
+  virtual void update_loss_scale(const LossScaleRule& rule, const LossScaleState& state) = 0;
 };
 
 }  // namespace dtrain

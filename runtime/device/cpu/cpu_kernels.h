@@ -65,6 +65,8 @@ class CpuKernels final : public Kernels {
 
   void sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) override;
   void adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) override;
+  void unscale(std::span<const View> gradients, const View& scale, const View& found) override;
+  void update_loss_scale(const LossScaleRule& rule, const LossScaleState& state) override;
 
  private:
   /// The images that lane_conv.h takes, whatever the layout of the gradients.

@@ -5,6 +5,7 @@
 #include "runtime/device/cuda/checks.h"
 #include "runtime/device/cuda/convolutions.h"
 #include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/in_dtype.h"
 #include "runtime/device/cuda/matmul.h"
 #include "runtime/device/cuda/slot_tables.h"
 #include "runtime/device/cuda/windows.h"
@@ -68,7 +69,9 @@ CudaKernels::CudaKernels(const Context& context)
 CudaKernels::~CudaKernels() = default;
 
 void CudaKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight,
-                         const View& bias, Activation activation, const View& output) {
+                         const View& given_bias, Activation activation, const View& output) {
+  const InDtype own_bias(*this, context_.memory, given_bias, input.dtype, true);
+  const View& bias = own_bias.view();
   require_conv("conv2d", geometry, input, weight, output);
   require_vector("conv2d", "bias", bias, weight.shape[0], input.dtype);
   if (output.numel() == 0) return;
@@ -102,6 +105,14 @@ void CudaKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const Vi
 void CudaKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input,
                                          const View& grad_output, const View& grad_weight,
                                          const View& grad_bias) {
+  if (grad_weight.dtype != input.dtype || (grad_bias.data != nullptr && grad_bias.dtype != input.dtype)) {
+    InDtype weight(*this, context_.memory, grad_weight, input.dtype, false);
+    InDtype bias(*this, context_.memory, grad_bias, input.dtype, false);
+    if (weight.view().dtype != input.dtype) refuse_dtype("conv2d_backward_weight", grad_weight.dtype);
+    conv2d_backward_weight(geometry, input, grad_output, weight.view(), bias.view());
+    weight.finish();
+    return bias.finish();
+  }
   require_conv("conv2d_backward_weight", geometry, input, grad_weight, grad_output);
   require_vector("conv2d_backward_weight", "grad_bias", grad_bias, grad_weight.shape[0], input.dtype);
   if (grad_bias.data != nullptr) channel_sums(grad_output, grad_bias);
@@ -123,8 +134,10 @@ void CudaKernels::channel_sums(const View& grad, const View& out) {
 }
 
 void CudaKernels::conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeometry& pool,
-                                     const View& input, const View& weight, const View& bias,
+                                     const View& input, const View& weight, const View& given_bias,
                                      const View& output, const View& mask) {
+  const InDtype own_bias(*this, context_.memory, given_bias, input.dtype, true);
+  const View& bias = own_bias.view();
   require_rank("conv2d_relu_pool2d", "input", input, 4);
   require_rank("conv2d_relu_pool2d", "weight", weight, 4);
   if (!can_fuse_pool(pool))

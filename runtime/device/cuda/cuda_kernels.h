@@ -60,6 +60,9 @@ class CudaKernels final : public Kernels {
                            const View& grad_residual, const View& grad_weight,
                            const View& grad_bias) override;
 
+  void unscale(std::span<const View> gradients, const View& scale, const View& found) override;
+  void update_loss_scale(const LossScaleRule& rule, const LossScaleState& state) override;
+
   void log_softmax(const View& in, const View& out) override;
   void cross_entropy(const View& logits, const View& target, const View& log_probs,
                      const View& losses) override;

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/in_dtype.h"
 #include "runtime/device/cuda/matmul.h"
 
 namespace dtrain::cuda {
@@ -135,6 +136,14 @@ bool MatmulPlans::run(const MatmulKey& key, const void* first, const void* secon
 
 void CudaKernels::matmul(const View& a, const View& b, const View& bias, Activation activation,
                          bool accumulate, const View& out) {
+  if (out.dtype != a.dtype || (bias.data != nullptr && bias.dtype != a.dtype)) {
+    const InDtype own_bias(*this, context_.memory, bias, a.dtype, true);
+    InDtype own_out(*this, context_.memory, out, a.dtype, accumulate);
+    if (own_out.view().dtype != a.dtype) refuse_dtype("matmul", out.dtype);
+    if (bias.data != nullptr && own_bias.view().dtype != a.dtype) refuse_dtype("matmul", bias.dtype);
+    matmul(a, b, own_bias.view(), activation, accumulate, own_out.view());
+    return own_out.finish();
+  }
   require_rank("matmul", "a", a, 3);
   require_rank("matmul", "b", b, 3);
   require_dtype("matmul", "b", b, a.dtype);

@@ -15,7 +15,16 @@ struct SgdRule {
         decay(static_cast<C>(step.weight_decay)),
         has_momentum(step.momentum != 0),
         nesterov(step.nesterov),
-        first(step.first_step) {}
+        first(step.first_step),
+        attempts(step.attempts),
+        skip(step.gate.skip.as<const float>()),
+        skipped(step.gate.skipped.as<const std::int64_t>()) {}
+
+  __device__ bool begin() {
+    if (skip != nullptr && *skip != 0.0F) return false;
+    first = first || (skipped != nullptr && attempts == *skipped);
+    return true;
+  }
 
   template <class T>
   __device__ void operator()(const SlotEntry& slot, std::int64_t i) const {
@@ -34,6 +43,9 @@ struct SgdRule {
 
   C lr, momentum, keep, decay;
   bool has_momentum, nesterov, first;
+  std::int64_t attempts;
+  const float* skip;
+  const std::int64_t* skipped;
 };
 
 template <class C>
@@ -43,10 +55,22 @@ struct AdamWRule {
         beta1_rest(static_cast<C>(1 - step.beta1)),
         beta2(static_cast<C>(step.beta2)),
         beta2_rest(static_cast<C>(1 - step.beta2)),
-        eps(static_cast<C>(step.eps)) {
-    const auto t = static_cast<double>(step.step);
-    size = static_cast<C>(step.lr / (1 - std::pow(step.beta1, t)));
-    root = static_cast<C>(std::sqrt(1 - std::pow(step.beta2, t)));
+        eps(static_cast<C>(step.eps)),
+        rule(step),
+        skip(step.gate.skip.as<const float>()),
+        skipped(step.gate.skipped.as<const std::int64_t>()) {
+    set_corrections(0);
+  }
+
+  __host__ __device__ void set_corrections(std::int64_t steps_skipped) {
+    const auto t = static_cast<double>(rule.step - steps_skipped);
+    size = static_cast<C>(rule.lr / (1 - pow(rule.beta1, t)));
+    root = static_cast<C>(sqrt(1 - pow(rule.beta2, t)));
+  }
+  __device__ bool begin() {
+    if (skip != nullptr && *skip != 0.0F) return false;
+    if (skipped != nullptr) set_corrections(*skipped);
+    return true;
   }
 
   template <class T>
@@ -63,11 +87,20 @@ struct AdamWRule {
   }
 
   C shrink, beta1_rest, beta2, beta2_rest, eps, size, root;
+  struct Corrections {
+    explicit Corrections(const AdamWStep& from)
+        : step(from.step), lr(from.lr), beta1(from.beta1), beta2(from.beta2) {}
+    std::int64_t step;
+    double lr, beta1, beta2;
+  } rule;
+  const float* skip;
+  const std::int64_t* skipped;
 };
 
 /// A block takes one chunk.
 template <class T, class Rule>
 __global__ void step_kernel(SlotTable table, Rule rule) {
+  if (!rule.begin()) return;
   for (std::int64_t at = blockIdx.x; at < table.chunk_count; at += gridDim.x) {
     const SlotChunk chunk = table.chunks[at];
     const SlotEntry slot = table.entries[chunk.slot];
