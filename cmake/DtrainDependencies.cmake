@@ -77,6 +77,8 @@ if(NOT DTRAIN_WITH_MPI STREQUAL "OFF")
 endif()
 dtrain_settle(MPI "${found_mpi}" "${MPI_CXX_VERSION}" "CPU collectives under mpirun" "apt install libopenmpi-dev openmpi-bin")
 
+include(DtrainCuda)
+
 # Prints what was found, what it is for and how to get what is missing.
 function(dtrain_print_dependency_table)
   get_property(rows GLOBAL PROPERTY DTRAIN_DEPENDENCY_ROWS)

@@ -13,6 +13,9 @@ std::unique_ptr<Communicator> make_gloo_communicator(const Bootstrap& bootstrap,
 bool mpi_is_built() noexcept;
 std::unique_ptr<Communicator> make_mpi_communicator(const Bootstrap& bootstrap, Log& log);
 
+/// NCCL lives in the CUDA module, which is loaded when this is called. Throws UsageError when there is none.
+std::unique_ptr<Communicator> make_nccl_communicator(const Bootstrap& bootstrap, Log& log);
+
 std::unique_ptr<Communicator> make_self_communicator();
 
 }  // namespace dtrain

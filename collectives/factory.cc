@@ -25,6 +25,9 @@ void check_bootstrap(const Bootstrap& bootstrap) {
 
 std::string_view choose(const Bootstrap& bootstrap) {
   if (bootstrap.size == 1) return "self";
+  if (bootstrap.store != nullptr && bootstrap.device != nullptr &&
+      bootstrap.device->type() == DeviceType::cuda)
+    return "nccl";
   if (mpi_is_built() && bootstrap.store == nullptr && mpi_place_from_environment().size > 0) return "mpi";
   return gloo_is_built() ? "gloo" : "mpi";
 }
@@ -75,6 +78,7 @@ std::unique_ptr<Communicator> make_communicator(std::string_view backend, const 
   const std::string_view chosen = backend == "auto" ? choose(bootstrap) : backend;
   log.write(LogLevel::debug, fmt::format("communicator '{}': rank {} of {} on {} by {}", complete.name,
                                          complete.rank, complete.size, complete.host, chosen));
+  if (chosen == "nccl") return make_nccl_communicator(complete, log);
   if (chosen == "gloo") return make_gloo_communicator(complete, log);
   if (chosen == "mpi") return make_mpi_communicator(complete, log);
   if (chosen == "self" && bootstrap.size == 1) return make_self_communicator();
@@ -82,7 +86,7 @@ std::unique_ptr<Communicator> make_communicator(std::string_view backend, const 
     throw UsageError(
         fmt::format("backend self: expected a world of one, got {} ranks; use gloo or mpi", bootstrap.size));
   }
-  throw UsageError(fmt::format("backend: expected auto, gloo, mpi or self, got '{}'", backend));
+  throw UsageError(fmt::format("backend: expected auto, nccl, gloo, mpi or self, got '{}'", backend));
 }
 
 }  // namespace dtrain

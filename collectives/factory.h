@@ -23,16 +23,17 @@ struct Bootstrap {
                            ///< leads to `master`, else 127.0.0.1
   std::string master;  ///< the store's host: decides which of this machine's addresses the peers can reach
   Duration timeout = std::chrono::minutes(5);  ///< bounds the set-up and each single call
+  Device* device = nullptr;    ///< nccl: this worker's GPU; borrowed, must outlive the communicator
   std::string name = "world";  ///< same on all ranks; groups of one store are kept apart by it
 };
 
-/// "gloo", "mpi", "self", "auto". Collective; returns once all ranks are connected. `auto` takes self for a
-/// world of one, mpi when mpirun (or srun with PMI) started this very process as an MPI rank and there is no
-/// store, else gloo. mpi takes rank and size from MPI_COMM_WORLD and refuses a Bootstrap that says otherwise;
-/// it initialises MPI (MPI_THREAD_MULTIPLE) unless the program has, and finalises it with the last
-/// communicator if it did. `log` must outlive the communicator. Throws UsageError for a backend that is
-/// unknown or not in this build and for a Bootstrap that cannot work, PeerError when the others do not come
-/// within the timeout.
+/// "nccl", "gloo", "mpi", "self", "auto". Collective; returns once all ranks are connected. `auto` takes self
+/// for a world of one, nccl when the device is a GPU, mpi when mpirun (or srun with PMI) started this very
+/// process as an MPI rank and there is no store, else gloo. mpi takes rank and size from MPI_COMM_WORLD and
+/// refuses a Bootstrap that says otherwise; it initialises MPI (MPI_THREAD_MULTIPLE) unless the program has,
+/// and finalises it with the last communicator if it did. `log` must outlive the communicator. Throws
+/// UsageError for a backend that is unknown or not in this build and for a Bootstrap that cannot work,
+/// PeerError when the others do not come within the timeout.
 std::unique_ptr<Communicator> make_communicator(std::string_view backend, const Bootstrap& bootstrap,
                                                 Log& log);
 

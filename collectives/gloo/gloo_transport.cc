@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/gloo/store_board.h"
 #include "collectives/p2p/signals.h"
+#include "collectives/p2p/store_board.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {

@@ -70,22 +70,27 @@ class Board {
 
 struct Link;
 
-/// Tagged messages between the ranks of one group. Used by one thread at a time.
-class Transport {
+/// Who is in a group, and who is known to be gone.
+class Members {
  public:
-  virtual ~Transport() = default;
+  virtual ~Members() = default;
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
+  virtual const std::string& host_of(int rank) const noexcept = 0;
+  /// Ranks known to be gone now.
+  virtual std::vector<int> lost_peers() noexcept = 0;
+};
+
+/// Tagged messages between the ranks of one group. Used by one thread at a time.
+class Transport : public Members {
+ public:
   /// "gloo", "mpi"
   virtual std::string_view name() const noexcept = 0;
-  virtual const std::string& host_of(int rank) const noexcept = 0;
   /// Messages larger than this are better cut.
   virtual std::size_t segment_bytes() const noexcept = 0;
   /// `patient`: the waiting thread has nothing else to do and may burn some of its core for lower latency.
   virtual void set_patient(bool patient) noexcept = 0;
   virtual std::unique_ptr<Region> map(void* data, std::size_t bytes) = 0;
-  /// Ranks known to be gone now.
-  virtual std::vector<int> lost_peers() noexcept = 0;
   /// Ends all links; pending and later messages fail here and, where the transport can, at the peers.
   /// `failed`: the group did not end in good order, so nothing may wait for its ranks any more.
   virtual void close(bool failed) noexcept = 0;

@@ -29,7 +29,7 @@ Vigil::Vigil(const Sources& sources, const Call& call, Duration timeout)
 
 void Vigil::tick() {
   if (const auto reason = sources_.aborted()) throw GroupEnds{blame(-1, "aborted " + *reason)};
-  if (const std::vector<int> lost = sources_.transport.lost_peers(); !lost.empty()) {
+  if (const std::vector<int> lost = sources_.members.lost_peers(); !lost.empty()) {
     throw LinkLost("its process is gone or the connection to it broke", lost.front());
   }
   const TimePoint now = steady_clock().now();
@@ -39,13 +39,13 @@ void Vigil::tick() {
 
 void Vigil::look_around(TimePoint now) {
   next_look_ = now + kLookEvery;
-  if (!note_posted_) sources_.board.post_note(sources_.notes.text(sources_.transport.rank()));
+  if (!note_posted_) sources_.board.post_note(sources_.notes.text(sources_.members.rank()));
   note_posted_ = true;
   if (const auto end = sources_.board.end()) {
     if (const auto ending = decode(*end)) throw GroupEnds{*ending};
   }
   // If any two ranks disagree, then so do two neighbours on the ring.
-  const int rank = sources_.transport.rank(), size = sources_.transport.size();
+  const int rank = sources_.members.rank(), size = sources_.members.size();
   if (call_.is_pairwise()) return compare_with(call_.root);
   compare_with((rank + 1) % size);
   if (size > 2) compare_with((rank + size - 1) % size);
@@ -54,7 +54,7 @@ void Vigil::look_around(TimePoint now) {
 void Vigil::compare_with(int peer) {
   const auto note = sources_.board.note_of(peer);
   if (!note) return;
-  const int rank = sources_.transport.rank();
+  const int rank = sources_.members.rank();
   const auto theirs =
       find_disagreement(call_, rank, sources_.notes.latest_sequence(), SeenNotes::parse(*note), peer);
   if (!theirs) return;
@@ -70,7 +70,11 @@ void Vigil::compare_with(int peer) {
 }
 
 Ending Vigil::late(TimePoint now) {
-  const int rank = sources_.transport.rank(), size = sources_.transport.size();
+  return accuse(fmt::format("gave up after {:.1f} s", seconds(now - start_)));
+}
+
+Ending Vigil::accuse(const std::string& happened) {
+  const int rank = sources_.members.rank(), size = sources_.members.size();
   sources_.board.post_note(sources_.notes.text(rank));
   if (const auto end = sources_.board.end()) {
     if (auto ending = decode(*end)) return *ending;
@@ -90,7 +94,7 @@ Ending Vigil::late(TimePoint now) {
   if (missing > kMostRanksListed) who += fmt::format(" and {} more", missing - kMostRanksListed);
   return blame(
       first_missing,
-      fmt::format("gave up after {:.1f} s; {}", seconds(now - start_),
+      fmt::format("{}; {}", happened,
                   missing == 0 ? "all ranks have made the call but not finished it: a slow or cut network?"
                                : who + " did not show up in this call: stopped, stuck or much slower?"));
 }
@@ -101,7 +105,7 @@ Ending Vigil::ending_of(const LinkLost& lost) {
   }
   int rank = lost.rank();
   if (rank < 0) {
-    const std::vector<int> gone = sources_.transport.lost_peers();
+    const std::vector<int> gone = sources_.members.lost_peers();
     if (!gone.empty()) rank = gone.front();
   }
   const std::string who = rank < 0 ? "a peer" : name_rank(rank);
@@ -111,7 +115,7 @@ Ending Vigil::ending_of(const LinkLost& lost) {
 Ending Vigil::blame(int rank, std::string what) const {
   PeerFault fault;
   fault.rank = rank;
-  if (rank >= 0) fault.host = sources_.transport.host_of(rank);
+  if (rank >= 0) fault.host = sources_.members.host_of(rank);
   fault.operation = name_of(call_.operation);
   fault.sequence = call_.sequence;
   fault.tensor = call_.label;
@@ -119,7 +123,7 @@ Ending Vigil::blame(int rank, std::string what) const {
 }
 
 std::string Vigil::name_rank(int rank) const {
-  return fmt::format("rank {} on {}", rank, sources_.transport.host_of(rank));
+  return fmt::format("rank {} on {}", rank, sources_.members.host_of(rank));
 }
 
 }  // namespace dtrain::p2p

@@ -19,7 +19,7 @@ struct GroupEnds {
 class Vigil final : public Watch {
  public:
   struct Sources {
-    Transport& transport;
+    Members& members;
     Board& board;
     const Notes& notes;
     std::function<bool()> out_of_time;                    ///< somebody's deadline for this group has passed
@@ -33,6 +33,9 @@ class Vigil final : public Watch {
 
   /// The cause of the group's end when a link broke: what the board says, else the lost rank.
   Ending ending_of(const LinkLost& lost);
+  /// The cause of the group's end when `happened` says that it broke but not through whom: what the board
+  /// says, else the ranks whose notes do not show them in this call.
+  Ending accuse(const std::string& happened);
   /// An ending for this call that blames `rank` (-1: nobody in particular).
   Ending blame(int rank, std::string what) const;
 

@@ -8,6 +8,12 @@
 namespace dtrain {
 namespace {
 
+// A group of one moves nothing, so that memory of any device will do.
+Span anywhere(Span span) {
+  span.device = nullptr;
+  return span;
+}
+
 class DoneWork final : public Work {
  public:
   void wait(const Deadline&) override {}
@@ -21,21 +27,21 @@ class SelfCommunicator final : public Communicator {
   std::string_view backend() const noexcept override { return "self"; }
 
   std::unique_ptr<Work> all_reduce(Span span, ReduceOp, std::string_view label) override {
-    p2p::check_span(span, "all_reduce", label);
+    p2p::check_span(anywhere(span), "all_reduce", label);
     return done("all_reduce", label);
   }
   std::unique_ptr<Work> reduce_scatter(Span input, Span output, ReduceOp, std::string_view label) override {
-    p2p::check_spans(input, output, "reduce_scatter", label);
+    p2p::check_spans(anywhere(input), anywhere(output), "reduce_scatter", label);
     p2p::check_counts("reduce_scatter", label, "input", input.count, output.count);
     return copy(input, output, "reduce_scatter", label);
   }
   std::unique_ptr<Work> all_gather(Span input, Span output, std::string_view label) override {
-    p2p::check_spans(input, output, "all_gather", label);
+    p2p::check_spans(anywhere(input), anywhere(output), "all_gather", label);
     p2p::check_counts("all_gather", label, "output", output.count, input.count);
     return copy(input, output, "all_gather", label);
   }
   std::unique_ptr<Work> broadcast(Span span, int root, std::string_view label) override {
-    p2p::check_span(span, "broadcast", label);
+    p2p::check_span(anywhere(span), "broadcast", label);
     p2p::check_rank("broadcast", label, "root", root, 1);
     return done("broadcast", label);
   }
@@ -59,7 +65,13 @@ class SelfCommunicator final : public Communicator {
   std::unique_ptr<Work> copy(const Span& input, const Span& output, std::string_view operation,
                              std::string_view label) {
     auto work = done(operation, label);
-    if (input.count > 0) std::memmove(output.data, input.data, input.bytes());
+    if (input.count == 0) return work;
+    if (input.device != nullptr && input.device->type() != DeviceType::cpu) {
+      Stream& stream = input.stream != nullptr ? *input.stream : input.device->compute_stream();
+      input.device->copy(output.data, input.data, input.bytes(), CopyKind::device_to_device, stream);
+    } else {
+      std::memmove(output.data, input.data, input.bytes());
+    }
     return work;
   }
 

@@ -16,6 +16,7 @@
 #include "models/program/doctor.h"
 #include "models/training/peers.h"
 #include "runtime/data/open_dataset.h"
+#include "runtime/device/cuda/cuda_device.h"
 #include "runtime/device/device.h"
 
 namespace dtrain {
@@ -45,6 +46,16 @@ Finding check_build(const BuildFeature& feature) {
 Finding check_device() {
   const auto device = make_device("auto");
   return {"device", Verdict::good, device->name(), ""};
+}
+
+// Optional: a machine without a GPU is well, a module that cannot use the one there is is not.
+Finding check_gpu() {
+  const bool driver = std::filesystem::exists("/dev/nvidiactl");
+  try {
+    return {"gpu", Verdict::good, cuda::describe(), ""};
+  } catch (const UsageError& error) {
+    return {"gpu", driver ? Verdict::bad : Verdict::note, error.what(), ""};
+  }
 }
 
 Finding check_cores(const Environment& environment) {
@@ -101,6 +112,7 @@ std::vector<Finding> examine(const Options& options, const Environment& environm
   for (const BuildFeature& feature : build_features()) findings.push_back(check_build(feature));
   const std::string data_dir = options.has("data-dir") ? options.text("data-dir") : "";
   findings.push_back(guarded("device", "", [] { return check_device(); }));
+  findings.push_back(check_gpu());
   findings.push_back(check_cores(environment));
   findings.push_back(guarded("place", "unset the variables named, or start through dtrain-launch",
                              [&] { return check_place(environment); }));

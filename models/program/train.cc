@@ -13,8 +13,11 @@ namespace {
 
 ExitCode train(const Invocation& invocation, const Options& options, const Recipe& recipe,
                const WorkerPlace& place, const StopSignal& stop_signal, WorkerLog& log) {
-  Peers peers(place, recipe.backend, invocation.environment, recipe.connect_timeout, log);
-  const auto device = make_device(recipe.device);
+  const auto device =
+      make_device(recipe.device, {.local_rank = place.local_rank, .tf32 = recipe.precision == "tf32"});
+  if (recipe.precision == "tf32" && device->type() == DeviceType::cpu)
+    throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
+  Peers peers(place, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get());
   ExitCode code = ExitCode::ok;
   {
     Trainer trainer(recipe,

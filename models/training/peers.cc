@@ -73,7 +73,7 @@ void check_token(const std::optional<Token>& token, const Endpoint& endpoint, st
 
 bool needs_store(std::string_view backend, const WorkerPlace& place) {
   if (place.world_size == 1 || backend == "mpi") return false;
-  return backend == "gloo" || place.placement.system != "openmpi";
+  return backend == "gloo" || backend == "nccl" || place.placement.system != "openmpi";
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ WorkerPlace find_place(const Environment& environment) {
 }
 
 Peers::Peers(const WorkerPlace& told, std::string_view backend, const Environment& environment,
-             Duration timeout, Log& log) {
+             Duration timeout, Log& log, Device* device) {
   WorkerPlace place = told;
   if (needs_store(backend, place)) use_reachable_master(place.placement, kNamePatience);
   if (needs_store(backend, place)) meet_in_store(place, environment, timeout, log);
@@ -101,6 +101,7 @@ Peers::Peers(const WorkerPlace& told, std::string_view backend, const Environmen
   bootstrap.interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
   bootstrap.master = place.placement.master_addr.value_or("");
   bootstrap.timeout = timeout;
+  bootstrap.device = device;
   communicator_ = make_communicator(place.world_size == 1 ? "self" : backend, bootstrap, log);
 }
 

@@ -17,14 +17,36 @@ namespace {
 constexpr const char* kPositionUnit = "position-unit";
 
 Tensor tensor_of(const NamedView& named, const std::shared_ptr<Device>& device) {
-  const Tensor borrowed = Tensor::borrow(named.view, device, nullptr);
-  return borrowed.clone();
+  if (device->type() == DeviceType::cpu) return Tensor::borrow(named.view, device, nullptr).clone();
+  return Tensor::borrow(named.view, make_device("cpu"), nullptr).to(device);
 }
 
 NamedTensors tensors_of(const SafetensorsFile& file, const std::shared_ptr<Device>& device) {
   NamedTensors tensors;
   for (const NamedView& named : file.tensors()) tensors.emplace_back(named.name, tensor_of(named, device));
   return tensors;
+}
+
+// Checkpoints are written from host memory.
+NamedTensors on_host(NamedTensors tensors) {
+  std::shared_ptr<Device> host;
+  for (auto& [name, tensor] : tensors) {
+    if (tensor.device().type() == DeviceType::cpu) continue;
+    if (host == nullptr) host = make_device("cpu");
+    tensor = tensor.detach().to(host);
+  }
+  return tensors;
+}
+
+const std::string kScalerPrefix = "scaler.";
+
+/// What snapshot() put among a checkpoint's entries for the scaler.
+std::map<std::string, std::string> scaler_entries(const std::map<std::string, std::string>& extra) {
+  std::map<std::string, std::string> entries;
+  for (const auto& [name, value] : extra) {
+    if (name.starts_with(kScalerPrefix)) entries.emplace(name.substr(kScalerPrefix.size()), value);
+  }
+  return entries;
 }
 
 std::vector<NamedView> views_of(const NamedTensors& tensors) {
@@ -44,6 +66,10 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
                           generator, env_.device);
   generator_state_ = generator.state();
   optimizer_ = make_optimizer();
+  if (parse_precision(recipe_.precision) == Precision::fp16) {
+    scaler_ = std::make_unique<GradScaler>(env_.device);
+    scaler_->attach(*optimizer_);
+  }
   resume();
   count_steps();
   // Rank 0's weights are everybody's from here on; gradients live in its buckets.
@@ -103,6 +129,7 @@ void Trainer::resume() {
   CheckpointSeals ignored;
   const TrainingState state = parse_training_state(state_text, "state from rank 0", ignored);
   optimizer_->load_state(broadcast_tensors(env_.communicator, optimizer_state, env_.device, deadline()));
+  if (scaler_) scaler_->load_state(scaler_entries(state.extra));
   step_ = resumed_from_ = state.step;
   epoch_ = state.epoch;
   position_ = state.position_in_epoch;
@@ -144,7 +171,7 @@ void Trainer::start_recorder(const std::optional<Checkpoint>& checkpoint) {
 }
 
 Trainer::OwnedSnapshot Trainer::snapshot() const {
-  OwnedSnapshot owned{network_->state_dict(), optimizer_->named_state(), {}};
+  OwnedSnapshot owned{on_host(network_->state_dict()), on_host(optimizer_->named_state()), {}};
   TrainingState& state = owned.snapshot.state;
   state.step = step_;
   state.epoch = epoch_;
@@ -152,6 +179,9 @@ Trainer::OwnedSnapshot Trainer::snapshot() const {
   state.generators["weights"] = generator_state_;
   state.extra = identity(recipe_);
   state.extra.emplace(kPositionUnit, "samples");
+  if (scaler_) {
+    for (const auto& [name, value] : scaler_->state()) state.extra[kScalerPrefix + name] = value;
+  }
   owned.snapshot.model = views_of(owned.model);
   owned.snapshot.optimizer = views_of(owned.optimizer);
   return owned;

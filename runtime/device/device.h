@@ -18,6 +18,8 @@ class Stream {
   virtual ~Stream() = default;
   /// Blocks the host until everything queued so far has finished. Throws DeviceError.
   virtual void synchronize() = 0;
+  /// The backend's own handle (cudaStream_t), for a library that queues work of its own; null on the CPU.
+  virtual void* native_handle() const noexcept { return nullptr; }
 };
 
 /// A point in a stream that another stream or the host can wait for.
@@ -66,8 +68,19 @@ class Device {
   virtual std::size_t peak_allocated_bytes() const noexcept = 0;
 };
 
-/// "cpu", "cuda", "cuda:1" or "auto" (the first CUDA device this build and machine have, else the CPU).
-/// Throws UsageError for a device this build does not have, saying how to build it.
-std::shared_ptr<Device> make_device(std::string_view name);
+/// What a device may be told when it is made. The CPU has no use for any of it.
+struct DeviceOptions {
+  /// Which visible GPU "cuda" and "auto" mean; where only one is visible it is that one.
+  int local_rank = 0;
+  /// Lets f32 products run in TF32 (10 bits of mantissa) on tensor cores.
+  bool tf32 = false;
+  /// Tries convolution algorithms and keeps the fastest for each shape. Without it the library's heuristic
+  /// decides, so that two runs use the same algorithms. Either way only deterministic ones are used.
+  bool autotune = true;
+};
+
+/// "cpu", "cuda" (the worker's own), "cuda:1" or "auto" ("cuda" where module and machine have a GPU, else the
+/// CPU). Throws UsageError for a device this build or machine does not have, saying how to get it.
+std::shared_ptr<Device> make_device(std::string_view name, const DeviceOptions& options = {});
 
 }  // namespace dtrain

@@ -25,11 +25,11 @@ int cuda_index(std::string_view name) {
 
 }  // namespace
 
-std::shared_ptr<Device> make_device(std::string_view name) {
+std::shared_ptr<Device> make_device(std::string_view name, const DeviceOptions& options) {
   if (name == "cpu") return cpu::make_cpu_device();
-  if (name == "auto") return cuda::device_count() > 0 ? cuda::make_cuda_device(0) : cpu::make_cpu_device();
-  if (name == "cuda") return cuda::make_cuda_device(0);
-  if (name.starts_with(kCudaPrefix)) return cuda::make_cuda_device(cuda_index(name));
+  if (name == "auto" && cuda::device_count() == 0) return cpu::make_cpu_device();
+  if (name == "auto" || name == "cuda") return cuda::make_cuda_device(cuda::kOwnDevice, options);
+  if (name.starts_with(kCudaPrefix)) return cuda::make_cuda_device(cuda_index(name), options);
   throw_unknown(name);
 }
 

@@ -1,4 +1,4 @@
-// The board of a gloo group: keys in the rendezvous store.
+// The board of a group whose ranks share the rendezvous store: keys in it.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-#include "collectives/gloo/store_board.h"
+#include "collectives/p2p/store_board.h"
 
 #include <exception>
 

@@ -1,0 +1,153 @@
+#include "collectives/nccl/nccl_link.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <thread>
+
+namespace dtrain::nccl {
+namespace {
+
+constexpr std::chrono::milliseconds kPollEvery{1};
+constexpr std::chrono::milliseconds kAskFor{500};
+constexpr std::chrono::microseconds kShortly{20};
+constexpr int kMostRanksListed = 8;
+
+std::string key_of(const Bootstrap& bootstrap, std::string_view what) {
+  return fmt::format("nccl/{}/{}", bootstrap.name, what);
+}
+
+/// Who has not left a host name in the store, for people.
+std::string missing_ranks(const Bootstrap& bootstrap, int& first) {
+  std::string text;
+  int missing = 0;
+  for (int rank = 0; rank < bootstrap.size; ++rank) {
+    const auto host =
+        bootstrap.store->try_get(key_of(bootstrap, fmt::format("host/{}", rank)), Deadline::after(kAskFor));
+    if (host) continue;
+    if (missing++ == 0) first = rank;
+    if (missing <= kMostRanksListed) text += fmt::format("{}{}", text.empty() ? "rank " : ", ", rank);
+  }
+  if (missing > kMostRanksListed) text += fmt::format(" and {} more", missing - kMostRanksListed);
+  return missing == 0 ? "nobody, but NCCL did not connect them: check NCCL_SOCKET_IFNAME and firewalls"
+                      : text;
+}
+
+[[noreturn]] void throw_late(const Bootstrap& bootstrap, std::string_view doing) {
+  PeerFault fault;
+  fault.operation = "connect";
+  std::string missing = "unknown, the store is lost";
+  try {
+    missing = missing_ranks(bootstrap, fault.rank);
+  } catch (const std::exception&) {
+    // The rank stays unknown.
+  }
+  throw PeerError(
+      fmt::format("backend nccl, group '{}', rank {} of {}: {} took longer than allowed; missing: {}",
+                  bootstrap.name, bootstrap.rank, bootstrap.size, doing, missing),
+      std::move(fault));
+}
+
+}  // namespace
+
+NcclLink::NcclLink(const Bootstrap& bootstrap, const Deadline& deadline) : rank_(bootstrap.rank) {
+  check(cudaSetDevice(bootstrap.device->index()), "choose the GPU for NCCL");
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask for stream priorities");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
+        "create the communication stream");
+  stream_.reset(stream);
+  meet(bootstrap, deadline);
+}
+
+void NcclLink::meet(const Bootstrap& bootstrap, const Deadline& deadline) {
+  Store& store = *bootstrap.store;
+  ncclUniqueId id{};
+  try {
+    store.set(key_of(bootstrap, fmt::format("host/{}", bootstrap.rank)), bootstrap.host, deadline);
+    if (bootstrap.rank == 0) {
+      check(ncclGetUniqueId(&id), "make an NCCL id");
+      store.set(key_of(bootstrap, "id"), std::string_view(id.internal, sizeof id.internal), deadline);
+    }
+    for (int rank = 0; rank < bootstrap.size; ++rank)
+      hosts_.push_back(store.get(key_of(bootstrap, fmt::format("host/{}", rank)), deadline));
+    const std::string text = store.get(key_of(bootstrap, "id"), deadline);
+    std::memcpy(id.internal, text.data(), std::min(text.size(), sizeof id.internal));
+  } catch (const PeerError&) {
+    if (!deadline.expired()) throw;
+    throw_late(bootstrap, "meeting the other ranks in the store");
+  }
+  connect(bootstrap, id, deadline);
+}
+
+void NcclLink::connect(const Bootstrap& bootstrap, const ncclUniqueId& id, const Deadline& deadline) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  const ncclResult_t started = ncclCommInitRankConfig(&comm, bootstrap.size, id, bootstrap.rank, &config);
+  comm_.reset(comm);
+  check(started, "start NCCL", comm);
+  ncclResult_t state = ncclInProgress;
+  while (true) {
+    check(ncclCommGetAsyncError(comm, &state), "ask NCCL for its state", comm);
+    if (state != ncclInProgress) break;
+    if (deadline.expired()) throw_late(bootstrap, "connecting through NCCL");
+    std::this_thread::sleep_for(kPollEvery);
+  }
+  check(state, fmt::format("connect rank {} of {} through NCCL", bootstrap.rank, bootstrap.size), comm);
+}
+
+void NcclLink::queue(const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>& call, std::string_view what,
+                     const std::function<bool()>& ended) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!comm_) return;  // dead: whoever asks next is told
+    check(call(comm_.get(), stream_.get()), what, comm_.get());
+  }
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!comm_) return;
+      ncclResult_t state = ncclSuccess;
+      check(ncclCommGetAsyncError(comm_.get(), &state), "ask NCCL for its state", comm_.get());
+      // A failure is the watchdog's to report: it knows what the other ranks say.
+      if (state != ncclInProgress) return;
+    }
+    if (ended()) return;
+    std::this_thread::sleep_for(kShortly);
+  }
+}
+
+std::optional<std::string> NcclLink::failure() {
+  const std::lock_guard lock(mutex_);
+  if (!comm_) return std::nullopt;
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm_.get(), &state);
+  const ncclResult_t found = asked != ncclSuccess ? asked : state;
+  if (found == ncclSuccess || found == ncclInProgress) return std::nullopt;
+  return describe(found, comm_.get());
+}
+
+void NcclLink::kill() noexcept {
+  const std::lock_guard lock(mutex_);
+  comm_.reset();
+}
+
+void NcclLink::finish(const Deadline& deadline) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!comm_) return;
+  ncclResult_t state = ncclCommFinalize(comm_.get());
+  while (state == ncclSuccess || state == ncclInProgress) {
+    if (ncclCommGetAsyncError(comm_.get(), &state) != ncclSuccess) break;
+    if (state == ncclSuccess) {
+      static_cast<void>(ncclCommDestroy(comm_.release()));
+      return;
+    }
+    if (deadline.expired()) break;
+    std::this_thread::sleep_for(kPollEvery);
+  }
+  comm_.reset();
+}
+
+}  // namespace dtrain::nccl

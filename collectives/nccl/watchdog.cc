@@ -1,0 +1,183 @@
+#include "collectives/nccl/watchdog.h"
+
+#include <fmt/format.h>
+
+#include "collectives/p2p/signals.h"
+
+namespace dtrain::nccl {
+namespace {
+
+using p2p::Ending;
+
+// After the reason is on the board this process stays this long, so that waiting peers read it there before
+// they see it (perhaps the board's host) end.
+constexpr std::chrono::milliseconds kLinger{300};
+// How long the others' notes may take when the library has failed here.
+constexpr std::chrono::milliseconds kNotesCome{500};
+
+}  // namespace
+
+Watchdog::Watchdog(Parts parts, std::string name, Duration timeout, Log& log)
+    : parts_(std::move(parts)),
+      name_(std::move(name)),
+      timeout_(timeout),
+      log_(log),
+      chain_(p2p::group_fingerprint(name_)),
+      sent_(static_cast<std::size_t>(parts_.members.size())),
+      received_(sent_.size()),
+      // Both are asked by a vigil that runs under our lock.
+      sources_{parts_.members, parts_.board, notes_, [this] { return out_of_time_; },
+               [this]() -> std::optional<std::string> {
+                 if (!abort_reason_) return std::nullopt;
+                 return fmt::format("by rank {}: {}", parts_.members.rank(), *abort_reason_);
+               }} {
+  const p2p::AllSignalsBlocked for_the_thread;
+  thread_ = std::thread([this] { run(); });
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void Watchdog::number(p2p::Call& call) {
+  const std::lock_guard lock(mutex_);
+  if (!call.is_pairwise()) {
+    call.sequence = ++sequence_;
+    chain_ = p2p::chain_fingerprint(chain_, call);
+    call.fingerprint = chain_;
+    return;
+  }
+  const bool sends = call.operation == p2p::Operation::send;
+  const int rank = parts_.members.rank();
+  call.sequence = ++(sends ? sent_ : received_)[static_cast<std::size_t>(call.root)];
+  call.fingerprint = p2p::pair_fingerprint(p2p::group_fingerprint(name_), sends ? rank : call.root,
+                                           sends ? call.root : rank, call);
+}
+
+void Watchdog::watch(Pending pending) {
+  {
+    const std::lock_guard lock(mutex_);
+    notes_.begin(pending.call);
+    queue_.push_back(std::make_shared<Pending>(std::move(pending)));
+  }
+  wake_.notify_one();
+}
+
+void Watchdog::abort(std::string_view reason) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ending_ || abort_reason_) return;
+    abort_reason_ = std::string(reason.empty() ? "no reason given" : reason);
+  }
+  wake_.notify_one();
+}
+
+void Watchdog::give_up(const p2p::Call& call) {
+  std::unique_lock lock(mutex_);
+  out_of_time_ = true;
+  wake_.notify_one();
+  // The call is in the queue or was the last of it: the thread ends the group at its next look.
+  ended_.wait(lock, [&] { return ending_.has_value(); });
+  lock.unlock();
+  check(call);
+}
+
+std::optional<Ending> Watchdog::ending() const {
+  const std::lock_guard lock(mutex_);
+  return ending_;
+}
+
+void Watchdog::check(const p2p::Call& call) const {
+  const std::lock_guard lock(mutex_);
+  if (!ending_) return;
+  throw PeerError(fmt::format("{} on rank {} of {} (nccl): {}", call.text(), parts_.members.rank(),
+                              parts_.members.size(), ending_->what),
+                  ending_->fault);
+}
+
+bool Watchdog::idle() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.empty();
+}
+
+void Watchdog::run() noexcept {
+  if (parts_.begin) parts_.begin();
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (queue_.empty() && !abort_reason_ && !out_of_time_) {
+      wake_.wait(lock);
+    } else {
+      wake_.wait_for(lock, p2p::kTickEvery, [&] { return stopping_ || abort_reason_ || out_of_time_; });
+    }
+    if (stopping_) return;
+    if (!ending_) look(lock);
+    if (ending_) {
+      queue_.clear();
+      wake_.wait(lock, [&] { return stopping_; });
+    }
+  }
+}
+
+void Watchdog::look(std::unique_lock<std::mutex>& lock) {
+  try {
+    if (const auto ending = examine()) end(lock, *ending);
+  } catch (const p2p::GroupEnds& ends) {
+    end(lock, ends.ending);
+  } catch (const p2p::LinkLost& lost) {
+    end(lock, vigil_->ending_of(lost));
+  } catch (const std::exception& error) {
+    const int rank = parts_.members.rank();
+    PeerFault fault;
+    fault.rank = rank;
+    fault.host = parts_.members.host_of(rank);
+    end(lock, {fault, fmt::format("rank {} failed: {}", rank, error.what())});
+  }
+}
+
+// Throws what the vigil throws.
+std::optional<Ending> Watchdog::examine() {
+  while (!queue_.empty() && queue_.front()->done()) queue_.pop_front();
+  if (queue_.empty()) {
+    vigil_.reset();
+    watched_.reset();
+    if (!abort_reason_ && !out_of_time_) return std::nullopt;
+    PeerFault fault;
+    fault.rank = parts_.members.rank();
+    fault.host = parts_.members.host_of(fault.rank);
+    fault.operation = "abort";
+    const std::string what = abort_reason_ ? "aborted " + *sources_.aborted() : "a wait ran out of time";
+    return Ending{std::move(fault), what};
+  }
+  if (watched_ != queue_.front()) {
+    vigil_.reset();  // it looks at the call
+    watched_ = queue_.front();
+    vigil_.emplace(sources_, watched_->call, timeout_);
+  }
+  if (const auto text = parts_.failure()) {
+    // NCCL does not say whose fault it was. The others see the failure too and leave their notes meanwhile.
+    parts_.board.post_note(notes_.text(parts_.members.rank()));
+    std::this_thread::sleep_for(kNotesCome);
+    return vigil_->accuse("NCCL failed: " + *text);
+  }
+  vigil_->tick();
+  return std::nullopt;
+}
+
+void Watchdog::end(std::unique_lock<std::mutex>& lock, const Ending& ending) {
+  lock.unlock();
+  Ending first = ending;
+  if (auto winner = p2p::decode(parts_.board.post_end(p2p::encode(ending)))) first = std::move(*winner);
+  std::this_thread::sleep_for(kLinger);
+  parts_.kill();
+  log_.write(LogLevel::debug, "group '" + name_ + "' ended: " + first.what);
+  lock.lock();
+  ending_ = std::move(first);
+  ended_.notify_all();
+}
+
+}  // namespace dtrain::nccl

@@ -1,0 +1,160 @@
+// The CUDA device behind the seam, and the module's entry points.
+#include "runtime/device/cuda/cuda_device.h"
+
+#include <cstring>
+
+#include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/module.h"
+#include "runtime/device/cuda/stream.h"
+
+namespace dtrain::cuda {
+namespace {
+
+cudaMemcpyKind native(CopyKind kind) {
+  switch (kind) {
+    case CopyKind::device_to_device:
+      return cudaMemcpyDeviceToDevice;
+    case CopyKind::host_to_device:
+      return cudaMemcpyHostToDevice;
+    case CopyKind::device_to_host:
+      return cudaMemcpyDeviceToHost;
+  }
+  return cudaMemcpyDefault;
+}
+
+/// Makes the device current before any member creates something on it.
+struct Current {
+  explicit Current(int index) { check(cudaSetDevice(index), "choose GPU " + std::to_string(index)); }
+};
+
+cudaDeviceProp properties_of(int index) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index),
+        "ask for the properties of GPU " + std::to_string(index));
+  return properties;
+}
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int index, const DeviceOptions& options)
+      : index_(index),
+        current_(index),
+        properties_(properties_of(index)),
+        stream_(faults_, false),
+        memory_(index, stream_.native()),
+        kernels_({stream_.native(), memory_, faults_, options, properties_.multiProcessorCount}) {}
+
+  ~CudaDevice() override {
+    static_cast<void>(cudaStreamSynchronize(stream_.native()));  // memory and plans go after the last kernel
+  }
+
+  DeviceType type() const noexcept override { return DeviceType::cuda; }
+  int index() const noexcept override { return index_; }
+  std::string name() const override {
+    return "cuda:" + std::to_string(index_) + " (" + properties_.name + ")";
+  }
+
+  void* allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  void deallocate(void* memory, std::size_t bytes) noexcept override { memory_.deallocate(memory, bytes); }
+
+  void* allocate_pinned(std::size_t bytes) override {
+    if (bytes == 0) return nullptr;
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable),
+          "allocate " + std::to_string(bytes) + " bytes of pinned host memory");
+    return memory;
+  }
+  void deallocate_pinned(void* memory, std::size_t) noexcept override {
+    if (memory != nullptr) static_cast<void>(cudaFreeHost(memory));
+  }
+
+  // From pageable host memory the driver has taken its copy when this returns; from pinned memory the caller
+  // keeps it until the stream is there.
+  void copy(void* to, const void* from, std::size_t bytes, CopyKind kind, Stream& stream) override {
+    if (bytes == 0) return;
+    check(cudaMemcpyAsync(to, from, bytes, native(kind), cuda::native(stream)),
+          "copy " + std::to_string(bytes) + " bytes");
+  }
+
+  Stream& compute_stream() noexcept override { return stream_; }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(faults_, true); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(); }
+  Kernels& kernels() noexcept override { return kernels_; }
+
+  std::size_t allocated_bytes() const noexcept override { return memory_.allocated_bytes(); }
+  std::size_t peak_allocated_bytes() const noexcept override { return memory_.peak_allocated_bytes(); }
+
+ private:
+  int index_;
+  Current current_;
+  cudaDeviceProp properties_;
+  Faults faults_;
+  CudaStream stream_;
+  Memory memory_;
+  CudaKernels kernels_;
+};
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string summary() {
+  int driver = 0, runtime = 0;
+  static_cast<void>(cudaDriverGetVersion(&driver));
+  static_cast<void>(cudaRuntimeGetVersion(&runtime));
+  std::string text = driver == 0 ? "no driver" : "driver for CUDA " + version_text(driver);
+  text += ", runtime " + version_text(runtime);
+  const std::size_t blas = cublasLtGetVersion();
+  text += ", cuBLASLt " + std::to_string(blas / 10000) + "." + std::to_string(blas % 10000 / 100);
+#if DTRAIN_HAVE_CUDNN
+  const std::size_t dnn = cudnnGetVersion();
+  text += ", cuDNN " + std::to_string(dnn / 10000) + "." + std::to_string(dnn % 10000 / 100) + "." +
+          std::to_string(dnn % 100);
+#else
+  text += ", no cuDNN";
+#endif
+  return text;
+}
+
+ModuleReport report() {
+  ModuleReport report;
+  report.summary = summary();
+  const cudaError_t result = cudaGetDeviceCount(&report.devices);
+  if (result == cudaSuccess && report.devices > 0) return report;
+  static_cast<void>(cudaGetLastError());
+  report.devices = 0;
+  switch (result) {
+    case cudaSuccess:
+    case cudaErrorNoDevice:
+      report.problem = "no GPU is visible (" + report.summary +
+                       "); check nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu";
+      break;
+    case cudaErrorInsufficientDriver:
+      report.problem = "the NVIDIA driver is missing or older than the CUDA runtime (" + report.summary +
+                       "); install a driver for this runtime, or use --device cpu";
+      break;
+    default:
+      report.problem = std::string("the driver failed: ") + cudaGetErrorName(result) + ": " +
+                       cudaGetErrorString(result) + " (" + report.summary + ")";
+  }
+  return report;
+}
+
+std::shared_ptr<Device> make(int index, const DeviceOptions& options) {
+  return std::make_shared<CudaDevice>(index, options);
+}
+
+}  // namespace
+}  // namespace dtrain::cuda
+
+#define DTRAIN_MODULE_EXPORT extern "C" __attribute__((visibility("default")))
+
+DTRAIN_MODULE_EXPORT const dtrain::cuda::ModuleHead* dtrain_cuda_module() {
+  static constexpr dtrain::cuda::ModuleHead kHead{dtrain::cuda::kModuleInterface, DTRAIN_VERSION};
+  return &kHead;
+}
+
+DTRAIN_MODULE_EXPORT const dtrain::cuda::DevicePart* dtrain_cuda_device() {
+  static constexpr dtrain::cuda::DevicePart kPart{dtrain::cuda::report, dtrain::cuda::make};
+  return &kPart;
+}

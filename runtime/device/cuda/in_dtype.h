@@ -1,0 +1,34 @@
+// An array in the dtype a kernel works in: the one given, or a dense copy of it. Parameters and their
+// gradients may be f32 beside bf16 activations; as under PyTorch's autocast they are rounded on the way.
+#pragma once
+
+#include <optional>
+
+#include "runtime/device/cuda/checks.h"
+#include "runtime/device/cuda/memory.h"
+
+namespace dtrain::cuda {
+
+/// `is_input`: filled from `view`; else written back to it by finish(). Null data stays null.
+class InDtype {
+ public:
+  InDtype(Kernels& kernels, Memory& memory, const View& view, DType dtype, bool is_input)
+      : kernels_(kernels), given_(view), used_(view) {
+    if (view.data == nullptr || view.dtype == dtype) return;
+    if (view.dtype != DType::f32 || dtype != DType::bf16) return;  // the kernel refuses it by name
+    memory_.emplace(memory, static_cast<std::size_t>(view.numel()) * size_of(dtype));
+    used_ = {memory_->data(), dtype, view.shape, contiguous_strides(view.shape)};
+    if (is_input) kernels.copy(view, used_);
+  }
+  const View& view() const noexcept { return used_; }
+  void finish() {
+    if (memory_) kernels_.copy(used_, given_);
+  }
+
+ private:
+  Kernels& kernels_;
+  View given_, used_;
+  std::optional<Scratch> memory_;
+};
+
+}  // namespace dtrain::cuda

@@ -1,0 +1,98 @@
+// From run-time dtypes to compile-time types, element conversions, and how kernels are launched.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "runtime/device/cuda/checks.h"
+#include "runtime/device/cuda/context.h"
+
+namespace dtrain::cuda {
+
+using BF16 = __nv_bfloat16;
+
+/// The type arithmetic on T is done in.
+template <class T>
+using Compute = std::conditional_t<std::is_same_v<T, BF16>, float, T>;
+
+template <class To, class From>
+__device__ __forceinline__ To cast(From value) {
+  if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else if constexpr (std::is_same_v<To, BF16>) {
+    return __float2bfloat16_rn(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<From, BF16>) {
+    return static_cast<To>(__bfloat162float(value));
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+template <class T>
+__device__ __forceinline__ Compute<T> load(const T& value) {
+  return cast<Compute<T>>(value);
+}
+
+template <class F>
+void dispatch_floating(std::string_view operation, DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::f64:
+      return f(double{});
+    case DType::bf16:
+      return f(BF16{});
+    default:
+      refuse_dtype(operation, dtype);
+  }
+}
+
+template <class F>
+void dispatch_arithmetic(std::string_view operation, DType dtype, F&& f) {
+  if (dtype == DType::i64) return f(std::int64_t{});
+  dispatch_floating(operation, dtype, f);
+}
+
+template <class F>
+void dispatch_any(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::f64:
+      return f(double{});
+    case DType::bf16:
+      return f(BF16{});
+    case DType::i64:
+      return f(std::int64_t{});
+    case DType::i32:
+      return f(std::int32_t{});
+    case DType::u8:
+      return f(std::uint8_t{});
+  }
+}
+
+constexpr int kThreads = 256;
+
+/// Blocks for a grid-stride loop over `items`: enough to fill the GPU, no more.
+inline unsigned blocks_for(const Context& context, std::int64_t items, int threads = kThreads) {
+  const std::int64_t wanted = (items + threads - 1) / threads;
+  return static_cast<unsigned>(
+      std::clamp<std::int64_t>(wanted, 1, static_cast<std::int64_t>(context.multiprocessors) * 32));
+}
+
+/// Index of this thread in a grid-stride loop, and the loop's step.
+__device__ __forceinline__ std::int64_t first_item() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ __forceinline__ std::int64_t item_step() {
+  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+}
+
+/// After every launch.
+inline void check_launch(std::string_view kernel) {
+  check(cudaGetLastError(), "launch of CUDA kernel " + std::string(kernel));
+}
+
+}  // namespace dtrain::cuda

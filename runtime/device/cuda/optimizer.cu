@@ -1,0 +1,170 @@
+// The optimizers' updates, PyTorch's rules operation by operation: one launch for all parameters of a dtype.
+#include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/launch.cuh"
+#include "runtime/device/cuda/slot_tables.h"
+
+namespace dtrain::cuda {
+namespace {
+
+template <class C>
+struct SgdRule {
+  explicit SgdRule(const SgdStep& step)
+      : lr(static_cast<C>(step.lr)),
+        momentum(static_cast<C>(step.momentum)),
+        keep(static_cast<C>(1 - step.dampening)),
+        decay(static_cast<C>(step.weight_decay)),
+        has_momentum(step.momentum != 0),
+        nesterov(step.nesterov),
+        first(step.first_step),
+        attempts(step.attempts),
+        skip(step.gate.skip.as<const float>()),
+        skipped(step.gate.skipped.as<const std::int64_t>()) {}
+
+  __device__ bool begin() {
+    if (skip != nullptr && *skip != 0.0F) return false;
+    first = first || (skipped != nullptr && attempts == *skipped);
+    return true;
+  }
+
+  template <class T>
+  __device__ void operator()(const SlotEntry& slot, std::int64_t i) const {
+    T& param = static_cast<T*>(slot.param)[i];
+    const C p = load(param);
+    const C g = load(static_cast<const T*>(slot.grad)[i]) + decay * p;
+    if (!has_momentum) {
+      param = cast<T>(p - lr * g);
+      return;
+    }
+    T& kept = static_cast<T*>(slot.momentum)[i];
+    const C buffer = first ? g : momentum * load(kept) + keep * g;
+    kept = cast<T>(buffer);
+    param = cast<T>(p - lr * (nesterov ? g + momentum * buffer : buffer));
+  }
+
+  C lr, momentum, keep, decay;
+  bool has_momentum, nesterov, first;
+  std::int64_t attempts;
+  const float* skip;
+  const std::int64_t* skipped;
+};
+
+template <class C>
+struct AdamWRule {
+  explicit AdamWRule(const AdamWStep& step)
+      : shrink(static_cast<C>(1 - step.lr * step.weight_decay)),
+        beta1_rest(static_cast<C>(1 - step.beta1)),
+        beta2(static_cast<C>(step.beta2)),
+        beta2_rest(static_cast<C>(1 - step.beta2)),
+        eps(static_cast<C>(step.eps)),
+        rule(step),
+        skip(step.gate.skip.as<const float>()),
+        skipped(step.gate.skipped.as<const std::int64_t>()) {
+    set_corrections(0);
+  }
+
+  __host__ __device__ void set_corrections(std::int64_t steps_skipped) {
+    const auto t = static_cast<double>(rule.step - steps_skipped);
+    size = static_cast<C>(rule.lr / (1 - pow(rule.beta1, t)));
+    root = static_cast<C>(sqrt(1 - pow(rule.beta2, t)));
+  }
+  __device__ bool begin() {
+    if (skip != nullptr && *skip != 0.0F) return false;
+    if (skipped != nullptr) set_corrections(*skipped);
+    return true;
+  }
+
+  template <class T>
+  __device__ void operator()(const SlotEntry& slot, std::int64_t i) const {
+    T& param = static_cast<T*>(slot.param)[i];
+    T& momentum = static_cast<T*>(slot.momentum)[i];
+    T& variance = static_cast<T*>(slot.variance)[i];
+    const C g = load(static_cast<const T*>(slot.grad)[i]);
+    const C m = load(momentum) + beta1_rest * (g - load(momentum));
+    const C v = beta2 * load(variance) + beta2_rest * g * g;
+    momentum = cast<T>(m);
+    variance = cast<T>(v);
+    param = cast<T>(load(param) * shrink - size * (m / (sqrt(v) / root + eps)));
+  }
+
+  C shrink, beta1_rest, beta2, beta2_rest, eps, size, root;
+  struct Corrections {
+    explicit Corrections(const AdamWStep& from)
+        : step(from.step), lr(from.lr), beta1(from.beta1), beta2(from.beta2) {}
+    std::int64_t step;
+    double lr, beta1, beta2;
+  } rule;
+  const float* skip;
+  const std::int64_t* skipped;
+};
+
+/// A block takes one chunk.
+template <class T, class Rule>
+__global__ void step_kernel(SlotTable table, Rule rule) {
+  if (!rule.begin()) return;
+  for (std::int64_t at = blockIdx.x; at < table.chunk_count; at += gridDim.x) {
+    const SlotChunk chunk = table.chunks[at];
+    const SlotEntry slot = table.entries[chunk.slot];
+    const std::int64_t end = min(slot.count, chunk.begin + kChunkElements);
+    for (std::int64_t i = chunk.begin + threadIdx.x; i < end; i += blockDim.x)
+      rule.template operator()<T>(slot, i);
+  }
+}
+
+void require_dense(std::string_view operation, std::string_view argument, const View& view,
+                   const View& param) {
+  require_like(operation, argument, view, param);
+  if (view.data == nullptr && param.numel() != 0)
+    refuse(operation, "argument " + std::string(argument) + " has no data");
+  for (int i = 0; i < view.rank(); ++i) {
+    if (view.shape[i] == 1 || view.strides[i] == param.strides[i]) continue;
+    refuse(operation, "argument " + std::string(argument) + " expected the parameter's strides " +
+                          param.strides.to_string() + ", got " + view.strides.to_string());
+  }
+}
+
+template <template <class> class Rule, class Step>
+void run(const Context& context, SlotTables& tables, std::span<const OptimizerSlot> slots, const Step& step) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    std::vector<SlotEntry> entries;
+    for (const OptimizerSlot& slot : slots) {
+      if (slot.param.dtype != dtype || slot.param.numel() == 0) continue;
+      entries.push_back(
+          {slot.param.data, slot.grad.data, slot.momentum.data, slot.variance.data, slot.param.numel()});
+    }
+    if (entries.empty()) continue;
+    const SlotTable table = tables.find(entries);
+    dispatch_floating("optimizer step", dtype, [&](auto tag) {
+      using T = decltype(tag);
+      const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(table.chunk_count, INT32_MAX));
+      step_kernel<T><<<blocks, kThreads, 0, context.stream>>>(table, Rule<Compute<T>>(step));
+      check_launch("optimizer step");
+    });
+  }
+}
+
+void require_floating(std::string_view operation, const View& param) {
+  if (!is_floating(param.dtype)) refuse_dtype(operation, param.dtype);
+}
+
+}  // namespace
+
+void CudaKernels::sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) {
+  for (const OptimizerSlot& slot : slots) {
+    require_floating("sgd", slot.param);
+    require_dense("sgd", "grad", slot.grad, slot.param);
+    if (step.momentum != 0) require_dense("sgd", "momentum", slot.momentum, slot.param);
+  }
+  run<SgdRule>(context_, *slot_tables_, slots, step);
+}
+
+void CudaKernels::adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) {
+  for (const OptimizerSlot& slot : slots) {
+    require_floating("adamw", slot.param);
+    require_dense("adamw", "grad", slot.grad, slot.param);
+    require_dense("adamw", "momentum", slot.momentum, slot.param);
+    require_dense("adamw", "variance", slot.variance, slot.param);
+  }
+  run<AdamWRule>(context_, *slot_tables_, slots, step);
+}
+
+}  // namespace dtrain::cuda

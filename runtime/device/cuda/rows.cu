@@ -1,0 +1,272 @@
+// Kernels that work on rows: argmax, gathers, and the softmax losses. One warp a row; sums of exponentials
+// are accumulated in double, as on the CPU.
+#include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/launch.cuh"
+#include "runtime/device/cuda/layout.h"
+
+namespace dtrain::cuda {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffU;
+
+__device__ inline std::int64_t first_row() { return first_item() / kWarp; }
+__device__ inline std::int64_t row_step() { return item_step() / kWarp; }
+__device__ inline int lane() { return static_cast<int>(threadIdx.x % kWarp); }
+
+unsigned blocks_for_rows(const Context& context, std::int64_t rows) {
+  return blocks_for(context, rows * kWarp);
+}
+
+template <class T>
+__device__ T warp_max(T value) {
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const T other = __shfl_xor_sync(kAllLanes, value, step);
+    if (other > value || other != other) value = other;
+  }
+  return value;
+}
+
+__device__ inline double warp_sum(double value) {
+  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
+  return value;
+}
+
+/// Whether (a, at i) comes before (b, at j) as a maximum: NaN first, then the larger, then the earlier.
+template <class A>
+__device__ bool beats(A a, std::int64_t i, A b, std::int64_t j) {
+  if (j < 0) return i >= 0;
+  if (i < 0) return false;
+  const bool a_nan = a != a, b_nan = b != b;
+  if (a_nan != b_nan) return a_nan;
+  if (!a_nan && a != b) return a > b;
+  return i < j;
+}
+
+template <class T>
+__global__ void argmax_kernel(Layout<2> rows, std::int64_t columns, std::int64_t column_step, const T* in,
+                              std::int64_t* out) {
+  using A = Compute<T>;
+  for (std::int64_t r = first_row(); r < rows.count; r += row_step()) {
+    std::int64_t at[2];
+    rows.locate(r, at);
+    A best = A(0);
+    std::int64_t place = -1;
+    for (std::int64_t c = lane(); c < columns; c += kWarp) {
+      const A value = load(in[at[0] + c * column_step]);
+      if (beats(value, c, best, place)) best = value, place = c;
+    }
+    for (int step = kWarp / 2; step > 0; step /= 2) {
+      const A other = __shfl_xor_sync(kAllLanes, best, step);
+      const std::int64_t there = __shfl_xor_sync(kAllLanes, static_cast<long long>(place), step);
+      if (beats(other, there, best, place)) best = other, place = there;
+    }
+    if (lane() == 0) out[at[1]] = place;
+  }
+}
+
+/// Row `row` of `in` and of `out`; `row` holds the strides of out and in.
+template <class T>
+__global__ void select_kernel(std::int64_t count, Layout<2> row, const std::int64_t* index,
+                              std::int64_t index_step, std::int64_t limit, std::int64_t out_step,
+                              std::int64_t in_step, const T* in, T* out, FaultRecord* faults) {
+  for (std::int64_t e = first_item(); e < count * row.count; e += item_step()) {
+    const std::int64_t i = e / row.count;
+    const std::int64_t chosen = index[i * index_step];
+    if (chosen < 0 || chosen >= limit) {
+      note_fault(faults, FaultKind::index_select, i, chosen, limit);
+      continue;
+    }
+    std::int64_t at[2];
+    row.locate(e - i * row.count, at);
+    out[i * out_step + at[0]] = in[chosen * in_step + at[1]];
+  }
+}
+
+/// A thread takes one place in the row and goes through the rows in index order.
+template <class T>
+__global__ void add_kernel(std::int64_t count, Layout<2> row, const std::int64_t* index,
+                           std::int64_t index_step, std::int64_t limit, std::int64_t out_step,
+                           std::int64_t in_step, const T* in, T* out, FaultRecord* faults) {
+  for (std::int64_t e = first_item(); e < row.count; e += item_step()) {
+    std::int64_t at[2];
+    row.locate(e, at);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t chosen = index[i * index_step];
+      if (chosen < 0 || chosen >= limit) {
+        note_fault(faults, FaultKind::index_add, i, chosen, limit);
+        continue;
+      }
+      T& to = out[chosen * out_step + at[0]];
+      to = cast<T>(load(to) + load(in[i * in_step + at[1]]));
+    }
+  }
+}
+
+/// A matrix by its strides.
+template <class T>
+struct Matrix {
+  explicit Matrix(const View& view)
+      : data(static_cast<T*>(view.data)), row_step(view.strides[0]), column_step(view.strides[1]) {}
+  __device__ T& operator()(std::int64_t r, std::int64_t c) const {
+    return data[r * row_step + c * column_step];
+  }
+  T* data;
+  std::int64_t row_step, column_step;
+};
+
+/// With `target`, also the loss of each row.
+template <class T>
+__global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matrix<const T> in, Matrix<T> out,
+                                   const std::int64_t* target, std::int64_t target_step, T* losses,
+                                   std::int64_t loss_step, FaultRecord* faults) {
+  using C = Compute<T>;
+  for (std::int64_t r = first_row(); r < rows; r += row_step()) {
+    C largest = -static_cast<C>(INFINITY);
+    for (std::int64_t c = lane(); c < columns; c += kWarp) {
+      const C value = load(in(r, c));
+      if (value > largest || value != value) largest = value;
+    }
+    largest = warp_max(largest);
+    double sum = 0;
+    for (std::int64_t c = lane(); c < columns; c += kWarp) {
+      sum += static_cast<double>(exp(load(in(r, c)) - largest));
+    }
+    const C shift = largest + static_cast<C>(log(warp_sum(sum)));
+    for (std::int64_t c = lane(); c < columns; c += kWarp) out(r, c) = cast<T>(load(in(r, c)) - shift);
+    if (target == nullptr || lane() != 0) continue;
+    const std::int64_t wanted = target[r * target_step];
+    if (wanted < 0 || wanted >= columns) {
+      note_fault(faults, FaultKind::target, r, wanted, columns);
+      continue;
+    }
+    losses[r * loss_step] = cast<T>(-load(cast<T>(load(in(r, wanted)) - shift)));
+  }
+}
+
+template <class T>
+__global__ void loss_gradient_kernel(std::int64_t rows, std::int64_t columns, Matrix<const T> log_probs,
+                                     const std::int64_t* target, std::int64_t target_step,
+                                     const T* grad_losses, std::int64_t loss_step, Matrix<T> grad) {
+  using C = Compute<T>;
+  for (std::int64_t e = first_item(); e < rows * columns; e += item_step()) {
+    const std::int64_t r = e / columns, c = e - r * columns;
+    const C probability = exp(load(log_probs(r, c)));
+    const C hit = c == target[r * target_step] ? C(1) : C(0);
+    grad(r, c) = cast<T>((probability - hit) * load(grad_losses[r * loss_step]));
+  }
+}
+
+/// All dimensions but the first.
+Dims tail(const Dims& dims) {
+  return Dims(std::span(dims.begin() + 1, static_cast<std::size_t>(dims.rank() - 1)));
+}
+
+void require_rows(std::string_view operation, const View& table, const View& index, const View& rows) {
+  require_rank(operation, "index", index, 1);
+  require_dtype(operation, "index", index, DType::i64);
+  require_dtype(operation, "rows", rows, table.dtype);
+  Dims expected = table.shape;
+  if (table.rank() == 0) refuse(operation, "expected at least one dimension");
+  expected[0] = index.shape[0];
+  require_shape(operation, "rows", rows, expected);
+}
+
+template <class T>
+void run_log_softmax(const Context& context, const View& in, const View& out, const View& target,
+                     const View& losses) {
+  const bool with_loss = target.data != nullptr;
+  log_softmax_kernel<T><<<blocks_for_rows(context, in.shape[0]), kThreads, 0, context.stream>>>(
+      in.shape[0], in.shape[1], Matrix<const T>(in), Matrix<T>(out), target.as<const std::int64_t>(),
+      with_loss ? target.strides[0] : 0, losses.as<T>(), with_loss ? losses.strides[0] : 0,
+      context.faults.record());
+  check_launch("log_softmax");
+}
+
+}  // namespace
+
+void CudaKernels::argmax(const View& in, const View& out) {
+  if (in.rank() == 0 || in.shape.back() == 0) {
+    refuse("argmax",
+           "expected at least one element along the last dimension, got shape " + in.shape.to_string());
+  }
+  Dims kept = in.shape;
+  kept[in.rank() - 1] = 1;
+  require_shape("argmax", "out", out, kept);
+  require_dtype("argmax", "out", out, DType::i64);
+  if (out.numel() == 0) return;
+  const Layout<2> rows = make_layout<2>(kept, {in.strides, out.strides});
+  dispatch_arithmetic("argmax", in.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    argmax_kernel<T><<<blocks_for_rows(context_, rows.count), kThreads, 0, context_.stream>>>(
+        rows, in.shape.back(), in.strides.back(), in.as<const T>(), out.as<std::int64_t>());
+    check_launch("argmax");
+  });
+}
+
+void CudaKernels::index_select(const View& in, const View& index, const View& out) {
+  require_rows("index_select", in, index, out);
+  if (out.numel() == 0) return;
+  const Layout<2> row = make_layout<2>(tail(in.shape), {tail(out.strides), tail(in.strides)});
+  dispatch_any(in.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    select_kernel<T><<<blocks_for(context_, out.numel()), kThreads, 0, context_.stream>>>(
+        index.shape[0], row, index.as<const std::int64_t>(), index.strides[0], in.shape[0], out.strides[0],
+        in.strides[0], in.as<const T>(), out.as<T>(), context_.faults.record());
+    check_launch("index_select");
+  });
+}
+
+void CudaKernels::index_add(const View& in, const View& index, const View& out) {
+  require_rows("index_add", out, index, in);
+  if (in.numel() == 0) return;
+  const Layout<2> row = make_layout<2>(tail(in.shape), {tail(out.strides), tail(in.strides)});
+  dispatch_floating("index_add", in.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    add_kernel<T><<<blocks_for(context_, row.count), kThreads, 0, context_.stream>>>(
+        index.shape[0], row, index.as<const std::int64_t>(), index.strides[0], out.shape[0], out.strides[0],
+        in.strides[0], in.as<const T>(), out.as<T>(), context_.faults.record());
+    check_launch("index_add");
+  });
+}
+
+void CudaKernels::log_softmax(const View& in, const View& out) {
+  require_rank("log_softmax", "in", in, 2);
+  require_like("log_softmax", "out", out, in);
+  if (in.numel() == 0) return;
+  dispatch_floating("log_softmax", in.dtype,
+                    [&](auto tag) { run_log_softmax<decltype(tag)>(context_, in, out, View{}, View{}); });
+}
+
+void CudaKernels::cross_entropy(const View& logits, const View& target, const View& log_probs,
+                                const View& losses) {
+  require_rank("cross_entropy", "logits", logits, 2);
+  require_like("cross_entropy", "log_probs", log_probs, logits);
+  require_shape("cross_entropy", "target", target, {logits.shape[0]});
+  require_dtype("cross_entropy", "target", target, DType::i64);
+  require_shape("cross_entropy", "losses", losses, {logits.shape[0]});
+  require_dtype("cross_entropy", "losses", losses, logits.dtype);
+  if (logits.numel() == 0) return;
+  dispatch_floating("cross_entropy", logits.dtype, [&](auto tag) {
+    run_log_softmax<decltype(tag)>(context_, logits, log_probs, target, losses);
+  });
+}
+
+void CudaKernels::cross_entropy_backward(const View& log_probs, const View& target, const View& grad_losses,
+                                         const View& grad_logits) {
+  require_rank("cross_entropy_backward", "log_probs", log_probs, 2);
+  require_like("cross_entropy_backward", "grad_logits", grad_logits, log_probs);
+  require_shape("cross_entropy_backward", "target", target, {log_probs.shape[0]});
+  require_shape("cross_entropy_backward", "grad_losses", grad_losses, {log_probs.shape[0]});
+  require_dtype("cross_entropy_backward", "grad_losses", grad_losses, log_probs.dtype);
+  if (log_probs.numel() == 0) return;
+  dispatch_floating("cross_entropy_backward", log_probs.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    loss_gradient_kernel<T><<<blocks_for(context_, log_probs.numel()), kThreads, 0, context_.stream>>>(
+        log_probs.shape[0], log_probs.shape[1], Matrix<const T>(log_probs), target.as<const std::int64_t>(),
+        target.strides[0], grad_losses.as<const T>(), grad_losses.strides[0], Matrix<T>(grad_logits));
+    check_launch("cross_entropy_backward");
+  });
+}
+
+}  // namespace dtrain::cuda

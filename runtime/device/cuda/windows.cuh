@@ -1,0 +1,53 @@
+// What kernels over images share: an array by its four strides, and one thread an element in memory order.
+#pragma once
+
+#include "runtime/device/cuda/launch.cuh"
+
+namespace dtrain::cuda {
+
+/// A rank-4 array [N, C, H, W].
+template <class T>
+struct Image {
+  explicit Image(const View& view) : data(static_cast<T*>(view.data)) {
+    if (view.rank() != 4) return;
+    for (int i = 0; i < 4; ++i) extent[i] = view.shape[i], stride[i] = view.strides[i];
+  }
+  __device__ T& operator()(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) const {
+    return data[n * stride[0] + c * stride[1] + h * stride[2] + w * stride[3]];
+  }
+  T* data;
+  std::int64_t extent[4] = {}, stride[4] = {};
+};
+
+struct Place {
+  std::int64_t n, c, h, w;
+};
+
+/// The place of element `index` when neighbouring threads take neighbouring memory: channels last or first.
+template <class T>
+__device__ inline Place place_of(const Image<T>& image, std::int64_t index) {
+  const auto split = [&](std::int64_t extent) {
+    std::int64_t rest = index / extent, here = index - rest * extent;
+    index = rest;
+    return here;
+  };
+  Place at{};
+  if (image.stride[1] == 1) {
+    at.c = split(image.extent[1]);
+    at.w = split(image.extent[3]);
+    at.h = split(image.extent[2]);
+  } else {
+    at.w = split(image.extent[3]);
+    at.h = split(image.extent[2]);
+    at.c = split(image.extent[1]);
+  }
+  at.n = index;
+  return at;
+}
+
+template <class T>
+__host__ __device__ inline std::int64_t count_of(const Image<T>& image) {
+  return image.extent[0] * image.extent[1] * image.extent[2] * image.extent[3];
+}
+
+}  // namespace dtrain::cuda

@@ -1,0 +1,201 @@
+// Convolution, pooling and normalisation of the CUDA device against the CPU's in float64.
+#include <gtest/gtest.h>
+
+#include "tests/gpu/on_gpu.h"
+
+namespace dtrain::test {
+namespace {
+
+constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f64};
+
+struct Case {
+  const char* name;
+  std::int64_t n, c, h, w, o, kh, kw;
+  Conv2dGeometry geometry;
+
+  Dims input() const { return {n, c, h, w}; }
+  Dims weight() const { return {o, c / geometry.groups, kh, kw}; }
+  Dims output() const {
+    const auto extent = [](auto in, auto k, auto s, auto p, auto d) {
+      return (in + 2 * p - d * (k - 1) - 1) / s + 1;
+    };
+    return {n, o, extent(h, kh, geometry.stride_h, geometry.pad_h, geometry.dilation_h),
+            extent(w, kw, geometry.stride_w, geometry.pad_w, geometry.dilation_w)};
+  }
+};
+
+const Case kCases[] = {
+    {"lenet1", 4, 1, 28, 28, 20, 3, 3, {}},
+    {"lenet2", 3, 20, 13, 13, 50, 5, 5, {}},
+    {"resnet", 2, 64, 14, 14, 64, 3, 3, {.pad_h = 1, .pad_w = 1}},
+    {"shortcut", 2, 64, 14, 14, 128, 1, 1, {.stride_h = 2, .stride_w = 2}},
+    {"stem", 2, 3, 32, 32, 64, 7, 7, {.stride_h = 2, .stride_w = 2, .pad_h = 3, .pad_w = 3}},
+    {"odd", 3, 3, 11, 7, 5, 3, 2, {}},
+    {"dilated", 2, 3, 12, 13, 4, 3, 3, {.dilation_h = 2, .dilation_w = 3}},
+    {"grouped", 2, 8, 9, 9, 12, 3, 3, {.pad_h = 1, .pad_w = 1, .groups = 4}},
+};
+
+class GpuImages : public testing::Test {
+ protected:
+  void check(const std::vector<Arg>& args, std::int64_t terms, const std::string& what, const Call& call) {
+    for (const DType dtype : kFloats) compare(*gpu, dtype, args, bound_of(dtype, terms), what, call);
+  }
+  Arg channels(std::int64_t count) {
+    Arg arg = random_arg({count}, generator);
+    arg.follows = false;
+    return arg;
+  }
+  std::shared_ptr<Device> gpu = make_device("cuda");
+  Generator generator{11};
+};
+
+TEST_F(GpuImages, ConvolutionAndItsGradients) {
+  for (const Case& c : kCases) {
+    for (const Layout layout : {Layout::channels_last, Layout::contiguous}) {
+      const std::int64_t terms = c.c / c.geometry.groups * c.kh * c.kw;
+      for (const Activation activation : {Activation::none, Activation::relu}) {
+        check({random_arg(c.input(), generator, layout), random_arg(c.weight(), generator),
+               random_arg({c.o}, generator), zeros_arg(c.output(), layout)},
+              terms, std::string("conv2d ") + c.name, [&](Kernels& kernels, const std::vector<View>& v) {
+                kernels.conv2d(c.geometry, v[0], v[1], v[2], activation, v[3]);
+              });
+      }
+      check({random_arg(c.output(), generator, layout), random_arg(c.weight(), generator),
+             zeros_arg(c.input(), layout)},
+            c.o * c.kh * c.kw, std::string("conv2d_backward_input ") + c.name,
+            [&](Kernels& kernels, const std::vector<View>& v) {
+              kernels.conv2d_backward_input(c.geometry, v[0], v[1], v[2]);
+            });
+      const Dims out = c.output();
+      check({random_arg(c.input(), generator, layout), random_arg(out, generator, layout),
+             zeros_arg(c.weight()), zeros_arg({c.o})},
+            out[0] * out[2] * out[3], std::string("conv2d_backward_weight ") + c.name,
+            [&](Kernels& kernels, const std::vector<View>& v) {
+              kernels.conv2d_backward_weight(c.geometry, v[0], v[1], v[2], v[3]);
+            });
+    }
+  }
+}
+
+// Pooling is compared in float32 and float64: in bfloat16 sums of two windows round elsewhere.
+TEST_F(GpuImages, PoolingAndItsGradient) {
+  for (const PoolKind kind : {PoolKind::max, PoolKind::avg}) {
+    for (const Pool2dGeometry& g :
+         {Pool2dGeometry{kind, 2, 2, 2, 2, 0, 0}, {kind, 3, 3, 2, 2, 1, 1}, {kind, 3, 2, 1, 1, 0, 0}}) {
+      const Dims in = {3, 5, 9, 8};
+      const Dims out = {3, 5, (in[2] + 2 * g.pad_h - g.kernel_h) / g.stride_h + 1,
+                        (in[3] + 2 * g.pad_w - g.kernel_w) / g.stride_w + 1};
+      for (const Layout layout : {Layout::channels_last, Layout::contiguous}) {
+        Arg places{Array(out, DType::u8, layout), layout};
+        check({random_arg(in, generator, layout), zeros_arg(out, layout), places,
+               random_arg(out, generator, layout), zeros_arg(in, layout)},
+              4, "pool2d", [&](Kernels& kernels, const std::vector<View>& v) {
+                const View kept = g.kind == PoolKind::max ? v[2] : View{};
+                kernels.pool2d(g, v[0], v[1], kept);
+                kernels.pool2d_backward(g, v[3], kept, v[4]);
+              });
+      }
+    }
+  }
+}
+
+// Only float32 and float64: in bfloat16 the mask of a value near zero may differ.
+TEST_F(GpuImages, FusedConvolutionReluPooling) {
+  const Case c = {"fused", 3, 4, 13, 13, 6, 5, 5, {}};
+  const Dims pooled = {3, 6, 4, 4};
+  for (const PoolKind kind : {PoolKind::max, PoolKind::avg}) {
+    const Pool2dGeometry pool{kind, 2, 2, 2, 2, 0, 0};
+    const std::vector<Arg> args = {random_arg(c.input(), generator, Layout::channels_last),
+                                   random_arg(c.weight(), generator),
+                                   random_arg({c.o}, generator),
+                                   zeros_arg(pooled, Layout::channels_last),
+                                   random_arg(pooled, generator, Layout::channels_last),
+                                   zeros_arg(c.input(), Layout::channels_last),
+                                   zeros_arg(c.weight()),
+                                   zeros_arg({c.o})};
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const auto hidden = [&](Device& device) {
+        return device.allocate(static_cast<std::size_t>(pooled.product()));
+      };
+      const auto cpu = make_device("cpu");
+      void* masks[] = {hidden(*cpu), hidden(*gpu)};  // its content is each device's own
+      compare(*gpu, dtype, args, bound_of(dtype, 400), "conv2d_relu_pool2d",
+              [&](Kernels& kernels, const std::vector<View>& v) {
+                const View mask{masks[&kernels == &gpu->kernels() ? 1 : 0], DType::u8, pooled,
+                                channels_last_strides(pooled)};
+                kernels.conv2d_relu_pool2d(c.geometry, pool, v[0], v[1], v[2], v[3], mask);
+                kernels.conv2d_relu_pool2d_backward(c.geometry, pool, v[0], v[1], v[4], mask, v[5], v[6],
+                                                    v[7]);
+              });
+      cpu->deallocate(masks[0], static_cast<std::size_t>(pooled.product()));
+      gpu->deallocate(masks[1], static_cast<std::size_t>(pooled.product()));
+    }
+  }
+}
+
+TEST_F(GpuImages, BatchNormalisation) {
+  const Dims shape = {5, 70, 6, 7};
+  for (const Layout layout : {Layout::channels_last, Layout::contiguous}) {
+    for (const Activation activation : {Activation::none, Activation::relu}) {
+      const BatchNormRule rule{.activation = activation};
+      Arg variance = channels(70);
+      auto values = variance.array.values();
+      for (double& value : values) value = value * value + 0.5;
+      variance.array.set(values);
+      const auto arrays = [](const std::vector<View>& v) {
+        return BatchNormChannels{v[2], v[3], v[4], v[5], v[6], v[7]};
+      };
+      std::vector<Arg> args = {random_arg(shape, generator, layout),
+                               random_arg(shape, generator, layout),
+                               channels(70),
+                               channels(70),
+                               channels(70),
+                               variance,
+                               channels(70),
+                               variance,
+                               zeros_arg(shape, layout)};
+      check(args, 64, "batch_norm", [&](Kernels& kernels, const std::vector<View>& v) {
+        kernels.batch_norm(rule, arrays(v), v[0], v[1], v[8]);
+      });
+      check(args, 64, "batch_norm_inference", [&](Kernels& kernels, const std::vector<View>& v) {
+        kernels.batch_norm_inference(rule, arrays(v), v[0], {}, v[8]);
+      });
+      args.push_back(random_arg(shape, generator, layout));  // 9: gradient of the output
+      args.push_back(zeros_arg(shape, layout));              // 10: of the residual
+      Arg gradient = zeros_arg({70});
+      gradient.follows = false;
+      args.push_back(gradient);  // 11, 12: of weight and bias
+      args.push_back(gradient);
+      check(args, 210, "batch_norm_backward", [&](Kernels& kernels, const std::vector<View>& v) {
+        kernels.batch_norm_backward(rule, arrays(v), v[0], v[1], v[9], v[8], v[10], v[11], v[12]);
+      });
+    }
+  }
+}
+
+// The same call twice gives the same bits: a resumed run must end with the weights of an undisturbed one.
+TEST_F(GpuImages, GradientsOfWeightsAreDeterministic) {
+  const Case c = kCases[1];
+  const Array input = Array::random(c.input(), generator, DType::f32, Layout::channels_last);
+  const Array grad = Array::random(c.output(), generator, DType::f32, Layout::channels_last);
+  std::vector<std::vector<double>> results;
+  for (int round = 0; round < 3; ++round) {
+    compare(*gpu, DType::f32,
+            {Arg{input.as(DType::f64, Layout::channels_last), Layout::channels_last},
+             Arg{grad.as(DType::f64, Layout::channels_last), Layout::channels_last}, zeros_arg(c.weight())},
+            1e-3, "backward", [&](Kernels& kernels, const std::vector<View>& v) {
+              kernels.conv2d_backward_weight(c.geometry, v[0], v[1], v[2], {});
+              if (&kernels != &gpu->kernels()) return;
+              std::vector<float> values(static_cast<std::size_t>(v[2].numel()));
+              gpu->copy(values.data(), v[2].data, values.size() * sizeof(float), CopyKind::device_to_host,
+                        gpu->compute_stream());
+              gpu->compute_stream().synchronize();
+              results.emplace_back(values.begin(), values.end());
+            });
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+}  // namespace
+}  // namespace dtrain::test

@@ -1,0 +1,201 @@
+// Every kernel of the CUDA device against the CPU's in float64. Without a GPU every test fails: this program
+// is for machines that have one.
+#include <gtest/gtest.h>
+
+#include "runtime/base/error.h"
+#include "tests/gpu/on_gpu.h"
+
+namespace dtrain::test {
+namespace {
+
+constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f64};
+
+class Gpu : public testing::Test {
+ protected:
+  void check(const std::vector<Arg>& args, std::int64_t terms, const std::string& what, const Call& call) {
+    for (const DType dtype : kFloats) compare(*gpu, dtype, args, bound_of(dtype, terms), what, call);
+  }
+  std::shared_ptr<Device> gpu = make_device("cuda");
+  Generator generator{5};
+};
+
+TEST_F(Gpu, ElementwiseOfOneInput) {
+  for (const Dims& shape : {Dims{7}, Dims{1024}, Dims{3, 5, 2, 9}, Dims{0}}) {
+    for (const UnaryOp op : {UnaryOp::neg, UnaryOp::abs, UnaryOp::exp, UnaryOp::relu, UnaryOp::sigmoid,
+                             UnaryOp::tanh, UnaryOp::gelu, UnaryOp::sign, UnaryOp::square}) {
+      check({random_arg(shape, generator), zeros_arg(shape)}, 4,
+            "unary " + std::to_string(static_cast<int>(op)),
+            [&](Kernels& kernels, const std::vector<View>& v) { kernels.unary(op, v[0], v[1]); });
+    }
+  }
+  for (const UnaryOp op : {UnaryOp::log, UnaryOp::sqrt, UnaryOp::rsqrt, UnaryOp::reciprocal}) {
+    Arg positive = random_arg({333}, generator);
+    auto values = positive.array.values();
+    for (double& value : values) value = value * value + 0.25;
+    positive.array.set(values);
+    check({positive, zeros_arg({333})}, 16, "unary of positives",
+          [&](Kernels& kernels, const std::vector<View>& v) { kernels.unary(op, v[0], v[1]); });
+  }
+}
+
+TEST_F(Gpu, ElementwiseOfTwoInputsAndBroadcasts) {
+  for (const BinaryOp op :
+       {BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::max, BinaryOp::min, BinaryOp::relu_grad,
+        BinaryOp::equal, BinaryOp::greater, BinaryOp::greater_equal, BinaryOp::less}) {
+    check({random_arg({6, 50}, generator), random_arg({6, 50}, generator), zeros_arg({6, 50})}, 1, "binary",
+          [&](Kernels& kernels, const std::vector<View>& v) { kernels.binary(op, v[0], v[1], v[2]); });
+    check({random_arg({6, 50}, generator), random_arg({50}, generator), zeros_arg({6, 50})}, 1,
+          "binary, a row to all rows", [&](Kernels& kernels, const std::vector<View>& v) {
+            View row = v[1];
+            row.shape = v[0].shape;
+            row.strides = {0, 1};
+            kernels.binary(op, v[0], row, v[2]);
+          });
+  }
+  const std::vector<Arg> integers = {integers_arg({4}, DType::i64, {7, -7, 3, 2}),
+                                     integers_arg({4}, DType::i64, {2, 2, 3, 10}),
+                                     integers_arg({4}, DType::i64, {0, 0, 0, 0})};
+  for (const BinaryOp op : {BinaryOp::add, BinaryOp::mul, BinaryOp::div, BinaryOp::pow}) {
+    compare(*gpu, DType::f32, integers, 0, "int64",
+            [&](Kernels& kernels, const std::vector<View>& v) { kernels.binary(op, v[0], v[1], v[2]); });
+  }
+}
+
+TEST_F(Gpu, FillCopyAffineAccumulateWhere) {
+  check({zeros_arg({37})}, 1, "fill",
+        [](Kernels& kernels, const std::vector<View>& v) { kernels.fill(v[0], 1.5); });
+  check({random_arg({2, 3, 8, 5}, generator), zeros_arg({2, 3, 8, 5}, Layout::channels_last)}, 1,
+        "copy to channels last",
+        [](Kernels& kernels, const std::vector<View>& v) { kernels.copy(v[0], v[1]); });
+  check({random_arg({65}, generator), random_arg({65}, generator)}, 1, "affine and accumulate",
+        [](Kernels& kernels, const std::vector<View>& v) {
+          kernels.accumulate(v[0], 0.5, v[1]);
+          kernels.affine(v[1], 2.0, 0.25, v[1]);
+        });
+  std::vector<double> pixels;
+  for (int i = 0; i < 256; ++i) pixels.push_back(i);
+  check({integers_arg({256}, DType::u8, pixels), zeros_arg({256})}, 1, "pixels",
+        [](Kernels& kernels, const std::vector<View>& v) { kernels.affine(v[0], 1.0 / 255, 0, v[1]); });
+  check({integers_arg({6}, DType::u8, {0, 1, 0, 2, 0, 0}), random_arg({6}, generator),
+         random_arg({6}, generator), zeros_arg({6})},
+        1, "where",
+        [](Kernels& kernels, const std::vector<View>& v) { kernels.where(v[0], v[1], v[2], v[3]); });
+}
+
+TEST_F(Gpu, Reductions) {
+  struct Case {
+    Dims in, out;
+    Layout layout;
+  };
+  for (const Case& c :
+       {Case{{1000}, {1}, Layout::contiguous}, Case{{300000}, {1}, Layout::contiguous},
+        Case{{64, 129}, {64, 1}, Layout::contiguous}, Case{{513, 40}, {1, 40}, Layout::contiguous},
+        Case{{5, 20, 13, 7}, {1, 20, 1, 1}, Layout::channels_last},
+        Case{{5, 20, 13, 7}, {1, 20, 1, 1}, Layout::contiguous}, Case{{3, 1}, {3, 1}, Layout::contiguous}}) {
+    for (const Reduction op : {Reduction::sum, Reduction::mean, Reduction::max, Reduction::min}) {
+      check({random_arg(c.in, generator, c.layout), zeros_arg(c.out)}, 1, "reduce " + c.in.to_string(),
+            [&](Kernels& kernels, const std::vector<View>& v) { kernels.reduce(op, v[0], v[1]); });
+    }
+  }
+  check({random_arg({9, 77}, generator), integers_arg({9, 1}, DType::i64, std::vector<double>(9))}, 1,
+        "argmax", [](Kernels& kernels, const std::vector<View>& v) { kernels.argmax(v[0], v[1]); });
+}
+
+TEST_F(Gpu, RowsByIndex) {
+  const Arg index = integers_arg({4}, DType::i64, {2, 0, 2, 1});
+  check({random_arg({3, 5}, generator), index, zeros_arg({4, 5})}, 1, "index_select",
+        [](Kernels& kernels, const std::vector<View>& v) { kernels.index_select(v[0], v[1], v[2]); });
+  check({random_arg({4, 5}, generator), index, random_arg({3, 5}, generator)}, 3, "index_add",
+        [](Kernels& kernels, const std::vector<View>& v) { kernels.index_add(v[0], v[1], v[2]); });
+}
+
+TEST_F(Gpu, MatrixProducts) {
+  struct Case {
+    std::int64_t batch, m, n, k;
+    bool a_transposed, b_transposed, bias, relu, accumulate;
+  };
+  for (const Case& c : {Case{1, 64, 128, 800, false, true, true, true, false},
+                        {1, 5, 7, 3, false, false, true, false, false},
+                        {1, 128, 800, 64, true, false, false, false, false},
+                        {1, 33, 10, 128, false, true, true, false, false},
+                        {4, 16, 24, 32, false, true, false, false, true},
+                        {1, 64, 128, 256, true, true, false, true, false},
+                        {1, 1, 1, 1, false, false, true, true, false},
+                        {3, 8, 8, 8, false, false, false, false, false}}) {
+    const Dims a = c.a_transposed ? Dims{c.batch, c.k, c.m} : Dims{c.batch, c.m, c.k};
+    const Dims b = c.b_transposed ? Dims{c.batch, c.n, c.k} : Dims{c.batch, c.k, c.n};
+    const auto turned = [](View view, bool transposed) {
+      if (!transposed) return view;
+      std::swap(view.shape[1], view.shape[2]);
+      std::swap(view.strides[1], view.strides[2]);
+      return view;
+    };
+    check({random_arg(a, generator), random_arg(b, generator),
+           c.bias ? random_arg({c.n}, generator) : null_arg(), random_arg({c.batch, c.m, c.n}, generator)},
+          c.k, "matmul", [&](Kernels& kernels, const std::vector<View>& v) {
+            kernels.matmul(turned(v[0], c.a_transposed), turned(v[1], c.b_transposed), v[2],
+                           c.relu ? Activation::relu : Activation::none, c.accumulate, v[3]);
+          });
+  }
+}
+
+TEST_F(Gpu, Losses) {
+  const Arg target = integers_arg({6}, DType::i64, {0, 9, 3, 3, 7, 1});
+  check({random_arg({6, 10}, generator), zeros_arg({6, 10})}, 8, "log_softmax",
+        [](Kernels& kernels, const std::vector<View>& v) { kernels.log_softmax(v[0], v[1]); });
+  check({random_arg({6, 10}, generator), target, zeros_arg({6, 10}), zeros_arg({6})}, 8, "cross_entropy",
+        [](Kernels& kernels, const std::vector<View>& v) { kernels.cross_entropy(v[0], v[1], v[2], v[3]); });
+  check({random_arg({6, 10}, generator), target, random_arg({6}, generator), zeros_arg({6, 10})}, 8,
+        "cross_entropy_backward", [](Kernels& kernels, const std::vector<View>& v) {
+          kernels.cross_entropy_backward(v[0], v[1], v[2], v[3]);
+        });
+}
+
+TEST_F(Gpu, OptimizerSteps) {
+  const std::vector<Arg> args = {random_arg({20, 1, 3, 3}, generator), random_arg({20, 1, 3, 3}, generator),
+                                 random_arg({20, 1, 3, 3}, generator), random_arg({30001}, generator),
+                                 random_arg({30001}, generator),       random_arg({30001}, generator)};
+  for (const bool nesterov : {false, true}) {
+    check(args, 1, "sgd", [&](Kernels& kernels, const std::vector<View>& v) {
+      const OptimizerSlot slots[] = {{v[0], v[1], v[2], {}}, {v[3], v[4], v[5], {}}};
+      kernels.sgd(slots, {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-2, .nesterov = nesterov});
+      kernels.sgd(slots, {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-2, .nesterov = nesterov});
+    });
+  }
+  check({random_arg({777}, generator), random_arg({777}, generator), zeros_arg({777}), zeros_arg({777})}, 4,
+        "adamw", [](Kernels& kernels, const std::vector<View>& v) {
+          const OptimizerSlot slots[] = {{v[0], v[1], v[2], v[3]}};
+          kernels.adamw(slots, {.step = 1});
+          kernels.adamw(slots, {.step = 2});
+        });
+}
+
+TEST_F(Gpu, FaultsAreThrownByTheNextWait) {
+  std::int64_t wrong[] = {0, 10};
+  void* target = gpu->allocate(sizeof wrong);
+  void* memory = gpu->allocate(1024);
+  gpu->copy(target, wrong, sizeof wrong, CopyKind::host_to_device, gpu->compute_stream());
+  const View matrix{memory, DType::f32, {2, 10}, {10, 1}};
+  const View log_probs{static_cast<float*>(memory) + 32, DType::f32, {2, 10}, {10, 1}};
+  const View losses{static_cast<float*>(memory) + 64, DType::f32, {2}, {1}};
+  gpu->kernels().fill(matrix, 0);
+  gpu->kernels().cross_entropy(matrix, {target, DType::i64, {2}, {1}}, log_probs, losses);
+  EXPECT_THROW(gpu->compute_stream().synchronize(), UsageError);
+  EXPECT_NO_THROW(gpu->compute_stream().synchronize());
+  gpu->deallocate(target, sizeof wrong);
+  gpu->deallocate(memory, 1024);
+}
+
+TEST_F(Gpu, CountsMemoryAndNamesTheLackOfIt) {
+  const std::size_t before = gpu->allocated_bytes();
+  void* memory = gpu->allocate(1 << 20);
+  EXPECT_EQ(gpu->allocated_bytes(), before + (1 << 20));
+  gpu->deallocate(memory, 1 << 20);
+  EXPECT_EQ(gpu->allocated_bytes(), before);
+  EXPECT_GE(gpu->peak_allocated_bytes(), before + (1 << 20));
+  EXPECT_THROW(gpu->allocate(std::size_t{1} << 45), DeviceError);
+  EXPECT_NO_THROW(gpu->deallocate(gpu->allocate(16), 16));
+}
+
+}  // namespace
+}  // namespace dtrain::test

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one command and under 8 minutes: builds what it needs, checks kernels, training, NCCL
+# and faults, measures against PyTorch, and prints one table. A check that cannot run has failed. For a machine with
+# CUDA, CMake, ninja and PyTorch but none of our packages, run pack.sh first on one that has them; .gpu/ goes along.
+#
+# usage: tests/gpu/run.sh [FOLDER FOR LOGS]
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+root=$PWD
+here=$root/tests/gpu
+logs=${1:-$root/build/gpu/logs}
+mkdir -p "$logs"
+logs=$(cd "$logs" && pwd)
+build=$root/build/gpu
+bin=$build/bin
+data=/usr/share/datasets/fashion-mnist
+[ ! -d .gpu/data ] || data=$root/.gpu/data
+rows=()
+failed=0
+
+# note NAME VERDICT TEXT: a row of the table.
+note() {
+  rows+=("$(printf '%-28s %-6s %s' "$1" "$2" "$3")")
+  [ "$2" = ok ] || failed=1
+  echo "== $1: $2 $3"
+}
+finish() {
+  echo
+  printf '%s\n' "${rows[@]}" | tee "$logs/table.txt"
+  exit $failed
+}
+# check NAME SECONDS COMMAND…: runs it under a limit; the last line of its output is the row's text.
+check() {
+  local name=$1 limit=$2 log
+  log=$logs/$(tr ' /' '__' <<<"$1").log
+  shift 2
+  if timeout "$limit" "$@" >"$log" 2>&1; then
+    note "$name" ok "$(tail -n 1 "$log")"
+  else
+    note "$name" FAILED "exit $?: $(tail -n 1 "$log") (see $log)"
+    tail -n 15 "$log"
+  fi
+}
+
+if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L >"$logs/gpu.txt" 2>&1 || [ ! -s "$logs/gpu.txt" ]; then
+  note "gpu" FAILED "no NVIDIA GPU on this machine: nvidia-smi sees none"
+  finish
+fi
+note "gpu" ok "$(head -n 1 "$logs/gpu.txt")"
+
+build_all() {
+  local places=()
+  [ ! -d .gpu/prefix ] || places=(-DCMAKE_PREFIX_PATH="$root/.gpu/prefix" -DOPENSSL_ROOT_DIR="$root/.gpu/prefix"
+                                  -DOPENSSL_USE_STATIC_LIBS=ON -DZLIB_ROOT="$root/.gpu/prefix")
+  # PyTorch's wheels carry what a bare toolkit may lack; they come last.
+  local wheels
+  wheels=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null) || wheels=
+  if [ -n "$wheels" ]; then
+    local toolkit
+    toolkit=$(dirname "$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")
+    [ -e "$toolkit/include/nccl.h" ] || places+=(-DNCCL_ROOT="$wheels/nccl")
+    [ -e "$toolkit/include/cudnn.h" ] || places+=(-DCUDNN_ROOT="$wheels/cudnn")
+    [ -e "$toolkit/include/cublasLt.h" ] || places+=(-DCUBLAS_ROOT="$wheels/cu13")
+  fi
+  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES=native -DDTRAIN_BUILD_TESTS=ON \
+    -DDTRAIN_WITH_CUDA=ON -DDTRAIN_WITH_CUDNN=ON -DDTRAIN_WITH_NCCL=ON -DDTRAIN_WITH_MPI=OFF -DDTRAIN_WITH_GLOO=OFF \
+    "${places[@]}" || return
+  cmake --build "$build" --target dtrain dtrain-launch dtrain_cuda gpu_kernels
+}
+check "build" 240 build_all
+[ -x "$bin/dtrain" ] || finish
+
+export DTRAIN_BIN=$bin NO_COLOR=1
+train() { "$bin/dtrain" train --device cuda --data-dir "$data" --log-every 1 --checkpoint-every 0 --eval-every 0 "$@"; }
+export -f train
+export bin data here logs root
+
+check "doctor" 30 bash -c '"$bin/dtrain" doctor --data-dir "$data" | grep -E "^ok +gpu"'
+check "kernels" 90 "$build/tests/gpu_kernels" --gtest_brief=1
+if command -v compute-sanitizer >/dev/null; then
+  check "compute-sanitizer" 120 compute-sanitizer --error-exitcode 9 "$build/tests/gpu_kernels" \
+    --gtest_filter='Gpu.Losses:Gpu.RowsByIndex:Gpu.OptimizerSteps:GpuImages.PoolingAndItsGradient:GpuImages.BatchNormalisation'
+else
+  note "compute-sanitizer" FAILED "not installed; it comes with the CUDA Toolkit"
+fi
+
+# One worker on the GPU, one on the CPU, two and four ranks on the one GPU: the same losses.
+common="--model lenet --max-steps 20 --global-batch-size 240 --lr 0.05 --momentum 0.9 --seed 42"
+check "train cpu" 120 bash -c "train --device cpu $common --run-dir $logs/run-cpu"
+check "train gpu" 60 bash -c "train $common --run-dir $logs/run-gpu"
+check "losses gpu = cpu" 30 python3 "$here/compare_losses.py" "$logs/run-cpu" "$logs/run-gpu" 1e-4
+for ranks in 2 4; do
+  check "nccl $ranks ranks" 90 "$bin/dtrain-launch" --nproc-per-node "$ranks" --no-python "$here/own_host.sh" \
+    "$bin/dtrain" train --device cuda --backend nccl --data-dir "$data" --log-every 1 --checkpoint-every 0 --eval-every 0 \
+    $common --run-dir "$logs/run-nccl-$ranks"
+  check "losses nccl $ranks = gpu" 30 python3 "$here/compare_losses.py" "$logs/run-gpu" "$logs/run-nccl-$ranks" 1e-4
+done
+check "killed rank" 90 bash "$here/killed_rank.sh"
+check "speed lenet" 150 python3 "$here/speed.py"
+finish
