@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/environment.h"
 
@@ -29,6 +30,7 @@ struct Placement {
   std::optional<int> local_world_size;
   std::optional<std::string> master_addr;
   std::optional<std::uint16_t> master_port;
+  std::vector<std::string> hosts;  ///< of all nodes by node_rank, where the system tells
   /// For every field above by its name, and for some that are absent: how it is known, or why not.
   std::map<std::string, std::string, std::less<>> explanations;
 };

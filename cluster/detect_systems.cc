@@ -46,6 +46,7 @@ std::vector<std::string> distinct_lines(std::string_view content) {
 void take_hosts(PlacementReader& reader, const std::vector<std::string>& hosts, const std::string& source,
                 std::string_view job) {
   if (hosts.empty()) return;
+  reader.placement.hosts = hosts;
   reader.set(&Placement::nnodes, "nnodes", static_cast<int>(hosts.size()), "hosts in " + source);
   reader.set(&Placement::master_addr, "master_addr", hosts.front(), "first host in " + source);
   reader.set(&Placement::master_port, "master_port", derive_port(job, ""), "derived from the job's number");
@@ -152,6 +153,7 @@ bool detect_slurm(PlacementReader& reader) {
     reader.set(&Placement::nnodes, "nnodes", static_cast<int>(hosts.size()), "hosts in SLURM_STEP_NODELIST");
     if (hosts.size() != static_cast<std::size_t>(*reader.placement.nnodes))
       disagree("SLURM_STEP_NODELIST", hosts.size());
+    reader.placement.hosts = hosts;
     reader.set(&Placement::master_addr, "master_addr", hosts.front(), "first host in SLURM_STEP_NODELIST");
     reader.set(&Placement::master_port, "master_port",
                derive_port(reader.text("SLURM_JOB_ID"), reader.text("SLURM_STEP_ID")),

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,10 +12,12 @@
 #include <charconv>
 #include <condition_variable>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <thread>
 
+#include "cluster/token.h"
 #include "runtime/base/check.h"
 
 namespace dtrain {
@@ -115,6 +116,14 @@ UniqueFd bind_and_listen(const SocketAddress& address) {
         fmt::format("listen on {}: expected an address of this machine, which this is not; see `ip address`",
                     address.text()));
   throw SystemError(fmt::format("listen on {}", address.text()), code);
+}
+
+// Ports from here on are handed to outgoing connections by the kernel.
+int first_ephemeral_port() {
+  std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
+  int low = 32768;
+  file >> low;
+  return low;
 }
 
 SocketAddress ask(int fd, int (*call)(int, sockaddr*, socklen_t*), const char* what) {
@@ -236,6 +245,24 @@ Listener listen_on(const std::string& host, std::uint16_t port, const Deadline& 
   }
 }
 
+Listener listen_on_lasting_port(const std::string& host, const Deadline& deadline) {
+  constexpr int kLowest = 10000, kFewest = 1000, kPicks = 64;
+  const std::string address = resolve({host, 0}, deadline).front().host();
+  const int span = first_ephemeral_port() - kLowest;
+  for (int i = 0; span >= kFewest && i < kPicks; ++i) {
+    std::uint32_t random = 0;
+    fill_random(&random, sizeof random);
+    const auto port = static_cast<std::uint16_t>(kLowest + random % static_cast<std::uint32_t>(span));
+    const SocketAddress candidate = resolve({address, port}, deadline).front();
+    try {
+      return {bind_and_listen(candidate), candidate};
+    } catch (const SystemError& error) {
+      if (error.error_number() != EADDRINUSE) refuse_listening(candidate, error);
+    }
+  }
+  return listen_on(host, 0, deadline);
+}
+
 Listener adopt_listener(UniqueFd fd, std::string_view what) {
   int listening = 0;
   socklen_t length = sizeof listening;
@@ -259,26 +286,6 @@ void tune_stream(int fd) {
   set(IPPROTO_TCP, TCP_KEEPINTVL, 1, "setsockopt TCP_KEEPINTVL");
   set(IPPROTO_TCP, TCP_KEEPCNT, 5, "setsockopt TCP_KEEPCNT");
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, 8000, "setsockopt TCP_USER_TIMEOUT");
-}
-
-Route route_to(const SocketAddress& peer) {
-  // Connecting a datagram socket sends nothing; it only chooses the route.
-  const UniqueFd probe(static_cast<int>(
-      check(Sys{::socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0)}, "socket for route")));
-  check(Sys{::connect(probe.get(), peer.get(), peer.length())}, "route to " + peer.text());
-  Route route{SocketAddress::of_socket(probe.get()).host(), ""};
-
-  ifaddrs* list = nullptr;
-  check(Sys{::getifaddrs(&list)}, "getifaddrs");
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != peer.family()) continue;
-    const socklen_t length = peer.family() == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    if (SocketAddress(entry->ifa_addr, length).host() == route.address) route.interface = entry->ifa_name;
-  }
-  // All of 127.0.0.0/8 is the loopback interface's, though only 127.0.0.1 is listed.
-  if (route.interface.empty() && peer.is_loopback()) route.interface = "lo";
-  return route;
 }
 
 }  // namespace dtrain

@@ -81,6 +81,11 @@ struct Listener {
 /// can be seen; UsageError when `host` is no address of this machine; PeerError when it cannot be resolved.
 Listener listen_on(const std::string& host, std::uint16_t port, const Deadline& deadline);
 
+/// As listen_on with port 0, but for a socket that will be closed and opened again by another program: picks
+/// a port below the range that the kernel hands to outgoing connections, so that nobody gets it by accident
+/// in between.
+Listener listen_on_lasting_port(const std::string& host, const Deadline& deadline);
+
 /// Takes over a socket that is already bound and listening (inherited from a launcher); makes it
 /// close-on-exec and non-blocking. Throws UsageError naming `what` when it is not a listening IPv4 or IPv6
 /// TCP socket.
@@ -98,6 +103,14 @@ struct Route {
 
 /// Asks the kernel's routing table; sends nothing. Throws SystemError when there is no route.
 Route route_to(const SocketAddress& peer);
+
+/// The first address that other machines may reach this one at: of the interface so named, or of any that is
+/// up and not loopback when `interface` is empty; IPv4 before IPv6, never link-local. Empty when there is
+/// none.
+std::string outward_address(std::string_view interface);
+
+/// Whether `address` belongs to this machine.
+bool is_own_address(const SocketAddress& address);
 
 /// Who listens on `address`, as "pid 4711 (python3)"; empty when it cannot be told (another user's process,
 /// another network namespace). Reads /proc; meant for error messages.

@@ -28,6 +28,10 @@ bool StoreConnection::shake_hands(std::string_view bytes) {
   return true;
 }
 
+void StoreConnection::note_error(int error) noexcept {
+  closed_by_peer = closed_by_peer || error == ECONNRESET || error == EPIPE;
+}
+
 bool StoreConnection::flush() noexcept {
   while (sent_ < out_.size()) {
     const ssize_t sent =
@@ -35,6 +39,7 @@ bool StoreConnection::flush() noexcept {
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) {
       const bool alive = errno == EAGAIN || errno == EWOULDBLOCK;
+      if (!alive) note_error(errno);
       if (sent_ > out_.size() / 2) {
         out_.erase(0, sent_);
         sent_ = 0;

@@ -49,6 +49,10 @@ class StoreConnection {
   bool stalled = false;
   /// Is closed when the event at hand has been served.
   bool doomed = false;
+  /// The other process has closed its end or died; else, when the connection ends, the network failed.
+  bool closed_by_peer = false;
+  /// Takes note of a failed send or receive.
+  void note_error(int error) noexcept;
 
  private:
   UniqueFd fd_;

@@ -16,6 +16,7 @@
 #include <set>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "cluster/store_connection.h"
@@ -32,6 +33,8 @@ constexpr int kAcceptsPerTurn = 64;
 constexpr int kEventsPerTurn = 256;
 // A client with this much unsent is not served until it has taken some.
 constexpr std::size_t kPauseBytes = 1 << 20;
+// Answers that wait for the end of a turn, all clients together; with more they leave as they are made.
+constexpr std::size_t kQueuedBytes = 16 << 20;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 void refuse_open_store(const SocketAddress& address, const StoreServerOptions& options) {
@@ -53,7 +56,7 @@ std::size_t affordable_strangers() {
 
 }  // namespace
 
-struct StoreServer::Impl {
+struct StoreServer::Impl final : StoreDesk {
   Impl(Listener socket, StoreServerOptions settings);
 
   // The loop's thread only, after construction.
@@ -70,12 +73,17 @@ struct StoreServer::Impl {
   bool receive(StoreConnection& connection);
   bool welcome(StoreConnection& connection);
   bool serve_frames(StoreConnection& connection);
+  void apply(std::uint64_t client, const wire::Request& request);
+  void observe();
   void queue(std::uint64_t client, const wire::Response& response);
   void flush_dirty();
   void watch(StoreConnection& connection);
   void drop(std::uint64_t id, std::string_view why, std::uint64_t StoreServerStats::*count);
   void say(LogLevel level, const std::string& text) const noexcept;
   void count(std::uint64_t StoreServerStats::*field, std::int64_t by = 1);
+  void publish(const std::string& key, std::string value) override;
+  void forget(const std::string& key) override;
+  void expel(std::uint64_t client) override;
 
   Listener listener;
   StoreServerOptions options;
@@ -89,6 +97,8 @@ struct StoreServer::Impl {
   std::vector<char> chunk = std::vector<char>(kChunkBytes);
   std::uint64_t next_id = kFirstClientId;
   std::optional<TimePoint> accepting_again;
+  std::optional<TimePoint> observer_due;
+  std::size_t queued_bytes = 0;  // since the last flush
 
   std::atomic<bool> stopping{false};
   mutable std::mutex mutex;  // guards stats
@@ -156,10 +166,18 @@ void StoreServer::Impl::turn() {
   }
   flush_dirty();
   expire_strangers();
+  observe();
+}
+
+void StoreServer::Impl::observe() {
+  if (options.observer == nullptr) return;
+  observer_due = options.observer->on_turn(*this, steady_clock().now());
+  flush_dirty();
 }
 
 int StoreServer::Impl::next_timeout_ms() const {
   std::optional<TimePoint> next = accepting_again;
+  if (observer_due && (!next || *observer_due < *next)) next = observer_due;
   for (const auto* strangers : {&silent, &talking}) {
     if (strangers->empty()) continue;
     const TimePoint expires = connections.at(*strangers->begin())->expires();
@@ -189,11 +207,6 @@ void StoreServer::Impl::accept_strangers() {
 }
 
 bool StoreServer::Impl::admit(UniqueFd fd) {
-  try {
-    tune_stream(fd.get());
-  } catch (const SystemError&) {
-    return true;  // gone already
-  }
   count(&StoreServerStats::accepted);
   while (silent.size() + talking.size() >= options.max_strangers && evict_stranger(Duration::zero())) {
   }
@@ -265,8 +278,12 @@ void StoreServer::Impl::serve(StoreConnection& connection, std::uint32_t events)
 // False when the connection is over.
 bool StoreServer::Impl::receive(StoreConnection& connection) {
   const ssize_t got = ::recv(connection.fd(), chunk.data(), chunk.size(), 0);
+  connection.closed_by_peer = got == 0;
   if (got == 0) return false;
-  if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+  if (got < 0) {
+    connection.note_error(errno);
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+  }
   const std::string_view bytes(chunk.data(), static_cast<std::size_t>(got));
   if (connection.authenticated()) {
     connection.reader().feed(bytes);
@@ -296,6 +313,12 @@ bool StoreServer::Impl::welcome(StoreConnection& connection) {
   connection.append(wire::encode(answer));
   count(&StoreServerStats::authenticated);
   count(&StoreServerStats::clients);
+  // Only now: strangers should cost as little as can be.
+  try {
+    tune_stream(connection.fd());
+  } catch (const SystemError&) {
+    return false;  // gone already
+  }
   if (answer.status == wire::Status::ok) return connection.flush();
   count(&StoreServerStats::refused);
   say(LogLevel::warning,
@@ -323,9 +346,38 @@ bool StoreServer::Impl::serve_frames(StoreConnection& connection) {
                                                                : "a malformed request"));
       return false;
     }
-    table.apply(connection.id(), *request);
+    apply(connection.id(), *request);
   }
   return true;
+}
+
+void StoreServer::Impl::apply(std::uint64_t client, const wire::Request& request) {
+  using wire::Op;
+  const bool writes = request.op == Op::set || request.op == Op::add || request.op == Op::compare_set ||
+                      request.op == Op::remove;
+  if (!writes || options.observer == nullptr || !request.keys.front().starts_with(options.observer->prefix()))
+    return table.apply(client, request);
+  if (request.op != Op::set)
+    return queue(client, {request.id, wire::Status::misuse, "expected set: these keys are the host's"});
+  std::string answer = options.observer->on_set(*this, client, request.keys.front(), request.value);
+  queue(client, {request.id, wire::Status::ok, std::move(answer)});
+}
+
+// As if a client nobody listens to had asked.
+void StoreServer::Impl::publish(const std::string& key, std::string value) {
+  table.apply(kListenerId, {.op = wire::Op::set, .keys = {key}, .value = std::move(value), .expected = {}});
+}
+
+void StoreServer::Impl::forget(const std::string& key) {
+  table.apply(kListenerId, {.op = wire::Op::remove, .keys = {key}, .value = {}, .expected = {}});
+}
+
+void StoreServer::Impl::expel(std::uint64_t client) {
+  const auto entry = connections.find(client);
+  if (entry == connections.end()) return;
+  entry->second->doomed = true;
+  if (std::exchange(entry->second->dirty, true)) return;
+  dirty.push_back(client);
 }
 
 void StoreServer::Impl::queue(std::uint64_t client, const wire::Response& response) {
@@ -335,7 +387,9 @@ void StoreServer::Impl::queue(std::uint64_t client, const wire::Response& respon
   if (connection.doomed) return;
   connection.append(wire::encode(response));
   // Large answers leave as they are made: many waits may end in one event.
-  const bool alive = connection.unsent_bytes() < kPauseBytes || connection.flush();
+  queued_bytes += response.value.size();
+  const bool small = connection.unsent_bytes() < kPauseBytes && queued_bytes < kQueuedBytes;
+  const bool alive = small || connection.flush();
   connection.doomed = !alive || connection.unsent_bytes() > options.max_unsent_bytes;
   if (connection.dirty) return;
   connection.dirty = true;
@@ -358,6 +412,7 @@ void StoreServer::Impl::flush_dirty() {
     }
   }
   dirty.clear();
+  queued_bytes = 0;
 }
 
 void StoreServer::Impl::watch(StoreConnection& connection) {
@@ -377,11 +432,16 @@ void StoreServer::Impl::drop(std::uint64_t id, std::string_view why, std::uint64
   if (!why.empty())
     say(LogLevel::debug, fmt::format("store on {}: a connection is closed: {}", address.text(), why));
   const bool was_client = entry->second->authenticated();
+  const bool closed = entry->second->closed_by_peer;
   if (was_client) table.drop_client(id);
   silent.erase(id);
   talking.erase(id);
   connections.erase(entry);
-  if (was_client) count(&StoreServerStats::clients, -1);
+  if (!was_client) return;
+  count(&StoreServerStats::clients, -1);
+  if (options.observer == nullptr) return;
+  options.observer->on_leave(*this, id, closed);
+  observer_due = TimePoint{};  // it may have something to do soon
 }
 
 StoreServer::StoreServer(Listener listener, StoreServerOptions options)

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cluster/endpoint.h"
+#include "cluster/store_observer.h"
 #include "cluster/store_table.h"
 #include "cluster/token.h"
 #include "runtime/base/clock.h"
@@ -26,7 +27,8 @@ struct StoreServerOptions {
   std::size_t max_clients = 1U << 16;        ///< authenticated connections
   std::size_t max_unsent_bytes = 64U << 20;  ///< kept for a client that does not read, before it is dropped
   StoreTableLimits table;
-  Log* log = nullptr;  ///< borrowed, outlives the server; null: nothing is logged
+  StoreObserver* observer = nullptr;  ///< borrowed, outlives the server
+  Log* log = nullptr;                 ///< borrowed, outlives the server; null: nothing is logged
 };
 
 /// Counts since the start.

@@ -78,20 +78,30 @@ int signal_descendants(int signal) {
   return static_cast<int>(all.size());
 }
 
-bool end_descendants(const Deadline& deadline) {
+bool end_descendants(const Deadline& deadline, pid_t spared) {
   constexpr timespec kRound{0, 5'000'000};
+  // One look at /proc can miss a process that was just forked; whoever forked it is dead before the second.
+  constexpr int kLooks = 2;
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
-  while (true) {
+  for (int quiet = 0; quiet < kLooks;) {
     pid_t reaped;
     while ((reaped = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
     }
     if (reaped == -1 && errno == ECHILD) return true;
     if (deadline.expired()) return false;
-    signal_descendants(SIGKILL);
-    ::sigtimedwait(&child, nullptr, &kRound);
+    int ended = 0;
+    for (const pid_t pid : descendants()) {
+      if (pid == spared) continue;
+      ::kill(pid, SIGKILL);
+      ++ended;
+    }
+    quiet = ended > 0 ? 0 : quiet + 1;
+    if (spared < 0 || ended > 0) ::sigtimedwait(&child, nullptr, &kRound);
+    if (spared < 0) quiet = 0;
   }
+  return true;
 }
 
 }  // namespace dtrain::launcher

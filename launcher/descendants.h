@@ -22,7 +22,7 @@ int signal_descendants(int signal);
 
 /// SIGKILLs and reaps until no child is left; false when some were still there at the deadline (a process
 /// stuck in the kernel). Reaps every child of the process, so only for callers that own none they want to
-/// know about.
-bool end_descendants(const Deadline& deadline);
+/// know about. A child called `spared` is left alone.
+bool end_descendants(const Deadline& deadline, pid_t spared = -1);
 
 }  // namespace dtrain::launcher

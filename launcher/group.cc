@@ -51,8 +51,8 @@ GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& 
 }
 
 bool GroupRun::shows_progress(const WorkerPlan& worker) const {
-  return worker.local_rank == 0 && plan_.node_rank == 0 && console_.err().terminal() && worker.err.console &&
-         worker.prefix.empty();
+  return worker.local_rank == 0 && plan_.share.group_rank == 0 && console_.err().terminal() &&
+         worker.err.console && worker.prefix.empty();
 }
 
 bool GroupRun::inherits_stdout(const WorkerPlan& worker) const {
@@ -104,6 +104,8 @@ GroupResult GroupRun::run() {
     wait_for_news();
     take_signals();
     take_events();
+    tell_failure();
+    take_orders();
     carry_out(supervisor_.on_time(clock_.now()));
   }
   for (Worker& worker : workers_) {
@@ -122,7 +124,9 @@ GroupResult GroupRun::run() {
 
 // The one place where the launcher waits.
 void GroupRun::wait_for_news() {
-  std::vector<pollfd> waits{{keeper_.socket.get(), POLLIN, 0}, {signals_.fd(), POLLIN, 0}};
+  std::vector<pollfd> waits{{keeper_.socket.get(), POLLIN, 0},
+                            {signals_.fd(), POLLIN, 0},
+                            {settings_.link != nullptr ? settings_.link->fd() : -1, POLLIN, 0}};
   for (const Sink* sink : {&console_.out(), &console_.err()}) {
     waits.push_back({sink->wants_to_write() ? sink->fd() : -1, POLLOUT, 0});
   }
@@ -152,17 +156,71 @@ void GroupRun::wait_for_news() {
 void GroupRun::take_signals() {
   while (const auto signal = signals_.next()) {
     if (signals_.stops(*signal)) {
-      const Action action = supervisor_.on_signal(*signal, clock_.now());
-      if (action.kind == Action::Kind::signal)
-        console_.say("got " + signal_name(*signal) +
-                     ": passed on to the workers; once more ends them at once");
-      carry_out(action);
+      take_stop_signal(*signal);
     } else if (*signal == SIGTSTP) {
       suspend();
+    } else if (*signal == SIGUSR2 && settings_.link != nullptr && plan_.program.builtin) {
+      // "Write a checkpoint and end": that concerns the workers of all nodes.
+      pass_on(*signal);
+      settings_.link->signalled(*signal);
     } else {
       command(Command::Kind::signal, *signal);
     }
   }
+}
+
+void GroupRun::take_stop_signal(int signal) {
+  const Action action = supervisor_.on_signal(signal, clock_.now());
+  if (action.kind == Action::Kind::none) return;
+  if (action.kind == Action::Kind::signal) {
+    console_.say("got " + signal_name(signal) + ": passed on to the workers; once more ends them at once");
+    passed_on_.insert(signal);
+  }
+  carry_out(action);
+  if (settings_.link != nullptr) settings_.link->signalled(signal);
+}
+
+// Once each: workers take a second signal for impatience.
+void GroupRun::pass_on(int signal) {
+  if (passed_on_.insert(signal).second) command(Command::Kind::signal, signal);
+}
+
+void GroupRun::take_orders() {
+  if (settings_.link == nullptr) return;
+  for (auto order = settings_.link->take(); order.kind != RoundLink::Order::Kind::none;
+       order = settings_.link->take()) {
+    ordered_ = true;
+    take_order(order);
+  }
+}
+
+void GroupRun::take_order(const RoundLink::Order& order) {
+  switch (order.kind) {
+    case RoundLink::Order::Kind::end:
+      return carry_out(supervisor_.on_stop(clock_.now()));
+    case RoundLink::Order::Kind::kill:
+      return carry_out(supervisor_.on_kill(clock_.now()));
+    case RoundLink::Order::Kind::signal:
+      if (!signals_.stops(order.signal)) return pass_on(order.signal);
+      if (passed_on_.insert(order.signal).second)
+        carry_out(supervisor_.on_signal(order.signal, clock_.now()));
+      return;
+    case RoundLink::Order::Kind::none:
+      return;
+  }
+}
+
+// At once, before the others have ended: the other nodes wait for a cause.
+void GroupRun::tell_failure() {
+  if (settings_.link == nullptr || ordered_) return;
+  const auto failed = supervisor_.root_cause();
+  if (!failed || failed == told_failed_) return;
+  told_failed_ = failed;
+  Worker& worker = workers_[static_cast<std::size_t>(*failed)];
+  worker.err.finish();  // its last words
+  const WorkerEnd& end = *supervisor_.ends()[static_cast<std::size_t>(*failed)];
+  settings_.link->failed(failure_of(*failed, read_oom_kills()), supervisor_.is_consequence(*failed),
+                         clock_.now() - end.at);
 }
 
 // Ctrl-Z: workers are in groups of their own, so the terminal does not stop them.
@@ -227,7 +285,7 @@ void GroupRun::keeper_has_ended() {
   keeper_ended_ = true;
   // Had it ended in order, nothing below us would be left; whatever is, the keeper's death handed to us.
   keeper_lost_ = supervisor_.running() > 0;
-  stuck_ = !end_descendants(Deadline::after(kCleanUp, clock_));
+  stuck_ = !end_descendants(Deadline::after(kCleanUp, clock_), settings_.link_pid);
 }
 
 Failure GroupRun::failure_of(int local_rank, const OomKills& now) const {
@@ -237,6 +295,7 @@ Failure GroupRun::failure_of(int local_rank, const OomKills& now) const {
   failure.rank = plan.rank;
   failure.local_rank = local_rank;
   failure.host = plan_.host;
+  if (plan_.share.nnodes > 1 || settings_.link != nullptr) failure.node_rank = plan_.share.node_rank;
   failure.pid = worker.pid;
   failure.status = supervisor_.ends()[static_cast<std::size_t>(local_rank)]->status;
   failure.exec_error = worker.exec_error;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "launcher/plan.h"
 #include "launcher/protocol.h"
 #include "launcher/report.h"
+#include "launcher/round_link.h"
 #include "launcher/signals.h"
 #include "launcher/supervisor.h"
 
@@ -22,6 +24,8 @@ struct GroupSettings {
   std::string log_folder;      ///< of this start; used when the plan writes files
   std::string scratch_folder;  ///< removed by the keeper when the launcher is killed
   std::span<char> title;
+  RoundLink* link = nullptr;  ///< to the other nodes; nullptr: there are none
+  pid_t link_pid = -1;        ///< a child of ours that is no worker and outlives the group
 };
 
 struct GroupResult {
@@ -58,6 +62,10 @@ class GroupRun {
 
   void wait_for_news();
   void take_signals();
+  void take_stop_signal(int signal);
+  void take_orders();
+  void take_order(const RoundLink::Order& order);
+  void tell_failure();
   void take_events();
   void take_event(const Event& event);
   void carry_out(const Action& action);
@@ -65,6 +73,7 @@ class GroupRun {
   void suspend();
   void keeper_has_ended();
   Failure failure_of(int local_rank, const OomKills& now) const;
+  void pass_on(int signal);
 
   const Plan& plan_;
   const Attempt& attempt_;
@@ -76,6 +85,9 @@ class GroupRun {
   std::vector<Worker> workers_;
   Supervisor supervisor_;
   Keeper keeper_;
+  std::set<int> passed_on_;         // signals that workers have had because of the job's end
+  std::optional<int> told_failed_;  // local rank that the other nodes were told of
+  bool ordered_ = false;            // the other nodes ended this start
   bool keeper_ended_ = false, keeper_lost_ = false, stuck_ = false;
 };
 

@@ -4,7 +4,9 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
+#include <string>
 
 #include "cluster/rendezvous/coordinator.h"
 #include "cluster/rendezvous/member.h"
@@ -17,6 +19,8 @@ struct LinkSettings {
   rendezvous::NodeOffer offer;
   std::optional<rendezvous::CoordinatorOptions> coordinator;  ///< set: this node hosts the rendezvous
   std::optional<std::uint16_t> listen_port;  ///< with coordinator: where (address: member.server)
+  /// Until the rendezvous is reached; then Refused says what was tried. Before, Waiting says so.
+  Duration connect_timeout = std::chrono::seconds(600);
 };
 
 /// To be made before any thread and any other child. The link ends by itself when the launcher does, and
@@ -34,6 +38,8 @@ class Link {
   /// Readable when there is news; for poll().
   int fd() const noexcept { return socket_.get(); }
   pid_t pid() const noexcept { return pid_; }
+  /// Where this node hosts the rendezvous; 0 where it does not.
+  std::uint16_t port() const noexcept { return port_; }
   /// The next piece of news, if one is there. Never blocks. After LeaseLost, Refused or Over nothing more
   /// comes.
   std::optional<rendezvous::News> take();
@@ -42,7 +48,9 @@ class Link {
  private:
   UniqueFd socket_;
   pid_t pid_ = -1;
-  bool lost_ = false;
+  std::uint16_t port_ = 0;
+  std::string partial_;  // of a long message
+  bool over_ = false;    // nothing more comes
 };
 
 }  // namespace dtrain::launcher

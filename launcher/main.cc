@@ -2,35 +2,19 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <sstream>
+#include <string_view>
 
+#include "launcher/flags.h"
+#include "launcher/hand_over.h"
 #include "launcher/job.h"
+#include "launcher/reach.h"
 #include "runtime/base/error.h"
-
-extern char** environ;
 
 namespace dtrain::launcher {
 namespace {
-
-Environment read_environment() {
-  Environment environment;
-  for (const char* const* entry = environ; *entry != nullptr; ++entry) {
-    const char* equals = std::strchr(*entry, '=');
-    if (equals != nullptr) environment.emplace(std::string(*entry, equals), equals + 1);
-  }
-  return environment;
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  if (!file) throw SystemError("open config " + path, errno);
-  return content.str();
-}
 
 // A closed standard stream would be taken by the next pipe and then confused with it.
 void open_standard_streams() {
@@ -48,10 +32,6 @@ std::span<char> argv_memory(int argc, char** argv) {
   return {argv[0], end};
 }
 
-bool is_on(const CommandLine& line, const std::string& name) {
-  return line.settings.at(name).value == "true";
-}
-
 int print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::system);
@@ -63,18 +43,49 @@ void flush(Console& console) {
   console.err().flush(Deadline::never());
 }
 
-int launch(const CommandLine& line, Environment environment, std::span<char> title) {
-  Options options = make_options(line);
-  if (options.print_config) return print(config_text(line));
-  const Program program = resolve_program(options, environment, folder_of_this_binary());
-  Plan plan = make_plan(options, program, environment, read_machine(options, environment));
-  if (options.dry_run) return print(plan_text(plan));
+int explain(const Place& place, const std::optional<Token>& token) {
+  return print(explanation_text(place) +
+               (place.many() ? token ? "secret          given\n" : "secret          none\n" : ""));
+}
+
+// What a user may not know and would want to.
+std::vector<std::string> place_notes(const Job& job) {
+  std::vector<std::string> notes = job.place.notes;
+  const auto cores = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+  const bool bound = job.machine.cpus.allowed.size() < cores && job.place.system == "openmpi";
+  if (bound)
+    notes.push_back("mpirun has bound this launcher and so its workers to " +
+                    std::to_string(job.machine.cpus.allowed.size()) + " of " + std::to_string(cores) +
+                    " cores; mpirun --bind-to none leaves them all");
+  return notes;
+}
+
+int launch(const ParsedCommand& line, Environment environment, std::span<char> title, char** argv) {
+  Job job;
+  job.options = make_options(line);
+  if (job.options.print_config) return print(options_table(line.options));
+  job.token = find_secret(job.options, environment);
+  job.place = settle_place(job.options, environment, this_machine(), job.token.has_value());
+  if (job.options.explain) return explain(job.place, job.token);
+  const std::string own_folder = folder_of_this_binary();
+  job.program = resolve_program(job.options, environment, own_folder);
+  job.machine = read_machine(job.options, environment);
+  // Made before anything else starts: whatever cannot be meant is refused here.
+  const NodeShare share = equal_share(job.place, count_workers(job.options, job.machine));
+  const Plan plan = make_plan(job.options, job.place, share, job.program, environment, job.machine);
+  if (job.options.dry_run) return print(plan_text(plan));
+
+  if (job.place.many()) hand_over_to_nodes(own_folder, argv);
 
   Console console(STDOUT_FILENO, STDERR_FILENO, environment.contains("NO_COLOR"));
   for (const std::string& note : line.notes) console.say(note);
-  const Job job{std::move(options), std::move(plan), std::move(environment), title};
+  for (const std::string& note : place_notes(job)) console.say(note);
+  job.environment = std::move(environment);
+  job.version = DTRAIN_VERSION;
+  job.title = title;
   try {
-    const int code = run_job(job, console);
+    if (job.place.many()) complete_place(job.place, job.token, job.options, own_folder);
+    const int code = job.place.many() ? run_many(job, console) : run_job(job, console);
     flush(console);
     return code;
   } catch (...) {
@@ -85,12 +96,20 @@ int launch(const CommandLine& line, Environment environment, std::span<char> tit
 
 int run(int argc, char** argv) {
   open_standard_streams();
-  Environment environment = read_environment();
+  Environment environment = current_environment();
   const std::vector<std::string> arguments(argv + (argc > 0), argv + argc);
-  const CommandLine line = parse_command_line(arguments, environment, read_file);
-  if (is_on(line, "help")) return print(help_text());
-  if (is_on(line, "version")) return print("dtrain-launch " DTRAIN_VERSION "\n");
-  return launch(line, std::move(environment), argv_memory(argc, argv));
+  const ParsedCommand line =
+      resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_");
+  if (line.options.enabled("help")) return print(help_text());
+  if (line.options.enabled("version")) return print("dtrain-launch " DTRAIN_VERSION "\n");
+  return launch(line, std::move(environment), argv_memory(argc, argv), argv);
+}
+
+int report(std::string_view message, ExitCode code) {
+  constexpr std::string_view kName = "dtrain-launch: ";
+  if (message.starts_with(kName)) message.remove_prefix(kName.size());  // said once is enough
+  std::fprintf(stderr, "dtrain-launch: %.*s\n", static_cast<int>(message.size()), message.data());
+  return static_cast<int>(code);
 }
 
 }  // namespace
@@ -100,10 +119,8 @@ int main(int argc, char** argv) {
   try {
     return dtrain::launcher::run(argc, argv);
   } catch (const dtrain::Error& error) {
-    std::fprintf(stderr, "dtrain-launch: %s\n", error.what());
-    return static_cast<int>(error.exit_code());
+    return dtrain::launcher::report(error.what(), error.exit_code());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "dtrain-launch: %s\n", error.what());
-    return static_cast<int>(dtrain::ExitCode::failure);
+    return dtrain::launcher::report(error.what(), dtrain::ExitCode::failure);
   }
 }

@@ -3,7 +3,6 @@
 
 #include <signal.h>
 
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <string_view>
@@ -17,13 +16,6 @@ constexpr int kMaxNodes = 65536;
 constexpr int kMaxWorkers = 4096;
 constexpr double kMaxSeconds = 7 * 24 * 3600.0;
 
-std::optional<long> whole_number(std::string_view text) {
-  long value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   std::size_t from = 0;
@@ -35,48 +27,30 @@ std::vector<std::string> split(const std::string& text, char separator) {
   }
 }
 
-// Reads one setting after the other; knows how to complain about each.
+// What the resolved options mean to a launcher.
 class Reader {
  public:
-  explicit Reader(const CommandLine& line) : line_(line) {}
+  explicit Reader(const dtrain::Options& options) : options_(options) {}
 
-  const std::string& text(const std::string& name) const { return line_.settings.at(name).value; }
-  bool given(const std::string& name) const { return !text(name).empty(); }
-
+  std::string text(const std::string& name) const { return given(name) ? options_.text(name) : ""; }
+  bool given(const std::string& name) const { return options_.has(name); }
+  bool flag(const std::string& name) const { return options_.enabled(name); }
+  int number(const std::string& name, int low, int high) const {
+    return static_cast<int>(options_.integer(name, low, high));
+  }
   [[noreturn]] void refuse(const std::string& name, const std::string& expected) const {
-    const Setting& setting = line_.settings.at(name);
-    throw UsageError("--" + name + ": expected " + expected + ", got '" + setting.value + "' (from " +
-                     (setting.source == "flag" ? "the command line" : setting.source) + ")");
-  }
-
-  long number(const std::string& name, long low, long high) const {
-    const auto value = whole_number(text(name));
-    if (!value || *value < low || *value > high)
-      refuse(name, "a whole number from " + std::to_string(low) + " to " + std::to_string(high));
-    return *value;
-  }
-
-  bool flag(const std::string& name) const {
-    const std::string& value = text(name);
-    if (value == "true" || value == "1" || value == "yes" || value == "on") return true;
-    if (value == "false" || value == "0" || value == "no" || value == "off" || value.empty()) return false;
-    refuse(name, "true or false");
+    options_.refuse(name, expected);
   }
 
   std::chrono::milliseconds seconds(const std::string& name) const {
-    const std::string& value = text(name);
-    double parsed = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
-    if (error != std::errc() || end != value.data() + value.size() || !(parsed >= 0 && parsed <= kMaxSeconds))
-      refuse(name, "seconds from 0 to 604800");
-    return std::chrono::milliseconds(std::llround(parsed * 1000));
+    return std::chrono::milliseconds(std::llround(options_.real(name, 0, kMaxSeconds) * 1000));
   }
 
   std::optional<std::set<int>> ranks(const std::string& name) const {
     if (!given(name)) return std::nullopt;
     std::set<int> ranks;
     for (const std::string& part : split(text(name), ',')) {
-      const auto rank = whole_number(part);
+      const auto rank = parse_integer(part);
       if (!rank || *rank < 0 || *rank > 1'000'000) refuse(name, "ranks separated by commas, such as 0,2");
       ranks.insert(static_cast<int>(*rank));
     }
@@ -84,32 +58,33 @@ class Reader {
   }
 
  private:
-  const CommandLine& line_;
+  const dtrain::Options& options_;
 };
 
-int read_nnodes(const Reader& read) {
-  const std::string& text = read.text("nnodes");
+NodeRange read_nnodes(const Reader& read) {
+  const std::string text = read.text("nnodes");
   const std::size_t colon = text.find(':');
-  if (colon == std::string::npos) return static_cast<int>(read.number("nnodes", 1, kMaxNodes));
-  const auto low = whole_number(std::string_view(text).substr(0, colon));
-  const auto high = whole_number(std::string_view(text).substr(colon + 1));
+  if (colon == std::string::npos) {
+    const int nodes = read.number("nnodes", 1, kMaxNodes);
+    return {nodes, nodes};
+  }
+  const auto low = parse_integer(std::string_view(text).substr(0, colon));
+  const auto high = parse_integer(std::string_view(text).substr(colon + 1));
   if (!low || !high || *low < 1 || *high < *low || *high > kMaxNodes)
     read.refuse("nnodes", "N or MIN:MAX with 1 <= MIN <= MAX");
-  if (*low != *high)
-    read.refuse("nnodes", "one number of nodes (a group that grows and shrinks is not supported)");
-  return static_cast<int>(*high);
+  return {static_cast<int>(*low), static_cast<int>(*high)};
 }
 
 void read_nproc(const Reader& read, Options& options) {
-  const std::string& text = read.text("nproc-per-node");
-  if (text == "auto") {
+  const std::string text = read.text("nproc-per-node");
+  if (!read.given("nproc-per-node") || text == "auto") {
     options.nproc_kind = NprocKind::automatic;
   } else if (text == "gpu") {
     options.nproc_kind = NprocKind::gpu;
   } else if (text == "cpu") {
     options.nproc_kind = NprocKind::cpu;
   } else {
-    const auto count = whole_number(text);
+    const auto count = parse_integer(text);
     if (!count || *count < 1 || *count > kMaxWorkers)
       read.refuse("nproc-per-node",
                   "a whole number from 1 to " + std::to_string(kMaxWorkers) + ", or auto, gpu or cpu");
@@ -118,31 +93,37 @@ void read_nproc(const Reader& read, Options& options) {
   }
 }
 
-// rdzv-endpoint is HOST, HOST:PORT, [IPV6] or [IPV6]:PORT; explicit master options win over it.
 void read_master(const Reader& read, Options& options) {
-  std::string endpoint = read.text("rdzv-endpoint");
-  if (!endpoint.empty()) {
-    const std::size_t bracket = endpoint.find(']');
-    const std::size_t colon = endpoint.rfind(':');
-    if (colon != std::string::npos && (bracket == std::string::npos || colon > bracket)) {
-      const auto port = whole_number(std::string_view(endpoint).substr(colon + 1));
-      if (!port || *port < 0 || *port > 65535)
-        read.refuse("rdzv-endpoint", "ADDR:PORT with a port up to 65535");
-      options.master_port = static_cast<std::uint16_t>(*port);
-      endpoint.resize(colon);
-    }
-    if (endpoint.size() > 2 && endpoint.front() == '[') endpoint = endpoint.substr(1, endpoint.size() - 2);
-    options.master_addr = endpoint;
-  }
-  if (options.master_addr.empty()) options.master_addr = read.text("local-addr");
-  if (read.given("master-addr")) options.master_addr = read.text("master-addr");
+  if (read.given("rdzv-endpoint"))
+    options.rdzv_endpoint = parse_endpoint(read.text("rdzv-endpoint"), "--rdzv-endpoint", std::uint16_t{0});
+  options.master_addr = read.text(read.given("master-addr") ? "master-addr" : "local-addr");
   if (read.given("master-port"))
     options.master_port = static_cast<std::uint16_t>(read.number("master-port", 0, 65535));
 }
 
+// torchrun's list of settings; those of its own backends mean nothing here.
+void read_rendezvous(const Reader& read, Options& options) {
+  options.run_id = read.text("rdzv-id");
+  options.token_file = read.text("token-file");
+  options.insecure = read.flag("insecure");
+  if (!read.given("rdzv-conf")) return;
+  for (const std::string& part : split(read.text("rdzv-conf"), ',')) {
+    const std::size_t equals = part.find('=');
+    if (equals == std::string::npos) read.refuse("rdzv-conf", "NAME=VALUE,…, such as join_timeout=600");
+    const std::string name = part.substr(0, equals);
+    const bool join = name == "join_timeout" || name == "timeout";
+    if (!join && name != "last_call_timeout") continue;
+    const auto seconds = parse_real(std::string_view(part).substr(equals + 1));
+    if (!seconds || !(*seconds >= 0 && *seconds <= kMaxSeconds))
+      read.refuse("rdzv-conf", name + " in seconds, from 0 to 604800");
+    (join ? options.join_timeout : options.last_call) =
+        std::chrono::milliseconds(std::llround(*seconds * 1000));
+  }
+}
+
 Binding read_binding(const Reader& read) {
-  const std::string& text = read.text("numa-binding");
-  if (text == "none" || text.empty()) return Binding::none;
+  const std::string text = read.text("numa-binding");
+  if (text == "none") return Binding::none;
   if (text == "node") return Binding::node;
   if (text == "socket") return Binding::socket;
   if (text == "exclusive" || text == "core-complex") return Binding::exclusive;
@@ -160,22 +141,6 @@ std::vector<int> read_signals(const Reader& read) {
     signals.insert(*number);
   }
   return {signals.begin(), signals.end()};
-}
-
-void check_nodes(Options& options, bool standalone) {
-  if (standalone && options.nnodes != 1)
-    throw UsageError("--standalone: expected one node, got --nnodes=" + std::to_string(options.nnodes));
-  if (options.nnodes > 1) {
-    const std::string many = " is needed with --nnodes=" + std::to_string(options.nnodes);
-    if (!options.node_rank) throw UsageError("--node-rank" + many + ": which node this is, from 0");
-    if (options.master_addr.empty())
-      throw UsageError("--master-addr" + many + ": the address of node 0, the same on every node");
-    if (options.master_port == 0)
-      throw UsageError("--master-port" + many + ": a free port of node 0, the same on every node");
-  }
-  if (options.node_rank.value_or(0) >= options.nnodes)
-    throw UsageError("--node-rank: expected 0 to " + std::to_string(options.nnodes - 1) + " with --nnodes=" +
-                     std::to_string(options.nnodes) + ", got " + std::to_string(*options.node_rank));
 }
 
 }  // namespace
@@ -198,7 +163,7 @@ StreamChoice StreamChoice::parse(const std::string& option, const std::string& t
   }
   for (const std::string& part : split(text, ',')) {
     const std::size_t colon = part.find(':');
-    const auto rank = whole_number(std::string_view(part).substr(0, colon));
+    const auto rank = parse_integer(std::string_view(part).substr(0, colon));
     if (colon == std::string::npos || !rank || *rank < 0 || *rank >= kMaxWorkers) refuse();
     choice.by_rank_[static_cast<int>(*rank)] = streams(std::string_view(part).substr(colon + 1));
   }
@@ -218,20 +183,20 @@ bool StreamChoice::any() const {
   return false;
 }
 
-Options make_options(const CommandLine& line) {
-  const Reader read(line);
+Options make_options(const ParsedCommand& line) {
+  const Reader read(line.options);
   Options options;
-  options.program = line.program;
-  options.nnodes = read_nnodes(read);
-  if (read.given("node-rank"))
-    options.node_rank = static_cast<int>(read.number("node-rank", 0, kMaxNodes - 1));
+  options.program = line.rest;
+  if (read.given("nnodes")) options.nnodes = read_nnodes(read);
+  if (read.given("node-rank")) options.node_rank = read.number("node-rank", 0, kMaxNodes - 1);
   read_nproc(read, options);
   read_master(read, options);
   options.iface = read.text("iface");
   options.binding = read_binding(read);
   options.virtual_local_rank = read.flag("virtual-local-rank");
   options.role = read.text("role");
-  options.run_id = read.text("rdzv-id");
+  read_rendezvous(read, options);
+  options.standalone = read.flag("standalone");
   options.module = read.flag("module");
   options.no_python = read.flag("no-python");
   options.pass_local_rank = read.flag("pass-local-rank");
@@ -242,22 +207,23 @@ Options make_options(const CommandLine& line) {
   options.tee = StreamChoice::parse("tee", read.text("tee"));
   options.local_ranks_filter = read.ranks("local-ranks-filter");
   options.ranks_filter = read.ranks("ranks-filter");
-  options.max_restarts = static_cast<int>(read.number("max-restarts", 0, 1'000'000));
+  options.max_restarts = read.number("max-restarts", 0, 1'000'000);
   if (read.given("shutdown-timeout"))
     options.failure_grace = options.signal_grace = read.seconds("shutdown-timeout");
   options.stop_signals = read_signals(read);
   options.dry_run = read.flag("dry-run");
   options.print_config = read.flag("print-config");
-  options.version = read.flag("version");
-  options.help = read.flag("help");
   if (options.module && options.no_python)
     throw UsageError("--module and --no-python exclude each other: a module is run by Python");
-  check_nodes(options, read.flag("standalone"));
+  if (options.standalone && options.nnodes && options.nnodes->most != 1)
+    throw UsageError("--standalone: expected one node, got --nnodes=" + read.text("nnodes"));
+  options.explain = read.flag("explain");
+  for (const auto& [name, value] : line.options.all()) options.sources[name] = value.source;
   return options;
 }
 
 std::optional<int> signal_number(const std::string& name) {
-  if (const auto number = whole_number(name)) {
+  if (const auto number = parse_integer(name)) {
     if (*number < 1 || *number > SIGRTMAX) return std::nullopt;
     return static_cast<int>(*number);
   }

@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/command_line.h"
+#include "cluster/endpoint.h"
+#include "runtime/base/options.h"
 
 namespace dtrain::launcher {
 
@@ -38,13 +39,25 @@ class StreamChoice {
 enum class NprocKind { count, automatic, gpu, cpu };
 enum class Binding { none, node, socket, exclusive };
 
+/// How many nodes may take part; more than one number means that nodes may go and come.
+struct NodeRange {
+  int least = 1, most = 1;
+};
+
+/// What was said and what was not; placement.h completes it from what the batch system tells.
 struct Options {
-  int nnodes = 1;
+  std::optional<NodeRange> nnodes;
   std::optional<int> node_rank;
+  bool standalone = false;
   NprocKind nproc_kind = NprocKind::automatic;
-  int nproc = 0;  ///< used with NprocKind::count
-  std::string master_addr;
-  std::uint16_t master_port = 0;  ///< 0: pick a free one
+  int nproc = 0;            ///< used with NprocKind::count
+  std::string master_addr;  ///< empty: not given
+  std::optional<std::uint16_t> master_port;
+  std::optional<Endpoint> rdzv_endpoint;  ///< port 0: not given
+  std::chrono::milliseconds join_timeout{std::chrono::minutes(10)};
+  std::chrono::milliseconds last_call{std::chrono::seconds(30)};
+  std::string token_file;
+  bool insecure = false;
   std::string iface;
   Binding binding = Binding::none;
   bool virtual_local_rank = false;
@@ -67,12 +80,13 @@ struct Options {
   std::chrono::milliseconds signal_grace{30000};  ///< the same after a forwarded signal
   std::vector<int> stop_signals;
 
-  bool dry_run = false, print_config = false, version = false, help = false;
+  bool dry_run = false, print_config = false, explain = false;
+  std::map<std::string, std::string> sources;  ///< of each option that has a value
 };
 
 /// Converts and checks every setting. Pure. Throws UsageError: option, what was expected, what came, and
 /// where from.
-Options make_options(const CommandLine& line);
+Options make_options(const ParsedCommand& line);
 
 /// The number of a signal called "SIGTERM", "TERM" or "15"; empty when there is none.
 std::optional<int> signal_number(const std::string& name);

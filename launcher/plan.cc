@@ -1,8 +1,6 @@
 // Computes ranks, environments and output of every worker.
 #include "launcher/plan.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "launcher/gpus.h"
@@ -10,24 +8,6 @@
 
 namespace dtrain::launcher {
 namespace {
-
-int count_workers(const Options& options, const Machine& machine) {
-  switch (options.nproc_kind) {
-    case NprocKind::count:
-      return options.nproc;
-    case NprocKind::automatic:
-      return std::max<int>(1, static_cast<int>(machine.gpus.size()));
-    case NprocKind::cpu:
-      return usable_cores(machine.cpus);
-    case NprocKind::gpu:
-      break;
-  }
-  if (machine.gpus.empty())
-    throw UsageError(
-        "--nproc-per-node=gpu: expected a visible GPU, found none (is CUDA_VISIBLE_DEVICES empty, or "
-        "the NVIDIA driver not loaded?)");
-  return static_cast<int>(machine.gpus.size());
-}
 
 std::string gpu_of(const Machine& machine, int local_rank) {
   if (machine.gpus.empty()) return "";
@@ -39,11 +19,11 @@ std::string gpu_of(const Machine& machine, int local_rank) {
 Environment base_environment(const Options& options, const Plan& plan, const WorkerPlan& worker) {
   Environment e;
   e["RANK"] = e["ROLE_RANK"] = std::to_string(worker.rank);
-  e["WORLD_SIZE"] = e["ROLE_WORLD_SIZE"] = std::to_string(plan.world_size);
+  e["WORLD_SIZE"] = e["ROLE_WORLD_SIZE"] = std::to_string(plan.share.world_size);
   e["LOCAL_RANK"] = std::to_string(options.virtual_local_rank ? 0 : worker.local_rank);
   e["LOCAL_WORLD_SIZE"] = std::to_string(plan.nproc);
-  e["GROUP_RANK"] = e["NODE_RANK"] = std::to_string(plan.node_rank);
-  e["GROUP_WORLD_SIZE"] = std::to_string(plan.nnodes);
+  e["GROUP_RANK"] = e["NODE_RANK"] = std::to_string(plan.share.group_rank);
+  e["GROUP_WORLD_SIZE"] = std::to_string(plan.share.nnodes);
   e["ROLE_NAME"] = options.role;
   e["MASTER_ADDR"] = plan.master_addr;
   e["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options.max_restarts);
@@ -134,25 +114,48 @@ std::string worker_text(const Plan& plan, const WorkerPlan& worker) {
 
 }  // namespace
 
-Plan make_plan(const Options& options, const Program& program, const Environment& environment,
-               const Machine& machine) {
+int count_workers(const Options& options, const Machine& machine) {
+  switch (options.nproc_kind) {
+    case NprocKind::count:
+      return options.nproc;
+    case NprocKind::automatic:
+      return std::max<int>(1, static_cast<int>(machine.gpus.size()));
+    case NprocKind::cpu:
+      return usable_cores(machine.cpus);
+    case NprocKind::gpu:
+      break;
+  }
+  if (machine.gpus.empty())
+    throw UsageError(
+        "--nproc-per-node=gpu: expected a visible GPU, found none (is CUDA_VISIBLE_DEVICES empty, or "
+        "the NVIDIA driver not loaded?)");
+  return static_cast<int>(machine.gpus.size());
+}
+
+NodeShare equal_share(const Place& place, int nproc) {
+  const int node = place.node_rank.value_or(0);
+  return {place.nodes.most, node, node, node * nproc, place.nodes.most * nproc};
+}
+
+Plan make_plan(const Options& options, const Place& place, const NodeShare& share, const Program& program,
+               const Environment& environment, const Machine& machine) {
   Plan plan;
-  plan.host = machine.host;
-  plan.nnodes = options.nnodes;
-  plan.node_rank = options.node_rank.value_or(0);
+  plan.host = place.host;
+  plan.share = share;
   plan.nproc = count_workers(options, machine);
-  plan.world_size = plan.nnodes * plan.nproc;
-  plan.master_addr = options.master_addr.empty() ? "127.0.0.1" : options.master_addr;
-  plan.master_port = options.master_port;
+  plan.master_addr = place.master_addr;
+  plan.master_port = place.master_port;
   plan.program = program;
-  plan.removed_variables = {"DTRAIN_TOKEN", "DTRAIN_STORE_FD", "DTRAIN_STDERR_TTY", "DTRAIN_COLUMNS",
-                            "TORCHELASTIC_USE_AGENT_STORE"};
+  plan.removed_variables = {"DTRAIN_TOKEN",        "DTRAIN_TOKEN_FILE", "DTRAIN_STORE_FD",
+                            "DTRAIN_STDERR_TTY",   "DTRAIN_COLUMNS",    "TORCHELASTIC_USE_AGENT_STORE",
+                            "DTRAIN_LAUNCH_CONFIG"};
+  for (std::string& name : mpi_variables(environment)) plan.removed_variables.push_back(std::move(name));
   check_ranks(options, plan);
   const auto bound = bind_workers(options.binding, plan.nproc, machine.cpus, machine.gpu_numa_nodes);
   for (int local_rank = 0; local_rank < plan.nproc; ++local_rank) {
     WorkerPlan worker;
     worker.local_rank = local_rank;
-    worker.rank = plan.node_rank * plan.nproc + local_rank;
+    worker.rank = share.first_rank + local_rank;
     worker.gpu = gpu_of(machine, local_rank);
     worker.cpus = bound[static_cast<std::size_t>(local_rank)];
     worker.argv = program.argv;
@@ -185,9 +188,10 @@ Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, cons
 }
 
 std::string plan_text(const Plan& plan) {
-  std::string text = "node " + std::to_string(plan.node_rank) + " of " + std::to_string(plan.nnodes) + ": " +
-                     std::to_string(plan.nproc) + " workers, world size " + std::to_string(plan.world_size) +
-                     ", master " + plan.master_addr + ":" +
+  std::string text = "node " + std::to_string(plan.share.group_rank) + " of " +
+                     std::to_string(plan.share.nnodes) + ": " + std::to_string(plan.nproc) +
+                     " workers, world size " + std::to_string(plan.share.world_size) + ", master " +
+                     plan.master_addr + ":" +
                      (plan.master_port == 0 ? "(a free port)" : std::to_string(plan.master_port)) +
                      "\nprogram: " + plan.program.path +
                      (plan.program.builtin ? " (built in; gets a token for the store)" : "") + "\n";
@@ -197,9 +201,6 @@ std::string plan_text(const Plan& plan) {
 
 Machine read_machine(const Options& options, const Environment& environment) {
   Machine machine;
-  char name[256] = "localhost";
-  ::gethostname(name, sizeof name - 1);
-  machine.host = std::string(name).substr(0, std::string(name).find('.'));
   const auto variable = environment.find("CUDA_VISIBLE_DEVICES");
   machine.gpus = visible_gpus(
       variable == environment.end() ? std::nullopt : std::optional<std::string>(variable->second),

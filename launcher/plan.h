@@ -9,13 +9,14 @@
 
 #include "launcher/binding.h"
 #include "launcher/options.h"
+#include "launcher/placement.h"
 #include "launcher/program.h"
+#include "runtime/base/environment.h"
 
 namespace dtrain::launcher {
 
 /// What planning needs to know about this machine.
 struct Machine {
-  std::string host;               ///< short name
   std::vector<std::string> gpus;  ///< visible devices as CUDA_VISIBLE_DEVICES names them
   std::vector<std::optional<int>> gpu_numa_nodes;
   CpuLayout cpus;
@@ -38,9 +39,19 @@ struct WorkerPlan {
   std::string prefix;  ///< starts each of its lines on the console; may be empty
 };
 
+/// This node's part in one start of all of them. Nodes may start different numbers of workers.
+struct NodeShare {
+  int nnodes = 1;      ///< that take part
+  int group_rank = 0;  ///< this one's place among them
+  int node_rank = 0;   ///< the number that names it in messages
+  int first_rank = 0;  ///< of its workers
+  int world_size = 1;
+};
+
 struct Plan {
   std::string host;
-  int nnodes = 1, node_rank = 0, nproc = 1, world_size = 1;
+  NodeShare share;
+  int nproc = 1;
   std::string master_addr;
   std::uint16_t master_port = 0;  ///< 0: a free one is picked at each start
   Program program;
@@ -61,9 +72,15 @@ struct Attempt {
   std::int64_t launch_time_ns = 0;
 };
 
+/// How many workers this node starts. Throws UsageError when GPUs are asked for and there are none.
+int count_workers(const Options& options, const Machine& machine);
+
+/// The share when all nodes take part and start as many workers as this one.
+NodeShare equal_share(const Place& place, int nproc);
+
 /// Builds the plan. Throws UsageError where options do not fit the machine or each other.
-Plan make_plan(const Options& options, const Program& program, const Environment& environment,
-               const Machine& machine);
+Plan make_plan(const Options& options, const Place& place, const NodeShare& share, const Program& program,
+               const Environment& environment, const Machine& machine);
 
 /// The variables of `worker` that belong to this attempt only; they come on top of worker.environment.
 Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, const Attempt& attempt);

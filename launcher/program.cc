@@ -40,11 +40,6 @@ std::optional<std::string> search_path(const std::string& name, const std::strin
   return std::nullopt;
 }
 
-std::string value_or(const Environment& environment, const std::string& name, const std::string& otherwise) {
-  const auto found = environment.find(name);
-  return found == environment.end() || found->second.empty() ? otherwise : found->second;
-}
-
 std::string find_executable(const std::string& name, const Environment& environment) {
   if (name.empty()) throw UsageError("PROGRAM: expected the name of a program, got an empty string");
   struct stat status {};
@@ -55,7 +50,7 @@ std::string find_executable(const std::string& name, const Environment& environm
                      (S_ISDIR(status.st_mode) ? "' is a folder" : "' is not executable") +
                      "; expected a program, a .py file, or -m and a module");
   }
-  const std::string path = value_or(environment, "PATH", "/usr/local/bin:/usr/bin:/bin");
+  const std::string path = variable_or(environment, "PATH", "/usr/local/bin:/usr/bin:/bin");
   if (const auto found = search_path(name, path)) return *found;
   std::string advice;
   if (is_file(name, status)) advice = "; for the file of that name in this folder say ./" + name;
@@ -68,7 +63,7 @@ Program python_program(const Options& options, const Environment& environment) {
   const std::string& name = options.program.front();
   struct stat status {};
   if (!options.module && !is_file(name, status)) throw UsageError("PROGRAM: there is no file '" + name + "'");
-  const std::string python = value_or(environment, "PYTHON_EXEC", "python3");
+  const std::string python = variable_or(environment, "PYTHON_EXEC", "python3");
   Program program;
   program.path = find_executable(python, environment);
   program.argv = {python, "-u"};

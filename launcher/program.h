@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "launcher/options.h"
+#include "runtime/base/environment.h"
 
 namespace dtrain::launcher {
 

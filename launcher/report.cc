@@ -68,8 +68,9 @@ std::optional<std::uint64_t> group_kills() {
 }  // namespace
 
 std::string failure_line(const Failure& failure) {
-  std::string text = "rank " + std::to_string(failure.rank) + " (host " + failure.host + ", local rank " +
-                     std::to_string(failure.local_rank);
+  std::string text = "rank " + std::to_string(failure.rank) + " (";
+  if (failure.node_rank) text += "node_rank " + std::to_string(*failure.node_rank) + ", ";
+  text += "host " + failure.host + ", local rank " + std::to_string(failure.local_rank);
   if (failure.pid > 0) text += ", pid " + std::to_string(failure.pid);
   return text + ") failed first: " + cause(failure);
 }

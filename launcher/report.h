@@ -15,6 +15,7 @@ namespace dtrain::launcher {
 struct Failure {
   int rank = 0;
   int local_rank = 0;
+  std::optional<int> node_rank;  ///< where there are more nodes than one
   std::string host;
   long pid = 0;
   int status = 0;      ///< as wait(2) has it

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launcher/binding.h"
-#include "launcher/command_line.h"
+#include "runtime/base/environment.h"
 
 namespace dtrain::launcher {
 

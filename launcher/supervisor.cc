@@ -75,6 +75,19 @@ Action Supervisor::on_signal(int signal, TimePoint now) {
   return {Action::Kind::signal, signal};
 }
 
+Action Supervisor::on_stop(TimePoint now) {
+  if (running_ == 0 || ending_) return {};
+  ending_ = true;
+  const TimePoint by = now + policy_.failure_grace;
+  deadline_ = deadline_ ? std::min(*deadline_, by) : by;
+  return {Action::Kind::signal, SIGTERM};
+}
+
+Action Supervisor::on_kill(TimePoint now) {
+  if (running_ == 0 || killing_) return {};
+  return kill(now);
+}
+
 Action Supervisor::on_time(TimePoint now) {
   if (!deadline_ || now < *deadline_) return {};
   if (!killing_) return kill(now);
@@ -94,6 +107,11 @@ std::optional<int> Supervisor::root_cause() const {
     }
   }
   return failures_.front();
+}
+
+bool Supervisor::is_consequence(int local_rank) const {
+  const auto& end = ends_[static_cast<std::size_t>(local_rank)];
+  return policy_.own_codes && end && exit_code_of(end->status) == kPeer;
 }
 
 Outcome Supervisor::outcome() const {

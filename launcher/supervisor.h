@@ -46,12 +46,20 @@ class Supervisor {
   /// A signal that ends the job arrived. The first is forwarded, the next one kills; copies that come within
   /// kEcho of the first count as one (a terminal, `timeout` and batch systems may signal a process twice).
   Action on_signal(int signal, TimePoint now);
+  /// The other nodes have ended this start: SIGTERM, then SIGKILL after the failure grace.
+  Action on_stop(TimePoint now);
+  /// Nothing may go on here.
+  Action on_kill(TimePoint now);
   /// To be called when deadline() has passed.
   Action on_time(TimePoint now);
   std::optional<TimePoint> deadline() const { return deadline_; }
 
   int running() const { return running_; }
   const std::vector<std::optional<WorkerEnd>>& ends() const { return ends_; }
+  /// The worker whose failure explains the others' as far as is known; empty when none failed by itself.
+  std::optional<int> root_cause() const;
+  /// Whether this failed worker only reported that it had lost a peer.
+  bool is_consequence(int local_rank) const;
   /// Meaningful once running() is 0, or after give_up.
   Outcome outcome() const;
 
@@ -62,7 +70,6 @@ class Supervisor {
  private:
   bool is_failure(int status) const;
   bool ended_by_signal(int status) const;
-  std::optional<int> root_cause() const;
   Action kill(TimePoint now);
 
   Policy policy_;

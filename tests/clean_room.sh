@@ -109,7 +109,10 @@ else
   mkdir -p "$dir"
 fi
 root=$(cd "$dir" && pwd)/root
-cleanup() { [ "$keep" = yes ] || rm -rf --one-file-system "$dir"; }
+cleanup() {
+  umount -R -l "$root/proc" "$root/sys" "$root/dev" 2>/dev/null || true
+  [ "$keep" = yes ] || rm -rf --one-file-system "$dir"
+}
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cluster/endpoint.h"
 #include "cluster/token.h"
@@ -26,6 +27,7 @@ struct CoordinatorOptions {
   Duration waiting_every = std::chrono::seconds(5);   ///< between two Waiting
   std::int64_t launch_time_ns = 0;
   std::string run_id;
+  std::vector<std::string> hosts;  ///< by node_rank, where a batch system tells; to name who is missing
 };
 
 class Coordinator {

@@ -35,6 +35,8 @@ class Member {
   /// The next piece of news in order; nothing when `deadline` passes first. A connection that breaks is
   /// LeaseLost. To be called from one thread.
   std::optional<News> next(const Deadline& deadline);
+  /// Readable while next() has something; for poll().
+  int fd() const noexcept;
 
   /// Tells the coordinator. May be called from any thread, also beside next(). A lost connection is not an
   /// error here: next() tells.

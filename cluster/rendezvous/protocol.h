@@ -57,11 +57,13 @@ struct Waiting {                   ///< for people, every few seconds while some
 };
 struct Forming {  ///< end what is left of the round before, then say ready
   int round = 0;
+  int self = 0;  ///< the hearer's place in `nodes`; a node that takes no part hears nothing of a round
   std::vector<RoundNode> nodes;
 };
 struct Start {
   int round = 0;
   int restart_count = 0;
+  int self = 0;  ///< as in Forming
   std::vector<RoundNode> nodes;
   std::uint16_t master_port = 0;    ///< as the first node said with its ready
   std::int64_t launch_time_ns = 0;  ///< of the job: node 0's, equal in every round
@@ -71,7 +73,8 @@ struct Stop {  ///< end the workers of `round`
   int round = 0;
   bool again = false;             ///< another round follows
   bool checkpoint_first = false;  ///< ask the workers for a checkpoint (SIGUSR2) instead of ending them
-  std::optional<int> signal;      ///< forward this one (somebody signalled another launcher)
+  std::optional<int> signal;      ///< forward this one (somebody signalled a launcher, maybe this one)
+  bool at_once = false;           ///< with signal: the second one from the same node, end without mercy
   std::optional<Cause> cause;     ///< absent when it is only a node to be taken in
 };
 struct Over {  ///< the job has ended on every node that is left
@@ -80,6 +83,7 @@ struct Over {  ///< the job has ended on every node that is left
 };
 struct Refused {  ///< this launcher cannot take part
   std::string why;
+  bool unreachable = false;  ///< nobody refused it: the rendezvous was never reached
 };
 struct LeaseLost {  ///< the coordinator has not answered in time: end everything at once
   std::string why;

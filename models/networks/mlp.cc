@@ -3,7 +3,7 @@
 namespace dtrain {
 namespace {
 
-constexpr std::int64_t kHidden = 256;
+constexpr std::int64_t kHidden = 512;
 
 }  // namespace
 
@@ -11,11 +11,13 @@ Mlp::Mlp(const NetworkInput& input, Generator& generator, const std::shared_ptr<
   const std::int64_t pixels = input.channels * input.height * input.width;
   fc1_ = add_module("fc1", std::make_shared<Linear>(pixels, kHidden, generator, device,
                                                     LinearOptions{.activation = Activation::relu}));
-  fc2_ = add_module("fc2", std::make_shared<Linear>(kHidden, input.classes, generator, device));
+  fc2_ = add_module("fc2", std::make_shared<Linear>(kHidden, kHidden, generator, device,
+                                                    LinearOptions{.activation = Activation::relu}));
+  fc3_ = add_module("fc3", std::make_shared<Linear>(kHidden, input.classes, generator, device));
 }
 
 Tensor Mlp::forward(const Tensor& x) {
-  return (*fc2_)((*fc1_)(flatten(x)));  // [N, C, H, W] → [N, C·H·W] → [N, 256] → [N, classes]
+  return (*fc3_)((*fc2_)((*fc1_)(flatten(x))));  // [N, C, H, W] → [N, C·H·W] → [N, 512] twice → [N, classes]
 }
 
 }  // namespace dtrain

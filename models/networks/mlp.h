@@ -1,4 +1,4 @@
-// A two-layer perceptron: the smallest network that learns Fashion-MNIST.
+// A perceptron with two hidden layers of 512, as in PyTorch's first tutorial.
 #pragma once
 
 #include "models/networks/network.h"
@@ -6,14 +6,14 @@
 
 namespace dtrain {
 
-/// flatten → fc1 (→ 256, ReLU) → fc2 (→ classes).
+/// flatten → fc1 (→ 512, ReLU) → fc2 (→ 512, ReLU) → fc3 (→ classes).
 class Mlp : public Module {
  public:
   Mlp(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
   Tensor forward(const Tensor& x) override;
 
  private:
-  std::shared_ptr<Linear> fc1_, fc2_;
+  std::shared_ptr<Linear> fc1_, fc2_, fc3_;
 };
 
 }  // namespace dtrain

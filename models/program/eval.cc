@@ -8,6 +8,7 @@
 #include "models/program/commands.h"
 #include "models/training/evaluate.h"
 #include "models/training/peers.h"
+#include "models/training/threads.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "runtime/data/open_dataset.h"
 
@@ -79,6 +80,7 @@ ExitCode run_eval(const Invocation& invocation) {
     return ExitCode::ok;
   }
   const WorkerPlace place = find_place(invocation.environment);
+  limit_threads(place.placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
   const auto timeout =
       std::chrono::nanoseconds(static_cast<std::int64_t>(options.real("timeout", 0.001, 1e6) * 1e9));

@@ -4,6 +4,7 @@
 
 #include "models/program/commands.h"
 #include "models/training/peers.h"
+#include "models/training/threads.h"
 #include "models/training/trainer.h"
 
 namespace dtrain {
@@ -42,6 +43,7 @@ ExitCode run_train(const Invocation& invocation) {
     if (place.rank == 0) fmt::print("{}", options_table(options));
     return ExitCode::ok;
   }
+  limit_threads(place.placement, invocation.environment);
   const StopSignal stop_signal;  // before any thread
   WorkerLog log(place.world_size == 1 ? "dtrain" : fmt::format("dtrain: rank {}", place.rank));
   try {

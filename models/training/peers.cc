@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cluster/endpoint.h"
+#include "cluster/slurm_node.h"
 #include "cluster/token.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
@@ -12,6 +15,7 @@ namespace {
 
 constexpr std::uint16_t kDefaultPort = 29500;  // torchrun's
 constexpr auto kLeaveTimeout = std::chrono::seconds(5);
+constexpr auto kNamePatience = std::chrono::seconds(10);
 constexpr std::string_view kStoreFdVariable = "DTRAIN_STORE_FD";
 
 std::string text_or(const Environment& environment, std::string_view name, std::string otherwise) {
@@ -39,6 +43,34 @@ Listener store_listener(const Environment& environment, const Endpoint& endpoint
   return adopt_listener(UniqueFd(static_cast<int>(*fd)), kStoreFdVariable);
 }
 
+// Two jobs may meet on a port; this tells them apart.
+std::string job_name(const WorkerPlace& place, const Environment& environment) {
+  if (place.placement.system == "slurm") {
+    return fmt::format("slurm-{}.{}", text_or(environment, "SLURM_JOB_ID", ""),
+                       text_or(environment, "SLURM_STEP_ID", ""));
+  }
+  return text_or(environment, "TORCHELASTIC_RUN_ID", "");
+}
+
+// A launcher brings a token along; whoever starts workers without one has to make it, and is told how.
+void check_token(const std::optional<Token>& token, const Endpoint& endpoint, std::string_view system,
+                 const Deadline& deadline) {
+  if (token || system == "none") return;
+  const auto addresses = resolve(endpoint, deadline);
+  if (std::all_of(addresses.begin(), addresses.end(),
+                  [](const SocketAddress& address) { return address.is_loopback(); }))
+    return;
+  const bool hydra = system == "openmpi" || system == "hydra";
+  throw UsageError(
+      fmt::format("DTRAIN_TOKEN: expected the job's secret, since other machines can reach rank 0's {}, got "
+                  "none; put this line "
+                  "before {}:\n    export DTRAIN_TOKEN=$(openssl rand -hex 32)",
+                  addresses.front().text(),
+                  system == "slurm" ? "srun, which hands it on"
+                  : hydra           ? "mpirun, and hand it on with -x DTRAIN_TOKEN"
+                          : "the command that starts the workers, on one node, and hand it to all"));
+}
+
 bool needs_store(std::string_view backend, const WorkerPlace& place) {
   if (place.world_size == 1 || backend == "mpi") return false;
   return backend == "gloo" || place.placement.system != "openmpi";
@@ -57,8 +89,10 @@ WorkerPlace find_place(const Environment& environment) {
   return place;
 }
 
-Peers::Peers(const WorkerPlace& place, std::string_view backend, const Environment& environment,
+Peers::Peers(const WorkerPlace& told, std::string_view backend, const Environment& environment,
              Duration timeout, Log& log) {
+  WorkerPlace place = told;
+  if (needs_store(backend, place)) use_reachable_master(place.placement, kNamePatience);
   if (needs_store(backend, place)) meet_in_store(place, environment, timeout, log);
   Bootstrap bootstrap;
   bootstrap.rank = place.rank;
@@ -77,7 +111,8 @@ void Peers::meet_in_store(const WorkerPlace& place, const Environment& environme
   const Deadline deadline = Deadline::after(timeout);
   const Endpoint endpoint = store_endpoint(place.placement);
   const auto token = find_token(environment);
-  const std::string job = text_or(environment, "TORCHELASTIC_RUN_ID", "");
+  check_token(token, endpoint, place.placement.system, deadline);
+  const std::string job = job_name(place, environment);
   if (place.rank == 0) {
     StoreServerOptions options;
     options.token = token;

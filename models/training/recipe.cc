@@ -21,8 +21,8 @@ constexpr OptionSpec kTrainOptions[] = {
     {"max-steps", "What to train", "N", "", "stop after this many optimizer steps of the whole run"},
     {"seed", "What to train", "S", "0", "seeds initial weights (as torch.manual_seed) and the sampler"},
 
-    {"global-batch-size", "Batch", "N", "", "samples of one optimizer step over all workers; unset: 256"},
-    {"batch-size", "Batch", "N", "", "samples of one pass on one worker; only one of the two"},
+    {"global-batch-size", "Batch", "N", "", "samples of one optimizer step over all workers, shared out among them; unset: 256"},
+    {"batch-size", "Batch", "N", "", "samples of one pass on one worker, however many there are; only one of the two"},
     {"accumulate", "Batch", "N", "1", "passes whose gradients make one optimizer step"},
 
     {"optimizer", "Optimizer", "NAME", "sgd", "sgd or adamw, as in torch.optim"},
@@ -54,6 +54,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"eval-every", "Output", "N", "1", "epochs between evaluations; 0: never"},
     {"checkpoint-every", "Output", "N", "", "optimizer steps between checkpoints; 0: only the last; unset: every epoch"},
     {"keep-checkpoints", "Output", "K", "3", "how many of the newest checkpoints stay; 0: all"},
+    {"log-samples", "Output", "", "", "write the samples each rank takes in each step to logs/samples-<rank>.jsonl"},
     {"checkpoint-at-start", "Output", "", "", "also save the initial weights (step 0)"},
     {"profile", "Output", "", "", "print where a step's time goes"},
     {"config", "Output", "FILE", "", "JSON object with values for these options"},
@@ -61,6 +62,20 @@ constexpr OptionSpec kTrainOptions[] = {
     {"help", "Output", "", "", "this text"},
 };
 // clang-format on
+
+void check_global_batch(const BatchPlan& batch, std::int64_t world_size) {
+  if (batch.global < world_size) {
+    throw UsageError(
+        fmt::format("--global-batch-size: expected at least one sample for each of {} workers, got {}",
+                    world_size, batch.global));
+  }
+  if (batch.accumulate > 1 && batch.global % (world_size * batch.accumulate) != 0) {
+    throw UsageError(
+        fmt::format("--global-batch-size: expected a multiple of {} (workers) x {} (--accumulate), got {}; "
+                    "use --batch-size to set the samples a worker instead",
+                    world_size, batch.accumulate, batch.global));
+  }
+}
 
 BatchPlan make_batch(const Options& options, std::int64_t world_size) {
   BatchPlan batch;
@@ -71,18 +86,14 @@ BatchPlan make_batch(const Options& options, std::int64_t world_size) {
       throw UsageError("--batch-size and --global-batch-size: expected only one of the two, got both");
     }
     batch.per_worker = options.integer("batch-size", 1, INT32_MAX);
+    batch.global = batch.per_worker * parts;
+    batch.grows_with_world = true;
   } else {
-    const std::int64_t global =
+    batch.global =
         options.has("global-batch-size") ? options.integer("global-batch-size", 1, INT32_MAX) : 256;
-    if (global % parts != 0) {
-      throw UsageError(
-          fmt::format("--global-batch-size: expected a multiple of {} (workers) x {} (--accumulate), got {}; "
-                      "use --batch-size to set the samples a worker instead",
-                      world_size, batch.accumulate, global));
-    }
-    batch.per_worker = global / parts;
+    check_global_batch(batch, world_size);
+    batch.per_worker = (batch.global + parts - 1) / parts;
   }
-  batch.global = batch.per_worker * parts;
   return batch;
 }
 
@@ -146,6 +157,7 @@ void read_output(const Options& options, Recipe& recipe) {
   if (options.has("checkpoint-every"))
     recipe.checkpoint_every = options.integer("checkpoint-every", 0, kNoLimit);
   recipe.keep_checkpoints = static_cast<int>(options.integer("keep-checkpoints", 0, INT32_MAX));
+  recipe.log_samples = options.enabled("log-samples");
   recipe.checkpoint_at_start = options.enabled("checkpoint-at-start");
   recipe.profile = options.enabled("profile");
 }
@@ -191,10 +203,12 @@ LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch) {
 }
 
 std::map<std::string, std::string> identity(const Recipe& recipe) {
+  const BatchPlan& batch = recipe.batch;
+  const std::int64_t size = batch.grows_with_world ? batch.per_worker * batch.accumulate : batch.global;
   return {{"model", recipe.model},
           {"dataset", recipe.dataset},
           {"seed", std::to_string(recipe.seed)},
-          {"global-batch-size", std::to_string(recipe.batch.global)},
+          {batch.grows_with_world ? "batch-size" : "global-batch-size", std::to_string(size)},
           {"optimizer", recipe.optimizer},
           {"precision", recipe.precision}};
 }

@@ -18,11 +18,12 @@ namespace dtrain {
 enum class ScaleLr { none, linear, sqrt };
 
 /// How many samples make a step. A rank runs `accumulate` forward and backward passes of `per_worker` samples
-/// a step.
+/// a step; some ranks run one sample less where the workers do not divide the global batch.
 struct BatchPlan {
-  std::int64_t per_worker = 0;  ///< samples of one pass on one worker
-  std::int64_t accumulate = 1;  ///< passes a step
-  std::int64_t global = 0;      ///< samples of one optimizer step over all workers
+  std::int64_t per_worker = 0;    ///< samples of one pass on one worker, at most
+  std::int64_t accumulate = 1;    ///< passes a step
+  std::int64_t global = 0;        ///< samples of one optimizer step over all workers
+  bool grows_with_world = false;  ///< --batch-size: `per_worker` is what is fixed, not `global`
 };
 
 struct Recipe {
@@ -45,6 +46,7 @@ struct Recipe {
   std::optional<std::int64_t> checkpoint_every;  ///< optimizer steps; 0: at the end only; unset: every epoch
   int keep_checkpoints = 3;
   bool checkpoint_at_start = false;
+  bool log_samples = false;
   bool profile = false;
   std::chrono::nanoseconds collective_timeout{}, connect_timeout{};
 };

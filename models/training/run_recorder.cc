@@ -95,6 +95,16 @@ Checkpoint newest_in(const fs::path& folder, Log& log) {
 }
 
 void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
+  // Whether the batch of a step or that of a worker is fixed decides what more workers mean: it must not
+  // change.
+  const char* other = recipe.batch.grows_with_world ? "global-batch-size" : "batch-size";
+  const auto other_saved = checkpoint.state.extra.find(other);
+  if (other_saved != checkpoint.state.extra.end()) {
+    throw UsageError(
+        fmt::format("--{0}: the checkpoint {1} was made with --{0} {2}, expected the same, got none; use "
+                    "another --run-dir for a new run",
+                    other, checkpoint.path.string(), other_saved->second));
+  }
   for (const auto& [name, value] : identity(recipe)) {
     const auto saved = checkpoint.state.extra.find(name);
     if (saved != checkpoint.state.extra.end() && saved->second != value) {

@@ -1,5 +1,5 @@
 // Turns SIGTERM, SIGINT and SIGUSR2 into "please stop after this step"; a second one ends the process as if
-// it had never been caught.
+// it had never been caught. What comes within half a second of the first counts as a copy of it.
 #pragma once
 
 #include <signal.h>

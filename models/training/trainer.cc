@@ -35,47 +35,46 @@ bool Trainer::finished() const { return step_ >= total_steps_; }
 
 // Trains to the end of the epoch or of the run; false when a stop was asked for.
 bool Trainer::run_epoch() {
-  loader_->start(sampler_->order(epoch_), step_in_epoch_ * recipe_.batch.accumulate);
-  while (step_in_epoch_ < steps_per_epoch_ && !finished()) {
+  loader_->start(sampler_->order(epoch_, position_));
+  while (position_ < train_data_->size() && !finished()) {
     const StepResult result = step();
     ++step_;
-    ++step_in_epoch_;
+    position_ = sampler_->next(position_);
     after_step(result);
     if (result.stop) return false;
   }
-  if (step_in_epoch_ < steps_per_epoch_) return true;
+  if (position_ < train_data_->size()) return true;
   if (recipe_.eval_every > 0 && (epoch_ + 1) % recipe_.eval_every == 0) evaluate_now();
   ++epoch_;
-  step_in_epoch_ = 0;
+  position_ = 0;
   if (!recipe_.checkpoint_every) save_checkpoint();
   return true;
 }
 
-// Samples that this step takes on this rank: fewer in the last step of an epoch.
-std::int64_t Trainer::samples_of_step() const {
-  const std::int64_t full = recipe_.batch.per_worker * recipe_.batch.accumulate;
-  return std::min(full, sampler_->samples_per_rank() - step_in_epoch_ * full);
-}
-
 Trainer::StepResult Trainer::step() {
-  const std::int64_t samples = samples_of_step();
+  const std::int64_t samples = sampler_->share_at(position_);
+  // A sample counts the same wherever it is: ranks are averaged, so one with more than its even share weighs
+  // more.
+  const double even_share =
+      static_cast<double>(sampler_->samples_at(position_)) / static_cast<double>(env_.communicator.size());
   const Deadline limit = deadline();
-  double loss_sum = 0;  // over this rank's part, weighted to its mean
+  double loss_sum = 0;  // over this rank's part, weighted so that the mean over ranks is that over samples
   optimizer_->zero_grad();
   for (std::int64_t done = 0; done < samples;) {
     const Batch batch = loader_->next(limit).value();
     const BatchTensors tensors = to_tensors(batch, env_.device);
     done += batch.size();
+    log_samples(batch.indices);
     clock_.lap(Phase::data);
     const Tensor loss = cross_entropy((*network_)(tensors.inputs), tensors.labels);
     // Passes of unequal size count by their size, so that accumulation never changes what is minimised.
-    const double weight = static_cast<double>(batch.size()) / static_cast<double>(samples);
+    const double weight = static_cast<double>(batch.size()) / even_share;
     loss_sum += loss.item() * weight;
     clock_.lap(Phase::forward);
     backward(loss, weight, done == samples, loss_sum);
     clock_.lap(Phase::backward);
   }
-  const StepResult result = finish_gradients(samples, limit);
+  const StepResult result = finish_gradients(limit);
   clock_.lap(Phase::communication);
   check_loss(result.loss);
   update_parameters();
@@ -120,10 +119,10 @@ void Trainer::backward(const Tensor& loss, double weight, bool last_pass, double
   backward_now();
 }
 
-Trainer::StepResult Trainer::finish_gradients(std::int64_t samples, const Deadline& deadline) {
+Trainer::StepResult Trainer::finish_gradients(const Deadline& deadline) {
   parallel_->finish(deadline);
   sums_work_->wait(deadline);
-  return {.loss = sums_[0], .stop = sums_[1] > 0, .samples = samples * env_.communicator.size()};
+  return {.loss = sums_[0], .stop = sums_[1] > 0, .samples = sampler_->samples_at(position_)};
 }
 
 void Trainer::after_step(const StepResult& result) {
@@ -154,7 +153,7 @@ void Trainer::after_step(const StepResult& result) {
   clock_.lap(Phase::other);
   clock_.finish_step();
   const auto every = recipe_.checkpoint_every.value_or(0);
-  if (every > 0 && step_ % every == 0 && step_in_epoch_ < steps_per_epoch_) save_checkpoint();
+  if (every > 0 && step_ % every == 0 && position_ < train_data_->size()) save_checkpoint();
 }
 
 Progress Trainer::progress(const StepResult& result) const {
@@ -168,6 +167,14 @@ Progress Trainer::progress(const StepResult& result) const {
           .resident_bytes = resident_bytes()};
 }
 
+// A step that a restart repeats is there more than once: of each step, the lines with the latest start count.
+void Trainer::log_samples(std::span<const std::int64_t> indices) {
+  if (!samples_log_.is_open()) return;
+  samples_log_ << fmt::format("{{\"start\":{},\"step\":{},\"epoch\":{},\"world\":{},\"indices\":[{}]}}\n",
+                              start_id_, step_ + 1, epoch_, env_.communicator.size(), fmt::join(indices, ","))
+               << std::flush;
+}
+
 void Trainer::evaluate_now() {
   clock_.lap(Phase::other);
   parallel_->sync_buffers(deadline());
@@ -176,7 +183,7 @@ void Trainer::evaluate_now() {
   evaluated_step_ = step_;
   if (recorder_) {
     // At the end of an epoch and in the middle of one alike: the epoch the last step belonged to.
-    const std::int64_t epoch = step_in_epoch_ == 0 && epoch_ > 0 ? epoch_ - 1 : epoch_;
+    const std::int64_t epoch = position_ == 0 && epoch_ > 0 ? epoch_ - 1 : epoch_;
     recorder_->evaluation({.epoch = epoch,
                            .loss = evaluation_->loss,
                            .accuracy = evaluation_->accuracy,
@@ -196,10 +203,14 @@ void Trainer::save_checkpoint() {
 
 void Trainer::stop_at_signal() {
   if (saved_step_ != step_) save_checkpoint();
-  if (!recorder_) return;
-  recorder_->message(
-      fmt::format("stopped by a signal after step {}; the checkpoint is saved, run again to go on", step_));
-  recorder_->finish(summarize("stopped"), Deadline::never());
+  if (recorder_) {
+    recorder_->message(
+        fmt::format("stopped by a signal after step {}; the checkpoint is saved, run again to go on", step_));
+    recorder_->finish(summarize("stopped"), Deadline::never());
+  }
+  // Nobody leaves before the checkpoint is written: srun and mpirun may be set to end all tasks when one
+  // goes.
+  env_.communicator.barrier("stop")->wait(Deadline::never());
 }
 
 RunSummary Trainer::summarize(const std::string& status) const {

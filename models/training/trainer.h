@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <fstream>
 #include <memory>
 #include <optional>
 
@@ -15,7 +16,7 @@
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"
-#include "runtime/data/sampler.h"
+#include "runtime/data/step_sampler.h"
 #include "runtime/optim/optimizer.h"
 
 namespace dtrain {
@@ -56,6 +57,7 @@ class Trainer {
 
   void open_data();
   void resume();
+  void count_steps();
   void open_log();
   std::unique_ptr<Optimizer> make_optimizer() const;
   void start_recorder(const std::optional<Checkpoint>& checkpoint);
@@ -64,8 +66,8 @@ class Trainer {
   bool run_epoch();
   StepResult step();
   void backward(const Tensor& loss, double weight, bool last_pass, double loss_sum);
-  StepResult finish_gradients(std::int64_t samples, const Deadline& deadline);
-  std::int64_t samples_of_step() const;
+  StepResult finish_gradients(const Deadline& deadline);
+  void log_samples(std::span<const std::int64_t> indices);
   void after_step(const StepResult& result);
   void update_parameters();
   void check_loss(double loss) const;
@@ -87,15 +89,18 @@ class Trainer {
   LowPrecisionWeights low_weights_;
   std::unique_ptr<GradScaler> scaler_;  ///< fp16 only
   std::unique_ptr<DataParallel> parallel_;
-  std::unique_ptr<DistributedSampler> sampler_;
+  std::unique_ptr<StepSampler> sampler_;
   std::unique_ptr<Loader> loader_;
+  std::ofstream samples_log_;              ///< open with --log-samples
   std::unique_ptr<RunRecorder> recorder_;  ///< rank 0 only
   LrSchedule schedule_;
   std::string run_dir_;
+  std::string start_id_;  ///< of this start of the run, the same on every rank
   std::string generator_state_;
 
-  std::int64_t steps_per_epoch_ = 0, total_steps_ = 0;
-  std::int64_t step_ = 0, epoch_ = 0, step_in_epoch_ = 0;  ///< finished steps; where the next one is
+  std::int64_t total_steps_ = 0;
+  std::int64_t step_ = 0, epoch_ = 0;  ///< finished steps; where the next one is
+  std::int64_t position_ = 0;          ///< samples of the epoch that all ranks together have taken
   std::int64_t resumed_from_ = 0;
   std::optional<std::int64_t> saved_step_, evaluated_step_;
   StepClock clock_;

@@ -14,6 +14,8 @@
 namespace dtrain {
 namespace {
 
+constexpr const char* kPositionUnit = "position-unit";
+
 Tensor tensor_of(const NamedView& named, const std::shared_ptr<Device>& device) {
   const Tensor borrowed = Tensor::borrow(named.view, device, nullptr);
   return borrowed.clone();
@@ -58,6 +60,7 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
     scaler_->attach(*optimizer_);
   }
   resume();
+  count_steps();
   // Rank 0's weights are everybody's from here on; gradients live in its buckets.
   parallel_ = std::make_unique<DataParallel>(env_.communicator, *network_, deadline());
 }
@@ -66,18 +69,25 @@ void Trainer::open_data() {
   const OpenDatasetOptions options{.data_dir = recipe_.data_dir, .cache_dir = "auto", .log = &env_.log};
   train_data_ = open_dataset(recipe_.dataset, Split::train, options);
   test_data_ = open_dataset(recipe_.dataset, Split::test, options);
-  sampler_ = std::make_unique<DistributedSampler>(SamplerOptions{.dataset_size = train_data_->size(),
-                                                                 .world_size = env_.communicator.size(),
-                                                                 .rank = env_.communicator.rank(),
-                                                                 .seed = recipe_.seed});
-  loader_ = std::make_unique<Loader>(
-      train_data_, env_.device,
-      LoaderOptions{.batch_size = recipe_.batch.per_worker, .threads = recipe_.loader_threads});
-  const std::int64_t per_step = recipe_.batch.per_worker * recipe_.batch.accumulate;
-  steps_per_epoch_ = (sampler_->samples_per_rank() + per_step - 1) / per_step;
-  total_steps_ = recipe_.epochs == INT64_MAX ? INT64_MAX : recipe_.epochs * steps_per_epoch_;
-  total_steps_ = std::min(total_steps_, recipe_.max_steps.value_or(INT64_MAX));
-  schedule_ = make_schedule(recipe_, steps_per_epoch_);
+  sampler_ = std::make_unique<StepSampler>(StepSamplerOptions{.dataset_size = train_data_->size(),
+                                                              .world_size = env_.communicator.size(),
+                                                              .rank = env_.communicator.rank(),
+                                                              .global_batch = recipe_.batch.global,
+                                                              .seed = recipe_.seed});
+  loader_ =
+      std::make_unique<Loader>(train_data_, env_.device,
+                               LoaderOptions{.batch_size = sampler_->full_share() / recipe_.batch.accumulate,
+                                             .threads = recipe_.loader_threads});
+  schedule_ = make_schedule(recipe_, sampler_->steps_from(0));
+}
+
+// From where the run is: steps that are done may have been larger or smaller, with another number of workers.
+void Trainer::count_steps() {
+  total_steps_ = recipe_.max_steps.value_or(INT64_MAX);
+  if (recipe_.epochs == INT64_MAX) return;
+  const std::int64_t whole = std::max<std::int64_t>(recipe_.epochs - epoch_ - 1, 0) * sampler_->steps_from(0);
+  const std::int64_t left = epoch_ < recipe_.epochs ? whole + sampler_->steps_from(position_) : 0;
+  total_steps_ = std::min(total_steps_, step_ + left);
 }
 
 std::unique_ptr<Optimizer> Trainer::make_optimizer() const {
@@ -111,17 +121,25 @@ void Trainer::resume() {
   if (scaler_) scaler_->load_state(scaler_entries(state.extra));
   step_ = resumed_from_ = state.step;
   epoch_ = state.epoch;
-  step_in_epoch_ = state.position_in_epoch;
+  position_ = state.position_in_epoch;
+  // Checkpoints of before 0.2 counted steps here.
+  if (!state.extra.contains(kPositionUnit)) position_ *= recipe_.batch.global;
+  position_ = std::min(position_, train_data_->size());
   saved_step_ = state.step;
 }
 
 // Every rank keeps a log of its own where it can see rank 0's run directory.
 void Trainer::open_log() {
   run_dir_ = broadcast_text(env_.communicator, run_dir_, deadline());
+  if (recipe_.log_samples) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+    start_id_ = broadcast_text(env_.communicator, std::to_string(now), deadline());
+  }
   const auto folder = RunDirectory(run_dir_).logs();
   if (!std::filesystem::is_directory(folder)) return;
   const int rank = env_.communicator.rank();
   env_.log.attach(folder / fmt::format("rank-{}.log", rank));
+  if (recipe_.log_samples) samples_log_.open(folder / fmt::format("samples-{}.jsonl", rank), std::ios::app);
   env_.log.note(LogLevel::info,
                 fmt::format("rank {} of {}, pid {}, {}, backend {}", rank, env_.communicator.size(),
                             ::getpid(), env_.device->name(), env_.communicator.backend()));
@@ -146,12 +164,13 @@ Trainer::OwnedSnapshot Trainer::snapshot() const {
   TrainingState& state = owned.snapshot.state;
   state.step = step_;
   state.epoch = epoch_;
-  state.position_in_epoch = step_in_epoch_;
+  state.position_in_epoch = position_;
   state.generators["weights"] = generator_state_;
   state.extra = identity(recipe_);
   if (scaler_) {
     for (const auto& [name, value] : scaler_->state()) state.extra[kScalerPrefix + name] = value;
   }
+  state.extra.emplace(kPositionUnit, "samples");
   owned.snapshot.model = views_of(owned.model);
   owned.snapshot.optimizer = views_of(owned.optimizer);
   return owned;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <string_view>
+#include <utility>
 
 namespace dtrain {
 
@@ -21,6 +22,11 @@ Environment current_environment() {
 const std::string* find_variable(const Environment& environment, std::string_view name) {
   const auto entry = environment.find(name);
   return entry == environment.end() || entry->second.empty() ? nullptr : &entry->second;
+}
+
+std::string variable_or(const Environment& environment, std::string_view name, std::string otherwise) {
+  const std::string* value = find_variable(environment, name);
+  return value == nullptr ? std::move(otherwise) : *value;
 }
 
 }  // namespace dtrain

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace dtrain {
 
@@ -15,5 +16,8 @@ Environment current_environment();
 
 /// The value of `name` when it is set and not empty. The pointer lives as long as the map's entry.
 const std::string* find_variable(const Environment& environment, std::string_view name);
+
+/// The value of `name`, or `otherwise` when it is unset or empty.
+std::string variable_or(const Environment& environment, std::string_view name, std::string otherwise);
 
 }  // namespace dtrain

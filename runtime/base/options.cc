@@ -15,7 +15,7 @@
 namespace dtrain {
 namespace {
 
-constexpr std::string_view kHelpColumn = "                              ";
+constexpr std::size_t kHelpIndent = 31, kHelpWidth = 80;
 
 std::string with_dashes(std::string_view name) {
   std::string result(name);
@@ -23,18 +23,20 @@ std::string with_dashes(std::string_view name) {
   return result;
 }
 
-std::string variable_of(std::string_view name) {
-  std::string result = "DTRAIN_";
+std::string variable_of(std::string_view prefix, std::string_view name) {
+  std::string result(prefix);
   for (const char c : name)
     result += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return result;
 }
 
-// "--global_batch_size=8" and "--global-batch-size=8" are one option.
-std::string canonical(const std::string& argument) {
-  if (!argument.starts_with("--")) return argument;
-  const auto end = std::min(argument.find('='), argument.size());
-  return with_dashes(argument.substr(0, end)) + argument.substr(end);
+// The option called `name` in any spelling, or nullptr.
+const OptionSpec* find_spec(std::span<const OptionSpec> specs, std::string_view name) {
+  const std::string dashed = with_dashes(name);
+  const auto found = std::find_if(specs.begin(), specs.end(), [&](const OptionSpec& spec) {
+    return spec.name == dashed || (!spec.alias.empty() && spec.alias == dashed);
+  });
+  return found == specs.end() ? nullptr : &*found;
 }
 
 std::vector<std::string_view> names_of(std::span<const OptionSpec> specs) {
@@ -49,40 +51,93 @@ std::string suggestion(std::string_view word, std::span<const std::string_view> 
   return close ? fmt::format("; did you mean {}{}?", prefix, *close) : std::string();
 }
 
-[[noreturn]] void refuse_unknown(std::string_view program, const std::string& argument,
-                                 std::span<const OptionSpec> specs) {
-  if (!argument.starts_with("-")) {
-    throw UsageError(fmt::format("{}: expected options only, got the argument '{}'", program, argument));
-  }
-  const std::string name = argument.substr(std::min(argument.find_first_not_of('-'), argument.size()));
-  const std::string bare = name.substr(0, name.find('='));
-  const auto names = names_of(specs);
-  throw UsageError(fmt::format("{}: unknown option {}{} (--help lists all)", program,
-                               argument.substr(0, argument.find('=')), suggestion(bare, names, "--")));
-}
+// Takes our own part of a command line to pieces: every option in one spelling and with its value, as
+// "--name=value", and the rest, which is not ours to look at.
+class Cutter {
+ public:
+  Cutter(std::string_view program, std::span<const OptionSpec> specs,
+         const std::vector<std::string>& arguments)
+      : program_(program), specs_(specs), arguments_(arguments) {}
 
-std::map<std::string, OptionValue> parse_arguments(std::string_view program,
-                                                   std::span<const OptionSpec> specs,
-                                                   const std::vector<std::string>& arguments) {
-  cxxopts::Options parser{std::string(program)};
-  parser.allow_unrecognised_options();
-  for (const OptionSpec& spec : specs) {
-    auto value = cxxopts::value<std::string>();
-    if (spec.value_name.empty()) value->implicit_value("true");
-    parser.add_options()(std::string(spec.name), std::string(spec.help), value);
+  std::vector<std::string> cut() {
+    std::vector<std::string> ours;
+    while (next_ < arguments_.size()) {
+      const std::string& word = arguments_[next_];
+      if (word == "--") {
+        ++next_;
+        break;
+      }
+      if (word.size() < 2 || word[0] != '-') break;
+      ++next_;
+      ours.push_back(word[1] == '-' ? long_option(word) : short_option(word));
+    }
+    return ours;
   }
-  std::vector<std::string> words;
-  for (const std::string& argument : arguments) words.push_back(canonical(argument));
-  std::vector<const char*> argv = {program.data()};
-  for (const std::string& word : words) argv.push_back(word.c_str());
+  std::vector<std::string> rest() const {
+    return {arguments_.begin() + static_cast<std::ptrdiff_t>(next_), arguments_.end()};
+  }
+
+ private:
+  std::string long_option(const std::string& word) {
+    const std::size_t equals = word.find('=');
+    const std::string_view name = std::string_view(word).substr(2, equals == word.npos ? equals : equals - 2);
+    const OptionSpec* spec = find_spec(specs_, name);
+    if (spec == nullptr) refuse_unknown(word.substr(0, equals), name);
+    if (equals != word.npos) return spelled(*spec, word.substr(equals + 1));
+    return spelled(*spec, spec->value_name.empty() ? "true" : value_after(word, *spec));
+  }
+
+  std::string short_option(const std::string& word) {
+    const auto spec = std::find_if(specs_.begin(), specs_.end(), [&](const OptionSpec& candidate) {
+      return candidate.letter != 0 && candidate.letter == word[1];
+    });
+    const bool is_switch = spec != specs_.end() && spec->value_name.empty();
+    // A single dash before a long name is a common slip.
+    if (spec == specs_.end() || (is_switch && word.size() > 2))
+      refuse_unknown(word, std::string_view(word).substr(1));
+    if (is_switch) return spelled(*spec, "true");
+    if (word.size() > 2) return spelled(*spec, word.substr(word[2] == '=' ? 3 : 2));
+    return spelled(*spec, value_after(word, *spec));
+  }
+
+  const std::string& value_after(const std::string& word, const OptionSpec& spec) {
+    if (next_ < arguments_.size()) return arguments_[next_++];
+    throw UsageError(fmt::format("{}: {}: expected a value ({}), got the end of the command line", program_,
+                                 word, spec.value_name));
+  }
+
+  static std::string spelled(const OptionSpec& spec, std::string_view value) {
+    return fmt::format("--{}={}", spec.name, value);
+  }
+
+  [[noreturn]] void refuse_unknown(const std::string& shown, std::string_view name) const {
+    const auto names = names_of(specs_);
+    throw UsageError(fmt::format("{}: unknown option {}{} (--help lists all)", program_, shown,
+                                 suggestion(with_dashes(name), names, "--")));
+  }
+
+  std::string_view program_;
+  std::span<const OptionSpec> specs_;
+  const std::vector<std::string>& arguments_;
+  std::size_t next_ = 0;
+};
+
+std::map<std::string, OptionValue> parse_options(std::string_view program, std::span<const OptionSpec> specs,
+                                                 std::vector<std::string> words) {
+  cxxopts::Options parser{std::string(program)};
+  for (const OptionSpec& spec : specs)
+    parser.add_options()(std::string(spec.name), std::string(), cxxopts::value<std::string>());
+  words.insert(words.begin(), std::string(program));
+  std::vector<char*> argv;  // cxxopts 2 wants what main() gets; 3 is content with it
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  int argc = static_cast<int>(words.size());
+  char** arguments = argv.data();
 
   std::map<std::string, OptionValue> values;
   try {
-    const auto parsed = parser.parse(static_cast<int>(argv.size()), argv.data());
-    if (!parsed.unmatched().empty()) refuse_unknown(program, parsed.unmatched().front(), specs);
+    const auto parsed = parser.parse(argc, arguments);
     for (const auto& item : parsed.arguments()) values[item.key()] = {item.value(), "command line"};
-  } catch (const Error&) {
-    throw;
   } catch (const std::exception& error) {  // cxxopts' own; their names differ between 3.0 and 3.1
     throw UsageError(fmt::format("{}: {} (--help lists all options)", program, error.what()));
   }
@@ -100,19 +155,40 @@ void fill_from_file(const std::string& path, std::span<const OptionSpec> specs,
   const auto object = nlohmann::json::parse(in, nullptr, false);
   if (!object.is_object())
     throw UsageError(fmt::format("--config {}: expected one JSON object, got something else", path));
-  const auto names = names_of(specs);
   for (const auto& [key, value] : object.items()) {
-    const std::string name = with_dashes(key);
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      throw UsageError(
-          fmt::format("--config {}: unknown key \"{}\"{}", path, key, suggestion(name, names, "")));
+    const OptionSpec* spec = find_spec(specs, key);
+    if (spec == nullptr) {
+      throw UsageError(fmt::format("--config {}: unknown key \"{}\"{}", path, key,
+                                   suggestion(with_dashes(key), names_of(specs), "")));
     }
     if (value.is_structured() || value.is_null()) {
       throw UsageError(fmt::format("--config {}: key \"{}\": expected a string, number or boolean, got {}",
                                    path, key, value.dump()));
     }
-    values.try_emplace(name, OptionValue{text_of(value), path});
+    values.try_emplace(std::string(spec->name), OptionValue{text_of(value), path});
   }
+}
+
+void fill_from_environment(const Environment& environment, std::string_view prefix,
+                           std::span<const OptionSpec> specs, std::map<std::string, OptionValue>& values) {
+  for (const OptionSpec& spec : specs) {
+    // Nobody asks for help through the environment; DTRAIN_VERSION may well mean something else.
+    if (spec.name == "help" || spec.name == "version") continue;
+    const std::string variable =
+        spec.variable.empty() ? variable_of(prefix, spec.name) : std::string(spec.variable);
+    if (const std::string* text = find_variable(environment, variable))
+      values.try_emplace(std::string(spec.name), OptionValue{*text, variable});
+  }
+}
+
+std::vector<std::string> notes_on(const std::map<std::string, OptionValue>& values,
+                                  std::span<const OptionSpec> specs) {
+  std::vector<std::string> notes;
+  for (const OptionSpec& spec : specs) {
+    if (!spec.no_effect.empty() && values.contains(std::string(spec.name)))
+      notes.push_back(fmt::format("--{} has no effect: {}", spec.name, spec.no_effect));
+  }
+  return notes;
 }
 
 // Levenshtein distance, two rows at a time.
@@ -128,6 +204,18 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::swap(previous, current);
   }
   return previous.back();
+}
+
+// Breaks a help text at blanks so that it stays in its column.
+std::string wrapped(std::string_view text) {
+  std::string lines;
+  while (text.size() > kHelpWidth - kHelpIndent) {
+    std::size_t cut = text.rfind(' ', kHelpWidth - kHelpIndent);
+    if (cut == text.npos) cut = std::min(text.find(' '), text.size());
+    lines.append(text.substr(0, cut)).append("\n").append(kHelpIndent, ' ');
+    text.remove_prefix(std::min(cut + 1, text.size()));
+  }
+  return lines.append(text);
 }
 
 std::string refusal(const std::string& name, const OptionValue& value, const std::string& expected) {
@@ -163,6 +251,10 @@ bool Options::enabled(const std::string& name) const {
   throw UsageError(refusal(name, value, "true or false"));
 }
 
+void Options::refuse(const std::string& name, const std::string& expected) const {
+  throw UsageError(refusal(name, at(name), expected));
+}
+
 std::int64_t Options::integer(const std::string& name, std::int64_t least, std::int64_t most) const {
   const OptionValue& value = at(name);
   const auto number = parse_integer(value.text);
@@ -192,23 +284,32 @@ const std::string& Options::choice(const std::string& name,
                    suggestion(value.text, words, ""));
 }
 
-Options resolve_options(std::string_view program, std::span<const OptionSpec> specs,
-                        const std::vector<std::string>& arguments, const Environment& environment) {
-  auto values = parse_arguments(program, specs, arguments);
-  for (const OptionSpec& spec : specs) {
-    const std::string variable = variable_of(spec.name);
-    const auto found = environment.find(variable);
-    if (found != environment.end())
-      values.try_emplace(std::string(spec.name), OptionValue{found->second, variable});
-  }
+ParsedCommand resolve_command(std::string_view program, std::span<const OptionSpec> specs,
+                              const std::vector<std::string>& arguments, const Environment& environment,
+                              std::string_view second_prefix) {
+  Cutter cutter(program, specs, arguments);
+  auto values = parse_options(program, specs, cutter.cut());
+  fill_from_environment(environment, "DTRAIN_", specs, values);
+  if (!second_prefix.empty()) fill_from_environment(environment, second_prefix, specs, values);
   if (const auto config = values.find("config"); config != values.end())
     fill_from_file(config->second.text, specs, values);
+  std::vector<std::string> notes = notes_on(values, specs);
   for (const OptionSpec& spec : specs) {
     if (!spec.default_text.empty()) {
       values.try_emplace(std::string(spec.name), OptionValue{std::string(spec.default_text), "default"});
     }
   }
-  return Options(std::move(values));
+  return {Options(std::move(values)), cutter.rest(), std::move(notes)};
+}
+
+Options resolve_options(std::string_view program, std::span<const OptionSpec> specs,
+                        const std::vector<std::string>& arguments, const Environment& environment) {
+  ParsedCommand command = resolve_command(program, specs, arguments, environment);
+  if (!command.rest.empty()) {
+    throw UsageError(
+        fmt::format("{}: expected options only, got the argument '{}'", program, command.rest.front()));
+  }
+  return std::move(command.options);
 }
 
 std::string options_help(std::string_view usage, std::span<const OptionSpec> specs) {
@@ -216,13 +317,15 @@ std::string options_help(std::string_view usage, std::span<const OptionSpec> spe
   std::string_view group;
   for (const OptionSpec& spec : specs) {
     if (spec.group != group) text += fmt::format("\n{}\n", group = spec.group);
+    const std::string letter = spec.letter != 0 ? fmt::format("-{}, ", spec.letter) : std::string();
     std::string left =
-        fmt::format("  --{}{}{}", spec.name, spec.value_name.empty() ? "" : " ", spec.value_name);
-    left += left.size() < kHelpColumn.size() ? std::string(kHelpColumn.size() - left.size(), ' ')
-                                             : "\n" + std::string(kHelpColumn);
+        fmt::format("  {}--{}{}{}", letter, spec.name, spec.value_name.empty() ? "" : " ", spec.value_name);
+    left += left.size() < kHelpIndent ? std::string(kHelpIndent - left.size(), ' ')
+                                      : "\n" + std::string(kHelpIndent, ' ');
     const bool show_default = !spec.default_text.empty() && !spec.value_name.empty();
-    text += fmt::format("{} {}{}\n", left, spec.help,
-                        show_default ? fmt::format(" [{}]", spec.default_text) : "");
+    const std::string help =
+        spec.no_effect.empty() ? std::string(spec.help) : fmt::format("no effect: {}", spec.no_effect);
+    text += left + wrapped(help + (show_default ? fmt::format(" [{}]", spec.default_text) : "")) + "\n";
   }
   return text;
 }
@@ -238,7 +341,8 @@ std::optional<std::string> closest_word(std::string_view word, std::span<const s
   std::optional<std::string> best;
   std::size_t least = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string_view candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
+    const bool abbreviated = word.size() >= 4 && candidate.starts_with(word);
+    const std::size_t distance = abbreviated ? 1 : edit_distance(word, candidate);
     if (distance < least) {
       least = distance;
       best = std::string(candidate);

@@ -16,13 +16,18 @@
 
 namespace dtrain {
 
-/// One option. Names are written with dashes; users may write underscores instead.
+/// One option. Names are written with dashes; users may write underscores instead. Options called help and
+/// version come from the command line only.
 struct OptionSpec {
   std::string_view name;          ///< "global-batch-size"
   std::string_view group;         ///< heading in the help text
   std::string_view value_name;    ///< "N"; empty for a switch (no value, or =true / =false)
   std::string_view default_text;  ///< empty: unset
   std::string_view help;
+  char letter = 0;               ///< short form: 'r' for -r VALUE, -rVALUE; 0: none
+  std::string_view alias{};      ///< another spelling that is understood
+  std::string_view variable{};   ///< where it is read from the environment; empty: DTRAIN_<NAME>
+  std::string_view no_effect{};  ///< accepted for compatibility; why it does nothing here
 };
 
 /// A value and where it came from: "command line", "DTRAIN_LR", "config.json" or "default".
@@ -43,6 +48,8 @@ class Options {
   bool enabled(const std::string& name) const;
   std::int64_t integer(const std::string& name, std::int64_t least, std::int64_t most) const;
   double real(const std::string& name, double least, double most) const;
+  /// Throws UsageError for a value that is not what was `expected`.
+  [[noreturn]] void refuse(const std::string& name, const std::string& expected) const;
   /// One of `choices`, with a "did you mean" when it is close to one.
   const std::string& choice(const std::string& name, std::initializer_list<std::string_view> choices) const;
 
@@ -60,13 +67,27 @@ class Options {
 Options resolve_options(std::string_view program, std::span<const OptionSpec> specs,
                         const std::vector<std::string>& arguments, const Environment& environment);
 
-/// Help text: usage line, then options by group in declaration order, at most 100 columns.
+/// A command line of ours that may end in another program's.
+struct ParsedCommand {
+  Options options;
+  std::vector<std::string> rest;   ///< the first positional argument and all that follows; "--" left out
+  std::vector<std::string> notes;  ///< a line for each option that was given and has no effect
+};
+
+/// As resolve_options, but our options end at the first positional argument or at "--". Where DTRAIN_<NAME>
+/// is unset, `second_prefix` is tried, such as "PET_".
+ParsedCommand resolve_command(std::string_view program, std::span<const OptionSpec> specs,
+                              const std::vector<std::string>& arguments, const Environment& environment,
+                              std::string_view second_prefix = {});
+
+/// Help text: usage line, then options by group in declaration order, at most 80 columns.
 std::string options_help(std::string_view usage, std::span<const OptionSpec> specs);
 
 /// One aligned line an option: name, value, source.
 std::string options_table(const Options& options);
 
-/// The candidate closest to `word` by edit distance, if close enough to be a likely slip.
+/// The candidate closest to `word` by edit distance, if close enough to be a likely slip; a candidate that
+/// begins with `word` counts as close.
 std::optional<std::string> closest_word(std::string_view word, std::span<const std::string_view> candidates);
 
 /// Parses all of `text` as a number; nullopt when it is not one (or does not fit).

@@ -14,7 +14,7 @@ namespace dtrain {
 struct TrainingState {
   std::int64_t step = 0;               ///< finished optimizer steps
   std::int64_t epoch = 0;              ///< epoch of the next step, from 0
-  std::int64_t position_in_epoch = 0;  ///< global batches (optimizer steps) already taken from that epoch
+  std::int64_t position_in_epoch = 0;  ///< samples already taken from that epoch, by all ranks together
   std::map<std::string, std::string> generators;  ///< by name: Generator::state()
   std::map<std::string, double> schedule;         ///< the schedule's own numbers; finite
   std::map<std::string, std::string> extra;  ///< whatever else must come back (scaler, best accuracy, …)

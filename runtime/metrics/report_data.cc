@@ -1,5 +1,7 @@
 #include "runtime/metrics/report_data.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
@@ -28,16 +30,21 @@ void add_point(const json& record, const char* key, double x, std::vector<Report
   if (found != record.end() && found->is_number()) points.push_back({x, found->get<double>()});
 }
 
-std::string text_of(const ordered_json& value) {
-  return value.is_string() ? value.get<std::string>()
-                           : value.dump(-1, ' ', false, json::error_handler_t::replace);
+/// For people: the files beside the report have every digit.
+std::string text_of(const std::string& name, const ordered_json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_integer() && name.ends_with("_bytes")) {
+    return fmt::format("{} ({:.1f} MiB)", value.get<std::int64_t>(), value.get<double>() / (1 << 20));
+  }
+  if (value.is_number_float()) return fmt::format("{:.6g}", value.get<double>());
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 void add_rows(const std::string& name, const ordered_json& value, std::vector<ReportRow>& rows) {
   if (!value.is_object()) {
-    rows.push_back({name, text_of(value), {}});
+    rows.push_back({name, text_of(name, value), {}});
   } else if (value.size() == 2 && value.contains("value") && value.contains("source")) {
-    rows.push_back({name, text_of(value["value"]), text_of(value["source"])});
+    rows.push_back({name, text_of(name, value["value"]), text_of({}, value["source"])});
   } else {
     for (const auto& [key, inner] : value.items())
       add_rows(name.empty() ? key : name + "." + key, inner, rows);

@@ -1,7 +1,6 @@
+// The store and the lists of hosts.
 #include "tests/fuzz/targets.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -9,17 +8,12 @@
 #include "cluster/store_handshake.h"
 #include "cluster/store_wire.h"
 #include "runtime/base/error.h"
+#include "tests/fuzz/require.h"
 
 namespace dtrain::fuzz {
 namespace {
 
 using wire::FrameReader;
-
-void require(bool holds, const char* promise) {
-  if (holds) return;
-  std::fprintf(stderr, "broken promise: %s\n", promise);
-  std::abort();
-}
 
 struct Opened {
   std::vector<std::string> frames;

@@ -121,9 +121,9 @@ std::vector<pid_t> Running::marked() const {
   return found;
 }
 
-pid_t Running::keeper() const {
+pid_t Running::child(const std::string& name) const {
   for (const Process& process : all_processes()) {
-    if (process.parent == pid_ && process.name == "worker-keeper") return process.pid;
+    if (process.parent == pid_ && process.name == name) return process.pid;
   }
   return 0;
 }

@@ -32,8 +32,9 @@ class Running {
   std::string err() const;
   /// Living processes below the program (itself not counted), found by the mark; zombies are not alive.
   std::vector<pid_t> marked() const;
-  /// The pid of the program's keeper process, 0 when there is none (yet).
-  pid_t keeper() const;
+  /// The pid of the program's child of that name, 0 when there is none (yet).
+  pid_t child(const std::string& name) const;
+  pid_t keeper() const { return child("worker-keeper"); }
 
  private:
   TempDir folder_;

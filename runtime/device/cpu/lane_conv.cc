@@ -12,6 +12,8 @@ namespace {
 constexpr std::int64_t kMostWeights = 64 * 1024;
 /// One group's input, output gradient and input gradient together.
 constexpr std::int64_t kMostLaneFloats = 1024 * 1024;
+/// Images whose weight gradients are added up in float32 before they join the total.
+constexpr std::int64_t kFloatSumImages = 2 * kLanes;
 
 LaneConv sizes_of(const View& input, const View& weight, PoolKind kind, const View& output) {
   LaneConv conv;
@@ -97,8 +99,8 @@ void pack_backward(const LaneConv& conv, const View& weight, float* to) {
   }
 }
 
-/// Adds one group's sums to the total over all groups and clears them for the next: what is added up in
-/// float32 stays short however large the batch is.
+/// Adds the sums over some images to the total and clears them for the next: what is added up in float32
+/// stays short however large the batch is.
 void move_to_total(float* sums, std::span<double> total) {
   for (std::size_t i = 0; i < total.size(); ++i) total[i] += sums[i];
   clear(sums, static_cast<std::int64_t>(total.size()));
@@ -236,7 +238,8 @@ void lane_backward(const View& input, const View& weight, PoolKind kind, const V
     loops.to_lanes(above.strides[0], above.as<const float>() + n * above.strides[0], above.strides[0], grad);
     loops.unpool(conv, grad, mask + n * above.strides[0], dy, sums);
     loops.backward_weight(conv, x, dy, offsets.data(), dw);
-    move_to_total(dw, dw_total);
+    const std::int64_t done = n + kLanes;
+    if (done % kFloatSumImages == 0 || done == input.shape[0]) move_to_total(dw, dw_total);
     move_to_total(sums, sums_total);
     if (grad_input.data == nullptr) continue;
     loops.backward_input(conv, dy, packed, dx);

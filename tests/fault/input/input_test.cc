@@ -139,10 +139,13 @@ class Mounted : public Input {
   void SetUp() override {
     Input::SetUp();
     fs::create_directory(folder_ / "mount");
-    if (::mount("tmpfs", (folder_ / "mount").c_str(), "tmpfs", 0, "size=1m") != 0) {
+    if (!mount_tmpfs("size=1m")) {
       GTEST_SKIP() << "cannot mount a tmpfs here (needs root): " << std::strerror(errno);
     }
     mounted_ = true;
+  }
+  bool mount_tmpfs(const char* size) const {
+    return ::mount("tmpfs", (folder_ / "mount").c_str(), "tmpfs", 0, size) == 0;
   }
   void TearDown() override {
     if (mounted_) ::umount2((folder_ / "mount").c_str(), MNT_DETACH);
@@ -173,6 +176,20 @@ TEST_F(Mounted, DiskTooSmallIsRefusedBeforeTheFirstStep) {
   const RunResult result = train_on_mount({"--momentum", "0.9"});
   expect_one_line(result, ExitCode::system, {(folder_ / "mount").string()});
   EXPECT_FALSE(fs::exists(folder_ / "mount" / "run" / "metrics.jsonl"));
+}
+
+TEST_F(Mounted, DiskThatFillsUpInMidRunLeavesTheCheckpointsBefore) {
+  ASSERT_EQ(::umount((folder_ / "mount").c_str()), 0);
+  ASSERT_TRUE(mount_tmpfs("size=30m"));  // room for five checkpoints of 5 MiB
+  const RunResult result = train_on_mount(
+      {"--momentum", "0.9", "--epochs", "10", "--checkpoint-every", "1", "--keep-checkpoints", "0"});
+  EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::system)) << result.err;
+  for (const char* part : {"was not saved, those before it are intact", "No space left", "checkpoints/"})
+    EXPECT_NE(result.err.find(part), std::string::npos) << "missing '" << part << "' in: " << result.err;
+  const fs::path run_dir = folder_ / "mount" / "run";
+  const RunResult eval =
+      run({program("dtrain"), "eval", "--checkpoint", run_dir.string(), "--data-dir", data().string()});
+  EXPECT_EQ(eval.exit_code, 0) << eval.err;
 }
 
 }  // namespace

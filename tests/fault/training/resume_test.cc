@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/error.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -52,14 +53,14 @@ class Resume : public ::testing::Test {
             .options = limited_to(std::chrono::seconds(120))};
   }
 
-  // Kills `rank` when metrics.jsonl has `step` lines; returns how many processes that hit.
-  static int kill_at_step(const TrainingRun& run, int rank, std::size_t step) {
+  // Sends `signal` to `rank` when metrics.jsonl has `step` lines; returns how many processes that hit.
+  static int signal_at_step(const TrainingRun& run, int rank, std::size_t step, int signal) {
     const Deadline deadline = Deadline::after(run.options.timeout);
     while (!deadline.expired()) {
       const auto ranks = ranks_marked("DTRAIN_TEST_MARK", run.options.environment.at("DTRAIN_TEST_MARK"));
       const bool reached =
           step == 0 || (std::filesystem::exists(run.run_dir / "metrics.jsonl") && lines(run.run_dir) >= step);
-      if (reached && ranks.contains(rank)) return ::kill(ranks.at(rank), SIGKILL) == 0 ? 1 : 0;
+      if (reached && ranks.contains(rank)) return ::kill(ranks.at(rank), signal) == 0 ? 1 : 0;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return 0;
@@ -152,13 +153,29 @@ TEST_F(Resume, KillsWithRestartsLeaveTheSameWeights) {
     int killed = 0;
     run.launcher_arguments = {"--max-restarts=3"};
     run.options.environment["DTRAIN_TEST_MARK"] = (folder_ / name).string();
-    run.options.while_running = [&](pid_t) { killed = kill_at_step(run, rank, step); };
+    run.options.while_running = [&](pid_t) { killed = signal_at_step(run, rank, step, SIGKILL); };
     const RunResult result = train(run);
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(killed, 1) << "the run ended before step " << step;
     EXPECT_EQ(final_weights(run.run_dir), expected) << "rank " << rank << " killed at step " << step;
     EXPECT_EQ(losses(run.run_dir), losses(whole.run_dir));
   }
+}
+
+// A worker that hangs is found by the deadline of the collective that the others wait in.
+TEST_F(Resume, AStoppedWorkerIsNamedAndTheJobEnds) {
+  TrainingRun run = training("hang", 2, {"--epochs", "100000", "--collective-timeout", "2"});
+  int stopped = 0;
+  run.launcher_arguments = {"--shutdown-timeout=1"};
+  run.options.environment["DTRAIN_TEST_MARK"] = (folder_ / "hang").string();
+  run.options.while_running = [&](pid_t) { stopped = signal_at_step(run, 1, 10, SIGSTOP); };
+  const RunResult result = train(run);
+  EXPECT_EQ(stopped, 1);
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::peer)) << result.err;
+  for (const char* part : {"rank 1", "all_reduce(", "#"})
+    EXPECT_NE(result.err.find(part), std::string::npos) << "missing '" << part << "' in: " << result.err;
+  EXPECT_EQ(count_marked("DTRAIN_TEST_MARK", (folder_ / "hang").string()), 0);
 }
 
 }  // namespace

@@ -12,13 +12,11 @@
 namespace dtrain::test {
 namespace {
 
-// The gentle traces (lr 0.05): two honest fp32 implementations drift by 2e-6 in 15 steps, by 6e-6 in 40.
-// The lr 0.2 traces sit on a plateau where each step multiplies what differs by about three: pytorch_drift.py
-// shows that PyTorch itself is 1.1e-5 off its recorded loss at step 14 when it runs channels-last, as DDP or
-// in float64.
-constexpr std::size_t kShortTrace = 15, kBeforePlateau = 12;
+// Two honest fp32 implementations drift by 2e-6 in 15 steps of the gentle traces (lr 0.05), by 6e-6 in 40. In
+// the lr 0.2 traces one rounding around step 10 decides between two curves that are 1.1e-5 apart at step 14:
+// see docs/decisions/008 and pytorch_drift.py before loosening this bound.
+constexpr std::size_t kShortTrace = 15;
 constexpr double kShortBound = 1e-5;
-constexpr double kPlateauBound = 2e-5;
 constexpr double kLongBound = 1e-4;
 
 nlohmann::json golden() {
@@ -75,9 +73,7 @@ TEST_P(Traces, FollowPyTorch) {
   const auto got = losses(run.run_dir);
   const auto expected = trace.at("losses").get<std::vector<double>>();
   ASSERT_EQ(got.size(), expected.size());
-  const bool plateau = trace.at("lr").get<double>() > 0.1;
-  EXPECT_LE(largest_difference(got, expected, kBeforePlateau), kShortBound);
-  EXPECT_LE(largest_difference(got, expected, kShortTrace), plateau ? kPlateauBound : kShortBound);
+  EXPECT_LE(largest_difference(got, expected, kShortTrace), kShortBound);
   if (GetParam().trace == 2) {
     EXPECT_LE(largest_difference(got, expected, expected.size()), kLongBound);
   }

@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <set>
+
 #include "runtime/base/check.h"
 
 namespace dtrain {
@@ -80,6 +83,22 @@ TEST(Listener, TakenPortNamesAddressAndOwner) {
 
 TEST(Listener, RefusesAnAddressOfAnotherMachine) {
   EXPECT_THROW(listen_on("192.0.2.1", 0, soon()), UsageError);
+}
+
+TEST(Listener, ALastingPortLiesBelowTheKernelsOwn) {
+  std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  int low = 32768;
+  range >> low;
+  std::set<int> ports;
+  std::vector<Listener> listeners;
+  for (int i = 0; i < 20; ++i) {
+    listeners.push_back(listen_on_lasting_port("127.0.0.1", soon()));
+    ports.insert(listeners.back().port());
+  }
+  EXPECT_EQ(ports.size(), 20u);
+  if (low > 12000) {
+    EXPECT_LT(*ports.rbegin(), low);
+  }
 }
 
 TEST(Listener, AdoptsOnlyListeningSockets) {

@@ -7,6 +7,7 @@
 #include <future>
 #include <thread>
 
+#include "cluster/store_barrier.h"
 #include "cluster/store_client.h"
 #include "cluster/store_server.h"
 #include "runtime/base/error.h"
@@ -170,6 +171,29 @@ TEST_P(StoreContract, OneClientServesManyThreads) {
   EXPECT_EQ(waiting.wait_for(milliseconds(0)), std::future_status::timeout);
   store->set("go", "yes", soon());
   EXPECT_EQ(waiting.get(), "yes") << "a waiting get must not hold up other threads' calls";
+}
+
+TEST_P(StoreContract, ABarrierOpensWhenAllHaveCome) {
+  std::vector<std::future<void>> early;
+  for (int i = 0; i < 3; ++i)
+    early.push_back(std::async(std::launch::async, [this] { barrier(*connect(), "b", 4, soon()); }));
+  const auto last = connect();
+  while (last->try_get("barrier/b/arrived", soon()).value_or("0") != "3") std::this_thread::yield();
+  for (auto& peer : early) EXPECT_EQ(peer.wait_for(milliseconds(20)), std::future_status::timeout);
+  barrier(*last, "b", 4, soon());
+  for (auto& peer : early) peer.get();
+  EXPECT_THROW(barrier(*last, "b", 4, soon()), UsageError);
+}
+
+TEST_P(StoreContract, ABarrierWhoseDeadlinePassesSaysHowManyHaveCome) {
+  const auto store = connect();
+  store->add("barrier/b/arrived", 1, soon());
+  try {
+    barrier(*store, "b", 4, at_once());
+    ADD_FAILURE() << "expected an error";
+  } catch (const PeerError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'b': 2 of 4 peers"));
+  }
 }
 
 }  // namespace

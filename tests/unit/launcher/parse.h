@@ -1,16 +1,14 @@
 // Short cuts for tests that start from a command line.
 #pragma once
 
-#include "launcher/command_line.h"
+#include "launcher/flags.h"
 #include "launcher/options.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::launcher {
 
-inline std::string no_file(const std::string& path) { throw SystemError("open " + path, 2); }
-
-inline CommandLine parse(const std::vector<std::string>& arguments, const Environment& environment = {}) {
-  return parse_command_line(arguments, environment, no_file);
+inline ParsedCommand parse(const std::vector<std::string>& arguments, const Environment& environment = {}) {
+  return resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_");
 }
 
 inline Options options_of(const std::vector<std::string>& arguments, const Environment& environment = {}) {

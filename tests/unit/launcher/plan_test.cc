@@ -17,7 +17,6 @@ const Program kBuiltin{"/opt/dtrain", {"dtrain", "train"}, true};
 
 Machine machine_with(std::vector<std::string> gpus, int cores = 8) {
   Machine machine;
-  machine.host = "box";
   machine.gpus = std::move(gpus);
   for (int i = 0; i < cores; ++i) machine.cpus.allowed.push_back(i);
   return machine;
@@ -25,13 +24,16 @@ Machine machine_with(std::vector<std::string> gpus, int cores = 8) {
 
 Plan plan_of(const std::vector<std::string>& arguments, const Machine& machine = machine_with({}),
              const Environment& environment = {}, const Program& program = kForeign) {
-  return make_plan(options_of(arguments), program, environment, machine);
+  const Options options = options_of(arguments);
+  const Place place = settle_place(options, {}, {.hostname = "box.domain"}, true);
+  return make_plan(options, place, equal_share(place, count_workers(options, machine)), program, environment,
+                   machine);
 }
 
 TEST(Plan, RanksOfTheSecondNodeFollowTheFirst) {
   const Plan plan = plan_of(
       {"--nnodes=3", "--node_rank=1", "--nproc_per_node=4", "--master_addr=head", "--master_port=2222"});
-  EXPECT_EQ(plan.world_size, 12);
+  EXPECT_EQ(plan.share.world_size, 12);
   ASSERT_EQ(plan.workers.size(), 4u);
   const Environment& e = plan.workers[2].environment;
   EXPECT_EQ(e.at("RANK"), "6");
@@ -47,6 +49,38 @@ TEST(Plan, RanksOfTheSecondNodeFollowTheFirst) {
   EXPECT_EQ(e.at("MASTER_ADDR"), "head");
   EXPECT_EQ(e.at("TORCHELASTIC_RUN_ID"), "none");
   EXPECT_EQ(e.at("TORCHELASTIC_MAX_RESTARTS"), "0");
+}
+
+TEST(Plan, NodesMayDifferInTheirNumberOfWorkers) {
+  const Options options =
+      options_of({"--nnodes=3", "--node_rank=2", "--nproc_per_node=2", "--master_addr=head"});
+  const Place place = settle_place(options, {}, {.hostname = "box"}, true);
+  // Of three nodes with 4, 0 (lost) and 2 workers.
+  const Plan plan = make_plan(options, place, {2, 1, 2, 4, 6}, kForeign, {}, machine_with({}));
+  const Environment& e = plan.workers[1].environment;
+  EXPECT_EQ(e.at("RANK"), "5");
+  EXPECT_EQ(e.at("WORLD_SIZE"), "6");
+  EXPECT_EQ(e.at("LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(e.at("GROUP_RANK"), "1");
+  EXPECT_EQ(e.at("GROUP_WORLD_SIZE"), "2");
+}
+
+TEST(Plan, VariablesOfMpirunAreNotHandedOn) {
+  const Environment environment{{"OMPI_COMM_WORLD_RANK", "1"},
+                                {"OMPI_MCA_x", "y"},
+                                {"PMIX_RANK", "1"},
+                                {"PMI_SIZE", "2"},
+                                {"ORTE_X", "1"},
+                                {"SLURM_PROCID", "1"},
+                                {"HYDRA_X", "1"}};
+  const Plan plan = plan_of({"p"}, machine_with({}), environment);
+  EXPECT_THAT(plan.removed_variables,
+              ::testing::IsSupersetOf(
+                  {"OMPI_COMM_WORLD_RANK", "OMPI_MCA_x", "PMIX_RANK", "PMI_SIZE", "ORTE_X", "HYDRA_X"}));
+  EXPECT_THAT(plan.removed_variables, Not(::testing::Contains("SLURM_PROCID")));
+  // Settings for an mpirun that the program starts itself stay.
+  EXPECT_THAT(plan_of({"p"}, machine_with({}), {{"OMPI_MCA_btl", "tcp"}}).removed_variables,
+              Not(::testing::Contains("OMPI_MCA_btl")));
 }
 
 TEST(Plan, AttemptBringsPortRestartsAndSecrets) {

@@ -43,6 +43,9 @@ TEST(ReportData, TablesAreFlat) {
   EXPECT_EQ(rows[0].name + "|" + rows[0].value + "|" + rows[0].source, "lr|0.2|flag");
   EXPECT_EQ(rows[1].name + "|" + rows[1].value + "|" + rows[1].source, "model|lenet|");
   EXPECT_EQ(rows[2].name + "|" + rows[2].value + "|" + rows[2].source, "data.shape|[1,28]|");
+  const auto numbers = table_of(R"({"loss":0.28292282670736313,"resident_bytes":84697088})", "x");
+  EXPECT_EQ(numbers.at(0).value, "0.282923");
+  EXPECT_EQ(numbers.at(1).value, "84697088 (80.8 MiB)");
   EXPECT_THROW(table_of("{", "config.json"), DataError);
 }
 

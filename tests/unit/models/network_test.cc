@@ -31,7 +31,9 @@ TEST_F(Networks, LeNet) {
 
 TEST_F(Networks, Mlp) {
   const auto network = make_network("mlp", {}, generator_, device_);
-  EXPECT_EQ(shapes(*network), "fc1.weight[256, 784] fc1.bias[256] fc2.weight[10, 256] fc2.bias[10] ");
+  EXPECT_EQ(shapes(*network),
+            "fc1.weight[512, 784] fc1.bias[512] fc2.weight[512, 512] fc2.bias[512] fc3.weight[10, 512] "
+            "fc3.bias[10] ");
   EXPECT_EQ((*network)(Tensor::zeros({3, 1, 28, 28}, device_)).shape(), (Dims{3, 10}));
 }
 

@@ -18,7 +18,10 @@ TEST(Recipe, GlobalBatchIsSharedOverWorkersAndPasses) {
   EXPECT_EQ(batch.global, 96);
   EXPECT_EQ(recipe({"--batch-size=16", "--accumulate=2"}, 3).batch.global, 96);
   EXPECT_EQ(recipe({}, 2).batch.global, 256);
-  EXPECT_THROW(recipe({"--global-batch-size=97"}, 3), UsageError);
+  EXPECT_EQ(recipe({"--global-batch-size=97"}, 3).batch.per_worker, 33);  // 33, 32 and 32
+  EXPECT_EQ(recipe({"--global-batch-size=97"}, 3).batch.global, 97);
+  EXPECT_THROW(recipe({"--global-batch-size=97", "--accumulate=2"}, 3), UsageError);
+  EXPECT_THROW(recipe({"--global-batch-size=2"}, 3), UsageError);
   EXPECT_THROW(recipe({"--global-batch-size=96", "--batch-size=32"}), UsageError);
 }
 

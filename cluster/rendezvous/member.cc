@@ -1,0 +1,228 @@
+// A thread that polls the connection and beats. The caller's side is two queues under a lock: words to be
+// said, news that came.
+#include "cluster/rendezvous/member.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "cluster/rendezvous/messages.h"
+#include "cluster/rendezvous/session.h"
+#include "cluster/store_connect.h"
+#include "runtime/base/check.h"
+
+namespace dtrain::rendezvous {
+namespace {
+
+constexpr std::size_t kChunkBytes = 64 * 1024;
+// The last words must arrive before the connection is closed with unread news in it, which would reset it.
+constexpr Duration kGoodbye = std::chrono::milliseconds(300);
+
+StoreStream connect(const MemberOptions& options, const NodeOffer& offer, const Deadline& deadline) {
+  StoreClientOptions store;
+  store.token = options.token;
+  store.insecure = options.insecure;
+  store.job = options.job;
+  store.role = "launcher";
+  store.rank = offer.node_rank.value_or(-1);
+  return connect_to_store(options.server, store, deadline);
+}
+
+UniqueFd make_event() {
+  return UniqueFd(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd")));
+}
+
+void raise(const UniqueFd& event) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(event.get(), &one, sizeof one);
+}
+
+void lower(const UniqueFd& event) {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(event.get(), &count, sizeof count);
+}
+
+std::string why_broken(int error) {
+  if (error == ECONNRESET || error == EPIPE)
+    return "the rendezvous has closed the connection; its host is gone";
+  return fmt::format("the connection to the rendezvous broke: {}", std::strerror(error));
+}
+
+bool is_last(const News& news) {
+  return std::holds_alternative<Over>(news) || std::holds_alternative<Refused>(news) ||
+         std::holds_alternative<LeaseLost>(news);
+}
+
+}  // namespace
+
+struct Member::Impl {
+  Impl(const MemberOptions& options, const NodeOffer& offer, const Deadline& deadline)
+      : stream(connect(options, offer, deadline)),
+        session(std::move(stream.reader), std::move(stream.writer), offer, {options.beat, options.lease},
+                steady_clock().now()),
+        wake(make_event()),
+        arrived(make_event()) {}
+
+  // The thread's.
+  void run() noexcept;
+  bool turn();
+  void take_words();
+  void flush();
+  void receive();
+  void deliver();
+  void part();
+
+  StoreStream stream;
+  Session session;
+  UniqueFd wake, arrived;
+  std::vector<char> chunk = std::vector<char>(kChunkBytes);
+
+  std::mutex mutex;  // guards what follows
+  std::deque<Word> words;
+  std::deque<News> news;
+  bool last_delivered = false;
+  bool leaving = false;
+
+  std::thread thread;
+};
+
+void Member::Impl::run() noexcept {
+  try {
+    while (turn()) {
+    }
+    part();
+  } catch (const std::exception& error) {
+    session.lose(error.what());
+    deliver();
+  }
+  stream.fd.reset();
+}
+
+bool Member::Impl::turn() {
+  const Deadline next = Deadline::after(session.tick(steady_clock().now()) - steady_clock().now());
+  flush();
+  deliver();
+  // With the session the thread's work ends: a launcher that has heard the last news is not to beat on.
+  if (session.ended()) return false;
+  pollfd waited[] = {
+      {stream.fd.get(), static_cast<short>(session.out().empty() ? POLLIN : POLLIN | POLLOUT), 0},
+      {wake.get(), POLLIN, 0}};
+  if (::poll(waited, 2, next.poll_timeout_ms()) < 0 && errno != EINTR) throw SystemError("poll", errno);
+  lower(wake);
+  take_words();
+  if (waited[0].revents != 0) receive();
+  const std::lock_guard lock(mutex);
+  return !leaving;
+}
+
+void Member::Impl::take_words() {
+  std::deque<Word> taken;
+  {
+    const std::lock_guard lock(mutex);
+    taken.swap(words);
+  }
+  for (const Word& word : taken) session.say(word, steady_clock().now());
+}
+
+void Member::Impl::flush() {
+  std::string& out = session.out();
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t sent =
+        ::send(stream.fd.get(), out.data() + done, out.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      done += static_cast<std::size_t>(sent);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      break;
+    } else if (errno != EINTR) {
+      session.lose(why_broken(errno));
+      done = out.size();
+    }
+  }
+  out.erase(0, done);
+}
+
+void Member::Impl::receive() {
+  while (!session.ended()) {
+    const ssize_t got = ::recv(stream.fd.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (got == 0) return session.lose(why_broken(ECONNRESET));
+    if (got < 0) return session.lose(why_broken(errno));
+    session.receive({chunk.data(), static_cast<std::size_t>(got)}, steady_clock().now());
+  }
+}
+
+void Member::Impl::deliver() {
+  while (auto bytes = session.take()) {
+    auto piece = decode_news(*bytes);
+    if (!piece) session.lose("the rendezvous sent news that cannot be understood");
+    const std::lock_guard lock(mutex);
+    if (piece && !last_delivered) news.push_back(std::move(*piece));
+    last_delivered = last_delivered || (piece && is_last(*piece));
+    raise(arrived);
+  }
+}
+
+// Sends what is left and waits for the other side to have read it.
+void Member::Impl::part() {
+  const Deadline deadline = Deadline::after(kGoodbye);
+  take_words();
+  flush();
+  ::shutdown(stream.fd.get(), SHUT_WR);
+  while (!deadline.expired()) {
+    pollfd waited{stream.fd.get(), POLLIN, 0};
+    ::poll(&waited, 1, deadline.poll_timeout_ms());
+    const ssize_t got = ::recv(stream.fd.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return;
+  }
+}
+
+Member::Member(const MemberOptions& options, const NodeOffer& offer, const Deadline& deadline)
+    : impl_(std::make_unique<Impl>(options, offer, deadline)) {
+  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+}
+
+Member::~Member() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->leaving = true;
+  }
+  raise(impl_->wake);
+  impl_->thread.join();
+}
+
+std::optional<News> Member::next(const Deadline& deadline) {
+  while (true) {
+    {
+      const std::lock_guard lock(impl_->mutex);
+      lower(impl_->arrived);
+      if (!impl_->news.empty()) {
+        News news = std::move(impl_->news.front());
+        impl_->news.pop_front();
+        if (!impl_->news.empty()) raise(impl_->arrived);
+        return news;
+      }
+      if (impl_->last_delivered || deadline.expired()) return std::nullopt;
+    }
+    pollfd waited{impl_->arrived.get(), POLLIN, 0};
+    ::poll(&waited, 1, deadline.poll_timeout_ms());
+  }
+}
+
+int Member::fd() const noexcept { return impl_->arrived.get(); }
+
+void Member::say(const Word& word) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->words.push_back(word);
+  raise(impl_->wake);
+}
+
+}  // namespace dtrain::rendezvous

@@ -1,0 +1,255 @@
+// Comings and goings, words, and the time. What becomes of rounds is in membership_rounds.cc.
+#include "cluster/rendezvous/membership.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+
+namespace dtrain::rendezvous {
+namespace {
+
+constexpr Duration kSweepEvery = std::chrono::milliseconds(250);
+// When the coordinator itself was held up, heartbeats wait to be read: nobody is lost before that is done.
+constexpr Duration kHeldUp = std::chrono::milliseconds(750);
+constexpr Duration kCatchUp = std::chrono::seconds(1);
+constexpr Duration kIdle = std::chrono::hours(1);
+// Workers that have agreed on a checkpoint end by themselves; the last of them within this time.
+constexpr Duration kRequeuePatience = std::chrono::seconds(10);
+constexpr Duration kOldestFailure = std::chrono::hours(1);
+constexpr std::size_t kShownRefusals = 3;
+constexpr int kShownSlow = 3;
+constexpr int kUsage = static_cast<int>(ExitCode::usage);
+constexpr int kPeer = static_cast<int>(ExitCode::peer);
+constexpr int kRequeue = static_cast<int>(ExitCode::requeue);
+
+double seconds_of(Duration time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+Membership::Membership(JobRules rules, TimePoint now)
+    : rules_(std::move(rules)),
+      roster_(rules_.min_nodes, rules_.max_nodes, rules_.hosts),
+      begun_(now),
+      next_waiting_(now + rules_.waiting_every),
+      last_tick_(now),
+      next_sweep_(now),
+      leases_count_from_(now) {}
+
+Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
+  if (over()) return {-1, "the job is over", {}};
+  std::string why = roster_.objection(offer);
+  if (why.empty() && !elastic() && phase_ != Phase::gathering)
+    why = fmt::format("the job of {} nodes has started without host {}; start it anew", rules_.max_nodes,
+                      offer.host);
+  if (!why.empty()) {
+    if (phase_ == Phase::gathering && !elastic()) {
+      finish(
+          kUsage,
+          Cause{Cause::Kind::unusable, offer.node_rank.value_or(-1), offer.host, -1, kUsage, false, {why}});
+    } else {
+      refusals_.push_back("refused: " + why);
+      if (refusals_.size() > kShownRefusals) refusals_.erase(refusals_.begin());
+      if (phase_ == Phase::gathering) say_waiting(now);
+    }
+    return {-1, std::move(why), {}};
+  }
+  const Seat& seat = roster_.add(id, offer, now);
+  Admission admission{seat.node_rank, {}, {}};
+  if (phase_ == Phase::gathering) {
+    gather(now);
+  } else {
+    admission.lines = {fmt::format("the job runs on {} nodes; {} is taken in at the next checkpoint",
+                                   nodes_.size(), seat.text())};
+    take_in();
+  }
+  return admission;
+}
+
+void Membership::beat(SeatId id, TimePoint now) {
+  Seat* seat = roster_.find(id);
+  if (seat != nullptr && !seat->broken) seat->last_heard = now;
+}
+
+void Membership::hear(SeatId id, const Word& word, TimePoint now) {
+  Seat* seat = roster_.find(id);
+  if (seat == nullptr || seat->broken || over()) return;
+  seat->last_heard = now;
+  std::visit([&](const auto& said) { on(*seat, said, now); }, word);
+}
+
+void Membership::on(Seat& seat, const Ready& word, TimePoint now) {
+  if (phase_ != Phase::forming || !in_this_round(seat, word.round) || seat.ready) return;
+  seat.ready = true;
+  if (seat.node_rank == nodes_.front().node_rank) master_port_ = word.master_port;
+  if (--unready_ > 0) return;
+  // Who came meanwhile need not wait for a checkpoint.
+  roster_.present() > nodes_.size() ? form(now) : start();
+}
+
+void Membership::on(Seat& seat, const Failed& word, TimePoint now) {
+  if (!in_this_round(seat, word.round) || seat.ended) return;
+  Finding finding{word.cause, now - std::clamp(word.age, Duration::zero(), kOldestFailure)};
+  finding.cause.node_rank = seat.node_rank;
+  finding.cause.host = seat.offer.host;
+  if (finding.cause.exit_code == 0) finding.cause.exit_code = static_cast<int>(ExitCode::failure);
+  if (finding.cause.kind == Cause::Kind::requeue) {
+    requeue_ = true;
+    if (phase_ == Phase::running && !requeue_at_) requeue_at_ = now + kRequeuePatience;
+  } else if (phase_ == Phase::forming) {
+    finish(finding.cause.exit_code, finding.cause);
+  } else {
+    note(std::move(finding), now);
+  }
+}
+
+void Membership::on(Seat& seat, const Ended& word, TimePoint now) {
+  if (unended_ == 0 || !in_this_round(seat, word.round) || seat.ended) return;
+  seat.ended = word.exit_code;
+  --unended_;
+  all_zero_ = all_zero_ && word.exit_code == 0;
+  if (word.exit_code == kRequeue) {
+    requeue_ = true;
+    if (phase_ == Phase::running && !requeue_at_) requeue_at_ = now + kRequeuePatience;
+  } else if (word.exit_code != 0 && phase_ == Phase::running && !found_) {
+    note({Cause{Cause::Kind::worker,
+                seat.node_rank,
+                seat.offer.host,
+                -1,
+                word.exit_code,
+                false,
+                {fmt::format("{} ended with exit code {}", seat.text(), word.exit_code)}},
+          now},
+         now);
+  }
+  if (unended_ == 0) conclude(now);
+}
+
+void Membership::on(Seat& seat, const Signalled& word, TimePoint now) {
+  const Finding asked{Cause{Cause::Kind::signal,
+                            seat.node_rank,
+                            seat.offer.host,
+                            -1,
+                            128 + word.signal,
+                            false,
+                            {fmt::format("{} got signal {}", seat.text(), word.signal)}},
+                      now};
+  const bool second = std::exchange(seat.signalled, true);
+  if (phase_ == Phase::gathering || (phase_ == Phase::forming && seat.in_round))
+    return finish(asked.cause.exit_code, asked.cause);
+  if (!seat.in_round) return;  // it was only waiting to be taken in, and leaves
+  // The batch system may have signalled every launcher: that is still the first signal.
+  if (signal_ && !second) return;
+  if (!signal_) {
+    const bool failing = phase_ == Phase::stopping && !taking_in_ && found_;
+    signal_ = word.signal;
+    if (!failing) found_ = asked;
+    taking_in_ = again_ = false;
+    phase_ = Phase::stopping;
+    settle_at_.reset();
+    requeue_at_.reset();
+  }
+  news_.emplace_back(Stop{round_, false, false, word.signal, second, found_->cause});
+}
+
+void Membership::leave(SeatId id, Departure departure, TimePoint now) {
+  Seat* seat = roster_.find(id);
+  if (seat == nullptr) return;
+  const bool at_work = unended_ > 0 && seat->in_round && !seat->ended;
+  if (departure == Departure::closed) return lose(id, gone(*seat, now), now);
+  Finding finding = silent(*seat, now);
+  if (departure == Departure::silent)
+    finding.cause.lines = {fmt::format(
+        "{} is lost: it hears us no more, and has ended its workers; the network is cut in one direction",
+        seat->text())};
+  if (departure == Departure::silent || !at_work) return lose(id, std::move(finding), now);
+  roster_.mark_broken(id);  // its lease decides
+}
+
+Membership::Finding Membership::gone(const Seat& seat, TimePoint now) const {
+  Cause cause{Cause::Kind::launcher_lost, seat.node_rank, seat.offer.host, -1, kPeer, false, {}};
+  cause.lines = {fmt::format("{} is lost: its launcher was killed or has crashed", seat.text())};
+  // A failing worker elsewhere does not kill a launcher, but the other way round it does.
+  return {std::move(cause), now - rules_.settle};
+}
+
+Membership::Finding Membership::silent(const Seat& seat, TimePoint now) const {
+  Cause cause{Cause::Kind::node_lost, seat.node_rank, seat.offer.host, -1, kPeer, false, {}};
+  cause.lines = {
+      fmt::format("{} is lost: not heard of for {:.1f} s; the machine is down, stopped, or cut off",
+                  seat.text(), seconds_of(now - seat.last_heard))};
+  // It was well when it spoke last, and the next heartbeat is a second later.
+  return {std::move(cause), std::min(now, seat.last_heard + std::chrono::seconds(1))};
+}
+
+void Membership::sweep_leases(TimePoint now) {
+  if (now - last_tick_ > kHeldUp) leases_count_from_ = now + kCatchUp;
+  last_tick_ = now;
+  if (now < next_sweep_ || now < leases_count_from_) return;
+  next_sweep_ = now + kSweepEvery;
+  std::vector<SeatId> expired;
+  for (const auto& [id, seat] : roster_.seats()) {
+    if (now - seat.last_heard >= rules_.lost_after) expired.push_back(id);
+  }
+  for (const SeatId id : expired) {
+    if (over()) return;
+    lost_.push_back(id);
+    lose(id, silent(*roster_.find(id), now), now);
+  }
+}
+
+TimePoint Membership::tick(TimePoint now) {
+  if (settle_at_ && now >= *settle_at_) stop_round(now);
+  if (requeue_at_ && now >= *requeue_at_) {
+    if (!found_) found_ = Finding{Cause{Cause::Kind::requeue, 0, {}, -1, kRequeue, false, {}}, now};
+    stop_round(now);
+  }
+  if (phase_ == Phase::gathering) gather(now);
+  if (!over()) sweep_leases(now);
+  if (over()) return now + kIdle;
+  if (now >= next_waiting_) say_waiting(now);
+  TimePoint next = std::min(next_waiting_, now + kSweepEvery);
+  for (const auto& due : {settle_at_, requeue_at_}) {
+    if (due) next = std::min(next, *due);
+  }
+  return next;
+}
+
+void Membership::say_waiting(TimePoint now) {
+  next_waiting_ = now + rules_.waiting_every;
+  std::vector<std::string> lines = waiting_lines(now);
+  if (!lines.empty()) news_.emplace_back(Waiting{std::move(lines)});
+}
+
+std::vector<std::string> Membership::waiting_lines(TimePoint now) const {
+  std::vector<std::string> lines;
+  if (phase_ == Phase::gathering) {
+    lines.push_back(roster_.count_text());
+    if (!rules_.listening.empty()) lines.back() += "; listening on " + rules_.listening;
+    if (enough_since_)
+      lines.push_back(fmt::format("enough to start; in {:.0f} s without the others",
+                                  seconds_of(*enough_since_ + rules_.last_call - now)));
+    lines.insert(lines.end(), refusals_.begin(), refusals_.end());
+  } else if (phase_ == Phase::forming && unready_ > 0) {
+    lines.push_back(
+        fmt::format("waiting for {} of {} nodes to get ready: {}", unready_, nodes_.size(), slow_ones()));
+  } else if (phase_ == Phase::stopping && unended_ > 0) {
+    lines.push_back(fmt::format("waiting for {} of {} nodes to end their workers: {}", unended_,
+                                nodes_.size(), slow_ones()));
+  }
+  return lines;
+}
+
+std::string Membership::slow_ones() const {
+  std::string text;
+  int shown = 0;
+  for (const auto& [id, seat] : roster_.seats()) {
+    if (!seat.in_round || (phase_ == Phase::forming ? seat.ready : seat.ended.has_value())) continue;
+    if (shown++ == kShownSlow) return text + ", …";
+    text += (text.empty() ? "" : ", ") + seat.text();
+  }
+  return text;
+}
+
+}  // namespace dtrain::rendezvous

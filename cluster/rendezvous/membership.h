@@ -1,0 +1,133 @@
+// The coordinator's mind as a pure state machine: joins, words, leases and the time go in, news for the
+// launchers comes out. Reads no clock and does no I/O. docs/decisions/010-rendezvous.md has the rules.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cluster/rendezvous/protocol.h"
+#include "cluster/rendezvous/roster.h"
+
+namespace dtrain::rendezvous {
+
+/// What a job is held to; see CoordinatorOptions.
+struct JobRules {
+  int min_nodes = 1, max_nodes = 1;
+  int max_restarts = 0;
+  Duration join_timeout = std::chrono::seconds(600);
+  Duration last_call = std::chrono::seconds(30);
+  Duration lost_after = std::chrono::seconds(6);
+  Duration settle = std::chrono::milliseconds(50);
+  Duration waiting_every = std::chrono::seconds(5);
+  std::int64_t launch_time_ns = 0;
+  std::string run_id;
+  std::vector<std::string> hosts;
+  std::string listening;  ///< "10.0.0.1:29501 (eth0)", for the lines of Waiting
+};
+
+/// The answer to a join.
+struct Admission {
+  int node_rank = 0;
+  std::string refused;             ///< why; empty: seated
+  std::vector<std::string> lines;  ///< what a newcomer may want to know
+};
+
+/// How a launcher's connection ended.
+enum class Departure {
+  closed,  ///< by its own side, in order or because its process was killed: nobody is at work there
+  broken,  ///< by the network: the node may be at work until its lease has run out
+  silent,  ///< by its own side, since its lease has run out
+};
+
+class Membership {
+ public:
+  Membership(JobRules rules, TimePoint now);
+
+  /// `id` must be new. Whoever is refused has no seat. May end the job for everybody: in one of fixed size
+  /// that has not started, a launcher that does not fit means that the right one will never come.
+  Admission join(SeatId id, const NodeOffer& offer, TimePoint now);
+  void beat(SeatId id, TimePoint now);
+  /// Words of former rounds and of unknown seats are ignored.
+  void hear(SeatId id, const Word& word, TimePoint now);
+  void leave(SeatId id, Departure departure, TimePoint now);
+  /// Does what is due and returns when to call again at the latest.
+  TimePoint tick(TimePoint now);
+
+  /// News for all that are seated, in order; those not in a round ignore what concerns it. `self` is not
+  /// set: each hearer finds its own node_rank.
+  std::vector<News> take_news() { return std::exchange(news_, {}); }
+  /// Seats whose leases have run out since the last call: their connections are to be closed.
+  std::vector<SeatId> take_lost() { return std::exchange(lost_, {}); }
+  bool over() const noexcept { return phase_ == Phase::over; }
+
+ private:
+  enum class Phase { gathering, forming, running, stopping, over };
+  struct Finding {
+    Cause cause;
+    TimePoint at{};
+  };
+
+  bool elastic() const noexcept { return rules_.min_nodes < rules_.max_nodes; }
+  std::size_t min_nodes() const noexcept { return static_cast<std::size_t>(rules_.min_nodes); }
+  bool in_this_round(const Seat& seat, int round) const noexcept { return seat.in_round && round == round_; }
+
+  void on(Seat& seat, const Ready& word, TimePoint now);
+  void on(Seat& seat, const Failed& word, TimePoint now);
+  void on(Seat& seat, const Ended& word, TimePoint now);
+  void on(Seat& seat, const Signalled& word, TimePoint now);
+
+  void gather(TimePoint now);
+  void form(TimePoint now);
+  void start();
+  void take_in();
+  void lose(SeatId id, Finding finding, TimePoint now);
+  void lose_while_idle(const Finding& finding, TimePoint now);
+  void note(Finding finding, TimePoint now);
+  void stop_round(TimePoint now);
+  void conclude(TimePoint now);
+  void finish_early();
+  void conclude_signal();
+  void finish(int exit_code, std::optional<Cause> cause);
+  bool enough_left() const noexcept;
+  bool may_go_on() const noexcept;
+
+  void sweep_leases(TimePoint now);
+  void say_waiting(TimePoint now);
+  std::vector<std::string> waiting_lines(TimePoint now) const;
+  std::string slow_ones() const;
+  Finding gone(const Seat& seat, TimePoint now) const;
+  Finding silent(const Seat& seat, TimePoint now) const;
+
+  JobRules rules_;
+  Roster roster_;
+  Phase phase_ = Phase::gathering;
+  TimePoint begun_;
+  int round_ = -1;
+  int restarts_ = 0;
+  bool started_ = false;  // any round has
+  std::vector<RoundNode> nodes_;
+  std::size_t unready_ = 0, unended_ = 0;
+  std::uint16_t master_port_ = 0;
+
+  std::optional<Finding> found_;        // the cause so far
+  std::optional<TimePoint> settle_at_;  // when it is taken for the truth
+  std::optional<TimePoint> requeue_at_;
+  std::optional<int> signal_;
+  bool requeue_ = false;    // somebody ended with 75 in this round
+  bool taking_in_ = false;  // stopping for a newcomer
+  bool again_ = false;      // stopping to start again
+  bool all_zero_ = true;    // codes of this round
+
+  std::optional<TimePoint> enough_since_;  // elastic: MIN have been here
+  TimePoint next_waiting_;
+  TimePoint last_tick_, next_sweep_, leases_count_from_;
+  std::vector<std::string> refusals_;
+
+  std::vector<News> news_;
+  std::vector<SeatId> lost_;
+};
+
+}  // namespace dtrain::rendezvous

@@ -1,0 +1,167 @@
+// Rounds: how they form, start, stop and what follows.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cluster/rendezvous/membership.h"
+#include "runtime/base/error.h"
+
+namespace dtrain::rendezvous {
+namespace {
+
+// A worker that lost a peer is no cause; the peer's own end is on its way to us.
+constexpr Duration kConsequenceSettle = std::chrono::milliseconds(500);
+constexpr int kPeer = static_cast<int>(ExitCode::peer);
+constexpr int kRequeue = static_cast<int>(ExitCode::requeue);
+
+}  // namespace
+
+// Forms the first round when those who should be there are.
+void Membership::gather(TimePoint now) {
+  const std::size_t present = roster_.present();
+  if (present == static_cast<std::size_t>(rules_.max_nodes)) return form(now);
+  const bool enough = elastic() && present >= min_nodes() && roster_.has_rank(0);
+  if (!enough) enough_since_.reset();
+  if (enough && !enough_since_) enough_since_ = now;
+  const bool late = now - begun_ >= rules_.join_timeout;
+  if (enough && (late || now - *enough_since_ >= rules_.last_call)) return form(now);
+  if (!late) return;
+  std::vector<std::string> lines = waiting_lines(now);
+  lines.front() =
+      fmt::format("after {:.0f} s: {}", std::chrono::duration<double>(now - begun_).count(), lines.front());
+  lines.push_back("start dtrain-launch on the missing nodes too, or see why they cannot reach this one");
+  finish(kPeer, Cause{Cause::Kind::node_lost, -1, {}, -1, kPeer, false, std::move(lines)});
+}
+
+void Membership::form(TimePoint now) {
+  ++round_;
+  phase_ = Phase::forming;
+  nodes_ = roster_.nodes();
+  for (auto& [id, seat] : roster_.seats()) {
+    seat.in_round = true;
+    seat.ready = false;
+    seat.ended.reset();
+  }
+  unready_ = nodes_.size();
+  unended_ = 0;
+  master_port_ = 0;
+  found_.reset();
+  settle_at_.reset();
+  requeue_at_.reset();
+  enough_since_.reset();
+  requeue_ = taking_in_ = again_ = false;
+  all_zero_ = true;
+  next_waiting_ = now + rules_.waiting_every;
+  news_.emplace_back(Forming{round_, 0, nodes_});
+}
+
+void Membership::start() {
+  phase_ = Phase::running;
+  started_ = true;
+  unended_ = nodes_.size();
+  news_.emplace_back(Start{round_, restarts_, 0, nodes_, master_port_, rules_.launch_time_ns, rules_.run_id});
+}
+
+// A job that is just ending by itself is left alone.
+void Membership::take_in() {
+  if (phase_ != Phase::running || found_ || requeue_ || unended_ < nodes_.size()) return;
+  phase_ = Phase::stopping;
+  taking_in_ = again_ = true;
+  news_.emplace_back(Stop{round_, true, true, std::nullopt, false, std::nullopt});
+}
+
+bool Membership::enough_left() const noexcept {
+  return roster_.present() >= min_nodes() && roster_.has_rank(0);
+}
+
+bool Membership::may_go_on() const noexcept {
+  if (signal_ || restarts_ >= rules_.max_restarts || !enough_left()) return false;
+  const Cause::Kind kind = found_->cause.kind;
+  return kind != Cause::Kind::unusable && kind != Cause::Kind::requeue && kind != Cause::Kind::signal;
+}
+
+void Membership::lose(SeatId id, Finding finding, TimePoint now) {
+  const Seat seat = *roster_.find(id);
+  roster_.remove(id);
+  if (over()) return;
+  if (phase_ == Phase::gathering || (phase_ == Phase::forming && seat.in_round))
+    return lose_while_idle(finding, now);
+  if (!seat.in_round || seat.ended) return;
+  --unended_;
+  all_zero_ = false;
+  note(std::move(finding), now);
+  if (unended_ == 0) conclude(now);
+}
+
+// Nobody's workers run.
+void Membership::lose_while_idle(const Finding& finding, TimePoint now) {
+  if (!elastic() || finding.cause.node_rank == 0) return finish(finding.cause.exit_code, finding.cause);
+  if (phase_ == Phase::gathering) return gather(now);
+  if (roster_.present() >= min_nodes()) return form(now);
+  if (started_) return finish(finding.cause.exit_code, finding.cause);
+  for (auto& [id, seat] : roster_.seats()) seat.in_round = false;
+  phase_ = Phase::gathering;
+}
+
+// Keeps the better explanation: a cause before a consequence, then what happened first.
+void Membership::note(Finding finding, TimePoint now) {
+  if (signal_) return;
+  const bool better =
+      !found_ || (finding.cause.consequence != found_->cause.consequence ? !finding.cause.consequence
+                                                                         : finding.at < found_->at);
+  if (better) found_ = std::move(finding);
+  if (phase_ != Phase::running && !taking_in_) return;
+  const TimePoint due = now + (found_->cause.consequence ? kConsequenceSettle : rules_.settle);
+  settle_at_ = settle_at_ ? std::min(*settle_at_, due) : due;
+}
+
+void Membership::stop_round(TimePoint now) {
+  settle_at_.reset();
+  requeue_at_.reset();
+  taking_in_ = false;
+  phase_ = Phase::stopping;
+  again_ = may_go_on();
+  news_.emplace_back(Stop{round_, again_, false, std::nullopt, false, found_->cause});
+  next_waiting_ = now + rules_.waiting_every;
+  if (unended_ == 0) conclude(now);
+}
+
+// Every node of the round has ended its part.
+void Membership::conclude(TimePoint now) {
+  if (signal_) return conclude_signal();
+  if (found_ && (phase_ == Phase::running || taking_in_)) return stop_round(now);
+  if (taking_in_ && !all_zero_ && enough_left()) return form(now);
+  if (phase_ == Phase::running || taking_in_) return all_zero_ ? finish(0, std::nullopt) : finish_early();
+  if (!again_ || !may_go_on()) return finish(found_->cause.exit_code, found_->cause);
+  ++restarts_;
+  form(now);
+}
+
+// Ended by themselves or for a newcomer, and nobody goes on.
+void Membership::finish_early() {
+  Cause cause{Cause::Kind::requeue, -1, {}, -1, kRequeue, false, {}};
+  cause.lines = {"the workers have written a checkpoint and ask to be started again"};
+  if (!requeue_) {
+    cause.kind = Cause::Kind::node_lost;
+    cause.exit_code = kPeer;
+    cause.lines = {"too few nodes are left to go on: " + roster_.count_text()};
+  }
+  finish(cause.exit_code, cause);
+}
+
+void Membership::conclude_signal() {
+  Cause cause = found_->cause;
+  if (cause.kind == Cause::Kind::signal)
+    cause.exit_code = requeue_ ? kRequeue : all_zero_ ? 0 : 128 + *signal_;
+  finish(cause.exit_code, std::move(cause));
+}
+
+void Membership::finish(int exit_code, std::optional<Cause> cause) {
+  if (over()) return;
+  phase_ = Phase::over;
+  settle_at_.reset();
+  requeue_at_.reset();
+  news_.emplace_back(Over{exit_code, std::move(cause)});
+}
+
+}  // namespace dtrain::rendezvous

@@ -1,0 +1,50 @@
+// News, words and offers as bytes, for the store's values and for the line between a launcher and its link.
+// Strict: what decodes was encoded by us, within bounds that the sender keeps by cutting.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cluster/rendezvous/membership.h"
+#include "cluster/rendezvous/protocol.h"
+
+namespace dtrain::rendezvous {
+
+inline constexpr std::size_t kMaxHostBytes = 253;
+inline constexpr std::size_t kMaxAddressBytes = 256;
+inline constexpr std::size_t kMaxMatches = 64;
+inline constexpr std::size_t kMaxMatchKeyBytes = 64;
+inline constexpr std::size_t kMaxMatchValueBytes = 1024;
+inline constexpr std::size_t kMaxLines = 64;
+inline constexpr std::size_t kMaxLineBytes = 1024;
+inline constexpr std::size_t kMaxReasonBytes = 8192;
+/// All hosts of a round together; with more, names that do not follow a pattern are left out.
+inline constexpr std::size_t kMaxNodesBytes = 512 * 1024;
+
+// Encoding cuts texts and lists that are too long (of lines the middle goes), so that what it yields always
+// decodes. Nodes must be in the order of node_rank; runs of like nodes with numbered hosts ("gpu001" …
+// "gpu999") take a few bytes together.
+std::string encode(const NodeOffer& offer);
+std::string encode(const Word& word);
+std::string encode(const News& news);
+std::string encode(const Admission& admission);
+
+// nullopt for anything else than encode() yields.
+std::optional<NodeOffer> decode_offer(std::string_view bytes);
+std::optional<Word> decode_word(std::string_view bytes);
+std::optional<News> decode_news(std::string_view bytes);
+std::optional<Admission> decode_admission(std::string_view bytes);
+
+// Looks at encoded news without decoding its nodes, whose number a launcher's cost need not grow with.
+/// The round that Forming, Start and Stop are about.
+std::optional<int> round_of(std::string_view news);
+bool is_forming(std::string_view news) noexcept;
+bool is_start(std::string_view news) noexcept;
+bool is_over(std::string_view news) noexcept;
+/// The place of a node in Forming's list.
+std::optional<int> place_in_round(std::string_view forming, int node_rank);
+/// Fills in `self` of Forming and Start; leaves other news as it is.
+void set_self(std::string& news, int place);
+
+}  // namespace dtrain::rendezvous

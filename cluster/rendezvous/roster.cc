@@ -1,0 +1,156 @@
+// Seats, and the words for who may not have one or has not come.
+#include "cluster/rendezvous/roster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dtrain::rendezvous {
+namespace {
+
+constexpr int kShownRanges = 10;
+
+std::string host_text(const NodeOffer& offer) {
+  return offer.address.empty() ? fmt::format("host {}", offer.host)
+                               : fmt::format("host {}, {}", offer.host, offer.address);
+}
+
+const std::string* value_of(const NodeOffer& offer, const std::string& key) {
+  for (const auto& [name, value] : offer.must_match) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+
+std::string shown(const std::string* value) {
+  return value == nullptr ? "nothing" : fmt::format("'{}'", *value);
+}
+
+}  // namespace
+
+std::string Seat::text() const { return fmt::format("node_rank {} ({})", node_rank, host_text(offer)); }
+
+Roster::Roster(int min_nodes, int max_nodes, std::vector<std::string> hosts)
+    : min_nodes_(min_nodes), max_nodes_(max_nodes), hosts_(std::move(hosts)) {}
+
+std::string Roster::objection(const NodeOffer& offer) const {
+  const std::string differs = mismatch(offer);
+  return differs.empty() ? rank_objection(offer) : differs;
+}
+
+std::string Roster::rank_objection(const NodeOffer& offer) const {
+  if (offer.node_rank && (*offer.node_rank < 0 || *offer.node_rank >= max_nodes_))
+    return fmt::format(
+        "node_rank {} of {} is out of range: this job has node_rank 0 to {}; correct --node_rank there, or "
+        "--nnodes everywhere",
+        *offer.node_rank, host_text(offer), max_nodes_ - 1);
+  if (offer.node_rank && has_rank(*offer.node_rank))
+    return fmt::format(
+        "node_rank {} is taken: {} has joined with it, and now {} asks for it; give every node a --node_rank "
+        "of its own",
+        *offer.node_rank, host_text(seats_.at(by_rank_.at(*offer.node_rank)).offer), host_text(offer));
+  // The place of the node that hosts the rendezvous is kept for it.
+  const bool only_first_free = present() + 1 == static_cast<std::size_t>(max_nodes_) && !has_rank(0);
+  if (present() >= static_cast<std::size_t>(max_nodes_) || (!offer.node_rank && only_first_free))
+    return fmt::format("the job is full: {} of {} nodes are here and {} is one more; start fewer launchers",
+                       present(), max_nodes_, host_text(offer));
+  return {};
+}
+
+std::string Roster::mismatch(const NodeOffer& offer) const {
+  if (!reference_) return {};
+  std::string text;
+  const auto compare = [&](const std::string& key) {
+    const std::string* theirs = value_of(reference_->offer, key);
+    const std::string* ours = value_of(offer, key);
+    if ((theirs == nullptr) == (ours == nullptr) && (theirs == nullptr || *theirs == *ours)) return;
+    text += fmt::format("{}{} differs: {} on {}, {} on {}", text.empty() ? "" : "; ", key, shown(theirs),
+                        reference_->text(), shown(ours),
+                        offer.node_rank ? fmt::format("node_rank {} ({})", *offer.node_rank, host_text(offer))
+                                        : host_text(offer));
+  };
+  for (const auto& [key, value] : reference_->offer.must_match) compare(key);
+  for (const auto& [key, value] : offer.must_match) {
+    if (value_of(reference_->offer, key) == nullptr) compare(key);
+  }
+  return text.empty() ? text : text + "; it must be the same on every node";
+}
+
+int Roster::free_rank() {
+  while (has_rank(lowest_free_)) ++lowest_free_;
+  return lowest_free_ < max_nodes_ ? lowest_free_ : 0;
+}
+
+Seat& Roster::add(SeatId id, const NodeOffer& offer, TimePoint now) {
+  Seat seat;
+  seat.node_rank = offer.node_rank ? *offer.node_rank : free_rank();
+  seat.offer = offer;
+  seat.last_heard = now;
+  some_unranked_ = some_unranked_ || !offer.node_rank;
+  if (!reference_) reference_ = seat;
+  by_rank_[seat.node_rank] = id;
+  return seats_[id] = std::move(seat);
+}
+
+void Roster::mark_broken(SeatId id) {
+  Seat& seat = seats_.at(id);
+  if (seat.broken) return;
+  seat.broken = true;
+  by_rank_.erase(seat.node_rank);
+  if (seat.node_rank > 0) lowest_free_ = std::min(lowest_free_, seat.node_rank);
+}
+
+void Roster::remove(SeatId id) {
+  mark_broken(id);
+  seats_.erase(id);
+}
+
+Seat* Roster::find(SeatId id) {
+  const auto found = seats_.find(id);
+  return found == seats_.end() ? nullptr : &found->second;
+}
+
+std::vector<RoundNode> Roster::nodes() const {
+  std::vector<RoundNode> nodes;
+  nodes.reserve(by_rank_.size());
+  int first_rank = 0;
+  for (const auto& [node_rank, id] : by_rank_) {
+    const NodeOffer& offer = seats_.at(id).offer;
+    nodes.push_back({node_rank, offer.host, offer.nproc, first_rank});
+    first_rank += offer.nproc;
+  }
+  return nodes;
+}
+
+std::string Roster::expected_text(int node_rank) const {
+  const auto place = static_cast<std::size_t>(node_rank);
+  return place < hosts_.size() ? fmt::format("{} ({})", node_rank, hosts_[place]) : std::to_string(node_rank);
+}
+
+std::string Roster::count_text() const {
+  const std::string wanted =
+      min_nodes_ == max_nodes_ ? std::to_string(max_nodes_) : fmt::format("{} to {}", min_nodes_, max_nodes_);
+  std::string text = fmt::format("{}/{} nodes", present(), wanted);
+  if (present() >= static_cast<std::size_t>(max_nodes_)) return text;
+  if (some_unranked_)
+    return text + fmt::format("; {} more may come", max_nodes_ - static_cast<int>(present()));
+  text += "; missing node_rank ";
+  int ranges = 0;
+  int next = 0;
+  // One turn a gap; the last gap ends at max_nodes_.
+  const auto gap = [&](int end) {
+    if (next < end && ranges++ < kShownRanges) {
+      text += ranges == 1 ? "" : ", ";
+      // Hosts are worth their room where few are missing.
+      text += end - next <= 2 || hosts_.empty() ? expected_text(next) : std::to_string(next);
+      if (end - next == 2) text += ", " + expected_text(next + 1);
+      if (end - next > 2) text += fmt::format("-{}", end - 1);
+    }
+    next = end + 1;
+  };
+  for (const auto& [node_rank, id] : by_rank_) gap(node_rank);
+  gap(max_nodes_);
+  return ranges > kShownRanges ? text + ", …" : text;
+}
+
+}  // namespace dtrain::rendezvous

@@ -1,0 +1,187 @@
+// An epoll loop a thread. Connecting is done in between, one launcher after another.
+#include "tests/bench/rendezvous/crowd.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "cluster/rendezvous/messages.h"
+#include "cluster/rendezvous/session.h"
+#include "cluster/store_connect.h"
+#include "runtime/base/check.h"
+
+namespace dtrain::bench {
+namespace {
+
+using rendezvous::News;
+using std::chrono::milliseconds;
+
+constexpr int kServeEvery = 32;  // connections
+constexpr Duration kTickEvery = milliseconds(100);
+
+rendezvous::NodeOffer offer_of(int node_rank) {
+  rendezvous::NodeOffer offer;
+  offer.node_rank = node_rank;
+  offer.host = fmt::format("node{:05}", node_rank);
+  offer.address = fmt::format("10.0.{}.{} (eth0)", node_rank / 256, node_rank % 256);
+  offer.nproc = 8;
+  offer.must_match = {
+      {"nnodes", "all"}, {"nproc", "8"}, {"program", "dtrain train"}, {"config", "0123456789abcdef"}};
+  return offer;
+}
+
+}  // namespace
+
+struct Crowd::Trouble {
+  std::mutex mutex;
+  std::string last;
+};
+
+struct Crowd::Seat {
+  Seat(StoreStream connected, const rendezvous::NodeOffer& offer, rendezvous::SessionTimes times)
+      : stream(std::move(connected)),
+        session(std::move(stream.reader), std::move(stream.writer), offer, times, steady_clock().now()) {}
+  StoreStream stream;
+  rendezvous::Session session;
+};
+
+class Crowd::Loop {
+ public:
+  Loop(Crowd& crowd, const rendezvous::MemberOptions& options)
+      : crowd_(crowd),
+        options_(options),
+        epoll_(static_cast<int>(check(Sys{::epoll_create1(EPOLL_CLOEXEC)}, "epoll_create1"))),
+        next_tick_(steady_clock().now()) {}
+
+  void run(int first, int step, int end) {
+    int joined = 0;
+    for (int rank = first; rank < end && !crowd_.leaving_; rank += step) {
+      join(rank);
+      if (++joined % kServeEvery == 0) serve(0);
+    }
+    while (!crowd_.leaving_) serve(20);
+  }
+
+ private:
+  void join(int rank) {
+    StoreClientOptions store;
+    store.token = options_.token;
+    store.job = options_.job;
+    store.role = "launcher";
+    store.rank = rank;
+    seats_.push_back(std::make_unique<Seat>(
+        connect_to_store(options_.server, store, Deadline::after(std::chrono::seconds(60))), offer_of(rank),
+        rendezvous::SessionTimes{options_.beat, options_.lease}));
+    Seat& seat = *seats_.back();
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.ptr = &seat;
+    check(Sys{::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, seat.stream.fd.get(), &event)}, "epoll_ctl");
+    flush(seat);
+    ++crowd_.connected_;
+  }
+
+  void serve(int wait_ms) {
+    epoll_event events[256];
+    const int ready = ::epoll_wait(epoll_.get(), events, 256, wait_ms);
+    for (int i = 0; i < ready; ++i) receive(*static_cast<Seat*>(events[i].data.ptr));
+    const TimePoint now = steady_clock().now();
+    if (now < next_tick_) return;
+    next_tick_ = now + kTickEvery;
+    for (const auto& seat : seats_) {
+      seat->session.tick(now);
+      attend(*seat);
+    }
+  }
+
+  void receive(Seat& seat) {
+    const ssize_t got = ::recv(seat.stream.fd.get(), chunk_, sizeof chunk_, MSG_DONTWAIT);
+    if (got > 0)
+      seat.session.receive({chunk_, static_cast<std::size_t>(got)}, steady_clock().now());
+    else if (got == 0 || (errno != EAGAIN && errno != EINTR))
+      seat.session.lose(got == 0 ? "closed" : std::strerror(errno));
+    attend(seat);
+  }
+
+  void attend(Seat& seat) {
+    while (const auto news = seat.session.take()) react(seat, *news);
+    flush(seat);
+    if (seat.session.ended() && seat.stream.fd) seat.stream.fd.reset();
+  }
+
+  // Nodes are not decoded: on a real node that is one launcher's work, not ten thousand launchers'.
+  void react(Seat& seat, const std::string& news) {
+    const TimePoint now = steady_clock().now();
+    if (const auto round = rendezvous::round_of(news)) {
+      if (rendezvous::is_forming(news)) {
+        seat.session.say(rendezvous::Ready{*round, 4711}, now);
+      } else if (rendezvous::is_start(news)) {
+        ++crowd_.started_;
+      } else {
+        ++crowd_.stopped_;
+        seat.session.say(rendezvous::Ended{*round, 143}, now);
+      }
+    } else if (rendezvous::is_over(news)) {
+      ++crowd_.over_;
+    } else if (seat.session.ended()) {
+      const auto decoded = rendezvous::decode_news(news);
+      if (const auto* lost = std::get_if<rendezvous::LeaseLost>(&*decoded)) crowd_.count_broken(lost->why);
+      if (const auto* refused = std::get_if<rendezvous::Refused>(&*decoded))
+        crowd_.count_broken(refused->why);
+    }
+  }
+
+  void flush(Seat& seat) {
+    if (crowd_.fail_one_.exchange(false)) {
+      rendezvous::Failed failed;
+      failed.cause.exit_code = 7;
+      failed.cause.lines.assign(20, "rank 7 failed first: exit code 7");
+      seat.session.say(failed, steady_clock().now());
+    }
+    std::string& out = seat.session.out();
+    if (out.empty() || !seat.stream.fd) return;
+    const ssize_t sent = ::send(seat.stream.fd.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) out.erase(0, static_cast<std::size_t>(sent));
+  }
+
+  Crowd& crowd_;
+  const rendezvous::MemberOptions options_;
+  UniqueFd epoll_;
+  TimePoint next_tick_;
+  std::vector<std::unique_ptr<Seat>> seats_;
+  char chunk_[64 * 1024];
+};
+
+Crowd::Crowd(const rendezvous::MemberOptions& options, int first, int count, int threads)
+    : trouble_(std::make_unique<Trouble>()) {
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([this, options, first, count, threads, i] {
+      try {
+        Loop(*this, options).run(first + i, threads, first + count);
+      } catch (const std::exception& error) {
+        count_broken(error.what());
+      }
+    });
+  }
+}
+
+Crowd::~Crowd() {
+  leaving_ = true;
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Crowd::count_broken(const std::string& why) {
+  const std::lock_guard lock(trouble_->mutex);
+  trouble_->last = why;
+  ++broken_;
+}
+
+std::string Crowd::trouble() const {
+  const std::lock_guard lock(trouble_->mutex);
+  return trouble_->last;
+}
+
+}  // namespace dtrain::bench

@@ -1,0 +1,66 @@
+// Forks, and reads /proc.
+#include "tests/bench/rendezvous/server_process.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "runtime/base/check.h"
+
+namespace dtrain::bench {
+
+std::size_t raise_open_files() {
+  rlimit limit{};
+  check(Sys{::getrlimit(RLIMIT_NOFILE, &limit)}, "getrlimit RLIMIT_NOFILE");
+  limit.rlim_cur = limit.rlim_max;
+  check(Sys{::setrlimit(RLIMIT_NOFILE, &limit)}, "setrlimit RLIMIT_NOFILE");
+  return limit.rlim_cur;
+}
+
+ServerProcess::ServerProcess(const rendezvous::CoordinatorOptions& options) {
+  Listener listener = listen_on("127.0.0.1", 0, Deadline::after(std::chrono::seconds(5)));
+  port_ = listener.port();
+  pid_ = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
+  if (pid_ != 0) return;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  raise_open_files();
+  const rendezvous::Coordinator coordinator(std::move(listener), options);
+  while (true) ::pause();
+}
+
+ServerProcess::~ServerProcess() {
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+double ServerProcess::cpu_seconds() const {
+  std::ifstream stat("/proc/" + std::to_string(pid_) + "/stat");
+  std::string text;
+  std::getline(stat, text);
+  std::istringstream fields(text.substr(text.rfind(')') + 2));
+  std::string skipped;
+  // utime and stime are the 14th and 15th of all.
+  for (int i = 3; i < 14; ++i) fields >> skipped;
+  long user = 0, system = 0;
+  fields >> user >> system;
+  return static_cast<double>(user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+double ServerProcess::status_mib(const char* field) const {
+  std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.rfind(field, 0) == 0) return std::stod(line.substr(line.find(':') + 1)) / 1024;
+  }
+  return 0;
+}
+
+double ServerProcess::peak_mib() const { return status_mib("VmHWM"); }
+double ServerProcess::resident_mib() const { return status_mib("VmRSS"); }
+
+}  // namespace dtrain::bench

@@ -1,0 +1,35 @@
+// The rendezvous in a process of its own, so that what it costs can be told from what its visitors cost.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "cluster/rendezvous/coordinator.h"
+
+namespace dtrain::bench {
+
+class ServerProcess {
+ public:
+  /// Forks; to be called while this process has one thread.
+  explicit ServerProcess(const rendezvous::CoordinatorOptions& options);
+  ~ServerProcess();
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  std::uint16_t port() const noexcept { return port_; }
+  /// CPU time used so far, and the largest and present resident sizes.
+  double cpu_seconds() const;
+  double peak_mib() const;
+  double resident_mib() const;
+
+ private:
+  double status_mib(const char* field) const;
+  pid_t pid_ = -1;
+  std::uint16_t port_ = 0;
+};
+
+/// Raises the limit on open files as far as allowed; returns it.
+std::size_t raise_open_files();
+
+}  // namespace dtrain::bench

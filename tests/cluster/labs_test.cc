@@ -1,0 +1,80 @@
+// The labs do what the other tests believe of them: hosts reach each other until they are cut, either way;
+// Slurm runs tasks on nodes; nothing is left when a lab has stopped.
+#include "tests/cluster/labs.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "runtime/base/clock.h"
+
+namespace dtrain::test {
+namespace {
+
+// One datagram from `from` to `to`: did it arrive? (Bash's /dev/udp sends, socat-free; python3 is a test
+// package.)
+bool datagram_arrives(const NetnsLab& lab, int from, int to) {
+  const std::string receive =
+      "import socket,sys\n"
+      "s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind(('0.0.0.0',5000)); s.settimeout(2)\n"
+      "print('ready',flush=True)\n"
+      "try: s.recv(10); print('got')\n"
+      "except TimeoutError: print('nothing')\n";
+  RunOptions options;
+  options.while_running = [&](pid_t) {
+    for (int i = 0; i < 6; ++i)
+      lab.run(from, {"bash", "-c", "sleep 0.1; echo x >/dev/udp/" + NetnsLab::address(to) + "/5000"});
+  };
+  return lab.run(to, {"python3", "-c", receive}, options).out.find("got") != std::string::npos;
+}
+
+TEST(NetnsLab, HostsReachEachOtherUntilOneIsCut) {
+  if (const auto why = NetnsLab::unavailable()) GTEST_SKIP() << *why;
+  const NetnsLab lab(2);
+  EXPECT_EQ(lab.run(1, {"hostname"}).out, "h1\n");
+  EXPECT_TRUE(datagram_arrives(lab, 0, 1));
+  lab.cut(1, "in");
+  EXPECT_FALSE(datagram_arrives(lab, 0, 1));
+  EXPECT_TRUE(datagram_arrives(lab, 1, 0));
+  lab.heal(1);
+  lab.cut(1, "out");
+  EXPECT_TRUE(datagram_arrives(lab, 0, 1));
+  EXPECT_FALSE(datagram_arrives(lab, 1, 0));
+  lab.cut(1, "both");
+  EXPECT_FALSE(datagram_arrives(lab, 0, 1));
+  lab.heal(1);
+  EXPECT_TRUE(datagram_arrives(lab, 1, 0));
+}
+
+TEST(NetnsLab, StoppingEndsWhatRunsOnItsHosts) {
+  if (const auto why = NetnsLab::unavailable()) GTEST_SKIP() << *why;
+  RunResult sleeper;
+  {
+    std::optional<NetnsLab> lab(1);
+    RunOptions options;
+    options.while_running = [&](pid_t) { lab.reset(); };
+    sleeper = run(lab->command(0, {"bash", "-c", "sleep 100 & wait"}), options);
+  }
+  EXPECT_FALSE(sleeper.timed_out);
+  EXPECT_NE(sleeper.exit_code, 0);
+}
+
+TEST(SlurmLab, RunsTasksOnItsNodesAndLeavesNothing) {
+  if (const auto why = SlurmLab::unavailable()) GTEST_SKIP() << *why;
+  const TempDir folder;
+  std::string configuration;
+  {
+    const SlurmLab lab(2, 2);
+    const RunResult result =
+        lab.run({"srun", "-N2", "-n4", "bash", "-c", "echo $SLURM_PROCID $SLURMD_NODENAME $SLURM_CONF"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(result.out.find("0 node1"), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("3 node2"), std::string::npos) << result.out;
+    configuration = result.out.substr(result.out.find("/"));
+    configuration.resize(configuration.find('\n'));
+    EXPECT_GT(count_marked("SLURM_CONF", configuration), 0);
+  }
+  EXPECT_EQ(count_marked("SLURM_CONF", configuration), 0);
+}
+
+}  // namespace
+}  // namespace dtrain::test

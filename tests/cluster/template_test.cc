@@ -1,0 +1,121 @@
+// The sbatch templates: a job that is told to go saves a checkpoint, is requeued, and ends with the very
+// weights of a run that nobody disturbed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "runtime/base/clock.h"
+#include "tests/cluster/labs.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+// The last digits depend on the number of threads, and the defaults of srun and the launcher may differ.
+RunOptions one_thread() {
+  RunOptions options = limited_to(std::chrono::seconds(90));
+  options.environment.emplace("OMP_NUM_THREADS", "1");
+  return options;
+}
+
+struct Case {
+  const char* name = "";
+  const char* script = "";
+  std::vector<std::string> resources;
+  std::vector<std::string> scancel;  ///< how the job is told to go
+};
+
+// For the names of tests.
+void PrintTo(const Case& given, std::ostream* out) { *out << given.name; }
+
+class Template : public ::testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() {
+    if (!SlurmLab::unavailable()) lab_.emplace(2, 4);
+  }
+  static void TearDownTestSuite() { lab_.reset(); }
+  void SetUp() override {
+    if (const auto why = SlurmLab::unavailable()) GTEST_SKIP() << *why;
+    write_small_dataset(folder_ / "data", 500, 50);
+  }
+
+  // 16 steps an epoch; in the middle of one when the signal comes, most likely.
+  std::vector<std::string> recipe() const {
+    return {"--model",      "lenet", "--data-dir",   (folder_ / "data").string(),
+            "--batch-size", "8",     "--epochs",     "10",
+            "--log-every",  "1",     "--eval-every", "0",
+            "--momentum",   "0.9",   "--lr",         "0.01"};
+  }
+  std::size_t steps_done() const {
+    const auto path = folder_ / "run" / "metrics.jsonl";
+    if (!std::filesystem::exists(path)) return 0;
+    const std::string text = read_file(path);
+    return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  }
+  std::string submit(const Case& given) const {
+    std::vector<std::string> argv = {"sbatch", "--parsable", "--output=" + (folder_ / "log").string()};
+    argv.insert(argv.end(), given.resources.begin(), given.resources.end());
+    argv.push_back(std::string(DTRAIN_CLUSTER) + "/slurm/" + given.script);
+    for (const std::string& argument : recipe()) argv.push_back(argument);
+    RunOptions options;
+    options.environment = {{"DTRAIN_RUN_DIR", (folder_ / "run").string()},
+                           {"DTRAIN_NPROC_PER_NODE", "2"},
+                           {"OMP_NUM_THREADS", "1"}};
+    const RunResult result = lab_->run(argv, options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out.substr(0, result.out.find('\n'));
+  }
+  // Waits until the job has left the queue for good.
+  bool wait_for(const std::string& job) const {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(90));
+    while (!deadline.expired()) {
+      if (lab_->run({"squeue", "--noheader", "--jobs=" + job, "--states=PENDING,RUNNING,COMPLETING"})
+              .out.empty())
+        return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    return false;
+  }
+
+  static std::optional<SlurmLab> lab_;
+  TempDir folder_;
+};
+std::optional<SlurmLab> Template::lab_;
+
+TEST_P(Template, APreemptedJobEndsWithTheWeightsOfAnUndisturbedOne) {
+  const std::string job = submit(GetParam());
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+  while (steps_done() < 20 && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::vector<std::string> scancel = {"scancel"};
+  scancel.insert(scancel.end(), GetParam().scancel.begin(), GetParam().scancel.end());
+  scancel.push_back(job);
+  ASSERT_EQ(lab_->run(scancel).exit_code, 0);
+  ASSERT_TRUE(wait_for(job)) << read_file(folder_ / "log");
+  const std::string log = read_file(folder_ / "log");
+  EXPECT_NE(log.find("requeued after restart 0"), std::string::npos) << log;
+  EXPECT_NE(log.find("restart 1, run"), std::string::npos) << log;
+  EXPECT_NE(log.find("going on after step"), std::string::npos) << log;
+
+  const TrainingRun undisturbed{.start = Start::launcher,
+                                .world = 4,
+                                .launcher_arguments = {},
+                                .arguments = recipe(),
+                                .run_dir = folder_ / "undisturbed",
+                                .options = one_thread()};
+  const RunResult expected = train(undisturbed);
+  ASSERT_EQ(expected.exit_code, 0) << expected.err;
+  EXPECT_EQ(losses(folder_ / "run").size(), 160U) << log;
+  EXPECT_EQ(losses(folder_ / "run"), losses(folder_ / "undisturbed"));
+  EXPECT_EQ(final_weights(folder_ / "run"), final_weights(folder_ / "undisturbed"));
+}
+
+const Case kCases[] = {
+    {"TaskPerGpuSignalledSteps", "task_per_gpu.sbatch", {"-N2", "-n4"}, {"--signal=USR2"}},
+    {"TaskPerGpuSignalledScript", "task_per_gpu.sbatch", {"-N2", "-n4"}, {"--signal=USR2", "--batch"}},
+};
+INSTANTIATE_TEST_SUITE_P(Sbatch, Template, ::testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace dtrain::test

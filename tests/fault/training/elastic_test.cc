@@ -1,0 +1,149 @@
+// The number of workers changes between restarts: every sample of an epoch is still seen once, and the loss
+// goes on as if nothing had happened.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "runtime/base/clock.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+constexpr int kSamples = 1000;
+
+class Elastic : public ::testing::Test {
+ protected:
+  void SetUp() override { write_small_dataset(folder_ / "data", kSamples, 100); }
+
+  TrainingRun training(const std::string& name, int world, std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments = {"--model",      "mlp", "--data-dir",   (folder_ / "data").string(),
+                                          "--epochs",     "3",   "--lr",         "0.05",
+                                          "--momentum",   "0.9", "--resume",     "auto",
+                                          "--log-every",  "1",   "--eval-every", "0",
+                                          "--log-samples"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return {.start = world == 1 ? Start::alone : Start::launcher,
+            .world = world,
+            .launcher_arguments = {},
+            .arguments = arguments,
+            .run_dir = folder_ / name,
+            .options = limited_to(std::chrono::seconds(60))};
+  }
+  void must_train(const TrainingRun& run, int code = 0) const {
+    const RunResult result = train(run);
+    ASSERT_EQ(result.exit_code, code) << result.err;
+  }
+
+  // How often each sample was taken in each epoch, from the logs of all ranks; steps that were done again
+  // count once.
+  std::map<int, std::vector<int>> samples_seen(const std::string& name) const {
+    std::map<std::int64_t, std::pair<std::int64_t, std::vector<nlohmann::json>>>
+        steps;  // latest start, its lines
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / name / "logs")) {
+      if (!entry.path().filename().string().starts_with("samples-")) continue;
+      std::ifstream in(entry.path());
+      for (std::string text; std::getline(in, text);) {
+        auto line = nlohmann::json::parse(text);
+        auto& [start, lines] = steps[line.at("step")];
+        if (line.at("start") < start) continue;
+        if (line.at("start") > start) lines.clear();
+        start = line.at("start");
+        lines.push_back(std::move(line));
+      }
+    }
+    std::map<int, std::vector<int>> seen;
+    for (const auto& [step, record] : steps) {
+      for (const auto& line : record.second) {
+        auto& counts = seen[line.at("epoch")];
+        counts.resize(kSamples);
+        for (const std::size_t index : line.at("indices").get<std::vector<std::size_t>>()) ++counts.at(index);
+      }
+    }
+    return seen;
+  }
+  void expect_each_once(const std::string& name) const {
+    const auto seen = samples_seen(name);
+    ASSERT_EQ(seen.size(), 3U);
+    for (const auto& [epoch, counts] : seen) {
+      EXPECT_EQ(std::count(counts.begin(), counts.end(), 1), kSamples) << "epoch " << epoch;
+    }
+  }
+
+  TempDir folder_;
+};
+
+// 50 samples a step do not divide by 4 or 3: 20 steps an epoch, of 13, 13, 12 and 12, or 17, 17 and 16.
+TEST_F(Elastic, FourThenThreeThenFourWorkersSeeEachSampleOnce) {
+  const std::vector<std::string> batch = {"--global-batch-size", "50"};
+  const auto until = [&](const std::string& step) {
+    std::vector<std::string> more = batch;
+    if (!step.empty()) more.insert(more.end(), {"--max-steps", step});
+    return more;
+  };
+  must_train(training("elastic", 4, until("13")));
+  must_train(training("elastic", 3, until("31")));
+  must_train(training("elastic", 4, until("")));
+  expect_each_once("elastic");
+  must_train(training("alone", 1, batch));
+  const auto elastic = losses(folder_ / "elastic"), alone = losses(folder_ / "alone");
+  ASSERT_EQ(elastic.size(), 60U);
+  ASSERT_EQ(alone.size(), 60U);
+  // The same sums in another order: they drift apart in the last digits only.
+  for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(elastic[i], alone[i], 1e-3) << "step " << i + 1;
+}
+
+// A fixed batch for each worker: steps get smaller and more.
+TEST_F(Elastic, ABatchForEachWorkerMayChangeTheStepsToo) {
+  const std::vector<std::string> batch = {"--batch-size", "10"};
+  const auto until = [&](const std::string& step) {
+    std::vector<std::string> more = batch;
+    if (!step.empty()) more.insert(more.end(), {"--max-steps", step});
+    return more;
+  };
+  must_train(training("elastic", 4, until("13")));  // 520 samples
+  must_train(training("elastic", 2, until("30")));  // 860
+  must_train(training("elastic", 4, until("")));    // the last 140 in 4 steps; then two epochs of 25
+  expect_each_once("elastic");
+  EXPECT_EQ(losses(folder_ / "elastic").size(), 84U);
+}
+
+// Told to go in mid-epoch by SIGUSR2, started again with one worker less, which is killed and restarted by
+// the launcher: still each sample once.
+TEST_F(Elastic, SignalsAndKillsInBetweenLoseNoSample) {
+  const std::vector<std::string> more = {"--global-batch-size", "50", "--checkpoint-every", "7"};
+  TrainingRun run = training("elastic", 4, more);
+  const auto wait_for_steps = [&](std::size_t steps) {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(30));
+    while (!deadline.expired() &&
+           !(std::filesystem::exists(run.run_dir / "metrics.jsonl") && losses(run.run_dir).size() >= steps))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  run.options.while_running = [&](pid_t launcher) {
+    wait_for_steps(5);
+    ::kill(launcher, SIGUSR2);
+  };
+  must_train(run, 75);
+  const std::size_t stopped_at = losses(run.run_dir).size();
+  EXPECT_LT(stopped_at, 60U);
+
+  run = training("elastic", 3, more);
+  run.launcher_arguments = {"--max-restarts=3"};
+  run.options.environment["DTRAIN_TEST_MARK"] = run.run_dir.string();
+  run.options.while_running = [&](pid_t) {
+    wait_for_steps(stopped_at + 4);
+    const auto ranks = ranks_marked("DTRAIN_TEST_MARK", run.run_dir.string());
+    if (ranks.contains(1)) ::kill(ranks.at(1), SIGKILL);
+  };
+  must_train(run);
+  expect_each_once("elastic");
+}
+
+}  // namespace
+}  // namespace dtrain::test

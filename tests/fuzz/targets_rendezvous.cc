@@ -1,0 +1,246 @@
+// The rendezvous: its messages, one launcher's conversation, and the coordinator's state machine under any
+// sequence of comings, words, leavings and time.
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "cluster/rendezvous/membership.h"
+#include "cluster/rendezvous/messages.h"
+#include "cluster/rendezvous/session.h"
+#include "tests/fuzz/require.h"
+#include "tests/fuzz/targets.h"
+
+namespace dtrain::fuzz {
+namespace {
+
+using namespace rendezvous;  // NOLINT: the news, by their names
+using std::chrono::milliseconds;
+
+template <class Decode>
+void comes_back(std::string_view input, const Decode& decode) {
+  const auto message = decode(input);
+  if (!message) return;
+  const std::string bytes = encode(*message);
+  const auto again = decode(bytes);
+  require(again.has_value(), "what was encoded decodes");
+  require(encode(*again) == bytes, "one encoding of a message");
+}
+
+class Bytes {
+ public:
+  explicit Bytes(std::string_view input) : input_(input) {}
+  bool empty() const { return input_.empty(); }
+  int next() {
+    if (input_.empty()) return 0;
+    const int value = static_cast<unsigned char>(input_.front());
+    input_.remove_prefix(1);
+    return value;
+  }
+
+ private:
+  std::string_view input_;
+};
+
+// A job that is driven by bytes and watched.
+class Watch {
+ public:
+  explicit Watch(Bytes& bytes) : bytes_(bytes), rules_(rules(bytes)), job_(rules_, now_) {}
+
+  void step() {
+    const int op = bytes_.next();
+    const SeatId id = static_cast<SeatId>(bytes_.next() % 8);
+    switch (op % 8) {
+      case 0:
+        return join(id);
+      case 1:
+        job_.hear(id, Ready{round(), 1}, now_);
+        break;
+      case 2:
+        job_.hear(id, Ended{round(), code()}, now_);
+        break;
+      case 3:
+        job_.hear(id, failure(), now_);
+        break;
+      case 4:
+        leave(id);
+        break;
+      case 5:
+        job_.hear(id, Signalled{1 + bytes_.next() % 30}, now_);
+        break;
+      case 6:
+        now_ += milliseconds(bytes_.next() * 40);
+        job_.tick(now_);
+        break;
+      default:
+        for (SeatId one = 0; one < 8; ++one) job_.beat(one, now_);
+        now_ += milliseconds(200);
+        job_.tick(now_);
+    }
+    if (op % 8 == 2) done_with(id);
+    collect();
+  }
+
+ private:
+  static JobRules rules(Bytes& bytes) {
+    JobRules rules;
+    rules.max_nodes = 1 + bytes.next() % 5;
+    rules.min_nodes = 1 + bytes.next() % rules.max_nodes;
+    rules.max_restarts = bytes.next() % 3;
+    rules.last_call = milliseconds(1000);
+    return rules;
+  }
+  // Mostly the present one.
+  int round() {
+    const int choice = bytes_.next();
+    said_round_ = choice < 200 ? round_ : choice % 5 - 1;
+    return said_round_;
+  }
+  int code() {
+    constexpr int kCodes[] = {0, 0, 75, 1, 143};
+    return kCodes[bytes_.next() % 5];
+  }
+  Failed failure() {
+    Failed failed{round(), milliseconds(bytes_.next() - 50), {}};
+    failed.cause.kind = static_cast<Cause::Kind>(bytes_.next() % 6);
+    failed.cause.consequence = bytes_.next() % 2 == 0;
+    failed.cause.exit_code = code();
+    return failed;
+  }
+  void join(SeatId id) {
+    const int choice = bytes_.next();
+    if (seated_.contains(id)) return;
+    NodeOffer offer;
+    if (choice % 8 != 7) offer.node_rank = choice % 8 == 6 ? choice - 100 : static_cast<int>(id) % 6;
+    offer.nproc = 1 + choice % 3;
+    offer.must_match = {{"key", choice > 250 ? "odd" : "same"}};
+    const Admission admission = job_.join(id, offer, now_);
+    if (admission.refused.empty()) {
+      require(admission.node_rank >= 0 && admission.node_rank < rules_.max_nodes, "a node_rank in range");
+      seated_[id] = admission.node_rank;
+    }
+    collect();
+  }
+  void leave(SeatId id) {
+    const auto departure = static_cast<Departure>(bytes_.next() % 3);
+    job_.leave(id, departure, now_);
+    if (departure != Departure::broken) gone(id);
+    if (departure == Departure::broken) seated_.erase(id);
+  }
+  void done_with(SeatId id) {
+    if (said_round_ == round_) working_.erase(id);
+  }
+  void gone(SeatId id) {
+    working_.erase(id);
+    seated_.erase(id);
+  }
+
+  void collect() {
+    for (const SeatId id : job_.take_lost()) gone(id);
+    for (const News& news : job_.take_news()) {
+      require(!over_, "nothing comes after the end");
+      std::visit([this](const auto& one) { check(one); }, news);
+    }
+    require(job_.over() == over_, "the end is told");
+  }
+  void check(const Waiting& news) { require(!news.lines.empty(), "waiting says for what"); }
+  void check(const Forming& news) {
+    require(news.round == round_ + 1, "rounds are counted");
+    require(!news.nodes.empty() && static_cast<int>(news.nodes.size()) <= rules_.max_nodes,
+            "a round has nodes");
+    int rank = 0;
+    int last = -1;
+    for (const RoundNode& node : news.nodes) {
+      require(node.node_rank > last && node.first_rank == rank, "nodes in order, ranks without holes");
+      last = node.node_rank;
+      rank += node.nproc;
+    }
+    require(news.nodes.front().node_rank == 0, "the first node is in every round");
+    round_ = news.round;
+    forming_ = news.nodes;
+    running_ = false;
+  }
+  void check(const Start& news) {
+    require(news.round == round_ && !running_ && news.nodes.size() == forming_.size(),
+            "a start follows its forming");
+    require(news.restart_count >= restarts_ && news.restart_count <= rules_.max_restarts,
+            "restarts are counted");
+    require(working_.empty(), "nobody of the round before is still at work");
+    restarts_ = news.restart_count;
+    running_ = true;
+    std::set<int> ranks;
+    for (const RoundNode& node : news.nodes) ranks.insert(node.node_rank);
+    for (const auto& [id, node_rank] : seated_) {
+      if (ranks.contains(node_rank)) working_.insert(id);
+    }
+  }
+  void check(const Stop& news) {
+    require(news.round == round_ && running_, "a stop is for the round that runs");
+    require(news.cause.has_value() || news.checkpoint_first, "a stop has a cause");
+    require(!news.at_once || news.signal, "only signals end at once");
+  }
+  void check(const Over& news) {
+    over_ = true;
+    require(news.cause.has_value() || news.exit_code == 0, "a failure has a cause");
+  }
+  void check(const Refused&) { require(false, "refusals are no news for all"); }
+  void check(const LeaseLost&) { require(false, "leases are the members' own"); }
+
+  Bytes& bytes_;
+  TimePoint now_{std::chrono::seconds(1000)};
+  JobRules rules_;
+  Membership job_;
+  std::map<SeatId, int> seated_;
+  std::set<SeatId> working_;  // who may still write
+  std::vector<RoundNode> forming_;
+  int round_ = -1, said_round_ = -1, restarts_ = 0;
+  bool running_ = false, over_ = false;
+};
+
+}  // namespace
+
+void rendezvous_messages(std::string_view input) {
+  comes_back(input, decode_news);
+  comes_back(input, decode_word);
+  comes_back(input, decode_offer);
+  comes_back(input, decode_admission);
+  const auto news = decode_news(input);
+  const auto* forming = news ? std::get_if<Forming>(&*news) : nullptr;
+  if (forming == nullptr) return;
+  for (std::size_t i = 0; i < forming->nodes.size() && i < 4; ++i)
+    require(place_in_round(input, forming->nodes[i].node_rank) == static_cast<int>(i),
+            "a node is found at its place");
+  std::string with_self(input);
+  set_self(with_self, 3);
+  require(std::get<Forming>(*decode_news(with_self)).self == 3, "one's own place can be filled in");
+}
+
+void rendezvous_session(std::string_view input) {
+  TimePoint now{std::chrono::seconds(1000)};
+  Session session(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), {1, "host", "", 2, {}},
+                  {}, now);
+  wire::FrameWriter server(MacKey("down"));
+  // Authentic frames, whatever is in them: pieces of the input, each led by its length.
+  Bytes bytes(input);
+  while (!bytes.empty() && !session.ended()) {
+    std::string payload;
+    for (int left = bytes.next(); left > 0 && !bytes.empty(); --left)
+      payload.push_back(static_cast<char>(bytes.next()));
+    std::string frame;
+    server.append(frame, payload);
+    session.receive(frame, now);
+    now += milliseconds(50);
+    session.tick(now);
+    while (const auto news = session.take()) static_cast<void>(decode_news(*news));
+  }
+  session.receive(input, now);
+  if (!input.empty()) require(!session.take() || session.ended(), "bytes that are no frames are the end");
+}
+
+void rendezvous_membership(std::string_view input) {
+  Bytes bytes(input);
+  Watch watch(bytes);
+  while (!bytes.empty()) watch.step();
+}
+
+}  // namespace dtrain::fuzz

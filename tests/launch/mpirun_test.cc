@@ -1,0 +1,67 @@
+// One launcher a node under mpirun. Two nodes are had on one machine by a stand-in for ssh that runs its
+// command here: mpirun takes the two names for two machines.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
+
+namespace dtrain::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Mpirun : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (run({"sh", "-c", "command -v mpirun && mpirun --version | grep -q 'Open MPI'"}).exit_code != 0)
+      GTEST_SKIP() << "no Open MPI's mpirun in PATH";
+    if (!std::filesystem::exists(program("dtrain-mpi-exchange"))) GTEST_SKIP() << "built without MPI";
+    write_file(folder_ / "rsh", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    std::filesystem::permissions(folder_ / "rsh", std::filesystem::perms::owner_all);
+  }
+
+  RunResult launch(std::vector<std::string> arguments, bool two_nodes = true) const {
+    std::vector<std::string> command{"mpirun", "--allow-run-as-root", "-np", "2", "--bind-to", "none"};
+    if (two_nodes)
+      command.insert(command.end(), {"--host", "nodea:1,nodeb:1", "--mca", "plm_rsh_agent",
+                                     (folder_ / "rsh").string(), "--map-by", "ppr:1:node"});
+    else
+      command.emplace_back("--oversubscribe");
+    command.push_back(program("dtrain-launch"));
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run(command, limited_to(std::chrono::seconds(60)));
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(Mpirun, StartsOneLauncherANodeWhichFindTheOthersThroughMpi) {
+  const RunResult result = launch({"--nproc_per_node=2", "sh", "-c",
+                                   "echo $RANK/$WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE; "
+                                   "env | grep -E '^(OMPI|PMIX|PMI|ORTE)_' ; true"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* line : {"0/4 0/2\n", "1/4 0/2\n", "2/4 1/2\n", "3/4 1/2\n"})
+    EXPECT_THAT(result.out, HasSubstr(line)) << result.err;
+  EXPECT_THAT(result.out, AllOf(Not(HasSubstr("OMPI_")), Not(HasSubstr("PMIX_"))));
+}
+
+TEST_F(Mpirun, HandsOnTheFirstFailuresCode) {
+  const RunResult result = launch({"sh", "-c", "[ $RANK = 1 ] && exit 7; exec sleep 60"});
+  EXPECT_EQ(result.exit_code, 7) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rank 1 (node_rank 1, "));
+}
+
+TEST_F(Mpirun, SeveralLaunchersOnANodeAreRefusedWithTheCommandToUse) {
+  const RunResult result = launch({"sh", "-c", "echo up"}, false);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("mpirun --map-by ppr:1:node dtrain-launch"));
+  EXPECT_EQ(result.out, "");
+}
+
+}  // namespace
+}  // namespace dtrain::test

@@ -1,0 +1,157 @@
+// Launchers that do not fit together: who is missing or wrong is named on every node, and all end at once.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "cluster/endpoint.h"
+#include "tests/launch/nodes.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
+
+namespace dtrain::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Every launcher ends with `code`, long before the time to join is up, and no worker was started.
+void expect_refused(Nodes& nodes, int code) {
+  for (int i = 0; i < nodes.count(); ++i) EXPECT_EQ(nodes[i].wait(), code) << i << "\n" << nodes.errors();
+  EXPECT_EQ(nodes.lines(), 0);
+}
+
+const std::vector<std::string> kProgram = {"sh", "-c", "echo up"};
+
+TEST(Refusals, ANodeThatNeverComesIsNamed) {
+  Nodes nodes(0, {});
+  const std::vector<std::string> arguments{"--rdzv-conf=join_timeout=6", "sh", "-c", "echo up"};
+  nodes.add(0, arguments, "3");
+  nodes.add(2, arguments, "3");
+  expect_refused(nodes, 4);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(nodes[i].err(),
+                AllOf(HasSubstr("waiting: 2/3 nodes; missing node_rank 1"),
+                      HasSubstr("127.0.0.1:" + std::to_string(nodes.port() + 1)), HasSubstr("after 6 s")));
+  }
+}
+
+TEST(Refusals, AFirstNodeThatNeverComesIsSaid) {
+  Nodes nodes(0, {});
+  nodes.add(1, {"--rdzv-conf=join_timeout=5.5", "sh", "-c", "echo up"}, "2");
+  expect_refused(nodes, 4);
+  EXPECT_THAT(nodes[0].err(), AllOf(HasSubstr("no answer yet"), HasSubstr("node_rank 0")));
+}
+
+TEST(Refusals, ANodeRankUsedTwiceNamesBoth) {
+  Nodes nodes(0, {});
+  nodes.add(0, kProgram, "3");
+  nodes.add(1, kProgram, "3");
+  nodes.add(1, kProgram, "3");
+  expect_refused(nodes, 2);
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(nodes[i].err(), HasSubstr("node_rank 1 is taken")) << i;
+}
+
+TEST(Refusals, ANodeRankOutOfRangeIsRefusedOnTheSpot) {
+  const RunResult result = run({program("dtrain-launch"), "--nnodes=2", "--node_rank=2",
+                                "--master_addr=127.0.0.1", "sh", "-c", "echo up"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--node-rank: expected 0 to 1 with --nnodes=2, got 2"));
+}
+
+struct Mismatch {
+  std::string name;
+  std::string nnodes = "2";
+  std::vector<std::string> arguments;
+  std::vector<std::string> both;  ///< what must be said on both nodes
+};
+
+class Mismatches : public ::testing::TestWithParam<Mismatch> {};
+
+TEST_P(Mismatches, AreRefusedWithBothValues) {
+  Nodes nodes(0, {});
+  nodes.add(0, {"--max-restarts=0", "sh", "-c", "echo up"}, "2");
+  nodes.add(1, GetParam().arguments, GetParam().nnodes);
+  expect_refused(nodes, 2);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(nodes[i].err(), AllOf(HasSubstr("node_rank 0"), HasSubstr("node_rank 1"))) << i;
+    for (const std::string& text : GetParam().both) EXPECT_THAT(nodes[i].err(), HasSubstr(text)) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Refusals, Mismatches,
+    ::testing::Values(
+        Mismatch{"nnodes", "3", {"sh", "-c", "echo up"}, {"--nnodes differs", "'2'", "'3'"}},
+        Mismatch{"range", "1:2", {"sh", "-c", "echo up"}, {"--nnodes differs", "'1:2'"}},
+        Mismatch{
+            "restarts", "2", {"--max-restarts=5", "sh", "-c", "echo up"}, {"--max-restarts differs", "'5'"}},
+        Mismatch{"program", "2", {"bash", "-c", "echo up"}, {"the program differs", "'sh'", "'bash'"}},
+        Mismatch{"arguments",
+                 "2",
+                 {"sh", "-c", "echo down"},
+                 {"the program's arguments differs", "'-c echo down'"}}),
+    [](const auto& instance) { return instance.param.name; });
+
+TEST(Refusals, AConfigurationFileThatDiffersIsRefused) {
+  const TempDir folder;
+  const std::string file = folder / "c.json";
+  const std::vector<std::string> arguments{"sh", "-c", "echo up", "sh", "--config=" + file};
+  Nodes nodes(0, {});
+  write_file(file, "{\"lr\": 1}");
+  nodes.add(0, arguments, "2");
+  ASSERT_TRUE(eventually([&] { return nodes[0].child("dtrain-link") > 0; }));
+  write_file(file, "{\"lr\": 2}");  // as if the other node had another file there
+  nodes.add(1, arguments, "2");
+  expect_refused(nodes, 2);
+  EXPECT_THAT(nodes[0].err(), HasSubstr("the hash of arguments and --config file differs"));
+}
+
+TEST(Refusals, AnotherJobsSecretDoesNotFit) {
+  const std::string a(64, 'a'), b(64, 'b');
+  Nodes nodes(0, {});
+  nodes.add(0, {"--rdzv-conf=join_timeout=3", "sh", "-c", "echo up"}, "2", {{"DTRAIN_TOKEN", a}});
+  nodes.add(1, kProgram, "2", {{"DTRAIN_TOKEN", b}});
+  expect_refused(nodes, 4);
+  EXPECT_THAT(nodes[1].err(), HasSubstr("DTRAIN_TOKEN differs"));
+}
+
+TEST(Refusals, AnotherJobsNameDoesNotFit) {
+  Nodes nodes(0, {});
+  nodes.add(0, {"--rdzv-conf=join_timeout=3", "--rdzv-id=one", "sh", "-c", "echo up"}, "2");
+  nodes.add(1, {"--rdzv-id=two", "sh", "-c", "echo up"}, "2");
+  expect_refused(nodes, 4);
+  EXPECT_THAT(nodes[1].err(), HasSubstr("job"));
+}
+
+TEST(Refusals, ATakenPortIsSaidAtOnceWithItsOwner) {
+  for (const int offset : {0, 1}) {
+    const int port = free_port_pair();
+    const Listener taken = listen_on("127.0.0.1", static_cast<std::uint16_t>(port + offset),
+                                     Deadline::after(std::chrono::seconds(5)));
+    const RunResult result =
+        run({program("dtrain-launch"), "--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1",
+             "--master_port=" + std::to_string(port), "sh", "-c", "echo up"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, AllOf(HasSubstr("127.0.0.1:" + std::to_string(port + offset)),
+                                  HasSubstr("pid " + std::to_string(::getpid()))));
+  }
+}
+
+TEST(Refusals, OffLoopbackASecretIsAskedFor) {
+  const RunResult result =
+      run({program("dtrain-launch"), "--nnodes=2", "--node_rank=0", "--master_addr=192.0.2.1", "sh"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("openssl rand -hex 32"));
+}
+
+TEST(Refusals, ExplainSaysHowAndStartsNothing) {
+  RunOptions options;
+  options.environment = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
+  const RunResult result = run({program("dtrain-launch"), "--explain", "sh", "-c", "echo up"}, options);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("openmpi"), HasSubstr("OMPI_COMM_WORLD_SIZE"),
+                                HasSubstr("dtrain-mpi-exchange"), ::testing::Not(HasSubstr("up\n"))));
+}
+
+}  // namespace
+}  // namespace dtrain::test

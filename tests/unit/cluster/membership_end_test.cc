@@ -1,0 +1,269 @@
+// How rounds end: one cause, leases, restarts, signals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/cluster/membership_job.h"
+
+namespace dtrain::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+TEST(Membership, AFailureStopsEverybodyOnceAndIsTheCause) {
+  Job job = running(fixed(2));
+  job.say(1, worker_failed(0, 7));
+  EXPECT_EQ(job.count<Stop>(), 0U);
+  job.pass(milliseconds(60));
+  ASSERT_EQ(job.count<Stop>(), 1U);
+  const Stop stop = job.last<Stop>();
+  EXPECT_FALSE(stop.again);
+  EXPECT_FALSE(stop.checkpoint_first);
+  EXPECT_EQ(stop.cause->exit_code, 7);
+  EXPECT_EQ(stop.cause->node_rank, 1);
+  EXPECT_EQ(stop.cause->host, "gpu1");
+  job.ended_all({0, 1}, 0, 143);
+  EXPECT_EQ(job.last<Over>().exit_code, 7);
+  EXPECT_EQ(job.last<Over>().cause->lines, stop.cause->lines);
+  EXPECT_EQ(job.count<Stop>(), 1U);
+}
+
+TEST(Membership, TheEarliestFailureWinsWhereverItIsReportedFirst) {
+  Job job = running(fixed(3));
+  job.say(0, worker_failed(0, 1, milliseconds(1)));
+  job.pass(milliseconds(20));
+  job.say(2, worker_failed(0, 139, milliseconds(40)));
+  job.pass(milliseconds(20));
+  job.say(1, worker_failed(0, 3, milliseconds(0)));
+  job.pass(milliseconds(30));
+  EXPECT_EQ(job.last<Stop>().cause->exit_code, 139);
+  EXPECT_EQ(job.count<Stop>(), 1U);
+}
+
+TEST(Membership, AConsequenceWaitsForItsCauseButNotForLong) {
+  Job job = running(fixed(2));
+  job.say(0, worker_failed(0, 4, milliseconds(5), true));
+  job.pass(milliseconds(200));
+  EXPECT_EQ(job.count<Stop>(), 0U);
+  job.say(1, worker_failed(0, 137));
+  job.pass(milliseconds(60));
+  EXPECT_EQ(job.last<Stop>().cause->exit_code, 137);
+
+  Job alone = running(fixed(2));
+  alone.say(0, worker_failed(0, 4, {}, true));
+  alone.pass(milliseconds(600));
+  EXPECT_EQ(alone.last<Stop>().cause->exit_code, 4);
+}
+
+TEST(Membership, ACauseFoundWhileStoppingReplacesAConsequence) {
+  Job job = running(fixed(2));
+  job.mute(1);  // cut off
+  job.say(0, worker_failed(0, 4, {}, true));
+  job.pass(milliseconds(600));
+  EXPECT_EQ(job.count<Stop>(), 1U);
+  job.say(0, Ended{0, 4});
+  job.pass(seconds(7));
+  ASSERT_TRUE(job.over());
+  EXPECT_EQ(job.last<Over>().cause->kind, Cause::Kind::node_lost);
+  EXPECT_EQ(job.last<Over>().cause->node_rank, 1);
+  EXPECT_THAT(job.lost(), testing::ElementsAre(1U));
+}
+
+TEST(Membership, ANodeThatEndsWithoutSayingThatItFailedFails) {
+  Job job = running(fixed(2));
+  job.say(1, Ended{0, 9});
+  job.pass(milliseconds(60));
+  EXPECT_EQ(job.last<Stop>().cause->exit_code, 9);
+  job.say(0, Ended{0, 143});
+  EXPECT_EQ(job.last<Over>().exit_code, 9);
+}
+
+TEST(Membership, AFailureWhoseNodesAllEndWithinTheSettlingTime) {
+  Job job = running(fixed(2, 1));
+  job.say(0, Ended{0, 0});
+  job.say(1, worker_failed(0, 5));
+  job.say(1, Ended{0, 5});
+  EXPECT_TRUE(job.last<Stop>().again);
+  EXPECT_EQ(job.last<Forming>().round, 1);
+}
+
+TEST(Membership, RestartsAreCountedForTheJob) {
+  Job job = running(fixed(2, 1));
+  job.say(1, worker_failed(0, 7));
+  job.pass(milliseconds(60));
+  EXPECT_TRUE(job.last<Stop>().again);
+  job.ended_all({0, 1}, 0, 143);
+  EXPECT_EQ(job.last<Forming>().round, 1);
+  job.ready_all({0, 1}, 0);  // stale
+  EXPECT_EQ(job.count<Start>(), 1U);
+  job.ready_all({0, 1}, 1);
+  EXPECT_EQ(job.last<Start>().round, 1);
+  EXPECT_EQ(job.last<Start>().restart_count, 1);
+  job.say(0, worker_failed(0, 6));  // stale
+  job.pass(milliseconds(100));
+  EXPECT_EQ(job.count<Stop>(), 1U);
+  job.say(0, worker_failed(1, 8));
+  job.pass(milliseconds(60));
+  EXPECT_FALSE(job.last<Stop>().again);
+  job.ended_all({0, 1}, 1, 143);
+  EXPECT_EQ(job.last<Over>().exit_code, 8);
+}
+
+TEST(Membership, AKilledLauncherEndsAFixedJobAtOnce) {
+  Job job = running(fixed(3, 5));
+  job.leave(2, Departure::closed);
+  job.say(1, worker_failed(0, 1, milliseconds(20)));  // a peer without words of its own
+  job.pass(milliseconds(60));
+  const Stop stop = job.last<Stop>();
+  EXPECT_EQ(stop.cause->kind, Cause::Kind::launcher_lost);
+  EXPECT_EQ(stop.cause->host, "gpu2");
+  EXPECT_FALSE(stop.again);
+  job.ended_all({0, 1}, 0, 143);
+  EXPECT_EQ(job.last<Over>().exit_code, 4);
+}
+
+TEST(Membership, ABrokenConnectionIsDecidedByItsLease) {
+  Job job = running(fixed(2));
+  job.leave(1, Departure::broken);
+  job.pass(milliseconds(5900));
+  EXPECT_EQ(job.count<Stop>(), 0U);
+  job.pass(milliseconds(500));
+  EXPECT_EQ(job.last<Stop>().cause->kind, Cause::Kind::node_lost);
+  EXPECT_THAT(job.last<Stop>().cause->lines, Contains(HasSubstr("node_rank 1 (host gpu1")));
+}
+
+TEST(Membership, ASilentNodeIsLostNotBefore6Seconds) {
+  Job job = running(fixed(2));
+  job.mute(1);
+  job.pass(milliseconds(5800));
+  EXPECT_THAT(job.lost(), IsEmpty());
+  job.pass(milliseconds(700));
+  EXPECT_THAT(job.lost(), testing::ElementsAre(1U));
+  EXPECT_EQ(job.last<Stop>().cause->kind, Cause::Kind::node_lost);
+  job.say(1, Ended{0, 0});  // too late, ignored
+  job.say(0, Ended{0, 137});
+  EXPECT_EQ(job.last<Over>().cause->node_rank, 1);
+}
+
+TEST(Membership, ACoordinatorThatWasHeldUpReadsTheHeartbeatsFirst) {
+  Job job = running(fixed(2));
+  job.freeze(seconds(20));
+  EXPECT_THAT(job.lost(), IsEmpty());
+  job.pass(seconds(10));
+  EXPECT_THAT(job.lost(), IsEmpty());
+  EXPECT_EQ(job.count<Stop>(), 0U);
+}
+
+TEST(Membership, LeavingAfterOnesEndIsNoLoss) {
+  Job job = running(fixed(2));
+  job.say(1, Ended{0, 0});
+  job.leave(1, Departure::closed);
+  job.say(0, Ended{0, 0});
+  EXPECT_EQ(job.last<Over>().exit_code, 0);
+}
+
+TEST(Membership, ALauncherKilledBeforeTheStartEndsAFixedJob) {
+  Job job(fixed(3));
+  job.join(0);
+  job.join(1);
+  job.leave(1, Departure::closed);
+  EXPECT_EQ(job.last<Over>().cause->kind, Cause::Kind::launcher_lost);
+
+  Job forming(fixed(2));
+  forming.join_all(2);
+  forming.leave(1, Departure::broken);
+  EXPECT_EQ(forming.last<Over>().cause->kind, Cause::Kind::node_lost);
+}
+
+TEST(Membership, ANodeThatCannotStartItsPartEndsTheJob) {
+  Job job(fixed(2, 3));
+  job.join_all(2);
+  Failed failed = worker_failed(0, 127);
+  failed.cause.kind = Cause::Kind::unusable;
+  job.say(1, failed);
+  EXPECT_EQ(job.last<Over>().exit_code, 127);
+
+  Job late = running(fixed(2, 3));
+  late.say(1, failed);
+  late.pass(milliseconds(60));
+  EXPECT_FALSE(late.last<Stop>().again);
+}
+
+TEST(Membership, AllWorkersThatAskToBeRequeuedEndTheJobWith75) {
+  Job job = running(fixed(2, 3));
+  Failed asked = worker_failed(0, 75);
+  asked.cause.kind = Cause::Kind::requeue;
+  job.say(0, asked);
+  job.say(0, Ended{0, 75});
+  job.pass(seconds(5));
+  EXPECT_EQ(job.count<Stop>(), 0U);  // the others write their checkpoint
+  job.say(1, Ended{0, 75});
+  EXPECT_EQ(job.last<Over>().exit_code, 75);
+  EXPECT_EQ(job.last<Over>().cause->kind, Cause::Kind::requeue);
+
+  Job alone = running(fixed(2, 3));
+  alone.say(0, Ended{0, 75});
+  alone.pass(seconds(11));
+  EXPECT_FALSE(alone.last<Stop>().again);
+  alone.say(1, Ended{0, 143});
+  EXPECT_EQ(alone.last<Over>().exit_code, 75);
+}
+
+TEST(Membership, ASignalGoesToEveryNodeAndTheSecondEndsAtOnce) {
+  Job job = running(fixed(2, 3));
+  job.say(1, Signalled{15});
+  ASSERT_EQ(job.count<Stop>(), 1U);
+  EXPECT_EQ(job.last<Stop>().signal, 15);
+  EXPECT_FALSE(job.last<Stop>().at_once);
+  EXPECT_FALSE(job.last<Stop>().again);
+  job.say(0, Signalled{15});  // the batch system signals every launcher
+  EXPECT_EQ(job.count<Stop>(), 1U);
+  job.say(0, worker_failed(0, 143));
+  job.pass(seconds(1));
+  EXPECT_EQ(job.count<Stop>(), 1U);
+  job.say(1, Signalled{15});
+  ASSERT_EQ(job.count<Stop>(), 2U);
+  EXPECT_TRUE(job.last<Stop>().at_once);
+  job.ended_all({0, 1}, 0, 137);
+  EXPECT_EQ(job.last<Over>().exit_code, 143);
+  EXPECT_EQ(job.last<Over>().cause->kind, Cause::Kind::signal);
+}
+
+TEST(Membership, ASignalledJobThatWroteItsCheckpointAsksToBeRequeued) {
+  Job job = running(fixed(2));
+  job.say(0, Signalled{12});
+  job.ended_all({0, 1}, 0, 75);
+  EXPECT_EQ(job.last<Over>().exit_code, 75);
+  EXPECT_EQ(job.last<Over>().cause->exit_code, 75);
+
+  Job orderly = running(fixed(2));
+  orderly.say(0, Signalled{15});
+  orderly.ended_all({0, 1}, 0, 0);
+  EXPECT_EQ(orderly.last<Over>().exit_code, 0);
+}
+
+TEST(Membership, ASignalBeforeTheStartEndsTheWaiting) {
+  Job job(fixed(3));
+  job.join(0);
+  job.say(0, Signalled{2});
+  EXPECT_EQ(job.last<Over>().exit_code, 130);
+}
+
+TEST(Membership, ASignalWhileAFailureIsBeingClearedUpPreventsTheRestart) {
+  Job job = running(fixed(2, 3));
+  job.say(1, worker_failed(0, 7));
+  job.pass(milliseconds(60));
+  EXPECT_TRUE(job.last<Stop>().again);
+  job.say(0, Signalled{15});
+  EXPECT_FALSE(job.last<Stop>().again);
+  job.ended_all({0, 1}, 0, 143);
+  EXPECT_EQ(job.last<Over>().exit_code, 7);
+}
+
+}  // namespace
+}  // namespace dtrain::rendezvous

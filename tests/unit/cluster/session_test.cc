@@ -1,0 +1,151 @@
+// One conversation with the coordinator, byte by byte and with a clock of our own: the lease above all.
+#include "cluster/rendezvous/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cluster/rendezvous/messages.h"
+
+namespace dtrain::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+// The other end: opens what a session sends, answers when told to.
+class SessionTest : public testing::Test {
+ protected:
+  SessionTest()
+      : from_session_(MacKey("up")),
+        to_session_(MacKey("down")),
+        session_(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), {1, "host1", "", 2, {}},
+                 {}, now_) {}
+
+  std::vector<wire::Request> asked() {
+    from_session_.feed(session_.out());
+    session_.out().clear();
+    std::vector<wire::Request> requests;
+    std::string_view payload;
+    while (from_session_.next(payload) == wire::FrameReader::Result::frame)
+      requests.push_back(*wire::decode_request(payload));
+    return requests;
+  }
+  void answer(const wire::Request& request, std::string value = {}) {
+    std::string bytes;
+    to_session_.append(bytes, wire::encode(wire::Response{request.id, wire::Status::ok, std::move(value)}));
+    session_.receive(bytes, now_);
+  }
+  // Joins; returns the request for the first event.
+  wire::Request admit() {
+    answer(asked().at(0), join_answer(5, encode(Admission{1, {}, {}})));
+    return asked().at(0);
+  }
+  void pass(Duration time) {
+    now_ += time;
+    session_.tick(now_);
+  }
+  News heard() {
+    const auto bytes = session_.take();
+    return bytes ? *decode_news(*bytes) : News(Waiting{{"nothing"}});
+  }
+
+  TimePoint now_{seconds(100)};
+  wire::FrameReader from_session_;
+  wire::FrameWriter to_session_;
+  Session session_;
+};
+
+TEST_F(SessionTest, JoinsThenWaitsForTheEventItIsTold) {
+  const auto requests = asked();
+  ASSERT_EQ(requests.size(), 1U);
+  EXPECT_EQ(requests[0].keys.front(), kJoinKey);
+  EXPECT_EQ(decode_offer(requests[0].value)->host, "host1");
+  answer(requests[0], join_answer(5, encode(Admission{1, {}, {}})));
+  EXPECT_EQ(asked().at(0).keys.front(), event_key(5));
+}
+
+TEST_F(SessionTest, ARefusalIsTheLastNews) {
+  answer(asked().at(0), join_answer(0, encode(Admission{-1, "taken", {}})));
+  EXPECT_EQ(std::get<Refused>(heard()).why, "taken");
+  EXPECT_TRUE(session_.ended());
+  pass(seconds(60));
+  EXPECT_FALSE(session_.take());
+}
+
+TEST_F(SessionTest, TheLeaseRunsFromWhenTheLastAnsweredBeatWasSent) {
+  admit();
+  pass(seconds(1));
+  const auto beat = asked().at(0);
+  EXPECT_EQ(beat.keys.front(), kBeatKey);
+  // The answer is slow: the lease counts from the sending, 1 s after the join.
+  pass(milliseconds(2900));
+  answer(beat);
+  pass(milliseconds(1050));
+  EXPECT_FALSE(session_.ended());
+  pass(milliseconds(60));
+  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("4.0 s"));
+  // It says so, in case it is heard.
+  EXPECT_EQ(asked().back().keys.front(), kSilenceKey);
+}
+
+TEST_F(SessionTest, AnAnswerAfterTheLeaseIsTooLate) {
+  admit();
+  pass(seconds(1));
+  const auto beat = asked().at(0);
+  now_ += seconds(5);  // stopped, with nobody to look at the clock
+  answer(beat);
+  EXPECT_TRUE(session_.ended());
+  EXPECT_TRUE(std::holds_alternative<LeaseLost>(heard()));
+}
+
+TEST_F(SessionTest, AnsweredBeatsKeepTheLease) {
+  admit();
+  for (int i = 0; i < 100; ++i) {
+    pass(seconds(1));
+    for (const auto& request : asked()) answer(request);
+  }
+  EXPECT_FALSE(session_.ended());
+}
+
+TEST_F(SessionTest, RoundsWithoutUsAreNotHeardOf) {
+  auto event = admit();
+  const auto publish = [&](const News& news) {
+    answer(event, encode(news));
+    event = asked().at(0);
+  };
+  publish(Forming{0, 0, {{0, "a", 1, 0}, {2, "c", 1, 1}}});
+  publish(Start{0, 0, 0, {{0, "a", 1, 0}, {2, "c", 1, 1}}, 1, 1, "run"});
+  publish(Stop{0, false, false, {}, false, {}});
+  EXPECT_FALSE(session_.take());
+  publish(Forming{1, 0, {{0, "a", 1, 0}, {1, "b", 1, 1}, {2, "c", 1, 2}}});
+  EXPECT_EQ(std::get<Forming>(heard()).self, 1);
+  publish(Stop{0, false, false, {}, false, {}});
+  EXPECT_FALSE(session_.take());
+  publish(Start{1, 0, 0, {{0, "a", 1, 0}, {1, "b", 1, 1}}, 1, 1, "run"});
+  EXPECT_EQ(std::get<Start>(heard()).self, 1);
+  answer(event, encode(News(Over{3, {}})));
+  EXPECT_EQ(std::get<Over>(heard()).exit_code, 3);
+  EXPECT_TRUE(session_.ended());
+  session_.say(Ready{}, now_);
+  EXPECT_TRUE(asked().empty());
+}
+
+TEST_F(SessionTest, OddAnswersEndIt) {
+  admit();
+  answer({.op = wire::Op::set, .id = 77, .keys = {}, .value = {}, .expected = {}});
+  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("no question"));
+}
+
+TEST_F(SessionTest, BytesThatAreNoFramesEndIt) {
+  session_.receive(std::string(64, '\xff'), now_);
+  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("longer"));
+}
+
+TEST_F(SessionTest, AMalformedAdmissionEndsIt) {
+  answer(asked().at(0), "x");
+  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("admission"));
+}
+
+}  // namespace
+}  // namespace dtrain::rendezvous
