@@ -17,24 +17,13 @@ namespace {
 constexpr const char* kPositionUnit = "position-unit";
 
 Tensor tensor_of(const NamedView& named, const std::shared_ptr<Device>& device) {
-  if (device->type() == DeviceType::cpu) return Tensor::borrow(named.view, device, nullptr).clone();
-  return Tensor::borrow(named.view, make_device("cpu"), nullptr).to(device);
+  const Tensor borrowed = Tensor::borrow(named.view, device, nullptr);
+  return borrowed.clone();
 }
 
 NamedTensors tensors_of(const SafetensorsFile& file, const std::shared_ptr<Device>& device) {
   NamedTensors tensors;
   for (const NamedView& named : file.tensors()) tensors.emplace_back(named.name, tensor_of(named, device));
-  return tensors;
-}
-
-// Checkpoints are written from host memory.
-NamedTensors on_host(NamedTensors tensors) {
-  std::shared_ptr<Device> host;
-  for (auto& [name, tensor] : tensors) {
-    if (tensor.device().type() == DeviceType::cpu) continue;
-    if (host == nullptr) host = make_device("cpu");
-    tensor = tensor.detach().to(host);
-  }
   return tensors;
 }
 
@@ -171,17 +160,17 @@ void Trainer::start_recorder(const std::optional<Checkpoint>& checkpoint) {
 }
 
 Trainer::OwnedSnapshot Trainer::snapshot() const {
-  OwnedSnapshot owned{on_host(network_->state_dict()), on_host(optimizer_->named_state()), {}};
+  OwnedSnapshot owned{network_->state_dict(), optimizer_->named_state(), {}};
   TrainingState& state = owned.snapshot.state;
   state.step = step_;
   state.epoch = epoch_;
   state.position_in_epoch = position_;
   state.generators["weights"] = generator_state_;
   state.extra = identity(recipe_);
-  state.extra.emplace(kPositionUnit, "samples");
   if (scaler_) {
     for (const auto& [name, value] : scaler_->state()) state.extra[kScalerPrefix + name] = value;
   }
+  state.extra.emplace(kPositionUnit, "samples");
   owned.snapshot.model = views_of(owned.model);
   owned.snapshot.optimizer = views_of(owned.optimizer);
   return owned;
