@@ -135,12 +135,14 @@ class NodesRun final : private RoundLink {
 
   void take_signal(int signal) {
     if (!attempts_->signals().stops(signal)) return;
-    if (give_up_) {
-      exit_code_ = 128 + signal_;
+    if (signal_ != 0) {
+      if (steady_clock().now() - signal_at_ >= Supervisor::kEcho) exit_code_ = 128 + signal_;
       return;
     }
     signal_ = signal;
-    give_up_ = Deadline::after(kSignalPatience);
+    signal_at_ = steady_clock().now();
+    // Once workers have run, the other nodes' may need their time to end.
+    if (round_ < 0) give_up_ = Deadline::after(kSignalPatience);
     console_.say("got " + signal_name(signal) + ": the job is ended");
     link_->say(rendezvous::Signalled{signal});
   }
@@ -322,7 +324,8 @@ class NodesRun final : private RoundLink {
   std::optional<News> pending_;  // came while workers ran, and is for afterwards
   std::optional<int> exit_code_;
   std::optional<Deadline> give_up_;
-  int signal_ = 0;
+  int signal_ = 0;  // that came while no workers ran
+  TimePoint signal_at_{};
   int round_ = -1, restarts_ = 0;
   std::optional<Cause> failed_because_;  // of a start that is followed by another
   bool running_ = false;
