@@ -7,6 +7,8 @@ build_packages=(cmake ninja-build g++ nlohmann-json3-dev libcxxopts-dev libfmt-d
 # Built in where they are found; configure says what is lost without each. (Debian's oneDNN cannot be found by CMake
 # without OpenCL's headers.)
 build_extras=(libdnnl-dev ocl-icd-opencl-dev libgloo-dev libopenmpi-dev openmpi-bin dataset-fashion-mnist)
+# The one-machine labs of cluster/lab; their tests are skipped without.
+lab_packages=(munge slurmctld slurmd slurm-client iproute2)
 test_packages=(libgtest-dev libgmock-dev python3)
 # For the one-machine labs of cluster/lab; their tests are skipped, with the reason, where these are missing.
 test_extras=(munge slurmctld slurmd slurm-client iproute2)

@@ -68,12 +68,13 @@ Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
 }
 
 void Membership::beat(SeatId id, TimePoint now) {
-  if (Seat* seat = roster_.find(id)) seat->last_heard = now;
+  Seat* seat = roster_.find(id);
+  if (seat != nullptr && !seat->broken) seat->last_heard = now;
 }
 
 void Membership::hear(SeatId id, const Word& word, TimePoint now) {
   Seat* seat = roster_.find(id);
-  if (seat == nullptr || over()) return;
+  if (seat == nullptr || seat->broken || over()) return;
   seat->last_heard = now;
   std::visit([&](const auto& said) { on(*seat, said, now); }, word);
 }

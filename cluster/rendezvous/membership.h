@@ -88,8 +88,10 @@ class Membership {
   void note(Finding finding, TimePoint now);
   void stop_round(TimePoint now);
   void conclude(TimePoint now);
+  void finish_early();
   void conclude_signal();
   void finish(int exit_code, std::optional<Cause> cause);
+  bool enough_left() const noexcept;
   bool may_go_on() const noexcept;
 
   void sweep_leases(TimePoint now);

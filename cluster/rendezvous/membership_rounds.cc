@@ -70,12 +70,14 @@ void Membership::take_in() {
   news_.emplace_back(Stop{round_, true, true, std::nullopt, false, std::nullopt});
 }
 
-bool Membership::may_go_on() const noexcept {
-  if (signal_ || restarts_ >= rules_.max_restarts) return false;
-  const Cause::Kind kind = found_->cause.kind;
-  if (kind == Cause::Kind::unusable || kind == Cause::Kind::requeue || kind == Cause::Kind::signal)
-    return false;
+bool Membership::enough_left() const noexcept {
   return roster_.present() >= min_nodes() && roster_.has_rank(0);
+}
+
+bool Membership::may_go_on() const noexcept {
+  if (signal_ || restarts_ >= rules_.max_restarts || !enough_left()) return false;
+  const Cause::Kind kind = found_->cause.kind;
+  return kind != Cause::Kind::unusable && kind != Cause::Kind::requeue && kind != Cause::Kind::signal;
 }
 
 void Membership::lose(SeatId id, Finding finding, TimePoint now) {
@@ -128,20 +130,23 @@ void Membership::stop_round(TimePoint now) {
 void Membership::conclude(TimePoint now) {
   if (signal_) return conclude_signal();
   if (found_ && (phase_ == Phase::running || taking_in_)) return stop_round(now);
-  if (phase_ == Phase::running || (taking_in_ && all_zero_)) {
-    if (!requeue_) return finish(0, std::nullopt);
-    return finish(kRequeue, Cause{Cause::Kind::requeue,
-                                  -1,
-                                  {},
-                                  -1,
-                                  kRequeue,
-                                  false,
-                                  {"the workers have written a checkpoint and ask to be started again"}});
-  }
-  if (taking_in_) return form(now);
+  if (taking_in_ && !all_zero_ && enough_left()) return form(now);
+  if (phase_ == Phase::running || taking_in_) return all_zero_ ? finish(0, std::nullopt) : finish_early();
   if (!again_ || !may_go_on()) return finish(found_->cause.exit_code, found_->cause);
   ++restarts_;
   form(now);
+}
+
+// Ended by themselves or for a newcomer, and nobody goes on.
+void Membership::finish_early() {
+  Cause cause{Cause::Kind::requeue, -1, {}, -1, kRequeue, false, {}};
+  cause.lines = {"the workers have written a checkpoint and ask to be started again"};
+  if (!requeue_) {
+    cause.kind = Cause::Kind::node_lost;
+    cause.exit_code = kPeer;
+    cause.lines = {"too few nodes are left to go on: " + roster_.count_text()};
+  }
+  finish(cause.exit_code, cause);
 }
 
 void Membership::conclude_signal() {

@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "collectives/factory.h"
 #include "models/program/build.h"
 #include "models/program/commands.h"
+#include "models/program/doctor.h"
 #include "models/training/peers.h"
 #include "runtime/data/open_dataset.h"
 #include "runtime/device/device.h"
@@ -20,15 +22,6 @@ namespace dtrain {
 namespace {
 
 namespace fs = std::filesystem;
-
-enum class Verdict { good, note, bad };
-
-struct Finding {
-  std::string subject;
-  Verdict verdict = Verdict::good;
-  std::string text;  ///< what was found
-  std::string fix;   ///< what to do; empty when all is well
-};
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
@@ -103,16 +96,6 @@ Finding check_dataset(const std::string& folder) {
   return {"fashion-mnist", Verdict::good, fmt::format("{} samples: {}", data->size(), data->name()), ""};
 }
 
-// A check that cannot even run is a finding too.
-template <class Check>
-Finding guarded(const std::string& subject, const std::string& fix, Check check) {
-  try {
-    return check();
-  } catch (const Error& error) {
-    return {subject, Verdict::bad, error.what(), fix};
-  }
-}
-
 std::vector<Finding> examine(const Options& options, const Environment& environment) {
   std::vector<Finding> findings;
   for (const BuildFeature& feature : build_features()) findings.push_back(check_build(feature));
@@ -123,6 +106,7 @@ std::vector<Finding> examine(const Options& options, const Environment& environm
                              [&] { return check_place(environment); }));
   findings.push_back(guarded("loopback", "bring the loopback interface up: ip link set lo up",
                              [] { return check_loopback(); }));
+  for (Finding& finding : examine_cluster(environment)) findings.push_back(std::move(finding));
   findings.push_back(check_files());
   findings.push_back(check_disk(options.text("run-dir")));
   findings.push_back(guarded("fashion-mnist", "apt install dataset-fashion-mnist, or --data-dir",

@@ -14,8 +14,8 @@ constexpr auto kPatience = std::chrono::seconds(60);
 // bash, the lab's script and its arguments, under the lab's name.
 std::vector<std::string> script(const std::string& name, const std::string& lab,
                                 const std::vector<std::string>& arguments) {
-  std::vector<std::string> argv = {"env", lab, "DTRAIN_LAB_OWNER=" + std::to_string(::getpid()), "bash",
-                                   std::string(DTRAIN_LABS) + "/" + name};
+  std::vector<std::string> argv = {"/usr/bin/env", lab, "DTRAIN_LAB_OWNER=" + std::to_string(::getpid()),
+                                   "bash", std::string(DTRAIN_LABS) + "/" + name};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return argv;
 }

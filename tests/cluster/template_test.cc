@@ -113,6 +113,7 @@ TEST_P(Template, APreemptedJobEndsWithTheWeightsOfAnUndisturbedOne) {
 const Case kCases[] = {
     {"TaskPerGpuSignalledSteps", "task_per_gpu.sbatch", {"-N2", "-n4"}, {"--signal=USR2"}},
     {"TaskPerGpuSignalledScript", "task_per_gpu.sbatch", {"-N2", "-n4"}, {"--signal=USR2", "--batch"}},
+    {"LauncherPerNodeSignalledSteps", "launcher_per_node.sbatch", {"-N2", "-n2", "-c2"}, {"--signal=USR2"}},
 };
 INSTANTIATE_TEST_SUITE_P(Sbatch, Template, ::testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });

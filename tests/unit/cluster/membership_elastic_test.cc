@@ -148,6 +148,30 @@ TEST(Membership, AJobThatFinishesInsteadOfTakingInIsDone) {
   EXPECT_EQ(job.last<Over>().exit_code, 0);
 }
 
+TEST(Membership, TooFewLeftAfterACheckpointAskToBeRequeued) {
+  Job job = running(elastic(2, 3));
+  job.leave(2, Departure::closed);
+  job.pass(milliseconds(60));
+  job.ended_all({0, 1}, 0, 143);
+  job.ready_all({0, 1}, 1);
+  job.join(22, offer_of(2));
+  job.say(1, Ended{1, 75});
+  job.leave(1, Departure::closed);
+  job.leave(22, Departure::closed);
+  job.say(0, Ended{1, 75});
+  EXPECT_EQ(job.last<Over>().exit_code, 75);
+}
+
+TEST(Membership, ABrokenConnectionSaysNothingMore) {
+  Job job = running(fixed(2));
+  job.leave(1, Departure::broken);
+  job.say(1, Ended{0, 0});
+  job.say(0, Ended{0, 0});
+  EXPECT_FALSE(job.over());
+  job.pass(seconds(7));
+  EXPECT_EQ(job.last<Over>().cause->kind, Cause::Kind::node_lost);
+}
+
 TEST(Membership, AWaitingNewcomerMayLeave) {
   Job job = running(elastic(1, 3));
   job.leave(2, Departure::closed);
