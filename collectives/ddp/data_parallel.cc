@@ -24,9 +24,9 @@ Span span_of(const Tensor& tensor) {
 
 DataParallel::DataParallel(Communicator& communicator, Module& module, const Deadline& deadline,
                            ReducerOptions options)
-    : communicator_(communicator), state_(module.state_dict()) {
+    : communicator_(communicator), state_(module.state_dict()), buffers_(module.named_buffers()) {
   check_same_model(deadline);
-  copy_from_first_rank(deadline);
+  copy_from_first_rank(state_, deadline);
   std::vector<GradientSlot> slots;
   std::shared_ptr<Device> device;
   for (NamedTensor& parameter : module.named_parameters()) {
@@ -82,12 +82,15 @@ void DataParallel::check_same_model(const Deadline& deadline) {
   }
 }
 
-void DataParallel::copy_from_first_rank(const Deadline& deadline) {
+void DataParallel::copy_from_first_rank(const NamedTensors& tensors, const Deadline& deadline) {
   std::vector<std::unique_ptr<Work>> works;
-  for (auto& [name, tensor] : state_) works.push_back(communicator_.broadcast(span_of(tensor), 0, name));
+  for (const auto& [name, tensor] : tensors)
+    works.push_back(communicator_.broadcast(span_of(tensor), 0, name));
   for (auto& work : works) work->wait(deadline);
-  for (auto& [name, tensor] : state_) tensor.mark_modified();
+  for (const auto& [name, tensor] : tensors) tensor.mark_modified();
 }
+
+void DataParallel::sync_buffers(const Deadline& deadline) { copy_from_first_rank(buffers_, deadline); }
 
 void DataParallel::finish(const Deadline& deadline) {
   reducer_->finish(deadline);

@@ -41,15 +41,21 @@ class DataParallel {
   /// this rank did not use counts as zero here and gets the average too. Throws PeerError.
   void finish(const Deadline& deadline);
 
+  /// Collective: copies rank 0's buffers (running statistics) to all. PyTorch's DDP does this before every
+  /// forward pass; training never reads them, so before evaluation and saving has the same effect. Throws
+  /// PeerError.
+  void sync_buffers(const Deadline& deadline);
+
   const Reducer& reducer() const noexcept { return *reducer_; }
 
  private:
   void check_same_model(const Deadline& deadline);
-  void copy_from_first_rank(const Deadline& deadline);
+  void copy_from_first_rank(const NamedTensors& tensors, const Deadline& deadline);
   void attach(std::size_t index);
 
   Communicator& communicator_;
-  NamedTensors state_;       // everything that must be equal
+  NamedTensors state_;  // everything that must be equal
+  NamedTensors buffers_;
   NamedTensors parameters_;  // with gradients, in the module's order
   std::vector<Tensor> gradients_;
   std::unique_ptr<Reducer> reducer_;

@@ -7,12 +7,13 @@
 
 #include "models/networks/lenet.h"
 #include "models/networks/mlp.h"
+#include "models/networks/resnet.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
 
-constexpr std::array<std::string_view, 2> kNames = {"mlp", "lenet"};
+constexpr std::array<std::string_view, 4> kNames = {"mlp", "lenet", "resnet18", "resnet50"};
 
 }  // namespace
 
@@ -22,6 +23,8 @@ std::unique_ptr<Module> make_network(std::string_view name, const NetworkInput& 
                                      const std::shared_ptr<Device>& device) {
   if (name == "mlp") return std::make_unique<Mlp>(input, generator, device);
   if (name == "lenet") return std::make_unique<LeNet>(input, generator, device);
+  if (name == "resnet18") return std::make_unique<ResNet18>(input, generator, device);
+  if (name == "resnet50") return std::make_unique<ResNet50>(input, generator, device);
   throw UsageError(fmt::format("--model: expected one of {}, got '{}'", fmt::join(kNames, ", "), name));
 }
 

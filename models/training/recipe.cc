@@ -14,8 +14,8 @@ constexpr double kMaxReal = 1e30;
 
 // clang-format off
 constexpr OptionSpec kTrainOptions[] = {
-    {"model", "What to train", "NAME", "lenet", "mlp or lenet"},
-    {"dataset", "What to train", "NAME", "fashion-mnist", "fashion-mnist"},
+    {"model", "What to train", "NAME", "lenet", "mlp, lenet, resnet18 or resnet50"},
+    {"dataset", "What to train", "NAME", "fashion-mnist", "fashion-mnist, cifar10, or synthetic:CxHxW,classes,N"},
     {"data-dir", "What to train", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
     {"epochs", "What to train", "N", "", "passes over the training set; unset: 10, or no limit with --max-steps"},
     {"max-steps", "What to train", "N", "", "stop after this many optimizer steps of the whole run"},
@@ -42,7 +42,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"base-batch-size", "Optimizer", "N", "256", "the batch size that --lr was chosen for"},
 
     {"device", "Machine", "NAME", "auto", "auto or cpu"},
-    {"precision", "Machine", "NAME", "fp32", "fp32"},
+    {"precision", "Machine", "NAME", "fp32", "fp32, bf16 or fp16 (with loss scaling; emulated on the CPU)"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, gloo or mpi"},
     {"loader-threads", "Machine", "N", "0", "threads that prepare batches ahead; 0: in the training thread"},
     {"collective-timeout", "Machine", "SECONDS", "30", "longest wait for the peers in one step"},
@@ -175,7 +175,7 @@ Recipe make_recipe(const Options& options, std::int64_t world_size) {
   recipe.model = options.text("model");
   recipe.dataset = options.text("dataset");
   recipe.data_dir = options.has("data-dir") ? options.text("data-dir") : "";
-  recipe.precision = options.choice("precision", {"fp32"});
+  recipe.precision = options.choice("precision", {"fp32", "bf16", "fp16"});
   recipe.device = options.choice("device", {"auto", "cpu"});
   recipe.backend = options.choice("backend", {"auto", "gloo", "mpi"});
   recipe.seed = static_cast<std::uint64_t>(options.integer("seed", 0, kNoLimit));

@@ -11,6 +11,7 @@
 namespace dtrain {
 
 ExitCode Trainer::run() {
+  const Autocast autocast(parse_precision(recipe_.precision), low_weights_);
   if (step_ == 0 && recipe_.checkpoint_at_start && saved_step_ != 0) save_checkpoint();
   rate_since_ = steady_clock().now();
   clock_ = StepClock();
@@ -75,21 +76,36 @@ Trainer::StepResult Trainer::step() {
   }
   const StepResult result = finish_gradients(limit);
   clock_.lap(Phase::communication);
-  if (!std::isfinite(result.loss)) {
-    throw Error(
-        fmt::format("step {} (epoch {}): the loss is {}; nothing was updated, the last checkpoint is good. "
-                    "Lower --lr or add --warmup-steps, then run again with --resume auto",
-                    step_ + 1, epoch_ + 1, result.loss));
-  }
-  optimizer_->set_lr(schedule_.at(step_));
-  optimizer_->step();
+  check_loss(result.loss);
+  update_parameters();
   clock_.lap(Phase::optimizer);
   return result;
+}
+
+// With loss scaling an overflow only skips the step, until the scale is so small that it cannot be the cause.
+void Trainer::check_loss(double loss) const {
+  if (std::isfinite(loss) || (scaler_ && scaler_->scale() >= 1)) return;
+  throw Error(
+      fmt::format("step {} (epoch {}): the loss is {}; nothing was updated, the last checkpoint is good. "
+                  "Lower --lr or add --warmup-steps, then run again with --resume auto",
+                  step_ + 1, epoch_ + 1, loss));
+}
+
+void Trainer::update_parameters() {
+  optimizer_->set_lr(schedule_.at(step_));
+  if (scaler_) {
+    std::vector<Tensor> gradients;
+    for (const auto& [name, parameter] : network_->named_parameters()) gradients.push_back(parameter.grad());
+    scaler_->unscale(gradients);
+  }
+  optimizer_->step();
+  if (scaler_) scaler_->update();
 }
 
 // Gradients of the last pass go to the peers while it runs; those of the passes before only add up.
 void Trainer::backward(const Tensor& loss, double weight, bool last_pass, double loss_sum) {
   const auto backward_now = [&] {
+    if (scaler_) return loss.backward(scaler_->scale_seed(weight));
     weight == 1.0 ? loss.backward() : loss.backward(Tensor::full({}, weight, env_.device));
   };
   if (!last_pass) {
@@ -125,7 +141,9 @@ void Trainer::after_step(const StepResult& result) {
                      .epoch = epoch_,
                      .loss = result.loss,
                      .lr = optimizer_->lr(),
-                     .samples_per_second = samples_per_second_},
+                     .samples_per_second = samples_per_second_,
+                     .loss_scale = scaler_ ? scaler_->scale() : 0,
+                     .skipped_steps = scaler_ ? scaler_->skipped() : -1},
                     progress(result), record);
   }
   if (record) {
@@ -159,6 +177,7 @@ void Trainer::log_samples(std::span<const std::int64_t> indices) {
 
 void Trainer::evaluate_now() {
   clock_.lap(Phase::other);
+  parallel_->sync_buffers(deadline());
   evaluation_ =
       evaluate(*network_, test_data_, recipe_.batch.per_worker, env_.communicator, env_.device, deadline());
   evaluated_step_ = step_;

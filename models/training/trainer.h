@@ -12,6 +12,8 @@
 #include "models/training/step_clock.h"
 #include "models/training/stop_signal.h"
 #include "models/training/worker_log.h"
+#include "runtime/amp/grad_scaler.h"
+#include "runtime/autograd/autocast.h"
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/step_sampler.h"
@@ -67,6 +69,8 @@ class Trainer {
   StepResult finish_gradients(const Deadline& deadline);
   void log_samples(std::span<const std::int64_t> indices);
   void after_step(const StepResult& result);
+  void update_parameters();
+  void check_loss(double loss) const;
   void note_first_step();
   void evaluate_now();
   void save_checkpoint();
@@ -82,6 +86,8 @@ class Trainer {
   std::shared_ptr<const Dataset> train_data_, test_data_;
   std::unique_ptr<Module> network_;
   std::unique_ptr<Optimizer> optimizer_;
+  LowPrecisionWeights low_weights_;
+  std::unique_ptr<GradScaler> scaler_;  ///< fp16 only
   std::unique_ptr<DataParallel> parallel_;
   std::unique_ptr<StepSampler> sampler_;
   std::unique_ptr<Loader> loader_;

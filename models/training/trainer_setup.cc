@@ -27,6 +27,17 @@ NamedTensors tensors_of(const SafetensorsFile& file, const std::shared_ptr<Devic
   return tensors;
 }
 
+const std::string kScalerPrefix = "scaler.";
+
+/// What snapshot() put among a checkpoint's entries for the scaler.
+std::map<std::string, std::string> scaler_entries(const std::map<std::string, std::string>& extra) {
+  std::map<std::string, std::string> entries;
+  for (const auto& [name, value] : extra) {
+    if (name.starts_with(kScalerPrefix)) entries.emplace(name.substr(kScalerPrefix.size()), value);
+  }
+  return entries;
+}
+
 std::vector<NamedView> views_of(const NamedTensors& tensors) {
   std::vector<NamedView> views;
   for (const auto& [name, tensor] : tensors) views.push_back({name, tensor.view()});
@@ -44,6 +55,10 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
                           generator, env_.device);
   generator_state_ = generator.state();
   optimizer_ = make_optimizer();
+  if (parse_precision(recipe_.precision) == Precision::fp16) {
+    scaler_ = std::make_unique<GradScaler>(env_.device);
+    scaler_->attach(*optimizer_);
+  }
   resume();
   count_steps();
   // Rank 0's weights are everybody's from here on; gradients live in its buckets.
@@ -103,6 +118,7 @@ void Trainer::resume() {
   CheckpointSeals ignored;
   const TrainingState state = parse_training_state(state_text, "state from rank 0", ignored);
   optimizer_->load_state(broadcast_tensors(env_.communicator, optimizer_state, env_.device, deadline()));
+  if (scaler_) scaler_->load_state(scaler_entries(state.extra));
   step_ = resumed_from_ = state.step;
   epoch_ = state.epoch;
   position_ = state.position_in_epoch;
@@ -151,6 +167,9 @@ Trainer::OwnedSnapshot Trainer::snapshot() const {
   state.position_in_epoch = position_;
   state.generators["weights"] = generator_state_;
   state.extra = identity(recipe_);
+  if (scaler_) {
+    for (const auto& [name, value] : scaler_->state()) state.extra[kScalerPrefix + name] = value;
+  }
   state.extra.emplace(kPositionUnit, "samples");
   owned.snapshot.model = views_of(owned.model);
   owned.snapshot.optimizer = views_of(owned.optimizer);

@@ -1,11 +1,15 @@
 // conv2d and pooling. Activations stay channels-last from one to the next; gradients of weights are written
 // straight into their final place.
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "runtime/autograd/autocast.h"
 #include "runtime/autograd/convolution_shape.h"
 #include "runtime/autograd/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
@@ -20,6 +24,7 @@ struct ConvSaved {
   Saved x, w, y;
   MemoryFormat x_format;
   bool has_bias;
+  bool full_bias;  ///< float32 beside bf16 activations
   Conv2dGeometry geometry;
   Activation activation;
 };
@@ -28,7 +33,10 @@ struct ConvSaved {
 void deliver_conv_parameters(const ConvSaved& saved, const Tensor& grad, GradSink& sink) {
   const bool bias_wanted = saved.has_bias && sink.wants(2);
   if (!sink.wants(1)) {
-    if (bias_wanted) sink.deliver(2, grad.sum_to({1, grad.size(1), 1, 1}).reshape({grad.size(1)}));
+    if (bias_wanted) {
+      const Tensor exact = saved.full_bias ? grad.to(DType::f32) : grad;
+      sink.deliver(2, exact.sum_to({1, grad.size(1), 1, 1}).reshape({grad.size(1)}));
+    }
     return;
   }
   Tensor grad_w = sink.destination(1, grad.shared_device());
@@ -54,26 +62,30 @@ void conv_backward(const ConvSaved& saved, Tensor grad, GradSink& sink) {
 
 Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv2dGeometry& geometry,
               Activation activation) {
-  const Dims shape = conv2d_shape(input, weight, bias, geometry);
-  const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast), w = weight.contiguous();
+  const Tensor low = autocast_low(input), parameter = autocast_rounded(weight).contiguous();
+  const Tensor w = autocast_weight(parameter, low);
+  const Dims shape = conv2d_shape(low, w, bias, geometry);
+  const Tensor x = is_dense(low) ? low : low.contiguous(kChannelsLast);
   Tensor result = Tensor::empty(shape, x.shared_device(), x.dtype(), kChannelsLast);
   x.device().kernels().conv2d(geometry, x.view(), w.view(), bias.defined() ? bias.view() : View{}, activation,
                               result.view());
-  if (!recording({x, w, bias})) return result;
-  ConvSaved saved{Saved::input_if(w.requires_grad(), x),
+  if (!recording({x, parameter, bias})) return autocast_rounded(result);
+  ConvSaved saved{Saved::input_if(parameter.requires_grad(), x),
                   Saved::input_if(x.requires_grad(), w),
                   activation == Activation::relu ? Saved::output(result) : Saved(),
                   format_of(x),
                   bias.defined(),
+                  bias.defined() && bias.dtype() == DType::f32,
                   geometry,
                   activation};
-  return record("conv2d", std::move(result), {x, w, bias},
-                [saved = std::move(saved)](Tensor grad, GradSink& sink) {
-                  conv_backward(saved, std::move(grad), sink);
-                });
+  return autocast_rounded(record("conv2d", std::move(result), {x, parameter, bias},
+                                 [saved = std::move(saved)](Tensor grad, GradSink& sink) {
+                                   conv_backward(saved, std::move(grad), sink);
+                                 }));
 }
 
-Tensor pool2d(const Tensor& input, const Pool2dGeometry& g) {
+Tensor pool2d(const Tensor& given, const Pool2dGeometry& g) {
+  const Tensor input = autocast_full(given);
   const Dims shape = pool2d_shape(input, g);
   const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast);
   const MemoryFormat format = format_of(x);
@@ -100,6 +112,38 @@ Tensor max_pool2d(const Tensor& x, std::int64_t kernel) {
 
 Tensor avg_pool2d(const Tensor& x, std::int64_t kernel) {
   return pool2d(x, {PoolKind::avg, kernel, kernel, kernel, kernel, 0, 0});
+}
+
+namespace {
+
+/// [out, in]: row i averages the inputs of window i.
+Tensor averaging_matrix(std::int64_t out, std::int64_t in, const Tensor& like) {
+  std::vector<double> values(static_cast<std::size_t>(out * in), 0.0);
+  for (std::int64_t i = 0; i < out; ++i) {
+    const std::int64_t begin = i * in / out, end = ((i + 1) * in + out - 1) / out;
+    for (std::int64_t j = begin; j < end; ++j) {
+      values[static_cast<std::size_t>(i * in + j)] = 1.0 / static_cast<double>(end - begin);
+    }
+  }
+  return Tensor::from_data(values, {out, in}, like.shared_device()).to(like.dtype());
+}
+
+}  // namespace
+
+Tensor adaptive_avg_pool2d(const Tensor& given, std::int64_t height, std::int64_t width) {
+  const Tensor x = autocast_full(given);
+  check_floating("adaptive_avg_pool2d", x);
+  if (x.rank() != 4 || height < 1 || width < 1 || x.numel() == 0) {
+    throw UsageError("adaptive_avg_pool2d: expected x [N, C, H, W] that is not empty and an output of at " +
+                     std::string("least 1 x 1, got ") + x.describe() + " and " + std::to_string(height) +
+                     " x " + std::to_string(width));
+  }
+  if (x.size(2) % height == 0 && x.size(3) % width == 0) {
+    const std::int64_t kh = x.size(2) / height, kw = x.size(3) / width;
+    return pool2d(x, {PoolKind::avg, kh, kw, kh, kw, 0, 0});
+  }
+  const Tensor rows = averaging_matrix(height, x.size(2), x), columns = averaging_matrix(width, x.size(3), x);
+  return matmul(matmul(rows, x), columns.transpose(0, 1));  // [h, H] · [N, C, H, W] · [W, w]
 }
 
 }  // namespace dtrain

@@ -20,7 +20,9 @@ std::int64_t extent_after(std::int64_t in, std::int64_t kernel, std::int64_t str
 Dims conv2d_shape(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& g) {
   check_floating("conv2d", x);
   check_same_kind("conv2d", x, w);
-  if (bias.defined()) check_same_kind("conv2d", x, bias);
+  if (bias.defined() && !(x.dtype() == DType::bf16 && bias.dtype() == DType::f32)) {
+    check_same_kind("conv2d", x, bias);
+  }
   const bool fits = x.rank() == 4 && w.rank() == 4 && g.groups >= 1 && x.size(1) == w.size(1) * g.groups &&
                     w.size(0) % g.groups == 0 && (!bias.defined() || bias.shape() == Dims{w.size(0)});
   if (!fits) {

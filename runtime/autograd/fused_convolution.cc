@@ -2,6 +2,7 @@
 // network, is never held.
 #include <utility>
 
+#include "runtime/autograd/autocast.h"
 #include "runtime/autograd/convolution_shape.h"
 #include "runtime/autograd/elementwise.h"
 #include "runtime/autograd/node.h"
@@ -39,8 +40,11 @@ void fused_backward(const FusedSaved& saved, const Tensor& given, GradSink& sink
 
 }  // namespace
 
-Tensor conv2d_relu_pool2d(const Tensor& input, const Tensor& weight, const Tensor& bias,
+Tensor conv2d_relu_pool2d(const Tensor& given, const Tensor& given_weight, const Tensor& given_bias,
                           const Conv2dGeometry& conv, const Pool2dGeometry& pool) {
+  // Emulated float16 rounds what goes in and, as the parts would, what comes out of the whole.
+  const Tensor input = autocast_rounded(autocast_full(given));
+  const Tensor weight = autocast_rounded(given_weight), bias = autocast_rounded(given_bias);
   const Dims shape = pool2d_shape(conv2d_shape(input, weight, bias, conv), pool);
   if (!can_fuse_pool(pool)) return pool2d(conv2d(input, weight, bias, conv, Activation::relu), pool);
   const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast), w = weight.contiguous();
@@ -50,11 +54,11 @@ Tensor conv2d_relu_pool2d(const Tensor& input, const Tensor& weight, const Tenso
   x.device().kernels().conv2d_relu_pool2d(conv, pool, x.view(), w.view(),
                                           bias.defined() ? bias.view() : View{}, result.view(),
                                           recorded ? mask.view() : View{});
-  if (!recorded) return result;
+  if (!recorded) return autocast_rounded(result);
   FusedSaved saved{Saved::input(x), Saved::input(w), mask, format_of(x), bias.defined(), conv, pool};
-  return record(
+  return autocast_rounded(record(
       "conv2d_relu_pool2d", std::move(result), {x, w, bias},
-      [saved = std::move(saved)](const Tensor& grad, GradSink& sink) { fused_backward(saved, grad, sink); });
+      [saved = std::move(saved)](const Tensor& grad, GradSink& sink) { fused_backward(saved, grad, sink); }));
 }
 
 }  // namespace dtrain

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/autograd/autocast.h"
 #include "runtime/autograd/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
@@ -109,10 +110,11 @@ void deliver_weight_grad(const Tensor& grad, const Tensor& x, GradSink& sink) {
 
 void deliver_bias_grad(const Tensor& grad, GradSink& sink) {
   Tensor target = sink.destination(2, grad.shared_device());
+  const Tensor exact = grad.to(target.dtype());
   View row = target.view();
   row.shape = {1, row.shape[0]};
   row.strides = {row.shape[1], 1};
-  grad.device().kernels().reduce(Reduction::sum, grad.view(), row);
+  grad.device().kernels().reduce(Reduction::sum, exact.view(), row);
   sink.deliver(2, std::move(target));
 }
 
@@ -133,7 +135,8 @@ void linear_backward(const LinearSaved& saved, Tensor grad, GradSink& sink) {
 void check_linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
   check_floating("linear", x);
   check_same_kind("linear", x, w);
-  if (bias.defined()) check_same_kind("linear", x, bias);
+  const bool full_bias = bias.defined() && x.dtype() == DType::bf16 && bias.dtype() == DType::f32;
+  if (bias.defined() && !full_bias) check_same_kind("linear", x, bias);
   const bool fits = w.rank() == 2 && x.rank() >= 1 && x.size(-1) == w.size(1) &&
                     (!bias.defined() || bias.shape() == Dims{w.size(0)});
   if (!fits) {
@@ -143,17 +146,17 @@ void check_linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
 }
 
 /// linear for x [R, K].
-Tensor linear_rows(const Tensor& input, const Tensor& weight, const Tensor& bias, Activation activation) {
-  const Tensor x = dense_matrix(input), w = dense_matrix(weight);
+Tensor linear_rows(const Tensor& input, const Tensor& parameter, const Tensor& bias, Activation activation) {
+  const Tensor x = dense_matrix(input), weight = dense_matrix(parameter), w = autocast_weight(weight, x);
   Tensor result = Tensor::empty({x.size(0), w.size(0)}, x.shared_device(), x.dtype());
   x.device().kernels().matmul(batch_of_one(x.view()), batch_of_one(transposed(w.view())),
                               bias.defined() ? bias.view() : View{}, activation, false,
                               batch_of_one(result.view()));
-  if (!recording({x, w, bias})) return result;
-  LinearSaved saved{Saved::input_if(w.requires_grad(), x), Saved::input_if(x.requires_grad(), w),
+  if (!recording({x, weight, bias})) return result;
+  LinearSaved saved{Saved::input_if(weight.requires_grad(), x), Saved::input_if(x.requires_grad(), w),
                     activation == Activation::relu ? Saved::output(result) : Saved(), bias.defined(),
                     activation};
-  return record("linear", std::move(result), {x, w, bias},
+  return record("linear", std::move(result), {x, weight, bias},
                 [saved = std::move(saved)](Tensor grad, GradSink& sink) {
                   linear_backward(saved, std::move(grad), sink);
                 });
@@ -161,7 +164,8 @@ Tensor linear_rows(const Tensor& input, const Tensor& weight, const Tensor& bias
 
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b) {
+Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
+  const Tensor a = autocast_low(given_a), b = autocast_low(given_b);
   check_floating("matmul", a);
   check_same_kind("matmul", a, b);
   if (a.rank() == 0 || b.rank() == 0) refuse_matmul(a, b);
@@ -170,16 +174,17 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   Tensor result = matmul_matrices(left, right);
   if (b.rank() == 1) result = result.squeeze(-1);
   if (a.rank() == 1) result = result.squeeze(b.rank() == 1 ? -1 : -2);
-  return result;
+  return autocast_rounded(result);
 }
 
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation activation) {
-  check_linear(x, w, bias);
-  if (x.rank() == 2) return linear_rows(x, w, bias, activation);
+Tensor linear(const Tensor& given, const Tensor& given_weight, const Tensor& bias, Activation activation) {
+  const Tensor x = autocast_low(given), w = autocast_rounded(given_weight);
+  check_linear(x, autocast_weight(w, x), bias);
+  if (x.rank() == 2) return autocast_rounded(linear_rows(x, w, bias, activation));
   Dims shape = x.shape();
   shape[x.rank() - 1] = w.size(0);
   const std::int64_t rows = Dims(std::span(x.shape().begin(), x.shape().end() - 1)).product();
-  return linear_rows(x.reshape({rows, w.size(1)}), w, bias, activation).reshape(shape);
+  return autocast_rounded(linear_rows(x.reshape({rows, w.size(1)}), w, bias, activation)).reshape(shape);
 }
 
 }  // namespace dtrain

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/autograd/autocast.h"
 #include "runtime/autograd/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
@@ -52,7 +53,8 @@ Tensor row_losses(const Tensor& logits, const Tensor& target) {
 
 }  // namespace
 
-Tensor log_softmax(const Tensor& x) {
+Tensor log_softmax(const Tensor& given) {
+  const Tensor x = autocast_full(given);
   check_floating("log_softmax", x);
   if (x.rank() == 0) throw UsageError("log_softmax: expected at least one dimension, got " + x.describe());
   const std::int64_t classes = x.size(-1);
@@ -62,7 +64,8 @@ Tensor log_softmax(const Tensor& x) {
 
 Tensor softmax(const Tensor& x) { return exp(log_softmax(x)); }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, LossReduction reduction) {
+Tensor cross_entropy(const Tensor& given, const Tensor& target, LossReduction reduction) {
+  const Tensor logits = autocast_full(given);
   check_floating("cross_entropy", logits);
   if (logits.rank() != 2 || target.rank() != 1 || target.dtype() != DType::i64 ||
       target.size(0) != logits.size(0)) {

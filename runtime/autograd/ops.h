@@ -3,8 +3,8 @@
 // nothing is converted silently. Every function throws UsageError naming itself and both sides when shapes,
 // dtypes or devices do not fit.
 //
-// Gradients of gradients (create_graph) work through everything here but conv2d, pooling and cross_entropy,
-// whose second backward throws a UsageError that says so.
+// Gradients of gradients (create_graph) work through everything here but conv2d, pooling, batch_norm and
+// cross_entropy, whose second backward throws a UsageError that says so.
 #pragma once
 
 #include "runtime/autograd/grad_mode.h"
@@ -94,6 +94,19 @@ Tensor conv2d_relu_pool2d(const Tensor& x, const Tensor& w, const Tensor& bias, 
 /// Square windows; stride = kernel.
 Tensor max_pool2d(const Tensor& x, std::int64_t kernel);
 Tensor avg_pool2d(const Tensor& x, std::int64_t kernel);
+
+/// Average over windows that cut [H, W] into height × width parts, as torch's adaptive_avg_pool2d: where the
+/// extents do not divide, neighbouring windows overlap.
+Tensor adaptive_avg_pool2d(const Tensor& x, std::int64_t height, std::int64_t width);
+
+// ---- normalisation
+/// activation((x - mean) / √(variance + eps) · weight + bias + residual) for each channel of x [N, C, H, W].
+/// weight, bias and the running statistics are [C], float32 (float64 where x is), the latter may be
+/// undefined. `training`: mean and variance are those of this batch, and the running ones move towards them;
+/// else the running ones are used. `residual` has x's shape, or is undefined.
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                  const Tensor& running_var, const BatchNormRule& rule, bool training,
+                  const Tensor& residual = {});
 
 // ---- losses and what they are made of
 enum class LossReduction { mean, sum, none };

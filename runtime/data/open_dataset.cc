@@ -8,8 +8,10 @@
 #include <filesystem>
 
 #include "runtime/base/error.h"
+#include "runtime/data/cifar10_dataset.h"
 #include "runtime/data/data_cache.h"
 #include "runtime/data/idx_dataset.h"
+#include "runtime/data/synthetic_dataset.h"
 
 namespace dtrain {
 namespace {
@@ -49,10 +51,31 @@ std::shared_ptr<const Dataset> open_fashion_mnist(const KnownDataset& known, con
   return std::make_shared<IdxDataset>(files, cache);
 }
 
+std::shared_ptr<const Dataset> open_cifar10(const KnownDataset& known, const fs::path& dir, Split split,
+                                            DataCache&) {
+  if (dir.empty()) {
+    throw UsageError("--dataset cifar10: expected the folder of its binary files with --data-dir, got none");
+  }
+  std::error_code ignored;
+  const fs::path inner = dir / "cifar-10-batches-bin";  // as the archive unpacks
+  const fs::path folder = fs::is_directory(inner, ignored) ? inner : dir;
+  std::vector<std::string> files;
+  for (int i = 1; split == Split::train && i <= 5; ++i) {
+    files.push_back((folder / fmt::format("data_batch_{}.bin", i)).string());
+  }
+  if (split == Split::test) files.push_back((folder / "test_batch.bin").string());
+  return std::make_shared<Cifar10Dataset>(fmt::format("cifar10 {} ({})", name_of(split), folder.string()),
+                                          files, known.remedy);
+}
+
+constexpr std::string_view kSyntheticPrefix = "synthetic:";
+
 constexpr std::array kKnownDatasets = {
     KnownDataset{"fashion-mnist", "/usr/share/datasets/fashion-mnist",
                  "install it with `apt install dataset-fashion-mnist`, or name its folder with --data-dir",
                  open_fashion_mnist},
+    KnownDataset{"cifar10", "", "unpack cifar-10-binary.tar.gz and name its folder with --data-dir",
+                 open_cifar10},
 };
 
 fs::path cache_directory(const std::string& option) {
@@ -66,6 +89,11 @@ fs::path cache_directory(const std::string& option) {
 
 std::shared_ptr<const Dataset> open_dataset(std::string_view name, Split split,
                                             const OpenDatasetOptions& options) {
+  if (name.starts_with(kSyntheticPrefix)) {
+    const SyntheticSpec spec = parse_synthetic(name.substr(kSyntheticPrefix.size()));
+    return std::make_shared<SyntheticDataset>(fmt::format("{} {}", name, name_of(split)), spec,
+                                              split == Split::train ? 1 : 2);
+  }
   for (const KnownDataset& known : kKnownDatasets) {
     if (known.name != name) continue;
     NullLog silence;
@@ -74,8 +102,8 @@ std::shared_ptr<const Dataset> open_dataset(std::string_view name, Split split,
                       options.data_dir.empty() ? fs::path(known.default_dir) : fs::path(options.data_dir),
                       split, cache);
   }
-  throw UsageError(
-      fmt::format("--dataset: expected one of {}, got \"{}\"", fmt::join(dataset_names(), ", "), name));
+  throw UsageError(fmt::format("--dataset: expected one of {} or synthetic:CxHxW,classes,N, got \"{}\"",
+                               fmt::join(dataset_names(), ", "), name));
 }
 
 std::vector<std::string> dataset_names() {

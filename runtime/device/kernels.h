@@ -14,7 +14,22 @@
 
 namespace dtrain {
 
-enum class UnaryOp { neg, abs, exp, log, sqrt, rsqrt, reciprocal, relu, sigmoid, tanh, gelu, sign, square };
+enum class UnaryOp {
+  neg,
+  abs,
+  exp,
+  log,
+  sqrt,
+  rsqrt,
+  reciprocal,
+  relu,
+  sigmoid,
+  tanh,
+  gelu,
+  sign,
+  square,
+  round_half /* to the nearest float16 */
+};
 enum class BinaryOp {
   add,
   sub,
@@ -59,6 +74,22 @@ constexpr bool can_fuse_pool(const Pool2dGeometry& pool) noexcept {
          pool.stride_w >= pool.kernel_w && pool.kernel_h * pool.kernel_w <= 8;
 }
 
+/// torch.nn.BatchNorm2d's rule over [N, C, H, W]: each channel is normalised by its own mean and biased
+/// variance; running = (1 - momentum) · running + momentum · batch, with the unbiased variance.
+struct BatchNormRule {
+  double eps = 1e-5;
+  double momentum = 0.1;
+  Activation activation = Activation::none;
+};
+
+/// The per-channel arrays of a batch normalisation, each [C] and dense: f32, or f64 where the activations
+/// are.
+struct BatchNormChannels {
+  View weight, bias;
+  View running_mean, running_var;  ///< training: updated, null data when there are none
+  View mean, inv_std;              ///< of this batch: training forward writes, backward reads
+};
+
 /// One parameter of a fused optimizer step; views are dense, of one shape. State views may have null data
 /// when unused.
 struct OptimizerSlot {
@@ -68,18 +99,43 @@ struct OptimizerSlot {
   View variance;  ///< AdamW: v
 };
 
+/// Whether a step happens, as the device alone may know: null data in both means always. A skipped step
+/// leaves everything as it is.
+struct StepGate {
+  View skip;     ///< f32 [1]: the step is skipped when this is not 0
+  View skipped;  ///< i64 [1]: steps skipped before this one
+};
+
+/// Dynamic loss scaling: torch's GradScaler rule.
+struct LossScaleRule {
+  double growth = 2, backoff = 0.5;
+  std::int64_t interval = 2000;  ///< clean steps in a row before the scale grows
+};
+
+/// Its state, one element each.
+struct LossScaleState {
+  View scale;    ///< f32
+  View tracker;  ///< i64: clean steps in a row
+  View found;    ///< f32: not 0 when a gradient of this step was not finite
+  View skipped;  ///< i64
+};
+
 /// torch.optim.SGD's rule; `first_step` says that no momentum buffer exists yet (buf = g, dampening not
 /// applied).
 struct SgdStep {
   double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
   bool first_step = false;
+  /// With a gate: earlier steps since the buffers were made. They count as empty while all were skipped.
+  std::int64_t attempts = -1;
+  StepGate gate = {};
 };
 
-/// torch.optim.AdamW's rule; `step` counts from 1.
+/// torch.optim.AdamW's rule; `step` counts from 1, steps skipped by the gate included.
 struct AdamWStep {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2;
   std::int64_t step = 1;
+  StepGate gate = {};
 };
 
 class Kernels {
@@ -116,6 +172,7 @@ class Kernels {
 
   // ---- linear algebra
   // ---------------------------------------------------------------------------------------------
+  /// out and bias may be f32 where a and b are bf16.
   /// out[b] = act(a[b] · b[b] + bias), beta = 0; with accumulate, out[b] += a[b] · b[b].
   /// a [B, M, K], b [B, K, N], out [B, M, N] dense; a and b may be transposed through their strides or
   /// broadcast in B (stride 0). bias [N] or null data.
@@ -124,6 +181,7 @@ class Kernels {
 
   // ---- convolution and pooling; activations dense, contiguous or channels-last (fastest)
   // --------------------------
+  /// Where activations and weights are bf16, biases and the gradients of weights and biases may be f32.
   virtual void conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
                       Activation activation, const View& output) = 0;
   virtual void conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
@@ -152,6 +210,23 @@ class Kernels {
                                            const View& mask, const View& grad_input, const View& grad_weight,
                                            const View& grad_bias) = 0;
 
+  // ---- normalisation; activations f32, bf16 or f64, dense, contiguous or channels-last (fastest)
+  // -----------------------------------------------------------------
+  /// output = act((input - mean) · inv_std · weight + bias + residual); residual has output's shape and
+  /// layout, or null data. Statistics are kept in f32 (f64 for f64) whatever the activations are.
+  virtual void batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                          const View& residual, const View& output) = 0;
+  /// The same with the running statistics, which stay as they are; `mean` and `inv_std` are not touched.
+  virtual void batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                    const View& input, const View& residual, const View& output) = 0;
+  /// Gradients of batch_norm. `output` is what forward wrote, needed where there is an activation.
+  /// grad_residual gets the gradient of the residual, null data when there was none; grad_weight and
+  /// grad_bias [C] have the dtype of the channels.
+  virtual void batch_norm_backward(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                   const View& input, const View& output, const View& grad_output,
+                                   const View& grad_input, const View& grad_residual, const View& grad_weight,
+                                   const View& grad_bias) = 0;
+
   // ---- losses
   // -----------------------------------------------------------------------------------------------------
   /// log_softmax along the last dimension of [R, C].
@@ -169,6 +244,15 @@ class Kernels {
   // --------------------------------------------------------------------
   virtual void sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) = 0;
   virtual void adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) = 0;
+
+  // ---- loss scaling; nothing here is read by the host
+  // --------------------------------------------------------------------
+  /// Each gradient (floating, dense) becomes gradient · (1 / scale), the inverse taken in double and rounded
+  /// to float; `found` [1] f32 becomes 1 when any is not finite, else 0.
+  virtual void unscale(std::span<const View> gradients, const View& scale, const View& found) = 0;
+  /// After the optimizer: found → scale · backoff, tracker 0, skipped + 1; else after `interval` clean steps
+  /// scale · growth (unless that overflows), tracker 0.
+  virtual void update_loss_scale(const LossScaleRule& rule, const LossScaleState& state) = 0;
 };
 
 }  // namespace dtrain

@@ -55,9 +55,13 @@ std::int64_t step_of_line(const std::string& line) {
 
 std::string format_record(const StepRecord& record) {
   const std::string time = record.time > 0 ? fmt::format(R"(,"time":{:.6f})", record.time) : "";
-  return fmt::format(R"({{"event":"step","step":{},"epoch":{},"loss":{},"lr":{},"samples_per_second":{}{}}})",
-                     record.step, record.epoch, number(record.loss), number(record.lr),
-                     number(record.samples_per_second), time);
+  const std::string scaling = record.skipped_steps < 0
+                                  ? ""
+                                  : fmt::format(R"(,"loss_scale":{},"skipped_steps":{})",
+                                                number(record.loss_scale), record.skipped_steps);
+  return fmt::format(
+      R"({{"event":"step","step":{},"epoch":{},"loss":{},"lr":{},"samples_per_second":{}{}{}}})", record.step,
+      record.epoch, number(record.loss), number(record.lr), number(record.samples_per_second), scaling, time);
 }
 
 std::string format_record(const EvalRecord& record) {

@@ -18,6 +18,9 @@ struct StepRecord {
   double lr = 0;
   double samples_per_second = 0;
   double time = 0;  ///< when the step was finished, seconds since 1970; 0: not told
+  /// Loss scaling in float16: the scale after this step and the steps skipped so far; 0 and -1: none in use.
+  double loss_scale = 0;
+  std::int64_t skipped_steps = -1;
 };
 
 /// One evaluation over all samples of the test set.

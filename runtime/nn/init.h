@@ -12,6 +12,11 @@ Tensor init_weight(const Dims& shape, Generator& generator, const std::shared_pt
 /// Bias [out] of a layer whose weight has shape `weight_shape`: U(±1 / √fan_in).
 Tensor init_bias(const Dims& weight_shape, Generator& generator, const std::shared_ptr<Device>& device);
 
+/// torch.nn.init.kaiming_normal_(weight, mode="fan_out", nonlinearity="relu") of a convolution's weight: by
+/// Box and Muller in blocks of 16 like PyTorch's, whose last bits depend on the processor. Needs at least 16
+/// elements.
+Tensor init_fan_out_normal(const Dims& shape, Generator& generator, const std::shared_ptr<Device>& device);
+
 /// Product of all extents but the first. Throws UsageError for fewer than two dimensions.
 std::int64_t fan_in(const Dims& weight_shape);
 

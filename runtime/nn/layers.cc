@@ -70,6 +70,28 @@ MaxPool2d::MaxPool2d(std::int64_t kernel, std::int64_t stride, std::int64_t padd
 AvgPool2d::AvgPool2d(std::int64_t kernel, std::int64_t stride, std::int64_t padding)
     : geometry_(square_pool("AvgPool2d", PoolKind::avg, kernel, stride, padding)) {}
 
+BatchNorm2d::BatchNorm2d(std::int64_t features, const std::shared_ptr<Device>& device, double eps,
+                         double momentum)
+    : eps_(eps), momentum_(momentum) {
+  check_features("BatchNorm2d", features, features);
+  weight_ = add_parameter("weight", Tensor::ones({features}, device));
+  bias_ = add_parameter("bias", Tensor::zeros({features}, device));
+  running_mean_ = add_buffer("running_mean", Tensor::zeros({features}, device));
+  running_var_ = add_buffer("running_var", Tensor::ones({features}, device));
+  batches_ = add_buffer("num_batches_tracked", Tensor::zeros({}, device, DType::i64));
+}
+
+Tensor BatchNorm2d::forward(const Tensor& x, Activation activation, const Tensor& residual) {
+  if (is_training()) {
+    // On the device, so that a captured step counts too.
+    const Tensor one = Tensor::ones({}, x.shared_device(), DType::i64);
+    x.device().kernels().binary(BinaryOp::add, batches_.view(), one.view(), batches_.view());
+    batches_.mark_modified();
+  }
+  return batch_norm(x, weight_, bias_, running_mean_, running_var_, {eps_, momentum_, activation},
+                    is_training(), residual);
+}
+
 Sequential::Sequential(std::vector<std::shared_ptr<Module>> modules) : modules_(std::move(modules)) {
   for (std::size_t i = 0; i < modules_.size(); ++i) add_module(std::to_string(i), modules_[i]);
 }

@@ -66,6 +66,33 @@ class AvgPool2d : public Module {
   Pool2dGeometry geometry_;
 };
 
+/// Average over parts of the image: [N, C, H, W] → [N, C, height, width].
+class AdaptiveAvgPool2d : public Module {
+ public:
+  AdaptiveAvgPool2d(std::int64_t height, std::int64_t width) : height_(height), width_(width) {}
+  Tensor forward(const Tensor& x) override { return adaptive_avg_pool2d(x, height_, width_); }
+
+ private:
+  std::int64_t height_, width_;
+};
+
+/// x [N, features, H, W], each channel normalised. Parameters: weight (1) and bias (0), float32 [features];
+/// buffers: running_mean (0), running_var (1) and num_batches_tracked (int64 []). In training the statistics
+/// are those of the batch this rank sees and the running ones follow; in evaluation the running ones are
+/// used.
+class BatchNorm2d : public Module {
+ public:
+  BatchNorm2d(std::int64_t features, const std::shared_ptr<Device>& device, double eps = 1e-5,
+              double momentum = 0.1);
+  Tensor forward(const Tensor& x) override { return forward(x, Activation::none); }
+  /// activation(norm(x) + residual) in the same kernel; `residual` has x's shape, or is undefined.
+  Tensor forward(const Tensor& x, Activation activation, const Tensor& residual = {});
+
+ private:
+  Tensor weight_, bias_, running_mean_, running_var_, batches_;
+  double eps_, momentum_;
+};
+
 class ReLU : public Module {
  public:
   Tensor forward(const Tensor& x) override { return relu(x); }

@@ -45,26 +45,29 @@ void AdamW::step() {
       moments.mean = Tensor::zeros(parameter.shape(), parameter.shared_device(), parameter.dtype());
       moments.variance = Tensor::zeros(parameter.shape(), parameter.shared_device(), parameter.dtype());
     }
+    moments.attempted = true;
     slots_by_step[++moments.steps].push_back(
         {parameter.view(), gradients.back().view(), moments.mean.view(), moments.variance.view()});
     parameter.mark_modified();
   }
   for (const auto& [step, slots] : slots_by_step) {
     parameters().front().second.device().kernels().adamw(
-        slots, {lr(), options_.beta1, options_.beta2, options_.eps, options_.weight_decay, step});
+        slots, {lr(), options_.beta1, options_.beta2, options_.eps, options_.weight_decay, step, gate()});
   }
 }
 
 Optimizer::NamedTensors AdamW::named_state() const {
   NamedTensors state;
+  const std::int64_t skipped = skipped_steps();
   for (std::size_t i = 0; i < moments_.size(); ++i) {
     const auto& [name, parameter] = parameters()[i];
     const Moments& moments = moments_[i];
-    if (moments.steps == 0) continue;
+    const std::int64_t steps = moments.steps - (moments.attempted ? skipped : 0);
+    if (steps == 0) continue;
     state.emplace_back(name + "." + std::string(kMean), moments.mean);
     state.emplace_back(name + "." + std::string(kVariance), moments.variance);
     state.emplace_back(name + "." + std::string(kSteps),
-                       Tensor::from_data({moments.steps}, {1}, parameter.shared_device()));
+                       Tensor::from_data({steps}, {1}, parameter.shared_device()));
   }
   return state;
 }
@@ -74,7 +77,7 @@ void AdamW::load_state(const NamedTensors& state) {
   std::vector<Moments> all;
   for (const auto& [name, parameter] : parameters()) {
     const Tensor count = Tensor::zeros({1}, parameter.shared_device(), DType::i64);
-    Moments moments{saved.take(name, kMean, parameter), saved.take(name, kVariance, parameter), 0};
+    Moments moments{saved.take(name, kMean, parameter), saved.take(name, kVariance, parameter), 0, false};
     const Tensor steps = saved.take(name, kSteps, count);
     const bool any = moments.mean.defined() || moments.variance.defined() || steps.defined();
     const bool complete = moments.mean.defined() && moments.variance.defined() && steps.defined();

@@ -24,8 +24,9 @@ class AdamW : public Optimizer {
 
  private:
   struct Moments {
-    Tensor mean, variance;  ///< undefined until the first step
-    std::int64_t steps = 0;
+    Tensor mean, variance;   ///< undefined until the first step
+    std::int64_t steps = 0;  ///< those that the gate held back included
+    bool attempted = false;  ///< since construction: such steps may be among them
   };
 
   AdamWOptions options_;

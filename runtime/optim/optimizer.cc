@@ -31,4 +31,23 @@ void Optimizer::set_lr(double lr) {
   lr_ = lr;
 }
 
+void Optimizer::set_gate(const Tensor& skip, const Tensor& skipped) {
+  if (skip.dtype() != DType::f32 || skip.numel() != 1 || skipped.dtype() != DType::i64 ||
+      skipped.numel() != 1) {
+    throw UsageError("optimizer: expected a gate of float32 [1] and int64 [1], got " + skip.describe() +
+                     " and " + skipped.describe());
+  }
+  skip_ = skip;
+  skipped_ = skipped;
+}
+
+StepGate Optimizer::gate() const {
+  if (!skip_.defined()) return {};
+  return {skip_.view(), skipped_.view()};
+}
+
+std::int64_t Optimizer::skipped_steps() const {
+  return skipped_.defined() ? skipped_.to_vector<std::int64_t>()[0] : 0;
+}
+
 }  // namespace dtrain

@@ -29,6 +29,10 @@ class Optimizer {
   /// Throws UsageError when negative or not finite.
   void set_lr(double lr);
 
+  /// From now on a step is skipped on the device when `skip` (float32 [1]) is not 0; `skipped` (int64 [1])
+  /// counts the steps skipped since this call, which comes before the first step. See GradScaler.
+  void set_gate(const Tensor& skip, const Tensor& skipped);
+
   /// Everything but the parameters that decides the next step: "<parameter>.<quantity>" → tensor (sharing
   /// memory with the optimizer), plus the step counts. Only what exists yet; in parameter order.
   virtual NamedTensors named_state() const = 0;
@@ -40,10 +44,14 @@ class Optimizer {
   /// Throws UsageError when empty, when a name is used twice, or a tensor needs no gradient or is not dense.
   Optimizer(NamedTensors parameters, double lr);
   const NamedTensors& parameters() const noexcept { return parameters_; }
+  StepGate gate() const;
+  /// Steps that the gate held back. Waits for the device.
+  std::int64_t skipped_steps() const;
 
  private:
   NamedTensors parameters_;
   double lr_;
+  Tensor skip_, skipped_;  ///< undefined without a gate
 };
 
 }  // namespace dtrain

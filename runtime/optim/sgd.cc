@@ -1,5 +1,6 @@
 #include "runtime/optim/sgd.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/base/error.h"
@@ -37,6 +38,7 @@ void Sgd::step() {
   apply(false);
   // Parameters that get their first gradient later than others start their buffers then.
   if (options_.momentum != 0) apply(true);
+  if (attempts_ >= 0) ++attempts_;
 }
 
 void Sgd::apply(bool first) {
@@ -57,11 +59,13 @@ void Sgd::apply(bool first) {
   }
   if (slots.empty()) return;
   parameters().front().second.device().kernels().sgd(
-      slots, {lr(), options_.momentum, options_.dampening, options_.weight_decay, options_.nesterov, first});
+      slots, {lr(), options_.momentum, options_.dampening, options_.weight_decay, options_.nesterov, first,
+              attempts_, gate()});
 }
 
 Optimizer::NamedTensors Sgd::named_state() const {
   NamedTensors state;
+  if (attempts_ > 0 && skipped_steps() == attempts_) return state;  // nothing was ever written to them
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].defined()) {
       state.emplace_back(parameters()[i].first + "." + std::string(kBuffer), buffers_[i]);
@@ -78,6 +82,8 @@ void Sgd::load_state(const NamedTensors& state) {
   }
   saved.check_all_taken();
   buffers_ = std::move(buffers);
+  const bool any = std::any_of(buffers_.begin(), buffers_.end(), [](const Tensor& b) { return b.defined(); });
+  attempts_ = any ? -1 : 0;
 }
 
 }  // namespace dtrain

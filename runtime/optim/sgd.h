@@ -26,6 +26,7 @@ class Sgd : public Optimizer {
   void apply(bool first);
 
   SgdOptions options_;
+  std::int64_t attempts_ = 0;    ///< steps since construction, skipped ones included; -1: buffers were loaded
   std::vector<Tensor> buffers_;  ///< undefined until the parameter's first step
 };
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# dtrain and PyTorch side by side on this machine, in one run: LeNet on Fashion-MNIST, two workers of one thread each,
-# fp32. The rounds alternate. See tests/bench/README.md; the options are those of peer/compare.py (--help).
+# dtrain and PyTorch side by side on this machine, in one run: LeNet or ResNet-18 on Fashion-MNIST (--model), fp32 or bf16
+# (--precision), two workers of one thread each. The rounds alternate. See tests/bench/README.md; the options are those of peer/compare.py (--help).
 #
 # DTRAIN_PEER_PYTHON  a Python that has torch and numpy; without it one is made outside the tree, from PyPI
 # DTRAIN_BIN          where dtrain-launch and dtrain are (default build/release/bin)

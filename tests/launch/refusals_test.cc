@@ -144,6 +144,15 @@ TEST(Refusals, OffLoopbackASecretIsAskedFor) {
   EXPECT_THAT(result.err, HasSubstr("openssl rand -hex 32"));
 }
 
+TEST(Refusals, ALauncherInstalledByHalfSaysWhatItMisses) {
+  const TempDir folder;
+  std::filesystem::copy_file(program("dtrain-launch"), folder / "dtrain-launch");
+  const RunResult result = run({(folder / "dtrain-launch").string(), "--nnodes=2", "--node_rank=0",
+                                "--master_addr=127.0.0.1", "sh", "-c", "echo up"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("dtrain-launch-nodes, which cannot be started: No such file"));
+}
+
 TEST(Refusals, ExplainSaysHowAndStartsNothing) {
   RunOptions options;
   options.environment = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}};

@@ -8,8 +8,11 @@
 
 #include <cmath>
 
+#include "runtime/amp/grad_scaler.h"
+#include "runtime/autograd/autocast.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
+#include "runtime/optim/sgd.h"
 #include "tests/ranks/world.h"
 
 namespace dtrain::test {
@@ -76,6 +79,59 @@ std::string compare_gradients(Module& got, Module& expected, double tolerance) {
 // Small buckets, so that several are under way while backward goes on.
 ReducerOptions small_buckets() {
   return {.buckets = {.first_bytes = 256, .cap_bytes = 400}, .arrival_order = {}};
+}
+
+// One rank's input overflows float16: every rank skips that step and no other, and all stay equal.
+std::string overflow_on_one_rank(Rank& self) {
+  const auto device = make_device("cpu");
+  Branches model(Generator(0), device);
+  DataParallel parallel(*self.communicator, model, kNever, small_buckets());
+  Sgd optimizer(model.named_parameters(), {.lr = 0.01, .momentum = 0.9});
+  GradScaler scaler(device, {.initial_scale = 1024});
+  scaler.attach(optimizer);
+  LowPrecisionWeights weights;
+  const Autocast autocast(Precision::fp16, weights);
+  constexpr int kBadStep = 1;
+  for (int step = 0; step < 4; ++step) {
+    model.zero_grad();
+    const std::vector<float> before = model.named_parameters()[0].second.to_vector<float>();
+    const bool overflows = step == kBadStep && self.rank() == self.size() - 1;
+    const Tensor x = mul(part_of_batch(self.rank(), device), overflows ? 1e6 : 1.0);
+    loss_of(model, x).backward(scaler.scale_seed(1.0));
+    parallel.finish(kNever);
+    std::vector<Tensor> gradients;
+    for (const auto& [name, parameter] : model.named_parameters()) gradients.push_back(parameter.grad());
+    scaler.unscale(gradients);
+    optimizer.step();
+    scaler.update();
+    const bool moved = before != model.named_parameters()[0].second.to_vector<float>();
+    if (moved == (step == kBadStep))
+      return fmt::format("step {}: parameters {}", step, moved ? "moved" : "stayed");
+  }
+  if (scaler.skipped() != 1 || scaler.scale() != 512) {
+    return fmt::format("{} steps skipped, scale {}; expected 1 and 512", scaler.skipped(), scaler.scale());
+  }
+  return "ok";
+}
+
+// Rank 0's running statistics are everybody's once asked for.
+std::string buffers_of_first_rank(Rank& self) {
+  const auto device = make_device("cpu");
+  BatchNorm2d norm(3, device);
+  DataParallel parallel(*self.communicator, norm, kNever);
+  Generator generator(static_cast<unsigned>(self.rank()));
+  for (int pass = 0; pass <= self.rank(); ++pass) norm(Tensor::rand({4, 3, 2, 2}, generator, device));
+  parallel.sync_buffers(kNever);
+  BatchNorm2d reference(3, device);
+  Generator first(0U);
+  reference(Tensor::rand({4, 3, 2, 2}, first, device));
+  const auto mine = norm.named_buffers(), expected = reference.named_buffers();
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    if (mine[i].second.to_vector<double>() != expected[i].second.to_vector<double>()) {
+      return mine[i].first + " differs from rank 0's";
+    }
+  }
+  return "ok";
 }
 
 std::string same_gradients(Rank& self) {
@@ -173,6 +229,8 @@ class Parallel : public testing::TestWithParam<const char*> {
 TEST_P(Parallel, GradientsAreThoseOfTheWholeBatch) { expect_ok("same_gradients", {1, 2, 3}); }
 TEST_P(Parallel, UnusedParametersDoNotHang) { expect_ok("unused_branch", {2, 3}); }
 TEST_P(Parallel, AccumulatesLocally) { expect_ok("accumulation", {2}); }
+TEST_P(Parallel, OverflowOnOneRankSkipsTheStepOnAll) { expect_ok("overflow", {1, 2, 3}); }
+TEST_P(Parallel, BuffersAreThoseOfTheFirstRank) { expect_ok("buffers", {1, 3}); }
 TEST_P(Parallel, RefusesDifferentModels) {
   for (const auto& verdict : run_world(GetParam(), 3, "other_model")) {
     EXPECT_THAT(verdict, testing::HasSubstr("rank 1 built another model than rank 0"));
@@ -190,6 +248,8 @@ int main(int argc, char** argv) {
   register_scenario("same_gradients", same_gradients);
   register_scenario("unused_branch", unused_branch);
   register_scenario("accumulation", accumulation);
+  register_scenario("overflow", overflow_on_one_rank);
+  register_scenario("buffers", buffers_of_first_rank);
   register_scenario("other_model", other_model);
   return run_tests_or_scenario(argc, argv);
 }

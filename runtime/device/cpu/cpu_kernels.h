@@ -48,6 +48,15 @@ class CpuKernels final : public Kernels {
                                    const View& grad_input, const View& grad_weight,
                                    const View& grad_bias) override;
 
+  void batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                  const View& residual, const View& output) override;
+  void batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                            const View& residual, const View& output) override;
+  void batch_norm_backward(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                           const View& output, const View& grad_output, const View& grad_input,
+                           const View& grad_residual, const View& grad_weight,
+                           const View& grad_bias) override;
+
   void log_softmax(const View& in, const View& out) override;
   void cross_entropy(const View& logits, const View& target, const View& log_probs,
                      const View& losses) override;
@@ -56,6 +65,8 @@ class CpuKernels final : public Kernels {
 
   void sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) override;
   void adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) override;
+  void unscale(std::span<const View> gradients, const View& scale, const View& found) override;
+  void update_loss_scale(const LossScaleRule& rule, const LossScaleState& state) override;
 
  private:
   /// The images that lane_conv.h takes, whatever the layout of the gradients.

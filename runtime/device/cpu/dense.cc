@@ -1,5 +1,6 @@
 // matmul, convolution and pooling: checks the shapes, then hands the work to the fastest code that can do it.
 #include <string>
+#include <vector>
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
@@ -9,11 +10,36 @@
 namespace dtrain::cpu {
 namespace {
 
+/// Parameters and their gradients may be f32 beside bf16 activations.
+DType parameter_dtype(const View& parameter, const View& activation) {
+  return parameter.dtype == DType::f32 && activation.dtype == DType::bf16 ? DType::f32 : activation.dtype;
+}
+
+/// A dense f32 copy, or f32 memory for a result that is copied back by finish().
+class FullPrecision {
+ public:
+  FullPrecision(CpuKernels& kernels, const View& view, bool read)
+      : kernels_(kernels), view_(view), full_(view) {
+    if (view.data == nullptr) return;
+    memory_.resize(static_cast<std::size_t>(view.numel()));
+    full_ = {memory_.data(), DType::f32, view.shape, contiguous_strides(view.shape)};
+    if (read) kernels_.copy(view, full_);
+  }
+  const View& view() const { return full_; }
+  void finish() { kernels_.copy(full_, view_); }
+
+ private:
+  CpuKernels& kernels_;
+  View view_, full_;
+  std::vector<float> memory_;
+};
+
 void require_conv(std::string_view operation, const Conv2dGeometry& g, const View& input, const View& weight,
                   const View& output) {
   require_rank(operation, "input", input, 4);
   require_rank(operation, "weight", weight, 4);
-  require_dtype(operation, "weight", weight, input.dtype);
+  const bool gradient = operation == "conv2d_backward_weight";
+  require_dtype(operation, "weight", weight, gradient ? parameter_dtype(weight, input) : input.dtype);
   require_dtype(operation, "output", output, input.dtype);
   if (g.groups < 1 || g.stride_h < 1 || g.stride_w < 1 || g.dilation_h < 1 || g.dilation_w < 1 ||
       weight.shape[0] % g.groups != 0) {
@@ -56,10 +82,10 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activati
   require_rank("matmul", "a", a, 3);
   require_rank("matmul", "b", b, 3);
   require_dtype("matmul", "b", b, a.dtype);
-  require_dtype("matmul", "out", out, a.dtype);
+  require_dtype("matmul", "out", out, parameter_dtype(out, a));
   require_shape("matmul", "b", b, {a.shape[0], a.shape[2], b.shape[2]});
   require_shape("matmul", "out", out, {a.shape[0], a.shape[1], b.shape[2]});
-  require_vector("matmul", "bias", bias, b.shape[2], a.dtype);
+  require_vector("matmul", "bias", bias, b.shape[2], parameter_dtype(bias, a));
   if (accumulate && (bias.data != nullptr || activation != Activation::none)) {
     throw UsageError("cpu kernel matmul: accumulate takes neither bias nor activation");
   }
@@ -68,19 +94,29 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activati
     if (activation == Activation::relu) unary(UnaryOp::relu, out, out);
     return;
   }
-  naive::matmul(a, b, bias, activation, accumulate, out);
+  if (out.dtype == a.dtype && (bias.data == nullptr || bias.dtype == a.dtype)) {
+    return naive::matmul(a, b, bias, activation, accumulate, out);
+  }
+  FullPrecision left(*this, a, true), right(*this, b, true), shift(*this, bias, true), to(*this, out, true);
+  naive::matmul(left.view(), right.view(), shift.view(), activation, accumulate, to.view());
+  to.finish();
 }
 
 void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight,
                         const View& bias, Activation activation, const View& output) {
   require_conv("conv2d", geometry, input, weight, output);
-  require_vector("conv2d", "bias", bias, weight.shape[0], input.dtype);
+  require_vector("conv2d", "bias", bias, weight.shape[0], parameter_dtype(bias, input));
   if (output.numel() == 0) return;
   if (input.numel() != 0 && math_->conv2d(geometry, input, weight, bias, output)) {
     if (activation == Activation::relu) unary(UnaryOp::relu, output, output);
     return;
   }
-  naive::conv2d(geometry, input, weight, bias, activation, output);
+  if (bias.data == nullptr || bias.dtype == input.dtype) {
+    return naive::conv2d(geometry, input, weight, bias, activation, output);
+  }
+  FullPrecision x(*this, input, true), w(*this, weight, true), to(*this, output, false);
+  naive::conv2d(geometry, x.view(), w.view(), bias, activation, to.view());
+  to.finish();
 }
 
 void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
@@ -96,12 +132,16 @@ void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const Vi
                                         const View& grad_output, const View& grad_weight,
                                         const View& grad_bias) {
   require_conv("conv2d_backward_weight", geometry, input, grad_weight, grad_output);
-  require_vector("conv2d_backward_weight", "grad_bias", grad_bias, grad_weight.shape[0], input.dtype);
+  require_vector("conv2d_backward_weight", "grad_bias", grad_bias, grad_weight.shape[0], grad_weight.dtype);
   if (grad_weight.numel() != 0 && grad_output.numel() != 0 &&
       math_->conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias)) {
     return;
   }
-  naive::conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias);
+  if (grad_weight.dtype == input.dtype) {
+    return naive::conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias);
+  }
+  FullPrecision x(*this, input, true), dy(*this, grad_output, true);
+  naive::conv2d_backward_weight(geometry, x.view(), dy.view(), grad_weight, grad_bias);
 }
 
 void CpuKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,

@@ -25,4 +25,12 @@ void relu_pool(const Pool2dGeometry& geometry, const View& input, const View& ou
 void relu_pool_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& mask,
                         const View& grad_input);
 
+void batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                const View& residual, const View& output);
+void batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                          const View& residual, const View& output);
+void batch_norm_backward(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                         const View& output, const View& grad_output, const View& grad_input,
+                         const View& grad_residual, const View& grad_weight, const View& grad_bias);
+
 }  // namespace dtrain::cpu::naive

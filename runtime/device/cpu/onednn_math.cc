@@ -150,8 +150,11 @@ std::unique_ptr<Plan> backward_weight_plan(const dnnl::engine& engine, const Con
                                            const View& input, const View& grad_output,
                                            const View& grad_weight, const View& grad_bias) {
   const ConvArguments a = conv_arguments(g, input, grad_weight, grad_bias, grad_output);
+  View like_input = grad_weight;  // the forward pass that this belongs to has no f32 weights beside bf16
+  like_input.dtype = input.dtype;
+  const ConvArguments hint = conv_arguments(g, input, like_input, grad_bias, grad_output);
   const auto attr = attributes(false);
-  const auto desc = onednn::conv_backward_weights(engine, a, attr, onednn::conv_forward(engine, a, attr));
+  const auto desc = onednn::conv_backward_weights(engine, a, attr, onednn::conv_forward(engine, hint, attr));
   auto plan = std::make_unique<Plan>(engine);
   plan->set_primitive(dnnl::convolution_backward_weights(desc));
   plan->add(DNNL_ARG_SRC, Direction::in, activation_desc(input), desc.src_desc());

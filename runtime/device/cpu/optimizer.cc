@@ -15,7 +15,8 @@ struct SgdRule {
         keep(static_cast<T>(1 - step.dampening)),
         decay(static_cast<T>(step.weight_decay)),
         nesterov(step.nesterov),
-        first(step.first_step) {}
+        first(step.first_step || (step.gate.skipped.data != nullptr &&
+                                  step.attempts == *step.gate.skipped.as<const std::int64_t>())) {}
   T lr, momentum, keep, decay;
   bool nesterov, first;
 };
@@ -47,7 +48,9 @@ struct AdamWRule {
         beta2(static_cast<T>(step.beta2)),
         beta2_rest(static_cast<T>(1 - step.beta2)),
         eps(static_cast<T>(step.eps)) {
-    const auto t = static_cast<double>(step.step);
+    const std::int64_t skipped =
+        step.gate.skipped.data == nullptr ? 0 : *step.gate.skipped.as<const std::int64_t>();
+    const auto t = static_cast<double>(step.step - skipped);
     size = static_cast<T>(step.lr / (1 - std::pow(step.beta1, t)));
     root = static_cast<T>(std::sqrt(1 - std::pow(step.beta2, t)));
   }
@@ -68,6 +71,10 @@ void adamw_loop(std::int64_t n, const AdamWRule<Compute<T>>& rule, T* param, con
   }
 }
 
+bool is_skipped(const StepGate& gate) {
+  return gate.skip.data != nullptr && *gate.skip.as<const float>() != 0.0F;
+}
+
 void require_dense(std::string_view operation, std::string_view argument, const View& view,
                    const View& param) {
   require_like(operation, argument, view, param);
@@ -86,6 +93,7 @@ void require_dense(std::string_view operation, std::string_view argument, const 
 }  // namespace
 
 void CpuKernels::sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) {
+  if (is_skipped(step.gate)) return;
   for (const OptimizerSlot& slot : slots) {
     require_dense("sgd", "grad", slot.grad, slot.param);
     if (step.momentum != 0) require_dense("sgd", "momentum", slot.momentum, slot.param);
@@ -100,6 +108,7 @@ void CpuKernels::sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) 
 }
 
 void CpuKernels::adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) {
+  if (is_skipped(step.gate)) return;
   for (const OptimizerSlot& slot : slots) {
     require_dense("adamw", "grad", slot.grad, slot.param);
     require_dense("adamw", "momentum", slot.momentum, slot.param);

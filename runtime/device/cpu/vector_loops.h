@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "runtime/device/cpu/norm_loops.h"
+
 namespace dtrain::cpu {
 
 /// How pooling combines a window, and what it writes to the mask, one byte for each output element.
@@ -31,6 +33,7 @@ struct VectorLoops {
   /// Writes the inside rows of the gradient completely (windows do not overlap), or adds to them.
   void (*pool_backward)(PoolMode mode, bool add, const PoolRow& row, const float* grad,
                         const std::uint8_t* mask, float* to);
+  NormLoops norm;
 };
 
 /// The best table this processor runs.

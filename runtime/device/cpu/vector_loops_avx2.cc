@@ -11,9 +11,11 @@
 
 namespace dtrain::cpu::avx2 {
 
+#include "runtime/device/cpu/norm_loops_impl.h"
 #include "runtime/device/cpu/vector_loops_impl.h"
 
-const VectorLoops kLoops{"avx2", pool, pool_backward};
+const VectorLoops kLoops{
+    "avx2", pool, pool_backward, {norm::moments, norm::apply, norm::grad_sums, norm::grad_input}};
 
 }  // namespace dtrain::cpu::avx2
 

@@ -4,9 +4,11 @@
 namespace dtrain::cpu {
 namespace baseline {
 
+#include "runtime/device/cpu/norm_loops_impl.h"
 #include "runtime/device/cpu/vector_loops_impl.h"
 
-const VectorLoops kLoops{"baseline", pool, pool_backward};
+const VectorLoops kLoops{
+    "baseline", pool, pool_backward, {norm::moments, norm::apply, norm::grad_sums, norm::grad_input}};
 
 }  // namespace baseline
 

@@ -30,22 +30,22 @@ def free_port():
         return s.getsockname()[1]
 
 
-def pytorch(name, data_dir, extra):
+def pytorch(name, data_dir, extra, model="lenet", precision="fp32", lr="0.05"):
     def command(batch, steps, log_every, seed, run_dir):
         return [str(Path(sys.executable).parent / "torchrun"), f"--nproc_per_node={WORKERS}",
-                f"--master_port={free_port()}", str(HERE / "lenet_ddp.py"), "--data-dir", data_dir,
+                f"--master_port={free_port()}", str(HERE / "train_ddp.py"), "--data-dir", data_dir, "--model", model, "--precision", precision,
                 "--global-batch-size", str(batch), "--max-steps", str(steps), "--log-every", str(log_every),
-                "--seed", str(seed), "--run-dir", run_dir, "--lr", "0.05"]
+                "--seed", str(seed), "--run-dir", run_dir, "--lr", lr]
     return Program(name, command, extra)
 
 
-def dtrain(data_dir, extra):
+def dtrain(data_dir, extra, model="lenet", precision="fp32", lr="0.05"):
     def command(batch, steps, log_every, seed, run_dir):
         epochs = steps * batch // 60000 + 1
         return [str(Path(os.environ["DTRAIN_BIN"]) / "dtrain-launch"), f"--nproc_per_node={WORKERS}", "dtrain", "train",
-                "--model", "lenet", "--dataset", "fashion-mnist", "--data-dir", data_dir, "--device", "cpu",
+                "--model", model, "--precision", precision, "--dataset", "fashion-mnist", "--data-dir", data_dir, "--device", "cpu",
                 "--global-batch-size", str(batch), "--epochs", str(epochs), "--max-steps", str(steps),
-                "--log-every", str(log_every), "--seed", str(seed), "--run-dir", run_dir, "--lr", "0.05",
+                "--log-every", str(log_every), "--seed", str(seed), "--run-dir", run_dir, "--lr", lr,
                 "--eval-every", "0", "--checkpoint-every", "0", "--resume", "never"]
     return Program("dtrain", command, extra)
 

@@ -87,6 +87,36 @@ INSTANTIATE_TEST_SUITE_P(Geometries, FusedGradients,
                                          FusedCase{geometry(1, 1, 1, 1), {PoolKind::max, 2, 2, 2, 2, 0, 0}},
                                          FusedCase{geometry(1, 0, 1, 1), {PoolKind::max, 3, 3, 1, 1, 1, 1}}));
 
+Tensor normalized(const Inputs& in, bool training, Activation activation, const Tensor& residual) {
+  const Tensor mean = test::random_f64({3}, 40), var = test::random_f64({3}, 41, 0.5, 1.5);
+  return batch_norm(in[0], in[1], in[2], mean, var, {.activation = activation}, training, residual);
+}
+
+TEST(BatchNormGradients, AreThoseOfCentralDifferences) {
+  const Inputs inputs = {test::random_f64({3, 3, 4, 2}, 30), test::random_f64({3}, 31),
+                         test::random_f64({3}, 32), test::random_f64({3, 3, 4, 2}, 33)};
+  for (const bool training : {true, false}) {
+    for (const Activation activation : {Activation::none, Activation::relu}) {
+      test::expect_gradients([&](const Inputs& in) { return normalized(in, training, activation, in[3]); },
+                             inputs);
+      test::expect_gradients(
+          [&](const Inputs& in) {
+            return normalized({in[0].contiguous(MemoryFormat::channels_last), in[1], in[2]}, training,
+                              activation, {});
+          },
+          {inputs[0], inputs[1], inputs[2]});
+    }
+  }
+}
+
+TEST(AdaptivePoolGradients, AreThoseOfCentralDifferences) {
+  for (const auto& [height, width] : {std::pair{1, 1}, {2, 3}, {4, 4}, {3, 5}}) {
+    test::expect_gradients(
+        [h = height, w = width](const Inputs& in) { return adaptive_avg_pool2d(in[0], h, w); },
+        {test::random_f64({2, 2, 6, 7}, 34)});
+  }
+}
+
 Tensor labels() {
   return Tensor::from_data({std::int64_t{2}, std::int64_t{0}, std::int64_t{3}}, {3}, test::cpu());
 }
@@ -129,6 +159,7 @@ TEST(SecondGradients, AreRefusedByNameWhereTheyDoNotExist) {
   expect_no_second_gradient("conv2d", conv2d(x, w, {}), x);
   expect_no_second_gradient("conv2d", conv2d(x, w, {}), w);
   expect_no_second_gradient("conv2d_relu_pool2d", conv2d_relu_pool2d(x, w, {}, {}, {}), x);
+  expect_no_second_gradient("batch_norm", batch_norm(x, {}, {}, {}, {}, {}, true), x);
   expect_no_second_gradient("pool2d", max_pool2d(x, 2), x);
   expect_no_second_gradient("cross_entropy", cross_entropy(logits, labels()), logits);
 }

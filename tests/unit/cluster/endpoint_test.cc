@@ -101,6 +101,18 @@ TEST(Listener, ALastingPortLiesBelowTheKernelsOwn) {
   }
 }
 
+TEST(Interfaces, OwnAddressesAreKnown) {
+  EXPECT_TRUE(is_own_address(resolve({"127.0.0.1", 80}, soon()).front()));
+  EXPECT_FALSE(is_own_address(resolve({"192.0.2.1", 80}, soon()).front()));
+  EXPECT_EQ(outward_address("lo"), "127.0.0.1");
+  EXPECT_EQ(outward_address("no-such-interface"), "");
+  const std::string any = outward_address("");
+  if (!any.empty()) {
+    EXPECT_FALSE(resolve({any, 1}, soon()).front().is_loopback());
+    EXPECT_TRUE(is_own_address(resolve({any, 1}, soon()).front()));
+  }
+}
+
 TEST(Listener, AdoptsOnlyListeningSockets) {
   Listener first = listen_on("127.0.0.1", 0, soon());
   const std::uint16_t port = first.port();

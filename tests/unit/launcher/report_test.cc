@@ -32,6 +32,13 @@ TEST(Report, OneLineNamesRankHostAndCause) {
   EXPECT_THAT(failure_line(failure_with(SIGSEGV)), AllOf(HasSubstr("SIGSEGV"), HasSubstr("signal 11")));
 }
 
+TEST(Report, OfManyNodesTheOneIsNamed) {
+  Failure failure = failure_with(7 << 8);
+  failure.node_rank = 2;
+  EXPECT_EQ(failure_line(failure),
+            "rank 5 (node_rank 2, host box, local rank 1, pid 42) failed first: exit code 7");
+}
+
 TEST(Report, OutOfMemoryIsSaid) {
   Failure failure = failure_with(SIGKILL);
   failure.out_of_memory = true;

@@ -46,6 +46,37 @@ TEST_F(SupervisorTest, FirstFailureEndsTheOthersAndGivesTheCode) {
   EXPECT_EQ(s.outcome().exit_code, 7);
 }
 
+TEST_F(SupervisorTest, AStopFromOtherNodesEndsWorkersWithoutBlamingThem) {
+  Supervisor s = make(2);
+  EXPECT_EQ(s.on_stop(start_).signal, SIGTERM);
+  EXPECT_EQ(s.on_stop(after(milliseconds(1))).kind, Kind::none) << "once is enough";
+  EXPECT_EQ(s.deadline(), after(seconds(5)));
+  s.on_exit(0, killed(SIGTERM), after(milliseconds(2)));
+  EXPECT_FALSE(s.root_cause());
+  EXPECT_EQ(s.on_time(after(seconds(5))).kind, Kind::kill_all);
+  s.on_exit(1, killed(SIGKILL), after(seconds(5)));
+  EXPECT_FALSE(s.outcome().first_failed);
+  EXPECT_NE(s.outcome().exit_code, 0);
+}
+
+TEST_F(SupervisorTest, AKillFromOtherNodesHasNoGrace) {
+  Supervisor s = make(2);
+  s.on_stop(start_);
+  EXPECT_EQ(s.on_kill(after(milliseconds(1))).kind, Kind::kill_all);
+  EXPECT_EQ(s.on_kill(after(milliseconds(2))).kind, Kind::none);
+  s.on_exit(0, killed(SIGKILL), after(milliseconds(3)));
+  s.on_exit(1, killed(SIGKILL), after(milliseconds(3)));
+  EXPECT_EQ(s.on_stop(after(milliseconds(4))).kind, Kind::none) << "nobody is left";
+}
+
+TEST_F(SupervisorTest, OnlyOurOwnProgramsPeerErrorIsAConsequence) {
+  Supervisor ours = make(1, true), foreign = make(1);
+  ours.on_exit(0, exited(4), start_);
+  foreign.on_exit(0, exited(4), start_);
+  EXPECT_TRUE(ours.is_consequence(0));
+  EXPECT_FALSE(foreign.is_consequence(0));
+}
+
 TEST_F(SupervisorTest, KillsAfterTheGraceAndGivesUpMuchLater) {
   Supervisor s = make(2);
   s.on_exit(0, killed(SIGSEGV), start_);

@@ -1,4 +1,4 @@
-"""The PyTorch peer of `dtrain train --model lenet`: DDP on gloo, launched by torchrun, written to be fast.
+"""The PyTorch peer of `dtrain train --model lenet|resnet18 --precision fp32|bf16`: DDP on gloo, launched by torchrun, written to be fast.
 
 The whole data set is in memory before the first step, a batch is one gather, gradients live in DDP's buckets, and
 the host reads the loss only where it is logged. Writes metrics.jsonl as dtrain does, so that one program reads both.
@@ -33,6 +33,33 @@ class LeNet(nn.Module):
         x = F.avg_pool2d(F.relu(self.conv1(x)), 2)
         x = F.avg_pool2d(F.relu(self.conv2(x)), 2)
         return self.fc2(F.relu(self.fc1(x.flatten(1))))
+
+
+class Residual(nn.Module):
+    """relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)), convolutions with bias."""
+
+    def __init__(self, cin, cout, project=False, stride=1):
+        super().__init__()
+        self.conv1 = nn.Conv2d(cin, cout, 3, padding=1, stride=stride)
+        self.conv2 = nn.Conv2d(cout, cout, 3, padding=1)
+        self.conv3 = nn.Conv2d(cin, cout, 1, stride=stride) if project else None
+        self.bn1 = nn.BatchNorm2d(cout)
+        self.bn2 = nn.BatchNorm2d(cout)
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)), inplace=True)))
+        return F.relu(y + (self.conv3(x) if self.conv3 is not None else x), inplace=True)
+
+
+def resnet18():
+    """dtrain's resnet18, parameter for parameter."""
+    net = nn.Sequential(nn.Conv2d(1, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(inplace=True))
+    for i, (cin, cout) in enumerate([(64, 64), (64, 128), (128, 256), (256, 512)], 1):
+        first = Residual(cin, cout, project=i > 1, stride=1 if i == 1 else 2)
+        net.add_module(f"resnet_block{i}", nn.Sequential(first, Residual(cout, cout)))
+    net.add_module("global_avg_pool", nn.AdaptiveAvgPool2d((1, 1)))
+    net.add_module("fc", nn.Sequential(nn.Flatten(), nn.Linear(512, 10)))
+    return net
 
 
 def read_idx(path):
@@ -82,6 +109,8 @@ def parse_arguments():
     p.add_argument("--data-dir", default="/usr/share/datasets/fashion-mnist")
     p.add_argument("--global-batch-size", type=int, default=256)
     p.add_argument("--max-steps", type=int, required=True)
+    p.add_argument("--model", choices=["lenet", "resnet18"], default="lenet")
+    p.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     p.add_argument("--lr", type=float, default=0.05)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--log-every", type=int, default=1)
@@ -104,7 +133,7 @@ def main():
     data = Images(a.data_dir, a.storage, memory_format)
     sampler = DistributedSampler(range(len(data)), world, rank, shuffle=True, seed=a.seed)
     torch.manual_seed(a.seed)
-    net = LeNet().to(memory_format=memory_format)
+    net = (LeNet() if a.model == "lenet" else resnet18()).to(memory_format=memory_format)
     model = DistributedDataParallel(net, gradient_as_bucket_view=True, broadcast_buffers=False)
     if a.compile:
         model = torch.compile(model)
@@ -123,7 +152,8 @@ def main():
             images, labels = data.batch(order[begin : begin + per_worker])
             phases.end("data")
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(images), labels)
+            with torch.autocast("cpu", torch.bfloat16, enabled=a.precision == "bf16"):
+                loss = F.cross_entropy(model(images), labels)
             phases.end("forward")
             loss.backward()
             phases.end("backward and all-reduce")

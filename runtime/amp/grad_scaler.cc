@@ -1,0 +1,91 @@
+#include "runtime/amp/grad_scaler.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <vector>
+
+#include "runtime/autograd/ops.h"
+#include "runtime/base/error.h"
+#include "runtime/base/options.h"
+
+namespace dtrain {
+namespace {
+
+[[noreturn]] void refuse(const std::string& name, const std::string& got) {
+  throw UsageError("grad scaler: expected a usable number for \"" + name + "\", got " + got);
+}
+
+double entry(const std::map<std::string, std::string>& state, const std::string& name) {
+  const auto found = state.find(name);
+  if (found == state.end()) refuse(name, "none");
+  const auto value = parse_real(found->second);
+  if (!value || !std::isfinite(*value) || *value < 0) refuse(name, "\"" + found->second + "\"");
+  return *value;
+}
+
+}  // namespace
+
+GradScaler::GradScaler(const std::shared_ptr<Device>& device, const GradScalerOptions& options)
+    : rule_{options.growth, options.backoff, options.growth_interval} {
+  if (!(options.initial_scale > 0) || !std::isfinite(options.initial_scale)) {
+    refuse("initial_scale", std::to_string(options.initial_scale));
+  }
+  if (!(options.growth > 1)) refuse("growth", std::to_string(options.growth));
+  if (!(options.backoff > 0) || options.backoff >= 1) refuse("backoff", std::to_string(options.backoff));
+  if (options.growth_interval < 1) refuse("growth_interval", std::to_string(options.growth_interval));
+  scale_ = Tensor::full({1}, options.initial_scale, device);
+  found_ = Tensor::zeros({1}, device);
+  tracker_ = Tensor::zeros({1}, device, DType::i64);
+  skipped_ = Tensor::zeros({1}, device, DType::i64);
+}
+
+LossScaleState GradScaler::views() const {
+  return {scale_.view(), tracker_.view(), found_.view(), skipped_.view()};
+}
+
+void GradScaler::attach(Optimizer& optimizer) const { optimizer.set_gate(found_, skipped_); }
+
+Tensor GradScaler::scale_seed(double weight) const {
+  const NoGrad no_grad;
+  return mul(scale_, weight).reshape({});
+}
+
+void GradScaler::unscale(std::span<const Tensor> gradients) {
+  std::vector<View> views;
+  for (const Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    views.push_back(gradient.view());
+    gradient.mark_modified();
+  }
+  scale_.device().kernels().unscale(views, scale_.view(), found_.view());
+  found_.mark_modified();
+}
+
+void GradScaler::update() {
+  scale_.device().kernels().update_loss_scale(rule_, views());
+  for (const Tensor* tensor : {&scale_, &tracker_, &skipped_}) tensor->mark_modified();
+}
+
+double GradScaler::scale() const { return scale_.item(); }
+
+std::int64_t GradScaler::tracker() const { return tracker_.to_vector<std::int64_t>()[0]; }
+
+std::int64_t GradScaler::skipped() const { return skipped_before_ + skipped_.to_vector<std::int64_t>()[0]; }
+
+std::map<std::string, std::string> GradScaler::state() const {
+  return {{"scale", fmt::format("{}", scale())},
+          {"tracker", std::to_string(tracker())},
+          {"skipped", std::to_string(skipped())}};
+}
+
+void GradScaler::load_state(const std::map<std::string, std::string>& state) {
+  const double scale = entry(state, "scale"), tracker = entry(state, "tracker");
+  const double skipped = entry(state, "skipped");
+  if (scale == 0) refuse("scale", "0");
+  scale_.fill(scale);
+  tracker_.fill(tracker);
+  skipped_before_ = static_cast<std::int64_t>(skipped);
+}
+
+}  // namespace dtrain

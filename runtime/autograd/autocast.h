@@ -1,0 +1,74 @@
+// Mixed precision by operation list. While an Autocast is alive, in its thread, convolutions and matrix
+// products take their operands in the low precision, and what needs range or exact sums (losses, softmax,
+// pooling averages, the statistics of batch norm, the optimizer) stays in float32. Parameters are float32
+// throughout and get float32 gradients.
+//
+//   low precision   conv2d, linear, matmul
+//   as they come    batch_norm (statistics in float32), relu and other element-wise operations, max pooling
+//   float32         cross_entropy, log_softmax, adaptive and average pooling, conv2d_relu_pool2d (whose
+//                   kernel is faster in float32 than the general ones in bf16)
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+
+#include "runtime/tensor/tensor.h"
+
+namespace dtrain {
+
+enum class Precision {
+  fp32,
+  bf16,
+  /// On the CPU emulated: float32 arithmetic on values rounded to float16, forward and backward, so that
+  /// overflow and underflow are those of float16.
+  fp16,
+};
+
+/// "fp32", "bf16" or "fp16". Throws UsageError for anything else.
+Precision parse_precision(std::string_view name);
+
+/// Low-precision copies of parameters, each made once for each value the parameter has. Used by one thread at
+/// a time.
+class LowPrecisionWeights {
+ public:
+  /// `weight` in `dtype`, without history.
+  Tensor get(const Tensor& weight, DType dtype);
+
+ private:
+  struct Copy {
+    std::uint64_t version = 0;
+    Tensor source;  ///< keeps the address from being given to another parameter
+    Tensor value;
+  };
+  std::unordered_map<const void*, Copy> copies_;
+};
+
+/// Sets this thread's precision for as long as it lives; nests like GradMode. `weights` is borrowed.
+class Autocast {
+ public:
+  Autocast(Precision precision, LowPrecisionWeights& weights) noexcept;
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  Precision before_;
+  LowPrecisionWeights* weights_before_;
+};
+
+// ---- for the operations
+
+/// True while float32 operands are to be taken in another precision.
+bool autocast_enabled() noexcept;
+/// A float32 activation as the operations of the low-precision list take it; recorded. Others as they are.
+Tensor autocast_low(const Tensor& x);
+/// A low-precision activation in float32, while autocast is on; recorded. Others as they are.
+Tensor autocast_full(const Tensor& x);
+/// The weight a kernel reads beside activation `x`, which autocast_low() gave: in x's dtype, without history
+/// where that differs from `weight`'s.
+Tensor autocast_weight(const Tensor& weight, const Tensor& x);
+/// A weight, bias or result rounded to float16 where that is being emulated; recorded.
+Tensor autocast_rounded(const Tensor& x);
+
+}  // namespace dtrain

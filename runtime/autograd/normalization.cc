@@ -1,0 +1,123 @@
+// Batch normalisation, with what usually follows it (adding a shortcut, relu) in the same pass over memory.
+#include <string>
+#include <utility>
+
+#include "runtime/autograd/convolution_shape.h"
+#include "runtime/autograd/elementwise.h"
+#include "runtime/autograd/node.h"
+#include "runtime/autograd/ops.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+struct NormSaved {
+  Saved x, weight, y;
+  Tensor mean, inv_std;
+  BatchNormRule rule;
+  bool has_weight = false;
+};
+
+View view_or_none(const Tensor& tensor) { return tensor.defined() ? tensor.view() : View{}; }
+
+void check_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean,
+                      const Tensor& var, const Tensor& residual, bool training) {
+  check_floating("batch_norm", x);
+  const DType dtype = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  bool fits = x.rank() == 4 && (training || (mean.defined() && var.defined()));
+  for (const Tensor* vector : {&weight, &bias, &mean, &var}) {
+    fits = fits && (!vector->defined() || (vector->shape() == Dims{x.size(1)} && vector->dtype() == dtype));
+  }
+  fits = fits && (!residual.defined() || (residual.shape() == x.shape() && residual.dtype() == x.dtype()));
+  if (fits) return;
+  const auto text = [](const Tensor& tensor) { return tensor.defined() ? tensor.describe() : "none"; };
+  throw UsageError("batch_norm: expected x [N, C, H, W], weight, bias and running statistics " +
+                   std::string(name_of(dtype)) +
+                   " [C] (the latter needed in evaluation) and a residual like x, got " + x.describe() +
+                   ", " + text(weight) + ", " + text(bias) + ", " + text(mean) + ", " + text(var) + " and " +
+                   text(residual));
+}
+
+void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residual, GradSink& sink) {
+  const Tensor x = saved.x.get(sink), weight = saved.has_weight ? saved.weight.get(sink) : Tensor();
+  const bool gated = saved.rule.activation == Activation::relu;
+  const Tensor y = gated ? saved.y.get(sink) : Tensor();
+  const Tensor grad = given.contiguous(format_of(x));
+  const auto& device = grad.shared_device();
+  const Tensor grad_x = empty_like(x);
+  const bool residual_wanted = has_residual && sink.wants(3);
+  const Tensor grad_residual = residual_wanted && gated ? empty_like(x) : Tensor();
+  const Tensor grad_weight = sink.wants(1) ? sink.destination(1, device) : Tensor();
+  const Tensor grad_bias = sink.wants(2) ? sink.destination(2, device) : Tensor();
+  BatchNormChannels channels;
+  channels.weight = view_or_none(weight);
+  channels.mean = saved.mean.view();
+  channels.inv_std = saved.inv_std.view();
+  device->kernels().batch_norm_backward(saved.rule, channels, x.view(), view_or_none(y), grad.view(),
+                                        grad_x.view(), view_or_none(grad_residual), view_or_none(grad_weight),
+                                        view_or_none(grad_bias));
+  if (grad_weight.defined()) sink.deliver(1, differentiable_once(sink, grad, grad_weight));
+  if (grad_bias.defined()) sink.deliver(2, differentiable_once(sink, grad, grad_bias));
+  if (residual_wanted) {
+    sink.deliver(3, gated ? differentiable_once(sink, grad, grad_residual) : grad);
+  }
+  if (sink.wants(0)) sink.deliver(0, differentiable_once(sink, grad, grad_x));
+}
+
+/// Training: statistics of this batch.
+Tensor normalize_batch(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                       const Tensor& running_var, const BatchNormRule& rule, const Tensor& residual) {
+  const auto& device = x.shared_device();
+  const DType dtype = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  NormSaved saved;
+  saved.mean = Tensor::empty({x.size(1)}, device, dtype);
+  saved.inv_std = Tensor::empty({x.size(1)}, device, dtype);
+  const BatchNormChannels channels{view_or_none(weight),      view_or_none(bias), view_or_none(running_mean),
+                                   view_or_none(running_var), saved.mean.view(),  saved.inv_std.view()};
+  Tensor result = empty_like(x);
+  device->kernels().batch_norm(rule, channels, x.view(), view_or_none(residual), result.view());
+  if (running_mean.defined()) running_mean.mark_modified();
+  if (running_var.defined()) running_var.mark_modified();
+  if (!recording({x, weight, bias, residual})) return result;
+  saved.x = Saved::input(x);
+  saved.has_weight = weight.defined();
+  if (weight.defined()) saved.weight = Saved::input(weight);
+  if (rule.activation == Activation::relu) saved.y = Saved::output(result);
+  saved.rule = rule;
+  return record("batch_norm", std::move(result), {x, weight, bias, residual},
+                [saved = std::move(saved), has_residual = residual.defined()](
+                    const Tensor& grad, GradSink& sink) { norm_backward(saved, grad, has_residual, sink); });
+}
+
+/// Evaluation with gradients, which nobody needs fast: in differentiable operations.
+Tensor normalize_recorded(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean,
+                          const Tensor& var, const BatchNormRule& rule, const Tensor& residual) {
+  const Dims row = {1, x.size(1), 1, 1};
+  Tensor y = mul(sub(x.to(mean.dtype()), mean.reshape(row)), rsqrt(add(var, rule.eps)).reshape(row));
+  if (weight.defined()) y = mul(y, weight.reshape(row));
+  if (bias.defined()) y = add(y, bias.reshape(row));
+  y = y.to(x.dtype());
+  if (residual.defined()) y = add(y, residual);
+  return rule.activation == Activation::relu ? relu(y) : y;
+}
+
+}  // namespace
+
+Tensor batch_norm(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                  const Tensor& running_var, const BatchNormRule& rule, bool training,
+                  const Tensor& shortcut) {
+  check_batch_norm(input, weight, bias, running_mean, running_var, shortcut, training);
+  const Tensor x = is_dense(input) ? input : input.contiguous(MemoryFormat::channels_last);
+  const Tensor residual = shortcut.defined() ? shortcut.contiguous(format_of(x)) : Tensor();
+  if (training) return normalize_batch(x, weight, bias, running_mean, running_var, rule, residual);
+  if (recording({x, weight, bias, residual})) {
+    return normalize_recorded(x, weight, bias, running_mean, running_var, rule, residual);
+  }
+  Tensor result = empty_like(x);
+  const BatchNormChannels channels{
+      view_or_none(weight), view_or_none(bias), running_mean.view(), running_var.view(), {}, {}};
+  x.device().kernels().batch_norm_inference(rule, channels, x.view(), view_or_none(residual), result.view());
+  return result;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,181 @@
+// ResNet-18 beside PyTorch's recorded numbers: initial weights, the first step's gradients, and the losses of
+// real workers. By default three steps of each run; DTRAIN_PARITY_STEPS=15 runs all that are recorded.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "models/networks/network.h"
+#include "models/training/batch_tensors.h"
+#include "runtime/data/open_dataset.h"
+#include "runtime/data/sampler.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+// How far PyTorch in fp32 is from itself in float64 on this very trace: 3e-8, 2e-5, 3e-4, …, 1.5e-2 by step
+// 15.
+constexpr double kFirstLoss = 1e-6, kSecondLoss = 5e-5, kAnyLoss = 2e-2;
+constexpr double kGradientNorm = 1e-3;
+constexpr std::size_t kDefaultSteps = 3;
+
+nlohmann::json load(const std::string& file) {
+  std::ifstream in(std::string(std::getenv("DTRAIN_RESNET_GOLDEN")) + "/" + file);
+  return nlohmann::json::parse(in);
+}
+
+Dims dims_of(const nlohmann::json& json) {
+  const auto values = json.get<std::vector<std::int64_t>>();
+  return Dims(std::span(values));
+}
+
+std::size_t steps_to_run() {
+  const char* wanted = std::getenv("DTRAIN_PARITY_STEPS");
+  return wanted == nullptr ? kDefaultSteps : static_cast<std::size_t>(std::stoul(wanted));
+}
+
+std::string skip_reason() {
+  return has_fashion_mnist() ? "" : "Fashion-MNIST is not installed (apt install dataset-fashion-mnist)";
+}
+
+class ResNet18 : public ::testing::Test {
+ protected:
+  std::unique_ptr<Module> make() {
+    Generator generator(golden_.at("seed").get<std::uint64_t>());
+    return make_network("resnet18", {}, generator, device_);
+  }
+
+  nlohmann::json golden_ = load("golden_resnet18.json");
+  std::shared_ptr<Device> device_ = make_device("cpu");
+};
+
+TEST_F(ResNet18, StartsWithPyTorchsWeights) {
+  const auto network = make();
+  const NamedTensors state = network->state_dict();
+  ASSERT_EQ(state.size(), golden_.at("init").size());
+  for (const auto& [name, tensor] : state) {
+    ASSERT_TRUE(golden_.at("init").contains(name)) << name;
+    const auto& expected = golden_.at("init").at(name);
+    EXPECT_EQ(tensor.shape(), dims_of(expected.at("shape"))) << name;
+    const auto values = tensor.to_vector<double>();
+    const auto first = expected.at("first").get<std::vector<double>>();
+    for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(values[i], first[i]) << name << " " << i;
+    double sum = 0;
+    for (const double value : values) sum += value;
+    EXPECT_NEAR(sum, expected.at("sum").get<double>(), 1e-8) << name;
+  }
+}
+
+/// A convolution's bias in front of a batch norm has a gradient of zero but for rounding.
+bool is_rounding(const std::string& name) {
+  return name == "0.bias" || name.ends_with("conv1.bias") || name.ends_with("conv2.bias");
+}
+
+TEST_F(ResNet18, FirstGradientsHavePyTorchsNorms) {
+  if (!skip_reason().empty()) GTEST_SKIP() << skip_reason();
+  const auto network = make();
+  const auto data = open_dataset("fashion-mnist", Split::train);
+  Loader loader(data, device_, {.batch_size = 32});
+  loader.start(DistributedSampler({.dataset_size = data->size(), .seed = golden_.at("seed")}).order(0));
+  const Batch batch = loader.next(Deadline::never()).value();
+  const BatchTensors tensors = to_tensors(batch, device_);
+  cross_entropy((*network)(tensors.inputs), tensors.labels).backward();
+  int compared = 0;
+  for (const auto& [name, parameter] : network->named_parameters()) {
+    if (is_rounding(name)) continue;
+    double squares = 0;
+    for (const double value : parameter.grad().to_vector<double>()) squares += value * value;
+    const double expected = golden_.at("gradients").at(name).get<double>();
+    EXPECT_NEAR(std::sqrt(squares), expected, kGradientNorm * expected) << name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 76 - 17);
+}
+
+class ResNet18Losses : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(ResNet18Losses, FollowPyTorch) {
+  if (!skip_reason().empty()) GTEST_SKIP() << skip_reason();
+  const auto golden = load("golden_resnet18.json");
+  const auto& trace = golden.at("traces").at(GetParam());
+  TempDir folder;
+  TrainingRun run{.start = trace.at("world") == 1 ? Start::alone : Start::launcher,
+                  .world = trace.at("world"),
+                  .launcher_arguments = {},
+                  .arguments = {"--model",
+                                "resnet18",
+                                "--seed",
+                                golden.at("seed").dump(),
+                                "--max-steps",
+                                std::to_string(steps_to_run()),
+                                "--global-batch-size",
+                                trace.at("global_batch").dump(),
+                                "--lr",
+                                trace.at("lr").dump(),
+                                "--momentum",
+                                trace.at("momentum").dump(),
+                                "--log-every",
+                                "1",
+                                "--eval-every",
+                                "0",
+                                "--checkpoint-every",
+                                "0",
+                                "--collective-timeout",
+                                "120"},
+                  .run_dir = folder / "run",
+                  .options = limited_to(std::chrono::seconds(240))};
+  const RunResult result = train(run);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto got = losses(run.run_dir);
+  const auto expected = trace.at("losses").get<std::vector<double>>();
+  ASSERT_EQ(got.size(), steps_to_run());
+  ASSERT_GE(expected.size(), got.size());
+  EXPECT_NEAR(got.at(0), expected.at(0), kFirstLoss);
+  EXPECT_NEAR(got.at(1), expected.at(1), kSecondLoss);
+  for (std::size_t i = 2; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], kAnyLoss) << "step " << i + 1;
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, ResNet18Losses, ::testing::Values(0, 1),
+                         [](const auto& test) { return "world" + std::to_string(test.param + 1); });
+
+// The module of make_golden_resnet.py takes what training saved, with nothing missing and nothing left over.
+TEST(ResNet18Checkpoint, LoadsIntoPyTorchStrictly) {
+  const char* python = std::getenv("DTRAIN_PEER_PYTHON");
+  if (python == nullptr) GTEST_SKIP() << "DTRAIN_PEER_PYTHON is not set (a Python with torch, safetensors)";
+  TempDir folder;
+  write_small_dataset(folder / "data", 32, 8);
+  TrainingRun run{.start = Start::alone,
+                  .world = 1,
+                  .launcher_arguments = {},
+                  .arguments = {"--model", "resnet18", "--data-dir", (folder / "data").string(),
+                                "--max-steps", "1", "--global-batch-size", "16", "--eval-every", "0"},
+                  .run_dir = folder / "run",
+                  .options = limited_to(std::chrono::seconds(120))};
+  const RunResult result = train(run);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string script = std::string(std::getenv("DTRAIN_RESNET_GOLDEN")) + "/load_checkpoint.py";
+  const RunResult loaded = test::run({python, script, (run.run_dir / "checkpoints").string()},
+                                     limited_to(std::chrono::seconds(120)));
+  EXPECT_EQ(loaded.exit_code, 0) << loaded.out << loaded.err;
+}
+
+TEST(ResNet50, HasTorchvisionsNamesAndShapes) {
+  Generator generator(0);
+  const auto network = make_network("resnet50", {.channels = 3, .height = 224, .width = 224, .classes = 1000},
+                                    generator, make_device("cpu"));
+  const auto expected = load("resnet50_shapes.json");
+  const NamedTensors state = network->state_dict();
+  ASSERT_EQ(state.size(), expected.size());
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    EXPECT_EQ(state[i].first, expected[i][0].get<std::string>());
+    EXPECT_EQ(state[i].second.shape(), dims_of(expected[i][1])) << state[i].first;
+  }
+  EXPECT_EQ(network->parameter_count(), 25557032);
+}
+
+}  // namespace
+}  // namespace dtrain::test

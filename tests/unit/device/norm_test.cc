@@ -1,0 +1,197 @@
+// Batch normalisation and its gradients against the definition in float64, in every layout and dtype.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "runtime/base/error.h"
+#include "tests/unit/device/array.h"
+
+namespace dtrain {
+namespace {
+
+using test::Array;
+using test::Layout;
+
+Dims shape_of(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) { return {n, c, h, w}; }
+
+struct Case {
+  const char* name;
+  Dims shape;
+  DType dtype;
+  Layout layout;
+  bool relu, residual;
+};
+
+const Case kCases[] = {
+    {"plain", {3, 19, 5, 4}, DType::f32, Layout::channels_last, false, false},
+    {"relu", {2, 64, 9, 9}, DType::f32, Layout::channels_last, true, false},
+    {"shortcut", {3, 33, 7, 5}, DType::f32, Layout::channels_last, true, true},
+    {"only_shortcut", {3, 16, 3, 5}, DType::f32, Layout::channels_last, false, true},
+    {"contiguous", {3, 7, 5, 4}, DType::f32, Layout::contiguous, true, true},
+    {"f64", {3, 7, 5, 4}, DType::f64, Layout::channels_last, true, true},
+    {"bf16", {4, 40, 6, 5}, DType::bf16, Layout::channels_last, true, true},
+    {"bf16_contiguous", {4, 5, 6, 5}, DType::bf16, Layout::contiguous, true, false},
+    {"one_pixel_each", {5, 3, 1, 1}, DType::f32, Layout::channels_last, true, false},
+    {"many_stretches", {4, 3, 17, 13}, DType::f32, Layout::channels_last, true, true},
+};
+
+constexpr BatchNormRule kRule{.eps = 1e-5, .momentum = 0.1, .activation = Activation::none};
+
+/// Everything a call takes and gives, and the same by the definition.
+class BatchNorm : public testing::TestWithParam<Case> {
+ protected:
+  BatchNorm()
+      : case_(GetParam()),
+        channel_dtype_(case_.dtype == DType::f64 ? DType::f64 : DType::f32),
+        count_(static_cast<double>(case_.shape[0] * case_.shape[2] * case_.shape[3])) {
+    rule_ = kRule;
+    if (case_.relu) rule_.activation = Activation::relu;
+  }
+
+  Array activation() { return Array::random(case_.shape, generator_, case_.dtype, case_.layout); }
+  Array empty() const { return Array(case_.shape, case_.dtype, case_.layout); }
+  Array channel() { return Array::random({case_.shape[1]}, generator_, channel_dtype_); }
+  std::size_t channel_of(std::size_t i) const {
+    const auto plane = static_cast<std::size_t>(case_.shape[2] * case_.shape[3]);
+    return i / plane % static_cast<std::size_t>(case_.shape[1]);
+  }
+  /// Mean over the pixels of each channel of a(i).
+  template <class F>
+  std::vector<double> channel_means(F&& a) const {
+    std::vector<double> sums(static_cast<std::size_t>(case_.shape[1]), 0.0);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(case_.shape.product()); ++i)
+      sums[channel_of(i)] += a(i);
+    for (double& sum : sums) sum /= count_;
+    return sums;
+  }
+  double tolerance(double size) const {
+    const double eps = case_.dtype == DType::f64 ? 1e-14 : case_.dtype == DType::bf16 ? 1.0 / 128 : 4e-6;
+    return eps * size;
+  }
+
+  Case case_;
+  DType channel_dtype_;
+  double count_;
+  BatchNormRule rule_;
+  Generator generator_{7};
+  std::shared_ptr<Device> device_ = make_device("cpu");
+};
+
+TEST_P(BatchNorm, FollowsTheDefinition) {
+  const Array x = activation(), residual = activation(), dy = activation(), weight = channel(),
+              bias = channel();
+  const Array running_mean = channel(), running_var = channel();
+  Array mean(Dims{case_.shape[1]}, channel_dtype_), inv_std(Dims{case_.shape[1]}, channel_dtype_);
+  const Array y = empty(), dx = empty(), dr = empty();
+  Array dw(Dims{case_.shape[1]}, channel_dtype_), db(Dims{case_.shape[1]}, channel_dtype_);
+  const auto xs = x.values(), rs = residual.values(), gs = dy.values(), ws = weight.values(),
+             bs = bias.values();
+  const auto old_mean = running_mean.values(), old_var = running_var.values();
+
+  const BatchNormChannels channels{weight, bias, running_mean, running_var, mean, inv_std};
+  const View shortcut = case_.residual ? residual.view() : View{};
+  device_->kernels().batch_norm(rule_, channels, x, shortcut, y);
+  device_->kernels().batch_norm_backward(rule_, channels, x, y, dy, dx, case_.residual ? dr.view() : View{},
+                                         dw, db);
+
+  const auto mu = channel_means([&](std::size_t i) { return xs[i]; });
+  const auto var = channel_means([&](std::size_t i) { return std::pow(xs[i] - mu[channel_of(i)], 2); });
+  const auto hat = [&](std::size_t i) {
+    return (xs[i] - mu[channel_of(i)]) / std::sqrt(var[channel_of(i)] + rule_.eps);
+  };
+  std::vector<double> expected(xs.size()), gated(xs.size()), grad(xs.size());
+  const auto written = y.values();
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    const double plain = hat(i) * ws[channel_of(i)] + bs[channel_of(i)] + (case_.residual ? rs[i] : 0);
+    expected[i] = case_.relu ? std::max(plain, 0.0) : plain;
+    gated[i] = case_.relu && written[i] <= 0 ? 0 : gs[i];
+  }
+  const auto mean_grad = channel_means([&](std::size_t i) { return gated[i]; });
+  const auto mean_product = channel_means([&](std::size_t i) { return gated[i] * hat(i); });
+  std::vector<double> weight_grad, bias_grad, next_mean, next_var;
+  for (std::size_t c = 0; c < mu.size(); ++c) {
+    weight_grad.push_back(mean_product[c] * count_);
+    bias_grad.push_back(mean_grad[c] * count_);
+    next_mean.push_back(0.9 * old_mean[c] + 0.1 * mu[c]);
+    next_var.push_back(0.9 * old_var[c] + 0.1 * var[c] * count_ / (count_ - 1));
+  }
+  double largest_slope = 1;
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    const std::size_t c = channel_of(i);
+    const double slope = ws[c] / std::sqrt(var[c] + rule_.eps);
+    largest_slope = std::max(largest_slope, std::abs(slope));
+    grad[i] = slope * (gated[i] - mean_grad[c] - hat(i) * mean_product[c]);
+  }
+  test::expect_near(y.values(), expected, tolerance(4), "output");
+  test::expect_near(dx.values(), grad, tolerance(4 * largest_slope), "gradient of the input");
+  if (case_.residual) test::expect_near(dr.values(), gated, 0, "gradient of the shortcut");
+  const double channel_tolerance = (channel_dtype_ == DType::f64 ? 1e-13 : 2e-6) * count_;
+  test::expect_near(dw.values(), weight_grad, channel_tolerance, "gradient of the weight");
+  test::expect_near(db.values(), bias_grad, channel_tolerance, "gradient of the bias");
+  test::expect_near(running_mean.values(), next_mean, 1e-6, "running mean");
+  test::expect_near(running_var.values(), next_var, 1e-6, "running variance");
+}
+
+TEST_P(BatchNorm, InferenceUsesTheRunningStatistics) {
+  const Array x = activation(), residual = activation(), weight = channel(), bias = channel(),
+              mean = channel();
+  const Array var = channel(), y = empty();
+  std::vector<double> variances = var.values();
+  for (double& value : variances) value = value * value + 0.25;
+  Array positive(Dims{case_.shape[1]}, channel_dtype_);
+  positive.set(variances);
+  device_->kernels().batch_norm_inference(rule_, {weight, bias, mean, positive, {}, {}}, x,
+                                          case_.residual ? residual.view() : View{}, y);
+  const auto xs = x.values(), rs = residual.values(), ws = weight.values(), bs = bias.values(),
+             mu = mean.values();
+  std::vector<double> expected(xs.size());
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    const std::size_t c = channel_of(i);
+    const double plain =
+        (xs[i] - mu[c]) / std::sqrt(variances[c] + rule_.eps) * ws[c] + bs[c] + (case_.residual ? rs[i] : 0);
+    expected[i] = case_.relu ? std::max(plain, 0.0) : plain;
+  }
+  test::expect_near(y.values(), expected, tolerance(6), "output");
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, BatchNorm, testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+/// A mean far from zero must not cost the variance its digits.
+TEST(BatchNormStatistics, SurviveALargeMean) {
+  const Dims kShape = shape_of(4, 2, 16, 16);
+  Generator generator(3);
+  Array x = Array::random(kShape, generator, DType::f32, Layout::channels_last);
+  std::vector<double> values = x.values();
+  for (double& value : values) value += 1000;
+  x.set(values);
+  const Array y(kShape, DType::f32, Layout::channels_last), mean(Dims{2}), inv_std(Dims{2});
+  make_device("cpu")->kernels().batch_norm(kRule, {{}, {}, {}, {}, mean, inv_std}, x, {}, y);
+  double squares = 0;
+  for (const double value : y.values()) squares += value * value;
+  EXPECT_NEAR(squares / static_cast<double>(kShape.product()), 1.0, 1e-3);
+}
+
+TEST(BatchNormStatistics, NanIsSeen) {
+  const Dims kShape = shape_of(2, 16, 3, 3);
+  Array x(kShape, DType::f32, Layout::channels_last);
+  std::vector<double> values(static_cast<std::size_t>(kShape.product()), 0.5);
+  values[20] = std::numeric_limits<double>::quiet_NaN();
+  x.set(values);
+  const Array y(kShape, DType::f32, Layout::channels_last), mean(Dims{16}), inv_std(Dims{16});
+  BatchNormRule rule;
+  rule.activation = Activation::relu;
+  make_device("cpu")->kernels().batch_norm(rule, {{}, {}, {}, {}, mean, inv_std}, x, {}, y);
+  EXPECT_TRUE(std::isnan(y.values()[20]));
+}
+
+TEST(BatchNormStatistics, OneValueIsRefused) {
+  const Array x(Dims{1, 4, 1, 1}), y(Dims{1, 4, 1, 1}), mean(Dims{4}), inv_std(Dims{4});
+  EXPECT_THROW(make_device("cpu")->kernels().batch_norm(kRule, {{}, {}, {}, {}, mean, inv_std}, x, {}, y),
+               UsageError);
+}
+
+}  // namespace
+}  // namespace dtrain
