@@ -65,5 +65,11 @@ TEST_F(Mpirun, SeveralLaunchersOnANodeAreRefusedWithTheCommandToUse) {
   EXPECT_EQ(result.out, "");
 }
 
+TEST_F(Mpirun, SeveralLaunchersOnANodeThatSayHowManyWorkersAreNodesOfTheirOwn) {
+  const RunResult result = launch({"--nproc_per_node=1", "sh", "-c", "echo $RANK/$WORLD_SIZE"}, false);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("0/2\n"), HasSubstr("1/2\n"))) << result.err;
+}
+
 }  // namespace
 }  // namespace dtrain::test
