@@ -135,12 +135,14 @@ class NodesRun final : private RoundLink {
 
   void take_signal(int signal) {
     if (!attempts_->signals().stops(signal)) return;
-    if (give_up_) {
-      exit_code_ = 128 + signal_;
+    if (signal_ != 0) {
+      if (steady_clock().now() - signal_at_ >= Supervisor::kEcho) exit_code_ = 128 + signal_;
       return;
     }
     signal_ = signal;
-    give_up_ = Deadline::after(kSignalPatience);
+    signal_at_ = steady_clock().now();
+    // Once workers have run, the other nodes' may need their time to end.
+    if (round_ < 0) give_up_ = Deadline::after(kSignalPatience);
     console_.say("got " + signal_name(signal) + ": the job is ended");
     link_->say(rendezvous::Signalled{signal});
   }
@@ -294,6 +296,9 @@ class NodesRun final : private RoundLink {
   Order order_of(const rendezvous::Stop& stop) const {
     if (stop.at_once) return {Order::Kind::kill, 0};
     if (stop.signal) return {Order::Kind::signal, *stop.signal};
+    // Workers that wait for a node that is gone cannot do anything with a SIGTERM but wait on.
+    const bool cut_off = stop.cause && stop.cause->kind == Cause::Kind::node_lost;
+    if (cut_off && job_.program.builtin) return {Order::Kind::kill, 0};
     // Only the built-in program knows what SIGUSR2 asks for.
     if (stop.checkpoint_first && job_.program.builtin) return {Order::Kind::signal, SIGUSR2};
     return {Order::Kind::end, 0};
@@ -322,7 +327,8 @@ class NodesRun final : private RoundLink {
   std::optional<News> pending_;  // came while workers ran, and is for afterwards
   std::optional<int> exit_code_;
   std::optional<Deadline> give_up_;
-  int signal_ = 0;
+  int signal_ = 0;  // that came while no workers ran
+  TimePoint signal_at_{};
   int round_ = -1, restarts_ = 0;
   std::optional<Cause> failed_because_;  // of a start that is followed by another
   bool running_ = false;

@@ -95,11 +95,17 @@ class Settler {
   // From the ranks of a scheduler's tasks, one of which is this launcher, to nodes.
   void take_launchers() {
     const int together = detected_.local_world_size.value_or(1);
-    if (together > 1)
+    // Without a number of workers each would take all of the machine. With one it is meant: several small
+    // nodes on one machine, as one tries things out.
+    if (together > 1 && is_mpi(detected_.system) && options_.nproc_kind == NprocKind::count) {
+      note("launchers", fmt::format("{} on this machine", together),
+           "each counts as a node; " + source("nproc-per-node") + ", says how many workers it starts");
+    } else if (together > 1) {
       throw UsageError(fmt::format(
           "{} started {} launchers on this node; expected one a node, which starts the workers itself: {}",
           starter(detected_.system), together,
           one_a_node(detected_.system, detected_.world_size.value_or(together))));
+    }
     nnodes_ = detected_.nnodes;
     node_rank_ = detected_.node_rank;
     nnodes_how_ = how("nnodes");

@@ -21,7 +21,9 @@ class Mpirun : public ::testing::Test {
     if (run({"sh", "-c", "command -v mpirun && mpirun --version | grep -q 'Open MPI'"}).exit_code != 0)
       GTEST_SKIP() << "no Open MPI's mpirun in PATH";
     if (!std::filesystem::exists(program("dtrain-mpi-exchange"))) GTEST_SKIP() << "built without MPI";
-    write_file(folder_ / "rsh", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    // Open MPI's daemons race for one folder when two of them share a machine: each gets one of its own.
+    write_file(folder_ / "rsh",
+               "#!/bin/sh\nshift\nexport TMPDIR=$(mktemp -d \"$0.XXXXXX\")\nexec sh -c \"$*\"\n");
     std::filesystem::permissions(folder_ / "rsh", std::filesystem::perms::owner_all);
   }
 
@@ -61,6 +63,12 @@ TEST_F(Mpirun, SeveralLaunchersOnANodeAreRefusedWithTheCommandToUse) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("mpirun --map-by ppr:1:node dtrain-launch"));
   EXPECT_EQ(result.out, "");
+}
+
+TEST_F(Mpirun, SeveralLaunchersOnANodeThatSayHowManyWorkersAreNodesOfTheirOwn) {
+  const RunResult result = launch({"--nproc_per_node=1", "sh", "-c", "echo $RANK/$WORLD_SIZE"}, false);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("0/2\n"), HasSubstr("1/2\n"))) << result.err;
 }
 
 }  // namespace

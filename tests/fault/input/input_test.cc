@@ -61,7 +61,7 @@ TEST_F(Input, UnknownAndImpossibleOptions) {
 }
 
 TEST_F(Input, GlobalBatchThatTheWorkersCannotShare) {
-  const RunResult result = train_with({"--global-batch-size", "33"}, 2);
+  const RunResult result = train_with({"--global-batch-size", "1"}, 2);
   EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::usage)) << result.err;
   EXPECT_NE(result.err.find("--global-batch-size"), std::string::npos) << result.err;
 }
