@@ -258,12 +258,12 @@ TEST_F(RendezvousTest, ACoordinatorThatDoesNotAnswerIsALostLease) {
 }
 
 TEST_F(RendezvousTest, AMemberMayComeBeforeTheCoordinator) {
+  MemberOptions options = member_options();
+  options.server.port = listener_.port();
   std::thread late([this] {
     std::this_thread::sleep_for(milliseconds(100));
     serve(options_for(1, 1));
   });
-  MemberOptions options = member_options();
-  options.server.port = listener_.port();
   Member member(options, offer_of(0), soon());
   EXPECT_EQ(hear<Forming>(member).self, 0);
   late.join();
