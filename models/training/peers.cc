@@ -102,7 +102,10 @@ Peers::Peers(const WorkerPlace& told, std::string_view backend, const Environmen
   bootstrap.master = place.placement.master_addr.value_or("");
   bootstrap.timeout = timeout;
   bootstrap.device = device;
-  communicator_ = make_communicator(place.world_size == 1 ? "self" : backend, bootstrap, log);
+  // Alone there is nobody to talk to, but what could never work is refused all the same.
+  const bool on_gpu = device != nullptr && device->type() == DeviceType::cuda;
+  const bool alone = place.world_size == 1 && (backend != "nccl" || on_gpu);
+  communicator_ = make_communicator(alone ? "self" : backend, bootstrap, log);
 }
 
 Peers::~Peers() = default;
