@@ -10,8 +10,6 @@ build_extras=(libdnnl-dev ocl-icd-opencl-dev libgloo-dev libopenmpi-dev openmpi-
 # The one-machine labs of cluster/lab; their tests are skipped without.
 lab_packages=(munge slurmctld slurmd slurm-client iproute2)
 test_packages=(libgtest-dev libgmock-dev python3)
-# For the one-machine labs of cluster/lab; their tests are skipped, with the reason, where these are missing.
-test_extras=(munge slurmctld slurmd slurm-client iproute2)
 
 say() { printf '==> %s\n' "$*"; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
