@@ -38,7 +38,7 @@ Membership::Membership(JobRules rules, TimePoint now)
       leases_count_from_(now) {}
 
 Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
-  if (over()) return {-1, "the job is over", {}};
+  if (over()) return {-1, over_because_, {}};
   std::string why = roster_.objection(offer);
   if (why.empty() && !elastic() && phase_ != Phase::gathering)
     why = fmt::format("the job of {} nodes has started without host {}; start it anew", rules_.max_nodes,

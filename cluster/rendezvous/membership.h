@@ -128,6 +128,7 @@ class Membership {
 
   std::vector<News> news_;
   std::vector<SeatId> lost_;
+  std::string over_because_ = "the job is over";  // for whoever comes too late
 };
 
 }  // namespace dtrain::rendezvous

@@ -161,6 +161,7 @@ void Membership::finish(int exit_code, std::optional<Cause> cause) {
   phase_ = Phase::over;
   settle_at_.reset();
   requeue_at_.reset();
+  if (cause && !cause->lines.empty()) over_because_ += ": " + cause->lines.front();
   news_.emplace_back(Over{exit_code, std::move(cause)});
 }
 

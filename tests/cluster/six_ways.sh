@@ -15,6 +15,10 @@ PATH=$PATH:/usr/sbin:/sbin
 for tool in ip mpirun munged slurmctld slurmd srun; do
   command -v "$tool" >/dev/null || { echo "six_ways.sh: no $tool here"; exit 77; }
 done
+probe=ways-probe-$$
+ip netns add "$probe" 2>/dev/null && ip netns exec "$probe" true 2>/dev/null || works=no
+ip netns del "$probe" 2>/dev/null || true
+[ "${works:-yes}" = yes ] || { echo "six_ways.sh: network namespaces do not work here"; exit 77; }
 [ -d /usr/share/datasets/fashion-mnist ] || { echo "six_ways.sh: no Fashion-MNIST (apt install dataset-fashion-mnist)"; exit 77; }
 folder=$(mktemp -d)
 export PATH=$bin:$PATH OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
