@@ -1,0 +1,77 @@
+// Where time goes, as named spans: what `dtrain bench step` adds up and what a trace draws. Whoever can be
+// timed borrows a SpanRecorder pointer; null, the default, means nobody asks and costs one comparison.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/clock.h"
+
+namespace dtrain {
+
+/// One thing that took time.
+struct TimedSpan {
+  std::string name;           ///< "conv2d", "forward", "bucket 3"
+  std::string_view category;  ///< "kernel", "phase", "collective"
+  TimePoint start, end;
+  std::int64_t thread = 0;  ///< the kernel's id of the thread it ran on
+  double flops = 0;         ///< floating-point operations, a multiply and an add as two; 0: not defined
+
+  Duration duration() const noexcept { return end - start; }
+};
+
+/// Collects spans in memory. Thread-safe. Past `limit` spans it only counts.
+class SpanRecorder {
+ public:
+  static constexpr std::size_t kDefaultLimit = std::size_t{1} << 20;
+
+  /// `clock` is borrowed.
+  explicit SpanRecorder(std::size_t limit = kDefaultLimit, const Clock& clock = steady_clock())
+      : limit_(limit), clock_(&clock) {}
+
+  /// Time as the spans have it.
+  TimePoint now() const noexcept { return clock_->now(); }
+  /// A span of the calling thread. `name` is copied; `category` must live for ever (a literal). Never throws:
+  /// without memory the span is dropped.
+  void add(std::string_view name, std::string_view category, TimePoint start, TimePoint end,
+           double flops = 0) noexcept;
+  /// Everything recorded since the last call, in the order in which it ended.
+  std::vector<TimedSpan> take();
+  /// Spans lost because there were too many.
+  std::uint64_t dropped() const;
+
+ private:
+  const std::size_t limit_;
+  const Clock* clock_;
+  mutable std::mutex mutex_;
+  std::vector<TimedSpan> spans_;
+  std::uint64_t dropped_ = 0;
+};
+
+/// Records the time between its construction and its end; does nothing without a recorder. `name` must
+/// outlive it.
+class SpanScope {
+ public:
+  SpanScope(SpanRecorder* recorder, std::string_view name, std::string_view category,
+            double flops = 0) noexcept
+      : recorder_(recorder), name_(name), category_(category), flops_(flops) {
+    if (recorder_ != nullptr) start_ = recorder_->now();
+  }
+  ~SpanScope() {
+    if (recorder_ != nullptr) recorder_->add(name_, category_, start_, recorder_->now(), flops_);
+  }
+  SpanScope(const SpanScope&) = delete;
+  SpanScope& operator=(const SpanScope&) = delete;
+
+ private:
+  SpanRecorder* recorder_;
+  std::string_view name_, category_;
+  double flops_;
+  TimePoint start_{};
+};
+
+}  // namespace dtrain
