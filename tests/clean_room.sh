@@ -110,7 +110,8 @@ else
 fi
 root=$(cd "$dir" && pwd)/root
 cleanup() {
-  umount -R -l "$root/proc" "$root/sys" "$root/dev" 2>/dev/null || true
+  # Also what was mounted in there since, such as /run/netns; the deepest first.
+  awk -v root="$root/" 'index($2, root) == 1 { print $2 }' /proc/self/mounts | sort -r | xargs -r umount -l || true
   [ "$keep" = yes ] || rm -rf --one-file-system "$dir"
 }
 trap cleanup EXIT

@@ -2,30 +2,13 @@
 // PMIx nor MPI.
 #include <gtest/gtest.h>
 
-#include "tests/cluster/labs.h"
-#include "tests/support/training.h"
+#include "tests/cluster/slurm_fixture.h"
 
 namespace dtrain::test {
 namespace {
 
-// The last digits depend on the number of threads, and the defaults of srun and the launcher may differ.
-RunOptions one_thread() {
-  RunOptions options = limited_to(std::chrono::seconds(90));
-  options.environment.emplace("OMP_NUM_THREADS", "1");
-  return options;
-}
-
-class Slurm : public ::testing::Test {
+class Slurm : public SlurmTest {
  protected:
-  static void SetUpTestSuite() {
-    if (!SlurmLab::unavailable()) lab_.emplace(2, 4);
-  }
-  static void TearDownTestSuite() { lab_.reset(); }
-  void SetUp() override {
-    if (const auto why = SlurmLab::unavailable()) GTEST_SKIP() << *why;
-    write_small_dataset(folder_ / "data", 500, 50);
-  }
-
   std::vector<std::string> recipe() const {
     return {"--model",      "lenet", "--data-dir",   (folder_ / "data").string(),
             "--batch-size", "16",    "--max-steps",  "6",
@@ -47,11 +30,7 @@ class Slurm : public ::testing::Test {
     for (const std::string& argument : recipe()) argv.push_back(argument);
     return lab_->run(argv, one_thread());
   }
-
-  static std::optional<SlurmLab> lab_;
-  TempDir folder_;
 };
-std::optional<SlurmLab> Slurm::lab_;
 
 // The lab's node names do not resolve, so this also needs Slurm's own address of the first node.
 TEST_F(Slurm, TasksOfTwoNodesTrainAsUnderTheLauncher) {

@@ -6,18 +6,10 @@
 #include <thread>
 
 #include "runtime/base/clock.h"
-#include "tests/cluster/labs.h"
-#include "tests/support/training.h"
+#include "tests/cluster/slurm_fixture.h"
 
 namespace dtrain::test {
 namespace {
-
-// The last digits depend on the number of threads, and the defaults of srun and the launcher may differ.
-RunOptions one_thread() {
-  RunOptions options = limited_to(std::chrono::seconds(90));
-  options.environment.emplace("OMP_NUM_THREADS", "1");
-  return options;
-}
 
 struct Case {
   const char* name = "";
@@ -29,17 +21,8 @@ struct Case {
 // For the names of tests.
 void PrintTo(const Case& given, std::ostream* out) { *out << given.name; }
 
-class Template : public ::testing::TestWithParam<Case> {
+class Template : public SlurmTest, public ::testing::WithParamInterface<Case> {
  protected:
-  static void SetUpTestSuite() {
-    if (!SlurmLab::unavailable()) lab_.emplace(2, 4);
-  }
-  static void TearDownTestSuite() { lab_.reset(); }
-  void SetUp() override {
-    if (const auto why = SlurmLab::unavailable()) GTEST_SKIP() << *why;
-    write_small_dataset(folder_ / "data", 500, 50);
-  }
-
   // 16 steps an epoch; in the middle of one when the signal comes, most likely.
   std::vector<std::string> recipe() const {
     return {"--model",      "lenet", "--data-dir",   (folder_ / "data").string(),
@@ -77,11 +60,7 @@ class Template : public ::testing::TestWithParam<Case> {
     }
     return false;
   }
-
-  static std::optional<SlurmLab> lab_;
-  TempDir folder_;
 };
-std::optional<SlurmLab> Template::lab_;
 
 TEST_P(Template, APreemptedJobEndsWithTheWeightsOfAnUndisturbedOne) {
   const std::string job = submit(GetParam());

@@ -4,7 +4,6 @@
 
 #include "cluster/endpoint.h"
 #include "runtime/base/error.h"
-#include "tests/support/process.h"
 
 namespace dtrain::test {
 
@@ -28,10 +27,9 @@ Nodes::Nodes(int count, const std::vector<std::string>& arguments, const std::st
 }
 
 Running& Nodes::add(int node_rank, const std::vector<std::string>& arguments, const std::string& nnodes,
-                    const std::map<std::string, std::string>& environment) {
-  std::vector<std::string> command{program("dtrain-launch"), "--nnodes=" + nnodes,
-                                   "--node_rank=" + std::to_string(node_rank), "--master_addr=127.0.0.1",
-                                   "--master_port=" + std::to_string(port_)};
+                    const std::map<std::string, std::string>& environment, const std::string& launcher) {
+  std::vector<std::string> command{launcher, "--nnodes=" + nnodes, "--node_rank=" + std::to_string(node_rank),
+                                   "--master_addr=127.0.0.1", "--master_port=" + std::to_string(port_)};
   command.insert(command.end(), arguments.begin(), arguments.end());
   launchers_.push_back(std::make_unique<Running>(command, environment));
   return *launchers_.back();

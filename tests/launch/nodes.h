@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/launch/running.h"
+#include "tests/support/process.h"
 
 namespace dtrain::test {
 
@@ -23,9 +24,11 @@ class Nodes {
   Running& operator[](int node) { return *launchers_[static_cast<std::size_t>(node)]; }
   int count() const { return static_cast<int>(launchers_.size()); }
   int port() const { return port_; }
-  /// One more launcher, with these options and program; other node_ranks and options can be had that way.
+  /// One more launcher, with these options and program; other node_ranks and options can be had that way, and
+  /// another installation's `launcher`.
   Running& add(int node_rank, const std::vector<std::string>& arguments, const std::string& nnodes,
-               const std::map<std::string, std::string>& environment = {});
+               const std::map<std::string, std::string>& environment = {},
+               const std::string& launcher = program("dtrain-launch"));
   /// How many lines all launchers' workers have printed.
   int lines() const;
   /// Processes that any of them has left.

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "cluster/endpoint.h"
 #include "tests/launch/nodes.h"
 #include "tests/support/process.h"
@@ -104,6 +106,23 @@ TEST(Refusals, AConfigurationFileThatDiffersIsRefused) {
   nodes.add(1, arguments, "2");
   expect_refused(nodes, 2);
   EXPECT_THAT(nodes[0].err(), HasSubstr("the hash of arguments and --config file differs"));
+}
+
+TEST(Refusals, AnotherBuildOfDtrainIsRefused) {
+  const TempDir folder;
+  for (const char* name : {"dtrain-launch", "dtrain-launch-nodes", "dtrain"})
+    std::filesystem::copy_file(program(name), folder / name);
+  // Still the same program, yet another file: a build from elsewhere.
+  std::ofstream(folder / "dtrain", std::ios::app | std::ios::binary) << "another build";
+  const std::vector<std::string> arguments{"dtrain", "sampler", "--size=1"};
+  Nodes nodes(0, {});
+  nodes.add(0, arguments, "2");
+  nodes.add(1, arguments, "2", {}, folder / "dtrain-launch");
+  expect_refused(nodes, 2);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_THAT(nodes[i].err(), AllOf(HasSubstr("the build of dtrain differs"), HasSubstr("node_rank 0"),
+                                      HasSubstr("node_rank 1")))
+        << i;
 }
 
 TEST(Refusals, AnotherJobsSecretDoesNotFit) {

@@ -18,6 +18,16 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
+// A job of three whose last launcher was killed; the others have started again.
+Job gone_on_without_node_2(const JobRules& rules) {
+  Job job = running(rules);
+  job.leave(2, Departure::closed);
+  job.pass(milliseconds(60));
+  job.ended_all({0, 1}, 0, 143);
+  job.ready_all({0, 1}, 1);
+  return job;
+}
+
 TEST(Membership, AnElasticJobStartsWithFewerAfterTheLastCall) {
   JobRules rules = elastic(2, 4);
   rules.last_call = seconds(12);
@@ -138,22 +148,14 @@ TEST(Membership, AFailureWhileANodeIsTakenInStopsTheRoundForReal) {
 }
 
 TEST(Membership, AJobThatFinishesInsteadOfTakingInIsDone) {
-  Job job = running(elastic(1, 3));
-  job.leave(2, Departure::closed);
-  job.pass(milliseconds(60));
-  job.ended_all({0, 1}, 0, 143);
-  job.ready_all({0, 1}, 1);
+  Job job = gone_on_without_node_2(elastic(1, 3));
   job.join(22, offer_of(2));
   job.ended_all({0, 1}, 1, 0);
   EXPECT_EQ(job.last<Over>().exit_code, 0);
 }
 
 TEST(Membership, TooFewLeftAfterACheckpointAskToBeRequeued) {
-  Job job = running(elastic(2, 3));
-  job.leave(2, Departure::closed);
-  job.pass(milliseconds(60));
-  job.ended_all({0, 1}, 0, 143);
-  job.ready_all({0, 1}, 1);
+  Job job = gone_on_without_node_2(elastic(2, 3));
   job.join(22, offer_of(2));
   job.say(1, Ended{1, 75});
   job.leave(1, Departure::closed);
@@ -173,11 +175,7 @@ TEST(Membership, ABrokenConnectionSaysNothingMore) {
 }
 
 TEST(Membership, AWaitingNewcomerMayLeave) {
-  Job job = running(elastic(1, 3));
-  job.leave(2, Departure::closed);
-  job.pass(milliseconds(60));
-  job.ended_all({0, 1}, 0, 143);
-  job.ready_all({0, 1}, 1);
+  Job job = gone_on_without_node_2(elastic(1, 3));
   job.join(22, offer_of(2));
   job.say(22, Signalled{2});
   job.leave(22, Departure::closed);

@@ -14,13 +14,14 @@ namespace {
 
 std::map<std::string, std::string> values_of(const std::vector<std::string>& arguments,
                                              const std::vector<std::string>& argv, bool builtin = false,
-                                             const Environment& environment = {}) {
+                                             const Environment& environment = {},
+                                             const std::string& version = "1.2.3") {
   Job job;
   job.options = options_of(arguments);
   job.place = settle_place(job.options, {}, {.hostname = "h"}, true);
   job.program = {"/nonexistent/program", argv, builtin};
   job.environment = environment;
-  job.version = "1.2.3";
+  job.version = version;
   const auto list = must_match(job);
   return {list.begin(), list.end()};
 }
@@ -31,6 +32,10 @@ TEST(Agreement, NodesMayDifferInPlaceAndNumberOfWorkers) {
   EXPECT_EQ(values_of(kNode0, {"p", "-x"}),
             values_of({"--nnodes=2", "--node_rank=1", "--master_addr=h", "--nproc_per_node=7"}, {"p", "-x"}));
   EXPECT_EQ(values_of(kNode0, {"/here/p"}), values_of(kNode0, {"/there/p"})) << "paths may differ";
+}
+
+TEST(Agreement, VersionsOfDtrainAreCompared) {
+  EXPECT_NE(values_of(kNode0, {"p"}, false, {}, "1.2.3"), values_of(kNode0, {"p"}, false, {}, "1.2.4"));
 }
 
 TEST(Agreement, ArgumentsAreComparedWhole) {
