@@ -21,5 +21,9 @@ ExitCode run_eval(const Invocation& invocation);
 ExitCode run_sampler(const Invocation& invocation);
 ExitCode run_doctor(const Invocation& invocation);
 ExitCode run_report(const Invocation& invocation);
+ExitCode run_bench(const Invocation& invocation);
+/// What run_bench() picks from; arguments after that word.
+ExitCode run_bench_allreduce(const Invocation& invocation);
+ExitCode run_bench_step(const Invocation& invocation);
 
 }  // namespace dtrain

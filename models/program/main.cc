@@ -24,6 +24,7 @@ constexpr Command kCommands[] = {
     {"eval", "evaluate a checkpoint on the test set", run_eval},
     {"sampler", "print the sample indices a rank gets in an epoch", run_sampler},
     {"doctor", "check this machine and say what is wrong and how to mend it", run_doctor},
+    {"bench", "measure all_reduce, or where a training step's time goes", run_bench},
     {"report", "write report.html for a run directory", run_report},
 };
 

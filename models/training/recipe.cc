@@ -191,6 +191,11 @@ Recipe make_recipe(const Options& options, std::int64_t world_size) {
   return recipe;
 }
 
+std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, const Module& network) {
+  if (recipe.optimizer == "adamw") return std::make_unique<AdamW>(network.named_parameters(), recipe.adamw);
+  return std::make_unique<Sgd>(network.named_parameters(), recipe.sgd);
+}
+
 LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch) {
   LrSchedule schedule;
   schedule.kind = recipe.lr_kind;

@@ -3,12 +3,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/base/options.h"
+#include "runtime/nn/module.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/lr_schedule.h"
 #include "runtime/optim/sgd.h"
@@ -57,6 +59,9 @@ std::span<const OptionSpec> train_options();
 /// Checks every value and combines them for a job of `world_size` workers. Throws UsageError naming the
 /// option.
 Recipe make_recipe(const Options& options, std::int64_t world_size);
+
+/// The recipe's optimizer over all of `network`'s parameters.
+std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, const Module& network);
 
 /// The schedule of a run with `steps_per_epoch` optimizer steps an epoch.
 LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch);

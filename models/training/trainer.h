@@ -59,7 +59,6 @@ class Trainer {
   void resume();
   void count_steps();
   void open_log();
-  std::unique_ptr<Optimizer> make_optimizer() const;
   void start_recorder(const std::optional<Checkpoint>& checkpoint);
 
   bool finished() const;

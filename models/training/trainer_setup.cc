@@ -54,7 +54,7 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
   network_ = make_network(recipe_.model, {shape.channels, shape.height, shape.width, train_data_->classes()},
                           generator, env_.device);
   generator_state_ = generator.state();
-  optimizer_ = make_optimizer();
+  optimizer_ = make_optimizer(recipe_, *network_);
   if (parse_precision(recipe_.precision) == Precision::fp16) {
     scaler_ = std::make_unique<GradScaler>(env_.device);
     scaler_->attach(*optimizer_);
@@ -88,12 +88,6 @@ void Trainer::count_steps() {
   const std::int64_t whole = std::max<std::int64_t>(recipe_.epochs - epoch_ - 1, 0) * sampler_->steps_from(0);
   const std::int64_t left = epoch_ < recipe_.epochs ? whole + sampler_->steps_from(position_) : 0;
   total_steps_ = std::min(total_steps_, step_ + left);
-}
-
-std::unique_ptr<Optimizer> Trainer::make_optimizer() const {
-  if (recipe_.optimizer == "adamw")
-    return std::make_unique<AdamW>(network_->named_parameters(), recipe_.adamw);
-  return std::make_unique<Sgd>(network_->named_parameters(), recipe_.sgd);
 }
 
 // Rank 0 picks the checkpoint and hands everything to the others, who need not see its disk.

@@ -1,0 +1,28 @@
+// Times that were measured again and again, and what one says of them.
+#pragma once
+
+#include <vector>
+
+#include "collectives/communicator.h"
+
+namespace dtrain {
+
+/// The middle one, of an even number the upper of the two; 0 of none.
+double median(std::vector<double> values);
+/// 0 of none.
+double least(const std::vector<double>& values);
+
+/// Collective: each sample becomes that of the rank where it was largest, since a step is over when the last
+/// rank has done it. Every rank passes as many. Throws PeerError.
+void take_slowest_rank(Communicator& communicator, std::vector<double>& samples, const Deadline& deadline);
+
+/// Seconds that `body` takes, the work it left on `device`'s compute stream included.
+template <class Body>
+double seconds_of(Device& device, Body body) {
+  const TimePoint start = steady_clock().now();
+  body();
+  device.compute_stream().synchronize();
+  return std::chrono::duration<double>(steady_clock().now() - start).count();
+}
+
+}  // namespace dtrain
