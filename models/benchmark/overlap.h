@@ -5,22 +5,26 @@
 
 namespace dtrain {
 
-/// Medians in seconds, each step as its slowest worker saw it.
-struct StepTimes {
-  double step = 0, best_step = 0;
-  double compute = 0;        ///< the step without communication
-  double communication = 0;  ///< the communication without computation; 0 for a world of one
-
-  /// What communication adds to the step.
-  double exposed() const noexcept { return step - compute; }
-  /// The share of `communication` that does not show in the step, in [0, 1].
-  double hidden_share() const noexcept;
+/// In seconds, each as its slowest worker saw it.
+struct StepSamples {
+  std::vector<double> step;           ///< whole steps
+  std::vector<double> compute;        ///< the steps beside them, without communication
+  std::vector<double> communication;  ///< the communication alone; empty for a world of one
 };
 
+/// What communication adds to a step: of each step and the one without communication beside it.
+struct Exposed {
+  double median = 0, lower = 0, upper = 0;  ///< with the quartiles; below 0 where noise is larger
+};
+Exposed exposed(const StepSamples& samples);
+
+/// The share of the communication's time that does not show in the step, by the medians, in [0, 1].
+double hidden_share(const StepSamples& samples);
+
 /// Collective. Each iteration runs a whole step, one without communication and the communication alone, in
-/// turn, so that whatever else the machine does meets all three; before each the ranks meet. Throws
+/// turn, so that whatever else the machine does falls on all three; before each the ranks meet. Throws
 /// PeerError.
-StepTimes measure_overlap(StepRunner& runner, Communicator& communicator, Device& device, int warmup,
-                          int iterations, Duration timeout);
+StepSamples measure_overlap(StepRunner& runner, Communicator& communicator, Device& device, int warmup,
+                            int iterations, Duration timeout);
 
 }  // namespace dtrain

@@ -9,7 +9,9 @@
 namespace dtrain {
 namespace {
 
-constexpr int kRuns = 7;
+// As many runs as fit the time, but two at least: without a math library one alone takes seconds.
+constexpr int kLeastRuns = 2;
+constexpr double kSecondsOfRuns = 0.5;
 // Operands of a few MiB: large beside the cost of a call, and done in well under a second on one core.
 constexpr std::int64_t kSideOnCpu = 1024, kSideOnGpu = 8192;
 
@@ -25,9 +27,13 @@ double measure_peak_flops(Communicator& communicator, const std::shared_ptr<Devi
   };
   multiply();  // makes its plan
   communicator.barrier("peak")->wait(Deadline::after(timeout));
-  double seconds = 1e30;
-  for (int run = 0; run < kRuns; ++run) seconds = std::min(seconds, seconds_of(*device, multiply));
-  return matmul_flops(a.view(), out.view()) / seconds;
+  double best = seconds_of(*device, multiply), total = best;
+  for (int run = 1; run < kLeastRuns || total < kSecondsOfRuns; ++run) {
+    const double seconds = seconds_of(*device, multiply);
+    best = std::min(best, seconds);
+    total += seconds;
+  }
+  return matmul_flops(a.view(), out.view()) / best;
 }
 
 }  // namespace dtrain

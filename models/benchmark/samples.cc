@@ -4,11 +4,12 @@
 
 namespace dtrain {
 
-double median(std::vector<double> values) {
+double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  const auto below = static_cast<std::size_t>(share * static_cast<double>(values.size()));
+  const auto place = values.begin() + static_cast<std::ptrdiff_t>(std::min(below, values.size() - 1));
+  std::nth_element(values.begin(), place, values.end());
+  return *place;
 }
 
 double least(const std::vector<double>& values) {

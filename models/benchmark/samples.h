@@ -1,14 +1,16 @@
 // Times that were measured again and again, and what one says of them.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator.h"
 
 namespace dtrain {
 
-/// The middle one, of an even number the upper of the two; 0 of none.
-double median(std::vector<double> values);
+/// The value that `share` of the values, in [0, 1], lie below: the nearest above, 0 of none.
+double quantile(std::vector<double> values, double share);
+inline double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 /// 0 of none.
 double least(const std::vector<double>& values);
 

@@ -8,6 +8,7 @@
 
 #include "models/benchmark/overlap.h"
 #include "models/benchmark/peak.h"
+#include "models/benchmark/samples.h"
 #include "models/benchmark/step_profile.h"
 #include "models/program/commands.h"
 #include "models/training/peers.h"
@@ -79,38 +80,42 @@ StepProfile measure_profile(const Bench& bench) {
   return make_profile(spans.take(), bench.iterations(), bench.by());
 }
 
-StepTimes measure_times(const Bench& bench) {
+StepSamples measure_times(const Bench& bench) {
   StepRunner runner(bench.recipe, bench.communicator, bench.device, bench.log);
   return measure_overlap(runner, bench.communicator, *bench.device, bench.warmup(), bench.iterations(),
                          bench.recipe.collective_timeout);
 }
 
-std::string times_text(const Bench& bench, const StepTimes& times) {
-  const double samples = static_cast<double>(bench.recipe.batch.per_worker) * bench.communicator.size();
-  std::string text = fmt::format("step {:.3f} ms (best {:.3f}), {:.1f} samples/s\n", times.step * 1e3,
-                                 times.best_step * 1e3, samples / times.step);
+std::string times_text(const Bench& bench, const StepSamples& samples) {
+  const double step = median(samples.step),
+               images = static_cast<double>(bench.recipe.batch.per_worker) * bench.communicator.size();
+  std::string text = fmt::format("step {:.3f} ms (best {:.3f}), {:.1f} samples/s\n", step * 1e3,
+                                 least(samples.step) * 1e3, images / step);
   if (bench.communicator.size() == 1) return text;
+  const Exposed added = exposed(samples);
   return text + fmt::format(
-                    "compute alone {:.3f} ms, communication alone {:.3f} ms, exposed {:.3f} ms: "
-                    "{:.0f}% of communication hidden\n",
-                    times.compute * 1e3, times.communication * 1e3, times.exposed() * 1e3,
-                    100 * times.hidden_share());
+                    "compute alone {:.3f} ms, communication alone {:.3f} ms; communication adds "
+                    "{:.3f} ms (quartiles {:.3f} to {:.3f}): {:.0f}% of it hidden\n",
+                    median(samples.compute) * 1e3, median(samples.communication) * 1e3, added.median * 1e3,
+                    added.lower * 1e3, added.upper * 1e3, 100 * hidden_share(samples));
 }
 
-std::string times_json(const Bench& bench, const StepTimes& times, double peak_flops) {
+std::string times_json(const Bench& bench, const StepSamples& samples, double peak_flops) {
   nlohmann::ordered_json json = {{"model", bench.recipe.model},
                                  {"precision", bench.recipe.precision},
                                  {"batch_per_worker", bench.recipe.batch.per_worker},
                                  {"world_size", bench.communicator.size()},
                                  {"backend", bench.communicator.backend()},
                                  {"peak_gflops", peak_flops * 1e-9},
-                                 {"step_ms", times.step * 1e3},
-                                 {"best_step_ms", times.best_step * 1e3}};
+                                 {"step_ms", median(samples.step) * 1e3},
+                                 {"best_step_ms", least(samples.step) * 1e3}};
   if (bench.communicator.size() > 1) {
-    json["compute_ms"] = times.compute * 1e3;
-    json["communication_ms"] = times.communication * 1e3;
-    json["exposed_ms"] = times.exposed() * 1e3;
-    json["hidden_share"] = times.hidden_share();
+    const Exposed added = exposed(samples);
+    json["compute_ms"] = median(samples.compute) * 1e3;
+    json["communication_ms"] = median(samples.communication) * 1e3;
+    json["exposed_ms"] = added.median * 1e3;
+    json["exposed_quartiles_ms"] = {added.lower * 1e3, added.upper * 1e3};
+    json["hidden_share"] = hidden_share(samples);
   }
   return json.dump() + "\n";
 }
@@ -118,7 +123,7 @@ std::string times_json(const Bench& bench, const StepTimes& times, double peak_f
 void measure_and_print(const Bench& bench) {
   const double peak = measure_peak_flops(bench.communicator, bench.device, bench.recipe.precision,
                                          bench.recipe.collective_timeout);
-  const StepTimes times = measure_times(bench);
+  const StepSamples times = measure_times(bench);
   const StepProfile profile = measure_profile(bench);
   if (bench.communicator.rank() != 0) return;
   if (bench.options.enabled("json")) {
