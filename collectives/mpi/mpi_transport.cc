@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -26,11 +27,14 @@ int mpi_tag(std::uint64_t tag) noexcept {
 
 // One message may not exceed what an int can count.
 constexpr std::size_t kMostBytesAMessage = 1U << 30;
+// Up to this many bytes go in pieces that MPI passes on at once (Open MPI's shared memory: below 4 KiB,
+// header included): its hand-shake for larger messages costs more than copying them through its buffers.
+constexpr std::size_t kMostBytesInPieces = 64 * 1024, kPieceBytes = 2048;
 
 class MpiRegion final : public p2p::Region {
  public:
-  MpiRegion(MPI_Comm comm, void* data, const bool& closed, bool patient)
-      : comm_(comm), data_(static_cast<std::byte*>(data)), closed_(closed), patient_(patient) {}
+  MpiRegion(MPI_Comm comm, void* data, const bool& closed, Patience patience)
+      : comm_(comm), data_(static_cast<std::byte*>(data)), closed_(closed), patience_(patience) {}
 
   ~MpiRegion() override {
     // Only after a failure is anything left. A receive is taken back, so that nothing is written here any
@@ -65,14 +69,15 @@ class MpiRegion final : public p2p::Region {
   template <class Start>
   void each_piece(std::size_t offset, std::size_t bytes, Start start) {
     if (closed_) throw p2p::LinkLost("the group is closed", -1);
-    for (std::size_t done = 0; done < bytes; done += kMostBytesAMessage) {
-      start(data_ + offset + done, static_cast<int>(std::min(kMostBytesAMessage, bytes - done)));
+    const std::size_t piece = bytes <= kMostBytesInPieces ? kPieceBytes : kMostBytesAMessage;
+    for (std::size_t done = 0; done < bytes; done += piece) {
+      start(data_ + offset + done, static_cast<int>(std::min(piece, bytes - done)));
     }
   }
 
   void wait(std::vector<MPI_Request>& requests, p2p::Watch& watch) {
     if (requests.empty()) return;
-    Poller poller(watch, patient_);
+    Poller poller(watch, patience_);
     int done = 0;
     while (true) {
       check(MpiResult{MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
@@ -87,7 +92,7 @@ class MpiRegion final : public p2p::Region {
   MPI_Comm comm_;
   std::byte* data_;
   const bool& closed_;
-  const bool patient_;
+  const Patience patience_;
   std::vector<MPI_Request> sends_, receives_;
 };
 
@@ -132,7 +137,7 @@ std::shared_ptr<OwnedComm> duplicate(const std::shared_ptr<MpiRuntime>& runtime,
   MPI_Request request = MPI_REQUEST_NULL;
   check(MpiResult{MPI_Comm_idup(comm, &copy, &request)}, "MPI_Comm_idup");
   SetUpWatch watch(deadline);
-  Poller poller(watch, true);
+  Poller poller(watch, Patience::waiting);
   for (int done = 0; done == 0;) {
     check(MpiResult{MPI_Test(&request, &done, MPI_STATUS_IGNORE)}, "MPI_Test");
     if (done == 0) poller.pause();
@@ -149,6 +154,8 @@ MpiTransport::MpiTransport(std::shared_ptr<OwnedComm> comm, const std::string& h
   hosts_.resize(static_cast<std::size_t>(size_));
   hosts_[static_cast<std::size_t>(rank_)] = host;
   introduce(deadline);
+  // All cores of the machine, not those this process is bound to: bound ranks have cores of their own.
+  has_core_ = std::count(hosts_.begin(), hosts_.end(), host_of(rank_)) <= ::sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 MpiTransport::~MpiTransport() { close(false); }
@@ -161,7 +168,7 @@ void MpiTransport::introduce(const Deadline& deadline) {
                                  comm_->get(), &request)},
         "MPI_Iallgather");
   SetUpWatch watch(deadline);
-  Poller poller(watch, true);
+  Poller poller(watch, Patience::waiting);
   for (int done = 0; done == 0;) {
     check(MpiResult{MPI_Test(&request, &done, MPI_STATUS_IGNORE)}, "MPI_Test");
     if (done == 0) poller.pause();
@@ -178,8 +185,12 @@ void MpiTransport::introduce(const Deadline& deadline) {
   }
 }
 
+void MpiTransport::set_patient(bool patient) noexcept {
+  patience_ = !patient ? Patience::none : has_core_ ? Patience::alone : Patience::waiting;
+}
+
 std::unique_ptr<p2p::Region> MpiTransport::map(void* data, std::size_t) {
-  return std::make_unique<MpiRegion>(comm_->get(), data, closed_, patient_);
+  return std::make_unique<MpiRegion>(comm_->get(), data, closed_, patience_);
 }
 
 std::vector<int> MpiTransport::lost_peers() noexcept {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/mpi/mpi_runtime.h"
+#include "collectives/mpi/poller.h"
 #include "collectives/p2p/transport.h"
 #include "runtime/base/fd.h"
 
@@ -28,7 +29,7 @@ class MpiTransport final : public p2p::Transport {
     return hosts_[static_cast<std::size_t>(rank)];
   }
   std::size_t segment_bytes() const noexcept override { return 1024 * 1024; }
-  void set_patient(bool patient) noexcept override { patient_ = patient; }
+  void set_patient(bool patient) noexcept override;
   std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
   std::vector<int> lost_peers() noexcept override;
   void close(bool failed) noexcept override;
@@ -42,7 +43,8 @@ class MpiTransport final : public p2p::Transport {
   int rank_ = 0, size_ = 1;
   std::vector<std::string> hosts_;
   std::vector<UniqueFd> processes_;  ///< pidfds of the ranks on this machine; empty for the others
-  bool patient_ = false;
+  Patience patience_ = Patience::none;
+  bool has_core_ = false;  ///< the machine has a core for each of its ranks
   bool closed_ = false;
 };
 

@@ -9,12 +9,20 @@
 
 namespace dtrain {
 
+/// How long a thread goes on looking before it gives its core away.
+enum class Patience {
+  none,     ///< others compute meanwhile: yields early, sleeps soon
+  waiting,  ///< this thread has nothing else to do: yields for milliseconds
+  alone     ///< and no other rank needs the core: at first it does not even yield
+};
+
 /// First it looks without a pause, then it yields, then it sleeps: a short wait ends within a microsecond, a
-/// long one leaves the core to those who compute. A patient thread has nothing else to do and yields longer.
-/// (MPI's own blocking calls burn a whole core for as long as they wait.)
+/// long one leaves the core to those who compute. (MPI's own blocking calls burn a whole core for as long as
+/// they wait.) To yield on a busy machine is to be away for a time slice, which a message of up to a MiB is
+/// not worth.
 class Poller {
  public:
-  Poller(p2p::Watch& watch, bool patient) : watch_(watch), patient_(patient) {}
+  Poller(p2p::Watch& watch, Patience patience) : watch_(watch), patience_(patience) {}
 
   void pause() {
     ++looks_;
@@ -26,7 +34,8 @@ class Poller {
       watch_.tick();
     }
     const auto waited = now - start_;
-    if (waited < (patient_ ? kYieldPatient : kYieldBusy)) {
+    if (patience_ == Patience::alone && waited < kSpinAlone) return;
+    if (waited < (patience_ == Patience::none ? kYieldBusy : kYieldPatient)) {
       ::sched_yield();
     } else {
       std::this_thread::sleep_for(waited < kShortSleepsFor ? kShortSleep : kLongSleep);
@@ -35,12 +44,12 @@ class Poller {
 
  private:
   static constexpr int kSpins = 64;
-  static constexpr std::chrono::microseconds kYieldPatient{2000}, kYieldBusy{20};
+  static constexpr std::chrono::microseconds kSpinAlone{300}, kYieldPatient{2000}, kYieldBusy{20};
   static constexpr std::chrono::milliseconds kShortSleepsFor{20};
   static constexpr std::chrono::microseconds kShortSleep{20}, kLongSleep{200};
 
   p2p::Watch& watch_;
-  const bool patient_;
+  const Patience patience_;
   int looks_ = 0;
   TimePoint start_{}, last_tick_{};
 };
