@@ -64,8 +64,10 @@ std::string summary_json(const RunSummary& summary) {
                          {"samples_per_second", summary.samples_per_second},
                          {"seconds", summary.seconds},
                          {"resumed_from_step", summary.resumed_from_step},
-                         {"resident_bytes", summary.resident_bytes},
-                         {"peak_resident_bytes", summary.peak_resident_bytes},
+                         {"allocated_bytes", summary.memory.allocated_bytes},
+                         {"peak_allocated_bytes", summary.memory.peak_allocated_bytes},
+                         {"resident_bytes", summary.memory.resident_bytes},
+                         {"peak_resident_bytes", summary.memory.peak_resident_bytes},
                          {"phase_milliseconds_per_step", summary.phase_milliseconds}};
   if (summary.evaluation) {
     json["test"] = {{"loss", summary.evaluation->loss},
@@ -143,6 +145,9 @@ void RunRecorder::step(const StepRecord& step, const Progress& progress, bool re
   curves_.scalar("train/loss", step.loss, step.step, now);
   curves_.scalar("train/lr", step.lr, step.step, now);
   curves_.scalar("train/samples_per_second", step.samples_per_second, step.step, now);
+  if (!step.memory) return;
+  curves_.scalar("memory/allocated_bytes", static_cast<double>(step.memory->allocated_bytes), step.step, now);
+  curves_.scalar("memory/resident_bytes", static_cast<double>(step.memory->resident_bytes), step.step, now);
 }
 
 void RunRecorder::evaluation(const EvalRecord& evaluation, std::int64_t step) {

@@ -25,7 +25,7 @@ struct RunSummary {
   std::optional<Evaluation> evaluation;
   std::optional<double> seconds_to_first_step;  ///< since the launcher (or this process) started
   std::int64_t resumed_from_step = 0;
-  std::int64_t resident_bytes = 0, peak_resident_bytes = 0;
+  MemoryUse memory;                                  ///< of rank 0 at the end
   std::map<std::string, double> phase_milliseconds;  ///< a step's time by phase
 };
 

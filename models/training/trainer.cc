@@ -143,7 +143,8 @@ void Trainer::after_step(const StepResult& result) {
                      .lr = optimizer_->lr(),
                      .samples_per_second = samples_per_second_,
                      .loss_scale = scaler_ ? scaler_->scale() : 0,
-                     .skipped_steps = scaler_ ? scaler_->skipped() : -1},
+                     .skipped_steps = scaler_ ? scaler_->skipped() : -1,
+                     .memory = record ? std::optional(memory_use()) : std::nullopt},
                     progress(result), record);
   }
   if (record) {
@@ -154,6 +155,13 @@ void Trainer::after_step(const StepResult& result) {
   clock_.finish_step();
   const auto every = recipe_.checkpoint_every.value_or(0);
   if (every > 0 && step_ % every == 0 && position_ < train_data_->size()) save_checkpoint();
+}
+
+MemoryUse Trainer::memory_use() const {
+  return {.allocated_bytes = static_cast<std::int64_t>(env_.device->allocated_bytes()),
+          .peak_allocated_bytes = static_cast<std::int64_t>(env_.device->peak_allocated_bytes()),
+          .resident_bytes = resident_bytes(),
+          .peak_resident_bytes = peak_resident_bytes()};
 }
 
 Progress Trainer::progress(const StepResult& result) const {
@@ -228,8 +236,7 @@ RunSummary Trainer::summarize(const std::string& status) const {
   summary.evaluation = evaluation_;
   summary.seconds_to_first_step = seconds_to_first_step_;
   summary.resumed_from_step = resumed_from_;
-  summary.resident_bytes = resident_bytes();
-  summary.peak_resident_bytes = peak_resident_bytes();
+  summary.memory = memory_use();
   for (std::size_t i = 0; i <= static_cast<std::size_t>(Phase::other); ++i) {
     const auto phase = static_cast<Phase>(i);
     const double steps = static_cast<double>(std::max<std::int64_t>(clock_.steps(), 1));

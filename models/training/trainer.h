@@ -77,6 +77,7 @@ class Trainer {
   void stop_at_signal();
   RunSummary summarize(const std::string& status) const;
   OwnedSnapshot snapshot() const;
+  MemoryUse memory_use() const;
   Progress progress(const StepResult& result) const;
   Deadline deadline() const { return Deadline::after(recipe_.collective_timeout); }
   bool is_root() const { return env_.communicator.rank() == 0; }
