@@ -73,6 +73,7 @@ struct AsyncCheckpointWriter::Impl {
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     std::thread started([this] { work(); });
+    ::pthread_setname_np(started.native_handle(), "dtrain-save");
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return started;
   }
