@@ -6,6 +6,7 @@
 #include "models/training/peers.h"
 #include "models/training/threads.h"
 #include "models/training/trainer.h"
+#include "runtime/device/cuda/module.h"
 
 namespace dtrain {
 
@@ -13,15 +14,18 @@ namespace {
 
 ExitCode train(const Invocation& invocation, const Options& options, const Recipe& recipe,
                const WorkerPlace& place, const StopSignal& stop_signal, WorkerLog& log) {
+  Tracer tracer(recipe.trace, place.rank, log);
   const auto device =
       make_device(recipe.device, {.local_rank = place.local_rank, .tf32 = recipe.precision == "tf32"});
+  if (device->type() == DeviceType::cuda) tracer.set_listener(cuda::module_profiler());
   if (recipe.precision == "tf32" && device->type() == DeviceType::cpu)
     throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
-  Peers peers(place, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get());
+  Peers peers(place, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get(),
+              tracer.spans());
   ExitCode code = ExitCode::ok;
   {
-    Trainer trainer(recipe,
-                    {peers.communicator(), device, options, invocation.environment, stop_signal, log});
+    Trainer trainer(
+        recipe, {peers.communicator(), device, options, invocation.environment, stop_signal, log, tracer});
     code = trainer.run();
   }
   peers.leave();

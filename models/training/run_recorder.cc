@@ -122,13 +122,13 @@ void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
 
 RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
                          const Recipe& recipe, std::int64_t resumed_step, std::uint64_t checkpoint_bytes,
-                         Log& log)
+                         Log& log, SpanRecorder* spans)
     : run_(run),
       metrics_((run.write_config(config_json(options, environment, recipe)), run.metrics())),
       curves_(run.path(), unix_seconds(), resumed_step),
       progress_(progress_target(environment).fd, progress_target(environment).options),
       checkpoints_(run.checkpoints(), recipe.keep_checkpoints, log),
-      writer_(checkpoints_),
+      writer_(checkpoints_, spans),
       log_(&log) {
   checkpoints_.begin_writing(checkpoint_bytes, Deadline::after(std::chrono::seconds(10)));
   checkpoints_.discard_after(resumed_step);

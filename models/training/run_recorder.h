@@ -32,9 +32,10 @@ struct RunSummary {
 class RunRecorder {
  public:
   /// Opens `run`, which exists; metrics of steps after `resumed_step` are dropped. Checks that
-  /// `checkpoint_bytes` fit.
+  /// `checkpoint_bytes` fit. Writing checkpoints leaves spans in `spans`, borrowed, unless it is null.
   RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-              const Recipe& recipe, std::int64_t resumed_step, std::uint64_t checkpoint_bytes, Log& log);
+              const Recipe& recipe, std::int64_t resumed_step, std::uint64_t checkpoint_bytes, Log& log,
+              SpanRecorder* spans);
 
   /// Shows the step; writes it to metrics.jsonl and the curves when `record` is set.
   void step(const StepRecord& step, const Progress& progress, bool record);
