@@ -108,7 +108,7 @@ Finding judge_library(const LibraryVersion& library) {
 bool has_code_for(std::string_view architectures, const Version& capability) {
   const int wanted = capability.major * 10 + capability.minor;
   while (!architectures.empty()) {
-    const std::string_view entry = architectures.substr(0, architectures.find(';'));
+    const std::string_view entry = architectures.substr(0, architectures.find(','));
     architectures.remove_prefix(std::min(entry.size() + 1, architectures.size()));
     int number = 0;
     const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), number);

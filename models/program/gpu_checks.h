@@ -20,8 +20,8 @@ Finding judge_driver_library(const Version& supported, const Version& runtime, c
 /// Whether the loaded library may stand in for the one the module was built with.
 Finding judge_library(const LibraryVersion& library);
 
-/// A visible GPU. `capability` is 9.0 for sm_90; `architectures` is CMake's list the module was built for
-/// ("80-real;90-real;90-virtual").
+/// A visible GPU. `capability` is 9.0 for sm_90; `architectures` is what the module was built for
+/// ("80-real,90-real,90-virtual").
 Finding judge_gpu(int index, const std::string& name, const Version& capability, double memory_gib,
                   std::string_view architectures);
 

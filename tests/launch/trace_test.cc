@@ -91,11 +91,16 @@ TEST_F(TraceOfTwo, ShowsWhatEveryRankDidAndWhen) {
     ranks.push_back(read_spans(file("run", rank), rank));
     expect_nested(ranks.back());
     for (const char* name : {"step 2", "step 12", "wait for batch", "decode batch", "copy to device",
-                             "forward", "backward", "all_reduce bucket 0", "all_reduce bucket 1",
-                             "wait for gradients", "optimizer", "checkpoint", "evaluation"})
+                             "forward", "backward", "all_reduce bucket 0", "all_reduce bucket 1", "matmul",
+                             "sgd", "wait for gradients", "optimizer", "checkpoint", "evaluation"})
       EXPECT_FALSE(named(ranks.back(), name).empty()) << name << " of rank " << rank;
     EXPECT_EQ(named(ranks.back(), "step ").size(), 11U);
   }
+  const auto kernels = named(ranks[0], "matmul");
+  const auto forward = named(ranks[0], "forward");
+  EXPECT_TRUE(std::any_of(kernels.begin(), kernels.end(), [&](const Drawn& kernel) {
+    return kernel.thread == forward[0].thread && overlap(kernel, forward[0]);
+  }));
   // Each step ends in a sum over both: on a common clock no rank can be through before the other begins.
   const auto mine = named(ranks[0], "step "), theirs = named(ranks[1], "step ");
   ASSERT_EQ(mine.size(), theirs.size());

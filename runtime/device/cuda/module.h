@@ -45,7 +45,7 @@ struct ModuleDetails {
   Version driver;   ///< the newest CUDA that the driver's library runs; not known: there is none
   Version runtime;  ///< CUDA's runtime inside the module
   std::vector<LibraryVersion> libraries;
-  std::string architectures;  ///< CMake's list that the module was built for
+  std::string architectures;  ///< what the module was built for: "80-real,90-real,90-virtual"
   std::vector<GpuReport> gpus;
 };
 

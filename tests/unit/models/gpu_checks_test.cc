@@ -117,7 +117,7 @@ TEST(JudgeLibrary, OlderOrOfAnotherMajorIsBad) {
 }
 
 TEST(HasCode, MachineCodeStaysInItsMajorAndPtxGoesUp) {
-  constexpr std::string_view kRelease = "80-real;90-real;90-virtual";
+  constexpr std::string_view kRelease = "80-real,90-real,90-virtual";
   EXPECT_FALSE(has_code_for(kRelease, {7, 5}));
   EXPECT_TRUE(has_code_for(kRelease, {8, 0}));
   EXPECT_TRUE(has_code_for(kRelease, {8, 9}));
@@ -130,7 +130,7 @@ TEST(HasCode, MachineCodeStaysInItsMajorAndPtxGoesUp) {
 }
 
 TEST(JudgeGpu, WithoutCodeSaysHowToBuildIt) {
-  const Finding finding = judge_gpu(1, "Tesla T4", {7, 5}, 15.0, "80-real;90-real");
+  const Finding finding = judge_gpu(1, "Tesla T4", {7, 5}, 15.0, "80-real,90-real");
   EXPECT_EQ(finding.subject, "gpu 1");
   EXPECT_EQ(finding.verdict, Verdict::bad);
   EXPECT_THAT(finding.fix, HasSubstr("-DCMAKE_CUDA_ARCHITECTURES=75"));
