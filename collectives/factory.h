@@ -9,6 +9,7 @@
 #include "cluster/store.h"
 #include "collectives/communicator.h"
 #include "runtime/base/log.h"
+#include "runtime/base/spans.h"
 
 namespace dtrain {
 
@@ -23,7 +24,9 @@ struct Bootstrap {
                            ///< leads to `master`, else 127.0.0.1
   std::string master;  ///< the store's host: decides which of this machine's addresses the peers can reach
   Duration timeout = std::chrono::minutes(5);  ///< bounds the set-up and each single call
-  Device* device = nullptr;    ///< nccl: this worker's GPU; borrowed, must outlive the communicator
+  Device* device = nullptr;  ///< nccl: this worker's GPU; borrowed, must outlive the communicator
+  SpanRecorder* spans =
+      nullptr;  ///< gloo, mpi: hears when each call runs on this rank; borrowed, must outlive it
   std::string name = "world";  ///< same on all ranks; groups of one store are kept apart by it
 };
 

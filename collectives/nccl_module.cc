@@ -5,6 +5,15 @@
 #include "runtime/device/cuda/module.h"
 
 namespace dtrain {
+namespace {
+
+const NcclPart& nccl_part() {
+  return *reinterpret_cast<NcclPartFunction>(cuda::module_symbol("dtrain_nccl"))();
+}
+
+}  // namespace
+
+LibraryVersion nccl_version() { return nccl_part().version(); }
 
 std::unique_ptr<Communicator> make_nccl_communicator(const Bootstrap& bootstrap, Log& log) {
   if (bootstrap.device == nullptr || bootstrap.device->type() != DeviceType::cuda) {
@@ -17,7 +26,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(const Bootstrap& bootstrap,
         "backend nccl: expected a store to meet the other ranks in, got none; start the workers with "
         "dtrain-launch or set MASTER_ADDR and MASTER_PORT");
   }
-  return reinterpret_cast<NcclPartFunction>(cuda::module_symbol("dtrain_nccl"))()->make(bootstrap, log);
+  return nccl_part().make(bootstrap, log);
 }
 
 }  // namespace dtrain

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "collectives/factory.h"
+#include "runtime/base/library_version.h"
 
 namespace dtrain {
 
@@ -11,7 +12,12 @@ namespace dtrain {
 struct NcclPart {
   /// `bootstrap` is complete: store, device and host are set.
   std::unique_ptr<Communicator> (*make)(const Bootstrap& bootstrap, Log& log);
+  LibraryVersion (*version)();
 };
 using NcclPartFunction = const NcclPart* (*)();
+
+/// NCCL as the module was built with it and as it was loaded. Throws UsageError when there is no module, or
+/// none with NCCL.
+LibraryVersion nccl_version();
 
 }  // namespace dtrain

@@ -80,7 +80,7 @@ std::unique_ptr<Communicator> make_gloo_communicator(const Bootstrap& bootstrap,
   const GlooSite site{make_gloo_device(bootstrap), bootstrap.store, bootstrap.host, bootstrap.timeout};
   return p2p::make_p2p_communicator(make_gloo_link(site, bootstrap.rank, bootstrap.size, bootstrap.name,
                                                    Deadline::after(bootstrap.timeout)),
-                                    bootstrap.name, bootstrap.timeout, log);
+                                    bootstrap.name, bootstrap.timeout, log, bootstrap.spans);
 }
 
 }  // namespace dtrain

@@ -31,7 +31,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(const Bootstrap& bootstrap, 
   check_place(bootstrap);
   return p2p::make_p2p_communicator(
       make_mpi_link(runtime, MPI_COMM_WORLD, bootstrap.host, Deadline::after(bootstrap.timeout)),
-      bootstrap.name, bootstrap.timeout, log);
+      bootstrap.name, bootstrap.timeout, log, bootstrap.spans);
 }
 
 }  // namespace dtrain

@@ -2,8 +2,10 @@
 // caller's work and before what the caller does next. The host waits for results in host memory only.
 #include <fmt/format.h>
 
+#include <dlfcn.h>
 #include <algorithm>
 #include <array>
+
 #include <cstring>
 #include <thread>
 
@@ -340,10 +342,21 @@ std::unique_ptr<Communicator> make(const Bootstrap& bootstrap, Log& log) {
   return std::make_unique<NcclCommunicator>(bootstrap, log);
 }
 
+LibraryVersion version() {
+  int number = 0;
+  static_cast<void>(ncclGetVersion(&number));  // 0 is not known
+  Dl_info info{};
+  const bool found = ::dladdr(reinterpret_cast<const void*>(&ncclGetVersion), &info) != 0;
+  return {"NCCL",
+          {NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH},
+          {number / 10000, number % 10000 / 100, number % 100},
+          found && info.dli_fname != nullptr ? info.dli_fname : ""};
+}
+
 }  // namespace
 }  // namespace dtrain::nccl
 
 extern "C" __attribute__((visibility("default"))) const dtrain::NcclPart* dtrain_nccl() {
-  static constexpr dtrain::NcclPart kPart{dtrain::nccl::make};
+  static constexpr dtrain::NcclPart kPart{dtrain::nccl::make, dtrain::nccl::version};
   return &kPart;
 }

@@ -19,6 +19,11 @@ constexpr std::chrono::milliseconds kLinger{300};
 constexpr std::chrono::seconds kLeaveWait{5};
 constexpr std::chrono::seconds kTidyEvery{1};
 
+// "all_reduce bucket 3"
+std::string short_text(const Call& call) {
+  return fmt::format("{}{}{}", name_of(call.operation), call.label.empty() ? "" : " ", call.label);
+}
+
 void run_call(Exchange& exchange, const Task& task) {
   const Call& call = task.call;
   const std::size_t bytes = task.output.bytes();
@@ -47,7 +52,7 @@ void run_call(Exchange& exchange, const Task& task) {
 
 }  // namespace
 
-Group::Group(Link link, std::string name, Duration timeout, Log& log)
+Group::Group(Link link, std::string name, Duration timeout, Log& log, SpanRecorder* spans)
     : link_(std::move(link)),
       name_(std::move(name)),
       rank_(link_.transport->rank()),
@@ -55,6 +60,7 @@ Group::Group(Link link, std::string name, Duration timeout, Log& log)
       backend_(link_.transport->name()),
       timeout_(timeout),
       log_(log),
+      spans_(spans),
       chain_(group_fingerprint(name_)),
       sent_(static_cast<std::size_t>(size_)),
       received_(static_cast<std::size_t>(size_)),
@@ -118,6 +124,7 @@ bool Group::done(const Task& task) noexcept {
 void Group::run() noexcept {
   // Polling transports sleep for microseconds between looks; the default slack of 50 would be most of it.
   ::prctl(PR_SET_TIMERSLACK, 1000UL);
+  ::prctl(PR_SET_NAME, "dtrain-comm");
   std::unique_lock lock(mutex_);
   while (true) {
     work_.wait(
@@ -163,6 +170,8 @@ void Group::execute(Task& task, bool patient) {
   notes_.begin(task.call);
   Vigil vigil(sources_, task.call, task.call.operation == Operation::leave ? Duration(kLeaveWait) : timeout_);
   try {
+    const std::string name = spans_ != nullptr ? short_text(task.call) : std::string();
+    const SpanScope span(spans_, name, "collective");
     Exchange exchange(transport, scratch_, vigil, task.call.fingerprint);
     run_call(exchange, task);
     if (const TimePoint now = steady_clock().now(); now - last_tidy_ > kTidyEvery) {

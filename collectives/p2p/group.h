@@ -16,6 +16,7 @@
 #include "collectives/p2p/transport.h"
 #include "collectives/p2p/vigil.h"
 #include "runtime/base/log.h"
+#include "runtime/base/spans.h"
 
 namespace dtrain::p2p {
 
@@ -33,8 +34,9 @@ struct Task {
 /// nothing overlaps.
 class Group {
  public:
-  /// `timeout` bounds every single call. `log` must outlive the group.
-  Group(Link link, std::string name, Duration timeout, Log& log);
+  /// `timeout` bounds every single call. `log` must outlive the group, and so must `spans`, where each call
+  /// leaves a span of the thread it ran on; null: nowhere.
+  Group(Link link, std::string name, Duration timeout, Log& log, SpanRecorder* spans = nullptr);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -43,6 +45,7 @@ class Group {
   int size() const noexcept { return size_; }
   std::string_view backend() const noexcept { return backend_; }
   Duration timeout() const noexcept { return timeout_; }
+  SpanRecorder* spans() const noexcept { return spans_; }
 
   /// Queues the call; sets its sequence and fingerprint. Throws PeerError when the group is dead.
   std::shared_ptr<Task> submit(Task task);
@@ -72,6 +75,7 @@ class Group {
   const std::string backend_;
   const Duration timeout_;
   Log& log_;
+  SpanRecorder* const spans_;
 
   std::mutex mutex_;
   std::condition_variable work_, done_;

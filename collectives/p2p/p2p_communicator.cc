@@ -25,10 +25,10 @@ class GroupWork final : public Work {
 
 class P2pCommunicator final : public Communicator {
  public:
-  P2pCommunicator(Link link, std::string name, Duration timeout, Log& log)
+  P2pCommunicator(Link link, std::string name, Duration timeout, Log& log, SpanRecorder* spans)
       : log_(log),
         name_(name),
-        group_(std::make_shared<Group>(std::move(link), std::move(name), timeout, log)) {}
+        group_(std::make_shared<Group>(std::move(link), std::move(name), timeout, log, spans)) {}
   ~P2pCommunicator() override { group_->leave(); }
 
   int rank() const noexcept override { return group_->rank(); }
@@ -96,7 +96,8 @@ class P2pCommunicator final : public Communicator {
       return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
     });
     const std::string name = fmt::format("{}/{}.{}", name_, ++splits_, color);
-    return make_p2p_communicator(group_->split(members, name, deadline), name, group_->timeout(), log_);
+    return make_p2p_communicator(group_->split(members, name, deadline), name, group_->timeout(), log_,
+                                 group_->spans());
   }
 
   void abort(std::string_view reason) noexcept override { group_->abort(reason); }
@@ -116,8 +117,9 @@ class P2pCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_p2p_communicator(Link link, std::string name, Duration timeout, Log& log) {
-  return std::make_unique<P2pCommunicator>(std::move(link), std::move(name), timeout, log);
+std::unique_ptr<Communicator> make_p2p_communicator(Link link, std::string name, Duration timeout, Log& log,
+                                                    SpanRecorder* spans) {
+  return std::make_unique<P2pCommunicator>(std::move(link), std::move(name), timeout, log, spans);
 }
 
 }  // namespace dtrain::p2p

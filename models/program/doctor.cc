@@ -16,7 +16,6 @@
 #include "models/program/doctor.h"
 #include "models/training/peers.h"
 #include "runtime/data/open_dataset.h"
-#include "runtime/device/cuda/cuda_device.h"
 #include "runtime/device/device.h"
 
 namespace dtrain {
@@ -37,8 +36,12 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr rlim_t kEnoughFiles = 1024;
 
 Finding check_build(const BuildFeature& feature) {
-  if (feature.built)
-    return {"build: " + feature.name, Verdict::good, "built in (" + feature.purpose + ")", ""};
+  if (feature.built) {
+    return {"build: " + feature.name, Verdict::good,
+            fmt::format("built in{} ({})", feature.version.empty() ? "" : ", version " + feature.version,
+                        feature.purpose),
+            ""};
+  }
   return {"build: " + feature.name, Verdict::note, "not built in; it is for " + feature.purpose,
           "install its development package and configure again; the table at the end of configure names it"};
 }
@@ -46,16 +49,6 @@ Finding check_build(const BuildFeature& feature) {
 Finding check_device() {
   const auto device = make_device("auto");
   return {"device", Verdict::good, device->name(), ""};
-}
-
-// Optional: a machine without a GPU is well, a module that cannot use the one there is is not.
-Finding check_gpu() {
-  const bool driver = std::filesystem::exists("/dev/nvidiactl");
-  try {
-    return {"gpu", Verdict::good, cuda::describe(), ""};
-  } catch (const UsageError& error) {
-    return {"gpu", driver ? Verdict::bad : Verdict::note, error.what(), ""};
-  }
 }
 
 Finding check_cores(const Environment& environment) {
@@ -112,7 +105,8 @@ std::vector<Finding> examine(const Options& options, const Environment& environm
   for (const BuildFeature& feature : build_features()) findings.push_back(check_build(feature));
   const std::string data_dir = options.has("data-dir") ? options.text("data-dir") : "";
   findings.push_back(guarded("device", "", [] { return check_device(); }));
-  findings.push_back(check_gpu());
+  for (Finding& finding : examine_gpus(has_feature("CUDA"), has_feature("NCCL")))
+    findings.push_back(std::move(finding));
   findings.push_back(check_cores(environment));
   findings.push_back(guarded("place", "unset the variables named, or start through dtrain-launch",
                              [&] { return check_place(environment); }));

@@ -6,22 +6,37 @@
 #include "models/training/peers.h"
 #include "models/training/threads.h"
 #include "models/training/trainer.h"
+#include "runtime/device/cuda/module.h"
+#include "runtime/device/timed_device.h"
 
 namespace dtrain {
 
 namespace {
 
+// The device that computes, with its kernels in the trace where they run when they are called: on the CPU.
+// Those of a GPU would have to be waited for; there a profiler has the times.
+std::shared_ptr<Device> traced(std::shared_ptr<Device> device, Tracer& tracer) {
+  if (device->type() != DeviceType::cpu) {
+    tracer.set_listener(cuda::module_profiler());
+    return device;
+  }
+  return tracer.wanted() ? make_timed_device(std::move(device), *tracer.spans()) : device;
+}
+
 ExitCode train(const Invocation& invocation, const Options& options, const Recipe& recipe,
                const WorkerPlace& place, const StopSignal& stop_signal, WorkerLog& log) {
+  Tracer tracer(recipe.trace, place.rank, log);
   const auto device =
-      make_device(recipe.device, {.local_rank = place.local_rank, .tf32 = recipe.precision == "tf32"});
+      traced(make_device(recipe.device, {.local_rank = place.local_rank, .tf32 = recipe.precision == "tf32"}),
+             tracer);
   if (recipe.precision == "tf32" && device->type() == DeviceType::cpu)
     throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
-  Peers peers(place, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get());
+  Peers peers(place, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get(),
+              tracer.spans());
   ExitCode code = ExitCode::ok;
   {
-    Trainer trainer(recipe,
-                    {peers.communicator(), device, options, invocation.environment, stop_signal, log});
+    Trainer trainer(
+        recipe, {peers.communicator(), device, options, invocation.environment, stop_signal, log, tracer});
     code = trainer.run();
   }
   peers.leave();

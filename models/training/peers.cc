@@ -90,7 +90,7 @@ WorkerPlace find_place(const Environment& environment) {
 }
 
 Peers::Peers(const WorkerPlace& told, std::string_view backend, const Environment& environment,
-             Duration timeout, Log& log, Device* device) {
+             Duration timeout, Log& log, Device* device, SpanRecorder* spans) {
   WorkerPlace place = told;
   if (needs_store(backend, place)) use_reachable_master(place.placement, kNamePatience);
   if (needs_store(backend, place)) meet_in_store(place, environment, timeout, log);
@@ -102,6 +102,7 @@ Peers::Peers(const WorkerPlace& told, std::string_view backend, const Environmen
   bootstrap.master = place.placement.master_addr.value_or("");
   bootstrap.timeout = timeout;
   bootstrap.device = device;
+  bootstrap.spans = spans;
   // Alone there is nobody to talk to, but what could never work is refused all the same.
   const bool on_gpu = device != nullptr && device->type() == DeviceType::cuda;
   const bool alone = place.world_size == 1 && (backend != "nccl" || on_gpu);

@@ -29,11 +29,12 @@ WorkerPlace find_place(const Environment& environment);
 /// The connection to the other workers. Rank 0 also serves the store the others meet in.
 class Peers {
  public:
-  /// Blocks until every worker has come. `backend` as make_communicator; nccl works on `device`, borrowed.
+  /// Blocks until every worker has come. `backend` as make_communicator; nccl works on `device`, borrowed, as
+  /// is `spans`, where collectives leave their spans; null: nowhere.
   /// Throws PeerError when somebody does not come within `timeout`, UsageError when there is no way to meet
   /// (no MASTER_ADDR, backend not built).
   Peers(const WorkerPlace& place, std::string_view backend, const Environment& environment, Duration timeout,
-        Log& log, Device* device = nullptr);
+        Log& log, Device* device = nullptr, SpanRecorder* spans = nullptr);
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;

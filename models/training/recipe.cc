@@ -57,6 +57,8 @@ constexpr OptionSpec kTrainOptions[] = {
     {"log-samples", "Output", "", "", "write the samples each rank takes in each step to logs/samples-<rank>.jsonl"},
     {"checkpoint-at-start", "Output", "", "", "also save the initial weights (step 0)"},
     {"profile", "Output", "", "", "print where a step's time goes"},
+    {"trace", "Output", "FILE", "", "write a Chrome trace of some steps, FILE-rank<R>.json for each rank; auto: in the run's folder"},
+    {"trace-steps", "Output", "A:B", "", "the steps to trace, from 1, both included; unset: the 3rd to the 7th of this start"},
     {"config", "Output", "FILE", "", "JSON object with values for these options"},
     {"print-config", "Output", "", "", "print every value and where it comes from, then stop"},
     {"help", "Output", "", "", "this text"},
@@ -149,6 +151,24 @@ void read_length(const Options& options, Recipe& recipe) {
   }
 }
 
+void read_trace(const Options& options, Recipe& recipe) {
+  if (!options.has("trace")) {
+    if (options.has("trace-steps")) options.refuse("trace-steps", "--trace FILE or --trace auto beside it");
+    return;
+  }
+  recipe.trace = TraceRequest{options.text("trace"), {}, {}};
+  if (recipe.trace->file.empty()) options.refuse("trace", "a file or auto");
+  if (!options.has("trace-steps")) return;
+  const std::string& steps = options.text("trace-steps");
+  const auto colon = steps.find(':');
+  const auto first = parse_integer(steps.substr(0, colon));
+  const auto last = colon == std::string::npos ? std::nullopt : parse_integer(steps.substr(colon + 1));
+  if (!first || !last || *first < 1 || *last < *first)
+    options.refuse("trace-steps", "A:B with 1 <= A <= B, as in 100:105");
+  recipe.trace->first_step = first;
+  recipe.trace->last_step = last;
+}
+
 void read_output(const Options& options, Recipe& recipe) {
   if (options.has("run-dir")) recipe.run_dir = options.text("run-dir");
   recipe.resume = options.text("resume");
@@ -188,6 +208,7 @@ Recipe make_recipe(const Options& options, std::int64_t world_size) {
   read_optimizer(options, recipe);
   read_schedule(options, recipe);
   read_output(options, recipe);
+  read_trace(options, recipe);
   return recipe;
 }
 

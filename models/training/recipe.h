@@ -28,6 +28,13 @@ struct BatchPlan {
   bool grows_with_world = false;  ///< --batch-size: `per_worker` is what is fixed, not `global`
 };
 
+/// --trace: which steps are to be drawn, and where.
+struct TraceRequest {
+  std::string file;                                   ///< "auto" (in the run's folder), or what --trace names
+  std::optional<std::int64_t> first_step, last_step;  ///< of the run, from 1, both included; unset: a few
+                                                      ///< after the first of this start
+};
+
 struct Recipe {
   std::string model, dataset, data_dir, precision, device, backend;
   std::int64_t epochs = 0;                ///< INT64_MAX when only max_steps limits the run
@@ -50,6 +57,7 @@ struct Recipe {
   bool checkpoint_at_start = false;
   bool log_samples = false;
   bool profile = false;
+  std::optional<TraceRequest> trace;
   std::chrono::nanoseconds collective_timeout{}, connect_timeout{};
 };
 

@@ -64,8 +64,10 @@ std::string summary_json(const RunSummary& summary) {
                          {"samples_per_second", summary.samples_per_second},
                          {"seconds", summary.seconds},
                          {"resumed_from_step", summary.resumed_from_step},
-                         {"resident_bytes", summary.resident_bytes},
-                         {"peak_resident_bytes", summary.peak_resident_bytes},
+                         {"allocated_bytes", summary.memory.allocated_bytes},
+                         {"peak_allocated_bytes", summary.memory.peak_allocated_bytes},
+                         {"resident_bytes", summary.memory.resident_bytes},
+                         {"peak_resident_bytes", summary.memory.peak_resident_bytes},
                          {"phase_milliseconds_per_step", summary.phase_milliseconds}};
   if (summary.evaluation) {
     json["test"] = {{"loss", summary.evaluation->loss},
@@ -120,13 +122,13 @@ void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
 
 RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
                          const Recipe& recipe, std::int64_t resumed_step, std::uint64_t checkpoint_bytes,
-                         Log& log)
+                         Log& log, SpanRecorder* spans)
     : run_(run),
       metrics_((run.write_config(config_json(options, environment, recipe)), run.metrics())),
       curves_(run.path(), unix_seconds(), resumed_step),
       progress_(progress_target(environment).fd, progress_target(environment).options),
       checkpoints_(run.checkpoints(), recipe.keep_checkpoints, log),
-      writer_(checkpoints_),
+      writer_(checkpoints_, spans),
       log_(&log) {
   checkpoints_.begin_writing(checkpoint_bytes, Deadline::after(std::chrono::seconds(10)));
   checkpoints_.discard_after(resumed_step);
@@ -143,6 +145,9 @@ void RunRecorder::step(const StepRecord& step, const Progress& progress, bool re
   curves_.scalar("train/loss", step.loss, step.step, now);
   curves_.scalar("train/lr", step.lr, step.step, now);
   curves_.scalar("train/samples_per_second", step.samples_per_second, step.step, now);
+  if (!step.memory) return;
+  curves_.scalar("memory/allocated_bytes", static_cast<double>(step.memory->allocated_bytes), step.step, now);
+  curves_.scalar("memory/resident_bytes", static_cast<double>(step.memory->resident_bytes), step.step, now);
 }
 
 void RunRecorder::evaluation(const EvalRecord& evaluation, std::int64_t step) {

@@ -25,16 +25,17 @@ struct RunSummary {
   std::optional<Evaluation> evaluation;
   std::optional<double> seconds_to_first_step;  ///< since the launcher (or this process) started
   std::int64_t resumed_from_step = 0;
-  std::int64_t resident_bytes = 0, peak_resident_bytes = 0;
+  MemoryUse memory;                                  ///< of rank 0 at the end
   std::map<std::string, double> phase_milliseconds;  ///< a step's time by phase
 };
 
 class RunRecorder {
  public:
   /// Opens `run`, which exists; metrics of steps after `resumed_step` are dropped. Checks that
-  /// `checkpoint_bytes` fit.
+  /// `checkpoint_bytes` fit. Writing checkpoints leaves spans in `spans`, borrowed, unless it is null.
   RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-              const Recipe& recipe, std::int64_t resumed_step, std::uint64_t checkpoint_bytes, Log& log);
+              const Recipe& recipe, std::int64_t resumed_step, std::uint64_t checkpoint_bytes, Log& log,
+              SpanRecorder* spans);
 
   /// Shows the step; writes it to metrics.jsonl and the curves when `record` is set.
   void step(const StepRecord& step, const Progress& progress, bool record);

@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "models/training/batch_tensors.h"
 #include "runtime/metrics/memory.h"
 
 namespace dtrain {
@@ -51,7 +50,27 @@ bool Trainer::run_epoch() {
   return true;
 }
 
+Batch Trainer::next_batch(const Deadline& deadline) {
+  const SpanScope span = phase("wait for batch");
+  return loader_->next(deadline).value();
+}
+
+BatchTensors Trainer::copy_to_device(const Batch& batch) {
+  const SpanScope span = phase("copy to device");
+  return to_tensors(batch, env_.device);
+}
+
+std::pair<Tensor, double> Trainer::forward(const BatchTensors& tensors) {
+  const SpanScope span = phase("forward");
+  Tensor loss = cross_entropy((*network_)(tensors.inputs), tensors.labels);
+  const double value = loss.item();
+  return {std::move(loss), value};
+}
+
 Trainer::StepResult Trainer::step() {
+  env_.tracer.begin_step(step_ + 1);
+  const std::string name = fmt::format("step {}", step_ + 1);
+  const SpanScope span(env_.tracer.spans(), name, "step");
   const std::int64_t samples = sampler_->share_at(position_);
   // A sample counts the same wherever it is: ranks are averaged, so one with more than its even share weighs
   // more.
@@ -61,15 +80,15 @@ Trainer::StepResult Trainer::step() {
   double loss_sum = 0;  // over this rank's part, weighted so that the mean over ranks is that over samples
   optimizer_->zero_grad();
   for (std::int64_t done = 0; done < samples;) {
-    const Batch batch = loader_->next(limit).value();
-    const BatchTensors tensors = to_tensors(batch, env_.device);
+    const Batch batch = next_batch(limit);
+    const BatchTensors tensors = copy_to_device(batch);
     done += batch.size();
     log_samples(batch.indices);
     clock_.lap(Phase::data);
-    const Tensor loss = cross_entropy((*network_)(tensors.inputs), tensors.labels);
+    const auto [loss, loss_value] = forward(tensors);
     // Passes of unequal size count by their size, so that accumulation never changes what is minimised.
     const double weight = static_cast<double>(batch.size()) / even_share;
-    loss_sum += loss.item() * weight;
+    loss_sum += loss_value * weight;
     clock_.lap(Phase::forward);
     backward(loss, weight, done == samples, loss_sum);
     clock_.lap(Phase::backward);
@@ -92,6 +111,7 @@ void Trainer::check_loss(double loss) const {
 }
 
 void Trainer::update_parameters() {
+  const SpanScope span = phase("optimizer");
   optimizer_->set_lr(schedule_.at(step_));
   if (scaler_) {
     std::vector<Tensor> gradients;
@@ -104,6 +124,7 @@ void Trainer::update_parameters() {
 
 // Gradients of the last pass go to the peers while it runs; those of the passes before only add up.
 void Trainer::backward(const Tensor& loss, double weight, bool last_pass, double loss_sum) {
+  const SpanScope span = phase("backward");
   const auto backward_now = [&] {
     if (scaler_) return loss.backward(scaler_->scale_seed(weight));
     weight == 1.0 ? loss.backward() : loss.backward(Tensor::full({}, weight, env_.device));
@@ -120,6 +141,7 @@ void Trainer::backward(const Tensor& loss, double weight, bool last_pass, double
 }
 
 Trainer::StepResult Trainer::finish_gradients(const Deadline& deadline) {
+  const SpanScope span = phase("wait for gradients");
   parallel_->finish(deadline);
   sums_work_->wait(deadline);
   return {.loss = sums_[0], .stop = sums_[1] > 0, .samples = sampler_->samples_at(position_)};
@@ -137,13 +159,15 @@ void Trainer::after_step(const StepResult& result) {
         static_cast<double>(rate_samples_) / std::chrono::duration<double>(now - rate_since_).count();
   }
   if (recorder_) {
+    const SpanScope span = phase("metrics");
     recorder_->step({.step = step_,
                      .epoch = epoch_,
                      .loss = result.loss,
                      .lr = optimizer_->lr(),
                      .samples_per_second = samples_per_second_,
                      .loss_scale = scaler_ ? scaler_->scale() : 0,
-                     .skipped_steps = scaler_ ? scaler_->skipped() : -1},
+                     .skipped_steps = scaler_ ? scaler_->skipped() : -1,
+                     .memory = record ? std::optional(memory_use()) : std::nullopt},
                     progress(result), record);
   }
   if (record) {
@@ -154,6 +178,13 @@ void Trainer::after_step(const StepResult& result) {
   clock_.finish_step();
   const auto every = recipe_.checkpoint_every.value_or(0);
   if (every > 0 && step_ % every == 0 && position_ < train_data_->size()) save_checkpoint();
+}
+
+MemoryUse Trainer::memory_use() const {
+  return {.allocated_bytes = static_cast<std::int64_t>(env_.device->allocated_bytes()),
+          .peak_allocated_bytes = static_cast<std::int64_t>(env_.device->peak_allocated_bytes()),
+          .resident_bytes = resident_bytes(),
+          .peak_resident_bytes = peak_resident_bytes()};
 }
 
 Progress Trainer::progress(const StepResult& result) const {
@@ -176,6 +207,7 @@ void Trainer::log_samples(std::span<const std::int64_t> indices) {
 }
 
 void Trainer::evaluate_now() {
+  const SpanScope span = phase("evaluation");
   clock_.lap(Phase::other);
   parallel_->sync_buffers(deadline());
   evaluation_ =
@@ -196,6 +228,7 @@ void Trainer::evaluate_now() {
 }
 
 void Trainer::save_checkpoint() {
+  const SpanScope span = phase("checkpoint");
   saved_step_ = step_;
   // A GPU's group may have died without this rank having waited for it: nothing is saved from a dead one.
   if (env_.device->type() != DeviceType::cpu) env_.communicator.barrier("checkpoint")->wait(deadline());
@@ -228,8 +261,7 @@ RunSummary Trainer::summarize(const std::string& status) const {
   summary.evaluation = evaluation_;
   summary.seconds_to_first_step = seconds_to_first_step_;
   summary.resumed_from_step = resumed_from_;
-  summary.resident_bytes = resident_bytes();
-  summary.peak_resident_bytes = peak_resident_bytes();
+  summary.memory = memory_use();
   for (std::size_t i = 0; i <= static_cast<std::size_t>(Phase::other); ++i) {
     const auto phase = static_cast<Phase>(i);
     const double steps = static_cast<double>(std::max<std::int64_t>(clock_.steps(), 1));

@@ -8,9 +8,11 @@
 
 #include "collectives/communicator.h"
 #include "collectives/ddp/data_parallel.h"
+#include "models/training/batch_tensors.h"
 #include "models/training/run_recorder.h"
 #include "models/training/step_clock.h"
 #include "models/training/stop_signal.h"
+#include "models/training/tracer.h"
 #include "models/training/worker_log.h"
 #include "runtime/amp/grad_scaler.h"
 #include "runtime/autograd/autocast.h"
@@ -29,6 +31,7 @@ struct TrainerEnvironment {
   const Environment& environment;
   const StopSignal& stop_signal;
   WorkerLog& log;
+  Tracer& tracer;
 };
 
 class Trainer {
@@ -59,11 +62,16 @@ class Trainer {
   void resume();
   void count_steps();
   void open_log();
+  void start_trace();
   void start_recorder(const std::optional<Checkpoint>& checkpoint);
 
   bool finished() const;
   bool run_epoch();
   StepResult step();
+  Batch next_batch(const Deadline& deadline);
+  BatchTensors copy_to_device(const Batch& batch);
+  /// The mean loss of the batch, and its value.
+  std::pair<Tensor, double> forward(const BatchTensors& tensors);
   void backward(const Tensor& loss, double weight, bool last_pass, double loss_sum);
   StepResult finish_gradients(const Deadline& deadline);
   void log_samples(std::span<const std::int64_t> indices);
@@ -76,8 +84,11 @@ class Trainer {
   void stop_at_signal();
   RunSummary summarize(const std::string& status) const;
   OwnedSnapshot snapshot() const;
+  MemoryUse memory_use() const;
   Progress progress(const StepResult& result) const;
   Deadline deadline() const { return Deadline::after(recipe_.collective_timeout); }
+  /// A span of the training thread while it lives.
+  SpanScope phase(std::string_view name) const { return {env_.tracer.spans(), name, "phase"}; }
   bool is_root() const { return env_.communicator.rank() == 0; }
 
   Recipe recipe_;

@@ -60,6 +60,7 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
     scaler_->attach(*optimizer_);
   }
   resume();
+  start_trace();
   count_steps();
   // Rank 0's weights are everybody's from here on; gradients live in its buckets.
   parallel_ = std::make_unique<DataParallel>(env_.communicator, *network_, deadline());
@@ -77,7 +78,8 @@ void Trainer::open_data() {
   loader_ =
       std::make_unique<Loader>(train_data_, env_.device,
                                LoaderOptions{.batch_size = sampler_->full_share() / recipe_.batch.accumulate,
-                                             .threads = recipe_.loader_threads});
+                                             .threads = recipe_.loader_threads,
+                                             .spans = env_.tracer.spans()});
   schedule_ = make_schedule(recipe_, sampler_->steps_from(0));
 }
 
@@ -139,6 +141,15 @@ void Trainer::open_log() {
                             ::getpid(), env_.device->name(), env_.communicator.backend()));
 }
 
+// All ranks' times are told from rank 0's this moment, as far as the machines' clocks agree.
+void Trainer::start_trace() {
+  if (!env_.tracer.wanted()) return;
+  const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+  const std::string zero = broadcast_text(env_.communicator, std::to_string(now.count()), deadline());
+  env_.tracer.begin_run(run_dir_, step_, parse_integer(zero).value_or(0));
+}
+
 void Trainer::start_recorder(const std::optional<Checkpoint>& checkpoint) {
   // State that appears with the first step is as large as the parameters: one copy for momentum, two for
   // AdamW.
@@ -146,8 +157,8 @@ void Trainer::start_recorder(const std::optional<Checkpoint>& checkpoint) {
   const std::uint64_t bytes = checkpoint_bytes(snapshot().snapshot) * copies;
   const RunDirectory run = RunDirectory::create(run_dir_, bytes);
   const std::int64_t step = checkpoint ? checkpoint->state.step : 0;
-  recorder_ =
-      std::make_unique<RunRecorder>(run, env_.options, env_.environment, recipe_, step, bytes, env_.log);
+  recorder_ = std::make_unique<RunRecorder>(run, env_.options, env_.environment, recipe_, step, bytes,
+                                            env_.log, env_.tracer.spans());
   if (checkpoint) {
     recorder_->message(fmt::format("going on after step {} from {}", step, checkpoint->path.string()));
   }

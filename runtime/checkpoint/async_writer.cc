@@ -65,7 +65,8 @@ class SnapshotCopy {
 struct AsyncCheckpointWriter::Impl {
   enum class Slot { empty, full, stop };
 
-  explicit Impl(CheckpointStore& checkpoint_store) : store(&checkpoint_store), thread(start()) {}
+  Impl(CheckpointStore& checkpoint_store, SpanRecorder* span_recorder)
+      : store(&checkpoint_store), spans(span_recorder), thread(start()) {}
 
   // Signals are for the training thread: the new one inherits a mask that blocks them all.
   std::thread start() {
@@ -73,6 +74,7 @@ struct AsyncCheckpointWriter::Impl {
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     std::thread started([this] { work(); });
+    ::pthread_setname_np(started.native_handle(), "dtrain-save");
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return started;
   }
@@ -85,6 +87,7 @@ struct AsyncCheckpointWriter::Impl {
       lock.unlock();
       std::exception_ptr failed;
       try {
+        const SpanScope span(spans, "write checkpoint", "checkpoint");
         store->save(copy.snapshot());
       } catch (...) {
         failed = std::current_exception();
@@ -117,6 +120,7 @@ struct AsyncCheckpointWriter::Impl {
   }
 
   CheckpointStore* store;
+  SpanRecorder* spans;
   SnapshotCopy copy;  // the caller's while the slot is empty, the thread's while it is full
   std::mutex mutex;
   std::condition_variable changed;
@@ -126,7 +130,8 @@ struct AsyncCheckpointWriter::Impl {
   std::thread thread;  // last: it uses all of the above
 };
 
-AsyncCheckpointWriter::AsyncCheckpointWriter(CheckpointStore& store) : impl_(std::make_unique<Impl>(store)) {}
+AsyncCheckpointWriter::AsyncCheckpointWriter(CheckpointStore& store, SpanRecorder* spans)
+    : impl_(std::make_unique<Impl>(store, spans)) {}
 
 AsyncCheckpointWriter::~AsyncCheckpointWriter() {
   try {

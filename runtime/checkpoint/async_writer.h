@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/spans.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 
 namespace dtrain {
@@ -14,8 +15,9 @@ namespace dtrain {
 /// for the next save.
 class AsyncCheckpointWriter {
  public:
-  /// `store` is borrowed and must not be used for writing by anyone else while the writer lives.
-  explicit AsyncCheckpointWriter(CheckpointStore& store);
+  /// `store` is borrowed and must not be used for writing by anyone else while the writer lives; so is
+  /// `spans`, where each write leaves a span; null: nowhere.
+  explicit AsyncCheckpointWriter(CheckpointStore& store, SpanRecorder* spans = nullptr);
   /// Waits for the save in flight, however long the disk takes; an error nobody fetched goes to the store's
   /// log.
   ~AsyncCheckpointWriter();

@@ -241,6 +241,7 @@ std::span<const std::int64_t> Loader::indices_of(const Job& job) const noexcept 
 }
 
 void Loader::decode(const Job& job, bool interruptible) const {
+  const SpanScope span(options_.spans, "decode batch", "data");
   std::byte* const base = job.memory.get();
   auto* const inputs = reinterpret_cast<float*>(base);
   auto* const labels = reinterpret_cast<std::int64_t*>(base + labels_offset_);

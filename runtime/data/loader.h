@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/spans.h"
 #include "runtime/data/buffer_pool.h"
 #include "runtime/data/dataset.h"
 #include "runtime/device/device.h"
@@ -39,6 +40,7 @@ struct LoaderOptions {
   int prefetch = 2;  ///< batches decoded ahead of the one in use; ≥ 1; without threads it has no meaning
   bool drop_last = false;  ///< leave out the last batch of an order when it is not full
   PixelLayout layout = PixelLayout::chw;
+  SpanRecorder* spans = nullptr;  ///< where decoding a batch leaves a span; borrowed; null: nowhere
 };
 
 /// One thread uses it; its own threads stay inside. They block all signals.

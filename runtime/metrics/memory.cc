@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "runtime/base/fd.h"
@@ -29,7 +30,8 @@ std::int64_t resident_bytes() noexcept {
 
 std::int64_t peak_resident_bytes() noexcept {
   rusage usage{};
-  return ::getrusage(RUSAGE_SELF, &usage) == 0 ? std::int64_t{usage.ru_maxrss} * 1024 : 0;
+  const std::int64_t most = ::getrusage(RUSAGE_SELF, &usage) == 0 ? std::int64_t{usage.ru_maxrss} * 1024 : 0;
+  return std::max(most, resident_bytes());  // the kernel brings its maximum up to date only now and then
 }
 
 }  // namespace dtrain

@@ -6,6 +6,14 @@
 
 namespace dtrain {
 
+/// What training holds at a moment, all in bytes.
+struct MemoryUse {
+  std::int64_t allocated_bytes = 0;       ///< handed out by the device's allocator: tensors and scratch
+  std::int64_t peak_allocated_bytes = 0;  ///< the most there ever was of it
+  std::int64_t resident_bytes = 0;        ///< of the process, in the machine's memory
+  std::int64_t peak_resident_bytes = 0;   ///< the most there ever was of it
+};
+
 /// Resident set in bytes, from /proc/self/statm; 0 when it cannot be read.
 std::int64_t resident_bytes() noexcept;
 

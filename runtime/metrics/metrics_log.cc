@@ -28,6 +28,14 @@ std::string number(double value) {
   return result;
 }
 
+std::string memory_fields(const std::optional<MemoryUse>& memory) {
+  if (!memory) return {};
+  return fmt::format(
+      R"(,"allocated_bytes":{},"peak_allocated_bytes":{},"resident_bytes":{},"peak_resident_bytes":{})",
+      memory->allocated_bytes, memory->peak_allocated_bytes, memory->resident_bytes,
+      memory->peak_resident_bytes);
+}
+
 std::string read_log(int fd, const fs::path& path) {
   struct stat status {};
   check(Sys{::fstat(fd, &status)}, "fstat " + path.string());
@@ -60,8 +68,9 @@ std::string format_record(const StepRecord& record) {
                                   : fmt::format(R"(,"loss_scale":{},"skipped_steps":{})",
                                                 number(record.loss_scale), record.skipped_steps);
   return fmt::format(
-      R"({{"event":"step","step":{},"epoch":{},"loss":{},"lr":{},"samples_per_second":{}{}{}}})", record.step,
-      record.epoch, number(record.loss), number(record.lr), number(record.samples_per_second), scaling, time);
+      R"({{"event":"step","step":{},"epoch":{},"loss":{},"lr":{},"samples_per_second":{}{}{}{}}})",
+      record.step, record.epoch, number(record.loss), number(record.lr), number(record.samples_per_second),
+      scaling, memory_fields(record.memory), time);
 }
 
 std::string format_record(const EvalRecord& record) {

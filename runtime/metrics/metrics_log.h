@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/base/fd.h"
+#include "runtime/metrics/memory.h"
 
 namespace dtrain {
 
@@ -21,6 +23,7 @@ struct StepRecord {
   /// Loss scaling in float16: the scale after this step and the steps skipped so far; 0 and -1: none in use.
   double loss_scale = 0;
   std::int64_t skipped_steps = -1;
+  std::optional<MemoryUse> memory = std::nullopt;  ///< of this rank; unset: not told
 };
 
 /// One evaluation over all samples of the test set.

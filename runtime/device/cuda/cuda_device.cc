@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/details.h"
 #include "runtime/device/cuda/module.h"
+#include "runtime/device/cuda/nvtx_ranges.h"
 #include "runtime/device/cuda/stream.h"
 
 namespace dtrain::cuda {
@@ -155,6 +157,7 @@ DTRAIN_MODULE_EXPORT const dtrain::cuda::ModuleHead* dtrain_cuda_module() {
 }
 
 DTRAIN_MODULE_EXPORT const dtrain::cuda::DevicePart* dtrain_cuda_device() {
-  static constexpr dtrain::cuda::DevicePart kPart{dtrain::cuda::report, dtrain::cuda::make};
+  static constexpr dtrain::cuda::DevicePart kPart{dtrain::cuda::report, dtrain::cuda::make,
+                                                  dtrain::cuda::find_details, dtrain::cuda::nvtx_ranges};
   return &kPart;
 }

@@ -80,6 +80,10 @@ void* module_symbol(const char* name) {
   return find(handle.get(), name);
 }
 
+ModuleDetails module_details() { return device_part().details(); }
+
+SpanListener& module_profiler() { return device_part().profiler(); }
+
 int device_count() noexcept {
   try {
     std::error_code ignored;

@@ -6,13 +6,16 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "runtime/base/library_version.h"
+#include "runtime/base/spans.h"
 #include "runtime/device/device.h"
 
 namespace dtrain::cuda {
 
 /// Grows with every change of an interface that program and module share (device, kernels, communicator).
-inline constexpr int kModuleInterface = 1;
+inline constexpr int kModuleInterface = 2;
 
 /// What every module begins with: who built it. The module's symbol `dtrain_cuda_module` is a function that
 /// returns it.
@@ -29,10 +32,29 @@ struct ModuleReport {
   std::string summary;  ///< "driver 13.0, runtime 13.0, cuBLAS 13.0.2, cuDNN 9.13.0"
 };
 
+/// A visible GPU.
+struct GpuReport {
+  int index = 0;
+  std::string name;
+  Version capability;  ///< 9.0 for sm_90
+  std::size_t memory_bytes = 0;
+};
+
+/// What `dtrain doctor` wants to know.
+struct ModuleDetails {
+  Version driver;   ///< the newest CUDA that the driver's library runs; not known: there is none
+  Version runtime;  ///< CUDA's runtime inside the module
+  std::vector<LibraryVersion> libraries;
+  std::string architectures;  ///< what the module was built for: "80-real,90-real,90-virtual"
+  std::vector<GpuReport> gpus;
+};
+
 /// The device part, from the module's function `dtrain_cuda_device`.
 struct DevicePart {
   ModuleReport (*report)();
   std::shared_ptr<Device> (*make)(int index, const DeviceOptions& options);
+  ModuleDetails (*details)();
+  SpanListener& (*profiler)();
 };
 using DevicePartFunction = const DevicePart* (*)();
 
@@ -41,5 +63,12 @@ using DevicePartFunction = const DevicePart* (*)();
 /// where the dynamic linker looks. Throws UsageError naming what is missing and how to get it, or that
 /// program and module are of different versions.
 void* module_symbol(const char* name);
+
+/// What the module was built with and what it finds here. Throws UsageError as module_symbol().
+ModuleDetails module_details();
+
+/// Shows spans as NVTX ranges, which NVIDIA's profilers (nsys profile) put beside what the GPU does; costs
+/// next to nothing while none is attached. Lives for ever. Throws UsageError as module_symbol().
+SpanListener& module_profiler();
 
 }  // namespace dtrain::cuda

@@ -46,6 +46,48 @@ TEST(Spans, CountsWhatIsTooMuch) {
   EXPECT_EQ(recorder.dropped(), 3U);
 }
 
+TEST(Spans, KeepsNothingWhileNotRecording) {
+  SpanRecorder recorder;
+  recorder.set_recording(false);
+  { const SpanScope scope(&recorder, "before", "phase"); }
+  recorder.set_recording(true);
+  { const SpanScope scope(&recorder, "within", "phase"); }
+  recorder.set_recording(false);
+  recorder.add("after", "phase", {}, {});
+  const auto spans = recorder.take();
+  ASSERT_EQ(spans.size(), 1U);
+  EXPECT_EQ(spans[0].name, "within");
+  EXPECT_EQ(recorder.dropped(), 0U);
+}
+
+TEST(Spans, ListenerHearsScopesWhetherRecordedOrNot) {
+  struct Heard final : SpanListener {
+    void begin(std::string_view name) noexcept override { text.append("<").append(name); }
+    void end() noexcept override { text.append(">"); }
+    std::string text;
+  } heard;
+  SpanRecorder recorder;
+  recorder.set_listener(&heard);
+  recorder.set_recording(false);
+  {
+    const SpanScope outer(&recorder, "a", "phase");
+    const SpanScope inner(&recorder, "b", "kernel");
+  }
+  EXPECT_EQ(heard.text, "<a<b>>");
+}
+
+TEST(Spans, KnowsTheNamesOfItsThreads) {
+  SpanRecorder recorder;
+  std::int64_t id = 0;
+  std::thread other([&] {
+    ::pthread_setname_np(::pthread_self(), "a-thread");
+    id = ::gettid();
+    const SpanScope scope(&recorder, "copy", "kernel");
+  });
+  other.join();
+  EXPECT_EQ(recorder.threads(), (std::map<std::int64_t, std::string>{{id, "a-thread"}}));
+}
+
 TEST(Spans, ThreadsRecordAtOnceUnderTheirOwnIds) {
   SpanRecorder recorder;
   constexpr int kSpans = 1000;

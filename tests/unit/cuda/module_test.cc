@@ -58,6 +58,32 @@ TEST_F(CudaModule, IsFoundBesideThePrograms) {
   EXPECT_EQ(report.devices == 0, !report.problem.empty()) << report.problem;
 }
 
+// Beside the driver, all of it is told without a GPU.
+TEST_F(CudaModule, TellsItsVersionsAsBuiltAndAsLoaded) {
+  const ModuleDetails details = module_details();
+  EXPECT_GE(details.runtime, (Version{12, 2, 0}));
+  EXPECT_THAT(details.architectures, HasSubstr("0"));
+  ASSERT_FALSE(details.libraries.empty());
+  EXPECT_EQ(details.libraries[0].name, "cuBLASLt");
+  for (const LibraryVersion& library : details.libraries) {
+    EXPECT_TRUE(library.built.known()) << library.name;
+    EXPECT_EQ(library.built.major, library.loaded.major) << library.name;
+    EXPECT_THAT(library.file, HasSubstr("lib")) << library.name;
+  }
+  EXPECT_EQ(details.gpus.size(), static_cast<std::size_t>(device_count()));
+}
+
+TEST_F(CudaModule, ProfilerRangesMayBeUsedWithoutAProfiler) {
+  SpanRecorder spans;
+  spans.set_listener(&module_profiler());
+  {
+    const SpanScope outer(&spans, "step 1", "step");
+    const std::string long_name(1000, 'x');
+    const SpanScope inner(&spans, long_name, "phase");
+  }
+  EXPECT_EQ(spans.take().size(), 2U);
+}
+
 TEST_F(CudaModule, SaysWhatTheMachineLacks) {
   ::setenv("DTRAIN_CUDA_MODULE", DTRAIN_BUILT_CUDA_MODULE, 1);
   if (device_count() > 0) {

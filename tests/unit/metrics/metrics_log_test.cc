@@ -41,6 +41,15 @@ TEST(MetricsLog, LinesAreExactlyTheDocumentedOnes) {
   EXPECT_EQ(format_record(kEval) + "\n", kEvalLine);
 }
 
+TEST(MetricsLog, MemoryIsThereWhenItIsTold) {
+  StepRecord record = step(1);
+  EXPECT_THAT(format_record(record), testing::Not(HasSubstr("bytes")));
+  record.memory = MemoryUse{100, 200, 3'000'000'000, 4'000'000'000};
+  EXPECT_THAT(format_record(record),
+              HasSubstr(R"("samples_per_second":100.0,"allocated_bytes":100,"peak_allocated_bytes":200,)"
+                        R"("resident_bytes":3000000000,"peak_resident_bytes":4000000000})"));
+}
+
 TEST(MetricsLog, NumbersReadBackExactly) {
   for (const double value :
        {0.1, 1.0 / 3, static_cast<double>(0.1F), 5e-324, 1.7976931348623157e308, -0.0, 1e22, 3.0}) {

@@ -48,8 +48,20 @@ TEST(Recipe, LengthIsEpochsUnlessOnlyStepsAreGiven) {
 TEST(Recipe, RefusesWhatCannotBe) {
   for (const char* bad :
        {"--betas=0.9", "--betas=0.9,1", "--nesterov", "--lr-schedule=step", "--lr=-1", "--precision=fp8",
-        "--epochs=-1", "--accumulate=0", "--collective-timeout=0", "--optimizer=adam"}) {
+        "--epochs=-1", "--accumulate=0", "--collective-timeout=0", "--optimizer=adam", "--trace-steps=1:2"}) {
     EXPECT_THROW(recipe({bad}), UsageError) << bad;
+  }
+}
+
+TEST(Recipe, TraceNamesAFileAndMayNameSteps) {
+  EXPECT_FALSE(recipe({}).trace);
+  EXPECT_FALSE(recipe({"--trace=auto"}).trace->first_step);
+  const auto trace = recipe({"--trace=t.json", "--trace-steps=100:105"}).trace;
+  EXPECT_EQ(trace->file, "t.json");
+  EXPECT_EQ(trace->first_step, 100);
+  EXPECT_EQ(trace->last_step, 105);
+  for (const char* bad : {"5", "0:3", "4:3", ":", "a:b", "1:2:3", ""}) {
+    EXPECT_THROW(recipe({"--trace=auto", std::string("--trace-steps=") + bad}), UsageError) << bad;
   }
 }
 
