@@ -66,6 +66,7 @@ std::string summary_json(const RunSummary& summary) {
                          {"resumed_from_step", summary.resumed_from_step},
                          {"resident_bytes", summary.resident_bytes},
                          {"peak_resident_bytes", summary.peak_resident_bytes},
+                         {"peak_device_bytes", summary.peak_device_bytes},
                          {"phase_milliseconds_per_step", summary.phase_milliseconds}};
   if (summary.evaluation) {
     json["test"] = {{"loss", summary.evaluation->loss},

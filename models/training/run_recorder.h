@@ -26,6 +26,7 @@ struct RunSummary {
   std::optional<double> seconds_to_first_step;  ///< since the launcher (or this process) started
   std::int64_t resumed_from_step = 0;
   std::int64_t resident_bytes = 0, peak_resident_bytes = 0;
+  std::uint64_t peak_device_bytes = 0;               ///< the most that tensors held on the device at any time
   std::map<std::string, double> phase_milliseconds;  ///< a step's time by phase
 };
 

@@ -230,6 +230,7 @@ RunSummary Trainer::summarize(const std::string& status) const {
   summary.resumed_from_step = resumed_from_;
   summary.resident_bytes = resident_bytes();
   summary.peak_resident_bytes = peak_resident_bytes();
+  summary.peak_device_bytes = env_.device->peak_allocated_bytes();
   for (std::size_t i = 0; i <= static_cast<std::size_t>(Phase::other); ++i) {
     const auto phase = static_cast<Phase>(i);
     const double steps = static_cast<double>(std::max<std::int64_t>(clock_.steps(), 1));
