@@ -69,7 +69,8 @@ TEST_F(ResNetOptions, RecomputationTakesLessMemory) {
   auto kept = run_of("kept", 1, large), again = run_of("again", 1, large);
   again.arguments.push_back("--recompute");
   EXPECT_EQ(losses_of(again), losses_of(kept));
-  EXPECT_LT(peak_device_bytes(again), 0.7 * peak_device_bytes(kept));
+  EXPECT_LT(peak_device_bytes(again),
+            0.8 * peak_device_bytes(kept));  // parameters and gradients are 90 of 235 MB
 }
 
 TEST_F(ResNetOptions, BothTogetherAndAccumulationWork) {
