@@ -61,7 +61,10 @@ void DataParallel::attach(std::size_t index) {
   view.strides = parameter.is_contiguous() ? contiguous_strides(view.shape) : parameter.strides();
   gradients_.push_back(Tensor::borrow(view, parameter.shared_device(), reducer_->memory_of(index)));
   parameter.set_grad_storage(gradients_.back());
-  parameter.on_grad_ready([this, index] { reducer_->mark_ready(index); });
+  // A part of the graph that turned out not to use the parameter reports it too, with nothing in the bucket.
+  parameter.on_grad_ready([this, index] {
+    if (parameters_[index].second.grad().defined()) reducer_->mark_ready(index);
+  });
 }
 
 void DataParallel::check_same_model(const Deadline& deadline) {

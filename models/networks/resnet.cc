@@ -133,4 +133,15 @@ Tensor ResNet50::forward(const Tensor& x) {
   return (*fc_)(flatten(adaptive_avg_pool2d(y, 1, 1)));             // → [N, classes]
 }
 
+int recompute_blocks(Module& network) {
+  int count = 0;
+  network.visit([&count](Module& module) {
+    if (dynamic_cast<BasicBlock*>(&module) == nullptr && dynamic_cast<Bottleneck*>(&module) == nullptr)
+      return;
+    module.set_recompute();
+    ++count;
+  });
+  return count;
+}
+
 }  // namespace dtrain

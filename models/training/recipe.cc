@@ -24,6 +24,8 @@ constexpr OptionSpec kTrainOptions[] = {
     {"global-batch-size", "Batch", "N", "", "samples of one optimizer step over all workers, shared out among them; unset: 256"},
     {"batch-size", "Batch", "N", "", "samples of one pass on one worker, however many there are; only one of the two"},
     {"accumulate", "Batch", "N", "1", "passes whose gradients make one optimizer step"},
+    {"sync-batch-norm", "Batch", "", "", "batch norm over the whole batch of all workers, not each worker's own part"},
+    {"recompute", "Batch", "", "", "less memory, more time: residual blocks are computed again in backward, not kept"},
 
     {"optimizer", "Optimizer", "NAME", "sgd", "sgd or adamw, as in torch.optim"},
     {"lr", "Optimizer", "X", "", "learning rate; unset: 0.1 for sgd, 0.001 for adamw"},
@@ -204,6 +206,8 @@ Recipe make_recipe(const Options& options, std::int64_t world_size) {
   recipe.collective_timeout = seconds_of(options, "collective-timeout");
   recipe.connect_timeout = seconds_of(options, "connect-timeout");
   recipe.batch = make_batch(options, world_size);
+  recipe.sync_batch_norm = options.enabled("sync-batch-norm");
+  recipe.recompute = options.enabled("recompute");
   read_length(options, recipe);
   read_optimizer(options, recipe);
   read_schedule(options, recipe);
@@ -237,7 +241,8 @@ std::map<std::string, std::string> identity(const Recipe& recipe) {
           {"seed", std::to_string(recipe.seed)},
           {batch.grows_with_world ? "batch-size" : "global-batch-size", std::to_string(size)},
           {"optimizer", recipe.optimizer},
-          {"precision", recipe.precision}};
+          {"precision", recipe.precision},
+          {"sync-batch-norm", recipe.sync_batch_norm ? "true" : "false"}};
 }
 
 }  // namespace dtrain

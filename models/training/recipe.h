@@ -39,6 +39,8 @@ struct Recipe {
   std::string model, dataset, data_dir, precision, device, backend;
   std::int64_t epochs = 0;                ///< INT64_MAX when only max_steps limits the run
   std::optional<std::int64_t> max_steps;  ///< optimizer steps of the whole run, resumed parts included
+  bool sync_batch_norm = false;
+  bool recompute = false;
   BatchPlan batch;
   std::string optimizer;
   SgdOptions sgd;      ///< used when optimizer is "sgd"; lr before scaling

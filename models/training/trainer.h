@@ -59,6 +59,7 @@ class Trainer {
   };
 
   void open_data();
+  void apply_layer_options();
   void resume();
   void count_steps();
   void open_log();

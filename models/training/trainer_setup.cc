@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <set>
 
+#include "collectives/ddp/batch_peers.h"
 #include "models/networks/network.h"
+#include "models/networks/resnet.h"
 #include "models/training/share.h"
 #include "models/training/trainer.h"
 #include "runtime/base/error.h"
@@ -54,6 +56,7 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
   network_ = make_network(recipe_.model, {shape.channels, shape.height, shape.width, train_data_->classes()},
                           generator, env_.device);
   generator_state_ = generator.state();
+  apply_layer_options();
   optimizer_ = make_optimizer(recipe_, *network_);
   if (parse_precision(recipe_.precision) == Precision::fp16) {
     scaler_ = std::make_unique<GradScaler>(env_.device);
@@ -64,6 +67,25 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
   count_steps();
   // Rank 0's weights are everybody's from here on; gradients live in its buckets.
   parallel_ = std::make_unique<DataParallel>(env_.communicator, *network_, deadline());
+}
+
+void Trainer::apply_layer_options() {
+  if (recipe_.recompute && recompute_blocks(*network_) == 0) {
+    throw UsageError(
+        fmt::format("--recompute: expected a model with residual blocks (resnet18, resnet50), got {}, "
+                    "which has none; leave the option out",
+                    recipe_.model));
+  }
+  if (!recipe_.sync_batch_norm) return;
+  // A world of one has its whole batch.
+  const auto peers = env_.communicator.size() == 1
+                         ? nullptr
+                         : make_batch_peers(env_.communicator, recipe_.collective_timeout);
+  if (synchronize_batch_norms(*network_, peers) > 0) return;
+  throw UsageError(
+      fmt::format("--sync-batch-norm: expected a model with batch norm (resnet18, resnet50), got {}, "
+                  "which has none; leave the option out",
+                  recipe_.model));
 }
 
 void Trainer::open_data() {

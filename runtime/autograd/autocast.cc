@@ -11,8 +11,7 @@ namespace dtrain {
 namespace {
 
 // Per thread for the same reason as the recording flag in grad_mode.cc.
-thread_local Precision current = Precision::fp32;
-thread_local LowPrecisionWeights* current_weights = nullptr;
+thread_local AutocastState current;
 
 /// Values rounded to float16, and so is the gradient on its way back.
 Tensor round_half(const Tensor& x) {
@@ -23,7 +22,7 @@ Tensor round_half(const Tensor& x) {
 }
 
 bool emulates_half(const Tensor& x) {
-  return current == Precision::fp16 && x.defined() && x.dtype() == DType::f32;
+  return current.precision == Precision::fp16 && x.defined() && x.dtype() == DType::f32;
 }
 
 }  // namespace
@@ -44,28 +43,27 @@ Tensor LowPrecisionWeights::get(const Tensor& weight, DType dtype) {
   return copy.value;
 }
 
-Autocast::Autocast(Precision precision, LowPrecisionWeights& weights) noexcept
-    : before_(std::exchange(current, precision)), weights_before_(std::exchange(current_weights, &weights)) {}
+AutocastState AutocastState::now() noexcept { return current; }
 
-Autocast::~Autocast() {
-  current = before_;
-  current_weights = weights_before_;
-}
+Autocast::Autocast(const AutocastState& state) noexcept : before_(std::exchange(current, state)) {}
 
-bool autocast_enabled() noexcept { return current != Precision::fp32; }
+Autocast::~Autocast() { current = before_; }
+
+bool autocast_enabled() noexcept { return current.precision != Precision::fp32; }
 
 Tensor autocast_low(const Tensor& x) {
-  if (current == Precision::bf16 && x.dtype() == DType::f32) return x.to(DType::bf16);
+  if (current.precision == Precision::bf16 && x.dtype() == DType::f32) return x.to(DType::bf16);
   return emulates_half(x) ? round_half(x) : x;
 }
 
 Tensor autocast_full(const Tensor& x) {
-  return current == Precision::bf16 && x.dtype() == DType::bf16 ? x.to(DType::f32) : x;
+  return current.precision == Precision::bf16 && x.dtype() == DType::bf16 ? x.to(DType::f32) : x;
 }
 
 Tensor autocast_weight(const Tensor& weight, const Tensor& x) {
-  const bool lower = current == Precision::bf16 && x.dtype() == DType::bf16 && weight.dtype() == DType::f32;
-  return lower ? current_weights->get(weight, DType::bf16) : weight;
+  const bool lower =
+      current.precision == Precision::bf16 && x.dtype() == DType::bf16 && weight.dtype() == DType::f32;
+  return lower ? current.weights->get(weight, DType::bf16) : weight;
 }
 
 Tensor autocast_rounded(const Tensor& x) { return emulates_half(x) ? round_half(x) : x; }

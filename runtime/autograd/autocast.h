@@ -44,17 +44,27 @@ class LowPrecisionWeights {
   std::unordered_map<const void*, Copy> copies_;
 };
 
+/// A thread's precision at one moment, to compute something again as it was computed then. Borrows what the
+/// Autocast of that moment borrowed.
+struct AutocastState {
+  Precision precision = Precision::fp32;
+  LowPrecisionWeights* weights = nullptr;
+
+  static AutocastState now() noexcept;
+};
+
 /// Sets this thread's precision for as long as it lives; nests like GradMode. `weights` is borrowed.
 class Autocast {
  public:
-  Autocast(Precision precision, LowPrecisionWeights& weights) noexcept;
+  Autocast(Precision precision, LowPrecisionWeights& weights) noexcept
+      : Autocast(AutocastState{precision, &weights}) {}
+  explicit Autocast(const AutocastState& state) noexcept;
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
 
  private:
-  Precision before_;
-  LowPrecisionWeights* weights_before_;
+  AutocastState before_;
 };
 
 // ---- for the operations

@@ -86,11 +86,21 @@ Tensor Saved::get(const GradSink& sink) const {
 }
 
 bool recording(std::initializer_list<Tensor> inputs) {
+  return recording(std::span<const Tensor>(inputs.begin(), inputs.size()));
+}
+
+bool recording(std::span<const Tensor> inputs) {
   return grad_enabled() &&
          std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input.requires_grad(); });
 }
 
 Tensor record(std::string_view name, Tensor output, std::initializer_list<Tensor> inputs,
+              BackwardFunction backward) {
+  return record(name, std::move(output), std::span<const Tensor>(inputs.begin(), inputs.size()),
+                std::move(backward));
+}
+
+Tensor record(std::string_view name, Tensor output, std::span<const Tensor> inputs,
               BackwardFunction backward) {
   if (!recording(inputs)) return output;
   std::vector<Edge> edges;

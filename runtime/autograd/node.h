@@ -119,11 +119,14 @@ class Saved {
 
 /// True when an operation on `inputs` is to be recorded.
 bool recording(std::initializer_list<Tensor> inputs);
+bool recording(std::span<const Tensor> inputs);
 inline bool recording(const Tensor& input) { return grad_enabled() && input.requires_grad(); }
 
 /// Makes `output` the recorded result of an operation on `inputs` (undefined ones allowed); returns it as it
 /// is when nothing is to be recorded. `name` must be a literal.
 Tensor record(std::string_view name, Tensor output, std::initializer_list<Tensor> inputs,
+              BackwardFunction backward);
+Tensor record(std::string_view name, Tensor output, std::span<const Tensor> inputs,
               BackwardFunction backward);
 
 /// Marks `value`, a gradient that a backward function computed from `grad` and its operation's inputs by a

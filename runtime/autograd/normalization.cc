@@ -16,6 +16,7 @@ struct NormSaved {
   Tensor mean, inv_std;
   BatchNormRule rule;
   bool has_weight = false;
+  std::shared_ptr<BatchPeers> peers;  ///< null: the batch is all here
 };
 
 View view_or_none(const Tensor& tensor) { return tensor.defined() ? tensor.view() : View{}; }
@@ -38,6 +39,43 @@ void check_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                    text(residual));
 }
 
+/// Memory for what the parts of a batch exchange: see kernels.h.
+Tensor make_totals(const Tensor& x) {
+  return Tensor::empty({2 * x.size(1) + 1}, x.shared_device(), DType::f64);
+}
+
+/// batch_norm, with the statistics of all parts of the batch.
+void norm_among_peers(BatchPeers& peers, const BatchNormRule& rule, const BatchNormChannels& channels,
+                      const Tensor& x, const Tensor& residual, const Tensor& result) {
+  Kernels& kernels = x.device().kernels();
+  const Tensor mine = make_totals(x);
+  const Tensor all = Tensor::empty({peers.size(), mine.numel()}, x.shared_device(), DType::f64);
+  kernels.batch_norm_moments(x.view(), mine.view());
+  peers.all_gather(mine, all);
+  kernels.batch_norm_combine(rule, channels, all.view());
+  kernels.batch_norm_apply(rule, channels, x.view(), view_or_none(residual), result.view());
+}
+
+/// What a backward kernel is given and fills in.
+struct NormGradients {
+  const Tensor &y, &grad, &grad_x, &grad_residual, &grad_weight, &grad_bias;
+};
+
+/// batch_norm_backward, with the sums of all parts of the batch.
+void norm_backward_among_peers(BatchPeers& peers, const BatchNormChannels& channels, const Tensor& x,
+                               const NormGradients& of) {
+  Kernels& kernels = x.device().kernels();
+  const Tensor sums = make_totals(x);
+  kernels.batch_norm_grad_sums(channels, x.view(), view_or_none(of.y), of.grad.view(),
+                               view_or_none(of.grad_residual), view_or_none(of.grad_weight),
+                               view_or_none(of.grad_bias), sums.view());
+  peers.add_up(sums);
+  // What was gated for the residual need not be gated again.
+  const bool gated = of.grad_residual.defined();
+  kernels.batch_norm_grad_input(channels, sums.view(), x.view(), gated ? View{} : view_or_none(of.y),
+                                gated ? of.grad_residual.view() : of.grad.view(), of.grad_x.view());
+}
+
 void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residual, GradSink& sink) {
   const Tensor x = saved.x.get(sink), weight = saved.has_weight ? saved.weight.get(sink) : Tensor();
   const bool gated = saved.rule.activation == Activation::relu;
@@ -53,9 +91,14 @@ void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residua
   channels.weight = view_or_none(weight);
   channels.mean = saved.mean.view();
   channels.inv_std = saved.inv_std.view();
-  device->kernels().batch_norm_backward(saved.rule, channels, x.view(), view_or_none(y), grad.view(),
-                                        grad_x.view(), view_or_none(grad_residual), view_or_none(grad_weight),
-                                        view_or_none(grad_bias));
+  if (saved.peers != nullptr) {
+    norm_backward_among_peers(*saved.peers, channels, x,
+                              {y, grad, grad_x, grad_residual, grad_weight, grad_bias});
+  } else {
+    device->kernels().batch_norm_backward(saved.rule, channels, x.view(), view_or_none(y), grad.view(),
+                                          grad_x.view(), view_or_none(grad_residual),
+                                          view_or_none(grad_weight), view_or_none(grad_bias));
+  }
   if (grad_weight.defined()) sink.deliver(1, differentiable_once(sink, grad, grad_weight));
   if (grad_bias.defined()) sink.deliver(2, differentiable_once(sink, grad, grad_bias));
   if (residual_wanted) {
@@ -66,7 +109,8 @@ void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residua
 
 /// Training: statistics of this batch.
 Tensor normalize_batch(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
-                       const Tensor& running_var, const BatchNormRule& rule, const Tensor& residual) {
+                       const Tensor& running_var, const BatchNormRule& rule, const Tensor& residual,
+                       const std::shared_ptr<BatchPeers>& peers) {
   const auto& device = x.shared_device();
   const DType dtype = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   NormSaved saved;
@@ -75,7 +119,11 @@ Tensor normalize_batch(const Tensor& x, const Tensor& weight, const Tensor& bias
   const BatchNormChannels channels{view_or_none(weight),      view_or_none(bias), view_or_none(running_mean),
                                    view_or_none(running_var), saved.mean.view(),  saved.inv_std.view()};
   Tensor result = empty_like(x);
-  device->kernels().batch_norm(rule, channels, x.view(), view_or_none(residual), result.view());
+  if (peers != nullptr) {
+    norm_among_peers(*peers, rule, channels, x, residual, result);
+  } else {
+    device->kernels().batch_norm(rule, channels, x.view(), view_or_none(residual), result.view());
+  }
   if (running_mean.defined()) running_mean.mark_modified();
   if (running_var.defined()) running_var.mark_modified();
   if (!recording({x, weight, bias, residual})) return result;
@@ -84,6 +132,7 @@ Tensor normalize_batch(const Tensor& x, const Tensor& weight, const Tensor& bias
   if (weight.defined()) saved.weight = Saved::input(weight);
   if (rule.activation == Activation::relu) saved.y = Saved::output(result);
   saved.rule = rule;
+  saved.peers = peers;
   return record("batch_norm", std::move(result), {x, weight, bias, residual},
                 [saved = std::move(saved), has_residual = residual.defined()](
                     const Tensor& grad, GradSink& sink) { norm_backward(saved, grad, has_residual, sink); });
@@ -104,12 +153,12 @@ Tensor normalize_recorded(const Tensor& x, const Tensor& weight, const Tensor& b
 }  // namespace
 
 Tensor batch_norm(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
-                  const Tensor& running_var, const BatchNormRule& rule, bool training,
-                  const Tensor& shortcut) {
+                  const Tensor& running_var, const BatchNormRule& rule, bool training, const Tensor& shortcut,
+                  const std::shared_ptr<BatchPeers>& peers) {
   check_batch_norm(input, weight, bias, running_mean, running_var, shortcut, training);
   const Tensor x = is_dense(input) ? input : input.contiguous(MemoryFormat::channels_last);
   const Tensor residual = shortcut.defined() ? shortcut.contiguous(format_of(x)) : Tensor();
-  if (training) return normalize_batch(x, weight, bias, running_mean, running_var, rule, residual);
+  if (training) return normalize_batch(x, weight, bias, running_mean, running_var, rule, residual, peers);
   if (recording({x, weight, bias, residual})) {
     return normalize_recorded(x, weight, bias, running_mean, running_var, rule, residual);
   }

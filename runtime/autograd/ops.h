@@ -7,6 +7,9 @@
 // cross_entropy, whose second backward throws a UsageError that says so.
 #pragma once
 
+#include <memory>
+
+#include "runtime/autograd/batch_peers.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/tensor/tensor.h"
 
@@ -104,9 +107,14 @@ Tensor adaptive_avg_pool2d(const Tensor& x, std::int64_t height, std::int64_t wi
 /// weight, bias and the running statistics are [C], float32 (float64 where x is), the latter may be
 /// undefined. `training`: mean and variance are those of this batch, and the running ones move towards them;
 /// else the running ones are used. `residual` has x's shape, or is undefined.
+///
+/// With `peers`, x is this rank's part of a batch and training takes the statistics of the whole, forward and
+/// backward, as torch.nn.SyncBatchNorm does: parts may differ in N, and the running statistics move on all
+/// ranks alike. Gradients of weight and bias are those of this part, to be averaged like any other. Every
+/// rank must then call it, and run its backward, in the same order.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
                   const Tensor& running_var, const BatchNormRule& rule, bool training,
-                  const Tensor& residual = {});
+                  const Tensor& residual = {}, const std::shared_ptr<BatchPeers>& peers = nullptr);
 
 // ---- losses and what they are made of
 enum class LossReduction { mean, sum, none };

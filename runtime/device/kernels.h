@@ -227,6 +227,32 @@ class Kernels {
                                    const View& grad_input, const View& grad_residual, const View& grad_weight,
                                    const View& grad_bias) = 0;
 
+  // ---- the two above in steps, for a batch whose parts are on several devices. What the parts exchange is
+  // f64 [2C + 1]: the values a channel has, then two numbers for each channel, the first of all channels
+  // first
+  // -----------------------------------------------------------------
+  /// moments: each channel's mean, then its sum of squared differences from that mean. Any number of values.
+  virtual void batch_norm_moments(const View& input, const View& moments) = 0;
+  /// Combines the moments of P parts, `parts` f64 [P, 2C + 1], in their order (Chan, Golub and LeVeque,
+  /// "Updating formulae and a pairwise algorithm for computing sample variances", 1979). Writes channels.mean
+  /// and inv_std and moves the running statistics where there are any. The CPU throws UsageError where the
+  /// parts have fewer than two values a channel.
+  virtual void batch_norm_combine(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                  const View& parts) = 0;
+  /// The output of batch_norm by channels.mean and inv_std; no statistics change.
+  virtual void batch_norm_apply(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                const View& input, const View& residual, const View& output) = 0;
+  /// sums: each channel's sum of the gradient behind the activation, then of its products with input - mean.
+  /// Writes this part's grad_residual, grad_weight and grad_bias as batch_norm_backward does; each may have
+  /// null data. `output` has null data where there is no activation.
+  virtual void batch_norm_grad_sums(const BatchNormChannels& channels, const View& input, const View& output,
+                                    const View& grad_output, const View& grad_residual,
+                                    const View& grad_weight, const View& grad_bias, const View& sums) = 0;
+  /// The gradient of the input, with `sums` added up over the parts. `output` has null data where there is no
+  /// activation, or where `grad_output` is the gradient behind it already (grad_residual).
+  virtual void batch_norm_grad_input(const BatchNormChannels& channels, const View& sums, const View& input,
+                                     const View& output, const View& grad_output, const View& grad_input) = 0;
+
   // ---- losses
   // -----------------------------------------------------------------------------------------------------
   /// log_softmax along the last dimension of [R, C].

@@ -145,6 +145,38 @@ void TimedKernels::batch_norm_backward(const BatchNormRule& rule, const BatchNor
   });
 }
 
+void TimedKernels::batch_norm_moments(const View& input, const View& moments) {
+  timed("batch_norm_moments", kNorm, kNoFlops, [&] { kernels_.batch_norm_moments(input, moments); });
+}
+
+void TimedKernels::batch_norm_combine(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                      const View& parts) {
+  timed("batch_norm_combine", kNorm, kNoFlops, [&] { kernels_.batch_norm_combine(rule, channels, parts); });
+}
+
+void TimedKernels::batch_norm_apply(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                    const View& input, const View& residual, const View& output) {
+  timed("batch_norm_apply", kNorm, kNoFlops,
+        [&] { kernels_.batch_norm_apply(rule, channels, input, residual, output); });
+}
+
+void TimedKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const View& input,
+                                        const View& output, const View& grad_output,
+                                        const View& grad_residual, const View& grad_weight,
+                                        const View& grad_bias, const View& sums) {
+  timed("batch_norm_grad_sums", kNorm, kNoFlops, [&] {
+    kernels_.batch_norm_grad_sums(channels, input, output, grad_output, grad_residual, grad_weight, grad_bias,
+                                  sums);
+  });
+}
+
+void TimedKernels::batch_norm_grad_input(const BatchNormChannels& channels, const View& sums,
+                                         const View& input, const View& output, const View& grad_output,
+                                         const View& grad_input) {
+  timed("batch_norm_grad_input", kNorm, kNoFlops,
+        [&] { kernels_.batch_norm_grad_input(channels, sums, input, output, grad_output, grad_input); });
+}
+
 void TimedKernels::log_softmax(const View& in, const View& out) {
   timed("log_softmax", kLoss, kNoFlops, [&] { kernels_.log_softmax(in, out); });
 }

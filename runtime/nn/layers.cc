@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/init.h"
 
@@ -82,14 +83,26 @@ BatchNorm2d::BatchNorm2d(std::int64_t features, const std::shared_ptr<Device>& d
 }
 
 Tensor BatchNorm2d::forward(const Tensor& x, Activation activation, const Tensor& residual) {
-  if (is_training()) {
+  const bool again = is_training() && recomputing();
+  if (is_training() && !again) {
     // On the device, so that a captured step counts too.
     const Tensor one = Tensor::ones({}, x.shared_device(), DType::i64);
     x.device().kernels().binary(BinaryOp::add, batches_.view(), one.view(), batches_.view());
     batches_.mark_modified();
   }
-  return batch_norm(x, weight_, bias_, running_mean_, running_var_, {eps_, momentum_, activation},
-                    is_training(), residual);
+  return batch_norm(x, weight_, bias_, again ? Tensor() : running_mean_, again ? Tensor() : running_var_,
+                    {eps_, momentum_, activation}, is_training(), residual, peers_);
+}
+
+int synchronize_batch_norms(Module& module, const std::shared_ptr<BatchPeers>& peers) {
+  int count = 0;
+  module.visit([&](Module& one) {
+    auto* const norm = dynamic_cast<BatchNorm2d*>(&one);
+    if (norm == nullptr) return;
+    norm->synchronize(peers);
+    ++count;
+  });
+  return count;
 }
 
 Sequential::Sequential(std::vector<std::shared_ptr<Module>> modules) : modules_(std::move(modules)) {
@@ -98,7 +111,7 @@ Sequential::Sequential(std::vector<std::shared_ptr<Module>> modules) : modules_(
 
 Tensor Sequential::forward(const Tensor& x) {
   Tensor result = x;
-  for (const auto& module : modules_) result = module->forward(result);
+  for (const auto& module : modules_) result = (*module)(result);
   return result;
 }
 

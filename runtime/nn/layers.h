@@ -79,7 +79,7 @@ class AdaptiveAvgPool2d : public Module {
 /// x [N, features, H, W], each channel normalised. Parameters: weight (1) and bias (0), float32 [features];
 /// buffers: running_mean (0), running_var (1) and num_batches_tracked (int64 []). In training the statistics
 /// are those of the batch this rank sees and the running ones follow; in evaluation the running ones are
-/// used.
+/// used. A forward that is computed again for backward leaves the running ones and the count alone.
 class BatchNorm2d : public Module {
  public:
   BatchNorm2d(std::int64_t features, const std::shared_ptr<Device>& device, double eps = 1e-5,
@@ -87,11 +87,18 @@ class BatchNorm2d : public Module {
   Tensor forward(const Tensor& x) override { return forward(x, Activation::none); }
   /// activation(norm(x) + residual) in the same kernel; `residual` has x's shape, or is undefined.
   Tensor forward(const Tensor& x, Activation activation, const Tensor& residual = {});
+  /// From now on training takes the statistics of the whole batch, of which each peer has a part: every rank
+  /// must run forward and backward alike. Null: this rank's part alone again.
+  void synchronize(std::shared_ptr<BatchPeers> peers) { peers_ = std::move(peers); }
 
  private:
   Tensor weight_, bias_, running_mean_, running_var_, batches_;
   double eps_, momentum_;
+  std::shared_ptr<BatchPeers> peers_;
 };
+
+/// Calls BatchNorm2d::synchronize on every batch norm in `module`; returns how many there are.
+int synchronize_batch_norms(Module& module, const std::shared_ptr<BatchPeers>& peers);
 
 class ReLU : public Module {
  public:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -136,6 +137,25 @@ void Module::zero_grad() {
 void Module::train(bool training) {
   training_ = training;
   for (const auto& [name, child] : children_) child->train(training);
+}
+
+void Module::visit(const std::function<void(Module&)>& visitor) {
+  visitor(*this);
+  for (const auto& [name, child] : children_) child->visit(visitor);
+}
+
+Tensor Module::operator()(const Tensor& x) { return recompute_ ? recomputed(*this, x) : forward(x); }
+
+Tensor recomputed(Module& module, const Tensor& input) {
+  std::vector<Tensor> parameters;
+  for (const auto& [name, tensor] : module.named_parameters()) parameters.push_back(tensor);
+  const auto forward = [&module, training = module.is_training()](const Tensor& x) {
+    if (module.is_training() == training) return module.forward(x);
+    throw UsageError(std::string("backward of recomputed: expected the module in ") +
+                     (training ? "training" : "evaluation") +
+                     " as in its forward pass, it was switched since; run backward first");
+  };
+  return recomputed(forward, input, parameters);
 }
 
 }  // namespace dtrain

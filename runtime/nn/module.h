@@ -1,6 +1,7 @@
 // Module: a function with parameters and buffers that have names, the same names as in PyTorch's state_dict.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,7 +26,8 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual Tensor forward(const Tensor& x) = 0;
-  Tensor operator()(const Tensor& x) { return forward(x); }
+  /// forward(x), or recomputed(*this, x) where set_recompute() asked for it.
+  Tensor operator()(const Tensor& x);
 
   /// Every parameter with its dotted name ("conv1.weight"), own ones before those of the children, in
   /// construction order.
@@ -47,6 +49,10 @@ class Module {
   void train(bool training = true);
   void eval() { train(false); }
   bool is_training() const noexcept { return training_; }
+  /// Whether a call keeps for backward only its input (see recomputed()); not handed on to the children.
+  void set_recompute(bool recompute = true) noexcept { recompute_ = recompute; }
+  /// Calls `visitor` with this module, then with everything below it, in construction order.
+  void visit(const std::function<void(Module&)>& visitor);
 
  protected:
   /// Makes `value` a parameter: it gets requires_grad. Names must be unique here and have no dot.
@@ -67,6 +73,12 @@ class Module {
   NamedTensors buffers_;
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
   bool training_ = true;
+  bool recompute_ = false;
 };
+
+/// module.forward(input), computed once more in backward instead of kept: see runtime/autograd/recompute.h.
+/// `module` is borrowed until backward is done. Backward throws UsageError when the module was switched
+/// between training and evaluation meanwhile.
+Tensor recomputed(Module& module, const Tensor& input);
 
 }  // namespace dtrain

@@ -169,6 +169,19 @@ TEST_F(GpuImages, BatchNormalisation) {
       check(args, 210, "batch_norm_backward", [&](Kernels& kernels, const std::vector<View>& v) {
         kernels.batch_norm_backward(rule, arrays(v), v[0], v[1], v[9], v[8], v[10], v[11], v[12]);
       });
+      Arg totals = zeros_arg({1, 2 * 70 + 1});
+      totals.stays = true;
+      args.push_back(totals);                    // 13: moments
+      args.push_back(totals);                    // 14: sums of gradients
+      args.push_back(zeros_arg(shape, layout));  // 15: gradient of the input
+      check(args, 210, "batch_norm in steps", [&](Kernels& kernels, const std::vector<View>& v) {
+        const View gate = activation == Activation::relu ? v[1] : View{};
+        kernels.batch_norm_moments(v[0], v[13]);
+        kernels.batch_norm_combine(rule, arrays(v), v[13]);
+        kernels.batch_norm_apply(rule, arrays(v), v[0], {}, v[8]);
+        kernels.batch_norm_grad_sums(arrays(v), v[0], gate, v[9], v[10], v[11], v[12], v[14]);
+        kernels.batch_norm_grad_input(arrays(v), v[14], v[0], {}, v[10], v[15]);
+      });
     }
   }
 }

@@ -15,6 +15,7 @@ struct Arg {
   Layout layout = Layout::contiguous;
   bool follows = true;  ///< else f32 on the GPU, for per-channel arrays beside bf16 activations
   bool is_null = false;
+  bool stays = false;  ///< keeps its dtype on the GPU
 };
 
 inline Arg random_arg(const Dims& shape, Generator& generator, Layout layout = Layout::contiguous) {
@@ -41,7 +42,7 @@ inline void compare(Device& gpu, DType dtype, const std::vector<Arg>& args, doub
   std::vector<Array> wide, narrow;
   std::vector<View> cpu_views, gpu_views;
   for (const Arg& arg : args) {
-    const bool floating = is_floating(arg.array.view().dtype);
+    const bool floating = is_floating(arg.array.view().dtype) && !arg.stays;
     const DType follows = arg.follows || dtype == DType::f64 ? dtype : DType::f32;
     wide.push_back(arg.array.as(floating ? DType::f64 : arg.array.view().dtype, arg.layout));
     narrow.push_back(arg.array.as(floating ? follows : arg.array.view().dtype, arg.layout));

@@ -56,6 +56,16 @@ class CpuKernels final : public Kernels {
                            const View& output, const View& grad_output, const View& grad_input,
                            const View& grad_residual, const View& grad_weight,
                            const View& grad_bias) override;
+  void batch_norm_moments(const View& input, const View& moments) override;
+  void batch_norm_combine(const BatchNormRule& rule, const BatchNormChannels& channels,
+                          const View& parts) override;
+  void batch_norm_apply(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                        const View& residual, const View& output) override;
+  void batch_norm_grad_sums(const BatchNormChannels& channels, const View& input, const View& output,
+                            const View& grad_output, const View& grad_residual, const View& grad_weight,
+                            const View& grad_bias, const View& sums) override;
+  void batch_norm_grad_input(const BatchNormChannels& channels, const View& sums, const View& input,
+                             const View& output, const View& grad_output, const View& grad_input) override;
 
   void log_softmax(const View& in, const View& out) override;
   void cross_entropy(const View& logits, const View& target, const View& log_probs,

@@ -25,12 +25,18 @@ void relu_pool(const Pool2dGeometry& geometry, const View& input, const View& ou
 void relu_pool_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& mask,
                         const View& grad_input);
 
-void batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
-                const View& residual, const View& output);
+void batch_norm_moments(const View& input, const View& moments);
+void batch_norm_combine(const BatchNormRule& rule, const BatchNormChannels& channels, const View& parts);
+void batch_norm_apply(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                      const View& residual, const View& output);
 void batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
                           const View& residual, const View& output);
-void batch_norm_backward(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
-                         const View& output, const View& grad_output, const View& grad_input,
-                         const View& grad_residual, const View& grad_weight, const View& grad_bias);
+void batch_norm_grad_sums(const BatchNormChannels& channels, const View& input, const View& output,
+                          const View& grad_output, const View& grad_residual, const View& sums);
+/// Gradients of weight and bias from the sums of this part; null data where not wanted.
+void batch_norm_channel_grads(const BatchNormChannels& channels, const View& sums, const View& grad_weight,
+                              const View& grad_bias);
+void batch_norm_grad_input(const BatchNormChannels& channels, const View& sums, const View& input,
+                           const View& output, const View& grad_output, const View& grad_input);
 
 }  // namespace dtrain::cpu::naive

@@ -31,6 +31,17 @@ void require_channels(std::string_view operation, const BatchNormChannels& chann
   require_vector(operation, "inv_std", channels.inv_std, extent, dtype);
 }
 
+/// What the parts of a batch exchange.
+void require_totals(std::string_view operation, std::string_view argument, const View& view,
+                    std::int64_t parts, std::int64_t channels) {
+  const std::int64_t length = 2 * channels + 1;
+  require_dtype(operation, argument, view, DType::f64);
+  if (view.is_contiguous() && view.numel() == parts * length) return;
+  throw UsageError("cpu kernel " + std::string(operation) + ": expected " + std::string(argument) +
+                   " dense, " + std::to_string(parts) + " x " + std::to_string(length) +
+                   " elements, got shape " + view.shape.to_string());
+}
+
 void require_several(std::string_view operation, const View& input) {
   if (input.shape[1] == 0 || input.numel() / input.shape[1] > 1) return;
   throw UsageError("cpu kernel " + std::string(operation) +
@@ -103,9 +114,9 @@ float value_or(const View& vector, std::size_t channel, float otherwise) {
 
 /// The affine map each channel goes through.
 struct Map {
-  Map(const BatchNormChannels& channels, const Floats& mean, const Floats& inv_std)
-      : scale(mean.size()), shift(mean.size()) {
-    for (std::size_t c = 0; c < mean.size(); ++c) {
+  Map(const BatchNormChannels& channels, const float* mean, const float* inv_std, std::size_t count)
+      : scale(count), shift(count) {
+    for (std::size_t c = 0; c < count; ++c) {
       scale[c] = inv_std[c] * value_or(channels.weight, c, 1);
       shift[c] = value_or(channels.bias, c, 0) - mean[c] * scale[c];
     }
@@ -121,16 +132,41 @@ void apply_map(const NormLoops& loops, const Pixels& pixels, const BatchNormRule
   });
 }
 
-void update_running(const View& running, std::size_t channel, double momentum, double value) {
-  if (running.data == nullptr) return;
-  float& kept = running.as<float>()[channel];
-  kept = static_cast<float>((1 - momentum) * static_cast<double>(kept) + momentum * value);
-}
-
 void require_activations(std::string_view operation, const View& input, const View& other,
                          std::string_view name) {
   if (other.data != nullptr) require_like(operation, name, other, input);
 }
+
+void vector_grad_sums(const BatchNormChannels& channels, const View& input, const View& gate,
+                      const View& grad_output, const View& grad_residual, const View& sums) {
+  const Pixels pixels(input);
+  Sums totals(pixels.size());
+  pixels.stretches([&](std::int64_t row, const NormRows& size) {
+    vector_loops().norm.grad_sums(pixels.type, size, pixels.at(grad_output, row), pixels.at(gate, row),
+                                  pixels.at(input, row), channels.mean.as<const float>(),
+                                  pixels.at(grad_residual, row), totals.first(), totals.second());
+    totals.flush();
+  });
+  double* const out = sums.as<double>();
+  out[0] = static_cast<double>(pixels.rows);
+  for (std::size_t c = 0; c < pixels.size(); ++c) {
+    out[1 + c] = totals.first(c);
+    out[1 + pixels.size() + c] = totals.second(c);
+  }
+}
+
+/// Memory for what the parts of a batch exchange, of a batch that has one part.
+class Totals {
+ public:
+  explicit Totals(std::int64_t channels) : values_(static_cast<std::size_t>(2 * channels + 1)) {}
+  View view() {
+    const auto length = static_cast<std::int64_t>(values_.size());
+    return {values_.data(), DType::f64, {1, length}, {length, 1}};
+  }
+
+ private:
+  Doubles values_;
+};
 
 }  // namespace
 
@@ -138,33 +174,66 @@ void CpuKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels& 
                             const View& residual, const View& output) {
   require_channels("batch_norm", channels, input);
   require_several("batch_norm", input);
-  require_activations("batch_norm", input, residual, "residual");
-  require_like("batch_norm", "output", output, input);
   if (input.numel() == 0) return;
-  if (!vectorised({input, residual, output})) {
-    return naive::batch_norm(rule, channels, input, residual, output);
-  }
-  const NormLoops& loops = vector_loops().norm;
+  Totals moments(input.shape[1]);
+  batch_norm_moments(input, moments.view());
+  batch_norm_combine(rule, channels, moments.view());
+  batch_norm_apply(rule, channels, input, residual, output);
+}
+
+void CpuKernels::batch_norm_moments(const View& input, const View& moments) {
+  require_rank("batch_norm_moments", "input", input, 4);
+  require_totals("batch_norm_moments", "moments", moments, 1, input.shape[1]);
+  if (input.shape[1] == 0 || input.numel() == 0) return fill(moments, 0);
+  if (!vectorised({input})) return naive::batch_norm_moments(input, moments);
   const Pixels pixels(input);
   const Floats pivot = first_pixel(pixels, input);
   Sums sums(pixels.size());
   pixels.stretches([&](std::int64_t row, const NormRows& size) {
-    loops.moments(pixels.type, size, pixels.at(input, row), pivot.data(), sums.first(), sums.second());
+    vector_loops().norm.moments(pixels.type, size, pixels.at(input, row), pivot.data(), sums.first(),
+                                sums.second());
     sums.flush();
   });
-  Floats mean(pixels.size()), inv_std(pixels.size());
+  double* const out = moments.as<double>();
   const auto count = static_cast<double>(pixels.rows);
+  out[0] = count;
   for (std::size_t c = 0; c < pixels.size(); ++c) {
-    const double offset = sums.first(c) / count;
-    const double variance = std::max(sums.second(c) / count - offset * offset, 0.0);
-    mean[c] = static_cast<float>(static_cast<double>(pivot[c]) + offset);
-    inv_std[c] = static_cast<float>(1.0 / std::sqrt(variance + rule.eps));
-    channels.mean.as<float>()[c] = mean[c];
-    channels.inv_std.as<float>()[c] = inv_std[c];
-    update_running(channels.running_mean, c, rule.momentum, static_cast<double>(pivot[c]) + offset);
-    update_running(channels.running_var, c, rule.momentum, variance * count / (count - 1));
+    out[1 + c] = static_cast<double>(pivot[c]) + sums.first(c) / count;
+    out[1 + pixels.size() + c] = std::max(sums.second(c) - sums.first(c) * sums.first(c) / count, 0.0);
   }
-  apply_map(loops, pixels, rule, Map(channels, mean, inv_std), input, residual, output);
+}
+
+void CpuKernels::batch_norm_combine(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                    const View& parts) {
+  constexpr std::string_view kName = "batch_norm_combine";
+  require_rank(kName, "parts", parts, 2);
+  require_totals(kName, "parts", parts, parts.shape[0], channels.mean.numel());
+  if (channels.mean.numel() == 0) return;
+  double count = 0;
+  for (std::int64_t part = 0; part < parts.shape[0]; ++part) {
+    count += parts.as<const double>()[part * parts.shape[1]];
+  }
+  if (count < 2) {
+    throw UsageError(
+        "cpu kernel batch_norm_combine: expected more than one value per channel to normalise, got " +
+        std::to_string(static_cast<std::int64_t>(count)) + " in " + std::to_string(parts.shape[0]) +
+        " parts; use a larger batch or evaluation mode");
+  }
+  naive::batch_norm_combine(rule, channels, parts);
+}
+
+void CpuKernels::batch_norm_apply(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                  const View& input, const View& residual, const View& output) {
+  require_channels("batch_norm_apply", channels, input);
+  require_activations("batch_norm_apply", input, residual, "residual");
+  require_like("batch_norm_apply", "output", output, input);
+  if (input.numel() == 0) return;
+  if (!vectorised({input, residual, output})) {
+    return naive::batch_norm_apply(rule, channels, input, residual, output);
+  }
+  const Pixels pixels(input);
+  const Map map(channels, channels.mean.as<const float>(), channels.inv_std.as<const float>(), pixels.size());
+  apply_map(vector_loops().norm, pixels, rule, map, input, residual, output);
 }
 
 void CpuKernels::batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels,
@@ -177,59 +246,78 @@ void CpuKernels::batch_norm_inference(const BatchNormRule& rule, const BatchNorm
     return naive::batch_norm_inference(rule, channels, input, residual, output);
   }
   const Pixels pixels(input);
-  Floats mean(pixels.size()), inv_std(pixels.size());
+  Floats inv_std(pixels.size());
   for (std::size_t c = 0; c < pixels.size(); ++c) {
-    mean[c] = channels.running_mean.as<const float>()[c];
     inv_std[c] = static_cast<float>(
         1.0 / std::sqrt(static_cast<double>(channels.running_var.as<const float>()[c]) + rule.eps));
   }
-  apply_map(vector_loops().norm, pixels, rule, Map(channels, mean, inv_std), input, residual, output);
+  const Map map(channels, channels.running_mean.as<const float>(), inv_std.data(), pixels.size());
+  apply_map(vector_loops().norm, pixels, rule, map, input, residual, output);
 }
 
 void CpuKernels::batch_norm_backward(const BatchNormRule& rule, const BatchNormChannels& channels,
                                      const View& input, const View& output, const View& grad_output,
                                      const View& grad_input, const View& grad_residual,
                                      const View& grad_weight, const View& grad_bias) {
-  constexpr std::string_view kName = "batch_norm_backward";
+  require_channels("batch_norm_backward", channels, input);
+  require_several("batch_norm_backward", input);
+  if (input.numel() == 0) return;
+  const bool gated = rule.activation == Activation::relu;
+  if (gated) require_like("batch_norm_backward", "output", output, input);
+  const View gate = gated ? output : View{};
+  Totals sums(input.shape[1]);
+  batch_norm_grad_sums(channels, input, gate, grad_output, grad_residual, grad_weight, grad_bias,
+                       sums.view());
+  // What was gated for the residual need not be gated again.
+  const bool done = grad_residual.data != nullptr;
+  batch_norm_grad_input(channels, sums.view(), input, done ? View{} : gate,
+                        done ? grad_residual : grad_output, grad_input);
+}
+
+void CpuKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const View& input,
+                                      const View& output, const View& grad_output, const View& grad_residual,
+                                      const View& grad_weight, const View& grad_bias, const View& sums) {
+  constexpr std::string_view kName = "batch_norm_grad_sums";
   require_channels(kName, channels, input);
-  require_several(kName, input);
+  require_like(kName, "grad_output", grad_output, input);
+  require_activations(kName, input, output, "output");
+  require_activations(kName, input, grad_residual, "grad_residual");
+  require_totals(kName, "sums", sums, 1, input.shape[1]);
+  if (input.shape[1] == 0 || input.numel() == 0) {
+    fill(sums, 0);
+  } else if (vectorised({input, output, grad_output, grad_residual})) {
+    vector_grad_sums(channels, input, output, grad_output, grad_residual, sums);
+  } else {
+    naive::batch_norm_grad_sums(channels, input, output, grad_output, grad_residual, sums);
+  }
+  naive::batch_norm_channel_grads(channels, sums, grad_weight, grad_bias);
+}
+
+void CpuKernels::batch_norm_grad_input(const BatchNormChannels& channels, const View& sums, const View& input,
+                                       const View& output, const View& grad_output, const View& grad_input) {
+  constexpr std::string_view kName = "batch_norm_grad_input";
+  require_channels(kName, channels, input);
   require_like(kName, "grad_output", grad_output, input);
   require_like(kName, "grad_input", grad_input, input);
-  require_activations(kName, input, grad_residual, "grad_residual");
-  const bool gated = rule.activation == Activation::relu;
-  if (gated) require_like(kName, "output", output, input);
+  require_activations(kName, input, output, "output");
+  require_totals(kName, "sums", sums, 1, input.shape[1]);
   if (input.numel() == 0) return;
-  const View gate = gated ? output : View{};
-  if (!vectorised({input, gate, grad_output, grad_input, grad_residual})) {
-    return naive::batch_norm_backward(rule, channels, input, output, grad_output, grad_input, grad_residual,
-                                      grad_weight, grad_bias);
+  if (!vectorised({input, output, grad_output, grad_input})) {
+    return naive::batch_norm_grad_input(channels, sums, input, output, grad_output, grad_input);
   }
-  const NormLoops& loops = vector_loops().norm;
   const Pixels pixels(input);
-  const float* mean = channels.mean.as<const float>();
-  Sums sums(pixels.size());
-  pixels.stretches([&](std::int64_t row, const NormRows& size) {
-    loops.grad_sums(pixels.type, size, pixels.at(grad_output, row), pixels.at(gate, row),
-                    pixels.at(input, row), mean, pixels.at(grad_residual, row), sums.first(), sums.second());
-    sums.flush();
-  });
+  const double* const in = sums.as<const double>();
   Floats grad_mean(pixels.size()), slope(pixels.size()), scale(pixels.size());
-  const auto count = static_cast<double>(pixels.rows);
   for (std::size_t c = 0; c < pixels.size(); ++c) {
     const double inv_std = channels.inv_std.as<const float>()[c];
-    grad_mean[c] = static_cast<float>(sums.first(c) / count);
-    slope[c] = static_cast<float>(inv_std * inv_std * sums.second(c) / count);
+    grad_mean[c] = static_cast<float>(in[1 + c] / in[0]);
+    slope[c] = static_cast<float>(inv_std * inv_std * in[1 + pixels.size() + c] / in[0]);
     scale[c] = static_cast<float>(inv_std) * value_or(channels.weight, c, 1);
-    if (grad_weight.data != nullptr)
-      grad_weight.as<float>()[c] = static_cast<float>(sums.second(c) * inv_std);
-    if (grad_bias.data != nullptr) grad_bias.as<float>()[c] = static_cast<float>(sums.first(c));
   }
-  // What was gated for the residual need not be gated again.
-  const View from = grad_residual.data != nullptr ? grad_residual : grad_output;
-  const View still = grad_residual.data != nullptr ? View{} : gate;
   pixels.stretches([&](std::int64_t row, const NormRows& size) {
-    loops.grad_input(pixels.type, size, pixels.at(from, row), pixels.at(still, row), pixels.at(input, row),
-                     mean, grad_mean.data(), slope.data(), scale.data(), pixels.at(grad_input, row));
+    vector_loops().norm.grad_input(pixels.type, size, pixels.at(grad_output, row), pixels.at(output, row),
+                                   pixels.at(input, row), channels.mean.as<const float>(), grad_mean.data(),
+                                   slope.data(), scale.data(), pixels.at(grad_input, row));
   });
 }
 

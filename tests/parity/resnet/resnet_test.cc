@@ -163,6 +163,25 @@ TEST(ResNet18Checkpoint, LoadsIntoPyTorchStrictly) {
   EXPECT_EQ(loaded.exit_code, 0) << loaded.out << loaded.err;
 }
 
+TEST(ResNet50Checkpoint, LoadsIntoTorchvisionStrictly) {
+  const char* python = std::getenv("DTRAIN_PEER_PYTHON");
+  if (python == nullptr) GTEST_SKIP() << "DTRAIN_PEER_PYTHON is not set (a Python with torch, torchvision)";
+  TempDir folder;
+  TrainingRun run{.start = Start::alone,
+                  .world = 1,
+                  .launcher_arguments = {},
+                  .arguments = {"--model", "resnet50", "--dataset", "synthetic:3x64x64,7,8", "--max-steps",
+                                "1", "--global-batch-size", "4", "--eval-every", "0"},
+                  .run_dir = folder / "run",
+                  .options = limited_to(std::chrono::seconds(240))};
+  const RunResult result = train(run);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string script = std::string(std::getenv("DTRAIN_RESNET_GOLDEN")) + "/load_resnet50.py";
+  const RunResult loaded = test::run({python, script, (run.run_dir / "checkpoints").string(), "7"},
+                                     limited_to(std::chrono::seconds(240)));
+  EXPECT_EQ(loaded.exit_code, 0) << loaded.out << loaded.err;
+}
+
 TEST(ResNet50, HasTorchvisionsNamesAndShapes) {
   Generator generator(0);
   const auto network = make_network("resnet50", {.channels = 3, .height = 224, .width = 224, .classes = 1000},

@@ -134,6 +134,71 @@ TEST_P(BatchNorm, FollowsTheDefinition) {
   test::expect_near(running_var.values(), next_var, 1e-6, "running variance");
 }
 
+/// Two parts, exchanged as ranks would, are one batch. A third part is empty.
+TEST_P(BatchNorm, PartsCombineToTheWhole) {
+  const std::int64_t channels = case_.shape[1], length = 2 * channels + 1;
+  const std::int64_t total = case_.shape[0];
+  const Array x = activation(), residual = activation(), dy = activation(), weight = channel(),
+              bias = channel();
+  const Array running_mean = channel(), running_var = channel();
+  const Array mean(Dims{channels}, channel_dtype_), inv_std(Dims{channels}, channel_dtype_);
+  const Array other_mean = running_mean.as(channel_dtype_), other_var = running_var.as(channel_dtype_);
+  const Array part_mean(Dims{channels}, channel_dtype_), part_inv_std(Dims{channels}, channel_dtype_);
+  const BatchNormChannels whole{weight, bias, running_mean, running_var, mean, inv_std};
+  const BatchNormChannels parted{weight, bias, other_mean, other_var, part_mean, part_inv_std};
+  const Array y = empty(), dx = empty(), dr = empty(), part_y = empty(), part_dx = empty(), part_dr = empty();
+  const Array dw(Dims{channels}, channel_dtype_), db(Dims{channels}, channel_dtype_);
+  const View none;
+  Kernels& kernels = device_->kernels();
+  kernels.batch_norm(rule_, whole, x, case_.residual ? residual.view() : none, y);
+  kernels.batch_norm_backward(rule_, whole, x, y, dy, dx, case_.residual ? dr.view() : none, dw, db);
+
+  const Array moments(Dims{3, length}, DType::f64), sums(Dims{2, length}, DType::f64),
+      all_sums(Dims{length}, DType::f64);
+  const auto rows = [](const View& of, std::int64_t begin, std::int64_t end) {
+    View part = of;
+    part.data = of.as<std::byte>() + begin * of.strides[0] * static_cast<std::int64_t>(size_of(of.dtype));
+    part.shape[0] = end - begin;
+    return part;
+  };
+  const auto row = [&](const View& of, std::int64_t index) {
+    View part = rows(of, index, index + 1);
+    part.shape = {length};
+    part.strides = {1};
+    return part;
+  };
+  const std::int64_t cuts[] = {0, 1, total, total};
+  const auto part = [&](const View& of, int index) { return rows(of, cuts[index], cuts[index + 1]); };
+  for (int i = 0; i < 3; ++i) kernels.batch_norm_moments(part(x, i), row(moments, i));
+  kernels.batch_norm_combine(rule_, parted, moments);
+  std::vector<double> part_dw(static_cast<std::size_t>(channels), 0), part_db = part_dw;
+  for (int i = 0; i < 2; ++i) {
+    kernels.batch_norm_apply(rule_, parted, part(x, i), case_.residual ? part(residual, i) : none,
+                             part(part_y, i));
+    kernels.batch_norm_grad_sums(parted, part(x, i), case_.relu ? part(part_y, i) : none, part(dy, i),
+                                 case_.residual ? part(part_dr, i) : none, dw, db, row(sums, i));
+    for (std::size_t c = 0; c < part_dw.size(); ++c)
+      part_dw[c] += dw.values()[c], part_db[c] += db.values()[c];
+  }
+  kernels.binary(BinaryOp::add, row(sums, 0), row(sums, 1), all_sums);
+  for (int i = 0; i < 2; ++i) {
+    kernels.batch_norm_grad_input(parted, all_sums, part(x, i), case_.relu ? part(part_y, i) : none,
+                                  part(dy, i), part(part_dx, i));
+  }
+  kernels.batch_norm_backward(rule_, whole, x, y, dy, dx, case_.residual ? dr.view() : none, dw, db);
+
+  const double largest = 4 / std::sqrt(rule_.eps);  // where a channel has one value twice
+  test::expect_near(part_mean.values(), mean.values(), 1e-6, "mean");
+  test::expect_near(other_mean.values(), running_mean.values(), 1e-6, "running mean");
+  test::expect_near(other_var.values(), running_var.values(), 1e-6, "running variance");
+  test::expect_near(part_y.values(), y.values(), tolerance(4), "output");
+  test::expect_near(part_dx.values(), dx.values(), tolerance(largest), "gradient of the input");
+  if (case_.residual) test::expect_near(part_dr.values(), dr.values(), 0, "gradient of the shortcut");
+  const double channel_tolerance = (channel_dtype_ == DType::f64 ? 1e-13 : 2e-6) * count_;
+  test::expect_near(part_dw, dw.values(), channel_tolerance, "gradient of the weight");
+  test::expect_near(part_db, db.values(), channel_tolerance, "gradient of the bias");
+}
+
 TEST_P(BatchNorm, InferenceUsesTheRunningStatistics) {
   const Array x = activation(), residual = activation(), weight = channel(), bias = channel(),
               mean = channel();
@@ -191,6 +256,29 @@ TEST(BatchNormStatistics, OneValueIsRefused) {
   const Array x(Dims{1, 4, 1, 1}), y(Dims{1, 4, 1, 1}), mean(Dims{4}), inv_std(Dims{4});
   EXPECT_THROW(make_device("cpu")->kernels().batch_norm(kRule, {{}, {}, {}, {}, mean, inv_std}, x, {}, y),
                UsageError);
+}
+
+/// Ten values on one part, one on another, far from zero and from each other: sums of squares would lose
+/// them.
+TEST(BatchNormStatistics, PartsWithDistantMeansCombine) {
+  Array given(Dims{2, 3}, DType::f64);
+  const Array mean(Dims{1}), inv_std(Dims{1}), running_mean(Dims{1}), running_var(Dims{1});
+  given.set({10, 1e6, 40, 1, 1e6 + 11, 0});
+  const BatchNormRule rule{.eps = 0, .momentum = 1};
+  make_device("cpu")->kernels().batch_norm_combine(rule, {{}, {}, running_mean, running_var, mean, inv_std},
+                                                   given);
+  EXPECT_EQ(mean.values()[0], 1e6 + 1);
+  EXPECT_NEAR(running_var.values()[0], (40 + 110) / 10.0, 1e-5);
+  EXPECT_NEAR(inv_std.values()[0], std::sqrt(11.0 / 150), 1e-7);
+}
+
+TEST(BatchNormStatistics, OneValueInAllPartsIsRefused) {
+  Array parts(Dims{2, 3}, DType::f64);
+  parts.set({1, 5, 0, 0, 0, 0});
+  const Array mean(Dims{1}), inv_std(Dims{1});
+  EXPECT_THROW(
+      make_device("cpu")->kernels().batch_norm_combine(kRule, {{}, {}, {}, {}, mean, inv_std}, parts),
+      UsageError);
 }
 
 }  // namespace

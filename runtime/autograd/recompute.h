@@ -1,0 +1,31 @@
+// Memory for time: what a function computes on its way is not kept for backward but computed once more there
+// (torch.utils.checkpoint; Chen et al., "Training deep nets with sublinear memory cost", 2016).
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "runtime/tensor/tensor.h"
+
+namespace dtrain {
+
+using TensorFunction = std::function<Tensor(const Tensor&)>;
+
+/// function(input), of which only `input` and the result are kept. Backward calls `function` once more, in
+/// the precision of the first call, and differentiates that: the same gradients, bit for bit, for the time of
+/// one more forward.
+///
+/// `function` must compute the same again: it owns or outlives what it refers to, draws no random numbers,
+/// and leaves alone, while recomputing(), whatever counts its calls (running statistics). `parameters` are
+/// the tensors besides `input` that gradients are to reach; others that it uses count as constants. Calls may
+/// nest, and what `function` throws comes out of here, or of backward. While nothing is recorded this is just
+/// function(input).
+///
+/// Backward throws UsageError when the input or a parameter was modified since, or when the second result
+/// does not have the shape and dtype of the first. Gradients of its gradients are not available (UsageError).
+Tensor recomputed(TensorFunction function, const Tensor& input, const std::vector<Tensor>& parameters);
+
+/// True while this thread runs a function for the second time.
+bool recomputing() noexcept;
+
+}  // namespace dtrain
