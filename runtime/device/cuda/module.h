@@ -12,7 +12,7 @@
 namespace dtrain::cuda {
 
 /// Grows with every change of an interface that program and module share (device, kernels, communicator).
-inline constexpr int kModuleInterface = 1;
+inline constexpr int kModuleInterface = 2;
 
 /// What every module begins with: who built it. The module's symbol `dtrain_cuda_module` is a function that
 /// returns it.
