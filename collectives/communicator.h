@@ -36,6 +36,8 @@ class Work {
   /// a peer is lost, ranks disagree, or `deadline` passes, the last naming the operation, its sequence number
   /// and label.
   virtual void wait(const Deadline& deadline) = 0;
+  /// Blocks the host until the collective is over, wherever its result is. Throws as wait() does.
+  virtual void wait_on_host(const Deadline& deadline) { wait(deadline); }
   /// True when wait() would not block. Never throws; a failed call is done.
   virtual bool done() noexcept = 0;
 };

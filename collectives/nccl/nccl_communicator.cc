@@ -103,7 +103,7 @@ class Core {
 };
 
 /// Waits on the host until `event` is over; ends the group when `deadline` passes first.
-void wait_on_host(Core& core, const Call& call, cudaEvent_t event, const Deadline& deadline) {
+void wait_until_over(Core& core, const Call& call, cudaEvent_t event, const Deadline& deadline) {
   while (true) {
     core.watchdog().check(call);
     const cudaError_t state = cudaEventQuery(event);
@@ -135,14 +135,19 @@ class NcclWork final : public Work {
 
   void wait(const Deadline& deadline) override {
     core_->watchdog().check(call_);
-    if (!stage_ && call_.operation != Operation::barrier) {
+    if (target_ != nullptr) {
       check(cudaStreamWaitEvent(target_, over_->get(), 0), "let a stream wait for " + call_.text());
       return;
     }
-    wait_on_host(*core_, call_, over_->get(), deadline);
-    if (result_.bytes() > 0) std::memcpy(result_.data, stage_->pinned.get(), result_.bytes());
+    wait_until_over(*core_, call_, over_->get(), deadline);
+    if (stage_ && result_.bytes() > 0) std::memcpy(result_.data, stage_->pinned.get(), result_.bytes());
     result_ = {};
     stage_.reset();
+  }
+
+  void wait_on_host(const Deadline& deadline) override {
+    wait(deadline);
+    wait_until_over(*core_, call_, over_->get(), deadline);
   }
 
   bool done() noexcept override {
@@ -157,6 +162,31 @@ class NcclWork final : public Work {
   std::shared_ptr<Stage> stage_;
   Span result_;
 };
+
+/// A call that a graph records: nothing has run, and what the launches do is not ours to know. The caller's
+/// next call after a launch is behind it, and so watched for it.
+class RecordedWork final : public Work {
+ public:
+  RecordedWork(UniqueEvent over, cudaStream_t target) : over_(std::move(over)), target_(target) {}
+  void wait(const Deadline&) override {
+    check(cudaStreamWaitEvent(target_, over_.get(), 0), "join a recorded collective");
+  }
+  void wait_on_host(const Deadline&) override {
+    throw UsageError(
+        "backend nccl: a collective that is being recorded in a graph cannot be waited for on the host");
+  }
+  bool done() noexcept override { return true; }
+
+ private:
+  UniqueEvent over_;
+  cudaStream_t target_;
+};
+
+bool is_recording(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "ask whether a stream is being recorded");
+  return status != cudaStreamCaptureStatusNone;
+}
 
 bool on_host(const Span& span) noexcept {
   return span.device == nullptr || span.device->type() == DeviceType::cpu;
@@ -291,6 +321,11 @@ class NcclCommunicator final : public Communicator {
     const bool host = call.operation == Operation::barrier || on_host(given);
     const cudaStream_t comm_stream = core_->link().stream();
     const cudaStream_t target = host ? nullptr : stream_of(given);
+    const bool recording = is_recording(host ? stream_of({}) : target);
+    if (host && recording) {
+      throw UsageError("backend nccl: " + call.text() +
+                       " works on host memory and cannot be recorded in a graph; hand it memory of the GPU");
+    }
     std::shared_ptr<Stage> stage;
     const void* in = input.data;
     void* out = output.data;
@@ -322,6 +357,7 @@ class NcclCommunicator final : public Communicator {
     }
     auto over = std::make_shared<UniqueEvent>(make_event());
     check(cudaEventRecord(over->get(), comm_stream), "record the end of " + call.text());
+    if (recording) return std::make_unique<RecordedWork>(std::move(*over), target);
     core_->watchdog().watch({call, [over] {
                                const cudaError_t state = cudaEventQuery(over->get());
                                if (state == cudaErrorNotReady) return false;

@@ -130,8 +130,13 @@ std::optional<std::string> NcclLink::failure() {
 }
 
 void NcclLink::kill() noexcept {
-  const std::lock_guard lock(mutex_);
-  comm_.reset();
+  UniqueComm dying;
+  {
+    const std::lock_guard lock(mutex_);
+    dying = std::move(comm_);
+  }
+  // Aborted outside the lock: NCCL may wait until graphs that hold its calls are gone, and whoever is to let
+  // go of them must get past queue().
 }
 
 void NcclLink::finish(const Deadline& deadline) noexcept {

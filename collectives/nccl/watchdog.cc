@@ -173,11 +173,16 @@ void Watchdog::end(std::unique_lock<std::mutex>& lock, const Ending& ending) {
   Ending first = ending;
   if (auto winner = p2p::decode(parts_.board.post_end(p2p::encode(ending)))) first = std::move(*winner);
   std::this_thread::sleep_for(kLinger);
-  parts_.kill();
-  log_.write(LogLevel::debug, "group '" + name_ + "' ended: " + first.what);
   lock.lock();
+  // Before the kill: it makes the calls under way look finished, and nobody may take their memory for a
+  // result.
   ending_ = std::move(first);
+  const std::string what = ending_->what;
   ended_.notify_all();
+  lock.unlock();
+  parts_.kill();
+  log_.write(LogLevel::debug, "group '" + name_ + "' ended: " + what);
+  lock.lock();
 }
 
 }  // namespace dtrain::nccl

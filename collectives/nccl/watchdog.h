@@ -32,7 +32,8 @@ class Watchdog {
     p2p::Board& board;
     /// What the library has found wrong with the group since, if anything.
     std::function<std::optional<std::string>()> failure;
-    /// Ends the group here: calls under way come off the GPU. Called once, before dead() is true.
+    /// Ends the group here: calls under way come off the GPU. Called once, when ending() already says why:
+    /// calls that it breaks off look finished to the GPU.
     std::function<void()> kill;
     /// Runs first in the watchdog's thread.
     std::function<void()> begin;

@@ -8,6 +8,7 @@
 #include "models/program/commands.h"
 #include "models/training/evaluate.h"
 #include "models/training/peers.h"
+#include "models/training/saved_tensors.h"
 #include "models/training/threads.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "runtime/data/open_dataset.h"
@@ -63,13 +64,6 @@ std::string option_or(const Options& options, const std::string& name, const Wei
   return found->second;
 }
 
-void load_weights(Module& network, const SafetensorsFile& file, const std::shared_ptr<Device>& device) {
-  NamedTensors tensors;
-  for (const NamedView& named : file.tensors())
-    tensors.emplace_back(named.name, Tensor::borrow(named.view, device, nullptr));
-  network.load_state_dict(tensors);
-}
-
 }  // namespace
 
 ExitCode run_eval(const Invocation& invocation) {
@@ -90,13 +84,14 @@ ExitCode run_eval(const Invocation& invocation) {
                    {.data_dir = options.has("data-dir") ? options.text("data-dir") : "", .log = &log});
   Peers peers(place, options.choice("backend", {"auto", "gloo", "mpi"}), invocation.environment, timeout,
               log);
-  const auto device = make_device(options.choice("device", {"auto", "cpu"}));
+  const auto device =
+      make_device(options.choice("device", {"auto", "cpu"}), {.local_rank = place.local_rank});
   Generator unused(0);
   const SampleShape shape = dataset->sample_shape();
   const auto network =
       make_network(option_or(options, "model", weights),
                    {shape.channels, shape.height, shape.width, dataset->classes()}, unused, device);
-  load_weights(*network, weights.file, device);
+  network->load_state_dict(load_tensors(weights.file, device));
   const Evaluation result = evaluate(*network, dataset, options.integer("batch-size", 1, INT32_MAX),
                                      peers.communicator(), device, Deadline::after(timeout));
   if (place.rank == 0) {

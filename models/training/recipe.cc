@@ -45,6 +45,7 @@ constexpr OptionSpec kTrainOptions[] = {
 
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
     {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (with loss scaling; emulated), or tf32 (GPU only)"},
+    {"cuda-graph", "Machine", "WHEN", "auto", "record a step as one CUDA graph and replay it: auto (on a GPU), on or off"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, gloo or mpi"},
     {"loader-threads", "Machine", "N", "0", "threads that prepare batches ahead; 0: in the training thread"},
     {"collective-timeout", "Machine", "SECONDS", "30", "longest wait for the peers in one step"},
@@ -202,6 +203,7 @@ Recipe make_recipe(const Options& options, std::int64_t world_size) {
   if (!recipe.device.starts_with("cuda:")) options.choice("device", {"auto", "cpu", "cuda"});
   recipe.backend = options.choice("backend", {"auto", "nccl", "gloo", "mpi"});
   recipe.seed = static_cast<std::uint64_t>(options.integer("seed", 0, kNoLimit));
+  recipe.cuda_graph = options.choice("cuda-graph", {"auto", "on", "off"});
   recipe.loader_threads = static_cast<int>(options.integer("loader-threads", 0, 256));
   recipe.collective_timeout = seconds_of(options, "collective-timeout");
   recipe.connect_timeout = seconds_of(options, "connect-timeout");

@@ -51,6 +51,7 @@ struct Recipe {
   double lr_gamma = 0.1, min_lr = 0;
   std::uint64_t seed = 0;
   int loader_threads = 0;
+  std::string cuda_graph;  ///< "auto", "on" or "off"
   std::optional<std::string> run_dir;
   std::string resume;  ///< "auto", "never" or a path
   std::int64_t log_every = 1, eval_every = 1;

@@ -8,9 +8,23 @@
 #include "runtime/metrics/memory.h"
 
 namespace dtrain {
+namespace {
+
+constexpr std::size_t kStepsAhead = 2;  // steps queued on a GPU whose reports the host has not read
+
+}  // namespace
 
 ExitCode Trainer::run() {
   const Autocast autocast(parse_precision(recipe_.precision), low_weights_);
+  try {
+    return run_all();
+  } catch (...) {
+    take_ready_reports();
+    throw;
+  }
+}
+
+ExitCode Trainer::run_all() {
   if (step_ == 0 && recipe_.checkpoint_at_start && saved_step_ != 0) save_checkpoint();
   rate_since_ = steady_clock().now();
   clock_ = StepClock();
@@ -36,11 +50,15 @@ bool Trainer::finished() const { return step_ >= total_steps_; }
 bool Trainer::run_epoch() {
   loader_->start(sampler_->order(epoch_, position_));
   while (position_ < train_data_->size() && !finished()) {
-    const StepResult result = step();
+    step();
     ++step_;
     position_ = sampler_->next(position_);
-    after_step(result);
-    if (result.stop) return false;
+    // The first step is waited for, since somebody is waiting for it.
+    const bool ahead = reports_->late() && !finished() && step_ > resumed_from_ + 1;
+    take_reports(ahead ? kStepsAhead : 0);
+    const auto every = recipe_.checkpoint_every.value_or(0);
+    if (every > 0 && step_ % every == 0 && position_ < train_data_->size()) save_checkpoint();
+    if (stop_asked_) return false;
   }
   if (position_ < train_data_->size()) return true;
   if (recipe_.eval_every > 0 && (epoch_ + 1) % recipe_.eval_every == 0) evaluate_now();
@@ -50,55 +68,99 @@ bool Trainer::run_epoch() {
   return true;
 }
 
-Batch Trainer::next_batch(const Deadline& deadline) {
+// On the CPU the loss is known before the update, which then need not happen.
+void Trainer::step() {
+  env_.tracer.begin_step(step_ + 1);
+  const std::string name = fmt::format("step {}", step_ + 1);
+  const SpanScope span(env_.tracer.spans(), name, "step");
+  const bool full = sampler_->samples_at(position_) == recipe_.batch.global;
+  optimizer_->set_lr(schedule_.at(step_));
+  std::vector<std::shared_ptr<void>> kept;  // host memory the device still copies from
+  if (graph_ && graph_->takes(full)) {
+    replay_step(kept);
+  } else {
+    run_step(kept);
+  }
+  if (reports_->late()) reports_->send(env_.stop_signal.received() != 0);
+  reports_->post({step_ + 1, epoch_, optimizer_->lr(), sampler_->samples_at(position_)}, scaler_.get(),
+                 std::move(kept));
+  clock_.lap(Phase::optimizer);
+}
+
+Batch Trainer::next_batch() {
   const SpanScope span = phase("wait for batch");
-  return loader_->next(deadline).value();
+  Batch batch = loader_->next(deadline()).value();
+  log_samples(batch.indices);
+  return batch;
 }
 
 BatchTensors Trainer::copy_to_device(const Batch& batch) {
   const SpanScope span = phase("copy to device");
-  return to_tensors(batch, env_.device);
+  return feed_->take(batch);
 }
 
-std::pair<Tensor, double> Trainer::forward(const BatchTensors& tensors) {
+Tensor Trainer::forward(const BatchTensors& batch, double weight) {
   const SpanScope span = phase("forward");
-  Tensor loss = cross_entropy((*network_)(tensors.inputs), tensors.labels);
-  const double value = loss.item();
-  return {std::move(loss), value};
+  Tensor loss = cross_entropy((*network_)(batch.inputs), batch.labels);
+  reports_->add(loss, weight);
+  return loss;
 }
 
-Trainer::StepResult Trainer::step() {
-  env_.tracer.begin_step(step_ + 1);
-  const std::string name = fmt::format("step {}", step_ + 1);
-  const SpanScope span(env_.tracer.spans(), name, "step");
+void Trainer::run_step(std::vector<std::shared_ptr<void>>& kept) {
   const std::int64_t samples = sampler_->share_at(position_);
+  optimizer_->zero_grad();
+  reports_->begin();
+  for (std::int64_t done = 0; done < samples;) {
+    const Batch batch = next_batch();
+    const BatchTensors tensors = copy_to_device(batch);
+    if (reports_->late()) kept.push_back(batch.memory);
+    done += batch.size();
+    clock_.lap(Phase::data);
+    run_pass(tensors, done == samples);
+  }
+  finish_gradients();
+  update_parameters();
+}
+
+// All of a step's device work is one launch: passes, all-reduces, update. What the host counts along with the
+// device, it counts here.
+void Trainer::replay_step(std::vector<std::shared_ptr<void>>& kept) {
+  std::vector<Batch> batches;
+  for (std::int64_t done = 0; done < sampler_->share_at(position_); done += batches.back().size()) {
+    batches.push_back(next_batch());
+    kept.push_back(batches.back().memory);
+  }
+  graph_->load(*feed_, batches);
+  clock_.lap(Phase::data);
+  if (graph_->is_recorded()) {
+    optimizer_->count_replay();
+  } else {
+    optimizer_->begin_recording();
+    graph_->record([this] {
+      optimizer_->zero_grad();
+      reports_->begin();
+      for (const BatchTensors& pass : graph_->inputs()) run_pass(pass, &pass == &graph_->inputs().back());
+      finish_gradients();
+      update_parameters();
+    });
+    optimizer_->end_recording();
+  }
+  optimizer_->prepare_replay();
+  graph_->launch();
+  for (const auto& [name, tensor] : network_->state_dict()) tensor.mark_modified();
+}
+
+void Trainer::run_pass(const BatchTensors& batch, bool last_pass) {
   // A sample counts the same wherever it is: ranks are averaged, so one with more than its even share weighs
-  // more.
+  // more. And passes of unequal size count by their size, so that accumulation never changes what is
+  // minimised.
   const double even_share =
       static_cast<double>(sampler_->samples_at(position_)) / static_cast<double>(env_.communicator.size());
-  const Deadline limit = deadline();
-  double loss_sum = 0;  // over this rank's part, weighted so that the mean over ranks is that over samples
-  optimizer_->zero_grad();
-  for (std::int64_t done = 0; done < samples;) {
-    const Batch batch = next_batch(limit);
-    const BatchTensors tensors = copy_to_device(batch);
-    done += batch.size();
-    log_samples(batch.indices);
-    clock_.lap(Phase::data);
-    const auto [loss, loss_value] = forward(tensors);
-    // Passes of unequal size count by their size, so that accumulation never changes what is minimised.
-    const double weight = static_cast<double>(batch.size()) / even_share;
-    loss_sum += loss_value * weight;
-    clock_.lap(Phase::forward);
-    backward(loss, weight, done == samples, loss_sum);
-    clock_.lap(Phase::backward);
-  }
-  const StepResult result = finish_gradients(limit);
-  clock_.lap(Phase::communication);
-  check_loss(result.loss);
-  update_parameters();
-  clock_.lap(Phase::optimizer);
-  return result;
+  const double weight = static_cast<double>(batch.labels.numel()) / even_share;
+  const Tensor loss = forward(batch, weight);
+  clock_.lap(Phase::forward);
+  backward(loss, weight, last_pass);
+  clock_.lap(Phase::backward);
 }
 
 // With loss scaling an overflow only skips the step, until the scale is so small that it cannot be the cause.
@@ -110,9 +172,17 @@ void Trainer::check_loss(double loss) const {
                   step_ + 1, epoch_ + 1, loss));
 }
 
+// The same, when the update has happened; the scale has been halved since.
+void Trainer::check_late_loss(const StepReport& report) const {
+  if (std::isfinite(report.loss) || report.loss_scale >= 0.5) return;
+  throw Error(
+      fmt::format("step {} (epoch {}): the loss is {}; the last checkpoint is from before and good. "
+                  "Lower --lr or add --warmup-steps, then run again with --resume auto",
+                  report.note.step, report.note.epoch + 1, report.loss));
+}
+
 void Trainer::update_parameters() {
   const SpanScope span = phase("optimizer");
-  optimizer_->set_lr(schedule_.at(step_));
   if (scaler_) {
     std::vector<Tensor> gradients;
     for (const auto& [name, parameter] : network_->named_parameters()) gradients.push_back(parameter.grad());
@@ -122,8 +192,9 @@ void Trainer::update_parameters() {
   if (scaler_) scaler_->update();
 }
 
-// Gradients of the last pass go to the peers while it runs; those of the passes before only add up.
-void Trainer::backward(const Tensor& loss, double weight, bool last_pass, double loss_sum) {
+// Gradients of the last pass go to the peers while it runs; those of the passes before only add up. On the
+// CPU the loss travels beside them, on a GPU behind the step.
+void Trainer::backward(const Tensor& loss, double weight, bool last_pass) {
   const SpanScope span = phase("backward");
   const auto backward_now = [&] {
     if (scaler_) return loss.backward(scaler_->scale_seed(weight));
@@ -134,41 +205,65 @@ void Trainer::backward(const Tensor& loss, double weight, bool last_pass, double
     backward_now();
     return;
   }
-  sums_ = {loss_sum / env_.communicator.size(), env_.stop_signal.received() != 0 ? 1.0 : 0.0};
-  sums_work_ = env_.communicator.all_reduce(
-      {.data = sums_.data(), .count = sums_.size(), .dtype = DType::f64}, ReduceOp::sum, "loss");
+  if (!reports_->late()) reports_->send(env_.stop_signal.received() != 0);
   backward_now();
 }
 
-Trainer::StepResult Trainer::finish_gradients(const Deadline& deadline) {
+void Trainer::finish_gradients() {
   const SpanScope span = phase("wait for gradients");
-  parallel_->finish(deadline);
-  sums_work_->wait(deadline);
-  return {.loss = sums_[0], .stop = sums_[1] > 0, .samples = sampler_->samples_at(position_)};
+  const Deadline limit = deadline();
+  parallel_->finish(limit);
+  if (reports_->late()) return;
+  const double loss = reports_->loss(limit);
+  clock_.lap(Phase::communication);
+  check_loss(loss);
 }
 
-void Trainer::after_step(const StepResult& result) {
-  last_loss_ = result.loss;
-  rate_samples_ += result.samples;
-  samples_done_ += result.samples;
+// Reads reports until only `left` are under way: those of the newest steps.
+void Trainer::take_reports(std::size_t left) {
+  while (reports_->waiting() > left) take_report();
+}
+
+void Trainer::take_report() {
+  const StepReport report = reports_->take(deadline());
+  clock_.lap(Phase::communication);
+  if (reports_->late()) check_late_loss(report);
+  after_step(report);
+}
+
+// When training fails: what is known by then is written down.
+void Trainer::take_ready_reports() noexcept {
+  try {
+    while (reports_->ready()) take_report();
+  } catch (const std::exception&) {
+    // The failure that brought us here is the one to tell.
+  }
+}
+
+void Trainer::after_step(const StepReport& report) {
+  const StepNote& note = report.note;
+  stop_asked_ = stop_asked_ || report.stop;
+  last_loss_ = report.loss;
+  rate_samples_ += note.samples;
+  samples_done_ += note.samples;
   const TimePoint now = steady_clock().now();
-  if (step_ == resumed_from_ + 1) note_first_step();
-  const bool record = step_ % recipe_.log_every == 0 || finished();
+  if (note.step == resumed_from_ + 1) note_first_step();
+  const bool record = note.step % recipe_.log_every == 0 || note.step >= total_steps_;
   if (record || samples_per_second_ == 0) {
     samples_per_second_ =
         static_cast<double>(rate_samples_) / std::chrono::duration<double>(now - rate_since_).count();
   }
   if (recorder_) {
     const SpanScope span = phase("metrics");
-    recorder_->step({.step = step_,
-                     .epoch = epoch_,
-                     .loss = result.loss,
-                     .lr = optimizer_->lr(),
+    recorder_->step({.step = note.step,
+                     .epoch = note.epoch,
+                     .loss = report.loss,
+                     .lr = note.lr,
                      .samples_per_second = samples_per_second_,
-                     .loss_scale = scaler_ ? scaler_->scale() : 0,
-                     .skipped_steps = scaler_ ? scaler_->skipped() : -1,
+                     .loss_scale = report.loss_scale,
+                     .skipped_steps = report.skipped,
                      .memory = record ? std::optional(memory_use()) : std::nullopt},
-                    progress(result), record);
+                    progress(report), record);
   }
   if (record) {
     rate_since_ = now;
@@ -176,8 +271,6 @@ void Trainer::after_step(const StepResult& result) {
   }
   clock_.lap(Phase::other);
   clock_.finish_step();
-  const auto every = recipe_.checkpoint_every.value_or(0);
-  if (every > 0 && step_ % every == 0 && position_ < train_data_->size()) save_checkpoint();
 }
 
 MemoryUse Trainer::memory_use() const {
@@ -187,12 +280,12 @@ MemoryUse Trainer::memory_use() const {
           .peak_resident_bytes = peak_resident_bytes()};
 }
 
-Progress Trainer::progress(const StepResult& result) const {
-  return {.step = step_,
+Progress Trainer::progress(const StepReport& report) const {
+  return {.step = report.note.step,
           .total_steps = total_steps_,
-          .epoch = epoch_,
+          .epoch = report.note.epoch,
           .epochs = recipe_.epochs == INT64_MAX ? 0 : recipe_.epochs,
-          .loss = result.loss,
+          .loss = report.loss,
           .samples_per_second = samples_per_second_,
           .time_left = std::nullopt,
           .resident_bytes = resident_bytes()};
@@ -207,6 +300,7 @@ void Trainer::log_samples(std::span<const std::int64_t> indices) {
 }
 
 void Trainer::evaluate_now() {
+  take_reports(0);
   const SpanScope span = phase("evaluation");
   clock_.lap(Phase::other);
   parallel_->sync_buffers(deadline());
@@ -228,6 +322,7 @@ void Trainer::evaluate_now() {
 }
 
 void Trainer::save_checkpoint() {
+  take_reports(0);  // which throws before a step that went wrong is saved
   const SpanScope span = phase("checkpoint");
   saved_step_ = step_;
   // A GPU's group may have died without this rank having waited for it: nothing is saved from a dead one.
@@ -237,6 +332,7 @@ void Trainer::save_checkpoint() {
 }
 
 void Trainer::stop_at_signal() {
+  take_reports(0);
   if (saved_step_ != step_) save_checkpoint();
   if (recorder_) {
     recorder_->message(

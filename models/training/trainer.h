@@ -1,16 +1,17 @@
 // The training loop of one worker: what every rank does, step by step, the same on every device and backend.
 #pragma once
 
-#include <array>
 #include <fstream>
 #include <memory>
 #include <optional>
 
 #include "collectives/communicator.h"
 #include "collectives/ddp/data_parallel.h"
-#include "models/training/batch_tensors.h"
+#include "models/training/batch_feed.h"
 #include "models/training/run_recorder.h"
 #include "models/training/step_clock.h"
+#include "models/training/step_graph.h"
+#include "models/training/step_reports.h"
 #include "models/training/stop_signal.h"
 #include "models/training/tracer.h"
 #include "models/training/worker_log.h"
@@ -41,17 +42,11 @@ class Trainer {
   Trainer(const Recipe& recipe, const TrainerEnvironment& environment);
 
   /// Trains to the end, or until a stop signal: then a checkpoint is written and the result is
-  /// ExitCode::requeue. Throws Error when the loss is not finite (on every rank, in the same step), PeerError
-  /// when a peer is lost.
+  /// ExitCode::requeue. Throws Error when the loss is not finite (on every rank, at the same place),
+  /// PeerError when a peer is lost.
   ExitCode run();
 
  private:
-  /// What all ranks know after a step.
-  struct StepResult {
-    double loss = 0;           ///< mean over the global batch
-    bool stop = false;         ///< some rank was told to stop
-    std::int64_t samples = 0;  ///< over all ranks
-  };
   /// A snapshot with the tensors its views look at; some of them exist for this purpose only.
   struct OwnedSnapshot {
     NamedTensors model, optimizer;
@@ -67,18 +62,26 @@ class Trainer {
   void start_recorder(const std::optional<Checkpoint>& checkpoint);
 
   bool finished() const;
+  ExitCode run_all();
   bool run_epoch();
-  StepResult step();
-  Batch next_batch(const Deadline& deadline);
+  void step();
+  void run_step(std::vector<std::shared_ptr<void>>& kept);
+  void replay_step(std::vector<std::shared_ptr<void>>& kept);
+  Batch next_batch();
   BatchTensors copy_to_device(const Batch& batch);
-  /// The mean loss of the batch, and its value.
-  std::pair<Tensor, double> forward(const BatchTensors& tensors);
-  void backward(const Tensor& loss, double weight, bool last_pass, double loss_sum);
-  StepResult finish_gradients(const Deadline& deadline);
-  void log_samples(std::span<const std::int64_t> indices);
-  void after_step(const StepResult& result);
+  /// The mean loss of the batch, which counts `weight` in the step's.
+  Tensor forward(const BatchTensors& batch, double weight);
+  void run_pass(const BatchTensors& batch, bool last_pass);
+  void backward(const Tensor& loss, double weight, bool last_pass);
+  void finish_gradients();
   void update_parameters();
+  void take_reports(std::size_t left);
+  void take_report();
+  void take_ready_reports() noexcept;
+  void after_step(const StepReport& report);
+  void log_samples(std::span<const std::int64_t> indices);
   void check_loss(double loss) const;
+  void check_late_loss(const StepReport& report) const;
   void note_first_step();
   void evaluate_now();
   void save_checkpoint();
@@ -86,7 +89,7 @@ class Trainer {
   RunSummary summarize(const std::string& status) const;
   OwnedSnapshot snapshot() const;
   MemoryUse memory_use() const;
-  Progress progress(const StepResult& result) const;
+  Progress progress(const StepReport& report) const;
   Deadline deadline() const { return Deadline::after(recipe_.collective_timeout); }
   /// A span of the training thread while it lives.
   SpanScope phase(std::string_view name) const { return {env_.tracer.spans(), name, "phase"}; }
@@ -100,6 +103,9 @@ class Trainer {
   LowPrecisionWeights low_weights_;
   std::unique_ptr<GradScaler> scaler_;  ///< fp16 only
   std::unique_ptr<DataParallel> parallel_;
+  std::unique_ptr<BatchFeed> feed_;
+  std::unique_ptr<StepReports> reports_;
+  std::unique_ptr<StepGraph> graph_;  ///< null where steps run as they are
   std::unique_ptr<StepSampler> sampler_;
   std::unique_ptr<Loader> loader_;
   std::ofstream samples_log_;              ///< open with --log-samples
@@ -122,9 +128,7 @@ class Trainer {
   TimePoint rate_since_;
   std::int64_t rate_samples_ = 0;
   std::optional<Evaluation> evaluation_;
-  std::array<double, 2>
-      sums_{};  ///< loss and stop requests of the step, summed over ranks beside the gradients
-  std::unique_ptr<Work> sums_work_;
+  bool stop_asked_ = false;  ///< some rank was told to stop; known to all at the same place
 };
 
 }  // namespace dtrain

@@ -8,6 +8,7 @@
 #include "collectives/ddp/batch_peers.h"
 #include "models/networks/network.h"
 #include "models/networks/resnet.h"
+#include "models/training/saved_tensors.h"
 #include "models/training/share.h"
 #include "models/training/trainer.h"
 #include "runtime/base/error.h"
@@ -17,17 +18,6 @@ namespace dtrain {
 namespace {
 
 constexpr const char* kPositionUnit = "position-unit";
-
-Tensor tensor_of(const NamedView& named, const std::shared_ptr<Device>& device) {
-  const Tensor borrowed = Tensor::borrow(named.view, device, nullptr);
-  return borrowed.clone();
-}
-
-NamedTensors tensors_of(const SafetensorsFile& file, const std::shared_ptr<Device>& device) {
-  NamedTensors tensors;
-  for (const NamedView& named : file.tensors()) tensors.emplace_back(named.name, tensor_of(named, device));
-  return tensors;
-}
 
 const std::string kScalerPrefix = "scaler.";
 
@@ -40,16 +30,13 @@ std::map<std::string, std::string> scaler_entries(const std::map<std::string, st
   return entries;
 }
 
-std::vector<NamedView> views_of(const NamedTensors& tensors) {
-  std::vector<NamedView> views;
-  for (const auto& [name, tensor] : tensors) views.push_back({name, tensor.view()});
-  return views;
-}
-
 }  // namespace
 
 Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
-    : recipe_(recipe), env_(environment), started_(steady_clock().now()) {
+    : recipe_(recipe),
+      env_(environment),
+      graph_(make_step_graph(recipe.cuda_graph, recipe.sync_batch_norm, environment.device)),
+      started_(steady_clock().now()) {
   open_data();
   Generator generator(recipe_.seed);
   const SampleShape shape = train_data_->sample_shape();
@@ -67,6 +54,9 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
   count_steps();
   // Rank 0's weights are everybody's from here on; gradients live in its buckets.
   parallel_ = std::make_unique<DataParallel>(env_.communicator, *network_, deadline());
+  feed_ = std::make_unique<BatchFeed>(env_.device);
+  reports_ =
+      std::make_unique<StepReports>(env_.communicator, env_.device, env_.device->type() != DeviceType::cpu);
 }
 
 void Trainer::apply_layer_options() {
@@ -125,8 +115,8 @@ void Trainer::resume() {
     checkpoint = find_checkpoint(recipe_, RunDirectory(run_dir_), env_.log);
     if (checkpoint) {
       state_text = format_training_state(checkpoint->state, {});
-      network_->load_state_dict(tensors_of(checkpoint->model, env_.device));
-      optimizer_state = tensors_of(checkpoint->optimizer, env_.device);
+      network_->load_state_dict(load_tensors(checkpoint->model, env_.device));
+      optimizer_state = load_tensors(checkpoint->optimizer, env_.device);
     }
     start_recorder(checkpoint);
   }
@@ -187,7 +177,7 @@ void Trainer::start_recorder(const std::optional<Checkpoint>& checkpoint) {
 }
 
 Trainer::OwnedSnapshot Trainer::snapshot() const {
-  OwnedSnapshot owned{network_->state_dict(), optimizer_->named_state(), {}};
+  OwnedSnapshot owned{on_host(network_->state_dict()), on_host(optimizer_->named_state()), {}};
   TrainingState& state = owned.snapshot.state;
   state.step = step_;
   state.epoch = epoch_;

@@ -67,6 +67,15 @@ void GradScaler::update() {
   for (const Tensor* tensor : {&scale_, &tracker_, &skipped_}) tensor->mark_modified();
 }
 
+void GradScaler::report(const View& to) const {
+  const auto element = [&](std::int64_t i) {
+    return View{to.as<double>() + i * to.strides[0], DType::f64, {1}, {1}};
+  };
+  Kernels& kernels = scale_.device().kernels();
+  kernels.copy(scale_.view(), element(0));
+  kernels.affine(skipped_.view(), 1.0, static_cast<double>(skipped_before_), element(1));
+}
+
 double GradScaler::scale() const { return scale_.item(); }
 
 std::int64_t GradScaler::tracker() const { return tracker_.to_vector<std::int64_t>()[0]; }

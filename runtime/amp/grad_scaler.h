@@ -36,6 +36,9 @@ class GradScaler {
   /// Moves the scale. Once a step, after the optimizer.
   void update();
 
+  /// Writes the scale and the steps skipped in the whole run to `to` (f64 [2]) on the device; nothing waits.
+  void report(const View& to) const;
+
   // ---- read by the host: these wait for the device
   double scale() const;
   /// Clean steps in a row since the scale last changed.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,7 +30,16 @@ class Event {
   virtual void record(Stream& stream) = 0;
   /// Makes later work of `stream` wait for the recorded point; does not block the host.
   virtual void make_wait(Stream& stream) = 0;
+  /// Whether the recorded point is past. Throws DeviceError, and what Stream::synchronize() would.
   virtual bool done() = 0;
+};
+
+/// Device work that was recorded once and runs by one call (Device::record).
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  /// Queues the recorded work on `stream`. Throws DeviceError.
+  virtual void launch(Stream& stream) = 0;
 };
 
 enum class CopyKind { device_to_device, host_to_device, device_to_host };
@@ -62,6 +72,16 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
   virtual Kernels& kernels() noexcept = 0;
+
+  /// Whether record() works.
+  virtual bool has_graphs() const noexcept = 0;
+  /// Calls `work` and records what it queues on the compute stream, and on streams that events fork from it
+  /// and join again, instead of running it. Memory that `work` allocates belongs to the graph, at the same
+  /// addresses in each run; memory from before that the recorded work touches must outlive the graph, the
+  /// graph not the device. `work` must not wait for the device, and numbers the host computes (a kernel's
+  /// arguments) stay as they were. Call from the device's thread. Throws UsageError where there are no
+  /// graphs, DeviceError for what cannot be recorded, and what `work` throws; nothing has run then.
+  virtual std::unique_ptr<Graph> record(const std::function<void()>& work) = 0;
 
   /// Bytes handed out now, and the most at any time, by allocate().
   virtual std::size_t allocated_bytes() const noexcept = 0;

@@ -120,6 +120,14 @@ struct LossScaleState {
   View skipped;  ///< i64
 };
 
+/// What changes between the runs of an optimizer step that is recorded once (Device::record): f64 [2], the
+/// learning rate and how many steps came after the one that was recorded. Null data: nothing, the numbers of
+/// the step count. Otherwise they are read when the step runs: the rate in place of `lr`, the other added to
+/// `attempts` (if not negative) or `step`.
+struct StepChanges {
+  View values;
+};
+
 /// torch.optim.SGD's rule; `first_step` says that no momentum buffer exists yet (buf = g, dampening not
 /// applied).
 struct SgdStep {
@@ -129,6 +137,7 @@ struct SgdStep {
   /// With a gate: earlier steps since the buffers were made. They count as empty while all were skipped.
   std::int64_t attempts = -1;
   StepGate gate = {};
+  StepChanges changes = {};
 };
 
 /// torch.optim.AdamW's rule; `step` counts from 1, steps skipped by the gate included.
@@ -136,6 +145,7 @@ struct AdamWStep {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2;
   std::int64_t step = 1;
   StepGate gate = {};
+  StepChanges changes = {};
 };
 
 class Kernels {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/base/error.h"
 #include "runtime/device/timed_kernels.h"
 
 namespace dtrain {
@@ -31,6 +32,12 @@ class TimedDevice final : public Device {
   std::unique_ptr<Stream> make_stream() override { return device_->make_stream(); }
   std::unique_ptr<Event> make_event() override { return device_->make_event(); }
   Kernels& kernels() noexcept override { return kernels_; }
+
+  // Kernels inside a recording cannot be waited for, and so not timed.
+  bool has_graphs() const noexcept override { return false; }
+  std::unique_ptr<Graph> record(const std::function<void()>& /*work*/) override {
+    throw UsageError("record: expected a device whose kernels are not timed, got a timed " + name());
+  }
 
   std::size_t allocated_bytes() const noexcept override { return device_->allocated_bytes(); }
   std::size_t peak_allocated_bytes() const noexcept override { return device_->peak_allocated_bytes(); }

@@ -31,7 +31,7 @@ AdamW::AdamW(NamedTensors parameters, const AdamWOptions& options)
   check_options(options);
 }
 
-void AdamW::step() {
+void AdamW::update() {
   // One call for all parameters that have had equally many steps: usually all there are.
   std::map<std::int64_t, std::vector<OptimizerSlot>> slots_by_step;
   std::vector<Tensor> gradients;  // keeps a dense copy alive, where one is needed
@@ -52,7 +52,17 @@ void AdamW::step() {
   }
   for (const auto& [step, slots] : slots_by_step) {
     parameters().front().second.device().kernels().adamw(
-        slots, {lr(), options_.beta1, options_.beta2, options_.eps, options_.weight_decay, step, gate()});
+        slots,
+        {lr(), options_.beta1, options_.beta2, options_.eps, options_.weight_decay, step, gate(), changes()});
+  }
+}
+
+// Whoever has moments takes part in every step that is replayed.
+void AdamW::count_step() {
+  for (Moments& moments : moments_) {
+    if (moments.steps == 0) continue;
+    ++moments.steps;
+    moments.attempted = true;
   }
 }
 

@@ -18,9 +18,12 @@ class AdamW : public Optimizer {
  public:
   /// Throws UsageError naming the option for values outside their range.
   AdamW(NamedTensors parameters, const AdamWOptions& options);
-  void step() override;
   NamedTensors named_state() const override;
   void load_state(const NamedTensors& state) override;
+
+ protected:
+  void update() override;
+  void count_step() override;
 
  private:
   struct Moments {

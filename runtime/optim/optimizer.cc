@@ -24,6 +24,32 @@ void Optimizer::zero_grad() {
   for (auto& [name, tensor] : parameters_) tensor.zero_grad();
 }
 
+void Optimizer::step() {
+  update();
+  ++steps_;
+}
+
+void Optimizer::begin_recording() {
+  if (steps_ == 0) throw UsageError("optimizer: expected at least one step before one is recorded, got none");
+  if (!changes_.defined()) {
+    changes_ = Tensor::zeros({2}, parameters_.front().second.shared_device(), DType::f64);
+  }
+  recorded_step_ = steps_ + 1;
+  recording_ = true;
+}
+
+void Optimizer::prepare_replay() {
+  changes_.select(0, 0).fill(lr_);
+  changes_.select(0, 1).fill(static_cast<double>(steps_ - recorded_step_));
+}
+
+void Optimizer::count_replay() {
+  count_step();
+  ++steps_;
+}
+
+StepChanges Optimizer::changes() const { return recording_ ? StepChanges{changes_.view()} : StepChanges{}; }
+
 void Optimizer::set_lr(double lr) {
   if (!std::isfinite(lr) || lr < 0) {
     throw UsageError("optimizer: lr must be finite and at least 0, got " + std::to_string(lr));

@@ -21,7 +21,18 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// Applies one update and counts it. Gradients are read, not changed.
-  virtual void step() = 0;
+  void step();
+
+  // ---- a step() that a device records once and replays (Device::record)
+  /// The next step() is the one that is recorded. The first steps make state and must be past.
+  void begin_recording();
+  void end_recording() noexcept { recording_ = false; }
+  /// Before each run of the recorded step: hands it the learning rate and the count. Queues device work.
+  void prepare_replay();
+  /// Counts a step that happened by replaying. The first run is the step() that was recorded and counted
+  /// then.
+  void count_replay();
+
   /// Drops every parameter's gradient.
   void zero_grad();
 
@@ -44,7 +55,12 @@ class Optimizer {
   /// Throws UsageError when empty, when a name is used twice, or a tensor needs no gradient or is not dense.
   Optimizer(NamedTensors parameters, double lr);
   const NamedTensors& parameters() const noexcept { return parameters_; }
+  /// Updates and counts, with gate() and changes().
+  virtual void update() = 0;
+  /// Counts a step as update() does.
+  virtual void count_step() = 0;
   StepGate gate() const;
+  StepChanges changes() const;
   /// Steps that the gate held back. Waits for the device.
   std::int64_t skipped_steps() const;
 
@@ -52,6 +68,9 @@ class Optimizer {
   NamedTensors parameters_;
   double lr_;
   Tensor skip_, skipped_;  ///< undefined without a gate
+  bool recording_ = false;
+  Tensor changes_;                              ///< undefined before the first recording
+  std::int64_t steps_ = 0, recorded_step_ = 0;  ///< since construction; the recorded one's number
 };
 
 }  // namespace dtrain

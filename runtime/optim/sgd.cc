@@ -34,10 +34,14 @@ Sgd::Sgd(NamedTensors parameters, const SgdOptions& options)
   check_options(options);
 }
 
-void Sgd::step() {
+void Sgd::update() {
   apply(false);
   // Parameters that get their first gradient later than others start their buffers then.
   if (options_.momentum != 0) apply(true);
+  count_step();
+}
+
+void Sgd::count_step() {
   if (attempts_ >= 0) ++attempts_;
 }
 
@@ -60,7 +64,7 @@ void Sgd::apply(bool first) {
   if (slots.empty()) return;
   parameters().front().second.device().kernels().sgd(
       slots, {lr(), options_.momentum, options_.dampening, options_.weight_decay, options_.nesterov, first,
-              attempts_, gate()});
+              attempts_, gate(), changes()});
 }
 
 Optimizer::NamedTensors Sgd::named_state() const {

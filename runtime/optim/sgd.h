@@ -18,9 +18,12 @@ class Sgd : public Optimizer {
  public:
   /// Throws UsageError naming the option for negative values, or Nesterov without momentum or with dampening.
   Sgd(NamedTensors parameters, const SgdOptions& options);
-  void step() override;
   NamedTensors named_state() const override;
   void load_state(const NamedTensors& state) override;
+
+ protected:
+  void update() override;
+  void count_step() override;
 
  private:
   void apply(bool first);

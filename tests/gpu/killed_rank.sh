@@ -2,20 +2,24 @@
 # Two ranks on one GPU without a launcher; rank 1 is killed in mid-run. Rank 0 must end by itself with PeerError (exit
 # code 4) within the deadline of 10 s and a margin, naming the rank, the operation and the call's number.
 # run.sh exports bin, data, here and logs.
+#
+# usage: killed_rank.sh on|off      whether steps are recorded as a graph
 set -uo pipefail
 export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=${MASTER_PORT:-29655}
+graph=$1
 pids=()
 start() {
   RANK=$1 LOCAL_RANK=$1 "$here/own_host.sh" "$bin/dtrain" train --device cuda --backend nccl --data-dir "$data" \
     --model lenet --global-batch-size 128 --max-steps 1000000 --eval-every 0 --checkpoint-every 0 \
-    --collective-timeout 10 --connect-timeout 60 --log-every 20 --run-dir "$logs/run-killed" >"$logs/killed-$1.log" 2>&1 &
+    --cuda-graph "$graph" --collective-timeout 10 --connect-timeout 60 --log-every 20 \
+    --run-dir "$logs/run-killed-$graph" >"$logs/killed-$graph-$1.log" 2>&1 &
   pids+=($!)
 }
-rm -rf "$logs/run-killed"
+rm -rf "$logs/run-killed-$graph"
 start 0
 start 1
 for _ in $(seq 300); do
-  [ "$(wc -l 2>/dev/null <"$logs/run-killed/metrics.jsonl" || echo 0)" -gt 3 ] && break
+  [ "$(wc -l 2>/dev/null <"$logs/run-killed-$graph/metrics.jsonl" || echo 0)" -gt 3 ] && break
   sleep 0.2
 done
 kill -9 "${pids[1]}" || exit 1
@@ -24,9 +28,9 @@ timeout 60 tail --pid="${pids[0]}" -f /dev/null || { kill -9 "${pids[0]}"; echo 
 wait "${pids[0]}"
 code=$?
 took=$(python3 -c "import time; print(f'{time.time() - $began:.1f}')")
-line=$(grep -m1 -E 'rank' "$logs/killed-0.log" | tail -c 300)
+line=$(grep -m1 -E 'rank' "$logs/killed-$graph-0.log" | tail -c 300)
 echo "$line"
 [ "$code" -eq 4 ] || { echo "expected exit code 4, got $code"; exit 1; }
-grep -qE 'all_reduce.*#[0-9]+.*rank 1' "$logs/killed-0.log" || { echo "the error names neither call nor rank 1"; exit 1; }
+grep -qE 'all_reduce.*#[0-9]+.*rank 1' "$logs/killed-$graph-0.log" || { echo "the error names neither call nor rank 1"; exit 1; }
 python3 -c "import sys; sys.exit(0 if $took <= 30 else 1)" || { echo "took $took s, expected at most 30"; exit 1; }
 echo "rank 0 ended with code 4 after $took s"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one command and under 8 minutes: builds what it needs, checks kernels, training, NCCL
+# Everything that needs a GPU, in one command and under 10 minutes: builds what it needs, checks kernels, training, NCCL
 # and faults, measures against PyTorch, and prints one table. A check that cannot run has failed. For a machine with
 # CUDA, CMake, ninja and PyTorch but none of our packages, run pack.sh first on one that has them; .gpu/ goes along.
 #
@@ -71,7 +71,8 @@ check "build" 240 build_all
 [ -x "$bin/dtrain" ] || finish
 
 export DTRAIN_BIN=$bin NO_COLOR=1
-train() { "$bin/dtrain" train --device cuda --data-dir "$data" --log-every 1 --checkpoint-every 0 --eval-every 0 "$@"; }
+# Steps run as they come unless a check says otherwise: so what recording them gets wrong fails the checks of recording.
+train() { "$bin/dtrain" train --cuda-graph off --device cuda --data-dir "$data" --log-every 1 --checkpoint-every 0 --eval-every 0 "$@"; }
 export -f train
 export bin data here logs root
 
@@ -88,13 +89,37 @@ fi
 common="--model lenet --max-steps 20 --global-batch-size 240 --lr 0.05 --momentum 0.9 --seed 42"
 check "train cpu" 120 bash -c "train --device cpu $common --run-dir $logs/run-cpu"
 check "train gpu" 60 bash -c "train $common --run-dir $logs/run-gpu"
+check "train graph" 60 bash -c "train $common --cuda-graph on --run-dir $logs/run-graph"
 check "losses gpu = cpu" 30 python3 "$here/compare_losses.py" "$logs/run-cpu" "$logs/run-gpu" 1e-4
+# Recorded and as they come; convolution algorithms are tried anew in each run, so sums may be ordered differently.
+check "losses graph = gpu" 30 python3 "$here/compare_losses.py" "$logs/run-gpu" "$logs/run-graph" 2e-5
+for kind in "bf16 --precision bf16 --optimizer adamw --lr 0.001" "fp16 --precision fp16" "parts --accumulate 4"; do
+  read -r name flags <<<"$kind"
+  for graph in on off; do
+    check "train $name $graph" 60 bash -c "train $common $flags --cuda-graph $graph --run-dir $logs/run-$name-$graph"
+  done
+  bound=2e-5
+  [ "$name" = parts ] || bound=2e-2 # one rounding to 8 or 11 bits that goes the other way
+  check "losses $name graph" 30 python3 "$here/compare_losses.py" "$logs/run-$name-off" "$logs/run-$name-on" "$bound"
+done
+# 4 full steps an epoch and one of another shape, which runs as it comes between two launches.
+epochs="--model resnet18 --dataset synthetic:1x28x28,10,1100 --global-batch-size 240 --epochs 3 --lr 0.001 --seed 42"
+for graph in on off; do
+  check "epochs $graph" 90 bash -c "train $epochs --eval-every 1 --cuda-graph $graph --run-dir $logs/run-epochs-$graph"
+done
+check "losses epochs graph" 30 python3 "$here/compare_losses.py" "$logs/run-epochs-off" "$logs/run-epochs-on" 5e-2
 for ranks in 2 4; do
   check "nccl $ranks ranks" 90 "$bin/dtrain-launch" --nproc-per-node "$ranks" --no-python "$here/own_host.sh" \
     "$bin/dtrain" train --device cuda --backend nccl --data-dir "$data" --log-every 1 --checkpoint-every 0 --eval-every 0 \
-    $common --run-dir "$logs/run-nccl-$ranks"
+    --cuda-graph off $common --run-dir "$logs/run-nccl-$ranks"
   check "losses nccl $ranks = gpu" 30 python3 "$here/compare_losses.py" "$logs/run-gpu" "$logs/run-nccl-$ranks" 1e-4
 done
-check "killed rank" 90 bash "$here/killed_rank.sh"
+# The all-reduces are in the recording.
+check "nccl graph" 90 "$bin/dtrain-launch" --nproc-per-node 2 --no-python "$here/own_host.sh" \
+  "$bin/dtrain" train --device cuda --backend nccl --data-dir "$data" --log-every 1 --checkpoint-every 0 --eval-every 0 \
+  --cuda-graph on $common --run-dir "$logs/run-nccl-graph"
+check "losses nccl graph = nccl" 30 python3 "$here/compare_losses.py" "$logs/run-nccl-2" "$logs/run-nccl-graph" 2e-5
+check "killed rank" 90 bash "$here/killed_rank.sh" off
+check "killed rank, graph" 90 bash "$here/killed_rank.sh" on
 check "speed lenet" 150 python3 "$here/speed.py"
 finish

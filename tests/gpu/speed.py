@@ -1,5 +1,5 @@
-"""Images a second of LeNet training (batch 256, fp32) on this GPU: dtrain and PyTorch eager, in turns, in one run. Prints both
-and their ratio; fails when either does not run. run.sh exports bin, data and logs.
+"""Images a second of LeNet training (batch 256, fp32) on this GPU: dtrain with and without steps as graphs and PyTorch eager, in
+turns, in one run. Prints all and their ratios; fails when one does not run. run.sh exports bin, data and logs.
 """
 import json
 import os
@@ -46,12 +46,13 @@ def pytorch():
     return STEPS * BATCH / (time.perf_counter() - start)
 
 
-def dtrain(turn):
-    run = f"{os.environ['logs']}/run-speed-{turn}"
+def dtrain(turn, graph):
+    run = f"{os.environ['logs']}/run-speed-{graph}-{turn}"
     subprocess.run(
         [os.environ["bin"] + "/dtrain", "train", "--device", "cuda", "--data-dir", os.environ["data"], "--model", "lenet",
          "--global-batch-size", str(BATCH), "--lr", "0.05", "--momentum", "0.9", "--max-steps", str(STEPS + WARM_UP),
-         "--log-every", "20", "--eval-every", "0", "--checkpoint-every", "0", "--loader-threads", "2", "--run-dir", run],
+         "--log-every", "20", "--eval-every", "0", "--checkpoint-every", "0", "--loader-threads", "2", "--cuda-graph", graph,
+         "--run-dir", run],
         check=True, stdout=subprocess.DEVNULL)
     with open(f"{run}/metrics.jsonl") as lines:
         rates = [json.loads(line).get("samples_per_second") for line in lines]
@@ -59,9 +60,11 @@ def dtrain(turn):
     return rates[len(rates) // 2]
 
 
-ours, theirs = [], []
+graphs, plain, theirs = [], [], []
 for turn in range(3):
-    ours.append(dtrain(turn))
+    graphs.append(dtrain(turn, "on"))
+    plain.append(dtrain(turn, "off"))
     theirs.append(pytorch())
-mine, other = sorted(ours)[1], sorted(theirs)[1]
-print(f"dtrain {mine:,.0f} images/s, PyTorch {torch.__version__} eager {other:,.0f}: {mine / other:.2f} times")
+with_graph, without, other = (sorted(rates)[1] for rates in (graphs, plain, theirs))
+print(f"dtrain {with_graph:,.0f} images/s as a graph, {without:,.0f} step by step, PyTorch {torch.__version__} eager {other:,.0f}: "
+      f"{with_graph / other:.2f} and {without / other:.2f} times")

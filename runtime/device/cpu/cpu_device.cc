@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "runtime/base/error.h"
 #include "runtime/device/cpu/allocator.h"
 #include "runtime/device/cpu/cpu_kernels.h"
 
@@ -41,6 +42,11 @@ class CpuDevice final : public Device {
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
   Kernels& kernels() noexcept override { return kernels_; }
+
+  bool has_graphs() const noexcept override { return false; }
+  std::unique_ptr<Graph> record(const std::function<void()>&) override {
+    throw UsageError("device " + name() + ": has no graphs; work on it runs as it is queued");
+  }
 
   std::size_t allocated_bytes() const noexcept override { return allocator_.allocated_bytes(); }
   std::size_t peak_allocated_bytes() const noexcept override { return allocator_.peak_allocated_bytes(); }

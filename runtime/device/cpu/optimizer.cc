@@ -71,6 +71,23 @@ void adamw_loop(std::int64_t n, const AdamWRule<Compute<T>>& rule, T* param, con
   }
 }
 
+/// The step as it is now, where that changes from run to run.
+SgdStep current(SgdStep step) {
+  const auto* const now = step.changes.values.as<const double>();
+  if (now == nullptr) return step;
+  step.lr = now[0];
+  if (step.attempts >= 0) step.attempts += static_cast<std::int64_t>(now[1]);
+  return step;
+}
+
+AdamWStep current(AdamWStep step) {
+  const auto* const now = step.changes.values.as<const double>();
+  if (now == nullptr) return step;
+  step.lr = now[0];
+  step.step += static_cast<std::int64_t>(now[1]);
+  return step;
+}
+
 bool is_skipped(const StepGate& gate) {
   return gate.skip.data != nullptr && *gate.skip.as<const float>() != 0.0F;
 }
@@ -92,7 +109,8 @@ void require_dense(std::string_view operation, std::string_view argument, const 
 
 }  // namespace
 
-void CpuKernels::sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) {
+void CpuKernels::sgd(std::span<const OptimizerSlot> slots, const SgdStep& given) {
+  const SgdStep step = current(given);
   if (is_skipped(step.gate)) return;
   for (const OptimizerSlot& slot : slots) {
     require_dense("sgd", "grad", slot.grad, slot.param);
@@ -107,7 +125,8 @@ void CpuKernels::sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) 
   }
 }
 
-void CpuKernels::adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) {
+void CpuKernels::adamw(std::span<const OptimizerSlot> slots, const AdamWStep& given) {
+  const AdamWStep step = current(given);
   if (is_skipped(step.gate)) return;
   for (const OptimizerSlot& slot : slots) {
     require_dense("adamw", "grad", slot.grad, slot.param);

@@ -5,6 +5,7 @@
 
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/details.h"
+#include "runtime/device/cuda/graph.h"
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/cuda/nvtx_ranges.h"
 #include "runtime/device/cuda/stream.h"
@@ -80,8 +81,13 @@ class CudaDevice final : public Device {
 
   Stream& compute_stream() noexcept override { return stream_; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(faults_, true); }
-  std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(faults_); }
   Kernels& kernels() noexcept override { return kernels_; }
+
+  bool has_graphs() const noexcept override { return true; }
+  std::unique_ptr<Graph> record(const std::function<void()>& work) override {
+    return record_graph(stream_.native(), memory_, work);
+  }
 
   std::size_t allocated_bytes() const noexcept override { return memory_.allocated_bytes(); }
   std::size_t peak_allocated_bytes() const noexcept override { return memory_.peak_allocated_bytes(); }

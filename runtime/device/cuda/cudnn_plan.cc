@@ -57,7 +57,9 @@ ConvPlan describe_convolution(const ConvKey& key, bool tensor_cores) {
                                         CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
         "describe a convolution");
   check(cudnnSetConvolutionGroupCount(convolution, static_cast<int>(g.groups)), "describe a convolution");
-  check(cudnnSetConvolutionMathType(convolution, tensor_cores ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH),
+  // For f32 the default is what permits TF32; TENSOR_OP speaks of inputs that are narrow already.
+  const cudnnMathType_t reduced = key.dtype == DType::f32 ? CUDNN_DEFAULT_MATH : CUDNN_TENSOR_OP_MATH;
+  check(cudnnSetConvolutionMathType(convolution, tensor_cores ? reduced : CUDNN_FMA_MATH),
         "describe a convolution");
   return plan;
 }

@@ -18,10 +18,15 @@ struct SgdRule {
         first(step.first_step),
         attempts(step.attempts),
         skip(step.gate.skip.as<const float>()),
-        skipped(step.gate.skipped.as<const std::int64_t>()) {}
+        skipped(step.gate.skipped.as<const std::int64_t>()),
+        changes(step.changes.values.as<const double>()) {}
 
   __device__ bool begin() {
     if (skip != nullptr && *skip != 0.0F) return false;
+    if (changes != nullptr) {
+      lr = static_cast<C>(changes[0]);
+      if (attempts >= 0) attempts += static_cast<std::int64_t>(changes[1]);
+    }
     first = first || (skipped != nullptr && attempts == *skipped);
     return true;
   }
@@ -46,30 +51,37 @@ struct SgdRule {
   std::int64_t attempts;
   const float* skip;
   const std::int64_t* skipped;
+  const double* changes;
 };
 
 template <class C>
 struct AdamWRule {
   explicit AdamWRule(const AdamWStep& step)
-      : shrink(static_cast<C>(1 - step.lr * step.weight_decay)),
-        beta1_rest(static_cast<C>(1 - step.beta1)),
+      : beta1_rest(static_cast<C>(1 - step.beta1)),
         beta2(static_cast<C>(step.beta2)),
         beta2_rest(static_cast<C>(1 - step.beta2)),
         eps(static_cast<C>(step.eps)),
         rule(step),
         skip(step.gate.skip.as<const float>()),
-        skipped(step.gate.skipped.as<const std::int64_t>()) {
-    set_corrections(0);
+        skipped(step.gate.skipped.as<const std::int64_t>()),
+        changes(step.changes.values.as<const double>()) {
+    set_sizes(0);
   }
 
-  __host__ __device__ void set_corrections(std::int64_t steps_skipped) {
+  /// What follows from the learning rate and the number of steps.
+  __host__ __device__ void set_sizes(std::int64_t steps_skipped) {
     const auto t = static_cast<double>(rule.step - steps_skipped);
+    shrink = static_cast<C>(1 - rule.lr * rule.weight_decay);
     size = static_cast<C>(rule.lr / (1 - pow(rule.beta1, t)));
     root = static_cast<C>(sqrt(1 - pow(rule.beta2, t)));
   }
   __device__ bool begin() {
     if (skip != nullptr && *skip != 0.0F) return false;
-    if (skipped != nullptr) set_corrections(*skipped);
+    if (changes != nullptr) {
+      rule.lr = changes[0];
+      rule.step += static_cast<std::int64_t>(changes[1]);
+    }
+    if (changes != nullptr || skipped != nullptr) set_sizes(skipped == nullptr ? 0 : *skipped);
     return true;
   }
 
@@ -87,14 +99,19 @@ struct AdamWRule {
   }
 
   C shrink, beta1_rest, beta2, beta2_rest, eps, size, root;
-  struct Corrections {
-    explicit Corrections(const AdamWStep& from)
-        : step(from.step), lr(from.lr), beta1(from.beta1), beta2(from.beta2) {}
+  struct Exact {
+    explicit Exact(const AdamWStep& from)
+        : step(from.step),
+          lr(from.lr),
+          beta1(from.beta1),
+          beta2(from.beta2),
+          weight_decay(from.weight_decay) {}
     std::int64_t step;
-    double lr, beta1, beta2;
+    double lr, beta1, beta2, weight_decay;
   } rule;
   const float* skip;
   const std::int64_t* skipped;
+  const double* changes;
 };
 
 /// A block takes one chunk.

@@ -1,5 +1,6 @@
 #include "runtime/device/cuda/slot_tables.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace dtrain::cuda {
@@ -15,8 +16,19 @@ SlotTable SlotTables::find(const std::vector<SlotEntry>& entries) {
     return SlotTable{first, reinterpret_cast<const SlotChunk*>(first + kept.entries.size()),
                      kept.chunk_count};
   };
-  for (const Kept& kept : kept_) {
-    if (kept.entries == entries) return table_of(kept);
+  cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(context_.stream, &recording), "ask whether a stream is being recorded");
+  for (Kept& kept : kept_) {
+    if (kept.entries != entries) continue;
+    kept.recorded = kept.recorded || recording != cudaStreamCaptureStatusNone;
+    return table_of(kept);
+  }
+  if (recording != cudaStreamCaptureStatusNone) {
+    throw DeviceError(
+        "cuda: the optimizer meets these parameters, or gradients at these addresses, for the first time "
+        "while a "
+        "graph is recorded; run a step before",
+        static_cast<int>(cudaErrorStreamCaptureUnsupported));
   }
   const std::vector<SlotChunk> chunks = cut_into_chunks(entries);
   if (chunks.empty()) return {};
@@ -33,12 +45,18 @@ SlotTable SlotTables::find(const std::vector<SlotEntry>& entries) {
   kept.memory = std::make_unique<Scratch>(context_.memory, bytes);
   check(cudaMemcpyAsync(kept.memory->data(), staging, bytes, cudaMemcpyHostToDevice, context_.stream),
         "copy the optimizer's table");
-  if (kept_.size() == kMostTables) {
-    check(cudaStreamSynchronize(context_.stream), "wait before a table goes");  // its staging may be in use
-    kept_.pop_front();
-  }
+  make_room();
   kept_.push_back(std::move(kept));
   return table_of(kept_.back());
+}
+
+void SlotTables::make_room() {
+  if (kept_.size() < kMostTables) return;
+  const auto oldest =
+      std::find_if(kept_.begin(), kept_.end(), [](const Kept& kept) { return !kept.recorded; });
+  if (oldest == kept_.end()) return;
+  check(cudaStreamSynchronize(context_.stream), "wait before a table goes");  // its staging may be in use
+  kept_.erase(oldest);
 }
 
 }  // namespace dtrain::cuda

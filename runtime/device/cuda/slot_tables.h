@@ -41,7 +41,8 @@ struct SlotTable {
 class SlotTables {
  public:
   explicit SlotTables(const Context& context) : context_(context) {}
-  /// The table of `entries`, valid for what is queued until the next few calls with other entries.
+  /// The table of `entries`, valid for what is queued until the next few calls with other entries, and for
+  /// ever where a graph is being recorded; then the entries must have been met before. Throws DeviceError.
   SlotTable find(const std::vector<SlotEntry>& entries);
 
  private:
@@ -50,7 +51,10 @@ class SlotTables {
     UniquePinned staging;  // the copy may still read it
     std::unique_ptr<Scratch> memory;
     std::int64_t chunk_count = 0;
+    bool recorded = false;  // a graph reads it
   };
+  void make_room();
+
   Context context_;
   std::deque<Kept> kept_;  // newest last
 };

@@ -35,6 +35,7 @@ bool CudaEvent::done() {
   const cudaError_t state = cudaEventQuery(event_.get());
   if (state == cudaErrorNotReady) return false;
   check(state, "ask for a CUDA event");
+  faults_.check();
   return true;
 }
 

@@ -25,12 +25,15 @@ class CudaStream final : public Stream {
 
 class CudaEvent final : public Event {
  public:
-  CudaEvent() : event_(cuda::make_event()) {}
+  /// `faults` is borrowed and outlives the event.
+  explicit CudaEvent(Faults& faults) : faults_(faults), event_(cuda::make_event()) {}
   void record(Stream& stream) override;
   void make_wait(Stream& stream) override;
+  /// Also throws UsageError for what kernels found wrong with their input meanwhile (faults.h).
   bool done() override;
 
  private:
+  Faults& faults_;
   UniqueEvent event_;
 };
 

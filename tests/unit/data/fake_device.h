@@ -31,6 +31,8 @@ class PinnedOnlyDevice final : public Device {
   std::unique_ptr<Stream> make_stream() override { refuse(); }
   std::unique_ptr<Event> make_event() override { refuse(); }
   Kernels& kernels() noexcept override { std::abort(); }
+  bool has_graphs() const noexcept override { return false; }
+  std::unique_ptr<Graph> record(const std::function<void()>&) override { refuse(); }
   std::size_t allocated_bytes() const noexcept override { return 0; }
   std::size_t peak_allocated_bytes() const noexcept override { return 0; }
 

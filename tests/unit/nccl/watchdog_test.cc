@@ -76,13 +76,16 @@ struct Rank {
   Rank(Shared& shared, int rank, Duration timeout)
       : members(rank),
         board(shared, rank),
-        dog({members, board, [this] { return failure(); }, [this] { killed = true; }, {}}, "world", timeout,
-            log) {}
+        dog({members, board, [this] { return failure(); }, [this] { kill(); }, {}}, "world", timeout, log) {}
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
   std::optional<std::string> failure() {
     return broken ? std::optional<std::string>("remote process exited") : std::nullopt;
+  }
+  void kill() {
+    ended_first = dog.ending().has_value();
+    killed = true;
   }
   Call start(const std::string& label, std::size_t count = 10) {
     Call call{.operation = Operation::all_reduce, .dtype = DType::f32, .count = count, .label = label};
@@ -93,7 +96,7 @@ struct Rank {
   /// The error of the group's end; waits for it.
   PeerError error(const Call& call) {
     const Deadline deadline = Deadline::after(kPatience);
-    while (!dog.ending() && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (!killed && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     try {
       dog.check(call);
     } catch (const PeerError& error) {
@@ -103,7 +106,7 @@ struct Rank {
   }
 
   NullLog log;
-  std::atomic<bool> over = false, broken = false, killed = false;
+  std::atomic<bool> over = false, broken = false, killed = false, ended_first = false;
   FakeMembers members;
   FakeBoard board;
   Watchdog dog;
@@ -137,6 +140,7 @@ TEST(Watchdog, DeadlineNamesTheRankThatDidNotCome) {
   EXPECT_EQ(error.fault().sequence, 1u);
   EXPECT_EQ(error.fault().tensor, "bucket 2");
   EXPECT_TRUE(rank.killed);
+  EXPECT_TRUE(rank.ended_first) << "a call that the kill breaks off could pass for a finished one";
 }
 
 TEST(Watchdog, LibraryFailureEndsTheGroupAndNamesWhoIsSilent) {
@@ -172,6 +176,7 @@ TEST(Watchdog, AWaitThatRunsOutOfTimeEndsTheGroup) {
   Rank rank(shared, 0, std::chrono::minutes(5));
   const Call call = rank.start("loss");
   EXPECT_THROW(rank.dog.give_up(call), PeerError);
+  EXPECT_THAT(rank.error(call).what(), HasSubstr("gave up"));
   EXPECT_TRUE(rank.killed);
 }
 

@@ -1,0 +1,79 @@
+// What a step tells the host: the loss, whether to stop, how loss scaling fares. On a GPU the host runs ahead
+// and reads a report some steps later, so that nothing in a step waits for it; on the CPU a report is there
+// at once.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "runtime/amp/grad_scaler.h"
+#include "runtime/tensor/tensor.h"
+
+namespace dtrain {
+
+/// A step as the host knew it when it was queued.
+struct StepNote {
+  std::int64_t step = 0, epoch = 0;  ///< finished steps with this one; where it was
+  double lr = 0;
+  std::int64_t samples = 0;  ///< over all ranks
+};
+
+struct StepReport {
+  StepNote note;
+  double loss = 0;            ///< mean over the global batch, the same on every rank
+  bool stop = false;          ///< some rank was told to stop
+  double loss_scale = 0;      ///< after the step; 0 without loss scaling
+  std::int64_t skipped = -1;  ///< steps skipped so far; -1 without loss scaling
+};
+
+/// A step: begin(), add() for each pass, send(), post(); take() gives the reports in the order of the steps.
+/// Every rank makes the same calls.
+class StepReports {
+ public:
+  /// `communicator` is borrowed. `late`: reports are taken some steps after they were posted.
+  StepReports(Communicator& communicator, const std::shared_ptr<Device>& device, bool late);
+  ~StepReports();
+  StepReports(const StepReports&) = delete;
+  StepReports& operator=(const StepReports&) = delete;
+
+  bool late() const noexcept { return late_; }
+
+  void begin();
+  /// Adds `weight` · `loss` (floating, one element) to this rank's loss of the step, on the device.
+  void add(const Tensor& loss, double weight);
+  /// Begins to add the losses up over the ranks, divided by their number, and whether one wants to `stop`.
+  void send(bool stop);
+  /// Waits for the sum that send() began; only where reports are not late.
+  double loss(const Deadline& deadline);
+  /// The step is queued. `scaler` may be null. `kept` must live until the device is past this point.
+  void post(const StepNote& note, const GradScaler* scaler, std::vector<std::shared_ptr<void>> kept);
+
+  std::size_t waiting() const noexcept { return posted_.size(); }
+  /// Whether take() would not wait.
+  bool ready();
+  /// The oldest report; waits for it. Throws PeerError, Error when it is not there by `deadline`, and what
+  /// kernels found wrong with their input (Event::done).
+  StepReport take(const Deadline& deadline);
+
+ private:
+  struct Posted {
+    StepNote note;
+    std::unique_ptr<Work> work;
+    std::shared_ptr<double> values;  ///< pinned
+    std::unique_ptr<Event> arrived;
+    std::vector<std::shared_ptr<void>> kept;
+  };
+  View element(int index) const;
+  std::shared_ptr<double> pinned() const;
+
+  Communicator& communicator_;
+  std::shared_ptr<Device> device_;
+  bool late_;
+  Tensor values_;  ///< f64: loss, stop, loss scale, skipped steps
+  std::unique_ptr<Work> work_;
+  std::deque<Posted> posted_;  ///< oldest first
+};
+
+}  // namespace dtrain
