@@ -138,7 +138,8 @@ void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const Vie
                                        const View& weight, const View& grad_input) {
   require_conv("conv2d_backward_input", geometry, grad_input, weight, grad_output);
   if (grad_input.numel() == 0) return;
-  if (winograd_pays() && grad_output.numel() != 0 && winograd_can(geometry, grad_input, weight, grad_output)) {
+  if (winograd_pays() && grad_output.numel() != 0 &&
+      winograd_can(geometry, grad_input, weight, grad_output)) {
     return winograd_backward_input(grad_output, weight, grad_input, winograd_scratch_);
   }
   if (grad_output.numel() != 0 && math_->conv2d_backward_input(geometry, grad_output, weight, grad_input))

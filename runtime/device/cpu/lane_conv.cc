@@ -199,9 +199,9 @@ void lane_backward(const View& input, const View& weight, PoolKind kind, const V
   const LaneLoops& loops = *lane_loops();
   const LaneConv conv = sizes_of(input, weight, kind, grad_output);
   const Floats floats(conv);
-  ScratchPieces pieces(scratch,
-                2 * floats.x + floats.pooled + floats.dy + floats.packed_backward + floats.dw + floats.sums,
-                7);
+  ScratchPieces pieces(
+      scratch, 2 * floats.x + floats.pooled + floats.dy + floats.packed_backward + floats.dw + floats.sums,
+      7);
   float* x = pieces.take(floats.x);
   float* dx = pieces.take(floats.x);
   float* grad = pieces.take(floats.pooled);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
+#include "runtime/device/cpu/aligned_memory.h"
 
 namespace dtrain::cpu {
 
@@ -21,7 +22,7 @@ class Scratch {
     memory_.reset();
     capacity_ = 0;
     const std::size_t rounded = (bytes + 63) / 64 * 64;
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, rounded)));
+    memory_.reset(static_cast<std::byte*>(allocate_aligned(rounded)));
     if (!memory_) {
       throw DeviceError("cpu: cannot allocate " + std::to_string(bytes) + " bytes of scratch memory", ENOMEM);
     }

@@ -1,5 +1,5 @@
-// Cuts images into 2 x 2 tiles of the output and takes them through the loops of winograd_loops.h, as many at a
-// time as the caches hold.
+// Cuts images into 2 x 2 tiles of the output and takes them through the loops of winograd_loops.h, as many at
+// a time as the caches hold.
 #include "runtime/device/cpu/winograd.h"
 
 #if defined(__x86_64__)
@@ -67,21 +67,23 @@ class Tiles {
 
   std::int64_t count() const noexcept { return count_; }
 
-  /// Addresses of the `window` x `window` pixels that begin `before` pixels above and left of each tile's corner;
-  /// `outside` for those that no image has. Tiles from `count()` on have nothing but those.
+  /// Addresses of the `window` x `window` pixels that begin `before` pixels above and left of each tile's
+  /// corner; `outside` for those that no image has. Tiles from `count()` on have nothing but those.
   template <class Pointer>
   void pixels(const View& images, std::int64_t first, std::int64_t tiles, std::int64_t window,
               std::int64_t before, Pointer outside, std::vector<Pointer>& to) const {
     const auto pixel_bytes = images.shape[1] * static_cast<std::int64_t>(size_of(images.dtype));
-    to.clear();
-    for (std::int64_t t = first; t < first + tiles; ++t) {
+    auto* const data = images.as<std::byte>();
+    to.assign(static_cast<std::size_t>(tiles * window * window), outside);
+    Pointer* next = to.data();
+    for (std::int64_t t = first; t < std::min(first + tiles, count_); ++t) {
       const std::int64_t n = t / (rows_ * columns_), place = t % (rows_ * columns_);
       const std::int64_t top = place / columns_ * kTile - before, left = place % columns_ * kTile - before;
-      for (std::int64_t h = top; h < top + window; ++h) {
-        for (std::int64_t w = left; w < left + window; ++w) {
-          const bool inside = t < count_ && h >= 0 && h < height_ && w >= 0 && w < width_;
-          to.push_back(inside ? images.as<std::byte>() + ((n * height_ + h) * width_ + w) * pixel_bytes
-                              : outside);
+      for (std::int64_t h = top; h < top + window; ++h, next += window) {
+        if (h < 0 || h >= height_) continue;
+        std::byte* const row = data + (n * height_ + h) * width_ * pixel_bytes;
+        for (std::int64_t w = std::max<std::int64_t>(left, 0); w < std::min(left + window, width_); ++w) {
+          next[w - left] = row + w * pixel_bytes;
         }
       }
     }
@@ -113,7 +115,8 @@ float* take_zeros(ScratchPieces& pieces, std::int64_t floats) {
 const float* as_floats(const View& weight, float* room) {
   if (weight.dtype == DType::f32) return weight.as<const float>();
   const auto* bits = weight.as<const std::uint16_t>();
-  for (std::int64_t i = 0; i < weight.numel(); ++i) {
+  const std::int64_t count = weight.numel();
+  for (std::int64_t i = 0; i < count; ++i) {
     room[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits[i]) << 16U);
   }
   return room;
@@ -193,8 +196,7 @@ void winograd_backward_weight(const View& input, const View& grad_output, const 
                        5);
   const TapWords v = take_taps(pieces, rows, channels), z = take_taps(pieces, rows, outputs);
   const TapWords sums = take_taps(pieces, channels, outputs);
-  std::memset(sums.data, 0,
-              static_cast<std::size_t>(tap_words(channels, outputs)) * sizeof(float));
+  std::memset(sums.data, 0, static_cast<std::size_t>(tap_words(channels, outputs)) * sizeof(float));
   const void* zeros = take_zeros(pieces, std::max(channels, outputs));
   float* bias_sums = pieces.take(outputs);
   std::vector<double> bias_totals(static_cast<std::size_t>(outputs), 0.0);

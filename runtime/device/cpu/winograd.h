@@ -1,6 +1,7 @@
-// 3 x 3 convolution (stride 1, padding 1) of channels-last activations by Winograd's algorithm F(2 x 2, 3 x 3) in
-// AVX-512: 16 products where the definition has 36. After Lavin and Gray, "Fast Algorithms for Convolutional
-// Neural Networks", 2015. One thread. Which convolutions take it and what that does to the digits: decision 013.
+// 3 x 3 convolution (stride 1, padding 1) of channels-last activations by Winograd's algorithm F(2 x 2, 3 x
+// 3) in AVX-512: 16 products where the definition has 36. After Lavin and Gray, "Fast Algorithms for
+// Convolutional Neural Networks", 2015. One thread. Which convolutions take it and what that does to the
+// digits: decision 014.
 #pragma once
 
 #include "runtime/device/cpu/scratch.h"
@@ -8,8 +9,8 @@
 
 namespace dtrain::cpu {
 
-/// Whether the functions below can do this convolution on this processor: f32 or bf16 activations, channels in
-/// multiples of 32, images of at least 4 x 4. It does not depend on the number of images.
+/// Whether the functions below can do this convolution on this processor: f32 or bf16 activations, channels
+/// in multiples of 32, images of at least 4 x 4. It does not depend on the number of images.
 bool winograd_can(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& output);
 
 /// Whether it is worth it here: these loops run in one thread, oneDNN's in all that OpenMP has.

@@ -1,8 +1,8 @@
-// The loops of winograd_loops.h for one `Element`; included inside its namespace with AVX-512 switched on, and
-// free of other headers' inline functions.
+// The loops of winograd_loops.h for one `Element`; included inside its namespace with AVX-512 switched on,
+// and free of other headers' inline functions.
 
-// Each line is one dimension of a transform of Lavin and Gray's F(2 x 2, 3 x 3): kIn values `step` apart become
-// kOut values.
+// Each line is one dimension of a transform of Lavin and Gray's F(2 x 2, 3 x 3): kIn values `step` apart
+// become kOut values.
 struct InputLine {
   static constexpr int kIn = 4, kOut = 4;
   static void run(const __m512* x, int step, __m512* y, int to_step) {
