@@ -8,6 +8,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
+#include "runtime/device/cpu/aligned_memory.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -58,10 +59,10 @@ void* Allocator::allocate(std::size_t bytes) {
       cached_ -= bucket.bytes;
       DTRAIN_UNPOISON(memory, bucket.bytes);
     } else {
-      memory = std::aligned_alloc(kAlignment, bucket.bytes);
+      memory = allocate_aligned(bucket.bytes);
       if (memory == nullptr) {
         release_cached();
-        memory = std::aligned_alloc(kAlignment, bucket.bytes);
+        memory = allocate_aligned(bucket.bytes);
       }
     }
   }

@@ -84,7 +84,12 @@ class CpuKernels final : public Kernels {
                       const View& mask, const View& grad_input, const View& grad_weight,
                       const View& grad_bias);
 
+  /// Winograd's algorithm or the library, without activation; false where neither can.
+  bool fast_conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
+                   const View& output);
+
   std::unique_ptr<DenseMath> math_;
+  Scratch winograd_scratch_;
   Scratch fused_scratch_;
   Scratch staging_, input_staging_;  ///< for callers' arrays that are not channels-last
 };

@@ -6,6 +6,7 @@
 #include "runtime/device/cpu/dispatch.h"
 #include "runtime/device/cpu/naive.h"
 #include "runtime/device/cpu/pool_rows.h"
+#include "runtime/device/cpu/winograd.h"
 
 namespace dtrain::cpu {
 namespace {
@@ -13,6 +14,11 @@ namespace {
 /// Parameters and their gradients may be f32 beside bf16 activations.
 DType parameter_dtype(const View& parameter, const View& activation) {
   return parameter.dtype == DType::f32 && activation.dtype == DType::bf16 ? DType::f32 : activation.dtype;
+}
+
+/// Or not there at all.
+bool is_dense_f32(const View& parameter) {
+  return parameter.data == nullptr || (parameter.dtype == DType::f32 && parameter.is_contiguous());
 }
 
 /// A dense f32 copy, or f32 memory for a result that is copied back by finish().
@@ -102,12 +108,21 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activati
   to.finish();
 }
 
+bool CpuKernels::fast_conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight,
+                             const View& bias, const View& output) {
+  if (winograd_pays() && is_dense_f32(bias) && winograd_can(geometry, input, weight, output)) {
+    winograd_forward(input, weight, bias, output, winograd_scratch_);
+    return true;
+  }
+  return math_->conv2d(geometry, input, weight, bias, output);
+}
+
 void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight,
                         const View& bias, Activation activation, const View& output) {
   require_conv("conv2d", geometry, input, weight, output);
   require_vector("conv2d", "bias", bias, weight.shape[0], parameter_dtype(bias, input));
   if (output.numel() == 0) return;
-  if (input.numel() != 0 && math_->conv2d(geometry, input, weight, bias, output)) {
+  if (input.numel() != 0 && fast_conv2d(geometry, input, weight, bias, output)) {
     if (activation == Activation::relu) unary(UnaryOp::relu, output, output);
     return;
   }
@@ -123,6 +138,10 @@ void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const Vie
                                        const View& weight, const View& grad_input) {
   require_conv("conv2d_backward_input", geometry, grad_input, weight, grad_output);
   if (grad_input.numel() == 0) return;
+  if (winograd_pays() && grad_output.numel() != 0 &&
+      winograd_can(geometry, grad_input, weight, grad_output)) {
+    return winograd_backward_input(grad_output, weight, grad_input, winograd_scratch_);
+  }
   if (grad_output.numel() != 0 && math_->conv2d_backward_input(geometry, grad_output, weight, grad_input))
     return;
   naive::conv2d_backward_input(geometry, grad_output, weight, grad_input);
@@ -133,6 +152,10 @@ void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const Vi
                                         const View& grad_bias) {
   require_conv("conv2d_backward_weight", geometry, input, grad_weight, grad_output);
   require_vector("conv2d_backward_weight", "grad_bias", grad_bias, grad_weight.shape[0], grad_weight.dtype);
+  if (winograd_pays() && grad_output.numel() != 0 && is_dense_f32(grad_weight) && is_dense_f32(grad_bias) &&
+      winograd_can(geometry, input, grad_weight, grad_output)) {
+    return winograd_backward_weight(input, grad_output, grad_weight, grad_bias, winograd_scratch_);
+  }
   if (grad_weight.numel() != 0 && grad_output.numel() != 0 &&
       math_->conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias)) {
     return;

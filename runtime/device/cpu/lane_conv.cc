@@ -42,22 +42,6 @@ struct Floats {
         sums(c.outputs * kLanes) {}
 };
 
-/// Hands out pieces of one scratch block, each aligned to a register.
-class Pieces {
- public:
-  Pieces(Scratch& scratch, std::int64_t floats, int pieces)
-      : next_(reinterpret_cast<float*>(
-            scratch.at_least(static_cast<std::size_t>(floats + pieces * kLanes) * sizeof(float)))) {}
-  float* take(std::int64_t floats) {
-    float* piece = next_;
-    next_ += round_up(floats, kLanes);
-    return piece;
-  }
-
- private:
-  float* next_;
-};
-
 void clear(float* data, std::int64_t count) {
   std::memset(data, 0, static_cast<std::size_t>(count) * sizeof(float));
 }
@@ -191,7 +175,7 @@ void lane_forward(const View& input, const View& weight, const View& bias, PoolK
   const LaneConv conv = sizes_of(input, weight, kind, output);
   const Floats floats(conv);
   const std::int64_t padded = round_up(conv.outputs, channel_tile(conv.outputs));
-  Pieces pieces(scratch, floats.x + floats.pooled + floats.packed_forward + padded, 4);
+  ScratchPieces pieces(scratch, floats.x + floats.pooled + floats.packed_forward + padded, 4);
   float* x = pieces.take(floats.x);
   float* pooled = pieces.take(floats.pooled);
   float* packed = pieces.take(floats.packed_forward);
@@ -215,9 +199,9 @@ void lane_backward(const View& input, const View& weight, PoolKind kind, const V
   const LaneLoops& loops = *lane_loops();
   const LaneConv conv = sizes_of(input, weight, kind, grad_output);
   const Floats floats(conv);
-  Pieces pieces(scratch,
-                2 * floats.x + floats.pooled + floats.dy + floats.packed_backward + floats.dw + floats.sums,
-                7);
+  ScratchPieces pieces(
+      scratch, 2 * floats.x + floats.pooled + floats.dy + floats.packed_backward + floats.dw + floats.sums,
+      7);
   float* x = pieces.take(floats.x);
   float* dx = pieces.take(floats.x);
   float* grad = pieces.take(floats.pooled);

@@ -3,11 +3,13 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "runtime/base/error.h"
+#include "runtime/device/cpu/aligned_memory.h"
 
 namespace dtrain::cpu {
 
@@ -20,7 +22,7 @@ class Scratch {
     memory_.reset();
     capacity_ = 0;
     const std::size_t rounded = (bytes + 63) / 64 * 64;
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, rounded)));
+    memory_.reset(static_cast<std::byte*>(allocate_aligned(rounded)));
     if (!memory_) {
       throw DeviceError("cpu: cannot allocate " + std::to_string(bytes) + " bytes of scratch memory", ENOMEM);
     }
@@ -34,6 +36,24 @@ class Scratch {
   };
   std::unique_ptr<std::byte, Free> memory_;
   std::size_t capacity_ = 0;
+};
+
+/// Hands out pieces of one scratch block, each aligned to 64 bytes.
+class ScratchPieces {
+ public:
+  /// Room for `floats` in at most `pieces` pieces.
+  ScratchPieces(Scratch& scratch, std::int64_t floats, int pieces)
+      : next_(reinterpret_cast<float*>(
+            scratch.at_least(static_cast<std::size_t>(floats + pieces * kStep) * sizeof(float)))) {}
+  float* take(std::int64_t floats) {
+    float* piece = next_;
+    next_ += (floats + kStep - 1) / kStep * kStep;
+    return piece;
+  }
+
+ private:
+  static constexpr std::int64_t kStep = 16;
+  float* next_;
 };
 
 }  // namespace dtrain::cpu

@@ -41,6 +41,7 @@ const Case kCases[] = {
     {"one_by_one_odd_outputs", 2, 8, 5, 6, 33, 1, 1, {}},
     {"odd_everything", 3, 3, 11, 7, 5, 3, 2, {}},
     {"padded", 2, 3, 8, 9, 4, 3, 3, {.pad_h = 1, .pad_w = 1}},
+    {"padded_full_lanes", 2, 32, 9, 8, 64, 3, 3, {.pad_h = 1, .pad_w = 1}},
     {"strided", 2, 4, 11, 12, 6, 3, 3, {.stride_h = 2, .stride_w = 3}},
     {"strided_padded", 2, 3, 15, 15, 8, 7, 7, {.stride_h = 2, .stride_w = 2, .pad_h = 3, .pad_w = 3}},
     {"dilated", 2, 3, 12, 13, 4, 3, 3, {.dilation_h = 2, .dilation_w = 3}},

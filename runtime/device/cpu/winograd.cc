@@ -1,0 +1,226 @@
+// Cuts images into 2 x 2 tiles of the output and takes them through the loops of winograd_loops.h, as many at
+// a time as the caches hold.
+#include "runtime/device/cpu/winograd.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "runtime/device/cpu/winograd_loops.h"
+
+// OpenMP's, where a library brought its runtime along.
+extern "C" __attribute__((weak)) int omp_get_max_threads();
+
+namespace dtrain::cpu {
+namespace {
+
+constexpr std::int64_t kKernel = 3, kTile = 2, kWindow = 4;
+constexpr std::int64_t kLeastExtent = 4;  ///< below, more than half of the tiles' work is thrown away
+constexpr std::int64_t kChannelStep = 32;
+/// Words between the rows of a transformed array beside the channels.
+constexpr std::int64_t kPadding = 16;
+constexpr std::int64_t kTilesAtOnce = 4 * kProductRows;
+/// Tiles whose weight gradients are added up in registers; many where the totals are large to read and write.
+constexpr std::int64_t kFewTiles = 64, kManyTiles = 128, kManyChannels = 256;
+
+bool has_amx_bf16() noexcept {
+#if defined(__x86_64__)
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && ((edx >> 22U) & 1U) != 0;
+#else
+  return false;
+#endif
+}
+
+bool has_avx512() noexcept {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+         __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
+         __builtin_cpu_supports("fma") != 0;
+#else
+  return false;
+#endif
+}
+
+bool has_avx512_bf16() noexcept {
+#if defined(__x86_64__)
+  return has_avx512() && __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
+
+/// The tiles of a batch in the order image, row, column.
+class Tiles {
+ public:
+  explicit Tiles(const View& images)
+      : height_(images.shape[2]),
+        width_(images.shape[3]),
+        rows_((height_ + kTile - 1) / kTile),
+        columns_((width_ + kTile - 1) / kTile),
+        count_(images.shape[0] * rows_ * columns_) {}
+
+  std::int64_t count() const noexcept { return count_; }
+
+  /// Addresses of the `window` x `window` pixels that begin `before` pixels above and left of each tile's
+  /// corner; `outside` for those that no image has. Tiles from `count()` on have nothing but those.
+  template <class Pointer>
+  void pixels(const View& images, std::int64_t first, std::int64_t tiles, std::int64_t window,
+              std::int64_t before, Pointer outside, std::vector<Pointer>& to) const {
+    const auto pixel_bytes = images.shape[1] * static_cast<std::int64_t>(size_of(images.dtype));
+    auto* const data = images.as<std::byte>();
+    to.assign(static_cast<std::size_t>(tiles * window * window), outside);
+    Pointer* next = to.data();
+    for (std::int64_t t = first; t < std::min(first + tiles, count_); ++t) {
+      const std::int64_t n = t / (rows_ * columns_), place = t % (rows_ * columns_);
+      const std::int64_t top = place / columns_ * kTile - before, left = place % columns_ * kTile - before;
+      for (std::int64_t h = top; h < top + window; ++h, next += window) {
+        if (h < 0 || h >= height_) continue;
+        std::byte* const row = data + (n * height_ + h) * width_ * pixel_bytes;
+        for (std::int64_t w = std::max<std::int64_t>(left, 0); w < std::min(left + window, width_); ++w) {
+          next[w - left] = row + w * pixel_bytes;
+        }
+      }
+    }
+  }
+
+ private:
+  std::int64_t height_, width_, rows_, columns_, count_;
+};
+
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) noexcept {
+  return (value + step - 1) / step * step;
+}
+
+std::int64_t tap_words(std::int64_t rows, std::int64_t words) noexcept {
+  return kTaps * rows * (words + kPadding);
+}
+
+TapWords take_taps(ScratchPieces& pieces, std::int64_t rows, std::int64_t words) {
+  return {pieces.take(tap_words(rows, words)), rows * (words + kPadding), words + kPadding};
+}
+
+float* take_zeros(ScratchPieces& pieces, std::int64_t floats) {
+  float* zeros = pieces.take(floats);
+  std::memset(zeros, 0, static_cast<std::size_t>(floats) * sizeof(float));
+  return zeros;
+}
+
+/// The weights as floats: where they are, or widened to `room`.
+const float* as_floats(const View& weight, float* room) {
+  if (weight.dtype == DType::f32) return weight.as<const float>();
+  const auto* bits = weight.as<const std::uint16_t>();
+  const std::int64_t count = weight.numel();
+  for (std::int64_t i = 0; i < count; ++i) {
+    room[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits[i]) << 16U);
+  }
+  return room;
+}
+
+/// output = input convolved with the filter of `order`; both directions of a layer are one of these.
+void convolve(const View& input, const FilterOrder& order, const View& weight, const View& bias,
+              const View& output, Scratch& scratch) {
+  const WinogradLoops& loops = *winograd_loops(input.dtype);
+  const std::int64_t depth = order.depth / loops.pack, filter_words = kTaps * order.lanes * depth;
+  const std::int64_t widened = weight.dtype == DType::f32 ? 0 : weight.numel();
+  const std::int64_t tap_floats = tap_words(kTilesAtOnce, depth) + tap_words(kTilesAtOnce, order.lanes);
+  ScratchPieces pieces(scratch, filter_words + widened + tap_floats + order.depth, 5);
+  float* filter = pieces.take(filter_words);
+  const TapWords v = take_taps(pieces, kTilesAtOnce, depth), m = take_taps(pieces, kTilesAtOnce, order.lanes);
+  const void* zeros = take_zeros(pieces, order.depth);
+  loops.filter(order, as_floats(weight, pieces.take(widened)), filter);
+
+  const Tiles tiles(output);
+  std::vector<const void*> from;
+  std::vector<void*> to;
+  for (std::int64_t first = 0; first < tiles.count(); first += kTilesAtOnce) {
+    const std::int64_t count = std::min(kTilesAtOnce, tiles.count() - first);
+    const std::int64_t rows = round_up(count, kProductRows);
+    tiles.pixels(input, first, rows, kWindow, 1, zeros, from);
+    loops.input(rows, order.depth, from.data(), v);
+    for (std::int64_t tap = 0; tap < kTaps; ++tap) {
+      loops.product(rows, depth, order.lanes, v.at(tap, 0), v.pitch, filter + tap * order.lanes * depth,
+                    m.at(tap, 0), m.pitch);
+    }
+    tiles.pixels(output, first, count, kTile, 0, static_cast<void*>(nullptr), to);
+    loops.output(count, order.lanes, m, bias.as<const float>(), to.data());
+  }
+}
+
+}  // namespace
+
+const WinogradLoops* winograd_loops(DType dtype) noexcept {
+  if (dtype == DType::f32 && has_avx512()) return avx512::kWinogradF32;
+  // A matrix unit does more than nine products in the time of these four.
+  if (dtype == DType::bf16 && has_avx512_bf16() && !has_amx_bf16()) return avx512::kWinogradBf16;
+  return nullptr;
+}
+
+bool winograd_can(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& output) {
+  return geometry == Conv2dGeometry{.pad_h = 1, .pad_w = 1} && weight.shape[2] == kKernel &&
+         weight.shape[3] == kKernel && weight.shape[0] % kChannelStep == 0 &&
+         weight.shape[1] % kChannelStep == 0 && input.shape[2] >= kLeastExtent &&
+         input.shape[3] >= kLeastExtent && weight.is_contiguous() && input.is_channels_last() &&
+         output.is_channels_last() && winograd_loops(input.dtype) != nullptr;
+}
+
+bool winograd_pays() noexcept { return omp_get_max_threads == nullptr || omp_get_max_threads() == 1; }
+
+void winograd_forward(const View& input, const View& weight, const View& bias, const View& output,
+                      Scratch& scratch) {
+  const std::int64_t outputs = weight.shape[0], channels = weight.shape[1], cells = kKernel * kKernel;
+  convolve(input, {outputs, channels * cells, channels, cells, false}, weight, bias, output, scratch);
+}
+
+void winograd_backward_input(const View& grad_output, const View& weight, const View& grad_input,
+                             Scratch& scratch) {
+  const std::int64_t outputs = weight.shape[0], channels = weight.shape[1], cells = kKernel * kKernel;
+  convolve(grad_output, {channels, cells, outputs, channels * cells, true}, weight, View{}, grad_input,
+           scratch);
+}
+
+void winograd_backward_weight(const View& input, const View& grad_output, const View& grad_weight,
+                              const View& grad_bias, Scratch& scratch) {
+  const WinogradLoops& loops = *winograd_loops(input.dtype);
+  const std::int64_t outputs = grad_weight.shape[0], channels = grad_weight.shape[1];
+  const std::int64_t at_once = std::max(outputs, channels) < kManyChannels ? kFewTiles : kManyTiles;
+  const std::int64_t rows = at_once / loops.pack;
+  ScratchPieces pieces(scratch,
+                       tap_words(rows, channels) + tap_words(rows, outputs) + tap_words(channels, outputs) +
+                           std::max(channels, outputs) + outputs,
+                       5);
+  const TapWords v = take_taps(pieces, rows, channels), z = take_taps(pieces, rows, outputs);
+  const TapWords sums = take_taps(pieces, channels, outputs);
+  std::memset(sums.data, 0, static_cast<std::size_t>(tap_words(channels, outputs)) * sizeof(float));
+  const void* zeros = take_zeros(pieces, std::max(channels, outputs));
+  float* bias_sums = pieces.take(outputs);
+  std::vector<double> bias_totals(static_cast<std::size_t>(outputs), 0.0);
+
+  const Tiles tiles(input);
+  std::vector<const void*> pixels;
+  for (std::int64_t first = 0; first < tiles.count(); first += at_once) {
+    const std::int64_t count = round_up(std::min(at_once, tiles.count() - first), loops.pack);
+    tiles.pixels(input, first, count, kWindow, 1, zeros, pixels);
+    loops.input_across(count, channels, pixels.data(), v);
+    tiles.pixels(grad_output, first, count, kTile, 0, zeros, pixels);
+    std::memset(bias_sums, 0, static_cast<std::size_t>(outputs) * sizeof(float));
+    loops.gradient_across(count, outputs, pixels.data(), z, bias_sums);
+    for (std::int64_t o = 0; o < outputs; ++o) bias_totals[static_cast<std::size_t>(o)] += bias_sums[o];
+    for (std::int64_t tap = 0; tap < kTaps; ++tap) {
+      loops.add_product(channels, count / loops.pack, outputs, v.at(tap, 0), v.pitch, z.at(tap, 0), z.pitch,
+                        sums.at(tap, 0), sums.pitch);
+    }
+  }
+  const std::int64_t cells = kKernel * kKernel;
+  loops.filter_gradient({outputs, channels * cells, channels, cells, false}, sums, grad_weight.as<float>());
+  for (std::int64_t o = 0; grad_bias.data != nullptr && o < outputs; ++o) {
+    grad_bias.as<float>()[o] = static_cast<float>(bias_totals[static_cast<std::size_t>(o)]);
+  }
+}
+
+}  // namespace dtrain::cpu

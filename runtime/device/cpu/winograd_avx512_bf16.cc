@@ -1,0 +1,71 @@
+// The loops of winograd_loops.h for bf16 in AVX-512 with its dot product of pairs.
+#include "runtime/device/cpu/winograd_loops.h"
+
+#if defined(__x86_64__)
+// GCC 12 takes the deliberately undefined registers inside this header for mistakes.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#if defined(__clang__)
+#pragma clang attribute push( \
+    __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+#endif
+
+namespace dtrain::cpu::avx512 {
+namespace {
+
+struct Element {
+  using Stored = std::uint16_t;
+  static constexpr int kPack = 2;
+
+  static __m256i rounded(__m512 value) { return __builtin_bit_cast(__m256i, _mm512_cvtneps_pbh(value)); }
+  static __m512 load(const Stored* from) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  static void store(__m512 value, Stored* to) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), rounded(value));
+  }
+  static __m512 word(__m512 first, __m512 second) {
+    const __m512i low = _mm512_cvtepu16_epi32(rounded(first));
+    const __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded(second)), 16);
+    return _mm512_castsi512_ps(_mm512_or_si512(low, high));
+  }
+  static __m512 multiply_add(__m512 a, __m512 b, __m512 sum) {
+    return _mm512_dpbf16_ps(sum, __builtin_bit_cast(__m512bh, a), __builtin_bit_cast(__m512bh, b));
+  }
+};
+
+#include "runtime/device/cpu/winograd_loops_impl.h"
+
+}  // namespace
+
+const WinogradLoops* const kWinogradBf16 = &kLoops;
+
+}  // namespace dtrain::cpu::avx512
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+#else
+
+namespace dtrain::cpu::avx512 {
+
+const WinogradLoops* const kWinogradBf16 = nullptr;
+
+}  // namespace dtrain::cpu::avx512
+
+#endif

@@ -1,0 +1,59 @@
+// The loops of winograd_loops.h for f32 in AVX-512.
+#include "runtime/device/cpu/winograd_loops.h"
+
+#if defined(__x86_64__)
+// GCC 12 takes the deliberately undefined registers inside this header for mistakes.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
+#endif
+
+namespace dtrain::cpu::avx512 {
+namespace {
+
+struct Element {
+  using Stored = float;
+  static constexpr int kPack = 1;
+
+  static __m512 load(const float* from) { return _mm512_loadu_ps(from); }
+  static void store(__m512 value, float* to) { _mm512_storeu_ps(to, value); }
+  static __m512 word(__m512 value, __m512 /*the same*/) { return value; }
+  static __m512 multiply_add(__m512 a, __m512 b, __m512 sum) { return _mm512_fmadd_ps(a, b, sum); }
+};
+
+#include "runtime/device/cpu/winograd_loops_impl.h"
+
+}  // namespace
+
+const WinogradLoops* const kWinogradF32 = &kLoops;
+
+}  // namespace dtrain::cpu::avx512
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+#else
+
+namespace dtrain::cpu::avx512 {
+
+const WinogradLoops* const kWinogradF32 = nullptr;
+
+}  // namespace dtrain::cpu::avx512
+
+#endif
