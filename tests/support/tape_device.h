@@ -121,6 +121,30 @@ class TapeKernels final : public Kernels {
                                  grad_weight, grad_bias);
     });
   }
+  void batch_norm_moments(const View& input, const View& moments) override {
+    tape_.run([=, this] { inner_.batch_norm_moments(input, moments); });
+  }
+  void batch_norm_combine(const BatchNormRule& rule, const BatchNormChannels& channels,
+                          const View& parts) override {
+    tape_.run([=, this] { inner_.batch_norm_combine(rule, channels, parts); });
+  }
+  void batch_norm_apply(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                        const View& residual, const View& output) override {
+    tape_.run([=, this] { inner_.batch_norm_apply(rule, channels, input, residual, output); });
+  }
+  void batch_norm_grad_sums(const BatchNormChannels& channels, const View& input, const View& output,
+                            const View& grad_output, const View& grad_residual, const View& grad_weight,
+                            const View& grad_bias, const View& sums) override {
+    tape_.run([=, this] {
+      inner_.batch_norm_grad_sums(channels, input, output, grad_output, grad_residual, grad_weight, grad_bias,
+                                  sums);
+    });
+  }
+  void batch_norm_grad_input(const BatchNormChannels& channels, const View& sums, const View& input,
+                             const View& output, const View& grad_output, const View& grad_input) override {
+    tape_.run(
+        [=, this] { inner_.batch_norm_grad_input(channels, sums, input, output, grad_output, grad_input); });
+  }
   void log_softmax(const View& in, const View& out) override {
     tape_.run([=, this] { inner_.log_softmax(in, out); });
   }

@@ -25,8 +25,8 @@ constexpr std::int64_t kChannelStep = 32;
 /// Words between the rows of a transformed array beside the channels.
 constexpr std::int64_t kPadding = 16;
 constexpr std::int64_t kTilesAtOnce = 4 * kProductRows;
-/// Tiles whose weight gradients are added up in registers; many where the totals are large to read and write.
-constexpr std::int64_t kFewTiles = 64, kManyTiles = 128, kManyChannels = 256;
+/// Tiles whose weight gradients are added up in registers.
+constexpr std::int64_t kTilesOfSums = 128;
 
 bool has_amx_bf16() noexcept {
 #if defined(__x86_64__)
@@ -188,8 +188,7 @@ void winograd_backward_weight(const View& input, const View& grad_output, const 
                               const View& grad_bias, Scratch& scratch) {
   const WinogradLoops& loops = *winograd_loops(input.dtype);
   const std::int64_t outputs = grad_weight.shape[0], channels = grad_weight.shape[1];
-  const std::int64_t at_once = std::max(outputs, channels) < kManyChannels ? kFewTiles : kManyTiles;
-  const std::int64_t rows = at_once / loops.pack;
+  const std::int64_t rows = kTilesOfSums / loops.pack;
   ScratchPieces pieces(scratch,
                        tap_words(rows, channels) + tap_words(rows, outputs) + tap_words(channels, outputs) +
                            std::max(channels, outputs) + outputs,
@@ -203,8 +202,8 @@ void winograd_backward_weight(const View& input, const View& grad_output, const 
 
   const Tiles tiles(input);
   std::vector<const void*> pixels;
-  for (std::int64_t first = 0; first < tiles.count(); first += at_once) {
-    const std::int64_t count = round_up(std::min(at_once, tiles.count() - first), loops.pack);
+  for (std::int64_t first = 0; first < tiles.count(); first += kTilesOfSums) {
+    const std::int64_t count = round_up(std::min(kTilesOfSums, tiles.count() - first), loops.pack);
     tiles.pixels(input, first, count, kWindow, 1, zeros, pixels);
     loops.input_across(count, channels, pixels.data(), v);
     tiles.pixels(grad_output, first, count, kTile, 0, zeros, pixels);

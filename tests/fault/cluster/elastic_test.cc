@@ -2,9 +2,11 @@
 // writer at any moment, every step once, every sample of an epoch once.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -18,20 +20,27 @@ constexpr int kHosts = 4;
 constexpr int kSteps = 600;  // 30 epochs of 20 steps of 50 samples
 constexpr std::size_t kSamples = 1000;
 
-// Living worker processes of `job` that are rank 0: those that write.
-int writers(LabJob& job, int hosts) {
-  int count = 0;
-  for (int host = 0; host < hosts; ++host) {
-    for (const pid_t pid : job.launcher(host).marked()) {
-      std::ifstream name("/proc/" + std::to_string(pid) + "/comm"),
-          environment("/proc/" + std::to_string(pid) + "/environ");
-      std::string comm, entry;
-      std::getline(name, comm);
-      if (comm != "dtrain") continue;
-      while (std::getline(environment, entry, '\0')) count += entry == "RANK=0" ? 1 : 0;
-    }
+bool is_writer(pid_t pid) {
+  std::ifstream name("/proc/" + std::to_string(pid) + "/comm"),
+      environment("/proc/" + std::to_string(pid) + "/environ");
+  std::string comm, entry;
+  std::getline(name, comm);
+  if (comm != "dtrain") return false;
+  while (std::getline(environment, entry, '\0')) {
+    if (entry == "RANK=0") return true;
   }
-  return count;
+  return false;
+}
+
+// Worker processes on the first `hosts` that are rank 0, those that write, and live at one moment: a look at
+// /proc takes time, so each is looked at once more when all have been seen.
+int writers(LabJob& job, int hosts) {
+  std::vector<pid_t> found;
+  for (int host = 0; host < hosts; ++host) {
+    const auto marked = job.launcher(host).marked();
+    std::copy_if(marked.begin(), marked.end(), std::back_inserter(found), is_writer);
+  }
+  return static_cast<int>(std::count_if(found.begin(), found.end(), is_writer));
 }
 
 // Of each step the lines with the latest start: epoch, world and indices.

@@ -24,7 +24,9 @@ TEST(RendezvousHostile, StrangersDisturbNobody) {
   EXPECT_LT(result.join_p99_ms, 2000);
   EXPECT_GT(result.attacks.replays, 0);
   EXPECT_GT(result.attacks.idle_opened, 0);
+#ifndef __SANITIZE_ADDRESS__  // which keeps what was freed
   EXPECT_LT(result.server_mib_peak, result.server_mib_before + 64);
+#endif
   EXPECT_LT(result.loss_percent, 80);
 }
 

@@ -52,10 +52,11 @@ class StepGraphRun : public testing::Test {
     const Recipe recipe = make_recipe(options, 1);
     const StopSignal stop_signal;
     WorkerLog log("test");
+    Tracer tracer(std::nullopt, 0, log);
     const auto communicator = make_communicator("self", {}, log);
     Outcome outcome;
     {
-      Trainer trainer(recipe, {*communicator, device, options, environment, stop_signal, log});
+      Trainer trainer(recipe, {*communicator, device, options, environment, stop_signal, log, tracer});
       try {
         outcome.code = trainer.run();
       } catch (...) {
