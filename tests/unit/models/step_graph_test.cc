@@ -22,18 +22,19 @@ using testing::HasSubstr;
 
 struct Outcome {
   ExitCode code = ExitCode::failure;
-  std::vector<std::string> lines;  ///< of metrics.jsonl, without times
+  std::vector<std::string> lines;  ///< of metrics.jsonl, without times and memory
   std::string weights;             ///< bytes of the last checkpoint
 };
 
-/// Metrics without what depends on the clock.
+/// Metrics without what depends on the clock and on the process: memory.
 std::vector<std::string> lines_of(const std::filesystem::path& run) {
   std::vector<std::string> lines;
   std::ifstream in(run / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     auto json = nlohmann::json::parse(line);
-    json.erase("time");
-    json.erase("samples_per_second");
+    for (const char* name : {"time", "samples_per_second", "allocated_bytes", "peak_allocated_bytes",
+                             "resident_bytes", "peak_resident_bytes"})
+      json.erase(name);
     lines.push_back(json.dump());
   }
   return lines;
