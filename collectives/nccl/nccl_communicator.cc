@@ -1,11 +1,10 @@
 // The NCCL backend: every call is queued on a communication stream of its own, ordered by events after the
 // caller's work and before what the caller does next. The host waits for results in host memory only.
+#include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <dlfcn.h>
 #include <algorithm>
 #include <array>
-
 #include <cstring>
 #include <thread>
 
