@@ -153,7 +153,6 @@ class Kernels {
   virtual ~Kernels() = default;
 
   // ---- element-wise; `out` dense or strided, inputs broadcast to its shape by strides
-  // -----------------------------
   virtual void fill(const View& out, double value) = 0;
   /// Copies with any strides and any pair of dtypes (casting as static_cast does; to bf16 rounds to nearest
   /// even).
@@ -169,7 +168,6 @@ class Kernels {
   virtual void accumulate(const View& in, double scale, const View& out) = 0;
 
   // ---- reductions and indexing
-  // ------------------------------------------------------------------------------------
   /// `out` has `in`'s rank with extent 1 in every reduced dimension. f32 sums are accumulated pairwise or
   /// wider.
   virtual void reduce(Reduction op, const View& in, const View& out) = 0;
@@ -181,7 +179,6 @@ class Kernels {
   virtual void index_add(const View& in, const View& index, const View& out) = 0;
 
   // ---- linear algebra
-  // ---------------------------------------------------------------------------------------------
   /// out and bias may be f32 where a and b are bf16.
   /// out[b] = act(a[b] · b[b] + bias), beta = 0; with accumulate, out[b] += a[b] · b[b].
   /// a [B, M, K], b [B, K, N], out [B, M, N] dense; a and b may be transposed through their strides or
@@ -190,7 +187,6 @@ class Kernels {
                       const View& out) = 0;
 
   // ---- convolution and pooling; activations dense, contiguous or channels-last (fastest)
-  // --------------------------
   /// Where activations and weights are bf16, biases and the gradients of weights and biases may be f32.
   virtual void conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
                       Activation activation, const View& output) = 0;
@@ -221,7 +217,6 @@ class Kernels {
                                            const View& grad_bias) = 0;
 
   // ---- normalisation; activations f32, bf16 or f64, dense, contiguous or channels-last (fastest)
-  // -----------------------------------------------------------------
   /// output = act((input - mean) · inv_std · weight + bias + residual); residual has output's shape and
   /// layout, or null data. Statistics are kept in f32 (f64 for f64) whatever the activations are.
   virtual void batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
@@ -240,7 +235,6 @@ class Kernels {
   // ---- the two above in steps, for a batch whose parts are on several devices. What the parts exchange is
   // f64 [2C + 1]: the values a channel has, then two numbers for each channel, the first of all channels
   // first
-  // -----------------------------------------------------------------
   /// moments: each channel's mean, then its sum of squared differences from that mean. Any number of values.
   virtual void batch_norm_moments(const View& input, const View& moments) = 0;
   /// Combines the moments of P parts, `parts` f64 [P, 2C + 1], in their order (Chan, Golub and LeVeque,
@@ -264,7 +258,6 @@ class Kernels {
                                      const View& output, const View& grad_output, const View& grad_input) = 0;
 
   // ---- losses
-  // -----------------------------------------------------------------------------------------------------
   /// log_softmax along the last dimension of [R, C].
   virtual void log_softmax(const View& in, const View& out) = 0;
   /// losses[r] = -log_softmax(logits)[r, target[r]]; keeps log-probabilities for backward. logits, log_probs
@@ -277,12 +270,10 @@ class Kernels {
                                       const View& grad_logits) = 0;
 
   // ---- optimizers: one call for all parameters
-  // --------------------------------------------------------------------
   virtual void sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) = 0;
   virtual void adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) = 0;
 
   // ---- loss scaling; nothing here is read by the host
-  // --------------------------------------------------------------------
   /// Each gradient (floating, dense) becomes gradient · (1 / scale), the inverse taken in double and rounded
   /// to float; `found` [1] f32 becomes 1 when any is not finite, else 0.
   virtual void unscale(std::span<const View> gradients, const View& scale, const View& found) = 0;

@@ -40,47 +40,6 @@ class FullPrecision {
   std::vector<float> memory_;
 };
 
-void require_conv(std::string_view operation, const Conv2dGeometry& g, const View& input, const View& weight,
-                  const View& output) {
-  require_rank(operation, "input", input, 4);
-  require_rank(operation, "weight", weight, 4);
-  const bool gradient = operation == "conv2d_backward_weight";
-  require_dtype(operation, "weight", weight, gradient ? parameter_dtype(weight, input) : input.dtype);
-  require_dtype(operation, "output", output, input.dtype);
-  if (g.groups < 1 || g.stride_h < 1 || g.stride_w < 1 || g.dilation_h < 1 || g.dilation_w < 1 ||
-      weight.shape[0] % g.groups != 0) {
-    throw UsageError("cpu kernel " + std::string(operation) + ": expected positive stride and dilation and " +
-                     std::to_string(weight.shape[0]) + " outputs divisible by groups, got groups " +
-                     std::to_string(g.groups) + ", stride " + std::to_string(g.stride_h) + "x" +
-                     std::to_string(g.stride_w));
-  }
-  const Dims weight_shape = {weight.shape[0], input.shape[1] / g.groups, weight.shape[2], weight.shape[3]};
-  require_shape(operation, "weight", weight, weight_shape);
-  const std::int64_t oh = window_outputs(input.shape[2], weight.shape[2], g.stride_h, g.pad_h, g.dilation_h);
-  const std::int64_t ow = window_outputs(input.shape[3], weight.shape[3], g.stride_w, g.pad_w, g.dilation_w);
-  require_shape(operation, "output", output, {input.shape[0], weight.shape[0], oh, ow});
-}
-
-void require_pool(std::string_view operation, const Pool2dGeometry& g, const View& input, const View& output,
-                  const View& indices) {
-  require_rank(operation, "input", input, 4);
-  require_dtype(operation, "output", output, input.dtype);
-  if (g.kernel_h < 1 || g.kernel_w < 1 || g.stride_h < 1 || g.stride_w < 1 || g.pad_h * 2 > g.kernel_h ||
-      g.pad_w * 2 > g.kernel_w || g.pad_h < 0 || g.pad_w < 0) {
-    throw UsageError("cpu kernel " + std::string(operation) +
-                     ": expected positive kernel and stride and padding of at most half the kernel");
-  }
-  const std::int64_t oh = window_outputs(input.shape[2], g.kernel_h, g.stride_h, g.pad_h, 1);
-  const std::int64_t ow = window_outputs(input.shape[3], g.kernel_w, g.stride_w, g.pad_w, 1);
-  require_shape(operation, "output", output, {input.shape[0], input.shape[1], oh, ow});
-  if (g.kind == PoolKind::avg || indices.data == nullptr) return;
-  require_shape(operation, "indices", indices, output.shape);
-  if (indices.dtype == DType::u8 && g.kernel_h * g.kernel_w > 256) {
-    throw UsageError("cpu kernel " + std::string(operation) +
-                     ": indices expected dtype int32 for a window of more than 256 elements, got uint8");
-  }
-}
-
 }  // namespace
 
 void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activation activation,
@@ -93,7 +52,7 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activati
   require_shape("matmul", "out", out, {a.shape[0], a.shape[1], b.shape[2]});
   require_vector("matmul", "bias", bias, b.shape[2], parameter_dtype(bias, a));
   if (accumulate && (bias.data != nullptr || activation != Activation::none)) {
-    throw UsageError("cpu kernel matmul: accumulate takes neither bias nor activation");
+    refuse("matmul", "accumulate takes neither bias nor activation");
   }
   if (out.numel() == 0) return;
   if (a.shape[2] != 0 && math_->matmul(a, b, bias, accumulate, out)) {
@@ -121,7 +80,7 @@ bool CpuKernels::fast_conv2d(const Conv2dGeometry& geometry, const View& input, 
 
 void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight,
                         const View& bias, Activation activation, const View& output) {
-  require_conv("conv2d", geometry, input, weight, output);
+  require_conv2d("conv2d", geometry, input, weight, input.dtype, output);
   require_vector("conv2d", "bias", bias, weight.shape[0], parameter_dtype(bias, input));
   if (output.numel() == 0) return;
   if (input.numel() != 0 && fast_conv2d(geometry, input, weight, bias, output)) {
@@ -138,7 +97,7 @@ void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const
 
 void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
                                        const View& weight, const View& grad_input) {
-  require_conv("conv2d_backward_input", geometry, grad_input, weight, grad_output);
+  require_conv2d("conv2d_backward_input", geometry, grad_input, weight, grad_input.dtype, grad_output);
   if (grad_input.numel() == 0) return;
   if (winograd_pays() && grad_output.numel() != 0 &&
       winograd_can(geometry, grad_input, weight, grad_output)) {
@@ -152,7 +111,8 @@ void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const Vie
 void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input,
                                         const View& grad_output, const View& grad_weight,
                                         const View& grad_bias) {
-  require_conv("conv2d_backward_weight", geometry, input, grad_weight, grad_output);
+  require_conv2d("conv2d_backward_weight", geometry, input, grad_weight, parameter_dtype(grad_weight, input),
+                 grad_output);
   require_vector("conv2d_backward_weight", "grad_bias", grad_bias, grad_weight.shape[0], grad_weight.dtype);
   if (winograd_pays() && grad_output.numel() != 0 && is_dense_f32(grad_weight) && is_dense_f32(grad_bias) &&
       winograd_can(geometry, input, grad_weight, grad_output)) {
@@ -171,7 +131,7 @@ void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const Vi
 
 void CpuKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,
                         const View& indices) {
-  require_pool("pool2d", geometry, input, output, indices);
+  require_pool2d("pool2d", geometry, input, output, indices);
   if (output.numel() == 0) return;
   if (can_pool_rows(input, output, indices)) {
     const PoolMode max_mode = indices.data == nullptr ? PoolMode::max : PoolMode::max_places;
@@ -183,9 +143,9 @@ void CpuKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const
 
 void CpuKernels::pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
                                  const View& grad_input) {
-  require_pool("pool2d_backward", geometry, grad_input, grad_output, indices);
+  require_pool2d("pool2d_backward", geometry, grad_input, grad_output, indices);
   if (geometry.kind == PoolKind::max && indices.data == nullptr) {
-    throw UsageError("cpu kernel pool2d_backward: max pooling needs the indices of its forward, got none");
+    refuse("pool2d_backward", "max pooling needs the indices of its forward, got none");
   }
   if (grad_input.numel() == 0) return;
   const bool average = geometry.kind == PoolKind::avg;

@@ -123,29 +123,6 @@ void relu_pool_backward(const Pool2dGeometry& pool, const View& grad_out, const 
   pool_rows_backward(mode, pool, grad_out, mask, grad_in);
 }
 
-void require_fusible(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
-                     const View& weight, const View& output, const View& mask) {
-  constexpr std::string_view kName = "conv2d_relu_pool2d";
-  require_rank(kName, "input", input, 4);
-  require_rank(kName, "weight", weight, 4);
-  if (!can_fuse_pool(pool)) {
-    throw UsageError(
-        "cpu kernel conv2d_relu_pool2d: expected pooling without padding or overlap and at "
-        "most 8 elements a window; use conv2d and pool2d");
-  }
-  const std::int64_t oh =
-      window_outputs(input.shape[2], weight.shape[2], conv.stride_h, conv.pad_h, conv.dilation_h);
-  const std::int64_t ow =
-      window_outputs(input.shape[3], weight.shape[3], conv.stride_w, conv.pad_w, conv.dilation_w);
-  require_dtype(kName, "output", output, input.dtype);
-  require_shape(kName, "output", output,
-                {input.shape[0], weight.shape[0], window_outputs(oh, pool.kernel_h, pool.stride_h, 0, 1),
-                 window_outputs(ow, pool.kernel_w, pool.stride_w, 0, 1)});
-  if (mask.data == nullptr) return;
-  require_shape(kName, "mask", mask, output.shape);
-  require_dtype(kName, "mask", mask, DType::u8);
-}
-
 /// Images for lane_conv.h; its mask is laid out by image, so that any dense layout of the view will do.
 std::int64_t lanes_take(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
                         const View& weight, const View& output, const View& mask) {
@@ -163,7 +140,7 @@ View channels_last_like(const View& view, Scratch& scratch) {
 void CpuKernels::conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
                                     const View& weight, const View& bias, const View& output,
                                     const View& mask) {
-  require_fusible(conv, pool, input, weight, output, mask);
+  require_conv2d_pool2d("conv2d_relu_pool2d", conv, pool, input, weight, output, mask);
   if (output.numel() == 0) return;
   const std::int64_t lanes = lanes_take(conv, pool, input, weight, output, mask);
   if (lanes > 0) {
@@ -195,18 +172,15 @@ void CpuKernels::conv2d_relu_pool2d_backward(const Conv2dGeometry& conv, const P
                                              const View& mask, const View& grad_input,
                                              const View& grad_weight, const View& grad_bias) {
   constexpr std::string_view kName = "conv2d_relu_pool2d_backward";
-  require_fusible(conv, pool, input, weight, grad_output, mask);
+  require_conv2d_pool2d_backward(conv, pool, input, weight, grad_output, mask);
   require_like(kName, "grad_weight", grad_weight, weight);
   require_vector(kName, "grad_bias", grad_bias, weight.shape[0], weight.dtype);
-  if (grad_input.data != nullptr) require_like(kName, "grad_input", grad_input, input);
+  require_optional(kName, "grad_input", grad_input, input);
   if (grad_output.numel() == 0) {
     for (const View* gradient : {&grad_input, &grad_weight, &grad_bias}) {
       if (gradient->data != nullptr) fill(*gradient, 0);
     }
     return;
-  }
-  if (mask.data == nullptr) {
-    throw UsageError("cpu kernel conv2d_relu_pool2d_backward: needs the mask of its forward, got none");
   }
   const std::int64_t lanes = lanes_take(conv, pool, input, weight, grad_output, mask);
   if (lanes > 0) {

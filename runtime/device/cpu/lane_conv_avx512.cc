@@ -2,24 +2,11 @@
 #include "runtime/device/cpu/lane_conv.h"
 
 #if defined(__x86_64__)
-// GCC 12 takes the deliberately undefined registers inside this header for mistakes.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
+#include "runtime/device/cpu/features.h"
+#include "runtime/device/cpu/intrinsics.h"
+#include "runtime/device/cpu/target.h"
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
-#endif
+DTRAIN_TARGET_BEGIN(DTRAIN_AVX512)
 
 namespace dtrain::cpu {
 namespace {
@@ -298,20 +285,11 @@ constexpr LaneLoops kLoops{to_lanes, from_lanes, forward, unpool, backward_input
 
 }  // namespace dtrain::cpu
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+DTRAIN_TARGET_END
 
 namespace dtrain::cpu {
 
-const LaneLoops* lane_loops() noexcept {
-  const bool runs = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-                    __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
-                    __builtin_cpu_supports("fma") != 0;
-  return runs ? &kLoops : nullptr;
-}
+const LaneLoops* lane_loops() noexcept { return has_avx512() ? &kLoops : nullptr; }
 
 }  // namespace dtrain::cpu
 

@@ -28,8 +28,8 @@ void require_targets(std::string_view operation, const View& target, std::int64_
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t value = target.as<const std::int64_t>()[r * target.strides[0]];
     if (value >= 0 && value < classes) continue;
-    throw UsageError("cpu kernel " + std::string(operation) + ": target[" + std::to_string(r) +
-                     "] expected 0 to " + std::to_string(classes - 1) + ", got " + std::to_string(value));
+    refuse(operation, "target[" + std::to_string(r) + "] expected 0 to " + std::to_string(classes - 1) +
+                          ", got " + std::to_string(value));
   }
 }
 

@@ -138,7 +138,7 @@ template <class F>
 void dispatch_index(std::string_view operation, const View& indices, F&& f) {
   if (indices.data == nullptr || indices.dtype == DType::u8) return f(std::uint8_t{});
   if (indices.dtype == DType::i32) return f(std::int32_t{});
-  throw_unsupported(operation, indices.dtype);
+  refuse_dtype(operation, indices.dtype);
 }
 
 template <class T>

@@ -19,36 +19,6 @@ constexpr std::int64_t kStretch = 128;
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 
-void require_channels(std::string_view operation, const BatchNormChannels& channels, const View& input) {
-  require_rank(operation, "input", input, 4);
-  const DType dtype = input.dtype == DType::f64 ? DType::f64 : DType::f32;
-  const std::int64_t extent = input.shape[1];
-  require_vector(operation, "weight", channels.weight, extent, dtype);
-  require_vector(operation, "bias", channels.bias, extent, dtype);
-  require_vector(operation, "running_mean", channels.running_mean, extent, dtype);
-  require_vector(operation, "running_var", channels.running_var, extent, dtype);
-  require_vector(operation, "mean", channels.mean, extent, dtype);
-  require_vector(operation, "inv_std", channels.inv_std, extent, dtype);
-}
-
-/// What the parts of a batch exchange.
-void require_totals(std::string_view operation, std::string_view argument, const View& view,
-                    std::int64_t parts, std::int64_t channels) {
-  const std::int64_t length = 2 * channels + 1;
-  require_dtype(operation, argument, view, DType::f64);
-  if (view.is_contiguous() && view.numel() == parts * length) return;
-  throw UsageError("cpu kernel " + std::string(operation) + ": expected " + std::string(argument) +
-                   " dense, " + std::to_string(parts) + " x " + std::to_string(length) +
-                   " elements, got shape " + view.shape.to_string());
-}
-
-void require_several(std::string_view operation, const View& input) {
-  if (input.shape[1] == 0 || input.numel() / input.shape[1] > 1) return;
-  throw UsageError("cpu kernel " + std::string(operation) +
-                   ": expected more than one value per channel to normalise, got input shape " +
-                   input.shape.to_string() + "; use a larger batch or evaluation mode");
-}
-
 bool vectorised(std::initializer_list<View> views) {
   return std::all_of(views.begin(), views.end(), [](const View& view) {
     return view.data == nullptr ||
@@ -214,10 +184,9 @@ void CpuKernels::batch_norm_combine(const BatchNormRule& rule, const BatchNormCh
     count += parts.as<const double>()[part * parts.shape[1]];
   }
   if (count < 2) {
-    throw UsageError(
-        "cpu kernel batch_norm_combine: expected more than one value per channel to normalise, got " +
-        std::to_string(static_cast<std::int64_t>(count)) + " in " + std::to_string(parts.shape[0]) +
-        " parts; use a larger batch or evaluation mode");
+    refuse(kName, "expected more than one value per channel to normalise, got " +
+                      std::to_string(static_cast<std::int64_t>(count)) + " in " +
+                      std::to_string(parts.shape[0]) + " parts; use a larger batch or evaluation mode");
   }
   naive::batch_norm_combine(rule, channels, parts);
 }

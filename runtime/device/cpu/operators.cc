@@ -11,7 +11,7 @@ namespace {
 void refuse_zero_divisor(const View& divisor) {
   walk<const std::int64_t>(divisor, [](std::int64_t n, const std::int64_t* p, std::int64_t step) {
     for (std::int64_t i = 0; i < n; ++i) {
-      if (p[i * step] == 0) throw UsageError("cpu kernel binary div: int64 division by zero");
+      if (p[i * step] == 0) refuse("binary div", "int64 division by zero");
     }
   });
 }

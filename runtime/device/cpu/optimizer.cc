@@ -92,29 +92,13 @@ bool is_skipped(const StepGate& gate) {
   return gate.skip.data != nullptr && *gate.skip.as<const float>() != 0.0F;
 }
 
-void require_dense(std::string_view operation, std::string_view argument, const View& view,
-                   const View& param) {
-  require_like(operation, argument, view, param);
-  if (view.data == nullptr && param.numel() != 0) {
-    throw UsageError("cpu kernel " + std::string(operation) + ": argument " + std::string(argument) +
-                     " has no data");
-  }
-  for (int i = 0; i < view.rank(); ++i) {
-    if (view.shape[i] == 1 || view.strides[i] == param.strides[i]) continue;
-    throw UsageError("cpu kernel " + std::string(operation) + ": argument " + std::string(argument) +
-                     " expected the parameter's strides " + param.strides.to_string() + ", got " +
-                     view.strides.to_string());
-  }
-}
-
 }  // namespace
 
 void CpuKernels::sgd(std::span<const OptimizerSlot> slots, const SgdStep& given) {
   const SgdStep step = current(given);
   if (is_skipped(step.gate)) return;
+  require_slots(slots, step);
   for (const OptimizerSlot& slot : slots) {
-    require_dense("sgd", "grad", slot.grad, slot.param);
-    if (step.momentum != 0) require_dense("sgd", "momentum", slot.momentum, slot.param);
     dispatch_floating("sgd", slot.param.dtype, [&](auto tag) {
       using T = decltype(tag);
       const SgdRule<Compute<T>> rule(step);
@@ -128,10 +112,8 @@ void CpuKernels::sgd(std::span<const OptimizerSlot> slots, const SgdStep& given)
 void CpuKernels::adamw(std::span<const OptimizerSlot> slots, const AdamWStep& given) {
   const AdamWStep step = current(given);
   if (is_skipped(step.gate)) return;
+  require_slots(slots, step);
   for (const OptimizerSlot& slot : slots) {
-    require_dense("adamw", "grad", slot.grad, slot.param);
-    require_dense("adamw", "momentum", slot.momentum, slot.param);
-    require_dense("adamw", "variance", slot.variance, slot.param);
     dispatch_floating("adamw", slot.param.dtype, [&](auto tag) {
       using T = decltype(tag);
       adamw_loop<T>(slot.param.numel(), AdamWRule<Compute<T>>(step), slot.param.as<T>(),

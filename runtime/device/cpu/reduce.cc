@@ -22,8 +22,8 @@ Split split_dims(const View& in, const View& out) {
   Split split{in.shape, in.shape};
   for (int i = 0; i < in.rank(); ++i) {
     if (out.shape[i] != 1 && out.shape[i] != in.shape[i]) {
-      throw UsageError("cpu kernel reduce: out expected extents of 1 or those of " + in.shape.to_string() +
-                       ", got " + out.shape.to_string());
+      refuse("reduce", "out expected extents of 1 or those of " + in.shape.to_string() + ", got " +
+                           out.shape.to_string());
     }
     const bool reduced = out.shape[i] == 1;
     split.kept[i] = reduced ? 1 : in.shape[i];
@@ -69,13 +69,11 @@ void extreme(Op op, const Split& split, const View& in, const View& out) {
 }
 
 void require_indices(std::string_view operation, const View& index, std::int64_t extent) {
-  require_dtype(operation, "index", index, DType::i64);
-  require_rank(operation, "index", index, 1);
   for (std::int64_t i = 0; i < index.shape[0]; ++i) {
     const std::int64_t value = index.as<const std::int64_t>()[i * index.strides[0]];
     if (value >= 0 && value < extent) continue;
-    throw UsageError("cpu kernel " + std::string(operation) + ": index[" + std::to_string(i) +
-                     "] expected 0 to " + std::to_string(extent - 1) + ", got " + std::to_string(value));
+    refuse(operation, "index[" + std::to_string(i) + "] expected 0 to " + std::to_string(extent - 1) +
+                          ", got " + std::to_string(value));
   }
 }
 
@@ -92,24 +90,16 @@ View row_of(const View& view, std::int64_t row) {
   return result;
 }
 
-void require_rows(std::string_view operation, const View& table, const View& index, const View& rows) {
-  if (table.rank() == 0) throw UsageError("cpu kernel " + std::string(operation) + ": got a scalar table");
-  Dims expected = table.shape;
-  expected[0] = index.shape[0];
-  require_shape(operation, "rows", rows, expected);
-  require_dtype(operation, "rows", rows, table.dtype);
-}
-
 }  // namespace
 
 void CpuKernels::reduce(Reduction op, const View& in, const View& out) {
   const Split split = split_dims(in, out);
   const std::int64_t count = split.reduced.product();
   if ((op == Reduction::max || op == Reduction::min) && count == 0 && out.numel() != 0) {
-    throw UsageError("cpu kernel reduce: max and min of no elements, in " + in.shape.to_string());
+    refuse("reduce", "max and min of no elements, in " + in.shape.to_string());
   }
   const double divisor = op == Reduction::mean ? static_cast<double>(count) : 1.0;
-  if (op == Reduction::mean && in.dtype == DType::i64) throw_unsupported("reduce mean", in.dtype);
+  if (op == Reduction::mean && in.dtype == DType::i64) refuse_dtype("reduce mean", in.dtype);
   dispatch_arithmetic("reduce", in.dtype, [&](auto tag) {
     using T = decltype(tag);
     if (op == Reduction::max) return extreme<T>(functor::Max{}, split, in, out);
@@ -120,8 +110,8 @@ void CpuKernels::reduce(Reduction op, const View& in, const View& out) {
 
 void CpuKernels::argmax(const View& in, const View& out) {
   if (in.rank() == 0 || in.shape.back() == 0) {
-    throw UsageError("cpu kernel argmax: expected at least one element along the last dimension, got shape " +
-                     in.shape.to_string());
+    refuse("argmax",
+           "expected at least one element along the last dimension, got shape " + in.shape.to_string());
   }
   Dims kept = in.shape;
   kept[in.rank() - 1] = 1;
@@ -146,7 +136,6 @@ void CpuKernels::argmax(const View& in, const View& out) {
 }
 
 void CpuKernels::index_select(const View& in, const View& index, const View& out) {
-  require_rank("index_select", "index", index, 1);
   require_rows("index_select", in, index, out);
   require_indices("index_select", index, in.shape[0]);
   for (std::int64_t i = 0; i < index.shape[0]; ++i) {
@@ -155,7 +144,6 @@ void CpuKernels::index_select(const View& in, const View& index, const View& out
 }
 
 void CpuKernels::index_add(const View& in, const View& index, const View& out) {
-  require_rank("index_add", "index", index, 1);
   require_rows("index_add", out, index, in);
   require_indices("index_add", index, out.shape[0]);
   for (std::int64_t i = 0; i < index.shape[0]; ++i) {

@@ -2,13 +2,9 @@
 #include "runtime/device/cpu/vector_loops.h"
 
 #if defined(__x86_64__)
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
-#endif
+#include "runtime/device/cpu/target.h"
+
+DTRAIN_TARGET_BEGIN(DTRAIN_AVX512)
 
 namespace dtrain::cpu::avx512 {
 
@@ -20,9 +16,6 @@ const VectorLoops kLoops{
 
 }  // namespace dtrain::cpu::avx512
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+DTRAIN_TARGET_END
+
 #endif

@@ -1,4 +1,5 @@
 // What every processor of the target can do; also chooses between the tables.
+#include "runtime/device/cpu/features.h"
 #include "runtime/device/cpu/vector_loops.h"
 
 namespace dtrain::cpu {
@@ -14,12 +15,8 @@ const VectorLoops kLoops{
 
 const VectorLoops& vector_loops() noexcept {
 #if defined(__x86_64__)
-  const bool has_avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-  if (has_avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-      __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0) {
-    return avx512::kLoops;
-  }
-  if (has_avx2) return avx2::kLoops;
+  if (has_avx512()) return avx512::kLoops;
+  if (has_avx2()) return avx2::kLoops;
 #endif
   return baseline::kLoops;
 }

@@ -2,15 +2,12 @@
 // a time as the caches hold.
 #include "runtime/device/cpu/winograd.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <vector>
 
+#include "runtime/device/cpu/features.h"
 #include "runtime/device/cpu/winograd_loops.h"
 
 // OpenMP's, where a library brought its runtime along.
@@ -27,33 +24,6 @@ constexpr std::int64_t kPadding = 16;
 constexpr std::int64_t kTilesAtOnce = 4 * kProductRows;
 /// Tiles whose weight gradients are added up in registers.
 constexpr std::int64_t kTilesOfSums = 128;
-
-bool has_amx_bf16() noexcept {
-#if defined(__x86_64__)
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && ((edx >> 22U) & 1U) != 0;
-#else
-  return false;
-#endif
-}
-
-bool has_avx512() noexcept {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-         __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
-         __builtin_cpu_supports("fma") != 0;
-#else
-  return false;
-#endif
-}
-
-bool has_avx512_bf16() noexcept {
-#if defined(__x86_64__)
-  return has_avx512() && __builtin_cpu_supports("avx512bf16") != 0;
-#else
-  return false;
-#endif
-}
 
 /// The tiles of a batch in the order image, row, column.
 class Tiles {

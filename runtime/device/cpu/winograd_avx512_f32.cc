@@ -2,24 +2,10 @@
 #include "runtime/device/cpu/winograd_loops.h"
 
 #if defined(__x86_64__)
-// GCC 12 takes the deliberately undefined registers inside this header for mistakes.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
+#include "runtime/device/cpu/intrinsics.h"
+#include "runtime/device/cpu/target.h"
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
-#endif
+DTRAIN_TARGET_BEGIN(DTRAIN_AVX512)
 
 namespace dtrain::cpu::avx512 {
 namespace {
@@ -42,11 +28,7 @@ const WinogradLoops* const kWinogradF32 = &kLoops;
 
 }  // namespace dtrain::cpu::avx512
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+DTRAIN_TARGET_END
 
 #else
 

@@ -2,34 +2,16 @@
 // falls back to the direct kernels.
 #include <optional>
 
-#include "runtime/device/cuda/checks.h"
 #include "runtime/device/cuda/convolutions.h"
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/in_dtype.h"
 #include "runtime/device/cuda/matmul.h"
 #include "runtime/device/cuda/slot_tables.h"
 #include "runtime/device/cuda/windows.h"
+#include "runtime/device/kernel_checks.h"
 
 namespace dtrain::cuda {
 namespace {
-
-void require_conv(std::string_view operation, const Conv2dGeometry& g, const View& input, const View& weight,
-                  const View& output) {
-  require_rank(operation, "input", input, 4);
-  require_rank(operation, "weight", weight, 4);
-  require_dtype(operation, "weight", weight, input.dtype);
-  require_dtype(operation, "output", output, input.dtype);
-  if (g.groups < 1 || g.stride_h < 1 || g.stride_w < 1 || g.dilation_h < 1 || g.dilation_w < 1 ||
-      weight.shape[0] % g.groups != 0) {
-    refuse(operation, "expected positive stride and dilation and outputs divisible by groups, got groups " +
-                          std::to_string(g.groups) + " for weight " + weight.shape.to_string());
-  }
-  const Dims weight_shape = {weight.shape[0], input.shape[1] / g.groups, weight.shape[2], weight.shape[3]};
-  require_shape(operation, "weight", weight, weight_shape);
-  const std::int64_t oh = window_outputs(input.shape[2], weight.shape[2], g.stride_h, g.pad_h, g.dilation_h);
-  const std::int64_t ow = window_outputs(input.shape[3], weight.shape[3], g.stride_w, g.pad_w, g.dilation_w);
-  require_shape(operation, "output", output, {input.shape[0], weight.shape[0], oh, ow});
-}
 
 /// cuDNN's extents are ints, and float64 has the direct kernels.
 bool fits_cudnn(const View& input, const View& output) {
@@ -72,7 +54,7 @@ void CudaKernels::conv2d(const Conv2dGeometry& geometry, const View& input, cons
                          const View& given_bias, Activation activation, const View& output) {
   const InDtype own_bias(*this, context_.memory, given_bias, input.dtype, true);
   const View& bias = own_bias.view();
-  require_conv("conv2d", geometry, input, weight, output);
+  require_conv2d("conv2d", geometry, input, weight, input.dtype, output);
   require_vector("conv2d", "bias", bias, weight.shape[0], input.dtype);
   if (output.numel() == 0) return;
   if (fits_cudnn(input, output)) {
@@ -91,7 +73,7 @@ void CudaKernels::conv2d(const Conv2dGeometry& geometry, const View& input, cons
 
 void CudaKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
                                         const View& weight, const View& grad_input) {
-  require_conv("conv2d_backward_input", geometry, grad_input, weight, grad_output);
+  require_conv2d("conv2d_backward_input", geometry, grad_input, weight, grad_input.dtype, grad_output);
   if (grad_input.numel() == 0) return;
   if (fits_cudnn(grad_input, grad_output) && grad_output.numel() > 0) {
     const ChannelsLast y(*this, context_.memory, grad_output, true), w(*this, context_.memory, weight, true);
@@ -113,7 +95,7 @@ void CudaKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const V
     weight.finish();
     return bias.finish();
   }
-  require_conv("conv2d_backward_weight", geometry, input, grad_weight, grad_output);
+  require_conv2d("conv2d_backward_weight", geometry, input, grad_weight, input.dtype, grad_output);
   require_vector("conv2d_backward_weight", "grad_bias", grad_bias, grad_weight.shape[0], input.dtype);
   if (grad_bias.data != nullptr) channel_sums(grad_output, grad_bias);
   if (grad_weight.numel() == 0) return;
@@ -138,10 +120,7 @@ void CudaKernels::conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeo
                                      const View& output, const View& mask) {
   const InDtype own_bias(*this, context_.memory, given_bias, input.dtype, true);
   const View& bias = own_bias.view();
-  require_rank("conv2d_relu_pool2d", "input", input, 4);
-  require_rank("conv2d_relu_pool2d", "weight", weight, 4);
-  if (!can_fuse_pool(pool))
-    refuse("conv2d_relu_pool2d", "expected pooling without padding, of at most 8 elements a window");
+  require_conv2d_pool2d("conv2d_relu_pool2d", conv, pool, input, weight, output, mask);
   const Dims shape = {
       input.shape[0], weight.shape[0],
       window_outputs(input.shape[2], weight.shape[2], conv.stride_h, conv.pad_h, conv.dilation_h),
@@ -157,8 +136,7 @@ void CudaKernels::conv2d_relu_pool2d_backward(const Conv2dGeometry& conv, const 
                                               const View& input, const View& weight, const View& grad_output,
                                               const View& mask, const View& grad_input,
                                               const View& grad_weight, const View& grad_bias) {
-  require_rank("conv2d_relu_pool2d_backward", "input", input, 4);
-  require_rank("conv2d_relu_pool2d_backward", "weight", weight, 4);
+  require_conv2d_pool2d_backward(conv, pool, input, weight, grad_output, mask);
   const Dims shape = {
       input.shape[0], weight.shape[0],
       window_outputs(input.shape[2], weight.shape[2], conv.stride_h, conv.pad_h, conv.dilation_h),

@@ -1,6 +1,6 @@
 #include "runtime/device/cuda/cudnn_plan.h"
 
-#include "runtime/device/cuda/checks.h"
+#include "runtime/device/kernel_checks.h"
 
 namespace dtrain::cuda {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "runtime/device/cuda/checks.h"
 #include "runtime/device/cuda/memory.h"
+#include "runtime/device/kernel_checks.h"
 
 namespace dtrain::cuda {
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "runtime/device/cuda/checks.h"
 #include "runtime/device/cuda/context.h"
+#include "runtime/device/dtype_dispatch.h"
 
 namespace dtrain::cuda {
 
@@ -35,43 +35,9 @@ __device__ __forceinline__ Compute<T> load(const T& value) {
   return cast<Compute<T>>(value);
 }
 
-template <class F>
-void dispatch_floating(std::string_view operation, DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::f32:
-      return f(float{});
-    case DType::f64:
-      return f(double{});
-    case DType::bf16:
-      return f(BF16{});
-    default:
-      refuse_dtype(operation, dtype);
-  }
-}
-
-template <class F>
-void dispatch_arithmetic(std::string_view operation, DType dtype, F&& f) {
-  if (dtype == DType::i64) return f(std::int64_t{});
-  dispatch_floating(operation, dtype, f);
-}
-
-template <class F>
-void dispatch_any(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::f32:
-      return f(float{});
-    case DType::f64:
-      return f(double{});
-    case DType::bf16:
-      return f(BF16{});
-    case DType::i64:
-      return f(std::int64_t{});
-    case DType::i32:
-      return f(std::int32_t{});
-    case DType::u8:
-      return f(std::uint8_t{});
-  }
-}
+inline constexpr DispatchFloating<BF16> dispatch_floating;
+inline constexpr DispatchArithmetic<BF16> dispatch_arithmetic;
+inline constexpr DispatchAny<BF16> dispatch_any;
 
 constexpr int kThreads = 256;
 

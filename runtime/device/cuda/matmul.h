@@ -4,9 +4,9 @@
 #include <optional>
 #include <unordered_map>
 
-#include "runtime/device/cuda/checks.h"
 #include "runtime/device/cuda/context.h"
 #include "runtime/device/cuda/matmul_plans.h"
+#include "runtime/device/kernel_checks.h"
 
 namespace dtrain::cuda {
 

@@ -13,24 +13,13 @@ template <class T>
 __global__ void statistics_kernel(std::int64_t pixels, std::int64_t channels, std::int64_t slices,
                                   BatchNormRule rule, Pixels<const T> input, const double* sums,
                                   ChannelArrays<Channel<T>> at, Channel<T>* map) {
-  using C = Channel<T>;
   for (std::int64_t c = first_item(); c < channels; c += item_step()) {
     double a, b;
     add_slices(sums, slices, channels, c, a, b);
     const double count = static_cast<double>(pixels), offset = a / count;
     const double variance = max(b / count - offset * offset, 0.0);
-    const double mean = static_cast<double>(load(input(0, c))) + offset;
-    at.mean[c] = static_cast<C>(mean);
-    at.inv_std[c] = static_cast<C>(1.0 / sqrt(variance + rule.eps));
-    const double keep = 1 - rule.momentum;
-    if (at.running_mean != nullptr)
-      at.running_mean[c] =
-          static_cast<C>(keep * static_cast<double>(at.running_mean[c]) + rule.momentum * mean);
-    if (at.running_var != nullptr)
-      at.running_var[c] = static_cast<C>(keep * static_cast<double>(at.running_var[c]) +
-                                         rule.momentum * variance * count / (count - 1));
-    map[c] = at.inv_std[c] * at.weight_of(c);
-    map[channels + c] = at.bias_of(c) - at.mean[c] * map[c];
+    at.set_statistics(c, rule, count, static_cast<double>(load(input(0, c))) + offset, variance);
+    at.set_map(c, channels, at.mean[c], at.inv_std[c], map);
   }
 }
 
@@ -38,33 +27,21 @@ template <class C>
 __global__ void running_map_kernel(std::int64_t channels, BatchNormRule rule, ChannelArrays<C> at, C* map) {
   for (std::int64_t c = first_item(); c < channels; c += item_step()) {
     const C inv_std = static_cast<C>(1.0 / sqrt(static_cast<double>(at.running_var[c]) + rule.eps));
-    map[c] = inv_std * at.weight_of(c);
-    map[channels + c] = at.bias_of(c) - at.running_mean[c] * map[c];
+    at.set_map(c, channels, at.running_mean[c], inv_std, map);
   }
 }
 
-/// Gradients of weight and bias; map: mean of the gradient, slope, scale.
-template <class T>
+/// Gradients of weight and bias, and the map to the gradient of the input.
+template <class C>
 __global__ void gradient_map_kernel(std::int64_t pixels, std::int64_t channels, std::int64_t slices,
-                                    const double* sums, ChannelArrays<Channel<T>> at, Channel<T>* grad_weight,
-                                    Channel<T>* grad_bias, Channel<T>* map) {
-  using C = Channel<T>;
+                                    const double* sums, ChannelArrays<C> at, C* grad_weight, C* grad_bias,
+                                    C* map) {
   for (std::int64_t c = first_item(); c < channels; c += item_step()) {
     double a, b;
     add_slices(sums, slices, channels, c, a, b);
-    const double count = static_cast<double>(pixels), inv_std = static_cast<double>(at.inv_std[c]);
-    if (grad_weight != nullptr) grad_weight[c] = static_cast<C>(b * inv_std);
-    if (grad_bias != nullptr) grad_bias[c] = static_cast<C>(a);
-    map[c] = static_cast<C>(a / count);
-    map[channels + c] = static_cast<C>(inv_std * inv_std * b / count);
-    map[2 * channels + c] = at.inv_std[c] * at.weight_of(c);
+    at.set_gradients(c, a, b, grad_weight, grad_bias);
+    at.set_gradient_map(c, channels, static_cast<double>(pixels), a, b, map);
   }
-}
-
-void require_several(std::string_view operation, const View& input) {
-  if (input.shape[1] == 0 || input.numel() / input.shape[1] > 1) return;
-  refuse(operation, "expected more than one value per channel to normalise, got input shape " +
-                        input.shape.to_string() + "; use a larger batch or evaluation mode");
 }
 
 }  // namespace
@@ -84,9 +61,7 @@ void CudaKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels&
     using T = decltype(tag);
     auto* const at_map = static_cast<Channel<T>*>(map.data());
     const Pixels<const T> in(input);
-    sums_kernel<<<cut.grid(), dim3(kColumns, kRows), 0, context_.stream>>>(
-        cut.pixels, cut.channels, cut.slices, Moments<T>{in}, at_sums);
-    check_launch("batch_norm");
+    sum_slices(context_, "batch_norm", cut, Moments<T>{in}, at_sums);
     statistics_kernel<T><<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
         cut.pixels, cut.channels, cut.slices, rule, in, at_sums, ChannelArrays<Channel<T>>(channels), at_map);
     check_launch("batch_norm");
@@ -136,11 +111,9 @@ void CudaKernels::batch_norm_backward(const BatchNormRule& rule, const BatchNorm
     auto* const at_map = static_cast<C*>(map.data());
     const ChannelArrays<C> at(channels);
     const Pixels<const T> in(input), grad(grad_output), open(gate);
-    sums_kernel<<<cut.grid(), dim3(kColumns, kRows), 0, context_.stream>>>(
-        cut.pixels, cut.channels, cut.slices,
-        GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), at.mean}, at_sums);
-    check_launch(kName);
-    gradient_map_kernel<T><<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
+    sum_slices(context_, kName, cut, GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), at.mean},
+               at_sums);
+    gradient_map_kernel<C><<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
         cut.pixels, cut.channels, cut.slices, at_sums, at, grad_weight.as<C>(), grad_bias.as<C>(), at_map);
     check_launch(kName);
     input_gradient_kernel<T><<<blocks_for(context_, input.numel()), kThreads, 0, context_.stream>>>(

@@ -95,11 +95,44 @@ struct ChannelArrays {
         running_var(from.running_var.as<C>()),
         mean(from.mean.as<C>()),
         inv_std(from.inv_std.as<C>()) {}
-  __device__ C weight_of(std::int64_t c) const { return weight == nullptr ? C(1) : weight[c]; }
-  __device__ C bias_of(std::int64_t c) const { return bias == nullptr ? C(0) : bias[c]; }
+  /// From the mean and biased variance of `count` values; moves the running statistics where there are any.
+  __device__ void set_statistics(std::int64_t c, const BatchNormRule& rule, double count, double batch_mean,
+                                 double variance) const {
+    mean[c] = static_cast<C>(batch_mean);
+    inv_std[c] = static_cast<C>(1.0 / sqrt(variance + rule.eps));
+    if (running_mean != nullptr) move(running_mean[c], rule.momentum, batch_mean);
+    if (running_var != nullptr) move(running_var[c], rule.momentum, variance * count / (count - 1));
+  }
+  /// The affine map (scale, shift) that apply_kernel takes.
+  __device__ void set_map(std::int64_t c, std::int64_t channels, C of_mean, C of_inv_std, C* map) const {
+    map[c] = of_inv_std * weight_or_one(c);
+    map[channels + c] = (bias == nullptr ? C(0) : bias[c]) - of_mean * map[c];
+  }
+  /// What input_gradient_kernel takes (mean of the gradient, slope, scale), from the two sums of GradientSums
+  /// over `count` values.
+  __device__ void set_gradient_map(std::int64_t c, std::int64_t channels, double count, double sum,
+                                   double products, C* map) const {
+    const double scale = static_cast<double>(inv_std[c]);
+    map[c] = static_cast<C>(sum / count);
+    map[channels + c] = static_cast<C>(scale * scale * products / count);
+    map[2 * channels + c] = inv_std[c] * weight_or_one(c);
+  }
+  /// Gradients of weight and bias, from the same sums; either may be null.
+  __device__ void set_gradients(std::int64_t c, double sum, double products, C* grad_weight,
+                                C* grad_bias) const {
+    if (grad_weight != nullptr) grad_weight[c] = static_cast<C>(products * static_cast<double>(inv_std[c]));
+    if (grad_bias != nullptr) grad_bias[c] = static_cast<C>(sum);
+  }
+
   const C* weight;
   const C* bias;
   C *running_mean, *running_var, *mean, *inv_std;
+
+ private:
+  __device__ C weight_or_one(std::int64_t c) const { return weight == nullptr ? C(1) : weight[c]; }
+  __device__ static void move(C& running, double momentum, double now) {
+    running = static_cast<C>((1 - momentum) * static_cast<double>(running) + momentum * now);
+  }
 };
 
 template <class T>
@@ -141,18 +174,13 @@ struct Cut {
   std::int64_t channels, pixels, groups, slices;
 };
 
-inline void require_channels(std::string_view operation, const BatchNormChannels& channels,
-                             const View& input) {
-  require_rank(operation, "input", input, 4);
-  const DType dtype = input.dtype == DType::f64 ? DType::f64 : DType::f32;
-  for (const View* view : {&channels.weight, &channels.bias, &channels.running_mean, &channels.running_var,
-                           &channels.mean, &channels.inv_std})
-    require_vector(operation, "a channel array", *view, input.shape[1], dtype);
-}
-
-inline void require_optional(std::string_view operation, std::string_view argument, const View& view,
-                             const View& like) {
-  if (view.data != nullptr) require_like(operation, argument, view, like);
+/// Sums `terms` over the pixels of each slice and channel.
+template <class Terms>
+void sum_slices(const Context& context, std::string_view operation, const Cut& cut, const Terms& terms,
+                double* sums) {
+  sums_kernel<<<cut.grid(), dim3(kColumns, kRows), 0, context.stream>>>(cut.pixels, cut.channels, cut.slices,
+                                                                        terms, sums);
+  check_launch(operation);
 }
 
 template <class T>

@@ -41,15 +41,7 @@ __global__ void combine_kernel(std::int64_t parts, std::int64_t channels, BatchN
       squares += from[1 + channels + c] + apart * apart * count * from[0] / together;
       count = together;
     }
-    at.mean[c] = static_cast<C>(mean);
-    at.inv_std[c] = static_cast<C>(1.0 / sqrt(squares / count + rule.eps));
-    const double keep = 1 - rule.momentum;
-    if (at.running_mean != nullptr)
-      at.running_mean[c] =
-          static_cast<C>(keep * static_cast<double>(at.running_mean[c]) + rule.momentum * mean);
-    if (at.running_var != nullptr)
-      at.running_var[c] = static_cast<C>(keep * static_cast<double>(at.running_var[c]) +
-                                         rule.momentum * squares / (count - 1));
+    at.set_statistics(c, rule, count, mean, squares / count);
   }
 }
 
@@ -57,8 +49,7 @@ __global__ void combine_kernel(std::int64_t parts, std::int64_t channels, BatchN
 template <class C>
 __global__ void batch_map_kernel(std::int64_t channels, ChannelArrays<C> at, C* map) {
   for (std::int64_t c = first_item(); c < channels; c += item_step()) {
-    map[c] = at.inv_std[c] * at.weight_of(c);
-    map[channels + c] = at.bias_of(c) - at.mean[c] * map[c];
+    at.set_map(c, channels, at.mean[c], at.inv_std[c], map);
   }
 }
 
@@ -66,9 +57,7 @@ template <class C>
 __global__ void channel_gradients_kernel(std::int64_t channels, const double* totals, ChannelArrays<C> at,
                                          C* grad_weight, C* grad_bias) {
   for (std::int64_t c = first_item(); c < channels; c += item_step()) {
-    if (grad_bias != nullptr) grad_bias[c] = static_cast<C>(totals[1 + c]);
-    if (grad_weight != nullptr)
-      grad_weight[c] = static_cast<C>(totals[1 + channels + c] * static_cast<double>(at.inv_std[c]));
+    at.set_gradients(c, totals[1 + c], totals[1 + channels + c], grad_weight, grad_bias);
   }
 }
 
@@ -76,19 +65,8 @@ __global__ void channel_gradients_kernel(std::int64_t channels, const double* to
 template <class C>
 __global__ void totals_map_kernel(std::int64_t channels, const double* totals, ChannelArrays<C> at, C* map) {
   for (std::int64_t c = first_item(); c < channels; c += item_step()) {
-    const double inv_std = static_cast<double>(at.inv_std[c]);
-    map[c] = static_cast<C>(totals[1 + c] / totals[0]);
-    map[channels + c] = static_cast<C>(inv_std * inv_std * totals[1 + channels + c] / totals[0]);
-    map[2 * channels + c] = at.inv_std[c] * at.weight_of(c);
+    at.set_gradient_map(c, channels, totals[0], totals[1 + c], totals[1 + channels + c], map);
   }
-}
-
-void require_totals(std::string_view operation, const View& view, std::int64_t parts, std::int64_t channels) {
-  const std::int64_t elements = parts * (2 * channels + 1);
-  if (view.dtype == DType::f64 && view.is_contiguous() && view.numel() == elements) return;
-  refuse(operation, "expected " + std::to_string(elements) + " dense f64 elements (" + std::to_string(parts) +
-                        " parts of 2 x " + std::to_string(channels) + " + 1), got shape " +
-                        view.shape.to_string());
 }
 
 }  // namespace
@@ -96,7 +74,7 @@ void require_totals(std::string_view operation, const View& view, std::int64_t p
 void CudaKernels::batch_norm_moments(const View& input, const View& moments) {
   constexpr std::string_view kName = "batch_norm_moments";
   require_rank(kName, "input", input, 4);
-  require_totals(kName, moments, 1, input.shape[1]);
+  require_totals(kName, "moments", moments, 1, input.shape[1]);
   if (input.numel() == 0) return fill(moments, 0);
   const Cut cut(context_, input);
   const Scratch sums(context_.memory, cut.sum_bytes());
@@ -104,9 +82,7 @@ void CudaKernels::batch_norm_moments(const View& input, const View& moments) {
   dispatch_floating(kName, input.dtype, [&](auto tag) {
     using T = decltype(tag);
     const Pixels<const T> in(input);
-    sums_kernel<<<cut.grid(), dim3(kColumns, kRows), 0, context_.stream>>>(
-        cut.pixels, cut.channels, cut.slices, Moments<T>{in}, at_sums);
-    check_launch(kName);
+    sum_slices(context_, kName, cut, Moments<T>{in}, at_sums);
     totals_kernel<<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
         cut.pixels, cut.channels, cut.slices, at_sums, moments.as<double>());
     check_launch(kName);
@@ -121,7 +97,7 @@ void CudaKernels::batch_norm_combine(const BatchNormRule& rule, const BatchNormC
   constexpr std::string_view kName = "batch_norm_combine";
   const std::int64_t extent = channels.mean.numel();
   require_rank(kName, "parts", parts, 2);
-  require_totals(kName, parts, parts.shape[0], extent);
+  require_totals(kName, "parts", parts, parts.shape[0], extent);
   if (extent == 0) return;
   const auto combine = [&](auto tag) {
     using C = decltype(tag);
@@ -158,7 +134,7 @@ void CudaKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const 
   require_like(kName, "grad_output", grad_output, input);
   require_optional(kName, "output", output, input);
   require_optional(kName, "grad_residual", grad_residual, input);
-  require_totals(kName, sums, 1, input.shape[1]);
+  require_totals(kName, "sums", sums, 1, input.shape[1]);
   if (input.numel() == 0) {
     fill(sums, 0);
     if (grad_weight.data != nullptr) fill(grad_weight, 0);
@@ -173,10 +149,8 @@ void CudaKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const 
     using C = Channel<T>;
     const ChannelArrays<C> at(channels);
     const Pixels<const T> in(input), grad(grad_output), open(output);
-    sums_kernel<<<cut.grid(), dim3(kColumns, kRows), 0, context_.stream>>>(
-        cut.pixels, cut.channels, cut.slices,
-        GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), at.mean}, at_slices);
-    check_launch(kName);
+    sum_slices(context_, kName, cut, GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), at.mean},
+               at_slices);
     totals_kernel<<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
         cut.pixels, cut.channels, cut.slices, at_slices, sums.as<double>());
     check_launch(kName);
@@ -194,7 +168,7 @@ void CudaKernels::batch_norm_grad_input(const BatchNormChannels& channels, const
   require_like(kName, "grad_output", grad_output, input);
   require_like(kName, "grad_input", grad_input, input);
   require_optional(kName, "output", output, input);
-  require_totals(kName, sums, 1, input.shape[1]);
+  require_totals(kName, "sums", sums, 1, input.shape[1]);
   if (input.numel() == 0) return;
   const std::int64_t extent = input.shape[1];
   const Scratch map(context_.memory, static_cast<std::size_t>(extent) * 3 * sizeof(double));

@@ -127,18 +127,6 @@ __global__ void step_kernel(SlotTable table, Rule rule) {
   }
 }
 
-void require_dense(std::string_view operation, std::string_view argument, const View& view,
-                   const View& param) {
-  require_like(operation, argument, view, param);
-  if (view.data == nullptr && param.numel() != 0)
-    refuse(operation, "argument " + std::string(argument) + " has no data");
-  for (int i = 0; i < view.rank(); ++i) {
-    if (view.shape[i] == 1 || view.strides[i] == param.strides[i]) continue;
-    refuse(operation, "argument " + std::string(argument) + " expected the parameter's strides " +
-                          param.strides.to_string() + ", got " + view.strides.to_string());
-  }
-}
-
 template <template <class> class Rule, class Step>
 void run(const Context& context, SlotTables& tables, std::span<const OptimizerSlot> slots, const Step& step) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
@@ -159,28 +147,15 @@ void run(const Context& context, SlotTables& tables, std::span<const OptimizerSl
   }
 }
 
-void require_floating(std::string_view operation, const View& param) {
-  if (!is_floating(param.dtype)) refuse_dtype(operation, param.dtype);
-}
-
 }  // namespace
 
 void CudaKernels::sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) {
-  for (const OptimizerSlot& slot : slots) {
-    require_floating("sgd", slot.param);
-    require_dense("sgd", "grad", slot.grad, slot.param);
-    if (step.momentum != 0) require_dense("sgd", "momentum", slot.momentum, slot.param);
-  }
+  require_slots(slots, step);
   run<SgdRule>(context_, *slot_tables_, slots, step);
 }
 
 void CudaKernels::adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) {
-  for (const OptimizerSlot& slot : slots) {
-    require_floating("adamw", slot.param);
-    require_dense("adamw", "grad", slot.grad, slot.param);
-    require_dense("adamw", "momentum", slot.momentum, slot.param);
-    require_dense("adamw", "variance", slot.variance, slot.param);
-  }
+  require_slots(slots, step);
   run<AdamWRule>(context_, *slot_tables_, slots, step);
 }
 

@@ -126,23 +126,6 @@ __global__ void relu_pool_gradient_kernel(Pool2dGeometry g, Image<const T> grad,
   }
 }
 
-void require_pool(std::string_view operation, const Pool2dGeometry& g, const View& input, const View& output,
-                  const View& indices) {
-  require_rank(operation, "input", input, 4);
-  require_dtype(operation, "output", output, input.dtype);
-  if (g.kernel_h < 1 || g.kernel_w < 1 || g.stride_h < 1 || g.stride_w < 1 || g.pad_h * 2 > g.kernel_h ||
-      g.pad_w * 2 > g.kernel_w || g.pad_h < 0 || g.pad_w < 0) {
-    refuse(operation, "expected positive kernel and stride and padding of at most half the kernel");
-  }
-  const std::int64_t oh = window_outputs(input.shape[2], g.kernel_h, g.stride_h, g.pad_h, 1);
-  const std::int64_t ow = window_outputs(input.shape[3], g.kernel_w, g.stride_w, g.pad_w, 1);
-  require_shape(operation, "output", output, {input.shape[0], input.shape[1], oh, ow});
-  if (g.kind == PoolKind::avg || indices.data == nullptr) return;
-  require_shape(operation, "indices", indices, output.shape);
-  if (indices.dtype == DType::u8 && g.kernel_h * g.kernel_w > 256)
-    refuse(operation, "indices expected dtype int32 for a window of more than 256 elements, got uint8");
-}
-
 /// Calls `f` with a value of the type of a max pooling's indices.
 template <class F>
 void dispatch_index(std::string_view operation, const View& indices, F&& f) {
@@ -155,7 +138,7 @@ void dispatch_index(std::string_view operation, const View& indices, F&& f) {
 
 void CudaKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,
                          const View& indices) {
-  require_pool("pool2d", geometry, input, output, indices);
+  require_pool2d("pool2d", geometry, input, output, indices);
   if (output.numel() == 0) return;
   const View kept = geometry.kind == PoolKind::avg ? View{} : indices;
   dispatch_floating("pool2d", output.dtype, [&](auto tag) {
@@ -171,7 +154,7 @@ void CudaKernels::pool2d(const Pool2dGeometry& geometry, const View& input, cons
 
 void CudaKernels::pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output,
                                   const View& indices, const View& grad_input) {
-  require_pool("pool2d_backward", geometry, grad_input, grad_output, indices);
+  require_pool2d("pool2d_backward", geometry, grad_input, grad_output, indices);
   if (geometry.kind == PoolKind::max && indices.data == nullptr)
     refuse("pool2d_backward", "max pooling needs the indices of its forward, got none");
   if (grad_input.numel() == 0) return;

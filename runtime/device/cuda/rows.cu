@@ -162,16 +162,6 @@ Dims tail(const Dims& dims) {
   return Dims(std::span(dims.begin() + 1, static_cast<std::size_t>(dims.rank() - 1)));
 }
 
-void require_rows(std::string_view operation, const View& table, const View& index, const View& rows) {
-  require_rank(operation, "index", index, 1);
-  require_dtype(operation, "index", index, DType::i64);
-  require_dtype(operation, "rows", rows, table.dtype);
-  Dims expected = table.shape;
-  if (table.rank() == 0) refuse(operation, "expected at least one dimension");
-  expected[0] = index.shape[0];
-  require_shape(operation, "rows", rows, expected);
-}
-
 template <class T>
 void run_log_softmax(const Context& context, const View& in, const View& out, const View& target,
                      const View& losses) {

@@ -26,8 +26,7 @@ SlotTable SlotTables::find(const std::vector<SlotEntry>& entries) {
   if (recording != cudaStreamCaptureStatusNone) {
     throw DeviceError(
         "cuda: the optimizer meets these parameters, or gradients at these addresses, for the first time "
-        "while a "
-        "graph is recorded; run a step before",
+        "while a graph is recorded; run a step before",
         static_cast<int>(cudaErrorStreamCaptureUnsupported));
   }
   const std::vector<SlotChunk> chunks = cut_into_chunks(entries);

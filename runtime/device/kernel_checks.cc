@@ -1,0 +1,196 @@
+#include "runtime/device/kernel_checks.h"
+
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+std::string as_text(std::string_view argument) { return "argument " + std::string(argument); }
+
+void require_slot_array(std::string_view operation, std::string_view argument, const View& view,
+                        const View& param) {
+  require_like(operation, argument, view, param);
+  if (view.data == nullptr && param.numel() != 0) refuse(operation, as_text(argument) + " has no data");
+  for (int i = 0; i < view.rank(); ++i) {
+    if (view.shape[i] == 1 || view.strides[i] == param.strides[i]) continue;
+    refuse(operation, as_text(argument) + " expected the parameter's strides " + param.strides.to_string() +
+                          ", got " + view.strides.to_string());
+  }
+}
+
+void require_floating(std::string_view operation, const View& view) {
+  if (!is_floating(view.dtype)) refuse_dtype(operation, view.dtype);
+}
+
+}  // namespace
+
+void refuse(std::string_view operation, const std::string& what) {
+  throw UsageError("kernel " + std::string(operation) + ": " + what);
+}
+
+void refuse_dtype(std::string_view operation, DType dtype) {
+  refuse(operation,
+         "the device has no version for dtype " + std::string(name_of(dtype)) + "; cast the operand first");
+}
+
+void require_shape(std::string_view operation, std::string_view argument, const View& view,
+                   const Dims& shape) {
+  if (view.shape == shape) return;
+  refuse(operation,
+         as_text(argument) + " expected shape " + shape.to_string() + ", got " + view.shape.to_string());
+}
+
+void require_dtype(std::string_view operation, std::string_view argument, const View& view, DType dtype) {
+  if (view.dtype == dtype) return;
+  refuse(operation, as_text(argument) + " expected dtype " + std::string(name_of(dtype)) + ", got " +
+                        std::string(name_of(view.dtype)));
+}
+
+void require_rank(std::string_view operation, std::string_view argument, const View& view, int rank) {
+  if (view.rank() == rank) return;
+  refuse(operation, as_text(argument) + " expected " + std::to_string(rank) + " dimensions, got shape " +
+                        view.shape.to_string());
+}
+
+void require_like(std::string_view operation, std::string_view argument, const View& view, const View& like) {
+  require_shape(operation, argument, view, like.shape);
+  require_dtype(operation, argument, view, like.dtype);
+}
+
+void require_optional(std::string_view operation, std::string_view argument, const View& view,
+                      const View& like) {
+  if (view.data != nullptr) require_like(operation, argument, view, like);
+}
+
+void require_vector(std::string_view operation, std::string_view argument, const View& view,
+                    std::int64_t extent, DType dtype) {
+  if (view.data == nullptr) return;
+  require_shape(operation, argument, view, {extent});
+  require_dtype(operation, argument, view, dtype);
+}
+
+void require_conv2d(std::string_view operation, const Conv2dGeometry& g, const View& input,
+                    const View& weight, DType weight_dtype, const View& output) {
+  require_rank(operation, "input", input, 4);
+  require_rank(operation, "weight", weight, 4);
+  require_dtype(operation, "weight", weight, weight_dtype);
+  require_dtype(operation, "output", output, input.dtype);
+  if (g.groups < 1 || g.stride_h < 1 || g.stride_w < 1 || g.dilation_h < 1 || g.dilation_w < 1 ||
+      weight.shape[0] % g.groups != 0) {
+    refuse(operation, "expected positive stride and dilation and " + std::to_string(weight.shape[0]) +
+                          " outputs divisible by groups, got groups " + std::to_string(g.groups) +
+                          ", stride " + std::to_string(g.stride_h) + "x" + std::to_string(g.stride_w) +
+                          ", dilation " + std::to_string(g.dilation_h) + "x" + std::to_string(g.dilation_w));
+  }
+  const Dims weight_shape = {weight.shape[0], input.shape[1] / g.groups, weight.shape[2], weight.shape[3]};
+  require_shape(operation, "weight", weight, weight_shape);
+  const std::int64_t oh = window_outputs(input.shape[2], weight.shape[2], g.stride_h, g.pad_h, g.dilation_h);
+  const std::int64_t ow = window_outputs(input.shape[3], weight.shape[3], g.stride_w, g.pad_w, g.dilation_w);
+  require_shape(operation, "output", output, {input.shape[0], weight.shape[0], oh, ow});
+}
+
+void require_pool2d(std::string_view operation, const Pool2dGeometry& g, const View& input,
+                    const View& output, const View& indices) {
+  require_rank(operation, "input", input, 4);
+  require_dtype(operation, "output", output, input.dtype);
+  if (g.kernel_h < 1 || g.kernel_w < 1 || g.stride_h < 1 || g.stride_w < 1 || g.pad_h * 2 > g.kernel_h ||
+      g.pad_w * 2 > g.kernel_w || g.pad_h < 0 || g.pad_w < 0) {
+    refuse(operation, "expected positive kernel and stride and padding of at most half the kernel");
+  }
+  const std::int64_t oh = window_outputs(input.shape[2], g.kernel_h, g.stride_h, g.pad_h, 1);
+  const std::int64_t ow = window_outputs(input.shape[3], g.kernel_w, g.stride_w, g.pad_w, 1);
+  require_shape(operation, "output", output, {input.shape[0], input.shape[1], oh, ow});
+  if (g.kind == PoolKind::avg || indices.data == nullptr) return;
+  require_shape(operation, "indices", indices, output.shape);
+  if (indices.dtype == DType::u8 && g.kernel_h * g.kernel_w > 256) {
+    refuse(operation, "indices expected dtype int32 for a window of more than 256 elements, got uint8");
+  }
+}
+
+void require_conv2d_pool2d(std::string_view operation, const Conv2dGeometry& conv, const Pool2dGeometry& pool,
+                           const View& input, const View& weight, const View& output, const View& mask) {
+  require_rank(operation, "input", input, 4);
+  require_rank(operation, "weight", weight, 4);
+  if (!can_fuse_pool(pool)) {
+    refuse(operation,
+           "expected pooling without padding or overlap and at most 8 elements a window; use conv2d "
+           "and pool2d");
+  }
+  const std::int64_t oh =
+      window_outputs(input.shape[2], weight.shape[2], conv.stride_h, conv.pad_h, conv.dilation_h);
+  const std::int64_t ow =
+      window_outputs(input.shape[3], weight.shape[3], conv.stride_w, conv.pad_w, conv.dilation_w);
+  require_dtype(operation, "output", output, input.dtype);
+  require_shape(operation, "output", output,
+                {input.shape[0], weight.shape[0], window_outputs(oh, pool.kernel_h, pool.stride_h, 0, 1),
+                 window_outputs(ow, pool.kernel_w, pool.stride_w, 0, 1)});
+  if (mask.data == nullptr) return;
+  require_shape(operation, "mask", mask, output.shape);
+  require_dtype(operation, "mask", mask, DType::u8);
+}
+
+void require_conv2d_pool2d_backward(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
+                                    const View& weight, const View& grad_output, const View& mask) {
+  constexpr std::string_view kName = "conv2d_relu_pool2d_backward";
+  require_conv2d_pool2d(kName, conv, pool, input, weight, grad_output, mask);
+  if (mask.data == nullptr && grad_output.numel() != 0)
+    refuse(kName, "needs the mask of its forward, got none");
+}
+
+void require_rows(std::string_view operation, const View& table, const View& index, const View& rows) {
+  if (table.rank() == 0) refuse(operation, "expected a table of at least one dimension, got a scalar");
+  require_rank(operation, "index", index, 1);
+  require_dtype(operation, "index", index, DType::i64);
+  Dims expected = table.shape;
+  expected[0] = index.shape[0];
+  require_shape(operation, "rows", rows, expected);
+  require_dtype(operation, "rows", rows, table.dtype);
+}
+
+void require_channels(std::string_view operation, const BatchNormChannels& channels, const View& input) {
+  require_rank(operation, "input", input, 4);
+  const DType dtype = input.dtype == DType::f64 ? DType::f64 : DType::f32;
+  const std::pair<std::string_view, const View*> arrays[] = {{"weight", &channels.weight},
+                                                             {"bias", &channels.bias},
+                                                             {"running_mean", &channels.running_mean},
+                                                             {"running_var", &channels.running_var},
+                                                             {"mean", &channels.mean},
+                                                             {"inv_std", &channels.inv_std}};
+  for (const auto& [name, view] : arrays) require_vector(operation, name, *view, input.shape[1], dtype);
+}
+
+void require_several(std::string_view operation, const View& input) {
+  if (input.shape[1] == 0 || input.numel() / input.shape[1] > 1) return;
+  refuse(operation, "expected more than one value per channel to normalise, got input shape " +
+                        input.shape.to_string() + "; use a larger batch or evaluation mode");
+}
+
+void require_totals(std::string_view operation, std::string_view argument, const View& view,
+                    std::int64_t parts, std::int64_t channels) {
+  const std::int64_t length = 2 * channels + 1;
+  require_dtype(operation, argument, view, DType::f64);
+  if (view.is_contiguous() && view.numel() == parts * length) return;
+  refuse(operation, as_text(argument) + " expected " + std::to_string(parts) + " x " +
+                        std::to_string(length) + " dense elements, got shape " + view.shape.to_string());
+}
+
+void require_slots(std::span<const OptimizerSlot> slots, const SgdStep& step) {
+  for (const OptimizerSlot& slot : slots) {
+    require_floating("sgd", slot.param);
+    require_slot_array("sgd", "grad", slot.grad, slot.param);
+    if (step.momentum != 0) require_slot_array("sgd", "momentum", slot.momentum, slot.param);
+  }
+}
+
+void require_slots(std::span<const OptimizerSlot> slots, const AdamWStep& /*step*/) {
+  for (const OptimizerSlot& slot : slots) {
+    require_floating("adamw", slot.param);
+    require_slot_array("adamw", "grad", slot.grad, slot.param);
+    require_slot_array("adamw", "momentum", slot.momentum, slot.param);
+    require_slot_array("adamw", "variance", slot.variance, slot.param);
+  }
+}
+
+}  // namespace dtrain

@@ -1,0 +1,67 @@
+// The checks that the kernels of every device make of their views before they touch any memory. Each throws
+// UsageError naming the operation, the argument, what was expected and what came; nothing has changed by
+// then.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/device/kernels.h"
+
+namespace dtrain {
+
+/// Throws UsageError: "kernel `operation`: `what`".
+[[noreturn]] void refuse(std::string_view operation, const std::string& what);
+/// For a dtype that the device has no version of `operation` for.
+[[noreturn]] void refuse_dtype(std::string_view operation, DType dtype);
+
+void require_shape(std::string_view operation, std::string_view argument, const View& view,
+                   const Dims& shape);
+void require_dtype(std::string_view operation, std::string_view argument, const View& view, DType dtype);
+void require_rank(std::string_view operation, std::string_view argument, const View& view, int rank);
+/// `view` has `like`'s shape and dtype.
+void require_like(std::string_view operation, std::string_view argument, const View& view, const View& like);
+/// The same for an argument that may have null data.
+void require_optional(std::string_view operation, std::string_view argument, const View& view,
+                      const View& like);
+/// For an optional vector argument: null data, or `extent` elements of `dtype`.
+void require_vector(std::string_view operation, std::string_view argument, const View& view,
+                    std::int64_t extent, DType dtype);
+
+/// How many positions a window takes along one dimension.
+constexpr std::int64_t window_outputs(std::int64_t in, std::int64_t kernel, std::int64_t stride,
+                                      std::int64_t pad, std::int64_t dilation) {
+  const std::int64_t room = in + 2 * pad - dilation * (kernel - 1) - 1;
+  return room < 0 ? 0 : room / stride + 1;
+}
+
+/// The arguments of a convolution, forward or backward; the weight's dtype differs where it is a gradient.
+void require_conv2d(std::string_view operation, const Conv2dGeometry& geometry, const View& input,
+                    const View& weight, DType weight_dtype, const View& output);
+/// The arguments of a pooling, forward or backward; `indices` may have null data.
+void require_pool2d(std::string_view operation, const Pool2dGeometry& geometry, const View& input,
+                    const View& output, const View& indices);
+/// The arguments of a convolution with ReLU and pooling behind it; `mask` may have null data.
+void require_conv2d_pool2d(std::string_view operation, const Conv2dGeometry& conv, const Pool2dGeometry& pool,
+                           const View& input, const View& weight, const View& output, const View& mask);
+/// Those of its backward, which needs the mask unless there is nothing to do.
+void require_conv2d_pool2d_backward(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
+                                    const View& weight, const View& grad_output, const View& mask);
+
+/// `rows` are rows of `table`, one for each of `index` (i64).
+void require_rows(std::string_view operation, const View& table, const View& index, const View& rows);
+
+/// The input of a batch normalisation and the arrays of its channels.
+void require_channels(std::string_view operation, const BatchNormChannels& channels, const View& input);
+/// More than one value for each channel: a variance of one value means nothing.
+void require_several(std::string_view operation, const View& input);
+/// What the parts of a batch exchange: f64, dense, `parts` times 2 · `channels` + 1 elements.
+void require_totals(std::string_view operation, std::string_view argument, const View& view,
+                    std::int64_t parts, std::int64_t channels);
+
+/// The slots of an optimizer step: gradients, and states that the step uses, lie as their parameters do.
+void require_slots(std::span<const OptimizerSlot> slots, const SgdStep& step);
+void require_slots(std::span<const OptimizerSlot> slots, const AdamWStep& step);
+
+}  // namespace dtrain
