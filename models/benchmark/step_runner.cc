@@ -62,7 +62,6 @@ void StepRunner::forward_backward() {
   {
     const SpanScope span(spans_, "forward", kPhase);
     loss = cross_entropy((*network_)(tensors_.inputs), tensors_.labels);
-    loss.item();  // as the training loop does
   }
   const SpanScope span(spans_, "backward", kPhase);
   scaler_ ? loss.backward(scaler_->scale_seed(1)) : loss.backward();
@@ -70,11 +69,7 @@ void StepRunner::forward_backward() {
 
 void StepRunner::update() {
   const SpanScope span(spans_, "optimizer", kPhase);
-  if (scaler_) {
-    std::vector<Tensor> gradients;
-    for (const auto& [name, parameter] : network_->named_parameters()) gradients.push_back(parameter.grad());
-    scaler_->unscale(gradients);
-  }
+  if (scaler_) scaler_->unscale(optimizer_->gradients());
   optimizer_->step();
   if (scaler_) scaler_->update();
 }

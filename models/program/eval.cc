@@ -25,7 +25,7 @@ constexpr OptionSpec kOptions[] = {
     {"dataset", "What to evaluate", "NAME", "", "unset: the data set the checkpoint was made with"},
     {"data-dir", "What to evaluate", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
     {"batch-size", "What to evaluate", "N", "256", "samples of one pass on one worker"},
-    {"device", "Machine", "NAME", "auto", "auto or cpu"},
+    {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, gloo or mpi"},
     {"timeout", "Machine", "SECONDS", "300", "longest wait for the peers"},
     {"json", "Output", "", "", "print one JSON object"},
@@ -84,8 +84,7 @@ ExitCode run_eval(const Invocation& invocation) {
                    {.data_dir = options.has("data-dir") ? options.text("data-dir") : "", .log = &log});
   Peers peers(place, options.choice("backend", {"auto", "gloo", "mpi"}), invocation.environment, timeout,
               log);
-  const auto device =
-      make_device(options.choice("device", {"auto", "cpu"}), {.local_rank = place.local_rank});
+  const auto device = make_device(options.text("device"), {.local_rank = place.local_rank});
   Generator unused(0);
   const SampleShape shape = dataset->sample_shape();
   const auto network =

@@ -183,11 +183,7 @@ void Trainer::check_late_loss(const StepReport& report) const {
 
 void Trainer::update_parameters() {
   const SpanScope span = phase("optimizer");
-  if (scaler_) {
-    std::vector<Tensor> gradients;
-    for (const auto& [name, parameter] : network_->named_parameters()) gradients.push_back(parameter.grad());
-    scaler_->unscale(gradients);
-  }
+  if (scaler_) scaler_->unscale(optimizer_->gradients());
   optimizer_->step();
   if (scaler_) scaler_->update();
 }

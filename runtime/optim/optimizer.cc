@@ -24,6 +24,12 @@ void Optimizer::zero_grad() {
   for (auto& [name, tensor] : parameters_) tensor.zero_grad();
 }
 
+std::vector<Tensor> Optimizer::gradients() const {
+  std::vector<Tensor> gradients;
+  for (const auto& [name, tensor] : parameters_) gradients.push_back(tensor.grad());
+  return gradients;
+}
+
 void Optimizer::step() {
   update();
   ++steps_;

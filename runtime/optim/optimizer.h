@@ -35,6 +35,8 @@ class Optimizer {
 
   /// Drops every parameter's gradient.
   void zero_grad();
+  /// Every parameter's gradient, in order; undefined where there is none.
+  std::vector<Tensor> gradients() const;
 
   double lr() const noexcept { return lr_; }
   /// Throws UsageError when negative or not finite.

@@ -99,9 +99,7 @@ std::string overflow_on_one_rank(Rank& self) {
     const Tensor x = mul(part_of_batch(self.rank(), device), overflows ? 1e6 : 1.0);
     loss_of(model, x).backward(scaler.scale_seed(1.0));
     parallel.finish(kNever);
-    std::vector<Tensor> gradients;
-    for (const auto& [name, parameter] : model.named_parameters()) gradients.push_back(parameter.grad());
-    scaler.unscale(gradients);
+    scaler.unscale(optimizer.gradients());
     optimizer.step();
     scaler.update();
     const bool moved = before != model.named_parameters()[0].second.to_vector<float>();
@@ -213,18 +211,7 @@ std::string other_model(Rank& self) {
   return "no error came";
 }
 
-class Parallel : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    if (!has_backend(GetParam())) GTEST_SKIP() << GetParam() << " is not in this build";
-  }
-  void expect_ok(const std::string& scenario, std::initializer_list<int> sizes) {
-    for (const int size : sizes) {
-      for (const auto& verdict : run_world(GetParam(), size, scenario))
-        EXPECT_EQ(verdict, "ok") << size << " ranks";
-    }
-  }
-};
+class Parallel : public OnBackend {};
 
 TEST_P(Parallel, GradientsAreThoseOfTheWholeBatch) { expect_ok("same_gradients", {1, 2, 3}); }
 TEST_P(Parallel, UnusedParametersDoNotHang) { expect_ok("unused_branch", {2, 3}); }
