@@ -57,14 +57,14 @@ RunResult start(Words command, const Words& arguments) {
   return run(command, limited_to(std::chrono::seconds(100)));
 }
 
-RunResult launch(const Words& arguments) {
+RunResult start_two(const Words& arguments) {
   return start({program("dtrain-launch"), "--nproc_per_node=2"}, arguments);
 }
 
 TEST(BenchAllReduce, ByDtrainLaunch) {
   const RunResult version = start({}, {"--version"});
   if (version.out.find("Gloo") == std::string::npos) GTEST_SKIP() << "built without Gloo";
-  expect_table(launch(kAllReduce), "gloo");
+  expect_table(start_two(kAllReduce), "gloo");
 }
 
 TEST(BenchAllReduce, UnderMpirun) {
@@ -107,7 +107,7 @@ TEST(BenchAllReduce, RefusesWhatItCannotMeasure) {
 TEST(BenchStep, TwoWorkersSayHowMuchIsHidden) {
   if (start({}, {"--version"}).out.find("Gloo") == std::string::npos) GTEST_SKIP() << "built without Gloo";
   const RunResult result =
-      launch({"bench", "step", "--dataset=synthetic:1x28x28,10,100", "--batch-size=4", "--iterations=2"});
+      start_two({"bench", "step", "--dataset=synthetic:1x28x28,10,100", "--batch-size=4", "--iterations=2"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   for (const char* row : {"forward +conv ", "backward +conv ", "communication +all-reduce, waited ",
                           "optimizer +optimizer ", "step +1.0 .*100.0%"})

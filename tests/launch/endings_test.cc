@@ -19,16 +19,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-RunResult launch(std::vector<std::string> arguments, RunOptions options = {}) {
-  arguments.insert(arguments.begin(), program("dtrain-launch"));
-  return run(arguments, options);
-}
-
-std::vector<std::string> command(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), program("dtrain-launch"));
-  return arguments;
-}
-
 bool has_lines(const Running& job, int lines) {
   const std::string out = job.out();
   return std::count(out.begin(), out.end(), '\n') >= lines;
@@ -109,7 +99,7 @@ TEST(Endings, PythonsErrorFileIsQuoted) {
 
 TEST(Endings, LeftoverProcessesEndWithTheJob) {
   Running job(
-      command({"--nproc_per_node=2", "sh", "-c", "setsid sleep 300 & (setsid sleep 300 &) ; exit 0"}));
+      launch_command({"--nproc_per_node=2", "sh", "-c", "setsid sleep 300 & (setsid sleep 300 &) ; exit 0"}));
   EXPECT_EQ(job.wait(), 0);
   EXPECT_TRUE(job.marked().empty());
   EXPECT_THAT(job.err(), ContainsRegex("ended [0-9]+ process"));
@@ -118,7 +108,7 @@ TEST(Endings, LeftoverProcessesEndWithTheJob) {
 class ForwardedSignal : public ::testing::TestWithParam<int> {};
 
 TEST_P(ForwardedSignal, ReachesWorkersAndDecidesTheCode) {
-  Running job(command({"--nproc_per_node=2", "sh", "-c", "echo up; exec sleep 60"}));
+  Running job(launch_command({"--nproc_per_node=2", "sh", "-c", "echo up; exec sleep 60"}));
   ASSERT_TRUE(eventually([&] { return has_lines(job, 2); }));
   job.signal(GetParam());
   EXPECT_EQ(job.wait(), 128 + GetParam()) << job.err();
@@ -128,7 +118,7 @@ TEST_P(ForwardedSignal, ReachesWorkersAndDecidesTheCode) {
 INSTANTIATE_TEST_SUITE_P(Endings, ForwardedSignal, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 TEST(Endings, AWorkersRequeueCodePassesThrough) {
-  Running job(command(
+  Running job(launch_command(
       {"--nproc_per_node=2", "sh", "-c", "trap 'exit 75' TERM; echo up; while :; do sleep 0.05; done"}));
   ASSERT_TRUE(eventually([&] { return has_lines(job, 2); }));
   job.signal(SIGTERM);
@@ -136,8 +126,8 @@ TEST(Endings, AWorkersRequeueCodePassesThrough) {
 }
 
 TEST(Endings, TheSecondSignalKillsAtOnce) {
-  Running job(
-      command({"--nproc_per_node=2", "sh", "-c", "trap '' INT TERM; echo up; while :; do sleep 60; done"}));
+  Running job(launch_command(
+      {"--nproc_per_node=2", "sh", "-c", "trap '' INT TERM; echo up; while :; do sleep 60; done"}));
   ASSERT_TRUE(eventually([&] { return has_lines(job, 2); }));
   job.signal(SIGINT);
   EXPECT_EQ(job.wait(std::chrono::milliseconds(500)), -1) << "the workers do not want to end";
@@ -147,8 +137,8 @@ TEST(Endings, TheSecondSignalKillsAtOnce) {
 }
 
 TEST(Endings, StoppedWorkersAreKilledToo) {
-  Running job(command({"--nproc_per_node=2", "--shutdown-timeout=0.3", "sh", "-c",
-                       "echo $$; [ $RANK = 0 ] && kill -STOP $$; exec sleep 60"}));
+  Running job(launch_command({"--nproc_per_node=2", "--shutdown-timeout=0.3", "sh", "-c",
+                              "echo $$; [ $RANK = 0 ] && kill -STOP $$; exec sleep 60"}));
   ASSERT_TRUE(eventually([&] { return has_lines(job, 2); }));
   job.signal(SIGTERM);
   EXPECT_EQ(job.wait(seconds(10)), 128 + SIGTERM) << job.err();
@@ -156,8 +146,9 @@ TEST(Endings, StoppedWorkersAreKilledToo) {
 }
 
 TEST(Endings, UserSignalsArePassedOnWithoutEndingTheJob) {
-  Running job(command({"--nproc_per_node=2", "sh", "-c",
-                       "trap 'got=1' USR1; echo up; while [ -z \"$got\" ]; do sleep 0.05; done; echo got"}));
+  Running job(
+      launch_command({"--nproc_per_node=2", "sh", "-c",
+                      "trap 'got=1' USR1; echo up; while [ -z \"$got\" ]; do sleep 0.05; done; echo got"}));
   ASSERT_TRUE(eventually([&] { return has_lines(job, 2); }));
   job.signal(SIGUSR1);
   EXPECT_EQ(job.wait(), 0) << job.err();
@@ -165,8 +156,8 @@ TEST(Endings, UserSignalsArePassedOnWithoutEndingTheJob) {
 }
 
 TEST(Endings, ExtraSignalsCanBeHandled) {
-  Running job(
-      command({"--nproc_per_node=1", "--signals-to-handle=SIGALRM", "sh", "-c", "echo up; exec sleep 60"}));
+  Running job(launch_command(
+      {"--nproc_per_node=1", "--signals-to-handle=SIGALRM", "sh", "-c", "echo up; exec sleep 60"}));
   ASSERT_TRUE(eventually([&] { return has_lines(job, 1); }));
   job.signal(SIGALRM);
   EXPECT_EQ(job.wait(), 128 + SIGALRM);
@@ -202,7 +193,8 @@ TEST(Endings, RestartsRunOut) {
 }
 
 TEST(Endings, ASignalIsNoReasonToRestart) {
-  Running job(command({"--nproc_per_node=1", "--max-restarts=3", "sh", "-c", "echo up; exec sleep 60"}));
+  Running job(
+      launch_command({"--nproc_per_node=1", "--max-restarts=3", "sh", "-c", "echo up; exec sleep 60"}));
   ASSERT_TRUE(eventually([&] { return has_lines(job, 1); }));
   job.signal(SIGTERM);
   EXPECT_EQ(job.wait(), 128 + SIGTERM);

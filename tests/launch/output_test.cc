@@ -23,11 +23,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-RunResult launch(std::vector<std::string> arguments, RunOptions options = {}) {
-  arguments.insert(arguments.begin(), program("dtrain-launch"));
-  return run(arguments, options);
-}
-
 std::string attempt_file(const TempDir& folder, int rank, const char* name) {
   return folder / ("attempt_0/" + std::to_string(rank) + "/" + name);
 }

@@ -24,11 +24,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-RunResult launch(std::vector<std::string> arguments, RunOptions options = {}) {
-  arguments.insert(arguments.begin(), program("dtrain-launch"));
-  return run(arguments, options);
-}
-
 std::multiset<std::string> lines_of(const std::string& text) {
   std::multiset<std::string> lines;
   std::istringstream in(text);

@@ -198,18 +198,7 @@ std::string unused_when_recomputed(Rank& self) {
   return "ok";
 }
 
-class SyncBatchNorm : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    if (!has_backend(GetParam())) GTEST_SKIP() << GetParam() << " is not in this build";
-  }
-  void expect_ok(const std::string& scenario, std::initializer_list<int> sizes) {
-    for (const int size : sizes) {
-      for (const auto& verdict : run_world(GetParam(), size, scenario))
-        EXPECT_EQ(verdict, "ok") << size << " ranks";
-    }
-  }
-};
+class SyncBatchNorm : public OnBackend {};
 
 TEST_P(SyncBatchNorm, OneLayerIsThatOfTheWholeBatch) { expect_ok("one_layer", {2, 3}); }
 TEST_P(SyncBatchNorm, TrainingIsThatOfTheWholeBatch) { expect_ok("whole_batch", {2, 3}); }

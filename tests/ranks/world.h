@@ -2,6 +2,8 @@
 // under mpirun for mpi. Each rank's verdict comes back as text.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <map>
 #include <string>
@@ -40,6 +42,20 @@ std::vector<std::string> run_world(std::string_view backend, int size, const std
 
 /// True when this build can run `backend`.
 bool has_backend(std::string_view backend);
+
+/// Tests of scenarios by backend.
+class OnBackend : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!has_backend(GetParam())) GTEST_SKIP() << GetParam() << " is not in this build";
+  }
+  void expect_ok(const std::string& scenario, std::initializer_list<int> sizes) {
+    for (const int size : sizes) {
+      for (const auto& verdict : run_world(GetParam(), size, scenario))
+        EXPECT_EQ(verdict, "ok") << size << " ranks";
+    }
+  }
+};
 
 /// main() of a test program with scenarios.
 int run_tests_or_scenario(int argc, char** argv);

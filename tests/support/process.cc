@@ -114,6 +114,15 @@ std::string program(const std::string& name) {
   return std::string(folder) + "/" + name;
 }
 
+std::vector<std::string> launch_command(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), program("dtrain-launch"));
+  return arguments;
+}
+
+RunResult launch(const std::vector<std::string>& arguments, const RunOptions& options) {
+  return run(launch_command(arguments), options);
+}
+
 namespace {
 
 // Calls `found(pid, environment)` for each live process whose environment can be read and holds `entry`.

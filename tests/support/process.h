@@ -42,6 +42,10 @@ RunResult run(const std::vector<std::string>& argv, const RunOptions& options = 
 /// The path of a dtrain program under test: $DTRAIN_BIN/name. Throws UsageError when DTRAIN_BIN is unset.
 std::string program(const std::string& name);
 
+/// dtrain-launch with `arguments`: the words to start it, and run() of them.
+std::vector<std::string> launch_command(std::vector<std::string> arguments);
+RunResult launch(const std::vector<std::string>& arguments, const RunOptions& options = {});
+
 /// Processes whose environment holds `name`=`value`, by their RANK (those without one are left out).
 std::map<int, pid_t> ranks_marked(const std::string& name, const std::string& value);
 

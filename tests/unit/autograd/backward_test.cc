@@ -3,9 +3,12 @@
 
 #include "runtime/autograd/gradients.h"
 #include "runtime/base/error.h"
+#include "tests/support/message_of.h"
 
 namespace dtrain {
 namespace {
+
+using test::message_of;
 
 class Backward : public testing::Test {
  protected:
@@ -22,16 +25,6 @@ class Backward : public testing::Test {
 };
 
 using Floats = std::vector<float>;
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "(did not throw)";
-}
 
 TEST_F(Backward, HandKnownValues) {
   Tensor x = leaf({2, 3}), y = leaf({5, 7});

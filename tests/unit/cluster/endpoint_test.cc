@@ -10,24 +10,16 @@
 #include <set>
 
 #include "runtime/base/check.h"
+#include "tests/support/message_of.h"
 
 namespace dtrain {
 namespace {
 
 using std::chrono::seconds;
+using test::message_of;
 using testing::HasSubstr;
 
 Deadline soon() { return Deadline::after(seconds(10)); }
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Endpoint, ParsesNamesAndLiterals) {
   EXPECT_EQ(parse_endpoint("node1:29500", "--x"), (Endpoint{"node1", 29500}));

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/error.h"
+#include "tests/support/message_of.h"
 
 namespace dtrain {
 namespace {
 
+using test::message_of;
 using Floats = std::vector<float>;
 using Ints = std::vector<std::int64_t>;
 
@@ -22,16 +24,6 @@ class TensorTest : public testing::Test {
 
   std::shared_ptr<Device> device_ = make_device("cpu");
 };
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "(did not throw)";
-}
 
 TEST_F(TensorTest, Creation) {
   EXPECT_EQ(Tensor::zeros({2}, device_).to_vector<float>(), (Floats{0, 0}));
