@@ -75,6 +75,8 @@ AuthType=auth/munge
 CredType=cred/munge
 # cred_expire is also how long a requeued job waits.
 AuthInfo=socket=$lab/munge.socket,cred_expire=5
+# Jobs find each other at a port that follows from their number: labs side by side must not count alike.
+FirstJobId=$(((base - 17000) * 100 + 1))
 StateSaveLocation=$lab/state
 SlurmdSpoolDir=$lab/spool.%n
 SlurmctldPidFile=$lab/slurmctld.pid
@@ -181,10 +183,20 @@ stop() {
   say "stopped; $lab is gone"
 }
 
+# One lab after the other, since a port that is free now is taken only when a daemon listens on it.
+start_in_turn() {
+  exec env DTRAIN_SLURM_TURN=taken flock --close "${XDG_RUNTIME_DIR:-/tmp}/dtrain-slurm-$(id -u).lock" \
+    bash "${BASH_SOURCE[0]}" start "$@"
+}
+
 running() { [ -f "$lab/shape" ] || die "no lab runs in $lab; start one: bash cluster/lab/slurm.sh start"; }
 
 case ${1:-} in
-  start) shift; start "$@" ;;
+  start)
+    shift
+    [ -n "${DTRAIN_SLURM_TURN:-}" ] || start_in_turn "$@"
+    start "$@"
+    ;;
   stop) stop ;;
   status) running; in_lab sinfo --Node; [ "$(nodes_up)" -eq "$(cut -d' ' -f1 "$lab/shape")" ] ;;
   env) running; echo "export SLURM_CONF=$conf" ;;
