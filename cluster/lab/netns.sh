@@ -10,7 +10,8 @@ usage: bash cluster/lab/netns.sh start N                  hosts h0 ... h<N-1>, a
        bash cluster/lab/netns.sh address HOST             print its address
        bash cluster/lab/netns.sh cut HOST [in|out|both]   both (default): as if the cable were pulled
                                                           in, out: packets of one direction vanish
-       bash cluster/lab/netns.sh heal HOST                undo every cut
+       bash cluster/lab/netns.sh limit HOST RATE          slow its link down, both ways, to e.g. 10gbit
+       bash cluster/lab/netns.sh heal HOST                undo every cut and limit
        bash cluster/lab/netns.sh kill HOST                kill -9 everything that runs on HOST
        bash cluster/lab/netns.sh status                   the hosts, their cuts, how many processes each has
        bash cluster/lab/netns.sh stop                     end what runs on the hosts, remove them
@@ -122,6 +123,15 @@ cut() {
   esac
 }
 
+# Packets queue for up to 50 ms, as in a switch, then the newest are dropped.
+limit() {
+  local i rate=${2:-}
+  i=$(host "${1:-}")
+  [[ $rate =~ ^[1-9][0-9]*[kmg]bit$ ]] || die "limit: expected a rate like 10gbit or 500mbit, got '$rate'"
+  ip netns exec "$lab-h$i" tc qdisc replace dev eth0 root tbf rate "$rate" burst 256kb latency 50ms
+  ip netns exec "$switch" tc qdisc replace dev "port$i" root tbf rate "$rate" burst 256kb latency 50ms
+}
+
 heal() {
   local i
   i=$(host "${1:-}")
@@ -166,8 +176,8 @@ stop() {
 state_of() {
   local i=$1 state=""
   ip -n "$switch" link show "port$i" | grep -q '[<,]UP[,>]' || state+=" both"
-  ip netns exec "$lab-h$i" tc qdisc show dev eth0 | grep -q tbf && state+=" out"
-  ip netns exec "$switch" tc qdisc show dev "port$i" | grep -q tbf && state+=" in"
+  ip netns exec "$lab-h$i" tc qdisc show dev eth0 | grep -q 'tbf.*rate 8bit' && state+=" out"
+  ip netns exec "$switch" tc qdisc show dev "port$i" | grep -q 'tbf.*rate 8bit' && state+=" in"
   echo "${state:+cut:$state}"
 }
 
@@ -192,12 +202,13 @@ run_on() {
 }
 
 case ${1:-} in
-  start | stop | cut | heal | kill | status | exec) need_root "$@" ;;
+  start | stop | cut | limit | heal | kill | status | exec) need_root "$@" ;;
 esac
 case ${1:-} in
   start) shift; start "$@" ;;
   stop) stop ;;
   cut) shift; cut "$@" ;;
+  limit) shift; limit "$@" ;;
   heal) shift; heal "$@" ;;
   kill) shift; kill_host "$@" ;;
   status) status ;;

@@ -105,7 +105,6 @@ void Loader::shut_down() noexcept {
 }
 
 // ---- the user's side
-// ------------------------------------------------------------------------------------------
 
 void Loader::start(std::vector<std::int64_t> order, std::int64_t first_batch) {
   const std::int64_t samples = static_cast<std::int64_t>(order.size()), size = dataset_->size();
@@ -195,7 +194,6 @@ Batch Loader::make_batch(std::int64_t number, std::shared_ptr<std::byte> memory)
 }
 
 // ---- the threads' side
-// ----------------------------------------------------------------------------------------
 
 std::int64_t Loader::window_end() const noexcept { return std::min(batches_, next_ + options_.prefetch); }
 
