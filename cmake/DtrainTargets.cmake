@@ -50,9 +50,10 @@ function(dtrain_add_script_test name)
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "DTRAIN_BIN=${PROJECT_BINARY_DIR}/bin" ${arg_ENVIRONMENT})
 endfunction()
 
-# dtrain_ignore_leaks_of_mpi(test…): Open MPI keeps memory until the process ends, in libraries it unloads before, so
-# that no suppression could name them.
-function(dtrain_ignore_leaks_of_mpi)
+# dtrain_ignore_leaks(test…): AddressSanitizer does not look for leaks there. For tests under mpirun (Open MPI keeps memory
+# until the process ends, in libraries it unloads before, so that no suppression could name them) and for tests that
+# count processes (the look at a process' end is done by one more).
+function(dtrain_ignore_leaks)
   if(DTRAIN_SANITIZE MATCHES "address")
     set_tests_properties(${ARGN} PROPERTIES ENVIRONMENT_MODIFICATION "ASAN_OPTIONS=path_list_append:detect_leaks=0")
   endif()

@@ -22,7 +22,8 @@ class TracerTest : public testing::Test {
   static void run(Tracer& tracer, std::int64_t begin, std::int64_t end) {
     for (std::int64_t step = begin; step <= end; ++step) {
       tracer.begin_step(step);
-      const SpanScope span(tracer.spans(), std::to_string(step), "step");
+      const std::string name = std::to_string(step);
+      const SpanScope span(tracer.spans(), name, "step");
     }
   }
   std::vector<std::string> names(const std::string& file) const {
