@@ -22,6 +22,7 @@ class Program:
     name: str
     command: object
     extra: list = field(default_factory=list)
+    attempts: int = 1  # how often a run that fails is made
 
 
 def free_port():
@@ -36,7 +37,8 @@ def pytorch(name, data_dir, extra, model="lenet", precision="fp32", lr="0.05"):
                 f"--master_port={free_port()}", str(HERE / "train_ddp.py"), "--data-dir", data_dir, "--model", model, "--precision", precision,
                 "--global-batch-size", str(batch), "--max-steps", str(steps), "--log-every", str(log_every),
                 "--seed", str(seed), "--run-dir", run_dir, "--lr", lr]
-    return Program(name, command, extra)
+    # Its workers abort at their end now and then, all work done ("terminate called without an active exception").
+    return Program(name, command, extra, attempts=3)
 
 
 def dtrain(data_dir, extra, model="lenet", precision="fp32", lr="0.05"):
@@ -117,6 +119,18 @@ def memory_of(pid):
 
 
 def run(program, batch, steps, log_every, seed, run_dir, watch_memory=False):
+    """run_once(), again when it fails, as often as the program has attempts; each failure is told."""
+    for attempt in range(1, program.attempts + 1):
+        try:
+            return run_once(program, batch, steps, log_every, seed, f"{run_dir}-{attempt}", watch_memory)
+        except RuntimeError as error:
+            if attempt == program.attempts:
+                raise
+            last_words = [line for line in str(error).splitlines() if "terminate" in line or "Error" in line]
+            print(f"  {program.name}: a run failed and is made again: {(last_words or ['?'])[0].strip()}", flush=True)
+
+
+def run_once(program, batch, steps, log_every, seed, run_dir, watch_memory=False):
     """Starts the program, waits for it, reads what it wrote. With `watch_memory` the workers are sampled five times a
     second, so such a run is not timed. Raises RuntimeError with the end of its output when it fails."""
     command = program.command(batch, steps, log_every, seed, str(run_dir)) + program.extra
