@@ -53,8 +53,8 @@ TEST_F(Slurm, NodesMayHaveDifferentNumbersOfTasks) {
 TEST_F(Slurm, TwoStepsOfAJobDoNotMeet) {
   // $1 and $2 are the run directories, the rest is the command.
   const std::string both =
-      "a=$1 b=$2; shift 2; srun --overlap -N2 -n2 \"$@\" --run-dir \"$a\" & "
-      "srun --overlap -N2 -n2 \"$@\" --run-dir \"$b\" & wait -n && wait -n";
+      "a=$1 b=$2; shift 2; srun --overlap -N2 -n2 \"$@\" --run-dir \"$a\" & first=$!; "
+      "srun --overlap -N2 -n2 \"$@\" --run-dir \"$b\" && wait $first";
   std::vector<std::string> argv = {"salloc",
                                    "-N2",
                                    "-n4",
