@@ -138,6 +138,7 @@ start() {
   chmod 755 "$lab"
   echo "$nodes $cpus" >"$lab/shape"
   write_conf "$nodes" "$cpus" "$(find_ports "$nodes")"
+  follow_owner  # before there is anything to leave behind
   start_munge
   in_lab slurmctld -c >"$lab/slurmctld.out" 2>&1 || die "slurmctld did not start: $(tail -n3 "$lab"/slurmctld.*)"
   for ((node = 1; node <= nodes; ++node)); do
@@ -145,7 +146,6 @@ start() {
     in_lab slurmd -N "node$node" >"$lab/slurmd.out" 2>&1 || die "slurmd did not start: $(tail -n3 "$lab/slurmd.out")"
   done
   wait_for_nodes "$nodes"
-  follow_owner
   say "Slurm with $nodes nodes of $cpus cores runs in $lab; try: bash cluster/lab/slurm.sh run sinfo"
 }
 
