@@ -185,8 +185,11 @@ stop() {
 
 # One lab after the other, since a port that is free now is taken only when a daemon listens on it.
 start_in_turn() {
-  exec env DTRAIN_SLURM_TURN=taken flock --close "${XDG_RUNTIME_DIR:-/tmp}/dtrain-slurm-$(id -u).lock" \
-    bash "${BASH_SOURCE[0]}" start "$@"
+  local lock="${XDG_RUNTIME_DIR:-/tmp}/dtrain-slurm-$(id -u).lock" code=0
+  DTRAIN_SLURM_TURN=taken flock --close --timeout 120 --conflict-exit-code 75 "$lock" \
+    bash "${BASH_SOURCE[0]}" start "$@" || code=$?
+  [ "$code" -ne 75 ] || die "another lab has been starting for two minutes (it holds $lock); end it, then try again"
+  exit "$code"
 }
 
 running() { [ -f "$lab/shape" ] || die "no lab runs in $lab; start one: bash cluster/lab/slurm.sh start"; }
