@@ -80,6 +80,12 @@ class Communicator {
   /// Collective: ranks with equal `color` form a new group, ordered by `key`, then rank. Blocks.
   virtual std::unique_ptr<Communicator> split(int color, int key, const Deadline& deadline) = 0;
 
+  /// Before the first call. A call then begins when it, or a later one, is waited for, on the waiting thread,
+  /// where the backend can: for callers that wait at once, whom it would cost microseconds to wake a thread
+  /// that runs the call meanwhile. Order and results stay; done() begins no call. Other ranks need not do the
+  /// same.
+  virtual void start_calls_when_waited_for() noexcept {}
+
   /// Makes every pending and later call on this rank fail with PeerError(reason), and tells the peers where
   /// it can. May be called from any thread.
   virtual void abort(std::string_view reason) noexcept = 0;

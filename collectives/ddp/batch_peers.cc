@@ -13,7 +13,9 @@ Span span_of(const Tensor& tensor) {
 class CommunicatorPeers final : public BatchPeers {
  public:
   CommunicatorPeers(std::unique_ptr<Communicator> communicator, Duration timeout)
-      : communicator_(std::move(communicator)), timeout_(timeout) {}
+      : communicator_(std::move(communicator)), timeout_(timeout) {
+    communicator_->start_calls_when_waited_for();
+  }
 
   int size() const noexcept override { return communicator_->size(); }
 

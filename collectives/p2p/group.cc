@@ -94,6 +94,7 @@ std::shared_ptr<Task> Group::submit(Task task) {
     if (ending_) throw_ended(queued->call);
     queue_.push_back(queued);
     if (executing_ || queue_.size() > 1) return queued;  // whoever is at work goes on with it
+    if (!runs_unasked_) return queued;
   }
   work_.notify_one();
   return queued;
@@ -127,8 +128,10 @@ void Group::run() noexcept {
   ::prctl(PR_SET_NAME, "dtrain-comm");
   std::unique_lock lock(mutex_);
   while (true) {
-    work_.wait(
-        lock, [&] { return stopping_ || (!executing_ && (!queue_.empty() || (abort_reason_ && !ending_))); });
+    work_.wait(lock, [&] {
+      const bool has_call = runs_unasked_ && !queue_.empty(), must_end = abort_reason_ && !ending_;
+      return stopping_ || (!executing_ && (has_call || must_end));
+    });
     if (!executing_ && abort_reason_ && !ending_) {
       executing_ = true;
       lock.unlock();
@@ -205,6 +208,11 @@ void Group::end_by_abort() noexcept {
   fault.host = link_.transport->host_of(rank_);
   fault.operation = "abort";
   end({std::move(fault), "aborted " + aborted().value_or("")});
+}
+
+void Group::start_calls_when_waited_for() noexcept {
+  const std::lock_guard lock(mutex_);
+  runs_unasked_ = false;
 }
 
 void Group::abort(std::string_view reason) noexcept {

@@ -51,6 +51,8 @@ class Group {
   std::shared_ptr<Task> submit(Task task);
   void wait(Task& task, const Deadline& deadline);
   bool done(const Task& task) noexcept;
+  /// Leaves calls to those who wait for them. Before the first call.
+  void start_calls_when_waited_for() noexcept;
   void abort(std::string_view reason) noexcept;
   /// Agrees with the others that the group is over, for at most a few seconds, and stops. Further calls
   /// throw.
@@ -82,6 +84,7 @@ class Group {
   std::deque<std::shared_ptr<Task>> queue_;
   std::list<Deadline> waits_;  ///< deadlines of those who wait now
   bool executing_ = false;
+  bool runs_unasked_ = true;  ///< the group's thread runs calls that nobody waits for yet
   bool stopping_ = false;
   std::optional<Ending> ending_;  ///< set once: the group is dead
   std::optional<std::string> abort_reason_;

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <thread>
 #include <vector>
 
 #include "tests/ranks/world.h"
+#include "tests/support/temp_dir.h"
 
 namespace dtrain::test {
 namespace {
@@ -166,6 +169,31 @@ std::string many_at_once(Rank& self) {
   return "ok";
 }
 
+// Rank 0's calls begin when it waits, the others' at once: with the same results, and not before.
+std::string started_by_waiting(Rank& self) {
+  Communicator& c = *self.communicator;
+  const std::string looked = self.folder + "/looked";
+  if (self.rank() == 0) c.start_calls_when_waited_for();
+  auto first = values<float>(self.rank(), 10), second = values<float>(self.rank(), 50'000);
+  const auto one = c.all_reduce(span_of(first), ReduceOp::sum, "first");
+  const auto two = c.all_reduce(span_of(second), ReduceOp::sum, "second");
+  if (self.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (one->done()) return "a call was over before rank 0 waited for it";
+    write_file(looked, "");
+  }
+  for (int i = 0; self.rank() == 0 && self.size() > 1 && !std::filesystem::exists(looked); ++i) {
+    if (i == 1000) return "rank 1 did not come";
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  two->wait(kSoon);
+  if (!one->done()) return "the first call is not over though the second is";
+  expect_same(first, reference<float>(self.size(), 10, ReduceOp::sum), "first");
+  expect_same(second, reference<float>(self.size(), 50'000, ReduceOp::sum), "second");
+  const auto never_waited_for = c.barrier("leaving begins it");
+  return "ok";
+}
+
 std::string split_groups(Rank& self) {
   Communicator& c = *self.communicator;
   const int rank = self.rank(), world = self.size();
@@ -219,6 +247,7 @@ class Operations : public testing::TestWithParam<Case> {
 
 TEST_P(Operations, AgreeWithTheReference) { expect_ok("all_operations"); }
 TEST_P(Operations, RunInOrder) { expect_ok("many_at_once"); }
+TEST_P(Operations, MayBeginWhenWaitedFor) { expect_ok("started_by_waiting"); }
 TEST_P(Operations, Split) { expect_ok("split_groups"); }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Operations,
@@ -247,6 +276,7 @@ int main(int argc, char** argv) {
   using namespace dtrain::test;
   register_scenario("all_operations", all_operations);
   register_scenario("many_at_once", many_at_once);
+  register_scenario("started_by_waiting", started_by_waiting);
   register_scenario("split_groups", split_groups);
   register_scenario("digest", digest);
   return run_tests_or_scenario(argc, argv);
