@@ -20,6 +20,13 @@ void* offset_by(void* data, std::size_t elements, DType dtype) {
   return static_cast<std::byte*>(data) + elements * size_of(dtype);
 }
 
+// "bucket 2 (fc2.bias to conv1.weight)": in the order of arrival.
+std::string label_of(std::size_t index, const BucketLayout& layout, const std::vector<GradientSlot>& slots) {
+  const std::string& first = slots[layout.slots.front()].name;
+  if (layout.slots.size() == 1) return fmt::format("bucket {} ({})", index, first);
+  return fmt::format("bucket {} ({} to {})", index, first, slots[layout.slots.back()].name);
+}
+
 void check_order(const std::vector<std::size_t>& order, std::size_t count) {
   std::vector<bool> seen(count);
   for (const std::size_t index : order) {
@@ -59,6 +66,7 @@ Reducer::Reducer(Communicator& communicator, std::shared_ptr<Device> device, std
     for (std::size_t i = 0; i < layout.slots.size(); ++i) {
       places_[layout.slots[i]] = {buckets_.size(), layout.offsets[i]};
     }
+    bucket.label = label_of(buckets_.size(), layout, slots_);
     bucket.layout = std::move(layout);
     buckets_.push_back(std::move(bucket));
   }
@@ -123,9 +131,8 @@ void Reducer::launch(std::size_t index) {
     const View all = flat_view(bucket.memory.get(), layout.dtype, layout.count);
     device_->kernels().affine(all, 1.0 / communicator_.size(), 0.0, all);
   }
-  bucket.work =
-      communicator_.all_reduce({bucket.memory.get(), layout.count, layout.dtype, device_.get(), nullptr},
-                               ReduceOp::sum, fmt::format("bucket {}", index));
+  bucket.work = communicator_.all_reduce(
+      {bucket.memory.get(), layout.count, layout.dtype, device_.get(), nullptr}, ReduceOp::sum, bucket.label);
   stats_.bytes += layout.bytes();
 }
 

@@ -79,6 +79,7 @@ class Reducer {
  private:
   struct Bucket {
     BucketLayout layout;
+    std::string label;  // its number and tensors, for errors and traces
     std::shared_ptr<void> memory;
     std::size_t missing = 0;  // slots not ready
     std::unique_ptr<Work> work;

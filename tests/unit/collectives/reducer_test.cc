@@ -96,7 +96,7 @@ TEST_F(ReducerTest, StartsABucketAsSoonAsItIsFull) {
   EXPECT_EQ(communicator_.started.size(), 0U);
   write(2, 6), reducer_.mark_ready(2);
   ASSERT_EQ(communicator_.started.size(), 1U);
-  EXPECT_EQ(communicator_.started[0].label, "bucket 0");
+  EXPECT_EQ(communicator_.started[0].label, "bucket 0 (w3 to w2)");
   EXPECT_FALSE(communicator_.started[0].waited);
   EXPECT_EQ(values(3)[1], 2.0F) << "divided by the world before the sum";
   EXPECT_EQ(values(2)[1], 3.0F);
@@ -107,8 +107,16 @@ TEST_F(ReducerTest, KeepsBucketOrderWhenALaterOneIsFullFirst) {
   EXPECT_EQ(communicator_.started.size(), 0U);
   reducer_.mark_ready(2), reducer_.mark_ready(3);
   ASSERT_EQ(communicator_.started.size(), 2U);
-  EXPECT_EQ(communicator_.started[0].label, "bucket 0");
-  EXPECT_EQ(communicator_.started[1].label, "bucket 1");
+  EXPECT_EQ(communicator_.started[0].label, "bucket 0 (w3 to w2)");
+  EXPECT_EQ(communicator_.started[1].label, "bucket 1 (w1 to w0)");
+}
+
+TEST(ReducerLabels, NameTheTensorOfABucketOfOne) {
+  FakeCommunicator communicator(2);
+  Reducer reducer(communicator, make_device("cpu"), {slot("weight", 4)}, {});
+  reducer.mark_ready(0);
+  ASSERT_EQ(communicator.started.size(), 1U);
+  EXPECT_EQ(communicator.started[0].label, "bucket 0 (weight)");
 }
 
 TEST_F(ReducerTest, FinishWaitsForAllAndStartsAnew) {
