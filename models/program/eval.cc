@@ -92,7 +92,7 @@ ExitCode run_eval(const Invocation& invocation) {
                    {shape.channels, shape.height, shape.width, dataset->classes()}, unused, device);
   network->load_state_dict(load_tensors(weights.file, device));
   const Evaluation result = evaluate(*network, dataset, options.integer("batch-size", 1, INT32_MAX),
-                                     peers.communicator(), device, Deadline::after(timeout));
+                                     peers.communicator(), device, timeout);
   if (place.rank == 0) {
     const nlohmann::json json = {
         {"loss", result.loss}, {"accuracy", result.accuracy}, {"samples", result.samples}};

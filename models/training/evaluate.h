@@ -14,10 +14,9 @@ struct Evaluation {
 };
 
 /// Runs `network` over all of `dataset`, each rank over its share in batches of `batch_size`, and sums over
-/// ranks. Every rank must call it and gets the same result. Leaves the network in training mode. `deadline`
-/// is for the closing sum.
+/// ranks. Every rank must call it and gets the same result. Leaves the network in training mode. `patience`
+/// bounds each wait for a batch and, beyond the time this rank took for its share, that for the other ranks.
 Evaluation evaluate(Module& network, const std::shared_ptr<const Dataset>& dataset, std::int64_t batch_size,
-                    Communicator& communicator, const std::shared_ptr<Device>& device,
-                    const Deadline& deadline);
+                    Communicator& communicator, const std::shared_ptr<Device>& device, Duration patience);
 
 }  // namespace dtrain

@@ -300,8 +300,8 @@ void Trainer::evaluate_now() {
   const SpanScope span = phase("evaluation");
   clock_.lap(Phase::other);
   parallel_->sync_buffers(deadline());
-  evaluation_ =
-      evaluate(*network_, test_data_, recipe_.batch.per_worker, env_.communicator, env_.device, deadline());
+  evaluation_ = evaluate(*network_, test_data_, recipe_.batch.per_worker, env_.communicator, env_.device,
+                         recipe_.collective_timeout);
   evaluated_step_ = step_;
   if (recorder_) {
     // At the end of an epoch and in the middle of one alike: the epoch the last step belonged to.

@@ -91,6 +91,8 @@ class Trainer {
   MemoryUse memory_use() const;
   Progress progress(const StepReport& report) const;
   Deadline deadline() const { return Deadline::after(recipe_.collective_timeout); }
+  /// While training is set up ranks differ by more than in a step: rank 0 may read a checkpoint.
+  Deadline start_deadline() const { return Deadline::after(recipe_.connect_timeout); }
   /// A span of the training thread while it lives.
   SpanScope phase(std::string_view name) const { return {env_.tracer.spans(), name, "phase"}; }
   bool is_root() const { return env_.communicator.rank() == 0; }

@@ -53,7 +53,7 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
   start_trace();
   count_steps();
   // Rank 0's weights are everybody's from here on; gradients live in its buckets.
-  parallel_ = std::make_unique<DataParallel>(env_.communicator, *network_, deadline());
+  parallel_ = std::make_unique<DataParallel>(env_.communicator, *network_, start_deadline());
   feed_ = std::make_unique<BatchFeed>(env_.device);
   reports_ =
       std::make_unique<StepReports>(env_.communicator, env_.device, env_.device->type() != DeviceType::cpu);
@@ -121,11 +121,12 @@ void Trainer::resume() {
     start_recorder(checkpoint);
   }
   open_log();
-  state_text = broadcast_text(env_.communicator, state_text, deadline());
+  state_text = broadcast_text(env_.communicator, state_text, start_deadline());
   if (state_text.empty()) return;
   CheckpointSeals ignored;
   const TrainingState state = parse_training_state(state_text, "state from rank 0", ignored);
-  optimizer_->load_state(broadcast_tensors(env_.communicator, optimizer_state, env_.device, deadline()));
+  optimizer_->load_state(
+      broadcast_tensors(env_.communicator, optimizer_state, env_.device, start_deadline()));
   if (scaler_) scaler_->load_state(scaler_entries(state.extra));
   step_ = resumed_from_ = state.step;
   epoch_ = state.epoch;
@@ -138,10 +139,10 @@ void Trainer::resume() {
 
 // Every rank keeps a log of its own where it can see rank 0's run directory.
 void Trainer::open_log() {
-  run_dir_ = broadcast_text(env_.communicator, run_dir_, deadline());
+  run_dir_ = broadcast_text(env_.communicator, run_dir_, start_deadline());
   if (recipe_.log_samples) {
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-    start_id_ = broadcast_text(env_.communicator, std::to_string(now), deadline());
+    start_id_ = broadcast_text(env_.communicator, std::to_string(now), start_deadline());
   }
   const auto folder = RunDirectory(run_dir_).logs();
   if (!std::filesystem::is_directory(folder)) return;
@@ -158,7 +159,7 @@ void Trainer::start_trace() {
   if (!env_.tracer.wanted()) return;
   const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::system_clock::now().time_since_epoch());
-  const std::string zero = broadcast_text(env_.communicator, std::to_string(now.count()), deadline());
+  const std::string zero = broadcast_text(env_.communicator, std::to_string(now.count()), start_deadline());
   env_.tracer.begin_run(run_dir_, step_, parse_integer(zero).value_or(0));
 }
 

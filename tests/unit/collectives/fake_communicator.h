@@ -18,6 +18,7 @@ class FakeCommunicator final : public Communicator {
     std::string label;
     Span span;
     bool waited = false;
+    bool late = false;  ///< waited for when the deadline had passed
   };
   std::vector<Started> started;
   bool fail_waits = false;
@@ -42,9 +43,10 @@ class FakeCommunicator final : public Communicator {
   class FakeWork final : public Work {
    public:
     FakeWork(FakeCommunicator& owner, std::size_t index) : owner_(owner), index_(index) {}
-    void wait(const Deadline&) override {
+    void wait(const Deadline& deadline) override {
       if (owner_.fail_waits) throw PeerError("a peer is lost", {});
       owner_.started[index_].waited = true;
+      owner_.started[index_].late = deadline.expired();
     }
     bool done() noexcept override { return owner_.started[index_].waited; }
 
