@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <memory>
 #include <thread>
 
 #include "runtime/data/open_dataset.h"
