@@ -26,7 +26,9 @@ struct Bootstrap {
   Duration timeout = std::chrono::minutes(5);  ///< bounds the set-up and each single call
   Device* device = nullptr;  ///< nccl: this worker's GPU; borrowed, must outlive the communicator
   SpanRecorder* spans =
-      nullptr;  ///< gloo, mpi: hears when each call runs on this rank; borrowed, must outlive it
+      nullptr;               ///< gloo, mpi: hears when each call runs on this rank; borrowed, must outlive it
+  bool share_memory = true;  ///< gloo, mpi: groups whose ranks all run on one machine pass their messages
+                             ///< through memory, where the system allows it and all of them want it
   std::string name = "world";  ///< same on all ranks; groups of one store are kept apart by it
 };
 

@@ -39,9 +39,12 @@ awk -v arrows="$arrows" '
     split(path, parts, "/")
     return parts[1] == "runtime" ? parts[1] "/" parts[2] : parts[1]
   }
+  function layer(path) {  # what backends stand on, lowest first
+    return path ~ /^collectives\/p2p\// ? 1 : path ~ /^collectives\/shm\// ? 2 : 0
+  }
   function backend(path,   parts) {  # one implementation behind a seam, e.g. runtime/device/cuda
     if (path ~ /^runtime\/device\/[^\/]+\//) { split(path, parts, "/"); return "runtime/device/" parts[3] }
-    if (path ~ /^collectives\/(nccl|mpi|gloo|self|shm)\//) { split(path, parts, "/"); return "collectives/" parts[2] }
+    if (path ~ /^collectives\/(nccl|mpi|gloo|self)\//) { split(path, parts, "/"); return "collectives/" parts[2] }
     return ""
   }
   BEGIN {
@@ -67,6 +70,8 @@ awk -v arrows="$arrows" '
         print where from " may not include " to
       if (backend(FILENAME) != "" && backend(header) != "" && backend(FILENAME) != backend(header))
         print where backend(FILENAME) " and " backend(header) " stand side by side; neither may include the other"
+      if (layer(FILENAME) > 0 && (backend(header) != "" || layer(header) > layer(FILENAME)))
+        print where "what backends stand on may not include what stands on it"
       if (FILENAME ~ /\.h$/ && backend(FILENAME) == "" && backend(header) != "")
         print where "a seam must not know " backend(header) " behind it"
     } else if (match($0, /<[^>]+>/)) {

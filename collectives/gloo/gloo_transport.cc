@@ -9,6 +9,7 @@
 
 #include "collectives/p2p/signals.h"
 #include "collectives/p2p/store_board.h"
+#include "collectives/shm/share_memory.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -214,7 +215,7 @@ p2p::Link make_gloo_link(const GlooSite& site, int rank, int size, const std::st
   p2p::Link link;
   link.transport = std::make_unique<GlooTransport>(site, rank, size, prefix, deadline);
   link.board = std::make_unique<StoreBoard>(*site.store, prefix, rank);
-  return link;
+  return share_memory(std::move(link), prefix, site.share_memory, deadline);
 }
 
 }  // namespace dtrain

@@ -16,6 +16,7 @@ struct GlooSite {
   Store* store = nullptr;
   std::string host;
   Duration timeout{};
+  bool share_memory = true;
 };
 
 class GlooTransport final : public p2p::Transport {
@@ -28,6 +29,7 @@ class GlooTransport final : public p2p::Transport {
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   std::string_view name() const noexcept override { return "gloo"; }
+  std::string_view medium() const noexcept override { return "TCP"; }
   const std::string& host_of(int rank) const noexcept override {
     return hosts_[static_cast<std::size_t>(rank)];
   }
@@ -54,8 +56,8 @@ class GlooTransport final : public p2p::Transport {
   bool closed_ = false;
 };
 
-/// A transport with its board in the store; every rank numbers the groups of a name, so that names can be
-/// used again.
+/// A transport with its board in the store, over shared memory where all ranks run on this machine; every
+/// rank numbers the groups of a name, so that names can be used again.
 p2p::Link make_gloo_link(const GlooSite& site, int rank, int size, const std::string& name,
                          const Deadline& deadline);
 

@@ -27,11 +27,11 @@ void check_place(const Bootstrap& bootstrap) {
 bool mpi_is_built() noexcept { return true; }
 
 std::unique_ptr<Communicator> make_mpi_communicator(const Bootstrap& bootstrap, Log& log) {
-  const auto runtime = std::make_shared<MpiRuntime>();
+  const MpiSite site{std::make_shared<MpiRuntime>(), bootstrap.host, bootstrap.share_memory};
   check_place(bootstrap);
   return p2p::make_p2p_communicator(
-      make_mpi_link(runtime, MPI_COMM_WORLD, bootstrap.host, Deadline::after(bootstrap.timeout)),
-      bootstrap.name, bootstrap.timeout, log, bootstrap.spans);
+      make_mpi_link(site, MPI_COMM_WORLD, bootstrap.name, Deadline::after(bootstrap.timeout)), bootstrap.name,
+      bootstrap.timeout, log, bootstrap.spans);
 }
 
 }  // namespace dtrain

@@ -14,7 +14,9 @@
 
 #include "collectives/mpi/mpi_board.h"
 #include "collectives/mpi/mpi_check.h"
-#include "collectives/mpi/poller.h"
+#include "collectives/p2p/poller.h"
+#include "collectives/p2p/set_up_watch.h"
+#include "collectives/shm/share_memory.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -33,7 +35,7 @@ constexpr std::size_t kMostBytesInPieces = 64 * 1024, kPieceBytes = 2048;
 
 class MpiRegion final : public p2p::Region {
  public:
-  MpiRegion(MPI_Comm comm, void* data, const bool& closed, Patience patience)
+  MpiRegion(MPI_Comm comm, void* data, const bool& closed, p2p::Patience patience)
       : comm_(comm), data_(static_cast<std::byte*>(data)), closed_(closed), patience_(patience) {}
 
   ~MpiRegion() override {
@@ -77,7 +79,7 @@ class MpiRegion final : public p2p::Region {
 
   void wait(std::vector<MPI_Request>& requests, p2p::Watch& watch) {
     if (requests.empty()) return;
-    Poller poller(watch, patience_);
+    p2p::Poller poller(watch, patience_);
     int done = 0;
     while (true) {
       check(MpiResult{MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
@@ -92,7 +94,7 @@ class MpiRegion final : public p2p::Region {
   MPI_Comm comm_;
   std::byte* data_;
   const bool& closed_;
-  const Patience patience_;
+  const p2p::Patience patience_;
   std::vector<MPI_Request> sends_, receives_;
 };
 
@@ -116,28 +118,13 @@ Card own_card(const std::string& host) {
   return card;
 }
 
-// Throws PeerError when the others do not come in time.
-class SetUpWatch final : public p2p::Watch {
- public:
-  explicit SetUpWatch(const Deadline& deadline) : deadline_(deadline) {}
-  void tick() override {
-    if (!deadline_.expired()) return;
-    PeerFault fault;
-    fault.operation = "connect";
-    throw PeerError("mpi group: the other ranks did not come within the timeout", std::move(fault));
-  }
-
- private:
-  const Deadline deadline_;
-};
-
 std::shared_ptr<OwnedComm> duplicate(const std::shared_ptr<MpiRuntime>& runtime, MPI_Comm comm,
                                      const Deadline& deadline) {
   MPI_Comm copy = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
   check(MpiResult{MPI_Comm_idup(comm, &copy, &request)}, "MPI_Comm_idup");
-  SetUpWatch watch(deadline);
-  Poller poller(watch, Patience::waiting);
+  p2p::SetUpWatch watch("mpi", deadline);
+  p2p::Poller poller(watch, p2p::Patience::waiting);
   for (int done = 0; done == 0;) {
     check(MpiResult{MPI_Test(&request, &done, MPI_STATUS_IGNORE)}, "MPI_Test");
     if (done == 0) poller.pause();
@@ -147,12 +134,12 @@ std::shared_ptr<OwnedComm> duplicate(const std::shared_ptr<MpiRuntime>& runtime,
 
 }  // namespace
 
-MpiTransport::MpiTransport(std::shared_ptr<OwnedComm> comm, const std::string& host, const Deadline& deadline)
-    : comm_(std::move(comm)) {
+MpiTransport::MpiTransport(const MpiSite& site, std::shared_ptr<OwnedComm> comm, const Deadline& deadline)
+    : site_(site), comm_(std::move(comm)) {
   check(MpiResult{MPI_Comm_rank(comm_->get(), &rank_)}, "MPI_Comm_rank");
   check(MpiResult{MPI_Comm_size(comm_->get(), &size_)}, "MPI_Comm_size");
   hosts_.resize(static_cast<std::size_t>(size_));
-  hosts_[static_cast<std::size_t>(rank_)] = host;
+  hosts_[static_cast<std::size_t>(rank_)] = site_.host;
   introduce(deadline);
   // All cores of the machine, not those this process is bound to: bound ranks have cores of their own.
   has_core_ = std::count(hosts_.begin(), hosts_.end(), host_of(rank_)) <= ::sysconf(_SC_NPROCESSORS_ONLN);
@@ -167,8 +154,8 @@ void MpiTransport::introduce(const Deadline& deadline) {
   check(MpiResult{MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, cards.data(), sizeof mine, MPI_BYTE,
                                  comm_->get(), &request)},
         "MPI_Iallgather");
-  SetUpWatch watch(deadline);
-  Poller poller(watch, Patience::waiting);
+  p2p::SetUpWatch watch("mpi", deadline);
+  p2p::Poller poller(watch, p2p::Patience::waiting);
   for (int done = 0; done == 0;) {
     check(MpiResult{MPI_Test(&request, &done, MPI_STATUS_IGNORE)}, "MPI_Test");
     if (done == 0) poller.pause();
@@ -186,7 +173,7 @@ void MpiTransport::introduce(const Deadline& deadline) {
 }
 
 void MpiTransport::set_patient(bool patient) noexcept {
-  patience_ = !patient ? Patience::none : has_core_ ? Patience::alone : Patience::waiting;
+  patience_ = !patient ? p2p::Patience::none : has_core_ ? p2p::Patience::alone : p2p::Patience::waiting;
 }
 
 std::unique_ptr<p2p::Region> MpiTransport::map(void* data, std::size_t) {
@@ -205,25 +192,26 @@ std::vector<int> MpiTransport::lost_peers() noexcept {
 
 void MpiTransport::close(bool failed) noexcept {
   closed_ = true;
-  if (failed) comm_->runtime()->mark_failed();
+  if (failed) site_.runtime->mark_failed();
 }
 
-p2p::Link MpiTransport::split(const std::vector<int>& members, const std::string&, const Deadline& deadline) {
+p2p::Link MpiTransport::split(const std::vector<int>& members, const std::string& name,
+                              const Deadline& deadline) {
   // All ranks of this group are here, in groups that do not overlap: the lowest member stands for the group.
   const int color = *std::min_element(members.begin(), members.end());
   const auto key = std::find(members.begin(), members.end(), rank_) - members.begin();
   MPI_Comm part = MPI_COMM_NULL;
   check(MpiResult{MPI_Comm_split(comm_->get(), color, static_cast<int>(key), &part)}, "MPI_Comm_split");
-  const OwnedComm owned(comm_->runtime(), part);
-  return make_mpi_link(comm_->runtime(), part, host_of(rank_), deadline);
+  const OwnedComm owned(site_.runtime, part);
+  return make_mpi_link(site_, part, name, deadline);
 }
 
-p2p::Link make_mpi_link(const std::shared_ptr<MpiRuntime>& runtime, MPI_Comm comm, const std::string& host,
+p2p::Link make_mpi_link(const MpiSite& site, MPI_Comm comm, const std::string& name,
                         const Deadline& deadline) {
   p2p::Link link;
-  link.transport = std::make_unique<MpiTransport>(duplicate(runtime, comm, deadline), host, deadline);
-  link.board = std::make_unique<MpiBoard>(duplicate(runtime, comm, deadline));
-  return link;
+  link.transport = std::make_unique<MpiTransport>(site, duplicate(site.runtime, comm, deadline), deadline);
+  link.board = std::make_unique<MpiBoard>(duplicate(site.runtime, comm, deadline));
+  return share_memory(std::move(link), name, site.share_memory, deadline);
 }
 
 }  // namespace dtrain

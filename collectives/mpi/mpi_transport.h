@@ -9,22 +9,30 @@
 #include <vector>
 
 #include "collectives/mpi/mpi_runtime.h"
-#include "collectives/mpi/poller.h"
+#include "collectives/p2p/poller.h"
 #include "collectives/p2p/transport.h"
 #include "runtime/base/fd.h"
 
 namespace dtrain {
 
+/// What all groups of one mpi communicator and its splits share.
+struct MpiSite {
+  std::shared_ptr<MpiRuntime> runtime;
+  std::string host;
+  bool share_memory = true;
+};
+
 class MpiTransport final : public p2p::Transport {
  public:
   /// Collective over `comm`: ranks tell each other host and process id. Throws PeerError when `deadline`
   /// passes.
-  MpiTransport(std::shared_ptr<OwnedComm> comm, const std::string& host, const Deadline& deadline);
+  MpiTransport(const MpiSite& site, std::shared_ptr<OwnedComm> comm, const Deadline& deadline);
   ~MpiTransport() override;
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   std::string_view name() const noexcept override { return "mpi"; }
+  std::string_view medium() const noexcept override { return "MPI"; }
   const std::string& host_of(int rank) const noexcept override {
     return hosts_[static_cast<std::size_t>(rank)];
   }
@@ -39,17 +47,19 @@ class MpiTransport final : public p2p::Transport {
  private:
   void introduce(const Deadline& deadline);
 
+  const MpiSite site_;
   std::shared_ptr<OwnedComm> comm_;
   int rank_ = 0, size_ = 1;
   std::vector<std::string> hosts_;
   std::vector<UniqueFd> processes_;  ///< pidfds of the ranks on this machine; empty for the others
-  Patience patience_ = Patience::none;
+  p2p::Patience patience_ = p2p::Patience::none;
   bool has_core_ = false;  ///< the machine has a core for each of its ranks
   bool closed_ = false;
 };
 
-/// Transport and board over private duplicates of `comm`. Collective.
-p2p::Link make_mpi_link(const std::shared_ptr<MpiRuntime>& runtime, MPI_Comm comm, const std::string& host,
+/// Transport and board over private duplicates of `comm`, over shared memory where all ranks run on this
+/// machine. Collective. `name` is the group's, the same on all ranks.
+p2p::Link make_mpi_link(const MpiSite& site, MPI_Comm comm, const std::string& name,
                         const Deadline& deadline);
 
 }  // namespace dtrain

@@ -40,32 +40,43 @@ std::byte* Exchange::scratch(std::size_t bytes) {
   return scratch_.data();
 }
 
-// `others` holds what the other ranks sent, rank r at r·stride.
-void Exchange::reduce_own(const std::byte* own, const std::byte* others, std::size_t stride, std::byte* out,
-                          std::size_t count, DType dtype, ReduceOp op) const {
-  std::vector<const void*> in(static_cast<std::size_t>(size_));
-  for (int r = 0; r < size_; ++r) {
-    const auto index = static_cast<std::size_t>(r);
-    in[index] = r == rank_ ? own : others + index * stride;
-  }
-  reduce(dtype, op, out, in, count);
+// `others` has what the other ranks sent.
+void Exchange::reduce_own(const std::byte* own, const Inbox& others, std::byte* out, std::size_t count,
+                          DType dtype, ReduceOp op) {
+  for (int r = 0; r < size_; ++r)
+    operands_[static_cast<std::size_t>(r)] = r == rank_ ? own : others.message(r);
+  reduce(dtype, op, out, operands_, count);
 }
 
+// Everything to everyone, by segments, the next one on its way while one is reduced.
 void Exchange::exchange_all(void* data, std::size_t count, DType dtype, ReduceOp op) {
-  const std::size_t bytes = count * size_of(dtype);
-  std::byte* others = scratch(bytes * static_cast<std::size_t>(size_));
-  const auto incoming = transport_.map(others, bytes * static_cast<std::size_t>(size_));
-  const auto outgoing = transport_.map(data, bytes);
-  for_each_peer(
-      [&](int peer) { incoming->receive(peer, tag_, static_cast<std::size_t>(peer) * bytes, bytes); });
-  for_each_peer([&](int peer) { outgoing->send(peer, tag_, 0, bytes); });
-  incoming->wait_receives(watch_);
-  outgoing->wait_sends(watch_);
-  reduce_own(at(data, 0), others, bytes, at(data, 0), count, dtype, op);
+  const std::size_t width = size_of(dtype), segment = std::min(segment_elems(width), count);
+  const std::size_t segments = (count + segment - 1) / segment, stride = segment * width;
+  std::byte* const others = scratch(std::min<std::size_t>(segments, 2) * stride * world());
+  std::array<std::unique_ptr<Inbox>, 2> incoming;
+  std::array<std::unique_ptr<Region>, 2> outgoing;
+  const auto length_of = [&](std::size_t index) { return std::min(segment, count - index * segment); };
+  const auto start_segment = [&](std::size_t index) {
+    auto& in = incoming[index % 2];
+    auto& out = outgoing[index % 2];
+    if (!in) in = transport_.inbox(others + index % 2 * stride * world(), stride);
+    if (!out) out = transport_.map(data, count * width);
+    for_each_peer([&](int peer) { in->expect(peer, tag_, length_of(index) * width); });
+    for_each_peer([&](int peer) { out->send(peer, tag_, index * stride, length_of(index) * width); });
+  };
+  start_segment(0);
+  for (std::size_t index = 0; index < segments; ++index) {
+    if (index + 1 < segments) start_segment(index + 1);
+    incoming[index % 2]->wait(watch_);
+    outgoing[index % 2]->wait_sends(watch_);
+    std::byte* const own = at(data, index * stride);
+    reduce_own(own, *incoming[index % 2], own, length_of(index), dtype, op);
+    incoming[index % 2]->release();
+  }
 }
 
 void Exchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
-  const std::size_t width = size_of(dtype), world = static_cast<std::size_t>(size_);
+  const std::size_t width = size_of(dtype), world = this->world();
   const std::size_t one_step = size_ == 2 ? kOneStepBytesOfTwo : kOneStepBytes;
   if (count * width * (world - 1) <= one_step || count < world) return exchange_all(data, count, dtype, op);
 
@@ -79,17 +90,14 @@ void Exchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp o
   const std::size_t segments = ((count + world - 1) / world + segment - 1) / segment;
   const std::size_t stride = segment * width, half = stride * world;
   std::byte* others = scratch(2 * half);
-  const std::array incoming = {transport_.map(others, half), transport_.map(others + half, half)};
+  const std::array incoming = {transport_.inbox(others, stride), transport_.inbox(others + half, stride)};
   const auto raw = transport_.map(data, count * width);
   const auto reduced = transport_.map(data, count * width);
 
   const auto start_segment = [&](std::size_t index) {
     const Part own = segment_of(rank_, index);
     for_each_peer([&](int peer) {
-      if (own.end > own.begin) {
-        incoming[index % 2]->receive(peer, tag_, static_cast<std::size_t>(peer) * stride,
-                                     (own.end - own.begin) * width);
-      }
+      if (own.end > own.begin) incoming[index % 2]->expect(peer, tag_, (own.end - own.begin) * width);
     });
     for_each_peer([&](int peer) {
       const Part theirs = segment_of(peer, index);
@@ -116,10 +124,13 @@ void Exchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp o
   start_segment(0);
   for (std::size_t index = 0; index < segments; ++index) {
     if (index + 1 < segments) start_segment(index + 1);
-    incoming[index % 2]->wait_receives(watch_);
+    incoming[index % 2]->wait(watch_);
     const Part own = segment_of(rank_, index);
     std::byte* target = at(data, own.begin * width);
-    reduce_own(target, others + (index % 2) * half, stride, target, own.end - own.begin, dtype, op);
+    if (own.end > own.begin) {
+      reduce_own(target, *incoming[index % 2], target, own.end - own.begin, dtype, op);
+      incoming[index % 2]->release();
+    }
     pass_on_segment(index);
   }
   raw->wait_sends(watch_);
@@ -133,15 +144,13 @@ void Exchange::reduce_scatter(const void* input, void* output, std::size_t part,
   const std::size_t segments = (part + segment - 1) / segment;
   const std::size_t stride = segment * width, half = stride * world;
   std::byte* others = scratch(2 * half);
-  const std::array incoming = {transport_.map(others, half), transport_.map(others + half, half)};
+  const std::array incoming = {transport_.inbox(others, stride), transport_.inbox(others + half, stride)};
   const auto outgoing = transport_.map(for_sending(input), part * width * world);
   const auto length_of = [&](std::size_t index) { return std::min(segment, part - index * segment); };
 
   const auto start_segment = [&](std::size_t index) {
     const std::size_t bytes = length_of(index) * width;
-    for_each_peer([&](int peer) {
-      incoming[index % 2]->receive(peer, tag_, static_cast<std::size_t>(peer) * stride, bytes);
-    });
+    for_each_peer([&](int peer) { incoming[index % 2]->expect(peer, tag_, bytes); });
     for_each_peer([&](int peer) {
       outgoing->send(peer, tag_, (static_cast<std::size_t>(peer) * part + index * segment) * width, bytes);
     });
@@ -149,10 +158,11 @@ void Exchange::reduce_scatter(const void* input, void* output, std::size_t part,
   start_segment(0);
   for (std::size_t index = 0; index < segments; ++index) {
     if (index + 1 < segments) start_segment(index + 1);
-    incoming[index % 2]->wait_receives(watch_);
+    incoming[index % 2]->wait(watch_);
     const std::size_t own = (static_cast<std::size_t>(rank_) * part + index * segment) * width;
-    reduce_own(static_cast<const std::byte*>(input) + own, others + (index % 2) * half, stride,
-               at(output, index * stride), length_of(index), dtype, op);
+    reduce_own(static_cast<const std::byte*>(input) + own, *incoming[index % 2], at(output, index * stride),
+               length_of(index), dtype, op);
+    incoming[index % 2]->release();
   }
   outgoing->wait_sends(watch_);
 }

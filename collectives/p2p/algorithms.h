@@ -20,7 +20,8 @@ class Exchange {
         watch_(watch),
         tag_(tag),
         rank_(transport.rank()),
-        size_(transport.size()) {}
+        size_(transport.size()),
+        operands_(static_cast<std::size_t>(size_)) {}
 
   /// In place. Large spans: 2·(size-1)/size of the bytes sent and received; scratch of at most two segments a
   /// peer.
@@ -42,8 +43,9 @@ class Exchange {
   };
   Part part_of(int rank, std::size_t count) const noexcept;
   void exchange_all(void* data, std::size_t count, DType dtype, ReduceOp op);
-  void reduce_own(const std::byte* own, const std::byte* others, std::size_t stride, std::byte* out,
-                  std::size_t count, DType dtype, ReduceOp op) const;
+  void reduce_own(const std::byte* own, const Inbox& others, std::byte* out, std::size_t count, DType dtype,
+                  ReduceOp op);
+  std::size_t world() const noexcept { return static_cast<std::size_t>(size_); }
   std::size_t segment_elems(std::size_t width) const noexcept;
   std::byte* scratch(std::size_t bytes);
   /// Calls `body` with every other rank, each rank starting behind itself so that no one is everyone's first.
@@ -58,6 +60,7 @@ class Exchange {
   std::uint64_t tag_;
   int rank_;
   int size_;
+  std::vector<const void*> operands_;  ///< one's own and the others', by rank
 };
 
 }  // namespace dtrain::p2p

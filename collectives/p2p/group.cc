@@ -66,6 +66,8 @@ Group::Group(Link link, std::string name, Duration timeout, Log& log, SpanRecord
       received_(static_cast<std::size_t>(size_)),
       sources_{*link_.transport, *link_.board, notes_, [this] { return out_of_time(); },
                [this] { return aborted(); }} {
+  log_.write(LogLevel::debug, fmt::format("group '{}': {} ranks, messages through {}", name_, size_,
+                                          link_.transport->medium()));
   const AllSignalsBlocked for_the_thread;
   thread_ = std::thread([this] { run(); });
 }

@@ -51,6 +51,21 @@ class Region {
   virtual void wait_receives(Watch& watch) = 0;
 };
 
+/// Messages that are read once and not kept, one at a time from each peer. A transport that has them in
+/// memory of its own need not copy them. Destroying it with messages under way is allowed as for a Region.
+class Inbox {
+ public:
+  virtual ~Inbox() = default;
+  /// Expects a message of `bytes` > 0 from `peer`. Throws LinkLost.
+  virtual void expect(int peer, std::uint64_t tag, std::size_t bytes) = 0;
+  /// Blocks until all expected messages are here. Throws LinkLost and what `watch` throws.
+  virtual void wait(Watch& watch) = 0;
+  /// After wait(): where the message of `peer` lies, until release().
+  virtual const std::byte* message(int peer) const noexcept = 0;
+  /// The messages have been read. Wait for nothing else between wait() and this but for sends.
+  virtual void release() noexcept = 0;
+};
+
 /// Where ranks leave short texts for each other. Slow (milliseconds) and rarely used. Calls may fail silently
 /// when the board is lost: it only makes errors better, it never decides whether there is one.
 class Board {
@@ -86,11 +101,16 @@ class Transport : public Members {
  public:
   /// "gloo", "mpi"
   virtual std::string_view name() const noexcept = 0;
+  /// What messages pass through, for people: "TCP", "MPI", "shared memory".
+  virtual std::string_view medium() const noexcept = 0;
   /// Messages larger than this are better cut.
   virtual std::size_t segment_bytes() const noexcept = 0;
   /// `patient`: the waiting thread has nothing else to do and may burn some of its core for lower latency.
   virtual void set_patient(bool patient) noexcept = 0;
   virtual std::unique_ptr<Region> map(void* data, std::size_t bytes) = 0;
+  /// `memory` is borrowed: the message of rank r goes to r·stride there unless the transport has a better
+  /// place; none is longer than `stride`.
+  virtual std::unique_ptr<Inbox> inbox(std::byte* memory, std::size_t stride);
   /// Ends all links; pending and later messages fail here and, where the transport can, at the peers.
   /// `failed`: the group did not end in good order, so nothing may wait for its ranks any more.
   virtual void close(bool failed) noexcept = 0;

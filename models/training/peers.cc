@@ -99,6 +99,7 @@ Peers::Peers(const WorkerPlace& told, std::string_view backend, const Environmen
   bootstrap.size = place.world_size;
   bootstrap.store = store_.get();
   bootstrap.interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
+  bootstrap.share_memory = text_or(environment, "DTRAIN_SHARED_MEMORY", "1") != "0";
   bootstrap.master = place.placement.master_addr.value_or("");
   bootstrap.timeout = timeout;
   bootstrap.device = device;

@@ -9,7 +9,7 @@ failures=0
 # fresh_tree: a small tree that is clean.
 fresh_tree() {
   rm -rf "${work:?}/tree"
-  mkdir -p "$work"/tree/{cmake,tests,launcher,cluster,models,collectives/{gloo,mpi},runtime/{base,tensor,nn,device/{cpu,cuda}}}
+  mkdir -p "$work"/tree/{cmake,tests,launcher,cluster,models,collectives/{gloo,mpi,p2p,shm},runtime/{base,tensor,nn,device/{cpu,cuda}}}
   put runtime/base/error.h '#pragma once'
   put runtime/tensor/tensor.h '#pragma once' '#include "runtime/base/error.h"'
   put cluster/store.cc '#include "runtime/base/error.h"'
@@ -49,6 +49,10 @@ put launcher/spawn.cc '#include "spawn.h"'
 expect '^launcher/spawn.cc:2: include "spawn.h" by its path'
 put collectives/gloo/a.cc '#include "collectives/mpi/b.h"'
 expect '^collectives/gloo/a.cc:2: .*stand side by side'
+put collectives/p2p/a.cc '#include "collectives/shm/b.h"'
+expect '^collectives/p2p/a.cc:2: what backends stand on'
+put collectives/shm/a.cc '#include "collectives/gloo/b.h"'
+expect '^collectives/shm/a.cc:2: what backends stand on'
 put runtime/device/device.h '#pragma once' '#include "runtime/device/cpu/cpu.h"'
 expect '^runtime/device/device.h:3: a seam must not know'
 put runtime/tensor/tensor.cc '#include <cuda_runtime.h>'

@@ -301,7 +301,9 @@ TEST_P(Faults, LeavingEarlyIsFound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, Faults, testing::Values(Case{"gloo", 2}, Case{"gloo", 4}, Case{"mpi", 3}),
+INSTANTIATE_TEST_SUITE_P(Worlds, Faults,
+                         testing::Values(Case{"gloo", 2}, Case{"gloo", 4}, Case{"mpi", 3},
+                                         Case{"gloo_shm", 2}, Case{"gloo_shm", 4}, Case{"mpi_shm", 3}),
                          [](const auto& one) {
                            return fmt::format("{}{}", one.param.backend, one.param.size);
                          });

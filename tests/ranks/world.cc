@@ -34,27 +34,44 @@ std::string verdict_path(const std::string& folder, int rank) {
   return fmt::format("{}/rank-{}", folder, rank);
 }
 
+// Memory that ranks share shows among this process's.
+bool shares_memory() { return read_file("/proc/self/maps").find("memfd:dtrain-ranks") != std::string::npos; }
+
 std::string verdict_of(const Entry& entry, std::string_view backend, const Bootstrap& bootstrap,
                        const std::string& folder) {
   NullLog log;
   try {
     Rank rank{make_communicator(backend, bootstrap, log), folder};
+    if (shares_memory() != (bootstrap.share_memory && bootstrap.size > 1))
+      return "memory is shared where it should not be, or is not";
     return entry.scenario(rank);
   } catch (const std::exception& error) {
     return error.what();
   }
 }
 
-Bootstrap bootstrap_of(const Entry& entry, int rank, int size) {
+// "gloo_shm": gloo, whose ranks share memory.
+struct Backend {
+  explicit Backend(std::string_view text) : shares(text.ends_with(kShared)) {
+    name = shares ? text.substr(0, text.size() - kShared.size()) : text;
+  }
+  static constexpr std::string_view kShared = "_shm";
+  std::string_view name;
+  bool shares;
+};
+
+Bootstrap bootstrap_of(const Entry& entry, int rank, int size, const Backend& backend) {
   Bootstrap bootstrap;
   bootstrap.rank = rank;
   bootstrap.size = size;
+  bootstrap.share_memory = backend.shares;
   bootstrap.timeout = entry.options.call_timeout;
   return bootstrap;
 }
 
 // As workers do: rank 0 hosts the store on a socket that listens before anyone starts.
-void run_gloo_rank(const Entry& entry, Listener& listener, int rank, int size, const std::string& folder) {
+void run_gloo_rank(const Entry& entry, const Backend& backend, Listener& listener, int rank, int size,
+                   const std::string& folder) {
   const Endpoint endpoint{"127.0.0.1", listener.port()};
   std::optional<StoreServer> server;
   if (rank == 0) {
@@ -63,36 +80,40 @@ void run_gloo_rank(const Entry& entry, Listener& listener, int rank, int size, c
     listener.fd.reset();
   }
   StoreClient store(endpoint, StoreClientOptions{}, Deadline::after(seconds(20)));
-  Bootstrap bootstrap = bootstrap_of(entry, rank, size);
+  Bootstrap bootstrap = bootstrap_of(entry, rank, size, backend);
   bootstrap.store = &store;
   write_file(verdict_path(folder, rank), verdict_of(entry, "gloo", bootstrap, folder));
   if (server) server->wait_until_clients(1, Deadline::after(seconds(3)));
 }
 
-void run_gloo_world(const Entry& entry, int size, const std::string& folder, std::vector<int>& codes) {
+void run_gloo_world(const Entry& entry, const Backend& backend, int size, const std::string& folder,
+                    std::vector<int>& codes) {
   Listener listener = listen_on("127.0.0.1", 0, Deadline::after(seconds(5)));
   codes = run_ranks(
-      size, [&](int rank) { run_gloo_rank(entry, listener, rank, size, folder); }, entry.options.run_timeout);
+      size, [&](int rank) { run_gloo_rank(entry, backend, listener, rank, size, folder); },
+      entry.options.run_timeout);
 }
 
-void run_mpi_world(const std::string& name, const Entry& entry, int size, const std::string& folder) {
+void run_mpi_world(const std::string& name, const Entry& entry, std::string_view backend, int size,
+                   const std::string& folder) {
   RunOptions options;
   options.timeout = entry.options.run_timeout;
   // Recovery keeps mpirun from ending the world when one rank dies: what the others notice is under test.
   const RunResult result =
       run({"mpirun", "--allow-run-as-root", "--oversubscribe", "--enable-recovery", "--bind-to", "none",
            "--mca", "btl", "self,vader", "-np", std::to_string(size),
-           std::filesystem::read_symlink("/proc/self/exe").string(), "--scenario", name, folder},
+           std::filesystem::read_symlink("/proc/self/exe").string(), "--scenario", name, std::string(backend),
+           folder},
           options);
   // Its exit code says nothing here: with recovery it is 0 whatever became of the ranks.
   write_file(folder + "/mpirun", result.err);
 }
 
-int run_mpi_rank(const std::string& name, const std::string& folder) {
+int run_mpi_rank(const std::string& name, const Backend& backend, const std::string& folder) {
   const Entry& entry = scenarios().at(name);
   const MpiPlace place = mpi_place_from_environment();
   write_file(verdict_path(folder, place.rank),
-             verdict_of(entry, "mpi", bootstrap_of(entry, place.rank, place.size), folder));
+             verdict_of(entry, "mpi", bootstrap_of(entry, place.rank, place.size, backend), folder));
   return 0;
 }
 
@@ -108,17 +129,18 @@ void register_scenario(const std::string& name, Scenario scenario, WorldOptions 
   scenarios()[name] = {std::move(scenario), options};
 }
 
-std::vector<std::string> run_world(std::string_view backend, int size, const std::string& scenario) {
+std::vector<std::string> run_world(std::string_view backend_text, int size, const std::string& scenario) {
   const TempDir folder;
+  const Backend backend(backend_text);
   const Entry& entry = scenarios().at(scenario);
   std::vector<int> codes(static_cast<std::size_t>(size), -1);
-  if (backend == "self") {
+  if (backend.name == "self") {
     write_file(verdict_path(folder.path(), 0),
-               verdict_of(entry, "self", bootstrap_of(entry, 0, 1), folder.path()));
-  } else if (backend == "gloo") {
-    run_gloo_world(entry, size, folder.path(), codes);
+               verdict_of(entry, "self", bootstrap_of(entry, 0, 1, backend), folder.path()));
+  } else if (backend.name == "gloo") {
+    run_gloo_world(entry, backend, size, folder.path(), codes);
   } else {
-    run_mpi_world(scenario, entry, size, folder.path());
+    run_mpi_world(scenario, entry, backend_text, size, folder.path());
   }
   std::vector<std::string> verdicts;
   for (int rank = 0; rank < size; ++rank) {
@@ -138,11 +160,13 @@ std::vector<std::string> run_world(std::string_view backend, int size, const std
 
 bool has_backend(std::string_view backend) {
   const auto built = built_backends();
-  return std::find(built.begin(), built.end(), backend) != built.end();
+  return std::find(built.begin(), built.end(), Backend(backend).name) != built.end();
 }
 
 int run_tests_or_scenario(int argc, char** argv) {
-  if (argc == 4 && std::string_view(argv[1]) == "--scenario") return run_mpi_rank(argv[2], argv[3]);
+  if (argc == 5 && std::string_view(argv[1]) == "--scenario") {
+    return run_mpi_rank(argv[2], Backend(argv[3]), argv[4]);
+  }
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -1,4 +1,4 @@
-// How a thread passes the time between two looks at MPI's progress.
+// How a thread passes the time between two looks at the progress of messages.
 #pragma once
 
 #include <sched.h>
@@ -7,7 +7,7 @@
 
 #include "collectives/p2p/transport.h"
 
-namespace dtrain {
+namespace dtrain::p2p {
 
 /// How long a thread goes on looking before it gives its core away.
 enum class Patience {
@@ -22,14 +22,21 @@ enum class Patience {
 /// not worth.
 class Poller {
  public:
-  Poller(p2p::Watch& watch, Patience patience) : watch_(watch), patience_(patience) {}
+  Poller(Watch& watch, Patience patience) : watch_(watch), patience_(patience) {}
 
   void pause() {
+    pause([](std::chrono::microseconds nap) { std::this_thread::sleep_for(nap); });
+  }
+
+  /// `sleep` gives the core away for about as long as it is told, or until there is something to look at.
+  template <class Sleep>
+  void pause(Sleep sleep) {
     ++looks_;
     if (looks_ < kSpins) return;
     const TimePoint now = steady_clock().now();
-    if (looks_ == kSpins) start_ = last_tick_ = now;
-    if (now - last_tick_ >= p2p::kTickEvery) {
+    if (looks_ == kSpins) start_ = now;
+    if (last_tick_ == TimePoint{}) last_tick_ = now;
+    if (now - last_tick_ >= kTickEvery) {
       last_tick_ = now;
       watch_.tick();
     }
@@ -38,9 +45,12 @@ class Poller {
     if (waited < (patience_ == Patience::none ? kYieldBusy : kYieldPatient)) {
       ::sched_yield();
     } else {
-      std::this_thread::sleep_for(waited < kShortSleepsFor ? kShortSleep : kLongSleep);
+      sleep(waited < kShortSleepsFor ? kShortSleep : kLongSleep);
     }
   }
+
+  /// Something moved: it is worth looking without a pause again.
+  void restart() noexcept { looks_ = 0; }
 
  private:
   static constexpr int kSpins = 64;
@@ -48,10 +58,10 @@ class Poller {
   static constexpr std::chrono::milliseconds kShortSleepsFor{20};
   static constexpr std::chrono::microseconds kShortSleep{20}, kLongSleep{200};
 
-  p2p::Watch& watch_;
+  Watch& watch_;
   const Patience patience_;
   int looks_ = 0;
   TimePoint start_{}, last_tick_{};
 };
 
-}  // namespace dtrain
+}  // namespace dtrain::p2p

@@ -1,0 +1,60 @@
+// How a rank that sleeps is told that there is something to look at: a futex in shared memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/clock.h"
+
+namespace dtrain {
+
+/// A view; each process has its own. One process sleeps at it, any may ring it. The memory is zeros at first
+/// and must outlive the view.
+class Doorbell {
+ public:
+  static constexpr std::size_t kBytes = 64;
+
+  /// `memory` is aligned to a cache line.
+  explicit Doorbell(std::byte* memory) noexcept : state_(reinterpret_cast<State*>(memory)) {}
+
+  /// After a sequentially consistent store of what there is to look at. Costs a look where nobody sleeps.
+  void ring() noexcept {
+    if (std::atomic_ref(state_->asleep).load(std::memory_order_seq_cst) != 0) wake();
+  }
+
+  /// Sleeps until rung, for at most `longest`, unless `look` returns true: it is called once, after which
+  /// nothing can be missed.
+  template <class Look>
+  void sleep(Duration longest, Look look) {
+    const Asleep asleep(*state_);
+    const std::uint32_t heard = std::atomic_ref(state_->rings).load(std::memory_order_seq_cst);
+    if (!look()) wait(heard, longest);
+  }
+
+ private:
+  struct State {
+    std::uint32_t rings;
+    std::uint32_t asleep;
+  };
+  // Also ends when looking throws.
+  class Asleep {
+   public:
+    explicit Asleep(State& state) noexcept : flag_(state.asleep) {
+      flag_.store(1, std::memory_order_seq_cst);
+    }
+    ~Asleep() { flag_.store(0, std::memory_order_seq_cst); }
+    Asleep(const Asleep&) = delete;
+    Asleep& operator=(const Asleep&) = delete;
+
+   private:
+    std::atomic_ref<std::uint32_t> flag_;
+  };
+
+  void wake() noexcept;
+  void wait(std::uint32_t heard, Duration longest) noexcept;
+
+  State* state_;
+};
+
+}  // namespace dtrain

@@ -1,0 +1,100 @@
+#include "collectives/shm/share_memory.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <vector>
+
+#include "collectives/p2p/algorithms.h"
+#include "collectives/p2p/call.h"
+#include "collectives/p2p/set_up_watch.h"
+#include "collectives/shm/shm_transport.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+// More would take hundreds of MiB for a channel between any two.
+constexpr int kMostRanks = 64;
+
+// What ranks tell each other: where they are and, the first of them, how to open its memory. Namespaces stand
+// for hosts that are made up of them; a process id means something only within its own.
+struct Card {
+  std::array<char, 40> boot_id;
+  std::uint64_t network, pids;
+  std::int64_t pid;
+  std::int32_t fd;  ///< -1: none to open
+  std::int32_t padding;
+
+  bool same_machine(const Card& other) const noexcept {
+    return boot_id[0] != 0 && boot_id == other.boot_id && network != 0 && network == other.network &&
+           pids != 0 && pids == other.pids;
+  }
+};
+
+std::uint64_t id_of_namespace(const char* path) {
+  struct stat status {};
+  return ::stat(path, &status) == 0 ? static_cast<std::uint64_t>(status.st_ino) : 0;
+}
+
+Card own_card(const std::optional<SharedMemory>& memory) {
+  Card card{};
+  std::ifstream("/proc/sys/kernel/random/boot_id").read(card.boot_id.data(), card.boot_id.size() - 1);
+  card.network = id_of_namespace("/proc/self/ns/net");
+  card.pids = id_of_namespace("/proc/self/ns/pid");
+  card.pid = ::getpid();
+  card.fd = memory ? memory->fd() : -1;
+  return card;
+}
+
+// Where the system refuses, ranks do without.
+template <class Open>
+std::optional<SharedMemory> attempt(Open open) {
+  try {
+    return open();
+  } catch (const SystemError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+p2p::Link share_memory(p2p::Link link, const std::string& group, bool willing, const Deadline& deadline) {
+  p2p::Transport& met = *link.transport;
+  const int rank = met.rank(), size = met.size();
+  if (size < 2 || size > kMostRanks) return link;
+  const ShmLayout layout(size);
+  std::optional<SharedMemory> memory;
+  if (rank == 0) memory = attempt([&] { return SharedMemory::create(layout.total_bytes()); });
+
+  std::vector<std::byte> scratch;
+  p2p::SetUpWatch watch(std::string(met.name()), deadline);
+  p2p::Exchange exchange(met, scratch, watch, p2p::group_fingerprint("shared memory of " + group) & ~7ULL);
+  const Card own = willing ? own_card(memory) : Card{};
+  std::vector<Card> cards(static_cast<std::size_t>(size));
+  exchange.all_gather(&own, cards.data(), sizeof own);
+  const Card& first = cards.front();
+  if (first.fd < 0 ||
+      !std::all_of(cards.begin(), cards.end(), [&](const Card& card) { return card.same_machine(first); })) {
+    return link;
+  }
+  if (rank != 0) {
+    memory = attempt([&] {
+      return SharedMemory::of_process(static_cast<pid_t>(first.pid), first.fd, layout.total_bytes());
+    });
+  }
+  const std::uint8_t opened = memory ? 1 : 0;
+  std::vector<std::uint8_t> all_opened(static_cast<std::size_t>(size));
+  exchange.all_gather(&opened, all_opened.data(), 1);
+  if (std::count(all_opened.begin(), all_opened.end(), 1) != size) return link;
+  memory->close_fd();
+  link.transport = std::make_unique<ShmTransport>(std::move(link.transport), std::move(*memory), layout);
+  return link;
+}
+
+}  // namespace dtrain

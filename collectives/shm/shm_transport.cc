@@ -1,0 +1,94 @@
+#include "collectives/shm/shm_transport.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace dtrain {
+namespace {
+
+class ShmRegion final : public p2p::Region {
+ public:
+  ShmRegion(Traffic& traffic, void* data) : traffic_(traffic), data_(static_cast<std::byte*>(data)) {}
+  ~ShmRegion() override {
+    if (sends_ > 0) traffic_.forget(sends_);
+    if (receives_ > 0) traffic_.forget(receives_);
+  }
+
+  void send(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
+    traffic_.send(peer, tag, data_ + offset, bytes, sends_);
+  }
+  void receive(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
+    traffic_.receive(peer, tag, data_ + offset, bytes, receives_);
+  }
+  void wait_sends(p2p::Watch& watch) override { traffic_.wait(sends_, watch); }
+  void wait_receives(p2p::Watch& watch) override { traffic_.wait(receives_, watch); }
+
+ private:
+  Traffic& traffic_;
+  std::byte* const data_;
+  int sends_ = 0, receives_ = 0;
+};
+
+// Messages that fit a slot are read there.
+class ShmInbox final : public p2p::Inbox {
+ public:
+  ShmInbox(Traffic& traffic, std::byte* memory, std::size_t stride, int size)
+      : traffic_(traffic), memory_(memory), stride_(stride), messages_(static_cast<std::size_t>(size)) {}
+  ~ShmInbox() override {
+    release();
+    if (pending_ > 0) traffic_.forget(pending_);
+  }
+
+  void expect(int peer, std::uint64_t tag, std::size_t bytes) override {
+    const auto index = static_cast<std::size_t>(peer);
+    traffic_.receive_in_place(peer, tag, memory_ + index * stride_, bytes, pending_, messages_[index]);
+  }
+  void wait(p2p::Watch& watch) override { traffic_.wait(pending_, watch); }
+  const std::byte* message(int peer) const noexcept override {
+    return messages_[static_cast<std::size_t>(peer)];
+  }
+  void release() noexcept override {
+    for (std::size_t peer = 0; peer < messages_.size(); ++peer) {
+      if (std::exchange(messages_[peer], nullptr) != nullptr) traffic_.release(static_cast<int>(peer));
+    }
+  }
+
+ private:
+  Traffic& traffic_;
+  std::byte* const memory_;
+  const std::size_t stride_;
+  std::vector<const std::byte*> messages_;  ///< where they lie, by rank; null: none
+  int pending_ = 0;
+};
+
+}  // namespace
+
+ShmTransport::ShmTransport(std::unique_ptr<p2p::Transport> met, SharedMemory memory, const ShmLayout& layout)
+    : met_(std::move(met)),
+      memory_(std::move(memory)),
+      layout_(layout),
+      traffic_(memory_.data(), layout_, met_->rank(), met_->size()),
+      // All cores of the machine, not those this process is bound to: bound ranks have cores of their own.
+      has_core_(met_->size() <= ::sysconf(_SC_NPROCESSORS_ONLN)) {}
+
+void ShmTransport::set_patient(bool patient) noexcept {
+  traffic_.set_patience(!patient    ? p2p::Patience::none
+                        : has_core_ ? p2p::Patience::alone
+                                    : p2p::Patience::waiting);
+}
+
+std::unique_ptr<p2p::Region> ShmTransport::map(void* data, std::size_t) {
+  return std::make_unique<ShmRegion>(traffic_, data);
+}
+
+std::unique_ptr<p2p::Inbox> ShmTransport::inbox(std::byte* memory, std::size_t stride) {
+  return std::make_unique<ShmInbox>(traffic_, memory, stride, size());
+}
+
+void ShmTransport::close(bool failed) noexcept {
+  traffic_.close(failed);
+  met_->close(failed);
+}
+
+}  // namespace dtrain

@@ -1,0 +1,44 @@
+// Messages through memory that the ranks of one machine share. Everything else (who is there, who is gone,
+// new groups) stays with the transport by which they met.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/p2p/transport.h"
+#include "collectives/shm/shared_memory.h"
+#include "collectives/shm/traffic.h"
+
+namespace dtrain {
+
+class ShmTransport final : public p2p::Transport {
+ public:
+  /// `memory` is shared by all ranks of `met`.
+  ShmTransport(std::unique_ptr<p2p::Transport> met, SharedMemory memory, const ShmLayout& layout);
+
+  int rank() const noexcept override { return met_->rank(); }
+  int size() const noexcept override { return met_->size(); }
+  std::string_view name() const noexcept override { return met_->name(); }
+  std::string_view medium() const noexcept override { return "shared memory"; }
+  const std::string& host_of(int rank) const noexcept override { return met_->host_of(rank); }
+  std::size_t segment_bytes() const noexcept override { return layout_.slot_bytes(); }
+  void set_patient(bool patient) noexcept override;
+  std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
+  std::unique_ptr<p2p::Inbox> inbox(std::byte* memory, std::size_t stride) override;
+  std::vector<int> lost_peers() noexcept override { return met_->lost_peers(); }
+  void close(bool failed) noexcept override;
+  p2p::Link split(const std::vector<int>& members, const std::string& name,
+                  const Deadline& deadline) override {
+    return met_->split(members, name, deadline);
+  }
+
+ private:
+  const std::unique_ptr<p2p::Transport> met_;
+  const SharedMemory memory_;
+  const ShmLayout layout_;
+  Traffic traffic_;
+  const bool has_core_;  ///< the machine has a core for each rank
+};
+
+}  // namespace dtrain

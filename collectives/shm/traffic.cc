@@ -1,0 +1,170 @@
+#include "collectives/shm/traffic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtrain {
+namespace {
+
+constexpr std::size_t kMostSlotBytes = 128 * 1024, kLeastSlotBytes = 4096;
+// What all channels may take when they are all in use.
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+
+constexpr std::size_t kCacheLine = 64;
+
+}  // namespace
+
+ShmLayout::ShmLayout(int size) noexcept : size_(static_cast<std::size_t>(size)) {
+  const std::size_t slots = size_ * (size_ - 1) * Channel::kSlots;
+  slot_bytes_ = std::clamp(kMostBytes / slots, kLeastSlotBytes, kMostSlotBytes) / kCacheLine * kCacheLine;
+}
+
+std::size_t ShmLayout::total_bytes() const noexcept {
+  return kCacheLine + size_ * Doorbell::kBytes + size_ * (size_ - 1) * Channel::bytes_for(slot_bytes_);
+}
+
+Doorbell ShmLayout::doorbell(std::byte* memory, int rank) const noexcept {
+  return Doorbell(memory + kCacheLine + static_cast<std::size_t>(rank) * Doorbell::kBytes);
+}
+
+Channel ShmLayout::channel(std::byte* memory, int from, int to) const noexcept {
+  const std::size_t index =
+      static_cast<std::size_t>(from) * (size_ - 1) + static_cast<std::size_t>(to < from ? to : to - 1);
+  return {memory + kCacheLine + size_ * Doorbell::kBytes + index * Channel::bytes_for(slot_bytes_),
+          slot_bytes_};
+}
+
+Traffic::Traffic(std::byte* memory, const ShmLayout& layout, int rank, int size)
+    : rank_(rank), failed_(ShmLayout::failed(memory)), own_bell_(layout.doorbell(memory, rank)) {
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == rank) continue;
+    peers_.push_back({peer, layout.channel(memory, rank, peer), layout.channel(memory, peer, rank),
+                      layout.doorbell(memory, peer)});
+  }
+}
+
+void Traffic::check_open(int peer) const {
+  if (closed_) throw p2p::LinkLost("the group is closed", peer);
+  if (failed_.load(std::memory_order_relaxed) != 0) throw p2p::LinkLost("the group has failed elsewhere", -1);
+}
+
+void Traffic::close(bool failed) noexcept {
+  closed_ = true;
+  if (!failed) return;
+  failed_.store(1, std::memory_order_seq_cst);
+  for (Peer& peer : peers_) peer.bell.ring();
+}
+
+void Traffic::send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes, int& pending) {
+  check_open(peer);
+  Peer& to = peer_of(peer);
+  to.outgoing.push_back({tag, data, bytes, &pending});
+  ++pending;
+  if (to.outgoing.size() == 1) flush(to);
+}
+
+void Traffic::receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending) {
+  expect(peer, {tag, data, bytes, &pending, nullptr, data}, pending);
+}
+
+void Traffic::receive_in_place(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending,
+                               const std::byte*& place) {
+  expect(peer, {tag, data, bytes, &pending, &place, data}, pending);
+}
+
+void Traffic::expect(int peer, const Expected& expected, int& pending) {
+  check_open(peer);
+  peer_of(peer).expected.push_back(expected);
+  ++pending;
+}
+
+void Traffic::release(int peer) noexcept {
+  Peer& from = peer_of(peer);
+  if (!std::exchange(from.held, false)) return;
+  from.in.pop();
+  from.bell.ring();
+}
+
+void Traffic::wait(const int& pending, p2p::Watch& watch) {
+  check_open(-1);
+  p2p::Poller poller(watch, patience_);
+  while (pending > 0) {
+    if (progress()) {
+      poller.restart();
+    } else {
+      check_open(-1);
+      poller.pause([&](Duration) { own_bell_.sleep(p2p::kTickEvery, [&] { return progress(); }); });
+    }
+  }
+}
+
+bool Traffic::progress() {
+  bool moved = false;
+  for (Peer& peer : peers_) {
+    moved |= !peer.outgoing.empty() && flush(peer);
+    moved |= !peer.expected.empty() && take(peer);
+  }
+  return moved;
+}
+
+bool Traffic::flush(Peer& peer) noexcept {
+  bool moved = false;
+  while (!peer.outgoing.empty()) {
+    Outgoing& message = peer.outgoing.front();
+    const std::size_t bytes = std::min(message.left, peer.out.slot_bytes());
+    if (!peer.out.write(message.tag, message.data, bytes)) break;
+    moved = true;
+    peer.bell.ring();
+    message.data += bytes;
+    message.left -= bytes;
+    if (message.left > 0) continue;
+    --*message.pending;
+    peer.outgoing.pop_front();
+  }
+  return moved;
+}
+
+bool Traffic::take(Peer& peer) {
+  bool moved = false;
+  while (!peer.held && peer.in.has_piece()) {
+    const Channel::Piece piece = peer.in.front();
+    const auto message = std::find_if(peer.expected.begin(), peer.expected.end(),
+                                      [&](const Expected& expected) { return expected.tag == piece.tag; });
+    if (message == peer.expected.end()) break;
+    if (piece.bytes > message->left) {
+      throw p2p::LinkLost(fmt::format("a message of it has {} bytes where at most {} were expected",
+                                      piece.bytes, message->left),
+                          peer.rank);
+    }
+    moved = true;
+    const bool stays =
+        message->place != nullptr && message->data == message->begin && piece.bytes == message->left;
+    if (stays) {
+      *message->place = piece.data;
+      peer.held = true;
+    } else {
+      std::memcpy(message->data, piece.data, piece.bytes);
+      peer.in.pop();
+      peer.bell.ring();
+    }
+    message->data += piece.bytes;
+    message->left -= piece.bytes;
+    if (message->left > 0) continue;
+    if (message->place != nullptr && !stays) *message->place = message->begin;
+    --*message->pending;
+    peer.expected.erase(message);
+  }
+  return moved;
+}
+
+void Traffic::forget(const int& pending) noexcept {
+  const auto is_its = [&](const auto& message) { return message.pending == &pending; };
+  for (Peer& peer : peers_) {
+    std::erase_if(peer.outgoing, is_its);
+    std::erase_if(peer.expected, is_its);
+  }
+}
+
+}  // namespace dtrain

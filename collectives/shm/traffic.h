@@ -1,0 +1,102 @@
+// The messages under way between this rank and the others of its machine: what waits for a free slot, what is
+// expected, and the one loop that moves both.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <vector>
+
+#include "collectives/p2p/poller.h"
+#include "collectives/p2p/transport.h"
+#include "collectives/shm/channel.h"
+#include "collectives/shm/doorbell.h"
+
+namespace dtrain {
+
+/// How the shared memory of `size` ranks is laid out; equal on all of them.
+class ShmLayout {
+ public:
+  /// Smaller slots for more ranks: a channel each way between any two of them.
+  explicit ShmLayout(int size) noexcept;
+  std::size_t slot_bytes() const noexcept { return slot_bytes_; }
+  std::size_t total_bytes() const noexcept;
+  /// Not 0 once a rank has seen the group fail.
+  static std::uint32_t& failed(std::byte* memory) noexcept {
+    return *reinterpret_cast<std::uint32_t*>(memory);
+  }
+  Doorbell doorbell(std::byte* memory, int rank) const noexcept;
+  Channel channel(std::byte* memory, int from, int to) const noexcept;
+
+ private:
+  std::size_t size_, slot_bytes_;
+};
+
+/// Used by one thread at a time. `pending` of a call counts messages that are not done yet; it identifies its
+/// owner and is borrowed until they are, or forgotten.
+class Traffic {
+ public:
+  /// `memory` has layout.total_bytes() and is shared by all ranks; borrowed.
+  Traffic(std::byte* memory, const ShmLayout& layout, int rank, int size);
+
+  void set_patience(p2p::Patience patience) noexcept { patience_ = patience; }
+
+  /// A message is sent once it has been copied into the channel.
+  void send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes, int& pending);
+  void receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending);
+  /// As receive(), but a message that lies in one slot stays there, and nothing more is taken from `peer`
+  /// until release(). `place` receives where it lies, in the end.
+  void receive_in_place(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending,
+                        const std::byte*& place);
+  void release(int peer) noexcept;
+
+  /// Blocks until `pending` is 0. Throws what `watch` throws, and LinkLost once closed.
+  void wait(const int& pending, p2p::Watch& watch);
+  /// Drops the messages that count into `pending`.
+  void forget(const int& pending) noexcept;
+  /// Pending and later messages fail; those of the other ranks too if the group has `failed`, also where what
+  /// they wait for has been sent.
+  void close(bool failed) noexcept;
+
+ private:
+  struct Outgoing {
+    std::uint64_t tag;
+    const std::byte* data;
+    std::size_t left;
+    int* pending;
+  };
+  struct Expected {
+    std::uint64_t tag;
+    std::byte* data;
+    std::size_t left;
+    int* pending;
+    const std::byte** place;  ///< null: to be copied in any case
+    std::byte* begin;
+  };
+  struct Peer {
+    int rank;
+    Channel out, in;
+    Doorbell bell;
+    std::deque<Outgoing> outgoing = {};
+    std::vector<Expected> expected = {};  ///< in the order in which they were asked for
+    bool held = false;                    ///< the front of `in` is being read in place
+  };
+
+  Peer& peer_of(int rank) noexcept {
+    return peers_[static_cast<std::size_t>(rank < rank_ ? rank : rank - 1)];
+  }
+  void expect(int peer, const Expected& expected, int& pending);
+  /// True when anything moved.
+  bool progress();
+  static bool flush(Peer& peer) noexcept;
+  static bool take(Peer& peer);
+  void check_open(int peer) const;
+
+  const int rank_;
+  std::atomic_ref<std::uint32_t> failed_;
+  Doorbell own_bell_;
+  std::vector<Peer> peers_;  ///< all but this rank
+  p2p::Patience patience_ = p2p::Patience::none;
+  bool closed_ = false;
+};
+
+}  // namespace dtrain
