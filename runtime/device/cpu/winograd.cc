@@ -3,7 +3,6 @@
 #include "runtime/device/cpu/winograd.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -21,9 +20,13 @@ constexpr std::int64_t kLeastExtent = 4;  ///< below, more than half of the tile
 constexpr std::int64_t kChannelStep = 32;
 /// Words between the rows of a transformed array beside the channels.
 constexpr std::int64_t kPadding = 16;
+/// And between its taps, which are read side by side.
+constexpr std::int64_t kTapPadding = 5 * 16;
 constexpr std::int64_t kTilesAtOnce = 4 * kProductRows;
 /// Tiles whose weight gradients are added up in registers.
 constexpr std::int64_t kTilesOfSums = 128;
+/// Channels whose sums, and tiles, fit the second-level cache where all of them do not.
+constexpr std::int64_t kSumRows = 64;
 
 /// The tiles of a batch in the order image, row, column.
 class Tiles {
@@ -68,11 +71,11 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) noexcept 
 }
 
 std::int64_t tap_words(std::int64_t rows, std::int64_t words) noexcept {
-  return kTaps * rows * (words + kPadding);
+  return kTaps * (rows * (words + kPadding) + kTapPadding);
 }
 
 TapWords take_taps(ScratchPieces& pieces, std::int64_t rows, std::int64_t words) {
-  return {pieces.take(tap_words(rows, words)), rows * (words + kPadding), words + kPadding};
+  return {pieces.take(tap_words(rows, words)), rows * (words + kPadding) + kTapPadding, words + kPadding};
 }
 
 float* take_zeros(ScratchPieces& pieces, std::int64_t floats) {
@@ -81,29 +84,77 @@ float* take_zeros(ScratchPieces& pieces, std::int64_t floats) {
   return zeros;
 }
 
-/// The weights as floats: where they are, or widened to `room`.
-const float* as_floats(const View& weight, float* room) {
-  if (weight.dtype == DType::f32) return weight.as<const float>();
-  const auto* bits = weight.as<const std::uint16_t>();
-  const std::int64_t count = weight.numel();
-  for (std::int64_t i = 0; i < count; ++i) {
-    room[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits[i]) << 16U);
+/// What a weight's gradient is a product of, transformed tile by tile.
+class AcrossTiles {
+ public:
+  AcrossTiles(const WinogradLoops& loops, const View& input, const View& grad_output)
+      : loops_(loops), input_(input), grad_output_(grad_output), tiles_(input) {}
+
+  std::int64_t count() const noexcept { return tiles_.count(); }
+
+  /// The tiles of one sum from `first` on, into the first rows of v and z; returns how many, filled up to
+  /// whole words with zeros. `bias_sums` receives the gradients' sums by channel.
+  std::int64_t transform(std::int64_t first, const void* zeros, const TapWords& v, const TapWords& z,
+                         float* bias_sums) const {
+    const std::int64_t channels = input_.shape[1], outputs = grad_output_.shape[1];
+    const std::int64_t count = round_up(std::min(kTilesOfSums, tiles_.count() - first), loops_.pack);
+    std::vector<const void*> pixels;
+    tiles_.pixels(input_, first, count, kWindow, 1, zeros, pixels);
+    loops_.input_across(count, channels, pixels.data(), v);
+    tiles_.pixels(grad_output_, first, count, kTile, 0, zeros, pixels);
+    std::memset(bias_sums, 0, static_cast<std::size_t>(outputs) * sizeof(float));
+    loops_.gradient_across(count, outputs, pixels.data(), z, bias_sums);
+    return count;
   }
-  return room;
-}
+
+ private:
+  const WinogradLoops& loops_;
+  const View &input_, &grad_output_;
+  const Tiles tiles_;
+};
+
+/// A piece of a weight's gradient while it is added up: `rows` channels, `columns` outputs.
+class FilterGradient {
+ public:
+  FilterGradient(const WinogradLoops& loops, const TapWords& sums, std::int64_t rows, std::int64_t columns,
+                 const View& grad_weight)
+      : loops_(loops), sums_(sums), rows_(rows), columns_(columns), grad_weight_(grad_weight) {}
+
+  void clear_sums() const noexcept {
+    std::memset(sums_.data, 0, static_cast<std::size_t>(tap_words(rows_, columns_)) * sizeof(float));
+  }
+  void add(const TapWords& v, const TapWords& z, std::int64_t depth) const {
+    for (std::int64_t tap = 0; tap < kTaps; ++tap) {
+      loops_.add_product(rows_, depth, columns_, v.at(tap, 0), v.pitch, z.at(tap, 0), z.pitch,
+                         sums_.at(tap, 0), sums_.pitch);
+    }
+  }
+  /// Where the piece begins: its first channel and output.
+  void write(std::int64_t channel, std::int64_t output) const {
+    constexpr std::int64_t kCells = kKernel * kKernel;
+    const std::int64_t channels = grad_weight_.shape[1];
+    loops_.filter_gradient({columns_, channels * kCells, rows_, kCells, false}, sums_,
+                           grad_weight_.as<float>() + (output * channels + channel) * kCells);
+  }
+
+ private:
+  const WinogradLoops& loops_;
+  const TapWords sums_;
+  const std::int64_t rows_, columns_;
+  const View& grad_weight_;
+};
 
 /// output = input convolved with the filter of `order`; both directions of a layer are one of these.
 void convolve(const View& input, const FilterOrder& order, const View& weight, const View& bias,
               const View& output, Scratch& scratch) {
   const WinogradLoops& loops = *winograd_loops(input.dtype);
   const std::int64_t depth = order.depth / loops.pack, filter_words = kTaps * order.lanes * depth;
-  const std::int64_t widened = weight.dtype == DType::f32 ? 0 : weight.numel();
   const std::int64_t tap_floats = tap_words(kTilesAtOnce, depth) + tap_words(kTilesAtOnce, order.lanes);
-  ScratchPieces pieces(scratch, filter_words + widened + tap_floats + order.depth, 5);
+  ScratchPieces pieces(scratch, filter_words + tap_floats + order.depth, 4);
   float* filter = pieces.take(filter_words);
   const TapWords v = take_taps(pieces, kTilesAtOnce, depth), m = take_taps(pieces, kTilesAtOnce, order.lanes);
   const void* zeros = take_zeros(pieces, order.depth);
-  loops.filter(order, as_floats(weight, pieces.take(widened)), filter);
+  loops.filter(order, weight.data, weight.dtype, filter);
 
   const Tiles tiles(output);
   std::vector<const void*> from;
@@ -158,35 +209,42 @@ void winograd_backward_weight(const View& input, const View& grad_output, const 
                               const View& grad_bias, Scratch& scratch) {
   const WinogradLoops& loops = *winograd_loops(input.dtype);
   const std::int64_t outputs = grad_weight.shape[0], channels = grad_weight.shape[1];
-  const std::int64_t rows = kTilesOfSums / loops.pack;
+  const AcrossTiles across(loops, input, grad_output);
+  const std::int64_t tiles = across.count(), rows_of_all = round_up(tiles, loops.pack) / loops.pack;
+  // Of the tiles and the sums, the larger is gone through by pieces that stay in the caches.
+  const bool few_tiles = rows_of_all * (channels + outputs) <= channels * outputs;
+  const std::int64_t rows = few_tiles ? rows_of_all : kTilesOfSums / loops.pack;
+  const std::int64_t sum_rows = few_tiles ? channels % kSumRows == 0 ? kSumRows : kChannelStep : channels;
+  const std::int64_t sum_columns = few_tiles ? kProductWidth : outputs;
   ScratchPieces pieces(scratch,
-                       tap_words(rows, channels) + tap_words(rows, outputs) + tap_words(channels, outputs) +
-                           std::max(channels, outputs) + outputs,
+                       tap_words(rows, channels) + tap_words(rows, outputs) +
+                           tap_words(sum_rows, sum_columns) + std::max(channels, outputs) + outputs,
                        5);
   const TapWords v = take_taps(pieces, rows, channels), z = take_taps(pieces, rows, outputs);
-  const TapWords sums = take_taps(pieces, channels, outputs);
-  std::memset(sums.data, 0, static_cast<std::size_t>(tap_words(channels, outputs)) * sizeof(float));
+  const TapWords sums = take_taps(pieces, sum_rows, sum_columns);
   const void* zeros = take_zeros(pieces, std::max(channels, outputs));
   float* bias_sums = pieces.take(outputs);
   std::vector<double> bias_totals(static_cast<std::size_t>(outputs), 0.0);
 
-  const Tiles tiles(input);
-  std::vector<const void*> pixels;
-  for (std::int64_t first = 0; first < tiles.count(); first += kTilesOfSums) {
-    const std::int64_t count = round_up(std::min(kTilesOfSums, tiles.count() - first), loops.pack);
-    tiles.pixels(input, first, count, kWindow, 1, zeros, pixels);
-    loops.input_across(count, channels, pixels.data(), v);
-    tiles.pixels(grad_output, first, count, kTile, 0, zeros, pixels);
-    std::memset(bias_sums, 0, static_cast<std::size_t>(outputs) * sizeof(float));
-    loops.gradient_across(count, outputs, pixels.data(), z, bias_sums);
+  const FilterGradient gradient(loops, sums, sum_rows, sum_columns, grad_weight);
+  if (!few_tiles) gradient.clear_sums();
+  for (std::int64_t first = 0; first < tiles; first += kTilesOfSums) {
+    const std::int64_t row = few_tiles ? first / loops.pack : 0;
+    const std::int64_t count = across.transform(first, zeros, v.below(row), z.below(row), bias_sums);
     for (std::int64_t o = 0; o < outputs; ++o) bias_totals[static_cast<std::size_t>(o)] += bias_sums[o];
-    for (std::int64_t tap = 0; tap < kTaps; ++tap) {
-      loops.add_product(channels, count / loops.pack, outputs, v.at(tap, 0), v.pitch, z.at(tap, 0), z.pitch,
-                        sums.at(tap, 0), sums.pitch);
+    if (!few_tiles) gradient.add(v, z, count / loops.pack);
+  }
+  if (!few_tiles) {
+    gradient.write(0, 0);
+  } else {
+    for (std::int64_t c = 0; c < channels; c += sum_rows) {
+      for (std::int64_t o = 0; o < outputs; o += sum_columns) {
+        gradient.clear_sums();
+        gradient.add(v.right_of(c), z.right_of(o), rows);
+        gradient.write(c, o);
+      }
     }
   }
-  const std::int64_t cells = kKernel * kKernel;
-  loops.filter_gradient({outputs, channels * cells, channels, cells, false}, sums, grad_weight.as<float>());
   for (std::int64_t o = 0; grad_bias.data != nullptr && o < outputs; ++o) {
     grad_bias.as<float>()[o] = static_cast<float>(bias_totals[static_cast<std::size_t>(o)]);
   }

@@ -23,6 +23,8 @@ struct TapWords {
   float* at(std::int64_t tap, std::int64_t row) const noexcept {
     return data + tap * tap_pitch + row * pitch;
   }
+  TapWords below(std::int64_t row) const noexcept { return {at(0, row), tap_pitch, pitch}; }
+  TapWords right_of(std::int64_t word) const noexcept { return {data + word, tap_pitch, pitch}; }
 };
 
 /// One side of a filter: weight[lane · lane_stride + depth · depth_stride + 3 · kh + kw], lanes being the
@@ -47,8 +49,8 @@ struct WinogradLoops {
   /// Aᵀ m A + bias; a null pixel is not written. m is f32, bias may be null.
   void (*output)(std::int64_t tiles, std::int64_t channels, const TapWords& from, const float* bias,
                  void* const* pixels);
-  /// U = G w Gᵀ as [tap][lanes / kProductWidth][depth / pack][kProductWidth words].
-  void (*filter)(const FilterOrder& order, const float* weight, float* to);
+  /// U = G w Gᵀ as [tap][lanes / kProductWidth][depth / pack][kProductWidth words]; `weight` is f32 or bf16.
+  void (*filter)(const FilterOrder& order, const void* weight, DType dtype, float* to);
   /// weight[lane · lane_stride + depth · depth_stride + …] = Gᵀ p G of p [tap][depth][lanes].
   void (*filter_gradient)(const FilterOrder& order, const TapWords& from, float* weight);
   /// c [rows][width] = a [rows][depth words] · b, one tap of `filter`'s result.

@@ -138,45 +138,103 @@ void output(std::int64_t tiles, std::int64_t channels, const TapWords& from, con
   }
 }
 
-/// Distances of 16 lanes' weights, in floats.
-inline __m512i lane_offsets(const FilterOrder& order) {
-  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  return _mm512_mullo_epi32(lanes, _mm512_set1_epi32(static_cast<int>(order.lane_stride)));
+/// Rows become columns. Inlined, so that what the caller leaves out costs nothing.
+inline void transpose(const __m512* from, __m512* to) {
+  __m512 pairs[kVector], fours[kVector];
+#pragma GCC unroll 8
+  for (int i = 0; i < kVector; i += 2) {
+    pairs[i] = _mm512_unpacklo_ps(from[i], from[i + 1]);
+    pairs[i + 1] = _mm512_unpackhi_ps(from[i], from[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < kVector; i += 4) {
+    fours[i] = _mm512_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    fours[i + 1] = _mm512_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+    fours[i + 2] = _mm512_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    fours[i + 3] = _mm512_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+  }
+  // fours[4 i + j] has columns j, 4 + j, 8 + j, 12 + j of rows 4 i to 4 i + 3.
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512 even_low = _mm512_shuffle_f32x4(fours[j], fours[4 + j], 0x88);
+    const __m512 odd_low = _mm512_shuffle_f32x4(fours[j], fours[4 + j], 0xdd);
+    const __m512 even_high = _mm512_shuffle_f32x4(fours[8 + j], fours[12 + j], 0x88);
+    const __m512 odd_high = _mm512_shuffle_f32x4(fours[8 + j], fours[12 + j], 0xdd);
+    to[j] = _mm512_shuffle_f32x4(even_low, even_high, 0x88);
+    to[4 + j] = _mm512_shuffle_f32x4(odd_low, odd_high, 0x88);
+    to[8 + j] = _mm512_shuffle_f32x4(even_low, even_high, 0xdd);
+    to[12 + j] = _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd);
+  }
 }
 
-void filter(const FilterOrder& order, const float* weight, float* to) {
-  constexpr int kCells = FilterLine::kIn * FilterLine::kIn;
-  const __m512i offsets = lane_offsets(order);
+constexpr int kCells = 9;  // of a filter: 3 x 3
+constexpr __mmask16 kTheCells = (1U << kCells) - 1;
+
+inline __m512 load_cells(const float* from) { return _mm512_maskz_loadu_ps(kTheCells, from); }
+inline __m512 load_cells(const std::uint16_t* from) {
+  const __m512i bits = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(kTheCells, from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+inline void store_cells(__m512 cells, float* to) {
+  _mm256_storeu_ps(to, _mm512_castps512_ps256(cells));
+  _mm_store_ss(to + 8, _mm512_extractf32x4_ps(cells, 2));
+}
+
+/// 16 lanes of `words` words of depth, from the filters at `from`.
+template <class Weight>
+inline void filter_words(const FilterOrder& order, const Weight* from, float* to, std::int64_t tap_pitch) {
+  __m512 u[Element::kPack][kTaps];
+#pragma GCC unroll 2
+  for (int p = 0; p < Element::kPack; ++p) {
+    __m512 filters[kVector], cells[kVector], w[kCells];
+#pragma GCC unroll 16
+    for (int l = 0; l < kVector; ++l) {
+      filters[l] = load_cells(from + l * order.lane_stride + p * order.depth_stride);
+    }
+    transpose(filters, cells);
+#pragma GCC unroll 9
+    for (int i = 0; i < kCells; ++i) w[i] = cells[order.flipped ? kCells - 1 - i : i];
+    transform<FilterLine>(w, u[p]);
+  }
+#pragma GCC unroll 16
+  for (int tap = 0; tap < kTaps; ++tap) {
+    _mm512_storeu_ps(to + tap * tap_pitch, Element::word(u[0][tap], u[Element::kPack - 1][tap]));
+  }
+}
+
+template <class Weight>
+void filter_from(const FilterOrder& order, const Weight* weight, float* to) {
   const std::int64_t words = order.depth / Element::kPack, tap_pitch = words * order.lanes;
-  for (std::int64_t lane = 0; lane < order.lanes; lane += kVector) {
-    float* column = to + lane / kProductWidth * kProductWidth * words + lane % kProductWidth;
-    for (std::int64_t d = 0; d < words; ++d, column += kProductWidth) {
-      __m512 u[Element::kPack][kTaps];
-      for (int p = 0; p < Element::kPack; ++p) {
-        const float* from = weight + lane * order.lane_stride + (d * Element::kPack + p) * order.depth_stride;
-        __m512 w[kCells];
-        for (int i = 0; i < kCells; ++i) {
-          w[i] = _mm512_i32gather_ps(offsets, from + (order.flipped ? kCells - 1 - i : i), 4);
-        }
-        transform<FilterLine>(w, u[p]);
-      }
-      for (int tap = 0; tap < kTaps; ++tap) {
-        _mm512_storeu_ps(column + tap * tap_pitch, Element::word(u[0][tap], u[Element::kPack - 1][tap]));
-      }
+  for (std::int64_t lane = 0; lane < order.lanes; lane += kProductWidth) {
+    for (std::int64_t d = 0; d < words; ++d, to += kProductWidth) {
+      const Weight* from = weight + lane * order.lane_stride + d * Element::kPack * order.depth_stride;
+      filter_words(order, from, to, tap_pitch);
+      filter_words(order, from + kVector * order.lane_stride, to + kVector, tap_pitch);
     }
   }
 }
 
+void filter(const FilterOrder& order, const void* weight, DType dtype, float* to) {
+  if (dtype == DType::bf16) return filter_from(order, static_cast<const std::uint16_t*>(weight), to);
+  filter_from(order, static_cast<const float*>(weight), to);
+}
+
 void filter_gradient(const FilterOrder& order, const TapWords& from, float* weight) {
-  constexpr int kCells = FilterGradientLine::kOut * FilterGradientLine::kOut;
-  const __m512i offsets = lane_offsets(order);
-  for (std::int64_t lane = 0; lane < order.lanes; lane += kVector) {
+  constexpr std::int64_t kLanes = 32;  // a few lines of each row of sums at a time
+  for (std::int64_t block = 0; block < order.lanes; block += kLanes) {
     for (std::int64_t d = 0; d < order.depth; ++d) {
-      __m512 p[kTaps], w[kCells];
-      for (int tap = 0; tap < kTaps; ++tap) p[tap] = _mm512_loadu_ps(from.at(tap, d) + lane);
-      transform<FilterGradientLine>(p, w);
-      float* to = weight + lane * order.lane_stride + d * order.depth_stride;
-      for (int i = 0; i < kCells; ++i) _mm512_i32scatter_ps(to + i, offsets, w[i], 4);
+      for (std::int64_t lane = block; lane < block + kLanes; lane += kVector) {
+        __m512 p[kTaps], w[kVector], filters[kVector];
+#pragma GCC unroll 16
+        for (int tap = 0; tap < kTaps; ++tap) p[tap] = _mm512_loadu_ps(from.at(tap, d) + lane);
+        transform<FilterGradientLine>(p, w);
+#pragma GCC unroll 7
+        for (int i = kCells; i < kVector; ++i) w[i] = _mm512_setzero_ps();
+        transpose(w, filters);
+        float* to = weight + lane * order.lane_stride + d * order.depth_stride;
+#pragma GCC unroll 16
+        for (int l = 0; l < kVector; ++l) store_cells(filters[l], to + l * order.lane_stride);
+      }
     }
   }
 }
