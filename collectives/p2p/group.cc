@@ -95,8 +95,8 @@ std::shared_ptr<Task> Group::submit(Task task) {
     const std::lock_guard lock(mutex_);
     if (ending_) throw_ended(queued->call);
     queue_.push_back(queued);
-    if (executing_ || queue_.size() > 1) return queued;  // whoever is at work goes on with it
-    if (!runs_unasked_) return queued;
+    const bool somebody_is_at_work = executing_ || queue_.size() > 1;
+    if (somebody_is_at_work || !runs_unasked_) return queued;
   }
   work_.notify_one();
   return queued;

@@ -12,7 +12,8 @@
 namespace dtrain {
 
 /// A view of a channel, for its writer or its reader; each process has its own. The memory is zeros at first
-/// and must outlive the view. A writer killed at any moment leaves whole messages only.
+/// and must outlive the view. A writer killed at any moment leaves whole messages only. What tells the other
+/// side something is sequentially consistent, so that a Doorbell rung after it is heard or need not be.
 class Channel {
  public:
   static constexpr std::size_t kSlots = 4;
@@ -36,7 +37,7 @@ class Channel {
   /// Writer: copies `bytes` <= slot_bytes into the next slot; false when the reader has freed none.
   bool write(std::uint64_t tag, const std::byte* data, std::size_t bytes) noexcept {
     if (next_ - freed_ == kSlots) {
-      freed_ = std::atomic_ref(position().freed).load(std::memory_order_acquire);
+      freed_ = std::atomic_ref(position().freed).load(std::memory_order_seq_cst);
       if (next_ - freed_ == kSlots) return false;
     }
     Head& head = head_of(next_);
@@ -47,15 +48,13 @@ class Channel {
     }
     head.tag = tag;
     head.bytes = static_cast<std::uint32_t>(bytes);
-    // Sequentially consistent, here and in pop(), so that one side sees the other asleep or the other sees
-    // this.
     std::atomic_ref(head.number).store(++next_, std::memory_order_seq_cst);
     return true;
   }
 
   /// Reader: whether there is a piece; front() may be read until pop().
   bool has_piece() const noexcept {
-    return std::atomic_ref(head_of(next_).number).load(std::memory_order_acquire) == next_ + 1;
+    return std::atomic_ref(head_of(next_).number).load(std::memory_order_seq_cst) == next_ + 1;
   }
   Piece front() const noexcept {
     Head& head = head_of(next_);

@@ -129,6 +129,16 @@ class FilterGradient {
                          sums_.at(tap, 0), sums_.pitch);
     }
   }
+  /// The whole gradient, piece by piece.
+  void add_and_write_pieces(const TapWords& v, const TapWords& z, std::int64_t depth) const {
+    for (std::int64_t channel = 0; channel < grad_weight_.shape[1]; channel += rows_) {
+      for (std::int64_t output = 0; output < grad_weight_.shape[0]; output += columns_) {
+        clear_sums();
+        add(v.right_of(channel), z.right_of(output), depth);
+        write(channel, output);
+      }
+    }
+  }
   /// Where the piece begins: its first channel and output.
   void write(std::int64_t channel, std::int64_t output) const {
     constexpr std::int64_t kCells = kKernel * kKernel;
@@ -234,16 +244,10 @@ void winograd_backward_weight(const View& input, const View& grad_output, const 
     for (std::int64_t o = 0; o < outputs; ++o) bias_totals[static_cast<std::size_t>(o)] += bias_sums[o];
     if (!few_tiles) gradient.add(v, z, count / loops.pack);
   }
-  if (!few_tiles) {
-    gradient.write(0, 0);
+  if (few_tiles) {
+    gradient.add_and_write_pieces(v, z, rows);
   } else {
-    for (std::int64_t c = 0; c < channels; c += sum_rows) {
-      for (std::int64_t o = 0; o < outputs; o += sum_columns) {
-        gradient.clear_sums();
-        gradient.add(v.right_of(c), z.right_of(o), rows);
-        gradient.write(c, o);
-      }
-    }
+    gradient.write(0, 0);
   }
   for (std::int64_t o = 0; grad_bias.data != nullptr && o < outputs; ++o) {
     grad_bias.as<float>()[o] = static_cast<float>(bias_totals[static_cast<std::size_t>(o)]);
