@@ -23,6 +23,14 @@ class Doorbell {
     if (std::atomic_ref(state_->asleep).load(std::memory_order_seq_cst) != 0) wake();
   }
 
+  /// Where the sleeper runs, as it said last; 0: it has not. A hint.
+  void say_core(std::uint32_t core) noexcept {
+    std::atomic_ref(state_->core).store(core, std::memory_order_relaxed);
+  }
+  std::uint32_t core() const noexcept {
+    return std::atomic_ref(state_->core).load(std::memory_order_relaxed);
+  }
+
   /// Sleeps until rung, for at most `longest`, unless `look` returns true: it is called once, after which
   /// nothing can be missed.
   template <class Look>
@@ -36,6 +44,7 @@ class Doorbell {
   struct State {
     std::uint32_t rings;
     std::uint32_t asleep;
+    std::uint32_t core;
   };
   // Also ends when looking throws.
   class Asleep {

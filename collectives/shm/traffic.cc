@@ -1,6 +1,7 @@
 #include "collectives/shm/traffic.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <utility>
@@ -13,6 +14,9 @@ constexpr std::size_t kMostSlotBytes = 128 * 1024, kLeastSlotBytes = 4096;
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 constexpr std::size_t kCacheLine = 64;
+
+// A wait looks where the others run every so many looks for messages, some microseconds.
+constexpr int kLooksAtCores = 64;
 
 }  // namespace
 
@@ -90,14 +94,27 @@ void Traffic::release(int peer) noexcept {
 void Traffic::wait(const int& pending, p2p::Watch& watch) {
   check_open(-1);
   p2p::Poller poller(watch, patience_);
-  while (pending > 0) {
+  const auto sleep = [&] { own_bell_.sleep(p2p::kTickEvery, [&] { return progress(); }); };
+  for (int looks = 1; pending > 0; ++looks) {
     if (progress()) {
       poller.restart();
-    } else {
-      check_open(-1);
-      poller.pause([&](Duration) { own_bell_.sleep(p2p::kTickEvery, [&] { return progress(); }); });
+      continue;
     }
+    check_open(-1);
+    // Two ranks may find themselves on one core though there are others. Who looks on keeps the other from
+    // running; who sleeps is woken on an idle core.
+    const bool in_the_way =
+        looks % kLooksAtCores == 0 && patience_ == p2p::Patience::alone && shares_its_core();
+    if (in_the_way) sleep();
+    poller.pause([&](Duration) { sleep(); });
   }
+}
+
+bool Traffic::shares_its_core() noexcept {
+  const std::uint32_t core = static_cast<std::uint32_t>(::sched_getcpu()) + 1;
+  if (core != core_) own_bell_.say_core(core_ = core);
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [&](const Peer& peer) { return peer.bell.core() == core; });
 }
 
 bool Traffic::progress() {

@@ -90,12 +90,15 @@ class Traffic {
   static bool flush(Peer& peer) noexcept;
   static bool take(Peer& peer);
   void check_open(int peer) const;
+  /// Says on which core this rank is, and whether another was on it when it said so.
+  bool shares_its_core() noexcept;
 
   const int rank_;
   std::atomic_ref<std::uint32_t> failed_;
   Doorbell own_bell_;
   std::vector<Peer> peers_;  ///< all but this rank
   p2p::Patience patience_ = p2p::Patience::none;
+  std::uint32_t core_ = 0;  ///< as this rank said last
   bool closed_ = false;
 };
 

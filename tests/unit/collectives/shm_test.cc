@@ -1,6 +1,8 @@
 // Messages through shared memory, between ranks that live in this process: rings that fill up, messages of
 // several pieces, order, reading in place, and how it ends.
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include <cstring>
 #include <numeric>
@@ -159,6 +161,33 @@ TEST_F(ShmTraffic, ASleeperIsRung) {
     other.join();
     EXPECT_EQ(got, message);
   }
+}
+
+// Both look on without yielding, and only one of them can run.
+TEST_F(ShmTraffic, RanksOnOneCoreLetEachOtherRun) {
+  const auto stay_on_this_core = [core = ::sched_getcpu()] {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(core, &cores);
+    ASSERT_EQ(::pthread_setaffinity_np(::pthread_self(), sizeof cores, &cores), 0);
+  };
+  constexpr int kRounds = 200;
+  const auto pass = [&](Traffic& rank, int peer, bool first) {
+    stay_on_this_core();
+    rank.set_patience(p2p::Patience::alone);
+    std::vector<std::byte> data(100);
+    int sends = 0, receives = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      if (first || round > 0) rank.send(peer, 8, data.data(), data.size(), sends);
+      rank.receive(peer, 8, data.data(), data.size(), receives);
+      rank.wait(receives, guard_);
+      rank.wait(sends, guard_);
+    }
+    if (!first) rank.send(peer, 8, data.data(), data.size(), sends);
+  };
+  std::thread other([&] { pass(one_, 0, false); });
+  std::thread([&] { pass(zero_, 1, true); }).join();
+  other.join();
 }
 
 TEST_F(ShmTraffic, WhatIsForgottenIsNeitherReadNorWritten) {
