@@ -38,7 +38,6 @@ class OwnedComm {
   OwnedComm(const OwnedComm&) = delete;
   OwnedComm& operator=(const OwnedComm&) = delete;
   MPI_Comm get() const noexcept { return comm_; }
-  const std::shared_ptr<MpiRuntime>& runtime() const noexcept { return runtime_; }
 
  private:
   std::shared_ptr<MpiRuntime> runtime_;

@@ -23,6 +23,12 @@ std::string text_or(const Environment& environment, std::string_view name, std::
   return value != nullptr ? *value : std::move(otherwise);
 }
 
+bool wants_shared_memory(const Environment& environment) {
+  const std::string text = text_or(environment, "DTRAIN_SHARED_MEMORY", "1");
+  if (text == "0" || text == "1") return text == "1";
+  throw UsageError("DTRAIN_SHARED_MEMORY: expected 0 or 1, got '" + text + "'; unset it to share memory");
+}
+
 Endpoint store_endpoint(const Placement& placement) {
   if (!placement.master_addr) {
     throw UsageError(
@@ -99,7 +105,7 @@ Peers::Peers(const WorkerPlace& told, std::string_view backend, const Environmen
   bootstrap.size = place.world_size;
   bootstrap.store = store_.get();
   bootstrap.interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
-  bootstrap.share_memory = text_or(environment, "DTRAIN_SHARED_MEMORY", "1") != "0";
+  bootstrap.share_memory = wants_shared_memory(environment);
   bootstrap.master = place.placement.master_addr.value_or("");
   bootstrap.timeout = timeout;
   bootstrap.device = device;

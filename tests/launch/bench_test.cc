@@ -67,6 +67,18 @@ TEST(BenchAllReduce, ByDtrainLaunch) {
   expect_table(start_two(kAllReduce), "gloo");
 }
 
+TEST(BenchAllReduce, WithoutSharedMemory) {
+  if (start({}, {"--version"}).out.find("Gloo") == std::string::npos) GTEST_SKIP() << "built without Gloo";
+  const auto with = [](const std::string& value) {
+    return start({"env", "DTRAIN_SHARED_MEMORY=" + value, program("dtrain-launch"), "--nproc_per_node=2"},
+                 kAllReduce);
+  };
+  expect_table(with("0"), "gloo");
+  const RunResult refused = with("off");
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.err, HasSubstr("DTRAIN_SHARED_MEMORY: expected 0 or 1, got 'off'"));
+}
+
 TEST(BenchAllReduce, UnderMpirun) {
   if (start({}, {"--version"}).out.find("MPI") == std::string::npos) GTEST_SKIP() << "built without MPI";
   if (run({"sh", "-c", "command -v mpirun && mpirun --version | grep -q 'Open MPI'"}).exit_code != 0)
