@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cluster/store.h"
+#include "cluster/store/store.h"
 #include "collectives/communicator.h"
 #include "runtime/base/log.h"
 #include "runtime/base/spans.h"

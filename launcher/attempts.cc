@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "cluster/endpoint.h"
+#include "cluster/net/endpoint.h"
 #include "launcher/descendants.h"
 #include "runtime/base/check.h"
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "cluster/token.h"
+#include "cluster/net/token.h"
 #include "launcher/console.h"
 #include "launcher/options.h"
 #include "launcher/placement.h"

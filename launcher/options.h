@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/endpoint.h"
+#include "cluster/net/endpoint.h"
 #include "runtime/base/options.h"
 
 namespace dtrain::launcher {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/detect.h"
+#include "cluster/detect/detect.h"
 #include "launcher/options.h"
 #include "runtime/base/environment.h"
 

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cluster/slurm_node.h"
+#include "cluster/detect/slurm_node.h"
 #include "launcher/helper.h"
 #include "runtime/base/error.h"
 

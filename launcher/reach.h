@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "cluster/token.h"
+#include "cluster/net/token.h"
 #include "launcher/placement.h"
 
 namespace dtrain::launcher {

@@ -11,7 +11,7 @@
 #include "cluster/rendezvous/membership.h"
 #include "cluster/rendezvous/messages.h"
 #include "cluster/rendezvous/session.h"
-#include "cluster/store_server.h"
+#include "cluster/store/store_server.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::rendezvous {

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "cluster/endpoint.h"
+#include "cluster/net/endpoint.h"
+#include "cluster/net/token.h"
 #include "cluster/rendezvous/protocol.h"
-#include "cluster/token.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::rendezvous {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "cluster/nodelist.h"
+#include "cluster/detect/nodelist.h"
 #include "cluster/rendezvous/node_runs.h"
-#include "cluster/store_wire.h"
+#include "cluster/store/store_wire.h"
 
 namespace dtrain::rendezvous {
 namespace {

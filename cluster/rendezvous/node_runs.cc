@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "cluster/nodelist.h"
+#include "cluster/detect/nodelist.h"
 #include "cluster/rendezvous/messages.h"
 
 namespace dtrain::rendezvous {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cluster/rendezvous/protocol.h"
-#include "cluster/store_wire.h"
+#include "cluster/store/store_wire.h"
 
 namespace dtrain::rendezvous {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "cluster/rendezvous/protocol.h"
-#include "cluster/store_wire.h"
+#include "cluster/store/store_wire.h"
 
 namespace dtrain::rendezvous {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cluster/store.h"
+#include "cluster/store/store.h"
 #include "collectives/p2p/transport.h"
 
 namespace dtrain {

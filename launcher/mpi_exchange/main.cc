@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "cluster/endpoint.h"
-#include "cluster/token.h"
+#include "cluster/net/endpoint.h"
+#include "cluster/net/token.h"
 #include "runtime/base/error.h"
 
 namespace {

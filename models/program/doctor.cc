@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cluster/endpoint.h"
+#include "cluster/net/endpoint.h"
 #include "collectives/factory.h"
 #include "models/program/build.h"
 #include "models/program/commands.h"

@@ -14,9 +14,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "cluster/endpoint.h"
-#include "cluster/slurm_node.h"
-#include "cluster/token.h"
+#include "cluster/detect/slurm_node.h"
+#include "cluster/net/endpoint.h"
+#include "cluster/net/token.h"
 #include "models/program/doctor.h"
 #include "models/training/peers.h"
 #include "runtime/base/check.h"

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "cluster/endpoint.h"
-#include "cluster/slurm_node.h"
-#include "cluster/token.h"
+#include "cluster/detect/slurm_node.h"
+#include "cluster/net/endpoint.h"
+#include "cluster/net/token.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "cluster/detect.h"
-#include "cluster/store_client.h"
-#include "cluster/store_server.h"
+#include "cluster/detect/detect.h"
+#include "cluster/store/store_client.h"
+#include "cluster/store/store_server.h"
 #include "collectives/factory.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/log.h"

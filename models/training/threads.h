@@ -2,7 +2,7 @@
 // mpirun started has to work it out, or every one of them would use all cores.
 #pragma once
 
-#include "cluster/detect.h"
+#include "cluster/detect/detect.h"
 
 namespace dtrain {
 

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <utility>
 
-#include "cluster/detect.h"
+#include "cluster/detect/detect.h"
 #include "runtime/base/durable_file.h"
 #include "runtime/metrics/trace.h"
 

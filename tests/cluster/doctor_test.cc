@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cluster/endpoint.h"
+#include "cluster/net/endpoint.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 

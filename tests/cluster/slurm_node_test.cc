@@ -1,5 +1,5 @@
 // A node's address from Slurm: what scontrol prints, and every way in which it can fail to.
-#include "cluster/slurm_node.h"
+#include "cluster/detect/slurm_node.h"
 
 #include <gtest/gtest.h>
 

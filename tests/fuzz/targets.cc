@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "cluster/nodelist.h"
-#include "cluster/store_handshake.h"
-#include "cluster/store_wire.h"
+#include "cluster/detect/nodelist.h"
+#include "cluster/store/store_handshake.h"
+#include "cluster/store/store_wire.h"
 #include "runtime/base/error.h"
 #include "tests/fuzz/require.h"
 

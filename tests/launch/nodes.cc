@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cluster/endpoint.h"
+#include "cluster/net/endpoint.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::test {

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "cluster/endpoint.h"
+#include "cluster/net/endpoint.h"
 #include "tests/launch/nodes.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <thread>
 
-#include "cluster/endpoint.h"
-#include "cluster/store_client.h"
-#include "cluster/store_server.h"
+#include "cluster/net/endpoint.h"
+#include "cluster/store/store_client.h"
+#include "cluster/store/store_server.h"
 #include "runtime/base/error.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-#include "cluster/store.h"
+#include "cluster/store/store.h"
 
 namespace dtrain::test {
 

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cluster/endpoint.h"
-#include "cluster/store_client.h"
-#include "cluster/store_server.h"
+#include "cluster/net/endpoint.h"
+#include "cluster/store/store_client.h"
+#include "cluster/store/store_server.h"
 #include "tests/bench/allreduce/sides.h"
 
 namespace dtrain::bench {

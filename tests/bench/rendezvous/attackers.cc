@@ -14,8 +14,8 @@
 #include <random>
 #include <string>
 
-#include "cluster/store_handshake.h"
-#include "cluster/store_wire.h"
+#include "cluster/store/store_handshake.h"
+#include "cluster/store/store_wire.h"
 #include "runtime/base/check.h"
 #include "tests/bench/rendezvous/server_process.h"
 

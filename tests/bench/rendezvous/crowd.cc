@@ -10,7 +10,7 @@
 
 #include "cluster/rendezvous/messages.h"
 #include "cluster/rendezvous/session.h"
-#include "cluster/store_connect.h"
+#include "cluster/store/store_connect.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::bench {

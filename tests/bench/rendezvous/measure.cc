@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cluster/store_client.h"
+#include "cluster/store/store_client.h"
 #include "tests/bench/rendezvous/crowd.h"
 #include "tests/bench/rendezvous/server_process.h"
 

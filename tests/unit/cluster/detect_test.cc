@@ -1,5 +1,5 @@
 // Detection against environments as the systems really set them, and against contradictory ones.
-#include "cluster/detect.h"
+#include "cluster/detect/detect.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

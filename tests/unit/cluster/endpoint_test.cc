@@ -1,5 +1,5 @@
 // Endpoint grammar, resolving, listening on a port the kernel picks, and who holds a taken port.
-#include "cluster/endpoint.h"
+#include "cluster/net/endpoint.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -14,7 +14,7 @@
 
 #include "cluster/rendezvous/coordinator.h"
 #include "cluster/rendezvous/session.h"
-#include "cluster/store_client.h"
+#include "cluster/store/store_client.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::rendezvous {

@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "cluster/store_wire.h"
+#include "cluster/store/store_wire.h"
 
 namespace dtrain::rendezvous {
 namespace {

@@ -1,5 +1,5 @@
 // Slurm's notations: what they stand for, and that hostile ones are refused before they cost anything.
-#include "cluster/nodelist.h"
+#include "cluster/detect/nodelist.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The TCP server and client under everything that can go wrong on a network: late servers, dead servers,
 // wrong tokens, strangers by the hundred, clients that do not read.
-#include "cluster/store_server.h"
+#include "cluster/store/store_server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@
 #include <future>
 #include <thread>
 
-#include "cluster/store_client.h"
-#include "cluster/store_handshake.h"
+#include "cluster/store/store_client.h"
+#include "cluster/store/store_handshake.h"
 #include "runtime/base/check.h"
 
 namespace dtrain {

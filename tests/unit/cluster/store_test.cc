@@ -1,5 +1,5 @@
 // What every Store promises, run against the TCP store and the in-memory one.
-#include "cluster/store.h"
+#include "cluster/store/store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <future>
 #include <thread>
 
-#include "cluster/store_barrier.h"
-#include "cluster/store_client.h"
-#include "cluster/store_server.h"
+#include "cluster/store/store_barrier.h"
+#include "cluster/store/store_client.h"
+#include "cluster/store/store_server.h"
 #include "runtime/base/error.h"
 #include "tests/support/memory_store.h"
 

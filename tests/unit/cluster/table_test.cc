@@ -1,5 +1,5 @@
 // The store's logic without sockets: who is answered when, limits, and that waits leave nothing behind.
-#include "cluster/store_table.h"
+#include "cluster/store/store_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Tokens: random, parsed strictly, read only from files nobody else can read, never shown.
-#include "cluster/token.h"
+#include "cluster/net/token.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // The store's frames, messages and handshake as pure functions: known answers, and everything an attacker may
 // bend.
-#include "cluster/store_wire.h"
+#include "cluster/store/store_wire.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <random>
 
-#include "cluster/store_handshake.h"
+#include "cluster/store/store_handshake.h"
 #include "runtime/base/error.h"
 #include "tests/fuzz/targets.h"
 

@@ -14,7 +14,7 @@
 #include <memory>
 #include <thread>
 
-#include "cluster/token.h"
+#include "cluster/net/token.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::launcher {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cluster/detect.h"
+#include "cluster/detect/detect.h"
 
 namespace dtrain {
 

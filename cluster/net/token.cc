@@ -1,6 +1,6 @@
 // Makes, reads and writes tokens. Needs no cryptography library: a launcher that only hands a token on stays
 // light.
-#include "cluster/token.h"
+#include "cluster/net/token.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Both notations: parse into ranges, add up what they stand for, expand only then.
-#include "cluster/nodelist.h"
+#include "cluster/detect/nodelist.h"
 
 #include <fmt/format.h>
 

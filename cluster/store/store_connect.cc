@@ -1,6 +1,6 @@
 // One attempt is: connect, hello, challenge, proof, welcome. Attempts that may yet succeed (nobody listens
 // yet, the connection was closed half way) are made again; a wrong token, job or version is final.
-#include "cluster/store_connect.h"
+#include "cluster/store/store_connect.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <thread>
 
-#include "cluster/store_handshake.h"
+#include "cluster/store/store_handshake.h"
 #include "runtime/base/check.h"
 
 namespace dtrain {

@@ -1,6 +1,6 @@
 // The store's operations. A key that is only waited for has an entry without a value; it goes when its last
 // wait does.
-#include "cluster/store_table.h"
+#include "cluster/store/store_table.h"
 
 #include <fmt/format.h>
 

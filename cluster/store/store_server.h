@@ -8,10 +8,10 @@
 #include <optional>
 #include <string>
 
-#include "cluster/endpoint.h"
-#include "cluster/store_observer.h"
-#include "cluster/store_table.h"
-#include "cluster/token.h"
+#include "cluster/net/endpoint.h"
+#include "cluster/net/token.h"
+#include "cluster/store/store_observer.h"
+#include "cluster/store/store_table.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

@@ -1,5 +1,5 @@
 // Everyone counts up; the last one opens the gate for all.
-#include "cluster/store_barrier.h"
+#include "cluster/store/store_barrier.h"
 
 #include <fmt/format.h>
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <unordered_set>
 
-#include "cluster/detect_reader.h"
-#include "cluster/nodelist.h"
+#include "cluster/detect/detect_reader.h"
+#include "cluster/detect/nodelist.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "cluster/detect.h"
+#include "cluster/detect/detect.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain {

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "cluster/store_handshake.h"
-#include "cluster/store_wire.h"
+#include "cluster/store/store_handshake.h"
+#include "cluster/store/store_wire.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <memory>
 
-#include "cluster/endpoint.h"
+#include "cluster/net/endpoint.h"
 #include "runtime/base/check.h"
 
 namespace dtrain {

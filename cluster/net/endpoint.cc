@@ -1,5 +1,5 @@
 // Parsing, resolving and listening. Name lookups run on a helper thread because getaddrinfo has no deadline.
-#include "cluster/endpoint.h"
+#include "cluster/net/endpoint.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <mutex>
 #include <thread>
 
-#include "cluster/token.h"
+#include "cluster/net/token.h"
 #include "runtime/base/check.h"
 
 namespace dtrain {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cluster/store_mac.h"
+#include "cluster/store/store_mac.h"
 
 namespace dtrain::wire {
 

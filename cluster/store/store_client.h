@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "cluster/endpoint.h"
-#include "cluster/store.h"
-#include "cluster/token.h"
+#include "cluster/net/endpoint.h"
+#include "cluster/net/token.h"
+#include "cluster/store/store.h"
 
 namespace dtrain {
 

@@ -1,5 +1,5 @@
 // Handshake and output of one server-side connection.
-#include "cluster/store_connection.h"
+#include "cluster/store/store_connection.h"
 
 #include <sys/socket.h>
 

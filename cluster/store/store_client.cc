@@ -1,7 +1,7 @@
 // Calls of many threads over one connection. Requests carry numbers, so a waiting get does not hold up
 // another thread's set. One of the waiting threads polls the socket for all; when it has its answer the next
 // takes over.
-#include "cluster/store_client.h"
+#include "cluster/store/store_client.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +14,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "cluster/store_connect.h"
+#include "cluster/store/store_connect.h"
 #include "runtime/base/check.h"
 
 namespace dtrain {

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "cluster/store.h"
+#include "cluster/store/store.h"
 
 namespace dtrain {
 

@@ -1,12 +1,12 @@
 // The store's handshake. Every HMAC covers a label that ends in NUL and the transcript: hello, magic,
 // version, server nonce.
-#include "cluster/store_handshake.h"
+#include "cluster/store/store_handshake.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "cluster/store_wire.h"
+#include "cluster/store/store_wire.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::wire {

@@ -1,5 +1,5 @@
 // Frames and messages of the store. Lengths are checked before anything is kept.
-#include "cluster/store_wire.h"
+#include "cluster/store/store_wire.h"
 
 #include <limits>
 

@@ -1,5 +1,5 @@
 // Runs scontrol under a deadline; every way in which that can fail means "not known".
-#include "cluster/slurm_node.h"
+#include "cluster/detect/slurm_node.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 #include <cctype>
 
-#include "cluster/endpoint.h"
+#include "cluster/net/endpoint.h"
 #include "runtime/base/check.h"
 #include "runtime/base/fd.h"
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "cluster/store_mac.h"
-#include "cluster/token.h"
+#include "cluster/net/token.h"
+#include "cluster/store/store_mac.h"
 
 namespace dtrain::wire {
 

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "cluster/endpoint.h"
-#include "cluster/store_client.h"
-#include "cluster/store_wire.h"
+#include "cluster/net/endpoint.h"
+#include "cluster/store/store_client.h"
+#include "cluster/store/store_wire.h"
 
 namespace dtrain {
 

@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "cluster/store_wire.h"
+#include "cluster/store/store_wire.h"
 
 namespace dtrain {
 

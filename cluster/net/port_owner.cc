@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "cluster/endpoint.h"
+#include "cluster/net/endpoint.h"
 
 namespace dtrain {
 namespace {

@@ -1,5 +1,5 @@
 // Order of precedence, checks that hold for every system, and the explanation.
-#include "cluster/detect.h"
+#include "cluster/detect/detect.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "cluster/detect_reader.h"
-#include "cluster/endpoint.h"
+#include "cluster/detect/detect_reader.h"
+#include "cluster/net/endpoint.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {

@@ -1,6 +1,6 @@
 // The server's loop. Responses are queued while an event is served and sent together afterwards, so no
 // client's socket is touched from inside another's request.
-#include "cluster/store_server.h"
+#include "cluster/store/store_server.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "cluster/store_connection.h"
+#include "cluster/store/store_connection.h"
 #include "runtime/base/check.h"
 
 namespace dtrain {
