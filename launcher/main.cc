@@ -7,10 +7,10 @@
 #include <cstring>
 #include <string_view>
 
-#include "launcher/flags.h"
-#include "launcher/hand_over.h"
-#include "launcher/job.h"
-#include "launcher/reach.h"
+#include "launcher/nodes/hand_over.h"
+#include "launcher/nodes/reach.h"
+#include "launcher/plan/flags.h"
+#include "launcher/process/job.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::launcher {

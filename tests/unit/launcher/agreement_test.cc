@@ -1,5 +1,5 @@
 // What is compared when launchers meet: it changes with what matters, and with nothing else.
-#include "launcher/agreement.h"
+#include "launcher/nodes/agreement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

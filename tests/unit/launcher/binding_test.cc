@@ -1,5 +1,5 @@
 // Dealing cores out to workers.
-#include "launcher/binding.h"
+#include "launcher/plan/binding.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // One worker's stream on its way to console and file, through real pipes.
-#include "launcher/capture.h"
+#include "launcher/output/capture.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // Counting GPUs from files and CUDA_VISIBLE_DEVICES.
-#include "launcher/gpus.h"
+#include "launcher/plan/gpus.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

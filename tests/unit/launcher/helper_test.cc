@@ -1,5 +1,5 @@
 // Helpers are read to their end, or killed at the deadline.
-#include "launcher/helper.h"
+#include "launcher/process/helper.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Cutting and escaping of workers' output.
-#include "launcher/lines.h"
+#include "launcher/output/lines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The launchers' lines to each other, each with its own process: a whole job over loopback, launchers that
 // are killed, links that are killed, ports that are taken.
-#include "launcher/link.h"
+#include "launcher/nodes/link.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // Typed options: what is accepted, and how the impossible is refused.
-#include "launcher/options.h"
+#include "launcher/plan/options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Short cuts for tests that start from a command line.
 #pragma once
 
-#include "launcher/flags.h"
-#include "launcher/options.h"
+#include "launcher/plan/flags.h"
+#include "launcher/plan/options.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::launcher {

@@ -1,11 +1,11 @@
 // Who wins among options, variables and systems; what is refused; what mpirun, srun and others are understood
 // to mean when they start launchers instead of workers.
-#include "launcher/placement.h"
+#include "launcher/plan/placement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/reach.h"
+#include "launcher/nodes/reach.h"
 #include "tests/unit/launcher/parse.h"
 
 namespace dtrain::launcher {

@@ -1,5 +1,5 @@
 // Ranks, environment, devices and output of each worker.
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

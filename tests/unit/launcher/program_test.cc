@@ -1,5 +1,5 @@
 // What PROGRAM resolves to.
-#include "launcher/program.h"
+#include "launcher/plan/program.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What the failure report says, and where it looks for causes.
-#include "launcher/report.h"
+#include "launcher/output/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

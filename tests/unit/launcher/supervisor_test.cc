@@ -1,5 +1,5 @@
 // The rules of ending a group, on a clock the test holds.
-#include "launcher/supervisor.h"
+#include "launcher/process/supervisor.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

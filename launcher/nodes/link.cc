@@ -1,0 +1,318 @@
+// Both ends of the line: in the launcher a socket, in the link's process a member, a coordinator on the first
+// node, and one loop. Messages are cut into packets: a byte that says whether more follows, then bytes.
+#include "launcher/nodes/link.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "cluster/rendezvous/messages.h"
+#include "runtime/base/check.h"
+
+namespace dtrain::launcher {
+namespace {
+
+using rendezvous::News;
+using rendezvous::Word;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr char kName[] = "dtrain-link";
+constexpr std::size_t kPacketBytes = 60 * 1024;
+constexpr char kLast = 0, kMore = 1;
+constexpr std::string_view kGoodbye = "bye";
+constexpr Duration kOrderlyEnd = seconds(1);
+// The launcher was killed, but others on this rendezvous still clear up.
+constexpr Duration kDisorderlyEnd = seconds(5);
+constexpr Duration kReap = seconds(2);
+constexpr Duration kSayWaiting = milliseconds(4500);
+
+bool is_last(const News& news) {
+  return std::holds_alternative<rendezvous::Over>(news) ||
+         std::holds_alternative<rendezvous::Refused>(news) ||
+         std::holds_alternative<rendezvous::LeaseLost>(news);
+}
+
+// Blocks while the line is full. False when the other side is gone.
+bool send_message(int fd, std::string_view message) {
+  do {
+    const std::string_view part = message.substr(0, kPacketBytes);
+    message.remove_prefix(part.size());
+    std::string packet(1, message.empty() ? kLast : kMore);
+    packet += part;
+    ssize_t sent = 0;
+    do {
+      sent = ::send(fd, packet.data(), packet.size(), MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent < 0) return false;
+  } while (!message.empty());
+  return true;
+}
+
+enum class Received { message, nothing, gone };
+
+// Collects packets in `partial` until a message is whole. Never blocks.
+Received receive_message(int fd, std::string& partial, std::string& message) {
+  std::vector<char> packet(kPacketBytes + 1);
+  while (true) {
+    const ssize_t got = ::recv(fd, packet.data(), packet.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Received::nothing;
+    if (got <= 0) return Received::gone;
+    partial.append(packet.data() + 1, static_cast<std::size_t>(got) - 1);
+    if (packet[0] == kMore) continue;
+    message = std::exchange(partial, {});
+    return Received::message;
+  }
+}
+
+void close_range_of(unsigned first, unsigned last) {
+  if (first > last || ::close_range(first, last, 0) == 0) return;
+  // Kernels before 5.9.
+  const auto limit = static_cast<unsigned>(std::max(::sysconf(_SC_OPEN_MAX), 1024L));
+  for (unsigned fd = first; fd <= last && fd < limit; ++fd) ::close(static_cast<int>(fd));
+}
+
+void close_all_but(std::vector<int> kept) {
+  std::sort(kept.begin(), kept.end());
+  unsigned first = 3;
+  for (const int fd : kept) {
+    if (fd < 3) continue;
+    close_range_of(first, static_cast<unsigned>(fd) - 1);
+    first = static_cast<unsigned>(fd) + 1;
+  }
+  close_range_of(first, ~0U);
+}
+
+// The child. Ends with the process; nothing of the launcher's is destroyed here.
+class LinkProcess {
+ public:
+  LinkProcess(LinkSettings settings, UniqueFd socket, std::optional<Listener> listener, pid_t launcher)
+      : settings_(std::move(settings)),
+        socket_(std::move(socket)),
+        listener_(std::move(listener)),
+        launcher_(launcher) {}
+
+  // Ends the process itself: a thread may still be trying to connect.
+  [[noreturn]] void run() noexcept {
+    int code = 0;
+    try {
+      settle_in();
+      if (host() && connect()) {
+        while (!gone_ && relay()) {
+        }
+      }
+      part();
+    } catch (const std::exception&) {
+      code = 1;  // the launcher sees the line end
+    }
+    ::_exit(code);
+  }
+
+ private:
+  void settle_in() {
+    ::setpgid(0, 0);  // a Ctrl-C on the terminal is the launcher's to handle
+    ::prctl(PR_SET_NAME, kName);
+    sigset_t all, death;
+    sigfillset(&all);
+    check(Sys{::sigprocmask(SIG_SETMASK, &all, nullptr)}, "sigprocmask");
+    sigemptyset(&death);
+    sigaddset(&death, SIGUSR1);
+    signals_.reset(static_cast<int>(
+        check(Sys{::signalfd(-1, &death, SFD_CLOEXEC | SFD_NONBLOCK)}, "signalfd of the link")));
+    // The end of the line says the same; this holds even if somebody else has the launcher's end open.
+    check(Sys{::prctl(PR_SET_PDEATHSIG, SIGUSR1)}, "prctl PR_SET_PDEATHSIG");
+    gone_ = ::getppid() != launcher_;
+    if (const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC)); null) {
+      for (int fd = 0; fd < 3; ++fd) ::dup2(null.get(), fd);
+    }
+    std::vector<int> kept{socket_.get(), signals_.get()};
+    if (listener_) kept.push_back(listener_->fd.get());
+    close_all_but(kept);
+    // One connection a launcher.
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+      limit.rlim_cur = limit.rlim_max;
+      ::setrlimit(RLIMIT_NOFILE, &limit);
+    }
+  }
+
+  // False when this node should host the rendezvous and cannot (no token where one is needed).
+  bool host() {
+    try {
+      if (listener_) coordinator_.emplace(std::move(*listener_), *settings_.coordinator);
+      return true;
+    } catch (const std::exception& error) {
+      send(rendezvous::Refused{error.what()});
+      return false;
+    }
+  }
+
+  // In a thread, since the launcher may end meanwhile. False when there is no member to relay for.
+  bool connect() {
+    connected_.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC)}, "eventfd of the link")));
+    std::thread([this] {
+      Attempt attempt;
+      try {
+        attempt.member = std::make_unique<rendezvous::Member>(settings_.member, settings_.offer,
+                                                              Deadline::after(settings_.connect_timeout));
+      } catch (const std::exception& error) {
+        attempt.why = error.what();
+      }
+      const std::lock_guard lock(mutex_);
+      attempt_ = std::move(attempt);
+      const std::uint64_t one = 1;
+      [[maybe_unused]] const ssize_t written = ::write(connected_.get(), &one, sizeof one);
+    }).detach();
+    Deadline say_waiting = Deadline::after(kSayWaiting);
+    while (!gone_) {
+      wait({connected_.get()}, say_waiting);
+      const std::lock_guard lock(mutex_);
+      if (attempt_) break;
+      if (!say_waiting.expired()) continue;
+      send(rendezvous::Waiting{{"no answer yet from the rendezvous at " + settings_.member.server.text() +
+                                "; does the launcher of node_rank 0 run there?"}});
+      say_waiting = Deadline::after(seconds(10));
+    }
+    const std::lock_guard lock(mutex_);
+    if (!attempt_) return false;
+    member_ = std::move(attempt_->member);
+    if (!member_) send(rendezvous::Refused{attempt_->why, true});
+    for (const Word& word : early_) {
+      if (member_) member_->say(word);
+    }
+    return member_ != nullptr;
+  }
+
+  // One turn of the loop; false after the last news.
+  bool relay() {
+    wait({member_->fd()}, Deadline::never());
+    while (auto news = member_->next(Deadline::after(Duration::zero()))) {
+      send(*news);
+      if (is_last(*news)) return false;
+    }
+    return true;
+  }
+
+  // Until one of `fds` or the launcher has something to say.
+  void wait(std::vector<int> fds, const Deadline& deadline) {
+    std::vector<pollfd> waited{{socket_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
+    for (const int fd : fds) waited.push_back({fd, POLLIN, 0});
+    ::poll(waited.data(), waited.size(), deadline.poll_timeout_ms());
+    signalfd_siginfo info;
+    while (::read(signals_.get(), &info, sizeof info) > 0) {
+    }
+    obey();
+    if (::getppid() != launcher_) gone_ = true;
+  }
+
+  void obey() {
+    std::string message;
+    Received received;
+    while ((received = receive_message(socket_.get(), partial_, message)) == Received::message) {
+      if (message == kGoodbye) {
+        gone_ = orderly_ = true;
+        return;
+      }
+      const auto word = rendezvous::decode_word(message);
+      if (!word) continue;
+      if (member_)
+        member_->say(*word);
+      else
+        early_.push_back(*word);
+    }
+    if (received == Received::gone) gone_ = true;
+  }
+
+  void send(const News& news) {
+    if (!send_message(socket_.get(), rendezvous::encode(news))) gone_ = true;
+  }
+
+  // Whoever hosts the rendezvous stays until the others have heard the end.
+  void part() {
+    // The last news are on their way; the launcher says goodbye when it has read them.
+    while (!gone_) wait({}, Deadline::never());
+    member_.reset();
+    if (coordinator_) coordinator_->wait_until_over(Deadline::after(orderly_ ? kOrderlyEnd : kDisorderlyEnd));
+  }
+
+  struct Attempt {
+    std::unique_ptr<rendezvous::Member> member;
+    std::string why;
+  };
+
+  LinkSettings settings_;
+  UniqueFd socket_, signals_;
+  std::optional<Listener> listener_;
+  pid_t launcher_;
+  std::optional<rendezvous::Coordinator> coordinator_;
+  std::unique_ptr<rendezvous::Member> member_;
+  std::vector<Word> early_;
+  std::string partial_;
+  bool gone_ = false;     // the launcher
+  bool orderly_ = false;  // it said so
+  UniqueFd connected_;    // the connecting thread's word that it is done
+  std::mutex mutex_;      // guards attempt_
+  std::optional<Attempt> attempt_;
+};
+
+}  // namespace
+
+Link::Link(const LinkSettings& settings) {
+  std::optional<Listener> listener;
+  if (settings.coordinator)
+    listener =
+        listen_on(settings.member.server.host, settings.listen_port.value_or(settings.member.server.port),
+                  Deadline::after(seconds(10)));
+  if (listener) port_ = listener->port();
+  int ends[2];
+  check(Sys{::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)}, "socketpair for the link");
+  UniqueFd theirs(ends[1]);
+  socket_.reset(ends[0]);
+  const pid_t launcher = ::getpid();
+  pid_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the link"));
+  if (pid_ > 0) return;
+  socket_.reset();
+  LinkSettings own = settings;
+  if (port_ != 0) own.member.server.port = port_;
+  LinkProcess(std::move(own), std::move(theirs), std::move(listener), launcher).run();
+}
+
+Link::~Link() {
+  send_message(socket_.get(), kGoodbye);
+  socket_.reset();
+  const Deadline deadline = Deadline::after(kReap);
+  while (::waitpid(pid_, nullptr, WNOHANG) == 0) {
+    if (deadline.expired()) ::kill(pid_, SIGKILL);
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+}
+
+std::optional<News> Link::take() {
+  if (over_) return std::nullopt;
+  std::string message;
+  const Received received = receive_message(socket_.get(), partial_, message);
+  if (received == Received::nothing) return std::nullopt;
+  std::optional<News> news;
+  if (received == Received::message) news = rendezvous::decode_news(message);
+  if (!news) news = rendezvous::LeaseLost{"the link, this launcher's process for the network, was killed"};
+  over_ = is_last(*news);
+  return news;
+}
+
+void Link::say(const Word& word) { send_message(socket_.get(), rendezvous::encode(word)); }
+
+}  // namespace dtrain::launcher

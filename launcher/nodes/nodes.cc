@@ -1,0 +1,341 @@
+// Meets the other launchers, then turns their news into starts and ends of this node's workers.
+#include "launcher/nodes/nodes.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "launcher/nodes/agreement.h"
+#include "launcher/nodes/link.h"
+#include "launcher/nodes/reach.h"
+#include "launcher/process/attempts.h"
+#include "runtime/base/error.h"
+
+namespace dtrain::launcher {
+namespace {
+
+using rendezvous::Cause;
+using rendezvous::News;
+
+constexpr std::chrono::seconds kResolveTimeout{3};
+// Between a signal and the end of a job that has not begun; whoever hosts the rendezvous answers at once.
+constexpr std::chrono::seconds kSignalPatience{1};
+constexpr int kUsage = static_cast<int>(ExitCode::usage);
+constexpr int kPeer = static_cast<int>(ExitCode::peer);
+
+class NodesRun final : private RoundLink {
+ public:
+  NodesRun(const Job& job, Console& console)
+      : job_(job), console_(console), nproc_(count_workers(job.options, job.machine)) {
+    meet();
+    attempts_.emplace(job, console);
+  }
+
+  int run() {
+    while (!exit_code_) {
+      wait_for_news();
+      while (!exit_code_) {
+        auto news = take_news();
+        if (!news) break;
+        std::visit([this](const auto& piece) { on(piece); }, *news);
+      }
+    }
+    return *exit_code_;
+  }
+
+ private:
+  // --- meeting ------------------------------------------------------------------------------------------
+
+  void meet() {
+    LinkSettings settings = link_settings();
+    const bool first = job_.place.node_rank == 0;
+    // Without node_ranks the machine that has the address is the first; of several launchers there, the
+    // first that gets the port.
+    const bool perhaps =
+        !job_.place.node_rank && rendezvous_is_here(job_.place, Deadline::after(kResolveTimeout));
+    if (first || perhaps) {
+      LinkSettings hosting = settings;
+      hosting.coordinator = coordinator_options();
+      hosting.offer.node_rank = 0;
+      try {
+        // Held from here on, so that a port that is taken is known before anybody waits.
+        if (first)
+          master_ = settle_master_port(job_.place.master_addr, job_.place.master_port, job_.program.builtin);
+        link_.emplace(hosting);
+        return;
+      } catch (const SystemError& error) {
+        if (first || error.error_number() != EADDRINUSE)
+          throw UsageError(
+              fmt::format("the launchers' rendezvous (--rdzv-endpoint, else the port after "
+                          "--master-port): {}",
+                          error.what()));
+      }
+    }
+    link_.emplace(settings);
+  }
+
+  LinkSettings link_settings() const {
+    LinkSettings settings;
+    settings.member.server = job_.place.rendezvous;
+    settings.member.token = job_.token;
+    settings.member.insecure = job_.options.insecure;
+    settings.member.job = job_.options.run_id;
+    settings.offer.node_rank = job_.place.node_rank;
+    settings.offer.host = job_.place.host;
+    settings.offer.address = own_address();
+    settings.offer.nproc = nproc_;
+    settings.offer.must_match = must_match(job_);
+    settings.connect_timeout = job_.options.join_timeout;
+    return settings;
+  }
+
+  // The way to the rendezvous, as people know it: "10.0.0.2 (eth0)".
+  std::string own_address() const {
+    try {
+      const auto there = resolve(job_.place.rendezvous, Deadline::after(kResolveTimeout));
+      const Route route = route_to(there.front());
+      return fmt::format("{} ({})", route.address, route.interface);
+    } catch (const Error&) {
+      return "";  // the link will try again, and say why it cannot be reached
+    }
+  }
+
+  rendezvous::CoordinatorOptions coordinator_options() const {
+    rendezvous::CoordinatorOptions options;
+    options.token = job_.token;
+    options.insecure = job_.options.insecure;
+    options.job = job_.options.run_id;
+    options.min_nodes = job_.place.nodes.least;
+    options.max_nodes = job_.place.nodes.most;
+    options.max_restarts = job_.options.max_restarts;
+    options.join_timeout = job_.options.join_timeout;
+    options.last_call = job_.options.last_call;
+    options.launch_time_ns = now_in_ns();
+    options.run_id = job_.options.run_id;
+    options.hosts = job_.place.hosts;
+    return options;
+  }
+
+  // --- between rounds -----------------------------------------------------------------------------------
+
+  void wait_for_news() {
+    pollfd waits[] = {{link_->fd(), POLLIN, 0},
+                      {attempts_->signals().fd(), POLLIN, 0},
+                      {console_.out().wants_to_write() ? console_.out().fd() : -1, POLLOUT, 0},
+                      {console_.err().wants_to_write() ? console_.err().fd() : -1, POLLOUT, 0}};
+    const Deadline deadline = give_up_ ? *give_up_ : Deadline::never();
+    if (!pending_) ::poll(waits, std::size(waits), deadline.poll_timeout_ms());
+    console_.out().flush();
+    console_.err().flush();
+    while (const auto signal = attempts_->signals().next()) take_signal(*signal);
+    if (give_up_ && give_up_->expired()) exit_code_ = 128 + signal_;
+  }
+
+  void take_signal(int signal) {
+    if (!attempts_->signals().stops(signal)) return;
+    if (signal_ != 0) {
+      if (steady_clock().now() - signal_at_ >= Supervisor::kEcho) exit_code_ = 128 + signal_;
+      return;
+    }
+    signal_ = signal;
+    signal_at_ = steady_clock().now();
+    // Once workers have run, the other nodes' may need their time to end.
+    if (round_ < 0) give_up_ = Deadline::after(kSignalPatience);
+    console_.say("got " + signal_name(signal) + ": the job is ended");
+    link_->say(rendezvous::Signalled{signal});
+  }
+
+  std::optional<News> take_news() {
+    if (!pending_) return link_->take();
+    return std::exchange(pending_, std::nullopt);
+  }
+
+  void on(const rendezvous::Waiting& news) {
+    for (const std::string& line : news.lines) console_.say("waiting: " + line);
+  }
+
+  void on(const rendezvous::Forming& news) {
+    if (news.self != 0) return link_->say(rendezvous::Ready{news.round, 0});
+    try {
+      if (!master_) {
+        master_ = settle_master_port(job_.place.master_addr, job_.place.master_port, job_.program.builtin);
+      }
+      link_->say(rendezvous::Ready{news.round, master_->port});
+    } catch (const Error& error) {
+      const auto& node = news.nodes.front();
+      link_->say(rendezvous::Failed{
+          news.round,
+          Duration::zero(),
+          {Cause::Kind::unusable, node.node_rank, node.host, -1, kUsage, false, {error.what()}}});
+    }
+  }
+
+  void on(const rendezvous::Start& news) {
+    if (round_ >= 0 && restarts_ != news.restart_count)
+      console_.say(fmt::format("starting all workers again: restart {} of {}", news.restart_count,
+                               job_.options.max_restarts));
+    restarts_ = news.restart_count;
+    round_ = news.round;
+    const Plan plan = plan_of(news);
+    Attempts::Start start;
+    start.number = news.round;
+    start.restart_count = news.restart_count;
+    start.launch_time_ns = news.launch_time_ns;
+    if (job_.program.builtin) start.token = token_of(news);
+    MasterPort master;
+    if (master_) master = std::move(*master_);
+    master_.reset();
+    master.port = news.master_port;
+    running_ = true;
+    try {
+      tell_end(attempts_->run(plan, start, std::move(master), this, link_->pid()));
+    } catch (const Error& error) {
+      tell_end(error);
+    }
+    running_ = false;
+    print_failure();
+  }
+
+  Plan plan_of(const rendezvous::Start& news) const {
+    const auto& own = news.nodes[static_cast<std::size_t>(news.self)];
+    NodeShare share;
+    share.nnodes = static_cast<int>(news.nodes.size());
+    share.group_rank = news.self;
+    share.node_rank = own.node_rank;
+    share.first_rank = own.first_rank;
+    share.world_size = news.nodes.back().first_rank + news.nodes.back().nproc;
+    return make_plan(job_.options, job_.place, share, job_.program, job_.environment, job_.machine);
+  }
+
+  std::string token_of(const rendezvous::Start& news) const {
+    if (job_.token) return job_.token->hex();
+    return job_.options.insecure ? public_token(news.run_id, news.launch_time_ns) : "";
+  }
+
+  void tell_end(const GroupResult& result) {
+    if (result.keeper_lost || result.stuck) {
+      Cause cause;
+      cause.kind = Cause::Kind::worker;
+      cause.exit_code = Attempts::exit_code(result);
+      cause.lines = {fmt::format("host {}: {}", job_.place.host,
+                                 result.keeper_lost
+                                     ? "the keeper process was killed; its workers have been ended"
+                                     : "some processes could not be ended: they do not react to SIGKILL")};
+      link_->say(rendezvous::Failed{round_, Duration::zero(), std::move(cause)});
+    }
+    link_->say(rendezvous::Ended{round_, Attempts::exit_code(result)});
+  }
+
+  void tell_end(const Error& error) {
+    const int code = static_cast<int>(error.exit_code());
+    link_->say(rendezvous::Failed{
+        round_,
+        Duration::zero(),
+        {Cause::Kind::unusable, 0, "", -1, code, false, {"host " + job_.place.host + ": " + error.what()}}});
+    link_->say(rendezvous::Ended{round_, code});
+  }
+
+  void on(const rendezvous::Stop& news) {
+    // The last thing to be said of a start is why it ended, so not before its workers have.
+    if (news.again && news.cause) failed_because_ = news.cause;
+    if (!running_) print_failure();
+    if (news.checkpoint_first)
+      console_.say("a node has come: the workers write a checkpoint and start again");
+  }
+
+  void on(const rendezvous::Over& news) {
+    if (news.cause) print(*news.cause);
+    exit_code_ = news.exit_code;
+  }
+
+  void on(const rendezvous::Refused& news) {
+    console_.complain(news.why);
+    exit_code_ = news.unreachable ? kPeer : kUsage;
+  }
+
+  void on(const rendezvous::LeaseLost& news) {
+    console_.complain("this node has ended its workers, because it lost the others: " + news.why);
+    exit_code_ = kPeer;
+  }
+
+  void print_failure() {
+    if (failed_because_) print(*failed_because_);
+    failed_because_.reset();
+  }
+
+  void print(const Cause& cause) const {
+    const bool calm = cause.kind == Cause::Kind::signal || cause.kind == Cause::Kind::requeue;
+    for (const std::string& line : cause.lines) calm ? console_.say(line) : console_.complain(line);
+  }
+
+  // --- while workers run: the group's link ----------------------------------------------------------------
+
+  int fd() const override { return pending_ ? -1 : link_->fd(); }
+
+  Order take() override {
+    while (!pending_) {
+      auto news = link_->take();
+      if (!news) break;
+      if (const auto* waiting = std::get_if<rendezvous::Waiting>(&*news)) {
+        on(*waiting);
+      } else if (const auto* stop = std::get_if<rendezvous::Stop>(&*news)) {
+        on(*stop);
+        return order_of(*stop);
+      } else {
+        // Over, Refused and LeaseLost end this node's part whatever its workers do; nothing comes after them.
+        const bool kill = !std::holds_alternative<rendezvous::Start>(*news);
+        pending_ = std::move(news);
+        if (kill) return {Order::Kind::kill, 0};
+      }
+    }
+    return {};
+  }
+
+  Order order_of(const rendezvous::Stop& stop) const {
+    if (stop.at_once) return {Order::Kind::kill, 0};
+    if (stop.signal) return {Order::Kind::signal, *stop.signal};
+    // Workers that wait for a node that is gone cannot do anything with a SIGTERM but wait on.
+    const bool cut_off = stop.cause && stop.cause->kind == Cause::Kind::node_lost;
+    if (cut_off && job_.program.builtin) return {Order::Kind::kill, 0};
+    // Only the built-in program knows what SIGUSR2 asks for.
+    if (stop.checkpoint_first && job_.program.builtin) return {Order::Kind::signal, SIGUSR2};
+    return {Order::Kind::end, 0};
+  }
+
+  void failed(const Failure& failure, bool consequence, Duration age) override {
+    Cause cause;
+    cause.kind = Cause::Kind::worker;
+    cause.node_rank = failure.node_rank.value_or(0);
+    cause.host = failure.host;
+    cause.rank = failure.rank;
+    cause.exit_code = exit_code_of(failure.status);
+    cause.consequence = consequence;
+    cause.lines = failure_report(failure);
+    link_->say(rendezvous::Failed{round_, age, std::move(cause)});
+  }
+
+  void signalled(int signal) override { link_->say(rendezvous::Signalled{signal}); }
+
+  const Job& job_;
+  Console& console_;
+  int nproc_;
+  std::optional<MasterPort> master_;  // settled and not yet used
+  std::optional<Link> link_;
+  std::optional<Attempts> attempts_;
+  std::optional<News> pending_;  // came while workers ran, and is for afterwards
+  std::optional<int> exit_code_;
+  std::optional<Deadline> give_up_;
+  int signal_ = 0;  // that came while no workers ran
+  TimePoint signal_at_{};
+  int round_ = -1, restarts_ = 0;
+  std::optional<Cause> failed_because_;  // of a start that is followed by another
+  bool running_ = false;
+};
+
+}  // namespace
+
+int run_on_nodes(const Job& job, Console& console) { return NodesRun(job, console).run(); }
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,23 @@
+// The light launcher: one node by itself, many by the program beside it.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "launcher/nodes/hand_over.h"
+#include "runtime/base/error.h"
+
+namespace dtrain::launcher {
+
+void hand_over_to_nodes(const std::string& own_folder, char** argv) {
+  const std::string program = own_folder + "/dtrain-launch-nodes";
+  ::execv(program.c_str(), argv);
+  throw UsageError("jobs of many nodes are run by " + program +
+                   ", which cannot be started: " + std::strerror(errno) + "; build or install dtrain whole");
+}
+
+int run_many(const Job& job, Console&) {
+  throw Error("a job of " + std::to_string(job.place.nodes.most) + " nodes came to the launcher for one");
+}
+
+}  // namespace dtrain::launcher

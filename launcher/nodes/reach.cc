@@ -1,0 +1,108 @@
+// Asks MPI and Slurm, and checks that a secret is there where one is needed.
+#include "launcher/nodes/reach.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cluster/detect/slurm_node.h"
+#include "launcher/process/helper.h"
+#include "runtime/base/error.h"
+
+namespace dtrain::launcher {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr seconds kExchangeTimeout{60};
+constexpr seconds kScontrolTimeout{10};
+constexpr seconds kResolveTimeout{3};
+
+std::optional<SocketAddress> try_resolve(const Endpoint& endpoint, const Deadline& deadline) {
+  try {
+    return resolve(endpoint, deadline).front();
+  } catch (const PeerError&) {
+    return std::nullopt;
+  }
+}
+
+// All launchers do this together, so that one that fails lets the others fail too.
+void ask_mpi(Place& place, std::optional<Token>& token, const Options& options,
+             const std::string& own_folder) {
+  const std::string helper = own_folder + "/dtrain-mpi-exchange";
+  const std::string otherwise =
+      "; or tell them: --master-addr ADDR, and a secret with DTRAIN_TOKEN (mpirun -x DTRAIN_TOKEN) or "
+      "--token-file FILE";
+  if (::access(helper.c_str(), X_OK) != 0)
+    throw UsageError("under mpirun launchers ask MPI for an address and a secret, but there is no " + helper +
+                     " (built where MPI is found)" + otherwise);
+  std::vector<std::string> argv{helper};
+  if (!options.iface.empty()) argv.insert(argv.end(), {"--iface", options.iface});
+  const HelperResult result = run_helper(argv, Deadline::after(kExchangeTimeout));
+  const auto answer = nlohmann::json::parse(result.out, nullptr, false);
+  if (result.exit_code != 0 || !answer.is_object())
+    throw UsageError(fmt::format("{} {}, so launchers know neither address nor secret{}", helper,
+                                 result.timed_out
+                                     ? fmt::format("gave no answer in {} s", kExchangeTimeout.count())
+                                     : fmt::format("failed (exit code {})", result.exit_code),
+                                 otherwise));
+  if (answer.at("size").get<int>() != place.nodes.most && !options.nnodes)
+    throw UsageError(
+        fmt::format("{}: expected {} launchers, found {}: it was built with another MPI than this mpirun's{}",
+                    helper, place.nodes.most, answer.at("size").get<int>(), otherwise));
+  if (!token) token = parse_token(answer.at("token").get<std::string>(), "the answer of " + helper);
+  if (!place.master_addr.empty()) return;
+  place.master_addr = answer.at("address").get<std::string>();
+  place.rendezvous = {place.master_addr, answer.at("port").get<std::uint16_t>()};
+}
+
+// Only a step's first node, as Slurm names it, has an address that Slurm knows better than the name service.
+void ask_slurm(Place& place) {
+  if (place.system != "slurm" || place.hosts.empty() || place.master_addr != place.hosts.front()) return;
+  if (try_resolve({place.master_addr, 0}, Deadline::after(kResolveTimeout))) return;
+  const auto address = slurm_node_address(place.master_addr, Deadline::after(kScontrolTimeout));
+  if (!address)
+    throw UsageError(
+        fmt::format("--master-addr: the name {} of this step's first node cannot be resolved, and `scontrol "
+                    "show node {}` gives no address; give --master-addr",
+                    place.master_addr, place.master_addr));
+  if (place.rendezvous.host == place.master_addr) place.rendezvous.host = *address;
+  place.master_addr = *address;
+}
+
+std::string how_to_share(const Place& place) {
+  if (place.system == "slurm")
+    return "before srun say: export DTRAIN_TOKEN=$(openssl rand -hex 32), or give --token-file";
+  return "set the same DTRAIN_TOKEN on every node (make one with: openssl rand -hex 32), or give "
+         "--token-file";
+}
+
+}  // namespace
+
+std::optional<Token> find_secret(const Options& options, const Environment& environment) {
+  const auto source = options.sources.find("token-file");
+  const bool said = source != options.sources.end() && source->second != "DTRAIN_TOKEN_FILE";
+  if (said) return read_token_file(options.token_file);
+  return find_token(environment);
+}
+
+void complete_place(Place& place, std::optional<Token>& token, const Options& options,
+                    const std::string& own_folder) {
+  if (place.ask_mpi) ask_mpi(place, token, options, own_folder);
+  ask_slurm(place);
+  if (token || options.insecure) return;
+  const auto address = try_resolve(place.rendezvous, Deadline::after(kResolveTimeout));
+  if (address && address->is_loopback()) return;
+  throw UsageError(
+      fmt::format("launchers meet at {}, which others can reach, so they need a secret: {}; --insecure does "
+                  "without",
+                  place.rendezvous.text(), how_to_share(place)));
+}
+
+bool rendezvous_is_here(const Place& place, const Deadline& deadline) {
+  const auto address = try_resolve(place.rendezvous, deadline);
+  return address && is_own_address(*address);
+}
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,27 @@
+// What has to be asked for before launchers can meet: the job's secret, MPI for an address, Slurm for one its
+// names do not lead to.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cluster/net/token.h"
+#include "launcher/plan/placement.h"
+
+namespace dtrain::launcher {
+
+/// --token-file, else DTRAIN_TOKEN, else DTRAIN_TOKEN_FILE, else nothing. Throws as find_token.
+std::optional<Token> find_secret(const Options& options, const Environment& environment);
+
+/// Completes a place of many nodes: asks MPI where that is the way (`own_folder` holds dtrain-mpi-exchange),
+/// asks scontrol for the address of a Slurm node whose name cannot be resolved, and refuses to go on without
+/// a secret where others could reach the rendezvous. May fill in `token`. Blocks a minute at most. Throws
+/// UsageError with what to do.
+void complete_place(Place& place, std::optional<Token>& token, const Options& options,
+                    const std::string& own_folder);
+
+/// Whether the rendezvous is at one of this machine's addresses. Blocks at most until `deadline`; a name that
+/// cannot be resolved is not ours.
+bool rendezvous_is_here(const Place& place, const Deadline& deadline);
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,131 @@
+// Queues and writes; see the header.
+#include "launcher/output/console.h"
+
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace dtrain::launcher {
+namespace {
+
+// As much as a pipe that is ready for writing takes without blocking (PIPE_BUF).
+constexpr std::size_t kPipeChunk = 4096;
+constexpr std::size_t kFileChunk = std::size_t{1} << 20;
+
+constexpr std::string_view kName = "dtrain-launch: ";
+constexpr std::string_view kEraseLine = "\r\x1b[K";
+constexpr std::string_view kRed = "\x1b[31m", kDim = "\x1b[2m", kPlain = "\x1b[0m";
+
+bool is_regular_file(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+bool ready_for_writing(int fd, int timeout_ms) {
+  pollfd wait{fd, POLLOUT, 0};
+  return ::poll(&wait, 1, timeout_ms) > 0;
+}
+
+}  // namespace
+
+Sink::Sink(int fd) : fd_(fd), terminal_(::isatty(fd) == 1), regular_file_(is_regular_file(fd)) {}
+
+void Sink::append(std::string_view text) {
+  if (!broken_) queue_.append(text);
+}
+
+void Sink::flush() {
+  while (wants_to_write() && ready_for_writing(fd_, 0)) {
+    const std::size_t chunk = std::min(queue_.size() - written_, regular_file_ ? kFileChunk : kPipeChunk);
+    const ssize_t done = ::write(fd_, queue_.data() + written_, chunk);
+    if (done < 0) {
+      if (errno == EINTR || errno == EAGAIN) break;
+      broken_ = true;  // nobody reads it any more, or the disk is full: there is no one to tell
+      written_ = queue_.size();
+      break;
+    }
+    written_ += static_cast<std::size_t>(done);
+  }
+  if (!wants_to_write()) {
+    queue_.clear();
+    written_ = 0;
+  } else if (written_ > kHighWater) {
+    queue_.erase(0, written_);
+    written_ = 0;
+  }
+}
+
+void Sink::flush(const Deadline& deadline) {
+  flush();
+  while (wants_to_write() && !deadline.expired()) {
+    ready_for_writing(fd_, deadline.poll_timeout_ms());
+    flush();
+  }
+}
+
+Console::Console(int out_fd, int err_fd, bool no_color)
+    : out_(out_fd),
+      err_(err_fd),
+      colour_out_(out_.terminal() && !no_color),
+      colour_err_(err_.terminal() && !no_color) {
+  winsize size{};
+  if (err_.terminal() && ::ioctl(err_fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) columns_ = size.ws_col;
+}
+
+void Console::line(bool to_err, std::string_view prefix, std::string_view text) {
+  Sink& sink = to_err ? err_ : out_;
+  const bool beside_progress = !progress_.empty() && sink.terminal();
+  if (beside_progress) lift_progress();
+  if (!prefix.empty()) {
+    const bool colour = to_err ? colour_err_ : colour_out_;
+    if (colour) sink.append(kDim);
+    sink.append(prefix);
+    if (colour) sink.append(kPlain);
+  }
+  sink.append(text);
+  sink.append("\n");
+  if (beside_progress) {
+    // Two descriptors of one terminal: the line must be out before the progress line is back.
+    if (!to_err) sink.flush();
+    lay_progress();
+  }
+}
+
+void Console::own_line(std::string_view colour, std::string_view text) {
+  const bool beside_progress = !progress_.empty();
+  if (beside_progress) lift_progress();
+  if (colour_err_) err_.append(colour);
+  err_.append(kName);
+  err_.append(text);
+  if (colour_err_) err_.append(kPlain);
+  err_.append("\n");
+  if (beside_progress) lay_progress();
+}
+
+void Console::say(std::string_view text) { own_line("", text); }
+void Console::complain(std::string_view text) { own_line(kRed, text); }
+
+void Console::progress(std::string_view text) {
+  if (!err_.terminal()) return;
+  if (!progress_.empty()) lift_progress();
+  progress_ = text;
+  if (!progress_.empty()) lay_progress();
+}
+
+void Console::settle_progress() {
+  if (!progress_.empty()) err_.append("\n");
+  progress_.clear();
+}
+
+void Console::lift_progress() {
+  err_.append(kEraseLine);
+  err_.flush();
+}
+
+void Console::lay_progress() { err_.append(progress_); }
+
+}  // namespace dtrain::launcher

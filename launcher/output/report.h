@@ -1,0 +1,52 @@
+// The last thing a failed job prints: who failed first, how, and what it said.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/plan/plan.h"
+
+namespace dtrain::launcher {
+
+/// All that is known about the first worker that failed.
+struct Failure {
+  int rank = 0;
+  int local_rank = 0;
+  std::optional<int> node_rank;  ///< where there are more nodes than one
+  std::string host;
+  long pid = 0;
+  int status = 0;      ///< as wait(2) has it
+  int exec_error = 0;  ///< errno of a failed execve, 0 when it started
+  std::string program;
+  bool out_of_memory = false;  ///< the kernel's out-of-memory killer was at work
+  long max_rss_kib = 0;
+  std::string error_text;  ///< from its error file; may be empty
+  std::deque<std::string> last_lines;
+  std::string log_file;
+};
+
+/// "rank 1 (host box, local rank 1, pid 42) failed first: exit code 7". One line.
+std::string failure_line(const Failure& failure);
+
+/// The report's lines: the failure in one, then its last words and where its log is.
+std::vector<std::string> failure_report(const Failure& failure);
+
+/// The message in an error file of torch.distributed.elastic's format (JSON, "message" a text or an object
+/// with a "message"); "" when there is none or it cannot be understood. Never throws.
+std::string read_error_file(const std::string& path);
+
+/// How many processes the kernel's out-of-memory killer has ended: in this control group (version 2 or 1) and
+/// in the whole machine, where that can be read.
+struct OomKills {
+  std::optional<std::uint64_t> group, machine;
+};
+OomKills read_oom_kills();
+
+/// Whether the killer has struck between the two readings; this control group's count decides where there is
+/// one.
+bool oom_since(const OomKills& before, const OomKills& after);
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,302 @@
+// Completes options from detection; see the header for who wins.
+#include "launcher/plan/placement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/base/error.h"
+
+namespace dtrain::launcher {
+namespace {
+
+constexpr std::uint16_t kMasterPort = 29500;      // torchrun's
+constexpr std::uint16_t kRendezvousPort = 29400;  // torchrun's
+
+/// A value with its origin.
+template <class T>
+struct Known {
+  T value;
+  std::string how;
+};
+
+bool is_mpi(std::string_view system) {
+  return system == "openmpi" || system == "hydra" || system == "pmi" || system == "pmix";
+}
+
+// What is set for the workers of some other launcher does not concern this one.
+Environment without_worker_variables(const Environment& environment) {
+  Environment own = environment;
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) own.erase(name);
+  return own;
+}
+
+std::string_view starter(std::string_view system) {
+  return system == "slurm" ? "srun" : system == "lsf" ? "jsrun" : "mpirun";
+}
+
+// How to start one launcher a node, by system.
+std::string one_a_node(std::string_view system, int tasks) {
+  if (system == "slurm")
+    return fmt::format(
+        "srun --ntasks-per-node=1 dtrain-launch …, or without a launcher: srun -n {} dtrain train …", tasks);
+  if (system == "lsf") return "jsrun --tasks_per_rs=1 --rs_per_host=1 dtrain-launch …";
+  const std::string_view map = system == "openmpi" ? "--map-by ppr:1:node" : "-ppn 1";
+  return fmt::format("mpirun {} dtrain-launch …, or without a launcher: mpirun -np {} dtrain train …", map,
+                     tasks);
+}
+
+class Settler {
+ public:
+  Settler(const Options& options, const Environment& environment, const dtrain::Machine& machine)
+      : options_(options), environment_(environment), machine_(machine) {}
+
+  Place settle(bool has_token) {
+    const bool one_asked = options_.standalone || (options_.nnodes && options_.nnodes->most == 1);
+    if (!one_asked) detected_ = detect(without_worker_variables(environment_), machine_);
+    place_.system = detected_.system;
+    note("system", detected_.system,
+         one_asked ? "one node was asked for; nothing else was looked at" : how("system"));
+    take_host();
+    take_launchers();
+    take_nodes();
+    take_node_rank();
+    if (place_.many()) {
+      take_meeting_point(has_token);
+    } else {
+      take_one_node();
+    }
+    return std::move(place_);
+  }
+
+ private:
+  void note(const std::string& name, std::string value, std::string why) {
+    place_.explanations.push_back({name, std::move(value), std::move(why)});
+  }
+
+  std::string how(std::string_view field) const {
+    const auto found = detected_.explanations.find(field);
+    return found == detected_.explanations.end() ? "" : found->second;
+  }
+
+  std::string source(const std::string& option) const {
+    const auto found = options_.sources.find(option);
+    return fmt::format("--{}, {}", option, found == options_.sources.end() ? "" : found->second);
+  }
+
+  void take_host() {
+    const std::string* node = find_variable(environment_, "SLURMD_NODENAME");
+    const bool slurm = place_.system == "slurm" && node != nullptr;
+    place_.host = slurm ? *node : machine_.hostname.substr(0, machine_.hostname.find('.'));
+    note("host", place_.host, slurm ? "SLURMD_NODENAME" : "this machine's name");
+  }
+
+  // From the ranks of a scheduler's tasks, one of which is this launcher, to nodes.
+  void take_launchers() {
+    const int together = detected_.local_world_size.value_or(1);
+    // Without a number of workers each would take all of the machine. With one it is meant: several small
+    // nodes on one machine, as one tries things out.
+    if (together > 1 && is_mpi(detected_.system) && options_.nproc_kind == NprocKind::count) {
+      note("launchers", fmt::format("{} on this machine", together),
+           "each counts as a node; " + source("nproc-per-node") + ", says how many workers it starts");
+    } else if (together > 1) {
+      throw UsageError(fmt::format(
+          "{} started {} launchers on this node; expected one a node, which starts the workers itself: {}",
+          starter(detected_.system), together,
+          one_a_node(detected_.system, detected_.world_size.value_or(together))));
+    }
+    nnodes_ = detected_.nnodes;
+    node_rank_ = detected_.node_rank;
+    nnodes_how_ = how("nnodes");
+    node_rank_how_ = how("node_rank");
+    if (!is_mpi(detected_.system) && detected_.system != "lsf") return;
+    if (detected_.world_size) {
+      nnodes_ = detected_.world_size;
+      nnodes_how_ = how("world_size") + ", one launcher a node";
+    }
+    if (detected_.rank) {
+      node_rank_ = detected_.rank;
+      node_rank_how_ = how("rank") + ", one launcher a node";
+    }
+  }
+
+  void take_nodes() {
+    if (options_.nnodes) {
+      place_.nodes = *options_.nnodes;
+      nnodes_how_ = source("nnodes");
+    } else if (nnodes_) {
+      place_.nodes = {*nnodes_, *nnodes_};
+    } else if (node_rank_.value_or(0) > 0) {
+      throw UsageError(fmt::format("--nnodes is needed: this is node {} ({}), and {}", *node_rank_,
+                                   node_rank_how_,
+                                   nnodes_how_.empty() ? "nothing says of how many" : nnodes_how_));
+    } else {
+      nnodes_how_ = "the default";
+    }
+    note("nnodes",
+         place_.nodes.least == place_.nodes.most
+             ? fmt::format("{}", place_.nodes.most)
+             : fmt::format("{}:{}", place_.nodes.least, place_.nodes.most),
+         nnodes_how_);
+  }
+
+  void take_node_rank() {
+    if (options_.node_rank) {
+      place_.node_rank = options_.node_rank;
+      node_rank_how_ = source("node-rank");
+    } else if (place_.many()) {
+      place_.node_rank = node_rank_;
+    } else {
+      place_.node_rank = 0;
+      node_rank_how_ = "the only node";
+    }
+    if (place_.node_rank.value_or(0) >= place_.nodes.most)
+      throw UsageError(fmt::format("--node-rank: expected 0 to {} with --nnodes={}, got {} ({})",
+                                   place_.nodes.most - 1, place_.nodes.most, *place_.node_rank,
+                                   node_rank_how_));
+    if (!place_.node_rank && !options_.rdzv_endpoint)
+      throw UsageError(fmt::format("--node-rank is needed with --nnodes={}: which node this is, from 0{}",
+                                   shown_nodes(), node_rank_how_.empty() ? "" : " (" + node_rank_how_ + ")"));
+    note("node_rank", place_.node_rank ? fmt::format("{}", *place_.node_rank) : "unknown",
+         place_.node_rank ? node_rank_how_ : "the rendezvous gives one");
+  }
+
+  std::string shown_nodes() const {
+    return place_.nodes.least == place_.nodes.most
+               ? fmt::format("{}", place_.nodes.most)
+               : fmt::format("{}:{}", place_.nodes.least, place_.nodes.most);
+  }
+
+  // In a batch script everything looks as if there were one node.
+  void note_forgotten_nodes() {
+    const std::string* nodes = find_variable(environment_, "SLURM_JOB_NUM_NODES");
+    if (detected_.system != "none" || nodes == nullptr || *nodes == "1" || how("system").empty()) return;
+    place_.notes.push_back(
+        fmt::format("this Slurm job has {} nodes, but a launcher without srun is on one of them only: srun "
+                    "--ntasks-per-node=1 dtrain-launch … uses all, --standalone says that one is meant",
+                    *nodes));
+  }
+
+  void take_one_node() {
+    note_forgotten_nodes();
+    const auto& endpoint = options_.rdzv_endpoint;
+    place_.master_addr = !options_.master_addr.empty() ? options_.master_addr
+                         : endpoint                    ? endpoint->host
+                                                       : "127.0.0.1";
+    place_.master_port = options_.master_port.value_or(endpoint ? endpoint->port : 0);
+    note("master_addr", place_.master_addr,
+         !options_.master_addr.empty() ? source("master-addr")
+         : endpoint                    ? source("rdzv-endpoint")
+                                       : "one node");
+    note("master_port", place_.master_port == 0 ? "a free one" : fmt::format("{}", place_.master_port),
+         options_.master_port ? source("master-port")
+         : endpoint           ? source("rdzv-endpoint")
+                              : "one node");
+  }
+
+  void take_meeting_point(bool has_token) {
+    place_.hosts = detected_.hosts;
+    take_master();
+    place_.ask_mpi =
+        is_mpi(place_.system) && (place_.master_addr.empty() || (!has_token && !options_.insecure));
+    if (place_.master_addr.empty() && !place_.ask_mpi)
+      throw UsageError(fmt::format(
+          "--master-addr is needed with --nnodes={}: the address of node 0, the same on every node{}",
+          shown_nodes(), how("master_addr").empty() ? "" : " (" + how("master_addr") + ")"));
+    take_rendezvous();
+    const auto shown = [&](const std::string& value) {
+      return place_.master_addr.empty() ? "found out when launchers start" : value;
+    };
+    note("master_addr", shown(place_.master_addr), master_how_);
+    note("master_port",
+         place_.master_port == 0 ? "one that node 0 picks" : fmt::format("{}", place_.master_port),
+         port_how_);
+    note("rendezvous", shown(place_.rendezvous.text()), rendezvous_how_);
+  }
+
+  void take_master() {
+    const auto& endpoint = options_.rdzv_endpoint;
+    if (!options_.master_addr.empty()) {
+      place_.master_addr = options_.master_addr;
+      master_how_ = source("master-addr");
+    } else if (endpoint) {
+      place_.master_addr = endpoint->host;
+      master_how_ = source("rdzv-endpoint");
+    } else if (detected_.master_addr) {
+      place_.master_addr = *detected_.master_addr;
+      master_how_ = how("master_addr");
+    } else {
+      master_how_ = "asked of MPI by dtrain-mpi-exchange";
+    }
+    if (options_.master_port) {
+      place_.master_port = *options_.master_port;
+      port_how_ = source("master-port");
+    } else if (detected_.master_port) {
+      place_.master_port = *detected_.master_port;
+      port_how_ = how("master_port");
+    } else if (endpoint || place_.master_addr.empty()) {
+      port_how_ = "free on node 0 when the workers start";
+    } else {
+      place_.master_port = kMasterPort;
+      port_how_ = "the default";
+    }
+  }
+
+  void take_rendezvous() {
+    if (options_.rdzv_endpoint) {
+      place_.rendezvous = *options_.rdzv_endpoint;
+      if (place_.rendezvous.port == 0) place_.rendezvous.port = kRendezvousPort;
+      rendezvous_how_ = source("rdzv-endpoint");
+    } else if (place_.master_addr.empty()) {
+      rendezvous_how_ = "asked of MPI by dtrain-mpi-exchange";
+    } else {
+      const int port = (place_.master_port == 0 ? kMasterPort : place_.master_port) + 1;
+      if (port > 65535)
+        throw UsageError(
+            "--master-port: expected at most 65534, because launchers meet on the next port, got 65535; or "
+            "give --rdzv-endpoint");
+      place_.rendezvous = {place_.master_addr, static_cast<std::uint16_t>(port)};
+      rendezvous_how_ = "the port after the master's";
+    }
+  }
+
+  const Options& options_;
+  const Environment& environment_;
+  const dtrain::Machine& machine_;
+  Placement detected_;
+  Place place_;
+  std::optional<int> nnodes_, node_rank_;
+  std::string nnodes_how_, node_rank_how_, master_how_, port_how_, rendezvous_how_;
+};
+
+}  // namespace
+
+Place settle_place(const Options& options, const Environment& environment, const dtrain::Machine& machine,
+                   bool has_token) {
+  return Settler(options, environment, machine).settle(has_token);
+}
+
+std::string explanation_text(const Place& place) {
+  std::string text;
+  for (const Explanation& line : place.explanations)
+    text += fmt::format("{:<15} {:<24}{}\n", line.name, line.value, line.how.empty() ? "" : "  " + line.how);
+  return text;
+}
+
+std::vector<std::string> mpi_variables(const Environment& environment) {
+  const auto present = [&](const char* name) { return find_variable(environment, name) != nullptr; };
+  if (!present("OMPI_COMM_WORLD_RANK") && !present("PMIX_RANK") && !present("PMI_RANK")) return {};
+  constexpr std::array kPrefixes = {"OMPI_",           "PMIX_", "PMI_",  "ORTE_",
+                                    "PRTE_",           "HYDRA", "HYDI_", "MPI_LOCALRANKID",
+                                    "MPI_LOCALNRANKS", "OPAL_"};
+  std::vector<std::string> names;
+  for (const auto& [name, value] : environment) {
+    if (std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                    [&, &variable = name](const char* prefix) { return variable.starts_with(prefix); }))
+      names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace dtrain::launcher

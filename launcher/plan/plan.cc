@@ -1,0 +1,217 @@
+// Computes ranks, environments and output of every worker.
+#include "launcher/plan/plan.h"
+
+#include <algorithm>
+
+#include "launcher/plan/gpus.h"
+#include "runtime/base/error.h"
+
+namespace dtrain::launcher {
+namespace {
+
+std::string gpu_of(const Machine& machine, int local_rank) {
+  if (machine.gpus.empty()) return "";
+  if (machine.gpus.size() == 1) return machine.gpus[0];
+  const auto index = static_cast<std::size_t>(local_rank);
+  return index < machine.gpus.size() ? machine.gpus[index] : "";
+}
+
+Environment base_environment(const Options& options, const Plan& plan, const WorkerPlan& worker) {
+  Environment e;
+  e["RANK"] = e["ROLE_RANK"] = std::to_string(worker.rank);
+  e["WORLD_SIZE"] = e["ROLE_WORLD_SIZE"] = std::to_string(plan.share.world_size);
+  e["LOCAL_RANK"] = std::to_string(options.virtual_local_rank ? 0 : worker.local_rank);
+  e["LOCAL_WORLD_SIZE"] = std::to_string(plan.nproc);
+  e["GROUP_RANK"] = e["NODE_RANK"] = std::to_string(plan.share.group_rank);
+  e["GROUP_WORLD_SIZE"] = std::to_string(plan.share.nnodes);
+  e["ROLE_NAME"] = options.role;
+  e["MASTER_ADDR"] = plan.master_addr;
+  e["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options.max_restarts);
+  e["TORCHELASTIC_RUN_ID"] = options.run_id;
+  if (options.virtual_local_rank) e["CUDA_VISIBLE_DEVICES"] = worker.gpu;
+  if (!options.iface.empty()) e["NCCL_SOCKET_IFNAME"] = e["GLOO_SOCKET_IFNAME"] = options.iface;
+  return e;
+}
+
+bool shown(const Options& options, const WorkerPlan& worker) {
+  if (options.local_ranks_filter && !options.local_ranks_filter->contains(worker.local_rank)) return false;
+  return !options.ranks_filter || options.ranks_filter->contains(worker.rank);
+}
+
+StreamPlan stream_plan(const Options& options, const WorkerPlan& worker, bool redirected, bool teed,
+                       const char* name) {
+  // A log folder without a word on what goes there means: everything, and on the console as well.
+  if (!options.log_dir.empty() && !options.redirects.any() && !options.tee.any()) teed = true;
+  StreamPlan stream;
+  stream.console = shown(options, worker) && (teed || !redirected);
+  if (teed || redirected) stream.file = std::to_string(worker.rank) + "/" + name;
+  return stream;
+}
+
+void plan_output(const Options& options, const Plan& plan, WorkerPlan& worker) {
+  const Streams redirected = options.redirects.of(worker.local_rank);
+  const Streams teed = options.tee.of(worker.local_rank);
+  worker.out = stream_plan(options, worker, redirected.out, teed.out, "stdout.log");
+  worker.err = stream_plan(options, worker, redirected.err, teed.err, "stderr.log");
+  if (options.prefix) {
+    worker.prefix = plan.host + ":" + std::to_string(worker.rank) + ": ";
+  } else if (teed.out || teed.err) {
+    // As torchrun has it.
+    worker.prefix.append("[").append(options.role).append(std::to_string(worker.local_rank)).append("]:");
+  }
+}
+
+void check_ranks(const Options& options, const Plan& plan) {
+  const auto check_choice = [&](const StreamChoice& choice, const char* name) {
+    if (choice.highest_rank() >= plan.nproc)
+      throw UsageError(std::string("--") + name + ": names local rank " +
+                       std::to_string(choice.highest_rank()) + ", but there are only " +
+                       std::to_string(plan.nproc) + " workers on this node");
+  };
+  check_choice(options.redirects, "redirects");
+  check_choice(options.tee, "tee");
+  if (options.local_ranks_filter && *options.local_ranks_filter->rbegin() >= plan.nproc)
+    throw UsageError("--local-ranks-filter: names local rank " +
+                     std::to_string(*options.local_ranks_filter->rbegin()) + ", but there are only " +
+                     std::to_string(plan.nproc) + " workers on this node");
+}
+
+std::string omp_threads(const Machine& machine, int nproc) {
+  return std::to_string(std::max(1, usable_cores(machine.cpus) / nproc));
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\$&|;<>*?()") == std::string::npos;
+    if (!text.empty()) text += ' ';
+    if (!plain) text += '\'';
+    text += word;
+    if (!plain) text += '\'';
+  }
+  return text;
+}
+
+std::string worker_text(const Plan& plan, const WorkerPlan& worker) {
+  std::string text = "rank " + std::to_string(worker.rank) + " (local rank " +
+                     std::to_string(worker.local_rank) + ") on " + plan.host + ", " +
+                     (worker.gpu.empty() ? "no GPU" : "GPU " + worker.gpu);
+  if (!worker.cpus.empty()) {
+    text += ", cores";
+    for (const int cpu : worker.cpus) text.append(" ").append(std::to_string(cpu));
+  }
+  text += "\n  command:     " + joined(worker.argv) + "\n  environment:";
+  for (const auto& [name, value] : worker.environment)
+    text.append(" ").append(name).append("=").append(value);
+  const auto stream = [](const char* name, const StreamPlan& where) {
+    std::string line = std::string("\n  ") + name;
+    if (where.console) line += " console";
+    if (!where.file.empty()) line += " " + where.file;
+    return line + (where.console || !where.file.empty() ? "" : " nowhere");
+  };
+  return text + stream("stdout:     ", worker.out) + stream("stderr:     ", worker.err) + "\n";
+}
+
+}  // namespace
+
+int count_workers(const Options& options, const Machine& machine) {
+  switch (options.nproc_kind) {
+    case NprocKind::count:
+      return options.nproc;
+    case NprocKind::automatic:
+      return std::max<int>(1, static_cast<int>(machine.gpus.size()));
+    case NprocKind::cpu:
+      return usable_cores(machine.cpus);
+    case NprocKind::gpu:
+      break;
+  }
+  if (machine.gpus.empty())
+    throw UsageError(
+        "--nproc-per-node=gpu: expected a visible GPU, found none (is CUDA_VISIBLE_DEVICES empty, or "
+        "the NVIDIA driver not loaded?)");
+  return static_cast<int>(machine.gpus.size());
+}
+
+NodeShare equal_share(const Place& place, int nproc) {
+  const int node = place.node_rank.value_or(0);
+  return {place.nodes.most, node, node, node * nproc, place.nodes.most * nproc};
+}
+
+Plan make_plan(const Options& options, const Place& place, const NodeShare& share, const Program& program,
+               const Environment& environment, const Machine& machine) {
+  Plan plan;
+  plan.host = place.host;
+  plan.share = share;
+  plan.nproc = count_workers(options, machine);
+  plan.master_addr = place.master_addr;
+  plan.master_port = place.master_port;
+  plan.program = program;
+  plan.removed_variables = {"DTRAIN_TOKEN",        "DTRAIN_TOKEN_FILE", "DTRAIN_STORE_FD",
+                            "DTRAIN_STDERR_TTY",   "DTRAIN_COLUMNS",    "TORCHELASTIC_USE_AGENT_STORE",
+                            "DTRAIN_LAUNCH_CONFIG"};
+  for (std::string& name : mpi_variables(environment)) plan.removed_variables.push_back(std::move(name));
+  check_ranks(options, plan);
+  const auto bound = bind_workers(options.binding, plan.nproc, machine.cpus, machine.gpu_numa_nodes);
+  for (int local_rank = 0; local_rank < plan.nproc; ++local_rank) {
+    WorkerPlan worker;
+    worker.local_rank = local_rank;
+    worker.rank = share.first_rank + local_rank;
+    worker.gpu = gpu_of(machine, local_rank);
+    worker.cpus = bound[static_cast<std::size_t>(local_rank)];
+    worker.argv = program.argv;
+    if (options.pass_local_rank) worker.argv.push_back("--local-rank=" + std::to_string(local_rank));
+    worker.environment = base_environment(options, plan, worker);
+    if (!environment.contains("OMP_NUM_THREADS"))
+      worker.environment["OMP_NUM_THREADS"] = omp_threads(machine, plan.nproc);
+    plan_output(options, plan, worker);
+    plan.writes_files |= !worker.out.file.empty() || !worker.err.file.empty();
+    plan.workers.push_back(std::move(worker));
+  }
+  return plan;
+}
+
+std::string error_file_of(const std::string& folder, const WorkerPlan& worker) {
+  return folder + "/error_" + std::to_string(worker.rank) + ".json";
+}
+
+Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, const Attempt& attempt) {
+  Environment e;
+  e["MASTER_PORT"] = std::to_string(attempt.master_port);
+  e["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt.restart_count);
+  if (!attempt.error_folder.empty())
+    e["TORCHELASTIC_ERROR_FILE"] = error_file_of(attempt.error_folder, worker);
+  if (plan.program.builtin && !attempt.token.empty()) e["DTRAIN_TOKEN"] = attempt.token;
+  if (plan.program.builtin) e["DTRAIN_LAUNCH_TIME_NS"] = std::to_string(attempt.launch_time_ns);
+  if (plan.program.builtin && attempt.store_fd >= 0 && worker.rank == 0)
+    e["DTRAIN_STORE_FD"] = std::to_string(attempt.store_fd);
+  return e;
+}
+
+std::string plan_text(const Plan& plan) {
+  std::string text = "node " + std::to_string(plan.share.group_rank) + " of " +
+                     std::to_string(plan.share.nnodes) + ": " + std::to_string(plan.nproc) +
+                     " workers, world size " + std::to_string(plan.share.world_size) + ", master " +
+                     plan.master_addr + ":" +
+                     (plan.master_port == 0 ? "(a free port)" : std::to_string(plan.master_port)) +
+                     "\nprogram: " + plan.program.path +
+                     (plan.program.builtin ? " (built in; gets a token for the store)" : "") + "\n";
+  for (const WorkerPlan& worker : plan.workers) text += worker_text(plan, worker);
+  return text;
+}
+
+Machine read_machine(const Options& options, const Environment& environment) {
+  Machine machine;
+  const auto variable = environment.find("CUDA_VISIBLE_DEVICES");
+  machine.gpus = visible_gpus(
+      variable == environment.end() ? std::nullopt : std::optional<std::string>(variable->second),
+      installed_gpus());
+  for (const std::string& gpu : machine.gpus) {
+    const bool index = !gpu.empty() && gpu.find_first_not_of("0123456789") == std::string::npos;
+    machine.gpu_numa_nodes.push_back(index && gpu.size() < 6 ? numa_node_of_gpu(std::stoi(gpu))
+                                                             : std::nullopt);
+  }
+  machine.cpus = read_cpu_layout(options.binding != Binding::none);
+  return machine;
+}
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,118 @@
+// Finds programs as a shell would, plus the built-in one.
+#include "launcher/plan/program.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <climits>
+#include <optional>
+
+#include "runtime/base/check.h"
+#include "runtime/base/error.h"
+
+namespace dtrain::launcher {
+namespace {
+
+bool is_file(const std::string& path, struct stat& status) {
+  return ::stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode);
+}
+
+bool is_executable(const std::string& path) {
+  struct stat status {};
+  return is_file(path, status) && ::access(path.c_str(), X_OK) == 0;
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  struct stat first {
+  }, second{};
+  return is_file(a, first) && is_file(b, second) && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+std::optional<std::string> search_path(const std::string& name, const std::string& path) {
+  std::size_t from = 0;
+  while (from <= path.size()) {
+    const std::size_t to = std::min(path.find(':', from), path.size());
+    const std::string folder = to == from ? "." : path.substr(from, to - from);
+    if (is_executable(folder + "/" + name)) return folder + "/" + name;
+    from = to + 1;
+  }
+  return std::nullopt;
+}
+
+std::string find_executable(const std::string& name, const Environment& environment) {
+  if (name.empty()) throw UsageError("PROGRAM: expected the name of a program, got an empty string");
+  struct stat status {};
+  if (name.find('/') != std::string::npos) {
+    if (is_executable(name)) return name;
+    if (::stat(name.c_str(), &status) != 0) throw UsageError("PROGRAM: there is no file '" + name + "'");
+    throw UsageError("PROGRAM: '" + name +
+                     (S_ISDIR(status.st_mode) ? "' is a folder" : "' is not executable") +
+                     "; expected a program, a .py file, or -m and a module");
+  }
+  const std::string path = variable_or(environment, "PATH", "/usr/local/bin:/usr/bin:/bin");
+  if (const auto found = search_path(name, path)) return *found;
+  std::string advice;
+  if (is_file(name, status)) advice = "; for the file of that name in this folder say ./" + name;
+  throw UsageError("PROGRAM: '" + name + "' was not found in PATH (" + path + ")" + advice);
+}
+
+bool is_python_file(const std::string& name) { return name.size() > 3 && name.ends_with(".py"); }
+
+Program python_program(const Options& options, const Environment& environment) {
+  const std::string& name = options.program.front();
+  struct stat status {};
+  if (!options.module && !is_file(name, status)) throw UsageError("PROGRAM: there is no file '" + name + "'");
+  const std::string python = variable_or(environment, "PYTHON_EXEC", "python3");
+  Program program;
+  program.path = find_executable(python, environment);
+  program.argv = {python, "-u"};
+  if (options.module) program.argv.push_back("-m");
+  program.argv.insert(program.argv.end(), options.program.begin(), options.program.end());
+  return program;
+}
+
+Program builtin_program(const Options& options, const std::string& beside) {
+  if (!is_executable(beside))
+    throw UsageError("PROGRAM: the built-in program was expected at " + beside +
+                     " and is not there; build or install dtrain, or name a program to run");
+  Program program{beside, {"dtrain"}, true};
+  auto first = options.program.begin();
+  const bool left_out = options.program.empty() || first->starts_with("-");
+  if (left_out) {
+    program.argv.push_back("train");
+  } else {
+    ++first;
+  }
+  program.argv.insert(program.argv.end(), first, options.program.end());
+  return program;
+}
+
+}  // namespace
+
+Program resolve_program(const Options& options, const Environment& environment,
+                        const std::string& own_folder) {
+  const std::string beside = own_folder + "/dtrain";
+  if (options.module && options.program.empty())
+    throw UsageError("--module: expected the name of a Python module after the options, got nothing");
+  if (options.module ||
+      (!options.no_python && !options.program.empty() && is_python_file(options.program[0])))
+    return python_program(options, environment);
+  if (options.program.empty() || options.program[0].starts_with("-") || options.program[0] == "dtrain")
+    return builtin_program(options, beside);
+  Program program;
+  program.path = find_executable(options.program[0], environment);
+  program.argv = options.program;
+  program.builtin = same_file(program.path, beside);
+  return program;
+}
+
+std::string folder_of_this_binary() {
+  std::string path(PATH_MAX, '\0');
+  const long length =
+      check(Sys{::readlink("/proc/self/exe", path.data(), path.size())}, "readlink /proc/self/exe");
+  path.resize(static_cast<std::size_t>(length));
+  return path.substr(0, path.rfind('/'));
+}
+
+}  // namespace dtrain::launcher

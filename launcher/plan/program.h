@@ -1,0 +1,28 @@
+// What PROGRAM means: the built-in `dtrain`, a Python file or module, or any executable. Everything is found
+// before a single worker is started.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/plan/options.h"
+#include "runtime/base/environment.h"
+
+namespace dtrain::launcher {
+
+struct Program {
+  std::string path;               ///< absolute or relative path for execve
+  std::vector<std::string> argv;  ///< argv[0] included
+  bool builtin = false;           ///< the `dtrain` beside this launcher: it gets the store's socket and token
+};
+
+/// Resolves options.program. `environment` gives PATH and PYTHON_EXEC; `own_folder` is the folder of the
+/// launcher's binary. Looks at the file system. Throws UsageError saying what was looked for, and where, when
+/// there is no such program.
+Program resolve_program(const Options& options, const Environment& environment,
+                        const std::string& own_folder);
+
+/// The folder of the running binary (/proc/self/exe). Throws SystemError.
+std::string folder_of_this_binary();
+
+}  // namespace dtrain::launcher

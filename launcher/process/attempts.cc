@@ -1,0 +1,130 @@
+// Folders, limits and ports of all starts; starting and reporting one.
+#include "launcher/process/attempts.h"
+
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include "cluster/net/endpoint.h"
+#include "launcher/process/descendants.h"
+#include "runtime/base/check.h"
+
+namespace dtrain::launcher {
+namespace {
+
+constexpr std::chrono::seconds kResolveTimeout{30};
+
+// A folder in TMPDIR; empty when none can be made.
+std::string make_temporary_folder(const Environment& environment, const std::string& name) {
+  std::string pattern = variable_or(environment, "TMPDIR", "/tmp") + "/" + name + "-XXXXXX";
+  return ::mkdtemp(pattern.data()) == nullptr ? "" : pattern;
+}
+
+// Soft limit up to what two pipes a worker need; workers get the old limit back.
+void raise_descriptor_limit(int workers) {
+  constexpr rlim_t kOwn = 64;
+  rlimit limit{};
+  check(Sys{::getrlimit(RLIMIT_NOFILE, &limit)}, "getrlimit RLIMIT_NOFILE");
+  const rlim_t needed = kOwn + 6 * static_cast<rlim_t>(workers);
+  if (limit.rlim_cur >= needed) return;
+  if (limit.rlim_max < needed)
+    throw UsageError(std::to_string(workers) + " workers need " + std::to_string(needed) +
+                     " open files, but the limit is " + std::to_string(limit.rlim_max) +
+                     "; raise it (ulimit -n) or start fewer workers on this node");
+  limit.rlim_cur = needed;
+  check(Sys{::setrlimit(RLIMIT_NOFILE, &limit)}, "setrlimit RLIMIT_NOFILE");
+}
+
+bool writes_files(const Options& options) {
+  return !options.log_dir.empty() || options.redirects.any() || options.tee.any();
+}
+
+}  // namespace
+
+MasterPort settle_master_port(const std::string& address, std::uint16_t port, bool builtin) {
+  const Deadline deadline = Deadline::after(kResolveTimeout);
+  try {
+    Listener listener =
+        port == 0 ? listen_on_lasting_port(address, deadline) : listen_on(address, port, deadline);
+    const std::uint16_t settled = listener.port();
+    return {settled, builtin ? std::move(listener.fd) : UniqueFd()};
+  } catch (const SystemError& error) {
+    if (error.error_number() != EADDRINUSE) throw;
+    throw UsageError(std::string("--master-port: ") + error.what());
+  } catch (const Error& error) {
+    throw UsageError(std::string("--master-addr: ") + error.what());
+  }
+}
+
+Attempts::Attempts(const Job& job, Console& console)
+    : job_(job),
+      console_(console),
+      signals_(job.options.stop_signals),
+      scratch_(make_temporary_folder(job.environment, "dtrain")),
+      log_root_(find_log_root()) {
+  raise_descriptor_limit(count_workers(job.options, job.machine));
+  become_subreaper();
+}
+
+Attempts::~Attempts() {
+  std::error_code ignored;
+  if (!scratch_.empty()) std::filesystem::remove_all(scratch_, ignored);
+}
+
+std::string Attempts::find_log_root() {
+  if (!writes_files(job_.options)) return "";
+  if (!job_.options.log_dir.empty()) return job_.options.log_dir;
+  const std::string folder = make_temporary_folder(job_.environment, "dtrain-logs");
+  if (folder.empty())
+    throw UsageError("--log-dir: expected a folder for --redirects and --tee, and none could be made in " +
+                     variable_or(job_.environment, "TMPDIR", "/tmp"));
+  console_.say("log files are in " + folder);
+  return folder;
+}
+
+// Holds the error files of one start; empty when there is none.
+std::string Attempts::make_scratch(int number) const {
+  std::error_code error;
+  const std::string folder = scratch_ + "/" + std::to_string(number);
+  return !scratch_.empty() && std::filesystem::create_directory(folder, error) ? folder : "";
+}
+
+GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort master, RoundLink* link,
+                          pid_t link_pid) {
+  Attempt attempt;
+  attempt.restart_count = start.restart_count;
+  attempt.master_port = master.port;
+  attempt.error_folder = make_scratch(start.number);
+  attempt.token = start.token;
+  attempt.store_fd = master.socket.get();
+  attempt.launch_time_ns = start.launch_time_ns;
+  GroupSettings settings;
+  settings.policy = {job_.options.failure_grace, job_.options.signal_grace, plan.program.builtin};
+  settings.passthrough = job_.options.passthrough;
+  settings.log_folder = log_root_ + "/attempt_" + std::to_string(start.restart_count);
+  settings.scratch_folder = scratch_;
+  settings.title = job_.title;
+  settings.link = link;
+  settings.link_pid = link_pid;
+  return GroupRun(plan, attempt, job_.environment, settings, signals_, console_, std::move(master.socket))
+      .run();
+}
+
+void Attempts::report(const GroupResult& result) {
+  if (result.outcome.signal && !result.failure)
+    console_.say("the job was ended by " + signal_name(*result.outcome.signal));
+  if (result.keeper_lost) console_.complain("the keeper process was killed; its workers have been ended");
+  if (result.stuck) console_.complain("some processes could not be ended: they do not react to SIGKILL");
+  if (!result.failure) return;
+  for (const std::string& line : failure_report(*result.failure)) console_.complain(line);
+}
+
+int Attempts::exit_code(const GroupResult& result) {
+  const bool broken = result.keeper_lost || result.stuck;
+  return broken && result.outcome.exit_code == 0 ? static_cast<int>(ExitCode::failure)
+                                                 : result.outcome.exit_code;
+}
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,59 @@
+// What all starts of the group on this node share: descriptors, log and scratch folders, the report.
+#pragma once
+
+#include <string>
+
+#include "launcher/process/group.h"
+#include "launcher/process/job.h"
+
+namespace dtrain::launcher {
+
+/// The port where rank 0 will serve its peers.
+struct MasterPort {
+  std::uint16_t port = 0;
+  UniqueFd socket;  ///< listens there; empty where the port is left free
+};
+
+/// Binds the port on the first node, or picks one where it is 0. Only the built-in program can be handed the
+/// socket itself; any other finds the port free. Throws UsageError naming the option, and who holds a taken
+/// port.
+MasterPort settle_master_port(const std::string& address, std::uint16_t port, bool builtin);
+
+class Attempts {
+ public:
+  /// Blocks the signals that it handles, raises the limit on open files, makes folders, inherits orphans.
+  /// `job` and `console` must outlive it. Throws UsageError and SystemError.
+  Attempts(const Job& job, Console& console);
+  ~Attempts();
+  Attempts(const Attempts&) = delete;
+  Attempts& operator=(const Attempts&) = delete;
+
+  Signals& signals() noexcept { return signals_; }
+
+  /// What differs between starts.
+  struct Start {
+    int number = 0;  ///< of this start on this node, from 0
+    int restart_count = 0;
+    std::int64_t launch_time_ns = 0;
+    std::string token;  ///< for the built-in program; empty: none
+  };
+  /// Starts the plan's workers and watches until all have ended; `link` is watched beside them.
+  GroupResult run(const Plan& plan, const Start& start, MasterPort master, RoundLink* link = nullptr,
+                  pid_t link_pid = -1);
+
+  /// Prints how the start ended and who failed.
+  void report(const GroupResult& result);
+  static int exit_code(const GroupResult& result);
+
+ private:
+  std::string find_log_root();
+  std::string make_scratch(int number) const;
+
+  const Job& job_;
+  Console& console_;
+  Signals signals_;
+  std::string scratch_;
+  std::string log_root_;
+};
+
+}  // namespace dtrain::launcher

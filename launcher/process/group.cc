@@ -1,0 +1,312 @@
+// Sets a group up and runs its loop.
+#include "launcher/process/group.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "launcher/process/descendants.h"
+#include "runtime/base/check.h"
+
+namespace dtrain::launcher {
+namespace {
+
+constexpr std::size_t kReadLimit = std::size_t{256} << 10;  // of one stream in one round
+
+}  // namespace
+
+GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& environment,
+                   const GroupSettings& settings, Signals& signals, Console& console, UniqueFd store_socket,
+                   const Clock& clock)
+    : plan_(plan),
+      attempt_(attempt),
+      settings_(settings),
+      signals_(signals),
+      console_(console),
+      clock_(clock),
+      oom_before_(read_oom_kills()),
+      supervisor_(plan.nproc, settings.policy) {
+  const UniqueFd null(
+      static_cast<int>(check(Sys{::open("/dev/null", O_RDWR | O_CLOEXEC)}, "open /dev/null")));
+  Group group;
+  group.inherited = signals.inherited();
+  group.scratch_folder = settings.scratch_folder;
+  group.title = settings.title;
+  workers_.reserve(plan.workers.size());
+  for (const WorkerPlan& worker : plan.workers) {
+    workers_.push_back(open_worker(worker));
+    group.workers.push_back(request_for(worker, environment, null.get()));
+  }
+  keeper_ = start_keeper(group);
+  store_socket.reset();  // rank 0 has it; were ours open, its peers could connect to nobody once it has died
+  for (Worker& worker : workers_) {
+    worker.out.started();
+    worker.err.started();
+  }
+}
+
+bool GroupRun::shows_progress(const WorkerPlan& worker) const {
+  return worker.local_rank == 0 && plan_.share.group_rank == 0 && console_.err().terminal() &&
+         worker.err.console && worker.prefix.empty();
+}
+
+bool GroupRun::inherits_stdout(const WorkerPlan& worker) const {
+  // The built-in program shows progress on stderr, which the launcher has to keep apart from its stdout.
+  return plan_.nproc == 1 && !plan_.program.builtin && console_.out().terminal() && worker.out.console &&
+         worker.out.file.empty() && worker.prefix.empty();
+}
+
+GroupRun::Worker GroupRun::open_worker(const WorkerPlan& worker) {
+  CaptureOptions out, err;
+  out.passthrough = err.passthrough = settings_.passthrough;
+  out.log_folder = err.log_folder = settings_.log_folder;
+  out.inherit = inherits_stdout(worker);
+  err.to_err = true;
+  err.progress = shows_progress(worker);
+  return {Capture(worker.out, worker.prefix, out, console_),
+          Capture(worker.err, worker.prefix, err, console_)};
+}
+
+Environment GroupRun::terminal_environment(const WorkerPlan& worker) const {
+  if (!shows_progress(worker)) return {};
+  return {{"DTRAIN_STDERR_TTY", "1"}, {"DTRAIN_COLUMNS", std::to_string(console_.columns())}};
+}
+
+SpawnRequest GroupRun::request_for(const WorkerPlan& worker, const Environment& environment,
+                                   int null_fd) const {
+  const Environment attempt = attempt_environment(plan_, worker, attempt_);
+  const Environment terminal = terminal_environment(worker);
+  const Worker& streams = workers_[static_cast<std::size_t>(worker.local_rank)];
+  SpawnRequest request;
+  request.worker = worker.local_rank;
+  request.path = plan_.program.path;
+  request.argv = worker.argv;
+  request.environment =
+      merged_environment(environment, plan_.removed_variables, {&worker.environment, &attempt, &terminal});
+  // Input goes to rank 0, unless it is a terminal: reading that from a background group would stop the
+  // worker.
+  const bool reads_input = worker.rank == 0 && ::isatty(0) == 0;
+  request.in = reads_input ? -1 : null_fd;
+  request.out = streams.out.worker_end();
+  request.err = streams.err.worker_end();
+  if (worker.rank == 0 && plan_.program.builtin) request.kept_fd = attempt_.store_fd;
+  request.cpus = worker.cpus;
+  return request;
+}
+
+GroupResult GroupRun::run() {
+  while (!keeper_ended_ && !stuck_) {
+    wait_for_news();
+    take_signals();
+    take_events();
+    tell_failure();
+    take_orders();
+    carry_out(supervisor_.on_time(clock_.now()));
+  }
+  for (Worker& worker : workers_) {
+    worker.out.finish();
+    worker.err.finish();
+  }
+  console_.settle_progress();
+  GroupResult result;
+  result.outcome = supervisor_.outcome();
+  result.keeper_lost = keeper_lost_;
+  result.stuck = stuck_;
+  if (result.outcome.first_failed)
+    result.failure = failure_of(*result.outcome.first_failed, read_oom_kills());
+  return result;
+}
+
+// The one place where the launcher waits.
+void GroupRun::wait_for_news() {
+  std::vector<pollfd> waits{{keeper_.socket.get(), POLLIN, 0},
+                            {signals_.fd(), POLLIN, 0},
+                            {settings_.link != nullptr ? settings_.link->fd() : -1, POLLIN, 0}};
+  for (const Sink* sink : {&console_.out(), &console_.err()}) {
+    waits.push_back({sink->wants_to_write() ? sink->fd() : -1, POLLOUT, 0});
+  }
+  const std::size_t first = waits.size();
+  for (Worker& worker : workers_) {
+    waits.push_back({worker.out.poll_fd(), POLLIN, 0});
+    waits.push_back({worker.err.poll_fd(), POLLIN, 0});
+  }
+  timespec left{};
+  const timespec* timeout = nullptr;
+  if (const auto deadline = supervisor_.deadline()) {
+    const auto wait = std::max(Duration::zero(), *deadline - clock_.now());
+    left = {static_cast<time_t>(wait / std::chrono::seconds(1)),
+            static_cast<long>((wait % std::chrono::seconds(1)).count())};
+    timeout = &left;
+  }
+  if (::ppoll(waits.data(), waits.size(), timeout, nullptr) < 0 && errno != EINTR)
+    throw SystemError("ppoll in the launcher's loop", errno);
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (waits[first + 2 * i].revents != 0) workers_[i].out.read_some(kReadLimit);
+    if (waits[first + 2 * i + 1].revents != 0) workers_[i].err.read_some(kReadLimit);
+  }
+  console_.out().flush();
+  console_.err().flush();
+}
+
+void GroupRun::take_signals() {
+  while (const auto signal = signals_.next()) {
+    if (signals_.stops(*signal)) {
+      take_stop_signal(*signal);
+    } else if (*signal == SIGTSTP) {
+      suspend();
+    } else if (*signal == SIGUSR2 && settings_.link != nullptr && plan_.program.builtin) {
+      // "Write a checkpoint and end": that concerns the workers of all nodes.
+      pass_on(*signal);
+      settings_.link->signalled(*signal);
+    } else {
+      command(Command::Kind::signal, *signal);
+    }
+  }
+}
+
+void GroupRun::take_stop_signal(int signal) {
+  const Action action = supervisor_.on_signal(signal, clock_.now());
+  if (action.kind == Action::Kind::none) return;
+  if (action.kind == Action::Kind::signal) {
+    console_.say("got " + signal_name(signal) + ": passed on to the workers; once more ends them at once");
+    passed_on_.insert(signal);
+  }
+  carry_out(action);
+  if (settings_.link != nullptr) settings_.link->signalled(signal);
+}
+
+// Once each: workers take a second signal for impatience.
+void GroupRun::pass_on(int signal) {
+  if (passed_on_.insert(signal).second) command(Command::Kind::signal, signal);
+}
+
+void GroupRun::take_orders() {
+  if (settings_.link == nullptr) return;
+  for (auto order = settings_.link->take(); order.kind != RoundLink::Order::Kind::none;
+       order = settings_.link->take()) {
+    ordered_ = true;
+    take_order(order);
+  }
+}
+
+void GroupRun::take_order(const RoundLink::Order& order) {
+  switch (order.kind) {
+    case RoundLink::Order::Kind::end:
+      return carry_out(supervisor_.on_stop(clock_.now()));
+    case RoundLink::Order::Kind::kill:
+      return carry_out(supervisor_.on_kill(clock_.now()));
+    case RoundLink::Order::Kind::signal:
+      if (!signals_.stops(order.signal)) return pass_on(order.signal);
+      if (passed_on_.insert(order.signal).second)
+        carry_out(supervisor_.on_signal(order.signal, clock_.now()));
+      return;
+    case RoundLink::Order::Kind::none:
+      return;
+  }
+}
+
+// At once, before the others have ended: the other nodes wait for a cause.
+void GroupRun::tell_failure() {
+  if (settings_.link == nullptr || ordered_) return;
+  const auto failed = supervisor_.root_cause();
+  if (!failed || failed == told_failed_) return;
+  told_failed_ = failed;
+  Worker& worker = workers_[static_cast<std::size_t>(*failed)];
+  worker.err.finish();  // its last words
+  const WorkerEnd& end = *supervisor_.ends()[static_cast<std::size_t>(*failed)];
+  settings_.link->failed(failure_of(*failed, read_oom_kills()), supervisor_.is_consequence(*failed),
+                         clock_.now() - end.at);
+}
+
+// Ctrl-Z: workers are in groups of their own, so the terminal does not stop them.
+void GroupRun::suspend() {
+  command(Command::Kind::signal, SIGSTOP);
+  ::raise(SIGSTOP);
+  command(Command::Kind::signal, SIGCONT);
+}
+
+void GroupRun::take_events() {
+  Event event{};
+  while (!keeper_ended_) {
+    const ssize_t got = ::recv(keeper_.socket.get(), &event, sizeof event, 0);
+    if (got == static_cast<ssize_t>(sizeof event)) {
+      take_event(event);
+    } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+      return;
+    } else {
+      keeper_has_ended();
+    }
+  }
+}
+
+void GroupRun::take_event(const Event& event) {
+  if (event.kind == Event::Kind::swept) {
+    if (event.value > 0)
+      console_.say("ended " + std::to_string(event.value) + " process" + (event.value == 1 ? "" : "es") +
+                   " that workers had left behind");
+    return;
+  }
+  Worker& worker = workers_[static_cast<std::size_t>(event.worker)];
+  switch (event.kind) {
+    case Event::Kind::started:
+      worker.pid = static_cast<pid_t>(event.value);
+      break;
+    case Event::Kind::exec_failed:
+      worker.exec_error = static_cast<int>(event.value);
+      break;
+    case Event::Kind::exited:
+      worker.max_rss_kib = static_cast<long>(event.max_rss_kib);
+      carry_out(supervisor_.on_exit(event.worker, static_cast<int>(event.value), clock_.now()));
+      break;
+    case Event::Kind::swept:
+      break;
+  }
+}
+
+void GroupRun::carry_out(const Action& action) {
+  if (action.kind == Action::Kind::signal) command(Command::Kind::signal, action.signal);
+  if (action.kind == Action::Kind::kill_all) command(Command::Kind::kill_all, SIGKILL);
+  if (action.kind == Action::Kind::give_up) stuck_ = true;
+}
+
+// A keeper that is gone is noticed by its socket's end.
+void GroupRun::command(Command::Kind kind, int signal) {
+  const Command message{kind, signal};
+  ::send(keeper_.socket.get(), &message, sizeof message, MSG_NOSIGNAL);
+}
+
+void GroupRun::keeper_has_ended() {
+  constexpr std::chrono::seconds kCleanUp{10};
+  keeper_ended_ = true;
+  // Had it ended in order, nothing below us would be left; whatever is, the keeper's death handed to us.
+  keeper_lost_ = supervisor_.running() > 0;
+  stuck_ = !end_descendants(Deadline::after(kCleanUp, clock_), settings_.link_pid);
+}
+
+Failure GroupRun::failure_of(int local_rank, const OomKills& now) const {
+  const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  const WorkerPlan& plan = plan_.workers[static_cast<std::size_t>(local_rank)];
+  Failure failure;
+  failure.rank = plan.rank;
+  failure.local_rank = local_rank;
+  failure.host = plan_.host;
+  if (plan_.share.nnodes > 1 || settings_.link != nullptr) failure.node_rank = plan_.share.node_rank;
+  failure.pid = worker.pid;
+  failure.status = supervisor_.ends()[static_cast<std::size_t>(local_rank)]->status;
+  failure.exec_error = worker.exec_error;
+  failure.program = plan_.program.path;
+  failure.out_of_memory = exit_code_of(failure.status) == 128 + SIGKILL && oom_since(oom_before_, now);
+  failure.max_rss_kib = worker.max_rss_kib;
+  if (!attempt_.error_folder.empty())
+    failure.error_text = read_error_file(error_file_of(attempt_.error_folder, plan));
+  failure.last_lines = worker.err.last_lines();
+  failure.log_file = worker.err.file_path();
+  return failure;
+}
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,34 @@
+// A job on one node: starts, reports, restarts.
+#include "launcher/process/job.h"
+
+#include <chrono>
+
+#include "launcher/process/attempts.h"
+
+namespace dtrain::launcher {
+
+std::int64_t now_in_ns() {
+  return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+int run_job(const Job& job, Console& console) {
+  Attempts attempts(job, console);
+  const NodeShare share = equal_share(job.place, count_workers(job.options, job.machine));
+  const Plan plan = make_plan(job.options, job.place, share, job.program, job.environment, job.machine);
+  Attempts::Start start;
+  start.launch_time_ns = now_in_ns();
+  if (job.program.builtin) start.token = (job.token ? *job.token : make_token()).hex();
+  for (;; ++start.number, ++start.restart_count) {
+    // The port is settled here, at the last moment.
+    const GroupResult result = attempts.run(
+        plan, start, settle_master_port(plan.master_addr, plan.master_port, plan.program.builtin));
+    attempts.report(result);
+    const bool again = result.failure && !result.outcome.signal && !result.stuck &&
+                       start.restart_count < job.options.max_restarts;
+    if (!again) return Attempts::exit_code(result);
+    console.say("starting the group again: restart " + std::to_string(start.restart_count + 1) + " of " +
+                std::to_string(job.options.max_restarts));
+  }
+}
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,41 @@
+// A job of one node from start to end: starts the group of workers, watches it in one poll loop, reports,
+// and starts it again as often as allowed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "cluster/net/token.h"
+#include "launcher/output/console.h"
+#include "launcher/plan/options.h"
+#include "launcher/plan/placement.h"
+#include "launcher/plan/plan.h"
+#include "launcher/process/spawn.h"
+
+namespace dtrain::launcher {
+
+struct Job {
+  Options options;
+  Place place;
+  Program program;
+  Machine machine;
+  Environment environment;     ///< the launcher's own, handed on to the workers
+  std::optional<Token> token;  ///< the job's secret, where one was given
+  std::string version;         ///< of this build, the same on every node
+  std::span<char> title;       ///< argv's memory; the keeper puts its own name there
+};
+
+/// Wall-clock time in nanoseconds since 1970.
+std::int64_t now_in_ns();
+
+/// Runs the job of one node and returns its exit code: 0 when all workers ended well, the first failed
+/// worker's (128 + signal where a signal killed it), 128 + signal when the job was ended from outside, 75
+/// when workers ask to be started again. What is to be said goes to `console`. To be called from the main
+/// thread of a process with no other threads and no children; blocks the signals it handles and reaps all
+/// children. Throws UsageError (a taken port, too few descriptors) and SystemError before anything was
+/// started.
+int run_job(const Job& job, Console& console);
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,36 @@
+// The keeper: a small process between the launcher and its workers that starts them, inherits whatever they
+// leave behind, and kills all of it when the launcher is gone. See docs/decisions/002-no-orphans.md.
+#pragma once
+
+#include <sys/types.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launcher/process/spawn.h"
+#include "runtime/base/fd.h"
+
+namespace dtrain::launcher {
+
+/// One start of all workers of this node.
+struct Group {
+  std::vector<SpawnRequest> workers;
+  Inherited inherited;
+  std::string
+      scratch_folder;     ///< removed by the keeper when the launcher is killed; empty: nothing to remove
+  std::span<char> title;  ///< the process's argv memory, overwritten so that nobody takes it for a launcher
+};
+
+/// The launcher's end of a keeper. Reading 0 bytes from `socket` means that the keeper has ended.
+struct Keeper {
+  pid_t pid = -1;
+  UniqueFd socket;  ///< seqpacket: Event comes out, Command goes in (protocol.h); reads do not block
+};
+
+/// Forks the keeper, which starts every worker and then reports each one's end. The caller must be
+/// single-threaded, have all signals it cares about blocked (SIGCHLD among them), and keeps its own copies of
+/// the requests' descriptors. The keeper ends by itself once no descendant is left. Throws SystemError.
+Keeper start_keeper(const Group& group);
+
+}  // namespace dtrain::launcher

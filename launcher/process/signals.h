@@ -1,0 +1,35 @@
+// The launcher's signals as a descriptor, and the state in which workers get them back.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "launcher/process/spawn.h"
+#include "runtime/base/fd.h"
+
+namespace dtrain::launcher {
+
+/// While it lives, the signals that concern a job are blocked and come out of `fd()`. Restores the mask when
+/// destroyed. SIGPIPE is ignored from then on.
+class Signals {
+ public:
+  /// `stop_signals` end a job; those the launcher was started with as ignored (nohup) stay ignored. Throws
+  /// SystemError.
+  explicit Signals(const std::vector<int>& stop_signals);
+  ~Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  int fd() const noexcept { return fd_.get(); }
+  /// The next signal that has come, SIGCHLD left out; empty when there is none.
+  std::optional<int> next();
+  bool stops(int signal) const;
+  const Inherited& inherited() const noexcept { return inherited_; }
+
+ private:
+  std::vector<int> stop_signals_;
+  Inherited inherited_;
+  UniqueFd fd_;
+};
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,139 @@
+// The rules of ending a group.
+#include "launcher/process/supervisor.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+
+namespace dtrain::launcher {
+namespace {
+
+// A peer error follows the death it reports within this time.
+constexpr std::chrono::milliseconds kConsequence{500};
+
+constexpr int kRequeue = static_cast<int>(ExitCode::requeue);
+constexpr int kPeer = static_cast<int>(ExitCode::peer);
+
+}  // namespace
+
+int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+Supervisor::Supervisor(int workers, Policy policy)
+    : policy_(policy), running_(workers), ends_(static_cast<std::size_t>(workers)) {}
+
+bool Supervisor::ended_by_signal(int status) const {
+  return signal_ && (exit_code_of(status) == 128 + *signal_ || exit_code_of(status) == 128 + SIGTERM ||
+                     (killing_ && exit_code_of(status) == 128 + SIGKILL));
+}
+
+bool Supervisor::is_failure(int status) const {
+  const int code = exit_code_of(status);
+  if (code == 0 || ended_by_signal(status)) return false;
+  return !(code == kRequeue && (policy_.own_codes || signal_));
+}
+
+Action Supervisor::kill(TimePoint now) {
+  ending_ = killing_ = true;
+  deadline_ = now + kGiveUp;
+  return {Action::Kind::kill_all, SIGKILL};
+}
+
+Action Supervisor::on_exit(int local_rank, int status, TimePoint now) {
+  auto& end = ends_[static_cast<std::size_t>(local_rank)];
+  if (end) return {};
+  end = WorkerEnd{status, now};
+  --running_;
+  if (is_failure(status)) {
+    // After the first failure only what the launcher did not cause is of interest.
+    const int code = exit_code_of(status);
+    if (!ending_ || (code != 128 + SIGTERM && code != 128 + SIGKILL)) failures_.push_back(local_rank);
+  }
+  if (running_ == 0) {
+    deadline_.reset();
+    return {};
+  }
+  if (failures_.empty() || ending_) return {};
+  ending_ = true;
+  const TimePoint by = now + policy_.failure_grace;
+  deadline_ = deadline_ ? std::min(*deadline_, by) : by;
+  return {Action::Kind::signal, SIGTERM};
+}
+
+Action Supervisor::on_signal(int signal, TimePoint now) {
+  if (signal_ && now - signal_at_ < kEcho) return {};
+  if (running_ == 0 || killing_) return {};
+  if (signal_ || ending_) {
+    if (!signal_) signal_ = signal;
+    return kill(now);
+  }
+  signal_ = signal;
+  signal_at_ = now;
+  deadline_ = now + policy_.signal_grace;
+  return {Action::Kind::signal, signal};
+}
+
+Action Supervisor::on_stop(TimePoint now) {
+  if (running_ == 0 || ending_) return {};
+  ending_ = true;
+  const TimePoint by = now + policy_.failure_grace;
+  deadline_ = deadline_ ? std::min(*deadline_, by) : by;
+  return {Action::Kind::signal, SIGTERM};
+}
+
+Action Supervisor::on_kill(TimePoint now) {
+  if (running_ == 0 || killing_) return {};
+  return kill(now);
+}
+
+Action Supervisor::on_time(TimePoint now) {
+  if (!deadline_ || now < *deadline_) return {};
+  if (!killing_) return kill(now);
+  deadline_.reset();
+  return {Action::Kind::give_up, 0};
+}
+
+// The first to fail; but where that one only reports that it lost a peer, the peer's own end explains more.
+std::optional<int> Supervisor::root_cause() const {
+  if (failures_.empty()) return std::nullopt;
+  const auto end_of = [&](int local_rank) { return *ends_[static_cast<std::size_t>(local_rank)]; };
+  const WorkerEnd first = end_of(failures_.front());
+  if (policy_.own_codes && exit_code_of(first.status) == kPeer) {
+    for (const int other : failures_) {
+      if (exit_code_of(end_of(other).status) != kPeer && end_of(other).at - first.at <= kConsequence)
+        return other;
+    }
+  }
+  return failures_.front();
+}
+
+bool Supervisor::is_consequence(int local_rank) const {
+  const auto& end = ends_[static_cast<std::size_t>(local_rank)];
+  return policy_.own_codes && end && exit_code_of(end->status) == kPeer;
+}
+
+Outcome Supervisor::outcome() const {
+  Outcome outcome;
+  outcome.signal = signal_;
+  outcome.first_failed = root_cause();
+  if (outcome.first_failed) {
+    outcome.exit_code = exit_code_of(ends_[static_cast<std::size_t>(*outcome.first_failed)]->status);
+    return outcome;
+  }
+  bool all_well = running_ == 0, requeue = false;
+  for (const auto& end : ends_) {
+    const int code = end ? exit_code_of(end->status) : -1;
+    all_well = all_well && code == 0;
+    requeue = requeue || code == kRequeue;
+  }
+  if (requeue) {
+    outcome.exit_code = kRequeue;
+  } else if (!all_well) {
+    outcome.exit_code = signal_ ? 128 + *signal_ : static_cast<int>(ExitCode::failure);
+  }
+  return outcome;
+}
+
+}  // namespace dtrain::launcher
