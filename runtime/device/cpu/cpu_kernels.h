@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "runtime/device/cpu/dense_math.h"
+#include "runtime/device/cpu/dense/dense_math.h"
 #include "runtime/device/cpu/scratch.h"
 #include "runtime/device/kernels.h"
 

@@ -3,7 +3,7 @@
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
-#include "runtime/device/cpu/strided_loop.h"
+#include "runtime/device/cpu/loops/strided_loop.h"
 
 namespace dtrain::cpu {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/device/cuda/faults.h"
-#include "runtime/device/cuda/memory.h"
+#include "runtime/device/cuda/memory/memory.h"
 #include "runtime/device/device.h"
 
 namespace dtrain::cuda {

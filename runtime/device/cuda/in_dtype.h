@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "runtime/device/cuda/memory.h"
+#include "runtime/device/cuda/memory/memory.h"
 #include "runtime/device/kernel_checks.h"
 
 namespace dtrain::cuda {

@@ -1,8 +1,8 @@
 // Dynamic loss scaling: unscaling with the check for overflow, and the rule that moves the scale. The
 // decision stays on the device.
 #include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/elementwise/layout.h"
 #include "runtime/device/cuda/launch.cuh"
-#include "runtime/device/cuda/layout.h"
 
 namespace dtrain::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // The optimizers' updates, PyTorch's rules operation by operation: one launch for all parameters of a dtype.
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/launch.cuh"
-#include "runtime/device/cuda/slot_tables.h"
+#include "runtime/device/cuda/memory/slot_tables.h"
 
 namespace dtrain::cuda {
 namespace {

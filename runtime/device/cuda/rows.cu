@@ -1,8 +1,8 @@
 // Kernels that work on rows: argmax, gathers, and the softmax losses. One warp a row; sums of exponentials
 // are accumulated in double, as on the CPU.
 #include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/elementwise/layout.h"
 #include "runtime/device/cuda/launch.cuh"
-#include "runtime/device/cuda/layout.h"
 
 namespace dtrain::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // The memory of recorded graphs: pieces do not overlap, come back, merge, and segments go back once.
-#include "runtime/device/cuda/arena.h"
+#include "runtime/device/cuda/memory/arena.h"
 
 #include <gtest/gtest.h>
 

@@ -7,10 +7,10 @@
 #include <set>
 #include <vector>
 
-#include "runtime/device/cuda/convolutions.h"
-#include "runtime/device/cuda/layout.h"
-#include "runtime/device/cuda/matmul_plans.h"
-#include "runtime/device/cuda/slot_tables.h"
+#include "runtime/device/cuda/convolution/convolutions.h"
+#include "runtime/device/cuda/elementwise/layout.h"
+#include "runtime/device/cuda/matmul/matmul_plans.h"
+#include "runtime/device/cuda/memory/slot_tables.h"
 
 namespace dtrain::cuda {
 namespace {

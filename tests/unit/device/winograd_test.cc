@@ -1,13 +1,13 @@
 // Winograd's algorithm beside the definition in double, whatever the number of threads that decides about its
 // use.
-#include "runtime/device/cpu/winograd.h"
+#include "runtime/device/cpu/convolution/winograd.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "runtime/device/cpu/convolution/winograd_loops.h"
 #include "runtime/device/cpu/naive.h"
-#include "runtime/device/cpu/winograd_loops.h"
 #include "tests/unit/device/array.h"
 
 namespace dtrain {

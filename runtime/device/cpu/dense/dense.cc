@@ -1,0 +1,159 @@
+// matmul, convolution and pooling: checks the shapes, then hands the work to the fastest code that can do it.
+#include <string>
+#include <vector>
+
+#include "runtime/device/cpu/convolution/winograd.h"
+#include "runtime/device/cpu/cpu_kernels.h"
+#include "runtime/device/cpu/dispatch.h"
+#include "runtime/device/cpu/naive.h"
+#include "runtime/device/cpu/pool/pool_rows.h"
+
+namespace dtrain::cpu {
+namespace {
+
+/// Parameters and their gradients may be f32 beside bf16 activations.
+DType parameter_dtype(const View& parameter, const View& activation) {
+  return parameter.dtype == DType::f32 && activation.dtype == DType::bf16 ? DType::f32 : activation.dtype;
+}
+
+/// Or not there at all.
+bool is_dense_f32(const View& parameter) {
+  return parameter.data == nullptr || (parameter.dtype == DType::f32 && parameter.is_contiguous());
+}
+
+/// A dense f32 copy, or f32 memory for a result that is copied back by finish().
+class FullPrecision {
+ public:
+  FullPrecision(CpuKernels& kernels, const View& view, bool read)
+      : kernels_(kernels), view_(view), full_(view) {
+    if (view.data == nullptr) return;
+    memory_.resize(static_cast<std::size_t>(view.numel()));
+    full_ = {memory_.data(), DType::f32, view.shape, contiguous_strides(view.shape)};
+    if (read) kernels_.copy(view, full_);
+  }
+  const View& view() const { return full_; }
+  void finish() { kernels_.copy(full_, view_); }
+
+ private:
+  CpuKernels& kernels_;
+  View view_, full_;
+  std::vector<float> memory_;
+};
+
+}  // namespace
+
+void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activation activation,
+                        bool accumulate, const View& out) {
+  require_rank("matmul", "a", a, 3);
+  require_rank("matmul", "b", b, 3);
+  require_dtype("matmul", "b", b, a.dtype);
+  require_dtype("matmul", "out", out, parameter_dtype(out, a));
+  require_shape("matmul", "b", b, {a.shape[0], a.shape[2], b.shape[2]});
+  require_shape("matmul", "out", out, {a.shape[0], a.shape[1], b.shape[2]});
+  require_vector("matmul", "bias", bias, b.shape[2], parameter_dtype(bias, a));
+  if (accumulate && (bias.data != nullptr || activation != Activation::none)) {
+    refuse("matmul", "accumulate takes neither bias nor activation");
+  }
+  if (out.numel() == 0) return;
+  if (a.shape[2] != 0 && math_->matmul(a, b, bias, accumulate, out)) {
+    if (activation == Activation::relu) unary(UnaryOp::relu, out, out);
+    return;
+  }
+  if (out.dtype == a.dtype && (bias.data == nullptr || bias.dtype == a.dtype)) {
+    return naive::matmul(a, b, bias, activation, accumulate, out);
+  }
+  FullPrecision left(*this, a, true), right(*this, b, true), shift(*this, bias, true), to(*this, out, true);
+  naive::matmul(left.view(), right.view(), shift.view(), activation, accumulate, to.view());
+  to.finish();
+}
+
+// Not in f32: a relu whose input is almost zero would go another way than PyTorch's.
+bool CpuKernels::fast_conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight,
+                             const View& bias, const View& output) {
+  if (input.dtype == DType::bf16 && winograd_pays() && is_dense_f32(bias) &&
+      winograd_can(geometry, input, weight, output)) {
+    winograd_forward(input, weight, bias, output, winograd_scratch_);
+    return true;
+  }
+  return math_->conv2d(geometry, input, weight, bias, output);
+}
+
+void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight,
+                        const View& bias, Activation activation, const View& output) {
+  require_conv2d("conv2d", geometry, input, weight, input.dtype, output);
+  require_vector("conv2d", "bias", bias, weight.shape[0], parameter_dtype(bias, input));
+  if (output.numel() == 0) return;
+  if (input.numel() != 0 && fast_conv2d(geometry, input, weight, bias, output)) {
+    if (activation == Activation::relu) unary(UnaryOp::relu, output, output);
+    return;
+  }
+  if (bias.data == nullptr || bias.dtype == input.dtype) {
+    return naive::conv2d(geometry, input, weight, bias, activation, output);
+  }
+  FullPrecision x(*this, input, true), w(*this, weight, true), to(*this, output, false);
+  naive::conv2d(geometry, x.view(), w.view(), bias, activation, to.view());
+  to.finish();
+}
+
+void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
+                                       const View& weight, const View& grad_input) {
+  require_conv2d("conv2d_backward_input", geometry, grad_input, weight, grad_input.dtype, grad_output);
+  if (grad_input.numel() == 0) return;
+  if (winograd_pays() && grad_output.numel() != 0 &&
+      winograd_can(geometry, grad_input, weight, grad_output)) {
+    return winograd_backward_input(grad_output, weight, grad_input, winograd_scratch_);
+  }
+  if (grad_output.numel() != 0 && math_->conv2d_backward_input(geometry, grad_output, weight, grad_input))
+    return;
+  naive::conv2d_backward_input(geometry, grad_output, weight, grad_input);
+}
+
+void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input,
+                                        const View& grad_output, const View& grad_weight,
+                                        const View& grad_bias) {
+  require_conv2d("conv2d_backward_weight", geometry, input, grad_weight, parameter_dtype(grad_weight, input),
+                 grad_output);
+  require_vector("conv2d_backward_weight", "grad_bias", grad_bias, grad_weight.shape[0], grad_weight.dtype);
+  if (winograd_pays() && grad_output.numel() != 0 && is_dense_f32(grad_weight) && is_dense_f32(grad_bias) &&
+      winograd_can(geometry, input, grad_weight, grad_output)) {
+    return winograd_backward_weight(input, grad_output, grad_weight, grad_bias, winograd_scratch_);
+  }
+  if (grad_weight.numel() != 0 && grad_output.numel() != 0 &&
+      math_->conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias)) {
+    return;
+  }
+  if (grad_weight.dtype == input.dtype) {
+    return naive::conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias);
+  }
+  FullPrecision x(*this, input, true), dy(*this, grad_output, true);
+  naive::conv2d_backward_weight(geometry, x.view(), dy.view(), grad_weight, grad_bias);
+}
+
+void CpuKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,
+                        const View& indices) {
+  require_pool2d("pool2d", geometry, input, output, indices);
+  if (output.numel() == 0) return;
+  if (can_pool_rows(input, output, indices)) {
+    const PoolMode max_mode = indices.data == nullptr ? PoolMode::max : PoolMode::max_places;
+    return pool_rows(geometry.kind == PoolKind::avg ? PoolMode::avg : max_mode, geometry, input, output,
+                     geometry.kind == PoolKind::avg ? View{} : indices);
+  }
+  naive::pool2d(geometry, input, output, indices);
+}
+
+void CpuKernels::pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
+                                 const View& grad_input) {
+  require_pool2d("pool2d_backward", geometry, grad_input, grad_output, indices);
+  if (geometry.kind == PoolKind::max && indices.data == nullptr) {
+    refuse("pool2d_backward", "max pooling needs the indices of its forward, got none");
+  }
+  if (grad_input.numel() == 0) return;
+  const bool average = geometry.kind == PoolKind::avg;
+  if (can_pool_rows(grad_input, grad_output, average ? View{} : indices)) {
+    return pool_rows_backward(average ? PoolMode::avg : PoolMode::max_places, geometry, grad_output,
+                              average ? View{} : indices, grad_input);
+  }
+  naive::pool2d_backward(geometry, grad_output, indices, grad_input);
+}
+
+}  // namespace dtrain::cpu

@@ -1,0 +1,319 @@
+// oneDNN for matmul and convolution in f32 and bf16. Activations are handed over channels-last, weights are
+// reordered to whatever the primitive prefers, primitives are kept in a bounded cache.
+#include "runtime/device/cpu/dense/dense_math.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/device/cpu/dense/onednn_compat.h"
+#include "runtime/device/cpu/dense/onednn_plan.h"
+#include "runtime/device/cpu/scratch.h"
+
+namespace dtrain::cpu {
+namespace {
+
+using dnnl::memory;
+using onednn::ConvArguments;
+using onednn::Plan;
+using onednn::PlanKey;
+using Direction = onednn::Plan::Direction;
+
+/// Enough for the layers of a large network at a few batch sizes; a plan is some tens of kilobytes.
+constexpr std::size_t kPlans = 512;
+
+enum class Operation : std::int64_t { matmul, forward, backward_input, backward_weight };
+
+memory::data_type type_of(DType dtype) {
+  return dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
+
+memory::desc strided(const View& view) {
+  memory::dims shape(view.shape.begin(), view.shape.end());
+  memory::dims strides(view.strides.begin(), view.strides.end());
+  return {shape, type_of(view.dtype), strides};
+}
+
+memory::desc channels_last(const View& view) {
+  return {memory::dims(view.shape.begin(), view.shape.end()), type_of(view.dtype), memory::format_tag::nhwc};
+}
+
+/// The caller's layout of an activation. Extents of 1 must not make a channels-last array look like another.
+memory::desc activation_desc(const View& view) {
+  return view.is_channels_last() ? channels_last(view) : strided(view);
+}
+
+/// A weight as [G, O/G, C/G, KH, KW] where there are groups.
+View grouped(const View& weight, std::int64_t groups) {
+  if (groups == 1) return weight;
+  View view = weight;
+  const std::int64_t outputs = weight.shape[0] / groups;
+  view.shape = {groups, outputs, weight.shape[1], weight.shape[2], weight.shape[3]};
+  view.strides = {weight.strides[0] * outputs, weight.strides[0], weight.strides[1], weight.strides[2],
+                  weight.strides[3]};
+  return view;
+}
+
+memory::desc any_layout(const View& view) {
+  return {memory::dims(view.shape.begin(), view.shape.end()), type_of(view.dtype), memory::format_tag::any};
+}
+
+memory::desc bias_desc(const View& bias) {
+  if (bias.data == nullptr) return {};
+  return {{bias.shape[0]}, type_of(bias.dtype), memory::dims{bias.shape[0] == 1 ? 1 : bias.strides[0]}};
+}
+
+void add_key(PlanKey& key, const View& view) {
+  key.add(view.data == nullptr ? -1 : static_cast<std::int64_t>(view.dtype));
+  key.add(view.rank());
+  for (int i = 0; i < view.rank(); ++i) {
+    key.add(view.shape[i]);
+    key.add(view.strides[i]);
+  }
+}
+
+PlanKey conv_key(Operation operation, const Conv2dGeometry& g, const View& input, const View& weight,
+                 const View& bias, const View& output) {
+  PlanKey key;
+  key.add(static_cast<std::int64_t>(operation));
+  for (const std::int64_t value :
+       {g.stride_h, g.stride_w, g.pad_h, g.pad_w, g.dilation_h, g.dilation_w, g.groups}) {
+    key.add(value);
+  }
+  for (const View* view : {&input, &weight, &bias, &output}) add_key(key, *view);
+  return key;
+}
+
+/// What exists only once something ran: creating it reads the processor's features and maps library pages.
+struct Context {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  onednn::PlanCache plans{kPlans};
+  Scratch scratch;
+};
+
+dnnl::primitive_attr attributes(bool accumulate) {
+  dnnl::post_ops ops;
+  if (accumulate) ops.append_sum(1.0F);
+  dnnl::primitive_attr attr;
+  attr.set_post_ops(ops);
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attr;
+}
+
+ConvArguments conv_arguments(const Conv2dGeometry& g, const View& input, const View& weight, const View& bias,
+                             const View& output) {
+  ConvArguments a;
+  a.src = channels_last(input);
+  a.weights = any_layout(grouped(weight, g.groups));
+  a.bias = bias_desc(bias);
+  a.dst = channels_last(output);
+  a.strides = {g.stride_h, g.stride_w};
+  a.dilates = {g.dilation_h - 1, g.dilation_w - 1};
+  a.pad_left = a.pad_right = {g.pad_h, g.pad_w};
+  return a;
+}
+
+std::unique_ptr<Plan> forward_plan(const dnnl::engine& engine, const Conv2dGeometry& g, const View& input,
+                                   const View& weight, const View& bias, const View& output) {
+  const ConvArguments a = conv_arguments(g, input, weight, bias, output);
+  const auto desc = onednn::conv_forward(engine, a, attributes(false));
+  auto plan = std::make_unique<Plan>(engine);
+  plan->set_primitive(dnnl::convolution_forward(desc));
+  plan->add(DNNL_ARG_SRC, Direction::in, activation_desc(input), desc.src_desc());
+  plan->add(DNNL_ARG_WEIGHTS, Direction::in, strided(grouped(weight, g.groups)), desc.weights_desc());
+  if (bias.data != nullptr) plan->add(DNNL_ARG_BIAS, Direction::in, a.bias, desc.bias_desc());
+  plan->add(DNNL_ARG_DST, Direction::out, activation_desc(output), desc.dst_desc());
+  plan->add_scratchpad(desc.scratchpad_desc());
+  return plan;
+}
+
+std::unique_ptr<Plan> backward_input_plan(const dnnl::engine& engine, const Conv2dGeometry& g,
+                                          const View& grad_output, const View& weight,
+                                          const View& grad_input) {
+  const ConvArguments a = conv_arguments(g, grad_input, weight, View{}, grad_output);
+  const auto attr = attributes(false);
+  const auto desc = onednn::conv_backward_data(engine, a, attr, onednn::conv_forward(engine, a, attr));
+  auto plan = std::make_unique<Plan>(engine);
+  plan->set_primitive(dnnl::convolution_backward_data(desc));
+  plan->add(DNNL_ARG_DIFF_DST, Direction::in, activation_desc(grad_output), desc.diff_dst_desc());
+  plan->add(DNNL_ARG_WEIGHTS, Direction::in, strided(grouped(weight, g.groups)), desc.weights_desc());
+  plan->add(DNNL_ARG_DIFF_SRC, Direction::out, activation_desc(grad_input), desc.diff_src_desc());
+  plan->add_scratchpad(desc.scratchpad_desc());
+  return plan;
+}
+
+std::unique_ptr<Plan> backward_weight_plan(const dnnl::engine& engine, const Conv2dGeometry& g,
+                                           const View& input, const View& grad_output,
+                                           const View& grad_weight, const View& grad_bias) {
+  const ConvArguments a = conv_arguments(g, input, grad_weight, grad_bias, grad_output);
+  View like_input = grad_weight;  // the forward pass that this belongs to has no f32 weights beside bf16
+  like_input.dtype = input.dtype;
+  const ConvArguments hint = conv_arguments(g, input, like_input, grad_bias, grad_output);
+  const auto attr = attributes(false);
+  const auto desc = onednn::conv_backward_weights(engine, a, attr, onednn::conv_forward(engine, hint, attr));
+  auto plan = std::make_unique<Plan>(engine);
+  plan->set_primitive(dnnl::convolution_backward_weights(desc));
+  plan->add(DNNL_ARG_SRC, Direction::in, activation_desc(input), desc.src_desc());
+  plan->add(DNNL_ARG_DIFF_DST, Direction::in, activation_desc(grad_output), desc.diff_dst_desc());
+  plan->add(DNNL_ARG_DIFF_WEIGHTS, Direction::out, strided(grouped(grad_weight, g.groups)),
+            desc.diff_weights_desc());
+  if (grad_bias.data != nullptr) {
+    plan->add(DNNL_ARG_DIFF_BIAS, Direction::out, a.bias, desc.diff_bias_desc());
+  }
+  plan->add_scratchpad(desc.scratchpad_desc());
+  return plan;
+}
+
+/// A matmul operand as oneDNN takes it: batch extent 1 for a broadcast, no strides of 0, one of the last two
+/// strides 1. `dense` is what it has to be copied to where it is not like that.
+struct Operand {
+  memory::desc user, wanted;
+};
+
+Operand matmul_operand(View view) {
+  if (view.shape[0] != 1 && view.strides[0] == 0) view.shape[0] = 1;
+  const std::int64_t rows = view.shape[1], columns = view.shape[2];
+  if (rows == 1) view.strides[1] = columns == 1 ? 1 : std::max<std::int64_t>(columns * view.strides[2], 1);
+  if (columns == 1) view.strides[2] = view.strides[1] == 1 && rows != 1 ? rows : 1;
+  if (view.shape[0] == 1) view.strides[0] = rows * columns;
+  const bool row_major = view.strides[2] == 1 && view.strides[1] >= columns;
+  const bool column_major = view.strides[1] == 1 && view.strides[2] >= rows;
+  View dense = view;
+  if (!row_major && !column_major) dense.strides = contiguous_strides(dense.shape);
+  return {strided(view), strided(dense)};
+}
+
+std::unique_ptr<Plan> matmul_plan(const dnnl::engine& engine, const View& a, const View& b, const View& bias,
+                                  bool accumulate, const View& out) {
+  const Operand src = matmul_operand(a), weights = matmul_operand(b), dst = matmul_operand(out);
+  memory::desc bias_row;
+  if (bias.data != nullptr) {
+    const std::int64_t columns = bias.shape[0];
+    bias_row = {{1, 1, columns}, type_of(bias.dtype), memory::dims{columns, columns, 1}};
+  }
+  const auto desc =
+      onednn::matmul(engine, src.wanted, weights.wanted, bias_row, dst.wanted, attributes(accumulate));
+  auto plan = std::make_unique<Plan>(engine);
+  plan->set_primitive(dnnl::matmul(desc));
+  plan->add(DNNL_ARG_SRC, Direction::in, src.user, src.wanted);
+  plan->add(DNNL_ARG_WEIGHTS, Direction::in, weights.user, weights.wanted);
+  if (bias.data != nullptr) plan->add(DNNL_ARG_BIAS, Direction::in, bias_row, bias_row);
+  plan->add(DNNL_ARG_DST, Direction::out, dst.user, dst.wanted);
+  plan->add_scratchpad(desc.scratchpad_desc());
+  return plan;
+}
+
+class OneDnnMath final : public DenseMath {
+ public:
+  bool matmul(const View& a, const View& b, const View& bias, bool accumulate, const View& out) override {
+    // Neither operand has the batch extent: oneDNN has no shape for that.
+    if (out.shape[0] > 1 && a.strides[0] == 0 && b.strides[0] == 0) return false;
+    if (!can(out) || (bias.data != nullptr && bias.shape[0] != 1 && bias.strides[0] != 1)) return false;
+    PlanKey key;
+    key.add(static_cast<std::int64_t>(Operation::matmul));
+    key.add(accumulate ? 1 : 0);
+    for (const View* view : {&a, &b, &bias, &out}) add_key(key, *view);
+    return run(key, {a.data, b.data, bias.data, out.data},
+               [&](const dnnl::engine& engine) { return matmul_plan(engine, a, b, bias, accumulate, out); });
+  }
+
+  bool conv2d(const Conv2dGeometry& g, const View& input, const View& weight, const View& bias,
+              const View& output) override {
+    if (!can(output)) return false;
+    const PlanKey key = conv_key(Operation::forward, g, input, weight, bias, output);
+    return run(key, {input.data, weight.data, bias.data, output.data}, [&](const dnnl::engine& engine) {
+      return forward_plan(engine, g, input, weight, bias, output);
+    });
+  }
+
+  bool conv2d_backward_input(const Conv2dGeometry& g, const View& grad_output, const View& weight,
+                             const View& grad_input) override {
+    if (!can(grad_input)) return false;
+    // oneDNN 2.6 computes garbage here (unpaired last channel).
+    const bool one_by_one = weight.shape[2] == 1 && weight.shape[3] == 1;
+    if (one_by_one && weight.dtype == DType::bf16 && weight.shape[0] % 2 != 0) return false;
+    const PlanKey key = conv_key(Operation::backward_input, g, grad_input, weight, View{}, grad_output);
+    return run(key, {grad_output.data, weight.data, grad_input.data}, [&](const dnnl::engine& engine) {
+      return backward_input_plan(engine, g, grad_output, weight, grad_input);
+    });
+  }
+
+  bool conv2d_backward_weight(const Conv2dGeometry& g, const View& input, const View& grad_output,
+                              const View& grad_weight, const View& grad_bias) override {
+    if (!can(grad_weight)) return false;
+    const PlanKey key = conv_key(Operation::backward_weight, g, input, grad_weight, grad_bias, grad_output);
+    return run(key, {input.data, grad_output.data, grad_weight.data, grad_bias.data},
+               [&](const dnnl::engine& engine) {
+                 return backward_weight_plan(engine, g, input, grad_output, grad_weight, grad_bias);
+               });
+  }
+
+ private:
+  static bool can(const View& view) { return view.dtype == DType::f32 || view.dtype == DType::bf16; }
+
+  /// Runs the plan of `key` on `data` (null pointers are arguments left out); false when there is none.
+  template <class Make>
+  bool run(const PlanKey& key, std::initializer_list<void*> data, Make&& make) {
+    try {
+      if (!context_) context_ = std::make_unique<Context>();
+      Plan* plan = context_->plans.get(key, [&]() -> std::unique_ptr<Plan> {
+        try {
+          return make(context_->engine);
+        } catch (const dnnl::error& error) {
+          if (error.status == dnnl_unimplemented) return nullptr;
+          throw;
+        }
+      });
+      if (plan == nullptr) return false;
+      std::array<void*, 4> present{};
+      std::size_t count = 0;
+      for (void* pointer : data) {
+        if (pointer != nullptr) present[count++] = pointer;
+      }
+      plan->run(context_->stream, std::span(present.data(), count),
+                context_->scratch.at_least(plan->scratch_bytes()));
+      return true;
+    } catch (const dnnl::error& error) {
+      throw DeviceError(std::string("cpu: oneDNN failed: ") + error.what() + " (status " +
+                            std::to_string(error.status) + ")",
+                        error.status);
+    }
+  }
+
+  std::unique_ptr<Context> context_;
+};
+
+std::string isa_name() {
+  switch (dnnl::get_effective_cpu_isa()) {
+    case dnnl::cpu_isa::sse41:
+      return "sse41";
+    case dnnl::cpu_isa::avx:
+      return "avx";
+    case dnnl::cpu_isa::avx2:
+      return "avx2";
+    case dnnl::cpu_isa::avx512_core:
+      return "avx512_core";
+    case dnnl::cpu_isa::avx512_core_vnni:
+      return "avx512_core_vnni";
+    case dnnl::cpu_isa::avx512_core_bf16:
+      return "avx512_core_bf16";
+    default:
+      return "isa " + std::to_string(static_cast<int>(dnnl::get_effective_cpu_isa()));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<DenseMath> make_dense_math() { return std::make_unique<OneDnnMath>(); }
+
+std::string dense_math_name() {
+  const dnnl_version_t* version = dnnl_version();
+  return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
+         std::to_string(version->patch) + ", " + isa_name();
+}
+
+}  // namespace dtrain::cpu

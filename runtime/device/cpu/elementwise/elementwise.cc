@@ -1,0 +1,87 @@
+// fill, copy, affine, accumulate: element-wise kernels that know nothing of operators.
+#include <cstring>
+
+#include "runtime/device/cpu/cpu_kernels.h"
+#include "runtime/device/cpu/dispatch.h"
+#include "runtime/device/cpu/loops/strided_loop.h"
+
+namespace dtrain::cpu {
+namespace {
+
+template <class From, class To>
+void copy_run(std::int64_t n, To* to, std::int64_t to_step, const From* from, std::int64_t from_step) {
+  if (to_step == 1 && from_step == 1) {
+    if constexpr (std::is_same_v<From, To>) {
+      std::memmove(to, from, static_cast<std::size_t>(n) * sizeof(To));
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) to[i] = cast<To>(from[i]);
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i) to[i * to_step] = cast<To>(from[i * from_step]);
+}
+
+/// f32 and bf16 scale in float as PyTorch does; everything else in double, so that u8 pixels times 1/255 are
+/// the correctly rounded quotients.
+template <class From, class To>
+using AffineType =
+    std::conditional_t<std::is_same_v<Compute<From>, float> && std::is_same_v<Compute<To>, float>, float,
+                       double>;
+
+}  // namespace
+
+void CpuKernels::fill(const View& out, double value) {
+  dispatch_any(out.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const T element = cast<T>(value);
+    walk<T>(out, [&](std::int64_t n, T* to, std::int64_t step) {
+      for (std::int64_t i = 0; i < n; ++i) to[i * step] = element;
+    });
+  });
+}
+
+void CpuKernels::copy(const View& in, const View& out) {
+  require_shape("copy", "out", out, in.shape);
+  dispatch_any(in.dtype, [&](auto from_tag) {
+    dispatch_any(out.dtype, [&](auto to_tag) {
+      using From = decltype(from_tag);
+      using To = decltype(to_tag);
+      walk<To, const From>(out, in,
+                           [](std::int64_t n, To* to, std::int64_t ts, const From* from, std::int64_t fs) {
+                             copy_run<From, To>(n, to, ts, from, fs);
+                           });
+    });
+  });
+}
+
+void CpuKernels::affine(const View& in, double scale, double shift, const View& out) {
+  require_shape("affine", "out", out, in.shape);
+  dispatch_any(in.dtype, [&](auto from_tag) {
+    dispatch_any(out.dtype, [&](auto to_tag) {
+      using From = decltype(from_tag);
+      using To = decltype(to_tag);
+      using A = AffineType<From, To>;
+      const A a = static_cast<A>(scale), b = static_cast<A>(shift);
+      walk<To, const From>(out, in,
+                           [&](std::int64_t n, To* to, std::int64_t ts, const From* from, std::int64_t fs) {
+                             for (std::int64_t i = 0; i < n; ++i)
+                               to[i * ts] = cast<To>(a * cast<A>(from[i * fs]) + b);
+                           });
+    });
+  });
+}
+
+void CpuKernels::accumulate(const View& in, double scale, const View& out) {
+  require_like("accumulate", "in", in, out);
+  dispatch_floating("accumulate", out.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const auto factor = static_cast<Compute<T>>(scale);
+    walk<T, const T>(out, in, [&](std::int64_t n, T* to, std::int64_t ts, const T* from, std::int64_t fs) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        to[i * ts] = cast<T>(load(to[i * ts]) + load(from[i * fs]) * factor);
+      }
+    });
+  });
+}
+
+}  // namespace dtrain::cpu

@@ -1,0 +1,293 @@
+// Batch normalisation: channels-last f32 and bf16 in vector loops, everything else in plain ones. Sums over
+// pixels run in float for a short stretch of rows and in double from there on; the variance is taken around
+// the channel's first pixel, so that one pass over memory is enough.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "runtime/device/cpu/cpu_kernels.h"
+#include "runtime/device/cpu/dispatch.h"
+#include "runtime/device/cpu/loops/vector_loops.h"
+#include "runtime/device/cpu/naive.h"
+
+namespace dtrain::cpu {
+namespace {
+
+/// Rows summed in float before they are added up in double.
+constexpr std::int64_t kStretch = 128;
+
+using Floats = std::vector<float>;
+using Doubles = std::vector<double>;
+
+bool vectorised(std::initializer_list<View> views) {
+  return std::all_of(views.begin(), views.end(), [](const View& view) {
+    return view.data == nullptr ||
+           (view.is_channels_last() && (view.dtype == DType::f32 || view.dtype == DType::bf16));
+  });
+}
+
+/// The pixels of a channels-last array, `kStretch` rows at a time.
+struct Pixels {
+  explicit Pixels(const View& view)
+      : type(view.dtype == DType::bf16 ? RowType::bf16 : RowType::f32),
+        channels(view.shape[1]),
+        rows(channels == 0 ? 0 : view.numel() / channels),
+        row_bytes(channels * static_cast<std::int64_t>(size_of(view.dtype))) {}
+
+  std::byte* at(const View& view, std::int64_t row) const {
+    return view.data == nullptr ? nullptr : view.as<std::byte>() + row * row_bytes;
+  }
+  /// Calls f(first row, size) for each stretch.
+  template <class F>
+  void stretches(F&& f) const {
+    for (std::int64_t row = 0; row < rows; row += kStretch) {
+      f(row, NormRows{std::min(kStretch, rows - row), channels});
+    }
+  }
+  std::size_t size() const { return static_cast<std::size_t>(channels); }
+
+  RowType type;
+  std::int64_t channels, rows, row_bytes;
+};
+
+/// Two sums for each channel, collected stretch by stretch.
+class Sums {
+ public:
+  explicit Sums(std::size_t channels) : part_(2 * channels), total_(2 * channels), channels_(channels) {}
+  float* first() { return part_.data(); }
+  float* second() { return part_.data() + channels_; }
+  void flush() {
+    for (std::size_t i = 0; i < part_.size(); ++i) total_[i] += part_[i];
+    std::fill(part_.begin(), part_.end(), 0.0F);
+  }
+  double first(std::size_t channel) const { return total_[channel]; }
+  double second(std::size_t channel) const { return total_[channels_ + channel]; }
+
+ private:
+  Floats part_;
+  Doubles total_;
+  std::size_t channels_;
+};
+
+Floats first_pixel(const Pixels& pixels, const View& input) {
+  Floats values(pixels.size());
+  for (std::size_t c = 0; c < values.size(); ++c) {
+    values[c] = pixels.type == RowType::f32 ? input.as<const float>()[c]
+                                            : static_cast<float>(input.as<const BFloat16>()[c]);
+  }
+  return values;
+}
+
+float value_or(const View& vector, std::size_t channel, float otherwise) {
+  return vector.data == nullptr ? otherwise : vector.as<const float>()[channel];
+}
+
+/// The affine map each channel goes through.
+struct Map {
+  Map(const BatchNormChannels& channels, const float* mean, const float* inv_std, std::size_t count)
+      : scale(count), shift(count) {
+    for (std::size_t c = 0; c < count; ++c) {
+      scale[c] = inv_std[c] * value_or(channels.weight, c, 1);
+      shift[c] = value_or(channels.bias, c, 0) - mean[c] * scale[c];
+    }
+  }
+  Floats scale, shift;
+};
+
+void apply_map(const NormLoops& loops, const Pixels& pixels, const BatchNormRule& rule, const Map& map,
+               const View& input, const View& residual, const View& output) {
+  pixels.stretches([&](std::int64_t row, const NormRows& size) {
+    loops.apply(pixels.type, size, rule.activation == Activation::relu, pixels.at(input, row),
+                map.scale.data(), map.shift.data(), pixels.at(residual, row), pixels.at(output, row));
+  });
+}
+
+void require_activations(std::string_view operation, const View& input, const View& other,
+                         std::string_view name) {
+  if (other.data != nullptr) require_like(operation, name, other, input);
+}
+
+void vector_grad_sums(const BatchNormChannels& channels, const View& input, const View& gate,
+                      const View& grad_output, const View& grad_residual, const View& sums) {
+  const Pixels pixels(input);
+  Sums totals(pixels.size());
+  pixels.stretches([&](std::int64_t row, const NormRows& size) {
+    vector_loops().norm.grad_sums(pixels.type, size, pixels.at(grad_output, row), pixels.at(gate, row),
+                                  pixels.at(input, row), channels.mean.as<const float>(),
+                                  pixels.at(grad_residual, row), totals.first(), totals.second());
+    totals.flush();
+  });
+  double* const out = sums.as<double>();
+  out[0] = static_cast<double>(pixels.rows);
+  for (std::size_t c = 0; c < pixels.size(); ++c) {
+    out[1 + c] = totals.first(c);
+    out[1 + pixels.size() + c] = totals.second(c);
+  }
+}
+
+/// Memory for what the parts of a batch exchange, of a batch that has one part.
+class Totals {
+ public:
+  explicit Totals(std::int64_t channels) : values_(static_cast<std::size_t>(2 * channels + 1)) {}
+  View view() {
+    const auto length = static_cast<std::int64_t>(values_.size());
+    return {values_.data(), DType::f64, {1, length}, {length, 1}};
+  }
+
+ private:
+  Doubles values_;
+};
+
+}  // namespace
+
+void CpuKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
+                            const View& residual, const View& output) {
+  require_channels("batch_norm", channels, input);
+  require_several("batch_norm", input);
+  if (input.numel() == 0) return;
+  Totals moments(input.shape[1]);
+  batch_norm_moments(input, moments.view());
+  batch_norm_combine(rule, channels, moments.view());
+  batch_norm_apply(rule, channels, input, residual, output);
+}
+
+void CpuKernels::batch_norm_moments(const View& input, const View& moments) {
+  require_rank("batch_norm_moments", "input", input, 4);
+  require_totals("batch_norm_moments", "moments", moments, 1, input.shape[1]);
+  if (input.shape[1] == 0 || input.numel() == 0) return fill(moments, 0);
+  if (!vectorised({input})) return naive::batch_norm_moments(input, moments);
+  const Pixels pixels(input);
+  const Floats pivot = first_pixel(pixels, input);
+  Sums sums(pixels.size());
+  pixels.stretches([&](std::int64_t row, const NormRows& size) {
+    vector_loops().norm.moments(pixels.type, size, pixels.at(input, row), pivot.data(), sums.first(),
+                                sums.second());
+    sums.flush();
+  });
+  double* const out = moments.as<double>();
+  const auto count = static_cast<double>(pixels.rows);
+  out[0] = count;
+  for (std::size_t c = 0; c < pixels.size(); ++c) {
+    out[1 + c] = static_cast<double>(pivot[c]) + sums.first(c) / count;
+    out[1 + pixels.size() + c] = std::max(sums.second(c) - sums.first(c) * sums.first(c) / count, 0.0);
+  }
+}
+
+void CpuKernels::batch_norm_combine(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                    const View& parts) {
+  constexpr std::string_view kName = "batch_norm_combine";
+  require_rank(kName, "parts", parts, 2);
+  require_totals(kName, "parts", parts, parts.shape[0], channels.mean.numel());
+  if (channels.mean.numel() == 0) return;
+  double count = 0;
+  for (std::int64_t part = 0; part < parts.shape[0]; ++part) {
+    count += parts.as<const double>()[part * parts.shape[1]];
+  }
+  if (count < 2) {
+    refuse(kName, "expected more than one value per channel to normalise, got " +
+                      std::to_string(static_cast<std::int64_t>(count)) + " in " +
+                      std::to_string(parts.shape[0]) + " parts; use a larger batch or evaluation mode");
+  }
+  naive::batch_norm_combine(rule, channels, parts);
+}
+
+void CpuKernels::batch_norm_apply(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                  const View& input, const View& residual, const View& output) {
+  require_channels("batch_norm_apply", channels, input);
+  require_activations("batch_norm_apply", input, residual, "residual");
+  require_like("batch_norm_apply", "output", output, input);
+  if (input.numel() == 0) return;
+  if (!vectorised({input, residual, output})) {
+    return naive::batch_norm_apply(rule, channels, input, residual, output);
+  }
+  const Pixels pixels(input);
+  const Map map(channels, channels.mean.as<const float>(), channels.inv_std.as<const float>(), pixels.size());
+  apply_map(vector_loops().norm, pixels, rule, map, input, residual, output);
+}
+
+void CpuKernels::batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                      const View& input, const View& residual, const View& output) {
+  require_channels("batch_norm_inference", channels, input);
+  require_activations("batch_norm_inference", input, residual, "residual");
+  require_like("batch_norm_inference", "output", output, input);
+  if (input.numel() == 0) return;
+  if (!vectorised({input, residual, output})) {
+    return naive::batch_norm_inference(rule, channels, input, residual, output);
+  }
+  const Pixels pixels(input);
+  Floats inv_std(pixels.size());
+  for (std::size_t c = 0; c < pixels.size(); ++c) {
+    inv_std[c] = static_cast<float>(
+        1.0 / std::sqrt(static_cast<double>(channels.running_var.as<const float>()[c]) + rule.eps));
+  }
+  const Map map(channels, channels.running_mean.as<const float>(), inv_std.data(), pixels.size());
+  apply_map(vector_loops().norm, pixels, rule, map, input, residual, output);
+}
+
+void CpuKernels::batch_norm_backward(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                     const View& input, const View& output, const View& grad_output,
+                                     const View& grad_input, const View& grad_residual,
+                                     const View& grad_weight, const View& grad_bias) {
+  require_channels("batch_norm_backward", channels, input);
+  require_several("batch_norm_backward", input);
+  if (input.numel() == 0) return;
+  const bool gated = rule.activation == Activation::relu;
+  if (gated) require_like("batch_norm_backward", "output", output, input);
+  const View gate = gated ? output : View{};
+  Totals sums(input.shape[1]);
+  batch_norm_grad_sums(channels, input, gate, grad_output, grad_residual, grad_weight, grad_bias,
+                       sums.view());
+  // What was gated for the residual need not be gated again.
+  const bool done = grad_residual.data != nullptr;
+  batch_norm_grad_input(channels, sums.view(), input, done ? View{} : gate,
+                        done ? grad_residual : grad_output, grad_input);
+}
+
+void CpuKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const View& input,
+                                      const View& output, const View& grad_output, const View& grad_residual,
+                                      const View& grad_weight, const View& grad_bias, const View& sums) {
+  constexpr std::string_view kName = "batch_norm_grad_sums";
+  require_channels(kName, channels, input);
+  require_like(kName, "grad_output", grad_output, input);
+  require_activations(kName, input, output, "output");
+  require_activations(kName, input, grad_residual, "grad_residual");
+  require_totals(kName, "sums", sums, 1, input.shape[1]);
+  if (input.shape[1] == 0 || input.numel() == 0) {
+    fill(sums, 0);
+  } else if (vectorised({input, output, grad_output, grad_residual})) {
+    vector_grad_sums(channels, input, output, grad_output, grad_residual, sums);
+  } else {
+    naive::batch_norm_grad_sums(channels, input, output, grad_output, grad_residual, sums);
+  }
+  naive::batch_norm_channel_grads(channels, sums, grad_weight, grad_bias);
+}
+
+void CpuKernels::batch_norm_grad_input(const BatchNormChannels& channels, const View& sums, const View& input,
+                                       const View& output, const View& grad_output, const View& grad_input) {
+  constexpr std::string_view kName = "batch_norm_grad_input";
+  require_channels(kName, channels, input);
+  require_like(kName, "grad_output", grad_output, input);
+  require_like(kName, "grad_input", grad_input, input);
+  require_activations(kName, input, output, "output");
+  require_totals(kName, "sums", sums, 1, input.shape[1]);
+  if (input.numel() == 0) return;
+  if (!vectorised({input, output, grad_output, grad_input})) {
+    return naive::batch_norm_grad_input(channels, sums, input, output, grad_output, grad_input);
+  }
+  const Pixels pixels(input);
+  const double* const in = sums.as<const double>();
+  Floats grad_mean(pixels.size()), slope(pixels.size()), scale(pixels.size());
+  for (std::size_t c = 0; c < pixels.size(); ++c) {
+    const double inv_std = channels.inv_std.as<const float>()[c];
+    grad_mean[c] = static_cast<float>(in[1 + c] / in[0]);
+    slope[c] = static_cast<float>(inv_std * inv_std * in[1 + pixels.size() + c] / in[0]);
+    scale[c] = static_cast<float>(inv_std) * value_or(channels.weight, c, 1);
+  }
+  pixels.stretches([&](std::int64_t row, const NormRows& size) {
+    vector_loops().norm.grad_input(pixels.type, size, pixels.at(grad_output, row), pixels.at(output, row),
+                                   pixels.at(input, row), channels.mean.as<const float>(), grad_mean.data(),
+                                   slope.data(), scale.data(), pixels.at(grad_input, row));
+  });
+}
+
+}  // namespace dtrain::cpu

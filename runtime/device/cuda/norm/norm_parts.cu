@@ -1,0 +1,190 @@
+// Batch normalisation in steps, between which the parts of a batch exchange what they have.
+#include "runtime/device/cuda/norm/norm.cuh"
+
+namespace dtrain::cuda {
+
+using namespace norm;
+
+namespace {
+
+/// The slices' sums as what parts of a batch exchange: the values a channel has, then two numbers of each
+/// channel.
+__global__ void totals_kernel(std::int64_t pixels, std::int64_t channels, std::int64_t slices,
+                              const double* sums, double* totals) {
+  if (first_item() == 0) totals[0] = static_cast<double>(pixels);
+  for (std::int64_t c = first_item(); c < channels; c += item_step()) {
+    add_slices(sums, slices, channels, c, totals[1 + c], totals[1 + channels + c]);
+  }
+}
+
+/// Sums around the first pixel to mean and sum of squared differences from it, in place.
+template <class T>
+__global__ void center_kernel(std::int64_t channels, Pixels<const T> input, double* totals) {
+  for (std::int64_t c = first_item(); c < channels; c += item_step()) {
+    const double sum = totals[1 + c], offset = sum / totals[0];
+    totals[1 + c] = static_cast<double>(load(input(0, c))) + offset;
+    totals[1 + channels + c] = max(totals[1 + channels + c] - sum * offset, 0.0);
+  }
+}
+
+/// Moments of several parts to statistics, part by part in their order.
+template <class C>
+__global__ void combine_kernel(std::int64_t parts, std::int64_t channels, BatchNormRule rule,
+                               const double* moments, ChannelArrays<C> at) {
+  for (std::int64_t c = first_item(); c < channels; c += item_step()) {
+    double count = 0, mean = 0, squares = 0;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const double* const from = moments + part * (2 * channels + 1);
+      if (from[0] == 0) continue;
+      const double together = count + from[0], apart = from[1 + c] - mean;
+      mean += apart * from[0] / together;
+      squares += from[1 + channels + c] + apart * apart * count * from[0] / together;
+      count = together;
+    }
+    at.set_statistics(c, rule, count, mean, squares / count);
+  }
+}
+
+/// The affine map of each channel by its mean and inv_std.
+template <class C>
+__global__ void batch_map_kernel(std::int64_t channels, ChannelArrays<C> at, C* map) {
+  for (std::int64_t c = first_item(); c < channels; c += item_step()) {
+    at.set_map(c, channels, at.mean[c], at.inv_std[c], map);
+  }
+}
+
+template <class C>
+__global__ void channel_gradients_kernel(std::int64_t channels, const double* totals, ChannelArrays<C> at,
+                                         C* grad_weight, C* grad_bias) {
+  for (std::int64_t c = first_item(); c < channels; c += item_step()) {
+    at.set_gradients(c, totals[1 + c], totals[1 + channels + c], grad_weight, grad_bias);
+  }
+}
+
+/// What input_gradient_kernel takes, from the sums of all parts.
+template <class C>
+__global__ void totals_map_kernel(std::int64_t channels, const double* totals, ChannelArrays<C> at, C* map) {
+  for (std::int64_t c = first_item(); c < channels; c += item_step()) {
+    at.set_gradient_map(c, channels, totals[0], totals[1 + c], totals[1 + channels + c], map);
+  }
+}
+
+}  // namespace
+
+void CudaKernels::batch_norm_moments(const View& input, const View& moments) {
+  constexpr std::string_view kName = "batch_norm_moments";
+  require_rank(kName, "input", input, 4);
+  require_totals(kName, "moments", moments, 1, input.shape[1]);
+  if (input.numel() == 0) return fill(moments, 0);
+  const Cut cut(context_, input);
+  const Scratch sums(context_.memory, cut.sum_bytes());
+  auto* const at_sums = static_cast<double*>(sums.data());
+  dispatch_floating(kName, input.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const Pixels<const T> in(input);
+    sum_slices(context_, kName, cut, Moments<T>{in}, at_sums);
+    totals_kernel<<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
+        cut.pixels, cut.channels, cut.slices, at_sums, moments.as<double>());
+    check_launch(kName);
+    center_kernel<T><<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
+        cut.channels, in, moments.as<double>());
+    check_launch(kName);
+  });
+}
+
+void CudaKernels::batch_norm_combine(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                     const View& parts) {
+  constexpr std::string_view kName = "batch_norm_combine";
+  const std::int64_t extent = channels.mean.numel();
+  require_rank(kName, "parts", parts, 2);
+  require_totals(kName, "parts", parts, parts.shape[0], extent);
+  if (extent == 0) return;
+  const auto combine = [&](auto tag) {
+    using C = decltype(tag);
+    combine_kernel<C><<<blocks_for(context_, extent), kThreads, 0, context_.stream>>>(
+        parts.shape[0], extent, rule, parts.as<const double>(), ChannelArrays<C>(channels));
+    check_launch(kName);
+  };
+  channels.mean.dtype == DType::f64 ? combine(double()) : combine(float());
+}
+
+void CudaKernels::batch_norm_apply(const BatchNormRule& rule, const BatchNormChannels& channels,
+                                   const View& input, const View& residual, const View& output) {
+  require_channels("batch_norm_apply", channels, input);
+  require_optional("batch_norm_apply", "residual", residual, input);
+  require_like("batch_norm_apply", "output", output, input);
+  if (input.numel() == 0) return;
+  const std::int64_t extent = input.shape[1];
+  const Scratch map(context_.memory, static_cast<std::size_t>(extent) * 2 * sizeof(double));
+  dispatch_floating("batch_norm_apply", input.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    auto* const at_map = static_cast<Channel<T>*>(map.data());
+    batch_map_kernel<Channel<T>><<<blocks_for(context_, extent), kThreads, 0, context_.stream>>>(
+        extent, ChannelArrays<Channel<T>>(channels), at_map);
+    check_launch("batch_norm_apply");
+    apply<T>(context_, rule, input, at_map, residual, output);
+  });
+}
+
+void CudaKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const View& input,
+                                       const View& output, const View& grad_output, const View& grad_residual,
+                                       const View& grad_weight, const View& grad_bias, const View& sums) {
+  constexpr std::string_view kName = "batch_norm_grad_sums";
+  require_channels(kName, channels, input);
+  require_like(kName, "grad_output", grad_output, input);
+  require_optional(kName, "output", output, input);
+  require_optional(kName, "grad_residual", grad_residual, input);
+  require_totals(kName, "sums", sums, 1, input.shape[1]);
+  if (input.numel() == 0) {
+    fill(sums, 0);
+    if (grad_weight.data != nullptr) fill(grad_weight, 0);
+    if (grad_bias.data != nullptr) fill(grad_bias, 0);
+    return;
+  }
+  const Cut cut(context_, input);
+  const Scratch slices(context_.memory, cut.sum_bytes());
+  auto* const at_slices = static_cast<double*>(slices.data());
+  dispatch_floating(kName, input.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    using C = Channel<T>;
+    const ChannelArrays<C> at(channels);
+    const Pixels<const T> in(input), grad(grad_output), open(output);
+    sum_slices(context_, kName, cut, GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), at.mean},
+               at_slices);
+    totals_kernel<<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
+        cut.pixels, cut.channels, cut.slices, at_slices, sums.as<double>());
+    check_launch(kName);
+    channel_gradients_kernel<C><<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
+        cut.channels, sums.as<const double>(), at, grad_weight.as<C>(), grad_bias.as<C>());
+    check_launch(kName);
+  });
+}
+
+void CudaKernels::batch_norm_grad_input(const BatchNormChannels& channels, const View& sums,
+                                        const View& input, const View& output, const View& grad_output,
+                                        const View& grad_input) {
+  constexpr std::string_view kName = "batch_norm_grad_input";
+  require_channels(kName, channels, input);
+  require_like(kName, "grad_output", grad_output, input);
+  require_like(kName, "grad_input", grad_input, input);
+  require_optional(kName, "output", output, input);
+  require_totals(kName, "sums", sums, 1, input.shape[1]);
+  if (input.numel() == 0) return;
+  const std::int64_t extent = input.shape[1];
+  const Scratch map(context_.memory, static_cast<std::size_t>(extent) * 3 * sizeof(double));
+  dispatch_floating(kName, input.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    using C = Channel<T>;
+    auto* const at_map = static_cast<C*>(map.data());
+    const ChannelArrays<C> at(channels);
+    totals_map_kernel<C><<<blocks_for(context_, extent), kThreads, 0, context_.stream>>>(
+        extent, sums.as<const double>(), at, at_map);
+    check_launch(kName);
+    input_gradient_kernel<T><<<blocks_for(context_, input.numel()), kThreads, 0, context_.stream>>>(
+        input.numel(), extent, Pixels<const T>(grad_output), Pixels<const T>(output), Pixels<const T>(input),
+        at.mean, at_map, Pixels<T>(grad_input));
+    check_launch(kName);
+  });
+}
+
+}  // namespace dtrain::cuda

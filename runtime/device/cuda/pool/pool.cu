@@ -1,0 +1,195 @@
+// Pooling, alone and after bias and relu. Gradients gather: every element of the input's gradient is computed
+// by one thread from the windows that cover it, so that nothing is added atomically.
+#include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/pool/windows.cuh"
+#include "runtime/device/cuda/pool/windows.h"
+
+namespace dtrain::cuda {
+namespace {
+
+/// Calls `f(h, w, place)` for the elements of the window at (oh, ow) that lie inside the input.
+template <class F>
+__device__ void for_window(const Pool2dGeometry& g, std::int64_t height, std::int64_t width, std::int64_t oh,
+                           std::int64_t ow, F&& f) {
+  for (std::int64_t kh = 0; kh < g.kernel_h; ++kh) {
+    const std::int64_t h = oh * g.stride_h - g.pad_h + kh;
+    if (h < 0 || h >= height) continue;
+    for (std::int64_t kw = 0; kw < g.kernel_w; ++kw) {
+      const std::int64_t w = ow * g.stride_w - g.pad_w + kw;
+      if (w >= 0 && w < width) f(h, w, kh * g.kernel_w + kw);
+    }
+  }
+}
+
+/// Calls `f(oh, ow, place)` for the windows that cover (h, w), in order.
+template <class F>
+__device__ void for_covering(const Pool2dGeometry& g, std::int64_t out_height, std::int64_t out_width,
+                             std::int64_t h, std::int64_t w, F&& f) {
+  const std::int64_t top = h + g.pad_h, left = w + g.pad_w;
+  const std::int64_t first_h = top < g.kernel_h ? 0 : (top - g.kernel_h) / g.stride_h + 1;
+  const std::int64_t first_w = left < g.kernel_w ? 0 : (left - g.kernel_w) / g.stride_w + 1;
+  for (std::int64_t oh = first_h; oh < out_height && oh * g.stride_h <= top; ++oh) {
+    for (std::int64_t ow = first_w; ow < out_width && ow * g.stride_w <= left; ++ow) {
+      f(oh, ow, (top - oh * g.stride_h) * g.kernel_w + left - ow * g.stride_w);
+    }
+  }
+}
+
+template <class T, class Index>
+__global__ void pool_kernel(Pool2dGeometry g, Image<const T> in, Image<T> out, Image<Index> indices) {
+  const bool average = g.kind == PoolKind::avg;
+  const auto window = static_cast<double>(g.kernel_h * g.kernel_w);
+  for (std::int64_t i = first_item(); i < count_of(out); i += item_step()) {
+    const Place at = place_of(out, i);
+    double sum = 0;
+    auto best = -static_cast<Compute<T>>(INFINITY);
+    std::int64_t best_place = 0;
+    bool found = false;
+    for_window(g, in.extent[2], in.extent[3], at.h, at.w,
+               [&](std::int64_t h, std::int64_t w, std::int64_t place) {
+                 const auto value = load(in(at.n, at.c, h, w));
+                 sum += static_cast<double>(value);
+                 if (found && !(value > best || value != value)) return;
+                 found = true;
+                 best = value;
+                 best_place = place;
+               });
+    out(at.n, at.c, at.h, at.w) = average ? cast<T>(sum / window) : cast<T>(best);
+    if (indices.data != nullptr) indices(at.n, at.c, at.h, at.w) = static_cast<Index>(best_place);
+  }
+}
+
+template <class T, class Index>
+__global__ void pool_gradient_kernel(Pool2dGeometry g, Image<const T> grad, Image<const Index> indices,
+                                     Image<T> to) {
+  const bool average = g.kind == PoolKind::avg;
+  const auto share = Compute<T>(1) / static_cast<Compute<T>>(g.kernel_h * g.kernel_w);
+  for (std::int64_t i = first_item(); i < count_of(to); i += item_step()) {
+    const Place at = place_of(to, i);
+    Compute<T> sum = 0;
+    for_covering(g, grad.extent[2], grad.extent[3], at.h, at.w,
+                 [&](std::int64_t oh, std::int64_t ow, std::int64_t place) {
+                   if (!average && static_cast<std::int64_t>(indices(at.n, at.c, oh, ow)) != place) return;
+                   sum += load(grad(at.n, at.c, oh, ow)) * (average ? share : Compute<T>(1));
+                 });
+    to(at.n, at.c, at.h, at.w) = cast<T>(sum);
+  }
+}
+
+/// The mask: for averages one bit for each positive element of the window; for maxima the place + 1 of the
+/// largest positive element, or 0.
+template <class T>
+__global__ void relu_pool_kernel(Pool2dGeometry g, Image<const T> in, const T* bias, std::int64_t bias_step,
+                                 Image<T> out, Image<std::uint8_t> mask) {
+  const bool average = g.kind == PoolKind::avg;
+  const auto window = static_cast<double>(g.kernel_h * g.kernel_w);
+  for (std::int64_t i = first_item(); i < count_of(out); i += item_step()) {
+    const Place at = place_of(out, i);
+    const Compute<T> shift = bias == nullptr ? Compute<T>(0) : load(bias[at.c * bias_step]);
+    double sum = 0;
+    Compute<T> best = 0;
+    unsigned bits = 0, best_place = 0;
+    for_window(g, in.extent[2], in.extent[3], at.h, at.w,
+               [&](std::int64_t h, std::int64_t w, std::int64_t place) {
+                 const auto raw = load(in(at.n, at.c, h, w)) + shift;
+                 const auto value = raw < Compute<T>(0) ? Compute<T>(0) : raw;  // NaN stays
+                 sum += static_cast<double>(value);
+                 if (value != value) best = value;
+                 if (!(value > Compute<T>(0))) return;
+                 bits |= 1U << place;
+                 if (!(value > best)) return;
+                 best = value;
+                 best_place = static_cast<unsigned>(place) + 1;
+               });
+    out(at.n, at.c, at.h, at.w) = average ? cast<T>(sum / window) : cast<T>(best);
+    if (mask.data != nullptr)
+      mask(at.n, at.c, at.h, at.w) = static_cast<std::uint8_t>(average ? bits : best_place);
+  }
+}
+
+template <class T>
+__global__ void relu_pool_gradient_kernel(Pool2dGeometry g, Image<const T> grad,
+                                          Image<const std::uint8_t> mask, Image<T> to) {
+  const bool average = g.kind == PoolKind::avg;
+  const auto share = Compute<T>(1) / static_cast<Compute<T>>(average ? g.kernel_h * g.kernel_w : 1);
+  for (std::int64_t i = first_item(); i < count_of(to); i += item_step()) {
+    const Place at = place_of(to, i);
+    Compute<T> sum = 0;
+    for_covering(g, grad.extent[2], grad.extent[3], at.h, at.w,
+                 [&](std::int64_t oh, std::int64_t ow, std::int64_t place) {
+                   const unsigned bits = mask(at.n, at.c, oh, ow);
+                   const bool hit =
+                       average ? (bits >> place & 1U) != 0 : bits == static_cast<unsigned>(place) + 1;
+                   if (hit) sum += load(grad(at.n, at.c, oh, ow)) * share;
+                 });
+    to(at.n, at.c, at.h, at.w) = cast<T>(sum);
+  }
+}
+
+/// Calls `f` with a value of the type of a max pooling's indices.
+template <class F>
+void dispatch_index(std::string_view operation, const View& indices, F&& f) {
+  if (indices.data == nullptr || indices.dtype == DType::u8) return f(std::uint8_t{});
+  if (indices.dtype == DType::i32) return f(std::int32_t{});
+  refuse_dtype(operation, indices.dtype);
+}
+
+}  // namespace
+
+void CudaKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,
+                         const View& indices) {
+  require_pool2d("pool2d", geometry, input, output, indices);
+  if (output.numel() == 0) return;
+  const View kept = geometry.kind == PoolKind::avg ? View{} : indices;
+  dispatch_floating("pool2d", output.dtype, [&](auto tag) {
+    dispatch_index("pool2d indices", kept, [&](auto index_tag) {
+      using T = decltype(tag);
+      using Index = decltype(index_tag);
+      pool_kernel<T, Index><<<blocks_for(context_, output.numel()), kThreads, 0, context_.stream>>>(
+          geometry, Image<const T>(input), Image<T>(output), Image<Index>(kept));
+      check_launch("pool2d");
+    });
+  });
+}
+
+void CudaKernels::pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output,
+                                  const View& indices, const View& grad_input) {
+  require_pool2d("pool2d_backward", geometry, grad_input, grad_output, indices);
+  if (geometry.kind == PoolKind::max && indices.data == nullptr)
+    refuse("pool2d_backward", "max pooling needs the indices of its forward, got none");
+  if (grad_input.numel() == 0) return;
+  const View kept = geometry.kind == PoolKind::avg ? View{} : indices;
+  dispatch_floating("pool2d_backward", grad_input.dtype, [&](auto tag) {
+    dispatch_index("pool2d_backward indices", kept, [&](auto index_tag) {
+      using T = decltype(tag);
+      using Index = decltype(index_tag);
+      pool_gradient_kernel<T, Index>
+          <<<blocks_for(context_, grad_input.numel()), kThreads, 0, context_.stream>>>(
+              geometry, Image<const T>(grad_output), Image<const Index>(kept), Image<T>(grad_input));
+      check_launch("pool2d_backward");
+    });
+  });
+}
+
+void relu_pool(const Context& context, const Pool2dGeometry& pool, const View& input, const View& bias,
+               const View& output, const View& mask) {
+  dispatch_floating("conv2d_relu_pool2d", output.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    relu_pool_kernel<T><<<blocks_for(context, output.numel()), kThreads, 0, context.stream>>>(
+        pool, Image<const T>(input), bias.as<const T>(), bias.data == nullptr ? 0 : bias.strides[0],
+        Image<T>(output), Image<std::uint8_t>(mask));
+    check_launch("conv2d_relu_pool2d");
+  });
+}
+
+void relu_pool_backward(const Context& context, const Pool2dGeometry& pool, const View& grad_output,
+                        const View& mask, const View& grad_input) {
+  dispatch_floating("conv2d_relu_pool2d_backward", grad_input.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    relu_pool_gradient_kernel<T><<<blocks_for(context, grad_input.numel()), kThreads, 0, context.stream>>>(
+        pool, Image<const T>(grad_output), Image<const std::uint8_t>(mask), Image<T>(grad_input));
+    check_launch("conv2d_relu_pool2d_backward");
+  });
+}
+
+}  // namespace dtrain::cuda
