@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "runtime/data/open_dataset.h"
+#include "runtime/data/sources/open_dataset.h"
 
 namespace dtrain {
 namespace {

@@ -8,10 +8,10 @@
 #include "models/networks/network.h"
 #include "models/training/batch_tensors.h"
 #include "models/training/recipe.h"
-#include "runtime/amp/grad_scaler.h"
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/log.h"
 #include "runtime/base/spans.h"
+#include "runtime/optim/grad_scaler.h"
 
 namespace dtrain {
 

@@ -15,7 +15,7 @@
 #include "models/program/commands.h"
 #include "models/program/doctor.h"
 #include "models/training/peers.h"
-#include "runtime/data/open_dataset.h"
+#include "runtime/data/sources/open_dataset.h"
 #include "runtime/device/device.h"
 
 namespace dtrain {

@@ -11,7 +11,7 @@
 #include "models/training/saved_tensors.h"
 #include "models/training/threads.h"
 #include "runtime/checkpoint/checkpoint_store.h"
-#include "runtime/data/open_dataset.h"
+#include "runtime/data/sources/open_dataset.h"
 
 namespace dtrain {
 namespace {

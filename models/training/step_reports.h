@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "runtime/amp/grad_scaler.h"
+#include "runtime/optim/grad_scaler.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {

@@ -15,11 +15,11 @@
 #include "models/training/stop_signal.h"
 #include "models/training/tracer.h"
 #include "models/training/worker_log.h"
-#include "runtime/amp/grad_scaler.h"
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/step_sampler.h"
+#include "runtime/optim/grad_scaler.h"
 #include "runtime/optim/optimizer.h"
 
 namespace dtrain {

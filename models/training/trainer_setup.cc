@@ -12,7 +12,7 @@
 #include "models/training/share.h"
 #include "models/training/trainer.h"
 #include "runtime/base/error.h"
-#include "runtime/data/open_dataset.h"
+#include "runtime/data/sources/open_dataset.h"
 
 namespace dtrain {
 namespace {

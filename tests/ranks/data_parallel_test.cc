@@ -8,10 +8,10 @@
 
 #include <cmath>
 
-#include "runtime/amp/grad_scaler.h"
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
+#include "runtime/optim/grad_scaler.h"
 #include "runtime/optim/sgd.h"
 #include "tests/ranks/world.h"
 

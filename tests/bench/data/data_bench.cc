@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "runtime/data/loader.h"
-#include "runtime/data/open_dataset.h"
 #include "runtime/data/sampler.h"
+#include "runtime/data/sources/open_dataset.h"
 #include "tests/unit/data/fake_device.h"
 
 namespace dtrain {

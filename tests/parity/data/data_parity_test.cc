@@ -8,8 +8,8 @@
 
 #include "runtime/base/random.h"
 #include "runtime/data/loader.h"
-#include "runtime/data/open_dataset.h"
 #include "runtime/data/sampler.h"
+#include "runtime/data/sources/open_dataset.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/fake_device.h"
 

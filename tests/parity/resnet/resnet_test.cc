@@ -9,8 +9,8 @@
 
 #include "models/networks/network.h"
 #include "models/training/batch_tensors.h"
-#include "runtime/data/open_dataset.h"
 #include "runtime/data/sampler.h"
+#include "runtime/data/sources/open_dataset.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 

@@ -1,5 +1,5 @@
 // The cache may speed things up and must never change what is read, whatever state its folder is in.
-#include "runtime/data/data_cache.h"
+#include "runtime/data/cache/data_cache.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/fd.h"
-#include "runtime/data/idx.h"
+#include "runtime/data/sources/idx.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/idx_files.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/data/open_dataset.h"
+#include "runtime/data/sources/open_dataset.h"
 #include "tests/support/temp_dir.h"
 
 namespace dtrain {

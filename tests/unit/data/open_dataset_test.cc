@@ -1,5 +1,5 @@
 // Datasets by name, from crafted files: images and labels must fit each other, and pixels must be PyTorch's.
-#include "runtime/data/open_dataset.h"
+#include "runtime/data/sources/open_dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

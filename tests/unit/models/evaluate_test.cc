@@ -6,7 +6,7 @@
 #include <memory>
 #include <thread>
 
-#include "runtime/data/open_dataset.h"
+#include "runtime/data/sources/open_dataset.h"
 #include "tests/unit/collectives/fake_communicator.h"
 
 namespace dtrain {

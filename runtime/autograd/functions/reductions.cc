@@ -2,7 +2,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/autograd/elementwise.h"
+#include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "runtime/autograd/autocast.h"
-#include "runtime/autograd/convolution_shape.h"
-#include "runtime/autograd/elementwise.h"
+#include "runtime/autograd/functions/convolution_shape.h"
+#include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 

@@ -1,7 +1,7 @@
 // Format: kHeaderBytes of text padded with NUL, then the content. The entry's modification time is set to its
 // source's when it is written: as long as it still has it, nobody wrote into the file and the checksum need
 // not be computed again.
-#include "runtime/data/cache_entry.h"
+#include "runtime/data/cache/cache_entry.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

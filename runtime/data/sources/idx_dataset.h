@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "runtime/data/data_cache.h"
+#include "runtime/data/cache/data_cache.h"
 #include "runtime/data/dataset.h"
-#include "runtime/data/idx.h"
+#include "runtime/data/sources/idx.h"
 
 namespace dtrain {
 

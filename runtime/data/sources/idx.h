@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "runtime/data/content.h"
-#include "runtime/data/data_cache.h"
+#include "runtime/data/cache/content.h"
+#include "runtime/data/cache/data_cache.h"
 #include "runtime/device/dims.h"
 
 namespace dtrain {

@@ -1,5 +1,5 @@
 // Maps files for reading. Pages are faulted in as samples are read; nothing is read ahead of use here.
-#include "runtime/data/content.h"
+#include "runtime/data/cache/content.h"
 
 #include <sys/mman.h>
 

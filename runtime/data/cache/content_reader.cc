@@ -1,6 +1,6 @@
 // Front-to-back reading with zlib. A gzip file may have several members, one after the other; their contents
 // are joined, as gzip does.
-#include "runtime/data/content_reader.h"
+#include "runtime/data/cache/content_reader.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

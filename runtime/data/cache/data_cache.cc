@@ -1,5 +1,5 @@
 // Finding and building entries; one process a node builds an entry while the others wait on a lock file.
-#include "runtime/data/data_cache.h"
+#include "runtime/data/cache/data_cache.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -13,7 +13,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/fd.h"
-#include "runtime/data/cache_entry.h"
+#include "runtime/data/cache/cache_entry.h"
 
 namespace dtrain {
 namespace {

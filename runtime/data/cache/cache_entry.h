@@ -10,8 +10,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/data/content.h"
-#include "runtime/data/content_reader.h"
+#include "runtime/data/cache/content.h"
+#include "runtime/data/cache/content_reader.h"
 
 namespace dtrain::cache {
 

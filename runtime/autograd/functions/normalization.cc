@@ -2,8 +2,8 @@
 #include <string>
 #include <utility>
 
-#include "runtime/autograd/convolution_shape.h"
-#include "runtime/autograd/elementwise.h"
+#include "runtime/autograd/functions/convolution_shape.h"
+#include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"

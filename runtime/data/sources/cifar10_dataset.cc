@@ -1,4 +1,4 @@
-#include "runtime/data/cifar10_dataset.h"
+#include "runtime/data/sources/cifar10_dataset.h"
 
 #include <fmt/format.h>
 

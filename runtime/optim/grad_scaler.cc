@@ -1,4 +1,4 @@
-#include "runtime/amp/grad_scaler.h"
+#include "runtime/optim/grad_scaler.h"
 
 #include <fmt/format.h>
 

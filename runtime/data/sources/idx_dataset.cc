@@ -1,5 +1,5 @@
 // Reads images and labels and holds them against each other.
-#include "runtime/data/idx_dataset.h"
+#include "runtime/data/sources/idx_dataset.h"
 
 #include <fmt/format.h>
 

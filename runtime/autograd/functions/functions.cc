@@ -3,7 +3,7 @@
 #include <numbers>
 #include <utility>
 
-#include "runtime/autograd/elementwise.h"
+#include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 

@@ -1,7 +1,7 @@
 // Element-wise operations of two tensors, or of a tensor and a number.
 #include <utility>
 
-#include "runtime/autograd/elementwise.h"
+#include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/tensor/shape.h"

@@ -1,4 +1,4 @@
-#include "runtime/autograd/elementwise.h"
+#include "runtime/autograd/functions/elementwise.h"
 
 #include <string>
 #include <utility>

@@ -11,8 +11,8 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "runtime/data/content.h"
-#include "runtime/data/content_reader.h"
+#include "runtime/data/cache/content.h"
+#include "runtime/data/cache/content_reader.h"
 
 namespace dtrain {
 

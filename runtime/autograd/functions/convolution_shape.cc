@@ -1,8 +1,8 @@
-#include "runtime/autograd/convolution_shape.h"
+#include "runtime/autograd/functions/convolution_shape.h"
 
 #include <string>
 
-#include "runtime/autograd/elementwise.h"
+#include "runtime/autograd/functions/elementwise.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {

@@ -1,4 +1,4 @@
-#include "runtime/data/synthetic_dataset.h"
+#include "runtime/data/sources/synthetic_dataset.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // The table of known datasets. A new kind of dataset adds its row with its own opener.
-#include "runtime/data/open_dataset.h"
+#include "runtime/data/sources/open_dataset.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,10 +8,10 @@
 #include <filesystem>
 
 #include "runtime/base/error.h"
-#include "runtime/data/cifar10_dataset.h"
-#include "runtime/data/data_cache.h"
-#include "runtime/data/idx_dataset.h"
-#include "runtime/data/synthetic_dataset.h"
+#include "runtime/data/cache/data_cache.h"
+#include "runtime/data/sources/cifar10_dataset.h"
+#include "runtime/data/sources/idx_dataset.h"
+#include "runtime/data/sources/synthetic_dataset.h"
 
 namespace dtrain {
 namespace {
