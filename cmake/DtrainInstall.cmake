@@ -10,7 +10,7 @@ install(TARGETS ${libraries} EXPORT dtrainTargets ARCHIVE DESTINATION ${CMAKE_IN
 if(programs)
   install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-foreach(room cluster collectives launcher models runtime)
+foreach(room cluster collectives launcher models parallel runtime training worker)
   if(EXISTS "${PROJECT_SOURCE_DIR}/${room}")
     file(GLOB_RECURSE headers RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${room}/*.h")
     foreach(header IN LISTS headers)

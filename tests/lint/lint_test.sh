@@ -9,10 +9,10 @@ failures=0
 # fresh_tree: a small tree that is clean.
 fresh_tree() {
   rm -rf "${work:?}/tree"
-  mkdir -p "$work"/tree/{cmake,tests,launcher,cluster,models,collectives/{gloo,mpi,p2p,shm},runtime/{base,tensor,nn,device/{cpu,cuda}}}
+  mkdir -p "$work"/tree/{cmake,tests,launcher/{plan,process},cluster/{store,rendezvous},models,training,collectives/{gloo,mpi,p2p,shm},runtime/{base,tensor,nn,device/{cpu,cuda}}}
   put runtime/base/error.h '#pragma once'
   put runtime/tensor/tensor.h '#pragma once' '#include "runtime/base/error.h"'
-  put cluster/store.cc '#include "runtime/base/error.h"'
+  put cluster/store/store.cc '#include "runtime/base/error.h"'
   put models/train.cc '#include "runtime/tensor/tensor.h"'
 }
 
@@ -41,8 +41,16 @@ put runtime/base/error.h '#pragma once' '#include "runtime/tensor/tensor.h"'
 expect '^runtime/base/error.h:3: runtime/base may not include runtime/tensor'
 put runtime/tensor/tensor.h '#pragma once' '#include "runtime/nn/module.h"'
 expect '^runtime/tensor/tensor.h:3: runtime/tensor may not include runtime/nn'
-put cluster/store.cc '#include "collectives/communicator.h"'
-expect '^cluster/store.cc:2: cluster may not include collectives'
+put cluster/store/store.cc '#include "collectives/communicator.h"'
+expect '^cluster/store/store.cc:2: cluster/store may not include collectives'
+put cluster/store/store.h '#pragma once' '#include "cluster/rendezvous/member.h"'
+expect '^cluster/store/store.h:3: cluster/store may not include cluster/rendezvous'
+put launcher/plan/plan.cc '#include "launcher/process/spawn.h"'
+expect '^launcher/plan/plan.cc:2: launcher/plan may not include launcher/process'
+put collectives/communicator.cc '#include "runtime/tensor/tensor.h"'
+expect '^collectives/communicator.cc:2: collectives may not include runtime/tensor'
+put models/train.cc '#include "training/trainer.h"'
+expect '^models/train.cc:2: models may not include training'
 put launcher/main.cc '#include "runtime/tensor/tensor.h"'
 expect '^launcher/main.cc:2: launcher may not include runtime/tensor'
 put launcher/process/spawn.cc '#include "spawn.h"'
@@ -63,18 +71,18 @@ put runtime/tensor/tensor.h 'int x;'
 expect "^runtime/tensor/tensor.h: no '#pragma once'"
 put runtime/tensor/tensor.h '#pragma once' 'using namespace std;'
 expect '^runtime/tensor/tensor.h:3: no using namespace'
-put cluster/store.cc 'void f() { std::exit(1); }'
-expect '^cluster/store.cc:2: libraries never exit'
-put cluster/store.cc 'void f() { std::cout << 1; }'
-expect '^cluster/store.cc:2: libraries never print'
-echo 'int x;' >"$work/tree/cluster/store.cc"
-expect '^cluster/store.cc:1: begin with two or three lines'
-printf '//%.0s\n' {1..501} >"$work/tree/cluster/store.cc"
-expect '^cluster/store.cc: 501 lines'
+put cluster/store/store.cc 'void f() { std::exit(1); }'
+expect '^cluster/store/store.cc:2: libraries never exit'
+put cluster/store/store.cc 'void f() { std::cout << 1; }'
+expect '^cluster/store/store.cc:2: libraries never print'
+echo 'int x;' >"$work/tree/cluster/store/store.cc"
+expect '^cluster/store/store.cc:1: begin with two or three lines'
+printf '//%.0s\n' {1..501} >"$work/tree/cluster/store/store.cc"
+expect '^cluster/store/store.cc: 501 lines'
 if command -v clang-format-14 >/dev/null; then
   cp "$(dirname "$lint")/../.clang-format" "$work/tree/"
-  put cluster/store.cc 'int  f( ){return 1 ;}'
-  expect '^cluster/store.cc:2:.*clang-format'
+  put cluster/store/store.cc 'int  f( ){return 1 ;}'
+  expect '^cluster/store/store.cc:2:.*clang-format'
 fi
 
 [ "$failures" -eq 0 ] || { echo "$failures rules are not enforced"; exit 1; }

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "collectives/ddp/batch_peers.h"
-#include "collectives/ddp/data_parallel.h"
+#include "parallel/data/batch_peers.h"
+#include "parallel/data/data_parallel.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
 #include "tests/ranks/world.h"

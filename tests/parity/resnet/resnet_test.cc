@@ -7,12 +7,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "models/networks/network.h"
-#include "models/training/batch_tensors.h"
+#include "models/vision/network.h"
 #include "runtime/data/sampler.h"
 #include "runtime/data/sources/open_dataset.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
+#include "training/batch_tensors.h"
 
 namespace dtrain::test {
 namespace {

@@ -1,5 +1,5 @@
 // Names and shapes as in PyTorch's state_dict, and refusals. Initial values are checked in tests/parity.
-#include "models/networks/network.h"
+#include "models/vision/network.h"
 
 #include <gtest/gtest.h>
 

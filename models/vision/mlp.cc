@@ -1,0 +1,23 @@
+#include "models/vision/mlp.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::int64_t kHidden = 512;
+
+}  // namespace
+
+Mlp::Mlp(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device) {
+  const std::int64_t pixels = input.channels * input.height * input.width;
+  fc1_ = add_module("fc1", std::make_shared<Linear>(pixels, kHidden, generator, device,
+                                                    LinearOptions{.activation = Activation::relu}));
+  fc2_ = add_module("fc2", std::make_shared<Linear>(kHidden, kHidden, generator, device,
+                                                    LinearOptions{.activation = Activation::relu}));
+  fc3_ = add_module("fc3", std::make_shared<Linear>(kHidden, input.classes, generator, device));
+}
+
+Tensor Mlp::forward(const Tensor& x) {
+  return (*fc3_)((*fc2_)((*fc1_)(flatten(x))));  // [N, C, H, W] → [N, C·H·W] → [N, 512] twice → [N, classes]
+}
+
+}  // namespace dtrain

@@ -1,0 +1,19 @@
+// A perceptron with two hidden layers of 512, as in PyTorch's first tutorial.
+#pragma once
+
+#include "models/vision/network.h"
+#include "runtime/nn/layers.h"
+
+namespace dtrain {
+
+/// flatten → fc1 (→ 512, ReLU) → fc2 (→ 512, ReLU) → fc3 (→ classes).
+class Mlp : public Module {
+ public:
+  Mlp(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  std::shared_ptr<Linear> fc1_, fc2_, fc3_;
+};
+
+}  // namespace dtrain

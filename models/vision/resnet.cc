@@ -1,0 +1,147 @@
+#include "models/vision/resnet.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "runtime/nn/init.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::array<std::int64_t, 4> kWidths = {64, 128, 256, 512};
+constexpr std::array<int, 4> kBottlenecks = {3, 4, 6, 3};
+constexpr std::int64_t kExpansion = 4;
+
+std::shared_ptr<Conv2d> make_conv(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
+                                  bool bias, Generator& generator, const std::shared_ptr<Device>& device) {
+  Conv2dOptions options;
+  options.geometry.stride_h = options.geometry.stride_w = stride;
+  options.geometry.pad_h = options.geometry.pad_w = kernel / 2;
+  options.bias = bias;
+  return std::make_shared<Conv2d>(in, out, kernel, generator, device, options);
+}
+
+/// Only carries names: "downsample.0" and "downsample.1".
+class Downsample : public Module {
+ public:
+  Downsample(std::shared_ptr<Conv2d> conv, std::shared_ptr<BatchNorm2d> norm) {
+    conv_ = add_module("0", std::move(conv));
+    norm_ = add_module("1", std::move(norm));
+  }
+  Tensor forward(const Tensor& x) override { return (*norm_)((*conv_)(x)); }
+
+ private:
+  std::shared_ptr<Conv2d> conv_;
+  std::shared_ptr<BatchNorm2d> norm_;
+};
+
+}  // namespace
+
+BasicBlock::BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride, bool project,
+                       Generator& generator, const std::shared_ptr<Device>& device) {
+  conv1_ = add_module("conv1", make_conv(in, out, 3, stride, true, generator, device));
+  conv2_ = add_module("conv2", make_conv(out, out, 3, 1, true, generator, device));
+  if (project) conv3_ = add_module("conv3", make_conv(in, out, 1, stride, true, generator, device));
+  bn1_ = add_module("bn1", std::make_shared<BatchNorm2d>(out, device));
+  bn2_ = add_module("bn2", std::make_shared<BatchNorm2d>(out, device));
+}
+
+Tensor BasicBlock::forward(const Tensor& x) {
+  const Tensor middle = bn1_->forward((*conv1_)(x), Activation::relu);
+  const Tensor shortcut = conv3_ ? (*conv3_)(x) : x;
+  return bn2_->forward((*conv2_)(middle), Activation::relu, shortcut);
+}
+
+ResNet18::ResNet18(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device) {
+  conv_ = add_module("0", make_conv(input.channels, kWidths[0], 3, 1, true, generator, device));
+  norm_ = add_module("1", std::make_shared<BatchNorm2d>(kWidths[0], device));
+  std::int64_t in = kWidths[0];
+  for (std::size_t i = 0; i < kWidths.size(); ++i) {
+    const std::int64_t out = kWidths[i], stride = i == 0 ? 1 : 2;
+    const auto first = std::make_shared<BasicBlock>(in, out, stride, i != 0, generator, device);
+    const auto second = std::make_shared<BasicBlock>(out, out, 1, false, generator, device);
+    stages_.push_back(
+        add_module(fmt::format("resnet_block{}", i + 1),
+                   std::make_shared<Sequential>(std::vector<std::shared_ptr<Module>>{first, second})));
+    in = out;
+  }
+  fc_ = std::make_shared<Linear>(in, input.classes, generator, device);
+  add_module("fc", std::make_shared<Sequential>(
+                       std::vector<std::shared_ptr<Module>>{std::make_shared<Flatten>(), fc_}));
+}
+
+Tensor ResNet18::forward(const Tensor& x) {
+  Tensor y = norm_->forward((*conv_)(x), Activation::relu);  // [N, C, H, W] → [N, 64, H, W]
+  for (const auto& stage : stages_) y = (*stage)(y);         // → [N, 512, ⌈H/8⌉, ⌈W/8⌉]
+  return (*fc_)(flatten(adaptive_avg_pool2d(y, 1, 1)));      // → [N, classes]
+}
+
+Bottleneck::Bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride, Generator& generator,
+                       const std::shared_ptr<Device>& device) {
+  const std::int64_t out = width * kExpansion;
+  // PyTorch draws the shortcut first and registers it last.
+  if (stride != 1 || in != out) {
+    shortcut_ = make_conv(in, out, 1, stride, false, generator, device);
+    shortcut_norm_ = std::make_shared<BatchNorm2d>(out, device);
+  }
+  conv1_ = add_module("conv1", make_conv(in, width, 1, 1, false, generator, device));
+  bn1_ = add_module("bn1", std::make_shared<BatchNorm2d>(width, device));
+  conv2_ = add_module("conv2", make_conv(width, width, 3, stride, false, generator, device));
+  bn2_ = add_module("bn2", std::make_shared<BatchNorm2d>(width, device));
+  conv3_ = add_module("conv3", make_conv(width, out, 1, 1, false, generator, device));
+  bn3_ = add_module("bn3", std::make_shared<BatchNorm2d>(out, device));
+  if (shortcut_) add_module("downsample", std::make_shared<Downsample>(shortcut_, shortcut_norm_));
+}
+
+Tensor Bottleneck::forward(const Tensor& x) {
+  Tensor y = bn1_->forward((*conv1_)(x), Activation::relu);
+  y = bn2_->forward((*conv2_)(y), Activation::relu);
+  const Tensor shortcut = shortcut_ ? (*shortcut_norm_)((*shortcut_)(x)) : x;
+  return bn3_->forward((*conv3_)(y), Activation::relu, shortcut);
+}
+
+ResNet50::ResNet50(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device) {
+  Conv2dOptions stem;
+  stem.geometry.stride_h = stem.geometry.stride_w = 2;
+  stem.geometry.pad_h = stem.geometry.pad_w = 3;
+  stem.bias = false;
+  conv1_ =
+      add_module("conv1", std::make_shared<Conv2d>(input.channels, kWidths[0], 7, generator, device, stem));
+  bn1_ = add_module("bn1", std::make_shared<BatchNorm2d>(kWidths[0], device));
+  std::int64_t in = kWidths[0];
+  for (std::size_t i = 0; i < kWidths.size(); ++i) {
+    std::vector<std::shared_ptr<Module>> blocks;
+    for (int block = 0; block < kBottlenecks[i]; ++block) {
+      const std::int64_t stride = i != 0 && block == 0 ? 2 : 1;
+      blocks.push_back(std::make_shared<Bottleneck>(in, kWidths[i], stride, generator, device));
+      in = kWidths[i] * kExpansion;
+    }
+    layers_.push_back(
+        add_module(fmt::format("layer{}", i + 1), std::make_shared<Sequential>(std::move(blocks))));
+  }
+  fc_ = add_module("fc", std::make_shared<Linear>(in, input.classes, generator, device));
+  const NoGrad no_grad;
+  for (auto& [name, tensor] : named_parameters()) {
+    if (tensor.rank() == 4) tensor.copy_from(init_fan_out_normal(tensor.shape(), generator, device));
+  }
+}
+
+Tensor ResNet50::forward(const Tensor& x) {
+  Tensor y = pool_(bn1_->forward((*conv1_)(x), Activation::relu));  // [N, C, 224, 224] → [N, 64, 56, 56]
+  for (const auto& layer : layers_) y = (*layer)(y);                // → [N, 2048, 7, 7]
+  return (*fc_)(flatten(adaptive_avg_pool2d(y, 1, 1)));             // → [N, classes]
+}
+
+int recompute_blocks(Module& network) {
+  int count = 0;
+  network.visit([&count](Module& module) {
+    if (dynamic_cast<BasicBlock*>(&module) == nullptr && dynamic_cast<Bottleneck*>(&module) == nullptr)
+      return;
+    module.set_recompute();
+    ++count;
+  });
+  return count;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,70 @@
+// Residual networks after He et al. 2016, "Deep residual learning for image recognition": an 18-layer variant
+// for small images and the 50-layer one with torchvision's names and shapes.
+#pragma once
+
+#include <vector>
+
+#include "models/vision/network.h"
+#include "runtime/nn/layers.h"
+
+namespace dtrain {
+
+/// relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)); convolutions with bias, the shortcut is conv3 (1 × 1)
+/// where the width or the stride changes.
+class BasicBlock : public Module {
+ public:
+  BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride, bool project, Generator& generator,
+             const std::shared_ptr<Device>& device);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  std::shared_ptr<Conv2d> conv1_, conv2_, conv3_;
+  std::shared_ptr<BatchNorm2d> bn1_, bn2_;
+};
+
+/// The variant for images of about 28 × 28: a 3 × 3 stem of stride 1, no max pooling. Stages of 64, 128, 256
+/// and 512 channels, two blocks each. Modules are named "0", "1", "resnet_block1" … "resnet_block4", "fc.1".
+class ResNet18 : public Module {
+ public:
+  ResNet18(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  std::shared_ptr<Conv2d> conv_;
+  std::shared_ptr<BatchNorm2d> norm_;
+  std::vector<std::shared_ptr<Sequential>> stages_;
+  std::shared_ptr<Linear> fc_;
+};
+
+/// relu(bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x)))))))) + shortcut(x)): 1 × 1, 3 × 3 (with the stride) and
+/// 1 × 1 to four times `width`; no biases.
+class Bottleneck : public Module {
+ public:
+  Bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride, Generator& generator,
+             const std::shared_ptr<Device>& device);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  std::shared_ptr<Conv2d> conv1_, conv2_, conv3_, shortcut_;
+  std::shared_ptr<BatchNorm2d> bn1_, bn2_, bn3_, shortcut_norm_;
+};
+
+/// torchvision.models.resnet50: a 7 × 7 stem of stride 2, max pooling, 3 + 4 + 6 + 3 bottlenecks.
+class ResNet50 : public Module {
+ public:
+  ResNet50(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  std::shared_ptr<Conv2d> conv1_;
+  std::shared_ptr<BatchNorm2d> bn1_;
+  MaxPool2d pool_{3, 2, 1};
+  std::vector<std::shared_ptr<Sequential>> layers_;
+  std::shared_ptr<Linear> fc_;
+};
+
+/// Makes every residual block below `network` compute its inside again in backward instead of keeping it;
+/// returns how many there are.
+int recompute_blocks(Module& network);
+
+}  // namespace dtrain

@@ -1,0 +1,107 @@
+#include "parallel/data/data_parallel.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+std::uint64_t hash_text(std::uint64_t hash, std::string_view text) {
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+Span span_of(const Tensor& tensor) {
+  return {tensor.view().data, static_cast<std::size_t>(tensor.numel()), tensor.dtype(), &tensor.device(),
+          nullptr};
+}
+
+}  // namespace
+
+DataParallel::DataParallel(Communicator& communicator, Module& module, const Deadline& deadline,
+                           ReducerOptions options)
+    : communicator_(communicator), state_(module.state_dict()), buffers_(module.named_buffers()) {
+  check_same_model(deadline);
+  copy_from_first_rank(state_, deadline);
+  std::vector<GradientSlot> slots;
+  std::shared_ptr<Device> device;
+  for (NamedTensor& parameter : module.named_parameters()) {
+    const Tensor& tensor = parameter.second;
+    if (!tensor.requires_grad()) continue;
+    if (device && device != tensor.shared_device()) {
+      throw UsageError(
+          fmt::format("data parallel: parameter '{}' is on {}, the ones before it on {}; expected one device",
+                      parameter.first, tensor.device().name(), device->name()));
+    }
+    device = tensor.shared_device();
+    slots.push_back({parameter.first, static_cast<std::size_t>(tensor.numel()), tensor.dtype()});
+    parameters_.push_back(std::move(parameter));
+  }
+  if (parameters_.empty())
+    throw UsageError("data parallel: the module has no parameter that requires a gradient");
+  reducer_ = std::make_unique<Reducer>(communicator_, device, std::move(slots), std::move(options));
+  for (std::size_t index = 0; index < parameters_.size(); ++index) attach(index);
+}
+
+DataParallel::~DataParallel() {
+  // The tensors may outlive us; their gradients keep the bucket's memory, but nothing calls us any more.
+  for (NamedTensor& parameter : parameters_) parameter.second.on_grad_ready({});
+}
+
+// The gradient has the strides of a dense tensor of the parameter's shape in the parameter's own memory
+// order.
+void DataParallel::attach(std::size_t index) {
+  Tensor& parameter = parameters_[index].second;
+  View view = reducer_->gradient(index);
+  view.shape = parameter.shape();
+  view.strides = parameter.is_contiguous() ? contiguous_strides(view.shape) : parameter.strides();
+  gradients_.push_back(Tensor::borrow(view, parameter.shared_device(), reducer_->memory_of(index)));
+  parameter.set_grad_storage(gradients_.back());
+  // A part of the graph that turned out not to use the parameter reports it too, with nothing in the bucket.
+  parameter.on_grad_ready([this, index] {
+    if (parameters_[index].second.grad().defined()) reducer_->mark_ready(index);
+  });
+}
+
+void DataParallel::check_same_model(const Deadline& deadline) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const auto& [name, tensor] : state_) hash = hash_text(hash, name + tensor.describe());
+  std::vector<std::int64_t> mine = {static_cast<std::int64_t>(hash),
+                                    static_cast<std::int64_t>(state_.size())};
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(communicator_.size()));
+  communicator_.all_gather({mine.data(), 2, DType::i64}, {all.data(), all.size(), DType::i64}, "model check")
+      ->wait(deadline);
+  for (std::size_t rank = 0; 2 * rank < all.size(); ++rank) {
+    if (all[2 * rank] == all[0] && all[2 * rank + 1] == all[1]) continue;
+    throw UsageError(
+        fmt::format("data parallel: rank {} built another model than rank 0: names, shapes or dtypes of its "
+                    "{} tensors differ from "
+                    "rank 0's {}; start all workers with the same options and version",
+                    rank, all[2 * rank + 1], all[1]));
+  }
+}
+
+void DataParallel::copy_from_first_rank(const NamedTensors& tensors, const Deadline& deadline) {
+  std::vector<std::unique_ptr<Work>> works;
+  for (const auto& [name, tensor] : tensors)
+    works.push_back(communicator_.broadcast(span_of(tensor), 0, name));
+  for (auto& work : works) work->wait(deadline);
+  for (const auto& [name, tensor] : tensors) tensor.mark_modified();
+}
+
+void DataParallel::sync_buffers(const Deadline& deadline) { copy_from_first_rank(buffers_, deadline); }
+
+void DataParallel::finish(const Deadline& deadline) {
+  reducer_->finish(deadline);
+  const NoGrad no_grad;
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    gradients_[index].mark_modified();
+    if (!reducer_->was_used(index)) parameters_[index].second.set_grad(gradients_[index]);
+  }
+}
+
+}  // namespace dtrain

@@ -1,0 +1,64 @@
+// Data parallelism for a module: equal parameters at the start, averaged gradients after each step.
+#pragma once
+
+#include <memory>
+
+#include "parallel/data/reducer.h"
+#include "runtime/nn/module.h"
+
+namespace dtrain {
+
+/// Wraps `module` (borrowed, must outlive this, like `communicator`): its gradients live in buckets from now
+/// on. A step: zero_grad, forward, backward, finish(), optimizer. Every rank constructs and calls it alike;
+/// local batches may use different parts of the module. Used by one thread at a time.
+class DataParallel {
+ public:
+  /// Collective: checks that names, shapes and dtypes are those of rank 0 (UsageError on every rank
+  /// otherwise) and copies rank 0's parameters and buffers to all. Throws PeerError.
+  DataParallel(Communicator& communicator, Module& module, const Deadline& deadline,
+               ReducerOptions options = {});
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  /// While it lives, backward only accumulates locally.
+  class NoSync {
+   public:
+    explicit NoSync(Reducer& reducer) : reducer_(reducer), before_(reducer.sync()) {
+      reducer_.set_sync(false);
+    }
+    ~NoSync() { reducer_.set_sync(before_); }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    Reducer& reducer_;
+    bool before_;
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
+
+  /// After the last backward of a step: returns when every parameter has the average gradient. A parameter
+  /// this rank did not use counts as zero here and gets the average too. Throws PeerError.
+  void finish(const Deadline& deadline);
+
+  /// Collective: copies rank 0's buffers (running statistics) to all. PyTorch's DDP does this before every
+  /// forward pass; training never reads them, so before evaluation and saving has the same effect. Throws
+  /// PeerError.
+  void sync_buffers(const Deadline& deadline);
+
+  const Reducer& reducer() const noexcept { return *reducer_; }
+
+ private:
+  void check_same_model(const Deadline& deadline);
+  void copy_from_first_rank(const NamedTensors& tensors, const Deadline& deadline);
+  void attach(std::size_t index);
+
+  Communicator& communicator_;
+  NamedTensors state_;  // everything that must be equal
+  NamedTensors buffers_;
+  NamedTensors parameters_;  // with gradients, in the module's order
+  std::vector<Tensor> gradients_;
+  std::unique_ptr<Reducer> reducer_;
+};
+
+}  // namespace dtrain

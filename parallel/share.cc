@@ -1,0 +1,63 @@
+#include "parallel/share.h"
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+Span span_of(const Tensor& tensor) {
+  return {.data = tensor.view().data,
+          .count = static_cast<std::size_t>(tensor.numel()),
+          .dtype = tensor.dtype(),
+          .device = &tensor.device()};
+}
+
+std::string describe(const NamedTensors& tensors) {
+  auto list = nlohmann::json::array();
+  for (const auto& [name, tensor] : tensors) {
+    list.push_back({{"name", name},
+                    {"dtype", static_cast<int>(tensor.dtype())},
+                    {"shape", std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end())}});
+  }
+  return list.dump();
+}
+
+NamedTensors allocate(const std::string& description, const std::shared_ptr<Device>& device) {
+  NamedTensors tensors;
+  for (const auto& item : nlohmann::json::parse(description)) {
+    const auto shape = item.at("shape").get<std::vector<std::int64_t>>();
+    tensors.emplace_back(item.at("name").get<std::string>(),
+                         Tensor::empty(Dims(shape), device, static_cast<DType>(item.at("dtype").get<int>())));
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::string broadcast_text(Communicator& communicator, std::string text, const Deadline& deadline) {
+  std::int64_t size = static_cast<std::int64_t>(text.size());
+  communicator.broadcast({.data = &size, .count = 1, .dtype = DType::i64}, 0, "length of a text")
+      ->wait(deadline);
+  text.resize(static_cast<std::size_t>(size));
+  if (size > 0)
+    communicator.broadcast({.data = text.data(), .count = text.size(), .dtype = DType::u8}, 0, "text")
+        ->wait(deadline);
+  return text;
+}
+
+NamedTensors broadcast_tensors(Communicator& communicator, const NamedTensors& tensors,
+                               const std::shared_ptr<Device>& device, const Deadline& deadline) {
+  const bool root = communicator.rank() == 0;
+  const std::string description = broadcast_text(communicator, root ? describe(tensors) : "", deadline);
+  NamedTensors result = root ? tensors : allocate(description, device);
+  for (const auto& [name, tensor] : result) {
+    if (tensor.numel() == 0) continue;
+    communicator.broadcast(span_of(tensor), 0, name)->wait(deadline);
+    tensor.mark_modified();
+  }
+  return result;
+}
+
+}  // namespace dtrain

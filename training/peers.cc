@@ -1,0 +1,149 @@
+#include "training/peers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cluster/detect/slurm_node.h"
+#include "cluster/net/endpoint.h"
+#include "cluster/net/token.h"
+#include "runtime/base/error.h"
+#include "runtime/base/options.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::uint16_t kDefaultPort = 29500;  // torchrun's
+constexpr auto kLeaveTimeout = std::chrono::seconds(5);
+constexpr auto kNamePatience = std::chrono::seconds(10);
+constexpr std::string_view kStoreFdVariable = "DTRAIN_STORE_FD";
+
+std::string text_or(const Environment& environment, std::string_view name, std::string otherwise) {
+  const std::string* value = find_variable(environment, name);
+  return value != nullptr ? *value : std::move(otherwise);
+}
+
+bool wants_shared_memory(const Environment& environment) {
+  const std::string text = text_or(environment, "DTRAIN_SHARED_MEMORY", "1");
+  if (text == "0" || text == "1") return text == "1";
+  throw UsageError("DTRAIN_SHARED_MEMORY: expected 0 or 1, got '" + text + "'; unset it to share memory");
+}
+
+Endpoint store_endpoint(const Placement& placement) {
+  if (!placement.master_addr) {
+    throw UsageError(
+        "MASTER_ADDR: expected the address where rank 0 can be reached, got none; start the workers with "
+        "dtrain-launch, or set MASTER_ADDR and MASTER_PORT, or use --backend mpi under mpirun");
+  }
+  return {*placement.master_addr, placement.master_port.value_or(kDefaultPort)};
+}
+
+// The launcher hands rank 0 a socket that already listens, so that nobody can take the port in between.
+Listener store_listener(const Environment& environment, const Endpoint& endpoint, const Deadline& deadline) {
+  const std::string* inherited = find_variable(environment, kStoreFdVariable);
+  if (inherited == nullptr) return listen_on(endpoint.host, endpoint.port, deadline);
+  const auto fd = parse_integer(*inherited);
+  if (!fd || *fd < 0)
+    throw UsageError(
+        fmt::format("{}: expected a descriptor's number, got '{}'", kStoreFdVariable, *inherited));
+  return adopt_listener(UniqueFd(static_cast<int>(*fd)), kStoreFdVariable);
+}
+
+// Two jobs may meet on a port; this tells them apart.
+std::string job_name(const WorkerPlace& place, const Environment& environment) {
+  if (place.placement.system == "slurm") {
+    return fmt::format("slurm-{}.{}", text_or(environment, "SLURM_JOB_ID", ""),
+                       text_or(environment, "SLURM_STEP_ID", ""));
+  }
+  return text_or(environment, "TORCHELASTIC_RUN_ID", "");
+}
+
+// A launcher brings a token along; whoever starts workers without one has to make it, and is told how.
+void check_token(const std::optional<Token>& token, const Endpoint& endpoint, std::string_view system,
+                 const Deadline& deadline) {
+  if (token || system == "none") return;
+  const auto addresses = resolve(endpoint, deadline);
+  if (std::all_of(addresses.begin(), addresses.end(),
+                  [](const SocketAddress& address) { return address.is_loopback(); }))
+    return;
+  const bool hydra = system == "openmpi" || system == "hydra";
+  throw UsageError(
+      fmt::format("DTRAIN_TOKEN: expected the job's secret, since other machines can reach rank 0's {}, got "
+                  "none; put this line "
+                  "before {}:\n    export DTRAIN_TOKEN=$(openssl rand -hex 32)",
+                  addresses.front().text(),
+                  system == "slurm" ? "srun, which hands it on"
+                  : hydra           ? "mpirun, and hand it on with -x DTRAIN_TOKEN"
+                          : "the command that starts the workers, on one node, and hand it to all"));
+}
+
+bool needs_store(std::string_view backend, const WorkerPlace& place) {
+  if (place.world_size == 1 || backend == "mpi") return false;
+  return backend == "gloo" || backend == "nccl" || place.placement.system != "openmpi";
+}
+
+}  // namespace
+
+WorkerPlace find_place(const Environment& environment) {
+  WorkerPlace place;
+  place.placement = detect(environment, this_machine());
+  const bool alone = !place.placement.rank || !place.placement.world_size;
+  if (alone) return place;
+  place.rank = *place.placement.rank;
+  place.world_size = *place.placement.world_size;
+  place.local_rank = place.placement.local_rank.value_or(0);
+  return place;
+}
+
+Peers::Peers(const WorkerPlace& told, std::string_view backend, const Environment& environment,
+             Duration timeout, Log& log, Device* device, SpanRecorder* spans) {
+  WorkerPlace place = told;
+  if (needs_store(backend, place)) use_reachable_master(place.placement, kNamePatience);
+  if (needs_store(backend, place)) meet_in_store(place, environment, timeout, log);
+  Bootstrap bootstrap;
+  bootstrap.rank = place.rank;
+  bootstrap.size = place.world_size;
+  bootstrap.store = store_.get();
+  bootstrap.interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
+  bootstrap.share_memory = wants_shared_memory(environment);
+  bootstrap.master = place.placement.master_addr.value_or("");
+  bootstrap.timeout = timeout;
+  bootstrap.device = device;
+  bootstrap.spans = spans;
+  // Alone there is nobody to talk to, but what could never work is refused all the same.
+  const bool on_gpu = device != nullptr && device->type() == DeviceType::cuda;
+  const bool alone = place.world_size == 1 && (backend != "nccl" || on_gpu);
+  communicator_ = make_communicator(alone ? "self" : backend, bootstrap, log);
+}
+
+Peers::~Peers() = default;
+
+void Peers::meet_in_store(const WorkerPlace& place, const Environment& environment, Duration timeout,
+                          Log& log) {
+  const Deadline deadline = Deadline::after(timeout);
+  const Endpoint endpoint = store_endpoint(place.placement);
+  const auto token = find_token(environment);
+  check_token(token, endpoint, place.placement.system, deadline);
+  const std::string job = job_name(place, environment);
+  if (place.rank == 0) {
+    StoreServerOptions options;
+    options.token = token;
+    options.job = job;
+    options.log = &log;
+    server_ =
+        std::make_unique<StoreServer>(store_listener(environment, endpoint, deadline), std::move(options));
+  }
+  StoreClientOptions options;
+  options.token = token;
+  options.job = job;
+  options.rank = place.rank;
+  store_ = std::make_unique<StoreClient>(endpoint, std::move(options), deadline);
+}
+
+void Peers::leave() {
+  communicator_.reset();
+  store_.reset();
+  if (server_) server_->wait_until_clients(0, Deadline::after(kLeaveTimeout));
+}
+
+}  // namespace dtrain

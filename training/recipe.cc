@@ -1,0 +1,250 @@
+#include "training/recipe.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::int64_t kNoLimit = INT64_MAX;
+constexpr double kMaxReal = 1e30;
+
+// clang-format off
+constexpr OptionSpec kTrainOptions[] = {
+    {"model", "What to train", "NAME", "lenet", "mlp, lenet, resnet18 or resnet50"},
+    {"dataset", "What to train", "NAME", "fashion-mnist", "fashion-mnist, cifar10, or synthetic:CxHxW,classes,N"},
+    {"data-dir", "What to train", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
+    {"epochs", "What to train", "N", "", "passes over the training set; unset: 10, or no limit with --max-steps"},
+    {"max-steps", "What to train", "N", "", "stop after this many optimizer steps of the whole run"},
+    {"seed", "What to train", "S", "0", "seeds initial weights (as torch.manual_seed) and the sampler"},
+
+    {"global-batch-size", "Batch", "N", "", "samples of one optimizer step over all workers, shared out among them; unset: 256"},
+    {"batch-size", "Batch", "N", "", "samples of one pass on one worker, however many there are; only one of the two"},
+    {"accumulate", "Batch", "N", "1", "passes whose gradients make one optimizer step"},
+    {"sync-batch-norm", "Batch", "", "", "batch norm over the whole batch of all workers, not each worker's own part"},
+    {"recompute", "Batch", "", "", "less memory, more time: residual blocks are computed again in backward, not kept"},
+
+    {"optimizer", "Optimizer", "NAME", "sgd", "sgd or adamw, as in torch.optim"},
+    {"lr", "Optimizer", "X", "", "learning rate; unset: 0.1 for sgd, 0.001 for adamw"},
+    {"momentum", "Optimizer", "X", "0", "sgd: momentum"},
+    {"dampening", "Optimizer", "X", "0", "sgd: dampening of the momentum"},
+    {"nesterov", "Optimizer", "", "", "sgd: Nesterov momentum"},
+    {"weight-decay", "Optimizer", "X", "", "unset: 0 for sgd, 0.01 for adamw"},
+    {"betas", "Optimizer", "B1,B2", "0.9,0.999", "adamw: decay of the moments"},
+    {"eps", "Optimizer", "X", "1e-8", "adamw: added to the denominator"},
+    {"lr-schedule", "Optimizer", "NAME", "constant", "constant, step or cosine"},
+    {"warmup-steps", "Optimizer", "N", "0", "steps over which the learning rate rises linearly"},
+    {"lr-decay-every", "Optimizer", "N", "", "step schedule: optimizer steps between decays"},
+    {"lr-gamma", "Optimizer", "X", "0.1", "step schedule: factor of a decay"},
+    {"min-lr", "Optimizer", "X", "0", "cosine schedule: where it ends"},
+    {"scale-lr", "Optimizer", "RULE", "none", "none, linear or sqrt in global batch / base batch"},
+    {"base-batch-size", "Optimizer", "N", "256", "the batch size that --lr was chosen for"},
+
+    {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
+    {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (with loss scaling; emulated), or tf32 (GPU only)"},
+    {"cuda-graph", "Machine", "WHEN", "auto", "record a step as one CUDA graph and replay it: auto (on a GPU), on or off"},
+    {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, gloo or mpi"},
+    {"loader-threads", "Machine", "N", "0", "threads that prepare batches ahead; 0: in the training thread"},
+    {"collective-timeout", "Machine", "SECONDS", "30", "longest wait for the peers in one step"},
+    {"connect-timeout", "Machine", "SECONDS", "300", "longest wait for the peers at the start"},
+
+    {"run-dir", "Output", "DIR", "", "folder of the run; unset: runs/<time>-<model>"},
+    {"resume", "Output", "HOW", "auto", "auto (from the run's last good checkpoint), never, or a run or checkpoint folder"},
+    {"log-every", "Output", "N", "10", "optimizer steps between lines of metrics.jsonl"},
+    {"eval-every", "Output", "N", "1", "epochs between evaluations; 0: never"},
+    {"checkpoint-every", "Output", "N", "", "optimizer steps between checkpoints; 0: only the last; unset: every epoch"},
+    {"keep-checkpoints", "Output", "K", "3", "how many of the newest checkpoints stay; 0: all"},
+    {"log-samples", "Output", "", "", "write the samples each rank takes in each step to logs/samples-<rank>.jsonl"},
+    {"checkpoint-at-start", "Output", "", "", "also save the initial weights (step 0)"},
+    {"profile", "Output", "", "", "print where a step's time goes"},
+    {"trace", "Output", "FILE", "", "write a Chrome trace of some steps, FILE-rank<R>.json for each rank; auto: in the run's folder"},
+    {"trace-steps", "Output", "A:B", "", "the steps to trace, from 1, both included; unset: the 3rd to the 7th of this start"},
+    {"config", "Output", "FILE", "", "JSON object with values for these options"},
+    {"print-config", "Output", "", "", "print every value and where it comes from, then stop"},
+    {"help", "Output", "", "", "this text"},
+};
+// clang-format on
+
+void check_global_batch(const BatchPlan& batch, std::int64_t world_size) {
+  if (batch.global < world_size) {
+    throw UsageError(
+        fmt::format("--global-batch-size: expected at least one sample for each of {} workers, got {}",
+                    world_size, batch.global));
+  }
+  if (batch.accumulate > 1 && batch.global % (world_size * batch.accumulate) != 0) {
+    throw UsageError(
+        fmt::format("--global-batch-size: expected a multiple of {} (workers) x {} (--accumulate), got {}; "
+                    "use --batch-size to set the samples a worker instead",
+                    world_size, batch.accumulate, batch.global));
+  }
+}
+
+BatchPlan make_batch(const Options& options, std::int64_t world_size) {
+  BatchPlan batch;
+  batch.accumulate = options.integer("accumulate", 1, kNoLimit);
+  const std::int64_t parts = world_size * batch.accumulate;
+  if (options.has("batch-size")) {
+    if (options.has("global-batch-size")) {
+      throw UsageError("--batch-size and --global-batch-size: expected only one of the two, got both");
+    }
+    batch.per_worker = options.integer("batch-size", 1, INT32_MAX);
+    batch.global = batch.per_worker * parts;
+    batch.grows_with_world = true;
+  } else {
+    batch.global =
+        options.has("global-batch-size") ? options.integer("global-batch-size", 1, INT32_MAX) : 256;
+    check_global_batch(batch, world_size);
+    batch.per_worker = (batch.global + parts - 1) / parts;
+  }
+  return batch;
+}
+
+double lr_scale(const Options& options, const BatchPlan& batch) {
+  const std::string& rule = options.choice("scale-lr", {"none", "linear", "sqrt"});
+  const double ratio = static_cast<double>(batch.global) /
+                       static_cast<double>(options.integer("base-batch-size", 1, INT32_MAX));
+  if (rule == "linear") return ratio;
+  return rule == "sqrt" ? std::sqrt(ratio) : 1.0;
+}
+
+void read_optimizer(const Options& options, Recipe& recipe) {
+  recipe.optimizer = options.choice("optimizer", {"sgd", "adamw"});
+  const bool sgd = recipe.optimizer == "sgd";
+  const double lr = options.has("lr") ? options.real("lr", 0, kMaxReal) : sgd ? 0.1 : 1e-3;
+  const double decay = options.has("weight-decay") ? options.real("weight-decay", 0, kMaxReal)
+                       : sgd                       ? 0.0
+                                                   : 1e-2;
+  recipe.lr = lr * lr_scale(options, recipe.batch);
+  recipe.sgd = {recipe.lr, options.real("momentum", 0, kMaxReal), options.real("dampening", 0, 1), decay,
+                options.enabled("nesterov")};
+  if (recipe.sgd.nesterov && (recipe.sgd.momentum == 0 || recipe.sgd.dampening != 0)) {
+    throw UsageError("--nesterov: expected --momentum above 0 and --dampening 0");
+  }
+  const std::string& betas = options.text("betas");
+  const auto comma = betas.find(',');
+  const auto beta1 = parse_real(betas.substr(0, comma));
+  const auto beta2 = comma == std::string::npos ? std::nullopt : parse_real(betas.substr(comma + 1));
+  if (!beta1 || !beta2 || *beta1 < 0 || *beta1 >= 1 || *beta2 < 0 || *beta2 >= 1) {
+    throw UsageError(fmt::format("--betas (from {}): expected two numbers in [0, 1) like 0.9,0.999, got '{}'",
+                                 options.at("betas").source, betas));
+  }
+  recipe.adamw = {recipe.lr, *beta1, *beta2, options.real("eps", 0, 1), decay};
+}
+
+void read_schedule(const Options& options, Recipe& recipe) {
+  recipe.lr_kind = parse_lr_kind(options.choice("lr-schedule", {"constant", "step", "cosine"}));
+  recipe.warmup_steps = options.integer("warmup-steps", 0, kNoLimit);
+  recipe.lr_gamma = options.real("lr-gamma", 0, kMaxReal);
+  recipe.min_lr = options.real("min-lr", 0, kMaxReal);
+  if (recipe.lr_kind != LrKind::step) return;
+  if (!options.has("lr-decay-every"))
+    throw UsageError("--lr-schedule step: expected --lr-decay-every N (optimizer steps), got none");
+  recipe.lr_decay_every = options.integer("lr-decay-every", 1, kNoLimit);
+}
+
+void read_length(const Options& options, Recipe& recipe) {
+  if (options.has("max-steps")) recipe.max_steps = options.integer("max-steps", 0, kNoLimit);
+  if (options.has("epochs")) {
+    recipe.epochs = options.integer("epochs", 0, kNoLimit);
+  } else {
+    recipe.epochs = recipe.max_steps ? kNoLimit : 10;
+  }
+}
+
+void read_trace(const Options& options, Recipe& recipe) {
+  if (!options.has("trace")) {
+    if (options.has("trace-steps")) options.refuse("trace-steps", "--trace FILE or --trace auto beside it");
+    return;
+  }
+  recipe.trace = TraceRequest{options.text("trace"), {}, {}};
+  if (recipe.trace->file.empty()) options.refuse("trace", "a file or auto");
+  if (!options.has("trace-steps")) return;
+  const std::string& steps = options.text("trace-steps");
+  const auto colon = steps.find(':');
+  const auto first = parse_integer(steps.substr(0, colon));
+  const auto last = colon == std::string::npos ? std::nullopt : parse_integer(steps.substr(colon + 1));
+  if (!first || !last || *first < 1 || *last < *first)
+    options.refuse("trace-steps", "A:B with 1 <= A <= B, as in 100:105");
+  recipe.trace->first_step = first;
+  recipe.trace->last_step = last;
+}
+
+void read_output(const Options& options, Recipe& recipe) {
+  if (options.has("run-dir")) recipe.run_dir = options.text("run-dir");
+  recipe.resume = options.text("resume");
+  recipe.log_every = options.integer("log-every", 1, kNoLimit);
+  recipe.eval_every = options.integer("eval-every", 0, kNoLimit);
+  if (options.has("checkpoint-every"))
+    recipe.checkpoint_every = options.integer("checkpoint-every", 0, kNoLimit);
+  recipe.keep_checkpoints = static_cast<int>(options.integer("keep-checkpoints", 0, INT32_MAX));
+  recipe.log_samples = options.enabled("log-samples");
+  recipe.checkpoint_at_start = options.enabled("checkpoint-at-start");
+  recipe.profile = options.enabled("profile");
+}
+
+std::chrono::nanoseconds seconds_of(const Options& options, const std::string& name) {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(options.real(name, 0.001, 1e6) * 1e9));
+}
+
+}  // namespace
+
+std::span<const OptionSpec> train_options() { return kTrainOptions; }
+
+Recipe make_recipe(const Options& options, std::int64_t world_size) {
+  Recipe recipe;
+  recipe.model = options.text("model");
+  recipe.dataset = options.text("dataset");
+  recipe.data_dir = options.has("data-dir") ? options.text("data-dir") : "";
+  recipe.precision = options.choice("precision", {"fp32", "bf16", "fp16", "tf32"});
+  recipe.device = options.text("device");
+  if (!recipe.device.starts_with("cuda:")) options.choice("device", {"auto", "cpu", "cuda"});
+  recipe.backend = options.choice("backend", {"auto", "nccl", "gloo", "mpi"});
+  recipe.seed = static_cast<std::uint64_t>(options.integer("seed", 0, kNoLimit));
+  recipe.cuda_graph = options.choice("cuda-graph", {"auto", "on", "off"});
+  recipe.loader_threads = static_cast<int>(options.integer("loader-threads", 0, 256));
+  recipe.collective_timeout = seconds_of(options, "collective-timeout");
+  recipe.connect_timeout = seconds_of(options, "connect-timeout");
+  recipe.batch = make_batch(options, world_size);
+  recipe.sync_batch_norm = options.enabled("sync-batch-norm");
+  recipe.recompute = options.enabled("recompute");
+  read_length(options, recipe);
+  read_optimizer(options, recipe);
+  read_schedule(options, recipe);
+  read_output(options, recipe);
+  read_trace(options, recipe);
+  return recipe;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, const Module& network) {
+  if (recipe.optimizer == "adamw") return std::make_unique<AdamW>(network.named_parameters(), recipe.adamw);
+  return std::make_unique<Sgd>(network.named_parameters(), recipe.sgd);
+}
+
+LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch) {
+  LrSchedule schedule;
+  schedule.kind = recipe.lr_kind;
+  schedule.base_lr = recipe.lr;
+  schedule.warmup_steps = recipe.warmup_steps;
+  schedule.total_steps = recipe.epochs == kNoLimit ? *recipe.max_steps : recipe.epochs * steps_per_epoch;
+  schedule.decay_every = recipe.lr_decay_every;
+  schedule.gamma = recipe.lr_gamma;
+  schedule.min_lr = recipe.min_lr;
+  return schedule;
+}
+
+std::map<std::string, std::string> identity(const Recipe& recipe) {
+  const BatchPlan& batch = recipe.batch;
+  const std::int64_t size = batch.grows_with_world ? batch.per_worker * batch.accumulate : batch.global;
+  return {{"model", recipe.model},
+          {"dataset", recipe.dataset},
+          {"seed", std::to_string(recipe.seed)},
+          {batch.grows_with_world ? "batch-size" : "global-batch-size", std::to_string(size)},
+          {"optimizer", recipe.optimizer},
+          {"precision", recipe.precision},
+          {"sync-batch-norm", recipe.sync_batch_norm ? "true" : "false"}};
+}
+
+}  // namespace dtrain

@@ -1,0 +1,216 @@
+#include "training/run_recorder.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/metrics/report.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kLaunchVariable = "DTRAIN_LAUNCH_TIME_NS";
+
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Where progress is drawn: on our own standard output, or, when the launcher relays a terminal, on standard
+// error, where it expects updates.
+struct ProgressTarget {
+  int fd;
+  ProgressOptions options;
+};
+
+ProgressTarget progress_target(const Environment& environment) {
+  if (find_variable(environment, "DTRAIN_STDERR_TTY") == nullptr) {
+    return {STDOUT_FILENO,
+            progress_options_for(STDOUT_FILENO, find_variable(environment, "NO_COLOR") != nullptr)};
+  }
+  const std::string* columns = find_variable(environment, "DTRAIN_COLUMNS");
+  const auto width = columns != nullptr ? parse_integer(*columns).value_or(80) : 80;
+  ProgressOptions options;
+  options.terminal = true;
+  options.width = [width] { return static_cast<int>(width); };
+  return {STDERR_FILENO, options};
+}
+
+std::string config_json(const Options& options, const Environment& environment, const Recipe& recipe) {
+  nlohmann::json config;
+  for (const auto& [name, value] : options.all())
+    config["options"][name] = {{"value", value.text}, {"source", value.source}};
+  config["identity"] = identity(recipe);
+  config["global_batch_size"] = recipe.batch.global;
+  config["batch_size_per_worker"] = recipe.batch.per_worker;
+  config["accumulate"] = recipe.batch.accumulate;
+  config["lr"] = recipe.lr;
+  if (const std::string* launch = find_variable(environment, kLaunchVariable)) {
+    config["launch_time_ns"] = *launch;
+  }
+  return config.dump(2);
+}
+
+std::string summary_json(const RunSummary& summary) {
+  nlohmann::json json = {{"status", summary.status},
+                         {"steps", summary.steps},
+                         {"epochs", summary.epochs},
+                         {"world_size", summary.world_size},
+                         {"loss", summary.loss},
+                         {"samples_per_second", summary.samples_per_second},
+                         {"seconds", summary.seconds},
+                         {"resumed_from_step", summary.resumed_from_step},
+                         {"allocated_bytes", summary.memory.allocated_bytes},
+                         {"peak_allocated_bytes", summary.memory.peak_allocated_bytes},
+                         {"resident_bytes", summary.memory.resident_bytes},
+                         {"peak_resident_bytes", summary.memory.peak_resident_bytes},
+                         {"phase_milliseconds_per_step", summary.phase_milliseconds}};
+  if (summary.evaluation) {
+    json["test"] = {{"loss", summary.evaluation->loss},
+                    {"accuracy", summary.evaluation->accuracy},
+                    {"samples", summary.evaluation->samples}};
+  }
+  if (summary.seconds_to_first_step) json["seconds_to_first_step"] = *summary.seconds_to_first_step;
+  return json.dump(2);
+}
+
+// True when the run in `folder` was begun by the launch that started this process.
+bool is_of_launch(const fs::path& folder, const std::string& launch) {
+  std::ifstream in(folder / "config.json");
+  const auto config = nlohmann::json::parse(in, nullptr, false);
+  return config.is_object() && config.value("launch_time_ns", "") == launch;
+}
+
+bool is_checkpoint(const fs::path& path) { return fs::exists(path / "state.json"); }
+
+Checkpoint newest_in(const fs::path& folder, Log& log) {
+  const CheckpointStore store(folder, 0, log);
+  auto found = store.latest();
+  if (!found)
+    throw DataError(folder.string(), -1, "a checkpoint that verifies",
+                    store.list().empty() ? "none at all" : "only damaged ones");
+  return std::move(*found);
+}
+
+void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
+  // Whether the batch of a step or that of a worker is fixed decides what more workers mean: it must not
+  // change.
+  const char* other = recipe.batch.grows_with_world ? "global-batch-size" : "batch-size";
+  const auto other_saved = checkpoint.state.extra.find(other);
+  if (other_saved != checkpoint.state.extra.end()) {
+    throw UsageError(
+        fmt::format("--{0}: the checkpoint {1} was made with --{0} {2}, expected the same, got none; use "
+                    "another --run-dir for a new run",
+                    other, checkpoint.path.string(), other_saved->second));
+  }
+  for (const auto& [name, value] : identity(recipe)) {
+    const auto saved = checkpoint.state.extra.find(name);
+    if (saved != checkpoint.state.extra.end() && saved->second != value) {
+      throw UsageError(
+          fmt::format("--{}: the checkpoint {} was made with {}, expected the same, got {}; use another "
+                      "--run-dir for a new run",
+                      name, checkpoint.path.string(), saved->second, value));
+    }
+  }
+}
+
+}  // namespace
+
+RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
+                         const Recipe& recipe, std::int64_t resumed_step, std::uint64_t checkpoint_bytes,
+                         Log& log, SpanRecorder* spans)
+    : run_(run),
+      metrics_((run.write_config(config_json(options, environment, recipe)), run.metrics())),
+      curves_(run.path(), unix_seconds(), resumed_step),
+      progress_(progress_target(environment).fd, progress_target(environment).options),
+      checkpoints_(run.checkpoints(), recipe.keep_checkpoints, log),
+      writer_(checkpoints_, spans),
+      log_(&log) {
+  checkpoints_.begin_writing(checkpoint_bytes, Deadline::after(std::chrono::seconds(10)));
+  checkpoints_.discard_after(resumed_step);
+  metrics_.truncate_after(resumed_step);
+}
+
+void RunRecorder::step(const StepRecord& step, const Progress& progress, bool record) {
+  progress_.update(progress);
+  if (!record) return;
+  const double now = unix_seconds();
+  StepRecord stamped = step;
+  stamped.time = now;
+  metrics_.write(stamped);
+  curves_.scalar("train/loss", step.loss, step.step, now);
+  curves_.scalar("train/lr", step.lr, step.step, now);
+  curves_.scalar("train/samples_per_second", step.samples_per_second, step.step, now);
+  if (!step.memory) return;
+  curves_.scalar("memory/allocated_bytes", static_cast<double>(step.memory->allocated_bytes), step.step, now);
+  curves_.scalar("memory/resident_bytes", static_cast<double>(step.memory->resident_bytes), step.step, now);
+}
+
+void RunRecorder::evaluation(const EvalRecord& evaluation, std::int64_t step) {
+  metrics_.write(evaluation);
+  const double now = unix_seconds();
+  curves_.scalar("test/loss", evaluation.loss, step, now);
+  curves_.scalar("test/accuracy", evaluation.accuracy, step, now);
+  progress_.message(fmt::format("epoch {}: test accuracy {:.4f}, test loss {:.4f} ({} images)",
+                                evaluation.epoch + 1, evaluation.accuracy, evaluation.loss,
+                                evaluation.samples));
+}
+
+void RunRecorder::checkpoint(const Snapshot& snapshot, const Deadline& deadline) {
+  metrics_.sync();
+  writer_.save(snapshot, deadline);
+}
+
+void RunRecorder::finish(const RunSummary& summary, const Deadline& deadline) {
+  progress_.finish();
+  writer_.flush(deadline);
+  run_.write_summary(summary_json(summary));
+  write_report(run_);
+}
+
+fs::path choose_run_dir(const Recipe& recipe, const Environment& environment) {
+  if (recipe.run_dir) return *recipe.run_dir;
+  const auto launch = environment.find(kLaunchVariable);
+  const auto nanoseconds = launch == environment.end() ? std::nullopt : parse_integer(launch->second);
+  if (!nanoseconds) return RunDirectory::default_path(recipe.model, std::time(nullptr));
+  const auto started = static_cast<std::time_t>(*nanoseconds / 1'000'000'000);
+  for (const auto& entry : fs::exists("runs") ? fs::directory_iterator("runs") : fs::directory_iterator()) {
+    if (is_of_launch(entry.path(), launch->second)) return entry.path();
+  }
+  return RunDirectory::default_path(recipe.model, started);
+}
+
+std::optional<Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirectory& run, Log& log) {
+  const CheckpointStore own(run.checkpoints(), 0, log);
+  const bool has_own = !own.list().empty();
+  if (recipe.resume == "never") {
+    if (has_own) {
+      throw UsageError(
+          fmt::format("--resume never: {} holds checkpoints of an earlier run; use another --run-dir, or "
+                      "--resume auto to go on",
+                      run.path().string()));
+    }
+    return std::nullopt;
+  }
+  std::optional<Checkpoint> found;
+  if (has_own || recipe.resume == "auto") {
+    if (!has_own) return std::nullopt;
+    found = newest_in(run.checkpoints(), log);
+  } else {
+    const fs::path asked(recipe.resume);
+    if (!fs::is_directory(asked))
+      throw UsageError(fmt::format(
+          "--resume {}: expected auto, never, or a run or checkpoint folder; there is none", recipe.resume));
+    found = is_checkpoint(asked)
+                ? load_checkpoint(asked)
+                : newest_in(fs::exists(asked / "checkpoints") ? asked / "checkpoints" : asked, log);
+  }
+  check_identity(*found, recipe);
+  return found;
+}
+
+}  // namespace dtrain

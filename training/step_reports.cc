@@ -1,0 +1,107 @@
+#include "training/step_reports.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <thread>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+enum Element : int { kLoss, kStop, kScale, kSkipped, kElements };
+constexpr std::size_t kBytes = kElements * sizeof(double);
+constexpr std::chrono::microseconds kPollEvery{20};
+
+}  // namespace
+
+StepReports::StepReports(Communicator& communicator, const std::shared_ptr<Device>& device, bool late)
+    : communicator_(communicator),
+      device_(device),
+      late_(late),
+      values_(Tensor::zeros({kElements}, device, DType::f64)) {}
+
+StepReports::~StepReports() {
+  if (posted_.empty()) return;
+  try {
+    device_->compute_stream().synchronize();  // what was kept is still being read
+  } catch (const std::exception&) {
+    // Lost is finished.
+  }
+}
+
+View StepReports::element(int index) const {
+  return {values_.view().as<double>() + index, DType::f64, {1}, {1}};
+}
+
+std::shared_ptr<double> StepReports::pinned() const {
+  return {static_cast<double*>(device_->allocate_pinned(kBytes)),
+          [device = device_](double* memory) { device->deallocate_pinned(memory, kBytes); }};
+}
+
+void StepReports::begin() { device_->kernels().fill(element(kLoss), 0.0); }
+
+void StepReports::add(const Tensor& loss, double weight) {
+  const Tensor term = Tensor::empty({1}, device_, DType::f64);
+  const View in{loss.view().data, loss.dtype(), {1}, {1}};
+  device_->kernels().affine(in, weight, 0.0, term.view());
+  device_->kernels().accumulate(term.view(), 1.0, element(kLoss));
+}
+
+void StepReports::send(bool stop) {
+  Kernels& kernels = device_->kernels();
+  const Tensor ranks = Tensor::full({1}, communicator_.size(), device_, DType::f64);
+  kernels.binary(BinaryOp::div, element(kLoss), ranks.view(), element(kLoss));
+  kernels.fill(element(kStop), stop ? 1.0 : 0.0);
+  work_ = communicator_.all_reduce(
+      {.data = values_.view().data, .count = 2, .dtype = DType::f64, .device = device_.get()}, ReduceOp::sum,
+      "loss");
+}
+
+double StepReports::loss(const Deadline& deadline) {
+  work_->wait_on_host(deadline);
+  double value = 0;
+  device_->copy(&value, element(kLoss).data, sizeof value, CopyKind::device_to_host,
+                device_->compute_stream());
+  device_->compute_stream().synchronize();
+  return value;
+}
+
+void StepReports::post(const StepNote& note, const GradScaler* scaler,
+                       std::vector<std::shared_ptr<void>> kept) {
+  Posted posted{note, std::move(work_), pinned(), device_->make_event(), std::move(kept)};
+  posted.work->wait(Deadline::never());
+  if (scaler != nullptr) {
+    scaler->report({element(kScale).data, DType::f64, {2}, {1}});
+  } else {
+    device_->kernels().fill(element(kScale), 0.0);
+    device_->kernels().fill(element(kSkipped), -1.0);
+  }
+  device_->copy(posted.values.get(), values_.view().data, kBytes, CopyKind::device_to_host,
+                device_->compute_stream());
+  posted.arrived->record(device_->compute_stream());
+  posted_.push_back(std::move(posted));
+}
+
+bool StepReports::ready() { return !posted_.empty() && posted_.front().arrived->done(); }
+
+StepReport StepReports::take(const Deadline& deadline) {
+  Posted& oldest = posted_.front();
+  oldest.work->wait_on_host(deadline);  // knows of lost peers; after it only this GPU's own work is left
+  while (!oldest.arrived->done()) {
+    if (deadline.expired()) {
+      throw Error(fmt::format("step {}: {} did not finish it before the deadline of --collective-timeout",
+                              oldest.note.step, device_->name()));
+    }
+    std::this_thread::sleep_for(kPollEvery);
+  }
+  oldest.work->wait(deadline);  // a group that died meanwhile has left nothing to read
+  const double* const values = oldest.values.get();
+  const StepReport report{oldest.note, values[kLoss], values[kStop] > 0, values[kScale],
+                          static_cast<std::int64_t>(values[kSkipped])};
+  posted_.pop_front();
+  return report;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,56 @@
+#include "training/stop_signal.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/clock.h"
+
+namespace dtrain {
+namespace {
+
+// Slurm signals every process of a step, so a worker gets its own copy and the one that its launcher passes
+// on.
+constexpr auto kCopiesWithin = std::chrono::milliseconds(500);
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  ::sigemptyset(&signals_);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR2}) ::sigaddset(&signals_, signal);
+  if (const int error = ::pthread_sigmask(SIG_BLOCK, &signals_, nullptr))
+    throw SystemError("pthread_sigmask", error);
+  signal_fd_.reset(
+      static_cast<int>(check(Sys{::signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK)}, "signalfd")));
+  end_fd_.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC)}, "eventfd")));
+  watcher_ = std::thread([this] { watch(); });
+}
+
+StopSignal::~StopSignal() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(end_fd_.get(), &one, sizeof one);
+  watcher_.join();
+}
+
+void StopSignal::watch() noexcept {
+  pollfd wanted[] = {{signal_fd_.get(), POLLIN, 0}, {end_fd_.get(), POLLIN, 0}};
+  Deadline copies = Deadline::never();  // until then more signals are copies of the first
+  while (true) {
+    const int ready = ::poll(wanted, 2, copies.poll_timeout_ms());
+    if (wanted[1].revents != 0) return;
+    if (ready == 0 && copies.expired()) {
+      // This thread now takes a further signal with its default action, which ends the process.
+      ::pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
+      wanted[0].fd = -1;
+      copies = Deadline::never();
+    }
+    if (ready <= 0 || wanted[0].revents == 0) continue;
+    signalfd_siginfo info{};
+    if (::read(signal_fd_.get(), &info, sizeof info) != sizeof info) continue;
+    if (received_.exchange(static_cast<int>(info.ssi_signo), std::memory_order_relaxed) == 0)
+      copies = Deadline::after(kCopiesWithin);
+  }
+}
+
+}  // namespace dtrain

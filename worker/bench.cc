@@ -1,0 +1,31 @@
+// `dtrain bench`: picks what is measured.
+#include <fmt/format.h>
+
+#include "worker/commands.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::string_view kUsage =
+    "usage: dtrain bench WHAT [options]\n\n"
+    "  allreduce  time and bandwidth of all_reduce by size, checked, as nccl-tests prints them\n"
+    "  step       where the time of a training step goes, and how much of communication is hidden\n"
+    "\nBoth run alone or as workers of dtrain-launch, mpirun or srun, and --help lists their options.\n";
+
+}  // namespace
+
+ExitCode run_bench(const Invocation& invocation) {
+  const std::string what = invocation.arguments.empty() ? "" : invocation.arguments.front();
+  if (what == "--help" || what == "-h" || what == "help") {
+    fmt::print("{}", kUsage);
+    return ExitCode::ok;
+  }
+  const Invocation rest{{invocation.arguments.begin() + (what.empty() ? 0 : 1), invocation.arguments.end()},
+                        invocation.environment};
+  if (what == "allreduce") return run_bench_allreduce(rest);
+  if (what == "step") return run_bench_step(rest);
+  throw UsageError(fmt::format("dtrain bench: expected allreduce or step, got {} (`dtrain bench --help`)",
+                               what.empty() ? "nothing" : "'" + what + "'"));
+}
+
+}  // namespace dtrain

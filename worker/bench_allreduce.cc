@@ -1,0 +1,113 @@
+// `dtrain bench allreduce`: the time of all_reduce by size, on whatever the workers talk through.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "training/peers.h"
+#include "training/threads.h"
+#include "worker/benchmark/all_reduce.h"
+#include "worker/benchmark/byte_sizes.h"
+#include "worker/commands.h"
+
+namespace dtrain {
+namespace {
+
+// clang-format off
+constexpr OptionSpec kOptions[] = {
+    {"min-bytes", "What to measure", "SIZE", "1K", "smallest message, as 512, 4K, 1M or 1G"},
+    {"max-bytes", "What to measure", "SIZE", "64M", "largest message"},
+    {"factor", "What to measure", "N", "4", "from one size to the next"},
+    {"dtype", "What to measure", "NAME", "float32", "float32, float64, bfloat16, int64, int32 or uint8"},
+    {"warmup", "What to measure", "N", "5", "calls of each size that are not timed"},
+    {"iterations", "What to measure", "N", "20", "calls of each size that are"},
+    {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
+    {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, gloo, mpi or self"},
+    {"timeout", "Machine", "SECONDS", "300", "longest wait for the peers, at the start and in each call"},
+    {"json", "Output", "", "", "print a JSON object a line"},
+    {"help", "Output", "", "", "this text"},
+};
+// clang-format on
+
+struct AllReduceOptions {
+  AllReducePlan plan;
+  std::vector<std::size_t> sizes;  ///< bytes
+};
+
+DType dtype_of_option(const Options& options) {
+  const std::string& name =
+      options.choice("dtype", {"float32", "float64", "bfloat16", "int64", "int32", "uint8"});
+  for (const DType dtype : {DType::f64, DType::bf16, DType::i64, DType::i32, DType::u8}) {
+    if (name == name_of(dtype)) return dtype;
+  }
+  return DType::f32;
+}
+
+std::size_t bytes_option(const Options& options, const std::string& name) {
+  const auto bytes = parse_bytes(options.text(name));
+  if (!bytes) options.refuse(name, "a size like 512, 4K, 1M or 1G");
+  return *bytes;
+}
+
+AllReduceOptions read_options(const Options& options) {
+  AllReduceOptions result;
+  result.plan.dtype = dtype_of_option(options);
+  result.plan.warmup = static_cast<int>(options.integer("warmup", 0, 1'000'000));
+  result.plan.iterations = static_cast<int>(options.integer("iterations", 1, 1'000'000));
+  result.plan.timeout = Duration(static_cast<std::int64_t>(options.real("timeout", 0.001, 1e6) * 1e9));
+  const std::size_t least = bytes_option(options, "min-bytes"), most = bytes_option(options, "max-bytes");
+  if (most < least)
+    options.refuse("max-bytes", fmt::format("at least --min-bytes {}", options.text("min-bytes")));
+  const auto factor = static_cast<std::size_t>(options.integer("factor", 2, 1 << 20));
+  result.sizes = sizes_between(least, most, factor, size_of(result.plan.dtype));
+  return result;
+}
+
+// Rank 0 prints; every rank learns how many elements were wrong.
+std::int64_t measure_and_print(Communicator& communicator, const std::shared_ptr<Device>& device,
+                               const AllReduceOptions& options, bool json) {
+  const bool prints = communicator.rank() == 0;
+  if (prints && !json)
+    fmt::print(
+        "# all_reduce by {}, {} workers, {}; time: median of {} calls, each as its slowest worker saw it\n{}",
+        communicator.backend(), communicator.size(), device->name(), options.plan.iterations,
+        all_reduce_heading());
+  std::int64_t wrong = 0;
+  double bus_gbs = 0;
+  for (const std::size_t bytes : options.sizes) {
+    const AllReduceResult result =
+        measure_all_reduce(communicator, device, bytes / size_of(options.plan.dtype), options.plan);
+    wrong += result.wrong;
+    bus_gbs += result.bus_gbs() / static_cast<double>(options.sizes.size());
+    if (!prints) continue;
+    fmt::print("{}", json ? all_reduce_json(result, communicator.backend()) : all_reduce_line(result));
+    std::fflush(stdout);
+  }
+  if (prints && !json) fmt::print("# average bus bandwidth: {:.3f} GB/s, wrong: {}\n", bus_gbs, wrong);
+  return wrong;
+}
+
+}  // namespace
+
+ExitCode run_bench_allreduce(const Invocation& invocation) {
+  const Options options =
+      resolve_options("dtrain bench allreduce", kOptions, invocation.arguments, invocation.environment);
+  if (options.enabled("help")) {
+    fmt::print("{}", options_help("usage: dtrain bench allreduce [options]   (as a worker of dtrain-launch, "
+                                  "mpirun or srun)",
+                                  kOptions));
+    return ExitCode::ok;
+  }
+  const AllReduceOptions wanted = read_options(options);
+  const WorkerPlace place = find_place(invocation.environment);
+  limit_threads(place.placement, invocation.environment);
+  FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
+  const auto device = make_device(options.text("device"), {.local_rank = place.local_rank});
+  Peers peers(place, options.choice("backend", {"auto", "nccl", "gloo", "mpi", "self"}),
+              invocation.environment, wanted.plan.timeout, log, device.get());
+  const std::int64_t wrong = measure_and_print(peers.communicator(), device, wanted, options.enabled("json"));
+  peers.leave();
+  if (wrong == 0) return ExitCode::ok;
+  throw Error(
+      fmt::format("all_reduce: expected the sum in every element, got {} wrong ones (column #wrong)", wrong));
+}
+
+}  // namespace dtrain

@@ -1,0 +1,167 @@
+// `dtrain bench step`: where the time of a training step goes, and how much of its communication is hidden.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "runtime/device/timed_device.h"
+#include "training/peers.h"
+#include "training/threads.h"
+#include "worker/benchmark/overlap.h"
+#include "worker/benchmark/peak.h"
+#include "worker/benchmark/samples.h"
+#include "worker/benchmark/step_profile.h"
+#include "worker/commands.h"
+
+namespace dtrain {
+namespace {
+
+// clang-format off
+constexpr OptionSpec kOwnOptions[] = {
+    {"warmup", "What to measure", "N", "3", "steps that are not timed"},
+    {"iterations", "What to measure", "N", "10", "steps that are"},
+    {"by", "What to measure", "WHAT", "kind", "a line for each kind of operation, or for each kernel"},
+    {"json", "Output", "", "", "print a JSON object a line"},
+    {"help", "Output", "", "", "this text"},
+};
+// Of `dtrain train`'s options those that change what a step does.
+constexpr std::array<std::string_view, 14> kTrainOptions = {
+    "model", "dataset", "data-dir", "seed", "global-batch-size", "batch-size", "optimizer", "momentum",
+    "weight-decay", "device", "precision", "backend", "collective-timeout", "connect-timeout"};
+// clang-format on
+
+std::vector<OptionSpec> specs() {
+  std::vector<OptionSpec> result;
+  for (const OptionSpec& spec : train_options()) {
+    if (std::find(kTrainOptions.begin(), kTrainOptions.end(), spec.name) != kTrainOptions.end())
+      result.push_back(spec);
+  }
+  result.insert(result.end(), std::begin(kOwnOptions), std::end(kOwnOptions));
+  return result;
+}
+
+// What is no option here is as `dtrain train` has it by default.
+Recipe recipe_of(const Options& options, std::int64_t world_size) {
+  std::map<std::string, OptionValue> values = options.all();
+  for (const OptionSpec& spec : train_options()) {
+    if (!spec.default_text.empty())
+      values.try_emplace(std::string(spec.name), OptionValue{std::string(spec.default_text), "default"});
+  }
+  return make_recipe(Options(std::move(values)), world_size);
+}
+
+struct Bench {
+  const Options& options;
+  const Recipe& recipe;
+  Communicator& communicator;
+  std::shared_ptr<Device> device;
+  Log& log;
+
+  int warmup() const { return static_cast<int>(options.integer("warmup", 0, 1'000'000)); }
+  int iterations() const { return static_cast<int>(options.integer("iterations", 1, 1'000'000)); }
+  ProfileBy by() const {
+    return options.choice("by", {"kind", "kernel"}) == "kind" ? ProfileBy::kind : ProfileBy::kernel;
+  }
+};
+
+// This rank's steps, kernel by kernel.
+StepProfile measure_profile(const Bench& bench) {
+  SpanRecorder spans;
+  StepRunner runner(bench.recipe, bench.communicator, make_timed_device(bench.device, spans), bench.log,
+                    &spans);
+  for (int i = 0; i < bench.warmup(); ++i) runner.step();
+  spans.take();
+  for (int i = 0; i < bench.iterations(); ++i) runner.step();
+  if (spans.dropped() > 0)
+    throw UsageError(fmt::format("--iterations {}: expected fewer, since {} spans did not fit",
+                                 bench.iterations(), spans.dropped()));
+  return make_profile(spans.take(), bench.iterations(), bench.by());
+}
+
+StepSamples measure_times(const Bench& bench) {
+  StepRunner runner(bench.recipe, bench.communicator, bench.device, bench.log);
+  return measure_overlap(runner, bench.communicator, *bench.device, bench.warmup(), bench.iterations(),
+                         bench.recipe.collective_timeout);
+}
+
+std::string times_text(const Bench& bench, const StepSamples& samples) {
+  const double step = median(samples.step),
+               images = static_cast<double>(bench.recipe.batch.per_worker) * bench.communicator.size();
+  std::string text = fmt::format("step {:.3f} ms (best {:.3f}), {:.1f} samples/s\n", step * 1e3,
+                                 least(samples.step) * 1e3, images / step);
+  if (bench.communicator.size() == 1) return text;
+  const Exposed added = exposed(samples);
+  return text + fmt::format(
+                    "compute alone {:.3f} ms, communication alone {:.3f} ms; communication adds "
+                    "{:.3f} ms (quartiles {:.3f} to {:.3f}): {:.0f}% of it hidden\n",
+                    median(samples.compute) * 1e3, median(samples.communication) * 1e3, added.median * 1e3,
+                    added.lower * 1e3, added.upper * 1e3, 100 * hidden_share(samples));
+}
+
+std::string times_json(const Bench& bench, const StepSamples& samples, double peak_flops) {
+  nlohmann::ordered_json json = {{"model", bench.recipe.model},
+                                 {"precision", bench.recipe.precision},
+                                 {"batch_per_worker", bench.recipe.batch.per_worker},
+                                 {"world_size", bench.communicator.size()},
+                                 {"backend", bench.communicator.backend()},
+                                 {"peak_gflops", peak_flops * 1e-9},
+                                 {"step_ms", median(samples.step) * 1e3},
+                                 {"best_step_ms", least(samples.step) * 1e3}};
+  if (bench.communicator.size() > 1) {
+    const Exposed added = exposed(samples);
+    json["compute_ms"] = median(samples.compute) * 1e3;
+    json["communication_ms"] = median(samples.communication) * 1e3;
+    json["exposed_ms"] = added.median * 1e3;
+    json["exposed_quartiles_ms"] = {added.lower * 1e3, added.upper * 1e3};
+    json["hidden_share"] = hidden_share(samples);
+  }
+  return json.dump() + "\n";
+}
+
+void measure_and_print(const Bench& bench) {
+  const double peak = measure_peak_flops(bench.communicator, bench.device, bench.recipe.precision,
+                                         bench.recipe.collective_timeout);
+  const StepSamples times = measure_times(bench);
+  const StepProfile profile = measure_profile(bench);
+  if (bench.communicator.rank() != 0) return;
+  if (bench.options.enabled("json")) {
+    fmt::print("{}{}", profile_json(profile, peak), times_json(bench, times, peak));
+    return;
+  }
+  fmt::print("# {} in {}, {} samples a worker, {} workers by {}, {}; rank 0's kernels, {} steps\n",
+             bench.recipe.model, bench.recipe.precision, bench.recipe.batch.per_worker,
+             bench.communicator.size(), bench.communicator.backend(), bench.device->name(),
+             bench.iterations());
+  fmt::print("# peak: {:.1f} GFLOP/s a worker, a large matmul in the same precision\n{}{}", peak * 1e-9,
+             profile_table(profile, peak), times_text(bench, times));
+}
+
+}  // namespace
+
+ExitCode run_bench_step(const Invocation& invocation) {
+  const std::vector<OptionSpec> all = specs();
+  const Options options =
+      resolve_options("dtrain bench step", all, invocation.arguments, invocation.environment);
+  if (options.enabled("help")) {
+    fmt::print("{}", options_help("usage: dtrain bench step [options]   (alone, or as a worker of "
+                                  "dtrain-launch, mpirun or srun)",
+                                  all));
+    return ExitCode::ok;
+  }
+  const WorkerPlace place = find_place(invocation.environment);
+  const Recipe recipe = recipe_of(options, place.world_size);
+  limit_threads(place.placement, invocation.environment);
+  FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
+  const auto device =
+      make_device(recipe.device, {.local_rank = place.local_rank, .tf32 = recipe.precision == "tf32"});
+  if (recipe.precision == "tf32" && device->type() == DeviceType::cpu)
+    throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
+  Peers peers(place, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get());
+  measure_and_print({options, recipe, peers.communicator(), device, log});
+  peers.leave();
+  return ExitCode::ok;
+}
+
+}  // namespace dtrain

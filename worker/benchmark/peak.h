@@ -1,0 +1,17 @@
+// What this machine can do at most, to hold a step's kernels against.
+#pragma once
+
+#include <memory>
+
+#include "collectives/communicator.h"
+#include "training/recipe.h"
+
+namespace dtrain {
+
+/// Collective, since the workers of a machine share it: floating-point operations a second of a large square
+/// matmul through the device's own kernels, the best of several. `precision` as Recipe's; bf16 multiplies
+/// bf16, everything else (fp16, which the CPU emulates, too) float32. Throws PeerError, DeviceError.
+double measure_peak_flops(Communicator& communicator, const std::shared_ptr<Device>& device,
+                          std::string_view precision, Duration timeout);
+
+}  // namespace dtrain

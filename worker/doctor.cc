@@ -1,0 +1,170 @@
+// `dtrain doctor`: looks at what training needs on this machine; each finding says what is wrong and the fix.
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cluster/net/endpoint.h"
+#include "collectives/factory.h"
+#include "runtime/data/sources/open_dataset.h"
+#include "runtime/device/device.h"
+#include "training/peers.h"
+#include "worker/build.h"
+#include "worker/commands.h"
+#include "worker/doctor.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+// clang-format off
+constexpr OptionSpec kOptions[] = {
+    {"data-dir", "Doctor", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
+    {"run-dir", "Doctor", "DIR", ".", "where runs are to be written"},
+    {"json", "Doctor", "", "", "print one JSON object"},
+    {"help", "Doctor", "", "", "this text"},
+};
+// clang-format on
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr rlim_t kEnoughFiles = 1024;
+
+Finding check_build(const BuildFeature& feature) {
+  if (feature.built) {
+    return {"build: " + feature.name, Verdict::good,
+            fmt::format("built in{} ({})", feature.version.empty() ? "" : ", version " + feature.version,
+                        feature.purpose),
+            ""};
+  }
+  return {"build: " + feature.name, Verdict::note, "not built in; it is for " + feature.purpose,
+          "install its development package and configure again; the table at the end of configure names it"};
+}
+
+Finding check_device() {
+  const auto device = make_device("auto");
+  return {"device", Verdict::good, device->name(), ""};
+}
+
+Finding check_cores(const Environment& environment) {
+  const std::string* threads = find_variable(environment, "OMP_NUM_THREADS");
+  return {"cores", Verdict::good,
+          fmt::format("{} usable, OMP_NUM_THREADS {}", std::thread::hardware_concurrency(),
+                      threads ? *threads : "unset"),
+          ""};
+}
+
+Finding check_place(const Environment& environment) {
+  const WorkerPlace place = find_place(environment);
+  return {
+      "place", Verdict::good,
+      fmt::format("rank {} of {} (found through: {})", place.rank, place.world_size, place.placement.system),
+      ""};
+}
+
+Finding check_loopback() {
+  const Listener listener = listen_on("127.0.0.1", 0, Deadline::after(std::chrono::seconds(1)));
+  return {"loopback", Verdict::good, fmt::format("can listen (got port {})", listener.port()), ""};
+}
+
+Finding check_files() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const bool enough = limit.rlim_cur >= kEnoughFiles;
+  return {"open files", enough ? Verdict::good : Verdict::bad, fmt::format("at most {}", limit.rlim_cur),
+          enough ? "" : fmt::format("ulimit -n {}", kEnoughFiles)};
+}
+
+Finding check_disk(const std::string& path) {
+  struct statvfs disk {};
+  if (::statvfs(path.c_str(), &disk) != 0)
+    return {"run directory", Verdict::bad, path + " cannot be read",
+            "create it, or choose another with --run-dir"};
+  const double free_gib = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize) / kGiB;
+  if ((disk.f_flag & ST_RDONLY) != 0 || ::access(path.c_str(), W_OK) != 0) {
+    return {"run directory", Verdict::bad, path + " cannot be written", "choose another with --run-dir"};
+  }
+  const bool enough = free_gib >= 1;
+  return {"run directory", enough ? Verdict::good : Verdict::bad,
+          fmt::format("{:.1f} GiB free in {}", free_gib, path),
+          enough ? "" : "free some space, or choose another --run-dir"};
+}
+
+Finding check_dataset(const std::string& folder) {
+  const auto data = open_dataset("fashion-mnist", Split::train, {.data_dir = folder, .log = nullptr});
+  return {"fashion-mnist", Verdict::good, fmt::format("{} samples: {}", data->size(), data->name()), ""};
+}
+
+std::vector<Finding> examine(const Options& options, const Environment& environment) {
+  std::vector<Finding> findings;
+  for (const BuildFeature& feature : build_features()) findings.push_back(check_build(feature));
+  const std::string data_dir = options.has("data-dir") ? options.text("data-dir") : "";
+  findings.push_back(guarded("device", "", [] { return check_device(); }));
+  for (Finding& finding : examine_gpus(has_feature("CUDA"), has_feature("NCCL")))
+    findings.push_back(std::move(finding));
+  findings.push_back(check_cores(environment));
+  findings.push_back(guarded("place", "unset the variables named, or start through dtrain-launch",
+                             [&] { return check_place(environment); }));
+  findings.push_back(guarded("loopback", "bring the loopback interface up: ip link set lo up",
+                             [] { return check_loopback(); }));
+  for (Finding& finding : examine_cluster(environment)) findings.push_back(std::move(finding));
+  findings.push_back(check_files());
+  findings.push_back(check_disk(options.text("run-dir")));
+  findings.push_back(guarded("fashion-mnist", "apt install dataset-fashion-mnist, or --data-dir",
+                             [&] { return check_dataset(data_dir); }));
+  return findings;
+}
+
+std::string_view name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::good:
+      return "ok";
+    case Verdict::note:
+      return "note";
+    case Verdict::bad:
+      return "BAD";
+  }
+  return "";
+}
+
+void print_json(const std::vector<Finding>& findings) {
+  auto list = nlohmann::json::array();
+  for (const Finding& finding : findings) {
+    list.push_back({{"subject", finding.subject},
+                    {"verdict", name_of(finding.verdict)},
+                    {"text", finding.text},
+                    {"fix", finding.fix}});
+  }
+  fmt::print("{}\n", nlohmann::json{{"version", build_version()}, {"findings", list}}.dump(2));
+}
+
+void print_table(const std::vector<Finding>& findings) {
+  fmt::print("{}\n", build_description());
+  for (const Finding& finding : findings) {
+    fmt::print("{:<5} {:<16} {}\n", name_of(finding.verdict), finding.subject, finding.text);
+    if (!finding.fix.empty()) fmt::print("      {:<16} -> {}\n", "", finding.fix);
+  }
+}
+
+}  // namespace
+
+ExitCode run_doctor(const Invocation& invocation) {
+  const Options options =
+      resolve_options("dtrain doctor", kOptions, invocation.arguments, invocation.environment);
+  if (options.enabled("help")) {
+    fmt::print("{}", options_help("usage: dtrain doctor [options]", kOptions));
+    return ExitCode::ok;
+  }
+  const auto findings = examine(options, invocation.environment);
+  options.enabled("json") ? print_json(findings) : print_table(findings);
+  const bool bad = std::any_of(findings.begin(), findings.end(),
+                               [](const Finding& finding) { return finding.verdict == Verdict::bad; });
+  return bad ? ExitCode::failure : ExitCode::ok;
+}
+
+}  // namespace dtrain

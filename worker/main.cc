@@ -1,0 +1,85 @@
+// `dtrain`: picks the command and is the only place where an error becomes a line and an exit code.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <span>
+#include <string_view>
+
+#include "worker/build.h"
+#include "worker/commands.h"
+
+namespace dtrain {
+namespace {
+
+struct Command {
+  std::string_view name;
+  std::string_view help;
+  ExitCode (*run)(const Invocation&);
+};
+
+constexpr Command kCommands[] = {
+    {"train", "train a built-in model; a worker of a job, or a world of one", run_train},
+    {"eval", "evaluate a checkpoint on the test set", run_eval},
+    {"sampler", "print the sample indices a rank gets in an epoch", run_sampler},
+    {"doctor", "check this machine and say what is wrong and how to mend it", run_doctor},
+    {"bench", "measure all_reduce, or where a training step's time goes", run_bench},
+    {"report", "write report.html for a run directory", run_report},
+};
+
+std::string usage() {
+  std::string text = "usage: dtrain COMMAND [options]\n\n";
+  for (const Command& command : kCommands) text += fmt::format("  {:<10} {}\n", command.name, command.help);
+  return text + "\n`dtrain COMMAND --help` lists a command's options; `dtrain --version` names this build.\n";
+}
+
+ExitCode dispatch(std::span<char*> argv) {
+  const std::string_view name = argv.size() > 1 ? argv[1] : "";
+  if (name == "--version") {
+    fmt::print("{}\n", build_description());
+    return ExitCode::ok;
+  }
+  if (name == "--help" || name == "-h" || name == "help") {
+    fmt::print("{}", usage());
+    return ExitCode::ok;
+  }
+  std::vector<std::string_view> names;
+  for (const Command& command : kCommands) {
+    names.push_back(command.name);
+    if (command.name == name) return command.run({{argv.begin() + 2, argv.end()}, current_environment()});
+  }
+  if (name.empty()) throw UsageError("expected a command, got none (`dtrain --help` lists them)");
+  const auto close = closest_word(name, names);
+  throw UsageError(fmt::format("unknown command '{}'{} (`dtrain --help` lists them)", name,
+                               close ? fmt::format("; did you mean '{}'?", *close) : ""));
+}
+
+// The rank is part of the line: every worker of a job may fail at once.
+void report(std::string_view message) {
+  const char* rank = ::getenv("RANK");
+  // Messages about a command's options begin with its full name already.
+  if (message.starts_with("dtrain ")) message.remove_prefix(std::string_view("dtrain ").size());
+  const std::string line = rank != nullptr ? fmt::format("dtrain: rank {}: {}\n", rank, message)
+                                           : fmt::format("dtrain: {}\n", message);
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace
+}  // namespace dtrain
+
+int main(int argc, char** argv) {
+  using dtrain::ExitCode;
+  try {
+    return static_cast<int>(dtrain::dispatch({argv, static_cast<std::size_t>(argc)}));
+  } catch (const dtrain::Error& error) {
+    dtrain::report(error.what());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::bad_alloc&) {
+    dtrain::report("out of memory; use a smaller batch");
+    return static_cast<int>(ExitCode::system);
+  } catch (const std::exception& error) {
+    dtrain::report(error.what());
+    return static_cast<int>(ExitCode::failure);
+  }
+}

@@ -1,0 +1,74 @@
+// `dtrain sampler`: shows which samples a rank gets, one index a line; the way to compare with
+// DistributedSampler.
+#include "runtime/data/sampler.h"
+
+#include <fmt/format.h>
+
+#include "runtime/data/step_sampler.h"
+#include "worker/commands.h"
+
+namespace dtrain {
+namespace {
+
+// clang-format off
+constexpr OptionSpec kOptions[] = {
+    {"size", "Sampler", "N", "", "samples in the data set"},
+    {"world", "Sampler", "W", "1", "workers"},
+    {"rank", "Sampler", "R", "0", "which worker's indices"},
+    {"seed", "Sampler", "S", "0", "as --seed of dtrain train"},
+    {"epoch", "Sampler", "E", "0", "from 0"},
+    {"no-shuffle", "Sampler", "", "", "in file order"},
+    {"drop-last", "Sampler", "", "", "cut to equal parts instead of padding"},
+    {"global-batch-size", "Sampler", "B", "", "as --global-batch-size of dtrain train; for --from-position and uneven shares"},
+    {"from-position", "Sampler", "P", "0", "leave out the steps that took the epoch's first P samples, with whatever world"},
+    {"help", "Sampler", "", "", "this text"},
+};
+// clang-format on
+
+std::vector<std::int64_t> indices_of(const Options& options) {
+  const std::int64_t size = options.integer("size", 1, INT64_MAX),
+                     epoch = options.integer("epoch", 0, INT64_MAX);
+  const auto world = options.integer("world", 1, INT32_MAX);
+  const int rank = static_cast<int>(options.integer("rank", 0, world - 1));
+  const auto seed = static_cast<std::uint64_t>(options.integer("seed", 0, INT64_MAX));
+  const bool shuffle = !options.enabled("no-shuffle");
+  if (options.has("global-batch-size")) {
+    if (options.enabled("drop-last"))
+      throw UsageError("--drop-last: expected without --global-batch-size, whose steps take every sample");
+    const StepSampler sampler({.dataset_size = size,
+                               .world_size = static_cast<int>(world),
+                               .rank = rank,
+                               .global_batch = options.integer("global-batch-size", 1, INT32_MAX),
+                               .seed = seed,
+                               .shuffle = shuffle});
+    return sampler.order(epoch, options.integer("from-position", 0, size));
+  }
+  if (options.integer("from-position", 0, size) != 0)
+    throw UsageError("--from-position: expected with --global-batch-size B, got it alone");
+  return DistributedSampler({.dataset_size = size,
+                             .world_size = static_cast<int>(world),
+                             .rank = rank,
+                             .seed = seed,
+                             .shuffle = shuffle,
+                             .drop_last = options.enabled("drop-last")})
+      .order(epoch);
+}
+
+}  // namespace
+
+ExitCode run_sampler(const Invocation& invocation) {
+  const Options options =
+      resolve_options("dtrain sampler", kOptions, invocation.arguments, invocation.environment);
+  if (options.enabled("help")) {
+    fmt::print("{}", options_help("usage: dtrain sampler --size N [options]", kOptions));
+    return ExitCode::ok;
+  }
+  fmt::memory_buffer text;
+  for (const std::int64_t index : indices_of(options))
+    fmt::format_to(std::back_inserter(text), "{}\n", index);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (std::fflush(stdout) != 0) throw SystemError("write to standard output", errno);
+  return ExitCode::ok;
+}
+
+}  // namespace dtrain
