@@ -18,7 +18,7 @@ enum class ReduceOp { sum, max, min, prod };
 /// What a collective works on: `count` elements of `dtype` at `data`, on `device`, ready once `stream`'s
 /// queued work is done. On the CPU `stream` is ignored. The caller keeps the memory alive and untouched until
 /// the Work is done.
-struct Span {
+struct MemorySpan {
   void* data = nullptr;
   std::size_t count = 0;
   DType dtype = DType::f32;
@@ -63,18 +63,18 @@ class Communicator {
   virtual std::string_view backend() const noexcept = 0;
 
   /// In place on every rank. bf16 is summed in float32.
-  virtual std::unique_ptr<Work> all_reduce(Span span, ReduceOp op, std::string_view label) = 0;
+  virtual std::unique_ptr<Work> all_reduce(MemorySpan span, ReduceOp op, std::string_view label) = 0;
   /// `output` of rank r receives the reduction of everyone's `input[r·n, (r+1)·n)`, n = output.count,
   /// input.count = n·size.
-  virtual std::unique_ptr<Work> reduce_scatter(Span input, Span output, ReduceOp op,
+  virtual std::unique_ptr<Work> reduce_scatter(MemorySpan input, MemorySpan output, ReduceOp op,
                                                std::string_view label) = 0;
   /// `output` holds everyone's `input` in rank order: output.count = input.count · size.
-  virtual std::unique_ptr<Work> all_gather(Span input, Span output, std::string_view label) = 0;
+  virtual std::unique_ptr<Work> all_gather(MemorySpan input, MemorySpan output, std::string_view label) = 0;
   /// Root's span to everyone, in place.
-  virtual std::unique_ptr<Work> broadcast(Span span, int root, std::string_view label) = 0;
+  virtual std::unique_ptr<Work> broadcast(MemorySpan span, int root, std::string_view label) = 0;
   /// Point to point; a send matches the receives of `to` from this rank in order.
-  virtual std::unique_ptr<Work> send(Span span, int to, std::string_view label) = 0;
-  virtual std::unique_ptr<Work> receive(Span span, int from, std::string_view label) = 0;
+  virtual std::unique_ptr<Work> send(MemorySpan span, int to, std::string_view label) = 0;
+  virtual std::unique_ptr<Work> receive(MemorySpan span, int from, std::string_view label) = 0;
   virtual std::unique_ptr<Work> barrier(std::string_view label) = 0;
 
   /// Collective: ranks with equal `color` form a new group, ordered by `key`, then rank. Blocks.

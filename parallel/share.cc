@@ -7,7 +7,7 @@
 namespace dtrain {
 namespace {
 
-Span span_of(const Tensor& tensor) {
+MemorySpan span_of(const Tensor& tensor) {
   return {.data = tensor.view().data,
           .count = static_cast<std::size_t>(tensor.numel()),
           .dtype = tensor.dtype(),

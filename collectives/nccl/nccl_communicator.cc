@@ -118,7 +118,7 @@ class NcclWork final : public Work {
  public:
   /// `target`: the caller's stream, null for host memory. `result`, `stage`: what to bring back to the host.
   NcclWork(std::shared_ptr<Core> core, Call call, std::shared_ptr<UniqueEvent> over, cudaStream_t target,
-           std::shared_ptr<Stage> stage, Span result)
+           std::shared_ptr<Stage> stage, MemorySpan result)
       : core_(std::move(core)),
         call_(std::move(call)),
         over_(std::move(over)),
@@ -159,7 +159,7 @@ class NcclWork final : public Work {
   std::shared_ptr<UniqueEvent> over_;
   cudaStream_t target_;
   std::shared_ptr<Stage> stage_;
-  Span result_;
+  MemorySpan result_;
 };
 
 /// A call that a graph records: nothing has run, and what the launches do is not ours to know. The caller's
@@ -187,7 +187,7 @@ bool is_recording(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-bool on_host(const Span& span) noexcept {
+bool on_host(const MemorySpan& span) noexcept {
   return span.device == nullptr || span.device->type() == DeviceType::cpu;
 }
 
@@ -207,7 +207,7 @@ class NcclCommunicator final : public Communicator {
   int size() const noexcept override { return bootstrap_.size; }
   std::string_view backend() const noexcept override { return "nccl"; }
 
-  std::unique_ptr<Work> all_reduce(Span span, ReduceOp op, std::string_view label) override {
+  std::unique_ptr<Work> all_reduce(MemorySpan span, ReduceOp op, std::string_view label) override {
     return start({.operation = Operation::all_reduce, .reduce = op, .dtype = span.dtype, .count = span.count},
                  span, span, label, [=](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
                    return ncclAllReduce(in, out, span.count, data_type(span.dtype), reduction(op), comm,
@@ -215,7 +215,7 @@ class NcclCommunicator final : public Communicator {
                  });
   }
 
-  std::unique_ptr<Work> reduce_scatter(Span input, Span output, ReduceOp op,
+  std::unique_ptr<Work> reduce_scatter(MemorySpan input, MemorySpan output, ReduceOp op,
                                        std::string_view label) override {
     require_counts("reduce_scatter", label, input, output, input.count, output.count * world());
     return start(
@@ -226,7 +226,7 @@ class NcclCommunicator final : public Communicator {
         });
   }
 
-  std::unique_ptr<Work> all_gather(Span input, Span output, std::string_view label) override {
+  std::unique_ptr<Work> all_gather(MemorySpan input, MemorySpan output, std::string_view label) override {
     require_counts("all_gather", label, input, output, output.count, input.count * world());
     return start({.operation = Operation::all_gather, .dtype = input.dtype, .count = input.count}, input,
                  output, label, [=](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
@@ -234,7 +234,7 @@ class NcclCommunicator final : public Communicator {
                  });
   }
 
-  std::unique_ptr<Work> broadcast(Span span, int root, std::string_view label) override {
+  std::unique_ptr<Work> broadcast(MemorySpan span, int root, std::string_view label) override {
     require_rank("broadcast", label, root, false);
     return start({.operation = Operation::broadcast, .dtype = span.dtype, .root = root, .count = span.count},
                  span, span, label, [=](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
@@ -242,7 +242,7 @@ class NcclCommunicator final : public Communicator {
                  });
   }
 
-  std::unique_ptr<Work> send(Span span, int to, std::string_view label) override {
+  std::unique_ptr<Work> send(MemorySpan span, int to, std::string_view label) override {
     require_rank("send", label, to, true);
     return start({.operation = Operation::send, .dtype = span.dtype, .root = to, .count = span.count}, span,
                  {}, label, [=](const void* in, void*, ncclComm_t comm, cudaStream_t stream) {
@@ -250,7 +250,7 @@ class NcclCommunicator final : public Communicator {
                  });
   }
 
-  std::unique_ptr<Work> receive(Span span, int from, std::string_view label) override {
+  std::unique_ptr<Work> receive(MemorySpan span, int from, std::string_view label) override {
     require_rank("receive", label, from, true);
     return start({.operation = Operation::receive, .dtype = span.dtype, .root = from, .count = span.count},
                  {}, span, label, [=](const void*, void* out, ncclComm_t comm, cudaStream_t stream) {
@@ -294,8 +294,8 @@ class NcclCommunicator final : public Communicator {
                                  not_self ? "another" : "a", size(), other));
   }
 
-  static void require_counts(std::string_view operation, std::string_view label, const Span& input,
-                             const Span& output, std::size_t larger, std::size_t expected) {
+  static void require_counts(std::string_view operation, std::string_view label, const MemorySpan& input,
+                             const MemorySpan& output, std::size_t larger, std::size_t expected) {
     if (input.dtype == output.dtype && larger == expected && on_host(input) == on_host(output)) return;
     throw UsageError(
         fmt::format("{}('{}'): expected one dtype, both spans on one side and {} elements in the larger, got "
@@ -305,18 +305,19 @@ class NcclCommunicator final : public Communicator {
                     dtrain::name_of(output.dtype), output.count));
   }
 
-  cudaStream_t stream_of(const Span& span) {
+  cudaStream_t stream_of(const MemorySpan& span) {
     Device& device = span.device != nullptr ? *span.device : core_->device();
     Stream& stream = span.stream != nullptr ? *span.stream : device.compute_stream();
     return static_cast<cudaStream_t>(stream.native_handle());
   }
 
   template <class Queue>
-  std::unique_ptr<Work> start(Call call, Span input, Span output, std::string_view label, Queue queue) {
+  std::unique_ptr<Work> start(Call call, MemorySpan input, MemorySpan output, std::string_view label,
+                              Queue queue) {
     call.label = label;
     core_->watchdog().number(call);
     core_->watchdog().check(call);
-    const Span& given = output.data != nullptr ? output : input;
+    const MemorySpan& given = output.data != nullptr ? output : input;
     const bool host = call.operation == Operation::barrier || on_host(given);
     const cudaStream_t comm_stream = core_->link().stream();
     const cudaStream_t target = host ? nullptr : stream_of(given);

@@ -13,7 +13,7 @@ namespace {
 
 }  // namespace
 
-void check_span(const Span& span, std::string_view operation, std::string_view label) {
+void check_span(const MemorySpan& span, std::string_view operation, std::string_view label) {
   if (span.count > 0 && span.data == nullptr) {
     refuse(operation, label, fmt::format("expected memory for {} elements, got a null pointer", span.count));
   }
@@ -24,7 +24,8 @@ void check_span(const Span& span, std::string_view operation, std::string_view l
   }
 }
 
-void check_spans(const Span& input, const Span& output, std::string_view operation, std::string_view label) {
+void check_spans(const MemorySpan& input, const MemorySpan& output, std::string_view operation,
+                 std::string_view label) {
   check_span(input, operation, label);
   check_span(output, operation, label);
   if (input.dtype != output.dtype) {

@@ -8,8 +8,9 @@
 namespace dtrain::p2p {
 
 /// Each throws UsageError naming the operation, the label, what was expected and what came.
-void check_span(const Span& span, std::string_view operation, std::string_view label);
-void check_spans(const Span& input, const Span& output, std::string_view operation, std::string_view label);
+void check_span(const MemorySpan& span, std::string_view operation, std::string_view label);
+void check_spans(const MemorySpan& input, const MemorySpan& output, std::string_view operation,
+                 std::string_view label);
 void check_counts(std::string_view operation, std::string_view label, std::string_view which,
                   std::size_t count, std::size_t expected);
 void check_rank(std::string_view operation, std::string_view label, std::string_view which, int rank,

@@ -24,9 +24,9 @@ std::string short_text(const Call& call) {
   return fmt::format("{}{}{}", name_of(call.operation), call.label.empty() ? "" : " ", call.label);
 }
 
-void run_call(Exchange& exchange, const Task& task) {
-  const Call& call = task.call;
-  const std::size_t bytes = task.output.bytes();
+void run_call(Exchange& exchange, const QueuedCall& queued) {
+  const Call& call = queued.call;
+  const std::size_t bytes = queued.output.bytes();
   if (call.operation == Operation::barrier || call.operation == Operation::leave || call.count == 0) {
     // Nothing to move, but ranks that do have something to move must still be told apart.
     if (!call.is_pairwise()) exchange.barrier();
@@ -34,17 +34,18 @@ void run_call(Exchange& exchange, const Task& task) {
   }
   switch (call.operation) {
     case Operation::all_reduce:
-      return exchange.all_reduce(task.output.data, call.count, call.dtype, call.reduce);
+      return exchange.all_reduce(queued.output.data, call.count, call.dtype, call.reduce);
     case Operation::reduce_scatter:
-      return exchange.reduce_scatter(task.input.data, task.output.data, call.count, call.dtype, call.reduce);
+      return exchange.reduce_scatter(queued.input.data, queued.output.data, call.count, call.dtype,
+                                     call.reduce);
     case Operation::all_gather:
-      return exchange.all_gather(task.input.data, task.output.data, task.input.bytes());
+      return exchange.all_gather(queued.input.data, queued.output.data, queued.input.bytes());
     case Operation::broadcast:
-      return exchange.broadcast(task.output.data, bytes, call.root);
+      return exchange.broadcast(queued.output.data, bytes, call.root);
     case Operation::send:
-      return exchange.send(task.input.data, task.input.bytes(), call.root);
+      return exchange.send(queued.input.data, queued.input.bytes(), call.root);
     case Operation::receive:
-      return exchange.receive(task.output.data, bytes, call.root);
+      return exchange.receive(queued.output.data, bytes, call.root);
     default:
       return;
   }
@@ -88,9 +89,9 @@ void Group::number(Call& call) {
       pair_fingerprint(group_fingerprint(name_), sends ? rank_ : call.root, sends ? call.root : rank_, call);
 }
 
-std::shared_ptr<Task> Group::submit(Task task) {
-  number(task.call);
-  auto queued = std::make_shared<Task>(std::move(task));
+std::shared_ptr<QueuedCall> Group::submit(QueuedCall given) {
+  number(given.call);
+  auto queued = std::make_shared<QueuedCall>(std::move(given));
   {
     const std::lock_guard lock(mutex_);
     if (ending_) throw_ended(queued->call);
@@ -102,11 +103,11 @@ std::shared_ptr<Task> Group::submit(Task task) {
   return queued;
 }
 
-void Group::wait(Task& task, const Deadline& deadline) {
+void Group::wait(QueuedCall& queued, const Deadline& deadline) {
   std::unique_lock lock(mutex_);
-  if (!task.done) {
+  if (!queued.done) {
     const auto mine = waits_.insert(waits_.end(), deadline);
-    while (!task.done) {
+    while (!queued.done) {
       if (!executing_ && !queue_.empty()) {
         run_front(lock, true);
       } else {
@@ -116,12 +117,12 @@ void Group::wait(Task& task, const Deadline& deadline) {
     waits_.erase(mine);
   }
   if (!executing_ && (!queue_.empty() || abort_reason_)) work_.notify_one();
-  if (task.failed) throw_ended(task.call);
+  if (queued.failed) throw_ended(queued.call);
 }
 
-bool Group::done(const Task& task) noexcept {
+bool Group::done(const QueuedCall& queued) noexcept {
   const std::lock_guard lock(mutex_);
-  return task.done;
+  return queued.done;
 }
 
 void Group::run() noexcept {
@@ -152,16 +153,16 @@ void Group::run() noexcept {
 // Runs the first queued call, the lock released meanwhile.
 void Group::run_front(std::unique_lock<std::mutex>& lock, bool patient) noexcept {
   executing_ = true;
-  const std::shared_ptr<Task> task = queue_.front();
+  const std::shared_ptr<QueuedCall> queued = queue_.front();
   queue_.pop_front();
   const bool dead = ending_.has_value(), aborted = abort_reason_.has_value();
   lock.unlock();
   if (aborted && !dead) end_by_abort();
-  if (!aborted && !dead) execute(*task, patient);
+  if (!aborted && !dead) execute(*queued, patient);
   lock.lock();
   executing_ = false;
-  task->done = true;
-  task->failed = ending_.has_value();
+  queued->done = true;
+  queued->failed = ending_.has_value();
   if (ending_) {
     for (const auto& waiting : queue_) waiting->done = waiting->failed = true;
     queue_.clear();
@@ -169,16 +170,17 @@ void Group::run_front(std::unique_lock<std::mutex>& lock, bool patient) noexcept
   done_.notify_all();
 }
 
-void Group::execute(Task& task, bool patient) {
+void Group::execute(QueuedCall& queued, bool patient) {
   Transport& transport = *link_.transport;
   transport.set_patient(patient);
-  notes_.begin(task.call);
-  Vigil vigil(sources_, task.call, task.call.operation == Operation::leave ? Duration(kLeaveWait) : timeout_);
+  notes_.begin(queued.call);
+  Vigil vigil(sources_, queued.call,
+              queued.call.operation == Operation::leave ? Duration(kLeaveWait) : timeout_);
   try {
-    const std::string name = spans_ != nullptr ? short_text(task.call) : std::string();
+    const std::string name = spans_ != nullptr ? short_text(queued.call) : std::string();
     const SpanScope span(spans_, name, "collective");
-    Exchange exchange(transport, scratch_, vigil, task.call.fingerprint);
-    run_call(exchange, task);
+    Exchange exchange(transport, scratch_, vigil, queued.call.fingerprint);
+    run_call(exchange, queued);
     if (const TimePoint now = steady_clock().now(); now - last_tidy_ > kTidyEvery) {
       link_.board->tidy();
       last_tidy_ = now;
@@ -187,7 +189,7 @@ void Group::execute(Task& task, bool patient) {
     end(ends.ending);
   } catch (const LinkLost& lost) {
     // Others that have left already close their links: that is how a group ends in good order.
-    if (task.call.operation != Operation::leave) end(vigil.ending_of(lost));
+    if (queued.call.operation != Operation::leave) end(vigil.ending_of(lost));
   } catch (const std::exception& error) {
     end(vigil.blame(rank_, fmt::format("rank {} failed: {}", rank_, error.what())));
   }
@@ -248,9 +250,9 @@ void Group::throw_ended(const Call& call) const {
 void Group::leave() noexcept {
   if (!thread_.joinable()) return;
   try {
-    Task task;
-    task.call.operation = Operation::leave;
-    submit(std::move(task));
+    QueuedCall leave;
+    leave.call.operation = Operation::leave;
+    submit(std::move(leave));
   } catch (const std::exception&) {
     // The group is dead already: there is nobody to take leave of.
   }

@@ -21,10 +21,10 @@
 namespace dtrain::p2p {
 
 /// A call with its memory. `done` and `failed` are guarded by the group.
-struct Task {
+struct QueuedCall {
   Call call;
-  Span input = {};   ///< read; for calls in place the same as `output`
-  Span output = {};  ///< written
+  MemorySpan input = {};   ///< read; for calls in place the same as `output`
+  MemorySpan output = {};  ///< written
   bool done = false;
   bool failed = false;
 };
@@ -48,9 +48,9 @@ class Group {
   SpanRecorder* spans() const noexcept { return spans_; }
 
   /// Queues the call; sets its sequence and fingerprint. Throws PeerError when the group is dead.
-  std::shared_ptr<Task> submit(Task task);
-  void wait(Task& task, const Deadline& deadline);
-  bool done(const Task& task) noexcept;
+  std::shared_ptr<QueuedCall> submit(QueuedCall call);
+  void wait(QueuedCall& queued, const Deadline& deadline);
+  bool done(const QueuedCall& queued) noexcept;
   /// Leaves calls to those who wait for them. Before the first call.
   void start_calls_when_waited_for() noexcept;
   void abort(std::string_view reason) noexcept;
@@ -64,7 +64,7 @@ class Group {
   void run() noexcept;
   void number(Call& call);
   void run_front(std::unique_lock<std::mutex>& lock, bool patient) noexcept;
-  void execute(Task& task, bool patient);
+  void execute(QueuedCall& queued, bool patient);
   void end(const Ending& ending) noexcept;
   void end_by_abort() noexcept;
   std::optional<std::string> aborted();
@@ -81,7 +81,7 @@ class Group {
 
   std::mutex mutex_;
   std::condition_variable work_, done_;
-  std::deque<std::shared_ptr<Task>> queue_;
+  std::deque<std::shared_ptr<QueuedCall>> queue_;
   std::list<Deadline> waits_;  ///< deadlines of those who wait now
   bool executing_ = false;
   bool runs_unasked_ = true;  ///< the group's thread runs calls that nobody waits for yet

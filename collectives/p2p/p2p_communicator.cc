@@ -13,14 +13,14 @@ namespace {
 
 class GroupWork final : public Work {
  public:
-  GroupWork(std::shared_ptr<Group> group, std::shared_ptr<Task> task)
-      : group_(std::move(group)), task_(std::move(task)) {}
-  void wait(const Deadline& deadline) override { group_->wait(*task_, deadline); }
-  bool done() noexcept override { return group_->done(*task_); }
+  GroupWork(std::shared_ptr<Group> group, std::shared_ptr<QueuedCall> queued)
+      : group_(std::move(group)), queued_(std::move(queued)) {}
+  void wait(const Deadline& deadline) override { group_->wait(*queued_, deadline); }
+  bool done() noexcept override { return group_->done(*queued_); }
 
  private:
   std::shared_ptr<Group> group_;
-  std::shared_ptr<Task> task_;
+  std::shared_ptr<QueuedCall> queued_;
 };
 
 class P2pCommunicator final : public Communicator {
@@ -35,13 +35,13 @@ class P2pCommunicator final : public Communicator {
   int size() const noexcept override { return group_->size(); }
   std::string_view backend() const noexcept override { return group_->backend(); }
 
-  std::unique_ptr<Work> all_reduce(Span span, ReduceOp op, std::string_view label) override {
+  std::unique_ptr<Work> all_reduce(MemorySpan span, ReduceOp op, std::string_view label) override {
     check_span(span, "all_reduce", label);
     return start({.operation = Operation::all_reduce, .reduce = op, .dtype = span.dtype, .count = span.count},
                  span, span, label);
   }
 
-  std::unique_ptr<Work> reduce_scatter(Span input, Span output, ReduceOp op,
+  std::unique_ptr<Work> reduce_scatter(MemorySpan input, MemorySpan output, ReduceOp op,
                                        std::string_view label) override {
     check_spans(input, output, "reduce_scatter", label);
     check_counts("reduce_scatter", label, "input", input.count,
@@ -51,28 +51,28 @@ class P2pCommunicator final : public Communicator {
         input, output, label);
   }
 
-  std::unique_ptr<Work> all_gather(Span input, Span output, std::string_view label) override {
+  std::unique_ptr<Work> all_gather(MemorySpan input, MemorySpan output, std::string_view label) override {
     check_spans(input, output, "all_gather", label);
     check_counts("all_gather", label, "output", output.count, input.count * static_cast<std::size_t>(size()));
     return start({.operation = Operation::all_gather, .dtype = input.dtype, .count = input.count}, input,
                  output, label);
   }
 
-  std::unique_ptr<Work> broadcast(Span span, int root, std::string_view label) override {
+  std::unique_ptr<Work> broadcast(MemorySpan span, int root, std::string_view label) override {
     check_span(span, "broadcast", label);
     check_rank("broadcast", label, "root", root, size());
     return start({.operation = Operation::broadcast, .dtype = span.dtype, .root = root, .count = span.count},
                  span, span, label);
   }
 
-  std::unique_ptr<Work> send(Span span, int to, std::string_view label) override {
+  std::unique_ptr<Work> send(MemorySpan span, int to, std::string_view label) override {
     check_span(span, "send", label);
     check_peer("send", label, "to", to, rank(), size());
     return start({.operation = Operation::send, .dtype = span.dtype, .root = to, .count = span.count}, span,
                  span, label);
   }
 
-  std::unique_ptr<Work> receive(Span span, int from, std::string_view label) override {
+  std::unique_ptr<Work> receive(MemorySpan span, int from, std::string_view label) override {
     check_span(span, "receive", label);
     check_peer("receive", label, "from", from, rank(), size());
     return start({.operation = Operation::receive, .dtype = span.dtype, .root = from, .count = span.count},
@@ -104,7 +104,7 @@ class P2pCommunicator final : public Communicator {
   void abort(std::string_view reason) noexcept override { group_->abort(reason); }
 
  private:
-  std::unique_ptr<Work> start(Call call, Span input, Span output, std::string_view label) {
+  std::unique_ptr<Work> start(Call call, MemorySpan input, MemorySpan output, std::string_view label) {
     call.label = label;
     return std::make_unique<GroupWork>(
         group_, group_->submit({.call = std::move(call), .input = input, .output = output}));

@@ -9,7 +9,7 @@ namespace dtrain {
 namespace {
 
 // A group of one moves nothing, so that memory of any device will do.
-Span anywhere(Span span) {
+MemorySpan anywhere(MemorySpan span) {
   span.device = nullptr;
   return span;
 }
@@ -26,30 +26,31 @@ class SelfCommunicator final : public Communicator {
   int size() const noexcept override { return 1; }
   std::string_view backend() const noexcept override { return "self"; }
 
-  std::unique_ptr<Work> all_reduce(Span span, ReduceOp, std::string_view label) override {
+  std::unique_ptr<Work> all_reduce(MemorySpan span, ReduceOp, std::string_view label) override {
     p2p::check_span(anywhere(span), "all_reduce", label);
     return done("all_reduce", label);
   }
-  std::unique_ptr<Work> reduce_scatter(Span input, Span output, ReduceOp, std::string_view label) override {
+  std::unique_ptr<Work> reduce_scatter(MemorySpan input, MemorySpan output, ReduceOp,
+                                       std::string_view label) override {
     p2p::check_spans(anywhere(input), anywhere(output), "reduce_scatter", label);
     p2p::check_counts("reduce_scatter", label, "input", input.count, output.count);
     return copy(input, output, "reduce_scatter", label);
   }
-  std::unique_ptr<Work> all_gather(Span input, Span output, std::string_view label) override {
+  std::unique_ptr<Work> all_gather(MemorySpan input, MemorySpan output, std::string_view label) override {
     p2p::check_spans(anywhere(input), anywhere(output), "all_gather", label);
     p2p::check_counts("all_gather", label, "output", output.count, input.count);
     return copy(input, output, "all_gather", label);
   }
-  std::unique_ptr<Work> broadcast(Span span, int root, std::string_view label) override {
+  std::unique_ptr<Work> broadcast(MemorySpan span, int root, std::string_view label) override {
     p2p::check_span(anywhere(span), "broadcast", label);
     p2p::check_rank("broadcast", label, "root", root, 1);
     return done("broadcast", label);
   }
-  std::unique_ptr<Work> send(Span, int to, std::string_view label) override {
+  std::unique_ptr<Work> send(MemorySpan, int to, std::string_view label) override {
     p2p::check_peer("send", label, "to", to, 0, 1);
     return done("send", label);
   }
-  std::unique_ptr<Work> receive(Span, int from, std::string_view label) override {
+  std::unique_ptr<Work> receive(MemorySpan, int from, std::string_view label) override {
     p2p::check_peer("receive", label, "from", from, 0, 1);
     return done("receive", label);
   }
@@ -62,7 +63,7 @@ class SelfCommunicator final : public Communicator {
   }
 
  private:
-  std::unique_ptr<Work> copy(const Span& input, const Span& output, std::string_view operation,
+  std::unique_ptr<Work> copy(const MemorySpan& input, const MemorySpan& output, std::string_view operation,
                              std::string_view label) {
     auto work = done(operation, label);
     if (input.count == 0) return work;

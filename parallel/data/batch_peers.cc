@@ -5,7 +5,7 @@
 namespace dtrain {
 namespace {
 
-Span span_of(const Tensor& tensor) {
+MemorySpan span_of(const Tensor& tensor) {
   return {tensor.view().data, static_cast<std::size_t>(tensor.numel()), tensor.dtype(), &tensor.device(),
           nullptr};
 }

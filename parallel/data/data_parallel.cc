@@ -15,7 +15,7 @@ std::uint64_t hash_text(std::uint64_t hash, std::string_view text) {
   return hash;
 }
 
-Span span_of(const Tensor& tensor) {
+MemorySpan span_of(const Tensor& tensor) {
   return {tensor.view().data, static_cast<std::size_t>(tensor.numel()), tensor.dtype(), &tensor.device(),
           nullptr};
 }

@@ -24,7 +24,7 @@ constexpr std::size_t kLarge = 400'000;
 
 struct Data {
   explicit Data(std::size_t count) : values(count, 1.0F) {}
-  Span span() { return {values.data(), values.size(), DType::f32}; }
+  MemorySpan span() { return {values.data(), values.size(), DType::f32}; }
   std::vector<float> values;
 };
 

@@ -61,7 +61,7 @@ std::vector<T> reference(int world, std::size_t count, ReduceOp op) {
 }
 
 template <class T>
-Span span_of(std::vector<T>& data) {
+MemorySpan span_of(std::vector<T>& data) {
   return {data.data(), data.size(), dtype_of<T>};
 }
 

@@ -16,7 +16,7 @@ class FakeCommunicator final : public Communicator {
 
   struct Started {
     std::string label;
-    Span span;
+    MemorySpan span;
     bool waited = false;
     bool late = false;  ///< waited for when the deadline had passed
   };
@@ -26,15 +26,17 @@ class FakeCommunicator final : public Communicator {
   int rank() const noexcept override { return 0; }
   int size() const noexcept override { return size_; }
   std::string_view backend() const noexcept override { return "fake"; }
-  std::unique_ptr<Work> all_reduce(Span span, ReduceOp, std::string_view label) override {
+  std::unique_ptr<Work> all_reduce(MemorySpan span, ReduceOp, std::string_view label) override {
     started.push_back({std::string(label), span});
     return std::make_unique<FakeWork>(*this, started.size() - 1);
   }
-  std::unique_ptr<Work> reduce_scatter(Span, Span, ReduceOp, std::string_view) override { return refuse(); }
-  std::unique_ptr<Work> all_gather(Span, Span, std::string_view) override { return refuse(); }
-  std::unique_ptr<Work> broadcast(Span, int, std::string_view) override { return refuse(); }
-  std::unique_ptr<Work> send(Span, int, std::string_view) override { return refuse(); }
-  std::unique_ptr<Work> receive(Span, int, std::string_view) override { return refuse(); }
+  std::unique_ptr<Work> reduce_scatter(MemorySpan, MemorySpan, ReduceOp, std::string_view) override {
+    return refuse();
+  }
+  std::unique_ptr<Work> all_gather(MemorySpan, MemorySpan, std::string_view) override { return refuse(); }
+  std::unique_ptr<Work> broadcast(MemorySpan, int, std::string_view) override { return refuse(); }
+  std::unique_ptr<Work> send(MemorySpan, int, std::string_view) override { return refuse(); }
+  std::unique_ptr<Work> receive(MemorySpan, int, std::string_view) override { return refuse(); }
   std::unique_ptr<Work> barrier(std::string_view) override { return refuse(); }
   std::unique_ptr<Communicator> split(int, int, const Deadline&) override { return nullptr; }
   void abort(std::string_view) noexcept override {}
