@@ -74,7 +74,7 @@ void Trainer::step() {
   const std::string name = fmt::format("step {}", step_ + 1);
   const SpanScope span(env_.tracer.spans(), name, "step");
   const bool full = sampler_->samples_at(position_) == recipe_.batch.global;
-  optimizer_->set_lr(schedule_.at(step_));
+  set_lr(*optimizer_, schedule_, step_);
   std::vector<std::shared_ptr<void>> kept;  // host memory the device still copies from
   if (graph_ && graph_->takes(full)) {
     replay_step(kept);

@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "runtime/autograd/ops.h"
+#include "runtime/tensor/named_tensors.h"
 
 namespace dtrain {
-
-using NamedTensor = std::pair<std::string, Tensor>;
-using NamedTensors = std::vector<NamedTensor>;
 
 /// Base of layers and networks. A network derives from it, registers its layers in its constructor with
 /// add_module() in the order in which PyTorch would construct them, and chains them in forward(). Tensors

@@ -27,15 +27,25 @@ void check_options(const AdamWOptions& options) {
 }  // namespace
 
 AdamW::AdamW(NamedTensors parameters, const AdamWOptions& options)
-    : Optimizer(std::move(parameters), options.lr), options_(options), moments_(this->parameters().size()) {
-  check_options(options);
+    : AdamW(std::vector<ParameterGroup<AdamWOptions>>{{std::move(parameters), options}}) {}
+
+AdamW::AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups)
+    : Optimizer(groups), moments_(parameters().size()) {
+  for (const auto& group : groups) {
+    check_options(group.options);
+    options_.push_back(group.options);
+  }
 }
 
 void AdamW::update() {
+  for (std::size_t group = 0; group < options_.size(); ++group) update_group(group);
+}
+
+void AdamW::update_group(std::size_t group) {
   // One call for all parameters that have had equally many steps: usually all there are.
   std::map<std::int64_t, std::vector<OptimizerSlot>> slots_by_step;
   std::vector<Tensor> gradients;  // keeps a dense copy alive, where one is needed
-  for (std::size_t i = 0; i < parameters().size(); ++i) {
+  for (std::size_t i = groups()[group].begin; i < groups()[group].end; ++i) {
     const Tensor& parameter = parameters()[i].second;
     const Tensor gradient = parameter.grad();
     if (!gradient.defined()) continue;
@@ -50,10 +60,10 @@ void AdamW::update() {
         {parameter.view(), gradients.back().view(), moments.mean.view(), moments.variance.view()});
     parameter.mark_modified();
   }
+  const AdamWOptions& options = options_[group];
   for (const auto& [step, slots] : slots_by_step) {
-    parameters().front().second.device().kernels().adamw(
-        slots,
-        {lr(), options_.beta1, options_.beta2, options_.eps, options_.weight_decay, step, gate(), changes()});
+    kernels().adamw(slots, {lr(group), options.beta1, options.beta2, options.eps, options.weight_decay, step,
+                            gate(), changes(group)});
   }
 }
 

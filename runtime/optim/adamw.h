@@ -18,6 +18,7 @@ class AdamW : public Optimizer {
  public:
   /// Throws UsageError naming the option for values outside their range.
   AdamW(NamedTensors parameters, const AdamWOptions& options);
+  explicit AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups);
   NamedTensors named_state() const override;
   void load_state(const NamedTensors& state) override;
 
@@ -32,7 +33,9 @@ class AdamW : public Optimizer {
     bool attempted = false;  ///< since construction: such steps may be among them
   };
 
-  AdamWOptions options_;
+  void update_group(std::size_t group);
+
+  std::vector<AdamWOptions> options_;  ///< of each group
   std::vector<Moments> moments_;
 };
 

@@ -14,10 +14,8 @@ namespace {
                    ", got " + std::to_string(got));
 }
 
-void check(const LrSchedule& schedule, std::int64_t finished_steps) {
-  if (!std::isfinite(schedule.base_lr) || schedule.base_lr < 0) {
-    refuse("base_lr", "finite and at least 0", schedule.base_lr);
-  }
+void check(const LrSchedule& schedule, std::int64_t finished_steps, double base) {
+  if (!std::isfinite(base) || base < 0) refuse("base_lr", "finite and at least 0", base);
   if (schedule.warmup_steps < 0) {
     refuse("warmup_steps", "at least 0", static_cast<double>(schedule.warmup_steps));
   }
@@ -30,12 +28,11 @@ void check(const LrSchedule& schedule, std::int64_t finished_steps) {
   if (finished_steps < 0) refuse("finished_steps", "at least 0", static_cast<double>(finished_steps));
 }
 
-double cosine(const LrSchedule& schedule, std::int64_t since_warmup) {
+double cosine(const LrSchedule& schedule, std::int64_t since_warmup, double base) {
   const std::int64_t length = schedule.total_steps - schedule.warmup_steps;
   if (since_warmup >= length) return schedule.min_lr;
   const double progress = static_cast<double>(since_warmup) / static_cast<double>(length);
-  return schedule.min_lr +
-         (schedule.base_lr - schedule.min_lr) * (1 + std::cos(std::numbers::pi * progress)) / 2;
+  return schedule.min_lr + (base - schedule.min_lr) * (1 + std::cos(std::numbers::pi * progress)) / 2;
 }
 
 }  // namespace
@@ -48,21 +45,27 @@ LrKind parse_lr_kind(std::string_view name) {
                    "\"");
 }
 
-double LrSchedule::at(std::int64_t finished_steps) const {
-  check(*this, finished_steps);
+double LrSchedule::at(std::int64_t finished_steps, double base) const {
+  check(*this, finished_steps, base);
   if (finished_steps < warmup_steps) {
-    return base_lr * static_cast<double>(finished_steps + 1) / static_cast<double>(warmup_steps);
+    return base * static_cast<double>(finished_steps + 1) / static_cast<double>(warmup_steps);
   }
   const std::int64_t since_warmup = finished_steps - warmup_steps;
   switch (kind) {
     case LrKind::constant:
       break;
     case LrKind::step:
-      return base_lr * std::pow(gamma, static_cast<double>(since_warmup / decay_every));
+      return base * std::pow(gamma, static_cast<double>(since_warmup / decay_every));
     case LrKind::cosine:
-      return cosine(*this, since_warmup);
+      return cosine(*this, since_warmup, base);
   }
-  return base_lr;
+  return base;
+}
+
+void set_lr(Optimizer& optimizer, const LrSchedule& schedule, std::int64_t finished_steps) {
+  for (std::size_t group = 0; group < optimizer.group_count(); ++group) {
+    optimizer.set_lr(group, schedule.at(finished_steps, optimizer.base_lr(group)));
+  }
 }
 
 }  // namespace dtrain

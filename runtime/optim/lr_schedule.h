@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "runtime/optim/optimizer.h"
+
 namespace dtrain {
 
 enum class LrKind { constant, step, cosine };
@@ -29,7 +31,13 @@ struct LrSchedule {
 
   /// Learning rate of the step after `finished_steps` finished ones (0 for the first). Throws UsageError
   /// naming the field when the schedule makes no sense.
-  double at(std::int64_t finished_steps) const;
+  double at(std::int64_t finished_steps) const { return at(finished_steps, base_lr); }
+  /// The same from another base.
+  double at(std::int64_t finished_steps, double base) const;
 };
+
+/// Gives each group of `optimizer` its learning rate for the step after `finished_steps` finished ones: the
+/// schedule from the group's base_lr(). As in torch.optim.lr_scheduler, min_lr is the same for all groups.
+void set_lr(Optimizer& optimizer, const LrSchedule& schedule, std::int64_t finished_steps);
 
 }  // namespace dtrain

@@ -7,9 +7,28 @@
 
 namespace dtrain {
 
-Optimizer::Optimizer(NamedTensors parameters, double lr) : parameters_(std::move(parameters)), lr_(0) {
-  set_lr(lr);
-  if (parameters_.empty()) throw UsageError("optimizer: expected at least one parameter, got none");
+namespace {
+
+void check_lr(double lr) {
+  if (std::isfinite(lr) && lr >= 0) return;
+  throw UsageError("optimizer: lr must be finite and at least 0, got " + std::to_string(lr));
+}
+
+}  // namespace
+
+void Optimizer::add_group(const NamedTensors& parameters, double lr) {
+  check_lr(lr);
+  if (parameters.empty()) {
+    throw UsageError("optimizer: expected at least one parameter in group " + std::to_string(groups_.size()) +
+                     ", got none");
+  }
+  const std::size_t begin = parameters_.size();
+  parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
+  groups_.push_back({begin, parameters_.size(), lr, lr});
+}
+
+void Optimizer::check_parameters() const {
+  if (groups_.empty()) throw UsageError("optimizer: expected at least one group of parameters, got none");
   std::unordered_set<std::string> names;
   for (const auto& [name, tensor] : parameters_) {
     if (!names.insert(name).second) throw UsageError("optimizer: parameter \"" + name + "\" is given twice");
@@ -18,6 +37,12 @@ Optimizer::Optimizer(NamedTensors parameters, double lr) : parameters_(std::move
                        "\" must be a dense leaf that requires a gradient, got " + tensor.describe());
     }
   }
+}
+
+const Optimizer::Group& Optimizer::group_at(std::size_t index) const {
+  if (index < groups_.size()) return groups_[index];
+  throw UsageError("optimizer: expected a group below " + std::to_string(groups_.size()) + ", got " +
+                   std::to_string(index));
 }
 
 void Optimizer::zero_grad() {
@@ -38,15 +63,19 @@ void Optimizer::step() {
 void Optimizer::begin_recording() {
   if (steps_ == 0) throw UsageError("optimizer: expected at least one step before one is recorded, got none");
   if (!changes_.defined()) {
-    changes_ = Tensor::zeros({2}, parameters_.front().second.shared_device(), DType::f64);
+    const auto rows = static_cast<std::int64_t>(groups_.size());
+    changes_ = Tensor::zeros({rows, 2}, parameters_.front().second.shared_device(), DType::f64);
   }
   recorded_step_ = steps_ + 1;
   recording_ = true;
 }
 
 void Optimizer::prepare_replay() {
-  changes_.select(0, 0).fill(lr_);
-  changes_.select(0, 1).fill(static_cast<double>(steps_ - recorded_step_));
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const Tensor row = changes_.select(0, static_cast<std::int64_t>(i));
+    row.select(0, 0).fill(groups_[i].lr);
+    row.select(0, 1).fill(static_cast<double>(steps_ - recorded_step_));
+  }
 }
 
 void Optimizer::count_replay() {
@@ -54,13 +83,20 @@ void Optimizer::count_replay() {
   ++steps_;
 }
 
-StepChanges Optimizer::changes() const { return recording_ ? StepChanges{changes_.view()} : StepChanges{}; }
+StepChanges Optimizer::changes(std::size_t group) const {
+  if (!recording_) return {};
+  return {changes_.select(0, static_cast<std::int64_t>(group)).view()};
+}
+
+void Optimizer::set_lr(std::size_t group, double lr) {
+  group_at(group);
+  check_lr(lr);
+  groups_[group].lr = lr;
+}
 
 void Optimizer::set_lr(double lr) {
-  if (!std::isfinite(lr) || lr < 0) {
-    throw UsageError("optimizer: lr must be finite and at least 0, got " + std::to_string(lr));
-  }
-  lr_ = lr;
+  check_lr(lr);
+  for (Group& group : groups_) group.lr = lr;
 }
 
 void Optimizer::set_gate(const Tensor& skip, const Tensor& skipped) {

@@ -1,20 +1,23 @@
-// Optimizer: updates parameters from their gradients, all in one kernel call, with named state for
-// checkpoints. Sgd and AdamW follow torch.optim to the letter.
+// Optimizer: updates parameters from their gradients, one kernel call for each group of them, with named
+// state for checkpoints. Each kind follows its namesake in torch.optim to the letter.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "runtime/tensor/tensor.h"
+#include "runtime/optim/parameter_groups.h"
 
 namespace dtrain {
 
-/// A set of named parameters and the rule that moves them. Parameters without a gradient are left alone, as
-/// in PyTorch.
+/// Groups of named parameters and the rule that moves them. Parameters without a gradient are left alone, as
+/// in PyTorch. A group has options and a learning rate of its own; an optimizer made from parameters and
+/// options has one group. State goes by the parameters' names, so that a checkpoint fits whatever the groups.
 class Optimizer {
  public:
-  using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+  using NamedTensors = dtrain::NamedTensors;
 
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
@@ -27,7 +30,7 @@ class Optimizer {
   /// The next step() is the one that is recorded. The first steps make state and must be past.
   void begin_recording();
   void end_recording() noexcept { recording_ = false; }
-  /// Before each run of the recorded step: hands it the learning rate and the count. Queues device work.
+  /// Before each run of the recorded step: hands it the learning rates and the count. Queues device work.
   void prepare_replay();
   /// Counts a step that happened by replaying. The first run is the step() that was recorded and counted
   /// then.
@@ -38,8 +41,14 @@ class Optimizer {
   /// Every parameter's gradient, in order; undefined where there is none.
   std::vector<Tensor> gradients() const;
 
-  double lr() const noexcept { return lr_; }
+  // ---- learning rates. `group` counts from 0 in the order given; throws UsageError when there is none such
+  std::size_t group_count() const noexcept { return groups_.size(); }
+  double lr(std::size_t group = 0) const { return group_at(group).lr; }
+  /// The rate that the group was made with: what a schedule starts from (see set_lr in lr_schedule.h).
+  double base_lr(std::size_t group = 0) const { return group_at(group).base_lr; }
   /// Throws UsageError when negative or not finite.
+  void set_lr(std::size_t group, double lr);
+  /// The same for all groups.
   void set_lr(double lr);
 
   /// From now on a step is skipped on the device when `skip` (float32 [1]) is not 0; `skipped` (int64 [1])
@@ -54,25 +63,48 @@ class Optimizer {
   virtual void load_state(const NamedTensors& state) = 0;
 
  protected:
-  /// Throws UsageError when empty, when a name is used twice, or a tensor needs no gradient or is not dense.
-  Optimizer(NamedTensors parameters, double lr);
+  /// A group's stretch of parameters().
+  struct Group {
+    std::size_t begin = 0, end = 0;
+    double base_lr = 0, lr = 0;
+  };
+
+  /// Throws UsageError when there is no group, a group is empty, a name is used twice, or a tensor needs no
+  /// gradient or is not dense, and for a rate that set_lr() refuses.
+  template <class Options>
+  explicit Optimizer(const std::vector<ParameterGroup<Options>>& groups) {
+    for (const auto& group : groups) add_group(group.parameters, group.options.lr);
+    check_parameters();
+  }
+
+  /// Those of all groups, one group after the other.
   const NamedTensors& parameters() const noexcept { return parameters_; }
-  /// Updates and counts, with gate() and changes().
+  const std::vector<Group>& groups() const noexcept { return groups_; }
+  Kernels& kernels() const { return parameters_.front().second.device().kernels(); }
+  /// Updates all groups and counts, with gate() and changes().
   virtual void update() = 0;
   /// Counts a step as update() does.
   virtual void count_step() = 0;
   StepGate gate() const;
-  StepChanges changes() const;
+  StepChanges changes(std::size_t group) const;
   /// Steps that the gate held back. Waits for the device.
   std::int64_t skipped_steps() const;
 
  private:
+  void add_group(const NamedTensors& parameters, double lr);
+  void check_parameters() const;
+  const Group& group_at(std::size_t index) const;
+
   NamedTensors parameters_;
-  double lr_;
+  std::vector<Group> groups_;
   Tensor skip_, skipped_;  ///< undefined without a gate
   bool recording_ = false;
-  Tensor changes_;                              ///< undefined before the first recording
+  Tensor changes_;                              ///< a row a group; undefined before the first recording
   std::int64_t steps_ = 0, recorded_step_ = 0;  ///< since construction; the recorded one's number
 };
+
+/// Makes the optimizer of whatever parameters a strategy lets this rank hold: all of them, or parts that keep
+/// their parameter's name but not its shape. So choose groups by name (see names_of_vectors).
+using OptimizerFactory = std::function<std::unique_ptr<Optimizer>(const NamedTensors& parameters)>;
 
 }  // namespace dtrain

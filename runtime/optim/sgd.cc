@@ -30,14 +30,22 @@ void check_options(const SgdOptions& options) {
 }  // namespace
 
 Sgd::Sgd(NamedTensors parameters, const SgdOptions& options)
-    : Optimizer(std::move(parameters), options.lr), options_(options), buffers_(this->parameters().size()) {
-  check_options(options);
+    : Sgd(std::vector<ParameterGroup<SgdOptions>>{{std::move(parameters), options}}) {}
+
+Sgd::Sgd(const std::vector<ParameterGroup<SgdOptions>>& groups)
+    : Optimizer(groups), buffers_(parameters().size()) {
+  for (const auto& group : groups) {
+    check_options(group.options);
+    options_.push_back(group.options);
+  }
 }
 
 void Sgd::update() {
-  apply(false);
-  // Parameters that get their first gradient later than others start their buffers then.
-  if (options_.momentum != 0) apply(true);
+  for (std::size_t group = 0; group < options_.size(); ++group) {
+    apply(group, false);
+    // Parameters that get their first gradient later than others start their buffers then.
+    if (options_[group].momentum != 0) apply(group, true);
+  }
   count_step();
 }
 
@@ -45,13 +53,14 @@ void Sgd::count_step() {
   if (attempts_ >= 0) ++attempts_;
 }
 
-void Sgd::apply(bool first) {
+void Sgd::apply(std::size_t group, bool first) {
+  const SgdOptions& options = options_[group];
   std::vector<OptimizerSlot> slots;
   std::vector<Tensor> gradients;  // keeps a dense copy alive, where one is needed
-  for (std::size_t i = 0; i < parameters().size(); ++i) {
+  for (std::size_t i = groups()[group].begin; i < groups()[group].end; ++i) {
     const Tensor& parameter = parameters()[i].second;
     const Tensor gradient = parameter.grad();
-    const bool is_first = options_.momentum != 0 && !buffers_[i].defined();
+    const bool is_first = options.momentum != 0 && !buffers_[i].defined();
     if (!gradient.defined() || is_first != first) continue;
     gradients.push_back(gradient.detach().contiguous());
     if (is_first) {
@@ -62,9 +71,8 @@ void Sgd::apply(bool first) {
     parameter.mark_modified();
   }
   if (slots.empty()) return;
-  parameters().front().second.device().kernels().sgd(
-      slots, {lr(), options_.momentum, options_.dampening, options_.weight_decay, options_.nesterov, first,
-              attempts_, gate(), changes()});
+  kernels().sgd(slots, {lr(group), options.momentum, options.dampening, options.weight_decay,
+                        options.nesterov, first, attempts_, gate(), changes(group)});
 }
 
 Optimizer::NamedTensors Sgd::named_state() const {
@@ -80,9 +88,12 @@ Optimizer::NamedTensors Sgd::named_state() const {
 
 void Sgd::load_state(const NamedTensors& state) {
   SavedState saved(state);
-  std::vector<Tensor> buffers;
-  for (const auto& [name, parameter] : parameters()) {
-    buffers.push_back(options_.momentum == 0 ? Tensor() : saved.take(name, kBuffer, parameter));
+  std::vector<Tensor> buffers(parameters().size());
+  for (std::size_t group = 0; group < options_.size(); ++group) {
+    if (options_[group].momentum == 0) continue;
+    for (std::size_t i = groups()[group].begin; i < groups()[group].end; ++i) {
+      buffers[i] = saved.take(parameters()[i].first, kBuffer, parameters()[i].second);
+    }
   }
   saved.check_all_taken();
   buffers_ = std::move(buffers);

@@ -18,6 +18,7 @@ class Sgd : public Optimizer {
  public:
   /// Throws UsageError naming the option for negative values, or Nesterov without momentum or with dampening.
   Sgd(NamedTensors parameters, const SgdOptions& options);
+  explicit Sgd(const std::vector<ParameterGroup<SgdOptions>>& groups);
   NamedTensors named_state() const override;
   void load_state(const NamedTensors& state) override;
 
@@ -26,9 +27,9 @@ class Sgd : public Optimizer {
   void count_step() override;
 
  private:
-  void apply(bool first);
+  void apply(std::size_t group, bool first);
 
-  SgdOptions options_;
+  std::vector<SgdOptions> options_;  ///< of each group
   std::int64_t attempts_ = 0;    ///< steps since construction, skipped ones included; -1: buffers were loaded
   std::vector<Tensor> buffers_;  ///< undefined until the parameter's first step
 };
