@@ -1,26 +1,12 @@
 #include "runtime/nn/init.h"
 
 #include <cmath>
-#include <numbers>
 #include <span>
 #include <vector>
 
 #include "runtime/base/error.h"
 
 namespace dtrain {
-namespace {
-
-/// 16 uniform numbers become 16 normal ones.
-void box_muller(std::span<float, 16> block, float deviation) {
-  for (std::size_t i = 0; i < 8; ++i) {
-    const float radius = std::sqrt(-2.0F * std::log(1.0F - block[i]));
-    const float angle = 2.0F * std::numbers::pi_v<float> * block[i + 8];
-    block[i] = radius * std::cos(angle) * deviation;
-    block[i + 8] = radius * std::sin(angle) * deviation;
-  }
-}
-
-}  // namespace
 
 std::int64_t fan_in(const Dims& weight_shape) {
   if (weight_shape.rank() < 2) {
@@ -50,17 +36,9 @@ Tensor init_fan_out_normal(const Dims& shape, Generator& generator, const std::s
     throw UsageError("init_fan_out_normal: expected at least 16 elements, got shape " + shape.to_string());
   }
   const double fan_out = static_cast<double>(shape[0] * (fan_in(shape) / shape[1]));
-  const auto deviation = static_cast<float>(std::sqrt(2.0) / std::sqrt(fan_out));
+  const double deviation = std::sqrt(2.0) / std::sqrt(fan_out);
   std::vector<float> values(count);
-  generator.uniform(values, 0.0F, 1.0F);
-  for (std::size_t i = 0; i + 16 <= count; i += 16) {
-    box_muller(std::span<float, 16>(values.data() + i, 16), deviation);
-  }
-  if (count % 16 != 0) {  // the last 16 are drawn anew
-    const std::span<float, 16> last(values.data() + count - 16, 16);
-    generator.uniform(last, 0.0F, 1.0F);
-    box_muller(last, deviation);
-  }
+  generator.normal(values, 0.0, deviation);
   return Tensor::from_data(values, shape, device);
 }
 

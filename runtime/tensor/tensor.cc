@@ -34,32 +34,23 @@ Tensor Tensor::empty(const Dims& shape, const std::shared_ptr<Device>& device, D
   return Tensor(storage, View{storage->data(), dtype, shape, strides});
 }
 
-Tensor Tensor::full(const Dims& shape, double value, const std::shared_ptr<Device>& device, DType dtype) {
-  Tensor result = empty(shape, device, dtype);
-  device->kernels().fill(result.view(), value);
-  return result;
-}
-
-Tensor Tensor::zeros(const Dims& shape, const std::shared_ptr<Device>& device, DType dtype) {
-  return full(shape, 0.0, device, dtype);
-}
-
-Tensor Tensor::ones(const Dims& shape, const std::shared_ptr<Device>& device, DType dtype) {
-  return full(shape, 1.0, device, dtype);
-}
-
-Tensor Tensor::rand(const Dims& shape, Generator& generator, const std::shared_ptr<Device>& device, float low,
-                    float high) {
-  check_shape(shape);
-  std::vector<float> values(static_cast<std::size_t>(shape.product()));
-  generator.uniform(values, low, high);
-  return from_data(values, shape, device);
-}
-
 Tensor Tensor::borrow(const View& view, const std::shared_ptr<Device>& device, std::shared_ptr<void> owner) {
   check_shape(view.shape);
   if (device == nullptr) throw UsageError("tensor: expected a device, got null");
   return Tensor(Storage::borrow(device, view.data, std::move(owner)), view);
+}
+
+Tensor Tensor::borrow_host(void* values, std::size_t count, DType dtype, const Dims& shape,
+                           const std::shared_ptr<Device>& device, std::shared_ptr<void> owner) {
+  if (static_cast<std::int64_t>(count) != shape.product()) {
+    throw UsageError("borrow: shape " + shape.to_string() + " needs " + std::to_string(shape.product()) +
+                     " values, got " + std::to_string(count));
+  }
+  if (device != nullptr && device->type() != DeviceType::cpu) {
+    throw UsageError("borrow: host memory can be used in place on a CPU only, got " + device->name() +
+                     "; copy it there with from_data()");
+  }
+  return borrow(View{values, dtype, shape, contiguous_strides(shape)}, device, std::move(owner));
 }
 
 Tensor Tensor::from_host(const void* values, std::size_t count, DType dtype, const Dims& shape,

@@ -6,8 +6,10 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/random.h"
@@ -51,9 +53,26 @@ class Tensor {
   static Tensor ones(const Dims& shape, const std::shared_ptr<Device>& device, DType dtype = DType::f32);
   static Tensor full(const Dims& shape, double value, const std::shared_ptr<Device>& device,
                      DType dtype = DType::f32);
+  /// Of `like`'s shape and device, row-major; of its dtype unless one is given.
+  static Tensor full_like(const Tensor& like, double value, std::optional<DType> dtype = std::nullopt);
+  static Tensor zeros_like(const Tensor& like, std::optional<DType> dtype = std::nullopt);
+  static Tensor ones_like(const Tensor& like, std::optional<DType> dtype = std::nullopt);
+  /// start, start + step, … before `end` (step may be negative), as torch.arange. Of any dtype.
+  static Tensor arange(double start, double end, double step, const std::shared_ptr<Device>& device,
+                       DType dtype = DType::i64);
+  /// 0, 1, … count - 1
+  static Tensor arange(std::int64_t count, const std::shared_ptr<Device>& device, DType dtype = DType::i64);
+  /// Ones on the diagonal of [rows, columns], zeros elsewhere.
+  static Tensor eye(std::int64_t rows, std::int64_t columns, const std::shared_ptr<Device>& device,
+                    DType dtype = DType::f32);
+
+  // Random numbers are drawn on the host, so that they are the same on every device. float32 or float64
   /// float32, uniform in [low, high): as torch.empty(shape).uniform_(low, high), bit for bit.
   static Tensor rand(const Dims& shape, Generator& generator, const std::shared_ptr<Device>& device,
                      float low = 0.0F, float high = 1.0F);
+  /// Normal with mean 0 and deviation 1, as torch.randn(shape): see Generator::normal.
+  static Tensor randn(const Dims& shape, Generator& generator, const std::shared_ptr<Device>& device,
+                      DType dtype = DType::f32);
   /// A copy of `values` (row-major host memory, shape.product() of them).
   template <class T>
   static Tensor from_data(std::span<const T> values, const Dims& shape,
@@ -69,6 +88,13 @@ class Tensor {
   static Tensor from_data(std::initializer_list<T> values, const Dims& shape,
                           const std::shared_ptr<Device>& device) {
     return from_host(values.begin(), values.size(), dtype_of<T>, shape, device);
+  }
+  /// Wraps `values` (host memory, row-major, shape.product() of them) without copying, on a CPU device;
+  /// `owner` (may be null) is held as long as any view lives.
+  template <class T>
+  static Tensor borrow(std::span<T> values, const Dims& shape, const std::shared_ptr<Device>& device,
+                       std::shared_ptr<void> owner) {
+    return borrow_host(values.data(), values.size(), dtype_of<T>, shape, device, std::move(owner));
   }
   /// Wraps foreign device memory without copying; `owner` (may be null) is held as long as any view lives.
   static Tensor borrow(const View& view, const std::shared_ptr<Device>& device, std::shared_ptr<void> owner);
@@ -139,6 +165,10 @@ class Tensor {
   // ---- in place. Refused (UsageError) while gradients are recorded and this tensor or the source requires
   // one; under NoGrad they are allowed, and a backward that still needs the old value fails by name.
   void fill(double value);
+  /// New random numbers for every element, in row-major order: torch's uniform_ and normal_, in the tensor's
+  /// dtype (float32 or float64).
+  void fill_uniform(Generator& generator, double low = 0, double high = 1);
+  void fill_normal(Generator& generator, double mean = 0, double deviation = 1);
   /// Broadcasts and converts `source`.
   void copy_from(const Tensor& source);
   /// this += scale · other, broadcasting other.
@@ -193,6 +223,8 @@ class Tensor {
   Tensor(std::shared_ptr<Storage> storage, const View& view);
   static Tensor from_host(const void* values, std::size_t count, DType dtype, const Dims& shape,
                           const std::shared_ptr<Device>& device);
+  static Tensor borrow_host(void* values, std::size_t count, DType dtype, const Dims& shape,
+                            const std::shared_ptr<Device>& device, std::shared_ptr<void> owner);
   void to_host(void* values, DType dtype) const;
   const std::shared_ptr<Storage>& storage() const;
 

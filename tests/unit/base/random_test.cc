@@ -45,6 +45,19 @@ TEST(Generator, StateContinuesTheStream) {
   EXPECT_THROW(Generator::restore("nonsense"), UsageError);
 }
 
+// Normal numbers come in pairs; the second one may be waiting when the state is taken.
+TEST(Generator, StateKeepsTheWaitingNormalNumber) {
+  Generator first(3);
+  std::vector<double> odd(5), rest(3), again(3);
+  first.normal(odd, 0.0, 1.0);
+  Generator second = Generator::restore(first.state());
+  first.normal(rest, 0.0, 1.0);
+  second.normal(again, 0.0, 1.0);
+  EXPECT_EQ(rest, again);
+  EXPECT_THROW(Generator::restore(Generator(1).state() + " 7"), UsageError);
+  EXPECT_THROW(Generator::restore(Generator(1).state() + " normal"), UsageError);
+}
+
 TEST(Generator, RefusesSizesItCannotMatch) {
   EXPECT_THROW(Generator(0).permutation(-1), UsageError);
   EXPECT_THROW(Generator(0).permutation(214748365), UsageError);
