@@ -1,6 +1,7 @@
 #include "runtime/autograd/backward_pass.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -26,6 +27,12 @@ Tensor own(Tensor grad) {
 }
 
 }  // namespace
+
+// Only to tell passes apart, wherever they run.
+BackwardPass::BackwardPass(BackwardOptions options) : options_(options) {
+  static std::atomic<std::uint64_t> passes{0};
+  number_ = ++passes;
+}
 
 void BackwardPass::capture(std::span<const Tensor> tensors) {
   capturing_ = true;
@@ -169,6 +176,8 @@ GradSink::GradSink(BackwardPass& pass, const std::shared_ptr<Node>& node)
 bool GradSink::wants(int input) const {
   return pass_.is_needed(node_->inputs()[static_cast<std::size_t>(input)]);
 }
+
+std::uint64_t GradSink::pass() const noexcept { return pass_.number_; }
 
 const Dims& GradSink::shape(int input) const {
   return node_->inputs()[static_cast<std::size_t>(input)].shape;

@@ -14,7 +14,7 @@ namespace dtrain {
 /// possible.
 class BackwardPass {
  public:
-  explicit BackwardPass(BackwardOptions options) : options_(options) {}
+  explicit BackwardPass(BackwardOptions options);
 
   /// Collects instead of accumulating: gradients of `tensors` only, see captured(). Call before run().
   void capture(std::span<const Tensor> tensors);
@@ -43,6 +43,7 @@ class BackwardPass {
   bool writes_in_place(const GradState& leaf) const;
 
   BackwardOptions options_;
+  std::uint64_t number_;
   std::vector<Step> steps_;                                ///< newest first
   std::unordered_map<const Node*, std::size_t> position_;  ///< in steps_
   std::unordered_map<const GradState*, int> uses_left_;    ///< of each leaf in this pass

@@ -110,6 +110,36 @@ Tensor record(std::string_view name, Tensor output, std::span<const Tensor> inpu
   return output;
 }
 
+// The tape knows operations with one result. So there is a hub between the inputs and the results: a number
+// that each result is recorded as a function of. On the way back the results leave their gradients here, and
+// the hub, which runs after all of them, takes them on.
+std::vector<Tensor> record_several(std::string_view name, std::vector<Tensor> outputs,
+                                   std::span<const Tensor> inputs, SeveralBackwardFunction backward) {
+  if (outputs.empty() || !recording(inputs)) return outputs;
+  struct Arrivals {
+    std::uint64_t pass = 0;
+    std::vector<Tensor> grads;
+  };
+  const auto arrivals = std::make_shared<Arrivals>();
+  const Tensor hub = record(name, Tensor::empty({}, outputs[0].shared_device()), inputs,
+                            [arrivals, backward = std::move(backward)](const Tensor&, GradSink& sink) {
+                              const std::vector<Tensor> grads = std::exchange(arrivals->grads, {});
+                              backward(grads, sink);
+                            });
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    outputs[i] =
+        record(name, std::move(outputs[i]), {hub},
+               [arrivals, i, count = outputs.size(), signal = hub.detach()](Tensor grad, GradSink& sink) {
+                 const bool first = std::exchange(arrivals->pass, sink.pass()) != sink.pass();
+                 // A pass that failed half-way may have left something.
+                 if (first) arrivals->grads.assign(count, Tensor());
+                 arrivals->grads[i] = std::move(grad);
+                 sink.deliver(0, first ? signal : Tensor());
+               });
+  }
+  return outputs;
+}
+
 Tensor differentiable_once(const GradSink& sink, const Tensor& grad, Tensor value) {
   if (!grad_enabled()) return value;
   std::vector<Edge> edges = sink.node()->inputs();

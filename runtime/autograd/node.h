@@ -51,6 +51,8 @@ class GradSink {
 
   const Dims& shape(int input) const;
   const std::shared_ptr<Node>& node() const noexcept { return node_; }
+  /// Which pass this is: another number for each.
+  std::uint64_t pass() const noexcept;
 
  private:
   friend class BackwardPass;
@@ -62,6 +64,10 @@ class GradSink {
 /// Computes the gradients of an operation's inputs from that of its output, with differentiable operations:
 /// they are recorded when the pass creates a graph. `grad` may be reused when it is_sole_owner().
 using BackwardFunction = std::function<void(Tensor grad, GradSink& sink)>;
+
+/// The same for an operation with several results: a gradient each, undefined where the pass did not reach
+/// the result; at least one is defined.
+using SeveralBackwardFunction = std::function<void(const std::vector<Tensor>& grads, GradSink& sink)>;
 
 /// An input of a recorded operation; `state` is null where no gradient is needed.
 struct Edge {
@@ -128,6 +134,11 @@ Tensor record(std::string_view name, Tensor output, std::initializer_list<Tensor
               BackwardFunction backward);
 Tensor record(std::string_view name, Tensor output, std::span<const Tensor> inputs,
               BackwardFunction backward);
+
+/// The same for several results, whose backward function is called once a pass, when the gradients of all of
+/// them are final. The results must not be kept by it with Saved::output().
+std::vector<Tensor> record_several(std::string_view name, std::vector<Tensor> outputs,
+                                   std::span<const Tensor> inputs, SeveralBackwardFunction backward);
 
 /// Marks `value`, a gradient that a backward function computed from `grad` and its operation's inputs by a
 /// kernel, as depending on them in a way that cannot be differentiated: backward through it throws a
