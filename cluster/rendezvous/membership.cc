@@ -47,7 +47,8 @@ Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
     if (phase_ == Phase::gathering && !elastic()) {
       finish(
           kUsage,
-          Cause{Cause::Kind::unusable, offer.node_rank.value_or(-1), offer.host, -1, kUsage, false, {why}});
+          Failure{
+              Failure::Kind::unusable, offer.node_rank.value_or(-1), offer.host, -1, kUsage, false, {why}});
     } else {
       refusals_.push_back("refused: " + why);
       if (refusals_.size() > kShownRefusals) refusals_.erase(refusals_.begin());
@@ -90,17 +91,17 @@ void Membership::on(Seat& seat, const Ready& word, TimePoint now) {
 
 void Membership::on(Seat& seat, const Failed& word, TimePoint now) {
   if (!in_this_round(seat, word.round) || seat.ended) return;
-  Finding finding{word.cause, now - std::clamp(word.age, Duration::zero(), kOldestFailure)};
-  finding.cause.node_rank = seat.node_rank;
-  finding.cause.host = seat.offer.host;
-  if (finding.cause.exit_code == 0) finding.cause.exit_code = static_cast<int>(ExitCode::failure);
-  if (finding.cause.kind == Cause::Kind::requeue) {
+  SeenFailure seen{word.failure, now - std::clamp(word.age, Duration::zero(), kOldestFailure)};
+  seen.failure.node_rank = seat.node_rank;
+  seen.failure.host = seat.offer.host;
+  if (seen.failure.exit_code == 0) seen.failure.exit_code = static_cast<int>(ExitCode::failure);
+  if (seen.failure.kind == Failure::Kind::requeue) {
     requeue_ = true;
     if (phase_ == Phase::running && !requeue_at_) requeue_at_ = now + kRequeuePatience;
   } else if (phase_ == Phase::forming) {
-    finish(finding.cause.exit_code, finding.cause);
+    finish(seen.failure.exit_code, seen.failure);
   } else {
-    note(std::move(finding), now);
+    note(std::move(seen), now);
   }
 }
 
@@ -113,13 +114,13 @@ void Membership::on(Seat& seat, const Ended& word, TimePoint now) {
     requeue_ = true;
     if (phase_ == Phase::running && !requeue_at_) requeue_at_ = now + kRequeuePatience;
   } else if (word.exit_code != 0 && phase_ == Phase::running && !found_) {
-    note({Cause{Cause::Kind::worker,
-                seat.node_rank,
-                seat.offer.host,
-                -1,
-                word.exit_code,
-                false,
-                {fmt::format("{} ended with exit code {}", seat.text(), word.exit_code)}},
+    note({Failure{Failure::Kind::worker,
+                  seat.node_rank,
+                  seat.offer.host,
+                  -1,
+                  word.exit_code,
+                  false,
+                  {fmt::format("{} ended with exit code {}", seat.text(), word.exit_code)}},
           now},
          now);
   }
@@ -127,17 +128,17 @@ void Membership::on(Seat& seat, const Ended& word, TimePoint now) {
 }
 
 void Membership::on(Seat& seat, const Signalled& word, TimePoint now) {
-  const Finding asked{Cause{Cause::Kind::signal,
-                            seat.node_rank,
-                            seat.offer.host,
-                            -1,
-                            128 + word.signal,
-                            false,
-                            {fmt::format("{} got signal {}", seat.text(), word.signal)}},
-                      now};
+  const SeenFailure asked{Failure{Failure::Kind::signal,
+                                  seat.node_rank,
+                                  seat.offer.host,
+                                  -1,
+                                  128 + word.signal,
+                                  false,
+                                  {fmt::format("{} got signal {}", seat.text(), word.signal)}},
+                          now};
   const bool second = std::exchange(seat.signalled, true);
   if (phase_ == Phase::gathering || (phase_ == Phase::forming && seat.in_round))
-    return finish(asked.cause.exit_code, asked.cause);
+    return finish(asked.failure.exit_code, asked.failure);
   if (!seat.in_round) return;  // it was only waiting to be taken in, and leaves
   // The batch system may have signalled every launcher: that is still the first signal.
   if (signal_ && !second) return;
@@ -150,7 +151,7 @@ void Membership::on(Seat& seat, const Signalled& word, TimePoint now) {
     settle_at_.reset();
     requeue_at_.reset();
   }
-  news_.emplace_back(Stop{round_, false, false, word.signal, second, found_->cause});
+  news_.emplace_back(Stop{round_, false, false, word.signal, second, found_->failure});
 }
 
 void Membership::leave(SeatId id, Departure departure, TimePoint now) {
@@ -158,29 +159,29 @@ void Membership::leave(SeatId id, Departure departure, TimePoint now) {
   if (seat == nullptr) return;
   const bool at_work = unended_ > 0 && seat->in_round && !seat->ended;
   if (departure == Departure::closed) return lose(id, gone(*seat, now), now);
-  Finding finding = silent(*seat, now);
+  SeenFailure seen = silent(*seat, now);
   if (departure == Departure::silent)
-    finding.cause.lines = {fmt::format(
+    seen.failure.lines = {fmt::format(
         "{} is lost: it hears us no more, and has ended its workers; the network is cut in one direction",
         seat->text())};
-  if (departure == Departure::silent || !at_work) return lose(id, std::move(finding), now);
+  if (departure == Departure::silent || !at_work) return lose(id, std::move(seen), now);
   roster_.mark_broken(id);  // its lease decides
 }
 
-Membership::Finding Membership::gone(const Seat& seat, TimePoint now) const {
-  Cause cause{Cause::Kind::launcher_lost, seat.node_rank, seat.offer.host, -1, kPeer, false, {}};
-  cause.lines = {fmt::format("{} is lost: its launcher was killed or has crashed", seat.text())};
+Membership::SeenFailure Membership::gone(const Seat& seat, TimePoint now) const {
+  Failure failure{Failure::Kind::launcher_lost, seat.node_rank, seat.offer.host, -1, kPeer, false, {}};
+  failure.lines = {fmt::format("{} is lost: its launcher was killed or has crashed", seat.text())};
   // A failing worker elsewhere does not kill a launcher, but the other way round it does.
-  return {std::move(cause), now - rules_.settle};
+  return {std::move(failure), now - rules_.settle};
 }
 
-Membership::Finding Membership::silent(const Seat& seat, TimePoint now) const {
-  Cause cause{Cause::Kind::node_lost, seat.node_rank, seat.offer.host, -1, kPeer, false, {}};
-  cause.lines = {
+Membership::SeenFailure Membership::silent(const Seat& seat, TimePoint now) const {
+  Failure failure{Failure::Kind::node_lost, seat.node_rank, seat.offer.host, -1, kPeer, false, {}};
+  failure.lines = {
       fmt::format("{} is lost: not heard of for {:.1f} s; the machine is down, stopped, or cut off",
                   seat.text(), seconds_of(now - seat.last_heard))};
   // It was well when it spoke last, and the next heartbeat is a second later.
-  return {std::move(cause), std::min(now, seat.last_heard + std::chrono::seconds(1))};
+  return {std::move(failure), std::min(now, seat.last_heard + std::chrono::seconds(1))};
 }
 
 void Membership::sweep_leases(TimePoint now) {
@@ -202,7 +203,7 @@ void Membership::sweep_leases(TimePoint now) {
 TimePoint Membership::tick(TimePoint now) {
   if (settle_at_ && now >= *settle_at_) stop_round(now);
   if (requeue_at_ && now >= *requeue_at_) {
-    if (!found_) found_ = Finding{Cause{Cause::Kind::requeue, 0, {}, -1, kRequeue, false, {}}, now};
+    if (!found_) found_ = SeenFailure{Failure{Failure::Kind::requeue, 0, {}, -1, kRequeue, false, {}}, now};
     stop_round(now);
   }
   if (phase_ == Phase::gathering) gather(now);

@@ -65,8 +65,8 @@ class Membership {
 
  private:
   enum class Phase { gathering, forming, running, stopping, over };
-  struct Finding {
-    Cause cause;
+  struct SeenFailure {
+    Failure failure;
     TimePoint at{};
   };
 
@@ -83,14 +83,14 @@ class Membership {
   void form(TimePoint now);
   void start();
   void take_in();
-  void lose(SeatId id, Finding finding, TimePoint now);
-  void lose_while_idle(const Finding& finding, TimePoint now);
-  void note(Finding finding, TimePoint now);
+  void lose(SeatId id, SeenFailure seen, TimePoint now);
+  void lose_while_idle(const SeenFailure& seen, TimePoint now);
+  void note(SeenFailure seen, TimePoint now);
   void stop_round(TimePoint now);
   void conclude(TimePoint now);
   void finish_early();
   void conclude_signal();
-  void finish(int exit_code, std::optional<Cause> cause);
+  void finish(int exit_code, std::optional<Failure> failure);
   bool enough_left() const noexcept;
   bool may_go_on() const noexcept;
 
@@ -98,8 +98,8 @@ class Membership {
   void say_waiting(TimePoint now);
   std::vector<std::string> waiting_lines(TimePoint now) const;
   std::string slow_ones() const;
-  Finding gone(const Seat& seat, TimePoint now) const;
-  Finding silent(const Seat& seat, TimePoint now) const;
+  SeenFailure gone(const Seat& seat, TimePoint now) const;
+  SeenFailure silent(const Seat& seat, TimePoint now) const;
 
   JobRules rules_;
   Roster roster_;
@@ -112,7 +112,7 @@ class Membership {
   std::size_t unready_ = 0, unended_ = 0;
   std::uint16_t master_port_ = 0;
 
-  std::optional<Finding> found_;        // the cause so far
+  std::optional<SeenFailure> found_;    // the cause so far
   std::optional<TimePoint> settle_at_;  // when it is taken for the truth
   std::optional<TimePoint> requeue_at_;
   std::optional<int> signal_;

@@ -30,7 +30,7 @@ void Membership::gather(TimePoint now) {
   lines.front() =
       fmt::format("after {:.0f} s: {}", std::chrono::duration<double>(now - begun_).count(), lines.front());
   lines.push_back("start dtrain-launch on the missing nodes too, or see why they cannot reach this one");
-  finish(kPeer, Cause{Cause::Kind::node_lost, -1, {}, -1, kPeer, false, std::move(lines)});
+  finish(kPeer, Failure{Failure::Kind::node_lost, -1, {}, -1, kPeer, false, std::move(lines)});
 }
 
 void Membership::form(TimePoint now) {
@@ -76,42 +76,42 @@ bool Membership::enough_left() const noexcept {
 
 bool Membership::may_go_on() const noexcept {
   if (signal_ || restarts_ >= rules_.max_restarts || !enough_left()) return false;
-  const Cause::Kind kind = found_->cause.kind;
-  return kind != Cause::Kind::unusable && kind != Cause::Kind::requeue && kind != Cause::Kind::signal;
+  const Failure::Kind kind = found_->failure.kind;
+  return kind != Failure::Kind::unusable && kind != Failure::Kind::requeue && kind != Failure::Kind::signal;
 }
 
-void Membership::lose(SeatId id, Finding finding, TimePoint now) {
+void Membership::lose(SeatId id, SeenFailure seen, TimePoint now) {
   const Seat seat = *roster_.find(id);
   roster_.remove(id);
   if (over()) return;
   if (phase_ == Phase::gathering || (phase_ == Phase::forming && seat.in_round))
-    return lose_while_idle(finding, now);
+    return lose_while_idle(seen, now);
   if (!seat.in_round || seat.ended) return;
   --unended_;
   all_zero_ = false;
-  note(std::move(finding), now);
+  note(std::move(seen), now);
   if (unended_ == 0) conclude(now);
 }
 
 // Nobody's workers run.
-void Membership::lose_while_idle(const Finding& finding, TimePoint now) {
-  if (!elastic() || finding.cause.node_rank == 0) return finish(finding.cause.exit_code, finding.cause);
+void Membership::lose_while_idle(const SeenFailure& seen, TimePoint now) {
+  if (!elastic() || seen.failure.node_rank == 0) return finish(seen.failure.exit_code, seen.failure);
   if (phase_ == Phase::gathering) return gather(now);
   if (roster_.present() >= min_nodes()) return form(now);
-  if (started_) return finish(finding.cause.exit_code, finding.cause);
+  if (started_) return finish(seen.failure.exit_code, seen.failure);
   for (auto& [id, seat] : roster_.seats()) seat.in_round = false;
   phase_ = Phase::gathering;
 }
 
 // Keeps the better explanation: a cause before a consequence, then what happened first.
-void Membership::note(Finding finding, TimePoint now) {
+void Membership::note(SeenFailure seen, TimePoint now) {
   if (signal_) return;
   const bool better =
-      !found_ || (finding.cause.consequence != found_->cause.consequence ? !finding.cause.consequence
-                                                                         : finding.at < found_->at);
-  if (better) found_ = std::move(finding);
+      !found_ || (seen.failure.consequence != found_->failure.consequence ? !seen.failure.consequence
+                                                                          : seen.at < found_->at);
+  if (better) found_ = std::move(seen);
   if (phase_ != Phase::running && !taking_in_) return;
-  const TimePoint due = now + (found_->cause.consequence ? kConsequenceSettle : rules_.settle);
+  const TimePoint due = now + (found_->failure.consequence ? kConsequenceSettle : rules_.settle);
   settle_at_ = settle_at_ ? std::min(*settle_at_, due) : due;
 }
 
@@ -121,7 +121,7 @@ void Membership::stop_round(TimePoint now) {
   taking_in_ = false;
   phase_ = Phase::stopping;
   again_ = may_go_on();
-  news_.emplace_back(Stop{round_, again_, false, std::nullopt, false, found_->cause});
+  news_.emplace_back(Stop{round_, again_, false, std::nullopt, false, found_->failure});
   next_waiting_ = now + rules_.waiting_every;
   if (unended_ == 0) conclude(now);
 }
@@ -132,37 +132,37 @@ void Membership::conclude(TimePoint now) {
   if (found_ && (phase_ == Phase::running || taking_in_)) return stop_round(now);
   if (taking_in_ && !all_zero_ && enough_left()) return form(now);
   if (phase_ == Phase::running || taking_in_) return all_zero_ ? finish(0, std::nullopt) : finish_early();
-  if (!again_ || !may_go_on()) return finish(found_->cause.exit_code, found_->cause);
+  if (!again_ || !may_go_on()) return finish(found_->failure.exit_code, found_->failure);
   ++restarts_;
   form(now);
 }
 
 // Ended by themselves or for a newcomer, and nobody goes on.
 void Membership::finish_early() {
-  Cause cause{Cause::Kind::requeue, -1, {}, -1, kRequeue, false, {}};
-  cause.lines = {"the workers have written a checkpoint and ask to be started again"};
+  Failure failure{Failure::Kind::requeue, -1, {}, -1, kRequeue, false, {}};
+  failure.lines = {"the workers have written a checkpoint and ask to be started again"};
   if (!requeue_) {
-    cause.kind = Cause::Kind::node_lost;
-    cause.exit_code = kPeer;
-    cause.lines = {"too few nodes are left to go on: " + roster_.count_text()};
+    failure.kind = Failure::Kind::node_lost;
+    failure.exit_code = kPeer;
+    failure.lines = {"too few nodes are left to go on: " + roster_.count_text()};
   }
-  finish(cause.exit_code, cause);
+  finish(failure.exit_code, failure);
 }
 
 void Membership::conclude_signal() {
-  Cause cause = found_->cause;
-  if (cause.kind == Cause::Kind::signal)
-    cause.exit_code = requeue_ ? kRequeue : all_zero_ ? 0 : 128 + *signal_;
-  finish(cause.exit_code, std::move(cause));
+  Failure failure = found_->failure;
+  if (failure.kind == Failure::Kind::signal)
+    failure.exit_code = requeue_ ? kRequeue : all_zero_ ? 0 : 128 + *signal_;
+  finish(failure.exit_code, std::move(failure));
 }
 
-void Membership::finish(int exit_code, std::optional<Cause> cause) {
+void Membership::finish(int exit_code, std::optional<Failure> failure) {
   if (over()) return;
   phase_ = Phase::over;
   settle_at_.reset();
   requeue_at_.reset();
-  if (cause && !cause->lines.empty()) over_because_ += ": " + cause->lines.front();
-  news_.emplace_back(Over{exit_code, std::move(cause)});
+  if (failure && !failure->lines.empty()) over_because_ += ": " + failure->lines.front();
+  news_.emplace_back(Over{exit_code, std::move(failure)});
 }
 
 }  // namespace dtrain::rendezvous

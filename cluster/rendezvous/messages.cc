@@ -14,7 +14,7 @@ namespace {
 using wire::ByteReader;
 
 constexpr std::size_t kFirstLines = 24;  // of too many
-constexpr std::uint32_t kMaxCauseKind = static_cast<std::uint32_t>(Cause::Kind::unusable);
+constexpr std::uint32_t kMaxFailureKind = static_cast<std::uint32_t>(Failure::Kind::unusable);
 
 // Places in News; the first byte of its encoding.
 constexpr std::uint8_t kForming = 1, kStart = 2, kStop = 3, kOver = 4;
@@ -47,7 +47,7 @@ class Writer : public wire::ByteWriter {
       cut(all[i], kMaxLineBytes);
     }
   }
-  void cause(const Cause& value) {
+  void failure(const Failure& value) {
     u8(static_cast<std::uint8_t>(value.kind));
     i32(value.node_rank);
     cut(value.host, kMaxHostBytes);
@@ -56,9 +56,9 @@ class Writer : public wire::ByteWriter {
     flag(value.consequence);
     lines(value.lines);
   }
-  void maybe(const std::optional<Cause>& value) {
+  void maybe(const std::optional<Failure>& value) {
     flag(value.has_value());
-    if (value) cause(*value);
+    if (value) failure(*value);
   }
 };
 
@@ -83,9 +83,9 @@ class Reader : public ByteReader {
     for (std::uint32_t i = 0; i < count && well(); ++i) all.push_back(string(kMaxLineBytes));
     return all;
   }
-  Cause cause() {
-    Cause value;
-    value.kind = static_cast<Cause::Kind>(below(kMaxCauseKind + 1));
+  Failure failure() {
+    Failure value;
+    value.kind = static_cast<Failure::Kind>(below(kMaxFailureKind + 1));
     value.node_rank = i32();
     value.host = string(kMaxHostBytes);
     value.rank = i32();
@@ -94,7 +94,7 @@ class Reader : public ByteReader {
     value.lines = lines();
     return value;
   }
-  std::optional<Cause> maybe_cause() { return flag() ? std::optional<Cause>(cause()) : std::nullopt; }
+  std::optional<Failure> maybe_failure() { return flag() ? std::optional<Failure>(failure()) : std::nullopt; }
   std::vector<RoundNode> nodes() {
     auto taken = take_nodes(*this);
     well_ = well_ && taken;
@@ -128,11 +128,11 @@ void put(Writer& out, std::string&, const Stop& news) {
   out.flag(news.checkpoint_first);
   out.maybe(news.signal);
   out.flag(news.at_once);
-  out.maybe(news.cause);
+  out.maybe(news.failure);
 }
 void put(Writer& out, std::string&, const Over& news) {
   out.i32(news.exit_code);
-  out.maybe(news.cause);
+  out.maybe(news.failure);
 }
 void put(Writer& out, std::string&, const Refused& news) {
   out.cut(news.why, kMaxReasonBytes);
@@ -147,7 +147,7 @@ void put(Writer& out, std::string&, const Ready& word) {
 void put(Writer& out, std::string&, const Failed& word) {
   out.i32(word.round);
   out.i64(word.age.count());
-  out.cause(word.cause);
+  out.failure(word.failure);
 }
 void put(Writer& out, std::string&, const Ended& word) {
   out.i32(word.round);
@@ -186,9 +186,9 @@ News take_news(Reader& in) {
     case kStart:
       return take_start(in);
     case kStop:
-      return Stop{in.i32(), in.flag(), in.flag(), in.maybe_int(), in.flag(), in.maybe_cause()};
+      return Stop{in.i32(), in.flag(), in.flag(), in.maybe_int(), in.flag(), in.maybe_failure()};
     case kOver:
-      return Over{in.i32(), in.maybe_cause()};
+      return Over{in.i32(), in.maybe_failure()};
     case 5:
       return Refused{in.string(kMaxReasonBytes), in.flag()};
     default:
@@ -201,7 +201,7 @@ Word take_word(Reader& in) {
     case 0:
       return Ready{in.i32(), in.u16()};
     case 1:
-      return Failed{in.i32(), Duration(in.i64()), in.cause()};
+      return Failed{in.i32(), Duration(in.i64()), in.failure()};
     case 2:
       return Ended{in.i32(), in.i32()};
     default:

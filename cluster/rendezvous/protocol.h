@@ -33,7 +33,7 @@ struct RoundNode {
 };
 
 /// Why a job or a round ended: the first failure, wherever it was.
-struct Cause {
+struct Failure {
   enum class Kind : std::uint8_t {
     worker,         ///< a worker failed; `rank`, `exit_code` and `lines` tell
     launcher_lost,  ///< a launcher was killed or crashed
@@ -71,15 +71,15 @@ struct Start {
 };
 struct Stop {  ///< end the workers of `round`
   int round = 0;
-  bool again = false;             ///< another round follows
-  bool checkpoint_first = false;  ///< ask the workers for a checkpoint (SIGUSR2) instead of ending them
-  std::optional<int> signal;      ///< forward this one (somebody signalled a launcher, maybe this one)
-  bool at_once = false;           ///< with signal: the second one from the same node, end without mercy
-  std::optional<Cause> cause;     ///< absent when it is only a node to be taken in
+  bool again = false;              ///< another round follows
+  bool checkpoint_first = false;   ///< ask the workers for a checkpoint (SIGUSR2) instead of ending them
+  std::optional<int> signal;       ///< forward this one (somebody signalled a launcher, maybe this one)
+  bool at_once = false;            ///< with signal: the second one from the same node, end without mercy
+  std::optional<Failure> failure;  ///< absent when it is only a node to be taken in
 };
 struct Over {  ///< the job has ended on every node that is left
   int exit_code = 0;
-  std::optional<Cause> cause;  ///< absent when all went well
+  std::optional<Failure> failure;  ///< absent when all went well
 };
 struct Refused {  ///< this launcher cannot take part
   std::string why;
@@ -98,7 +98,7 @@ struct Ready {
 struct Failed {  ///< at once, while the other workers still run
   int round = 0;
   Duration age{};  ///< how long ago it happened
-  Cause cause;
+  Failure failure;
 };
 struct Ended {  ///< every worker of the node and all it left behind has ended
   int round = 0;

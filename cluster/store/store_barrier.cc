@@ -34,7 +34,7 @@ void barrier(Store& store, std::string_view name, int count, const Deadline& dea
   } catch (const PeerError& error) {
     throw PeerError(fmt::format("barrier '{}': {} of {} peers have come; {}", name,
                                 arrived_text(store, counter), count, error.what()),
-                    error.fault());
+                    error.failure());
   }
 }
 

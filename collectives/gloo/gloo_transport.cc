@@ -88,13 +88,13 @@ std::string card_key(const std::string& prefix, int rank) { return prefix + "/ra
 
 PeerError not_connected(const std::string& prefix, int rank, const std::string& host,
                         const std::string& why) {
-  PeerFault fault;
-  fault.rank = rank;
-  fault.host = host;
-  fault.operation = "connect";
+  PeerFailure failure;
+  failure.rank = rank;
+  failure.host = host;
+  failure.operation = "connect";
   return PeerError(fmt::format("gloo group '{}': no connection to rank {}{}{}: {}", prefix, rank,
                                host.empty() ? "" : " on ", host, why),
-                   std::move(fault));
+                   std::move(failure));
 }
 
 }  // namespace

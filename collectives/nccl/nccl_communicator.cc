@@ -128,7 +128,7 @@ class NcclWork final : public Work {
 
   ~NcclWork() override {
     // The stage must not be handed on while the GPU still writes to it.
-    while (stage_ && !core_->watchdog().ending() && cudaEventQuery(over_->get()) == cudaErrorNotReady)
+    while (stage_ && !core_->watchdog().failure() && cudaEventQuery(over_->get()) == cudaErrorNotReady)
       std::this_thread::sleep_for(kPollEvery);
   }
 
@@ -150,7 +150,7 @@ class NcclWork final : public Work {
   }
 
   bool done() noexcept override {
-    return core_->watchdog().ending().has_value() || cudaEventQuery(over_->get()) != cudaErrorNotReady;
+    return core_->watchdog().failure().has_value() || cudaEventQuery(over_->get()) != cudaErrorNotReady;
   }
 
  private:
@@ -198,9 +198,9 @@ class NcclCommunicator final : public Communicator {
 
   ~NcclCommunicator() override {
     const Deadline deadline = Deadline::after(kLeaveWait);
-    while (!core_->watchdog().idle() && !core_->watchdog().ending() && !deadline.expired())
+    while (!core_->watchdog().idle() && !core_->watchdog().failure() && !deadline.expired())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (core_->watchdog().idle() && !core_->watchdog().ending()) core_->link().finish(deadline);
+    if (core_->watchdog().idle() && !core_->watchdog().failure()) core_->link().finish(deadline);
   }
 
   int rank() const noexcept override { return bootstrap_.rank; }
@@ -349,7 +349,7 @@ class NcclCommunicator final : public Communicator {
     }
     if (given.count > 0 || call.operation == Operation::barrier) {
       core_->link().queue([&](ncclComm_t comm, cudaStream_t stream) { return queue(in, out, comm, stream); },
-                          call.text(), [&] { return core_->watchdog().ending().has_value(); });
+                          call.text(), [&] { return core_->watchdog().failure().has_value(); });
     }
     if (host && output.bytes() > 0) {
       check(cudaMemcpyAsync(stage->pinned.get(), out, output.bytes(), cudaMemcpyDeviceToHost, comm_stream),

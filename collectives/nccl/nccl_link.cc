@@ -34,18 +34,18 @@ std::string missing_ranks(const Bootstrap& bootstrap, int& first) {
 }
 
 [[noreturn]] void throw_late(const Bootstrap& bootstrap, std::string_view doing) {
-  PeerFault fault;
-  fault.operation = "connect";
+  PeerFailure failure;
+  failure.operation = "connect";
   std::string missing = "unknown, the store is lost";
   try {
-    missing = missing_ranks(bootstrap, fault.rank);
+    missing = missing_ranks(bootstrap, failure.rank);
   } catch (const std::exception&) {
     // The rank stays unknown.
   }
   throw PeerError(
       fmt::format("backend nccl, group '{}', rank {} of {}: {} took longer than allowed; missing: {}",
                   bootstrap.name, bootstrap.rank, bootstrap.size, doing, missing),
-      std::move(fault));
+      std::move(failure));
 }
 
 }  // namespace

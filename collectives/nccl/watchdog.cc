@@ -7,8 +7,6 @@
 namespace dtrain::nccl {
 namespace {
 
-using p2p::Ending;
-
 // After the reason is on the board this process stays this long, so that waiting peers read it there before
 // they see it (perhaps the board's host) end.
 constexpr std::chrono::milliseconds kLinger{300};
@@ -71,7 +69,7 @@ void Watchdog::watch(Pending pending) {
 void Watchdog::abort(std::string_view reason) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (ending_ || abort_reason_) return;
+    if (failure_ || abort_reason_) return;
     abort_reason_ = std::string(reason.empty() ? "no reason given" : reason);
   }
   wake_.notify_one();
@@ -82,22 +80,22 @@ void Watchdog::give_up(const p2p::Call& call) {
   out_of_time_ = true;
   wake_.notify_one();
   // The call is in the queue or was the last of it: the thread ends the group at its next look.
-  ended_.wait(lock, [&] { return ending_.has_value(); });
+  ended_.wait(lock, [&] { return failure_.has_value(); });
   lock.unlock();
   check(call);
 }
 
-std::optional<Ending> Watchdog::ending() const {
+std::optional<PeerFailure> Watchdog::failure() const {
   const std::lock_guard lock(mutex_);
-  return ending_;
+  return failure_;
 }
 
 void Watchdog::check(const p2p::Call& call) const {
   const std::lock_guard lock(mutex_);
-  if (!ending_) return;
+  if (!failure_) return;
   throw PeerError(fmt::format("{} on rank {} of {} (nccl): {}", call.text(), parts_.members.rank(),
-                              parts_.members.size(), ending_->what),
-                  ending_->fault);
+                              parts_.members.size(), failure_->what),
+                  *failure_);
 }
 
 bool Watchdog::idle() const {
@@ -115,8 +113,8 @@ void Watchdog::run() noexcept {
       wake_.wait_for(lock, p2p::kTickEvery, [&] { return stopping_ || abort_reason_ || out_of_time_; });
     }
     if (stopping_) return;
-    if (!ending_) look(lock);
-    if (ending_) {
+    if (!failure_) look(lock);
+    if (failure_) {
       queue_.clear();
       wake_.wait(lock, [&] { return stopping_; });
     }
@@ -125,40 +123,41 @@ void Watchdog::run() noexcept {
 
 void Watchdog::look(std::unique_lock<std::mutex>& lock) {
   try {
-    if (const auto ending = examine()) end(lock, *ending);
+    if (const auto failure = examine()) end(lock, *failure);
   } catch (const p2p::GroupEnds& ends) {
-    end(lock, ends.ending);
+    end(lock, ends.failure);
   } catch (const p2p::LinkLost& lost) {
-    end(lock, vigil_->ending_of(lost));
+    end(lock, vigil_->failure_of(lost));
   } catch (const std::exception& error) {
     const int rank = parts_.members.rank();
-    PeerFault fault;
-    fault.rank = rank;
-    fault.host = parts_.members.host_of(rank);
-    end(lock, {fault, fmt::format("rank {} failed: {}", rank, error.what())});
+    PeerFailure failure;
+    failure.rank = rank;
+    failure.host = parts_.members.host_of(rank);
+    failure.what = fmt::format("rank {} failed: {}", rank, error.what());
+    end(lock, failure);
   }
 }
 
 // Throws what the vigil throws.
-std::optional<Ending> Watchdog::examine() {
+std::optional<PeerFailure> Watchdog::examine() {
   while (!queue_.empty() && queue_.front()->done()) queue_.pop_front();
   if (queue_.empty()) {
     vigil_.reset();
     watched_.reset();
     if (!abort_reason_ && !out_of_time_) return std::nullopt;
-    PeerFault fault;
-    fault.rank = parts_.members.rank();
-    fault.host = parts_.members.host_of(fault.rank);
-    fault.operation = "abort";
-    const std::string what = abort_reason_ ? "aborted " + *sources_.aborted() : "a wait ran out of time";
-    return Ending{std::move(fault), what};
+    PeerFailure failure;
+    failure.rank = parts_.members.rank();
+    failure.host = parts_.members.host_of(failure.rank);
+    failure.operation = "abort";
+    failure.what = abort_reason_ ? "aborted " + *sources_.aborted() : "a wait ran out of time";
+    return failure;
   }
   if (watched_ != queue_.front()) {
     vigil_.reset();  // it looks at the call
     watched_ = queue_.front();
     vigil_.emplace(sources_, watched_->call, timeout_);
   }
-  if (const auto text = parts_.failure()) {
+  if (const auto text = parts_.library_failure()) {
     // NCCL does not say whose fault it was. The others see the failure too and leave their notes meanwhile.
     parts_.board.post_note(notes_.text(parts_.members.rank()));
     std::this_thread::sleep_for(kNotesCome);
@@ -168,16 +167,16 @@ std::optional<Ending> Watchdog::examine() {
   return std::nullopt;
 }
 
-void Watchdog::end(std::unique_lock<std::mutex>& lock, const Ending& ending) {
+void Watchdog::end(std::unique_lock<std::mutex>& lock, const PeerFailure& failure) {
   lock.unlock();
-  Ending first = ending;
-  if (auto winner = p2p::decode(parts_.board.post_end(p2p::encode(ending)))) first = std::move(*winner);
+  PeerFailure first = failure;
+  if (auto winner = p2p::decode(parts_.board.post_end(p2p::encode(failure)))) first = std::move(*winner);
   std::this_thread::sleep_for(kLinger);
   lock.lock();
   // Before the kill: it makes the calls under way look finished, and nobody may take their memory for a
   // result.
-  ending_ = std::move(first);
-  const std::string what = ending_->what;
+  failure_ = std::move(first);
+  const std::string what = failure_->what;
   ended_.notify_all();
   lock.unlock();
   parts_.kill();

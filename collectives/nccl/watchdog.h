@@ -31,8 +31,8 @@ class Watchdog {
     p2p::Members& members;
     p2p::Board& board;
     /// What the library has found wrong with the group since, if anything.
-    std::function<std::optional<std::string>()> failure;
-    /// Ends the group here: calls under way come off the GPU. Called once, when ending() already says why:
+    std::function<std::optional<std::string>()> library_failure;
+    /// Ends the group here: calls under way come off the GPU. Called once, when failure() already says why:
     /// calls that it breaks off look finished to the GPU.
     std::function<void()> kill;
     /// Runs first in the watchdog's thread.
@@ -56,7 +56,7 @@ class Watchdog {
   /// A wait for `call` ran out of time: ends the group, and returns when it has.
   void give_up(const p2p::Call& call);
   /// Why and where the group ended; nullopt while it lives.
-  std::optional<p2p::Ending> ending() const;
+  std::optional<PeerFailure> failure() const;
   /// Throws PeerError for `call` if the group is dead.
   void check(const p2p::Call& call) const;
   /// No call is under way.
@@ -65,8 +65,8 @@ class Watchdog {
  private:
   void run() noexcept;
   void look(std::unique_lock<std::mutex>& lock);
-  std::optional<p2p::Ending> examine();
-  void end(std::unique_lock<std::mutex>& lock, const p2p::Ending& ending);
+  std::optional<PeerFailure> examine();
+  void end(std::unique_lock<std::mutex>& lock, const PeerFailure& failure);
 
   Parts parts_;
   const std::string name_;
@@ -80,7 +80,7 @@ class Watchdog {
   std::uint64_t sequence_ = 0, chain_ = 0;
   std::vector<std::uint64_t> sent_, received_;
   std::optional<std::string> abort_reason_;
-  std::optional<p2p::Ending> ending_;
+  std::optional<PeerFailure> failure_;
   bool out_of_time_ = false;
   bool stopping_ = false;
 

@@ -94,7 +94,7 @@ std::shared_ptr<QueuedCall> Group::submit(QueuedCall given) {
   auto queued = std::make_shared<QueuedCall>(std::move(given));
   {
     const std::lock_guard lock(mutex_);
-    if (ending_) throw_ended(queued->call);
+    if (failure_) throw_ended(queued->call);
     queue_.push_back(queued);
     const bool somebody_is_at_work = executing_ || queue_.size() > 1;
     if (somebody_is_at_work || !runs_unasked_) return queued;
@@ -132,10 +132,10 @@ void Group::run() noexcept {
   std::unique_lock lock(mutex_);
   while (true) {
     work_.wait(lock, [&] {
-      const bool has_call = runs_unasked_ && !queue_.empty(), must_end = abort_reason_ && !ending_;
+      const bool has_call = runs_unasked_ && !queue_.empty(), must_end = abort_reason_ && !failure_;
       return stopping_ || (!executing_ && (has_call || must_end));
     });
-    if (!executing_ && abort_reason_ && !ending_) {
+    if (!executing_ && abort_reason_ && !failure_) {
       executing_ = true;
       lock.unlock();
       end_by_abort();
@@ -155,15 +155,15 @@ void Group::run_front(std::unique_lock<std::mutex>& lock, bool patient) noexcept
   executing_ = true;
   const std::shared_ptr<QueuedCall> queued = queue_.front();
   queue_.pop_front();
-  const bool dead = ending_.has_value(), aborted = abort_reason_.has_value();
+  const bool dead = failure_.has_value(), aborted = abort_reason_.has_value();
   lock.unlock();
   if (aborted && !dead) end_by_abort();
   if (!aborted && !dead) execute(*queued, patient);
   lock.lock();
   executing_ = false;
   queued->done = true;
-  queued->failed = ending_.has_value();
-  if (ending_) {
+  queued->failed = failure_.has_value();
+  if (failure_) {
     for (const auto& waiting : queue_) waiting->done = waiting->failed = true;
     queue_.clear();
   }
@@ -186,32 +186,33 @@ void Group::execute(QueuedCall& queued, bool patient) {
       last_tidy_ = now;
     }
   } catch (const GroupEnds& ends) {
-    end(ends.ending);
+    end(ends.failure);
   } catch (const LinkLost& lost) {
     // Others that have left already close their links: that is how a group ends in good order.
-    if (queued.call.operation != Operation::leave) end(vigil.ending_of(lost));
+    if (queued.call.operation != Operation::leave) end(vigil.failure_of(lost));
   } catch (const std::exception& error) {
     end(vigil.blame(rank_, fmt::format("rank {} failed: {}", rank_, error.what())));
   }
 }
 
 // Tells the others, waits until they have had time to read it, and takes the links down.
-void Group::end(const Ending& ending) noexcept {
-  Ending first = ending;
-  if (auto winner = decode(link_.board->post_end(encode(ending)))) first = std::move(*winner);
+void Group::end(const PeerFailure& failure) noexcept {
+  PeerFailure first = failure;
+  if (auto winner = decode(link_.board->post_end(encode(failure)))) first = std::move(*winner);
   std::this_thread::sleep_for(kLinger);
   link_.transport->close(true);
   log_.write(LogLevel::debug, "group '" + name_ + "' ended: " + first.what);
   const std::lock_guard lock(mutex_);
-  ending_ = std::move(first);
+  failure_ = std::move(first);
 }
 
 void Group::end_by_abort() noexcept {
-  PeerFault fault;
-  fault.rank = rank_;
-  fault.host = link_.transport->host_of(rank_);
-  fault.operation = "abort";
-  end({std::move(fault), "aborted " + aborted().value_or("")});
+  PeerFailure failure;
+  failure.rank = rank_;
+  failure.host = link_.transport->host_of(rank_);
+  failure.operation = "abort";
+  failure.what = "aborted " + aborted().value_or("");
+  end(failure);
 }
 
 void Group::start_calls_when_waited_for() noexcept {
@@ -222,7 +223,7 @@ void Group::start_calls_when_waited_for() noexcept {
 void Group::abort(std::string_view reason) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (ending_ || abort_reason_) return;
+    if (failure_ || abort_reason_) return;
     abort_reason_ = std::string(reason);
   }
   work_.notify_one();
@@ -241,10 +242,9 @@ bool Group::out_of_time() {
 }
 
 void Group::throw_ended(const Call& call) const {
-  PeerFault fault = ending_->fault;
   throw PeerError(
-      fmt::format("{} on rank {} of {} ({}): {}", call.text(), rank_, size_, backend_, ending_->what),
-      std::move(fault));
+      fmt::format("{} on rank {} of {} ({}): {}", call.text(), rank_, size_, backend_, failure_->what),
+      *failure_);
 }
 
 void Group::leave() noexcept {
@@ -264,9 +264,10 @@ void Group::leave() noexcept {
   thread_.join();
   link_.transport->close(false);
   const std::lock_guard lock(mutex_);
-  if (!ending_) {
-    ending_ = Ending{{}, "the communicator has been destroyed"};
-    ending_->fault.operation = name_of(Operation::leave);
+  if (!failure_) {
+    failure_.emplace();
+    failure_->operation = name_of(Operation::leave);
+    failure_->what = "the communicator has been destroyed";
   }
 }
 

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/p2p/ending.h"
 #include "collectives/p2p/notes.h"
+#include "collectives/p2p/peer_failure.h"
 #include "collectives/p2p/transport.h"
 #include "collectives/p2p/vigil.h"
 #include "runtime/base/log.h"
@@ -65,7 +65,7 @@ class Group {
   void number(Call& call);
   void run_front(std::unique_lock<std::mutex>& lock, bool patient) noexcept;
   void execute(QueuedCall& queued, bool patient);
-  void end(const Ending& ending) noexcept;
+  void end(const PeerFailure& failure) noexcept;
   void end_by_abort() noexcept;
   std::optional<std::string> aborted();
   bool out_of_time();
@@ -86,7 +86,7 @@ class Group {
   bool executing_ = false;
   bool runs_unasked_ = true;  ///< the group's thread runs calls that nobody waits for yet
   bool stopping_ = false;
-  std::optional<Ending> ending_;  ///< set once: the group is dead
+  std::optional<PeerFailure> failure_;  ///< set once: the group is dead
   std::optional<std::string> abort_reason_;
 
   // Numbering: touched by the caller only.

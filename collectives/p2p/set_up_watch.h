@@ -17,9 +17,9 @@ class SetUpWatch final : public Watch {
 
   void tick() override {
     if (!deadline_.expired()) return;
-    PeerFault fault;
-    fault.operation = "connect";
-    throw PeerError(backend_ + " group: the other ranks did not come within the timeout", std::move(fault));
+    PeerFailure failure;
+    failure.operation = "connect";
+    throw PeerError(backend_ + " group: the other ranks did not come within the timeout", std::move(failure));
   }
 
  private:

@@ -42,7 +42,7 @@ void Vigil::look_around(TimePoint now) {
   if (!note_posted_) sources_.board.post_note(sources_.notes.text(sources_.members.rank()));
   note_posted_ = true;
   if (const auto end = sources_.board.end()) {
-    if (const auto ending = decode(*end)) throw GroupEnds{*ending};
+    if (const auto failure = decode(*end)) throw GroupEnds{*failure};
   }
   // If any two ranks disagree, then so do two neighbours on the ring.
   const int rank = sources_.members.rank(), size = sources_.members.size();
@@ -69,15 +69,15 @@ void Vigil::compare_with(int peer) {
                         first, second))};
 }
 
-Ending Vigil::late(TimePoint now) {
+PeerFailure Vigil::late(TimePoint now) {
   return accuse(fmt::format("gave up after {:.1f} s", seconds(now - start_)));
 }
 
-Ending Vigil::accuse(const std::string& happened) {
+PeerFailure Vigil::accuse(const std::string& happened) {
   const int rank = sources_.members.rank(), size = sources_.members.size();
   sources_.board.post_note(sources_.notes.text(rank));
   if (const auto end = sources_.board.end()) {
-    if (auto ending = decode(*end)) return *ending;
+    if (auto failure = decode(*end)) return *failure;
   }
   int first_missing = -1, missing = 0;
   std::string who;
@@ -99,9 +99,9 @@ Ending Vigil::accuse(const std::string& happened) {
                                : who + " did not show up in this call: stopped, stuck or much slower?"));
 }
 
-Ending Vigil::ending_of(const LinkLost& lost) {
+PeerFailure Vigil::failure_of(const LinkLost& lost) {
   if (const auto end = sources_.board.end()) {
-    if (auto ending = decode(*end)) return *ending;
+    if (auto failure = decode(*end)) return *failure;
   }
   int rank = lost.rank();
   if (rank < 0) {
@@ -112,14 +112,15 @@ Ending Vigil::ending_of(const LinkLost& lost) {
   return blame(rank, fmt::format("{} is lost: {}", who, lost.what()));
 }
 
-Ending Vigil::blame(int rank, std::string what) const {
-  PeerFault fault;
-  fault.rank = rank;
-  if (rank >= 0) fault.host = sources_.members.host_of(rank);
-  fault.operation = name_of(call_.operation);
-  fault.sequence = call_.sequence;
-  fault.tensor = call_.label;
-  return {std::move(fault), std::move(what)};
+PeerFailure Vigil::blame(int rank, std::string what) const {
+  PeerFailure failure;
+  failure.rank = rank;
+  if (rank >= 0) failure.host = sources_.members.host_of(rank);
+  failure.operation = name_of(call_.operation);
+  failure.sequence = call_.sequence;
+  failure.tensor = call_.label;
+  failure.what = std::move(what);
+  return failure;
 }
 
 std::string Vigil::name_rank(int rank) const {

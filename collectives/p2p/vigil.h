@@ -5,15 +5,15 @@
 #include <atomic>
 #include <functional>
 
-#include "collectives/p2p/ending.h"
 #include "collectives/p2p/notes.h"
+#include "collectives/p2p/peer_failure.h"
 #include "collectives/p2p/transport.h"
 
 namespace dtrain::p2p {
 
 /// Thrown by a Vigil: the group is to end for this reason.
 struct GroupEnds {
-  Ending ending;
+  PeerFailure failure;
 };
 
 class Vigil final : public Watch {
@@ -31,18 +31,18 @@ class Vigil final : public Watch {
 
   void tick() override;
 
-  /// The cause of the group's end when a link broke: what the board says, else the lost rank.
-  Ending ending_of(const LinkLost& lost);
-  /// The cause of the group's end when `happened` says that it broke but not through whom: what the board
+  /// Why the group ends when a link broke: what the board says, else the lost rank.
+  PeerFailure failure_of(const LinkLost& lost);
+  /// Why the group ends when `happened` says that it broke but not through whom: what the board
   /// says, else the ranks whose notes do not show them in this call.
-  Ending accuse(const std::string& happened);
-  /// An ending for this call that blames `rank` (-1: nobody in particular).
-  Ending blame(int rank, std::string what) const;
+  PeerFailure accuse(const std::string& happened);
+  /// A failure of this call that blames `rank` (-1: nobody in particular).
+  PeerFailure blame(int rank, std::string what) const;
 
  private:
   void look_around(TimePoint now);
   void compare_with(int peer);
-  Ending late(TimePoint now);
+  PeerFailure late(TimePoint now);
   std::string name_rank(int rank) const;
 
   const Sources& sources_;

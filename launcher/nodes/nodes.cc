@@ -16,7 +16,7 @@
 namespace dtrain::launcher {
 namespace {
 
-using rendezvous::Cause;
+using rendezvous::Failure;
 using rendezvous::News;
 
 constexpr std::chrono::seconds kResolveTimeout{3};
@@ -168,7 +168,7 @@ class NodesRun final : private RoundLink {
       link_->say(rendezvous::Failed{
           news.round,
           Duration::zero(),
-          {Cause::Kind::unusable, node.node_rank, node.host, -1, kUsage, false, {error.what()}}});
+          {Failure::Kind::unusable, node.node_rank, node.host, -1, kUsage, false, {error.what()}}});
     }
   }
 
@@ -216,37 +216,42 @@ class NodesRun final : private RoundLink {
 
   void tell_end(const GroupResult& result) {
     if (result.keeper_lost || result.stuck) {
-      Cause cause;
-      cause.kind = Cause::Kind::worker;
-      cause.exit_code = Attempts::exit_code(result);
-      cause.lines = {fmt::format("host {}: {}", job_.place.host,
-                                 result.keeper_lost
-                                     ? "the keeper process was killed; its workers have been ended"
-                                     : "some processes could not be ended: they do not react to SIGKILL")};
-      link_->say(rendezvous::Failed{round_, Duration::zero(), std::move(cause)});
+      Failure failure;
+      failure.kind = Failure::Kind::worker;
+      failure.exit_code = Attempts::exit_code(result);
+      failure.lines = {fmt::format("host {}: {}", job_.place.host,
+                                   result.keeper_lost
+                                       ? "the keeper process was killed; its workers have been ended"
+                                       : "some processes could not be ended: they do not react to SIGKILL")};
+      link_->say(rendezvous::Failed{round_, Duration::zero(), std::move(failure)});
     }
     link_->say(rendezvous::Ended{round_, Attempts::exit_code(result)});
   }
 
   void tell_end(const Error& error) {
     const int code = static_cast<int>(error.exit_code());
-    link_->say(rendezvous::Failed{
-        round_,
-        Duration::zero(),
-        {Cause::Kind::unusable, 0, "", -1, code, false, {"host " + job_.place.host + ": " + error.what()}}});
+    link_->say(rendezvous::Failed{round_,
+                                  Duration::zero(),
+                                  {Failure::Kind::unusable,
+                                   0,
+                                   "",
+                                   -1,
+                                   code,
+                                   false,
+                                   {"host " + job_.place.host + ": " + error.what()}}});
     link_->say(rendezvous::Ended{round_, code});
   }
 
   void on(const rendezvous::Stop& news) {
     // The last thing to be said of a start is why it ended, so not before its workers have.
-    if (news.again && news.cause) failed_because_ = news.cause;
+    if (news.again && news.failure) failed_because_ = news.failure;
     if (!running_) print_failure();
     if (news.checkpoint_first)
       console_.say("a node has come: the workers write a checkpoint and start again");
   }
 
   void on(const rendezvous::Over& news) {
-    if (news.cause) print(*news.cause);
+    if (news.failure) print(*news.failure);
     exit_code_ = news.exit_code;
   }
 
@@ -265,9 +270,9 @@ class NodesRun final : private RoundLink {
     failed_because_.reset();
   }
 
-  void print(const Cause& cause) const {
-    const bool calm = cause.kind == Cause::Kind::signal || cause.kind == Cause::Kind::requeue;
-    for (const std::string& line : cause.lines) calm ? console_.say(line) : console_.complain(line);
+  void print(const Failure& failure) const {
+    const bool calm = failure.kind == Failure::Kind::signal || failure.kind == Failure::Kind::requeue;
+    for (const std::string& line : failure.lines) calm ? console_.say(line) : console_.complain(line);
   }
 
   // --- while workers run: the group's link ----------------------------------------------------------------
@@ -297,23 +302,23 @@ class NodesRun final : private RoundLink {
     if (stop.at_once) return {Order::Kind::kill, 0};
     if (stop.signal) return {Order::Kind::signal, *stop.signal};
     // Workers that wait for a node that is gone cannot do anything with a SIGTERM but wait on.
-    const bool cut_off = stop.cause && stop.cause->kind == Cause::Kind::node_lost;
+    const bool cut_off = stop.failure && stop.failure->kind == Failure::Kind::node_lost;
     if (cut_off && job_.program.builtin) return {Order::Kind::kill, 0};
     // Only the built-in program knows what SIGUSR2 asks for.
     if (stop.checkpoint_first && job_.program.builtin) return {Order::Kind::signal, SIGUSR2};
     return {Order::Kind::end, 0};
   }
 
-  void failed(const Failure& failure, bool consequence, Duration age) override {
-    Cause cause;
-    cause.kind = Cause::Kind::worker;
-    cause.node_rank = failure.node_rank.value_or(0);
-    cause.host = failure.host;
-    cause.rank = failure.rank;
-    cause.exit_code = exit_code_of(failure.status);
-    cause.consequence = consequence;
-    cause.lines = failure_report(failure);
-    link_->say(rendezvous::Failed{round_, age, std::move(cause)});
+  void failed(const WorkerFailure& worker, bool consequence, Duration age) override {
+    Failure failure;
+    failure.kind = Failure::Kind::worker;
+    failure.node_rank = worker.node_rank.value_or(0);
+    failure.host = worker.host;
+    failure.rank = worker.rank;
+    failure.exit_code = exit_code_of(worker.status);
+    failure.consequence = consequence;
+    failure.lines = failure_report(worker);
+    link_->say(rendezvous::Failed{round_, age, std::move(failure)});
   }
 
   void signalled(int signal) override { link_->say(rendezvous::Signalled{signal}); }
@@ -330,7 +335,7 @@ class NodesRun final : private RoundLink {
   int signal_ = 0;  // that came while no workers ran
   TimePoint signal_at_{};
   int round_ = -1, restarts_ = 0;
-  std::optional<Cause> failed_because_;  // of a start that is followed by another
+  std::optional<Failure> failed_because_;  // of a start that is followed by another
   bool running_ = false;
 };
 

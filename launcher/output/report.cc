@@ -16,7 +16,7 @@
 namespace dtrain::launcher {
 namespace {
 
-std::string cause(const Failure& failure) {
+std::string cause(const WorkerFailure& failure) {
   if (failure.exec_error != 0)
     return "cannot start " + failure.program + ": " + std::strerror(failure.exec_error);
   if (!WIFSIGNALED(failure.status)) return "exit code " + std::to_string(WEXITSTATUS(failure.status));
@@ -67,7 +67,7 @@ std::optional<std::uint64_t> group_kills() {
 
 }  // namespace
 
-std::string failure_line(const Failure& failure) {
+std::string failure_line(const WorkerFailure& failure) {
   std::string text = "rank " + std::to_string(failure.rank) + " (";
   if (failure.node_rank) text += "node_rank " + std::to_string(*failure.node_rank) + ", ";
   text += "host " + failure.host + ", local rank " + std::to_string(failure.local_rank);
@@ -75,7 +75,7 @@ std::string failure_line(const Failure& failure) {
   return text + ") failed first: " + cause(failure);
 }
 
-std::vector<std::string> failure_report(const Failure& failure) {
+std::vector<std::string> failure_report(const WorkerFailure& failure) {
   std::vector<std::string> report{failure_line(failure)};
   if (failure.out_of_memory)
     report.push_back("its memory had grown to " + gibibytes(failure.max_rss_kib) +

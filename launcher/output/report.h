@@ -12,7 +12,7 @@
 namespace dtrain::launcher {
 
 /// All that is known about the first worker that failed.
-struct Failure {
+struct WorkerFailure {
   int rank = 0;
   int local_rank = 0;
   std::optional<int> node_rank;  ///< where there are more nodes than one
@@ -29,10 +29,10 @@ struct Failure {
 };
 
 /// "rank 1 (host box, local rank 1, pid 42) failed first: exit code 7". One line.
-std::string failure_line(const Failure& failure);
+std::string failure_line(const WorkerFailure& failure);
 
 /// The report's lines: the failure in one, then its last words and where its log is.
-std::vector<std::string> failure_report(const Failure& failure);
+std::vector<std::string> failure_report(const WorkerFailure& failure);
 
 /// The message in an error file of torch.distributed.elastic's format (JSON, "message" a text or an object
 /// with a "message"); "" when there is none or it cannot be understood. Never throws.

@@ -288,10 +288,10 @@ void GroupRun::keeper_has_ended() {
   stuck_ = !end_descendants(Deadline::after(kCleanUp, clock_), settings_.link_pid);
 }
 
-Failure GroupRun::failure_of(int local_rank, const OomKills& now) const {
+WorkerFailure GroupRun::failure_of(int local_rank, const OomKills& now) const {
   const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   const WorkerPlan& plan = plan_.workers[static_cast<std::size_t>(local_rank)];
-  Failure failure;
+  WorkerFailure failure;
   failure.rank = plan.rank;
   failure.local_rank = local_rank;
   failure.host = plan_.host;

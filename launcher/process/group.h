@@ -30,9 +30,9 @@ struct GroupSettings {
 
 struct GroupResult {
   Outcome outcome;
-  std::optional<Failure> failure;  ///< of outcome.first_failed
-  bool keeper_lost = false;        ///< the keeper was killed; its workers have been ended
-  bool stuck = false;              ///< some process could not be ended, not even by SIGKILL
+  std::optional<WorkerFailure> failure;  ///< of outcome.first_failed
+  bool keeper_lost = false;              ///< the keeper was killed; its workers have been ended
+  bool stuck = false;                    ///< some process could not be ended, not even by SIGKILL
 };
 
 class GroupRun {
@@ -72,7 +72,7 @@ class GroupRun {
   void command(Command::Kind kind, int signal);
   void suspend();
   void keeper_has_ended();
-  Failure failure_of(int local_rank, const OomKills& now) const;
+  WorkerFailure failure_of(int local_rank, const OomKills& now) const;
   void pass_on(int signal);
 
   const Plan& plan_;

@@ -27,7 +27,7 @@ class RoundLink {
   virtual Order take() = 0;
   /// A worker of this node failed `age` ago; to be called at once, while the others still run. A later call
   /// corrects an earlier one. `consequence`: it only lost a peer.
-  virtual void failed(const Failure& failure, bool consequence, Duration age) = 0;
+  virtual void failed(const WorkerFailure& failure, bool consequence, Duration age) = 0;
   /// This launcher got a signal that ends the job, and has passed it on to its own workers.
   virtual void signalled(int signal) = 0;
 

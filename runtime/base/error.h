@@ -45,25 +45,27 @@ class DeviceError : public Error {
   int code_;
 };
 
-/// What is known about the collective call a peer failed in. `rank` is -1 where the culprit cannot be told.
-struct PeerFault {
+/// Why a group of ranks ended: the peer, the call it was noticed in and what happened. `rank` is -1 where the
+/// culprit cannot be told.
+struct PeerFailure {
   int rank = -1;               ///< the rank that is lost or disagrees
   std::string host;            ///< its host, empty when unknown
   std::string operation;       ///< all_reduce, broadcast, …
   std::uint64_t sequence = 0;  ///< number of the call on this communicator, from 1
   std::string tensor;          ///< caller's label: bucket or tensor name
+  std::string what{};          ///< what happened, in words; empty where the error's message alone says it
 };
 
 /// A lost peer, a passed deadline or ranks that called different things. The group is dead: rebuild, never
 /// repair.
 class PeerError : public Error {
  public:
-  PeerError(const std::string& message, PeerFault fault) : Error(message), fault_(std::move(fault)) {}
-  const PeerFault& fault() const noexcept { return fault_; }
+  PeerError(const std::string& message, PeerFailure failure) : Error(message), failure_(std::move(failure)) {}
+  const PeerFailure& failure() const noexcept { return failure_; }
   ExitCode exit_code() const noexcept override { return ExitCode::peer; }
 
  private:
-  PeerFault fault_;
+  PeerFailure failure_;
 };
 
 /// A file whose content is not what it must be. The message is built from the parts: path, offset, expected,

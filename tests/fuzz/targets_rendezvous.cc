@@ -102,9 +102,9 @@ class Watch {
   }
   Failed failure() {
     Failed failed{round(), milliseconds(bytes_.next() - 50), {}};
-    failed.cause.kind = static_cast<Cause::Kind>(bytes_.next() % 6);
-    failed.cause.consequence = bytes_.next() % 2 == 0;
-    failed.cause.exit_code = code();
+    failed.failure.kind = static_cast<Failure::Kind>(bytes_.next() % 6);
+    failed.failure.consequence = bytes_.next() % 2 == 0;
+    failed.failure.exit_code = code();
     return failed;
   }
   void join(SeatId id) {
@@ -176,12 +176,12 @@ class Watch {
   }
   void check(const Stop& news) {
     require(news.round == round_ && running_, "a stop is for the round that runs");
-    require(news.cause.has_value() || news.checkpoint_first, "a stop has a cause");
+    require(news.failure.has_value() || news.checkpoint_first, "a stop has a cause");
     require(!news.at_once || news.signal, "only signals end at once");
   }
   void check(const Over& news) {
     over_ = true;
-    require(news.cause.has_value() || news.exit_code == 0, "a failure has a cause");
+    require(news.failure.has_value() || news.exit_code == 0, "a failure has a cause");
   }
   void check(const Refused&) { require(false, "refusals are no news for all"); }
   void check(const LeaseLost&) { require(false, "leases are the members' own"); }

@@ -41,8 +41,9 @@ std::string expect_peer_error(Calls calls) {
   } catch (const PeerError& error) {
     const double took = seconds_since(start);
     if (took > 10.0) return fmt::format("came after {:.1f} s only: {}", took, error.what());
-    return fmt::format("culprit={} operation={} sequence={} tensor={} | {}", error.fault().rank,
-                       error.fault().operation, error.fault().sequence, error.fault().tensor, error.what());
+    return fmt::format("culprit={} operation={} sequence={} tensor={} | {}", error.failure().rank,
+                       error.failure().operation, error.failure().sequence, error.failure().tensor,
+                       error.what());
   }
   return "no error came";
 }

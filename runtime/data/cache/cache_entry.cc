@@ -43,7 +43,7 @@ std::string header_text(const SourceIdentity& source, std::uint64_t content_byte
   const std::span body(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
   text += fmt::format("header_crc32 {:08x}\n", crc_of(body));
   if (text.size() > kHeaderBytes)
-    throw Failure("the source's path is too long for the header of a cache entry");
+    throw CacheError("the source's path is too long for the header of a cache entry");
   text.resize(kHeaderBytes, '\0');
   return text;
 }
@@ -60,7 +60,7 @@ bool take_line(std::string_view& text, std::string_view name, int base, Number& 
 }
 
 [[noreturn]] void fail(const std::string& what) {
-  throw Failure(what + ": " + std::generic_category().message(errno));
+  throw CacheError(what + ": " + std::generic_category().message(errno));
 }
 
 timespec to_timespec(std::int64_t ns) {
@@ -206,7 +206,8 @@ void write_entry(const std::filesystem::path& path, const SourceIdentity& source
     crc = crc_of(std::span(chunk).first(got), crc);
     file.write_at(kHeaderBytes + done, chunk.data(), got);
     done += got;
-    if (got < want) throw Failure(fmt::format("expected {} bytes of content, got {}", content_bytes, done));
+    if (got < want)
+      throw CacheError(fmt::format("expected {} bytes of content, got {}", content_bytes, done));
   }
   const std::string header = header_text(source, content_bytes, crc);
   file.write_at(0, header.data(), header.size());

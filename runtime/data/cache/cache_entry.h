@@ -16,7 +16,7 @@
 namespace dtrain::cache {
 
 /// Something about the cache itself failed; the cache turns it into "not cached".
-class Failure : public std::runtime_error {
+class CacheError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };

@@ -35,7 +35,7 @@ void make_private_folder(const fs::path& directory) {
   if (fs::is_directory(directory, problem)) return;
   if (directory.has_parent_path()) fs::create_directories(directory.parent_path(), problem);
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    throw cache::Failure("create folder: " + std::generic_category().message(errno));
+    throw cache::CacheError("create folder: " + std::generic_category().message(errno));
   }
 }
 
@@ -43,11 +43,11 @@ void make_private_folder(const fs::path& directory) {
 // when its holder dies.
 UniqueFd lock_file(const fs::path& path, const Deadline& deadline) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd) throw cache::Failure("open lock file: " + std::generic_category().message(errno));
+  if (!fd) throw cache::CacheError("open lock file: " + std::generic_category().message(errno));
   while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) throw cache::Failure("flock: " + std::generic_category().message(errno));
-    if (deadline.expired()) throw cache::Failure("another process is still writing it");
+    if (errno != EWOULDBLOCK) throw cache::CacheError("flock: " + std::generic_category().message(errno));
+    if (deadline.expired()) throw cache::CacheError("another process is still writing it");
     std::this_thread::sleep_for(kNap);
   }
   return fd;
@@ -112,7 +112,7 @@ std::optional<Content> DataCache::build(const SourceIdentity& source, std::uint6
     if (auto content = find(source)) return content;  // written while we waited
     sweep_leftovers(path);
     cache::write_entry(path, source, content_bytes, produce);
-  } catch (const cache::Failure& failure) {
+  } catch (const cache::CacheError& failure) {
     note(LogLevel::info, "cannot keep " + source.path + ", decoding it in memory: " + failure.what());
     return std::nullopt;
   }

@@ -137,8 +137,8 @@ class Crowd::Loop {
   void flush(Seat& seat) {
     if (crowd_.fail_one_.exchange(false)) {
       rendezvous::Failed failed;
-      failed.cause.exit_code = 7;
-      failed.cause.lines.assign(20, "rank 7 failed first: exit code 7");
+      failed.failure.exit_code = 7;
+      failed.failure.lines.assign(20, "rank 7 failed first: exit code 7");
       seat.session.say(failed, steady_clock().now());
     }
     std::string& out = seat.session.out();

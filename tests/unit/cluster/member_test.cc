@@ -129,13 +129,13 @@ TEST_F(RendezvousTest, TheFirstFailureIsEverybodysCause) {
   for (const int i : {0, 1}) members.push_back(join(i));
   start_round(members, 0);
   Failed failed;
-  failed.cause.rank = 3;
-  failed.cause.exit_code = 7;
-  failed.cause.lines = {"rank 3 failed first: exit code 7"};
+  failed.failure.rank = 3;
+  failed.failure.exit_code = 7;
+  failed.failure.lines = {"rank 3 failed first: exit code 7"};
   members[1]->say(failed);
   for (auto& member : members) {
     const Stop stop = hear<Stop>(*member);
-    EXPECT_EQ(stop.cause->lines, failed.cause.lines);
+    EXPECT_EQ(stop.failure->lines, failed.failure.lines);
     EXPECT_TRUE(stop.again);
     member->say(Ended{0, 143});
   }
@@ -161,7 +161,7 @@ TEST_F(RendezvousTest, TheRefusedHearsWhyAndSoDoTheOthers) {
   EXPECT_THAT(why, AllOf(HasSubstr("host0"), HasSubstr("other")));
   const Over over = hear<Over>(*first);
   EXPECT_EQ(over.exit_code, 2);
-  EXPECT_THAT(over.cause->lines, Contains(why));
+  EXPECT_THAT(over.failure->lines, Contains(why));
   EXPECT_TRUE(coordinator_->wait_until_over(soon()));
 }
 
@@ -180,8 +180,8 @@ TEST_F(RendezvousTest, AMemberThatGoesIsALostLauncher) {
   start_round(members, 0);
   members[1].reset();
   const Stop stop = hear<Stop>(*members[0]);
-  EXPECT_EQ(stop.cause->kind, Cause::Kind::launcher_lost);
-  EXPECT_EQ(stop.cause->host, "host1");
+  EXPECT_EQ(stop.failure->kind, Failure::Kind::launcher_lost);
+  EXPECT_EQ(stop.failure->host, "host1");
 }
 
 TEST_F(RendezvousTest, LastWordsAreHeardBeforeTheGoodbye) {
@@ -220,7 +220,8 @@ TEST_F(RendezvousTest, AKilledProcessIsNoticedAtOnceAndAStoppedOneByItsLease) {
     ::kill(child, signal);
     const auto begin = std::chrono::steady_clock::now();
     const Stop stop = hear<Stop>(*members[0]);
-    EXPECT_EQ(stop.cause->kind, signal == SIGKILL ? Cause::Kind::launcher_lost : Cause::Kind::node_lost);
+    EXPECT_EQ(stop.failure->kind,
+              signal == SIGKILL ? Failure::Kind::launcher_lost : Failure::Kind::node_lost);
     EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);

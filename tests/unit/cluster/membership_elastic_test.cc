@@ -54,7 +54,7 @@ TEST(Membership, AnElasticJobGoesOnWithoutALostNodeAndTakesItInAgain) {
   job.mute(2);
   job.pass(seconds(7));
   EXPECT_TRUE(job.last<Stop>().again);
-  EXPECT_EQ(job.last<Stop>().cause->node_rank, 2);
+  EXPECT_EQ(job.last<Stop>().failure->node_rank, 2);
   job.ended_all({0, 1, 3}, 0, 143);
   EXPECT_EQ(job.last<Forming>().nodes.size(), 3U);
   job.ready_all({0, 1, 3}, 1);
@@ -67,7 +67,7 @@ TEST(Membership, AnElasticJobGoesOnWithoutALostNodeAndTakesItInAgain) {
   const Stop stop = job.last<Stop>();
   EXPECT_TRUE(stop.again && stop.checkpoint_first);
   EXPECT_EQ(stop.round, 1);
-  EXPECT_FALSE(stop.cause);
+  EXPECT_FALSE(stop.failure);
   job.pass(seconds(30));
   job.ended_all({0, 1}, 1, 75);
   EXPECT_EQ(job.last<Forming>().round, 1);
@@ -88,7 +88,7 @@ TEST(Membership, AnElasticJobEndsBelowItsLeastNumberOfNodes) {
   job.leave(2, Departure::closed);
   job.say(0, Ended{0, 143});
   EXPECT_EQ(job.last<Over>().exit_code, 4);
-  EXPECT_EQ(job.last<Over>().cause->node_rank, 1);
+  EXPECT_EQ(job.last<Over>().failure->node_rank, 1);
 }
 
 TEST(Membership, LosingTheFirstNodeEndsAnElasticJobToo) {
@@ -171,7 +171,7 @@ TEST(Membership, ABrokenConnectionSaysNothingMore) {
   job.say(0, Ended{0, 0});
   EXPECT_FALSE(job.over());
   job.pass(seconds(7));
-  EXPECT_EQ(job.last<Over>().cause->kind, Cause::Kind::node_lost);
+  EXPECT_EQ(job.last<Over>().failure->kind, Failure::Kind::node_lost);
 }
 
 TEST(Membership, AWaitingNewcomerMayLeave) {

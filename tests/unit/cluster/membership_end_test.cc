@@ -24,12 +24,12 @@ TEST(Membership, AFailureStopsEverybodyOnceAndIsTheCause) {
   const Stop stop = job.last<Stop>();
   EXPECT_FALSE(stop.again);
   EXPECT_FALSE(stop.checkpoint_first);
-  EXPECT_EQ(stop.cause->exit_code, 7);
-  EXPECT_EQ(stop.cause->node_rank, 1);
-  EXPECT_EQ(stop.cause->host, "gpu1");
+  EXPECT_EQ(stop.failure->exit_code, 7);
+  EXPECT_EQ(stop.failure->node_rank, 1);
+  EXPECT_EQ(stop.failure->host, "gpu1");
   job.ended_all({0, 1}, 0, 143);
   EXPECT_EQ(job.last<Over>().exit_code, 7);
-  EXPECT_EQ(job.last<Over>().cause->lines, stop.cause->lines);
+  EXPECT_EQ(job.last<Over>().failure->lines, stop.failure->lines);
   EXPECT_EQ(job.count<Stop>(), 1U);
 }
 
@@ -41,7 +41,7 @@ TEST(Membership, TheEarliestFailureWinsWhereverItIsReportedFirst) {
   job.pass(milliseconds(20));
   job.say(1, worker_failed(0, 3, milliseconds(0)));
   job.pass(milliseconds(30));
-  EXPECT_EQ(job.last<Stop>().cause->exit_code, 139);
+  EXPECT_EQ(job.last<Stop>().failure->exit_code, 139);
   EXPECT_EQ(job.count<Stop>(), 1U);
 }
 
@@ -52,12 +52,12 @@ TEST(Membership, AConsequenceWaitsForItsCauseButNotForLong) {
   EXPECT_EQ(job.count<Stop>(), 0U);
   job.say(1, worker_failed(0, 137));
   job.pass(milliseconds(60));
-  EXPECT_EQ(job.last<Stop>().cause->exit_code, 137);
+  EXPECT_EQ(job.last<Stop>().failure->exit_code, 137);
 
   Job alone = running(fixed(2));
   alone.say(0, worker_failed(0, 4, {}, true));
   alone.pass(milliseconds(600));
-  EXPECT_EQ(alone.last<Stop>().cause->exit_code, 4);
+  EXPECT_EQ(alone.last<Stop>().failure->exit_code, 4);
 }
 
 TEST(Membership, ACauseFoundWhileStoppingReplacesAConsequence) {
@@ -69,8 +69,8 @@ TEST(Membership, ACauseFoundWhileStoppingReplacesAConsequence) {
   job.say(0, Ended{0, 4});
   job.pass(seconds(7));
   ASSERT_TRUE(job.over());
-  EXPECT_EQ(job.last<Over>().cause->kind, Cause::Kind::node_lost);
-  EXPECT_EQ(job.last<Over>().cause->node_rank, 1);
+  EXPECT_EQ(job.last<Over>().failure->kind, Failure::Kind::node_lost);
+  EXPECT_EQ(job.last<Over>().failure->node_rank, 1);
   EXPECT_THAT(job.lost(), testing::ElementsAre(1U));
 }
 
@@ -78,7 +78,7 @@ TEST(Membership, ANodeThatEndsWithoutSayingThatItFailedFails) {
   Job job = running(fixed(2));
   job.say(1, Ended{0, 9});
   job.pass(milliseconds(60));
-  EXPECT_EQ(job.last<Stop>().cause->exit_code, 9);
+  EXPECT_EQ(job.last<Stop>().failure->exit_code, 9);
   job.say(0, Ended{0, 143});
   EXPECT_EQ(job.last<Over>().exit_code, 9);
 }
@@ -120,8 +120,8 @@ TEST(Membership, AKilledLauncherEndsAFixedJobAtOnce) {
   job.say(1, worker_failed(0, 1, milliseconds(20)));  // a peer without words of its own
   job.pass(milliseconds(60));
   const Stop stop = job.last<Stop>();
-  EXPECT_EQ(stop.cause->kind, Cause::Kind::launcher_lost);
-  EXPECT_EQ(stop.cause->host, "gpu2");
+  EXPECT_EQ(stop.failure->kind, Failure::Kind::launcher_lost);
+  EXPECT_EQ(stop.failure->host, "gpu2");
   EXPECT_FALSE(stop.again);
   job.ended_all({0, 1}, 0, 143);
   EXPECT_EQ(job.last<Over>().exit_code, 4);
@@ -133,8 +133,8 @@ TEST(Membership, ABrokenConnectionIsDecidedByItsLease) {
   job.pass(milliseconds(5900));
   EXPECT_EQ(job.count<Stop>(), 0U);
   job.pass(milliseconds(500));
-  EXPECT_EQ(job.last<Stop>().cause->kind, Cause::Kind::node_lost);
-  EXPECT_THAT(job.last<Stop>().cause->lines, Contains(HasSubstr("node_rank 1 (host gpu1")));
+  EXPECT_EQ(job.last<Stop>().failure->kind, Failure::Kind::node_lost);
+  EXPECT_THAT(job.last<Stop>().failure->lines, Contains(HasSubstr("node_rank 1 (host gpu1")));
 }
 
 TEST(Membership, ASilentNodeIsLostNotBefore6Seconds) {
@@ -144,10 +144,10 @@ TEST(Membership, ASilentNodeIsLostNotBefore6Seconds) {
   EXPECT_THAT(job.lost(), IsEmpty());
   job.pass(milliseconds(700));
   EXPECT_THAT(job.lost(), testing::ElementsAre(1U));
-  EXPECT_EQ(job.last<Stop>().cause->kind, Cause::Kind::node_lost);
+  EXPECT_EQ(job.last<Stop>().failure->kind, Failure::Kind::node_lost);
   job.say(1, Ended{0, 0});  // too late, ignored
   job.say(0, Ended{0, 137});
-  EXPECT_EQ(job.last<Over>().cause->node_rank, 1);
+  EXPECT_EQ(job.last<Over>().failure->node_rank, 1);
 }
 
 TEST(Membership, ACoordinatorThatWasHeldUpReadsTheHeartbeatsFirst) {
@@ -172,19 +172,19 @@ TEST(Membership, ALauncherKilledBeforeTheStartEndsAFixedJob) {
   job.join(0);
   job.join(1);
   job.leave(1, Departure::closed);
-  EXPECT_EQ(job.last<Over>().cause->kind, Cause::Kind::launcher_lost);
+  EXPECT_EQ(job.last<Over>().failure->kind, Failure::Kind::launcher_lost);
 
   Job forming(fixed(2));
   forming.join_all(2);
   forming.leave(1, Departure::broken);
-  EXPECT_EQ(forming.last<Over>().cause->kind, Cause::Kind::node_lost);
+  EXPECT_EQ(forming.last<Over>().failure->kind, Failure::Kind::node_lost);
 }
 
 TEST(Membership, ANodeThatCannotStartItsPartEndsTheJob) {
   Job job(fixed(2, 3));
   job.join_all(2);
   Failed failed = worker_failed(0, 127);
-  failed.cause.kind = Cause::Kind::unusable;
+  failed.failure.kind = Failure::Kind::unusable;
   job.say(1, failed);
   EXPECT_EQ(job.last<Over>().exit_code, 127);
 
@@ -197,14 +197,14 @@ TEST(Membership, ANodeThatCannotStartItsPartEndsTheJob) {
 TEST(Membership, AllWorkersThatAskToBeRequeuedEndTheJobWith75) {
   Job job = running(fixed(2, 3));
   Failed asked = worker_failed(0, 75);
-  asked.cause.kind = Cause::Kind::requeue;
+  asked.failure.kind = Failure::Kind::requeue;
   job.say(0, asked);
   job.say(0, Ended{0, 75});
   job.pass(seconds(5));
   EXPECT_EQ(job.count<Stop>(), 0U);  // the others write their checkpoint
   job.say(1, Ended{0, 75});
   EXPECT_EQ(job.last<Over>().exit_code, 75);
-  EXPECT_EQ(job.last<Over>().cause->kind, Cause::Kind::requeue);
+  EXPECT_EQ(job.last<Over>().failure->kind, Failure::Kind::requeue);
 
   Job alone = running(fixed(2, 3));
   alone.say(0, Ended{0, 75});
@@ -231,7 +231,7 @@ TEST(Membership, ASignalGoesToEveryNodeAndTheSecondEndsAtOnce) {
   EXPECT_TRUE(job.last<Stop>().at_once);
   job.ended_all({0, 1}, 0, 137);
   EXPECT_EQ(job.last<Over>().exit_code, 143);
-  EXPECT_EQ(job.last<Over>().cause->kind, Cause::Kind::signal);
+  EXPECT_EQ(job.last<Over>().failure->kind, Failure::Kind::signal);
 }
 
 TEST(Membership, ASignalledJobThatWroteItsCheckpointAsksToBeRequeued) {
@@ -239,7 +239,7 @@ TEST(Membership, ASignalledJobThatWroteItsCheckpointAsksToBeRequeued) {
   job.say(0, Signalled{12});
   job.ended_all({0, 1}, 0, 75);
   EXPECT_EQ(job.last<Over>().exit_code, 75);
-  EXPECT_EQ(job.last<Over>().cause->exit_code, 75);
+  EXPECT_EQ(job.last<Over>().failure->exit_code, 75);
 
   Job orderly = running(fixed(2));
   orderly.say(0, Signalled{15});

@@ -126,10 +126,10 @@ inline JobRules elastic(int least, int most, int restarts = 3) {
 
 inline Failed worker_failed(int round, int code, Duration age = {}, bool consequence = false) {
   Failed failed{round, age, {}};
-  failed.cause.rank = 1;
-  failed.cause.exit_code = code;
-  failed.cause.consequence = consequence;
-  failed.cause.lines = {"rank 1 failed"};
+  failed.failure.rank = 1;
+  failed.failure.exit_code = code;
+  failed.failure.consequence = consequence;
+  failed.failure.lines = {"rank 1 failed"};
   return failed;
 }
 

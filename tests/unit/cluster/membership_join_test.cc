@@ -44,7 +44,7 @@ TEST(Membership, AJobFormsStartsAndEndsWell) {
   job.ended_all({1}, 0, 0);
   ASSERT_TRUE(job.over());
   EXPECT_EQ(job.last<Over>().exit_code, 0);
-  EXPECT_FALSE(job.last<Over>().cause);
+  EXPECT_FALSE(job.last<Over>().failure);
   EXPECT_EQ(job.count<Stop>(), 0U);
 }
 
@@ -99,7 +99,7 @@ TEST(Membership, TheJoinDeadlineSaysWhoIsMissingAndEndsAll) {
   job.pass(milliseconds(200));
   ASSERT_TRUE(job.over());
   EXPECT_EQ(job.last<Over>().exit_code, 4);
-  EXPECT_THAT(job.last<Over>().cause->lines,
+  EXPECT_THAT(job.last<Over>().failure->lines,
               Contains(AllOf(HasSubstr("after 20 s"), HasSubstr("node_rank 1"))));
 }
 
@@ -116,8 +116,8 @@ TEST(Membership, ADuplicateNodeRankNamesBothAndEndsTheJob) {
   ASSERT_TRUE(job.over());
   const Over over = job.last<Over>();
   EXPECT_EQ(over.exit_code, 2);
-  EXPECT_EQ(over.cause->kind, Cause::Kind::unusable);
-  EXPECT_EQ(over.cause->lines.front(), admission.refused);
+  EXPECT_EQ(over.failure->kind, Failure::Kind::unusable);
+  EXPECT_EQ(over.failure->lines.front(), admission.refused);
   EXPECT_EQ(job.join(2).refused, "the job is over: " + admission.refused);
 }
 

@@ -11,16 +11,16 @@
 namespace dtrain::rendezvous {
 namespace {
 
-Cause full_cause() {
-  Cause cause;
-  cause.kind = Cause::Kind::launcher_lost;
-  cause.node_rank = 3;
-  cause.host = "gpu003";
-  cause.rank = 25;
-  cause.exit_code = 139;
-  cause.consequence = true;
-  cause.lines = {"rank 25 failed first", "", std::string("\0\xff\x1b", 3)};
-  return cause;
+Failure full_failure() {
+  Failure failure;
+  failure.kind = Failure::Kind::launcher_lost;
+  failure.node_rank = 3;
+  failure.host = "gpu003";
+  failure.rank = 25;
+  failure.exit_code = 139;
+  failure.consequence = true;
+  failure.lines = {"rank 25 failed first", "", std::string("\0\xff\x1b", 3)};
+  return failure;
 }
 
 std::vector<RoundNode> some_nodes() {
@@ -50,9 +50,9 @@ std::vector<News> some_news() {
           Waiting{},
           Forming{3, 1, some_nodes()},
           Start{3, 2, 1, some_nodes(), 29500, 1234567890123456789, "run"},
-          Stop{3, true, false, 15, true, full_cause()},
+          Stop{3, true, false, 15, true, full_failure()},
           Stop{0, false, true, std::nullopt, false, std::nullopt},
-          Over{75, full_cause()},
+          Over{75, full_failure()},
           Over{0, std::nullopt},
           Refused{"node_rank 1 is taken"},
           Refused{"no answer", true},
@@ -60,7 +60,7 @@ std::vector<News> some_news() {
 }
 
 std::vector<Word> some_words() {
-  return {Ready{2, 65535}, Failed{1, std::chrono::milliseconds(12), full_cause()}, Ended{7, 75},
+  return {Ready{2, 65535}, Failed{1, std::chrono::milliseconds(12), full_failure()}, Ended{7, 75},
           Signalled{12}};
 }
 
@@ -83,11 +83,11 @@ TEST(Messages, NewsComeBack) {
   const auto stop = std::get<Stop>(*decode_news(encode(News(some_news()[4]))));
   EXPECT_EQ(stop.signal, 15);
   EXPECT_TRUE(stop.again && stop.at_once && !stop.checkpoint_first);
-  EXPECT_EQ(stop.cause->kind, Cause::Kind::launcher_lost);
-  EXPECT_EQ(stop.cause->rank, 25);
-  EXPECT_EQ(stop.cause->exit_code, 139);
-  EXPECT_TRUE(stop.cause->consequence);
-  EXPECT_EQ(stop.cause->lines, full_cause().lines);
+  EXPECT_EQ(stop.failure->kind, Failure::Kind::launcher_lost);
+  EXPECT_EQ(stop.failure->rank, 25);
+  EXPECT_EQ(stop.failure->exit_code, 139);
+  EXPECT_TRUE(stop.failure->consequence);
+  EXPECT_EQ(stop.failure->lines, full_failure().lines);
 }
 
 TEST(Messages, NodesComeBackInRuns) {
@@ -133,13 +133,13 @@ TEST(Messages, WordsOffersAndAdmissionsComeBack) {
 }
 
 TEST(Messages, WhatIsTooLongIsCutAndStillDecodes) {
-  Cause cause = full_cause();
-  cause.lines.clear();
-  for (int i = 0; i < 1000; ++i) cause.lines.push_back(std::to_string(i) + std::string(5000, 'x'));
-  cause.host = std::string(1000, 'h');
-  const auto over = decode_news(encode(News(Over{1, cause})));
+  Failure failure = full_failure();
+  failure.lines.clear();
+  for (int i = 0; i < 1000; ++i) failure.lines.push_back(std::to_string(i) + std::string(5000, 'x'));
+  failure.host = std::string(1000, 'h');
+  const auto over = decode_news(encode(News(Over{1, failure})));
   ASSERT_TRUE(over);
-  const auto& lines = std::get<Over>(*over).cause->lines;
+  const auto& lines = std::get<Over>(*over).failure->lines;
   EXPECT_EQ(lines.size(), kMaxLines);
   EXPECT_EQ(lines.front().substr(0, 2), "0x");
   EXPECT_EQ(lines[24], "…");
@@ -163,7 +163,7 @@ TEST(Messages, CutOrLongerBytesDoNotDecode) {
 }
 
 TEST(Messages, ImpossibleValuesDoNotDecode) {
-  std::string news = encode(News(Over{1, full_cause()}));
+  std::string news = encode(News(Over{1, full_failure()}));
   news[0] = 7;
   EXPECT_FALSE(decode_news(news));
   news[0] = 4;

@@ -7,8 +7,8 @@
 
 #include "collectives/factory.h"
 #include "collectives/p2p/call.h"
-#include "collectives/p2p/ending.h"
 #include "collectives/p2p/notes.h"
+#include "collectives/p2p/peer_failure.h"
 #include "collectives/p2p/reduce.h"
 #include "runtime/base/error.h"
 
@@ -110,18 +110,16 @@ TEST(Notes, SurviveGarbage) {
   EXPECT_EQ(SeenNotes::parse("").latest(), "nothing yet");
 }
 
-TEST(Ending, RoundTrip) {
-  Ending ending;
-  ending.fault = PeerFault{3, "node7", "all_reduce", 42, "bucket 1"};
-  ending.what = "rank 3 on node7 is lost";
-  const auto copy = decode(encode(ending));
+TEST(PeerFailure, RoundTrip) {
+  const PeerFailure failure{3, "node7", "all_reduce", 42, "bucket 1", "rank 3 on node7 is lost"};
+  const auto copy = decode(encode(failure));
   ASSERT_TRUE(copy);
-  EXPECT_EQ(copy->fault.rank, 3);
-  EXPECT_EQ(copy->fault.host, "node7");
-  EXPECT_EQ(copy->fault.operation, "all_reduce");
-  EXPECT_EQ(copy->fault.sequence, 42U);
-  EXPECT_EQ(copy->fault.tensor, "bucket 1");
-  EXPECT_EQ(copy->what, ending.what);
+  EXPECT_EQ(copy->rank, 3);
+  EXPECT_EQ(copy->host, "node7");
+  EXPECT_EQ(copy->operation, "all_reduce");
+  EXPECT_EQ(copy->sequence, 42U);
+  EXPECT_EQ(copy->tensor, "bucket 1");
+  EXPECT_EQ(copy->what, failure.what);
   EXPECT_FALSE(decode(""));
   EXPECT_FALSE(decode("no number"));
 }

@@ -125,10 +125,10 @@ TEST(Link, ALongReportArrivesWhole) {
   }
   hear<Start>(second);
   Failed failed;
-  failed.cause.exit_code = 3;
-  for (int i = 0; i < 64; ++i) failed.cause.lines.emplace_back(1024, static_cast<char>('a' + i % 26));
+  failed.failure.exit_code = 3;
+  for (int i = 0; i < 64; ++i) failed.failure.lines.emplace_back(1024, static_cast<char>('a' + i % 26));
   second.say(failed);
-  EXPECT_EQ(hear<Stop>(first).cause->lines, failed.cause.lines);
+  EXPECT_EQ(hear<Stop>(first).failure->lines, failed.failure.lines);
 }
 
 // A launcher of its own process, which is killed.
@@ -163,9 +163,9 @@ TEST(Link, AKilledLauncherIsReportedWithinASecondWithItsNodesName) {
     const auto killed = std::chrono::steady_clock::now();
     const Stop stop = hear<Stop>(*other);
     EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(5));  // typically 60 ms
-    ASSERT_TRUE(stop.cause);
-    EXPECT_EQ(stop.cause->kind, Cause::Kind::launcher_lost);
-    EXPECT_EQ(stop.cause->host, "host" + std::to_string(victim));
+    ASSERT_TRUE(stop.failure);
+    EXPECT_EQ(stop.failure->kind, Failure::Kind::launcher_lost);
+    EXPECT_EQ(stop.failure->host, "host" + std::to_string(victim));
     other->say(Ended{0, 143});
     EXPECT_EQ(hear<Over>(*other).exit_code, 4);
     ::waitpid(launcher, nullptr, 0);
@@ -237,8 +237,8 @@ TEST(Link, ADuplicateRankGetsEverybodyOut) {
   Link third(settings_for(1, 3, first.port()));
   const std::string why = hear<Refused>(third).why;
   EXPECT_THAT(why, HasSubstr("node_rank 1 is taken"));
-  EXPECT_THAT(hear<Over>(first).cause->lines, Contains(why));
-  EXPECT_THAT(hear<Over>(second).cause->lines, Contains(why));
+  EXPECT_THAT(hear<Over>(first).failure->lines, Contains(why));
+  EXPECT_THAT(hear<Over>(second).failure->lines, Contains(why));
 }
 
 TEST(Link, ALauncherThatGoesWhileConnectingLeavesNothing) {

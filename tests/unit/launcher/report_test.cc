@@ -15,8 +15,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Failure failure_with(int status) {
-  Failure failure;
+WorkerFailure failure_with(int status) {
+  WorkerFailure failure;
   failure.rank = 5;
   failure.local_rank = 1;
   failure.host = "box";
@@ -33,14 +33,14 @@ TEST(Report, OneLineNamesRankHostAndCause) {
 }
 
 TEST(Report, OfManyNodesTheOneIsNamed) {
-  Failure failure = failure_with(7 << 8);
+  WorkerFailure failure = failure_with(7 << 8);
   failure.node_rank = 2;
   EXPECT_EQ(failure_line(failure),
             "rank 5 (node_rank 2, host box, local rank 1, pid 42) failed first: exit code 7");
 }
 
 TEST(Report, OutOfMemoryIsSaid) {
-  Failure failure = failure_with(SIGKILL);
+  WorkerFailure failure = failure_with(SIGKILL);
   failure.out_of_memory = true;
   failure.max_rss_kib = 3 << 20;
   EXPECT_THAT(failure_line(failure), HasSubstr("out of memory"));
@@ -48,13 +48,13 @@ TEST(Report, OutOfMemoryIsSaid) {
 }
 
 TEST(Report, FailedExecSaysWhy) {
-  Failure failure = failure_with(127 << 8);
+  WorkerFailure failure = failure_with(127 << 8);
   failure.exec_error = ENOEXEC;
   EXPECT_THAT(failure_line(failure), AllOf(HasSubstr("cannot start /bin/prog"), HasSubstr("Exec format")));
 }
 
 TEST(Report, LastWordsAndLogAreListed) {
-  Failure failure = failure_with(1 << 8);
+  WorkerFailure failure = failure_with(1 << 8);
   failure.last_lines = {"one", "two"};
   failure.log_file = "/logs/x";
   failure.error_text = "ValueError: no";

@@ -84,7 +84,7 @@ struct Rank {
     return broken ? std::optional<std::string>("remote process exited") : std::nullopt;
   }
   void kill() {
-    ended_first = dog.ending().has_value();
+    ended_first = dog.failure().has_value();
     killed = true;
   }
   Call start(const std::string& label, std::size_t count = 10) {
@@ -122,7 +122,7 @@ TEST(Watchdog, LeavesAGroupInGoodOrderAlone) {
   const Deadline deadline = Deadline::after(kPatience);
   while (!rank.dog.idle() && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_TRUE(rank.dog.idle());
-  EXPECT_FALSE(rank.dog.ending());
+  EXPECT_FALSE(rank.dog.failure());
   EXPECT_NO_THROW(rank.dog.check(last));
   EXPECT_FALSE(rank.killed);
 }
@@ -135,10 +135,10 @@ TEST(Watchdog, DeadlineNamesTheRankThatDidNotCome) {
   EXPECT_THAT(error.what(),
               AllOf(HasSubstr("all_reduce(float32 x 10, sum, 'bucket 2') #1"), HasSubstr("(nccl)"),
                     HasSubstr("gave up after"), HasSubstr("rank 1 on south")));
-  EXPECT_EQ(error.fault().rank, 1);
-  EXPECT_EQ(error.fault().operation, "all_reduce");
-  EXPECT_EQ(error.fault().sequence, 1u);
-  EXPECT_EQ(error.fault().tensor, "bucket 2");
+  EXPECT_EQ(error.failure().rank, 1);
+  EXPECT_EQ(error.failure().operation, "all_reduce");
+  EXPECT_EQ(error.failure().sequence, 1u);
+  EXPECT_EQ(error.failure().tensor, "bucket 2");
   EXPECT_TRUE(rank.killed);
   EXPECT_TRUE(rank.ended_first) << "a call that the kill breaks off could pass for a finished one";
 }

@@ -1,4 +1,4 @@
-#include "collectives/p2p/ending.h"
+#include "collectives/p2p/peer_failure.h"
 
 #include <array>
 #include <charconv>
@@ -24,27 +24,26 @@ bool parse(std::string_view text, Number& number) {
 
 }  // namespace
 
-std::string encode(const Ending& ending) {
-  const PeerFault& fault = ending.fault;
-  std::string text = std::to_string(fault.rank);
+std::string encode(const PeerFailure& failure) {
+  std::string text = std::to_string(failure.rank);
   for (const std::string& field :
-       {fault.host, fault.operation, std::to_string(fault.sequence), fault.tensor}) {
+       {failure.host, failure.operation, std::to_string(failure.sequence), failure.tensor}) {
     text += kSeparator;
     for (const char c : field) text += c == kSeparator ? ' ' : c;
   }
-  return text + kSeparator + ending.what;
+  return text + kSeparator + failure.what;
 }
 
-std::optional<Ending> decode(std::string_view text) {
-  Ending ending;
+std::optional<PeerFailure> decode(std::string_view text) {
+  PeerFailure failure;
   std::string_view rest = text;
-  if (!parse(next_field(rest), ending.fault.rank)) return std::nullopt;
-  ending.fault.host = next_field(rest);
-  ending.fault.operation = next_field(rest);
-  if (!parse(next_field(rest), ending.fault.sequence)) return std::nullopt;
-  ending.fault.tensor = next_field(rest);
-  ending.what = rest;
-  return ending;
+  if (!parse(next_field(rest), failure.rank)) return std::nullopt;
+  failure.host = next_field(rest);
+  failure.operation = next_field(rest);
+  if (!parse(next_field(rest), failure.sequence)) return std::nullopt;
+  failure.tensor = next_field(rest);
+  failure.what = rest;
+  return failure;
 }
 
 }  // namespace dtrain::p2p
