@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <charconv>
-#include <cstdlib>
 
+#include "cluster/detect/detect.h"
 #include "collectives/backends.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -28,17 +28,9 @@ std::string_view choose(const Bootstrap& bootstrap) {
   if (bootstrap.store != nullptr && bootstrap.device != nullptr &&
       bootstrap.device->type() == DeviceType::cuda)
     return "nccl";
-  if (mpi_is_built() && bootstrap.store == nullptr && mpi_place_from_environment().size > 0) return "mpi";
+  if (mpi_is_built() && bootstrap.store == nullptr && detect_mpi(current_environment()).world_size)
+    return "mpi";
   return gloo_is_built() ? "gloo" : "mpi";
-}
-
-int read_number(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  if (text == nullptr) return otherwise;
-  const std::string_view digits(text);
-  int value = otherwise;
-  std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  return value;
 }
 
 std::string own_host_name() {
@@ -48,19 +40,6 @@ std::string own_host_name() {
 }
 
 }  // namespace
-
-MpiPlace mpi_place_from_environment() {
-  struct Names {
-    const char* rank;
-    const char* size;
-  };
-  for (const Names& names :
-       {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"}}) {
-    const MpiPlace place{read_number(names.rank, -1), read_number(names.size, 0)};
-    if (place.rank >= 0 && place.size > 0) return place;
-  }
-  return {};
-}
 
 std::vector<std::string> built_backends() {
   std::vector<std::string> names;

@@ -45,12 +45,4 @@ std::unique_ptr<Communicator> make_communicator(std::string_view backend, const 
 /// What this build has, `self` included, best first.
 std::vector<std::string> built_backends();
 
-/// Rank and size MPI would give this process, read from the launcher's environment without touching MPI; size
-/// 0 when no MPI launcher started it. For programs started by mpirun without dtrain-launch.
-struct MpiPlace {
-  int rank = 0;
-  int size = 0;
-};
-MpiPlace mpi_place_from_environment();
-
 }  // namespace dtrain

@@ -43,16 +43,16 @@ void flush(Console& console) {
   console.err().flush(Deadline::never());
 }
 
-int explain(const Place& place, const std::optional<Token>& token) {
-  return print(explanation_text(place) +
-               (place.many() ? token ? "secret          given\n" : "secret          none\n" : ""));
+int explain(const NodePlacement& placement, const std::optional<Token>& token) {
+  return print(explanation_text(placement) +
+               (placement.many() ? token ? "secret          given\n" : "secret          none\n" : ""));
 }
 
 // What a user may not know and would want to.
 std::vector<std::string> place_notes(const Job& job) {
-  std::vector<std::string> notes = job.place.notes;
+  std::vector<std::string> notes = job.placement.notes;
   const auto cores = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-  const bool bound = job.machine.cpus.allowed.size() < cores && job.place.system == "openmpi";
+  const bool bound = job.machine.cpus.allowed.size() < cores && job.placement.system == "openmpi";
   if (bound)
     notes.push_back("mpirun has bound this launcher and so its workers to " +
                     std::to_string(job.machine.cpus.allowed.size()) + " of " + std::to_string(cores) +
@@ -65,17 +65,17 @@ int launch(const ParsedCommand& line, Environment environment, std::span<char> t
   job.options = make_options(line);
   if (job.options.print_config) return print(options_table(line.options));
   job.token = find_secret(job.options, environment);
-  job.place = settle_place(job.options, environment, this_machine(), job.token.has_value());
-  if (job.options.explain) return explain(job.place, job.token);
+  job.placement = settle_placement(job.options, environment, this_machine(), job.token.has_value());
+  if (job.options.explain) return explain(job.placement, job.token);
   const std::string own_folder = folder_of_this_binary();
   job.program = resolve_program(job.options, environment, own_folder);
   job.machine = read_machine(job.options, environment);
   // Made before anything else starts: whatever cannot be meant is refused here.
-  const NodeShare share = equal_share(job.place, count_workers(job.options, job.machine));
-  const Plan plan = make_plan(job.options, job.place, share, job.program, environment, job.machine);
+  const NodeShare share = equal_share(job.placement, count_workers(job.options, job.machine));
+  const Plan plan = make_plan(job.options, job.placement, share, job.program, environment, job.machine);
   if (job.options.dry_run) return print(plan_text(plan));
 
-  if (job.place.many()) hand_over_to_nodes(own_folder, argv);
+  if (job.placement.many()) hand_over_to_nodes(own_folder, argv);
 
   Console console(STDOUT_FILENO, STDERR_FILENO, environment.contains("NO_COLOR"));
   for (const std::string& note : line.notes) console.say(note);
@@ -84,8 +84,8 @@ int launch(const ParsedCommand& line, Environment environment, std::span<char> t
   job.version = DTRAIN_VERSION;
   job.title = title;
   try {
-    if (job.place.many()) complete_place(job.place, job.token, job.options, own_folder);
-    const int code = job.place.many() ? run_many(job, console) : run_job(job, console);
+    if (job.placement.many()) complete_placement(job.placement, job.token, job.options, own_folder);
+    const int code = job.placement.many() ? run_many(job, console) : run_job(job, console);
     flush(console);
     return code;
   } catch (...) {

@@ -50,8 +50,8 @@ Listener store_listener(const Environment& environment, const Endpoint& endpoint
 }
 
 // Two jobs may meet on a port; this tells them apart.
-std::string job_name(const WorkerPlace& place, const Environment& environment) {
-  if (place.placement.system == "slurm") {
+std::string job_name(const Placement& placement, const Environment& environment) {
+  if (placement.system == "slurm") {
     return fmt::format("slurm-{}.{}", text_or(environment, "SLURM_JOB_ID", ""),
                        text_or(environment, "SLURM_STEP_ID", ""));
   }
@@ -77,55 +77,52 @@ void check_token(const std::optional<Token>& token, const Endpoint& endpoint, st
                           : "the command that starts the workers, on one node, and hand it to all"));
 }
 
-bool needs_store(std::string_view backend, const WorkerPlace& place) {
-  if (place.world_size == 1 || backend == "mpi") return false;
-  return backend == "gloo" || backend == "nccl" || place.placement.system != "openmpi";
+bool needs_store(std::string_view backend, const Placement& placement) {
+  if (*placement.world_size == 1 || backend == "mpi") return false;
+  return backend == "gloo" || backend == "nccl" || placement.system != "openmpi";
 }
 
 }  // namespace
 
-WorkerPlace find_place(const Environment& environment) {
-  WorkerPlace place;
-  place.placement = detect(environment, this_machine());
-  const bool alone = !place.placement.rank || !place.placement.world_size;
-  if (alone) return place;
-  place.rank = *place.placement.rank;
-  place.world_size = *place.placement.world_size;
-  place.local_rank = place.placement.local_rank.value_or(0);
-  return place;
+Placement find_placement(const Environment& environment) {
+  Placement placement = detect(environment, this_machine());
+  const bool alone = !placement.rank || !placement.world_size;
+  if (alone) placement.rank = 0, placement.world_size = 1, placement.local_rank = 0;
+  if (!placement.local_rank) placement.local_rank = 0;
+  return placement;
 }
 
-Peers::Peers(const WorkerPlace& told, std::string_view backend, const Environment& environment,
+Peers::Peers(const Placement& told, std::string_view backend, const Environment& environment,
              Duration timeout, Log& log, Device* device, SpanRecorder* spans) {
-  WorkerPlace place = told;
-  if (needs_store(backend, place)) use_reachable_master(place.placement, kNamePatience);
-  if (needs_store(backend, place)) meet_in_store(place, environment, timeout, log);
+  Placement placement = told;
+  if (needs_store(backend, placement)) use_reachable_master(placement, kNamePatience);
+  if (needs_store(backend, placement)) meet_in_store(placement, environment, timeout, log);
   Bootstrap bootstrap;
-  bootstrap.rank = place.rank;
-  bootstrap.size = place.world_size;
+  bootstrap.rank = *placement.rank;
+  bootstrap.size = *placement.world_size;
   bootstrap.store = store_.get();
   bootstrap.interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
   bootstrap.share_memory = wants_shared_memory(environment);
-  bootstrap.master = place.placement.master_addr.value_or("");
+  bootstrap.master = placement.master_addr.value_or("");
   bootstrap.timeout = timeout;
   bootstrap.device = device;
   bootstrap.spans = spans;
   // Alone there is nobody to talk to, but what could never work is refused all the same.
   const bool on_gpu = device != nullptr && device->type() == DeviceType::cuda;
-  const bool alone = place.world_size == 1 && (backend != "nccl" || on_gpu);
+  const bool alone = *placement.world_size == 1 && (backend != "nccl" || on_gpu);
   communicator_ = make_communicator(alone ? "self" : backend, bootstrap, log);
 }
 
 Peers::~Peers() = default;
 
-void Peers::meet_in_store(const WorkerPlace& place, const Environment& environment, Duration timeout,
+void Peers::meet_in_store(const Placement& placement, const Environment& environment, Duration timeout,
                           Log& log) {
   const Deadline deadline = Deadline::after(timeout);
-  const Endpoint endpoint = store_endpoint(place.placement);
+  const Endpoint endpoint = store_endpoint(placement);
   const auto token = find_token(environment);
-  check_token(token, endpoint, place.placement.system, deadline);
-  const std::string job = job_name(place, environment);
-  if (place.rank == 0) {
+  check_token(token, endpoint, placement.system, deadline);
+  const std::string job = job_name(placement, environment);
+  if (*placement.rank == 0) {
     StoreServerOptions options;
     options.token = token;
     options.job = job;
@@ -136,7 +133,7 @@ void Peers::meet_in_store(const WorkerPlace& place, const Environment& environme
   StoreClientOptions options;
   options.token = token;
   options.job = job;
-  options.rank = place.rank;
+  options.rank = *placement.rank;
   store_ = std::make_unique<StoreClient>(endpoint, std::move(options), deadline);
 }
 

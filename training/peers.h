@@ -1,4 +1,4 @@
-// How a worker finds its peers: its place from the environment, the store at MASTER_ADDR:MASTER_PORT, the
+// How a worker finds its peers: its placement from the environment, the store at MASTER_ADDR:MASTER_PORT, the
 // communicator.
 #pragma once
 
@@ -14,27 +14,20 @@
 
 namespace dtrain {
 
-/// A worker's place among all workers of the job.
-struct WorkerPlace {
-  int rank = 0;
-  int world_size = 1;
-  int local_rank = 0;
-  Placement placement;  ///< where all this comes from
-};
-
-/// Reads the place that a launcher, mpirun or srun gave this process; alone it is a world of one. Throws
-/// UsageError naming the variable when the environment contradicts itself.
-WorkerPlace find_place(const Environment& environment);
+/// Where a launcher, mpirun or srun has placed this process among the workers of its job. rank, world_size
+/// and local_rank are always set: 0, 1 and 0 for a process that was started by itself. Throws UsageError
+/// naming the variable when the environment contradicts itself.
+Placement find_placement(const Environment& environment);
 
 /// The connection to the other workers. Rank 0 also serves the store the others meet in.
 class Peers {
  public:
-  /// Blocks until every worker has come. `backend` as make_communicator; nccl works on `device`, borrowed, as
-  /// is `spans`, where collectives leave their spans; null: nowhere.
-  /// Throws PeerError when somebody does not come within `timeout`, UsageError when there is no way to meet
-  /// (no MASTER_ADDR, backend not built).
-  Peers(const WorkerPlace& place, std::string_view backend, const Environment& environment, Duration timeout,
-        Log& log, Device* device = nullptr, SpanRecorder* spans = nullptr);
+  /// Blocks until every worker has come. `placement` as find_placement gives it. `backend` as
+  /// make_communicator; nccl works on `device`, borrowed, as is `spans`, where collectives leave their spans;
+  /// null: nowhere. Throws PeerError when somebody does not come within `timeout`, UsageError when there is
+  /// no way to meet (no MASTER_ADDR, backend not built).
+  Peers(const Placement& placement, std::string_view backend, const Environment& environment,
+        Duration timeout, Log& log, Device* device = nullptr, SpanRecorder* spans = nullptr);
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
@@ -45,7 +38,7 @@ class Peers {
   void leave();
 
  private:
-  void meet_in_store(const WorkerPlace& place, const Environment& environment, Duration timeout, Log& log);
+  void meet_in_store(const Placement& placement, const Environment& environment, Duration timeout, Log& log);
 
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<StoreClient> store_;

@@ -97,11 +97,11 @@ ExitCode run_bench_allreduce(const Invocation& invocation) {
     return ExitCode::ok;
   }
   const AllReduceOptions wanted = read_options(options);
-  const WorkerPlace place = find_place(invocation.environment);
-  limit_threads(place.placement, invocation.environment);
+  const Placement placement = find_placement(invocation.environment);
+  limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
-  const auto device = make_device(options.text("device"), {.local_rank = place.local_rank});
-  Peers peers(place, options.choice("backend", {"auto", "nccl", "gloo", "mpi", "self"}),
+  const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
+  Peers peers(placement, options.choice("backend", {"auto", "nccl", "gloo", "mpi", "self"}),
               invocation.environment, wanted.plan.timeout, log, device.get());
   const std::int64_t wrong = measure_and_print(peers.communicator(), device, wanted, options.enabled("json"));
   peers.leave();

@@ -150,15 +150,15 @@ ExitCode run_bench_step(const Invocation& invocation) {
                                   all));
     return ExitCode::ok;
   }
-  const WorkerPlace place = find_place(invocation.environment);
-  const Recipe recipe = recipe_of(options, place.world_size);
-  limit_threads(place.placement, invocation.environment);
+  const Placement placement = find_placement(invocation.environment);
+  const Recipe recipe = recipe_of(options, *placement.world_size);
+  limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
   const auto device =
-      make_device(recipe.device, {.local_rank = place.local_rank, .tf32 = recipe.precision == "tf32"});
+      make_device(recipe.device, {.local_rank = *placement.local_rank, .tf32 = recipe.precision == "tf32"});
   if (recipe.precision == "tf32" && device->type() == DeviceType::cpu)
     throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
-  Peers peers(place, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get());
+  Peers peers(placement, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get());
   measure_and_print({options, recipe, peers.communicator(), device, log});
   peers.leave();
   return ExitCode::ok;

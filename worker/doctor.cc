@@ -60,11 +60,11 @@ Finding check_cores(const Environment& environment) {
 }
 
 Finding check_place(const Environment& environment) {
-  const WorkerPlace place = find_place(environment);
-  return {
-      "place", Verdict::good,
-      fmt::format("rank {} of {} (found through: {})", place.rank, place.world_size, place.placement.system),
-      ""};
+  const Placement placement = find_placement(environment);
+  return {"place", Verdict::good,
+          fmt::format("rank {} of {} (found through: {})", *placement.rank, *placement.world_size,
+                      placement.system),
+          ""};
 }
 
 Finding check_loopback() {

@@ -55,7 +55,7 @@ bool is_here(const std::vector<SocketAddress>& addresses) {
 }
 
 Finding check_master(const Environment& environment) {
-  Placement placement = find_place(environment).placement;
+  Placement placement = find_placement(environment);
   if (!placement.master_addr)
     return {"master", Verdict::good, "none is named (MASTER_ADDR); a job of one node needs none", ""};
   use_reachable_master(placement, kPatience);

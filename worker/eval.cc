@@ -73,8 +73,8 @@ ExitCode run_eval(const Invocation& invocation) {
     fmt::print("{}", options_help("usage: dtrain eval --checkpoint PATH [options]", kOptions));
     return ExitCode::ok;
   }
-  const WorkerPlace place = find_place(invocation.environment);
-  limit_threads(place.placement, invocation.environment);
+  const Placement placement = find_placement(invocation.environment);
+  limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
   const auto timeout =
       std::chrono::nanoseconds(static_cast<std::int64_t>(options.real("timeout", 0.001, 1e6) * 1e9));
@@ -82,9 +82,9 @@ ExitCode run_eval(const Invocation& invocation) {
   const auto dataset =
       open_dataset(option_or(options, "dataset", weights), Split::test,
                    {.data_dir = options.has("data-dir") ? options.text("data-dir") : "", .log = &log});
-  Peers peers(place, options.choice("backend", {"auto", "gloo", "mpi"}), invocation.environment, timeout,
+  Peers peers(placement, options.choice("backend", {"auto", "gloo", "mpi"}), invocation.environment, timeout,
               log);
-  const auto device = make_device(options.text("device"), {.local_rank = place.local_rank});
+  const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
   Generator unused(0);
   const SampleShape shape = dataset->sample_shape();
   const auto network =
@@ -93,7 +93,7 @@ ExitCode run_eval(const Invocation& invocation) {
   network->load_state_dict(load_tensors(weights.file, device));
   const Evaluation result = evaluate(*network, dataset, options.integer("batch-size", 1, INT32_MAX),
                                      peers.communicator(), device, timeout);
-  if (place.rank == 0) {
+  if (*placement.rank == 0) {
     const nlohmann::json json = {
         {"loss", result.loss}, {"accuracy", result.accuracy}, {"samples", result.samples}};
     fmt::print("{}\n", options.enabled("json")

@@ -24,14 +24,14 @@ std::shared_ptr<Device> traced(std::shared_ptr<Device> device, Tracer& tracer) {
 }
 
 ExitCode train(const Invocation& invocation, const Options& options, const Recipe& recipe,
-               const WorkerPlace& place, const StopSignal& stop_signal, WorkerLog& log) {
-  Tracer tracer(recipe.trace, place.rank, log);
-  const auto device =
-      traced(make_device(recipe.device, {.local_rank = place.local_rank, .tf32 = recipe.precision == "tf32"}),
-             tracer);
+               const Placement& placement, const StopSignal& stop_signal, WorkerLog& log) {
+  Tracer tracer(recipe.trace, *placement.rank, log);
+  const auto device = traced(
+      make_device(recipe.device, {.local_rank = *placement.local_rank, .tf32 = recipe.precision == "tf32"}),
+      tracer);
   if (recipe.precision == "tf32" && device->type() == DeviceType::cpu)
     throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
-  Peers peers(place, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get(),
+  Peers peers(placement, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get(),
               tracer.spans());
   ExitCode code = ExitCode::ok;
   {
@@ -55,17 +55,17 @@ ExitCode run_train(const Invocation& invocation) {
                    train_options()));
     return ExitCode::ok;
   }
-  const WorkerPlace place = find_place(invocation.environment);
-  const Recipe recipe = make_recipe(options, place.world_size);
+  const Placement placement = find_placement(invocation.environment);
+  const Recipe recipe = make_recipe(options, *placement.world_size);
   if (options.enabled("print-config")) {
-    if (place.rank == 0) fmt::print("{}", options_table(options));
+    if (*placement.rank == 0) fmt::print("{}", options_table(options));
     return ExitCode::ok;
   }
-  limit_threads(place.placement, invocation.environment);
+  limit_threads(placement, invocation.environment);
   const StopSignal stop_signal;  // before any thread
-  WorkerLog log(place.world_size == 1 ? "dtrain" : fmt::format("dtrain: rank {}", place.rank));
+  WorkerLog log(*placement.world_size == 1 ? "dtrain" : fmt::format("dtrain: rank {}", *placement.rank));
   try {
-    return train(invocation, options, recipe, place, stop_signal, log);
+    return train(invocation, options, recipe, placement, stop_signal, log);
   } catch (const Error& error) {
     log.note(LogLevel::error, error.what());
     throw;

@@ -129,6 +129,17 @@ Placement detect(const Environment& environment, const Machine& machine) {
   return std::move(reader.placement);
 }
 
+Placement detect_mpi(const Environment& environment) {
+  const Machine machine;
+  PlacementReader reader(environment, machine);
+  for (const auto present : {detect_openmpi, detect_hydra, detect_pmi}) {
+    if (present(reader)) break;
+  }
+  if (!reader.placement.rank || !reader.placement.world_size) return {};
+  complete(reader);
+  return std::move(reader.placement);
+}
+
 std::string explain(const Placement& placement) {
   std::string text;
   describe(text, placement, "system", std::optional<std::string>(placement.system));

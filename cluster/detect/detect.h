@@ -52,6 +52,11 @@ Machine this_machine();
 /// says. Throws UsageError naming the variable when a value is impossible or two contradict each other.
 Placement detect(const Environment& environment, const Machine& machine);
 
+/// What the launcher of an MPI program (Open MPI, hydra, PMI) says of this very process: rank and world_size,
+/// or neither when there is no such launcher. MPI itself is not touched. Throws UsageError naming the
+/// variable when a value is impossible.
+Placement detect_mpi(const Environment& environment);
+
 /// The placement for people: one line a field, each with how it is known.
 std::string explain(const Placement& placement);
 

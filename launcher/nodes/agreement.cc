@@ -49,7 +49,7 @@ std::string joined(const std::vector<std::string>& words) { return fmt::format("
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> must_match(const Job& job) {
-  const NodeRange& nodes = job.place.nodes;
+  const NodeRange& nodes = job.placement.nodes;
   const std::vector<std::string> arguments(job.program.argv.begin() + 1, job.program.argv.end());
   std::string shown = joined(arguments);
   if (shown.size() > kShownBytes) shown = shown.substr(0, kShownBytes) + "…";

@@ -50,11 +50,11 @@ class NodesRun final : private RoundLink {
 
   void meet() {
     LinkSettings settings = link_settings();
-    const bool first = job_.place.node_rank == 0;
+    const bool first = job_.placement.node_rank == 0;
     // Without node_ranks the machine that has the address is the first; of several launchers there, the
     // first that gets the port.
     const bool perhaps =
-        !job_.place.node_rank && rendezvous_is_here(job_.place, Deadline::after(kResolveTimeout));
+        !job_.placement.node_rank && rendezvous_is_here(job_.placement, Deadline::after(kResolveTimeout));
     if (first || perhaps) {
       LinkSettings hosting = settings;
       hosting.coordinator = coordinator_options();
@@ -62,7 +62,8 @@ class NodesRun final : private RoundLink {
       try {
         // Held from here on, so that a port that is taken is known before anybody waits.
         if (first)
-          master_ = settle_master_port(job_.place.master_addr, job_.place.master_port, job_.program.builtin);
+          master_ = settle_master_port(job_.placement.master_addr, job_.placement.master_port,
+                                       job_.program.builtin);
         link_.emplace(hosting);
         return;
       } catch (const SystemError& error) {
@@ -78,12 +79,12 @@ class NodesRun final : private RoundLink {
 
   LinkSettings link_settings() const {
     LinkSettings settings;
-    settings.member.server = job_.place.rendezvous;
+    settings.member.server = job_.placement.rendezvous;
     settings.member.token = job_.token;
     settings.member.insecure = job_.options.insecure;
     settings.member.job = job_.options.run_id;
-    settings.offer.node_rank = job_.place.node_rank;
-    settings.offer.host = job_.place.host;
+    settings.offer.node_rank = job_.placement.node_rank;
+    settings.offer.host = job_.placement.host;
     settings.offer.address = own_address();
     settings.offer.nproc = nproc_;
     settings.offer.must_match = must_match(job_);
@@ -94,7 +95,7 @@ class NodesRun final : private RoundLink {
   // The way to the rendezvous, as people know it: "10.0.0.2 (eth0)".
   std::string own_address() const {
     try {
-      const auto there = resolve(job_.place.rendezvous, Deadline::after(kResolveTimeout));
+      const auto there = resolve(job_.placement.rendezvous, Deadline::after(kResolveTimeout));
       const Route route = route_to(there.front());
       return fmt::format("{} ({})", route.address, route.interface);
     } catch (const Error&) {
@@ -107,14 +108,14 @@ class NodesRun final : private RoundLink {
     options.token = job_.token;
     options.insecure = job_.options.insecure;
     options.job = job_.options.run_id;
-    options.min_nodes = job_.place.nodes.least;
-    options.max_nodes = job_.place.nodes.most;
+    options.min_nodes = job_.placement.nodes.least;
+    options.max_nodes = job_.placement.nodes.most;
     options.max_restarts = job_.options.max_restarts;
     options.join_timeout = job_.options.join_timeout;
     options.last_call = job_.options.last_call;
     options.launch_time_ns = now_in_ns();
     options.run_id = job_.options.run_id;
-    options.hosts = job_.place.hosts;
+    options.hosts = job_.placement.hosts;
     return options;
   }
 
@@ -160,7 +161,8 @@ class NodesRun final : private RoundLink {
     if (news.self != 0) return link_->say(rendezvous::Ready{news.round, 0});
     try {
       if (!master_) {
-        master_ = settle_master_port(job_.place.master_addr, job_.place.master_port, job_.program.builtin);
+        master_ =
+            settle_master_port(job_.placement.master_addr, job_.placement.master_port, job_.program.builtin);
       }
       link_->say(rendezvous::Ready{news.round, master_->port});
     } catch (const Error& error) {
@@ -206,7 +208,7 @@ class NodesRun final : private RoundLink {
     share.node_rank = own.node_rank;
     share.first_rank = own.first_rank;
     share.world_size = news.nodes.back().first_rank + news.nodes.back().nproc;
-    return make_plan(job_.options, job_.place, share, job_.program, job_.environment, job_.machine);
+    return make_plan(job_.options, job_.placement, share, job_.program, job_.environment, job_.machine);
   }
 
   std::string token_of(const rendezvous::Start& news) const {
@@ -219,7 +221,7 @@ class NodesRun final : private RoundLink {
       Failure failure;
       failure.kind = Failure::Kind::worker;
       failure.exit_code = Attempts::exit_code(result);
-      failure.lines = {fmt::format("host {}: {}", job_.place.host,
+      failure.lines = {fmt::format("host {}: {}", job_.placement.host,
                                    result.keeper_lost
                                        ? "the keeper process was killed; its workers have been ended"
                                        : "some processes could not be ended: they do not react to SIGKILL")};
@@ -238,7 +240,7 @@ class NodesRun final : private RoundLink {
                                    -1,
                                    code,
                                    false,
-                                   {"host " + job_.place.host + ": " + error.what()}}});
+                                   {"host " + job_.placement.host + ": " + error.what()}}});
     link_->say(rendezvous::Ended{round_, code});
   }
 

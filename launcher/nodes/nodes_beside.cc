@@ -17,7 +17,7 @@ void hand_over_to_nodes(const std::string& own_folder, char** argv) {
 }
 
 int run_many(const Job& job, Console&) {
-  throw Error("a job of " + std::to_string(job.place.nodes.most) + " nodes came to the launcher for one");
+  throw Error("a job of " + std::to_string(job.placement.nodes.most) + " nodes came to the launcher for one");
 }
 
 }  // namespace dtrain::launcher

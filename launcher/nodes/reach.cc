@@ -28,7 +28,7 @@ std::optional<SocketAddress> try_resolve(const Endpoint& endpoint, const Deadlin
 }
 
 // All launchers do this together, so that one that fails lets the others fail too.
-void ask_mpi(Place& place, std::optional<Token>& token, const Options& options,
+void ask_mpi(NodePlacement& placement, std::optional<Token>& token, const Options& options,
              const std::string& own_folder) {
   const std::string helper = own_folder + "/dtrain-mpi-exchange";
   const std::string otherwise =
@@ -47,32 +47,34 @@ void ask_mpi(Place& place, std::optional<Token>& token, const Options& options,
                                      ? fmt::format("gave no answer in {} s", kExchangeTimeout.count())
                                      : fmt::format("failed (exit code {})", result.exit_code),
                                  otherwise));
-  if (answer.at("size").get<int>() != place.nodes.most && !options.nnodes)
+  if (answer.at("size").get<int>() != placement.nodes.most && !options.nnodes)
     throw UsageError(
         fmt::format("{}: expected {} launchers, found {}: it was built with another MPI than this mpirun's{}",
-                    helper, place.nodes.most, answer.at("size").get<int>(), otherwise));
+                    helper, placement.nodes.most, answer.at("size").get<int>(), otherwise));
   if (!token) token = parse_token(answer.at("token").get<std::string>(), "the answer of " + helper);
-  if (!place.master_addr.empty()) return;
-  place.master_addr = answer.at("address").get<std::string>();
-  place.rendezvous = {place.master_addr, answer.at("port").get<std::uint16_t>()};
+  if (!placement.master_addr.empty()) return;
+  placement.master_addr = answer.at("address").get<std::string>();
+  placement.rendezvous = {placement.master_addr, answer.at("port").get<std::uint16_t>()};
 }
 
 // Only a step's first node, as Slurm names it, has an address that Slurm knows better than the name service.
-void ask_slurm(Place& place) {
-  if (place.system != "slurm" || place.hosts.empty() || place.master_addr != place.hosts.front()) return;
-  if (try_resolve({place.master_addr, 0}, Deadline::after(kResolveTimeout))) return;
-  const auto address = slurm_node_address(place.master_addr, Deadline::after(kScontrolTimeout));
+void ask_slurm(NodePlacement& placement) {
+  if (placement.system != "slurm" || placement.hosts.empty() ||
+      placement.master_addr != placement.hosts.front())
+    return;
+  if (try_resolve({placement.master_addr, 0}, Deadline::after(kResolveTimeout))) return;
+  const auto address = slurm_node_address(placement.master_addr, Deadline::after(kScontrolTimeout));
   if (!address)
     throw UsageError(
         fmt::format("--master-addr: the name {} of this step's first node cannot be resolved, and `scontrol "
                     "show node {}` gives no address; give --master-addr",
-                    place.master_addr, place.master_addr));
-  if (place.rendezvous.host == place.master_addr) place.rendezvous.host = *address;
-  place.master_addr = *address;
+                    placement.master_addr, placement.master_addr));
+  if (placement.rendezvous.host == placement.master_addr) placement.rendezvous.host = *address;
+  placement.master_addr = *address;
 }
 
-std::string how_to_share(const Place& place) {
-  if (place.system == "slurm")
+std::string how_to_share(const NodePlacement& placement) {
+  if (placement.system == "slurm")
     return "before srun say: export DTRAIN_TOKEN=$(openssl rand -hex 32), or give --token-file";
   return "set the same DTRAIN_TOKEN on every node (make one with: openssl rand -hex 32), or give "
          "--token-file";
@@ -87,21 +89,21 @@ std::optional<Token> find_secret(const Options& options, const Environment& envi
   return find_token(environment);
 }
 
-void complete_place(Place& place, std::optional<Token>& token, const Options& options,
-                    const std::string& own_folder) {
-  if (place.ask_mpi) ask_mpi(place, token, options, own_folder);
-  ask_slurm(place);
+void complete_placement(NodePlacement& placement, std::optional<Token>& token, const Options& options,
+                        const std::string& own_folder) {
+  if (placement.ask_mpi) ask_mpi(placement, token, options, own_folder);
+  ask_slurm(placement);
   if (token || options.insecure) return;
-  const auto address = try_resolve(place.rendezvous, Deadline::after(kResolveTimeout));
+  const auto address = try_resolve(placement.rendezvous, Deadline::after(kResolveTimeout));
   if (address && address->is_loopback()) return;
   throw UsageError(
       fmt::format("launchers meet at {}, which others can reach, so they need a secret: {}; --insecure does "
                   "without",
-                  place.rendezvous.text(), how_to_share(place)));
+                  placement.rendezvous.text(), how_to_share(placement)));
 }
 
-bool rendezvous_is_here(const Place& place, const Deadline& deadline) {
-  const auto address = try_resolve(place.rendezvous, deadline);
+bool rendezvous_is_here(const NodePlacement& placement, const Deadline& deadline) {
+  const auto address = try_resolve(placement.rendezvous, deadline);
   return address && is_own_address(*address);
 }
 

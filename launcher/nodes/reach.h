@@ -17,11 +17,11 @@ std::optional<Token> find_secret(const Options& options, const Environment& envi
 /// asks scontrol for the address of a Slurm node whose name cannot be resolved, and refuses to go on without
 /// a secret where others could reach the rendezvous. May fill in `token`. Blocks a minute at most. Throws
 /// UsageError with what to do.
-void complete_place(Place& place, std::optional<Token>& token, const Options& options,
-                    const std::string& own_folder);
+void complete_placement(NodePlacement& placement, std::optional<Token>& token, const Options& options,
+                        const std::string& own_folder);
 
 /// Whether the rendezvous is at one of this machine's addresses. Blocks at most until `deadline`; a name that
 /// cannot be resolved is not ours.
-bool rendezvous_is_here(const Place& place, const Deadline& deadline);
+bool rendezvous_is_here(const NodePlacement& placement, const Deadline& deadline);
 
 }  // namespace dtrain::launcher

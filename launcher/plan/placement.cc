@@ -52,27 +52,27 @@ class Settler {
   Settler(const Options& options, const Environment& environment, const dtrain::Machine& machine)
       : options_(options), environment_(environment), machine_(machine) {}
 
-  Place settle(bool has_token) {
+  NodePlacement settle(bool has_token) {
     const bool one_asked = options_.standalone || (options_.nnodes && options_.nnodes->most == 1);
     if (!one_asked) detected_ = detect(without_worker_variables(environment_), machine_);
-    place_.system = detected_.system;
+    placement_.system = detected_.system;
     note("system", detected_.system,
          one_asked ? "one node was asked for; nothing else was looked at" : how("system"));
     take_host();
     take_launchers();
     take_nodes();
     take_node_rank();
-    if (place_.many()) {
+    if (placement_.many()) {
       take_meeting_point(has_token);
     } else {
       take_one_node();
     }
-    return std::move(place_);
+    return std::move(placement_);
   }
 
  private:
   void note(const std::string& name, std::string value, std::string why) {
-    place_.explanations.push_back({name, std::move(value), std::move(why)});
+    placement_.explanations.push_back({name, std::move(value), std::move(why)});
   }
 
   std::string how(std::string_view field) const {
@@ -87,9 +87,9 @@ class Settler {
 
   void take_host() {
     const std::string* node = find_variable(environment_, "SLURMD_NODENAME");
-    const bool slurm = place_.system == "slurm" && node != nullptr;
-    place_.host = slurm ? *node : machine_.hostname.substr(0, machine_.hostname.find('.'));
-    note("host", place_.host, slurm ? "SLURMD_NODENAME" : "this machine's name");
+    const bool slurm = placement_.system == "slurm" && node != nullptr;
+    placement_.host = slurm ? *node : machine_.hostname.substr(0, machine_.hostname.find('.'));
+    note("host", placement_.host, slurm ? "SLURMD_NODENAME" : "this machine's name");
   }
 
   // From the ranks of a scheduler's tasks, one of which is this launcher, to nodes.
@@ -123,10 +123,10 @@ class Settler {
 
   void take_nodes() {
     if (options_.nnodes) {
-      place_.nodes = *options_.nnodes;
+      placement_.nodes = *options_.nnodes;
       nnodes_how_ = source("nnodes");
     } else if (nnodes_) {
-      place_.nodes = {*nnodes_, *nnodes_};
+      placement_.nodes = {*nnodes_, *nnodes_};
     } else if (node_rank_.value_or(0) > 0) {
       throw UsageError(fmt::format("--nnodes is needed: this is node {} ({}), and {}", *node_rank_,
                                    node_rank_how_,
@@ -135,44 +135,44 @@ class Settler {
       nnodes_how_ = "the default";
     }
     note("nnodes",
-         place_.nodes.least == place_.nodes.most
-             ? fmt::format("{}", place_.nodes.most)
-             : fmt::format("{}:{}", place_.nodes.least, place_.nodes.most),
+         placement_.nodes.least == placement_.nodes.most
+             ? fmt::format("{}", placement_.nodes.most)
+             : fmt::format("{}:{}", placement_.nodes.least, placement_.nodes.most),
          nnodes_how_);
   }
 
   void take_node_rank() {
     if (options_.node_rank) {
-      place_.node_rank = options_.node_rank;
+      placement_.node_rank = options_.node_rank;
       node_rank_how_ = source("node-rank");
-    } else if (place_.many()) {
-      place_.node_rank = node_rank_;
+    } else if (placement_.many()) {
+      placement_.node_rank = node_rank_;
     } else {
-      place_.node_rank = 0;
+      placement_.node_rank = 0;
       node_rank_how_ = "the only node";
     }
-    if (place_.node_rank.value_or(0) >= place_.nodes.most)
+    if (placement_.node_rank.value_or(0) >= placement_.nodes.most)
       throw UsageError(fmt::format("--node-rank: expected 0 to {} with --nnodes={}, got {} ({})",
-                                   place_.nodes.most - 1, place_.nodes.most, *place_.node_rank,
+                                   placement_.nodes.most - 1, placement_.nodes.most, *placement_.node_rank,
                                    node_rank_how_));
-    if (!place_.node_rank && !options_.rdzv_endpoint)
+    if (!placement_.node_rank && !options_.rdzv_endpoint)
       throw UsageError(fmt::format("--node-rank is needed with --nnodes={}: which node this is, from 0{}",
                                    shown_nodes(), node_rank_how_.empty() ? "" : " (" + node_rank_how_ + ")"));
-    note("node_rank", place_.node_rank ? fmt::format("{}", *place_.node_rank) : "unknown",
-         place_.node_rank ? node_rank_how_ : "the rendezvous gives one");
+    note("node_rank", placement_.node_rank ? fmt::format("{}", *placement_.node_rank) : "unknown",
+         placement_.node_rank ? node_rank_how_ : "the rendezvous gives one");
   }
 
   std::string shown_nodes() const {
-    return place_.nodes.least == place_.nodes.most
-               ? fmt::format("{}", place_.nodes.most)
-               : fmt::format("{}:{}", place_.nodes.least, place_.nodes.most);
+    return placement_.nodes.least == placement_.nodes.most
+               ? fmt::format("{}", placement_.nodes.most)
+               : fmt::format("{}:{}", placement_.nodes.least, placement_.nodes.most);
   }
 
   // In a batch script everything looks as if there were one node.
   void note_forgotten_nodes() {
     const std::string* nodes = find_variable(environment_, "SLURM_JOB_NUM_NODES");
     if (detected_.system != "none" || nodes == nullptr || *nodes == "1" || how("system").empty()) return;
-    place_.notes.push_back(
+    placement_.notes.push_back(
         fmt::format("this Slurm job has {} nodes, but a launcher without srun is on one of them only: srun "
                     "--ntasks-per-node=1 dtrain-launch … uses all, --standalone says that one is meant",
                     *nodes));
@@ -181,82 +181,83 @@ class Settler {
   void take_one_node() {
     note_forgotten_nodes();
     const auto& endpoint = options_.rdzv_endpoint;
-    place_.master_addr = !options_.master_addr.empty() ? options_.master_addr
-                         : endpoint                    ? endpoint->host
-                                                       : "127.0.0.1";
-    place_.master_port = options_.master_port.value_or(endpoint ? endpoint->port : 0);
-    note("master_addr", place_.master_addr,
+    placement_.master_addr = !options_.master_addr.empty() ? options_.master_addr
+                             : endpoint                    ? endpoint->host
+                                                           : "127.0.0.1";
+    placement_.master_port = options_.master_port.value_or(endpoint ? endpoint->port : 0);
+    note("master_addr", placement_.master_addr,
          !options_.master_addr.empty() ? source("master-addr")
          : endpoint                    ? source("rdzv-endpoint")
                                        : "one node");
-    note("master_port", place_.master_port == 0 ? "a free one" : fmt::format("{}", place_.master_port),
+    note("master_port",
+         placement_.master_port == 0 ? "a free one" : fmt::format("{}", placement_.master_port),
          options_.master_port ? source("master-port")
          : endpoint           ? source("rdzv-endpoint")
                               : "one node");
   }
 
   void take_meeting_point(bool has_token) {
-    place_.hosts = detected_.hosts;
+    placement_.hosts = detected_.hosts;
     take_master();
-    place_.ask_mpi =
-        is_mpi(place_.system) && (place_.master_addr.empty() || (!has_token && !options_.insecure));
-    if (place_.master_addr.empty() && !place_.ask_mpi)
+    placement_.ask_mpi =
+        is_mpi(placement_.system) && (placement_.master_addr.empty() || (!has_token && !options_.insecure));
+    if (placement_.master_addr.empty() && !placement_.ask_mpi)
       throw UsageError(fmt::format(
           "--master-addr is needed with --nnodes={}: the address of node 0, the same on every node{}",
           shown_nodes(), how("master_addr").empty() ? "" : " (" + how("master_addr") + ")"));
     take_rendezvous();
     const auto shown = [&](const std::string& value) {
-      return place_.master_addr.empty() ? "found out when launchers start" : value;
+      return placement_.master_addr.empty() ? "found out when launchers start" : value;
     };
-    note("master_addr", shown(place_.master_addr), master_how_);
+    note("master_addr", shown(placement_.master_addr), master_how_);
     note("master_port",
-         place_.master_port == 0 ? "one that node 0 picks" : fmt::format("{}", place_.master_port),
+         placement_.master_port == 0 ? "one that node 0 picks" : fmt::format("{}", placement_.master_port),
          port_how_);
-    note("rendezvous", shown(place_.rendezvous.text()), rendezvous_how_);
+    note("rendezvous", shown(placement_.rendezvous.text()), rendezvous_how_);
   }
 
   void take_master() {
     const auto& endpoint = options_.rdzv_endpoint;
     if (!options_.master_addr.empty()) {
-      place_.master_addr = options_.master_addr;
+      placement_.master_addr = options_.master_addr;
       master_how_ = source("master-addr");
     } else if (endpoint) {
-      place_.master_addr = endpoint->host;
+      placement_.master_addr = endpoint->host;
       master_how_ = source("rdzv-endpoint");
     } else if (detected_.master_addr) {
-      place_.master_addr = *detected_.master_addr;
+      placement_.master_addr = *detected_.master_addr;
       master_how_ = how("master_addr");
     } else {
       master_how_ = "asked of MPI by dtrain-mpi-exchange";
     }
     if (options_.master_port) {
-      place_.master_port = *options_.master_port;
+      placement_.master_port = *options_.master_port;
       port_how_ = source("master-port");
     } else if (detected_.master_port) {
-      place_.master_port = *detected_.master_port;
+      placement_.master_port = *detected_.master_port;
       port_how_ = how("master_port");
-    } else if (endpoint || place_.master_addr.empty()) {
+    } else if (endpoint || placement_.master_addr.empty()) {
       port_how_ = "free on node 0 when the workers start";
     } else {
-      place_.master_port = kMasterPort;
+      placement_.master_port = kMasterPort;
       port_how_ = "the default";
     }
   }
 
   void take_rendezvous() {
     if (options_.rdzv_endpoint) {
-      place_.rendezvous = *options_.rdzv_endpoint;
-      if (place_.rendezvous.port == 0) place_.rendezvous.port = kRendezvousPort;
+      placement_.rendezvous = *options_.rdzv_endpoint;
+      if (placement_.rendezvous.port == 0) placement_.rendezvous.port = kRendezvousPort;
       rendezvous_how_ = source("rdzv-endpoint");
-    } else if (place_.master_addr.empty()) {
+    } else if (placement_.master_addr.empty()) {
       rendezvous_how_ = "asked of MPI by dtrain-mpi-exchange";
     } else {
-      const int port = (place_.master_port == 0 ? kMasterPort : place_.master_port) + 1;
+      const int port = (placement_.master_port == 0 ? kMasterPort : placement_.master_port) + 1;
       if (port > 65535)
         throw UsageError(
             "--master-port: expected at most 65534, because launchers meet on the next port, got 65535; or "
             "give --rdzv-endpoint");
-      place_.rendezvous = {place_.master_addr, static_cast<std::uint16_t>(port)};
+      placement_.rendezvous = {placement_.master_addr, static_cast<std::uint16_t>(port)};
       rendezvous_how_ = "the port after the master's";
     }
   }
@@ -265,21 +266,21 @@ class Settler {
   const Environment& environment_;
   const dtrain::Machine& machine_;
   Placement detected_;
-  Place place_;
+  NodePlacement placement_;
   std::optional<int> nnodes_, node_rank_;
   std::string nnodes_how_, node_rank_how_, master_how_, port_how_, rendezvous_how_;
 };
 
 }  // namespace
 
-Place settle_place(const Options& options, const Environment& environment, const dtrain::Machine& machine,
-                   bool has_token) {
+NodePlacement settle_placement(const Options& options, const Environment& environment,
+                               const dtrain::Machine& machine, bool has_token) {
   return Settler(options, environment, machine).settle(has_token);
 }
 
-std::string explanation_text(const Place& place) {
+std::string explanation_text(const NodePlacement& placement) {
   std::string text;
-  for (const Explanation& line : place.explanations)
+  for (const Explanation& line : placement.explanations)
     text += fmt::format("{:<15} {:<24}{}\n", line.name, line.value, line.how.empty() ? "" : "  " + line.how);
   return text;
 }

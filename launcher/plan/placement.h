@@ -16,7 +16,7 @@ struct Explanation {
   std::string name, value, how;
 };
 
-struct Place {
+struct NodePlacement {
   std::string system = "none";  ///< as Placement::system
   std::string host;             ///< this machine's name in reports
   NodeRange nodes;
@@ -36,11 +36,11 @@ struct Place {
 /// defaults. RANK and WORLD_SIZE are a worker's and not looked at; with one node nothing is. `has_token`
 /// tells whether the job's secret is known already. Throws UsageError naming the option that is missing or
 /// contradicts what was found, and the command to use when several launchers share a node.
-Place settle_place(const Options& options, const Environment& environment, const dtrain::Machine& machine,
-                   bool has_token);
+NodePlacement settle_placement(const Options& options, const Environment& environment,
+                               const dtrain::Machine& machine, bool has_token);
 
 /// What --explain prints: a line a value.
-std::string explanation_text(const Place& place);
+std::string explanation_text(const NodePlacement& placement);
 
 /// Variables of mpirun's, which workers must not see: they would take themselves for its ranks.
 std::vector<std::string> mpi_variables(const Environment& environment);

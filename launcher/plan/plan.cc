@@ -132,19 +132,19 @@ int count_workers(const Options& options, const Machine& machine) {
   return static_cast<int>(machine.gpus.size());
 }
 
-NodeShare equal_share(const Place& place, int nproc) {
-  const int node = place.node_rank.value_or(0);
-  return {place.nodes.most, node, node, node * nproc, place.nodes.most * nproc};
+NodeShare equal_share(const NodePlacement& placement, int nproc) {
+  const int node = placement.node_rank.value_or(0);
+  return {placement.nodes.most, node, node, node * nproc, placement.nodes.most * nproc};
 }
 
-Plan make_plan(const Options& options, const Place& place, const NodeShare& share, const Program& program,
-               const Environment& environment, const Machine& machine) {
+Plan make_plan(const Options& options, const NodePlacement& placement, const NodeShare& share,
+               const Program& program, const Environment& environment, const Machine& machine) {
   Plan plan;
-  plan.host = place.host;
+  plan.host = placement.host;
   plan.share = share;
   plan.nproc = count_workers(options, machine);
-  plan.master_addr = place.master_addr;
-  plan.master_port = place.master_port;
+  plan.master_addr = placement.master_addr;
+  plan.master_port = placement.master_port;
   plan.program = program;
   plan.removed_variables = {"DTRAIN_TOKEN",        "DTRAIN_TOKEN_FILE", "DTRAIN_STORE_FD",
                             "DTRAIN_STDERR_TTY",   "DTRAIN_COLUMNS",    "TORCHELASTIC_USE_AGENT_STORE",

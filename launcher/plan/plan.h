@@ -76,11 +76,11 @@ struct Attempt {
 int count_workers(const Options& options, const Machine& machine);
 
 /// The share when all nodes take part and start as many workers as this one.
-NodeShare equal_share(const Place& place, int nproc);
+NodeShare equal_share(const NodePlacement& placement, int nproc);
 
 /// Builds the plan. Throws UsageError where options do not fit the machine or each other.
-Plan make_plan(const Options& options, const Place& place, const NodeShare& share, const Program& program,
-               const Environment& environment, const Machine& machine);
+Plan make_plan(const Options& options, const NodePlacement& placement, const NodeShare& share,
+               const Program& program, const Environment& environment, const Machine& machine);
 
 /// The variables of `worker` that belong to this attempt only; they come on top of worker.environment.
 Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, const Attempt& attempt);

@@ -18,7 +18,7 @@ namespace dtrain::launcher {
 
 struct Job {
   Options options;
-  Place place;
+  NodePlacement placement;
   Program program;
   Machine machine;
   Environment environment;     ///< the launcher's own, handed on to the workers

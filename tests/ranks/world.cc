@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <thread>
 
+#include "cluster/detect/detect.h"
 #include "cluster/net/endpoint.h"
 #include "cluster/store/store_client.h"
 #include "cluster/store/store_server.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/error.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
@@ -111,9 +113,10 @@ void run_mpi_world(const std::string& name, const Entry& entry, std::string_view
 
 int run_mpi_rank(const std::string& name, const Backend& backend, const std::string& folder) {
   const Entry& entry = scenarios().at(name);
-  const MpiPlace place = mpi_place_from_environment();
-  write_file(verdict_path(folder, place.rank),
-             verdict_of(entry, "mpi", bootstrap_of(entry, place.rank, place.size, backend), folder));
+  const Placement placement = detect_mpi(current_environment());
+  const int rank = placement.rank.value(), size = placement.world_size.value();
+  write_file(verdict_path(folder, rank),
+             verdict_of(entry, "mpi", bootstrap_of(entry, rank, size, backend), folder));
   return 0;
 }
 

@@ -12,9 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/detect/detect.h"
 #include "cluster/net/endpoint.h"
 #include "cluster/store/store_client.h"
 #include "cluster/store/store_server.h"
+#include "runtime/base/environment.h"
 #include "tests/bench/allreduce/sides.h"
 
 namespace dtrain::bench {
@@ -96,9 +98,9 @@ int run_gloo(int size) {
 #ifdef DTRAIN_BENCH_MPI
 int run_mpi() {
   NullLog log;
-  const MpiPlace place = mpi_place_from_environment();
+  const Placement placement = detect_mpi(current_environment());
   Bootstrap bootstrap;
-  bootstrap.rank = place.rank, bootstrap.size = place.size;
+  bootstrap.rank = placement.rank.value_or(0), bootstrap.size = placement.world_size.value_or(1);
   const auto communicator = make_communicator("mpi", bootstrap, log);
   compare(*communicator, *make_raw_mpi(), "mpi");
   return 0;

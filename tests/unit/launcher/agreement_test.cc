@@ -18,7 +18,7 @@ std::map<std::string, std::string> values_of(const std::vector<std::string>& arg
                                              const std::string& version = "1.2.3") {
   Job job;
   job.options = options_of(arguments);
-  job.place = settle_place(job.options, {}, {.hostname = "h"}, true);
+  job.placement = settle_placement(job.options, {}, {.hostname = "h"}, true);
   job.program = {"/nonexistent/program", argv, builtin};
   job.environment = environment;
   job.version = version;

@@ -15,14 +15,14 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Place place_of(const std::vector<std::string>& arguments, const Environment& environment = {},
-               bool has_token = true) {
-  return settle_place(options_of(arguments, environment), environment, {.hostname = "gpu002.cluster"},
-                      has_token);
+NodePlacement placement_of(const std::vector<std::string>& arguments, const Environment& environment = {},
+                           bool has_token = true) {
+  return settle_placement(options_of(arguments, environment), environment, {.hostname = "gpu002.cluster"},
+                          has_token);
 }
 
-std::string how(const Place& place, const std::string& name) {
-  for (const Explanation& line : place.explanations) {
+std::string how(const NodePlacement& placement, const std::string& name) {
+  for (const Explanation& line : placement.explanations) {
     if (line.name == name) return line.how;
   }
   return "";
@@ -48,139 +48,139 @@ Environment openmpi() {
           {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
 }
 
-TEST(Place, OneNodeIsTheDefault) {
-  const Place place = place_of({"p"});
-  EXPECT_FALSE(place.many());
-  EXPECT_EQ(place.node_rank, 0);
-  EXPECT_EQ(place.master_addr, "127.0.0.1");
-  EXPECT_EQ(place.master_port, 0);
-  EXPECT_EQ(place.host, "gpu002");
+TEST(NodePlacement, OneNodeIsTheDefault) {
+  const NodePlacement placement = placement_of({"p"});
+  EXPECT_FALSE(placement.many());
+  EXPECT_EQ(placement.node_rank, 0);
+  EXPECT_EQ(placement.master_addr, "127.0.0.1");
+  EXPECT_EQ(placement.master_port, 0);
+  EXPECT_EQ(placement.host, "gpu002");
 }
 
-TEST(Place, AWorkersVariablesAreNotTheLaunchers) {
-  const Place place = place_of({"p"}, {{"RANK", "3"},
-                                       {"WORLD_SIZE", "8"},
-                                       {"LOCAL_RANK", "1"},
-                                       {"MASTER_ADDR", "far"},
-                                       {"MASTER_PORT", "1"}});
-  EXPECT_FALSE(place.many());
-  EXPECT_EQ(place.master_addr, "127.0.0.1");
-  EXPECT_EQ(place.master_port, 0);
+TEST(NodePlacement, AWorkersVariablesAreNotTheLaunchers) {
+  const NodePlacement placement = placement_of({"p"}, {{"RANK", "3"},
+                                                       {"WORLD_SIZE", "8"},
+                                                       {"LOCAL_RANK", "1"},
+                                                       {"MASTER_ADDR", "far"},
+                                                       {"MASTER_PORT", "1"}});
+  EXPECT_FALSE(placement.many());
+  EXPECT_EQ(placement.master_addr, "127.0.0.1");
+  EXPECT_EQ(placement.master_port, 0);
 }
 
-TEST(Place, FlagsSayAll) {
-  const Place place = place_of({"--nnodes=2", "--node_rank=1", "--master_addr=head"});
-  EXPECT_TRUE(place.many());
-  EXPECT_EQ(place.node_rank, 1);
-  EXPECT_EQ(place.master_port, 29500);
-  EXPECT_EQ(place.rendezvous, (Endpoint{"head", 29501}));
-  EXPECT_EQ(how(place, "nnodes"), "--nnodes, command line");
+TEST(NodePlacement, FlagsSayAll) {
+  const NodePlacement placement = placement_of({"--nnodes=2", "--node_rank=1", "--master_addr=head"});
+  EXPECT_TRUE(placement.many());
+  EXPECT_EQ(placement.node_rank, 1);
+  EXPECT_EQ(placement.master_port, 29500);
+  EXPECT_EQ(placement.rendezvous, (Endpoint{"head", 29501}));
+  EXPECT_EQ(how(placement, "nnodes"), "--nnodes, command line");
 }
 
-TEST(Place, WhatIsMissingIsNamed) {
-  EXPECT_THAT(complaint([] { place_of({"--nnodes=2"}); }),
+TEST(NodePlacement, WhatIsMissingIsNamed) {
+  EXPECT_THAT(complaint([] { placement_of({"--nnodes=2"}); }),
               HasSubstr("--node-rank is needed with --nnodes=2"));
   EXPECT_THAT(complaint([] {
-                place_of({"--nnodes=2", "--node_rank=1"});
+                placement_of({"--nnodes=2", "--node_rank=1"});
               }),
               HasSubstr("--master-addr is needed"));
   EXPECT_THAT(complaint([] {
-                place_of({"--nnodes=2", "--node_rank=2", "--master_addr=a"});
+                placement_of({"--nnodes=2", "--node_rank=2", "--master_addr=a"});
               }),
               AllOf(HasSubstr("expected 0 to 1"), HasSubstr("got 2")));
-  EXPECT_THAT(complaint([] { place_of({"--node_rank=1"}); }), HasSubstr("--node-rank: expected 0 to 0"));
+  EXPECT_THAT(complaint([] { placement_of({"--node_rank=1"}); }), HasSubstr("--node-rank: expected 0 to 0"));
   EXPECT_THAT(complaint([] {
-                place_of({"--nnodes=2", "--node_rank=0", "--master_addr=a", "--master_port=65535"});
+                placement_of({"--nnodes=2", "--node_rank=0", "--master_addr=a", "--master_port=65535"});
               }),
               HasSubstr("65534"));
 }
 
-TEST(Place, MasterVariablesCountForManyNodes) {
+TEST(NodePlacement, MasterVariablesCountForManyNodes) {
   const Environment environment{{"MASTER_ADDR", "head"}, {"MASTER_PORT", "4000"}};
-  const Place place = place_of({"--nnodes=2", "--node_rank=1"}, environment);
-  EXPECT_EQ(place.master_addr, "head");
-  EXPECT_EQ(place.rendezvous.text(), "head:4001");
-  EXPECT_EQ(place_of({"--nnodes=2", "--node_rank=1", "--master_addr=m"}, environment).master_addr, "m");
+  const NodePlacement placement = placement_of({"--nnodes=2", "--node_rank=1"}, environment);
+  EXPECT_EQ(placement.master_addr, "head");
+  EXPECT_EQ(placement.rendezvous.text(), "head:4001");
+  EXPECT_EQ(placement_of({"--nnodes=2", "--node_rank=1", "--master_addr=m"}, environment).master_addr, "m");
 }
 
-TEST(Place, AnEndpointIsEnoughAndNodesGetTheirRanks) {
-  const Place place = place_of({"--nnodes=1:4", "--rdzv-endpoint=[::1]:7000"});
-  EXPECT_TRUE(place.many());
-  EXPECT_EQ(place.nodes.least, 1);
-  EXPECT_FALSE(place.node_rank);
-  EXPECT_EQ(place.master_addr, "::1");
-  EXPECT_EQ(place.master_port, 0);
-  EXPECT_EQ(place.rendezvous, (Endpoint{"::1", 7000}));
-  EXPECT_EQ(place_of({"--nnodes=2", "--rdzv-endpoint=h"}).rendezvous.port, 29400);
+TEST(NodePlacement, AnEndpointIsEnoughAndNodesGetTheirRanks) {
+  const NodePlacement placement = placement_of({"--nnodes=1:4", "--rdzv-endpoint=[::1]:7000"});
+  EXPECT_TRUE(placement.many());
+  EXPECT_EQ(placement.nodes.least, 1);
+  EXPECT_FALSE(placement.node_rank);
+  EXPECT_EQ(placement.master_addr, "::1");
+  EXPECT_EQ(placement.master_port, 0);
+  EXPECT_EQ(placement.rendezvous, (Endpoint{"::1", 7000}));
+  EXPECT_EQ(placement_of({"--nnodes=2", "--rdzv-endpoint=h"}).rendezvous.port, 29400);
   // On one node it stands in for master address and port.
-  EXPECT_EQ(place_of({"--rdzv-endpoint=localhost:29400"}).master_port, 29400);
+  EXPECT_EQ(placement_of({"--rdzv-endpoint=localhost:29400"}).master_port, 29400);
 }
 
-TEST(Place, SlurmTellsEverything) {
-  const Place place = place_of({"p"}, slurm());
-  EXPECT_EQ(place.nodes.most, 3);
-  EXPECT_EQ(place.node_rank, 1);
-  EXPECT_EQ(place.master_addr, "gpu001");
-  EXPECT_GE(place.master_port, 20000);
-  EXPECT_EQ(place.rendezvous.port, place.master_port + 1);
-  EXPECT_THAT(place.hosts, ElementsAre("gpu001", "gpu002", "gpu003"));
-  EXPECT_EQ(place.host, "gpu002");
-  EXPECT_THAT(how(place, "master_addr"), HasSubstr("SLURM_STEP_NODELIST"));
+TEST(NodePlacement, SlurmTellsEverything) {
+  const NodePlacement placement = placement_of({"p"}, slurm());
+  EXPECT_EQ(placement.nodes.most, 3);
+  EXPECT_EQ(placement.node_rank, 1);
+  EXPECT_EQ(placement.master_addr, "gpu001");
+  EXPECT_GE(placement.master_port, 20000);
+  EXPECT_EQ(placement.rendezvous.port, placement.master_port + 1);
+  EXPECT_THAT(placement.hosts, ElementsAre("gpu001", "gpu002", "gpu003"));
+  EXPECT_EQ(placement.host, "gpu002");
+  EXPECT_THAT(how(placement, "master_addr"), HasSubstr("SLURM_STEP_NODELIST"));
   Environment other = slurm();
   other["SLURM_JOB_ID"] = "8";
-  EXPECT_NE(place_of({"p"}, other).master_port, place.master_port);
-  EXPECT_EQ(place_of({"--master_port=5"}, slurm()).master_port, 5);
-  EXPECT_FALSE(place_of({"--standalone"}, slurm()).many());
+  EXPECT_NE(placement_of({"p"}, other).master_port, placement.master_port);
+  EXPECT_EQ(placement_of({"--master_port=5"}, slurm()).master_port, 5);
+  EXPECT_FALSE(placement_of({"--standalone"}, slurm()).many());
 }
 
-TEST(Place, ABatchScriptWithoutSrunIsNoticed) {
+TEST(NodePlacement, ABatchScriptWithoutSrunIsNoticed) {
   const Environment batch{{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_NUM_NODES", "4"}};
-  const Place place = place_of({"p"}, batch);
-  EXPECT_FALSE(place.many());
-  ASSERT_EQ(place.notes.size(), 1u);
-  EXPECT_THAT(place.notes[0], AllOf(HasSubstr("4 nodes"), HasSubstr("srun --ntasks-per-node=1")));
-  EXPECT_TRUE(place_of({"--standalone"}, batch).notes.empty());
+  const NodePlacement placement = placement_of({"p"}, batch);
+  EXPECT_FALSE(placement.many());
+  ASSERT_EQ(placement.notes.size(), 1u);
+  EXPECT_THAT(placement.notes[0], AllOf(HasSubstr("4 nodes"), HasSubstr("srun --ntasks-per-node=1")));
+  EXPECT_TRUE(placement_of({"--standalone"}, batch).notes.empty());
 }
 
-TEST(Place, SeveralLaunchersOnANodeAreToldTheFix) {
+TEST(NodePlacement, SeveralLaunchersOnANodeAreToldTheFix) {
   Environment tasks = slurm();
   tasks["SLURM_STEP_NUM_TASKS"] = "6";
   tasks["SLURM_STEP_TASKS_PER_NODE"] = "2(x3)";
-  EXPECT_THAT(complaint([&] { place_of({"p"}, tasks); }),
+  EXPECT_THAT(complaint([&] { placement_of({"p"}, tasks); }),
               AllOf(HasSubstr("2 launchers on this node"), HasSubstr("srun --ntasks-per-node=1")));
   Environment ranks = openmpi();
   ranks["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
-  EXPECT_THAT(complaint([&] { place_of({"p"}, ranks); }), HasSubstr("mpirun --map-by ppr:1:node"));
+  EXPECT_THAT(complaint([&] { placement_of({"p"}, ranks); }), HasSubstr("mpirun --map-by ppr:1:node"));
 }
 
-TEST(Place, UnderMpirunRanksAreNodesAndMpiIsAsked) {
-  const Place place = place_of({"p"}, openmpi(), false);
-  EXPECT_EQ(place.nodes.most, 2);
-  EXPECT_EQ(place.node_rank, 1);
-  EXPECT_TRUE(place.ask_mpi);
-  EXPECT_TRUE(place.master_addr.empty());
-  EXPECT_TRUE(place_of({"--master_addr=head"}, openmpi(), false).ask_mpi) << "for the secret";
-  EXPECT_FALSE(place_of({"--master_addr=head"}, openmpi(), true).ask_mpi);
-  EXPECT_FALSE(place_of({"--master_addr=head", "--insecure"}, openmpi(), false).ask_mpi);
+TEST(NodePlacement, UnderMpirunRanksAreNodesAndMpiIsAsked) {
+  const NodePlacement placement = placement_of({"p"}, openmpi(), false);
+  EXPECT_EQ(placement.nodes.most, 2);
+  EXPECT_EQ(placement.node_rank, 1);
+  EXPECT_TRUE(placement.ask_mpi);
+  EXPECT_TRUE(placement.master_addr.empty());
+  EXPECT_TRUE(placement_of({"--master_addr=head"}, openmpi(), false).ask_mpi) << "for the secret";
+  EXPECT_FALSE(placement_of({"--master_addr=head"}, openmpi(), true).ask_mpi);
+  EXPECT_FALSE(placement_of({"--master_addr=head", "--insecure"}, openmpi(), false).ask_mpi);
 }
 
-TEST(Place, HydraPmiKubernetesKubeflowPbsAndLsf) {
-  const Place hydra = place_of(
+TEST(NodePlacement, HydraPmiKubernetesKubeflowPbsAndLsf) {
+  const NodePlacement hydra = placement_of(
       {"p"}, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "1"}});
   EXPECT_EQ(hydra.nodes.most, 4);
   EXPECT_EQ(hydra.node_rank, 3);
   const Environment pod{
       {"KUBERNETES_SERVICE_HOST", "x"}, {"JOB_COMPLETION_INDEX", "1"}, {"MASTER_ADDR", "job-0.s"}};
-  EXPECT_THAT(complaint([&] { place_of({"p"}, pod); }),
+  EXPECT_THAT(complaint([&] { placement_of({"p"}, pod); }),
               AllOf(HasSubstr("--nnodes is needed"), HasSubstr("NNODES")));
-  EXPECT_EQ(place_of({"--nnodes=2"}, pod).node_rank, 1);
-  const Place kubeflow = place_of({"p"}, {{"PET_NNODES", "2"},
-                                          {"PET_NODE_RANK", "1"},
-                                          {"PET_MASTER_ADDR", "w-0"},
-                                          {"PET_MASTER_PORT", "23456"},
-                                          {"PET_NPROC_PER_NODE", "2"},
-                                          {"RANK", "1"},
-                                          {"WORLD_SIZE", "2"}});
+  EXPECT_EQ(placement_of({"--nnodes=2"}, pod).node_rank, 1);
+  const NodePlacement kubeflow = placement_of({"p"}, {{"PET_NNODES", "2"},
+                                                      {"PET_NODE_RANK", "1"},
+                                                      {"PET_MASTER_ADDR", "w-0"},
+                                                      {"PET_MASTER_PORT", "23456"},
+                                                      {"PET_NPROC_PER_NODE", "2"},
+                                                      {"RANK", "1"},
+                                                      {"WORLD_SIZE", "2"}});
   EXPECT_EQ(kubeflow.node_rank, 1);
   EXPECT_EQ(kubeflow.rendezvous.text(), "w-0:23457");
   const dtrain::Machine machine{"n2", [](const std::string& path) -> std::optional<std::string> {
@@ -189,21 +189,21 @@ TEST(Place, HydraPmiKubernetesKubeflowPbsAndLsf) {
                                 }};
   const Environment pbs{
       {"PBS_ENVIRONMENT", "PBS_BATCH"}, {"PBS_JOBID", "5.head"}, {"PBS_NODEFILE", "/nodes"}};
-  const Place at_pbs = settle_place(options_of({"p"}), pbs, machine, true);
+  const NodePlacement at_pbs = settle_placement(options_of({"p"}), pbs, machine, true);
   EXPECT_EQ(at_pbs.nodes.most, 2);
   EXPECT_EQ(at_pbs.node_rank, 1);
   EXPECT_EQ(at_pbs.master_addr, "n1");
-  const Place lsf = place_of({"--master_addr=h"}, {{"LSB_JOBID", "9"},
-                                                   {"JSM_NAMESPACE_RANK", "1"},
-                                                   {"JSM_NAMESPACE_SIZE", "2"},
-                                                   {"JSM_NAMESPACE_LOCAL_RANK", "0"},
-                                                   {"JSM_NAMESPACE_LOCAL_SIZE", "1"}});
+  const NodePlacement lsf = placement_of({"--master_addr=h"}, {{"LSB_JOBID", "9"},
+                                                               {"JSM_NAMESPACE_RANK", "1"},
+                                                               {"JSM_NAMESPACE_SIZE", "2"},
+                                                               {"JSM_NAMESPACE_LOCAL_RANK", "0"},
+                                                               {"JSM_NAMESPACE_LOCAL_SIZE", "1"}});
   EXPECT_EQ(lsf.nodes.most, 2);
   EXPECT_EQ(lsf.node_rank, 1);
 }
 
-TEST(Place, ExplanationsCoverEveryValue) {
-  const std::string text = explanation_text(place_of({"p"}, slurm()));
+TEST(NodePlacement, ExplanationsCoverEveryValue) {
+  const std::string text = explanation_text(placement_of({"p"}, slurm()));
   for (const char* name :
        {"system", "host", "nnodes", "node_rank", "master_addr", "master_port", "rendezvous"})
     EXPECT_THAT(text, ::testing::ContainsRegex(std::string(name) + " +[^ ]"));
@@ -220,9 +220,9 @@ TEST(Reach, TheSecretsSources) {
 TEST(Reach, OffLoopbackASecretIsNeeded) {
   const auto try_to = [](const std::vector<std::string>& arguments) {
     const Options options = options_of(arguments);
-    Place place = settle_place(options, {}, {.hostname = "h"}, false);
+    NodePlacement placement = settle_placement(options, {}, {.hostname = "h"}, false);
     std::optional<Token> token;
-    complete_place(place, token, options, "/nonexistent");
+    complete_placement(placement, token, options, "/nonexistent");
   };
   const std::vector<std::string> remote{"--nnodes=2", "--node_rank=0", "--master_addr=192.0.2.1"};
   EXPECT_THAT(complaint([&] { try_to(remote); }),

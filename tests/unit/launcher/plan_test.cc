@@ -25,9 +25,9 @@ Machine machine_with(std::vector<std::string> gpus, int cores = 8) {
 Plan plan_of(const std::vector<std::string>& arguments, const Machine& machine = machine_with({}),
              const Environment& environment = {}, const Program& program = kForeign) {
   const Options options = options_of(arguments);
-  const Place place = settle_place(options, {}, {.hostname = "box.domain"}, true);
-  return make_plan(options, place, equal_share(place, count_workers(options, machine)), program, environment,
-                   machine);
+  const NodePlacement placement = settle_placement(options, {}, {.hostname = "box.domain"}, true);
+  return make_plan(options, placement, equal_share(placement, count_workers(options, machine)), program,
+                   environment, machine);
 }
 
 TEST(Plan, RanksOfTheSecondNodeFollowTheFirst) {
@@ -54,9 +54,9 @@ TEST(Plan, RanksOfTheSecondNodeFollowTheFirst) {
 TEST(Plan, NodesMayDifferInTheirNumberOfWorkers) {
   const Options options =
       options_of({"--nnodes=3", "--node_rank=2", "--nproc_per_node=2", "--master_addr=head"});
-  const Place place = settle_place(options, {}, {.hostname = "box"}, true);
+  const NodePlacement placement = settle_placement(options, {}, {.hostname = "box"}, true);
   // Of three nodes with 4, 0 (lost) and 2 workers.
-  const Plan plan = make_plan(options, place, {2, 1, 2, 4, 6}, kForeign, {}, machine_with({}));
+  const Plan plan = make_plan(options, placement, {2, 1, 2, 4, 6}, kForeign, {}, machine_with({}));
   const Environment& e = plan.workers[1].environment;
   EXPECT_EQ(e.at("RANK"), "5");
   EXPECT_EQ(e.at("WORLD_SIZE"), "6");
