@@ -52,10 +52,10 @@ int explain(const NodePlacement& placement, const std::optional<Token>& token) {
 std::vector<std::string> place_notes(const Job& job) {
   std::vector<std::string> notes = job.placement.notes;
   const auto cores = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-  const bool bound = job.machine.cpus.allowed.size() < cores && job.placement.system == "openmpi";
+  const bool bound = job.hardware.cpus.allowed.size() < cores && job.placement.system == "openmpi";
   if (bound)
     notes.push_back("mpirun has bound this launcher and so its workers to " +
-                    std::to_string(job.machine.cpus.allowed.size()) + " of " + std::to_string(cores) +
+                    std::to_string(job.hardware.cpus.allowed.size()) + " of " + std::to_string(cores) +
                     " cores; mpirun --bind-to none leaves them all");
   return notes;
 }
@@ -69,10 +69,10 @@ int launch(const ParsedCommand& line, Environment environment, std::span<char> t
   if (job.options.explain) return explain(job.placement, job.token);
   const std::string own_folder = folder_of_this_binary();
   job.program = resolve_program(job.options, environment, own_folder);
-  job.machine = read_machine(job.options, environment);
+  job.hardware = read_hardware(job.options, environment);
   // Made before anything else starts: whatever cannot be meant is refused here.
-  const NodeShare share = equal_share(job.placement, count_workers(job.options, job.machine));
-  const Plan plan = make_plan(job.options, job.placement, share, job.program, environment, job.machine);
+  const NodeShare share = equal_share(job.placement, count_workers(job.options, job.hardware));
+  const Plan plan = make_plan(job.options, job.placement, share, job.program, environment, job.hardware);
   if (job.options.dry_run) return print(plan_text(plan));
 
   if (job.placement.many()) hand_over_to_nodes(own_folder, argv);

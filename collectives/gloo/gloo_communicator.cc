@@ -79,8 +79,8 @@ std::unique_ptr<Communicator> make_gloo_communicator(const Bootstrap& bootstrap,
   }
   const GlooSite site{make_gloo_device(bootstrap), bootstrap.store, bootstrap.host, bootstrap.timeout,
                       bootstrap.share_memory};
-  return p2p::make_p2p_communicator(make_gloo_link(site, bootstrap.rank, bootstrap.size, bootstrap.name,
-                                                   Deadline::after(bootstrap.timeout)),
+  return p2p::make_p2p_communicator(make_gloo_channels(site, bootstrap.rank, bootstrap.size, bootstrap.name,
+                                                       Deadline::after(bootstrap.timeout)),
                                     bootstrap.name, bootstrap.timeout, log, bootstrap.spans);
 }
 

@@ -201,21 +201,21 @@ void GlooTransport::close(bool) noexcept {
   }
 }
 
-p2p::Link GlooTransport::split(const std::vector<int>& members, const std::string& name,
-                               const Deadline& deadline) {
+p2p::Channels GlooTransport::split(const std::vector<int>& members, const std::string& name,
+                                   const Deadline& deadline) {
   const auto self = std::find(members.begin(), members.end(), rank_);
-  return make_gloo_link(site_, static_cast<int>(self - members.begin()), static_cast<int>(members.size()),
-                        name, deadline);
+  return make_gloo_channels(site_, static_cast<int>(self - members.begin()), static_cast<int>(members.size()),
+                            name, deadline);
 }
 
-p2p::Link make_gloo_link(const GlooSite& site, int rank, int size, const std::string& name,
-                         const Deadline& deadline) {
+p2p::Channels make_gloo_channels(const GlooSite& site, int rank, int size, const std::string& name,
+                                 const Deadline& deadline) {
   const std::string own_counter = fmt::format("gloo/{}/made/{}", name, rank);
   const std::string prefix = fmt::format("gloo/{}/{}", name, site.store->add(own_counter, 1, deadline));
-  p2p::Link link;
-  link.transport = std::make_unique<GlooTransport>(site, rank, size, prefix, deadline);
-  link.board = std::make_unique<StoreBoard>(*site.store, prefix, rank);
-  return share_memory(std::move(link), prefix, site.share_memory, deadline);
+  p2p::Channels channels;
+  channels.transport = std::make_unique<GlooTransport>(site, rank, size, prefix, deadline);
+  channels.board = std::make_unique<StoreBoard>(*site.store, prefix, rank);
+  return share_memory(std::move(channels), prefix, site.share_memory, deadline);
 }
 
 }  // namespace dtrain

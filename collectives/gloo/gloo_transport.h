@@ -38,8 +38,8 @@ class GlooTransport final : public p2p::Transport {
   std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
   std::vector<int> lost_peers() noexcept override;
   void close(bool failed) noexcept override;
-  p2p::Link split(const std::vector<int>& members, const std::string& name,
-                  const Deadline& deadline) override;
+  p2p::Channels split(const std::vector<int>& members, const std::string& name,
+                      const Deadline& deadline) override;
 
  private:
   void connect(const std::string& prefix, const Deadline& deadline);
@@ -58,7 +58,7 @@ class GlooTransport final : public p2p::Transport {
 
 /// A transport with its board in the store, over shared memory where all ranks run on this machine; every
 /// rank numbers the groups of a name, so that names can be used again.
-p2p::Link make_gloo_link(const GlooSite& site, int rank, int size, const std::string& name,
-                         const Deadline& deadline);
+p2p::Channels make_gloo_channels(const GlooSite& site, int rank, int size, const std::string& name,
+                                 const Deadline& deadline);
 
 }  // namespace dtrain

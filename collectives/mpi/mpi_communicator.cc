@@ -30,8 +30,8 @@ std::unique_ptr<Communicator> make_mpi_communicator(const Bootstrap& bootstrap, 
   const MpiSite site{std::make_shared<MpiRuntime>(), bootstrap.host, bootstrap.share_memory};
   check_place(bootstrap);
   return p2p::make_p2p_communicator(
-      make_mpi_link(site, MPI_COMM_WORLD, bootstrap.name, Deadline::after(bootstrap.timeout)), bootstrap.name,
-      bootstrap.timeout, log, bootstrap.spans);
+      make_mpi_channels(site, MPI_COMM_WORLD, bootstrap.name, Deadline::after(bootstrap.timeout)),
+      bootstrap.name, bootstrap.timeout, log, bootstrap.spans);
 }
 
 }  // namespace dtrain

@@ -195,23 +195,24 @@ void MpiTransport::close(bool failed) noexcept {
   if (failed) site_.runtime->mark_failed();
 }
 
-p2p::Link MpiTransport::split(const std::vector<int>& members, const std::string& name,
-                              const Deadline& deadline) {
+p2p::Channels MpiTransport::split(const std::vector<int>& members, const std::string& name,
+                                  const Deadline& deadline) {
   // All ranks of this group are here, in groups that do not overlap: the lowest member stands for the group.
   const int color = *std::min_element(members.begin(), members.end());
   const auto key = std::find(members.begin(), members.end(), rank_) - members.begin();
   MPI_Comm part = MPI_COMM_NULL;
   check(MpiResult{MPI_Comm_split(comm_->get(), color, static_cast<int>(key), &part)}, "MPI_Comm_split");
   const OwnedComm owned(site_.runtime, part);
-  return make_mpi_link(site_, part, name, deadline);
+  return make_mpi_channels(site_, part, name, deadline);
 }
 
-p2p::Link make_mpi_link(const MpiSite& site, MPI_Comm comm, const std::string& name,
-                        const Deadline& deadline) {
-  p2p::Link link;
-  link.transport = std::make_unique<MpiTransport>(site, duplicate(site.runtime, comm, deadline), deadline);
-  link.board = std::make_unique<MpiBoard>(duplicate(site.runtime, comm, deadline));
-  return share_memory(std::move(link), name, site.share_memory, deadline);
+p2p::Channels make_mpi_channels(const MpiSite& site, MPI_Comm comm, const std::string& name,
+                                const Deadline& deadline) {
+  p2p::Channels channels;
+  channels.transport =
+      std::make_unique<MpiTransport>(site, duplicate(site.runtime, comm, deadline), deadline);
+  channels.board = std::make_unique<MpiBoard>(duplicate(site.runtime, comm, deadline));
+  return share_memory(std::move(channels), name, site.share_memory, deadline);
 }
 
 }  // namespace dtrain

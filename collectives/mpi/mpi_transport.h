@@ -41,8 +41,8 @@ class MpiTransport final : public p2p::Transport {
   std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
   std::vector<int> lost_peers() noexcept override;
   void close(bool failed) noexcept override;
-  p2p::Link split(const std::vector<int>& members, const std::string& name,
-                  const Deadline& deadline) override;
+  p2p::Channels split(const std::vector<int>& members, const std::string& name,
+                      const Deadline& deadline) override;
 
  private:
   void introduce(const Deadline& deadline);
@@ -59,7 +59,7 @@ class MpiTransport final : public p2p::Transport {
 
 /// Transport and board over private duplicates of `comm`, over shared memory where all ranks run on this
 /// machine. Collective. `name` is the group's, the same on all ranks.
-p2p::Link make_mpi_link(const MpiSite& site, MPI_Comm comm, const std::string& name,
-                        const Deadline& deadline);
+p2p::Channels make_mpi_channels(const MpiSite& site, MPI_Comm comm, const std::string& name,
+                                const Deadline& deadline);
 
 }  // namespace dtrain

@@ -53,22 +53,22 @@ void run_call(Exchange& exchange, const QueuedCall& queued) {
 
 }  // namespace
 
-Group::Group(Link link, std::string name, Duration timeout, Log& log, SpanRecorder* spans)
-    : link_(std::move(link)),
+Group::Group(Channels channels, std::string name, Duration timeout, Log& log, SpanRecorder* spans)
+    : channels_(std::move(channels)),
       name_(std::move(name)),
-      rank_(link_.transport->rank()),
-      size_(link_.transport->size()),
-      backend_(link_.transport->name()),
+      rank_(channels_.transport->rank()),
+      size_(channels_.transport->size()),
+      backend_(channels_.transport->name()),
       timeout_(timeout),
       log_(log),
       spans_(spans),
       chain_(group_fingerprint(name_)),
       sent_(static_cast<std::size_t>(size_)),
       received_(static_cast<std::size_t>(size_)),
-      sources_{*link_.transport, *link_.board, notes_, [this] { return out_of_time(); },
+      sources_{*channels_.transport, *channels_.board, notes_, [this] { return out_of_time(); },
                [this] { return aborted(); }} {
   log_.write(LogLevel::debug, fmt::format("group '{}': {} ranks, messages through {}", name_, size_,
-                                          link_.transport->medium()));
+                                          channels_.transport->medium()));
   const AllSignalsBlocked for_the_thread;
   thread_ = std::thread([this] { run(); });
 }
@@ -171,7 +171,7 @@ void Group::run_front(std::unique_lock<std::mutex>& lock, bool patient) noexcept
 }
 
 void Group::execute(QueuedCall& queued, bool patient) {
-  Transport& transport = *link_.transport;
+  Transport& transport = *channels_.transport;
   transport.set_patient(patient);
   notes_.begin(queued.call);
   Vigil vigil(sources_, queued.call,
@@ -182,7 +182,7 @@ void Group::execute(QueuedCall& queued, bool patient) {
     Exchange exchange(transport, scratch_, vigil, queued.call.fingerprint);
     run_call(exchange, queued);
     if (const TimePoint now = steady_clock().now(); now - last_tidy_ > kTidyEvery) {
-      link_.board->tidy();
+      channels_.board->tidy();
       last_tidy_ = now;
     }
   } catch (const GroupEnds& ends) {
@@ -198,9 +198,9 @@ void Group::execute(QueuedCall& queued, bool patient) {
 // Tells the others, waits until they have had time to read it, and takes the links down.
 void Group::end(const PeerFailure& failure) noexcept {
   PeerFailure first = failure;
-  if (auto winner = decode(link_.board->post_end(encode(failure)))) first = std::move(*winner);
+  if (auto winner = decode(channels_.board->post_end(encode(failure)))) first = std::move(*winner);
   std::this_thread::sleep_for(kLinger);
-  link_.transport->close(true);
+  channels_.transport->close(true);
   log_.write(LogLevel::debug, "group '" + name_ + "' ended: " + first.what);
   const std::lock_guard lock(mutex_);
   failure_ = std::move(first);
@@ -209,7 +209,7 @@ void Group::end(const PeerFailure& failure) noexcept {
 void Group::end_by_abort() noexcept {
   PeerFailure failure;
   failure.rank = rank_;
-  failure.host = link_.transport->host_of(rank_);
+  failure.host = channels_.transport->host_of(rank_);
   failure.operation = "abort";
   failure.what = "aborted " + aborted().value_or("");
   end(failure);
@@ -262,7 +262,7 @@ void Group::leave() noexcept {
   }
   work_.notify_one();
   thread_.join();
-  link_.transport->close(false);
+  channels_.transport->close(false);
   const std::lock_guard lock(mutex_);
   if (!failure_) {
     failure_.emplace();
@@ -271,8 +271,8 @@ void Group::leave() noexcept {
   }
 }
 
-Link Group::split(const std::vector<int>& members, const std::string& name, const Deadline& deadline) {
-  return link_.transport->split(members, name, deadline);
+Channels Group::split(const std::vector<int>& members, const std::string& name, const Deadline& deadline) {
+  return channels_.transport->split(members, name, deadline);
 }
 
 }  // namespace dtrain::p2p

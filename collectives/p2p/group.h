@@ -36,7 +36,7 @@ class Group {
  public:
   /// `timeout` bounds every single call. `log` must outlive the group, and so must `spans`, where each call
   /// leaves a span of the thread it ran on; null: nowhere.
-  Group(Link link, std::string name, Duration timeout, Log& log, SpanRecorder* spans = nullptr);
+  Group(Channels channels, std::string name, Duration timeout, Log& log, SpanRecorder* spans = nullptr);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -58,7 +58,7 @@ class Group {
   /// throw.
   void leave() noexcept;
   /// Only while no call is under way. `name` is that of the new group.
-  Link split(const std::vector<int>& members, const std::string& name, const Deadline& deadline);
+  Channels split(const std::vector<int>& members, const std::string& name, const Deadline& deadline);
 
  private:
   void run() noexcept;
@@ -71,7 +71,7 @@ class Group {
   bool out_of_time();
   [[noreturn]] void throw_ended(const Call& call) const;
 
-  Link link_;
+  Channels channels_;
   const std::string name_;
   const int rank_, size_;
   const std::string backend_;

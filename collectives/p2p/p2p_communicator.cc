@@ -25,10 +25,10 @@ class GroupWork final : public Work {
 
 class P2pCommunicator final : public Communicator {
  public:
-  P2pCommunicator(Link link, std::string name, Duration timeout, Log& log, SpanRecorder* spans)
+  P2pCommunicator(Channels channels, std::string name, Duration timeout, Log& log, SpanRecorder* spans)
       : log_(log),
         name_(name),
-        group_(std::make_shared<Group>(std::move(link), std::move(name), timeout, log, spans)) {}
+        group_(std::make_shared<Group>(std::move(channels), std::move(name), timeout, log, spans)) {}
   ~P2pCommunicator() override { group_->leave(); }
 
   int rank() const noexcept override { return group_->rank(); }
@@ -118,9 +118,9 @@ class P2pCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_p2p_communicator(Link link, std::string name, Duration timeout, Log& log,
-                                                    SpanRecorder* spans) {
-  return std::make_unique<P2pCommunicator>(std::move(link), std::move(name), timeout, log, spans);
+std::unique_ptr<Communicator> make_p2p_communicator(Channels channels, std::string name, Duration timeout,
+                                                    Log& log, SpanRecorder* spans) {
+  return std::make_unique<P2pCommunicator>(std::move(channels), std::move(name), timeout, log, spans);
 }
 
 }  // namespace dtrain::p2p

@@ -83,7 +83,7 @@ class Board {
   virtual void tidy() noexcept = 0;
 };
 
-struct Link;
+struct Channels;
 
 /// Who is in a group, and who is known to be gone.
 class Members {
@@ -116,11 +116,12 @@ class Transport : public Members {
   virtual void close(bool failed) noexcept = 0;
   /// A new group of `members` (ranks of this one, this rank included, in their new order). Called by all
   /// members.
-  virtual Link split(const std::vector<int>& members, const std::string& name, const Deadline& deadline) = 0;
+  virtual Channels split(const std::vector<int>& members, const std::string& name,
+                         const Deadline& deadline) = 0;
 };
 
-/// What a backend builds for a group.
-struct Link {
+/// What the ranks of a group talk through; a backend builds it.
+struct Channels {
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Board> board;
 };

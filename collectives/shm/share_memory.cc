@@ -64,10 +64,11 @@ std::optional<SharedMemory> attempt(Open open) {
 
 }  // namespace
 
-p2p::Link share_memory(p2p::Link link, const std::string& group, bool willing, const Deadline& deadline) {
-  p2p::Transport& met = *link.transport;
+p2p::Channels share_memory(p2p::Channels channels, const std::string& group, bool willing,
+                           const Deadline& deadline) {
+  p2p::Transport& met = *channels.transport;
   const int rank = met.rank(), size = met.size();
-  if (size < 2 || size > kMostRanks) return link;
+  if (size < 2 || size > kMostRanks) return channels;
   const ShmLayout layout(size);
   std::optional<SharedMemory> memory;
   if (rank == 0) memory = attempt([&] { return SharedMemory::create(layout.total_bytes()); });
@@ -81,7 +82,7 @@ p2p::Link share_memory(p2p::Link link, const std::string& group, bool willing, c
   const Card& first = cards.front();
   if (first.fd < 0 ||
       !std::all_of(cards.begin(), cards.end(), [&](const Card& card) { return card.same_machine(first); })) {
-    return link;
+    return channels;
   }
   if (rank != 0) {
     memory = attempt([&] {
@@ -91,10 +92,11 @@ p2p::Link share_memory(p2p::Link link, const std::string& group, bool willing, c
   const std::uint8_t opened = memory ? 1 : 0;
   std::vector<std::uint8_t> all_opened(static_cast<std::size_t>(size));
   exchange.all_gather(&opened, all_opened.data(), 1);
-  if (std::count(all_opened.begin(), all_opened.end(), 1) != size) return link;
+  if (std::count(all_opened.begin(), all_opened.end(), 1) != size) return channels;
   memory->close_fd();
-  link.transport = std::make_unique<ShmTransport>(std::move(link.transport), std::move(*memory), layout);
-  return link;
+  channels.transport =
+      std::make_unique<ShmTransport>(std::move(channels.transport), std::move(*memory), layout);
+  return channels;
 }
 
 }  // namespace dtrain

@@ -7,10 +7,11 @@
 
 namespace dtrain {
 
-/// Collective over the ranks of `link`, on which no messages are under way yet. Where all of them run on this
-/// machine, in one network and process namespace, and the system lets them share memory, a link whose
-/// messages go through it; else, or where a rank is not `willing`, `link` as it is. All ranks get the same.
+/// Collective over the ranks of `channels`, on which no messages are under way yet. Where all of them run on this
+/// machine, in one network and process namespace, and the system lets them share memory, channels whose
+/// messages go through it; else, or where a rank is not `willing`, `channels` as they are. All ranks get the same.
 /// `group` is the group's name, the same on all ranks. Throws PeerError when `deadline` passes.
-p2p::Link share_memory(p2p::Link link, const std::string& group, bool willing, const Deadline& deadline);
+p2p::Channels share_memory(p2p::Channels channels, const std::string& group, bool willing,
+                           const Deadline& deadline);
 
 }  // namespace dtrain

@@ -28,8 +28,8 @@ class ShmTransport final : public p2p::Transport {
   std::unique_ptr<p2p::Inbox> inbox(std::byte* memory, std::size_t stride) override;
   std::vector<int> lost_peers() noexcept override { return met_->lost_peers(); }
   void close(bool failed) noexcept override;
-  p2p::Link split(const std::vector<int>& members, const std::string& name,
-                  const Deadline& deadline) override {
+  p2p::Channels split(const std::vector<int>& members, const std::string& name,
+                      const Deadline& deadline) override {
     return met_->split(members, name, deadline);
   }
 

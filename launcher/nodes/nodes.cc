@@ -28,7 +28,7 @@ constexpr int kPeer = static_cast<int>(ExitCode::peer);
 class NodesRun final : private RoundLink {
  public:
   NodesRun(const Job& job, Console& console)
-      : job_(job), console_(console), nproc_(count_workers(job.options, job.machine)) {
+      : job_(job), console_(console), nproc_(count_workers(job.options, job.hardware)) {
     meet();
     attempts_.emplace(job, console);
   }
@@ -208,7 +208,7 @@ class NodesRun final : private RoundLink {
     share.node_rank = own.node_rank;
     share.first_rank = own.first_rank;
     share.world_size = news.nodes.back().first_rank + news.nodes.back().nproc;
-    return make_plan(job_.options, job_.placement, share, job_.program, job_.environment, job_.machine);
+    return make_plan(job_.options, job_.placement, share, job_.program, job_.environment, job_.hardware);
   }
 
   std::string token_of(const rendezvous::Start& news) const {

@@ -28,7 +28,7 @@ std::optional<SocketAddress> try_resolve(const Endpoint& endpoint, const Deadlin
 }
 
 // All launchers do this together, so that one that fails lets the others fail too.
-void ask_mpi(NodePlacement& placement, std::optional<Token>& token, const Options& options,
+void ask_mpi(NodePlacement& placement, std::optional<Token>& token, const LaunchOptions& options,
              const std::string& own_folder) {
   const std::string helper = own_folder + "/dtrain-mpi-exchange";
   const std::string otherwise =
@@ -82,14 +82,14 @@ std::string how_to_share(const NodePlacement& placement) {
 
 }  // namespace
 
-std::optional<Token> find_secret(const Options& options, const Environment& environment) {
+std::optional<Token> find_secret(const LaunchOptions& options, const Environment& environment) {
   const auto source = options.sources.find("token-file");
   const bool said = source != options.sources.end() && source->second != "DTRAIN_TOKEN_FILE";
   if (said) return read_token_file(options.token_file);
   return find_token(environment);
 }
 
-void complete_placement(NodePlacement& placement, std::optional<Token>& token, const Options& options,
+void complete_placement(NodePlacement& placement, std::optional<Token>& token, const LaunchOptions& options,
                         const std::string& own_folder) {
   if (placement.ask_mpi) ask_mpi(placement, token, options, own_folder);
   ask_slurm(placement);

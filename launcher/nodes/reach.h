@@ -11,13 +11,13 @@
 namespace dtrain::launcher {
 
 /// --token-file, else DTRAIN_TOKEN, else DTRAIN_TOKEN_FILE, else nothing. Throws as find_token.
-std::optional<Token> find_secret(const Options& options, const Environment& environment);
+std::optional<Token> find_secret(const LaunchOptions& options, const Environment& environment);
 
 /// Completes a place of many nodes: asks MPI where that is the way (`own_folder` holds dtrain-mpi-exchange),
 /// asks scontrol for the address of a Slurm node whose name cannot be resolved, and refuses to go on without
 /// a secret where others could reach the rendezvous. May fill in `token`. Blocks a minute at most. Throws
 /// UsageError with what to do.
-void complete_placement(NodePlacement& placement, std::optional<Token>& token, const Options& options,
+void complete_placement(NodePlacement& placement, std::optional<Token>& token, const LaunchOptions& options,
                         const std::string& own_folder);
 
 /// Whether the rendezvous is at one of this machine's addresses. Blocks at most until `deadline`; a name that

@@ -30,7 +30,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
 // What the resolved options mean to a launcher.
 class Reader {
  public:
-  explicit Reader(const dtrain::Options& options) : options_(options) {}
+  explicit Reader(const Options& options) : options_(options) {}
 
   std::string text(const std::string& name) const { return given(name) ? options_.text(name) : ""; }
   bool given(const std::string& name) const { return options_.has(name); }
@@ -58,7 +58,7 @@ class Reader {
   }
 
  private:
-  const dtrain::Options& options_;
+  const Options& options_;
 };
 
 NodeRange read_nnodes(const Reader& read) {
@@ -75,7 +75,7 @@ NodeRange read_nnodes(const Reader& read) {
   return {static_cast<int>(*low), static_cast<int>(*high)};
 }
 
-void read_nproc(const Reader& read, Options& options) {
+void read_nproc(const Reader& read, LaunchOptions& options) {
   const std::string text = read.text("nproc-per-node");
   if (!read.given("nproc-per-node") || text == "auto") {
     options.nproc_kind = NprocKind::automatic;
@@ -93,7 +93,7 @@ void read_nproc(const Reader& read, Options& options) {
   }
 }
 
-void read_master(const Reader& read, Options& options) {
+void read_master(const Reader& read, LaunchOptions& options) {
   if (read.given("rdzv-endpoint"))
     options.rdzv_endpoint = parse_endpoint(read.text("rdzv-endpoint"), "--rdzv-endpoint", std::uint16_t{0});
   options.master_addr = read.text(read.given("master-addr") ? "master-addr" : "local-addr");
@@ -102,7 +102,7 @@ void read_master(const Reader& read, Options& options) {
 }
 
 // torchrun's list of settings; those of its own backends mean nothing here.
-void read_rendezvous(const Reader& read, Options& options) {
+void read_rendezvous(const Reader& read, LaunchOptions& options) {
   options.run_id = read.text("rdzv-id");
   options.token_file = read.text("token-file");
   options.insecure = read.flag("insecure");
@@ -183,9 +183,9 @@ bool StreamChoice::any() const {
   return false;
 }
 
-Options make_options(const ParsedCommand& line) {
+LaunchOptions make_options(const ParsedCommand& line) {
   const Reader read(line.options);
-  Options options;
+  LaunchOptions options;
   options.program = line.rest;
   if (read.given("nnodes")) options.nnodes = read_nnodes(read);
   if (read.given("node-rank")) options.node_rank = read.number("node-rank", 0, kMaxNodes - 1);

@@ -45,7 +45,7 @@ struct NodeRange {
 };
 
 /// What was said and what was not; placement.h completes it from what the batch system tells.
-struct Options {
+struct LaunchOptions {
   std::optional<NodeRange> nnodes;
   std::optional<int> node_rank;
   bool standalone = false;
@@ -86,7 +86,7 @@ struct Options {
 
 /// Converts and checks every setting. Pure. Throws UsageError: option, what was expected, what came, and
 /// where from.
-Options make_options(const ParsedCommand& line);
+LaunchOptions make_options(const ParsedCommand& line);
 
 /// The number of a signal called "SIGTERM", "TERM" or "15"; empty when there is none.
 std::optional<int> signal_number(const std::string& name);

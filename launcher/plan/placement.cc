@@ -49,7 +49,7 @@ std::string one_a_node(std::string_view system, int tasks) {
 
 class Settler {
  public:
-  Settler(const Options& options, const Environment& environment, const dtrain::Machine& machine)
+  Settler(const LaunchOptions& options, const Environment& environment, const Machine& machine)
       : options_(options), environment_(environment), machine_(machine) {}
 
   NodePlacement settle(bool has_token) {
@@ -262,9 +262,9 @@ class Settler {
     }
   }
 
-  const Options& options_;
+  const LaunchOptions& options_;
   const Environment& environment_;
-  const dtrain::Machine& machine_;
+  const Machine& machine_;
   Placement detected_;
   NodePlacement placement_;
   std::optional<int> nnodes_, node_rank_;
@@ -273,8 +273,8 @@ class Settler {
 
 }  // namespace
 
-NodePlacement settle_placement(const Options& options, const Environment& environment,
-                               const dtrain::Machine& machine, bool has_token) {
+NodePlacement settle_placement(const LaunchOptions& options, const Environment& environment,
+                               const Machine& machine, bool has_token) {
   return Settler(options, environment, machine).settle(has_token);
 }
 

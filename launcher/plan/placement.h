@@ -36,8 +36,8 @@ struct NodePlacement {
 /// defaults. RANK and WORLD_SIZE are a worker's and not looked at; with one node nothing is. `has_token`
 /// tells whether the job's secret is known already. Throws UsageError naming the option that is missing or
 /// contradicts what was found, and the command to use when several launchers share a node.
-NodePlacement settle_placement(const Options& options, const Environment& environment,
-                               const dtrain::Machine& machine, bool has_token);
+NodePlacement settle_placement(const LaunchOptions& options, const Environment& environment,
+                               const Machine& machine, bool has_token);
 
 /// What --explain prints: a line a value.
 std::string explanation_text(const NodePlacement& placement);

@@ -9,14 +9,14 @@
 namespace dtrain::launcher {
 namespace {
 
-std::string gpu_of(const Machine& machine, int local_rank) {
-  if (machine.gpus.empty()) return "";
-  if (machine.gpus.size() == 1) return machine.gpus[0];
+std::string gpu_of(const Hardware& hardware, int local_rank) {
+  if (hardware.gpus.empty()) return "";
+  if (hardware.gpus.size() == 1) return hardware.gpus[0];
   const auto index = static_cast<std::size_t>(local_rank);
-  return index < machine.gpus.size() ? machine.gpus[index] : "";
+  return index < hardware.gpus.size() ? hardware.gpus[index] : "";
 }
 
-Environment base_environment(const Options& options, const Plan& plan, const WorkerPlan& worker) {
+Environment base_environment(const LaunchOptions& options, const Plan& plan, const WorkerPlan& worker) {
   Environment e;
   e["RANK"] = e["ROLE_RANK"] = std::to_string(worker.rank);
   e["WORLD_SIZE"] = e["ROLE_WORLD_SIZE"] = std::to_string(plan.share.world_size);
@@ -33,12 +33,12 @@ Environment base_environment(const Options& options, const Plan& plan, const Wor
   return e;
 }
 
-bool shown(const Options& options, const WorkerPlan& worker) {
+bool shown(const LaunchOptions& options, const WorkerPlan& worker) {
   if (options.local_ranks_filter && !options.local_ranks_filter->contains(worker.local_rank)) return false;
   return !options.ranks_filter || options.ranks_filter->contains(worker.rank);
 }
 
-StreamPlan stream_plan(const Options& options, const WorkerPlan& worker, bool redirected, bool teed,
+StreamPlan stream_plan(const LaunchOptions& options, const WorkerPlan& worker, bool redirected, bool teed,
                        const char* name) {
   // A log folder without a word on what goes there means: everything, and on the console as well.
   if (!options.log_dir.empty() && !options.redirects.any() && !options.tee.any()) teed = true;
@@ -48,7 +48,7 @@ StreamPlan stream_plan(const Options& options, const WorkerPlan& worker, bool re
   return stream;
 }
 
-void plan_output(const Options& options, const Plan& plan, WorkerPlan& worker) {
+void plan_output(const LaunchOptions& options, const Plan& plan, WorkerPlan& worker) {
   const Streams redirected = options.redirects.of(worker.local_rank);
   const Streams teed = options.tee.of(worker.local_rank);
   worker.out = stream_plan(options, worker, redirected.out, teed.out, "stdout.log");
@@ -61,7 +61,7 @@ void plan_output(const Options& options, const Plan& plan, WorkerPlan& worker) {
   }
 }
 
-void check_ranks(const Options& options, const Plan& plan) {
+void check_ranks(const LaunchOptions& options, const Plan& plan) {
   const auto check_choice = [&](const StreamChoice& choice, const char* name) {
     if (choice.highest_rank() >= plan.nproc)
       throw UsageError(std::string("--") + name + ": names local rank " +
@@ -76,8 +76,8 @@ void check_ranks(const Options& options, const Plan& plan) {
                      std::to_string(plan.nproc) + " workers on this node");
 }
 
-std::string omp_threads(const Machine& machine, int nproc) {
-  return std::to_string(std::max(1, usable_cores(machine.cpus) / nproc));
+std::string omp_threads(const Hardware& hardware, int nproc) {
+  return std::to_string(std::max(1, usable_cores(hardware.cpus) / nproc));
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -114,22 +114,22 @@ std::string worker_text(const Plan& plan, const WorkerPlan& worker) {
 
 }  // namespace
 
-int count_workers(const Options& options, const Machine& machine) {
+int count_workers(const LaunchOptions& options, const Hardware& hardware) {
   switch (options.nproc_kind) {
     case NprocKind::count:
       return options.nproc;
     case NprocKind::automatic:
-      return std::max<int>(1, static_cast<int>(machine.gpus.size()));
+      return std::max<int>(1, static_cast<int>(hardware.gpus.size()));
     case NprocKind::cpu:
-      return usable_cores(machine.cpus);
+      return usable_cores(hardware.cpus);
     case NprocKind::gpu:
       break;
   }
-  if (machine.gpus.empty())
+  if (hardware.gpus.empty())
     throw UsageError(
         "--nproc-per-node=gpu: expected a visible GPU, found none (is CUDA_VISIBLE_DEVICES empty, or "
         "the NVIDIA driver not loaded?)");
-  return static_cast<int>(machine.gpus.size());
+  return static_cast<int>(hardware.gpus.size());
 }
 
 NodeShare equal_share(const NodePlacement& placement, int nproc) {
@@ -137,12 +137,12 @@ NodeShare equal_share(const NodePlacement& placement, int nproc) {
   return {placement.nodes.most, node, node, node * nproc, placement.nodes.most * nproc};
 }
 
-Plan make_plan(const Options& options, const NodePlacement& placement, const NodeShare& share,
-               const Program& program, const Environment& environment, const Machine& machine) {
+Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, const NodeShare& share,
+               const Program& program, const Environment& environment, const Hardware& hardware) {
   Plan plan;
   plan.host = placement.host;
   plan.share = share;
-  plan.nproc = count_workers(options, machine);
+  plan.nproc = count_workers(options, hardware);
   plan.master_addr = placement.master_addr;
   plan.master_port = placement.master_port;
   plan.program = program;
@@ -151,18 +151,18 @@ Plan make_plan(const Options& options, const NodePlacement& placement, const Nod
                             "DTRAIN_LAUNCH_CONFIG"};
   for (std::string& name : mpi_variables(environment)) plan.removed_variables.push_back(std::move(name));
   check_ranks(options, plan);
-  const auto bound = bind_workers(options.binding, plan.nproc, machine.cpus, machine.gpu_numa_nodes);
+  const auto bound = bind_workers(options.binding, plan.nproc, hardware.cpus, hardware.gpu_numa_nodes);
   for (int local_rank = 0; local_rank < plan.nproc; ++local_rank) {
     WorkerPlan worker;
     worker.local_rank = local_rank;
     worker.rank = share.first_rank + local_rank;
-    worker.gpu = gpu_of(machine, local_rank);
+    worker.gpu = gpu_of(hardware, local_rank);
     worker.cpus = bound[static_cast<std::size_t>(local_rank)];
     worker.argv = program.argv;
     if (options.pass_local_rank) worker.argv.push_back("--local-rank=" + std::to_string(local_rank));
     worker.environment = base_environment(options, plan, worker);
     if (!environment.contains("OMP_NUM_THREADS"))
-      worker.environment["OMP_NUM_THREADS"] = omp_threads(machine, plan.nproc);
+      worker.environment["OMP_NUM_THREADS"] = omp_threads(hardware, plan.nproc);
     plan_output(options, plan, worker);
     plan.writes_files |= !worker.out.file.empty() || !worker.err.file.empty();
     plan.workers.push_back(std::move(worker));
@@ -199,19 +199,19 @@ std::string plan_text(const Plan& plan) {
   return text;
 }
 
-Machine read_machine(const Options& options, const Environment& environment) {
-  Machine machine;
+Hardware read_hardware(const LaunchOptions& options, const Environment& environment) {
+  Hardware hardware;
   const auto variable = environment.find("CUDA_VISIBLE_DEVICES");
-  machine.gpus = visible_gpus(
+  hardware.gpus = visible_gpus(
       variable == environment.end() ? std::nullopt : std::optional<std::string>(variable->second),
       installed_gpus());
-  for (const std::string& gpu : machine.gpus) {
+  for (const std::string& gpu : hardware.gpus) {
     const bool index = !gpu.empty() && gpu.find_first_not_of("0123456789") == std::string::npos;
-    machine.gpu_numa_nodes.push_back(index && gpu.size() < 6 ? numa_node_of_gpu(std::stoi(gpu))
-                                                             : std::nullopt);
+    hardware.gpu_numa_nodes.push_back(index && gpu.size() < 6 ? numa_node_of_gpu(std::stoi(gpu))
+                                                              : std::nullopt);
   }
-  machine.cpus = read_cpu_layout(options.binding != Binding::none);
-  return machine;
+  hardware.cpus = read_cpu_layout(options.binding != Binding::none);
+  return hardware;
 }
 
 }  // namespace dtrain::launcher

@@ -16,7 +16,7 @@
 namespace dtrain::launcher {
 
 /// What planning needs to know about this machine.
-struct Machine {
+struct Hardware {
   std::vector<std::string> gpus;  ///< visible devices as CUDA_VISIBLE_DEVICES names them
   std::vector<std::optional<int>> gpu_numa_nodes;
   CpuLayout cpus;
@@ -73,14 +73,14 @@ struct Attempt {
 };
 
 /// How many workers this node starts. Throws UsageError when GPUs are asked for and there are none.
-int count_workers(const Options& options, const Machine& machine);
+int count_workers(const LaunchOptions& options, const Hardware& hardware);
 
 /// The share when all nodes take part and start as many workers as this one.
 NodeShare equal_share(const NodePlacement& placement, int nproc);
 
 /// Builds the plan. Throws UsageError where options do not fit the machine or each other.
-Plan make_plan(const Options& options, const NodePlacement& placement, const NodeShare& share,
-               const Program& program, const Environment& environment, const Machine& machine);
+Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, const NodeShare& share,
+               const Program& program, const Environment& environment, const Hardware& hardware);
 
 /// The variables of `worker` that belong to this attempt only; they come on top of worker.environment.
 Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, const Attempt& attempt);
@@ -92,6 +92,6 @@ std::string error_file_of(const std::string& folder, const WorkerPlan& worker);
 std::string plan_text(const Plan& plan);
 
 /// Reads the facts about this machine that these options need. Never throws for what is missing.
-Machine read_machine(const Options& options, const Environment& environment);
+Hardware read_hardware(const LaunchOptions& options, const Environment& environment);
 
 }  // namespace dtrain::launcher

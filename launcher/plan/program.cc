@@ -59,7 +59,7 @@ std::string find_executable(const std::string& name, const Environment& environm
 
 bool is_python_file(const std::string& name) { return name.size() > 3 && name.ends_with(".py"); }
 
-Program python_program(const Options& options, const Environment& environment) {
+Program python_program(const LaunchOptions& options, const Environment& environment) {
   const std::string& name = options.program.front();
   struct stat status {};
   if (!options.module && !is_file(name, status)) throw UsageError("PROGRAM: there is no file '" + name + "'");
@@ -72,7 +72,7 @@ Program python_program(const Options& options, const Environment& environment) {
   return program;
 }
 
-Program builtin_program(const Options& options, const std::string& beside) {
+Program builtin_program(const LaunchOptions& options, const std::string& beside) {
   if (!is_executable(beside))
     throw UsageError("PROGRAM: the built-in program was expected at " + beside +
                      " and is not there; build or install dtrain, or name a program to run");
@@ -90,7 +90,7 @@ Program builtin_program(const Options& options, const std::string& beside) {
 
 }  // namespace
 
-Program resolve_program(const Options& options, const Environment& environment,
+Program resolve_program(const LaunchOptions& options, const Environment& environment,
                         const std::string& own_folder) {
   const std::string beside = own_folder + "/dtrain";
   if (options.module && options.program.empty())

@@ -19,7 +19,7 @@ struct Program {
 /// Resolves options.program. `environment` gives PATH and PYTHON_EXEC; `own_folder` is the folder of the
 /// launcher's binary. Looks at the file system. Throws UsageError saying what was looked for, and where, when
 /// there is no such program.
-Program resolve_program(const Options& options, const Environment& environment,
+Program resolve_program(const LaunchOptions& options, const Environment& environment,
                         const std::string& own_folder);
 
 /// The folder of the running binary (/proc/self/exe). Throws SystemError.

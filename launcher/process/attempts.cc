@@ -37,7 +37,7 @@ void raise_descriptor_limit(int workers) {
   check(Sys{::setrlimit(RLIMIT_NOFILE, &limit)}, "setrlimit RLIMIT_NOFILE");
 }
 
-bool writes_files(const Options& options) {
+bool writes_files(const LaunchOptions& options) {
   return !options.log_dir.empty() || options.redirects.any() || options.tee.any();
 }
 
@@ -64,7 +64,7 @@ Attempts::Attempts(const Job& job, Console& console)
       signals_(job.options.stop_signals),
       scratch_(make_temporary_folder(job.environment, "dtrain")),
       log_root_(find_log_root()) {
-  raise_descriptor_limit(count_workers(job.options, job.machine));
+  raise_descriptor_limit(count_workers(job.options, job.hardware));
   become_subreaper();
 }
 

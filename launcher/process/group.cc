@@ -33,7 +33,7 @@ GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& 
       supervisor_(plan.nproc, settings.policy) {
   const UniqueFd null(
       static_cast<int>(check(Sys{::open("/dev/null", O_RDWR | O_CLOEXEC)}, "open /dev/null")));
-  Group group;
+  WorkerGroup group;
   group.inherited = signals.inherited();
   group.scratch_folder = settings.scratch_folder;
   group.title = settings.title;

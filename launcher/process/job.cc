@@ -13,8 +13,8 @@ std::int64_t now_in_ns() {
 
 int run_job(const Job& job, Console& console) {
   Attempts attempts(job, console);
-  const NodeShare share = equal_share(job.placement, count_workers(job.options, job.machine));
-  const Plan plan = make_plan(job.options, job.placement, share, job.program, job.environment, job.machine);
+  const NodeShare share = equal_share(job.placement, count_workers(job.options, job.hardware));
+  const Plan plan = make_plan(job.options, job.placement, share, job.program, job.environment, job.hardware);
   Attempts::Start start;
   start.launch_time_ns = now_in_ns();
   if (job.program.builtin) start.token = (job.token ? *job.token : make_token()).hex();

@@ -17,10 +17,10 @@
 namespace dtrain::launcher {
 
 struct Job {
-  Options options;
+  LaunchOptions options;
   NodePlacement placement;
   Program program;
-  Machine machine;
+  Hardware hardware;
   Environment environment;     ///< the launcher's own, handed on to the workers
   std::optional<Token> token;  ///< the job's secret, where one was given
   std::string version;         ///< of this build, the same on every node

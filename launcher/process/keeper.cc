@@ -39,7 +39,7 @@ void close_range_of(unsigned first, unsigned last) {
 
 class KeeperProcess {
  public:
-  KeeperProcess(const Group& group, UniqueFd socket) : group_(group), socket_(std::move(socket)) {}
+  KeeperProcess(const WorkerGroup& group, UniqueFd socket) : group_(group), socket_(std::move(socket)) {}
 
   void run() {
     ::setpgid(0, 0);  // a Ctrl-C on the terminal is the launcher's to handle
@@ -182,7 +182,7 @@ class KeeperProcess {
   // A launcher that is gone is noticed by the next poll.
   void send(const Event& event) { ::send(socket_.get(), &event, sizeof event, MSG_NOSIGNAL); }
 
-  const Group& group_;
+  const WorkerGroup& group_;
   UniqueFd socket_, signals_;
   std::vector<pid_t> pids_;  // 0: not running
   int live_ = 0;
@@ -191,7 +191,7 @@ class KeeperProcess {
 
 }  // namespace
 
-Keeper start_keeper(const Group& group) {
+Keeper start_keeper(const WorkerGroup& group) {
   int ends[2];
   check(Sys{::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)}, "socketpair for the keeper");
   UniqueFd ours(ends[0]), theirs(ends[1]);

@@ -14,7 +14,7 @@
 namespace dtrain::launcher {
 
 /// One start of all workers of this node.
-struct Group {
+struct WorkerGroup {
   std::vector<SpawnRequest> workers;
   Inherited inherited;
   std::string
@@ -31,6 +31,6 @@ struct Keeper {
 /// Forks the keeper, which starts every worker and then reports each one's end. The caller must be
 /// single-threaded, have all signals it cares about blocked (SIGCHLD among them), and keeps its own copies of
 /// the requests' descriptors. The keeper ends by itself once no descendant is left. Throws SystemError.
-Keeper start_keeper(const Group& group);
+Keeper start_keeper(const WorkerGroup& group);
 
 }  // namespace dtrain::launcher

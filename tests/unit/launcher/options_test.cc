@@ -15,8 +15,8 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-TEST(Options, Defaults) {
-  const Options options = options_of({"p"});
+TEST(LaunchOptions, Defaults) {
+  const LaunchOptions options = options_of({"p"});
   EXPECT_FALSE(options.nnodes);
   EXPECT_EQ(options.nproc_kind, NprocKind::automatic);
   EXPECT_EQ(options.max_restarts, 0);
@@ -25,7 +25,7 @@ TEST(Options, Defaults) {
   EXPECT_THAT(options.stop_signals, Contains(SIGINT));
 }
 
-TEST(Options, NprocKinds) {
+TEST(LaunchOptions, NprocKinds) {
   EXPECT_EQ(options_of({"--nproc_per_node=auto"}).nproc_kind, NprocKind::automatic);
   EXPECT_EQ(options_of({"--nproc_per_node=gpu"}).nproc_kind, NprocKind::gpu);
   EXPECT_EQ(options_of({"--nproc_per_node=cpu"}).nproc_kind, NprocKind::cpu);
@@ -44,7 +44,7 @@ TEST_P(ImpossibleValue, IsRefusedByName) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Options, ImpossibleValue,
+    LaunchOptions, ImpossibleValue,
     ::testing::Values(
         BadValue{{"--nproc_per_node=0"}, "--nproc-per-node (from command line): expected"},
         BadValue{{"--nproc_per_node=-1"}, "got '-1'"}, BadValue{{"--nproc_per_node=2x"}, "got '2x'"},
@@ -66,28 +66,29 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{{"--standalone=maybe"}, "true or false"},
         BadValue{{"--rdzv-endpoint=h:port"}, "--rdzv-endpoint"}));
 
-TEST(Options, NodesAreOneNumberOrARange) {
+TEST(LaunchOptions, NodesAreOneNumberOrARange) {
   EXPECT_EQ(options_of({"--nnodes=3"}).nnodes->least, 3);
   EXPECT_EQ(options_of({"--nnodes=3"}).nnodes->most, 3);
   EXPECT_EQ(options_of({"--nnodes=1:4"}).nnodes->least, 1);
   EXPECT_EQ(options_of({"--nnodes=1:4"}).nnodes->most, 4);
 }
 
-TEST(Options, TorchrunsVariablesAreUnderstood) {
-  const Options options = options_of({"p"}, {{"PET_NNODES", "2"}, {"PET_RDZV_ID", "job"}});
+TEST(LaunchOptions, TorchrunsVariablesAreUnderstood) {
+  const LaunchOptions options = options_of({"p"}, {{"PET_NNODES", "2"}, {"PET_RDZV_ID", "job"}});
   EXPECT_EQ(options.nnodes->most, 2);
   EXPECT_EQ(options.run_id, "job");
   EXPECT_EQ(options.sources.at("nnodes"), "PET_NNODES");
   EXPECT_EQ(options_of({"p"}, {{"PET_NNODES", "2"}, {"DTRAIN_NNODES", "3"}}).nnodes->most, 3);
 }
 
-TEST(Options, RendezvousTimeouts) {
-  const Options options = options_of({"--rdzv-conf=join_timeout=1.5,last_call_timeout=2,read_timeout=60"});
+TEST(LaunchOptions, RendezvousTimeouts) {
+  const LaunchOptions options =
+      options_of({"--rdzv-conf=join_timeout=1.5,last_call_timeout=2,read_timeout=60"});
   EXPECT_EQ(options.join_timeout, std::chrono::milliseconds(1500));
   EXPECT_EQ(options.last_call, std::chrono::seconds(2));
 }
 
-TEST(Options, ErrorNamesTheSource) {
+TEST(LaunchOptions, ErrorNamesTheSource) {
   EXPECT_THAT(complaint([] {
                 options_of({"p"}, {{"DTRAIN_NPROC_PER_NODE", "zero"}});
               }),
@@ -95,8 +96,8 @@ TEST(Options, ErrorNamesTheSource) {
   EXPECT_THAT(complaint([] { options_of({"--nproc_per_node=zero"}); }), HasSubstr("from command line"));
 }
 
-TEST(Options, StreamChoiceByRank) {
-  const Options options = options_of({"-r", "3", "-t", "0:1,2:2", "p"});
+TEST(LaunchOptions, StreamChoiceByRank) {
+  const LaunchOptions options = options_of({"-r", "3", "-t", "0:1,2:2", "p"});
   EXPECT_TRUE(options.redirects.of(5).out && options.redirects.of(5).err);
   EXPECT_TRUE(options.tee.of(0).out);
   EXPECT_FALSE(options.tee.of(0).err);
@@ -105,13 +106,13 @@ TEST(Options, StreamChoiceByRank) {
   EXPECT_EQ(options.tee.highest_rank(), 2);
 }
 
-TEST(Options, ShutdownTimeoutSetsBothGraces) {
-  const Options options = options_of({"--shutdown-timeout=0.25"});
+TEST(LaunchOptions, ShutdownTimeoutSetsBothGraces) {
+  const LaunchOptions options = options_of({"--shutdown-timeout=0.25"});
   EXPECT_EQ(options.failure_grace, std::chrono::milliseconds(250));
   EXPECT_EQ(options.signal_grace, std::chrono::milliseconds(250));
 }
 
-TEST(Options, SignalsHaveNamesAndNumbers) {
+TEST(LaunchOptions, SignalsHaveNamesAndNumbers) {
   EXPECT_EQ(signal_number("SIGTERM"), SIGTERM);
   EXPECT_EQ(signal_number("USR1"), SIGUSR1);
   EXPECT_EQ(signal_number("15"), 15);

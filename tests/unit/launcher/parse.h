@@ -11,7 +11,8 @@ inline ParsedCommand parse(const std::vector<std::string>& arguments, const Envi
   return resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_");
 }
 
-inline Options options_of(const std::vector<std::string>& arguments, const Environment& environment = {}) {
+inline LaunchOptions options_of(const std::vector<std::string>& arguments,
+                                const Environment& environment = {}) {
   return make_options(parse(arguments, environment));
 }
 

@@ -183,10 +183,10 @@ TEST(NodePlacement, HydraPmiKubernetesKubeflowPbsAndLsf) {
                                                       {"WORLD_SIZE", "2"}});
   EXPECT_EQ(kubeflow.node_rank, 1);
   EXPECT_EQ(kubeflow.rendezvous.text(), "w-0:23457");
-  const dtrain::Machine machine{"n2", [](const std::string& path) -> std::optional<std::string> {
-                                  if (path == "/nodes") return "n1\nn1\nn2\n";
-                                  return std::nullopt;
-                                }};
+  const Machine machine{"n2", [](const std::string& path) -> std::optional<std::string> {
+                          if (path == "/nodes") return "n1\nn1\nn2\n";
+                          return std::nullopt;
+                        }};
   const Environment pbs{
       {"PBS_ENVIRONMENT", "PBS_BATCH"}, {"PBS_JOBID", "5.head"}, {"PBS_NODEFILE", "/nodes"}};
   const NodePlacement at_pbs = settle_placement(options_of({"p"}), pbs, machine, true);
@@ -219,7 +219,7 @@ TEST(Reach, TheSecretsSources) {
 
 TEST(Reach, OffLoopbackASecretIsNeeded) {
   const auto try_to = [](const std::vector<std::string>& arguments) {
-    const Options options = options_of(arguments);
+    const LaunchOptions options = options_of(arguments);
     NodePlacement placement = settle_placement(options, {}, {.hostname = "h"}, false);
     std::optional<Token> token;
     complete_placement(placement, token, options, "/nonexistent");

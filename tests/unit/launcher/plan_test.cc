@@ -15,19 +15,19 @@ using ::testing::Not;
 const Program kForeign{"/bin/prog", {"prog", "-x"}, false};
 const Program kBuiltin{"/opt/dtrain", {"dtrain", "train"}, true};
 
-Machine machine_with(std::vector<std::string> gpus, int cores = 8) {
-  Machine machine;
-  machine.gpus = std::move(gpus);
-  for (int i = 0; i < cores; ++i) machine.cpus.allowed.push_back(i);
-  return machine;
+Hardware hardware_with(std::vector<std::string> gpus, int cores = 8) {
+  Hardware hardware;
+  hardware.gpus = std::move(gpus);
+  for (int i = 0; i < cores; ++i) hardware.cpus.allowed.push_back(i);
+  return hardware;
 }
 
-Plan plan_of(const std::vector<std::string>& arguments, const Machine& machine = machine_with({}),
+Plan plan_of(const std::vector<std::string>& arguments, const Hardware& hardware = hardware_with({}),
              const Environment& environment = {}, const Program& program = kForeign) {
-  const Options options = options_of(arguments);
+  const LaunchOptions options = options_of(arguments);
   const NodePlacement placement = settle_placement(options, {}, {.hostname = "box.domain"}, true);
-  return make_plan(options, placement, equal_share(placement, count_workers(options, machine)), program,
-                   environment, machine);
+  return make_plan(options, placement, equal_share(placement, count_workers(options, hardware)), program,
+                   environment, hardware);
 }
 
 TEST(Plan, RanksOfTheSecondNodeFollowTheFirst) {
@@ -52,11 +52,11 @@ TEST(Plan, RanksOfTheSecondNodeFollowTheFirst) {
 }
 
 TEST(Plan, NodesMayDifferInTheirNumberOfWorkers) {
-  const Options options =
+  const LaunchOptions options =
       options_of({"--nnodes=3", "--node_rank=2", "--nproc_per_node=2", "--master_addr=head"});
   const NodePlacement placement = settle_placement(options, {}, {.hostname = "box"}, true);
   // Of three nodes with 4, 0 (lost) and 2 workers.
-  const Plan plan = make_plan(options, placement, {2, 1, 2, 4, 6}, kForeign, {}, machine_with({}));
+  const Plan plan = make_plan(options, placement, {2, 1, 2, 4, 6}, kForeign, {}, hardware_with({}));
   const Environment& e = plan.workers[1].environment;
   EXPECT_EQ(e.at("RANK"), "5");
   EXPECT_EQ(e.at("WORLD_SIZE"), "6");
@@ -73,18 +73,18 @@ TEST(Plan, VariablesOfMpirunAreNotHandedOn) {
                                 {"ORTE_X", "1"},
                                 {"SLURM_PROCID", "1"},
                                 {"HYDRA_X", "1"}};
-  const Plan plan = plan_of({"p"}, machine_with({}), environment);
+  const Plan plan = plan_of({"p"}, hardware_with({}), environment);
   EXPECT_THAT(plan.removed_variables,
               ::testing::IsSupersetOf(
                   {"OMPI_COMM_WORLD_RANK", "OMPI_MCA_x", "PMIX_RANK", "PMI_SIZE", "ORTE_X", "HYDRA_X"}));
   EXPECT_THAT(plan.removed_variables, Not(::testing::Contains("SLURM_PROCID")));
   // Settings for an mpirun that the program starts itself stay.
-  EXPECT_THAT(plan_of({"p"}, machine_with({}), {{"OMPI_MCA_btl", "tcp"}}).removed_variables,
+  EXPECT_THAT(plan_of({"p"}, hardware_with({}), {{"OMPI_MCA_btl", "tcp"}}).removed_variables,
               Not(::testing::Contains("OMPI_MCA_btl")));
 }
 
 TEST(Plan, AttemptBringsPortRestartsAndSecrets) {
-  const Plan plan = plan_of({"--nproc_per_node=2"}, machine_with({}), {}, kBuiltin);
+  const Plan plan = plan_of({"--nproc_per_node=2"}, hardware_with({}), {}, kBuiltin);
   const Attempt attempt{2, 1234, "/scratch", "secret", 9};
   Environment e = attempt_environment(plan, plan.workers[0], attempt);
   EXPECT_EQ(e.at("MASTER_PORT"), "1234");
@@ -106,22 +106,22 @@ TEST(Plan, ForeignProgramsGetNeitherTokenNorSocket) {
 }
 
 TEST(Plan, AutoIsOneWorkerForEachVisibleGpuElseOne) {
-  EXPECT_EQ(plan_of({"p"}, machine_with({"0", "1", "2"})).nproc, 3);
+  EXPECT_EQ(plan_of({"p"}, hardware_with({"0", "1", "2"})).nproc, 3);
   EXPECT_EQ(plan_of({"p"}).nproc, 1);
-  EXPECT_EQ(plan_of({"--nproc_per_node=cpu"}, machine_with({}, 6)).nproc, 6);
-  EXPECT_EQ(plan_of({"--nproc_per_node=gpu"}, machine_with({"0", "1"})).nproc, 2);
+  EXPECT_EQ(plan_of({"--nproc_per_node=cpu"}, hardware_with({}, 6)).nproc, 6);
+  EXPECT_EQ(plan_of({"--nproc_per_node=gpu"}, hardware_with({"0", "1"})).nproc, 2);
   EXPECT_THAT(complaint([] { plan_of({"--nproc_per_node=gpu"}); }), HasSubstr("found none"));
 }
 
 TEST(Plan, GpuOfAWorkerIsItsLocalRankOrTheOnlyOne) {
-  const Plan two = plan_of({"--nproc_per_node=2"}, machine_with({"3", "5"}));
+  const Plan two = plan_of({"--nproc_per_node=2"}, hardware_with({"3", "5"}));
   EXPECT_EQ(two.workers[1].gpu, "5");
-  const Plan one = plan_of({"--nproc_per_node=2"}, machine_with({"3"}));
+  const Plan one = plan_of({"--nproc_per_node=2"}, hardware_with({"3"}));
   EXPECT_EQ(one.workers[1].gpu, "3");
 }
 
 TEST(Plan, VirtualLocalRankShowsEachWorkerItsOwnGpu) {
-  const Plan plan = plan_of({"--nproc_per_node=2", "--virtual-local-rank"}, machine_with({"3", "5"}));
+  const Plan plan = plan_of({"--nproc_per_node=2", "--virtual-local-rank"}, hardware_with({"3", "5"}));
   EXPECT_EQ(plan.workers[1].environment.at("LOCAL_RANK"), "0");
   EXPECT_EQ(plan.workers[1].environment.at("RANK"), "1");
   EXPECT_EQ(plan.workers[1].environment.at("CUDA_VISIBLE_DEVICES"), "5");
@@ -130,7 +130,7 @@ TEST(Plan, VirtualLocalRankShowsEachWorkerItsOwnGpu) {
 TEST(Plan, OmpThreadsOnlyWhenUnset) {
   EXPECT_EQ(plan_of({"--nproc_per_node=2"}).workers[0].environment.at("OMP_NUM_THREADS"), "4");
   EXPECT_EQ(plan_of({"--nproc_per_node=64"}).workers[0].environment.at("OMP_NUM_THREADS"), "1");
-  EXPECT_FALSE(plan_of({"p"}, machine_with({}), {{"OMP_NUM_THREADS", "7"}})
+  EXPECT_FALSE(plan_of({"p"}, hardware_with({}), {{"OMP_NUM_THREADS", "7"}})
                    .workers[0]
                    .environment.contains("OMP_NUM_THREADS"));
 }
@@ -189,7 +189,7 @@ TEST(Plan, IfaceIsForNcclAndGloo) {
 
 TEST(Plan, TextShowsWhoRunsWhatAndNoSecret) {
   const std::string text = plan_text(
-      plan_of({"--nproc_per_node=2"}, machine_with({"0", "1"}), {{"DTRAIN_TOKEN", "hush"}}, kBuiltin));
+      plan_of({"--nproc_per_node=2"}, hardware_with({"0", "1"}), {{"DTRAIN_TOKEN", "hush"}}, kBuiltin));
   EXPECT_THAT(text, HasSubstr("world size 2"));
   EXPECT_THAT(text, HasSubstr("rank 1 (local rank 1) on box, GPU 1"));
   EXPECT_THAT(text, HasSubstr("dtrain train"));
