@@ -9,7 +9,7 @@
 
 #include "collectives/p2p/signals.h"
 #include "collectives/p2p/store_board.h"
-#include "collectives/shm/share_memory.h"
+#include "collectives/shm/prefer_shared_memory.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -215,7 +215,7 @@ p2p::Channels make_gloo_channels(const GlooSite& site, int rank, int size, const
   p2p::Channels channels;
   channels.transport = std::make_unique<GlooTransport>(site, rank, size, prefix, deadline);
   channels.board = std::make_unique<StoreBoard>(*site.store, prefix, rank);
-  return share_memory(std::move(channels), prefix, site.share_memory, deadline);
+  return prefer_shared_memory(std::move(channels), prefix, site.share_memory, deadline);
 }
 
 }  // namespace dtrain

@@ -16,7 +16,7 @@
 #include "collectives/mpi/mpi_check.h"
 #include "collectives/p2p/poller.h"
 #include "collectives/p2p/set_up_watch.h"
-#include "collectives/shm/share_memory.h"
+#include "collectives/shm/prefer_shared_memory.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -212,7 +212,7 @@ p2p::Channels make_mpi_channels(const MpiSite& site, MPI_Comm comm, const std::s
   channels.transport =
       std::make_unique<MpiTransport>(site, duplicate(site.runtime, comm, deadline), deadline);
   channels.board = std::make_unique<MpiBoard>(duplicate(site.runtime, comm, deadline));
-  return share_memory(std::move(channels), name, site.share_memory, deadline);
+  return prefer_shared_memory(std::move(channels), name, site.share_memory, deadline);
 }
 
 }  // namespace dtrain

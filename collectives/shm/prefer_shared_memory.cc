@@ -1,4 +1,4 @@
-#include "collectives/shm/share_memory.h"
+#include "collectives/shm/prefer_shared_memory.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -64,8 +64,8 @@ std::optional<SharedMemory> attempt(Open open) {
 
 }  // namespace
 
-p2p::Channels share_memory(p2p::Channels channels, const std::string& group, bool willing,
-                           const Deadline& deadline) {
+p2p::Channels prefer_shared_memory(p2p::Channels channels, const std::string& group, bool willing,
+                                   const Deadline& deadline) {
   p2p::Transport& met = *channels.transport;
   const int rank = met.rank(), size = met.size();
   if (size < 2 || size > kMostRanks) return channels;
