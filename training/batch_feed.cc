@@ -7,12 +7,10 @@ std::size_t bytes_of(const View& view) {
   return static_cast<std::size_t>(view.numel()) * size_of(view.dtype);
 }
 
-Tensor empty_like(const View& view, const std::shared_ptr<Device>& device) {
-  return Tensor::empty(view.shape, device, view.dtype,
-                       view.is_contiguous() ? MemoryFormat::contiguous : MemoryFormat::channels_last);
+std::size_t aligned(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 256;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
-
-constexpr std::size_t kAlignment = 256;
 
 }  // namespace
 
@@ -34,23 +32,32 @@ BatchFeed::Landing& BatchFeed::next_landing(std::size_t bytes) {
 
 BatchTensors BatchFeed::take(const Batch& batch) {
   if (device_->type() == DeviceType::cpu) return to_tensors(batch, device_);
-  const BatchTensors to{empty_like(batch.inputs, device_), empty_like(batch.labels, device_)};
+  std::vector<Tensor> tensors;
+  tensors.reserve(batch.views().size());
+  for (const View& view : batch.views()) tensors.push_back(empty_like(view, device_));
+  const BatchTensors to(batch.fields(), std::move(tensors));
   take_into(batch, to);
   return to;
 }
 
 void BatchFeed::take_into(const Batch& batch, const BatchTensors& to) {
-  const std::size_t inputs = bytes_of(batch.inputs), labels = bytes_of(batch.labels);
-  const std::size_t labels_at = (inputs + kAlignment - 1) / kAlignment * kAlignment;
-  Landing& landing = next_landing(labels_at + labels);
-  auto* const base = landing.memory.view().as<std::byte>();
-  device_->copy(base, batch.inputs.data, inputs, CopyKind::host_to_device, *copies_);
-  device_->copy(base + labels_at, batch.labels.data, labels, CopyKind::host_to_device, *copies_);
+  const std::span<const View> views = batch.views();
+  std::size_t bytes = 0;
+  for (const View& view : views) bytes += aligned(bytes_of(view));
+  Landing& landing = next_landing(bytes);
+  auto* at = landing.memory.view().as<std::byte>();
+  for (const View& view : views) {
+    device_->copy(at, view.data, bytes_of(view), CopyKind::host_to_device, *copies_);
+    at += aligned(bytes_of(view));
+  }
   landing.arrived->record(*copies_);
   Stream& compute = device_->compute_stream();
   landing.arrived->make_wait(compute);
-  device_->copy(to.inputs.view().data, base, inputs, CopyKind::device_to_device, compute);
-  device_->copy(to.labels.view().data, base + labels_at, labels, CopyKind::device_to_device, compute);
+  at = landing.memory.view().as<std::byte>();
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    device_->copy(to.tensors()[i].view().data, at, bytes_of(views[i]), CopyKind::device_to_device, compute);
+    at += aligned(bytes_of(views[i]));
+  }
   landing.free->record(compute);
 }
 

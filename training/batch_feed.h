@@ -16,7 +16,7 @@ class BatchFeed {
 
   /// The batch as tensors; on the CPU they are the batch's own memory and keep it alive.
   BatchTensors take(const Batch& batch);
-  /// The same, into tensors of the batch's shapes and layout that exist already.
+  /// The same, into tensors of the batch's fields, shapes and layout that exist already.
   void take_into(const Batch& batch, const BatchTensors& to);
 
  private:

@@ -1,33 +1,43 @@
 // A loader's batch as tensors of the training device.
 #pragma once
 
+#include <string_view>
+#include <vector>
+
 #include "runtime/data/loader.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {
 
-struct BatchTensors {
-  Tensor inputs;  ///< f32 [B, C, H, W]
-  Tensor labels;  ///< i64 [B]
+/// The fields of a batch by name. Copies share the tensors.
+///
+///     const Tensor loss = cross_entropy(network(batch["image"]), batch["label"]);
+class BatchTensors {
+ public:
+  /// No samples, no fields.
+  BatchTensors() = default;
+  /// `tensors` has one tensor for each of `fields`, in order, each with the samples as its first dimension.
+  BatchTensors(std::span<const Field> fields, std::vector<Tensor> tensors);
+
+  /// [B, …the field's shape], of the field's dtype. Throws UsageError with the names there are when `field`
+  /// is none of them.
+  const Tensor& operator[](std::string_view field) const;
+  bool contains(std::string_view field) const noexcept;
+  /// One a field, in the source's order.
+  std::span<const Tensor> tensors() const noexcept { return tensors_; }
+  /// B: how many samples.
+  std::int64_t size() const { return tensors_.empty() ? 0 : tensors_.front().size(0); }
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<Tensor> tensors_;
 };
+
+/// Uninitialised, of the view's shape, dtype and memory format.
+Tensor empty_like(const View& view, const std::shared_ptr<Device>& device);
 
 /// On the CPU the tensors are the batch's own memory and keep it alive. On a GPU they are copies under way on
 /// the compute stream: the caller keeps the batch until it has waited for something that comes later there.
-inline BatchTensors to_tensors(const Batch& batch, const std::shared_ptr<Device>& device) {
-  if (device->type() != DeviceType::cpu) {
-    const auto copied = [&](const View& view) {
-      Tensor result =
-          Tensor::empty(view.shape, device, view.dtype,
-                        view.is_contiguous() ? MemoryFormat::contiguous : MemoryFormat::channels_last);
-      device->copy(result.view().data, view.data,
-                   static_cast<std::size_t>(view.numel()) * size_of(view.dtype), CopyKind::host_to_device,
-                   device->compute_stream());
-      return result;
-    };
-    return {copied(batch.inputs), copied(batch.labels)};
-  }
-  return {Tensor::borrow(batch.inputs, device, batch.memory),
-          Tensor::borrow(batch.labels, device, batch.memory)};
-}
+BatchTensors to_tensors(const Batch& batch, const std::shared_ptr<Device>& device);
 
 }  // namespace dtrain

@@ -19,20 +19,20 @@ std::int64_t count_equal(const Tensor& guesses, const Tensor& labels) {
 
 }  // namespace
 
-Evaluation evaluate(Module& network, const std::shared_ptr<const Dataset>& dataset, std::int64_t batch_size,
+Evaluation evaluate(Module& network, const std::shared_ptr<const Source>& source, std::int64_t batch_size,
                     Communicator& communicator, const std::shared_ptr<Device>& device, Duration patience) {
   const NoGrad no_grad;
   network.eval();
-  Loader loader(dataset, device, {.batch_size = batch_size});
-  loader.start(EvalSampler(dataset->size(), communicator.size(), communicator.rank()).order());
+  Loader loader(source, device, {.batch_size = batch_size});
+  loader.start(EvalSampler(source->size(), communicator.size(), communicator.rank()).order(), 0);
 
   const TimePoint start = steady_clock().now();
   std::array<double, 3> sums{};  // loss, right guesses, samples
   while (const auto batch = loader.next(Deadline::after(patience))) {
     const BatchTensors tensors = to_tensors(*batch, device);
-    const Tensor logits = network(tensors.inputs);  // [B, classes]
-    sums[0] += cross_entropy(logits, tensors.labels, LossReduction::sum).item();
-    sums[1] += static_cast<double>(count_equal(argmax(logits), tensors.labels));
+    const Tensor logits = network(tensors["image"]);  // [B, classes]
+    sums[0] += cross_entropy(logits, tensors["label"], LossReduction::sum).item();
+    sums[1] += static_cast<double>(count_equal(argmax(logits), tensors["label"]));
     sums[2] += static_cast<double>(batch->size());
   }
   network.train();

@@ -48,7 +48,7 @@ bool Trainer::finished() const { return step_ >= total_steps_; }
 
 // Trains to the end of the epoch or of the run; false when a stop was asked for.
 bool Trainer::run_epoch() {
-  loader_->start(sampler_->order(epoch_, position_));
+  loader_->start(sampler_->order(epoch_, position_), epoch_);
   while (position_ < train_data_->size() && !finished()) {
     step();
     ++step_;
@@ -101,7 +101,7 @@ BatchTensors Trainer::copy_to_device(const Batch& batch) {
 
 Tensor Trainer::forward(const BatchTensors& batch, double weight) {
   const SpanScope span = phase("forward");
-  Tensor loss = cross_entropy((*network_)(batch.inputs), batch.labels);
+  Tensor loss = cross_entropy((*network_)(batch["image"]), batch["label"]);
   reports_->add(loss, weight);
   return loss;
 }
@@ -156,7 +156,7 @@ void Trainer::run_pass(const BatchTensors& batch, bool last_pass) {
   // minimised.
   const double even_share =
       static_cast<double>(sampler_->samples_at(position_)) / static_cast<double>(env_.communicator.size());
-  const double weight = static_cast<double>(batch.labels.numel()) / even_share;
+  const double weight = static_cast<double>(batch.size()) / even_share;
   const Tensor loss = forward(batch, weight);
   clock_.lap(Phase::forward);
   backward(loss, weight, last_pass);

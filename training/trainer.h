@@ -99,7 +99,7 @@ class Trainer {
 
   Recipe recipe_;
   TrainerEnvironment env_;
-  std::shared_ptr<const Dataset> train_data_, test_data_;
+  std::shared_ptr<const Source> train_data_, test_data_;
   std::unique_ptr<Module> network_;
   std::unique_ptr<Optimizer> optimizer_;
   LowPrecisionWeights low_weights_;

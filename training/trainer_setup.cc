@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <set>
 
-#include "models/vision/network.h"
+#include "models/vision/image_input.h"
 #include "models/vision/resnet.h"
 #include "parallel/data/batch_peers.h"
 #include "parallel/share.h"
 #include "runtime/base/error.h"
-#include "runtime/data/sources/open_dataset.h"
+#include "runtime/data/sources/open_source.h"
 #include "training/saved_tensors.h"
 #include "training/trainer.h"
 
@@ -39,9 +39,7 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
       started_(steady_clock().now()) {
   open_data();
   Generator generator(recipe_.seed);
-  const SampleShape shape = train_data_->sample_shape();
-  network_ = make_network(recipe_.model, {shape.channels, shape.height, shape.width, train_data_->classes()},
-                          generator, env_.device);
+  network_ = make_network(recipe_.model, image_input(*train_data_), generator, env_.device);
   generator_state_ = generator.state();
   apply_layer_options();
   optimizer_ = make_optimizer(recipe_, *network_);
@@ -79,9 +77,9 @@ void Trainer::apply_layer_options() {
 }
 
 void Trainer::open_data() {
-  const OpenDatasetOptions options{.data_dir = recipe_.data_dir, .cache_dir = "auto", .log = &env_.log};
-  train_data_ = open_dataset(recipe_.dataset, Split::train, options);
-  test_data_ = open_dataset(recipe_.dataset, Split::test, options);
+  const OpenSourceOptions options{.data_dir = recipe_.data_dir, .cache_dir = "auto", .log = &env_.log};
+  train_data_ = open_source(recipe_.dataset, Split::train, options);
+  test_data_ = open_source(recipe_.dataset, Split::test, options);
   sampler_ = std::make_unique<StepSampler>(StepSamplerOptions{.dataset_size = train_data_->size(),
                                                               .world_size = env_.communicator.size(),
                                                               .rank = env_.communicator.rank(),
@@ -91,6 +89,7 @@ void Trainer::open_data() {
       std::make_unique<Loader>(train_data_, env_.device,
                                LoaderOptions{.batch_size = sampler_->full_share() / recipe_.batch.accumulate,
                                              .threads = recipe_.loader_threads,
+                                             .seed = recipe_.seed,
                                              .spans = env_.tracer.spans()});
   schedule_ = make_schedule(recipe_, sampler_->steps_from(0));
 }

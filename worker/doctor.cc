@@ -11,7 +11,7 @@
 
 #include "cluster/net/endpoint.h"
 #include "collectives/factory.h"
-#include "runtime/data/sources/open_dataset.h"
+#include "runtime/data/sources/open_source.h"
 #include "runtime/device/device.h"
 #include "training/peers.h"
 #include "worker/build.h"
@@ -96,7 +96,7 @@ Finding check_disk(const std::string& path) {
 }
 
 Finding check_dataset(const std::string& folder) {
-  const auto data = open_dataset("fashion-mnist", Split::train, {.data_dir = folder, .log = nullptr});
+  const auto data = open_source("fashion-mnist", Split::train, {.data_dir = folder, .log = nullptr});
   return {"fashion-mnist", Verdict::good, fmt::format("{} samples: {}", data->size(), data->name()), ""};
 }
 

@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/vision/network.h"
+#include "models/vision/image_input.h"
 #include "runtime/checkpoint/checkpoint_store.h"
-#include "runtime/data/sources/open_dataset.h"
+#include "runtime/data/sources/open_source.h"
 #include "training/evaluate.h"
 #include "training/peers.h"
 #include "training/saved_tensors.h"
@@ -79,19 +79,17 @@ ExitCode run_eval(const Invocation& invocation) {
   const auto timeout =
       std::chrono::nanoseconds(static_cast<std::int64_t>(options.real("timeout", 0.001, 1e6) * 1e9));
   const Weights weights = open_weights(options.text("checkpoint"), log);
-  const auto dataset =
-      open_dataset(option_or(options, "dataset", weights), Split::test,
-                   {.data_dir = options.has("data-dir") ? options.text("data-dir") : "", .log = &log});
+  const auto source =
+      open_source(option_or(options, "dataset", weights), Split::test,
+                  {.data_dir = options.has("data-dir") ? options.text("data-dir") : "", .log = &log});
   Peers peers(placement, options.choice("backend", {"auto", "gloo", "mpi"}), invocation.environment, timeout,
               log);
   const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
   Generator unused(0);
-  const SampleShape shape = dataset->sample_shape();
   const auto network =
-      make_network(option_or(options, "model", weights),
-                   {shape.channels, shape.height, shape.width, dataset->classes()}, unused, device);
+      make_network(option_or(options, "model", weights), image_input(*source), unused, device);
   network->load_state_dict(load_tensors(weights.file, device));
-  const Evaluation result = evaluate(*network, dataset, options.integer("batch-size", 1, INT32_MAX),
+  const Evaluation result = evaluate(*network, source, options.integer("batch-size", 1, INT32_MAX),
                                      peers.communicator(), device, timeout);
   if (*placement.rank == 0) {
     const nlohmann::json json = {

@@ -17,14 +17,10 @@
 namespace dtrain {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
-
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-LoaderOptions checked(const LoaderOptions& options, const std::shared_ptr<const Dataset>& dataset,
+LoaderOptions checked(const LoaderOptions& options, const std::shared_ptr<const Source>& source,
                       const std::shared_ptr<Device>& device) {
-  if (dataset == nullptr || device == nullptr)
-    throw UsageError("loader: expected a dataset and a device, got null");
+  if (source == nullptr || device == nullptr)
+    throw UsageError("loader: expected a source and a device, got null");
   if (options.batch_size < 1)
     throw UsageError(fmt::format("loader: expected a batch size of at least 1, got {}", options.batch_size));
   if (options.threads < 0)
@@ -32,17 +28,6 @@ LoaderOptions checked(const LoaderOptions& options, const std::shared_ptr<const 
   if (options.prefetch < 1)
     throw UsageError(fmt::format("loader: expected to prefetch at least 1 batch, got {}", options.prefetch));
   return options;
-}
-
-std::size_t inputs_bytes(const Dataset& dataset, std::int64_t batch_size) {
-  std::size_t values = 0, bytes = 0;
-  const auto numel = static_cast<std::size_t>(dataset.sample_shape().numel());
-  if (__builtin_mul_overflow(numel, static_cast<std::size_t>(batch_size), &values) ||
-      __builtin_mul_overflow(values, sizeof(float), &bytes) || bytes > SIZE_MAX / 2) {
-    throw UsageError(fmt::format("loader: expected a batch that fits in memory, got {} samples of {} values",
-                                 batch_size, numel));
-  }
-  return bytes;
 }
 
 // Keeps signals out of the threads started while it lives, so that the program's own threads get them.
@@ -63,16 +48,12 @@ class BlockedSignals {
 
 }  // namespace
 
-Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Device> device,
+Loader::Loader(std::shared_ptr<const Source> source, std::shared_ptr<Device> device,
                const LoaderOptions& options)
-    : dataset_(std::move(dataset)),
-      options_(checked(options, dataset_, device)),
-      labels_offset_(aligned(inputs_bytes(*dataset_, options.batch_size))),
-      indices_offset_(labels_offset_ +
-                      aligned(static_cast<std::size_t>(options.batch_size) * sizeof(std::int64_t))),
-      pool_(std::make_shared<BufferPool>(
-          std::move(device),
-          indices_offset_ + static_cast<std::size_t>(options.batch_size) * sizeof(std::int64_t))),
+    : source_(std::move(source)),
+      options_(checked(options, source_, device)),
+      layout_(*source_, options_.batch_size, options_.channels_last),
+      pool_(std::make_shared<BufferPool>(std::move(device), layout_.bytes())),
       window_(static_cast<std::size_t>(options.prefetch)) {
   start_threads();
 }
@@ -97,7 +78,7 @@ void Loader::shut_down() noexcept {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    live_epoch_ = 0;
+    live_start_ = 0;
   }
   work_.notify_all();
   for (std::thread& thread : threads_) thread.join();
@@ -106,14 +87,15 @@ void Loader::shut_down() noexcept {
 
 // ---- the user's side
 
-void Loader::start(std::vector<std::int64_t> order, std::int64_t first_batch) {
-  const std::int64_t samples = static_cast<std::int64_t>(order.size()), size = dataset_->size();
+void Loader::start(std::vector<std::int64_t> order, std::int64_t epoch, std::int64_t first_batch) {
+  const std::int64_t samples = static_cast<std::int64_t>(order.size()), size = source_->size();
   const auto bad =
       std::find_if(order.begin(), order.end(), [&](std::int64_t i) { return i < 0 || i >= size; });
   if (bad != order.end()) {
     throw UsageError(fmt::format("loader: expected indices from 0 to {}, got {} at place {}", size - 1, *bad,
                                  bad - order.begin()));
   }
+  if (epoch < 0) throw UsageError(fmt::format("loader: expected an epoch of at least 0, got {}", epoch));
   const std::int64_t full = samples / options_.batch_size;
   const std::int64_t batches = full + (samples % options_.batch_size != 0 && !options_.drop_last ? 1 : 0);
   if (first_batch < 0 || first_batch > batches) {
@@ -125,7 +107,8 @@ void Loader::start(std::vector<std::int64_t> order, std::int64_t first_batch) {
     const std::int64_t opened =
         threads_.empty() ? 1 : std::min<std::int64_t>(batches - first_batch, options_.prefetch);
     pool_->ensure_free(static_cast<std::size_t>(opened));
-    live_epoch_ = ++epoch_;
+    live_start_ = ++start_;
+    epoch_ = epoch;
     order_ = std::make_shared<const std::vector<std::int64_t>>(std::move(order));
     batches_ = batches;
     next_ = next_job_ = first_batch;
@@ -138,13 +121,13 @@ void Loader::start(std::vector<std::int64_t> order, std::int64_t first_batch) {
 std::optional<Batch> Loader::next(const Deadline& deadline) {
   if (next_ >= batches_) return std::nullopt;
   const std::int64_t number = next_;
-  return make_batch(number, threads_.empty() ? decode_here() : wait_for_staged(deadline));
+  return make_batch(number, threads_.empty() ? read_here() : wait_for_staged(deadline));
 }
 
-std::shared_ptr<std::byte> Loader::decode_here() {
+std::shared_ptr<std::byte> Loader::read_here() {
   pool_->ensure_free(1);
-  const Job job{epoch_, next_, order_, pool_->take()};
-  decode(job, false);
+  const Job job{start_, epoch_, next_, order_, pool_->take()};
+  read(job, false);
   ++next_;
   return job.memory;
 }
@@ -154,8 +137,8 @@ std::shared_ptr<std::byte> Loader::wait_for_staged(const Deadline& deadline) {
   Staged& slot = staged(next_);
   while (!slot.ready) {
     if (deadline.expired()) {
-      throw Error(fmt::format("loader: batch {} of {} from {} was not decoded before the deadline", next_,
-                              batches_, dataset_->name()));
+      throw Error(fmt::format("loader: batch {} of {} from {} was not read before the deadline", next_,
+                              batches_, source_->name()));
     }
     if (deadline.is_never()) {
       ready_.wait(lock);
@@ -176,20 +159,10 @@ std::shared_ptr<std::byte> Loader::wait_for_staged(const Deadline& deadline) {
 }
 
 Batch Loader::make_batch(std::int64_t number, std::shared_ptr<std::byte> memory) const {
-  Batch batch;
-  batch.number = number;
   const std::int64_t first = number * options_.batch_size;
   const std::int64_t count = std::min(options_.batch_size, static_cast<std::int64_t>(order_->size()) - first);
-  const SampleShape sample = dataset_->sample_shape();
-  const Dims shape{count, sample.channels, sample.height, sample.width};
-  const bool plain = options_.layout == PixelLayout::chw || sample.channels == 1;
-  std::byte* const base = memory.get();
-  batch.inputs =
-      View{base, DType::f32, shape, plain ? contiguous_strides(shape) : channels_last_strides(shape)};
-  batch.labels = View{base + labels_offset_, DType::i64, Dims{count}, Dims{1}};
-  batch.indices = {reinterpret_cast<const std::int64_t*>(base + indices_offset_),
-                   static_cast<std::size_t>(count)};
-  batch.memory = std::move(memory);
+  Batch batch = layout_.batch(std::move(memory), count);
+  batch.number = number;
   return batch;
 }
 
@@ -208,12 +181,12 @@ void Loader::work() noexcept {
   while (true) {
     work_.wait(lock, [this] { return stopping_ || can_take(); });
     if (stopping_) return;
-    Job job{epoch_, next_job_++, order_, nullptr};
+    Job job{start_, epoch_, next_job_++, order_, nullptr};
     std::exception_ptr failure;
     try {
       job.memory = pool_->take();  // while locked: the invariant counts what nobody has taken
       lock.unlock();
-      decode(job, true);
+      read(job, true);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -224,7 +197,7 @@ void Loader::work() noexcept {
 
 // Called with the lock held. A result of an order that is no longer in use is dropped.
 void Loader::publish(Job& job, std::exception_ptr failure) noexcept {
-  if (job.epoch == epoch_ && !stopping_) {
+  if (job.start == start_ && !stopping_) {
     failed_ = failed_ || failure != nullptr;
     staged(job.number) = Staged{true, std::move(job.memory), std::move(failure)};
     ready_.notify_one();
@@ -238,20 +211,20 @@ std::span<const std::int64_t> Loader::indices_of(const Job& job) const noexcept 
   return std::span(*job.order).subspan(first, std::min(size, job.order->size() - first));
 }
 
-void Loader::decode(const Job& job, bool interruptible) const {
+void Loader::read(const Job& job, bool interruptible) const {
   const SpanScope span(options_.spans, "decode batch", "data");
-  std::byte* const base = job.memory.get();
-  auto* const inputs = reinterpret_cast<float*>(base);
-  auto* const labels = reinterpret_cast<std::int64_t*>(base + labels_offset_);
-  auto* const indices = reinterpret_cast<std::int64_t*>(base + indices_offset_);
-  const auto numel = static_cast<std::size_t>(dataset_->sample_shape().numel());
   const auto mine = indices_of(job);
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    if (interruptible && live_epoch_.load(std::memory_order_relaxed) != job.epoch) return;
-    dataset_->decode(mine[i], options_.layout, inputs + i * numel);
-    labels[i] = dataset_->label(mine[i]);
-    indices[i] = mine[i];
+  layout_.check_unchanged(*source_, mine.front());
+  std::vector<View> sample = layout_.first_sample(job.memory.get());
+  for (const std::int64_t index : mine) {
+    if (interruptible && live_start_.load(std::memory_order_relaxed) != job.start) return;
+    KeyedGenerator generator(options_.seed, static_cast<std::uint64_t>(job.epoch),
+                             static_cast<std::uint64_t>(index));
+    read_sample(*source_, index, sample, generator);
+    layout_.next(sample);
   }
+  layout_.check_values(*source_, job.memory.get(), mine);
+  std::copy(mine.begin(), mine.end(), layout_.indices(job.memory.get()));
 }
 
 }  // namespace dtrain

@@ -2,7 +2,8 @@
 
 #include <numeric>
 
-#include "runtime/data/sources/open_dataset.h"
+#include "models/vision/image_input.h"
+#include "runtime/data/sources/open_source.h"
 
 namespace dtrain {
 namespace {
@@ -41,18 +42,17 @@ StepRunner::StepRunner(const Recipe& recipe, Communicator& communicator,
 
 // Every rank has samples of its own, from the front of the data set.
 NetworkInput StepRunner::load_batch(Log& log) {
-  const auto dataset = open_dataset(recipe_.dataset, Split::train,
-                                    {.data_dir = recipe_.data_dir, .cache_dir = "auto", .log = &log});
+  const auto source = open_source(recipe_.dataset, Split::train,
+                                  {.data_dir = recipe_.data_dir, .cache_dir = "auto", .log = &log});
   std::vector<std::int64_t> order(static_cast<std::size_t>(recipe_.batch.per_worker));
   std::iota(order.begin(), order.end(), communicator_.rank() * recipe_.batch.per_worker);
-  for (std::int64_t& index : order) index %= dataset->size();
-  Loader loader(dataset, device_, {.batch_size = recipe_.batch.per_worker});
-  loader.start(std::move(order));
+  for (std::int64_t& index : order) index %= source->size();
+  Loader loader(source, device_, {.batch_size = recipe_.batch.per_worker});
+  loader.start(std::move(order), 0);
   batch_ = loader.next(deadline());
   tensors_ = to_tensors(*batch_, device_);
   device_->compute_stream().synchronize();
-  const SampleShape shape = dataset->sample_shape();
-  return {shape.channels, shape.height, shape.width, dataset->classes()};
+  return image_input(*source);
 }
 
 void StepRunner::forward_backward() {
@@ -61,7 +61,7 @@ void StepRunner::forward_backward() {
   Tensor loss;
   {
     const SpanScope span(spans_, "forward", kPhase);
-    loss = cross_entropy((*network_)(tensors_.inputs), tensors_.labels);
+    loss = cross_entropy((*network_)(tensors_["image"]), tensors_["label"]);
   }
   const SpanScope span(spans_, "backward", kPhase);
   scaler_ ? loss.backward(scaler_->scale_seed(1)) : loss.backward();

@@ -28,7 +28,7 @@ struct Header {
 };
 
 // What parsing needs to know of the file, plain or not.
-struct Source {
+struct Origin {
   const std::string& path;
   bool compressed;
   std::uint64_t most_bytes;  // no content can be longer
@@ -51,27 +51,27 @@ std::string shape_text(const Dims& item) {
   return text + "]";
 }
 
-void check_magic(std::span<const std::uint8_t> front, std::size_t rank, const Source& source) {
+void check_magic(std::span<const std::uint8_t> front, std::size_t rank, const Origin& origin) {
   if (front.size() < kMagicBytes)
-    source.refuse(front.size(), "an IDX header of at least 4 bytes", "the end of the file");
+    origin.refuse(front.size(), "an IDX header of at least 4 bytes", "the end of the file");
   if (front[0] != 0 || front[1] != 0) {
-    source.refuse(0, "two zero bytes, as IDX files begin",
+    origin.refuse(0, "two zero bytes, as IDX files begin",
                   fmt::format("0x{:02x} 0x{:02x}", front[0], front[1]));
   }
   if (front[2] != kUnsignedByte) {
-    source.refuse(2, "element type 0x08 (unsigned byte)", fmt::format("0x{:02x}", front[2]));
+    origin.refuse(2, "element type 0x08 (unsigned byte)", fmt::format("0x{:02x}", front[2]));
   }
-  if (front[3] != rank) source.refuse(3, fmt::format("{} dimensions", rank), std::to_string(front[3]));
+  if (front[3] != rank) origin.refuse(3, fmt::format("{} dimensions", rank), std::to_string(front[3]));
 }
 
 // `front` holds the beginning of the content, as much of a header as there is.
-Header parse_header(std::span<const std::uint8_t> front, const Dims& item, const Source& source) {
+Header parse_header(std::span<const std::uint8_t> front, const Dims& item, const Origin& origin) {
   const std::size_t rank = static_cast<std::size_t>(item.rank()) + 1;
-  check_magic(front, rank, source);
+  check_magic(front, rank, origin);
   Header header;
   header.bytes = kMagicBytes + 4 * rank;
   if (front.size() < header.bytes) {
-    source.refuse(front.size(), fmt::format("an IDX header of {} bytes", header.bytes),
+    origin.refuse(front.size(), fmt::format("an IDX header of {} bytes", header.bytes),
                   "the end of the file");
   }
   std::uint64_t elements = 1;
@@ -79,29 +79,29 @@ Header parse_header(std::span<const std::uint8_t> front, const Dims& item, const
     const std::size_t at = kMagicBytes + 4 * i;
     const std::uint32_t extent = big_endian(front, at);
     const auto index = static_cast<int>(i);
-    if (extent == 0) source.refuse(at, fmt::format("dimension {} to be at least 1", i), "0");
+    if (extent == 0) origin.refuse(at, fmt::format("dimension {} to be at least 1", i), "0");
     if (i > 0 && extent != item[index - 1]) {
-      source.refuse(at, fmt::format("items of shape {}", shape_text(item)),
+      origin.refuse(at, fmt::format("items of shape {}", shape_text(item)),
                     fmt::format("{} in dimension {}", extent, i));
     }
     if (__builtin_mul_overflow(elements, std::uint64_t{extent}, &elements)) {
-      source.refuse(at, "dimensions whose product fits in 64 bits", "a larger product");
+      origin.refuse(at, "dimensions whose product fits in 64 bits", "a larger product");
     }
     header.dims.push_back(extent);
   }
-  const std::uint64_t room = source.most_bytes - std::min<std::uint64_t>(source.most_bytes, header.bytes);
+  const std::uint64_t room = origin.most_bytes - std::min<std::uint64_t>(origin.most_bytes, header.bytes);
   if (elements > room) {
-    source.refuse(kMagicBytes,
+    origin.refuse(kMagicBytes,
                   fmt::format("{} elements, the product of dimensions {}", elements, header.dims.to_string()),
-                  source.compressed ? fmt::format("a gzip file that can hold {} at most", room)
+                  origin.compressed ? fmt::format("a gzip file that can hold {} at most", room)
                                     : fmt::format("{} bytes behind the header", room));
   }
   header.total_bytes = header.bytes + elements;
   return header;
 }
 
-[[noreturn]] void refuse_longer(const Source& source, const Header& header) {
-  source.refuse(header.total_bytes,
+[[noreturn]] void refuse_longer(const Origin& origin, const Header& header) {
+  origin.refuse(header.total_bytes,
                 fmt::format("the end of the file, as dimensions {} say", header.dims.to_string()),
                 "more bytes");
 }
@@ -110,26 +110,26 @@ IdxArray from_content(const Content& content, const Header& header) {
   return {header.dims, content.bytes.subspan(header.bytes), content.owner, header.bytes};
 }
 
-IdxArray from_whole(const Content& content, const Dims& item, const Source& source) {
-  const Header header = parse_header(content.bytes, item, source);
-  if (content.bytes.size() > header.total_bytes) refuse_longer(source, header);
+IdxArray from_whole(const Content& content, const Dims& item, const Origin& origin) {
+  const Header header = parse_header(content.bytes, item, origin);
+  if (content.bytes.size() > header.total_bytes) refuse_longer(origin, header);
   return from_content(content, header);
 }
 
 // Reads one piece of a file whose header is known; verifies at the last one that nothing follows, which makes
 // zlib verify its checksum too.
-std::size_t read_piece(ContentReader& reader, const Source& source, const Header& header,
+std::size_t read_piece(ContentReader& reader, const Origin& origin, const Header& header,
                        std::span<std::uint8_t> out) {
   const std::size_t got = reader.read(out);
   if (got < out.size()) {
-    source.refuse(reader.position(),
+    origin.refuse(reader.position(),
                   fmt::format("{} bytes, the product of dimensions {} and a header of {}", header.total_bytes,
                               header.dims.to_string(), header.bytes),
                   "the end of the content");
   }
   std::uint8_t beyond = 0;
   if (reader.position() == header.total_bytes && reader.read(std::span(&beyond, 1)) != 0)
-    refuse_longer(source, header);
+    refuse_longer(origin, header);
   return got;
 }
 
@@ -155,7 +155,7 @@ class GrowingBuffer {
   std::size_t size_ = 0;
 };
 
-IdxArray inflate_into_memory(const std::string& path, const IdxExpectation& expectation, const Source& source,
+IdxArray inflate_into_memory(const std::string& path, const IdxExpectation& expectation, const Origin& origin,
                              const Header& header) {
   ContentReader reader(path, expectation.purpose);
   auto buffer = std::make_shared<GrowingBuffer>();
@@ -164,28 +164,28 @@ IdxArray inflate_into_memory(const std::string& path, const IdxExpectation& expe
     const auto room = static_cast<std::size_t>(
         std::min<std::uint64_t>(header.total_bytes, std::max(kFirstAllocation, 2 * filled)));
     buffer->resize(room);
-    filled += read_piece(reader, source, header, buffer->bytes().subspan(filled));
+    filled += read_piece(reader, origin, header, buffer->bytes().subspan(filled));
   }
   return from_content({buffer, buffer->bytes()}, header);
 }
 
-IdxArray read_compressed(ContentReader& reader, const IdxExpectation& expectation, const Source& source,
+IdxArray read_compressed(ContentReader& reader, const IdxExpectation& expectation, const Origin& origin,
                          DataCache& cache) {
-  if (const auto cached = cache.find(reader.identity())) return from_whole(*cached, expectation.item, source);
+  if (const auto cached = cache.find(reader.identity())) return from_whole(*cached, expectation.item, origin);
 
   std::array<std::uint8_t, kMagicBytes + 4 * kMostDimensions> front;
   const std::size_t wanted = kMagicBytes + 4 * (static_cast<std::size_t>(expectation.item.rank()) + 1);
   const std::size_t got = reader.read(std::span(front).first(wanted));
-  const Header header = parse_header(std::span(front).first(got), expectation.item, source);
+  const Header header = parse_header(std::span(front).first(got), expectation.item, origin);
 
   if (header.total_bytes >= kSmallestWorthCaching) {
-    ContentReader whole(source.path, expectation.purpose);
+    ContentReader whole(origin.path, expectation.purpose);
     const auto kept = cache.build(whole.identity(), header.total_bytes, [&](std::span<std::uint8_t> out) {
-      return read_piece(whole, source, header, out);
+      return read_piece(whole, origin, header, out);
     });
-    if (kept) return from_whole(*kept, expectation.item, source);
+    if (kept) return from_whole(*kept, expectation.item, origin);
   }
-  return inflate_into_memory(source.path, expectation, source, header);
+  return inflate_into_memory(origin.path, expectation, origin, header);
 }
 
 }  // namespace
@@ -196,11 +196,11 @@ IdxArray read_idx(const std::string& path, const IdxExpectation& expectation, Da
                                  kMostDimensions - 1, expectation.item.to_string()));
   }
   ContentReader reader(path, expectation.purpose);
-  const Source source{path, reader.compressed(), reader.max_content_bytes()};
-  if (source.compressed) return read_compressed(reader, expectation, source, cache);
-  if (reader.file_bytes() == 0) source.refuse(0, "an IDX header of at least 4 bytes", "an empty file");
+  const Origin origin{path, reader.compressed(), reader.max_content_bytes()};
+  if (origin.compressed) return read_compressed(reader, expectation, origin, cache);
+  if (reader.file_bytes() == 0) origin.refuse(0, "an IDX header of at least 4 bytes", "an empty file");
   const auto size = static_cast<std::size_t>(reader.file_bytes());
-  return from_whole(map_file(reader.fd(), size, path), expectation.item, source);
+  return from_whole(map_file(reader.fd(), size, path), expectation.item, origin);
 }
 
 }  // namespace dtrain

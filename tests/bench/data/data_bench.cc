@@ -6,7 +6,7 @@
 
 #include "runtime/data/loader.h"
 #include "runtime/data/sampler.h"
-#include "runtime/data/sources/open_dataset.h"
+#include "runtime/data/sources/open_source.h"
 #include "tests/unit/data/fake_device.h"
 
 namespace dtrain {
@@ -14,8 +14,8 @@ namespace {
 
 const std::filesystem::path kCache = std::filesystem::temp_directory_path() / "dtrain-data-bench";
 
-std::shared_ptr<const Dataset> open(const std::string& cache) {
-  return open_dataset("fashion-mnist", Split::train, {"", cache, nullptr});
+std::shared_ptr<const Source> open(const std::string& cache) {
+  return open_source("fashion-mnist", Split::train, {"", cache, nullptr});
 }
 
 void open_cold(benchmark::State& state) {
@@ -43,16 +43,16 @@ void epoch_order(benchmark::State& state) {
 }
 
 void loader_alone(benchmark::State& state) {
-  const auto dataset = open(kCache.string());
+  const auto source = open(kCache.string());
   const std::int64_t batch_size = state.range(1);
-  Loader loader(dataset, std::make_shared<test::PinnedOnlyDevice>(),
+  Loader loader(source, std::make_shared<test::PinnedOnlyDevice>(),
                 {.batch_size = batch_size, .threads = static_cast<int>(state.range(0))});
   const auto order = DistributedSampler({60000, 2, 0}).order(0);
   std::int64_t images = 0;
   for (auto _ : state) {
-    loader.start(order);
+    loader.start(order, 0);
     while (const auto batch = loader.next(Deadline::never())) {
-      benchmark::DoNotOptimize(batch->inputs.data);
+      benchmark::DoNotOptimize((*batch)["image"].data);
       images += batch->size();
     }
   }

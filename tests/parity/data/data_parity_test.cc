@@ -9,7 +9,8 @@
 #include "runtime/base/random.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/sampler.h"
-#include "runtime/data/sources/open_dataset.h"
+#include "runtime/data/sources/open_source.h"
+#include "tests/support/sample.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/fake_device.h"
 
@@ -67,9 +68,8 @@ TEST(DataParity, EveryPixelValue) {
   for (int i = 0; i < 784; ++i) images += static_cast<char>(i % 256);
   test::write_file(folder / "train-images-idx3-ubyte", images);
   test::write_file(folder / "train-labels-idx1-ubyte", labels);
-  const auto dataset = open_dataset("fashion-mnist", Split::train, {folder.path().string(), "off", nullptr});
-  std::vector<float> pixels(784);
-  dataset->decode(0, PixelLayout::chw, pixels.data());
+  const auto source = open_source("fashion-mnist", Split::train, {folder.path().string(), "off", nullptr});
+  std::vector<float> pixels = test::image(*source, 0);
   pixels.resize(256);
   EXPECT_EQ(crc_of(pixels), golden()["pixels_crc32"].get<std::uint32_t>());
 }
@@ -82,19 +82,18 @@ TEST(DataParity, BatchesOfTheRealSet) {
   const test::TempDir folder;
   for (const Json& c : golden()["batches"]) {
     const Split split = c["split"] == "train" ? Split::train : Split::test;
-    const auto dataset = open_dataset("fashion-mnist", split, {"", (folder / "cache").string(), nullptr});
-    ASSERT_EQ(dataset->size(), c["size"].get<std::int64_t>());
-    Loader loader(dataset, std::make_shared<test::PinnedOnlyDevice>(), {.batch_size = 100, .threads = 2});
-    auto order = Generator(3).permutation(dataset->size());
+    const auto source = open_source("fashion-mnist", split, {"", (folder / "cache").string(), nullptr});
+    ASSERT_EQ(source->size(), c["size"].get<std::int64_t>());
+    Loader loader(source, std::make_shared<test::PinnedOnlyDevice>(), {.batch_size = 100, .threads = 2});
+    auto order = Generator(3).permutation(source->size());
     order.resize(c["count"]);
-    loader.start(order);
+    loader.start(order, 0);
     std::vector<float> images;
     std::vector<std::int64_t> labels;
     while (const auto batch = loader.next(Deadline::after(std::chrono::seconds(20)))) {
-      const auto* pixels = batch->inputs.as<float>();
-      images.insert(images.end(), pixels, pixels + batch->inputs.numel());
-      labels.insert(labels.end(), batch->labels.as<std::int64_t>(),
-                    batch->labels.as<std::int64_t>() + batch->size());
+      const View &pixels = (*batch)["image"], &classes = (*batch)["label"];
+      images.insert(images.end(), pixels.as<float>(), pixels.as<float>() + pixels.numel());
+      labels.insert(labels.end(), classes.as<std::int64_t>(), classes.as<std::int64_t>() + batch->size());
     }
     EXPECT_EQ(crc_of(images), c["images_crc32"].get<std::uint32_t>()) << c["split"];
     EXPECT_EQ(crc_of(labels), c["labels_crc32"].get<std::uint32_t>()) << c["split"];

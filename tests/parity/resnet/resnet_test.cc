@@ -9,7 +9,7 @@
 
 #include "models/vision/network.h"
 #include "runtime/data/sampler.h"
-#include "runtime/data/sources/open_dataset.h"
+#include "runtime/data/sources/open_source.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 #include "training/batch_tensors.h"
@@ -78,12 +78,12 @@ bool is_rounding(const std::string& name) {
 TEST_F(ResNet18, FirstGradientsHavePyTorchsNorms) {
   if (!skip_reason().empty()) GTEST_SKIP() << skip_reason();
   const auto network = make();
-  const auto data = open_dataset("fashion-mnist", Split::train);
+  const auto data = open_source("fashion-mnist", Split::train);
   Loader loader(data, device_, {.batch_size = 32});
-  loader.start(DistributedSampler({.dataset_size = data->size(), .seed = golden_.at("seed")}).order(0));
+  loader.start(DistributedSampler({.dataset_size = data->size(), .seed = golden_.at("seed")}).order(0), 0);
   const Batch batch = loader.next(Deadline::never()).value();
   const BatchTensors tensors = to_tensors(batch, device_);
-  cross_entropy((*network)(tensors.inputs), tensors.labels).backward();
+  cross_entropy((*network)(tensors["image"]), tensors["label"]).backward();
   int compared = 0;
   for (const auto& [name, parameter] : network->named_parameters()) {
     if (is_rounding(name)) continue;

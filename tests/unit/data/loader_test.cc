@@ -20,21 +20,21 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 // Three channels of 2 × 2 whose values say index, channel and pixel; `hook` can delay or throw.
-class TinyDataset final : public Dataset {
+class TinySource final : public Source {
  public:
-  explicit TinyDataset(std::int64_t size, std::function<void(std::int64_t)> hook = {})
+  explicit TinySource(std::int64_t size, std::function<void(std::int64_t)> hook = {})
       : size_(size), hook_(std::move(hook)) {}
   std::string name() const override { return "tiny"; }
   std::int64_t size() const noexcept override { return size_; }
-  SampleShape sample_shape() const noexcept override { return {3, 2, 2}; }
-  std::int64_t classes() const noexcept override { return 10; }
-  std::int64_t label(std::int64_t index) const override { return index % 10; }
-  void decode(std::int64_t index, PixelLayout layout, float* out) const override {
+  std::span<const Field> fields() const noexcept override { return fields_; }
+  void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const override {
     if (hook_) hook_(index);
+    const Dims& s = outputs[0].strides;
     for (std::int64_t c = 0; c < 3; ++c) {
       for (std::int64_t p = 0; p < 4; ++p)
-        out[layout == PixelLayout::chw ? c * 4 + p : p * 3 + c] = value(index, c, p);
+        outputs[0].as<float>()[c * s[0] + p / 2 * s[1] + p % 2 * s[2]] = value(index, c, p);
     }
+    *outputs[1].as<std::int64_t>() = index % 10;
   }
   static float value(std::int64_t index, std::int64_t channel, std::int64_t pixel) {
     return static_cast<float>(index * 100 + channel * 10 + pixel);
@@ -43,17 +43,19 @@ class TinyDataset final : public Dataset {
  private:
   std::int64_t size_;
   std::function<void(std::int64_t)> hook_;
+  std::vector<Field> fields_{{.name = "image", .shape = {3, 2, 2}},
+                             {.name = "label", .dtype = DType::i64, .shape = {}, .values = 10}};
 };
 
 std::vector<std::int64_t> shuffled(std::int64_t n) { return Generator(7).permutation(n); }
 
 struct Fixture {
   std::shared_ptr<test::PinnedOnlyDevice> device = std::make_shared<test::PinnedOnlyDevice>();
-  std::shared_ptr<const Dataset> dataset;
+  std::shared_ptr<const Source> source;
   Loader loader;
 
   Fixture(std::int64_t size, const LoaderOptions& options, std::function<void(std::int64_t)> hook = {})
-      : dataset(std::make_shared<TinyDataset>(size, std::move(hook))), loader(dataset, device, options) {}
+      : source(std::make_shared<TinySource>(size, std::move(hook))), loader(source, device, options) {}
   std::optional<Batch> next() { return loader.next(Deadline::after(20s)); }
 };
 
@@ -63,17 +65,19 @@ void expect_batch(const Batch& batch, const std::vector<std::int64_t>& order, st
   const std::int64_t count =
       std::min<std::int64_t>(batch_size, static_cast<std::int64_t>(order.size()) - first);
   ASSERT_EQ(batch.size(), count);
-  ASSERT_EQ(batch.inputs.shape, (Dims{count, 3, 2, 2}));
-  ASSERT_EQ(batch.labels.dtype, DType::i64);
+  const View &images = batch["image"], &labels = batch["label"];
+  ASSERT_EQ(images.shape, (Dims{count, 3, 2, 2}));
+  ASSERT_EQ(labels.shape, (Dims{count}));
+  ASSERT_EQ(labels.dtype, DType::i64);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t index = order[static_cast<std::size_t>(first + i)];
     ASSERT_EQ(batch.indices[static_cast<std::size_t>(i)], index);
-    ASSERT_EQ(batch.labels.as<std::int64_t>()[i], index % 10);
-    const Dims& s = batch.inputs.strides;
+    ASSERT_EQ(labels.as<std::int64_t>()[i], index % 10);
+    const Dims& s = images.strides;
     for (std::int64_t c = 0; c < 3; ++c) {
       for (std::int64_t p = 0; p < 4; ++p) {
-        const float got = batch.inputs.as<float>()[i * s[0] + c * s[1] + p / 2 * s[2] + p % 2 * s[3]];
-        ASSERT_EQ(got, TinyDataset::value(index, c, p));
+        const float got = images.as<float>()[i * s[0] + c * s[1] + p / 2 * s[2] + p % 2 * s[3]];
+        ASSERT_EQ(got, TinySource::value(index, c, p));
       }
     }
   }
@@ -93,7 +97,7 @@ TEST_P(LoaderOrder, DependsOnNothingButTheOrder) {
   Fixture f(203, options, nap_at_random);
   const auto order = shuffled(203);
   for (int epoch = 0; epoch < 2; ++epoch) {
-    f.loader.start(order);
+    f.loader.start(order, 0);
     ASSERT_EQ(f.loader.batches(), 26);
     for (std::int64_t k = 0; k < 26; ++k) {
       ASSERT_EQ(f.loader.position(), k);
@@ -116,7 +120,7 @@ TEST(Loader, ResumesAtAnyBatchWithoutDecodingWhatWasDone) {
     for (std::int64_t first = 0; first <= 13; ++first) {
       std::atomic<std::int64_t> decoded = 0;
       Fixture f(50, {.batch_size = 4, .threads = threads}, [&](std::int64_t) { ++decoded; });
-      f.loader.start(order, first);
+      f.loader.start(order, 0, first);
       for (std::int64_t k = first; k < 13; ++k) {
         const auto batch = f.next();
         ASSERT_TRUE(batch.has_value());
@@ -133,23 +137,25 @@ TEST(Loader, DropsTheLastPartialBatchWhenAsked) {
   const auto order = shuffled(50);
   for (const int threads : {0, 2}) {
     Fixture f(50, {.batch_size = 8, .threads = threads, .drop_last = true});
-    f.loader.start(order);
+    f.loader.start(order, 0);
     EXPECT_EQ(f.loader.batches(), 6);
     for (int k = 0; k < 6; ++k) EXPECT_EQ(f.next()->size(), 8);
     EXPECT_FALSE(f.next().has_value());
-    f.loader.start({1, 2, 3});
+    f.loader.start({1, 2, 3}, 0);
     EXPECT_FALSE(f.next().has_value());
   }
 }
 
 TEST(Loader, LaysChannelsOutAsAsked) {
   const auto order = shuffled(10);
-  for (const PixelLayout layout : {PixelLayout::chw, PixelLayout::hwc}) {
-    Fixture f(10, {.batch_size = 4, .threads = 1, .layout = layout});
-    f.loader.start(order);
+  for (const bool last : {false, true}) {
+    Fixture f(10, {.batch_size = 4,
+                   .threads = 1,
+                   .channels_last = last ? std::vector<std::string>{"image"} : std::vector<std::string>{}});
+    f.loader.start(order, 0);
     while (const auto batch = f.next()) {
-      EXPECT_EQ(batch->inputs.is_contiguous(), layout == PixelLayout::chw);
-      EXPECT_EQ(batch->inputs.is_channels_last(), layout == PixelLayout::hwc);
+      EXPECT_EQ((*batch)["image"].is_contiguous(), !last);
+      EXPECT_EQ((*batch)["image"].is_channels_last(), last);
       ASSERT_NO_FATAL_FAILURE(expect_batch(*batch, order, 4));
     }
   }
@@ -161,7 +167,7 @@ TEST(Loader, TakesNoMemoryInSteadyState) {
     std::optional<Batch> held;
     int early = 0;
     for (int epoch = 0; epoch < 3; ++epoch) {
-      f.loader.start(shuffled(400));
+      f.loader.start(shuffled(400), epoch);
       for (int k = 0; k < 100; ++k) {
         held = f.next();
         if (epoch == 0 && k == 10) early = f.device->allocations;
@@ -178,8 +184,8 @@ TEST(Loader, BatchesKeptByTheUserStayIntactAndNeverStarveThreads) {
   auto device = std::make_shared<test::PinnedOnlyDevice>();
   std::vector<Batch> kept;
   {
-    Loader loader(std::make_shared<TinyDataset>(120), device, {.batch_size = 4, .threads = 2, .prefetch = 2});
-    loader.start(order);
+    Loader loader(std::make_shared<TinySource>(120), device, {.batch_size = 4, .threads = 2, .prefetch = 2});
+    loader.start(order, 0);
     while (auto batch = loader.next(Deadline::after(20s))) kept.push_back(*batch);
   }
   ASSERT_EQ(kept.size(), 30U);
@@ -193,7 +199,7 @@ TEST(Loader, RestartsInTheMiddleOfAnEpoch) {
   Fixture f(64, {.batch_size = 4, .threads = 3, .prefetch = 4}, nap_at_random);
   for (int round = 0; round < 20; ++round) {
     std::vector<std::int64_t> order(64, round);  // every sample says which order it belongs to
-    f.loader.start(order);
+    f.loader.start(order, 0);
     for (int k = 0; k < round % 5; ++k) {
       const auto batch = f.next();
       ASSERT_TRUE(batch.has_value());
@@ -210,12 +216,12 @@ TEST(Loader, FailureComesUpAtItsBatchAndStays) {
     });
     std::vector<std::int64_t> order(40);
     std::iota(order.begin(), order.end(), 0);
-    f.loader.start(order);
+    f.loader.start(order, 0);
     for (int k = 0; k < 5; ++k) ASSERT_NO_FATAL_FAILURE(expect_batch(*f.next(), order, 4));
     EXPECT_THROW(f.next(), DataError) << threads;
     EXPECT_THROW(f.next(), DataError) << threads;
     EXPECT_EQ(f.loader.position(), 5);
-    f.loader.start(order, 6);  // and a new start is a new start
+    f.loader.start(order, 0, 6);  // and a new start is a new start
     for (int k = 6; k < 10; ++k) ASSERT_NO_FATAL_FAILURE(expect_batch(*f.next(), order, 4));
     EXPECT_FALSE(f.next().has_value());
   }
@@ -226,7 +232,7 @@ TEST(Loader, DeadlinePassesWithoutLosingTheBatch) {
   Fixture f(8, {.batch_size = 4, .threads = 1}, [&](std::int64_t) {
     while (!open) std::this_thread::sleep_for(1ms);
   });
-  f.loader.start({0, 1, 2, 3, 4, 5, 6, 7});
+  f.loader.start({0, 1, 2, 3, 4, 5, 6, 7}, 0);
   try {
     f.loader.next(Deadline::after(10ms));
     ADD_FAILURE() << "expected an Error";
@@ -244,7 +250,7 @@ TEST(Loader, EndsPromptlyWhileThreadsAreBusy) {
     // Undisturbed, one batch would take 1000 × 5 ms.
     Fixture f(4000, {.batch_size = 1000, .threads = 3},
               [](std::int64_t) { std::this_thread::sleep_for(5ms); });
-    f.loader.start(shuffled(4000));
+    f.loader.start(shuffled(4000), 0);
     std::this_thread::sleep_for(10ms);
   }
   EXPECT_LT(std::chrono::steady_clock::now() - before, 2s);
@@ -255,9 +261,9 @@ TEST(Loader, EndsWithoutEverBeingStarted) { Fixture f(10, {.batch_size = 2, .thr
 TEST(Loader, MemoryFailureSurfacesInTheUsersCalls) {
   Fixture f(100, {.batch_size = 4, .threads = 2, .prefetch = 2});
   f.device->limit = 1;
-  EXPECT_THROW(f.loader.start(shuffled(100)), DeviceError);
+  EXPECT_THROW(f.loader.start(shuffled(100), 0), DeviceError);
   f.device->limit = 2;
-  f.loader.start(shuffled(100));
+  f.loader.start(shuffled(100), 0);
   EXPECT_THROW(
       {
         std::vector<Batch> kept;
@@ -273,10 +279,11 @@ TEST(Loader, RefusesWrongOptionsAndIndices) {
   EXPECT_THROW(Fixture(10, {.batch_size = std::int64_t{1} << 60}), UsageError);
   Fixture f(10, {.batch_size = 4});
   EXPECT_FALSE(f.next().has_value());
-  EXPECT_THROW(f.loader.start({0, 10}), UsageError);
-  EXPECT_THROW(f.loader.start({0, -1}), UsageError);
-  EXPECT_THROW(f.loader.start({0, 1, 2, 3, 4}, 3), UsageError);
-  EXPECT_THROW(f.loader.start({0, 1, 2, 3, 4}, -1), UsageError);
+  EXPECT_THROW(f.loader.start({0, 10}, 0), UsageError);
+  EXPECT_THROW(f.loader.start({0, -1}, 0), UsageError);
+  EXPECT_THROW(f.loader.start({0, 1, 2, 3, 4}, 0, 3), UsageError);
+  EXPECT_THROW(f.loader.start({0, 1, 2, 3, 4}, 0, -1), UsageError);
+  EXPECT_THROW(f.loader.start({0}, -1), UsageError);
 }
 
 }  // namespace

@@ -6,7 +6,8 @@
 #include <memory>
 #include <thread>
 
-#include "runtime/data/sources/open_dataset.h"
+#include "runtime/data/sources/open_source.h"
+#include "tests/support/sample.h"
 #include "tests/unit/collectives/fake_communicator.h"
 
 namespace dtrain {
@@ -31,23 +32,23 @@ class Guess final : public Module {
 };
 
 TEST(Evaluate, CountsEachSampleOnce) {
-  const std::shared_ptr<const Dataset> dataset = open_dataset("synthetic:1x2x2,10,23", Split::test, {});
+  const std::shared_ptr<const Source> source = open_source("synthetic:1x2x2,10,23", Split::test, {});
   test::FakeCommunicator communicator(1);
   Guess network(milliseconds(0));
   const Evaluation found =
-      evaluate(network, dataset, 4, communicator, make_device("cpu"), std::chrono::seconds(30));
+      evaluate(network, source, 4, communicator, make_device("cpu"), std::chrono::seconds(30));
   std::int64_t right = 0;
-  for (std::int64_t i = 0; i < dataset->size(); ++i) right += dataset->label(i) == 3 ? 1 : 0;
-  EXPECT_EQ(found.samples, dataset->size());
-  EXPECT_DOUBLE_EQ(found.accuracy, static_cast<double>(right) / static_cast<double>(dataset->size()));
+  for (std::int64_t i = 0; i < source->size(); ++i) right += test::label(*source, i) == 3 ? 1 : 0;
+  EXPECT_EQ(found.samples, source->size());
+  EXPECT_DOUBLE_EQ(found.accuracy, static_cast<double>(right) / static_cast<double>(source->size()));
   EXPECT_TRUE(network.is_training());
 }
 
 TEST(Evaluate, MayTakeLongerThanTheOthersAreWaitedFor) {
-  const std::shared_ptr<const Dataset> dataset = open_dataset("synthetic:1x2x2,10,3", Split::test, {});
+  const std::shared_ptr<const Source> source = open_source("synthetic:1x2x2,10,3", Split::test, {});
   test::FakeCommunicator communicator(1);
   Guess network(milliseconds(400));
-  evaluate(network, dataset, 1, communicator, make_device("cpu"), std::chrono::seconds(1));
+  evaluate(network, source, 1, communicator, make_device("cpu"), std::chrono::seconds(1));
   ASSERT_EQ(communicator.started.size(), 1U);
   EXPECT_TRUE(communicator.started[0].waited);
   EXPECT_FALSE(communicator.started[0].late);

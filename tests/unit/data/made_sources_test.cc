@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/data/sources/open_dataset.h"
+#include "runtime/data/sources/open_source.h"
+#include "tests/support/sample.h"
 #include "tests/support/temp_dir.h"
 
 namespace dtrain {
@@ -27,8 +28,8 @@ class Cifar10 : public ::testing::Test {
     }
     test::write_file(folder_ / "test_batch.bin", record(3, 7));
   }
-  std::shared_ptr<const Dataset> open(Split split) {
-    return open_dataset("cifar10", split, {.data_dir = folder_.path().string(), .cache_dir = "off"});
+  std::shared_ptr<const Source> open(Split split) {
+    return open_source("cifar10", split, {.data_dir = folder_.path().string(), .cache_dir = "off"});
   }
   std::string failure() {
     try {
@@ -45,13 +46,14 @@ TEST_F(Cifar10, ReadsAllFilesInOrder) {
   const auto train = open(Split::train), held_out = open(Split::test);
   EXPECT_EQ(train->size(), 10);
   EXPECT_EQ(held_out->size(), 1);
-  EXPECT_EQ(train->sample_shape(), (SampleShape{3, 32, 32}));
-  EXPECT_EQ(train->label(0), 1);
-  EXPECT_EQ(train->label(3), 9);
-  EXPECT_EQ(held_out->label(0), 3);
-  std::vector<float> chw(kPixels), hwc(kPixels);
-  train->decode(3, PixelLayout::chw, chw.data());
-  train->decode(3, PixelLayout::hwc, hwc.data());
+  EXPECT_EQ(describe(train->fields()), "image float32 [3, 32, 32], label int64 []");
+  EXPECT_EQ(train->fields()[1].values, 10);
+  EXPECT_EQ(test::label(*train, 0), 1);
+  EXPECT_EQ(test::label(*train, 3), 9);
+  EXPECT_EQ(test::label(*held_out, 0), 3);
+  const auto chw = test::image(*train, 3);
+  const auto hwc = test::Sample(*train, 3, {"image"}).values<float>("image");
+  ASSERT_EQ(chw.size(), static_cast<std::size_t>(kPixels));
   for (std::size_t i = 0; i < chw.size(); ++i) {
     EXPECT_EQ(chw[i], static_cast<float>((2 + i) % 256) / 255.0F);
     EXPECT_EQ(hwc[i % 1024 * 3 + i / 1024], chw[i]);
@@ -61,7 +63,7 @@ TEST_F(Cifar10, ReadsAllFilesInOrder) {
 TEST_F(Cifar10, FindsTheFolderOfTheArchive) {
   test::TempDir outer;
   std::filesystem::copy(folder_.path(), outer / "cifar-10-batches-bin");
-  EXPECT_EQ(open_dataset("cifar10", Split::train, {.data_dir = outer.path().string()})->size(), 10);
+  EXPECT_EQ(open_source("cifar10", Split::train, {.data_dir = outer.path().string()})->size(), 10);
 }
 
 TEST_F(Cifar10, RefusesWrongFilesByName) {
@@ -73,28 +75,26 @@ TEST_F(Cifar10, RefusesWrongFilesByName) {
   EXPECT_NE(failure().find("0 bytes"), std::string::npos) << failure();
   std::filesystem::remove(folder_ / "data_batch_2.bin");
   EXPECT_NE(failure().find("--data-dir"), std::string::npos) << failure();
-  EXPECT_THROW(open_dataset("cifar10", Split::train), UsageError);
+  EXPECT_THROW(open_source("cifar10", Split::train), UsageError);
 }
 
 TEST(Synthetic, IsAFunctionOfIndexAndSplit) {
-  const auto a = open_dataset("synthetic:2x3x5,7,100", Split::train);
-  const auto b = open_dataset("synthetic:2x3x5,7,100", Split::train);
-  const auto other = open_dataset("synthetic:2x3x5,7,100", Split::test);
+  const auto a = open_source("synthetic:2x3x5,7,100", Split::train);
+  const auto b = open_source("synthetic:2x3x5,7,100", Split::train);
+  const auto other = open_source("synthetic:2x3x5,7,100", Split::test);
   EXPECT_EQ(a->size(), 100);
-  EXPECT_EQ(a->classes(), 7);
-  EXPECT_EQ(a->sample_shape(), (SampleShape{2, 3, 5}));
-  std::vector<float> x(30), y(30), z(30), hwc(30);
+  EXPECT_EQ(a->fields()[1].values, 7);
+  EXPECT_EQ(describe(a->fields()), "image float32 [2, 3, 5], label int64 []");
   std::vector<int> seen(7, 0);
   for (std::int64_t i = 0; i < 100; ++i) {
-    ASSERT_EQ(a->label(i), b->label(i));
-    ASSERT_TRUE(a->label(i) >= 0 && a->label(i) < 7);
-    ++seen[static_cast<std::size_t>(a->label(i))];
+    const std::int64_t label = test::label(*a, i);
+    ASSERT_EQ(label, test::label(*b, i));
+    ASSERT_TRUE(label >= 0 && label < 7);
+    ++seen[static_cast<std::size_t>(label)];
   }
   for (const int count : seen) EXPECT_GT(count, 0);
-  a->decode(42, PixelLayout::chw, x.data());
-  b->decode(42, PixelLayout::chw, y.data());
-  other->decode(42, PixelLayout::chw, z.data());
-  a->decode(42, PixelLayout::hwc, hwc.data());
+  const auto x = test::image(*a, 42), y = test::image(*b, 42), z = test::image(*other, 42);
+  const auto hwc = test::Sample(*a, 42, {"image"}).values<float>("image");
   EXPECT_EQ(x, y);
   EXPECT_NE(x, z);
   EXPECT_EQ(hwc[1], x[15]);
@@ -104,7 +104,7 @@ TEST(Synthetic, IsAFunctionOfIndexAndSplit) {
 TEST(Synthetic, RefusesOtherSpellings) {
   for (const char* name : {"synthetic:", "synthetic:3x4,5,6", "synthetic:3x4x5", "synthetic:3x4x5,6",
                            "synthetic:3x4x5,6,7,8", "synthetic:0x4x5,6,7", "synthetic:3x4x5,6,-7"}) {
-    EXPECT_THROW(open_dataset(name, Split::train), UsageError) << name;
+    EXPECT_THROW(open_source(name, Split::train), UsageError) << name;
   }
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/data/sources/synthetic_dataset.h"
+#include "runtime/data/sources/synthetic_source.h"
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "runtime/base/error.h"
+#include "runtime/data/sources/pixels.h"
 
 namespace dtrain {
 namespace {
@@ -47,19 +48,24 @@ SyntheticSpec parse_synthetic(std::string_view text) {
   return {{values[0], values[1], values[2]}, values[3], values[4]};
 }
 
-std::int64_t SyntheticDataset::label(std::int64_t index) const {
-  return static_cast<std::int64_t>(mix(seed_ ^ mix(static_cast<std::uint64_t>(index))) %
-                                   static_cast<std::uint64_t>(spec_.classes));
-}
+SyntheticSource::SyntheticSource(std::string name, const SyntheticSpec& spec, std::uint64_t seed)
+    : name_(std::move(name)), spec_(spec), fields_(labelled_image(spec.shape, spec.classes)), seed_(seed) {}
 
-void SyntheticDataset::decode(std::int64_t index, PixelLayout layout, float* out) const {
-  const SampleShape& shape = spec_.shape;
-  const std::int64_t plane = shape.height * shape.width;
+void SyntheticSource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const {
+  const auto label = static_cast<std::int64_t>(mix(seed_ ^ mix(static_cast<std::uint64_t>(index))) %
+                                               static_cast<std::uint64_t>(spec_.classes));
+  *outputs[1].as<std::int64_t>() = label;
   const std::uint64_t start = mix(seed_ + 1) ^ mix(static_cast<std::uint64_t>(index) + 1);
-  const std::uint64_t base = static_cast<std::uint64_t>(label(index) * 128 / spec_.classes);
-  for (std::int64_t i = 0; i < shape.numel(); ++i) {
-    const std::int64_t to = layout == PixelLayout::chw ? i : i % plane * shape.channels + i / plane;
-    out[to] = static_cast<float>(base + mix(start + static_cast<std::uint64_t>(i)) % 128) / 255.0F;
+  const auto base = static_cast<std::uint64_t>(label * 128 / spec_.classes);
+  const View& out = outputs[0];
+  auto* const to = out.as<float>();
+  std::uint64_t i = 0;
+  for (std::int64_t c = 0; c < out.shape[0]; ++c) {
+    for (std::int64_t y = 0; y < out.shape[1]; ++y) {
+      float* const row = to + c * out.strides[0] + y * out.strides[1];
+      for (std::int64_t x = 0; x < out.shape[2]; ++x)
+        row[x * out.strides[2]] = static_cast<float>(base + mix(start + i++) % 128) / 255.0F;
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/data/sources/cifar10_dataset.h"
+#include "runtime/data/sources/cifar10_source.h"
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "runtime/base/error.h"
+#include "runtime/data/sources/pixels.h"
 
 namespace dtrain {
 namespace {
@@ -35,28 +36,20 @@ void append_file(const std::string& path, const std::string& remedy, std::string
 
 }  // namespace
 
-Cifar10Dataset::Cifar10Dataset(std::string name, const std::vector<std::string>& files,
-                               const std::string& remedy)
-    : name_(std::move(name)) {
+Cifar10Source::Cifar10Source(std::string name, const std::vector<std::string>& files,
+                             const std::string& remedy)
+    : name_(std::move(name)), fields_(labelled_image({3, 32, 32}, kClasses)) {
   for (const std::string& file : files) append_file(file, remedy, bytes_);
 }
 
-std::int64_t Cifar10Dataset::size() const noexcept {
+std::int64_t Cifar10Source::size() const noexcept {
   return static_cast<std::int64_t>(bytes_.size()) / kRecord;
 }
 
-const unsigned char* Cifar10Dataset::record(std::int64_t index) const {
-  return reinterpret_cast<const unsigned char*>(bytes_.data()) + index * kRecord;
+void Cifar10Source::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const {
+  const auto* const record = reinterpret_cast<const std::uint8_t*>(bytes_.data()) + index * kRecord;
+  *outputs[1].as<std::int64_t>() = record[0];
+  write_pixels(record + 1, outputs[0]);
 }
-
-void Cifar10Dataset::decode(std::int64_t index, PixelLayout layout, float* out) const {
-  const unsigned char* pixels = record(index) + 1;
-  for (std::int64_t i = 0; i < kPixels; ++i) {
-    const std::int64_t to = layout == PixelLayout::chw ? i : i % kPlane * 3 + i / kPlane;
-    out[to] = static_cast<float>(pixels[i]) / 255.0F;
-  }
-}
-
-std::int64_t Cifar10Dataset::label(std::int64_t index) const { return record(index)[0]; }
 
 }  // namespace dtrain

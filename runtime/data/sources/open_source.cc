@@ -1,5 +1,5 @@
-// The table of known datasets. A new kind of dataset adds its row with its own opener.
-#include "runtime/data/sources/open_dataset.h"
+// The table of known data sets. A new one adds its row with its own opener.
+#include "runtime/data/sources/open_source.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,21 +9,21 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/cache/data_cache.h"
-#include "runtime/data/sources/cifar10_dataset.h"
-#include "runtime/data/sources/idx_dataset.h"
-#include "runtime/data/sources/synthetic_dataset.h"
+#include "runtime/data/sources/cifar10_source.h"
+#include "runtime/data/sources/idx_source.h"
+#include "runtime/data/sources/synthetic_source.h"
 
 namespace dtrain {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct KnownDataset {
+struct KnownSource {
   const char* name;
   const char* default_dir;
   const char* remedy;
-  std::shared_ptr<const Dataset> (*open)(const KnownDataset& known, const fs::path& dir, Split split,
-                                         DataCache& cache);
+  std::shared_ptr<const Source> (*open)(const KnownSource& known, const fs::path& dir, Split split,
+                                        DataCache& cache);
 };
 
 const char* name_of(Split split) { return split == Split::train ? "train" : "test"; }
@@ -40,19 +40,19 @@ std::string find_idx(const fs::path& dir, const std::string& stem) {
   return choices[1].string();
 }
 
-std::shared_ptr<const Dataset> open_fashion_mnist(const KnownDataset& known, const fs::path& dir, Split split,
-                                                  DataCache& cache) {
+std::shared_ptr<const Source> open_fashion_mnist(const KnownSource& known, const fs::path& dir, Split split,
+                                                 DataCache& cache) {
   const std::string prefix = split == Split::train ? "train" : "t10k";
-  IdxDatasetFiles files;
+  IdxSourceFiles files;
   files.name = fmt::format("{} {} ({})", known.name, name_of(split), dir.string());
   files.images = find_idx(dir, prefix + "-images-idx3-ubyte");
   files.labels = find_idx(dir, prefix + "-labels-idx1-ubyte");
   files.remedy = known.remedy;
-  return std::make_shared<IdxDataset>(files, cache);
+  return std::make_shared<IdxSource>(files, cache);
 }
 
-std::shared_ptr<const Dataset> open_cifar10(const KnownDataset& known, const fs::path& dir, Split split,
-                                            DataCache&) {
+std::shared_ptr<const Source> open_cifar10(const KnownSource& known, const fs::path& dir, Split split,
+                                           DataCache&) {
   if (dir.empty()) {
     throw UsageError("--dataset cifar10: expected the folder of its binary files with --data-dir, got none");
   }
@@ -64,18 +64,18 @@ std::shared_ptr<const Dataset> open_cifar10(const KnownDataset& known, const fs:
     files.push_back((folder / fmt::format("data_batch_{}.bin", i)).string());
   }
   if (split == Split::test) files.push_back((folder / "test_batch.bin").string());
-  return std::make_shared<Cifar10Dataset>(fmt::format("cifar10 {} ({})", name_of(split), folder.string()),
-                                          files, known.remedy);
+  return std::make_shared<Cifar10Source>(fmt::format("cifar10 {} ({})", name_of(split), folder.string()),
+                                         files, known.remedy);
 }
 
 constexpr std::string_view kSyntheticPrefix = "synthetic:";
 
-constexpr std::array kKnownDatasets = {
-    KnownDataset{"fashion-mnist", "/usr/share/datasets/fashion-mnist",
-                 "install it with `apt install dataset-fashion-mnist`, or name its folder with --data-dir",
-                 open_fashion_mnist},
-    KnownDataset{"cifar10", "", "unpack cifar-10-binary.tar.gz and name its folder with --data-dir",
-                 open_cifar10},
+constexpr std::array kKnownSources = {
+    KnownSource{"fashion-mnist", "/usr/share/datasets/fashion-mnist",
+                "install it with `apt install dataset-fashion-mnist`, or name its folder with --data-dir",
+                open_fashion_mnist},
+    KnownSource{"cifar10", "", "unpack cifar-10-binary.tar.gz and name its folder with --data-dir",
+                open_cifar10},
 };
 
 fs::path cache_directory(const std::string& option) {
@@ -87,14 +87,14 @@ fs::path cache_directory(const std::string& option) {
 
 }  // namespace
 
-std::shared_ptr<const Dataset> open_dataset(std::string_view name, Split split,
-                                            const OpenDatasetOptions& options) {
+std::shared_ptr<const Source> open_source(std::string_view name, Split split,
+                                          const OpenSourceOptions& options) {
   if (name.starts_with(kSyntheticPrefix)) {
     const SyntheticSpec spec = parse_synthetic(name.substr(kSyntheticPrefix.size()));
-    return std::make_shared<SyntheticDataset>(fmt::format("{} {}", name, name_of(split)), spec,
-                                              split == Split::train ? 1 : 2);
+    return std::make_shared<SyntheticSource>(fmt::format("{} {}", name, name_of(split)), spec,
+                                             split == Split::train ? 1 : 2);
   }
-  for (const KnownDataset& known : kKnownDatasets) {
+  for (const KnownSource& known : kKnownSources) {
     if (known.name != name) continue;
     NullLog silence;
     DataCache cache(cache_directory(options.cache_dir), options.log != nullptr ? *options.log : silence);
@@ -103,13 +103,13 @@ std::shared_ptr<const Dataset> open_dataset(std::string_view name, Split split,
                       split, cache);
   }
   throw UsageError(fmt::format("--dataset: expected one of {} or synthetic:CxHxW,classes,N, got \"{}\"",
-                               fmt::join(dataset_names(), ", "), name));
+                               fmt::join(source_names(), ", "), name));
 }
 
-std::vector<std::string> dataset_names() {
+std::vector<std::string> source_names() {
   std::vector<std::string> names;
-  names.reserve(kKnownDatasets.size());
-  for (const KnownDataset& known : kKnownDatasets) names.emplace_back(known.name);
+  names.reserve(kKnownSources.size());
+  for (const KnownSource& known : kKnownSources) names.emplace_back(known.name);
   return names;
 }
 

@@ -1,16 +1,17 @@
 // Reads images and labels and holds them against each other.
-#include "runtime/data/sources/idx_dataset.h"
+#include "runtime/data/sources/idx_source.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "runtime/base/error.h"
+#include "runtime/data/sources/pixels.h"
 
 namespace dtrain {
 namespace {
 
-IdxArray read_part(const std::string& path, const Dims& item, const char* what, const IdxDatasetFiles& files,
+IdxArray read_part(const std::string& path, const Dims& item, const char* what, const IdxSourceFiles& files,
                    DataCache& cache) {
   IdxExpectation expectation;
   expectation.item = item;
@@ -32,10 +33,12 @@ void check_labels(const IdxArray& labels, std::int64_t classes, const std::strin
 
 }  // namespace
 
-IdxDataset::IdxDataset(const IdxDatasetFiles& files, DataCache& cache)
-    : name_(files.name), shape_{1, files.height, files.width}, classes_(files.classes) {
+IdxSource::IdxSource(const IdxSourceFiles& files, DataCache& cache)
+    : name_(files.name),
+      fields_(labelled_image({1, files.height, files.width}, files.classes)),
+      pixels_(files.height * files.width) {
   labels_ = read_part(files.labels, {}, "labels", files, cache);
-  check_labels(labels_, classes_, files.labels);
+  check_labels(labels_, files.classes, files.labels);
   images_ = read_part(files.images, {files.height, files.width}, "images", files, cache);
   if (labels_.dims[0] != images_.dims[0]) {
     throw DataError(files.labels, 4,
@@ -44,10 +47,9 @@ IdxDataset::IdxDataset(const IdxDatasetFiles& files, DataCache& cache)
   }
 }
 
-void IdxDataset::decode(std::int64_t index, PixelLayout, float* out) const {
-  const std::int64_t pixels = shape_.numel();
-  const std::uint8_t* in = images_.bytes.data() + index * pixels;
-  for (std::int64_t i = 0; i < pixels; ++i) out[i] = static_cast<float>(in[i]) / 255.0F;
+void IdxSource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const {
+  write_pixels(images_.bytes.data() + index * pixels_, outputs[0]);
+  *outputs[1].as<std::int64_t>() = labels_.bytes[static_cast<std::size_t>(index)];
 }
 
 }  // namespace dtrain

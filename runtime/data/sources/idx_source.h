@@ -1,17 +1,18 @@
-// A dataset in two IDX files, images and labels, as MNIST and its relatives are distributed.
+// Labelled images in two IDX files, as MNIST and its relatives are distributed.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/data/cache/data_cache.h"
-#include "runtime/data/dataset.h"
+#include "runtime/data/source.h"
 #include "runtime/data/sources/idx.h"
 
 namespace dtrain {
 
 /// Where the files are and what they must hold.
-struct IdxDatasetFiles {
+struct IdxSourceFiles {
   std::string name;    ///< for name()
   std::string images;  ///< path, plain or gzip
   std::string labels;
@@ -20,26 +21,22 @@ struct IdxDatasetFiles {
   std::string remedy;  ///< how to get the files, appended when one is missing; may be empty
 };
 
-/// Grey images [n, height, width] of one byte a pixel; one channel, so both layouts are the same.
-class IdxDataset final : public Dataset {
+/// image float32 [1, height, width] in [0, 1] and label int64 [], from grey images of one byte a pixel.
+class IdxSource final : public Source {
  public:
   /// Reads and validates both files: each is whole, the images have the expected size, there are as many
   /// labels as images, every label is below `classes`. Throws DataError otherwise.
-  IdxDataset(const IdxDatasetFiles& files, DataCache& cache);
+  IdxSource(const IdxSourceFiles& files, DataCache& cache);
 
   std::string name() const override { return name_; }
   std::int64_t size() const noexcept override { return images_.dims[0]; }
-  SampleShape sample_shape() const noexcept override { return shape_; }
-  std::int64_t classes() const noexcept override { return classes_; }
-  void decode(std::int64_t index, PixelLayout layout, float* out) const override;
-  std::int64_t label(std::int64_t index) const override {
-    return labels_.bytes[static_cast<std::size_t>(index)];
-  }
+  std::span<const Field> fields() const noexcept override { return fields_; }
+  void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
 
  private:
   std::string name_;
-  SampleShape shape_;
-  std::int64_t classes_;
+  std::vector<Field> fields_;
+  std::int64_t pixels_;  // of an image
   IdxArray images_;
   IdxArray labels_;
 };

@@ -1,11 +1,12 @@
-// Datasets by name, from crafted files: images and labels must fit each other, and pixels must be PyTorch's.
-#include "runtime/data/sources/open_dataset.h"
+// Sources by name, from crafted files: images and labels must fit each other, and pixels must be PyTorch's.
+#include "runtime/data/sources/open_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "tests/support/sample.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/idx_files.h"
 
@@ -17,7 +18,7 @@ using test::gzip;
 using test::idx_bytes;
 using ::testing::HasSubstr;
 
-class OpenDatasetTest : public ::testing::Test {
+class OpenSourceTest : public ::testing::Test {
  protected:
   void SetUp() override { write_split("train", idx_bytes({30, 28, 28}), idx_bytes({30}, 10)); }
 
@@ -25,31 +26,31 @@ class OpenDatasetTest : public ::testing::Test {
     test::write_file(folder_ / (prefix + "-images-idx3-ubyte.gz"), gzip(images));
     test::write_file(folder_ / (prefix + "-labels-idx1-ubyte.gz"), gzip(labels));
   }
-  std::shared_ptr<const Dataset> open(Split split = Split::train) {
-    return open_dataset("fashion-mnist", split, {folder_.path().string(), "off", nullptr});
+  std::shared_ptr<const Source> open(Split split = Split::train) {
+    return open_source("fashion-mnist", split, {folder_.path().string(), "off", nullptr});
   }
 
   test::TempDir folder_;
 };
 
-TEST_F(OpenDatasetTest, DecodesPixelsAsQuotients) {
-  const auto dataset = open();
-  EXPECT_EQ(dataset->size(), 30);
-  EXPECT_EQ(dataset->sample_shape(), (SampleShape{1, 28, 28}));
-  EXPECT_EQ(dataset->classes(), 10);
-  EXPECT_THAT(dataset->name(), HasSubstr("fashion-mnist train"));
-  std::vector<float> pixels(784);
+TEST_F(OpenSourceTest, DecodesPixelsAsQuotients) {
+  const auto source = open();
+  EXPECT_EQ(source->size(), 30);
+  EXPECT_EQ(describe(source->fields()), "image float32 [1, 28, 28], label int64 []");
+  EXPECT_EQ(source->fields()[1].values, 10);
+  EXPECT_THAT(source->name(), HasSubstr("fashion-mnist train"));
   for (const std::int64_t index : {0, 7, 29}) {
-    dataset->decode(index, PixelLayout::chw, pixels.data());
+    const auto pixels = test::image(*source, index);
+    ASSERT_EQ(pixels.size(), 784U);
     for (std::int64_t i = 0; i < 784; ++i) {
       const auto value = static_cast<float>((index * 784 + i) % 251);
       ASSERT_EQ(pixels[static_cast<std::size_t>(i)], value / 255.0F) << index << " " << i;
     }
-    EXPECT_EQ(dataset->label(index), index % 10);
+    EXPECT_EQ(test::label(*source, index), index % 10);
   }
 }
 
-TEST_F(OpenDatasetTest, FindsPlainAndTorchvisionFiles) {
+TEST_F(OpenSourceTest, FindsPlainAndTorchvisionFiles) {
   const auto raw = folder_ / "FashionMNIST" / "raw";
   std::filesystem::create_directories(raw);
   test::write_file(raw / "t10k-images-idx3-ubyte", idx_bytes({3, 28, 28}));
@@ -57,7 +58,7 @@ TEST_F(OpenDatasetTest, FindsPlainAndTorchvisionFiles) {
   EXPECT_EQ(open(Split::test)->size(), 3);
 }
 
-TEST_F(OpenDatasetTest, RefusesDifferentCounts) {
+TEST_F(OpenSourceTest, RefusesDifferentCounts) {
   write_split("train", idx_bytes({30, 28, 28}), idx_bytes({29}, 10));
   const DataError error = data_error_of([&] { open(); });
   EXPECT_THAT(error.path(), HasSubstr("labels"));
@@ -66,7 +67,7 @@ TEST_F(OpenDatasetTest, RefusesDifferentCounts) {
   EXPECT_THAT(error.what(), HasSubstr("found 29"));
 }
 
-TEST_F(OpenDatasetTest, RefusesLabelOutOfRange) {
+TEST_F(OpenSourceTest, RefusesLabelOutOfRange) {
   for (const int bad : {10, 255}) {
     std::string labels = idx_bytes({30}, 10);
     labels[8 + 17] = static_cast<char>(bad);
@@ -78,32 +79,32 @@ TEST_F(OpenDatasetTest, RefusesLabelOutOfRange) {
   }
 }
 
-TEST_F(OpenDatasetTest, RefusesImagesOfAnotherSize) {
+TEST_F(OpenSourceTest, RefusesImagesOfAnotherSize) {
   write_split("train", idx_bytes({30, 28, 29}), idx_bytes({30}, 10));
   EXPECT_THAT(data_error_of([&] { open(); }).what(), HasSubstr("[n, 28, 28]"));
 }
 
-TEST_F(OpenDatasetTest, SwappedFilesAreRefused) {
+TEST_F(OpenSourceTest, SwappedFilesAreRefused) {
   write_split("train", idx_bytes({30}, 10), idx_bytes({30, 28, 28}));
   EXPECT_THAT(data_error_of([&] { open(); }).what(), HasSubstr("expected 1 dimensions"));
 }
 
-TEST_F(OpenDatasetTest, MissingFileSaysHowToGetIt) {
+TEST_F(OpenSourceTest, MissingFileSaysHowToGetIt) {
   const DataError error = data_error_of([&] { open(Split::test); });
   EXPECT_THAT(error.path(), HasSubstr((folder_ / "t10k-labels-idx1-ubyte.gz").string()));
   EXPECT_THAT(error.what(), HasSubstr("apt install dataset-fashion-mnist"));
   EXPECT_THAT(error.what(), HasSubstr("--data-dir"));
 }
 
-TEST(OpenDataset, UnknownNameListsTheKnownOnes) {
+TEST(OpenSource, UnknownNameListsTheKnownOnes) {
   try {
-    open_dataset("imagenet", Split::train);
+    open_source("imagenet", Split::train);
     FAIL() << "expected a UsageError";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("fashion-mnist"));
     EXPECT_THAT(error.what(), HasSubstr("\"imagenet\""));
   }
-  EXPECT_THROW(open_dataset("fashion-mnist", Split::train, {"", "", nullptr}), UsageError);
+  EXPECT_THROW(open_source("fashion-mnist", Split::train, {"", "", nullptr}), UsageError);
 }
 
 }  // namespace

@@ -1,0 +1,80 @@
+#include "runtime/data/source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+std::string complaint(const Field& field, std::span<const Field> before) {
+  if (field.name.empty()) return "a name, got an empty one";
+  if (find_field(before, field.name) != nullptr) return "a name of its own, got one that another field has";
+  if (field.shape.rank() >= kMaxRank)
+    return fmt::format("at most {} dimensions, got {}", kMaxRank - 1, field.shape.rank());
+  const bool positive = std::all_of(field.shape.begin(), field.shape.end(), [](auto n) { return n >= 1; });
+  if (!positive) return fmt::format("extents of at least 1, got {}", field.shape.to_string());
+  if (field.values < 0) return fmt::format("a number of values of 0 or more, got {}", field.values);
+  if (field.values > 0 && is_floating(field.dtype))
+    return fmt::format("integers where values are limited (to {}), got {}", field.values,
+                       name_of(field.dtype));
+  return "";
+}
+
+/// The same error, of the same class, with the sample in front of its message.
+template <class E>
+E placed(E error, const Source& source, std::int64_t index) {
+  static_cast<std::runtime_error&>(error) =
+      std::runtime_error(fmt::format("{}: sample {}: {}", source.name(), index, error.what()));
+  return error;
+}
+
+}  // namespace
+
+std::string Field::to_string() const {
+  return fmt::format("{} {} {}", name, name_of(dtype), shape.to_string());
+}
+
+const Field* find_field(std::span<const Field> fields, std::string_view name) noexcept {
+  const auto found =
+      std::find_if(fields.begin(), fields.end(), [&](const Field& field) { return field.name == name; });
+  return found == fields.end() ? nullptr : &*found;
+}
+
+std::string describe(std::span<const Field> fields) {
+  std::string text;
+  for (const Field& field : fields) text += (text.empty() ? "" : ", ") + field.to_string();
+  return text;
+}
+
+void check_fields(const Source& source) {
+  const std::span<const Field> fields = source.fields();
+  if (fields.empty())
+    throw UsageError(fmt::format("{}: expected samples of at least one field, got none", source.name()));
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const std::string wrong = complaint(fields[i], fields.first(i));
+    if (wrong.empty()) continue;
+    throw UsageError(fmt::format("{}: field {} ({}): expected {}", source.name(), i, fields[i].name, wrong));
+  }
+}
+
+void read_sample(const Source& source, std::int64_t index, std::span<const View> outputs,
+                 KeyedGenerator& generator) {
+  try {
+    source.read(index, outputs, generator);
+  } catch (const DataError& error) {
+    throw placed(error, source, index);
+  } catch (const SystemError& error) {
+    throw placed(error, source, index);
+  } catch (const DeviceError& error) {
+    throw placed(error, source, index);
+  } catch (const UsageError& error) {
+    throw placed(error, source, index);
+  } catch (const std::exception& error) {
+    throw Error(fmt::format("{}: sample {}: {}", source.name(), index, error.what()));
+  }
+}
+
+}  // namespace dtrain

@@ -1,0 +1,77 @@
+// The data seam: samples by index, each made of named fields. Loaders, samplers and tasks see only this.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/keyed_random.h"
+#include "runtime/device/view.h"
+
+namespace dtrain {
+
+/// One part of a sample.
+struct Field {
+  std::string name;  ///< "image", "label", "tokens", "x", "y"; unique in its source, not empty
+  DType dtype = DType::f32;
+  Dims shape = {};          ///< of one sample: [3, 224, 224] (C, H, W), [1025]; [] is a single value
+  std::int64_t values = 0;  ///< integers lie in [0, values), as classes and vocabularies do; 0: any
+
+  bool operator==(const Field&) const = default;
+  /// "image float32 [3, 224, 224]"
+  std::string to_string() const;
+};
+
+/// Samples with random access, all of them made of the same fields. Implementations are immutable: every
+/// function may be called from any number of threads at once.
+///
+///     class Squares final : public dtrain::Source {
+///      public:
+///       std::string name() const override { return "squares"; }
+///       std::int64_t size() const noexcept override { return 1000; }
+///       std::span<const dtrain::Field> fields() const noexcept override { return fields_; }
+///       void read(std::int64_t index, std::span<const dtrain::View> outputs,
+///                 dtrain::KeyedGenerator& generator) const override {
+///         const float x = static_cast<float>(index) / 1000 + generator.uniform(-0.01F, 0.01F);
+///         *outputs[0].as<float>() = x;
+///         *outputs[1].as<float>() = x * x;
+///       }
+///      private:
+///       std::vector<dtrain::Field> fields_{{.name = "x"}, {.name = "y"}};
+///     };
+class Source {
+ public:
+  virtual ~Source() = default;
+
+  /// For messages: "fashion-mnist train (/usr/share/datasets/fashion-mnist)".
+  virtual std::string name() const = 0;
+  virtual std::int64_t size() const noexcept = 0;
+  /// What a sample is made of: at least one field, the same as long as the source lives.
+  virtual std::span<const Field> fields() const noexcept = 0;
+
+  /// Writes sample `index`, in [0, size()), unchecked. `outputs` has one view for each field, in order, of
+  /// the field's dtype and shape, in memory that is the caller's and uninitialised; the elements are dense,
+  /// in row-major order or, for an image that is wanted channels-last, pixel by pixel: the strides say so.
+  /// Whatever is random about the sample comes from `generator`, which is keyed by (seed, epoch, index), so
+  /// that it is the same for any number of workers and after any restart. A sample that has to be read from
+  /// disk may throw DataError or SystemError.
+  virtual void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const = 0;
+};
+
+/// The field of that name; null where there is none.
+const Field* find_field(std::span<const Field> fields, std::string_view name) noexcept;
+
+/// "image float32 [1, 28, 28], label int64 []"
+std::string describe(std::span<const Field> fields);
+
+/// Throws UsageError, naming source and field, unless there is at least one field, names are unique and not
+/// empty, extents are at least 1, a batch of it fits a tensor's rank, and `values` is 0 or bounds integers.
+void check_fields(const Source& source);
+
+/// source.read() for the loader: what reading a sample throws keeps its type (Error where it is none of
+/// ours), and its message gets source and index in front.
+void read_sample(const Source& source, std::int64_t index, std::span<const View> outputs,
+                 KeyedGenerator& generator);
+
+}  // namespace dtrain
