@@ -46,6 +46,10 @@ class KeyWatch {
 
 json parse_strict_json(std::string_view text, const std::filesystem::path& path, std::int64_t offset_bytes,
                        int deepest) {
+  // The parser takes a NUL for the end of its input: whatever came after it would go unread.
+  if (const auto nul = text.find('\0'); nul != std::string_view::npos) {
+    throw DataError(path.string(), offset_bytes + static_cast<std::int64_t>(nul), "JSON", "a NUL byte");
+  }
   KeyWatch watch(path.string(), offset_bytes, deepest);
   try {
     return json::parse(text.begin(), text.end(), std::ref(watch));

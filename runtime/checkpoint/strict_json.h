@@ -9,8 +9,8 @@
 
 namespace dtrain {
 
-/// Parses `text`, found at `offset_bytes` of `path`. Throws DataError for malformed JSON, a key given twice
-/// in one object, or nesting deeper than `deepest`.
+/// Parses `text`, found at `offset_bytes` of `path`. Throws DataError for malformed JSON, a NUL byte
+/// anywhere, a key given twice in one object, or nesting deeper than `deepest`.
 nlohmann::json parse_strict_json(std::string_view text, const std::filesystem::path& path,
                                  std::int64_t offset_bytes, int deepest);
 
