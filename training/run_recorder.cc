@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/error.h"
+#include "runtime/base/durable_file.h"
 #include "runtime/metrics/report.h"
 
 namespace dtrain {
@@ -120,19 +120,22 @@ void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
 
 }  // namespace
 
-RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-                         const Recipe& recipe, std::int64_t resumed_step, std::uint64_t checkpoint_bytes,
-                         Log& log, SpanRecorder* spans)
+RunRecorder::RunRecorder(const RunDirectory& run, std::unique_ptr<CheckpointStore> checkpoints,
+                         const Options& options, const Environment& environment, const Recipe& recipe,
+                         const std::optional<Checkpoint>& resumed, std::uint64_t checkpoint_bytes, Log& log,
+                         SpanRecorder* spans)
     : run_(run),
       metrics_((run.write_config(config_json(options, environment, recipe)), run.metrics())),
-      curves_(run.path(), unix_seconds(), resumed_step),
+      curves_(run.path(), unix_seconds(), resumed ? resumed->state.step : 0),
       progress_(progress_target(environment).fd, progress_target(environment).options),
-      checkpoints_(run.checkpoints(), recipe.keep_checkpoints, log),
-      writer_(checkpoints_, spans),
+      checkpoints_(std::move(checkpoints)),
+      writer_(*checkpoints_, spans),
       log_(&log) {
-  checkpoints_.begin_writing(checkpoint_bytes, Deadline::after(std::chrono::seconds(10)));
-  checkpoints_.discard_after(resumed_step);
-  metrics_.truncate_after(resumed_step);
+  checkpoints_->begin_writing(checkpoint_bytes);
+  const std::int64_t step = resumed ? resumed->state.step : 0;
+  checkpoints_->set_aside_after(step,
+                                resumed ? std::span(resumed->refused) : std::span<const RefusedCheckpoint>());
+  metrics_.truncate_after(step);
 }
 
 void RunRecorder::step(const StepRecord& step, const Progress& progress, bool record) {
@@ -182,6 +185,21 @@ fs::path choose_run_dir(const Recipe& recipe, const Environment& environment) {
     if (is_of_launch(entry.path(), launch->second)) return entry.path();
   }
   return RunDirectory::default_path(recipe.model, started);
+}
+
+std::unique_ptr<CheckpointStore> lock_run(const Recipe& recipe, const RunDirectory& run, Log& log) {
+  auto store = std::make_unique<CheckpointStore>(run.checkpoints(), recipe.keep_checkpoints, log);
+  try {
+    make_directories(run.checkpoints());
+    // The other ranks wait for us meanwhile, for connect_timeout: ours must be the first word.
+    const Duration wait = std::min(default_lock_wait(run.checkpoints()), recipe.connect_timeout * 3 / 4);
+    store->begin_writing(0, Deadline::after(wait));
+  } catch (const UsageError& error) {
+    throw UsageError(std::string("--run-dir: ") + error.what());
+  } catch (const SystemError& error) {
+    throw with_context("--run-dir", error);
+  }
+  return store;
 }
 
 std::optional<Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirectory& run, Log& log) {

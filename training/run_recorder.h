@@ -31,11 +31,12 @@ struct RunSummary {
 
 class RunRecorder {
  public:
-  /// Opens `run`, which exists; metrics of steps after `resumed_step` are dropped. Checks that
-  /// `checkpoint_bytes` fit. Writing checkpoints leaves spans in `spans`, borrowed, unless it is null.
-  RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-              const Recipe& recipe, std::int64_t resumed_step, std::uint64_t checkpoint_bytes, Log& log,
-              SpanRecorder* spans);
+  /// Opens `run`, which exists and whose lock `checkpoints` holds. Goes on after `resumed`, or from the
+  /// start: metrics and checkpoints of later steps are dropped and set aside. Checks that `checkpoint_bytes`
+  /// fit. Writing checkpoints leaves spans in `spans`, borrowed, unless it is null.
+  RunRecorder(const RunDirectory& run, std::unique_ptr<CheckpointStore> checkpoints, const Options& options,
+              const Environment& environment, const Recipe& recipe, const std::optional<Checkpoint>& resumed,
+              std::uint64_t checkpoint_bytes, Log& log, SpanRecorder* spans);
 
   /// Shows the step; writes it to metrics.jsonl and the curves when `record` is set.
   void step(const StepRecord& step, const Progress& progress, bool record);
@@ -52,7 +53,7 @@ class RunRecorder {
   MetricsLog metrics_;
   TensorBoardWriter curves_;
   ProgressLine progress_;
-  CheckpointStore checkpoints_;
+  std::unique_ptr<CheckpointStore> checkpoints_;
   AsyncCheckpointWriter writer_;
   Log* log_;
 };
@@ -61,9 +62,13 @@ class RunRecorder {
 /// that a group that is started again finds its run. Rank 0 only.
 std::filesystem::path choose_run_dir(const Recipe& recipe, const Environment& environment);
 
+/// Takes the lock of `run` before anything in it is touched, or read to go on from: its last writer may still
+/// be busy. Rank 0 only. Throws as CheckpointStore::begin_writing, naming --run-dir.
+std::unique_ptr<CheckpointStore> lock_run(const Recipe& recipe, const RunDirectory& run, Log& log);
+
 /// What --resume asks for: the checkpoint to go on from, verified, or nothing for a fresh start. Rank 0 only.
 /// Throws UsageError when `never` meets checkpoints or the checkpoint is of another recipe, DataError when
-/// none of those there can be used.
+/// none of those there can be used, SystemError when one that may be good cannot be read.
 std::optional<Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirectory& run, Log& log);
 
 }  // namespace dtrain

@@ -2,12 +2,13 @@
 
 namespace dtrain {
 
-NamedTensors load_tensors(const SafetensorsFile& file, const std::shared_ptr<Device>& device) {
+NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device) {
   const auto host = device->type() == DeviceType::cpu ? device : make_device("cpu");
   NamedTensors tensors;
-  for (const NamedView& named : file.tensors()) {
-    const Tensor mapped = Tensor::borrow(named.view, host, nullptr);
-    tensors.emplace_back(named.name, host == device ? mapped.clone() : mapped.to(device));
+  for (const SavedTensor& saved : files.tensors()) {
+    const Tensor read = Tensor::empty(saved.shape, host, saved.dtype);
+    files.read(saved.name, read.view());
+    tensors.emplace_back(saved.name, host == device ? read : read.to(device));
   }
   return tensors;
 }

@@ -4,13 +4,14 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/tensor_files.h"
 #include "runtime/nn/module.h"
 
 namespace dtrain {
 
-/// Copies of all the file's tensors on `device`.
-NamedTensors load_tensors(const SafetensorsFile& file, const std::shared_ptr<Device>& device);
+/// All tensors of `files` on `device`, read one by one; a device other than the CPU needs one of them on the
+/// host.
+NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device);
 
 /// `tensors` where the host can read them: on the CPU they themselves, of a GPU copies (waits for it).
 NamedTensors on_host(NamedTensors tensors);

@@ -59,7 +59,7 @@ class Trainer {
   void count_steps();
   void open_log();
   void start_trace();
-  void start_recorder(const std::optional<Checkpoint>& checkpoint);
+  void start_recorder(std::unique_ptr<CheckpointStore> locked, const std::optional<Checkpoint>& checkpoint);
 
   bool finished() const;
   ExitCode run_all();

@@ -110,14 +110,14 @@ void Trainer::resume() {
   NamedTensors optimizer_state;
   if (is_root()) {
     run_dir_ = choose_run_dir(recipe_, env_.environment).string();
-    if (std::filesystem::exists(run_dir_)) RunDirectory::create(run_dir_);  // before looking inside
+    auto locked = lock_run(recipe_, RunDirectory(run_dir_), env_.log);  // before looking inside
     checkpoint = find_checkpoint(recipe_, RunDirectory(run_dir_), env_.log);
     if (checkpoint) {
       state_text = format_training_state(checkpoint->state, {});
       network_->load_state_dict(load_tensors(checkpoint->model, env_.device));
       optimizer_state = load_tensors(checkpoint->optimizer, env_.device);
     }
-    start_recorder(checkpoint);
+    start_recorder(std::move(locked), checkpoint);
   }
   open_log();
   state_text = broadcast_text(env_.communicator, state_text, start_deadline());
@@ -162,15 +162,16 @@ void Trainer::start_trace() {
   env_.tracer.begin_run(run_dir_, step_, parse_integer(zero).value_or(0));
 }
 
-void Trainer::start_recorder(const std::optional<Checkpoint>& checkpoint) {
+void Trainer::start_recorder(std::unique_ptr<CheckpointStore> locked,
+                             const std::optional<Checkpoint>& checkpoint) {
   // State that appears with the first step is as large as the parameters: one copy for momentum, two for
   // AdamW.
   const std::uint64_t copies = recipe_.optimizer == "adamw" ? 3 : recipe_.sgd.momentum > 0 ? 2 : 1;
   const std::uint64_t bytes = checkpoint_bytes(snapshot().snapshot) * copies;
   const RunDirectory run = RunDirectory::create(run_dir_, bytes);
   const std::int64_t step = checkpoint ? checkpoint->state.step : 0;
-  recorder_ = std::make_unique<RunRecorder>(run, env_.options, env_.environment, recipe_, step, bytes,
-                                            env_.log, env_.tracer.spans());
+  recorder_ = std::make_unique<RunRecorder>(run, std::move(locked), env_.options, env_.environment, recipe_,
+                                            checkpoint, bytes, env_.log, env_.tracer.spans());
   if (checkpoint) {
     recorder_->message(fmt::format("going on after step {} from {}", step, checkpoint->path.string()));
   }

@@ -35,12 +35,12 @@ constexpr OptionSpec kOptions[] = {
 
 /// A file of weights and what is known of the run it came from.
 struct Weights {
-  SafetensorsFile file;
+  TensorFiles file;
   std::map<std::string, std::string> identity;
 };
 
 Weights open_weights(const fs::path& path, Log& log) {
-  if (fs::is_regular_file(path)) return {SafetensorsFile::open(path), {}};
+  if (fs::is_regular_file(path)) return {TensorFiles::open(path), {}};
   if (!fs::is_directory(path))
     throw UsageError(
         fmt::format("--checkpoint {}: expected a run directory, a checkpoint directory or a .safetensors "

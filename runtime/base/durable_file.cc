@@ -48,24 +48,6 @@ fs::path temporary_name(const fs::path& path) {
   return path.parent_path() / name;
 }
 
-// Creates what is missing of `directory` and makes each new name durable.
-void make_directories(const fs::path& directory) {
-  std::error_code error;
-  std::vector<fs::path> missing;
-  for (fs::path at = directory; !at.empty() && !fs::exists(at, error); at = at.parent_path()) {
-    missing.push_back(at);
-  }
-  fs::create_directories(directory, error);
-  if (error == std::errc::not_a_directory || error == std::errc::file_exists) {
-    throw UsageError(
-        directory.string() +
-        ": expected a directory or a free name, found a file in the way; move it or choose another "
-        "directory");
-  }
-  if (error) throw SystemError("create directory " + directory.string(), error.value());
-  for (const fs::path& created : missing) sync_directory(created.parent_path());
-}
-
 }  // namespace
 
 void write_all(int fd, std::span<const std::byte> bytes, const fs::path& path) {
@@ -88,6 +70,23 @@ void sync_directory(const fs::path& directory) {
   const UniqueFd fd(static_cast<int>(
       check(Sys{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)}, "open " + path.string())));
   if (::fsync(fd.get()) == -1 && errno != EINVAL) throw SystemError("fsync " + path.string(), errno);
+}
+
+void make_directories(const fs::path& directory) {
+  std::error_code error;
+  std::vector<fs::path> missing;
+  for (fs::path at = directory; !at.empty() && !fs::exists(at, error); at = at.parent_path()) {
+    missing.push_back(at);
+  }
+  fs::create_directories(directory, error);
+  if (error == std::errc::not_a_directory || error == std::errc::file_exists) {
+    throw UsageError(
+        directory.string() +
+        ": expected a directory or a free name, found a file in the way; move it or choose another "
+        "directory");
+  }
+  if (error) throw SystemError("create directory " + directory.string(), error.value());
+  for (const fs::path& created : missing) sync_directory(created.parent_path());
 }
 
 void replace_file(const fs::path& path, std::string_view content) {

@@ -25,6 +25,10 @@ void sync_file(int fd, const std::filesystem::path& path);
 /// (EINVAL) are taken as they are. Throws SystemError.
 void sync_directory(const std::filesystem::path& directory);
 
+/// Creates what is missing of `directory` and its parents and makes each new name durable. Throws UsageError
+/// when something that is not a directory is in the way, SystemError otherwise.
+void make_directories(const std::filesystem::path& directory);
+
 /// Replaces `path` with a file holding `content`: temporary file beside it, fsync, rename, fsync of the
 /// folder. At every moment `path` is the old file or the new one, whole. Throws SystemError; the old file is
 /// then intact.

@@ -47,7 +47,8 @@ class SnapshotCopy {
   }
   void copy(const std::vector<NamedView>& source, std::vector<NamedView>& target, std::size_t& at) {
     target = source;
-    for (auto& [name, view] : target) {
+    for (auto& tensor : target) {
+      View& view = tensor.view;
       const std::size_t bytes = static_cast<std::size_t>(view.numel()) * size_of(view.dtype);
       if (bytes != 0) std::memcpy(memory_.get() + at, view.data, bytes);
       view.data = memory_.get() + at;

@@ -3,13 +3,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <charconv>
 
 #include "runtime/base/check.h"
 #include "runtime/base/durable_file.h"
 #include "runtime/base/fd.h"
+#include "runtime/checkpoint/input_file.h"
 
 namespace dtrain {
 namespace {
@@ -20,30 +20,19 @@ constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kStateFile = "state.json";
 constexpr std::string_view kNamePrefix = "step-";
-constexpr std::int64_t kLargestState = 16 << 20;
+constexpr std::uint64_t kLargestState = 16 << 20;
 
 // "pt" is what PyTorch's own writer says of the names and layouts inside.
 SafetensorsMetadata model_metadata() { return {{"format", "pt"}}; }
 
 std::string read_state(const fs::path& path) {
-  const UniqueFd fd(static_cast<int>(
-      check(Sys{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)}, "open " + path.string())));
-  struct stat status {};
-  check(Sys{::fstat(fd.get(), &status)}, "fstat " + path.string());
-  if (!S_ISREG(status.st_mode) || status.st_size > kLargestState) {
-    throw DataError(path.string(), -1, fmt::format("a regular file of at most {} bytes", kLargestState),
-                    fmt::format("{} bytes", status.st_size));
+  const InputFile file(path);
+  if (file.size() > kLargestState) {
+    throw DataError(path.string(), -1, fmt::format("a file of at most {} bytes", kLargestState),
+                    fmt::format("{} bytes", file.size()));
   }
-  std::string text(static_cast<std::size_t>(status.st_size), '\0');
-  std::size_t have = 0;
-  while (have < text.size()) {
-    const ssize_t got = ::read(fd.get(), text.data() + have, text.size() - have);
-    if (got == -1 && errno == EINTR) continue;
-    check(Sys{got}, "read " + path.string());
-    if (got == 0) break;
-    have += static_cast<std::size_t>(got);
-  }
-  text.resize(have);
+  std::string text(file.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
   return text;
 }
 
@@ -90,12 +79,7 @@ void write_checkpoint_files(const fs::path& directory, const Snapshot& snapshot)
   sync_directory(directory);
 }
 
-Checkpoint load_checkpoint(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) {
-    throw DataError(path.string(), -1, "a checkpoint directory (step-…) with state.json in it",
-                    error ? error.message() : "something else");
-  }
+Checkpoint load_checkpoint(const fs::path& path, CheckValues check) {
   CheckpointSeals seals;
   const fs::path state_path = path / kStateFile;
   TrainingState state = parse_training_state(read_state(state_path), state_path, seals);
@@ -103,7 +87,13 @@ Checkpoint load_checkpoint(const fs::path& path) {
   check_seal(model, seals);
   SafetensorsFile optimizer = SafetensorsFile::open(path / kOptimizerFile, Verify::required);
   check_seal(optimizer, seals);
-  return {path, std::move(state), std::move(model), std::move(optimizer)};
+  Checkpoint checkpoint{path, std::move(state), TensorFiles(std::move(model)),
+                        TensorFiles(std::move(optimizer))};
+  if (check == CheckValues::all) {
+    checkpoint.model.check_values();
+    checkpoint.optimizer.check_values();
+  }
+  return checkpoint;
 }
 
 }  // namespace dtrain

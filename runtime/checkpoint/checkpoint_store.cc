@@ -4,17 +4,18 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <thread>
 
 #include "runtime/base/check.h"
 #include "runtime/base/durable_file.h"
 #include "runtime/checkpoint/checkpoint_files.h"
+#include "runtime/checkpoint/input_file.h"
+#include "runtime/checkpoint/writer_lock.h"
 
 namespace dtrain {
 namespace {
@@ -41,30 +42,33 @@ bool name_taken(const fs::path& path) {
   return ::lstat(path.c_str(), &status) == 0;
 }
 
-bool try_lock(int fd) {
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
-  if (errno == EWOULDBLOCK || errno == EINTR) return false;
-  throw SystemError("flock", errno);
+std::vector<fs::path> names_patiently(const fs::path& directory) {
+  std::vector<fs::path> names;
+  with_patience([&] { names = names_in(directory); });
+  return names;
 }
 
-bool cannot_lock(int error_number) {
-  return error_number == ENOSYS || error_number == EOPNOTSUPP || error_number == ENOLCK;
+// A name that is free: "name", "name-2", …
+fs::path free_name(const fs::path& name) {
+  fs::path result = name;
+  for (int copy = 2; name_taken(result); ++copy) result = name.string() + "-" + std::to_string(copy);
+  return result;
 }
 
-std::string holder_of(int fd) {
-  char text[128] = {};
-  const ssize_t got = ::pread(fd, text, sizeof text - 1, 0);
-  return got > 0 ? std::string(text, static_cast<std::size_t>(got)) : "an unknown process";
-}
-
-void sign(int fd, const fs::path& path) {
-  char host[65] = {};
-  ::gethostname(host, sizeof host - 1);
-  check(Sys{::ftruncate(fd, 0)}, "ftruncate " + path.string());
-  write_all(fd, fmt::format("process {} on {}", ::getpid(), host), path);
+bool is_shared_by_machines(const fs::path& directory) {
+  // linux/magic.h has only some of them: NFS, SMB, SMB2, CIFS, FUSE, Lustre, Ceph, GPFS, BeeGFS, AFS.
+  constexpr std::uint32_t kShared[] = {0x6969,     0x517b,     0xfe534d42, 0xff534d42, 0x65735546,
+                                       0x0bd00bd0, 0x00c36400, 0x47504653, 0x19830326, 0x5346414f};
+  struct statfs status {};
+  if (::statfs(directory.c_str(), &status) != 0) return true;
+  return std::ranges::find(kShared, static_cast<std::uint32_t>(status.f_type)) != std::end(kShared);
 }
 
 }  // namespace
+
+Duration default_lock_wait(const fs::path& directory) {
+  return is_shared_by_machines(directory) ? std::chrono::seconds(100) : std::chrono::seconds(10);
+}
 
 CheckpointStore::CheckpointStore(fs::path directory, int keep, Log& log)
     : directory_(std::move(directory)), keep_(keep), log_(&log) {
@@ -73,38 +77,21 @@ CheckpointStore::CheckpointStore(fs::path directory, int keep, Log& log)
   }
 }
 
-void CheckpointStore::begin_writing(std::uint64_t bytes_needed, const Deadline& deadline) {
-  if (lock_) return;
-  check_writable(directory_, bytes_needed);
-  lock(deadline);
+void CheckpointStore::begin_writing(std::uint64_t bytes_needed, const Deadline& deadline,
+                                    Duration say_after) {
+  const bool is_new = !lock_;
+  make_directories(directory_);
+  UniqueFd taken;
+  if (is_new) taken = take_writer_lock(directory_ / kLockName, deadline, say_after, *log_);
+  if (is_new || bytes_needed > 0) check_writable(directory_, bytes_needed);
+  if (!is_new) return;
   clean_leftovers();
+  lock_ = std::move(taken);
 }
 
-void CheckpointStore::lock(const Deadline& deadline) {
-  const fs::path path = directory_ / kLockName;
-  UniqueFd fd(static_cast<int>(
-      check(Sys{::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)}, "open " + path.string())));
-  try {
-    // flock(2) cannot wait until a moment; a predecessor that is being killed lets go within milliseconds.
-    while (!try_lock(fd.get())) {
-      if (deadline.expired()) {
-        throw SystemError(
-            fmt::format("{}: expected no other writer, found {}; wait for it, end it, or choose "
-                        "another --run-dir",
-                        directory_.string(), holder_of(fd.get())),
-            EBUSY);
-      }
-      std::this_thread::sleep_for(std::min<Duration>(deadline.remaining(), std::chrono::milliseconds(10)));
-    }
-    sign(fd.get(), path);
-  } catch (const SystemError& error) {
-    if (!cannot_lock(error.error_number())) throw;
-    log_->write(LogLevel::warning,
-                fmt::format("{}: this file system has no locks; make sure that only one run "
-                            "writes checkpoints there",
-                            directory_.string()));
-  }
-  lock_ = std::move(fd);
+void CheckpointStore::begin_writing(std::uint64_t bytes_needed) {
+  make_directories(directory_);
+  begin_writing(bytes_needed, Deadline::after(default_lock_wait(directory_)));
 }
 
 void CheckpointStore::clean_leftovers() {
@@ -120,15 +107,16 @@ void CheckpointStore::clean_leftovers() {
       continue;
     }
     log_->write(LogLevel::info, "removing what an interrupted run left: " + path.string());
+    // What cannot be removed now (a file server keeps what somebody still reads) is only a matter of space.
     std::error_code error;
     fs::remove_all(path, error);
-    if (error) throw SystemError("remove " + path.string(), error.value());
+    if (error) log_->write(LogLevel::warning, "remove " + path.string() + ": " + error.message());
   }
   sync_directory(directory_);
 }
 
 fs::path CheckpointStore::save(const Snapshot& snapshot) {
-  begin_writing(checkpoint_bytes(snapshot), Deadline::after(std::chrono::seconds(10)));
+  if (!lock_) begin_writing(checkpoint_bytes(snapshot));
   const std::string name = checkpoint_name(snapshot.state.step);
   const fs::path staged = directory_ / (kStagedPrefix + name);
   const fs::path final_path = directory_ / name;
@@ -176,7 +164,7 @@ void CheckpointStore::publish(const fs::path& staged, const fs::path& final_path
 
 std::vector<CheckpointEntry> CheckpointStore::list() const {
   std::map<std::int64_t, fs::path> by_step;
-  for (const fs::path& path : names_in(directory_)) {
+  for (const fs::path& path : names_patiently(directory_)) {
     std::string name = path.filename().string();
     const bool replaced = name.starts_with(kReplacedPrefix);
     if (replaced) name.erase(0, std::string_view(kReplacedPrefix).size());
@@ -193,37 +181,67 @@ std::vector<CheckpointEntry> CheckpointStore::list() const {
   return entries;
 }
 
-std::optional<Checkpoint> CheckpointStore::latest() const {
-  auto entries = list();
-  std::reverse(entries.begin(), entries.end());
-  for (const auto& entry : entries) {
-    try {
-      Checkpoint checkpoint = load_checkpoint(entry.path);
-      if (checkpoint.state.step != entry.step) {
-        throw DataError(entry.path.string(), -1, fmt::format("a checkpoint of step {}", entry.step),
-                        fmt::format("step {} inside", checkpoint.state.step));
-      }
-      return checkpoint;
-    } catch (const Error& error) {
-      log_->write(LogLevel::warning,
-                  fmt::format("checkpoint refused, trying the one before: {}", error.what()));
+// Empty when the checkpoint is refused, which is then the last in `refused`, or has vanished.
+std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry,
+                                                    std::vector<RefusedCheckpoint>& refused) const {
+  const auto refuse = [&](const char* reason, const Error& error) {
+    if (!name_taken(entry.path)) return;  // a writer has removed it since the folder was listed
+    log_->write(LogLevel::warning,
+                fmt::format("checkpoint refused, trying the one before: {}", error.what()));
+    refused.push_back({entry.step, entry.path, reason, error.what()});
+  };
+  try {
+    Checkpoint checkpoint = load_checkpoint(entry.path);
+    if (checkpoint.state.step != entry.step) {
+      throw DataError(entry.path.string(), -1, fmt::format("a checkpoint of step {}", entry.step),
+                      fmt::format("step {} inside", checkpoint.state.step));
     }
+    return checkpoint;
+  } catch (const DataError& error) {
+    refuse("damaged", error);
+  } catch (const SystemError& error) {
+    if (error.error_number() != EIO) {
+      throw with_context(
+          fmt::format("checkpoint {} may be good but cannot be read, so no older one was taken; nothing "
+                      "was changed; mend the cause and start again",
+                      entry.path.string()),
+          error);
+    }
+    refuse("unreadable", error);
   }
   return std::nullopt;
 }
 
-// What was just saved always stays, even when newer steps of an abandoned future are there.
+std::optional<Checkpoint> CheckpointStore::latest() const {
+  std::vector<RefusedCheckpoint> refused;
+  const auto entries = list();
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    auto checkpoint = try_load(*entry, refused);
+    if (!checkpoint) continue;
+    // The disk answers: what failed with EIO before may have been the way to it.
+    for (std::size_t i = 0; i < refused.size(); ++i) {
+      if (refused[i].reason != "unreadable") continue;
+      std::vector<RefusedCheckpoint> again;
+      auto newer = try_load({refused[i].step, refused[i].path}, again);
+      if (!newer) continue;
+      newer->refused.assign(refused.begin(), refused.begin() + static_cast<std::ptrdiff_t>(i));
+      return newer;
+    }
+    checkpoint->refused = std::move(refused);
+    return checkpoint;
+  }
+  return std::nullopt;
+}
+
+// What was just saved supersedes those of earlier steps and no others.
 void CheckpointStore::prune(std::int64_t just_saved) {
   if (keep_ == 0) return;
-  auto entries = list();
   std::vector<fs::path> victims;
-  auto excess = static_cast<std::ptrdiff_t>(entries.size()) - keep_;
-  for (const auto& entry : entries) {
-    if (excess <= 0) break;
-    if (entry.step == just_saved) continue;
-    victims.push_back(entry.path);
-    --excess;
+  for (const auto& entry : list()) {
+    if (entry.step <= just_saved) victims.push_back(entry.path);
   }
+  const auto kept = std::min(victims.size(), static_cast<std::size_t>(keep_));
+  victims.resize(victims.size() - kept);  // the oldest come first
   try {
     discard(victims);
   } catch (const SystemError& error) {
@@ -232,13 +250,22 @@ void CheckpointStore::prune(std::int64_t just_saved) {
   }
 }
 
-void CheckpointStore::discard_after(std::int64_t step) {
-  begin_writing(0, Deadline::after(std::chrono::seconds(10)));
-  std::vector<fs::path> victims;
+void CheckpointStore::set_aside_after(std::int64_t step, std::span<const RefusedCheckpoint> refused) {
+  if (!lock_) begin_writing(0);
   for (const auto& entry : list()) {
-    if (entry.step > step) victims.push_back(entry.path);
+    if (entry.step <= step) continue;
+    const auto found = std::ranges::find_if(refused, [&](const RefusedCheckpoint& one) {
+      return one.step == entry.step && one.path.parent_path() == entry.path.parent_path();
+    });
+    const std::string suffix = found == refused.end() ? ".abandoned" : ".refused-" + found->reason;
+    const fs::path aside = free_name(entry.path.string() + suffix);
+    check(Sys{::rename(entry.path.c_str(), aside.c_str())}, "rename " + entry.path.string());
+    log_->write(LogLevel::warning,
+                fmt::format("going on after step {}: {} was set aside as {}; delete it when nobody "
+                            "needs it",
+                            step, entry.path.string(), aside.filename().string()));
   }
-  discard(victims);
+  sync_directory(directory_);
 }
 
 // Renames first and makes that durable, so that one that is half deleted never has a checkpoint's name.

@@ -1,8 +1,11 @@
-// A tensor's name with a view of its values: what a checkpoint is made of.
+// A tensor's name with a view of its values, or of the part of them this process holds: what a checkpoint is
+// made of.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "runtime/checkpoint/tensor_part.h"
 #include "runtime/device/view.h"
 
 namespace dtrain {
@@ -12,6 +15,8 @@ namespace dtrain {
 struct NamedView {
   std::string name;
   View view;
+  /// Which part of the tensor the view holds, its shape being part->held_shape(); nothing: all of it.
+  std::optional<TensorPart> part = std::nullopt;
 };
 
 }  // namespace dtrain

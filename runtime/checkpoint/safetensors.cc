@@ -1,18 +1,17 @@
-// The files themselves: written in one pass after the checksums, read through a private mapping.
+// The files themselves: written in one pass after the checksums, read by position. Not through a mapping:
+// there a bad sector is a SIGBUS, and not an error with a name.
 #include "runtime/checkpoint/safetensors.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-
-#include <cstring>
+#include <algorithm>
 #include <unordered_map>
 
 #include "runtime/base/check.h"
 #include "runtime/base/durable_file.h"
 #include "runtime/base/fd.h"
 #include "runtime/checkpoint/checksum.h"
+#include "runtime/checkpoint/input_file.h"
 #include "runtime/checkpoint/safetensors_header.h"
 
 namespace dtrain {
@@ -25,44 +24,19 @@ std::span<const std::byte> bytes_of(const View& view) {
           static_cast<std::size_t>(view.numel()) * size_of(view.dtype)};
 }
 
-struct Mapping {
-  void* data = nullptr;
-  std::size_t size = 0;
-  bool operator==(const Mapping&) const = default;
-};
+constexpr std::size_t kReadAtOnce = 1 << 20;
 
-struct MappingTraits {
-  using Handle = Mapping;
-  static Handle invalid() noexcept { return {}; }
-  static void close(Handle mapping) noexcept { ::munmap(mapping.data, mapping.size); }
-};
-
-// Maps a regular file that holds at least a length prefix.
-Unique<MappingTraits> map_file(const fs::path& path) {
-  // Non-blocking, or opening a FIFO that somebody put there would wait for ever.
-  const UniqueFd fd(static_cast<int>(
-      check(Sys{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)}, "open " + path.string())));
-  struct stat status {};
-  check(Sys{::fstat(fd.get(), &status)}, "fstat " + path.string());
-  if (!S_ISREG(status.st_mode)) throw DataError(path.string(), -1, "a regular file", "something else");
-  const auto size = static_cast<std::size_t>(status.st_size);
-  if (size < kSafetensorsPrefixBytes) {
-    throw DataError(path.string(), 0, "a header length of 8 bytes", fmt::format("a file of {} bytes", size));
+std::uint64_t header_end(const InputFile& file) {
+  if (file.size() < kSafetensorsPrefixBytes) {
+    throw DataError(file.path().string(), 0, "a header length of 8 bytes",
+                    fmt::format("a file of {} bytes", file.size()));
   }
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-  if (data == MAP_FAILED) throw SystemError("mmap " + path.string(), errno);
-  return Unique<MappingTraits>({data, size});
-}
-
-std::uint64_t header_end(const Mapping& file, const fs::path& path) {
   std::uint64_t length = 0;
-  std::memcpy(&length, file.data, sizeof length);
-  if (length > kMaxSafetensorsHeaderBytes || length > file.size - kSafetensorsPrefixBytes) {
-    throw DataError(
-        path.string(), 0,
-        fmt::format("a header length of at most {}",
-                    std::min<std::uint64_t>(kMaxSafetensorsHeaderBytes, file.size - kSafetensorsPrefixBytes)),
-        std::to_string(length));
+  file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  const std::uint64_t most = std::min(kMaxSafetensorsHeaderBytes, file.size() - kSafetensorsPrefixBytes);
+  if (length > most) {
+    throw DataError(file.path().string(), 0, fmt::format("a header length of at most {}", most),
+                    std::to_string(length));
   }
   return kSafetensorsPrefixBytes + length;
 }
@@ -70,32 +44,18 @@ std::uint64_t header_end(const Mapping& file, const fs::path& path) {
 }  // namespace
 
 struct SafetensorsFile::Impl {
-  fs::path path;
-  Unique<MappingTraits> mapping;
-  std::vector<NamedView> tensors;
+  InputFile file;
+  std::uint64_t values_at = 0;
+  SafetensorsHeader header;
   std::unordered_map<std::string, std::size_t> index;
-  SafetensorsMetadata metadata;
   SafetensorsSeal seal;
-  std::vector<std::unique_ptr<std::byte[]>> copies;  // of tensors that lie unaligned in a foreign file
 
-  void add(const SafetensorsEntry& entry, std::uint64_t values_at) {
-    const std::uint64_t offset = values_at + entry.begin;
-    auto* data = static_cast<std::byte*>(mapping.get().data) + offset;
-    View view{data, entry.dtype, entry.shape, contiguous_strides(entry.shape)};
-    const std::string actual = entry.crc32.empty() ? "" : hex32(crc32(bytes_of(view)));
-    if (actual != entry.crc32) {
-      throw DataError(
-          path.string(), static_cast<std::int64_t>(offset),
-          fmt::format("crc32 {} of tensor '{}' ({} bytes)", entry.crc32, entry.name, entry.end - entry.begin),
-          actual);
-    }
-    if (offset % size_of(entry.dtype) != 0) {
-      copies.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes_of(view).size()));
-      std::memcpy(copies.back().get(), data, bytes_of(view).size());
-      view.data = copies.back().get();
-    }
-    index.emplace(entry.name, tensors.size());
-    tensors.push_back({entry.name, view});
+  void check_sum(const SafetensorsEntry& entry, std::uint32_t sum) const {
+    if (entry.crc32.empty() || hex32(sum) == entry.crc32) return;
+    throw DataError(
+        file.path().string(), static_cast<std::int64_t>(values_at + entry.begin),
+        fmt::format("crc32 {} of tensor '{}' ({} bytes)", entry.crc32, entry.name, entry.end - entry.begin),
+        hex32(sum));
   }
 };
 
@@ -122,17 +82,41 @@ SafetensorsSeal write_safetensors(const fs::path& path, std::span<const NamedVie
 }
 
 SafetensorsFile SafetensorsFile::open(const fs::path& path, Verify verify) {
-  auto impl = std::make_unique<Impl>();
-  impl->path = path;
-  impl->mapping = map_file(path);
-  const Mapping file = impl->mapping.get();
-  const std::uint64_t values_at = header_end(file, path);
-  const std::string_view head(static_cast<const char*>(file.data), values_at);
-  SafetensorsHeader header = parse_safetensors_header(head, file.size - values_at, path, verify);
-  for (const auto& entry : header.entries) impl->add(entry, values_at);
-  impl->metadata = std::move(header.metadata);
-  impl->seal = {file.size, std::move(header.crc32)};
+  auto impl = std::make_unique<Impl>(Impl{InputFile(path), 0, {}, {}, {}});
+  impl->values_at = header_end(impl->file);
+  std::string head(impl->values_at, '\0');
+  impl->file.read(0, std::as_writable_bytes(std::span(head)));
+  impl->header = parse_safetensors_header(head, impl->file.size() - impl->values_at, path, verify);
+  const auto& entries = impl->header.entries;
+  for (std::size_t i = 0; i < entries.size(); ++i) impl->index.emplace(entries[i].name, i);
+  impl->seal = {impl->file.size(), impl->header.crc32};
   return SafetensorsFile(std::move(impl));
+}
+
+void SafetensorsFile::check_values() const {
+  std::vector<std::byte> buffer(kReadAtOnce);
+  for (const auto& entry : entries()) {
+    std::uint32_t sum = 0;
+    for (std::uint64_t at = entry.begin; at < entry.end;) {
+      const std::size_t size = std::min<std::uint64_t>(buffer.size(), entry.end - at);
+      impl_->file.read(impl_->values_at + at, std::span(buffer).first(size));
+      sum = crc32(std::span(buffer).first(size), sum);
+      at += size;
+    }
+    impl_->check_sum(entry, sum);
+  }
+}
+
+// In pieces, so that the checksum finds them in the cache.
+void SafetensorsFile::read(const SafetensorsEntry& entry, std::span<std::byte> out) const {
+  std::uint32_t sum = 0;
+  for (std::uint64_t at = 0; at < out.size();) {
+    const auto piece = out.subspan(at, std::min(kReadAtOnce, out.size() - at));
+    impl_->file.read(impl_->values_at + entry.begin + at, piece);
+    if (!entry.crc32.empty()) sum = crc32(piece, sum);
+    at += piece.size();
+  }
+  impl_->check_sum(entry, sum);
 }
 
 SafetensorsFile::SafetensorsFile(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -140,14 +124,19 @@ SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
 SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
 SafetensorsFile::~SafetensorsFile() = default;
 
-const fs::path& SafetensorsFile::path() const noexcept { return impl_->path; }
+const fs::path& SafetensorsFile::path() const noexcept { return impl_->file.path(); }
 const SafetensorsSeal& SafetensorsFile::seal() const noexcept { return impl_->seal; }
-const std::vector<NamedView>& SafetensorsFile::tensors() const noexcept { return impl_->tensors; }
-const SafetensorsMetadata& SafetensorsFile::metadata() const noexcept { return impl_->metadata; }
+const std::vector<SafetensorsEntry>& SafetensorsFile::entries() const noexcept {
+  return impl_->header.entries;
+}
+const SafetensorsMetadata& SafetensorsFile::metadata() const noexcept { return impl_->header.metadata; }
+std::uint64_t SafetensorsFile::values_at() const noexcept { return impl_->values_at; }
+const InputFile& SafetensorsFile::file() const noexcept { return impl_->file; }
+void SafetensorsFile::release() noexcept { impl_->file.release(); }
 
-const NamedView* SafetensorsFile::find(const std::string& name) const noexcept {
+const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const noexcept {
   const auto found = impl_->index.find(name);
-  return found == impl_->index.end() ? nullptr : &impl_->tensors[found->second];
+  return found == impl_->index.end() ? nullptr : &entries()[found->second];
 }
 
 }  // namespace dtrain

@@ -38,12 +38,19 @@ std::string_view safetensors_name(DType dtype) {
   return "?";
 }
 
+// A part has a key of its own: one file may hold several parts of a tensor.
+std::string key_of(const NamedView& tensor) {
+  return tensor.part ? tensor.name + "@" + tensor.part->to_string() : tensor.name;
+}
+
 void check_tensor(const NamedView& tensor, std::set<std::string>& seen) {
   const std::string where = "checkpoint tensor '" + tensor.name + "'";
   if (tensor.name.empty() || tensor.name == "__metadata__") {
     throw UsageError(where + ": expected a name other than '' and '__metadata__'");
   }
-  if (!seen.insert(tensor.name).second) throw UsageError(where + ": expected each name once, got it twice");
+  if (!seen.insert(key_of(tensor)).second) {
+    throw UsageError(where + ": expected each name once, got it twice");
+  }
   if (!tensor.view.is_contiguous()) {
     throw UsageError(where + ": expected a contiguous view, got shape " + tensor.view.shape.to_string() +
                      " strides " + tensor.view.strides.to_string() + "; make it contiguous first");
@@ -51,13 +58,23 @@ void check_tensor(const NamedView& tensor, std::set<std::string>& seen) {
   if (tensor.view.data == nullptr && tensor.view.numel() != 0) {
     throw UsageError(where + ": expected data, got a null pointer");
   }
+  if (!tensor.part) return;
+  tensor.part->check(where);
+  if (tensor.view.shape != tensor.part->held_shape()) {
+    throw UsageError(where + ": expected a view of shape " + tensor.part->held_shape().to_string() +
+                     " for the part " + tensor.part->to_string() + ", got " + tensor.view.shape.to_string());
+  }
+}
+
+ordered_json numbers(const Dims& dims) {
+  ordered_json list = ordered_json::array();
+  for (const std::int64_t value : dims) list.push_back(value);
+  return list;
 }
 
 ordered_json entry_json(const SafetensorsEntry& entry) {
-  ordered_json shape = ordered_json::array();
-  for (const std::int64_t extent : entry.shape) shape.push_back(extent);
   return {{"dtype", safetensors_name(entry.dtype)},
-          {"shape", std::move(shape)},
+          {"shape", numbers(entry.shape)},
           {"data_offsets", {entry.begin, entry.end}}};
 }
 
@@ -74,6 +91,7 @@ ordered_json metadata_json(const std::vector<SafetensorsEntry>& entries,
     result[key] = value;
   }
   for (const auto& entry : entries) {
+    if (entry.part) result[std::string(kPartPrefix) + entry.name] = format_part(entry);
     result[std::string(kTensorChecksumPrefix) + entry.name] = entry.crc32.empty() ? blank : entry.crc32;
   }
   return result;
@@ -116,7 +134,13 @@ std::vector<SafetensorsEntry> lay_out_tensors(std::span<const NamedView> tensors
   for (const std::size_t i : order) {
     const View& view = tensors[i].view;
     const std::uint64_t bytes = static_cast<std::uint64_t>(view.numel()) * size_of(view.dtype);
-    entries.push_back({tensors[i].name, view.dtype, view.shape, at, at + bytes, {}});
+    entries.push_back({.name = key_of(tensors[i]),
+                       .dtype = view.dtype,
+                       .shape = view.shape,
+                       .begin = at,
+                       .end = at + bytes,
+                       .tensor = tensors[i].name,
+                       .part = tensors[i].part});
     at += bytes;
   }
   return entries;
@@ -139,6 +163,18 @@ std::string format_safetensors_header(const std::vector<SafetensorsEntry>& entri
   const std::size_t hole = checksum_position(head);
   head.replace(hole, kHexDigits, hex32(crc32_with_hole(head, hole)));
   return head;
+}
+
+std::string format_part(const SafetensorsEntry& entry) {
+  const TensorPart& part = *entry.part;
+  const ordered_json json = {{"tensor", entry.tensor},       {"shape", numbers(part.shape)},
+                             {"begin", numbers(part.begin)}, {"extent", numbers(part.extent)},
+                             {"first", part.first},          {"count", part.count}};
+  try {
+    return json.dump();
+  } catch (const ordered_json::exception& error) {
+    throw UsageError(std::string("checkpoint names and metadata: expected UTF-8, got ") + error.what());
+  }
 }
 
 std::string header_checksum(std::string_view head) {

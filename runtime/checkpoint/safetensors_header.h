@@ -16,17 +16,8 @@ namespace dtrain {
 inline constexpr std::uint64_t kSafetensorsPrefixBytes = 8;
 inline constexpr std::string_view kHeaderChecksumKey = "dtrain.header_crc32";
 inline constexpr std::string_view kTensorChecksumPrefix = "dtrain.crc32.";
+inline constexpr std::string_view kPartPrefix = "dtrain.part.";
 inline constexpr std::string_view kReservedMetadataPrefix = "dtrain.";
-
-/// One tensor of the header. `begin` and `end` count bytes from the start of the values.
-struct SafetensorsEntry {
-  std::string name;
-  DType dtype = DType::f32;
-  Dims shape;
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-  std::string crc32;  ///< 8 hex digits; empty when the file has none
-};
 
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;  ///< by position in the file
@@ -43,6 +34,10 @@ std::vector<SafetensorsEntry> lay_out_tensors(std::span<const NamedView> tensors
 /// Throws UsageError when it is over the limit or not UTF-8.
 std::string format_safetensors_header(const std::vector<SafetensorsEntry>& entries,
                                       const SafetensorsMetadata& metadata);
+
+/// What the metadata say of an entry that is a part, as JSON, and back. parse_part throws DataError.
+std::string format_part(const SafetensorsEntry& entry);
+void parse_part(const std::string& text, SafetensorsEntry& entry, const std::filesystem::path& path);
 
 /// The checksum stored in `head`, as format_safetensors_header made it.
 std::string header_checksum(std::string_view head);

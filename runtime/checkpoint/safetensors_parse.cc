@@ -65,7 +65,7 @@ class HeaderParser {
       fail(where + " with dtype, shape and data_offsets", value.dump(-1, ' ', true).substr(0, 80));
     }
     SafetensorsEntry entry;
-    entry.name = name;
+    entry.name = entry.tensor = name;
     entry.dtype = parse_dtype(where, value["dtype"]);
     entry.shape = parse_shape(where, value["shape"]);
     const auto offsets = parse_numbers(where + " data_offsets", value["data_offsets"]);
@@ -158,7 +158,13 @@ class HeaderParser {
       return value;
     };
     result.crc32 = take(std::string(kHeaderChecksumKey));
-    for (auto& entry : result.entries) entry.crc32 = take(std::string(kTensorChecksumPrefix) + entry.name);
+    for (auto& entry : result.entries) {
+      entry.crc32 = take(std::string(kTensorChecksumPrefix) + entry.name);
+      const auto part = metadata.find(std::string(kPartPrefix) + entry.name);
+      if (part == metadata.end()) continue;
+      parse_part(part->second, entry, path_);
+      metadata.erase(part);
+    }
     for (const auto& [key, value] : metadata) {
       if (key.starts_with(kReservedMetadataPrefix))
         fail("no metadata '" + key + "'", "it without its tensor");
@@ -182,7 +188,33 @@ class HeaderParser {
   const std::filesystem::path& path_;
 };
 
+Dims dims_of(const json& list) {
+  Dims dims;
+  for (const json& value : list) dims.push_back(value.get<std::int64_t>());
+  return dims;
+}
+
 }  // namespace
+
+void parse_part(const std::string& text, SafetensorsEntry& entry, const std::filesystem::path& path) {
+  const auto fail = [&](const std::string& why) {
+    throw DataError(path.string(), kSafetensorsPrefixBytes, "what tensor '" + entry.name + "' is a part of",
+                    why);
+  };
+  const json parsed = parse_strict_json(text, path, kSafetensorsPrefixBytes, 2);
+  try {
+    entry.tensor = parsed.at("tensor").get<std::string>();
+    entry.part =
+        TensorPart{dims_of(parsed.at("shape")), dims_of(parsed.at("begin")), dims_of(parsed.at("extent")),
+                   parsed.at("first").get<std::int64_t>(), parsed.at("count").get<std::int64_t>()};
+    entry.part->check(entry.name);
+  } catch (const json::exception& error) {
+    fail(error.what());
+  } catch (const UsageError& error) {
+    fail(error.what());
+  }
+  if (entry.part->held_shape() != entry.shape) fail("one of shape " + entry.part->held_shape().to_string());
+}
 
 SafetensorsHeader parse_safetensors_header(std::string_view head, std::uint64_t data_bytes,
                                            const std::filesystem::path& path, Verify verify) {

@@ -106,7 +106,8 @@ std::size_t final_weights(const fs::path& run_dir) {
   fs::path newest;
   for (const auto& entry : fs::directory_iterator(run_dir / "checkpoints")) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-") && name > newest.filename().string()) newest = entry.path();
+    const bool set_aside = name.find('.') != std::string::npos;  // step-00000060.refused-damaged
+    if (name.starts_with("step-") && !set_aside && name > newest.filename().string()) newest = entry.path();
   }
   if (newest.empty()) throw DataError((run_dir / "checkpoints").string(), -1, "a checkpoint", "none");
   return std::hash<std::string>{}(read_file(newest / "model.safetensors"));

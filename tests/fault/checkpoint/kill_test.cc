@@ -98,10 +98,10 @@ class Child {
 
 void expect_whole(const Checkpoint& checkpoint) {
   const auto step = static_cast<float>(checkpoint.state.step);
-  const auto* weight = checkpoint.model.find("conv1.weight")->view.as<float>();
+  const auto weight = test::values<float>(checkpoint.model, "conv1.weight");
   EXPECT_EQ(weight[0], step);
   EXPECT_EQ(weight[kElems - 1], step + static_cast<float>(kElems - 1));
-  EXPECT_EQ(checkpoint.optimizer.find("step")->view.as<std::int64_t>()[0], checkpoint.state.step);
+  EXPECT_EQ(test::values<std::int64_t>(checkpoint.optimizer, "step")[0], checkpoint.state.step);
 }
 
 bool has_leftover(const std::filesystem::path& folder) {

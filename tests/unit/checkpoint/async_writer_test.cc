@@ -37,8 +37,8 @@ TEST(AsyncCheckpointWriter, TakesACopyBeforeItReturns) {
   const auto loaded = store.latest();
   ASSERT_TRUE(loaded);
   EXPECT_EQ(loaded->state.step, 5);
-  EXPECT_EQ(loaded->model.find("conv1.weight")->view.as<float>()[0], 5.0F);
-  EXPECT_EQ(loaded->model.find("conv1.weight")->view.as<float>()[99'999], 5.0F + 99'999);
+  EXPECT_EQ(test::values<float>(loaded->model, "conv1.weight")[0], 5.0F);
+  EXPECT_EQ(test::values<float>(loaded->model, "conv1.weight")[99'999], 5.0F + 99'999);
   EXPECT_EQ(store.list().size(), 2U);
 }
 

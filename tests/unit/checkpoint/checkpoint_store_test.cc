@@ -3,10 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
-#include "runtime/base/error.h"
+#include <thread>
+
+#include "runtime/base/check.h"
 #include "runtime/base/random.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/checkpoint/samples.h"
 
@@ -80,9 +84,10 @@ TEST(CheckpointStore, SavesAndLoads) {
   ASSERT_TRUE(loaded);
   EXPECT_EQ(loaded->path, path);
   EXPECT_EQ(loaded->state, sample.get().state);
-  EXPECT_EQ(loaded->model.find("fc2.bias")->view.as<float>()[1], -40.0F);
-  EXPECT_EQ(loaded->optimizer.find("step")->view.as<std::int64_t>()[0], 40);
-  EXPECT_LE(loaded->model.seal().bytes + loaded->optimizer.seal().bytes, checkpoint_bytes(sample.get()));
+  EXPECT_EQ(test::values<float>(loaded->model, "fc2.bias")[1], -40.0F);
+  EXPECT_EQ(test::values<std::int64_t>(loaded->optimizer, "step")[0], 40);
+  EXPECT_LE(fs::file_size(path / "model.safetensors") + fs::file_size(path / "optimizer.safetensors"),
+            checkpoint_bytes(sample.get()));
   EXPECT_EQ(log.warnings(), "");
 }
 
@@ -100,13 +105,14 @@ TEST(CheckpointStore, KeepsTheLastOnes) {
   EXPECT_THROW(CheckpointStore(folder.path(), -1, log), UsageError);
 }
 
-TEST(CheckpointStore, NeverRemovesWhatItJustSaved) {
+TEST(CheckpointStore, RemovesOnlyWhatANewerOneSupersedes) {
   const TempDir folder;
   MemoryLog log;
   CheckpointStore store(folder.path(), 1, log);
   store.save(SampleSnapshot(90).get());
+  store.save(SampleSnapshot(40).get());
   store.save(SampleSnapshot(50).get());
-  EXPECT_EQ(steps(store), (std::vector<std::int64_t>{50}));
+  EXPECT_EQ(steps(store), (std::vector<std::int64_t>{50, 90}));
 }
 
 TEST(CheckpointStore, ReplacesTheSameStep) {
@@ -121,14 +127,19 @@ TEST(CheckpointStore, ReplacesTheSameStep) {
   EXPECT_EQ(names(folder.path()), (std::vector<std::string>{".lock", "step-00000007"}));
 }
 
-TEST(CheckpointStore, DiscardsAnAbandonedFuture) {
+TEST(CheckpointStore, SetsAnAbandonedFutureAside) {
   const TempDir folder;
   MemoryLog log;
   CheckpointStore store(folder.path(), 0, log);
   for (const int step : {10, 20, 30}) store.save(SampleSnapshot(step).get());
-  store.discard_after(10);
+  store.set_aside_after(10);
   EXPECT_EQ(steps(store), (std::vector<std::int64_t>{10}));
-  EXPECT_EQ(names(folder.path()), (std::vector<std::string>{".lock", "step-00000010"}));
+  store.save(SampleSnapshot(20).get());
+  store.set_aside_after(10);
+  EXPECT_EQ(names(folder.path()),
+            (std::vector<std::string>{".lock", "step-00000010", "step-00000020.abandoned",
+                                      "step-00000020.abandoned-2", "step-00000030.abandoned"}));
+  EXPECT_EQ(load_checkpoint(folder / "step-00000030.abandoned").state.step, 30) << "set aside, not damaged";
 }
 
 TEST(CheckpointStore, FallsBackAndSaysWhy) {
@@ -138,9 +149,39 @@ TEST(CheckpointStore, FallsBackAndSaysWhy) {
   for (const int step : {10, 20, 30, 40}) store.save(SampleSnapshot(step).get());
   flip(folder.path() / "step-00000040" / "model.safetensors", 8 * 300 + 3);
   fs::remove(folder.path() / "step-00000030" / "optimizer.safetensors");
-  EXPECT_EQ(store.latest()->state.step, 20);
+  const auto latest = store.latest();
+  ASSERT_TRUE(latest);
+  EXPECT_EQ(latest->state.step, 20);
   EXPECT_THAT(log.warnings(), HasSubstr("step-00000040/model.safetensors: at byte"));
-  EXPECT_THAT(log.warnings(), HasSubstr("step-00000030/optimizer.safetensors: No such file"));
+  EXPECT_THAT(log.warnings(), HasSubstr("step-00000030/optimizer.safetensors: expected a file, found none"));
+  ASSERT_EQ(latest->refused.size(), 2U);
+  EXPECT_EQ(latest->refused[0].step, 40);
+
+  store.set_aside_after(20, latest->refused);
+  EXPECT_EQ(names(folder.path()),
+            (std::vector<std::string>{".lock", "step-00000010", "step-00000020",
+                                      "step-00000030.refused-damaged", "step-00000040.refused-damaged"}));
+}
+
+// A process without descriptors can read nothing: that says nothing about the checkpoint.
+TEST(CheckpointStore, WhatCannotBeReadNowIsNotDamage) {
+  const TempDir folder;
+  MemoryLog log;
+  {
+    CheckpointStore store(folder.path(), 0, log);
+    for (const int step : {10, 20}) store.save(SampleSnapshot(step).get());
+  }
+  const auto codes = test::run_ranks(1, [&](int) {
+    const rlimit none{.rlim_cur = 0, .rlim_max = 1024};
+    check(Sys{::setrlimit(RLIMIT_NOFILE, &none)}, "setrlimit");
+    try {
+      load_checkpoint(folder / "step-00000020");
+    } catch (const SystemError& error) {
+      ::_exit(error.error_number() == EMFILE ? 42 : 1);
+    }
+  });
+  EXPECT_EQ(codes, std::vector<int>{42});
+  EXPECT_EQ(CheckpointStore(folder.path(), 0, log).latest()->state.step, 20);
 }
 
 TEST(CheckpointStore, FilesOfAnotherCheckpointAreRefused) {
@@ -207,6 +248,36 @@ TEST(CheckpointStore, HasOneWriter) {
     EXPECT_THAT(error.what(), HasSubstr("process " + std::to_string(::getpid())));
   }
   EXPECT_FALSE(second.latest()) << "reading needs no lock";
+}
+
+TEST(CheckpointStore, SaysForWhomItWaits) {
+  const TempDir folder;
+  MemoryLog log;
+  auto first = std::make_unique<CheckpointStore>(folder.path(), 0, log);
+  first->begin_writing(0, Deadline::never());
+  std::thread holder([&] {
+    const Deadline limit = Deadline::after(std::chrono::seconds(30));
+    while (log.warnings().empty() && !limit.expired())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    first.reset();
+  });
+  CheckpointStore second(folder.path(), 0, log);
+  second.begin_writing(0, Deadline::after(std::chrono::seconds(60)), std::chrono::milliseconds(20));
+  holder.join();
+  EXPECT_THAT(log.warnings(), HasSubstr("held by process " + std::to_string(::getpid())));
+}
+
+// Whoever is refused must not have changed anything of the run that goes on.
+TEST(CheckpointStore, TouchesNothingBeforeTheLock) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore first(folder.path(), 0, log);
+  first.save(SampleSnapshot(1).get());
+  fs::create_directories(folder / ".staged-step-00000002");
+  const auto before = fs::last_write_time(folder.path());
+  CheckpointStore second(folder.path(), 0, log);
+  EXPECT_THROW(second.begin_writing(0, Deadline::after(Duration::zero())), SystemError);
+  EXPECT_EQ(fs::last_write_time(folder.path()), before) << "a name was made or removed";
 }
 
 TEST(CheckpointStore, SaysAtOnceWhenItCannotWrite) {

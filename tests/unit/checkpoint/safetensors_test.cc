@@ -17,13 +17,8 @@ namespace {
 
 using test::TempDir;
 using test::Tensors;
+using test::values;
 using testing::HasSubstr;
-
-template <class T>
-std::vector<T> values(const NamedView* tensor) {
-  const auto* data = tensor->view.as<T>();
-  return {data, data + tensor->view.numel()};
-}
 
 // A file made of a header as text and `data_bytes` zero bytes.
 std::filesystem::path raw_file(const TempDir& folder, const std::string& header, std::size_t data_bytes) {
@@ -37,7 +32,7 @@ std::filesystem::path raw_file(const TempDir& folder, const std::string& header,
 
 std::string refusal(const std::filesystem::path& path, Verify verify = Verify::when_present) {
   try {
-    SafetensorsFile::open(path, verify);
+    TensorFiles::open(path, verify).check_values();
   } catch (const DataError& error) {
     return error.what();
   }
@@ -62,29 +57,74 @@ TEST(Safetensors, EveryDtypeAndShapeComesBack) {
   EXPECT_EQ(seal.bytes, std::filesystem::file_size(path));
   EXPECT_EQ(safetensors_bytes(saved, {{"format", "pt"}}), seal.bytes);
 
-  const auto file = SafetensorsFile::open(path, Verify::required);
-  EXPECT_EQ(file.seal(), seal);
-  EXPECT_EQ(file.metadata(), (SafetensorsMetadata{{"format", "pt"}}));
+  const auto header = SafetensorsFile::open(path, Verify::required);
+  EXPECT_EQ(header.seal(), seal);
+  EXPECT_EQ(header.metadata(), (SafetensorsMetadata{{"format", "pt"}}));
+  for (const auto& entry : header.entries()) {
+    EXPECT_EQ((header.values_at() + entry.begin) % size_of(entry.dtype), 0U) << entry.name;
+  }
+  const auto file = TensorFiles::open(path, Verify::required);
+  file.check_values();
   ASSERT_EQ(file.tensors().size(), saved.size());
   for (const auto& tensor : saved) {
-    const NamedView* loaded = file.find(tensor.name);
+    const SavedTensor* loaded = file.find(tensor.name);
     ASSERT_NE(loaded, nullptr) << tensor.name;
-    EXPECT_EQ(loaded->view.dtype, tensor.view.dtype);
-    EXPECT_EQ(loaded->view.shape, tensor.view.shape);
-    const std::size_t width = size_of(tensor.view.dtype);
-    EXPECT_EQ(std::memcmp(loaded->view.data, tensor.view.data,
-                          static_cast<std::size_t>(tensor.view.numel()) * width),
-              0)
+    EXPECT_EQ(loaded->dtype, tensor.view.dtype);
+    EXPECT_EQ(loaded->shape, tensor.view.shape);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.view.numel()) * size_of(tensor.view.dtype));
+    View target = tensor.view;
+    target.data = bytes.data();
+    file.read(tensor.name, target);
+    EXPECT_EQ(bytes.empty() ? 0 : std::memcmp(bytes.data(), tensor.view.data, bytes.size()), 0)
         << tensor.name;
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(loaded->view.data) % width, 0U) << tensor.name;
   }
   EXPECT_EQ(file.find("absent"), nullptr);
+}
+
+TEST(TensorFiles, RefusesTargetsThatDoNotFit) {
+  const TempDir folder;
+  Tensors tensors;
+  write_safetensors(folder / "x", std::vector{tensors.add<float>("w", {2, 3}, {1, 2, 3, 4, 5, 6})});
+  const auto file = TensorFiles::open(folder / "x");
+  float memory[6];
+  const auto view = [&](const Dims& shape, DType dtype = DType::f32) {
+    return View{memory, dtype, shape, contiguous_strides(shape)};
+  };
+  View turned = view({2, 3});
+  turned.strides = {1, 2};
+  EXPECT_THROW(file.read("v", view({2, 3})), UsageError);
+  EXPECT_THROW(file.read("w", view({3, 2})), UsageError);
+  EXPECT_THROW(file.read("w", view({2, 3}, DType::i32)), UsageError);
+  EXPECT_THROW(file.read("w", turned), UsageError);
+  EXPECT_THROW(file.read("w", TensorPart::elements({6}, 0, 2), view({2})), UsageError);
+  EXPECT_THROW(file.read("w", TensorPart::elements({2, 3}, 0, 2), view({3})), UsageError);
+  file.read("w", TensorPart::elements({2, 3}, 2, 3), view({3}));
+  EXPECT_EQ(std::vector<float>(memory, memory + 3), (std::vector<float>{3, 4, 5}));
+  file.read("w", TensorPart::slice({2, 3}, 1, 1, 3), view({2, 2}));
+  EXPECT_EQ(std::vector<float>(memory, memory + 4), (std::vector<float>{2, 3, 5, 6}));
+}
+
+// Through a mapping this was a SIGBUS, as a bad sector was.
+TEST(TensorFiles, AFileThatIsCutWhileItIsReadIsAnError) {
+  const TempDir folder;
+  Tensors tensors;
+  const auto path = folder / "x";
+  write_safetensors(path, std::vector{tensors.add<float>("w", {4096}, std::vector<float>(4096, 1.0F))});
+  const auto file = TensorFiles::open(path);
+  std::filesystem::resize_file(path, 4096);
+  try {
+    values<float>(file, "w");
+    FAIL() << "read what is not there";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.offset_bytes(), 4096);
+    EXPECT_THAT(error.what(), HasSubstr("the end of the file"));
+  }
 }
 
 TEST(Safetensors, NoTensorsAtAll) {
   const TempDir folder;
   write_safetensors(folder / "none", {});
-  EXPECT_TRUE(SafetensorsFile::open(folder / "none", Verify::required).tensors().empty());
+  EXPECT_TRUE(TensorFiles::open(folder / "none", Verify::required).tensors().empty());
 }
 
 TEST(Safetensors, RefusesToWriteWhatCannotBeRead) {
@@ -117,9 +157,7 @@ TEST(Safetensors, ReadsForeignFilesWithoutChecksums) {
       folder,
       R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})",
       9);
-  const auto file = SafetensorsFile::open(path);
-  EXPECT_EQ(values<float>(file.find("w")), (std::vector<float>{0, 0}));
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(file.find("w")->view.data) % 4, 0U);
+  EXPECT_EQ(values<float>(TensorFiles::open(path), "w"), (std::vector<float>{0, 0}));
   EXPECT_THAT(refusal(path, Verify::required), HasSubstr("dtrain.header_crc32"));
 }
 
@@ -163,6 +201,15 @@ TEST(Safetensors, RefusesHeadersThatLie) {
   }
 }
 
+// JSON parsers that take a NUL for the end would not see what is behind it.
+TEST(Safetensors, RefusesBytesBehindANul) {
+  for (const std::string& behind :
+       {std::string("\0", 1), std::string("\0,\"hidden\":1}", 13), std::string(" \0 ", 3)}) {
+    const TempDir folder;
+    EXPECT_THAT(refusal(raw_file(folder, "{}" + behind, 0)), HasSubstr("NUL byte")) << behind.size();
+  }
+}
+
 TEST(Safetensors, RefusesLengthsOutsideTheFile) {
   const TempDir folder;
   for (const std::string& content :
@@ -172,7 +219,7 @@ TEST(Safetensors, RefusesLengthsOutsideTheFile) {
     EXPECT_THAT(refusal(folder / "f"), HasSubstr("header length"));
   }
   EXPECT_THAT(refusal(folder.path()), HasSubstr("regular file"));
-  EXPECT_THROW(SafetensorsFile::open(folder / "absent"), SystemError);
+  EXPECT_THAT(refusal(folder / "absent"), HasSubstr("No such file"));
 }
 
 TEST(Safetensors, DamageIsNamed) {
@@ -185,7 +232,7 @@ TEST(Safetensors, DamageIsNamed) {
   content.back() ^= 1;
   test::write_file(path, content);
   try {
-    SafetensorsFile::open(path);
+    TensorFiles::open(path).check_values();
     FAIL() << "accepted";
   } catch (const DataError& error) {
     EXPECT_EQ(error.path(), path.string());
@@ -225,10 +272,10 @@ save_file(t, sys.argv[2], {"format": "pt"})
   const auto result = test::run({python, "-c", script, ours, theirs});
   ASSERT_EQ(result.exit_code, 0) << result.err;
 
-  const auto file = SafetensorsFile::open(theirs);
+  const auto file = TensorFiles::open(theirs);
   ASSERT_EQ(file.tensors().size(), saved.size());
-  EXPECT_EQ(values<float>(file.find("conv1.weight")), (std::vector<float>{1.5F, -2, 3, 0.25F, 5, 6}));
-  EXPECT_EQ(values<std::int64_t>(file.find("scalar")), (std::vector<std::int64_t>{-5}));
+  EXPECT_EQ(values<float>(file, "conv1.weight"), (std::vector<float>{1.5F, -2, 3, 0.25F, 5, 6}));
+  EXPECT_EQ(values<std::int64_t>(file, "scalar"), (std::vector<std::int64_t>{-5}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 
@@ -26,6 +27,16 @@ class Tensors {
  private:
   std::deque<std::vector<std::byte>> memory_;
 };
+
+/// The values of a saved tensor, in row-major order.
+template <class T>
+std::vector<T> values(const TensorFiles& files, const std::string& name) {
+  const SavedTensor* tensor = files.find(name);
+  if (tensor == nullptr) throw UsageError("no tensor " + name);
+  std::vector<T> result(static_cast<std::size_t>(tensor->shape.product()));
+  files.read(name, View{result.data(), dtype_of<T>, tensor->shape, contiguous_strides(tensor->shape)});
+  return result;
+}
 
 /// A snapshot whose every value depends on `step`, about 200 bytes of tensors.
 class SampleSnapshot {
