@@ -10,9 +10,10 @@ rooms=()
 for room in cluster collectives launcher models parallel runtime training worker; do
   [ ! -d "$room" ] || rooms+=("$room")
 done
-mapfile -t sources < <(find "${rooms[@]}" -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) | sort)
+mapfile -t sources < <(find "${rooms[@]}" -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \
+  -o -name '*.def' \) | sort)
 mapfile -t all_files < <(find "${rooms[@]}" tests cmake -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' \
-  -o -name '*.cuh' -o -name '*.sh' -o -name '*.py' -o -name '*.cmake' -o -name CMakeLists.txt \) | sort)
+  -o -name '*.cuh' -o -name '*.def' -o -name '*.sh' -o -name '*.py' -o -name '*.cmake' -o -name CMakeLists.txt \) | sort)
 violations=$(mktemp)
 trap 'rm -f "$violations"' EXIT
 

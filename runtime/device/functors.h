@@ -240,68 +240,39 @@ struct Less {
   }
 };
 
+/// The functions that kernels.def writes as formulas.
+namespace formulas {
+
+#define DTRAIN_UNARY_FORMULA(name, formula)      \
+  struct name {                                  \
+    static constexpr bool kIntegers = false;     \
+    template <class T>                           \
+    DTRAIN_HOST_DEVICE T operator()(T x) const { \
+      return formula;                            \
+    }                                            \
+  };
+#include "runtime/device/kernels.def"
+
+}  // namespace formulas
+
 /// Calls `visitor` with the functor of `op`.
 template <class Visitor>
 void visit(UnaryOp op, Visitor&& visitor) {
   switch (op) {
-    case UnaryOp::neg:
-      return visitor(Neg{});
-    case UnaryOp::abs:
-      return visitor(Abs{});
-    case UnaryOp::exp:
-      return visitor(Exp{});
-    case UnaryOp::log:
-      return visitor(Log{});
-    case UnaryOp::sqrt:
-      return visitor(Sqrt{});
-    case UnaryOp::rsqrt:
-      return visitor(Rsqrt{});
-    case UnaryOp::reciprocal:
-      return visitor(Reciprocal{});
-    case UnaryOp::relu:
-      return visitor(Relu{});
-    case UnaryOp::sigmoid:
-      return visitor(Sigmoid{});
-    case UnaryOp::tanh:
-      return visitor(Tanh{});
-    case UnaryOp::gelu:
-      return visitor(Gelu{});
-    case UnaryOp::sign:
-      return visitor(Sign{});
-    case UnaryOp::round_half:
-      return visitor(RoundHalf{});
-    case UnaryOp::square:
-      return visitor(Square{});
+#define DTRAIN_UNARY(name, Functor) \
+  case UnaryOp::name:               \
+    return visitor(Functor{});
+#include "runtime/device/kernels.def"
   }
 }
 
 template <class Visitor>
 void visit(BinaryOp op, Visitor&& visitor) {
   switch (op) {
-    case BinaryOp::add:
-      return visitor(Add{});
-    case BinaryOp::sub:
-      return visitor(Sub{});
-    case BinaryOp::mul:
-      return visitor(Mul{});
-    case BinaryOp::div:
-      return visitor(Div{});
-    case BinaryOp::pow:
-      return visitor(Pow{});
-    case BinaryOp::max:
-      return visitor(Max{});
-    case BinaryOp::min:
-      return visitor(Min{});
-    case BinaryOp::relu_grad:
-      return visitor(ReluGrad{});
-    case BinaryOp::equal:
-      return visitor(Equal{});
-    case BinaryOp::greater:
-      return visitor(Greater{});
-    case BinaryOp::greater_equal:
-      return visitor(GreaterEqual{});
-    case BinaryOp::less:
-      return visitor(Less{});
+#define DTRAIN_BINARY(name, Functor) \
+  case BinaryOp::name:               \
+    return visitor(Functor{});
+#include "runtime/device/kernels.def"
   }
 }
 

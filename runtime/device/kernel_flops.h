@@ -6,6 +6,9 @@
 
 namespace dtrain {
 
+/// Of a kernel that is not made of multiply-adds.
+inline constexpr double kNoFlops = 0;
+
 /// 2·B·M·N·K for a [B, M, K] and out [B, M, N].
 double matmul_flops(const View& a, const View& out) noexcept;
 /// Forward, gradient of the input and gradient of the weight all take 2·N·O·OH·OW·(C / groups)·KH·KW:

@@ -7,6 +7,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
+#include <tuple>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -28,151 +30,31 @@ struct Tape {
   }
 };
 
+/// Copies of a kernel's arguments that outlive the call: a span's elements come with it.
+template <class T>
+T kept(const T& argument) {
+  return argument;
+}
+template <class T>
+std::vector<T> kept(std::span<const T> argument) {
+  return {argument.begin(), argument.end()};
+}
+template <class... T>
+auto keep(const T&... arguments) {
+  return std::make_tuple(kept(arguments)...);
+}
+
 class TapeKernels final : public Kernels {
  public:
   TapeKernels(Kernels& inner, Tape& tape) : inner_(inner), tape_(tape) {}
 
-  void fill(const View& out, double value) override {
-    tape_.run([=, this] { inner_.fill(out, value); });
+#define DTRAIN_KERNEL(name, kind, devices, flops, parameters, arguments)               \
+  void name parameters override {                                                      \
+    tape_.run([this, kept = keep arguments] {                                          \
+      std::apply([this](const auto&... argument) { inner_.name(argument...); }, kept); \
+    });                                                                                \
   }
-  void copy(const View& in, const View& out) override {
-    tape_.run([=, this] { inner_.copy(in, out); });
-  }
-  void affine(const View& in, double scale, double shift, const View& out) override {
-    tape_.run([=, this] { inner_.affine(in, scale, shift, out); });
-  }
-  void unary(UnaryOp op, const View& in, const View& out) override {
-    tape_.run([=, this] { inner_.unary(op, in, out); });
-  }
-  void binary(BinaryOp op, const View& a, const View& b, const View& out) override {
-    tape_.run([=, this] { inner_.binary(op, a, b, out); });
-  }
-  void where(const View& condition, const View& a, const View& b, const View& out) override {
-    tape_.run([=, this] { inner_.where(condition, a, b, out); });
-  }
-  void accumulate(const View& in, double scale, const View& out) override {
-    tape_.run([=, this] { inner_.accumulate(in, scale, out); });
-  }
-  void reduce(Reduction op, const View& in, const View& out) override {
-    tape_.run([=, this] { inner_.reduce(op, in, out); });
-  }
-  void argmax(const View& in, const View& out) override {
-    tape_.run([=, this] { inner_.argmax(in, out); });
-  }
-  void index_select(const View& in, const View& index, const View& out) override {
-    tape_.run([=, this] { inner_.index_select(in, index, out); });
-  }
-  void index_add(const View& in, const View& index, const View& out) override {
-    tape_.run([=, this] { inner_.index_add(in, index, out); });
-  }
-  void matmul(const View& a, const View& b, const View& bias, Activation activation, bool accumulate,
-              const View& out) override {
-    tape_.run([=, this] { inner_.matmul(a, b, bias, activation, accumulate, out); });
-  }
-  void conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
-              Activation activation, const View& output) override {
-    tape_.run([=, this] { inner_.conv2d(geometry, input, weight, bias, activation, output); });
-  }
-  void conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output, const View& weight,
-                             const View& grad_input) override {
-    tape_.run([=, this] { inner_.conv2d_backward_input(geometry, grad_output, weight, grad_input); });
-  }
-  void conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input, const View& grad_output,
-                              const View& grad_weight, const View& grad_bias) override {
-    tape_.run(
-        [=, this] { inner_.conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias); });
-  }
-  void pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,
-              const View& indices) override {
-    tape_.run([=, this] { inner_.pool2d(geometry, input, output, indices); });
-  }
-  void pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
-                       const View& grad_input) override {
-    tape_.run([=, this] { inner_.pool2d_backward(geometry, grad_output, indices, grad_input); });
-  }
-  void conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
-                          const View& weight, const View& bias, const View& output,
-                          const View& mask) override {
-    tape_.run([=, this] { inner_.conv2d_relu_pool2d(conv, pool, input, weight, bias, output, mask); });
-  }
-  void conv2d_relu_pool2d_backward(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
-                                   const View& weight, const View& grad_output, const View& mask,
-                                   const View& grad_input, const View& grad_weight,
-                                   const View& grad_bias) override {
-    tape_.run([=, this] {
-      inner_.conv2d_relu_pool2d_backward(conv, pool, input, weight, grad_output, mask, grad_input,
-                                         grad_weight, grad_bias);
-    });
-  }
-  void batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
-                  const View& residual, const View& output) override {
-    tape_.run([=, this] { inner_.batch_norm(rule, channels, input, residual, output); });
-  }
-  void batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
-                            const View& residual, const View& output) override {
-    tape_.run([=, this] { inner_.batch_norm_inference(rule, channels, input, residual, output); });
-  }
-  void batch_norm_backward(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
-                           const View& output, const View& grad_output, const View& grad_input,
-                           const View& grad_residual, const View& grad_weight,
-                           const View& grad_bias) override {
-    tape_.run([=, this] {
-      inner_.batch_norm_backward(rule, channels, input, output, grad_output, grad_input, grad_residual,
-                                 grad_weight, grad_bias);
-    });
-  }
-  void batch_norm_moments(const View& input, const View& moments) override {
-    tape_.run([=, this] { inner_.batch_norm_moments(input, moments); });
-  }
-  void batch_norm_combine(const BatchNormRule& rule, const BatchNormChannels& channels,
-                          const View& parts) override {
-    tape_.run([=, this] { inner_.batch_norm_combine(rule, channels, parts); });
-  }
-  void batch_norm_apply(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
-                        const View& residual, const View& output) override {
-    tape_.run([=, this] { inner_.batch_norm_apply(rule, channels, input, residual, output); });
-  }
-  void batch_norm_grad_sums(const BatchNormChannels& channels, const View& input, const View& output,
-                            const View& grad_output, const View& grad_residual, const View& grad_weight,
-                            const View& grad_bias, const View& sums) override {
-    tape_.run([=, this] {
-      inner_.batch_norm_grad_sums(channels, input, output, grad_output, grad_residual, grad_weight, grad_bias,
-                                  sums);
-    });
-  }
-  void batch_norm_grad_input(const BatchNormChannels& channels, const View& sums, const View& input,
-                             const View& output, const View& grad_output, const View& grad_input) override {
-    tape_.run(
-        [=, this] { inner_.batch_norm_grad_input(channels, sums, input, output, grad_output, grad_input); });
-  }
-  void log_softmax(const View& in, const View& out) override {
-    tape_.run([=, this] { inner_.log_softmax(in, out); });
-  }
-  void cross_entropy(const View& logits, const View& target, const View& log_probs,
-                     const View& losses) override {
-    tape_.run([=, this] { inner_.cross_entropy(logits, target, log_probs, losses); });
-  }
-  void cross_entropy_backward(const View& log_probs, const View& target, const View& grad_losses,
-                              const View& grad_logits) override {
-    tape_.run([=, this] { inner_.cross_entropy_backward(log_probs, target, grad_losses, grad_logits); });
-  }
-  void update_loss_scale(const LossScaleRule& rule, const LossScaleState& state) override {
-    tape_.run([=, this] { inner_.update_loss_scale(rule, state); });
-  }
-  void unscale(std::span<const View> gradients, const View& scale, const View& found) override {
-    tape_.run([=, this, kept = std::vector<View>(gradients.begin(), gradients.end())] {
-      inner_.unscale(kept, scale, found);
-    });
-  }
-  void sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) override {
-    tape_.run(
-        [=, this, kept = std::vector<OptimizerSlot>(slots.begin(), slots.end())] { inner_.sgd(kept, step); });
-  }
-  void adamw(std::span<const OptimizerSlot> slots, const AdamWStep& step) override {
-    tape_.run([=, this, kept = std::vector<OptimizerSlot>(slots.begin(), slots.end())] {
-      inner_.adamw(kept, step);
-    });
-  }
+#include "runtime/device/kernels.def"
 
  private:
   Kernels& inner_;

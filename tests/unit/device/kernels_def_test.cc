@@ -1,0 +1,135 @@
+// What is generated from kernels.def: each kernel arrives at the same kernel of the table behind, with its
+// arguments, under its own name.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/device/kernel_checks.h"
+#include "runtime/device/timed_kernels.h"
+#include "tests/support/tape_device.h"
+
+namespace dtrain {
+namespace {
+
+/// The name a declaration ends with: "const View& in" → "in".
+constexpr std::string_view last_word(std::string_view declaration) {
+  return declaration.substr(declaration.find_last_of(" &") + 1);
+}
+
+/// Whether `arguments`, "(a, b)", are the names of `parameters`, "(T a, U b)", in order.
+constexpr bool hands_on(std::string_view parameters, std::string_view arguments) {
+  parameters.remove_prefix(1);
+  arguments.remove_prefix(1);
+  for (;;) {
+    const auto end = parameters.find_first_of(",)"), argument_end = arguments.find_first_of(",)");
+    if (parameters[end] != arguments[argument_end]) return false;
+    if (last_word(parameters.substr(0, end)) != last_word(arguments.substr(0, argument_end))) return false;
+    if (parameters[end] == ')') return true;
+    parameters.remove_prefix(end + 1);
+    arguments.remove_prefix(argument_end + 1);
+  }
+}
+
+static_assert(hands_on("(const View& in, double scale)", "(in, scale)"));
+static_assert(!hands_on("(const View& in, const View& out)", "(out, in)"));
+static_assert(!hands_on("(const View& in, const View& out)", "(in)"));
+
+#define DTRAIN_KERNEL(name, kind, devices, flops, parameters, arguments) \
+  static_assert(hands_on(#parameters, #arguments), #name " does not hand on its parameters in order");
+#include "runtime/device/kernels.def"
+
+/// Computes nothing, but remembers what was called.
+class NamingKernels final : public Kernels {
+ public:
+  std::vector<std::string> called;
+
+#define DTRAIN_KERNEL(name, kind, devices, flops, parameters, arguments) \
+  void name parameters override {                                        \
+    called.emplace_back(#name);                                          \
+    arguments_of arguments;                                              \
+  }
+#include "runtime/device/kernels.def"
+
+ private:
+  template <class... T>
+  static void arguments_of(const T&...) {}
+};
+
+struct Listed {
+  std::string name, kind;
+};
+
+std::vector<Listed> all_kernels() {
+  return {
+#define DTRAIN_KERNEL(name, kind, devices, flops, parameters, arguments) {#name, #kind},
+#include "runtime/device/kernels.def"
+  };
+}
+
+template <class T>
+T some() {
+  return T{};
+}
+/// Of a rank that every count of operations can read.
+template <>
+View some<View>() {
+  return {nullptr, DType::f32, {1, 1, 1, 1}, {1, 1, 1, 1}};
+}
+
+template <class... P>
+void call(Kernels& kernels, void (Kernels::*kernel)(P...)) {
+  (kernels.*kernel)(some<std::remove_cvref_t<P>>()...);
+}
+
+void call_all(Kernels& kernels) {
+#define DTRAIN_KERNEL(name, kind, devices, flops, parameters, arguments) call(kernels, &Kernels::name);
+#include "runtime/device/kernels.def"
+}
+
+TEST(KernelsDef, TimingHandsEveryKernelOnUnderItsNameAndKind) {
+  const auto device = make_device("cpu");
+  NamingKernels inner;
+  SpanRecorder spans;
+  TimedKernels timed(inner, device->compute_stream(), spans);
+  call_all(timed);
+  const auto listed = all_kernels();
+  const auto recorded = spans.take();
+  ASSERT_EQ(inner.called.size(), listed.size());
+  ASSERT_EQ(recorded.size(), listed.size());
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    EXPECT_EQ(inner.called[i], listed[i].name);
+    EXPECT_EQ(recorded[i].name, listed[i].name);
+    EXPECT_EQ(recorded[i].category, listed[i].kind);
+  }
+}
+
+TEST(KernelsDef, ATapeKeepsEveryKernelUntilItIsPlayed) {
+  NamingKernels inner;
+  test::Tape tape;
+  test::TapeKernels kernels(inner, tape);
+  tape.recording = true;
+  call_all(kernels);
+  EXPECT_TRUE(inner.called.empty());
+  for (const auto& play : tape.work) play();
+  const auto listed = all_kernels();
+  ASSERT_EQ(inner.called.size(), listed.size());
+  for (std::size_t i = 0; i < listed.size(); ++i) EXPECT_EQ(inner.called[i], listed[i].name);
+}
+
+TEST(KernelsDef, AMissingKernelNamesItselfAndTheDevice) {
+  const MissingKernel missing{"cumsum", "cuda"};
+  try {
+    missing(some<View>(), 3, 2.0);
+    FAIL() << "a missing kernel ran";
+  } catch (const UsageError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("cumsum"), std::string::npos) << text;
+    EXPECT_NE(text.find("cuda"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace dtrain
