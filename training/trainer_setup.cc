@@ -11,7 +11,7 @@
 #include "parallel/share.h"
 #include "runtime/base/error.h"
 #include "runtime/data/sources/open_source.h"
-#include "training/saved_tensors.h"
+#include "training/run/saved_tensors.h"
 #include "training/trainer.h"
 
 namespace dtrain {

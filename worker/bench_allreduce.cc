@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "training/peers.h"
-#include "training/threads.h"
+#include "training/start/peers.h"
+#include "training/start/threads.h"
 #include "worker/benchmark/all_reduce.h"
 #include "worker/benchmark/byte_sizes.h"
 #include "worker/commands.h"

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/device/timed_device.h"
-#include "training/peers.h"
-#include "training/threads.h"
+#include "training/start/peers.h"
+#include "training/start/threads.h"
 #include "worker/benchmark/overlap.h"
 #include "worker/benchmark/peak.h"
 #include "worker/benchmark/samples.h"

@@ -13,7 +13,7 @@
 #include "collectives/factory.h"
 #include "runtime/data/sources/open_source.h"
 #include "runtime/device/device.h"
-#include "training/peers.h"
+#include "training/start/peers.h"
 #include "worker/build.h"
 #include "worker/commands.h"
 #include "worker/doctor.h"

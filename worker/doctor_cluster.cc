@@ -18,7 +18,7 @@
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
 #include "runtime/base/check.h"
-#include "training/peers.h"
+#include "training/start/peers.h"
 #include "worker/doctor.h"
 
 namespace dtrain {

@@ -7,10 +7,10 @@
 #include "models/vision/image_input.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "runtime/data/sources/open_source.h"
-#include "training/evaluate.h"
-#include "training/peers.h"
-#include "training/saved_tensors.h"
-#include "training/threads.h"
+#include "training/engine/evaluate.h"
+#include "training/run/saved_tensors.h"
+#include "training/start/peers.h"
+#include "training/start/threads.h"
 #include "worker/commands.h"
 
 namespace dtrain {

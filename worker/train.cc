@@ -4,8 +4,8 @@
 
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/timed_device.h"
-#include "training/peers.h"
-#include "training/threads.h"
+#include "training/start/peers.h"
+#include "training/start/threads.h"
 #include "training/trainer.h"
 #include "worker/commands.h"
 

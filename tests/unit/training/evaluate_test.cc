@@ -1,5 +1,5 @@
 // Evaluation: what it counts, and how long it waits for whom.
-#include "training/evaluate.h"
+#include "training/engine/evaluate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Steps that are recorded and replayed, and reports that are read late, give the very numbers of steps that
 // run as they are: on a device that records the CPU's kernels.
-#include "training/step_graph.h"
+#include "training/engine/step_graph.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // A worker that no launcher told how many threads to use.
-#include "training/threads.h"
+#include "training/start/threads.h"
 
 #include <gtest/gtest.h>
 

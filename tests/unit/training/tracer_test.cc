@@ -1,5 +1,5 @@
 // Which steps a tracer records, and what becomes of them.
-#include "training/tracer.h"
+#include "training/run/tracer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 
 #include "runtime/base/spans.h"
 #include "training/recipe.h"
-#include "training/worker_log.h"
+#include "training/run/worker_log.h"
 
 namespace dtrain {
 

@@ -1,4 +1,4 @@
-#include "training/stop_signal.h"
+#include "training/start/stop_signal.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -12,7 +12,7 @@
 #include "runtime/metrics/progress.h"
 #include "runtime/metrics/run_directory.h"
 #include "runtime/metrics/tensorboard.h"
-#include "training/evaluate.h"
+#include "training/engine/evaluate.h"
 #include "training/recipe.h"
 
 namespace dtrain {

@@ -1,4 +1,4 @@
-#include "training/tracer.h"
+#include "training/run/tracer.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "training/peers.h"
+#include "training/start/peers.h"
 
 #include <fmt/format.h>
 

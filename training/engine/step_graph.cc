@@ -1,4 +1,4 @@
-#include "training/step_graph.h"
+#include "training/engine/step_graph.h"
 
 #include "runtime/base/error.h"
 

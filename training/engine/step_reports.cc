@@ -1,4 +1,4 @@
-#include "training/step_reports.h"
+#include "training/engine/step_reports.h"
 
 #include <fmt/format.h>
 

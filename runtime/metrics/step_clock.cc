@@ -1,4 +1,4 @@
-#include "training/step_clock.h"
+#include "runtime/metrics/step_clock.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Phases add up to the time that passed, and skipped time belongs to none.
-#include "training/step_clock.h"
+#include "runtime/metrics/step_clock.h"
 
 #include <gtest/gtest.h>
 

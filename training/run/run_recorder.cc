@@ -1,4 +1,4 @@
-#include "training/run_recorder.h"
+#include "training/run/run_recorder.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

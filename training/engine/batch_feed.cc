@@ -1,4 +1,4 @@
-#include "training/batch_feed.h"
+#include "training/engine/batch_feed.h"
 
 namespace dtrain {
 namespace {

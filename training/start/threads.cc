@@ -1,4 +1,4 @@
-#include "training/threads.h"
+#include "training/start/threads.h"
 
 #include <sched.h>
 

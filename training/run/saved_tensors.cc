@@ -1,4 +1,4 @@
-#include "training/saved_tensors.h"
+#include "training/run/saved_tensors.h"
 
 namespace dtrain {
 

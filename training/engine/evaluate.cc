@@ -1,4 +1,4 @@
-#include "training/evaluate.h"
+#include "training/engine/evaluate.h"
 
 #include <array>
 

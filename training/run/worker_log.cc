@@ -1,4 +1,4 @@
-#include "training/worker_log.h"
+#include "training/run/worker_log.h"
 
 #include <fcntl.h>
 

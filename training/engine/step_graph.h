@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "training/batch_feed.h"
+#include "training/engine/batch_feed.h"
 
 namespace dtrain {
 
