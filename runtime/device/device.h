@@ -51,6 +51,9 @@ class Device {
   virtual ~Device() = default;
 
   virtual DeviceType type() const noexcept = 0;
+  /// Whether kernels are queued: the host runs ahead of the device, reads results late, and cannot look at
+  /// the device's memory. False: a kernel has run when its call returns, and memory is the host's own.
+  virtual bool runs_ahead() const noexcept = 0;
   /// Index among the visible devices of its type; 0 for the CPU.
   virtual int index() const noexcept = 0;
   /// "cpu (oneDNN 2.6.3, avx512_core_bf16)", "cuda:0 (NVIDIA H200)"

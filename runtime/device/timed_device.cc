@@ -14,6 +14,7 @@ class TimedDevice final : public Device {
       : device_(std::move(device)), kernels_(device_->kernels(), device_->compute_stream(), spans) {}
 
   DeviceType type() const noexcept override { return device_->type(); }
+  bool runs_ahead() const noexcept override { return device_->runs_ahead(); }
   int index() const noexcept override { return device_->index(); }
   std::string name() const override { return device_->name(); }
 

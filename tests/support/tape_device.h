@@ -92,6 +92,7 @@ class TapeDevice final : public Device {
   }
 
   DeviceType type() const noexcept override { return DeviceType::cuda; }
+  bool runs_ahead() const noexcept override { return true; }
   int index() const noexcept override { return 0; }
   std::string name() const override { return "tape"; }
 

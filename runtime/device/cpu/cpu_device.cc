@@ -24,6 +24,7 @@ class CpuEvent final : public Event {
 class CpuDevice final : public Device {
  public:
   DeviceType type() const noexcept override { return DeviceType::cpu; }
+  bool runs_ahead() const noexcept override { return false; }
   int index() const noexcept override { return 0; }
   std::string name() const override { return "cpu (" + dense_math_name() + ")"; }
 

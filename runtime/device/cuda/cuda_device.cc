@@ -52,6 +52,7 @@ class CudaDevice final : public Device {
   }
 
   DeviceType type() const noexcept override { return DeviceType::cuda; }
+  bool runs_ahead() const noexcept override { return true; }
   int index() const noexcept override { return index_; }
   std::string name() const override {
     return "cuda:" + std::to_string(index_) + " (" + properties_.name + ")";

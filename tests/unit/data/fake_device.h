@@ -12,6 +12,7 @@ namespace dtrain::test {
 class PinnedOnlyDevice final : public Device {
  public:
   DeviceType type() const noexcept override { return DeviceType::cpu; }
+  bool runs_ahead() const noexcept override { return false; }
   int index() const noexcept override { return 0; }
   std::string name() const override { return "pinned memory only"; }
   void* allocate(std::size_t) override { refuse(); }
