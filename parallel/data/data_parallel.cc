@@ -24,10 +24,12 @@ MemorySpan span_of(const Tensor& tensor) {
 
 DataParallel::DataParallel(Communicator& communicator, Module& module, const Deadline& deadline,
                            ReducerOptions options)
-    : communicator_(communicator), state_(module.state_dict()), buffers_(module.named_buffers()) {
+    : communicator_(communicator),
+      options_(std::move(options)),
+      state_(module.state_dict()),
+      buffers_(module.named_buffers()) {
   check_same_model(deadline);
   copy_from_first_rank(state_, deadline);
-  std::vector<GradientSlot> slots;
   std::shared_ptr<Device> device;
   for (NamedTensor& parameter : module.named_parameters()) {
     const Tensor& tensor = parameter.second;
@@ -38,18 +40,29 @@ DataParallel::DataParallel(Communicator& communicator, Module& module, const Dea
                       parameter.first, tensor.device().name(), device->name()));
     }
     device = tensor.shared_device();
-    slots.push_back({parameter.first, static_cast<std::size_t>(tensor.numel()), tensor.dtype()});
     parameters_.push_back(std::move(parameter));
   }
   if (parameters_.empty())
     throw UsageError("data parallel: the module has no parameter that requires a gradient");
-  reducer_ = std::make_unique<Reducer>(communicator_, device, std::move(slots), std::move(options));
+  reducer_ = std::make_unique<Reducer>(communicator_, device, slots(), options_);
   for (std::size_t index = 0; index < parameters_.size(); ++index) attach(index);
 }
 
 DataParallel::~DataParallel() {
   // The tensors may outlive us; their gradients keep the bucket's memory, but nothing calls us any more.
   for (NamedTensor& parameter : parameters_) parameter.second.on_grad_ready({});
+}
+
+std::vector<GradientSlot> DataParallel::slots() const {
+  std::vector<GradientSlot> slots;
+  for (const auto& [name, tensor] : parameters_)
+    slots.push_back({name, static_cast<std::size_t>(tensor.numel()), tensor.dtype()});
+  return slots;
+}
+
+std::unique_ptr<Reducer> DataParallel::make_idle_reducer() const {
+  return std::make_unique<Reducer>(communicator_, parameters_.front().second.shared_device(), slots(),
+                                   options_);
 }
 
 // The gradient has the strides of a dense tensor of the parameter's shape in the parameter's own memory

@@ -47,13 +47,17 @@ class DataParallel {
   void sync_buffers(const Deadline& deadline);
 
   const Reducer& reducer() const noexcept { return *reducer_; }
+  /// A reducer of the same slots and options whose buckets nobody computes: to measure the exchange alone.
+  std::unique_ptr<Reducer> make_idle_reducer() const;
 
  private:
   void check_same_model(const Deadline& deadline);
   void copy_from_first_rank(const NamedTensors& tensors, const Deadline& deadline);
   void attach(std::size_t index);
+  std::vector<GradientSlot> slots() const;
 
   Communicator& communicator_;
+  ReducerOptions options_;
   NamedTensors state_;  // everything that must be equal
   NamedTensors buffers_;
   NamedTensors parameters_;  // with gradients, in the module's order

@@ -49,6 +49,7 @@ Reducer::Reducer(Communicator& communicator, std::shared_ptr<Device> device, std
                  ReducerOptions options)
     : communicator_(communicator),
       device_(std::move(device)),
+      exchange_(std::move(options.exchange)),
       slots_(std::move(slots)),
       places_(slots_.size()),
       ready_(slots_.size()),
@@ -131,8 +132,9 @@ void Reducer::launch(std::size_t index) {
     const View all = flat_view(bucket.memory.get(), layout.dtype, layout.count);
     device_->kernels().affine(all, 1.0 / communicator_.size(), 0.0, all);
   }
-  bucket.work = communicator_.all_reduce(
-      {bucket.memory.get(), layout.count, layout.dtype, device_.get(), nullptr}, ReduceOp::sum, bucket.label);
+  const MemorySpan span{bucket.memory.get(), layout.count, layout.dtype, device_.get(), nullptr};
+  bucket.work = exchange_ ? exchange_(communicator_, span, index, bucket.label)
+                          : communicator_.all_reduce(span, ReduceOp::sum, bucket.label);
   stats_.bytes += layout.bytes();
 }
 

@@ -3,7 +3,9 @@
 // rank.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -13,11 +15,20 @@
 
 namespace dtrain {
 
+/// Begins to add a bucket up over the ranks of `communicator`, in place, as all_reduce does: what compresses
+/// gradients, or exchanges them in another way, stands in its place. The bucket holds gradients divided by
+/// the number of ranks; `index` counts buckets and is, like `label`, the same on all ranks. The span's memory
+/// outlives the work.
+using BucketExchange = std::function<std::unique_ptr<Work>(
+    Communicator& communicator, const MemorySpan& bucket, std::size_t index, std::string_view label)>;
+
 struct ReducerOptions {
-  BucketOptions buckets;
+  BucketOptions buckets = {};
+  /// Empty: Communicator::all_reduce. The same on all ranks.
+  BucketExchange exchange = {};
   /// The order in which gradients arrive, where it is known; empty: the reverse of the slots. The same on all
   /// ranks.
-  std::vector<std::size_t> arrival_order;
+  std::vector<std::size_t> arrival_order = {};
 };
 
 /// What the reducer did so far. `exposed` is the time finish() had to wait; `window` runs from the start of a
@@ -95,6 +106,7 @@ class Reducer {
 
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
+  BucketExchange exchange_;
   std::vector<GradientSlot> slots_;
   std::vector<Bucket> buckets_;
   std::vector<Place> places_;

@@ -74,8 +74,11 @@ std::string format_record(const StepRecord& record) {
 }
 
 std::string format_record(const EvalRecord& record) {
-  return fmt::format(R"({{"event":"eval","epoch":{},"loss":{},"accuracy":{},"samples":{}}})", record.epoch,
-                     number(record.loss), number(record.accuracy), record.samples);
+  std::string metrics;
+  for (const auto& [name, value] : record.metrics)
+    metrics += fmt::format(",{}:{}", nlohmann::json(name).dump(), number(value));
+  return fmt::format(R"({{"event":"eval","epoch":{},"loss":{}{},"samples":{}}})", record.epoch,
+                     number(record.loss), metrics, record.samples);
 }
 
 MetricsLog::MetricsLog(const fs::path& path)

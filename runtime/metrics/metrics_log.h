@@ -30,7 +30,8 @@ struct StepRecord {
 struct EvalRecord {
   std::int64_t epoch = 0;
   double loss = 0;
-  double accuracy = 0;  ///< 0 … 1
+  std::vector<std::pair<std::string, double>> metrics =
+      {};  ///< "accuracy" (0 … 1), …; each a field of the line
   std::int64_t samples = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/spans.h"
 
 namespace dtrain {
 
@@ -42,5 +43,30 @@ class StepClock {
 
 /// "forward", …
 std::string_view name_of(Phase phase) noexcept;
+
+/// While it lives the thread is in `phase`: a span of the phase's name in `spans`, and at the end a lap of
+/// `clock`.
+class PhaseScope {
+ public:
+  /// Both borrowed; `spans` may be null.
+  PhaseScope(StepClock& clock, SpanRecorder* spans, Phase phase)
+      : clock_(clock), phase_(phase), span_(spans, name_of(phase), "phase") {}
+  ~PhaseScope() { clock_.lap(phase_); }
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+
+ private:
+  StepClock& clock_;
+  Phase phase_;
+  SpanScope span_;
+};
+
+/// What times the phases of one worker's steps; handed by value, borrows both.
+struct StepTimer {
+  StepClock* clock = nullptr;
+  SpanRecorder* spans = nullptr;  ///< null: no spans
+
+  [[nodiscard]] PhaseScope phase(Phase phase) const { return {*clock, spans, phase}; }
+};
 
 }  // namespace dtrain

@@ -158,4 +158,14 @@ Tensor recomputed(Module& module, const Tensor& input) {
   return recomputed(forward, input, parameters);
 }
 
+int recompute_blocks(Module& network) {
+  int count = 0;
+  network.visit([&count](Module& module) {
+    if (!module.is_block()) return;
+    module.set_recompute();
+    ++count;
+  });
+  return count;
+}
+
 }  // namespace dtrain

@@ -49,10 +49,15 @@ class Module {
   bool is_training() const noexcept { return training_; }
   /// Whether a call keeps for backward only its input (see recomputed()); not handed on to the children.
   void set_recompute(bool recompute = true) noexcept { recompute_ = recompute; }
+  /// Whether recompute_blocks() makes this module compute its inside again: a block of a deep network, large
+  /// enough that keeping only its input is worth it.
+  bool is_block() const noexcept { return block_; }
   /// Calls `visitor` with this module, then with everything below it, in construction order.
   void visit(const std::function<void(Module&)>& visitor);
 
  protected:
+  /// For a constructor: this module is a block (is_block()).
+  void mark_block() noexcept { block_ = true; }
   /// Makes `value` a parameter: it gets requires_grad. Names must be unique here and have no dot.
   Tensor add_parameter(std::string_view name, Tensor value);
   Tensor add_buffer(std::string_view name, Tensor value);
@@ -72,7 +77,12 @@ class Module {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
   bool training_ = true;
   bool recompute_ = false;
+  bool block_ = false;
 };
+
+/// Makes every block (Module::is_block) of `network` compute its inside again in backward instead of keeping
+/// it; returns how many there are.
+int recompute_blocks(Module& network);
 
 /// module.forward(input), computed once more in backward instead of kept: see runtime/autograd/recompute.h.
 /// `module` is borrowed until backward is done. Backward throws UsageError when the module was switched

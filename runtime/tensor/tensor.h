@@ -231,6 +231,8 @@ class Tensor {
   std::shared_ptr<Body> body_;
 };
 
+using Tensors = std::vector<Tensor>;
+
 struct Tensor::Body {
   std::shared_ptr<Storage> storage;
   View view;

@@ -1,0 +1,140 @@
+// The seam between a training step and the way ranks share it. The engine above knows no strategy by name,
+// and a strategy knows no task: it is given factories for the network and the optimizer, and a step as
+// passes. Decision 017 goes through what each form of parallelism asks of this page.
+//
+//     DataParallelStrategy strategy(context);
+//     strategy.prepare({build, make_optimizer}, deadline);
+//     strategy.begin(deadline);
+//     while (…) strategy.step(passes);           // what Engine does
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "collectives/communicator.h"
+#include "runtime/metrics/step_clock.h"
+#include "runtime/nn/module.h"
+#include "runtime/optim/grad_scaler.h"
+#include "runtime/optim/optimizer.h"
+
+namespace dtrain {
+
+/// Which samples of a step a rank computes: every size-th, from the rank-th. Ranks that hold parts of one
+/// model (the stages of a pipeline, say) have the same share.
+struct DataShare {
+  int rank = 0;
+  int size = 1;
+};
+
+/// What is trained, as factories: a strategy decides where parameters exist, when, and whether whole.
+struct TrainingParts {
+  /// The network with its initial weights on `device`; every call draws the same weights.
+  std::function<std::unique_ptr<Module>(const std::shared_ptr<Device>& device)> build;
+  /// The optimizer of `parameters`, which may be all of the network's or a part.
+  std::function<std::unique_ptr<Optimizer>(const NamedTensors& parameters)> make_optimizer;
+  /// Loss scaling; null without. Borrowed, outlives the strategy.
+  GradScaler* scaler = nullptr;
+};
+
+/// What a strategy borrows; all of it outlives the strategy.
+struct StrategyContext {
+  Communicator& communicator;  ///< of all workers
+  std::shared_ptr<Device> device;
+  Duration patience;  ///< bounds each wait for the peers within a step
+  StepTimer timer;
+};
+
+/// One step's work: forward and backward passes, each over a batch that only the caller knows. A strategy
+/// that wraps another hands it passes of its own making.
+class Passes {
+ public:
+  virtual ~Passes() = default;
+
+  /// At least 1, and the same on all ranks of one share.
+  virtual std::size_t count() const noexcept = 0;
+  /// What the network is fed in pass `i`; fetches the batch when first asked for it. Passes are asked for in
+  /// order.
+  virtual Tensors inputs(std::size_t i) = 0;
+  /// The mean loss [] of pass `i`, from the network's `outputs`; adds it to what the step reports.
+  virtual Tensor loss(std::size_t i, const Tensors& outputs) = 0;
+  /// What the loss of pass `i` counts in the step's: gradients of weight · loss, averaged over the shares,
+  /// are those of the mean over the global batch.
+  virtual double weight(std::size_t i) const = 0;
+
+  /// Called once, after the last loss() and before its backward: what reports the loss may travel beside
+  /// that.
+  virtual void losses_done() = 0;
+  /// Called once in a step that exchanges, when gradients are shared and before any update. Throws Error
+  /// where the step must not happen (a loss that is not finite).
+  virtual void gradients_done() = 0;
+};
+
+/// A rank's tensors as a checkpoint has them. They share memory with the strategy.
+struct StateParts {
+  NamedTensors model;      ///< parameters and buffers by the module's names
+  NamedTensors optimizer;  ///< by Optimizer::named_state's
+};
+
+/// Whether a step's gradients are exchanged. `none` is for measuring: they stay this rank's.
+enum class Exchange { all, none };
+
+/// One rank's. Calls come from one thread, in the order prepare, load (when resuming), begin, then steps.
+/// "Collective" means every rank calls it alike; such a call throws PeerError when a peer is lost, after
+/// which the strategy is dead.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  /// "data parallel"
+  virtual std::string_view name() const noexcept = 0;
+  virtual DataShare share() const noexcept = 0;
+  /// Whether evaluate() gives outputs here, and losses are computed here: one rank of each share.
+  virtual bool holds_outputs() const noexcept = 0;
+  /// Whether every rank takes each step with all others. Without (an asynchronous server) nothing in a step
+  /// may be collective, and losses and stop requests stay this rank's.
+  virtual bool in_step() const noexcept = 0;
+
+  /// Collective. Builds this rank's part of the network and of the optimizer, and attaches the scaler.
+  virtual void prepare(const TrainingParts& parts, const Deadline& deadline) = 0;
+  /// Collective, between prepare() and begin(). Takes rank 0's `state` over on all ranks; the other ranks' is
+  /// ignored. Throws UsageError for names, shapes or dtypes that do not fit.
+  virtual void load(const StateParts& state, const Deadline& deadline) = 0;
+  /// Collective. Ranks become equal where they must be; from now on gradients are shared.
+  virtual void begin(const Deadline& deadline) = 0;
+
+  /// Collective (see in_step). One optimizer step: gradients of all passes, shared as they become final, and
+  /// the update.
+  virtual void step(Passes& passes, Exchange exchange = Exchange::all) = 0;
+  /// Steps with the same number do the same work on the device, so that one recording (Device::record) stands
+  /// for all of them; nothing for a step that waits for the device or for peers and cannot be recorded.
+  /// `step` counts from 1.
+  virtual std::optional<int> variant(std::int64_t step) const = 0;
+
+  /// Collective. Makes equal what ranks may hold differently between steps (running statistics, weights that
+  /// are only averaged now and then): before evaluating and saving.
+  virtual void settle(const Deadline& deadline) = 0;
+  /// The network's outputs in evaluation, empty where holds_outputs() is false. All ranks of a share call it
+  /// alike.
+  virtual Tensors evaluate(const Tensors& inputs) = 0;
+  /// What this rank saves. The parts of all ranks together are the whole state, each tensor once.
+  virtual StateParts save() = 0;
+
+  /// This rank's part of the network, after prepare().
+  virtual Module& module() noexcept = 0;
+  /// The optimizer of this rank's part; null where another process updates.
+  virtual Optimizer* optimizer() noexcept = 0;
+
+  /// Collective. What a step exchanges, with nothing beside it: for measuring.
+  virtual void exchange_alone(const Deadline& deadline) = 0;
+};
+
+/// Backward from weight · loss, scaled where there is a `scaler` (may be null).
+void start_backward(const Tensor& loss, double weight, const GradScaler* scaler);
+
+/// One update by shared gradients: undoes the scaling, skips the step on overflow, moves the scale. `scaler`
+/// may be null.
+void apply_update(Optimizer& optimizer, GradScaler* scaler);
+
+}  // namespace dtrain
