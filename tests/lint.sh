@@ -7,7 +7,7 @@ set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 
 rooms=()
-for room in cluster collectives launcher models parallel runtime training worker; do
+for room in cluster collectives examples launcher models parallel runtime training worker; do
   [ ! -d "$room" ] || rooms+=("$room")
 done
 mapfile -t sources < <(find "${rooms[@]}" -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \
@@ -41,9 +41,10 @@ launcher/nodes:      runtime/base cluster/* launcher/plan launcher/output launch
 launcher:            runtime/base cluster/* launcher/*
 collectives:         runtime/base runtime/device cluster/*
 parallel:            runtime/* cluster/* collectives
-models:              runtime/*
-training:            runtime/* cluster/* collectives parallel models
-worker:              runtime/* cluster/* collectives parallel models training
+training:            runtime/* cluster/* collectives parallel
+models:              runtime/* cluster/* collectives parallel training
+examples:            runtime/* cluster/* collectives parallel training models
+worker:              runtime/* cluster/* collectives parallel training models
 '
 awk -v arrows="$arrows" '
   function unit(path,   parts) {

@@ -14,7 +14,6 @@ constexpr double kMaxReal = 1e30;
 
 // clang-format off
 constexpr OptionSpec kTrainOptions[] = {
-    {"model", "What to train", "NAME", "lenet", "mlp, lenet, resnet18 or resnet50"},
     {"dataset", "What to train", "NAME", "fashion-mnist", "fashion-mnist, cifar10, or synthetic:CxHxW,classes,N"},
     {"data-dir", "What to train", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
     {"epochs", "What to train", "N", "", "passes over the training set; unset: 10, or no limit with --max-steps"},
@@ -193,9 +192,9 @@ std::chrono::nanoseconds seconds_of(const Options& options, const std::string& n
 
 std::span<const OptionSpec> train_options() { return kTrainOptions; }
 
-Recipe make_recipe(const Options& options, std::int64_t world_size) {
+Recipe make_recipe(const Options& options, std::string_view model, std::int64_t world_size) {
   Recipe recipe;
-  recipe.model = options.text("model");
+  recipe.model = model;
   recipe.dataset = options.text("dataset");
   recipe.data_dir = options.has("data-dir") ? options.text("data-dir") : "";
   recipe.precision = options.choice("precision", {"fp32", "bf16", "fp16", "tf32"});
@@ -203,7 +202,8 @@ Recipe make_recipe(const Options& options, std::int64_t world_size) {
   if (!recipe.device.starts_with("cuda:")) options.choice("device", {"auto", "cpu", "cuda"});
   recipe.backend = options.choice("backend", {"auto", "nccl", "gloo", "mpi"});
   recipe.seed = static_cast<std::uint64_t>(options.integer("seed", 0, kNoLimit));
-  recipe.cuda_graph = options.choice("cuda-graph", {"auto", "on", "off"});
+  const std::string& graphs = options.choice("cuda-graph", {"auto", "on", "off"});
+  recipe.graphs = graphs == "on" ? GraphUse::on : graphs == "off" ? GraphUse::off : GraphUse::automatic;
   recipe.loader_threads = static_cast<int>(options.integer("loader-threads", 0, 256));
   recipe.collective_timeout = seconds_of(options, "collective-timeout");
   recipe.connect_timeout = seconds_of(options, "connect-timeout");
@@ -218,9 +218,9 @@ Recipe make_recipe(const Options& options, std::int64_t world_size) {
   return recipe;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, const Module& network) {
-  if (recipe.optimizer == "adamw") return std::make_unique<AdamW>(network.named_parameters(), recipe.adamw);
-  return std::make_unique<Sgd>(network.named_parameters(), recipe.sgd);
+std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, const NamedTensors& parameters) {
+  if (recipe.optimizer == "adamw") return std::make_unique<AdamW>(parameters, recipe.adamw);
+  return std::make_unique<Sgd>(parameters, recipe.sgd);
 }
 
 LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch) {
@@ -238,13 +238,16 @@ LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch) {
 std::map<std::string, std::string> identity(const Recipe& recipe) {
   const BatchPlan& batch = recipe.batch;
   const std::int64_t size = batch.grows_with_world ? batch.per_worker * batch.accumulate : batch.global;
-  return {{"model", recipe.model},
-          {"dataset", recipe.dataset},
-          {"seed", std::to_string(recipe.seed)},
-          {batch.grows_with_world ? "batch-size" : "global-batch-size", std::to_string(size)},
-          {"optimizer", recipe.optimizer},
-          {"precision", recipe.precision},
-          {"sync-batch-norm", recipe.sync_batch_norm ? "true" : "false"}};
+  std::map<std::string, std::string> settings = recipe.own;
+  settings.merge(std::map<std::string, std::string>{
+      {"model", recipe.model},
+      {"dataset", recipe.dataset},
+      {"seed", std::to_string(recipe.seed)},
+      {batch.grows_with_world ? "batch-size" : "global-batch-size", std::to_string(size)},
+      {"optimizer", recipe.optimizer},
+      {"precision", recipe.precision},
+      {"sync-batch-norm", recipe.sync_batch_norm ? "true" : "false"}});
+  return settings;
 }
 
 }  // namespace dtrain

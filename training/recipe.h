@@ -28,6 +28,10 @@ struct BatchPlan {
   bool grows_with_world = false;  ///< --batch-size: `per_worker` is what is fixed, not `global`
 };
 
+/// Whether steps are recorded and replayed as graphs of the device: where that works, always (an error where
+/// it does not), never.
+enum class GraphUse { automatic, on, off };
+
 /// --trace: which steps are to be drawn, and where.
 struct TraceRequest {
   std::string file;                                   ///< "auto" (in the run's folder), or what --trace names
@@ -36,7 +40,10 @@ struct TraceRequest {
 };
 
 struct Recipe {
-  std::string model, dataset, data_dir, precision, device, backend;
+  std::string model;  ///< what is learned: the task's name
+  std::map<std::string, std::string>
+      own;  ///< the program's own options: a checkpoint is resumed only with the same
+  std::string dataset, data_dir, precision, device, backend;
   std::int64_t epochs = 0;                ///< INT64_MAX when only max_steps limits the run
   std::optional<std::int64_t> max_steps;  ///< optimizer steps of the whole run, resumed parts included
   bool sync_batch_norm = false;
@@ -51,7 +58,7 @@ struct Recipe {
   double lr_gamma = 0.1, min_lr = 0;
   std::uint64_t seed = 0;
   int loader_threads = 0;
-  std::string cuda_graph;  ///< "auto", "on" or "off"
+  GraphUse graphs = GraphUse::automatic;
   std::optional<std::string> run_dir;
   std::string resume;  ///< "auto", "never" or a path
   std::int64_t log_every = 1, eval_every = 1;
@@ -64,15 +71,15 @@ struct Recipe {
   std::chrono::nanoseconds collective_timeout{}, connect_timeout{};
 };
 
-/// The options of `dtrain train`.
+/// The options that every program has which trains a task.
 std::span<const OptionSpec> train_options();
 
-/// Checks every value and combines them for a job of `world_size` workers. Throws UsageError naming the
-/// option.
-Recipe make_recipe(const Options& options, std::int64_t world_size);
+/// Checks every value and combines them for a job of `world_size` workers that learns `model`. Throws
+/// UsageError naming the option.
+Recipe make_recipe(const Options& options, std::string_view model, std::int64_t world_size);
 
-/// The recipe's optimizer over all of `network`'s parameters.
-std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, const Module& network);
+/// The recipe's optimizer of `parameters`.
+std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, const NamedTensors& parameters);
 
 /// The schedule of a run with `steps_per_epoch` optimizer steps an epoch.
 LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch);

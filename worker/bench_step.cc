@@ -27,13 +27,13 @@ constexpr OptionSpec kOwnOptions[] = {
     {"help", "Output", "", "", "this text"},
 };
 // Of `dtrain train`'s options those that change what a step does.
-constexpr std::array<std::string_view, 14> kTrainOptions = {
-    "model", "dataset", "data-dir", "seed", "global-batch-size", "batch-size", "optimizer", "momentum",
+constexpr std::array<std::string_view, 13> kTrainOptions = {
+    "dataset", "data-dir", "seed", "global-batch-size", "batch-size", "optimizer", "momentum",
     "weight-decay", "device", "precision", "backend", "collective-timeout", "connect-timeout"};
 // clang-format on
 
 std::vector<OptionSpec> specs() {
-  std::vector<OptionSpec> result;
+  std::vector<OptionSpec> result(task_options().begin(), task_options().end());
   for (const OptionSpec& spec : train_options()) {
     if (std::find(kTrainOptions.begin(), kTrainOptions.end(), spec.name) != kTrainOptions.end())
       result.push_back(spec);
@@ -43,17 +43,18 @@ std::vector<OptionSpec> specs() {
 }
 
 // What is no option here is as `dtrain train` has it by default.
-Recipe recipe_of(const Options& options, std::int64_t world_size) {
+Recipe recipe_of(const Options& options, const Task& task, std::int64_t world_size) {
   std::map<std::string, OptionValue> values = options.all();
   for (const OptionSpec& spec : train_options()) {
     if (!spec.default_text.empty())
       values.try_emplace(std::string(spec.name), OptionValue{std::string(spec.default_text), "default"});
   }
-  return make_recipe(Options(std::move(values)), world_size);
+  return make_recipe(Options(std::move(values)), task.name(), world_size);
 }
 
 struct Bench {
   const Options& options;
+  const Task& task;
   const Recipe& recipe;
   Communicator& communicator;
   std::shared_ptr<Device> device;
@@ -69,8 +70,8 @@ struct Bench {
 // This rank's steps, kernel by kernel.
 StepProfile measure_profile(const Bench& bench) {
   SpanRecorder spans;
-  StepRunner runner(bench.recipe, bench.communicator, make_timed_device(bench.device, spans), bench.log,
-                    &spans);
+  StepRunner runner(bench.recipe, bench.task, bench.communicator, make_timed_device(bench.device, spans),
+                    bench.log, &spans);
   for (int i = 0; i < bench.warmup(); ++i) runner.step();
   spans.take();
   for (int i = 0; i < bench.iterations(); ++i) runner.step();
@@ -81,7 +82,7 @@ StepProfile measure_profile(const Bench& bench) {
 }
 
 StepSamples measure_times(const Bench& bench) {
-  StepRunner runner(bench.recipe, bench.communicator, bench.device, bench.log);
+  StepRunner runner(bench.recipe, bench.task, bench.communicator, bench.device, bench.log);
   return measure_overlap(runner, bench.communicator, *bench.device, bench.warmup(), bench.iterations(),
                          bench.recipe.collective_timeout);
 }
@@ -151,7 +152,8 @@ ExitCode run_bench_step(const Invocation& invocation) {
     return ExitCode::ok;
   }
   const Placement placement = find_placement(invocation.environment);
-  const Recipe recipe = recipe_of(options, *placement.world_size);
+  const std::shared_ptr<const Task> task = task_of(options);
+  const Recipe recipe = recipe_of(options, *task, *placement.world_size);
   limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
   const auto device =
@@ -159,7 +161,7 @@ ExitCode run_bench_step(const Invocation& invocation) {
   if (recipe.precision == "tf32" && device->type() == DeviceType::cpu)
     throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
   Peers peers(placement, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get());
-  measure_and_print({options, recipe, peers.communicator(), device, log});
+  measure_and_print({options, *task, recipe, peers.communicator(), device, log});
   peers.leave();
   return ExitCode::ok;
 }

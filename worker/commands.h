@@ -2,11 +2,14 @@
 // thrown.
 #pragma once
 
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
+#include "training/task.h"
 
 namespace dtrain {
 
@@ -22,6 +25,9 @@ ExitCode run_sampler(const Invocation& invocation);
 ExitCode run_doctor(const Invocation& invocation);
 ExitCode run_report(const Invocation& invocation);
 ExitCode run_bench(const Invocation& invocation);
+/// The options that say what `dtrain train` and `dtrain bench step` learn, and the task they mean.
+std::span<const OptionSpec> task_options();
+std::shared_ptr<const Task> task_of(const Options& options);
 /// What run_bench() picks from; arguments after that word.
 ExitCode run_bench_allreduce(const Invocation& invocation);
 ExitCode run_bench_step(const Invocation& invocation);

@@ -4,9 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/vision/image_input.h"
+#include "models/tasks/built_in.h"
 #include "runtime/checkpoint/checkpoint_store.h"
-#include "runtime/data/sources/open_source.h"
 #include "training/engine/evaluate.h"
 #include "training/run/saved_tensors.h"
 #include "training/start/peers.h"
@@ -22,11 +21,12 @@ namespace fs = std::filesystem;
 constexpr OptionSpec kOptions[] = {
     {"checkpoint", "What to evaluate", "PATH", "", "a run directory, a checkpoint directory or a .safetensors file"},
     {"model", "What to evaluate", "NAME", "", "unset: the model the checkpoint was made with"},
+    {"task", "What to evaluate", "NAME", "", "unset: the task the checkpoint was made with"},
     {"dataset", "What to evaluate", "NAME", "", "unset: the data set the checkpoint was made with"},
     {"data-dir", "What to evaluate", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
     {"batch-size", "What to evaluate", "N", "256", "samples of one pass on one worker"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
-    {"backend", "Machine", "NAME", "auto", "collectives: auto, gloo or mpi"},
+    {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, gloo or mpi"},
     {"timeout", "Machine", "SECONDS", "300", "longest wait for the peers"},
     {"json", "Output", "", "", "print one JSON object"},
     {"help", "Output", "", "", "this text"},
@@ -56,12 +56,27 @@ Weights open_weights(const fs::path& path, Log& log) {
   return {std::move(newest->model), newest->state.extra};
 }
 
-std::string option_or(const Options& options, const std::string& name, const Weights& weights) {
+// `otherwise`: what it was before checkpoints said so.
+std::string option_or(const Options& options, const std::string& name, const Weights& weights,
+                      const std::optional<std::string>& otherwise = {}) {
   if (options.has(name)) return options.text(name);
   const auto found = weights.identity.find(name);
+  if (found == weights.identity.end() && otherwise) return *otherwise;
   if (found == weights.identity.end())
     throw UsageError(fmt::format("--{}: expected a name, got none, and the checkpoint does not say", name));
   return found->second;
+}
+
+std::string json_of(const Evaluation& result) {
+  nlohmann::json json = {{"loss", result.loss}, {"samples", result.samples}};
+  for (const auto& [name, value] : result.metrics) json[name] = value;
+  return json.dump();
+}
+
+std::string text_of(const Evaluation& result) {
+  std::string text;
+  for (const auto& [name, value] : result.metrics) text += fmt::format("test {} {:.4f}, ", name, value);
+  return text + fmt::format("test loss {:.4f} ({} samples)", result.loss, result.samples);
 }
 
 }  // namespace
@@ -79,26 +94,26 @@ ExitCode run_eval(const Invocation& invocation) {
   const auto timeout =
       std::chrono::nanoseconds(static_cast<std::int64_t>(options.real("timeout", 0.001, 1e6) * 1e9));
   const Weights weights = open_weights(options.text("checkpoint"), log);
+  const auto task =
+      make_task(option_or(options, "task", weights, "classification"), option_or(options, "model", weights));
   const auto source =
-      open_source(option_or(options, "dataset", weights), Split::test,
-                  {.data_dir = options.has("data-dir") ? options.text("data-dir") : "", .log = &log});
-  Peers peers(placement, options.choice("backend", {"auto", "gloo", "mpi"}), invocation.environment, timeout,
-              log);
+      task->open(Split::test, {.dataset = option_or(options, "dataset", weights),
+                               .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
+                               .log = &log});
   const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
+  Peers peers(placement, options.choice("backend", {"auto", "nccl", "gloo", "mpi"}), invocation.environment,
+              timeout, log, device.get());
   Generator unused(0);
-  const auto network =
-      make_network(option_or(options, "model", weights), image_input(*source), unused, device);
+  const auto network = task->build(source->fields(), unused, device);
   network->load_state_dict(load_tensors(weights.file, device));
-  const Evaluation result = evaluate(*network, source, options.integer("batch-size", 1, INT32_MAX),
-                                     peers.communicator(), device, timeout);
-  if (*placement.rank == 0) {
-    const nlohmann::json json = {
-        {"loss", result.loss}, {"accuracy", result.accuracy}, {"samples", result.samples}};
-    fmt::print("{}\n", options.enabled("json")
-                           ? json.dump()
-                           : fmt::format("test accuracy {:.4f}, test loss {:.4f} ({} images)",
-                                         result.accuracy, result.loss, result.samples));
-  }
+  network->eval();
+  const Evaluation result = evaluate(
+      *task, [&](const Tensors& inputs) { return Tensors{(*network)(inputs.front())}; }, source,
+      {.batch_size = options.integer("batch-size", 1, INT32_MAX),
+       .share = {peers.communicator().rank(), peers.communicator().size()},
+       .patience = timeout},
+      peers.communicator(), device);
+  if (*placement.rank == 0) fmt::print("{}\n", options.enabled("json") ? json_of(result) : text_of(result));
   peers.leave();
   return ExitCode::ok;
 }

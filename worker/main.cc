@@ -1,12 +1,10 @@
-// `dtrain`: picks the command and is the only place where an error becomes a line and an exit code.
+// `dtrain`: picks the command.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <exception>
 #include <span>
 #include <string_view>
 
+#include "training/train_main.h"
 #include "worker/build.h"
 #include "worker/commands.h"
 
@@ -55,31 +53,9 @@ ExitCode dispatch(std::span<char*> argv) {
                                close ? fmt::format("; did you mean '{}'?", *close) : ""));
 }
 
-// The rank is part of the line: every worker of a job may fail at once.
-void report(std::string_view message) {
-  const char* rank = ::getenv("RANK");
-  // Messages about a command's options begin with its full name already.
-  if (message.starts_with("dtrain ")) message.remove_prefix(std::string_view("dtrain ").size());
-  const std::string line = rank != nullptr ? fmt::format("dtrain: rank {}: {}\n", rank, message)
-                                           : fmt::format("dtrain: {}\n", message);
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
-}
-
 }  // namespace
 }  // namespace dtrain
 
 int main(int argc, char** argv) {
-  using dtrain::ExitCode;
-  try {
-    return static_cast<int>(dtrain::dispatch({argv, static_cast<std::size_t>(argc)}));
-  } catch (const dtrain::Error& error) {
-    dtrain::report(error.what());
-    return static_cast<int>(error.exit_code());
-  } catch (const std::bad_alloc&) {
-    dtrain::report("out of memory; use a smaller batch");
-    return static_cast<int>(ExitCode::system);
-  } catch (const std::exception& error) {
-    dtrain::report(error.what());
-    return static_cast<int>(ExitCode::failure);
-  }
+  return dtrain::run_main("dtrain", [&] { return dtrain::dispatch({argv, static_cast<std::size_t>(argc)}); });
 }

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "models/tabular/linear.h"
 #include "models/vision/lenet.h"
 #include "models/vision/mlp.h"
 #include "models/vision/resnet.h"
@@ -13,14 +14,25 @@
 namespace dtrain {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"mlp", "lenet", "resnet18", "resnet50"};
+constexpr std::array<std::string_view, 5> kNames = {"linear", "mlp", "lenet", "resnet18", "resnet50"};
 
 }  // namespace
+
+NetworkInput network_input(const Field& field, std::int64_t outputs) {
+  const Dims& shape = field.shape;
+  if (field.dtype != DType::f32 || (shape.rank() != 1 && shape.rank() != 3)) {
+    throw UsageError(
+        fmt::format("network: expected float32 images [C, H, W] or vectors [N], got {}", field.to_string()));
+  }
+  if (shape.rank() == 1) return {shape[0], 1, 1, outputs};
+  return {shape[0], shape[1], shape[2], outputs};
+}
 
 std::span<const std::string_view> network_names() { return kNames; }
 
 std::unique_ptr<Module> make_network(std::string_view name, const NetworkInput& input, Generator& generator,
                                      const std::shared_ptr<Device>& device) {
+  if (name == "linear") return std::make_unique<LinearNetwork>(input, generator, device);
   if (name == "mlp") return std::make_unique<Mlp>(input, generator, device);
   if (name == "lenet") return std::make_unique<LeNet>(input, generator, device);
   if (name == "resnet18") return std::make_unique<ResNet18>(input, generator, device);

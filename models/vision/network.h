@@ -5,11 +5,12 @@
 #include <span>
 #include <string_view>
 
+#include "runtime/data/source.h"
 #include "runtime/nn/module.h"
 
 namespace dtrain {
 
-/// What a network is fed and must tell apart.
+/// What a network is fed and must tell apart (or how many numbers it gives).
 struct NetworkInput {
   std::int64_t channels = 1;
   std::int64_t height = 28;
@@ -17,11 +18,16 @@ struct NetworkInput {
   std::int64_t classes = 10;
 };
 
+/// For samples of `field`, images [C, H, W] or vectors [N] (which count as N channels of one pixel), and so
+/// many outputs. Throws UsageError for any other.
+NetworkInput network_input(const Field& field, std::int64_t outputs);
+
 /// Names that make_network knows.
 std::span<const std::string_view> network_names();
 
-/// Builds network `name` for images [N, channels, height, width] → logits [N, classes]. Throws UsageError for
-/// an unknown name (with the known ones) or an input size the network cannot take.
+/// Builds network `name` for images [N, channels, height, width] (mlp, linear: or vectors) → logits [N,
+/// classes]. Throws UsageError for an unknown name (with the known ones) or an input size the network cannot
+/// take.
 std::unique_ptr<Module> make_network(std::string_view name, const NetworkInput& input, Generator& generator,
                                      const std::shared_ptr<Device>& device);
 

@@ -40,6 +40,7 @@ class Downsample : public Module {
 
 BasicBlock::BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride, bool project,
                        Generator& generator, const std::shared_ptr<Device>& device) {
+  mark_block();
   conv1_ = add_module("conv1", make_conv(in, out, 3, stride, true, generator, device));
   conv2_ = add_module("conv2", make_conv(out, out, 3, 1, true, generator, device));
   if (project) conv3_ = add_module("conv3", make_conv(in, out, 1, stride, true, generator, device));
@@ -79,6 +80,7 @@ Tensor ResNet18::forward(const Tensor& x) {
 
 Bottleneck::Bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride, Generator& generator,
                        const std::shared_ptr<Device>& device) {
+  mark_block();
   const std::int64_t out = width * kExpansion;
   // PyTorch draws the shortcut first and registers it last.
   if (stride != 1 || in != out) {
@@ -131,17 +133,6 @@ Tensor ResNet50::forward(const Tensor& x) {
   Tensor y = pool_(bn1_->forward((*conv1_)(x), Activation::relu));  // [N, C, 224, 224] → [N, 64, 56, 56]
   for (const auto& layer : layers_) y = (*layer)(y);                // → [N, 2048, 7, 7]
   return (*fc_)(flatten(adaptive_avg_pool2d(y, 1, 1)));             // → [N, classes]
-}
-
-int recompute_blocks(Module& network) {
-  int count = 0;
-  network.visit([&count](Module& module) {
-    if (dynamic_cast<BasicBlock*>(&module) == nullptr && dynamic_cast<Bottleneck*>(&module) == nullptr)
-      return;
-    module.set_recompute();
-    ++count;
-  });
-  return count;
 }
 
 }  // namespace dtrain

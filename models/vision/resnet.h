@@ -63,8 +63,4 @@ class ResNet50 : public Module {
   std::shared_ptr<Linear> fc_;
 };
 
-/// Makes every residual block below `network` compute its inside again in backward instead of keeping it;
-/// returns how many there are.
-int recompute_blocks(Module& network);
-
 }  // namespace dtrain

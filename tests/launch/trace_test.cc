@@ -92,7 +92,7 @@ TEST_F(TraceOfTwo, ShowsWhatEveryRankDidAndWhen) {
     expect_nested(ranks.back());
     for (const char* name : {"step 2", "step 12", "wait for batch", "decode batch", "copy to device",
                              "forward", "backward", "all_reduce bucket 0", "all_reduce bucket 1", "matmul",
-                             "sgd", "wait for gradients", "optimizer", "checkpoint", "evaluation"})
+                             "sgd", "communication", "optimizer", "checkpoint", "evaluation"})
       EXPECT_FALSE(named(ranks.back(), name).empty()) << name << " of rank " << rank;
     EXPECT_EQ(named(ranks.back(), "step ").size(), 11U);
   }

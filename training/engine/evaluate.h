@@ -1,22 +1,31 @@
 // Evaluation that counts every sample exactly once, whatever the number of ranks.
 #pragma once
 
+#include <functional>
+#include <memory>
+
 #include "collectives/communicator.h"
-#include "runtime/data/source.h"
-#include "runtime/nn/module.h"
+#include "parallel/strategy.h"
+#include "training/task.h"
 
 namespace dtrain {
 
-struct Evaluation {
-  double loss = 0;      ///< mean cross-entropy over all samples
-  double accuracy = 0;  ///< share of samples whose largest logit is the label, 0 … 1
-  std::int64_t samples = 0;
+struct EvaluateOptions {
+  std::int64_t batch_size = 1;
+  DataShare share = {};  ///< which samples this rank takes, in one run of consecutive ones
+  bool counts = true;    ///< whether `network` gives outputs here (Strategy::holds_outputs)
+  Duration
+      patience{};  ///< bounds each wait for a batch and, beyond the time this rank took, that for the others
 };
 
-/// Runs `network` over all of `source`, each rank over its share in batches of `batch_size`, and sums over
-/// ranks. Every rank must call it and gets the same result. Leaves the network in training mode. `patience`
-/// bounds each wait for a batch and, beyond the time this rank took for its share, that for the other ranks.
-Evaluation evaluate(Module& network, const std::shared_ptr<const Source>& source, std::int64_t batch_size,
-                    Communicator& communicator, const std::shared_ptr<Device>& device, Duration patience);
+/// A network's outputs as tasks get them: those that autocast left in a low precision in float32, recorded.
+Tensors in_full_precision(Tensors outputs);
+
+/// Runs `network`, which is in evaluation, over this rank's share of `source`, and adds up over the ranks of
+/// `communicator` what `task` counts. Collective; every rank gets the same result. Nothing is recorded for
+/// backward.
+Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors& inputs)>& network,
+                    const std::shared_ptr<const Source>& source, const EvaluateOptions& options,
+                    Communicator& communicator, const std::shared_ptr<Device>& device);
 
 }  // namespace dtrain

@@ -22,19 +22,4 @@ void StepGraph::record(const std::function<void()>& work) {
   }
 }
 
-std::unique_ptr<StepGraph> make_step_graph(std::string_view choice, bool sync_batch_norm,
-                                           const std::shared_ptr<Device>& device) {
-  if (choice == "on" && !device->has_graphs()) {
-    throw UsageError("--cuda-graph on: expected a device with graphs, got " + device->name() +
-                     "; use --device cuda, or --cuda-graph auto");
-  }
-  if (choice == "on" && sync_batch_norm) {
-    throw UsageError(
-        "--cuda-graph on: expected no --sync-batch-norm, whose exchanges are waited for inside a step; leave "
-        "one of the two out, or use --cuda-graph auto");
-  }
-  return choice != "off" && !sync_batch_norm && device->has_graphs() ? std::make_unique<StepGraph>(device)
-                                                                     : nullptr;
-}
-
 }  // namespace dtrain

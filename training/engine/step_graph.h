@@ -40,10 +40,4 @@ class StepGraph {
   int full_steps_ = 0;
 };
 
-/// For --cuda-graph `choice` (auto, on or off): null where steps are not to be recorded, as with
-/// `sync_batch_norm`, whose exchanges are waited for inside a step. Throws UsageError for `on` then, and
-/// where the device has no graphs.
-std::unique_ptr<StepGraph> make_step_graph(std::string_view choice, bool sync_batch_norm,
-                                           const std::shared_ptr<Device>& device);
-
 }  // namespace dtrain

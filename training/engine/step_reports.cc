@@ -16,10 +16,10 @@ constexpr std::chrono::microseconds kPollEvery{20};
 
 }  // namespace
 
-StepReports::StepReports(Communicator& communicator, const std::shared_ptr<Device>& device, bool late)
+StepReports::StepReports(Communicator& communicator, int shares, const std::shared_ptr<Device>& device)
     : communicator_(communicator),
       device_(device),
-      late_(late),
+      shares_(shares),
       values_(Tensor::zeros({kElements}, device, DType::f64)) {}
 
 StepReports::~StepReports() {
@@ -51,8 +51,8 @@ void StepReports::add(const Tensor& loss, double weight) {
 
 void StepReports::send(bool stop) {
   Kernels& kernels = device_->kernels();
-  const Tensor ranks = Tensor::full({1}, communicator_.size(), device_, DType::f64);
-  kernels.binary(BinaryOp::div, element(kLoss), ranks.view(), element(kLoss));
+  const Tensor shares = Tensor::full({1}, shares_, device_, DType::f64);
+  kernels.binary(BinaryOp::div, element(kLoss), shares.view(), element(kLoss));
   kernels.fill(element(kStop), stop ? 1.0 : 0.0);
   work_ = communicator_.all_reduce(
       {.data = values_.view().data, .count = 2, .dtype = DType::f64, .device = device_.get()}, ReduceOp::sum,

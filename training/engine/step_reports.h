@@ -32,20 +32,19 @@ struct StepReport {
 /// Every rank makes the same calls.
 class StepReports {
  public:
-  /// `communicator` is borrowed. `late`: reports are taken some steps after they were posted.
-  StepReports(Communicator& communicator, const std::shared_ptr<Device>& device, bool late);
+  /// `communicator` is borrowed. A step's loss is the sum over its ranks divided by `shares`. Where `device`
+  /// runs ahead reports are taken some steps after they were posted.
+  StepReports(Communicator& communicator, int shares, const std::shared_ptr<Device>& device);
   ~StepReports();
   StepReports(const StepReports&) = delete;
   StepReports& operator=(const StepReports&) = delete;
 
-  bool late() const noexcept { return late_; }
-
   void begin();
   /// Adds `weight` · `loss` (floating, one element) to this rank's loss of the step, on the device.
   void add(const Tensor& loss, double weight);
-  /// Begins to add the losses up over the ranks, divided by their number, and whether one wants to `stop`.
+  /// Begins to add the losses up over the ranks, and whether one wants to `stop`.
   void send(bool stop);
-  /// Waits for the sum that send() began; only where reports are not late.
+  /// Waits for the sum that send() began; only where the device does not run ahead.
   double loss(const Deadline& deadline);
   /// The step is queued. `scaler` may be null. `kept` must live until the device is past this point.
   void post(const StepNote& note, const GradScaler* scaler, std::vector<std::shared_ptr<void>> kept);
@@ -70,7 +69,7 @@ class StepReports {
 
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
-  bool late_;
+  int shares_;
   Tensor values_;  ///< f64: loss, stop, loss scale, skipped steps
   std::unique_ptr<Work> work_;
   std::deque<Posted> posted_;  ///< oldest first

@@ -70,9 +70,8 @@ std::string summary_json(const RunSummary& summary) {
                          {"peak_resident_bytes", summary.memory.peak_resident_bytes},
                          {"phase_milliseconds_per_step", summary.phase_milliseconds}};
   if (summary.evaluation) {
-    json["test"] = {{"loss", summary.evaluation->loss},
-                    {"accuracy", summary.evaluation->accuracy},
-                    {"samples", summary.evaluation->samples}};
+    json["test"] = {{"loss", summary.evaluation->loss}, {"samples", summary.evaluation->samples}};
+    for (const auto& [name, value] : summary.evaluation->metrics) json["test"][name] = value;
   }
   if (summary.seconds_to_first_step) json["seconds_to_first_step"] = *summary.seconds_to_first_step;
   return json.dump(2);
@@ -157,10 +156,13 @@ void RunRecorder::evaluation(const EvalRecord& evaluation, std::int64_t step) {
   metrics_.write(evaluation);
   const double now = unix_seconds();
   curves_.scalar("test/loss", evaluation.loss, step, now);
-  curves_.scalar("test/accuracy", evaluation.accuracy, step, now);
-  progress_.message(fmt::format("epoch {}: test accuracy {:.4f}, test loss {:.4f} ({} images)",
-                                evaluation.epoch + 1, evaluation.accuracy, evaluation.loss,
-                                evaluation.samples));
+  std::string found;
+  for (const auto& [name, value] : evaluation.metrics) {
+    curves_.scalar("test/" + name, value, step, now);
+    found += fmt::format("test {} {:.4f}, ", name, value);
+  }
+  progress_.message(fmt::format("epoch {}: {}test loss {:.4f} ({} samples)", evaluation.epoch + 1, found,
+                                evaluation.loss, evaluation.samples));
 }
 
 void RunRecorder::checkpoint(const Snapshot& snapshot, const Deadline& deadline) {

@@ -3,7 +3,7 @@
 namespace dtrain {
 
 NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device) {
-  const auto host = device->type() == DeviceType::cpu ? device : make_device("cpu");
+  const auto host = device->runs_ahead() ? make_device("cpu") : device;
   NamedTensors tensors;
   for (const SavedTensor& saved : files.tensors()) {
     const Tensor read = Tensor::empty(saved.shape, host, saved.dtype);
@@ -13,14 +13,16 @@ NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device
   return tensors;
 }
 
-NamedTensors on_host(NamedTensors tensors) {
+StateParts on_host(StateParts parts) {
   std::shared_ptr<Device> host;
-  for (auto& [name, tensor] : tensors) {
-    if (tensor.device().type() == DeviceType::cpu) continue;
-    if (!host) host = make_device("cpu");
-    tensor = tensor.detach().to(host);
+  for (NamedTensors* tensors : {&parts.model, &parts.optimizer}) {
+    for (auto& [name, tensor] : *tensors) {
+      if (!tensor.device().runs_ahead()) continue;
+      if (!host) host = make_device("cpu");
+      tensor = tensor.detach().to(host);
+    }
   }
-  return tensors;
+  return parts;
 }
 
 std::vector<NamedView> views_of(const NamedTensors& tensors) {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "parallel/strategy.h"
 #include "runtime/checkpoint/tensor_files.h"
-#include "runtime/nn/module.h"
 
 namespace dtrain {
 
@@ -13,8 +13,9 @@ namespace dtrain {
 /// host.
 NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device);
 
-/// `tensors` where the host can read them: on the CPU they themselves, of a GPU copies (waits for it).
-NamedTensors on_host(NamedTensors tensors);
+/// `parts` where the host can read them: its own tensors themselves, of a device that runs ahead copies
+/// (waits for it).
+StateParts on_host(StateParts parts);
 
 /// Borrowed views of tensors that on_host() gave, for a snapshot.
 std::vector<NamedView> views_of(const NamedTensors& tensors);

@@ -2,13 +2,11 @@
 
 #include <numeric>
 
-#include "models/vision/image_input.h"
-#include "runtime/data/sources/open_source.h"
+#include "runtime/data/loader.h"
 
 namespace dtrain {
-namespace {
 
-constexpr std::string_view kPhase = "phase";
+namespace {
 
 // What the optimizer computes does not depend on the learning rate; that it moves nothing keeps steps equal.
 Recipe without_learning(Recipe recipe) {
@@ -16,82 +14,58 @@ Recipe without_learning(Recipe recipe) {
   return recipe;
 }
 
-std::vector<GradientSlot> slots_of(const Module& network) {
-  std::vector<GradientSlot> slots;
-  for (const auto& [name, parameter] : network.named_parameters())
-    slots.push_back({name, static_cast<std::size_t>(parameter.numel()), parameter.dtype()});
-  return slots;
-}
-
 }  // namespace
 
-StepRunner::StepRunner(const Recipe& recipe, Communicator& communicator,
+StepRunner::StepRunner(const Recipe& recipe, const Task& task, Communicator& communicator,
                        const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans)
-    : recipe_(without_learning(recipe)), communicator_(communicator), device_(device), spans_(spans) {
-  const NetworkInput input = load_batch(log);
-  Generator generator(recipe_.seed);
-  network_ = make_network(recipe_.model, input, generator, device_);
-  optimizer_ = make_optimizer(recipe_, *network_);
-  if (parse_precision(recipe_.precision) == Precision::fp16) {
-    scaler_ = std::make_unique<GradScaler>(device_);
-    scaler_->attach(*optimizer_);
-  }
-  parallel_ = std::make_unique<DataParallel>(communicator_, *network_, deadline());
-  idle_reducer_ = std::make_unique<Reducer>(communicator_, device_, slots_of(*network_));
+    : recipe_(without_learning(recipe)),
+      communicator_(communicator),
+      device_(device),
+      strategy_({communicator, device, recipe.collective_timeout, {&clock_, spans}}),
+      engine_(task, strategy_, communicator, device,
+              {.precision = parse_precision(recipe.precision),
+               .graphs = GraphUse::off,
+               .patience = recipe.collective_timeout,
+               .timer = {&clock_, spans}},
+              log) {
+  const auto source =
+      task.open(Split::train, {.dataset = recipe.dataset, .data_dir = recipe.data_dir, .log = &log});
+  batch_ = load_batch(source);
+  const Deadline deadline = Deadline::after(recipe_.collective_timeout);
+  engine_.prepare(
+      {.build =
+           [&](const std::shared_ptr<Device>& where) {
+             Generator generator(recipe_.seed);
+             return task.build(source->fields(), generator, where);
+           },
+       .make_optimizer = [&](const NamedTensors& parameters) { return make_optimizer(recipe_, parameters); }},
+      deadline);
+  strategy_.begin(deadline);
 }
 
 // Every rank has samples of its own, from the front of the data set.
-NetworkInput StepRunner::load_batch(Log& log) {
-  const auto source = open_source(recipe_.dataset, Split::train,
-                                  {.data_dir = recipe_.data_dir, .cache_dir = "auto", .log = &log});
+Batch StepRunner::load_batch(const std::shared_ptr<const Source>& source) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(recipe_.batch.per_worker));
   std::iota(order.begin(), order.end(), communicator_.rank() * recipe_.batch.per_worker);
   for (std::int64_t& index : order) index %= source->size();
-  Loader loader(source, device_, {.batch_size = recipe_.batch.per_worker});
+  Loader loader(source, device_, {.batch_size = recipe_.batch.per_worker, .seed = recipe_.seed});
   loader.start(std::move(order), 0);
-  batch_ = loader.next(deadline());
-  tensors_ = to_tensors(*batch_, device_);
-  device_->compute_stream().synchronize();
-  return image_input(*source);
+  return loader.next(Deadline::after(recipe_.collective_timeout)).value();
 }
 
-void StepRunner::forward_backward() {
-  const Autocast autocast(parse_precision(recipe_.precision), low_weights_);
-  optimizer_->zero_grad();
-  Tensor loss;
-  {
-    const SpanScope span(spans_, "forward", kPhase);
-    loss = cross_entropy((*network_)(tensors_["image"]), tensors_["label"]);
-  }
-  const SpanScope span(spans_, "backward", kPhase);
-  scaler_ ? loss.backward(scaler_->scale_seed(1)) : loss.backward();
-}
-
-void StepRunner::update() {
-  const SpanScope span(spans_, "optimizer", kPhase);
-  if (scaler_) scaler_->unscale(optimizer_->gradients());
-  optimizer_->step();
-  if (scaler_) scaler_->update();
+StepPlan StepRunner::plan() {
+  return {.note = {.step = ++steps_, .epoch = 0, .lr = 0, .samples = batch_->size() * communicator_.size()}};
 }
 
 void StepRunner::step() {
-  forward_backward();
-  {
-    const SpanScope span(spans_, "communication", kPhase);
-    parallel_->finish(deadline());
-  }
-  update();
+  engine_.step(plan(), [this] { return *batch_; });
+  engine_.take_report();
 }
 
 void StepRunner::compute() {
-  const auto no_sync = parallel_->no_sync();
-  forward_backward();
-  update();
+  engine_.step_alone(plan(), [this] { return *batch_; });
 }
 
-void StepRunner::communicate() {
-  for (std::size_t index = idle_reducer_->slot_count(); index-- > 0;) idle_reducer_->mark_ready(index);
-  idle_reducer_->finish(deadline());
-}
+void StepRunner::communicate() { strategy_.exchange_alone(Deadline::after(recipe_.collective_timeout)); }
 
 }  // namespace dtrain

@@ -28,7 +28,7 @@ using testing::HasSubstr;
 StepRecord step(std::int64_t number) { return {number, 0, 0.5, 0.1, 100}; }
 std::string line(std::int64_t number) { return format_record(step(number)) + "\n"; }
 
-const EvalRecord kEval{2, 0.25, 0.875, 10000};
+const EvalRecord kEval{2, 0.25, {{"accuracy", 0.875}}, 10000};
 const std::string kEvalLine =
     "{\"event\":\"eval\",\"epoch\":2,\"loss\":0.25,\"accuracy\":0.875,\"samples\":10000}\n";
 

@@ -80,7 +80,7 @@ TEST(Report, IsOneSafePage) {
   {
     MetricsLog log(run.metrics());
     for (int i = 1; i <= 300; ++i) log.write(StepRecord{i, i / 100, 2.0 / i, 0.1, 1000});
-    log.write(EvalRecord{0, 0.5, 0.87, 10000});
+    log.write(EvalRecord{0, 0.5, {{"accuracy", 0.87}}, 10000});
   }
   run.write_config(R"({"note":{"value":"<script>alert('x')</script>","source":"flag"}})");
   run.write_summary(R"({"accuracy":0.87})");

@@ -6,7 +6,8 @@
 #include <memory>
 #include <thread>
 
-#include "runtime/data/sources/open_source.h"
+#include "models/tasks/classification.h"
+#include "runtime/base/error.h"
 #include "tests/support/sample.h"
 #include "tests/unit/collectives/fake_communicator.h"
 
@@ -15,40 +16,56 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Guesses class 3 for every image, after a while.
-class Guess final : public Module {
- public:
-  explicit Guess(milliseconds pause) : pause_(pause) {}
-  Tensor forward(const Tensor& x) override {
-    std::this_thread::sleep_for(pause_);
-    Tensor logits = Tensor::zeros({x.size(0), kClasses}, x.shared_device());
-    logits.slice(1, 3, 4).fill(1);
-    return logits;
-  }
-  static constexpr std::int64_t kClasses = 10;
+constexpr std::int64_t kClasses = 10;
 
- private:
-  milliseconds pause_;
-};
+/// Guesses class 3 for every image, after a while.
+std::function<Tensors(const Tensors&)> guess_after(milliseconds pause) {
+  return [pause](const Tensors& inputs) {
+    std::this_thread::sleep_for(pause);
+    Tensor logits = Tensor::zeros({inputs[0].size(0), kClasses}, inputs[0].shared_device());
+    logits.slice(1, 3, 4).fill(1);
+    return Tensors{logits};
+  };
+}
 
 TEST(Evaluate, CountsEachSampleOnce) {
-  const std::shared_ptr<const Source> source = open_source("synthetic:1x2x2,10,23", Split::test, {});
+  const Classification task("mlp");
+  const auto source = task.open(Split::test, {.dataset = "synthetic:1x2x2,10,23", .data_dir = ""});
   test::FakeCommunicator communicator(1);
-  Guess network(milliseconds(0));
   const Evaluation found =
-      evaluate(network, source, 4, communicator, make_device("cpu"), std::chrono::seconds(30));
+      evaluate(task, guess_after(milliseconds(0)), source,
+               {.batch_size = 4, .patience = std::chrono::seconds(30)}, communicator, make_device("cpu"));
   std::int64_t right = 0;
   for (std::int64_t i = 0; i < source->size(); ++i) right += test::label(*source, i) == 3 ? 1 : 0;
   EXPECT_EQ(found.samples, source->size());
-  EXPECT_DOUBLE_EQ(found.accuracy, static_cast<double>(right) / static_cast<double>(source->size()));
-  EXPECT_TRUE(network.is_training());
+  EXPECT_DOUBLE_EQ(found["accuracy"], static_cast<double>(right) / static_cast<double>(source->size()));
+  EXPECT_THROW(found["speed"], UsageError);
+}
+
+TEST(Evaluate, RanksWithoutOutputsCountNothing) {
+  const Classification task("mlp");
+  const auto source = task.open(Split::test, {.dataset = "synthetic:1x2x2,10,23", .data_dir = ""});
+  test::FakeCommunicator communicator(1);
+  int calls = 0;
+  evaluate(
+      task,
+      [&](const Tensors&) {
+        ++calls;
+        return Tensors{};
+      },
+      source, {.batch_size = 8, .counts = false, .patience = std::chrono::seconds(30)}, communicator,
+      make_device("cpu"));
+  EXPECT_EQ(calls, 3);
+  ASSERT_EQ(communicator.started.size(), 1U);
+  EXPECT_EQ(communicator.started[0].span.count, 3U);
 }
 
 TEST(Evaluate, MayTakeLongerThanTheOthersAreWaitedFor) {
-  const std::shared_ptr<const Source> source = open_source("synthetic:1x2x2,10,3", Split::test, {});
+  const Classification task("mlp");
+  const auto source = task.open(Split::test, {.dataset = "synthetic:1x2x2,10,3", .data_dir = ""});
   test::FakeCommunicator communicator(1);
-  Guess network(milliseconds(400));
-  evaluate(network, source, 1, communicator, make_device("cpu"), std::chrono::seconds(1));
+  evaluate(task, guess_after(milliseconds(400)), source,
+           {.batch_size = 1, .patience = std::chrono::seconds(1)}, communicator, make_device("cpu"));
   ASSERT_EQ(communicator.started.size(), 1U);
   EXPECT_TRUE(communicator.started[0].waited);
   EXPECT_FALSE(communicator.started[0].late);

@@ -9,7 +9,7 @@ namespace dtrain {
 namespace {
 
 Recipe recipe(const std::vector<std::string>& arguments, std::int64_t world = 1) {
-  return make_recipe(resolve_options("dtrain train", train_options(), arguments, {}), world);
+  return make_recipe(resolve_options("dtrain train", train_options(), arguments, {}), "lenet", world);
 }
 
 TEST(Recipe, GlobalBatchIsSharedOverWorkersAndPasses) {

@@ -5,11 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include <nlohmann/json.hpp>
 
 #include "collectives/factory.h"
+#include "models/tasks/classification.h"
+#include "parallel/data/data_parallel_strategy.h"
 #include "tests/support/tape_device.h"
 #include "tests/support/temp_dir.h"
 #include "training/trainer.h"
@@ -40,6 +43,15 @@ std::vector<std::string> lines_of(const std::filesystem::path& run) {
   return lines;
 }
 
+/// The value of --model, taken out of `arguments`; "lenet" without.
+std::string take_model(std::vector<std::string>& arguments) {
+  const auto found = std::find(arguments.begin(), arguments.end(), "--model");
+  if (found == arguments.end()) return "lenet";
+  const std::string model = *std::next(found);
+  arguments.erase(found, found + 2);
+  return model;
+}
+
 class StepGraphRun : public testing::Test {
  protected:
   Outcome train(const std::shared_ptr<Device>& device, std::vector<std::string> arguments) {
@@ -49,15 +61,21 @@ class StepGraphRun : public testing::Test {
       arguments.emplace_back(argument);
     arguments.insert(arguments.end(), {"--run-dir", run.string()});
     const Environment environment;
+    const std::string model = take_model(arguments);
     const Options options = resolve_options("dtrain train", train_options(), arguments, environment);
-    const Recipe recipe = make_recipe(options, 1);
+    const Recipe recipe = make_recipe(options, model, 1);
+    const Classification task(model);
     const StopSignal stop_signal;
     WorkerLog log("test");
     Tracer tracer(std::nullopt, 0, log);
     const auto communicator = make_communicator("self", {}, log);
+    StepClock clock;
     Outcome outcome;
     {
-      Trainer trainer(recipe, {*communicator, device, options, environment, stop_signal, log, tracer});
+      DataParallelStrategy strategy({*communicator, device, recipe.collective_timeout, {&clock, nullptr}}, {},
+                                    recipe.sync_batch_norm);
+      Trainer trainer(recipe, {task, strategy, *communicator, device, options, environment, stop_signal, log,
+                               tracer, clock});
       try {
         outcome.code = trainer.run();
       } catch (...) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/factory.h"
+#include "models/tasks/classification.h"
 #include "runtime/device/timed_device.h"
 #include "tests/unit/collectives/fake_communicator.h"
 #include "worker/benchmark/all_reduce.h"
@@ -143,10 +144,12 @@ TEST(Overlap, HiddenIsWhatDoesNotShowInTheStep) {
   EXPECT_EQ(added.upper, 8);
 }
 
+const Classification kMlp("mlp");
+
 Recipe mlp_recipe(const std::string& precision) {
-  const auto arguments = std::vector<std::string>{"--model=mlp", "--dataset=synthetic:1x8x8,10,100",
-                                                  "--batch-size=4", "--precision=" + precision};
-  return make_recipe(resolve_options("test", train_options(), arguments, {}), 1);
+  const auto arguments = std::vector<std::string>{"--dataset=synthetic:1x8x8,10,100", "--batch-size=4",
+                                                  "--precision=" + precision};
+  return make_recipe(resolve_options("test", train_options(), arguments, {}), "mlp", 1);
 }
 
 TEST(StepRunner, AStepHasItsPhasesAndItsOperations) {
@@ -154,8 +157,8 @@ TEST(StepRunner, AStepHasItsPhasesAndItsOperations) {
     SpanRecorder spans;
     NullLog log;
     const auto communicator = make_communicator("self", {}, log);
-    StepRunner runner(mlp_recipe(precision), *communicator, make_timed_device(make_device("cpu"), spans), log,
-                      &spans);
+    StepRunner runner(mlp_recipe(precision), kMlp, *communicator,
+                      make_timed_device(make_device("cpu"), spans), log, &spans);
     spans.take();
     runner.step();
     runner.step();
@@ -165,7 +168,7 @@ TEST(StepRunner, AStepHasItsPhasesAndItsOperations) {
       if (phases.empty() || phases.back() != row.phase) phases.push_back(row.phase);
       EXPECT_GE(row.seconds, 0) << row.operation;
     }
-    EXPECT_THAT(phases, ElementsAre("forward", "backward", "communication", "optimizer"));
+    EXPECT_THAT(phases, ElementsAre("copy to device", "forward", "backward", "communication", "optimizer"));
     // Three layers forward and their weights' gradients; the input's gradient of all but the first.
     const double batch = 4, first = 64 * 512, second = 512 * 512, third = 512 * 10;
     EXPECT_EQ(profile.flops, 2 * batch * (2 * first + 3 * second + 3 * third)) << precision;
@@ -176,15 +179,15 @@ TEST(StepRunner, WithoutCommunicationNothingIsSentAndAloneNothingIsComputed) {
   SpanRecorder spans;
   NullLog log;
   const auto communicator = make_communicator("self", {}, log);
-  StepRunner runner(mlp_recipe("fp32"), *communicator, make_timed_device(make_device("cpu"), spans), log,
-                    &spans);
+  StepRunner runner(mlp_recipe("fp32"), kMlp, *communicator, make_timed_device(make_device("cpu"), spans),
+                    log, &spans);
   spans.take();
   runner.compute();
   for (const TimedSpan& recorded : spans.take()) EXPECT_NE(recorded.name, "communication");
   runner.communicate();
   for (const TimedSpan& recorded : spans.take()) EXPECT_EQ(recorded.category, "elementwise");
   runner.step();  // and a whole step still works
-  EXPECT_EQ(make_profile(spans.take(), 1, ProfileBy::kind).rows.front().phase, "forward");
+  EXPECT_EQ(make_profile(spans.take(), 1, ProfileBy::kind).rows.front().phase, "copy to device");
 }
 
 TEST(Peak, IsMoreThanNothing) {

@@ -1,0 +1,52 @@
+#include "models/tasks/classification.h"
+
+#include <fmt/format.h>
+
+#include "models/vision/network.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::string_view kLabel = "label";
+
+std::int64_t count_equal(const Tensor& guesses, const Tensor& labels) {
+  const auto a = guesses.to_vector<std::int64_t>();
+  const auto b = labels.to_vector<std::int64_t>();
+  std::int64_t equal = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) equal += a[i] == b[i] ? 1 : 0;
+  return equal;
+}
+
+}  // namespace
+
+std::unique_ptr<Module> Classification::build(std::span<const Field> fields, Generator& generator,
+                                              const std::shared_ptr<Device>& device) const {
+  const Field* label = find_field(fields, kLabel);
+  if (label == nullptr || label->dtype != DType::i64 || label->shape.rank() != 0 || label->values < 1) {
+    throw UsageError(
+        fmt::format("{}: expected samples with a field label (int64 [], its number of classes known), got "
+                    "{}; a model that predicts "
+                    "numbers learns regression",
+                    model_, describe(fields)));
+  }
+  return make_network(model_, network_input(fields.front(), label->values), generator, device);
+}
+
+Tensor Classification::loss(const Tensors& outputs, const BatchTensors& batch) const {
+  return cross_entropy(outputs.front(), batch[kLabel]);
+}
+
+void Classification::add_up(const Tensors& outputs, const BatchTensors& batch, double /*units*/,
+                            std::span<double> sums) const {
+  const Tensor& logits = outputs.front();  // [B, classes]
+  sums[0] += cross_entropy(logits, batch[kLabel], LossReduction::sum).item();
+  sums[1] += static_cast<double>(count_equal(argmax(logits), batch[kLabel]));
+}
+
+Evaluation Classification::evaluation(std::span<const double> sums, std::int64_t samples) const {
+  const auto count = static_cast<double>(samples);
+  return {.loss = sums[0] / count, .metrics = {{"accuracy", sums[1] / count}}};
+}
+
+}  // namespace dtrain

@@ -1,0 +1,30 @@
+// Telling classes apart: cross entropy over a network's logits, and the share of samples whose largest logit
+// is the label.
+#pragma once
+
+#include "training/task.h"
+
+namespace dtrain {
+
+/// Samples need a field `label` (i64 [], with a known number of classes) beside what the network is fed,
+/// which comes first: `image` [C, H, W], or a vector.
+class Classification final : public Task {
+ public:
+  /// `model` as make_network; an unknown one is refused by build().
+  explicit Classification(std::string_view model) : model_(model) {}
+
+  std::string name() const override { return model_; }
+  std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
+                                const std::shared_ptr<Device>& device) const override;
+  Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
+  /// Sums: the loss, right guesses.
+  void add_up(const Tensors& outputs, const BatchTensors& batch, double units,
+              std::span<double> sums) const override;
+  /// Metric: "accuracy", 0 … 1.
+  Evaluation evaluation(std::span<const double> sums, std::int64_t samples) const override;
+
+ private:
+  std::string model_;
+};
+
+}  // namespace dtrain

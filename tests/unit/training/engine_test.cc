@@ -1,0 +1,239 @@
+// The engine with tasks and strategies that the library does not know: a user's loss, samples that weigh
+// differently, a strategy around a strategy, and what is refused.
+#include "training/engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/factory.h"
+#include "parallel/data/data_parallel_strategy.h"
+#include "runtime/base/error.h"
+#include "runtime/nn/layers.h"
+#include "runtime/optim/sgd.h"
+
+namespace dtrain {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::int64_t kFeatures = 3;
+
+/// Samples x [3], y [], and n: how many units the sample has.
+class Numbers final : public Source {
+ public:
+  std::string name() const override { return "numbers"; }
+  std::int64_t size() const noexcept override { return 8; }
+  std::span<const Field> fields() const noexcept override { return fields_; }
+  void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const override {
+    for (std::int64_t i = 0; i < kFeatures; ++i)
+      outputs[0].as<float>()[i] = static_cast<float>((index * 7 + i * 3) % 5) - 2;
+    *outputs[1].as<float>() = static_cast<float>(index % 3);
+    *outputs[2].as<float>() = static_cast<float>(1 + index % 4);
+  }
+
+ private:
+  std::vector<Field> fields_{{.name = "x", .shape = {kFeatures}}, {.name = "y"}, {.name = "n"}};
+};
+
+/// Squared error; with `weighted`, sample i counts n times.
+class Squares : public Task {
+ public:
+  explicit Squares(bool weighted = false) : weighted_(weighted) {}
+  std::string name() const override { return "squares"; }
+  std::shared_ptr<const Source> open(Split, const DataRequest&) const override {
+    return std::make_shared<Numbers>();
+  }
+  std::unique_ptr<Module> build(std::span<const Field>, Generator& generator,
+                                const std::shared_ptr<Device>& device) const override {
+    return std::make_unique<Linear>(kFeatures, 1, generator, device);
+  }
+  Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
+    const Tensor error = square(outputs[0].flatten() - batch["y"]);
+    if (!weighted_) return mean(error);
+    return sum(error * batch["n"]) / sum(batch["n"]);
+  }
+  double units(const Batch& batch) const override {
+    if (!weighted_) return static_cast<double>(batch.size());
+    double total = 0;
+    for (std::int64_t i = 0; i < batch.size(); ++i) total += batch["n"].as<float>()[i];
+    return total;
+  }
+  bool units_vary() const override { return weighted_; }
+
+ private:
+  bool weighted_;
+};
+
+/// Hands the strategy inside it passes of its own: the network is fed twice the inputs, and the outputs are
+/// halved.
+class Scaled final : public Strategy {
+ public:
+  explicit Scaled(std::unique_ptr<Strategy> inner) : inner_(std::move(inner)) {}
+
+  std::string_view name() const noexcept override { return "scaled"; }
+  DataShare share() const noexcept override { return inner_->share(); }
+  bool holds_outputs() const noexcept override { return true; }
+  bool in_step() const noexcept override { return inner_->in_step(); }
+  void prepare(const TrainingParts& parts, const Deadline& deadline) override {
+    inner_->prepare(parts, deadline);
+  }
+  void load(const StateParts& state, const Deadline& deadline) override { inner_->load(state, deadline); }
+  void begin(const Deadline& deadline) override { inner_->begin(deadline); }
+  void step(Passes& passes, Exchange exchange) override {
+    ScaledPasses scaled(passes);
+    inner_->step(scaled, exchange);
+  }
+  std::optional<int> variant(std::int64_t) const override { return std::nullopt; }
+  void settle(const Deadline& deadline) override { inner_->settle(deadline); }
+  Tensors evaluate(const Tensors& inputs) override { return inner_->evaluate(inputs); }
+  StateParts save() override { return inner_->save(); }
+  Module& module() noexcept override { return inner_->module(); }
+  Optimizer* optimizer() noexcept override { return inner_->optimizer(); }
+  void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
+
+ private:
+  class ScaledPasses final : public Passes {
+   public:
+    explicit ScaledPasses(Passes& outer) : outer_(outer) {}
+    std::size_t count() const noexcept override { return outer_.count(); }
+    Tensors inputs(std::size_t i) override { return {outer_.inputs(i)[0] * 2.0}; }
+    Tensor loss(std::size_t i, const Tensors& outputs) override { return outer_.loss(i, {outputs[0] * 0.5}); }
+    double weight(std::size_t i) const override { return outer_.weight(i); }
+    void losses_done() override { outer_.losses_done(); }
+    void gradients_done() override { outer_.gradients_done(); }
+
+   private:
+    Passes& outer_;
+  };
+  std::unique_ptr<Strategy> inner_;
+};
+
+/// One worker that takes `passes` passes a step over all eight samples.
+struct Worker {
+  Worker(const Task& learned, std::size_t count, bool wrapped = false) : task(learned), passes(count) {
+    strategy = std::make_unique<DataParallelStrategy>(
+        StrategyContext{*communicator, device, std::chrono::seconds(30), {&clock}});
+    if (wrapped) strategy = std::make_unique<Scaled>(std::move(strategy));
+    engine = std::make_unique<Engine>(
+        task, *strategy, *communicator, device,
+        EngineOptions{.precision = Precision::fp32, .patience = std::chrono::seconds(30), .timer = {&clock}},
+        log);
+    engine->prepare({.build =
+                         [&](const std::shared_ptr<Device>& where) {
+                           Generator generator(1);
+                           return task.build(source->fields(), generator, where);
+                         },
+                     .make_optimizer =
+                         [](const NamedTensors& parameters) {
+                           return std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.05});
+                         }},
+                    Deadline::never());
+    strategy->begin(Deadline::never());
+  }
+
+  StepReport step() {
+    Loader loader(source, device, {.batch_size = source->size() / static_cast<std::int64_t>(passes)});
+    std::vector<std::int64_t> order{0, 1, 2, 3, 4, 5, 6, 7};
+    loader.start(order, 0);
+    engine->step(
+        {.note = {.step = ++steps, .epoch = 0, .lr = 0, .samples = source->size()}, .passes = passes},
+        [&] { return loader.next(Deadline::never()).value(); });
+    return engine->take_report();
+  }
+
+  std::vector<float> weights() {
+    std::vector<float> all;
+    for (const auto& [name, tensor] : strategy->module().state_dict()) {
+      for (const float value : tensor.to_vector<float>()) all.push_back(value);
+    }
+    return all;
+  }
+
+  const Task& task;
+  std::size_t passes;
+  NullLog log;
+  std::shared_ptr<Device> device = make_device("cpu");
+  std::shared_ptr<const Source> source = task.open(Split::train, {});
+  std::unique_ptr<Communicator> communicator = make_communicator("self", {}, log);
+  StepClock clock;
+  std::unique_ptr<Strategy> strategy;
+  std::unique_ptr<Engine> engine;
+  std::int64_t steps = 0;
+};
+
+void expect_close(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-6) << i;
+}
+
+TEST(Engine, LearnsAUsersTask) {
+  const Squares task;
+  Worker worker(task, 1);
+  const double first = worker.step().loss;
+  double last = first;
+  for (int i = 0; i < 200; ++i) last = worker.step().loss;
+  EXPECT_GT(first, 2 * last);
+  EXPECT_EQ(worker.clock.steps(), 0);  // the trainer's to count
+}
+
+TEST(Engine, PassesGiveTheGradientsOfTheWholeBatch) {
+  const Squares task;
+  Worker whole(task, 1), parts(task, 4);
+  EXPECT_NEAR(whole.step().loss, parts.step().loss, 1e-6);
+  expect_close(whole.weights(), parts.weights());
+}
+
+TEST(Engine, UnitsWeighTheSameWhereverTheyAre) {
+  const Squares task(/*weighted=*/true);
+  Worker whole(task, 1), parts(task, 4);
+  EXPECT_NEAR(whole.step().loss, parts.step().loss, 1e-6);
+  expect_close(whole.weights(), parts.weights());
+  // And they do weigh: the plain mean moves the weights elsewhere.
+  const Squares plain;
+  Worker other(plain, 1);
+  other.step();
+  EXPECT_GT(std::abs(other.weights()[0] - whole.weights()[0]), 1e-4);
+}
+
+TEST(Engine, AStrategyMayWrapAnother) {
+  const Squares task;
+  Worker plain(task, 2), wrapped(task, 2, /*wrapped=*/true);
+  Loader loader(plain.source, plain.device, {.batch_size = 8});
+  loader.start({0, 1, 2, 3, 4, 5, 6, 7}, 0);
+  const Batch all = loader.next(Deadline::never()).value();
+  const BatchTensors batch = to_tensors(all, plain.device);
+  const Tensor outputs = plain.strategy->module()(batch["x"] * 2.0) * 0.5;
+  const double expected = task.loss({outputs}, batch).item();
+  EXPECT_NEAR(wrapped.step().loss, expected, 1e-6);
+  EXPECT_GT(std::abs(plain.step().loss - expected), 1e-3);  // the bias is not doubled on the way in
+}
+
+class TwoLosses final : public Task {
+ public:
+  std::string name() const override { return "two losses"; }
+  std::shared_ptr<const Source> open(Split, const DataRequest&) const override {
+    return std::make_shared<Numbers>();
+  }
+  std::unique_ptr<Module> build(std::span<const Field>, Generator& generator,
+                                const std::shared_ptr<Device>& device) const override {
+    return std::make_unique<Linear>(kFeatures, 1, generator, device);
+  }
+  Tensor loss(const Tensors& outputs, const BatchTensors&) const override { return outputs[0]; }
+};
+
+TEST(Engine, RefusesALossThatIsNotOneNumber) {
+  const TwoLosses task;
+  Worker worker(task, 1);
+  const std::vector<float> before = worker.weights();
+  try {
+    worker.step();
+    FAIL() << "eight losses were taken for one";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("task two losses: expected a loss of one floating element"));
+    EXPECT_THAT(error.what(), HasSubstr("[8, 1]"));
+  }
+  EXPECT_EQ(worker.weights(), before);
+}
+
+}  // namespace
+}  // namespace dtrain

@@ -1,0 +1,255 @@
+#include "training/engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "collectives/factory.h"
+#include "runtime/base/error.h"
+#include "training/engine/evaluate.h"
+
+namespace dtrain {
+
+/// A step's batches as the strategy asks for them: fetched as they are needed, or loaded already where a
+/// recorded step reads them.
+class Engine::StepPasses final : public Passes {
+ public:
+  /// `exchange`: what the step shares is what counts; without, nothing of it leaves this rank.
+  StepPasses(Engine& engine, const StepPlan& plan, const BatchSupply& supply, Exchange exchange)
+      : engine_(engine),
+        plan_(plan),
+        supply_(&supply),
+        exchange_(exchange),
+        batches_(plan.passes),
+        units_(plan.passes),
+        even_share_(static_cast<double>(plan.note.samples) /
+                    static_cast<double>(engine.strategy_.share().size)) {
+    if (engine_.task_.units_vary()) weigh_units();
+  }
+  StepPasses(Engine& engine, const StepPlan& plan, const std::vector<BatchTensors>& loaded)
+      : engine_(engine),
+        plan_(plan),
+        batches_(loaded),
+        units_(loaded.size()),
+        even_share_(static_cast<double>(plan.note.samples) /
+                    static_cast<double>(engine.strategy_.share().size)) {
+    for (std::size_t i = 0; i < loaded.size(); ++i) units_[i] = static_cast<double>(loaded[i].size());
+  }
+
+  std::size_t count() const noexcept override { return batches_.size(); }
+
+  Tensors inputs(std::size_t i) override {
+    if (batches_[i].size() == 0) fetch(i);
+    return engine_.task_.inputs(batches_[i]);
+  }
+
+  Tensor loss(std::size_t i, const Tensors& outputs) override {
+    Tensor loss = engine_.task_.loss(in_full_precision(outputs), batches_[i]);
+    if (!loss.defined() || loss.numel() != 1 || !is_floating(loss.dtype())) {
+      throw UsageError(
+          fmt::format("task {}: expected a loss of one floating element, the mean over the batch, got {}",
+                      engine_.task_.name(), loss.defined() ? loss.describe() : "an undefined tensor"));
+    }
+    engine_.reports_->add(loss, weight(i));
+    if (supply_ != nullptr) batches_[i] = {};  // backward keeps what it needs
+    return loss;
+  }
+
+  // A unit counts the same wherever it is: shares are averaged, so one with more than its even part weighs
+  // more. And passes of unequal size count by their size, so that accumulation never changes what is
+  // minimised.
+  double weight(std::size_t i) const override { return units_[i] / even_share_; }
+
+  void losses_done() override {
+    if (!engine_.runs_ahead() && exchange_ == Exchange::all) engine_.reports_->send(plan_.stop);
+  }
+
+  // On the CPU the loss is known before the update, which then need not happen.
+  void gradients_done() override {
+    if (engine_.runs_ahead() || exchange_ == Exchange::none) return;
+    engine_.check_loss(engine_.reports_->loss(engine_.deadline()), plan_.note);
+  }
+
+  /// Host memory that the device may still be copying from.
+  std::vector<std::shared_ptr<void>> take_kept() { return std::move(kept_); }
+
+ private:
+  void fetch(std::size_t i) {
+    const Batch batch = (*supply_)();
+    {
+      const SpanScope span(engine_.options_.timer.spans, "copy to device", "phase");
+      batches_[i] = engine_.feed_.take(batch);
+    }
+    if (engine_.runs_ahead()) kept_.push_back(batch.memory);
+    units_[i] = engine_.task_.units_vary() ? engine_.task_.units(batch) : static_cast<double>(batch.size());
+    engine_.options_.timer.clock->lap(Phase::data);
+  }
+
+  void weigh_units() {
+    double total = 0;
+    for (std::size_t i = 0; i < batches_.size(); ++i) {
+      fetch(i);
+      total += units_[i];
+    }
+    Communicator& group = engine_.alone_ ? *engine_.alone_ : engine_.communicator_;
+    if (exchange_ == Exchange::all) {
+      group.all_reduce({.data = &total, .count = 1, .dtype = DType::f64}, ReduceOp::sum, "units of a step")
+          ->wait(engine_.deadline());
+      total /= group.size();
+    }
+    if (!(total > 0)) {
+      throw UsageError(
+          fmt::format("task {}: expected a step with at least one unit, got {} over all ranks in step {}",
+                      engine_.task_.name(), total, plan_.note.step));
+    }
+    even_share_ = total;
+  }
+
+  Engine& engine_;
+  const StepPlan& plan_;
+  const BatchSupply* supply_ = nullptr;  ///< null: everything is loaded, and stays
+  Exchange exchange_ = Exchange::all;
+  std::vector<BatchTensors> batches_;
+  std::vector<double> units_;
+  double even_share_;
+  std::vector<std::shared_ptr<void>> kept_;
+};
+
+Engine::Engine(const Task& task, Strategy& strategy, Communicator& communicator,
+               const std::shared_ptr<Device>& device, const EngineOptions& options, Log& log)
+    : task_(task),
+      strategy_(strategy),
+      communicator_(communicator),
+      device_(device),
+      options_(options),
+      alone_(strategy.in_step() ? nullptr : make_communicator("self", {}, log)),
+      scaler_(options.precision == Precision::fp16 ? std::make_unique<GradScaler>(device) : nullptr),
+      feed_(device) {
+  if (options_.graphs == GraphUse::on && !device->has_graphs()) {
+    throw UsageError("--cuda-graph on: expected a device with graphs, got " + device->name() +
+                     "; use --device cuda, or --cuda-graph auto");
+  }
+}
+
+Engine::~Engine() = default;
+
+void Engine::prepare(TrainingParts parts, const Deadline& deadline) {
+  parts.scaler = scaler_.get();
+  strategy_.prepare(parts, deadline);
+  reports_ = std::make_unique<StepReports>(alone_ ? *alone_ : communicator_,
+                                           alone_ ? 1 : strategy_.share().size, device_);
+  const bool recordable = strategy_.variant(1).has_value() && !task_.units_vary();
+  if (options_.graphs == GraphUse::on && !recordable) {
+    throw UsageError(fmt::format(
+        "--cuda-graph on: expected steps that wait for nothing, got {}; leave one of the two out, or use "
+        "--cuda-graph auto",
+        task_.units_vary() ? "samples that differ in units, whose number is exchanged before each step"
+                           : "a strategy that exchanges inside a step (--sync-batch-norm)"));
+  }
+  if (!recordable || !device_->has_graphs()) options_.graphs = GraphUse::off;
+}
+
+// Null where this step runs as it is.
+StepGraph* Engine::graph_for(const StepPlan& plan, int& variant) {
+  if (options_.graphs == GraphUse::off) return nullptr;
+  const std::optional<int> number = strategy_.variant(plan.note.step);
+  if (!number) return nullptr;
+  variant = *number;
+  StepGraph& graph = graphs_.try_emplace(variant, device_).first->second;
+  return graph.takes(plan.full) ? &graph : nullptr;
+}
+
+void Engine::step(const StepPlan& plan, const BatchSupply& supply) {
+  const Autocast autocast(options_.precision, low_weights_);
+  std::vector<std::shared_ptr<void>> kept;
+  int variant = 0;
+  if (StepGraph* graph = graph_for(plan, variant)) {
+    kept = replay(*graph, plan, supply);
+  } else {
+    StepPasses passes(*this, plan, supply, Exchange::all);
+    run(passes, Exchange::all);
+    kept = passes.take_kept();
+  }
+  if (runs_ahead()) reports_->send(plan.stop);
+  reports_->post(plan.note, scaler_.get(), std::move(kept));
+  options_.timer.clock->lap(Phase::optimizer);
+}
+
+void Engine::step_alone(const StepPlan& plan, const BatchSupply& supply) {
+  const Autocast autocast(options_.precision, low_weights_);
+  StepPasses passes(*this, plan, supply, Exchange::none);
+  run(passes, Exchange::none);
+  if (runs_ahead()) device_->compute_stream().synchronize();  // what was kept is still being read
+}
+
+void Engine::run(Passes& passes, Exchange exchange) {
+  reports_->begin();
+  strategy_.step(passes, exchange);
+}
+
+// All of a step's device work is one launch: passes, all-reduces, update. What the host counts along with the
+// device, it counts here.
+std::vector<std::shared_ptr<void>> Engine::replay(StepGraph& graph, const StepPlan& plan,
+                                                  const BatchSupply& supply) {
+  std::vector<Batch> batches;
+  std::vector<std::shared_ptr<void>> kept;
+  for (std::size_t i = 0; i < plan.passes; ++i) {
+    batches.push_back(supply());
+    kept.push_back(batches.back().memory);
+  }
+  graph.load(feed_, batches);
+  options_.timer.clock->lap(Phase::data);
+  Optimizer& optimizer = *strategy_.optimizer();
+  if (graph.is_recorded()) {
+    optimizer.count_replay();
+  } else {
+    optimizer.begin_recording();
+    graph.record([&] {
+      StepPasses passes(*this, plan, graph.inputs());
+      run(passes, Exchange::all);
+    });
+    optimizer.end_recording();
+  }
+  optimizer.prepare_replay();
+  graph.launch();
+  for (const auto& [name, tensor] : strategy_.module().state_dict()) tensor.mark_modified();
+  return kept;
+}
+
+// With loss scaling an overflow only skips the step, until the scale is so small that it cannot be the cause.
+void Engine::check_loss(double loss, const StepNote& note) const {
+  if (std::isfinite(loss) || (scaler_ && scaler_->scale() >= 1)) return;
+  throw Error(
+      fmt::format("step {} (epoch {}): the loss is {}; nothing was updated, the last checkpoint is good. "
+                  "Lower --lr or add --warmup-steps, then run again with --resume auto",
+                  note.step, note.epoch + 1, loss));
+}
+
+// Where the device runs ahead the update has happened, and the scale has been halved since.
+StepReport Engine::take_report() {
+  const StepReport report = reports_->take(deadline());
+  options_.timer.clock->lap(Phase::communication);
+  if (!runs_ahead() || std::isfinite(report.loss) || report.loss_scale >= 0.5) return report;
+  throw Error(
+      fmt::format("step {} (epoch {}): the loss is {}; the last checkpoint is from before and good. "
+                  "Lower --lr or add --warmup-steps, then run again with --resume auto",
+                  report.note.step, report.note.epoch + 1, report.loss));
+}
+
+Evaluation Engine::evaluate(const std::shared_ptr<const Source>& source, std::int64_t batch_size) {
+  const Autocast autocast(options_.precision, low_weights_);
+  strategy_.settle(deadline());
+  Module& network = strategy_.module();
+  network.eval();
+  const Evaluation found = dtrain::evaluate(
+      task_, [this](const Tensors& inputs) { return strategy_.evaluate(inputs); }, source,
+      {.batch_size = batch_size,
+       .share = strategy_.share(),
+       .counts = strategy_.holds_outputs(),
+       .patience = options_.patience},
+      communicator_, device_);
+  network.train();
+  return found;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,101 @@
+// One training step of one worker: batches come in, the task makes losses of them, the strategy shares the
+// work, and what the step has to tell is read without stopping the device. Knows neither the task nor the
+// strategy by name; the trainer above it knows epochs, checkpoints and when to stop.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "parallel/strategy.h"
+#include "runtime/autograd/autocast.h"
+#include "training/engine/batch_feed.h"
+#include "training/engine/step_graph.h"
+#include "training/engine/step_reports.h"
+#include "training/recipe.h"
+#include "training/task.h"
+
+namespace dtrain {
+
+struct EngineOptions {
+  Precision precision = Precision::fp32;
+  GraphUse graphs = GraphUse::automatic;
+  Duration patience{};  ///< bounds each wait for a batch, and for the peers within a step
+  StepTimer timer;
+};
+
+/// What a step is to do.
+struct StepPlan {
+  StepNote note;  ///< what its report will carry: number, epoch, learning rate, samples over all ranks
+  std::size_t passes = 1;  ///< of this rank
+  bool full = true;        ///< its batches have the shapes that most steps have, so that it may be recorded
+  bool stop = false;       ///< this rank was told to stop after this step
+};
+
+/// Where a step's batches come from, one a pass.
+using BatchSupply = std::function<Batch()>;
+
+/// Used by one thread. Every rank constructs it and calls it alike, as far as the strategy's in_step() says
+/// so.
+class Engine {
+ public:
+  /// Borrows `task`, `strategy` and `communicator` (of all workers), which outlive it. Throws UsageError for
+  /// graphs that are `on` where the device has none.
+  Engine(const Task& task, Strategy& strategy, Communicator& communicator,
+         const std::shared_ptr<Device>& device, const EngineOptions& options, Log& log);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Hands the strategy the factories, with the scaler that the precision asks for. Throws as
+  /// Strategy::prepare, and UsageError for graphs that are `on` where the strategy's steps cannot be
+  /// recorded.
+  void prepare(TrainingParts parts, const Deadline& deadline);
+  Strategy& strategy() noexcept { return strategy_; }
+  /// Null without loss scaling.
+  GradScaler* scaler() const noexcept { return scaler_.get(); }
+
+  /// Runs one step, or queues it where the device runs ahead; its report can be taken later. Where the device
+  /// does not run ahead the loss is known before the update, and one that is not finite is an Error before
+  /// anything is changed.
+  void step(const StepPlan& plan, const BatchSupply& supply);
+  /// The same without exchanging anything and without a report: for measuring.
+  void step_alone(const StepPlan& plan, const BatchSupply& supply);
+
+  bool runs_ahead() const noexcept { return device_->runs_ahead(); }
+  /// Steps whose reports were not taken.
+  std::size_t reports_waiting() const noexcept { return reports_->waiting(); }
+  /// Whether take_report() would not wait.
+  bool report_ready() { return reports_->ready(); }
+  /// The oldest report. Throws Error when its loss is not finite, and as StepReports::take.
+  StepReport take_report();
+
+  /// Collective. All of `source`, in batches of `batch_size`, each sample once over all ranks.
+  Evaluation evaluate(const std::shared_ptr<const Source>& source, std::int64_t batch_size);
+
+ private:
+  class StepPasses;
+
+  void run(Passes& passes, Exchange exchange);
+  /// Gives the host memory that must stay until the step is over.
+  std::vector<std::shared_ptr<void>> replay(StepGraph& graph, const StepPlan& plan,
+                                            const BatchSupply& supply);
+  StepGraph* graph_for(const StepPlan& plan, int& variant);
+  void check_loss(double loss, const StepNote& note) const;
+  Deadline deadline() const { return Deadline::after(options_.patience); }
+
+  const Task& task_;
+  Strategy& strategy_;
+  Communicator& communicator_;
+  std::shared_ptr<Device> device_;
+  EngineOptions options_;
+  std::unique_ptr<Communicator> alone_;  ///< what reports go over where ranks do not step together
+  LowPrecisionWeights low_weights_;
+  std::unique_ptr<GradScaler> scaler_;
+  BatchFeed feed_;
+  std::unique_ptr<StepReports> reports_;
+  std::map<int, StepGraph> graphs_;  ///< by the strategy's variant
+};
+
+}  // namespace dtrain

@@ -1,0 +1,147 @@
+#include "training/run/journal.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "runtime/metrics/memory.h"
+
+namespace dtrain {
+
+Journal::Journal(const JournalContext& context) : context_(context), started_(steady_clock().now()) {}
+
+void Journal::open_logs(const std::filesystem::path& logs, const std::string& start_id,
+                        const std::string& line) {
+  start_id_ = start_id;
+  if (!std::filesystem::is_directory(logs)) return;
+  context_.log.attach(logs / fmt::format("rank-{}.log", context_.rank));
+  if (context_.recipe.log_samples)
+    samples_log_.open(logs / fmt::format("samples-{}.jsonl", context_.rank), std::ios::app);
+  context_.log.note(LogLevel::info, line);
+}
+
+void Journal::begin() {
+  rate_since_ = steady_clock().now();
+  context_.clock = StepClock();
+}
+
+void Journal::step(const StepReport& report, const RunPosition& at) {
+  const StepNote& note = report.note;
+  last_loss_ = report.loss;
+  rate_samples_ += note.samples;
+  samples_done_ += note.samples;
+  const TimePoint now = steady_clock().now();
+  if (note.step == 1 && at.resumed_from == 0) note_first_step();
+  const bool record = note.step % context_.recipe.log_every == 0 || note.step >= at.total_steps;
+  if (record || samples_per_second_ == 0) {
+    samples_per_second_ =
+        static_cast<double>(rate_samples_) / std::chrono::duration<double>(now - rate_since_).count();
+  }
+  if (recorder_) {
+    const SpanScope span(context_.spans, "metrics", "phase");
+    recorder_->step({.step = note.step,
+                     .epoch = note.epoch,
+                     .loss = report.loss,
+                     .lr = note.lr,
+                     .samples_per_second = samples_per_second_,
+                     .loss_scale = report.loss_scale,
+                     .skipped_steps = report.skipped,
+                     .memory = record ? std::optional(memory_use()) : std::nullopt},
+                    {.step = note.step,
+                     .total_steps = at.total_steps,
+                     .epoch = note.epoch,
+                     .epochs = context_.recipe.epochs == INT64_MAX ? 0 : context_.recipe.epochs,
+                     .loss = report.loss,
+                     .samples_per_second = samples_per_second_,
+                     .time_left = std::nullopt,
+                     .resident_bytes = resident_bytes()},
+                    record);
+  }
+  if (record) {
+    rate_since_ = now;
+    rate_samples_ = 0;
+  }
+  context_.clock.lap(Phase::other);
+  context_.clock.finish_step();
+}
+
+// At the end of an epoch and in the middle of one alike: the epoch the last step belonged to.
+void Journal::evaluation(const Evaluation& evaluation, const RunPosition& at) {
+  evaluation_ = evaluation;
+  if (recorder_) {
+    const std::int64_t epoch = at.position == 0 && at.epoch > 0 ? at.epoch - 1 : at.epoch;
+    recorder_->evaluation({.epoch = epoch,
+                           .loss = evaluation.loss,
+                           .metrics = evaluation.metrics,
+                           .samples = evaluation.samples},
+                          at.step);
+  }
+  rate_since_ = steady_clock().now();
+  rate_samples_ = 0;
+  context_.clock.skip();
+}
+
+void Journal::samples(std::span<const std::int64_t> indices, const RunPosition& at) {
+  if (!samples_log_.is_open()) return;
+  samples_log_ << fmt::format("{{\"start\":{},\"step\":{},\"epoch\":{},\"world\":{},\"indices\":[{}]}}\n",
+                              start_id_, at.step + 1, at.epoch, context_.world_size, fmt::join(indices, ","))
+               << std::flush;
+}
+
+void Journal::checkpoint(const Snapshot& snapshot) {
+  if (recorder_) recorder_->checkpoint(snapshot, Deadline::never());
+}
+
+void Journal::message(const std::string& text) {
+  if (recorder_) recorder_->message(text);
+}
+
+void Journal::finish(const std::string& status, const RunPosition& at) {
+  if (recorder_) recorder_->finish(summarize(status, at), Deadline::never());
+}
+
+MemoryUse Journal::memory_use() const {
+  return {.allocated_bytes = static_cast<std::int64_t>(context_.device.allocated_bytes()),
+          .peak_allocated_bytes = static_cast<std::int64_t>(context_.device.peak_allocated_bytes()),
+          .resident_bytes = resident_bytes(),
+          .peak_resident_bytes = peak_resident_bytes()};
+}
+
+RunSummary Journal::summarize(const std::string& status, const RunPosition& at) const {
+  const StepClock& clock = context_.clock;
+  RunSummary summary;
+  summary.status = status;
+  summary.steps = at.step;
+  summary.epochs = at.epoch;
+  summary.world_size = context_.world_size;
+  summary.loss = last_loss_;
+  summary.seconds = std::chrono::duration<double>(steady_clock().now() - started_).count();
+  summary.samples_per_second = static_cast<double>(samples_done_) /
+                               std::max(std::chrono::duration<double>(clock.total()).count(), 1e-9);
+  summary.evaluation = evaluation_;
+  summary.seconds_to_first_step = seconds_to_first_step_;
+  summary.resumed_from_step = at.resumed_from;
+  summary.memory = memory_use();
+  for (std::size_t i = 0; i <= static_cast<std::size_t>(Phase::other); ++i) {
+    const auto phase = static_cast<Phase>(i);
+    const double steps = static_cast<double>(std::max<std::int64_t>(clock.steps(), 1));
+    summary.phase_milliseconds[std::string(name_of(phase))] =
+        1e3 * std::chrono::duration<double>(clock.spent(phase)).count() / steps;
+  }
+  return summary;
+}
+
+// Since the launcher (or this process) started.
+void Journal::note_first_step() {
+  const std::string* launch = find_variable(context_.environment, "DTRAIN_LAUNCH_TIME_NS");
+  if (launch == nullptr) return;
+  const auto nanoseconds = parse_integer(*launch);
+  if (!nanoseconds) return;
+  const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                       std::chrono::system_clock::now().time_since_epoch())
+                       .count();
+  seconds_to_first_step_ = static_cast<double>(now - *nanoseconds) * 1e-9;
+}
+
+}  // namespace dtrain

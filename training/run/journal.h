@@ -1,0 +1,81 @@
+// What is told of a run while it runs: metrics, curves, progress and the summary by rank 0, each rank's log,
+// and the samples each rank takes where they are asked for. Keeps the rates and times that go with them.
+#pragma once
+
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "training/engine/step_reports.h"
+#include "training/run/run_recorder.h"
+#include "training/run/tracer.h"
+#include "training/run/worker_log.h"
+
+namespace dtrain {
+
+/// Where a run is: the same on every rank.
+struct RunPosition {
+  std::int64_t step = 0, epoch = 0;  ///< finished steps; where the next one is
+  std::int64_t position = 0;         ///< samples of the epoch that all ranks together have taken
+  std::int64_t total_steps = 0;
+  std::int64_t resumed_from = 0;
+  std::optional<std::int64_t> saved_step = {}, evaluated_step = {};
+};
+
+/// What a journal borrows; all of it outlives it.
+struct JournalContext {
+  const Recipe& recipe;
+  const Environment& environment;
+  const Device& device;
+  StepClock& clock;
+  WorkerLog& log;
+  SpanRecorder* spans;  ///< may be null
+  int rank = 0, world_size = 1;
+};
+
+/// One rank's. Used by the training thread.
+class Journal {
+ public:
+  explicit Journal(const JournalContext& context);
+
+  /// Rank 0: from now on everything is recorded.
+  void record_by(std::unique_ptr<RunRecorder> recorder) { recorder_ = std::move(recorder); }
+  /// Opens this rank's logs in the run's folder, where it can be seen from here. `start_id` tells this start
+  /// of the run from others in the log of samples. `line` is the log's first.
+  void open_logs(const std::filesystem::path& logs, const std::string& start_id, const std::string& line);
+
+  /// Steps are timed from now on.
+  void begin();
+  /// The step of `report` is over; `at` is where the run is.
+  void step(const StepReport& report, const RunPosition& at);
+  void evaluation(const Evaluation& evaluation, const RunPosition& at);
+  /// What this rank takes in the step after `at`. A step that a restart repeats is there more than once: of
+  /// each step, the lines with the latest start count.
+  void samples(std::span<const std::int64_t> indices, const RunPosition& at);
+  /// Rank 0: copies `snapshot` and writes it beside training. Elsewhere nothing.
+  void checkpoint(const Snapshot& snapshot);
+  /// Shown by rank 0.
+  void message(const std::string& text);
+  /// Rank 0: waits for the last checkpoint, writes summary.json and report.html. `status`: "finished" or
+  /// "stopped".
+  void finish(const std::string& status, const RunPosition& at);
+
+ private:
+  void note_first_step();
+  MemoryUse memory_use() const;
+  RunSummary summarize(const std::string& status, const RunPosition& at) const;
+
+  JournalContext context_;
+  std::unique_ptr<RunRecorder> recorder_;  ///< rank 0 only
+  std::ofstream samples_log_;              ///< open with --log-samples
+  std::string start_id_;
+  TimePoint started_, rate_since_;
+  std::int64_t rate_samples_ = 0, samples_done_ = 0;
+  double samples_per_second_ = 0, last_loss_ = 0;
+  std::optional<double> seconds_to_first_step_;
+  std::optional<Evaluation> evaluation_;
+};
+
+}  // namespace dtrain

@@ -1,0 +1,37 @@
+#include "training/task.h"
+
+#include <fmt/format.h>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+
+double Evaluation::operator[](std::string_view metric) const {
+  std::string names;
+  for (const auto& [name, value] : metrics) {
+    if (name == metric) return value;
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  throw UsageError(fmt::format("evaluation: expected one of its metrics ({}), got '{}'",
+                               names.empty() ? "there are none" : names, metric));
+}
+
+std::shared_ptr<const Source> Task::open(Split split, const DataRequest& request) const {
+  return open_source(request.dataset, split, {.data_dir = request.data_dir, .log = request.log});
+}
+
+Tensors Task::inputs(const BatchTensors& batch) const { return {batch.tensors().front()}; }
+
+double Task::units(const Batch& batch) const { return static_cast<double>(batch.size()); }
+
+void Task::add_up(const Tensors& outputs, const BatchTensors& batch, double units,
+                  std::span<double> sums) const {
+  sums[0] += loss(outputs, batch).item() * units;
+  sums[1] += units;
+}
+
+Evaluation Task::evaluation(std::span<const double> sums, std::int64_t /*samples*/) const {
+  return {.loss = sums[0] / sums[1], .metrics = {}};
+}
+
+}  // namespace dtrain

@@ -1,0 +1,93 @@
+// The seam between what is learned and how: a task builds the network, turns a batch into a loss, and says
+// what evaluation adds up. Everything else — flags, sampling, strategies, checkpoints, resuming, traces,
+// graphs — is the library's.
+//
+//     class Squares final : public dtrain::Task {
+//      public:
+//       std::string name() const override { return "squares"; }
+//       std::unique_ptr<dtrain::Module> build(std::span<const dtrain::Field> fields, dtrain::Generator&
+//       generator,
+//                                             const std::shared_ptr<dtrain::Device>& device) const override {
+//         return std::make_unique<dtrain::Linear>(fields[0].shape[0], 1, generator, device);
+//       }
+//       dtrain::Tensor loss(const dtrain::Tensors& outputs, const dtrain::BatchTensors& batch) const override
+//       {
+//         return dtrain::mse_loss(outputs[0], batch["y"]);
+//       }
+//     };
+//     int main(int argc, char** argv) { return dtrain::train_main(argc, argv, Squares()); }
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/data/sources/open_source.h"
+#include "runtime/nn/module.h"
+#include "training/batch_tensors.h"
+
+namespace dtrain {
+
+/// What an evaluation found, over all samples of a source; the same on every rank.
+struct Evaluation {
+  double loss = 0;                                      ///< mean over the units
+  std::vector<std::pair<std::string, double>> metrics;  ///< "accuracy", …: in the task's order
+  std::int64_t samples = 0;
+
+  /// The metric of that name. Throws UsageError, listing those there are, when it is none of them.
+  double operator[](std::string_view metric) const;
+};
+
+/// What a run's samples are, as the user named them.
+struct DataRequest {
+  std::string dataset;   ///< the text of --dataset
+  std::string data_dir;  ///< folder of its files; empty: where they are by default
+  Log* log = nullptr;    ///< borrowed during the call; null: silent
+};
+
+/// Something to learn. Immutable and shared by all ranks' calls: what changes while training is in the
+/// network. Functions are called by the training thread.
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  /// Names the run, and its checkpoints: one made under another name is not resumed. "lenet", "squares".
+  virtual std::string name() const = 0;
+
+  /// The samples of a split. By default the data sets that `dtrain train --dataset` knows. Throws UsageError,
+  /// DataError.
+  virtual std::shared_ptr<const Source> open(Split split, const DataRequest& request) const;
+
+  /// The network for samples of `fields`, its parameters on `device`, drawn from `generator` and nothing
+  /// else: equal generators give equal weights. Throws UsageError for fields it cannot take.
+  virtual std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
+                                        const std::shared_ptr<Device>& device) const = 0;
+
+  /// What the network is fed: by default the first field.
+  virtual Tensors inputs(const BatchTensors& batch) const;
+
+  /// The mean loss over the batch's units, floating, one element; `outputs` are what the network made of
+  /// inputs(batch), in float32 whatever the precision of the run.
+  virtual Tensor loss(const Tensors& outputs, const BatchTensors& batch) const = 0;
+
+  /// How many units the mean is over: by default the samples. A task whose samples differ in units (texts
+  /// without their padding) counts them here, in the batch as the loader has it, on the host, and says so in
+  /// units_vary(): then each unit of a step weighs the same, wherever it is.
+  virtual double units(const Batch& batch) const;
+  /// Whether samples differ in units. True costs an exchange of one number before each step.
+  virtual bool units_vary() const { return false; }
+
+  // ---- evaluation: sums over batches, added up over the ranks. By default the loss alone.
+  /// How many numbers add_up() adds to.
+  virtual std::size_t sum_count() const { return 2; }
+  /// Adds this batch of `units` units to `sums`, zero at first. Called without gradients, the network in
+  /// evaluation.
+  virtual void add_up(const Tensors& outputs, const BatchTensors& batch, double units,
+                      std::span<double> sums) const;
+  /// What the sums over all `samples` samples mean; `samples` of the result is set by the caller.
+  virtual Evaluation evaluation(std::span<const double> sums, std::int64_t samples) const;
+};
+
+}  // namespace dtrain

@@ -1,0 +1,133 @@
+#include "training/train_main.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "parallel/data/data_parallel_strategy.h"
+#include "runtime/device/cuda/module.h"
+#include "runtime/device/timed_device.h"
+#include "training/start/peers.h"
+#include "training/start/threads.h"
+#include "training/trainer.h"
+
+namespace dtrain {
+namespace {
+
+// The device that computes, with its kernels in the trace where they run when they are called. Those of a
+// device that runs ahead would have to be waited for; there a profiler has the times.
+std::shared_ptr<Device> traced(std::shared_ptr<Device> device, Tracer& tracer) {
+  if (device->runs_ahead()) {
+    tracer.set_listener(cuda::module_profiler());
+    return device;
+  }
+  return tracer.wanted() ? make_timed_device(std::move(device), *tracer.spans()) : device;
+}
+
+std::shared_ptr<Device> device_of(const Recipe& recipe, int local_rank) {
+  auto device = make_device(recipe.device, {.local_rank = local_rank, .tf32 = recipe.precision == "tf32"});
+  if (recipe.precision == "tf32" && device->type() == DeviceType::cpu)
+    throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
+  return device;
+}
+
+ExitCode train(const Task& task, const Environment& environment, const Options& options, const Recipe& recipe,
+               const Placement& placement, const StopSignal& stop_signal, WorkerLog& log) {
+  Tracer tracer(recipe.trace, *placement.rank, log);
+  const auto device = traced(device_of(recipe, *placement.local_rank), tracer);
+  Peers peers(placement, recipe.backend, environment, recipe.connect_timeout, log, device.get(),
+              tracer.spans());
+  StepClock clock;
+  ExitCode code = ExitCode::ok;
+  {
+    DataParallelStrategy strategy(
+        {peers.communicator(), device, recipe.collective_timeout, {&clock, tracer.spans()}}, {},
+        recipe.sync_batch_norm);
+    Trainer trainer(recipe, {task, strategy, peers.communicator(), device, options, environment, stop_signal,
+                             log, tracer, clock});
+    code = trainer.run();
+  }
+  peers.leave();
+  return code;
+}
+
+std::vector<OptionSpec> all_options(const TrainProgram& program) {
+  std::vector<OptionSpec> all(program.options.begin(), program.options.end());
+  all.insert(all.end(), train_options().begin(), train_options().end());
+  return all;
+}
+
+// The rank is part of the line: every worker of a job may fail at once.
+void report(const std::string& program, std::string_view message) {
+  const char* rank = ::getenv("RANK");
+  // Messages about a command's options begin with its full name already.
+  if (message.starts_with(program + " ")) message.remove_prefix(program.size() + 1);
+  const std::string line = rank != nullptr ? fmt::format("{}: rank {}: {}\n", program, rank, message)
+                                           : fmt::format("{}: {}\n", program, message);
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace
+
+ExitCode run_training(const TrainProgram& program, const std::vector<std::string>& arguments,
+                      const Environment& environment) {
+  const std::vector<OptionSpec> specs = all_options(program);
+  const Options options = resolve_options(program.name, specs, arguments, environment);
+  if (options.enabled("help")) {
+    fmt::print("{}",
+               options_help(fmt::format("usage: {} [options]   (alone, or as a worker of dtrain-launch, "
+                                        "mpirun or srun)",
+                                        program.name),
+                            specs));
+    return ExitCode::ok;
+  }
+  const Placement placement = find_placement(environment);
+  const std::shared_ptr<const Task> task = program.make_task(options);
+  Recipe recipe = make_recipe(options, task->name(), *placement.world_size);
+  for (const OptionSpec& spec : program.options) {
+    const std::string name(spec.name);
+    if (options.has(name)) recipe.own[name] = options.text(name);
+  }
+  if (options.enabled("print-config")) {
+    if (*placement.rank == 0) fmt::print("{}", options_table(options));
+    return ExitCode::ok;
+  }
+  limit_threads(placement, environment);
+  const StopSignal stop_signal;  // before any thread
+  WorkerLog log(*placement.world_size == 1 ? "dtrain" : fmt::format("dtrain: rank {}", *placement.rank));
+  try {
+    return train(*task, environment, options, recipe, placement, stop_signal, log);
+  } catch (const Error& error) {
+    log.note(LogLevel::error, error.what());
+    throw;
+  }
+}
+
+int run_main(const std::string& program, const std::function<ExitCode()>& body) {
+  try {
+    return static_cast<int>(body());
+  } catch (const Error& error) {
+    report(program, error.what());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::bad_alloc&) {
+    report(program, "out of memory; use a smaller batch");
+    return static_cast<int>(ExitCode::system);
+  } catch (const std::exception& error) {
+    report(program, error.what());
+    return static_cast<int>(ExitCode::failure);
+  }
+}
+
+int train_main(int argc, char** argv, const Task& task) {
+  const std::string name = std::filesystem::path(argc > 0 ? argv[0] : task.name()).filename();
+  return run_main(name, [&] {
+    const TrainProgram program{.name = name, .options = {}, .make_task = [&](const Options&) {
+                                 return std::shared_ptr<const Task>(std::shared_ptr<const Task>(),
+                                                                    &task);  // borrowed
+                               }};
+    return run_training(program, {argv + std::min(argc, 1), argv + argc}, current_environment());
+  });
+}
+
+}  // namespace dtrain

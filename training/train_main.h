@@ -1,0 +1,40 @@
+// A whole training program: what `dtrain train` is, for any task. The programs that dtrain-launch, mpirun and
+// srun start many times are made of this.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/environment.h"
+#include "runtime/base/error.h"
+#include "runtime/base/options.h"
+#include "training/task.h"
+
+namespace dtrain {
+
+/// What tells one training program from another.
+struct TrainProgram {
+  std::string name;                     ///< "dtrain train", for messages and the help text
+  std::span<const OptionSpec> options;  ///< the program's own, shown before those that all have
+  std::function<std::shared_ptr<const Task>(const Options& options)> make_task;
+};
+
+/// Trains as one worker of the job that `environment` tells of, or alone. `arguments` come after the
+/// program's name. Throws every kind of Error; what a user should read of it is in the message.
+ExitCode run_training(const TrainProgram& program, const std::vector<std::string>& arguments,
+                      const Environment& environment);
+
+/// A program that trains `task`, for main(): with every option of `dtrain train`, its exit codes and its
+/// messages. `task` is borrowed.
+///
+///     int main(int argc, char** argv) { return dtrain::train_main(argc, argv, MyTask()); }
+int train_main(int argc, char** argv, const Task& task);
+
+/// Runs `body` for main(): errors become one line on standard error, with the rank of this worker in front,
+/// and the exit code. `program` is what a line begins with.
+int run_main(const std::string& program, const std::function<ExitCode()>& body);
+
+}  // namespace dtrain

@@ -1,0 +1,44 @@
+// What one run trains and is evaluated on: the task's two splits, which samples this rank takes in each step,
+// and the loader that reads them ahead.
+#pragma once
+
+#include <memory>
+
+#include "parallel/strategy.h"
+#include "runtime/data/loader.h"
+#include "runtime/data/step_sampler.h"
+#include "training/recipe.h"
+#include "training/task.h"
+
+namespace dtrain {
+
+/// Used by one thread. A position is a number of samples of the epoch that all ranks together have taken.
+class TrainingData {
+ public:
+  /// Opens both splits. `spans` is borrowed and may be null. Throws as Task::open, and UsageError when the
+  /// two splits' samples are made of different fields.
+  TrainingData(const Recipe& recipe, const Task& task, DataShare share, const std::shared_ptr<Device>& device,
+               Log& log, SpanRecorder* spans);
+
+  const Source& train() const noexcept { return *train_; }
+  const std::shared_ptr<const Source>& test() const noexcept { return test_; }
+  const StepSampler& sampler() const noexcept { return *sampler_; }
+
+  /// From now on next() gives the batches of `epoch` from `position` on.
+  void start(std::int64_t epoch, std::int64_t position);
+  /// This rank's next pass. Throws as Loader::next.
+  Batch next(const Deadline& deadline) { return loader_->next(deadline).value(); }
+
+  /// Passes of this rank in the step that begins at `position`.
+  std::size_t passes_at(std::int64_t position) const noexcept;
+  /// Whether the step there has as many samples as most.
+  bool full_at(std::int64_t position) const noexcept;
+
+ private:
+  std::shared_ptr<const Source> train_, test_;
+  std::unique_ptr<StepSampler> sampler_;
+  std::unique_ptr<Loader> loader_;
+  std::int64_t global_batch_, pass_size_;
+};
+
+}  // namespace dtrain
