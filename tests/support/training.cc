@@ -59,11 +59,12 @@ std::vector<std::string> command(const TrainingRun& run) {
   if (run.start == Start::launcher) {
     argv = {program("dtrain-launch"), "--nproc_per_node=" + std::to_string(run.world)};
     argv.insert(argv.end(), run.launcher_arguments.begin(), run.launcher_arguments.end());
-    argv.insert(argv.end(), {"dtrain", "train"});
-  } else {
-    if (run.start == Start::mpirun) argv = {"mpirun", "--oversubscribe", "-np", std::to_string(run.world)};
-    argv.insert(argv.end(), {program("dtrain"), "train"});
+  } else if (run.start == Start::mpirun) {
+    argv = {"mpirun", "--oversubscribe", "-np", std::to_string(run.world)};
   }
+  const std::vector<std::string> own = {program("dtrain"), "train"};
+  const std::vector<std::string>& worker = run.program.empty() ? own : run.program;
+  argv.insert(argv.end(), worker.begin(), worker.end());
   argv.insert(argv.end(), run.arguments.begin(), run.arguments.end());
   argv.insert(argv.end(), {"--run-dir", run.run_dir.string()});
   return argv;

@@ -13,8 +13,9 @@ namespace dtrain::test {
 /// How the workers of a run are started.
 enum class Start { alone, launcher, mpirun };
 
-/// A training run to start: `dtrain train <arguments> --run-dir <run_dir>`.
+/// A training run to start: `<program> <arguments> --run-dir <run_dir>`.
 struct TrainingRun {
+  std::vector<std::string> program = {};  ///< empty: dtrain train
   Start start = Start::launcher;
   int world = 1;
   std::vector<std::string> launcher_arguments;  ///< before the program, for Start::launcher
