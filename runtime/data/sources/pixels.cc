@@ -9,16 +9,17 @@ std::vector<Field> labelled_image(const Dims& shape, std::int64_t classes) {
 
 void write_pixels(const std::uint8_t* pixels, const View& out) {
   auto* const to = out.as<float>();
-  if (out.is_contiguous()) {
-    const std::int64_t count = out.numel();
+  const std::int64_t channels = out.shape[0], height = out.shape[1], width = out.shape[2];
+  const std::int64_t plane = out.strides[0], row = out.strides[1], step = out.strides[2];
+  if (step == 1 && row == width && (plane == height * width || channels == 1)) {
+    const std::int64_t count = channels * height * width;
     for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(pixels[i]) / 255.0F;
     return;
   }
-  for (std::int64_t c = 0; c < out.shape[0]; ++c) {
-    for (std::int64_t y = 0; y < out.shape[1]; ++y) {
-      float* const row = to + c * out.strides[0] + y * out.strides[1];
-      for (std::int64_t x = 0; x < out.shape[2]; ++x)
-        row[x * out.strides[2]] = static_cast<float>(*pixels++) / 255.0F;
+  for (std::int64_t c = 0; c < channels; ++c) {
+    for (std::int64_t y = 0; y < height; ++y) {
+      for (std::int64_t x = 0; x < width; ++x)
+        to[c * plane + y * row + x * step] = static_cast<float>(*pixels++) / 255.0F;
     }
   }
 }
