@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 seconds=60
-targets="nodelist tasks_per_node config handshake frames rendezvous_messages rendezvous_session rendezvous_membership"
+targets="nodelist tasks_per_node config handshake frames rendezvous_messages rendezvous_session rendezvous_membership csv npy"
 while [ $# -gt 0 ]; do
   case $1 in
     --seconds) seconds=$2 && shift 2 ;;

@@ -1,0 +1,267 @@
+// The header is Python text, of which only what NumPy itself writes is understood: the three keys in any
+// order, strings in either quote, any spaces.
+#include "runtime/data/sources/npy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <optional>
+
+#include "runtime/base/error.h"
+#include "runtime/data/cache/content_reader.h"
+
+namespace dtrain {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "elements are used as they lie in the file");
+
+constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::size_t kMagicBytes = 6, kVersionEnd = 8;
+
+struct KnownType {
+  std::string_view descr;
+  NpyType type;
+};
+constexpr std::array kKnownTypes = {KnownType{"<f4", NpyType::f4}, KnownType{"<f8", NpyType::f8},
+                                    KnownType{"<i4", NpyType::i4}, KnownType{"<i8", NpyType::i8},
+                                    KnownType{"|u1", NpyType::u1}, KnownType{"|b1", NpyType::b1}};
+
+/// The dictionary, from its first character on; offsets count bytes of the file.
+class HeaderText {
+ public:
+  HeaderText(std::string_view text, std::size_t offset, const std::string& path)
+      : text_(text), offset_(offset), path_(path) {}
+
+  [[noreturn]] void refuse(std::size_t at, const std::string& expected) const {
+    const std::string_view found = text_.substr(std::min(at, text_.size()), kShown);
+    throw DataError(path_, static_cast<std::int64_t>(offset_ + at), expected,
+                    found.empty() ? "the header's end" : fmt::format("\"{}\"", printable(found)));
+  }
+  std::size_t at() const noexcept { return at_; }
+
+  void skip_spaces() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n')) ++at_;
+  }
+  bool take(char wanted) {
+    skip_spaces();
+    if (at_ == text_.size() || text_[at_] != wanted) return false;
+    ++at_;
+    return true;
+  }
+  void expect(char wanted) {
+    if (!take(wanted)) refuse(at_, fmt::format("'{}' in the header's dictionary", wanted));
+  }
+  bool take(std::string_view word) {
+    skip_spaces();
+    if (!text_.substr(at_).starts_with(word)) return false;
+    at_ += word.size();
+    return true;
+  }
+  std::string_view string() {
+    skip_spaces();
+    const char quote = at_ < text_.size() ? text_[at_] : '\0';
+    const std::size_t end =
+        quote == '\'' || quote == '"' ? text_.find(quote, at_ + 1) : std::string_view::npos;
+    if (end == std::string_view::npos) refuse(at_, "a string in quotes");
+    const std::string_view value = text_.substr(at_ + 1, end - at_ - 1);
+    at_ = end + 1;
+    return value;
+  }
+  std::int64_t extent() {
+    skip_spaces();
+    const std::size_t from = at_;
+    std::uint64_t value = 0;
+    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') {
+      value = value * 10 + static_cast<std::uint64_t>(text_[at_++] - '0');
+      if (value > INT64_MAX / 16) refuse(from, "an extent that memory can hold");
+    }
+    if (at_ == from) refuse(at_, "an extent, a whole number");
+    take('L');  // as Python 2 wrote them
+    return static_cast<std::int64_t>(value);
+  }
+  bool ended() {
+    skip_spaces();
+    return at_ == text_.size();
+  }
+
+ private:
+  static constexpr std::size_t kShown = 24;
+  static std::string printable(std::string_view text) {
+    std::string shown(text);
+    std::replace_if(
+        shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    return shown;
+  }
+
+  std::string_view text_;
+  std::size_t offset_, at_ = 0;
+  const std::string& path_;
+};
+
+NpyType parse_type(HeaderText& text) {
+  const std::size_t at = text.at();
+  if (text.take('[')) text.refuse(at, "one type for all elements (not a structured array)");
+  const std::string_view descr = text.string();
+  for (const KnownType& known : kKnownTypes)
+    if (known.descr == descr) return known.type;
+  if (descr.starts_with('>'))
+    text.refuse(at, "little-endian elements (save a.astype(a.dtype.newbyteorder('<')))");
+  text.refuse(at, "elements of type <f4, <f8, <i4, <i8, |u1 or |b1 (save a.astype(numpy.float32), say)");
+}
+
+void parse_order(HeaderText& text) {
+  text.skip_spaces();
+  const std::size_t at = text.at();
+  if (text.take("False")) return;
+  if (text.take("True"))
+    text.refuse(at,
+                "elements in C order, where a sample lies in one piece (save numpy.ascontiguousarray(a))");
+  text.refuse(at, "True or False");
+}
+
+Dims parse_shape(HeaderText& text) {
+  Dims shape;
+  text.expect('(');
+  while (!text.take(')')) {
+    if (shape.rank() == kMaxRank) text.refuse(text.at(), fmt::format("at most {} dimensions", kMaxRank));
+    shape.push_back(text.extent());
+    if (text.take(',')) continue;
+    text.expect(')');
+    break;
+  }
+  return shape;
+}
+
+struct Parts {
+  std::optional<NpyType> type;
+  std::optional<Dims> shape;
+  bool ordered = false;
+};
+
+Parts parse_dictionary(HeaderText& text) {
+  Parts parts;
+  text.expect('{');
+  while (!text.take('}')) {
+    const std::size_t at = text.at();
+    const std::string_view key = text.string();
+    text.expect(':');
+    text.skip_spaces();
+    if (key == "descr" && !parts.type) {
+      parts.type = parse_type(text);
+    } else if (key == "fortran_order" && !parts.ordered) {
+      parse_order(text);
+      parts.ordered = true;
+    } else if (key == "shape" && !parts.shape) {
+      parts.shape = parse_shape(text);
+    } else {
+      text.refuse(at, "each of the keys descr, fortran_order and shape once");
+    }
+    if (text.take(',')) continue;
+    text.expect('}');
+    break;
+  }
+  if (!text.ended()) text.refuse(text.at(), "the end of the header behind its dictionary");
+  if (!parts.type || !parts.shape || !parts.ordered)
+    text.refuse(text.at(), "the keys descr, fortran_order and shape in the header");
+  return parts;
+}
+
+std::uint64_t little_endian(std::span<const std::uint8_t> bytes) {
+  std::uint64_t value = 0;
+  for (std::size_t i = bytes.size(); i-- > 0;) value = value << 8 | bytes[i];
+  return value;
+}
+
+/// Where the dictionary lies in the file.
+struct Extent {
+  std::size_t from, bytes;
+};
+
+Extent find_dictionary(std::span<const std::uint8_t> content, const std::string& path) {
+  const auto cut = [&](const char* expected) {
+    throw DataError(path, static_cast<std::int64_t>(content.size()), expected, "the end of the file");
+  };
+  const auto front = content.first(std::min(content.size(), kMagicBytes));
+  if (!std::equal(front.begin(), front.end(), reinterpret_cast<const std::uint8_t*>(kMagic.data())))
+    throw DataError(path, 0, "\\x93NUMPY, as .npy files begin", "something else");
+  if (content.size() < kVersionEnd) cut("the magic number and version of a .npy file");
+  const int major = content[6], minor = content[7];
+  if (major < 1 || major > 3 || minor != 0)
+    throw DataError(path, 6, "version 1.0, 2.0 or 3.0", fmt::format("{}.{}", major, minor));
+  const std::size_t from = kVersionEnd + (major == 1 ? 2 : 4);
+  if (content.size() < from) cut("the length of the header");
+  const std::uint64_t bytes = little_endian(content.subspan(kVersionEnd, from - kVersionEnd));
+  if (bytes > content.size() - from) {
+    throw DataError(path, kVersionEnd,
+                    fmt::format("a header of at most the {} bytes that follow", content.size() - from),
+                    std::to_string(bytes));
+  }
+  return {from, static_cast<std::size_t>(bytes)};
+}
+
+}  // namespace
+
+std::size_t size_of(NpyType type) noexcept { return size_of(dtype_of_npy(type)); }
+
+DType dtype_of_npy(NpyType type) noexcept {
+  switch (type) {
+    case NpyType::f4:
+      return DType::f32;
+    case NpyType::f8:
+      return DType::f64;
+    case NpyType::i4:
+      return DType::i32;
+    case NpyType::i8:
+      return DType::i64;
+    case NpyType::u1:
+    case NpyType::b1:
+      break;
+  }
+  return DType::u8;
+}
+
+NpyHeader parse_npy_header(std::span<const std::uint8_t> content, const std::string& path) {
+  const Extent extent = find_dictionary(content, path);
+  HeaderText text({reinterpret_cast<const char*>(content.data()) + extent.from, extent.bytes}, extent.from,
+                  path);
+  const Parts parts = parse_dictionary(text);
+  NpyHeader header{*parts.type, *parts.shape, extent.from + extent.bytes, 0};
+  header.total = size_of(header.type);
+  bool fits = true;
+  for (const std::int64_t extent_of_dim : header.shape)
+    fits = fits &&
+           !__builtin_mul_overflow(header.total, static_cast<std::uint64_t>(extent_of_dim), &header.total) &&
+           header.total <= INT64_MAX / 2;
+  if (!fits) {
+    throw DataError(path, static_cast<std::int64_t>(extent.from), "a shape that memory can hold",
+                    header.shape.to_string());
+  }
+  header.total += header.bytes;
+  return header;
+}
+
+View NpyArray::view() const {
+  return {const_cast<std::uint8_t*>(elements()), dtype_of_npy(header.type), header.shape,
+          contiguous_strides(header.shape)};
+}
+
+NpyArray read_npy(const std::string& path) {
+  const ContentReader file(path, "a .npy file");
+  if (file.file_bytes() == 0) throw DataError(path, 0, "a .npy file", "an empty file");
+  if (file.compressed()) throw DataError(path, 0, "a .npy file as NumPy writes it", "gzip; unpack it first");
+  NpyArray array;
+  array.content = map_file(file.fd(), static_cast<std::size_t>(file.file_bytes()), path);
+  array.header = parse_npy_header(array.content.bytes, path);
+  if (array.content.bytes.size() != array.header.total) {
+    throw DataError(
+        path,
+        static_cast<std::int64_t>(std::min<std::uint64_t>(array.content.bytes.size(), array.header.total)),
+        fmt::format("{} bytes for an array of shape {}", array.header.total, array.header.shape.to_string()),
+        fmt::format("a file of {}", array.content.bytes.size()));
+  }
+  return array;
+}
+
+}  // namespace dtrain
