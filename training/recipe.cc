@@ -14,7 +14,7 @@ constexpr double kMaxReal = 1e30;
 
 // clang-format off
 constexpr OptionSpec kTrainOptions[] = {
-    {"dataset", "What to train", "NAME", "fashion-mnist", "fashion-mnist, cifar10, or synthetic:CxHxW,classes,N"},
+    {"dataset", "What to train", "NAME", "fashion-mnist", "fashion-mnist, cifar10, synthetic:CxHxW,classes,N, csv:FILE,... or npy:NAME=FILE,..."},
     {"data-dir", "What to train", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
     {"epochs", "What to train", "N", "", "passes over the training set; unset: 10, or no limit with --max-steps"},
     {"max-steps", "What to train", "N", "", "stop after this many optimizer steps of the whole run"},

@@ -6,11 +6,13 @@
 
 #include <array>
 #include <filesystem>
+#include <optional>
 
 #include "runtime/base/error.h"
 #include "runtime/data/cache/data_cache.h"
 #include "runtime/data/sources/cifar10_source.h"
 #include "runtime/data/sources/idx_source.h"
+#include "runtime/data/sources/open_files.h"
 #include "runtime/data/sources/synthetic_source.h"
 
 namespace dtrain {
@@ -25,8 +27,6 @@ struct KnownSource {
   std::shared_ptr<const Source> (*open)(const KnownSource& known, const fs::path& dir, Split split,
                                         DataCache& cache);
 };
-
-const char* name_of(Split split) { return split == Split::train ? "train" : "test"; }
 
 // The file as the package has it, gunzipped by hand, or where torchvision puts it; the first that exists,
 // plain before gzip because it is mapped as it is. The package's own name when there is none, for the
@@ -68,7 +68,7 @@ std::shared_ptr<const Source> open_cifar10(const KnownSource& known, const fs::p
                                          files, known.remedy);
 }
 
-constexpr std::string_view kSyntheticPrefix = "synthetic:";
+constexpr std::string_view kSyntheticPrefix = "synthetic:", kCsvPrefix = "csv:", kNpyPrefix = "npy:";
 
 constexpr std::array kKnownSources = {
     KnownSource{"fashion-mnist", "/usr/share/datasets/fashion-mnist",
@@ -85,6 +85,13 @@ fs::path cache_directory(const std::string& option) {
   return fs::absolute(option);
 }
 
+// The user's own files; nothing for other names.
+std::optional<Splits> open_own_files(std::string_view name, const std::string& data_dir) {
+  if (name.starts_with(kCsvPrefix)) return open_csv(name.substr(kCsvPrefix.size()), data_dir);
+  if (name.starts_with(kNpyPrefix)) return open_npy(name.substr(kNpyPrefix.size()), data_dir);
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::shared_ptr<const Source> open_source(std::string_view name, Split split,
@@ -94,6 +101,8 @@ std::shared_ptr<const Source> open_source(std::string_view name, Split split,
     return std::make_shared<SyntheticSource>(fmt::format("{} {}", name, name_of(split)), spec,
                                              split == Split::train ? 1 : 2);
   }
+  if (const auto splits = open_own_files(name, options.data_dir))
+    return split == Split::train ? splits->train : splits->test;
   for (const KnownSource& known : kKnownSources) {
     if (known.name != name) continue;
     NullLog silence;
@@ -102,8 +111,15 @@ std::shared_ptr<const Source> open_source(std::string_view name, Split split,
                       options.data_dir.empty() ? fs::path(known.default_dir) : fs::path(options.data_dir),
                       split, cache);
   }
-  throw UsageError(fmt::format("--dataset: expected one of {} or synthetic:CxHxW,classes,N, got \"{}\"",
-                               fmt::join(source_names(), ", "), name));
+  throw UsageError(fmt::format(
+      "--dataset: expected one of {}, synthetic:CxHxW,classes,N, csv:FILE,... or npy:NAME=FILE,..., "
+      "got \"{}\"",
+      fmt::join(source_names(), ", "), name));
+}
+
+Splits open_splits(std::string_view name, const OpenSourceOptions& options) {
+  if (auto splits = open_own_files(name, options.data_dir)) return *std::move(splits);
+  return {open_source(name, Split::train, options), open_source(name, Split::test, options)};
 }
 
 std::vector<std::string> source_names() {

@@ -7,14 +7,13 @@
 #include <vector>
 
 #include "runtime/base/log.h"
-#include "runtime/data/source.h"
+#include "runtime/data/sources/split.h"
 
 namespace dtrain {
 
-enum class Split { train, test };
-
 struct OpenSourceOptions {
-  std::string data_dir;            ///< folder of the files; empty: where the dataset's package puts them
+  std::string data_dir;  ///< folder of the files; empty: where the data set's package puts them, or the
+                         ///< current folder for the user's own files
   std::string cache_dir = "auto";  ///< "auto": default_data_cache_directory(); "off": none; else a folder
   Log* log = nullptr;              ///< borrowed during the call; null: silent
 };
@@ -26,7 +25,10 @@ struct OpenSourceOptions {
 std::shared_ptr<const Source> open_source(std::string_view name, Split split,
                                           const OpenSourceOptions& options = {});
 
-/// Names that open_source knows, in order.
+/// Both splits, as open_source opens them. A file they share is read once.
+Splits open_splits(std::string_view name, const OpenSourceOptions& options = {});
+
+/// Names that open_source knows, in order; beside them are synthetic:…, csv:… and npy:….
 std::vector<std::string> source_names();
 
 }  // namespace dtrain

@@ -89,6 +89,25 @@ TEST_F(Input, LabelOutOfRange) {
   expect_one_line(train_with({}), ExitCode::data, {labels.string(), "108", "10"});
 }
 
+TEST_F(Input, OwnFilesThatAreNoTablesOrArrays) {
+  write_file(data() / "table.csv", "a,b,kind\n1,2,0\n3,many,1\n");
+  expect_one_line(
+      train_with({"--dataset=csv:table.csv,label=kind,split=0.5"}), ExitCode::data,
+      {(data() / "table.csv").string(), "row 2 (line 3), column b", "expected a number", "\"many\""});
+  expect_one_line(train_with({"--dataset=csv:table.csv,label=sort,split=0.5"}), ExitCode::data,
+                  {"a column sort in the header", "a, b, kind"});
+  expect_one_line(train_with({"--dataset=csv:table.csv,label=kind"}), ExitCode::usage,
+                  {"split=0.9", "neither"});
+  write_file(data() / "image.npy", "PK");
+  expect_one_line(train_with({"--dataset=npy:image=image.npy,split=0.5"}), ExitCode::data,
+                  {(data() / "image.npy").string(), "at byte 0", "NUMPY"});
+  // Good numbers, but none to be predicted.
+  write_file(data() / "table.csv", "a,b,kind\n1,2,0\n3,4,1\n");
+  expect_one_line(train_with({"--dataset=csv:table.csv,label=kind,split=0.5", "--task=regression"}),
+                  ExitCode::usage, {"x float32 [2], label int64 []", "a field y"});
+  EXPECT_FALSE(fs::exists(run_dir())) << "a refused run must not leave a folder";
+}
+
 TEST_F(Input, CountsThatDiffer) {
   write_small_dataset(folder_ / "other", 319, 40);
   fs::copy_file(folder_ / "other" / "train-labels-idx1-ubyte", data() / "train-labels-idx1-ubyte",

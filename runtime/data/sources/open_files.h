@@ -1,0 +1,21 @@
+// Data sets in the user's own files, as --dataset names them: "csv:…" and "npy:…".
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "runtime/data/sources/split.h"
+
+namespace dtrain {
+
+/// Opens what stands behind "csv:": FILE,target=COL[+COL]…|label=COL[,features=COL[+COL]…][,classes=N]
+/// [,delimiter=C],test=FILE|split=SHARE[,split-seed=N]. Samples are x float32 [features] (all other columns
+/// where none are named), y float32 [targets] and label int64 []. Relative files are below `folder`. Throws
+/// UsageError for another syntax, DataError for what is in the files (CsvTable).
+Splits open_csv(std::string_view spec, const std::filesystem::path& folder);
+
+/// Opens what stands behind "npy:": NAME=FILE[,NAME=FILE]…[,classes=N],test.NAME=FILE…|split=SHARE
+/// [,split-seed=N]. Samples are made of the named fields (NpySource).
+Splits open_npy(std::string_view spec, const std::filesystem::path& folder);
+
+}  // namespace dtrain

@@ -1,0 +1,90 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+#include "runtime/data/sources/npy_source.h"
+#include "runtime/data/sources/open_files.h"
+#include "runtime/data/sources/source_spec.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::string_view kTestPrefix = "test.";
+
+using Files = std::vector<std::pair<std::string, std::string>>;  // of each field
+
+/// "npy:…" taken apart.
+struct Request {
+  Files train, test;
+  std::int64_t classes = 0;
+  HoldOut hold_out;
+};
+
+// What is not a setting is a field's name.
+Request parse(SourceSpec& spec) {
+  Request request;
+  if (!spec.file().empty())
+    spec.refuse("NAME=FILE first, as in npy:x=inputs.npy,y=targets.npy,split=0.9", spec.file());
+  request.classes = spec.take_integer("classes", 0, INT64_MAX, 0);
+  request.hold_out = HoldOut::take(spec);
+  for (auto& [key, value] : spec.take_rest()) {
+    const bool test = key.starts_with(kTestPrefix);
+    (test ? request.test : request.train).emplace_back(key.substr(test ? kTestPrefix.size() : 0), value);
+  }
+  if (request.train.empty()) spec.refuse("at least one field, NAME=FILE", "none");
+  request.hold_out.check(spec, !request.test.empty());
+  return request;
+}
+
+std::vector<NpyField> open_fields(const Files& files, const std::filesystem::path& folder) {
+  std::vector<NpyField> fields;
+  for (const auto& [name, file] : files) fields.push_back(open_npy_field(name, (folder / file).string()));
+  return fields;
+}
+
+// The test files in the training files' order.
+Files in_order(const SourceSpec& spec, const Files& test, const Files& train) {
+  Files ordered;
+  for (const auto& [name, file] : train) {
+    const auto found =
+        std::find_if(test.begin(), test.end(), [&](const auto& other) { return other.first == name; });
+    if (found == test.end()) spec.refuse(fmt::format("test.{}=FILE beside {}", name, name), "none");
+    ordered.push_back(*found);
+  }
+  for (const auto& [name, file] : test) {
+    const bool known =
+        std::any_of(train.begin(), train.end(), [&](const auto& other) { return other.first == name; });
+    if (!known) spec.refuse(fmt::format("{}=FILE beside test.{}", name, name), "none");
+  }
+  return ordered;
+}
+
+// One network takes both.
+void check_alike(const SourceSpec& spec, const Source& train, const Source& test) {
+  const auto a = train.fields(), b = test.fields();
+  if (!std::equal(a.begin(), a.end(), b.begin(), b.end()))
+    spec.refuse(fmt::format("test files like the training files: {}", describe(a)), describe(b));
+}
+
+}  // namespace
+
+Splits open_npy(std::string_view text, const std::filesystem::path& folder) {
+  SourceSpec spec("npy", text);
+  const Request request = parse(spec);
+  std::vector<NpyField> fields = open_fields(request.train, folder);
+  const std::string& first = fields.front().path;
+  const bool tested = !request.test.empty();
+  const auto train = std::make_shared<const NpySource>(
+      fmt::format("npy {}({}, ...)", tested ? "train " : "", first), fields, request.classes);
+  if (!tested) return split_source(train, request.hold_out.share, request.hold_out.seed);
+  const Field* const label = find_field(train->fields(), "label");
+  std::vector<NpyField> held_out = open_fields(in_order(spec, request.test, request.train), folder);
+  const std::string name = fmt::format("npy test ({}, ...)", held_out.front().path);
+  const auto test =
+      std::make_shared<const NpySource>(name, std::move(held_out), label != nullptr ? label->values : 0);
+  check_alike(spec, *train, *test);
+  return {train, test};
+}
+
+}  // namespace dtrain

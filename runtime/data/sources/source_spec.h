@@ -1,0 +1,55 @@
+// How files with settings are named on the command line: "csv:houses.csv,target=price,split=0.9".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dtrain {
+
+/// A name's parts behind the colon, separated by commas. A part is key=value, only the first may be a value
+/// alone (a file). %XX is the character with that code, for what would mean something else (%2C a comma, %2B
+/// a plus sign, %25 the percent sign itself). Settings are taken out one by one; what is left at the end
+/// nobody knows.
+class SourceSpec {
+ public:
+  /// `kind` is "csv", `text` what follows "csv:". Throws UsageError for an empty part, a key given twice or
+  /// a % without two hexadecimal digits.
+  SourceSpec(std::string kind, std::string_view text);
+
+  /// The value without a key; empty when there is none.
+  const std::string& file() const noexcept { return file_; }
+  /// The value of `key`, which then counts as known.
+  std::optional<std::string> take(std::string_view key);
+  /// The same for "a+b+c"; empty when it is not there.
+  std::vector<std::string> take_list(std::string_view key);
+  /// An integer in [least, most], or `fallback`. Throws UsageError.
+  std::int64_t take_integer(std::string_view key, std::int64_t least, std::int64_t most,
+                            std::int64_t fallback);
+  /// All that was not taken, in the order given.
+  std::vector<std::pair<std::string, std::string>> take_rest();
+  /// Throws UsageError naming a setting that was not taken; `known` lists those there are.
+  void finish(std::string_view known) const;
+  /// "--dataset csv:…: expected `expected`, got `got`".
+  [[noreturn]] void refuse(std::string_view expected, std::string_view got) const;
+
+ private:
+  std::string kind_, text_, file_;
+  std::vector<std::pair<std::string, std::string>> settings_;  // values not decoded yet
+};
+
+/// What share of a file's samples is trained on; the others are held out.
+struct HoldOut {
+  double share = 0;        ///< in (0, 1); 0: not said
+  std::uint64_t seed = 0;  ///< of the permutation that tells which
+
+  /// Takes split=SHARE and split-seed=N. Throws UsageError for other values.
+  static HoldOut take(SourceSpec& spec);
+  /// Throws UsageError unless there is either a share or, as `tested` says, a file of its own to test on.
+  void check(const SourceSpec& spec, bool tested) const;
+};
+
+}  // namespace dtrain
