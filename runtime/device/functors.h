@@ -205,10 +205,11 @@ struct Min {
   }
 };
 
+/// A gate of NaN is open, so that a diverged run is seen in its gradients too.
 struct ReluGrad {
   template <class T>
   DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
-    return b > T(0) ? a : T(0);
+    return b <= T(0) ? T(0) : a;
   }
 };
 

@@ -91,8 +91,8 @@ inline void two_positions(const LaneConv& conv, const float* x, const float* wei
 inline __m512 average_of(const __m512 (&y)[4], __m128i& mask) {
   mask = _mm_setzero_si128();
   for (int p = 0; p < 4; ++p) {
-    const __mmask16 positive = _mm512_cmp_ps_mask(y[p], _mm512_setzero_ps(), _CMP_GT_OQ);
-    mask = _mm_or_si128(mask, _mm_maskz_set1_epi8(positive, static_cast<char>(1 << p)));
+    const __mmask16 passes = _mm512_cmp_ps_mask(y[p], _mm512_setzero_ps(), _CMP_NLE_UQ);  // NaN too
+    mask = _mm_or_si128(mask, _mm_maskz_set1_epi8(passes, static_cast<char>(1 << p)));
   }
   const __m512 sum = _mm512_add_ps(_mm512_add_ps(y[0], y[1]), _mm512_add_ps(y[2], y[3]));
   return _mm512_mul_ps(sum, _mm512_set1_ps(0.25F));
@@ -108,8 +108,8 @@ inline __m512 largest_of(const __m512 (&y)[4], __m128i& mask) {
     best = _mm512_mask_mov_ps(best, wins, y[p]);
     place = _mm_mask_set1_epi8(place, wins, static_cast<char>(p + 1));
   }
-  const __mmask16 positive = _mm512_cmp_ps_mask(best, _mm512_setzero_ps(), _CMP_GT_OQ);
-  mask = _mm_maskz_mov_epi8(positive, place);
+  const __mmask16 passes = _mm512_cmp_ps_mask(best, _mm512_setzero_ps(), _CMP_NLE_UQ);
+  mask = _mm_maskz_mov_epi8(passes, place);
   return best;
 }
 

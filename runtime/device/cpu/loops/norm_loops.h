@@ -21,7 +21,7 @@ struct NormLoops {
   /// out = act(in · scale + shift + residual); residual may be null.
   void (*apply)(RowType type, const NormRows& size, bool relu, const void* in, const float* scale,
                 const float* shift, const void* residual, void* out);
-  /// gated = output > 0 ? grad : 0, written where `gated` is given; `output` null: gated = grad.
+  /// gated = output <= 0 ? 0 : grad, written where `gated` is given; `output` null: gated = grad.
   /// sum += Σ gated, products += Σ gated · (in - mean).
   void (*grad_sums)(RowType type, const NormRows& size, const void* grad, const void* output, const void* in,
                     const float* mean, void* gated, float* sum, float* products);

@@ -54,7 +54,7 @@ void grad_sums_of(const NormRows& size, const T* grad, const T* output, const T*
        ++row, grad += n, in += n, output += kGate ? n : 0, gated += kKeep ? n : 0) {
     for (std::int64_t c = 0; c < n; ++c) {
       float g = load(grad + c);
-      if constexpr (kGate) g = load(output + c) > 0.0F ? g : 0.0F;
+      if constexpr (kGate) g = load(output + c) <= 0.0F ? 0.0F : g;
       if constexpr (kKeep) store(g, gated + c);
       sum[c] += g;
       products[c] += g * (load(in + c) - mean[c]);
@@ -70,7 +70,7 @@ void grad_input_of(const NormRows& size, const T* grad, const T* output, const T
   for (std::int64_t row = 0; row < size.rows; ++row, grad += n, in += n, to += n, output += kGate ? n : 0) {
     for (std::int64_t c = 0; c < n; ++c) {
       float g = load(grad + c);
-      if constexpr (kGate) g = load(output + c) > 0.0F ? g : 0.0F;
+      if constexpr (kGate) g = load(output + c) <= 0.0F ? 0.0F : g;
       store((g - grad_mean[c] - (load(in + c) - mean[c]) * slope[c]) * scale[c], to + c);
     }
   }

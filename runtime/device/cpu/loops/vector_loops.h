@@ -13,8 +13,8 @@ enum class PoolMode {
   avg,         ///< no mask
   max,         ///< no mask
   max_places,  ///< mask = place of the maximum in the window
-  avg_relu,    ///< inputs are at least 0; bit p of mask = element p is positive
-  max_relu,    ///< inputs are at least 0; mask = place of the maximum + 1, or 0 when it is not positive
+  avg_relu,    ///< inputs are at least 0; bit p of mask = element p is positive or NaN
+  max_relu,    ///< inputs are at least 0; mask = place of the maximum + 1, or 0 when that is 0
 };
 
 /// One output row of a channels-last image; `rows` of the window's kernel_h rows lie inside the input, the

@@ -11,7 +11,8 @@ inline void clear(std::int64_t n, float* to) {
   for (std::int64_t i = 0; i < n; ++i) to[i] = 0.0F;
 }
 
-inline bool positive(float x) { return x > 0.0F; }
+/// Whether a gradient passes the relu that gave x: so does one of NaN.
+inline bool passes(float x) { return !(x <= 0.0F); }
 /// `from` replaces `best` where it is larger or NaN, so that NaN wins and stays. Written as two selects,
 /// since loops with a short-circuit are not vectorised.
 inline void keep_larger(float from, int from_place, float& best, int& place) {
@@ -28,7 +29,7 @@ void take(std::int64_t n, const float* in, std::uint8_t place, bool first, float
     for (std::int64_t i = 0; i < n; ++i) out[i] = first ? in[i] : out[i] + in[i];
     if constexpr (kMode == PoolMode::avg_relu) {
       for (std::int64_t i = 0; i < n; ++i) {
-        const auto bit = static_cast<std::uint8_t>(positive(in[i]) ? 1U << place : 0U);
+        const auto bit = static_cast<std::uint8_t>(passes(in[i]) ? 1U << place : 0U);
         mask[i] = static_cast<std::uint8_t>(first ? bit : mask[i] | bit);
       }
     }
@@ -51,7 +52,7 @@ void finish(std::int64_t n, float share, float* out, [[maybe_unused]] std::uint8
   }
   if constexpr (kMode == PoolMode::max_relu) {
     for (std::int64_t i = 0; i < n; ++i) {
-      mask[i] = static_cast<std::uint8_t>(positive(out[i]) ? mask[i] + 1 : 0);
+      mask[i] = static_cast<std::uint8_t>(passes(out[i]) ? mask[i] + 1 : 0);
     }
   }
 }
@@ -68,7 +69,7 @@ void pool_2x2(std::int64_t n, const float* __restrict top, const float* __restri
       out[i] = (a + b + c + d) * share;
       if constexpr (kMode == PoolMode::avg_relu) {
         const int bits =
-            (positive(a) ? 1 : 0) | (positive(b) ? 2 : 0) | (positive(c) ? 4 : 0) | (positive(d) ? 8 : 0);
+            (passes(a) ? 1 : 0) | (passes(b) ? 2 : 0) | (passes(c) ? 4 : 0) | (passes(d) ? 8 : 0);
         mask[i] = static_cast<std::uint8_t>(bits);
       }
     } else {
@@ -80,7 +81,7 @@ void pool_2x2(std::int64_t n, const float* __restrict top, const float* __restri
       out[i] = best;
       if constexpr (kMode == PoolMode::max_places) mask[i] = static_cast<std::uint8_t>(place);
       if constexpr (kMode == PoolMode::max_relu) {
-        mask[i] = static_cast<std::uint8_t>(positive(best) ? place + 1 : 0);
+        mask[i] = static_cast<std::uint8_t>(passes(best) ? place + 1 : 0);
       }
     }
   }

@@ -38,8 +38,8 @@ void pixels(const View& shape, std::int64_t channel, const View& b, const View& 
 /// The gradient at `at`, unless the activation wrote 0 at `at_gate`. No gate: always.
 template <class T>
 double gated(const View& grad, std::int64_t at, const View& gate, std::int64_t at_gate) {
-  const bool open = gate.data == nullptr || load(gate.as<const T>()[at_gate]) > 0;
-  return open ? static_cast<double>(load(grad.as<const T>()[at])) : 0.0;
+  const bool closed = gate.data != nullptr && load(gate.as<const T>()[at_gate]) <= 0;
+  return closed ? 0.0 : static_cast<double>(load(grad.as<const T>()[at]));
 }
 
 template <class T>

@@ -148,9 +148,9 @@ std::uint8_t mask_of(const Pool2dGeometry& g, const Dims& shape, const Plane<con
   Compute<T> best = 0;
   for_window(g, shape, oh, ow, [&](std::int64_t h, std::int64_t w, std::int64_t place) {
     const auto value = load(in(h, w));
-    if (!(value > 0)) return;
+    if (value <= 0) return;
     bits |= 1U << place;
-    if (value <= best) return;
+    if (!(value > best || value != value)) return;
     best = value;
     best_place = static_cast<unsigned>(place) + 1;
   });

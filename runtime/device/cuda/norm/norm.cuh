@@ -76,8 +76,8 @@ struct GradientSums {
   Pixels<T> residual;
   const Channel<T>* mean;
   __device__ void operator()(std::int64_t p, std::int64_t c, double& a, double& b) const {
-    const bool open = gate.image.data == nullptr || load(gate(p, c)) > Compute<T>(0);
-    const T through = open ? grad(p, c) : cast<T>(Compute<T>(0));
+    const bool closed = gate.image.data != nullptr && load(gate(p, c)) <= Compute<T>(0);
+    const T through = closed ? cast<T>(Compute<T>(0)) : grad(p, c);
     if (residual.image.data != nullptr) residual(p, c) = through;
     const auto dy = static_cast<double>(load(through));
     a += dy;
@@ -154,8 +154,8 @@ __global__ void input_gradient_kernel(std::int64_t count, std::int64_t channels,
   using C = Channel<T>;
   for (std::int64_t i = first_item(); i < count; i += item_step()) {
     const std::int64_t p = i / channels, c = i - p * channels;
-    const bool open = gate.image.data == nullptr || load(gate(p, c)) > Compute<T>(0);
-    const C dy = open ? static_cast<C>(load(grad(p, c))) : C(0);
+    const bool closed = gate.image.data != nullptr && load(gate(p, c)) <= Compute<T>(0);
+    const C dy = closed ? C(0) : static_cast<C>(load(grad(p, c)));
     const C x = static_cast<C>(load(input(p, c))) - mean[c];
     to(p, c) = cast<T>((dy - map[c] - x * map[channels + c]) * map[2 * channels + c]);
   }

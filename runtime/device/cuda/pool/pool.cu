@@ -76,8 +76,8 @@ __global__ void pool_gradient_kernel(Pool2dGeometry g, Image<const T> grad, Imag
   }
 }
 
-/// The mask: for averages one bit for each positive element of the window; for maxima the place + 1 of the
-/// largest positive element, or 0.
+/// The mask: for averages one bit for each element of the window that is positive or NaN; for maxima the
+/// place + 1 of the largest of those, or 0.
 template <class T>
 __global__ void relu_pool_kernel(Pool2dGeometry g, Image<const T> in, const T* bias, std::int64_t bias_step,
                                  Image<T> out, Image<std::uint8_t> mask) {
@@ -94,10 +94,9 @@ __global__ void relu_pool_kernel(Pool2dGeometry g, Image<const T> in, const T* b
                  const auto raw = load(in(at.n, at.c, h, w)) + shift;
                  const auto value = raw < Compute<T>(0) ? Compute<T>(0) : raw;  // NaN stays
                  sum += static_cast<double>(value);
-                 if (value != value) best = value;
-                 if (!(value > Compute<T>(0))) return;
+                 if (value <= Compute<T>(0)) return;
                  bits |= 1U << place;
-                 if (!(value > best)) return;
+                 if (!(value > best || value != value)) return;
                  best = value;
                  best_place = static_cast<unsigned>(place) + 1;
                });
