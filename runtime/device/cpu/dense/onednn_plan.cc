@@ -1,5 +1,7 @@
 #include "runtime/device/cpu/dense/onednn_plan.h"
 
+#include <cstring>
+
 namespace dtrain::cpu::onednn {
 namespace {
 
@@ -35,10 +37,16 @@ void Plan::add_scratchpad(const dnnl::memory::desc& desc) {
 }
 
 void Plan::run(dnnl::stream& stream, std::span<void* const> data, std::byte* scratch) {
+  if (clears_) std::memset(scratch, 0, scratch_bytes_);
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
     Argument& argument = arguments_[i];
     argument.user.set_data_handle(data[i]);
-    if (!argument.reorder) continue;
+    if (!argument.reorder) {
+      if (clears_ && argument.direction == Direction::out) {
+        std::memset(data[i], 0, argument.user.get_desc().get_size());
+      }
+      continue;
+    }
     argument.wanted.set_data_handle(scratch + argument.offset_bytes);
     if (argument.direction == Direction::in) {
       argument.reorder.execute(stream, {{DNNL_ARG_FROM, argument.user}, {DNNL_ARG_TO, argument.wanted}});

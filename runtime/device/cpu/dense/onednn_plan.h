@@ -26,6 +26,8 @@ class Plan {
   void add(int id, Direction direction, const dnnl::memory::desc& user, const dnnl::memory::desc& wanted);
   /// Declares memory that lives only while the primitive runs.
   void add_scratchpad(const dnnl::memory::desc& desc);
+  /// Makes run() clear scratch memory and results first, for a primitive that leaves parts of them unwritten.
+  void clear_first() noexcept { clears_ = true; }
 
   std::size_t scratch_bytes() const noexcept { return scratch_bytes_; }
   /// Runs on `data`, one pointer for each add() in its order; `scratch` has scratch_bytes(), aligned to 64.
@@ -47,6 +49,7 @@ class Plan {
   dnnl::memory scratchpad_;
   std::size_t scratchpad_offset_bytes_ = 0;
   std::size_t scratch_bytes_ = 0;
+  bool clears_ = false;
   std::unordered_map<int, dnnl::memory> bound_;
 };
 
