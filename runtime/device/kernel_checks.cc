@@ -1,5 +1,8 @@
 #include "runtime/device/kernel_checks.h"
 
+#include <algorithm>
+#include <initializer_list>
+#include <limits>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -20,8 +23,39 @@ void require_slot_array(std::string_view operation, std::string_view argument, c
   }
 }
 
-void require_floating(std::string_view operation, const View& view) {
+/// Dense in some order of its dimensions: each stride is the product of the extents inside it.
+bool is_dense(const View& view) {
+  std::int64_t expected = 1;
+  for (int found = 0; found < view.rank(); ++found) {
+    int at = 0;
+    while (at < view.rank() && (view.shape[at] == 1 || view.strides[at] != expected)) ++at;
+    if (at == view.rank()) break;
+    expected *= view.shape[at];
+  }
+  return expected == view.numel();
+}
+
+void require_parameter(std::string_view operation, const View& view) {
   if (!is_floating(view.dtype)) refuse_dtype(operation, view.dtype);
+  if (view.numel() == 0 || is_dense(view)) return;
+  refuse(operation, as_text("param") + " expected a dense array, got shape " + view.shape.to_string() +
+                        " with strides " + view.strides.to_string());
+}
+
+/// Every number of a geometry within [least, what no sum or product of two overflows by].
+bool all_within(std::int64_t least, std::initializer_list<std::int64_t> values) {
+  return std::all_of(values.begin(), values.end(), [least](std::int64_t value) {
+    return value >= least && value <= std::numeric_limits<std::int32_t>::max();
+  });
+}
+
+std::string pair_text(std::int64_t h, std::int64_t w) { return std::to_string(h) + "x" + std::to_string(w); }
+
+/// Where a convolution's output would lie: its shape, without data.
+View output_of(const Conv2dGeometry& g, const View& input, const View& weight) {
+  const std::int64_t oh = window_outputs(input.shape[2], weight.shape[2], g.stride_h, g.pad_h, g.dilation_h);
+  const std::int64_t ow = window_outputs(input.shape[3], weight.shape[3], g.stride_w, g.pad_w, g.dilation_w);
+  return {nullptr, input.dtype, {input.shape[0], weight.shape[0], oh, ow}, {0, 0, 0, 0}};
 }
 
 }  // namespace
@@ -77,34 +111,61 @@ void require_vector(std::string_view operation, std::string_view argument, const
   require_dtype(operation, argument, view, dtype);
 }
 
+void require_writable(std::string_view operation, std::string_view argument, const View& view) {
+  for (int i = 0; view.data != nullptr && i < view.rank(); ++i) {
+    if (view.shape[i] < 2 || view.strides[i] != 0) continue;
+    refuse(operation, as_text(argument) + " expected memory for each of its elements, got shape " +
+                          view.shape.to_string() + " broadcast by strides " + view.strides.to_string());
+  }
+}
+
+DType parameter_dtype(const View& parameter, const View& activation) {
+  return parameter.dtype == DType::f32 && activation.dtype == DType::bf16 ? DType::f32 : activation.dtype;
+}
+
+void require_geometry(std::string_view operation, const Conv2dGeometry& g, const View& weight) {
+  if (all_within(1, {g.stride_h, g.stride_w, g.dilation_h, g.dilation_w, g.groups, weight.shape[2],
+                     weight.shape[3]}) &&
+      all_within(0, {g.pad_h, g.pad_w}) && weight.shape[0] % g.groups == 0) {
+    return;
+  }
+  refuse(operation,
+         "expected a kernel, strides, dilations and groups of 1 to 2147483647, padding from 0, and " +
+             std::to_string(weight.shape[0]) + " outputs divisible by groups, got weight " +
+             weight.shape.to_string() + ", groups " + std::to_string(g.groups) + ", stride " +
+             pair_text(g.stride_h, g.stride_w) + ", dilation " + pair_text(g.dilation_h, g.dilation_w) +
+             ", padding " + pair_text(g.pad_h, g.pad_w));
+}
+
+void require_geometry(std::string_view operation, const Pool2dGeometry& g) {
+  if (all_within(1, {g.kernel_h, g.kernel_w, g.stride_h, g.stride_w}) && all_within(0, {g.pad_h, g.pad_w}) &&
+      g.pad_h * 2 <= g.kernel_h && g.pad_w * 2 <= g.kernel_w) {
+    return;
+  }
+  refuse(operation,
+         "expected a kernel and strides of 1 to 2147483647, and padding from 0 to half the kernel, "
+         "got kernel " +
+             pair_text(g.kernel_h, g.kernel_w) + ", stride " + pair_text(g.stride_h, g.stride_w) +
+             ", padding " + pair_text(g.pad_h, g.pad_w));
+}
+
 void require_conv2d(std::string_view operation, const Conv2dGeometry& g, const View& input,
                     const View& weight, DType weight_dtype, const View& output) {
   require_rank(operation, "input", input, 4);
   require_rank(operation, "weight", weight, 4);
   require_dtype(operation, "weight", weight, weight_dtype);
   require_dtype(operation, "output", output, input.dtype);
-  if (g.groups < 1 || g.stride_h < 1 || g.stride_w < 1 || g.dilation_h < 1 || g.dilation_w < 1 ||
-      weight.shape[0] % g.groups != 0) {
-    refuse(operation, "expected positive stride and dilation and " + std::to_string(weight.shape[0]) +
-                          " outputs divisible by groups, got groups " + std::to_string(g.groups) +
-                          ", stride " + std::to_string(g.stride_h) + "x" + std::to_string(g.stride_w) +
-                          ", dilation " + std::to_string(g.dilation_h) + "x" + std::to_string(g.dilation_w));
-  }
+  require_geometry(operation, g, weight);
   const Dims weight_shape = {weight.shape[0], input.shape[1] / g.groups, weight.shape[2], weight.shape[3]};
   require_shape(operation, "weight", weight, weight_shape);
-  const std::int64_t oh = window_outputs(input.shape[2], weight.shape[2], g.stride_h, g.pad_h, g.dilation_h);
-  const std::int64_t ow = window_outputs(input.shape[3], weight.shape[3], g.stride_w, g.pad_w, g.dilation_w);
-  require_shape(operation, "output", output, {input.shape[0], weight.shape[0], oh, ow});
+  require_shape(operation, "output", output, output_of(g, input, weight).shape);
 }
 
 void require_pool2d(std::string_view operation, const Pool2dGeometry& g, const View& input,
                     const View& output, const View& indices) {
   require_rank(operation, "input", input, 4);
   require_dtype(operation, "output", output, input.dtype);
-  if (g.kernel_h < 1 || g.kernel_w < 1 || g.stride_h < 1 || g.stride_w < 1 || g.pad_h * 2 > g.kernel_h ||
-      g.pad_w * 2 > g.kernel_w || g.pad_h < 0 || g.pad_w < 0) {
-    refuse(operation, "expected positive kernel and stride and padding of at most half the kernel");
-  }
+  require_geometry(operation, g);
   const std::int64_t oh = window_outputs(input.shape[2], g.kernel_h, g.stride_h, g.pad_h, 1);
   const std::int64_t ow = window_outputs(input.shape[3], g.kernel_w, g.stride_w, g.pad_w, 1);
   require_shape(operation, "output", output, {input.shape[0], input.shape[1], oh, ow});
@@ -115,32 +176,47 @@ void require_pool2d(std::string_view operation, const Pool2dGeometry& g, const V
   }
 }
 
+void require_pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
+                             const View& grad_input) {
+  constexpr std::string_view kName = "pool2d_backward";
+  require_pool2d(kName, geometry, grad_input, grad_output, indices);
+  if (geometry.kind == PoolKind::max && indices.data == nullptr && grad_output.numel() != 0)
+    refuse(kName, "max pooling needs the indices of its forward, got none");
+}
+
 void require_conv2d_pool2d(std::string_view operation, const Conv2dGeometry& conv, const Pool2dGeometry& pool,
-                           const View& input, const View& weight, const View& output, const View& mask) {
+                           const View& input, const View& weight, const View& bias, const View& output,
+                           const View& mask) {
   require_rank(operation, "input", input, 4);
   require_rank(operation, "weight", weight, 4);
+  require_geometry(operation, conv, weight);
+  const View between = output_of(conv, input, weight);
+  require_conv2d(operation, conv, input, weight, input.dtype, between);
+  require_vector(operation, "bias", bias, weight.shape[0], parameter_dtype(bias, input));
   if (!can_fuse_pool(pool)) {
     refuse(operation,
            "expected pooling without padding or overlap and at most 8 elements a window; use conv2d "
            "and pool2d");
   }
-  const std::int64_t oh =
-      window_outputs(input.shape[2], weight.shape[2], conv.stride_h, conv.pad_h, conv.dilation_h);
-  const std::int64_t ow =
-      window_outputs(input.shape[3], weight.shape[3], conv.stride_w, conv.pad_w, conv.dilation_w);
   require_dtype(operation, "output", output, input.dtype);
-  require_shape(operation, "output", output,
-                {input.shape[0], weight.shape[0], window_outputs(oh, pool.kernel_h, pool.stride_h, 0, 1),
-                 window_outputs(ow, pool.kernel_w, pool.stride_w, 0, 1)});
+  require_shape(
+      operation, "output", output,
+      {input.shape[0], weight.shape[0], window_outputs(between.shape[2], pool.kernel_h, pool.stride_h, 0, 1),
+       window_outputs(between.shape[3], pool.kernel_w, pool.stride_w, 0, 1)});
   if (mask.data == nullptr) return;
   require_shape(operation, "mask", mask, output.shape);
   require_dtype(operation, "mask", mask, DType::u8);
 }
 
 void require_conv2d_pool2d_backward(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
-                                    const View& weight, const View& grad_output, const View& mask) {
+                                    const View& weight, const View& grad_output, const View& mask,
+                                    const View& grad_input, const View& grad_weight, const View& grad_bias) {
   constexpr std::string_view kName = "conv2d_relu_pool2d_backward";
-  require_conv2d_pool2d(kName, conv, pool, input, weight, grad_output, mask);
+  require_conv2d_pool2d(kName, conv, pool, input, weight, grad_bias, grad_output, mask);
+  require_shape(kName, "grad_weight", grad_weight, weight.shape);
+  require_dtype(kName, "grad_weight", grad_weight, parameter_dtype(grad_weight, input));
+  require_optional(kName, "grad_input", grad_input, input);
+  require_writable(kName, "grad_bias", grad_bias);
   if (mask.data == nullptr && grad_output.numel() != 0)
     refuse(kName, "needs the mask of its forward, got none");
 }
@@ -167,6 +243,26 @@ void require_channels(std::string_view operation, const BatchNormChannels& chann
   for (const auto& [name, view] : arrays) require_vector(operation, name, *view, input.shape[1], dtype);
 }
 
+void require_statistics(std::string_view operation, const BatchNormChannels& channels) {
+  const View& mean = channels.mean;
+  require_rank(operation, "mean", mean, 1);
+  const std::pair<std::string_view, const View*> written[] = {{"mean", &mean},
+                                                              {"inv_std", &channels.inv_std},
+                                                              {"running_mean", &channels.running_mean},
+                                                              {"running_var", &channels.running_var}};
+  for (const auto& [name, view] : written) {
+    require_vector(operation, name, *view, mean.shape[0], mean.dtype);
+    require_writable(operation, name, *view);
+  }
+}
+
+void require_channel_gradients(std::string_view operation, const View& input, const View& grad_weight,
+                               const View& grad_bias) {
+  const DType dtype = input.dtype == DType::f64 ? DType::f64 : DType::f32;
+  require_vector(operation, "grad_weight", grad_weight, input.shape[1], dtype);
+  require_vector(operation, "grad_bias", grad_bias, input.shape[1], dtype);
+}
+
 void require_several(std::string_view operation, const View& input) {
   if (input.shape[1] == 0 || input.numel() / input.shape[1] > 1) return;
   refuse(operation, "expected more than one value per channel to normalise, got input shape " +
@@ -184,7 +280,7 @@ void require_totals(std::string_view operation, std::string_view argument, const
 
 void require_slots(std::span<const OptimizerSlot> slots, const SgdStep& step) {
   for (const OptimizerSlot& slot : slots) {
-    require_floating("sgd", slot.param);
+    require_parameter("sgd", slot.param);
     require_slot_array("sgd", "grad", slot.grad, slot.param);
     if (step.momentum != 0) require_slot_array("sgd", "momentum", slot.momentum, slot.param);
   }
@@ -192,7 +288,7 @@ void require_slots(std::span<const OptimizerSlot> slots, const SgdStep& step) {
 
 void require_slots(std::span<const OptimizerSlot> slots, const AdamWStep& /*step*/) {
   for (const OptimizerSlot& slot : slots) {
-    require_floating("adamw", slot.param);
+    require_parameter("adamw", slot.param);
     require_slot_array("adamw", "grad", slot.grad, slot.param);
     require_slot_array("adamw", "momentum", slot.momentum, slot.param);
     require_slot_array("adamw", "variance", slot.variance, slot.param);

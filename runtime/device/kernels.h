@@ -43,7 +43,8 @@ struct Pool2dGeometry {
 /// Whether conv2d_relu_pool2d takes this pooling: no padding, windows that do not overlap, of at most 8
 /// elements (one mask bit each).
 constexpr bool can_fuse_pool(const Pool2dGeometry& pool) noexcept {
-  return pool.pad_h == 0 && pool.pad_w == 0 && pool.stride_h >= pool.kernel_h &&
+  return pool.pad_h == 0 && pool.pad_w == 0 && pool.kernel_h >= 1 && pool.kernel_w >= 1 &&
+         pool.kernel_h <= 8 && pool.kernel_w <= 8 && pool.stride_h >= pool.kernel_h &&
          pool.stride_w >= pool.kernel_w && pool.kernel_h * pool.kernel_w <= 8;
 }
 
@@ -55,8 +56,8 @@ struct BatchNormRule {
   Activation activation = Activation::none;
 };
 
-/// The per-channel arrays of a batch normalisation, each [C] and dense: f32, or f64 where the activations
-/// are.
+/// The per-channel arrays of a batch normalisation, each [C] with any stride: f32, or f64 where the
+/// activations are.
 struct BatchNormChannels {
   View weight, bias;
   View running_mean, running_var;  ///< training: updated, null data when there are none

@@ -23,6 +23,10 @@ class CpuKernels final : public Kernels {
                       const View& mask, const View& grad_input, const View& grad_weight,
                       const View& grad_bias);
 
+  /// conv2d_backward_weight with its arguments checked and a dense grad_bias.
+  void weight_gradients(const Conv2dGeometry& geometry, const View& input, const View& grad_output,
+                        const View& grad_weight, const View& grad_bias);
+
   /// Winograd's algorithm (bf16) or the library, without activation; false where neither can.
   bool fast_conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
                    const View& output);

@@ -73,6 +73,7 @@ void CpuKernels::cross_entropy_backward(const View& log_probs, const View& targe
   const std::int64_t rows = log_probs.shape[0];
   require_targets("cross_entropy_backward", target, rows, log_probs.shape[1]);
   require_shape("cross_entropy_backward", "grad_losses", grad_losses, {rows});
+  require_dtype("cross_entropy_backward", "grad_losses", grad_losses, log_probs.dtype);
   dispatch_floating("cross_entropy_backward", log_probs.dtype, [&](auto tag) {
     using T = decltype(tag);
     using C = Compute<T>;

@@ -247,6 +247,7 @@ void CudaKernels::cross_entropy_backward(const View& log_probs, const View& targ
   require_rank("cross_entropy_backward", "log_probs", log_probs, 2);
   require_like("cross_entropy_backward", "grad_logits", grad_logits, log_probs);
   require_shape("cross_entropy_backward", "target", target, {log_probs.shape[0]});
+  require_dtype("cross_entropy_backward", "target", target, DType::i64);
   require_shape("cross_entropy_backward", "grad_losses", grad_losses, {log_probs.shape[0]});
   require_dtype("cross_entropy_backward", "grad_losses", grad_losses, log_probs.dtype);
   if (log_probs.numel() == 0) return;

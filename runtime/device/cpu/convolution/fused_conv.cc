@@ -76,11 +76,14 @@ struct Work {
     chunk = chunk_of(images, std::max<std::int64_t>(bytes_of(middle, dtype), 1));
     middle_bytes = bytes_of({chunk, middle[1], middle[2], middle[3]}, dtype);
     input_bytes = cut ? bytes_of({chunk, cut_input[1], cut_input[2], cut_input[3]}, dtype) : 0;
-    weight_bytes = bytes_of(weight.shape, dtype);
+    // A gradient of the weight or the bias may be wider than the weight.
+    const DType widest = dtype == DType::bf16 ? DType::f32 : dtype;
+    weight_bytes = bytes_of(weight.shape, widest);
+    bias_bytes = bytes_of({weight.shape[0]}, widest);
   }
 
   std::size_t scratch_bytes() const {
-    return static_cast<std::size_t>(middle_bytes + input_bytes + 2 * weight_bytes);
+    return static_cast<std::size_t>(middle_bytes + input_bytes + weight_bytes + bias_bytes);
   }
   /// The convolution's output (or its gradient) for `count` images.
   View middle_view(std::byte* scratch, std::int64_t count) const { return image(scratch, middle, count); }
@@ -89,7 +92,7 @@ struct Work {
   }
   /// Memory for one more gradient of the weight, and of the bias behind it.
   View partial(std::byte* scratch, const View& like, bool bias) const {
-    return {scratch + middle_bytes + input_bytes + (bias ? weight_bytes : 0), dtype, like.shape,
+    return {scratch + middle_bytes + input_bytes + (bias ? weight_bytes : 0), like.dtype, like.shape,
             contiguous_strides(like.shape)};
   }
 
@@ -97,7 +100,7 @@ struct Work {
   DType dtype;
   Dims middle, cut_input;
   bool cut = false;
-  std::int64_t middle_bytes = 0, input_bytes = 0, weight_bytes = 0;
+  std::int64_t middle_bytes = 0, input_bytes = 0, weight_bytes = 0, bias_bytes = 0;
 
  private:
   View image(std::byte* data, Dims shape, std::int64_t count) const {
@@ -140,7 +143,7 @@ View channels_last_like(const View& view, Scratch& scratch) {
 void CpuKernels::conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
                                     const View& weight, const View& bias, const View& output,
                                     const View& mask) {
-  require_conv2d_pool2d("conv2d_relu_pool2d", conv, pool, input, weight, output, mask);
+  require_conv2d_pool2d("conv2d_relu_pool2d", conv, pool, input, weight, bias, output, mask);
   if (output.numel() == 0) return;
   const std::int64_t lanes = lanes_take(conv, pool, input, weight, output, mask);
   if (lanes > 0) {
@@ -171,11 +174,8 @@ void CpuKernels::conv2d_relu_pool2d_backward(const Conv2dGeometry& conv, const P
                                              const View& input, const View& weight, const View& grad_output,
                                              const View& mask, const View& grad_input,
                                              const View& grad_weight, const View& grad_bias) {
-  constexpr std::string_view kName = "conv2d_relu_pool2d_backward";
-  require_conv2d_pool2d_backward(conv, pool, input, weight, grad_output, mask);
-  require_like(kName, "grad_weight", grad_weight, weight);
-  require_vector(kName, "grad_bias", grad_bias, weight.shape[0], weight.dtype);
-  require_optional(kName, "grad_input", grad_input, input);
+  require_conv2d_pool2d_backward(conv, pool, input, weight, grad_output, mask, grad_input, grad_weight,
+                                 grad_bias);
   if (grad_output.numel() == 0) {
     for (const View* gradient : {&grad_input, &grad_weight, &grad_bias}) {
       if (gradient->data != nullptr) fill(*gradient, 0);

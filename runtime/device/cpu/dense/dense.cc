@@ -1,48 +1,44 @@
 // matmul, convolution and pooling: checks the shapes, then hands the work to the fastest code that can do it.
-#include <string>
-#include <vector>
-
 #include "runtime/device/cpu/convolution/winograd.h"
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
 #include "runtime/device/cpu/naive.h"
 #include "runtime/device/cpu/pool/pool_rows.h"
+#include "runtime/device/cpu/scratch.h"
 
 namespace dtrain::cpu {
 namespace {
-
-/// Parameters and their gradients may be f32 beside bf16 activations.
-DType parameter_dtype(const View& parameter, const View& activation) {
-  return parameter.dtype == DType::f32 && activation.dtype == DType::bf16 ? DType::f32 : activation.dtype;
-}
 
 /// Or not there at all.
 bool is_dense_f32(const View& parameter) {
   return parameter.data == nullptr || (parameter.dtype == DType::f32 && parameter.is_contiguous());
 }
 
-/// A dense f32 copy, or f32 memory for a result that is copied back by finish().
-class FullPrecision {
+/// An array dense and in the dtype a function works in: the one given where it is like that, else a copy of
+/// it, or memory for a result that finish() copies back. Null data stays null.
+class Staged {
  public:
-  FullPrecision(CpuKernels& kernels, const View& view, bool read)
-      : kernels_(kernels), view_(view), full_(view) {
-    if (view.data == nullptr) return;
-    memory_.resize(static_cast<std::size_t>(view.numel()));
-    full_ = {memory_.data(), DType::f32, view.shape, contiguous_strides(view.shape)};
-    if (read) kernels_.copy(view, full_);
+  Staged(CpuKernels& kernels, const View& view, DType dtype, bool read)
+      : kernels_(kernels), given_(view), used_(view) {
+    if (view.data == nullptr || (view.dtype == dtype && view.is_contiguous())) return;
+    const auto bytes = static_cast<std::size_t>(view.numel()) * size_of(dtype);
+    used_ = {memory_.at_least(bytes), dtype, view.shape, contiguous_strides(view.shape)};
+    if (read) kernels_.copy(given_, used_);
   }
-  const View& view() const { return full_; }
-  void finish() { kernels_.copy(full_, view_); }
+  const View& view() const { return used_; }
+  void finish() {
+    if (used_.data != given_.data) kernels_.copy(used_, given_);
+  }
 
  private:
   CpuKernels& kernels_;
-  View view_, full_;
-  std::vector<float> memory_;
+  View given_, used_;
+  Scratch memory_;
 };
 
 }  // namespace
 
-void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activation activation,
+void CpuKernels::matmul(const View& a, const View& b, const View& given_bias, Activation activation,
                         bool accumulate, const View& out) {
   require_rank("matmul", "a", a, 3);
   require_rank("matmul", "b", b, 3);
@@ -50,11 +46,13 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activati
   require_dtype("matmul", "out", out, parameter_dtype(out, a));
   require_shape("matmul", "b", b, {a.shape[0], a.shape[2], b.shape[2]});
   require_shape("matmul", "out", out, {a.shape[0], a.shape[1], b.shape[2]});
-  require_vector("matmul", "bias", bias, b.shape[2], parameter_dtype(bias, a));
-  if (accumulate && (bias.data != nullptr || activation != Activation::none)) {
+  require_vector("matmul", "bias", given_bias, b.shape[2], parameter_dtype(given_bias, a));
+  if (accumulate && (given_bias.data != nullptr || activation != Activation::none)) {
     refuse("matmul", "accumulate takes neither bias nor activation");
   }
   if (out.numel() == 0) return;
+  const Staged dense_bias(*this, given_bias, given_bias.dtype, true);
+  const View& bias = dense_bias.view();
   if (a.shape[2] != 0 && math_->matmul(a, b, bias, accumulate, out)) {
     if (activation == Activation::relu) unary(UnaryOp::relu, out, out);
     return;
@@ -62,7 +60,9 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, Activati
   if (out.dtype == a.dtype && (bias.data == nullptr || bias.dtype == a.dtype)) {
     return naive::matmul(a, b, bias, activation, accumulate, out);
   }
-  FullPrecision left(*this, a, true), right(*this, b, true), shift(*this, bias, true), to(*this, out, true);
+  constexpr DType kFull = DType::f32;
+  const Staged left(*this, a, kFull, true), right(*this, b, kFull, true), shift(*this, bias, kFull, true);
+  Staged to(*this, out, kFull, true);
   naive::matmul(left.view(), right.view(), shift.view(), activation, accumulate, to.view());
   to.finish();
 }
@@ -79,10 +79,12 @@ bool CpuKernels::fast_conv2d(const Conv2dGeometry& geometry, const View& input, 
 }
 
 void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight,
-                        const View& bias, Activation activation, const View& output) {
+                        const View& given_bias, Activation activation, const View& output) {
   require_conv2d("conv2d", geometry, input, weight, input.dtype, output);
-  require_vector("conv2d", "bias", bias, weight.shape[0], parameter_dtype(bias, input));
+  require_vector("conv2d", "bias", given_bias, weight.shape[0], parameter_dtype(given_bias, input));
   if (output.numel() == 0) return;
+  const Staged dense_bias(*this, given_bias, given_bias.dtype, true);
+  const View& bias = dense_bias.view();
   if (input.numel() != 0 && fast_conv2d(geometry, input, weight, bias, output)) {
     if (activation == Activation::relu) unary(UnaryOp::relu, output, output);
     return;
@@ -90,7 +92,8 @@ void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const
   if (bias.data == nullptr || bias.dtype == input.dtype) {
     return naive::conv2d(geometry, input, weight, bias, activation, output);
   }
-  FullPrecision x(*this, input, true), w(*this, weight, true), to(*this, output, false);
+  const Staged x(*this, input, DType::f32, true), w(*this, weight, DType::f32, true);
+  Staged to(*this, output, DType::f32, false);
   naive::conv2d(geometry, x.view(), w.view(), bias, activation, to.view());
   to.finish();
 }
@@ -110,10 +113,19 @@ void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const Vie
 
 void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input,
                                         const View& grad_output, const View& grad_weight,
-                                        const View& grad_bias) {
-  require_conv2d("conv2d_backward_weight", geometry, input, grad_weight, parameter_dtype(grad_weight, input),
-                 grad_output);
-  require_vector("conv2d_backward_weight", "grad_bias", grad_bias, grad_weight.shape[0], grad_weight.dtype);
+                                        const View& given_grad_bias) {
+  constexpr std::string_view kName = "conv2d_backward_weight";
+  require_conv2d(kName, geometry, input, grad_weight, parameter_dtype(grad_weight, input), grad_output);
+  require_vector(kName, "grad_bias", given_grad_bias, grad_weight.shape[0],
+                 parameter_dtype(given_grad_bias, input));
+  require_writable(kName, "grad_bias", given_grad_bias);
+  Staged dense_bias(*this, given_grad_bias, given_grad_bias.dtype, false);
+  weight_gradients(geometry, input, grad_output, grad_weight, dense_bias.view());
+  dense_bias.finish();
+}
+
+void CpuKernels::weight_gradients(const Conv2dGeometry& geometry, const View& input, const View& grad_output,
+                                  const View& grad_weight, const View& grad_bias) {
   if (winograd_pays() && grad_output.numel() != 0 && is_dense_f32(grad_weight) && is_dense_f32(grad_bias) &&
       winograd_can(geometry, input, grad_weight, grad_output)) {
     return winograd_backward_weight(input, grad_output, grad_weight, grad_bias, winograd_scratch_);
@@ -122,11 +134,14 @@ void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const Vi
       math_->conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias)) {
     return;
   }
-  if (grad_weight.dtype == input.dtype) {
+  if (grad_weight.dtype == input.dtype && (grad_bias.data == nullptr || grad_bias.dtype == input.dtype)) {
     return naive::conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias);
   }
-  FullPrecision x(*this, input, true), dy(*this, grad_output, true);
-  naive::conv2d_backward_weight(geometry, x.view(), dy.view(), grad_weight, grad_bias);
+  const Staged x(*this, input, DType::f32, true), dy(*this, grad_output, DType::f32, true);
+  Staged dw(*this, grad_weight, DType::f32, false), db(*this, grad_bias, DType::f32, false);
+  naive::conv2d_backward_weight(geometry, x.view(), dy.view(), dw.view(), db.view());
+  dw.finish();
+  db.finish();
 }
 
 void CpuKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,
@@ -143,10 +158,7 @@ void CpuKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const
 
 void CpuKernels::pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
                                  const View& grad_input) {
-  require_pool2d("pool2d_backward", geometry, grad_input, grad_output, indices);
-  if (geometry.kind == PoolKind::max && indices.data == nullptr) {
-    refuse("pool2d_backward", "max pooling needs the indices of its forward, got none");
-  }
+  require_pool2d_backward(geometry, grad_output, indices, grad_input);
   if (grad_input.numel() == 0) return;
   const bool average = geometry.kind == PoolKind::avg;
   if (can_pool_rows(grad_input, grad_output, average ? View{} : indices)) {

@@ -97,6 +97,7 @@ void CudaKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const V
   }
   require_conv2d("conv2d_backward_weight", geometry, input, grad_weight, input.dtype, grad_output);
   require_vector("conv2d_backward_weight", "grad_bias", grad_bias, grad_weight.shape[0], input.dtype);
+  require_writable("conv2d_backward_weight", "grad_bias", grad_bias);
   if (grad_bias.data != nullptr) channel_sums(grad_output, grad_bias);
   if (grad_weight.numel() == 0) return;
   if (fits_cudnn(input, grad_output) && grad_output.numel() > 0) {
@@ -120,7 +121,7 @@ void CudaKernels::conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeo
                                      const View& output, const View& mask) {
   const InDtype own_bias(*this, context_.memory, given_bias, input.dtype, true);
   const View& bias = own_bias.view();
-  require_conv2d_pool2d("conv2d_relu_pool2d", conv, pool, input, weight, output, mask);
+  require_conv2d_pool2d("conv2d_relu_pool2d", conv, pool, input, weight, bias, output, mask);
   const Dims shape = {
       input.shape[0], weight.shape[0],
       window_outputs(input.shape[2], weight.shape[2], conv.stride_h, conv.pad_h, conv.dilation_h),
@@ -136,7 +137,8 @@ void CudaKernels::conv2d_relu_pool2d_backward(const Conv2dGeometry& conv, const 
                                               const View& input, const View& weight, const View& grad_output,
                                               const View& mask, const View& grad_input,
                                               const View& grad_weight, const View& grad_bias) {
-  require_conv2d_pool2d_backward(conv, pool, input, weight, grad_output, mask);
+  require_conv2d_pool2d_backward(conv, pool, input, weight, grad_output, mask, grad_input, grad_weight,
+                                 grad_bias);
   const Dims shape = {
       input.shape[0], weight.shape[0],
       window_outputs(input.shape[2], weight.shape[2], conv.stride_h, conv.pad_h, conv.dilation_h),

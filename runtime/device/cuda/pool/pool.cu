@@ -153,9 +153,7 @@ void CudaKernels::pool2d(const Pool2dGeometry& geometry, const View& input, cons
 
 void CudaKernels::pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output,
                                   const View& indices, const View& grad_input) {
-  require_pool2d("pool2d_backward", geometry, grad_input, grad_output, indices);
-  if (geometry.kind == PoolKind::max && indices.data == nullptr)
-    refuse("pool2d_backward", "max pooling needs the indices of its forward, got none");
+  require_pool2d_backward(geometry, grad_output, indices, grad_input);
   if (grad_input.numel() == 0) return;
   const View kept = geometry.kind == PoolKind::avg ? View{} : indices;
   dispatch_floating("pool2d_backward", grad_input.dtype, [&](auto tag) {
