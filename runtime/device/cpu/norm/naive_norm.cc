@@ -9,16 +9,18 @@ namespace {
 
 double read(const View& vector, std::int64_t channel, double otherwise) {
   if (vector.data == nullptr) return otherwise;
-  return vector.dtype == DType::f64 ? vector.as<const double>()[channel]
-                                    : static_cast<double>(vector.as<const float>()[channel]);
+  const std::int64_t at = channel * vector.strides[0];
+  return vector.dtype == DType::f64 ? vector.as<const double>()[at]
+                                    : static_cast<double>(vector.as<const float>()[at]);
 }
 
 void write(const View& vector, std::int64_t channel, double value) {
   if (vector.data == nullptr) return;
+  const std::int64_t at = channel * vector.strides[0];
   if (vector.dtype == DType::f64) {
-    vector.as<double>()[channel] = value;
+    vector.as<double>()[at] = value;
   } else {
-    vector.as<float>()[channel] = static_cast<float>(value);
+    vector.as<float>()[at] = static_cast<float>(value);
   }
 }
 

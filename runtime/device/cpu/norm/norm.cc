@@ -78,15 +78,26 @@ Floats first_pixel(const Pixels& pixels, const View& input) {
   return values;
 }
 
+/// A channel's number in f32 arrays of any stride.
+float value_of(const View& vector, std::size_t channel) {
+  return vector.as<const float>()[static_cast<std::int64_t>(channel) * vector.strides[0]];
+}
+
 float value_or(const View& vector, std::size_t channel, float otherwise) {
-  return vector.data == nullptr ? otherwise : vector.as<const float>()[channel];
+  return vector.data == nullptr ? otherwise : value_of(vector, channel);
+}
+
+Floats dense_copy(const View& vector) {
+  Floats values(static_cast<std::size_t>(vector.numel()));
+  for (std::size_t c = 0; c < values.size(); ++c) values[c] = value_of(vector, c);
+  return values;
 }
 
 /// The affine map each channel goes through.
 struct Map {
-  Map(const BatchNormChannels& channels, const float* mean, const float* inv_std, std::size_t count)
-      : scale(count), shift(count) {
-    for (std::size_t c = 0; c < count; ++c) {
+  Map(const BatchNormChannels& channels, const Floats& mean, const Floats& inv_std)
+      : scale(mean.size()), shift(mean.size()) {
+    for (std::size_t c = 0; c < mean.size(); ++c) {
       scale[c] = inv_std[c] * value_or(channels.weight, c, 1);
       shift[c] = value_or(channels.bias, c, 0) - mean[c] * scale[c];
     }
@@ -110,11 +121,12 @@ void require_activations(std::string_view operation, const View& input, const Vi
 void vector_grad_sums(const BatchNormChannels& channels, const View& input, const View& gate,
                       const View& grad_output, const View& grad_residual, const View& sums) {
   const Pixels pixels(input);
+  const Floats mean = dense_copy(channels.mean);
   Sums totals(pixels.size());
   pixels.stretches([&](std::int64_t row, const NormRows& size) {
     vector_loops().norm.grad_sums(pixels.type, size, pixels.at(grad_output, row), pixels.at(gate, row),
-                                  pixels.at(input, row), channels.mean.as<const float>(),
-                                  pixels.at(grad_residual, row), totals.first(), totals.second());
+                                  pixels.at(input, row), mean.data(), pixels.at(grad_residual, row),
+                                  totals.first(), totals.second());
     totals.flush();
   });
   double* const out = sums.as<double>();
@@ -143,6 +155,7 @@ class Totals {
 void CpuKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
                             const View& residual, const View& output) {
   require_channels("batch_norm", channels, input);
+  require_statistics("batch_norm", channels);
   require_several("batch_norm", input);
   if (input.numel() == 0) return;
   Totals moments(input.shape[1]);
@@ -176,6 +189,7 @@ void CpuKernels::batch_norm_moments(const View& input, const View& moments) {
 void CpuKernels::batch_norm_combine(const BatchNormRule& rule, const BatchNormChannels& channels,
                                     const View& parts) {
   constexpr std::string_view kName = "batch_norm_combine";
+  require_statistics(kName, channels);
   require_rank(kName, "parts", parts, 2);
   require_totals(kName, "parts", parts, parts.shape[0], channels.mean.numel());
   if (channels.mean.numel() == 0) return;
@@ -201,7 +215,7 @@ void CpuKernels::batch_norm_apply(const BatchNormRule& rule, const BatchNormChan
     return naive::batch_norm_apply(rule, channels, input, residual, output);
   }
   const Pixels pixels(input);
-  const Map map(channels, channels.mean.as<const float>(), channels.inv_std.as<const float>(), pixels.size());
+  const Map map(channels, dense_copy(channels.mean), dense_copy(channels.inv_std));
   apply_map(vector_loops().norm, pixels, rule, map, input, residual, output);
 }
 
@@ -218,9 +232,9 @@ void CpuKernels::batch_norm_inference(const BatchNormRule& rule, const BatchNorm
   Floats inv_std(pixels.size());
   for (std::size_t c = 0; c < pixels.size(); ++c) {
     inv_std[c] = static_cast<float>(
-        1.0 / std::sqrt(static_cast<double>(channels.running_var.as<const float>()[c]) + rule.eps));
+        1.0 / std::sqrt(static_cast<double>(value_of(channels.running_var, c)) + rule.eps));
   }
-  const Map map(channels, channels.running_mean.as<const float>(), inv_std.data(), pixels.size());
+  const Map map(channels, dense_copy(channels.running_mean), inv_std);
   apply_map(vector_loops().norm, pixels, rule, map, input, residual, output);
 }
 
@@ -229,6 +243,7 @@ void CpuKernels::batch_norm_backward(const BatchNormRule& rule, const BatchNormC
                                      const View& grad_input, const View& grad_residual,
                                      const View& grad_weight, const View& grad_bias) {
   require_channels("batch_norm_backward", channels, input);
+  require_channel_gradients("batch_norm_backward", input, grad_weight, grad_bias);
   require_several("batch_norm_backward", input);
   if (input.numel() == 0) return;
   const bool gated = rule.activation == Activation::relu;
@@ -248,6 +263,7 @@ void CpuKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const V
                                       const View& grad_weight, const View& grad_bias, const View& sums) {
   constexpr std::string_view kName = "batch_norm_grad_sums";
   require_channels(kName, channels, input);
+  require_channel_gradients(kName, input, grad_weight, grad_bias);
   require_like(kName, "grad_output", grad_output, input);
   require_activations(kName, input, output, "output");
   require_activations(kName, input, grad_residual, "grad_residual");
@@ -276,17 +292,18 @@ void CpuKernels::batch_norm_grad_input(const BatchNormChannels& channels, const 
   }
   const Pixels pixels(input);
   const double* const in = sums.as<const double>();
+  const Floats mean = dense_copy(channels.mean);
   Floats grad_mean(pixels.size()), slope(pixels.size()), scale(pixels.size());
   for (std::size_t c = 0; c < pixels.size(); ++c) {
-    const double inv_std = channels.inv_std.as<const float>()[c];
+    const double inv_std = value_of(channels.inv_std, c);
     grad_mean[c] = static_cast<float>(in[1 + c] / in[0]);
     slope[c] = static_cast<float>(inv_std * inv_std * in[1 + pixels.size() + c] / in[0]);
     scale[c] = static_cast<float>(inv_std) * value_or(channels.weight, c, 1);
   }
   pixels.stretches([&](std::int64_t row, const NormRows& size) {
     vector_loops().norm.grad_input(pixels.type, size, pixels.at(grad_output, row), pixels.at(output, row),
-                                   pixels.at(input, row), channels.mean.as<const float>(), grad_mean.data(),
-                                   slope.data(), scale.data(), pixels.at(grad_input, row));
+                                   pixels.at(input, row), mean.data(), grad_mean.data(), slope.data(),
+                                   scale.data(), pixels.at(grad_input, row));
   });
 }
 

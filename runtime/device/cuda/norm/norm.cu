@@ -34,8 +34,8 @@ __global__ void running_map_kernel(std::int64_t channels, BatchNormRule rule, Ch
 /// Gradients of weight and bias, and the map to the gradient of the input.
 template <class C>
 __global__ void gradient_map_kernel(std::int64_t pixels, std::int64_t channels, std::int64_t slices,
-                                    const double* sums, ChannelArrays<C> at, C* grad_weight, C* grad_bias,
-                                    C* map) {
+                                    const double* sums, ChannelArrays<C> at, PerChannel<C> grad_weight,
+                                    PerChannel<C> grad_bias, C* map) {
   for (std::int64_t c = first_item(); c < channels; c += item_step()) {
     double a, b;
     add_slices(sums, slices, channels, c, a, b);
@@ -49,6 +49,7 @@ __global__ void gradient_map_kernel(std::int64_t pixels, std::int64_t channels, 
 void CudaKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
                              const View& residual, const View& output) {
   require_channels("batch_norm", channels, input);
+  require_statistics("batch_norm", channels);
   require_several("batch_norm", input);
   require_optional("batch_norm", "residual", residual, input);
   require_like("batch_norm", "output", output, input);
@@ -93,6 +94,7 @@ void CudaKernels::batch_norm_backward(const BatchNormRule& rule, const BatchNorm
                                       const View& grad_weight, const View& grad_bias) {
   constexpr std::string_view kName = "batch_norm_backward";
   require_channels(kName, channels, input);
+  require_channel_gradients(kName, input, grad_weight, grad_bias);
   require_several(kName, input);
   require_like(kName, "grad_output", grad_output, input);
   require_like(kName, "grad_input", grad_input, input);
@@ -111,13 +113,15 @@ void CudaKernels::batch_norm_backward(const BatchNormRule& rule, const BatchNorm
     auto* const at_map = static_cast<C*>(map.data());
     const ChannelArrays<C> at(channels);
     const Pixels<const T> in(input), grad(grad_output), open(gate);
-    sum_slices(context_, kName, cut, GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), at.mean},
+    const PerChannel<const C> mean(channels.mean);
+    sum_slices(context_, kName, cut, GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), mean},
                at_sums);
     gradient_map_kernel<C><<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
-        cut.pixels, cut.channels, cut.slices, at_sums, at, grad_weight.as<C>(), grad_bias.as<C>(), at_map);
+        cut.pixels, cut.channels, cut.slices, at_sums, at, PerChannel<C>(grad_weight),
+        PerChannel<C>(grad_bias), at_map);
     check_launch(kName);
     input_gradient_kernel<T><<<blocks_for(context_, input.numel()), kThreads, 0, context_.stream>>>(
-        input.numel(), cut.channels, grad, open, in, at.mean, at_map, Pixels<T>(grad_input));
+        input.numel(), cut.channels, grad, open, in, mean, at_map, Pixels<T>(grad_input));
     check_launch(kName);
   });
 }

@@ -69,12 +69,23 @@ struct Moments {
   }
 };
 
+/// A per-channel array of any stride; null data where there is none.
+template <class C>
+struct PerChannel {
+  explicit PerChannel(const View& view)
+      : data(static_cast<C*>(view.data)), step(view.data == nullptr ? 0 : view.strides[0]) {}
+  __device__ C& operator[](std::int64_t c) const { return data[c * step]; }
+  __device__ explicit operator bool() const { return data != nullptr; }
+  C* data;
+  std::int64_t step;
+};
+
 /// The gradient that comes through the activation, also written for the residual where there is one.
 template <class T>
 struct GradientSums {
   Pixels<const T> grad, gate, input;
   Pixels<T> residual;
-  const Channel<T>* mean;
+  PerChannel<const Channel<T>> mean;
   __device__ void operator()(std::int64_t p, std::int64_t c, double& a, double& b) const {
     const bool closed = gate.image.data != nullptr && load(gate(p, c)) <= Compute<T>(0);
     const T through = closed ? cast<T>(Compute<T>(0)) : grad(p, c);
@@ -85,28 +96,28 @@ struct GradientSums {
   }
 };
 
-/// The per-channel arrays as pointers.
+/// The per-channel arrays as a kernel takes them.
 template <class C>
 struct ChannelArrays {
   explicit ChannelArrays(const BatchNormChannels& from)
-      : weight(from.weight.as<const C>()),
-        bias(from.bias.as<const C>()),
-        running_mean(from.running_mean.as<C>()),
-        running_var(from.running_var.as<C>()),
-        mean(from.mean.as<C>()),
-        inv_std(from.inv_std.as<C>()) {}
+      : weight(from.weight),
+        bias(from.bias),
+        running_mean(from.running_mean),
+        running_var(from.running_var),
+        mean(from.mean),
+        inv_std(from.inv_std) {}
   /// From the mean and biased variance of `count` values; moves the running statistics where there are any.
   __device__ void set_statistics(std::int64_t c, const BatchNormRule& rule, double count, double batch_mean,
                                  double variance) const {
     mean[c] = static_cast<C>(batch_mean);
     inv_std[c] = static_cast<C>(1.0 / sqrt(variance + rule.eps));
-    if (running_mean != nullptr) move(running_mean[c], rule.momentum, batch_mean);
-    if (running_var != nullptr) move(running_var[c], rule.momentum, variance * count / (count - 1));
+    if (running_mean) move(running_mean[c], rule.momentum, batch_mean);
+    if (running_var) move(running_var[c], rule.momentum, variance * count / (count - 1));
   }
   /// The affine map (scale, shift) that apply_kernel takes.
   __device__ void set_map(std::int64_t c, std::int64_t channels, C of_mean, C of_inv_std, C* map) const {
     map[c] = of_inv_std * weight_or_one(c);
-    map[channels + c] = (bias == nullptr ? C(0) : bias[c]) - of_mean * map[c];
+    map[channels + c] = (bias ? bias[c] : C(0)) - of_mean * map[c];
   }
   /// What input_gradient_kernel takes (mean of the gradient, slope, scale), from the two sums of GradientSums
   /// over `count` values.
@@ -118,18 +129,17 @@ struct ChannelArrays {
     map[2 * channels + c] = inv_std[c] * weight_or_one(c);
   }
   /// Gradients of weight and bias, from the same sums; either may be null.
-  __device__ void set_gradients(std::int64_t c, double sum, double products, C* grad_weight,
-                                C* grad_bias) const {
-    if (grad_weight != nullptr) grad_weight[c] = static_cast<C>(products * static_cast<double>(inv_std[c]));
-    if (grad_bias != nullptr) grad_bias[c] = static_cast<C>(sum);
+  __device__ void set_gradients(std::int64_t c, double sum, double products, PerChannel<C> grad_weight,
+                                PerChannel<C> grad_bias) const {
+    if (grad_weight) grad_weight[c] = static_cast<C>(products * static_cast<double>(inv_std[c]));
+    if (grad_bias) grad_bias[c] = static_cast<C>(sum);
   }
 
-  const C* weight;
-  const C* bias;
-  C *running_mean, *running_var, *mean, *inv_std;
+  PerChannel<const C> weight, bias;
+  PerChannel<C> running_mean, running_var, mean, inv_std;
 
  private:
-  __device__ C weight_or_one(std::int64_t c) const { return weight == nullptr ? C(1) : weight[c]; }
+  __device__ C weight_or_one(std::int64_t c) const { return weight ? weight[c] : C(1); }
   __device__ static void move(C& running, double momentum, double now) {
     running = static_cast<C>((1 - momentum) * static_cast<double>(running) + momentum * now);
   }
@@ -149,8 +159,9 @@ __global__ void apply_kernel(std::int64_t count, std::int64_t channels, bool rel
 
 template <class T>
 __global__ void input_gradient_kernel(std::int64_t count, std::int64_t channels, Pixels<const T> grad,
-                                      Pixels<const T> gate, Pixels<const T> input, const Channel<T>* mean,
-                                      const Channel<T>* map, Pixels<T> to) {
+                                      Pixels<const T> gate, Pixels<const T> input,
+                                      PerChannel<const Channel<T>> mean, const Channel<T>* map,
+                                      Pixels<T> to) {
   using C = Channel<T>;
   for (std::int64_t i = first_item(); i < count; i += item_step()) {
     const std::int64_t p = i / channels, c = i - p * channels;

@@ -55,7 +55,7 @@ __global__ void batch_map_kernel(std::int64_t channels, ChannelArrays<C> at, C* 
 
 template <class C>
 __global__ void channel_gradients_kernel(std::int64_t channels, const double* totals, ChannelArrays<C> at,
-                                         C* grad_weight, C* grad_bias) {
+                                         PerChannel<C> grad_weight, PerChannel<C> grad_bias) {
   for (std::int64_t c = first_item(); c < channels; c += item_step()) {
     at.set_gradients(c, totals[1 + c], totals[1 + channels + c], grad_weight, grad_bias);
   }
@@ -96,6 +96,7 @@ void CudaKernels::batch_norm_combine(const BatchNormRule& rule, const BatchNormC
                                      const View& parts) {
   constexpr std::string_view kName = "batch_norm_combine";
   const std::int64_t extent = channels.mean.numel();
+  require_statistics(kName, channels);
   require_rank(kName, "parts", parts, 2);
   require_totals(kName, "parts", parts, parts.shape[0], extent);
   if (extent == 0) return;
@@ -131,6 +132,7 @@ void CudaKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const 
                                        const View& grad_weight, const View& grad_bias, const View& sums) {
   constexpr std::string_view kName = "batch_norm_grad_sums";
   require_channels(kName, channels, input);
+  require_channel_gradients(kName, input, grad_weight, grad_bias);
   require_like(kName, "grad_output", grad_output, input);
   require_optional(kName, "output", output, input);
   require_optional(kName, "grad_residual", grad_residual, input);
@@ -149,13 +151,14 @@ void CudaKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const 
     using C = Channel<T>;
     const ChannelArrays<C> at(channels);
     const Pixels<const T> in(input), grad(grad_output), open(output);
-    sum_slices(context_, kName, cut, GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), at.mean},
+    const PerChannel<const C> mean(channels.mean);
+    sum_slices(context_, kName, cut, GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), mean},
                at_slices);
     totals_kernel<<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
         cut.pixels, cut.channels, cut.slices, at_slices, sums.as<double>());
     check_launch(kName);
     channel_gradients_kernel<C><<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
-        cut.channels, sums.as<const double>(), at, grad_weight.as<C>(), grad_bias.as<C>());
+        cut.channels, sums.as<const double>(), at, PerChannel<C>(grad_weight), PerChannel<C>(grad_bias));
     check_launch(kName);
   });
 }
@@ -182,7 +185,7 @@ void CudaKernels::batch_norm_grad_input(const BatchNormChannels& channels, const
     check_launch(kName);
     input_gradient_kernel<T><<<blocks_for(context_, input.numel()), kThreads, 0, context_.stream>>>(
         input.numel(), extent, Pixels<const T>(grad_output), Pixels<const T>(output), Pixels<const T>(input),
-        at.mean, at_map, Pixels<T>(grad_input));
+        PerChannel<const C>(channels.mean), at_map, Pixels<T>(grad_input));
     check_launch(kName);
   });
 }
