@@ -41,11 +41,12 @@ std::shared_ptr<GradState> grad_state(const Tensor& tensor) {
   return std::static_pointer_cast<GradState>(tensor.autograd_state());
 }
 
-Node::Node(std::string_view name, std::vector<Edge> inputs, BackwardFunction backward)
+Node::Node(std::string_view name, std::vector<Edge> inputs, BackwardFunction backward, bool keeps_tensors)
     : name_(name),
       sequence_(next_sequence(inputs)),
       inputs_(std::move(inputs)),
-      backward_(std::move(backward)) {}
+      backward_(std::move(backward)),
+      keeps_tensors_(keeps_tensors) {}
 
 // A long chain would overflow the stack if each node destroyed its inputs recursively, so nodes that only
 // this chain holds are taken apart in a loop.
@@ -66,6 +67,7 @@ Node::~Node() {
 }
 
 void Node::release() {
+  if (!keeps_tensors_) return;
   released_ = true;
   backward_ = nullptr;
   inputs_.clear();
@@ -94,19 +96,13 @@ bool recording(std::span<const Tensor> inputs) {
          std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input.requires_grad(); });
 }
 
-Tensor record(std::string_view name, Tensor output, std::initializer_list<Tensor> inputs,
-              BackwardFunction backward) {
-  return record(name, std::move(output), std::span<const Tensor>(inputs.begin(), inputs.size()),
-                std::move(backward));
-}
-
-Tensor record(std::string_view name, Tensor output, std::span<const Tensor> inputs,
-              BackwardFunction backward) {
+Tensor record_node(std::string_view name, Tensor output, std::span<const Tensor> inputs,
+                   BackwardFunction backward, bool keeps_tensors) {
   if (!recording(inputs)) return output;
   std::vector<Edge> edges;
   edges.reserve(inputs.size());
   for (const Tensor& input : inputs) edges.push_back(edge_to(input));
-  attach_node(output, std::make_shared<Node>(name, std::move(edges), std::move(backward)));
+  attach_node(output, std::make_shared<Node>(name, std::move(edges), std::move(backward), keeps_tensors));
   return output;
 }
 
@@ -150,18 +146,19 @@ Tensor differentiable_once(const GradSink& sink, const Tensor& grad, Tensor valu
                      ": gradients of its gradient are not available; leave create_graph out, or compute this "
                      "part with other operations");
   };
-  attach_node(value, std::make_shared<Node>(name, std::move(edges), refuse));
+  attach_node(value, std::make_shared<Node>(name, std::move(edges), refuse, false));
   return value;
 }
 
-Tensor record_linear(std::string_view name, const Tensor& source, Tensor result, Adjoint adjoint) {
+Tensor record_linear(std::string_view name, const Tensor& source, Tensor result, Adjoint adjoint,
+                     bool keeps_tensors) {
   if (!recording(source)) return result;
-  return record(name, std::move(result), {source},
-                [adjoint = std::move(adjoint)](Tensor grad, GradSink& sink) {
-                  Tensor mapped = adjoint(grad);
-                  grad = Tensor();  // a view of it may now be the only owner
-                  sink.deliver(0, std::move(mapped));
-                });
+  auto backward = [adjoint = std::move(adjoint)](Tensor grad, GradSink& sink) {
+    Tensor mapped = adjoint(grad);
+    grad = Tensor();  // a view of it may now be the only owner
+    sink.deliver(0, std::move(mapped));
+  };
+  return record_node(name, std::move(result), std::span(&source, 1), std::move(backward), keeps_tensors);
 }
 
 }  // namespace dtrain

@@ -9,6 +9,8 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "runtime/autograd/grad_mode.h"
@@ -79,7 +81,8 @@ struct Edge {
 /// One recorded operation.
 class Node {
  public:
-  Node(std::string_view name, std::vector<Edge> inputs, BackwardFunction backward);
+  /// `keeps_tensors`: `backward` holds some, which the first pass through it frees.
+  Node(std::string_view name, std::vector<Edge> inputs, BackwardFunction backward, bool keeps_tensors);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -89,7 +92,8 @@ class Node {
   std::uint64_t sequence() const noexcept { return sequence_; }
   const std::vector<Edge>& inputs() const noexcept { return inputs_; }
   void run(Tensor grad, GradSink& sink) { backward_(std::move(grad), sink); }
-  /// Frees what was saved and lets go of the inputs; the operation cannot run backward again.
+  /// Frees what was saved and lets go of the inputs; the operation cannot run backward again. One that saved
+  /// nothing can, so that results which share it, as views of one tensor do, may go backward one by one.
   void release();
   bool is_released() const noexcept { return released_; }
 
@@ -98,6 +102,7 @@ class Node {
   std::uint64_t sequence_;
   std::vector<Edge> inputs_;
   BackwardFunction backward_;
+  bool keeps_tensors_;
   bool released_ = false;
 };
 
@@ -128,12 +133,23 @@ bool recording(std::initializer_list<Tensor> inputs);
 bool recording(std::span<const Tensor> inputs);
 inline bool recording(const Tensor& input) { return grad_enabled() && input.requires_grad(); }
 
+/// What record() is made of.
+Tensor record_node(std::string_view name, Tensor output, std::span<const Tensor> inputs,
+                   BackwardFunction backward, bool keeps_tensors);
+
 /// Makes `output` the recorded result of an operation on `inputs` (undefined ones allowed); returns it as it
 /// is when nothing is to be recorded. `name` must be a literal.
-Tensor record(std::string_view name, Tensor output, std::initializer_list<Tensor> inputs,
-              BackwardFunction backward);
-Tensor record(std::string_view name, Tensor output, std::span<const Tensor> inputs,
-              BackwardFunction backward);
+/// A closure that needs no destructor keeps nothing but numbers: backward can run through it again.
+template <class F>
+Tensor record(std::string_view name, Tensor output, std::span<const Tensor> inputs, F backward) {
+  return record_node(name, std::move(output), inputs, BackwardFunction(std::move(backward)),
+                     !std::is_trivially_destructible_v<F>);
+}
+template <class F>
+Tensor record(std::string_view name, Tensor output, std::initializer_list<Tensor> inputs, F backward) {
+  return record(name, std::move(output), std::span<const Tensor>(inputs.begin(), inputs.size()),
+                std::move(backward));
+}
 
 /// The same for several results, whose backward function is called once a pass, when the gradients of all of
 /// them are final. The results must not be kept by it with Saved::output().

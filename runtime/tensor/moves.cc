@@ -89,8 +89,8 @@ Tensor Tensor::to(const std::shared_ptr<Device>& target) const {
                kind, queue.compute_stream());
     queue.compute_stream().synchronize();
   }
-  return record_linear("to", *this, result,
-                       [before = shared_device()](const Tensor& grad) { return grad.to(before); });
+  return record_linear(
+      "to", *this, result, [before = shared_device()](const Tensor& grad) { return grad.to(before); }, false);
 }
 
 Tensor Tensor::index_select(int dim, const Tensor& index) const {

@@ -191,7 +191,8 @@ class Tensor {
   void zero_grad();
   /// Gradients of this one-element tensor are added to every leaf it was computed from. Runs in the calling
   /// thread, newest operation first; saved values are freed on the way. Throws UsageError when nothing
-  /// requires a gradient, when the graph was already used up, or when a saved value was modified in place.
+  /// requires a gradient, when an operation's saved values were freed by an earlier backward, or when a saved
+  /// value was modified in place.
   void backward(BackwardOptions options = {}) const;
   /// As above, starting from `grad`, of this tensor's shape and dtype.
   void backward(const Tensor& grad, BackwardOptions options = {}) const;

@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "runtime/tensor/tensor.h"
 
@@ -12,9 +14,18 @@ namespace dtrain {
 /// operations.
 using Adjoint = std::function<Tensor(const Tensor& grad)>;
 
-/// `result` as a recorded function of `source`, or unchanged when nothing is to be recorded. Defined in
+/// `result` as a recorded function of `source`, or unchanged when nothing is to be recorded. An adjoint that
+/// `keeps_tensors` is freed by the first backward through it; another can run any number of times. Defined in
 /// runtime/autograd, the only layer that knows the tape.
-Tensor record_linear(std::string_view name, const Tensor& source, Tensor result, Adjoint adjoint);
+Tensor record_linear(std::string_view name, const Tensor& source, Tensor result, Adjoint adjoint,
+                     bool keeps_tensors);
+
+/// The same for a function or a closure: one that needs no destructor keeps nothing but numbers.
+template <class F>
+Tensor record_linear(std::string_view name, const Tensor& source, Tensor result, F adjoint) {
+  return record_linear(name, source, std::move(result), Adjoint(std::move(adjoint)),
+                       !std::is_trivially_destructible_v<F>);
+}
 
 /// Throws UsageError when `target` may not be modified in place from `source` (may be undefined) now.
 void check_in_place(std::string_view name, const Tensor& target, const Tensor& source);
