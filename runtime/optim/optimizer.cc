@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "runtime/base/error.h"
+#include "runtime/tensor/checks.h"
 
 namespace dtrain {
 
@@ -36,6 +37,7 @@ void Optimizer::check_parameters() const {
       throw UsageError("optimizer: parameter \"" + name +
                        "\" must be a dense leaf that requires a gradient, got " + tensor.describe());
     }
+    check_same_device("optimizer: parameter \"" + name + "\"", parameters_.front().second, tensor);
   }
 }
 
@@ -104,6 +106,9 @@ void Optimizer::set_gate(const Tensor& skip, const Tensor& skipped) {
       skipped.numel() != 1) {
     throw UsageError("optimizer: expected a gate of float32 [1] and int64 [1], got " + skip.describe() +
                      " and " + skipped.describe());
+  }
+  for (const Tensor* gate : {&skip, &skipped}) {
+    check_same_device("optimizer: gate", parameters_.front().second, *gate);
   }
   skip_ = skip;
   skipped_ = skipped;

@@ -4,17 +4,11 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/tensor/checks.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {
 namespace {
-
-std::size_t count_of(const Dims& shape) {
-  for (const std::int64_t extent : shape) {
-    if (extent < 0) throw UsageError("tensor shape " + shape.to_string() + ": extents must not be negative");
-  }
-  return static_cast<std::size_t>(shape.product());
-}
 
 void check_random_dtype(std::string_view name, DType dtype) {
   if (dtype == DType::f32 || dtype == DType::f64) return;
@@ -25,7 +19,8 @@ void check_random_dtype(std::string_view name, DType dtype) {
 /// What `draw(span)` puts into memory for `shape` elements of T.
 template <class T, class Draw>
 Tensor drawn(const Dims& shape, const std::shared_ptr<Device>& device, Draw draw) {
-  std::vector<T> values(count_of(shape));
+  check_extents("tensor shape", shape, sizeof(T));
+  auto values = host_values<T>(shape.product());
   draw(std::span<T>(values));
   return Tensor::from_data(values, shape, device);
 }
@@ -68,11 +63,11 @@ Tensor Tensor::ones_like(const Tensor& like, std::optional<DType> dtype) {
 Tensor Tensor::arange(double start, double end, double step, const std::shared_ptr<Device>& device,
                       DType dtype) {
   const double steps = std::ceil((end - start) / step);
-  if (!std::isfinite(steps) || steps < 0) {
+  if (!(steps >= 0 && steps < 0x1p53)) {
     throw UsageError("arange: expected a step that leads from " + std::to_string(start) + " to " +
                      std::to_string(end) + ", got " + std::to_string(step));
   }
-  std::vector<double> values(static_cast<std::size_t>(steps));
+  auto values = host_values<double>(static_cast<std::int64_t>(steps));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = start + step * static_cast<double>(i);
   return from_data(values, {static_cast<std::int64_t>(values.size())}, device).to(dtype);
 }

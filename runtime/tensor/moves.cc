@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/tensor/checks.h"
 #include "runtime/tensor/shape.h"
 #include "runtime/tensor/tensor.h"
 #include "runtime/tensor/tracking.h"
@@ -39,6 +40,7 @@ void check_no_overlap(std::string_view name, const Tensor& target) {
 
 /// `source` as something that can be read while `target` is written.
 Tensor source_for(std::string_view name, const Tensor& target, const Tensor& source) {
+  check_same_device(name, target, source);
   if (!strides_for_expand(source.view(), target.shape())) {
     throw UsageError(std::string(name) + ": " + source.describe() + " does not broadcast to " +
                      target.shape().to_string());
@@ -98,6 +100,7 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
   if (index.dtype() != DType::i64 || index.rank() != 1) {
     throw UsageError("index_select: expected an index of int64 [n], got " + index.describe());
   }
+  check_same_device("index_select", *this, index);
   if (along != 0) return transpose(0, along).index_select(0, index).transpose(0, along);
   const Tensor rows = contiguous();
   const Tensor order = index.contiguous();
@@ -163,7 +166,7 @@ void Tensor::add_in_place(const Tensor& other, double scale) {
 void Tensor::scale_in_place(double scale) {
   check_in_place("scale_in_place", *this, {});
   check_no_overlap("scale_in_place", *this);
-  device().kernels().affine(view(), scale, 0.0, view());
+  device().kernels().affine(view(), scale, -0.0, view());  // + 0 would turn -0 into 0
   mark_modified();
 }
 

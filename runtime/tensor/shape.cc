@@ -32,13 +32,13 @@ struct Runs {
 
 }  // namespace
 
-int normalize_dim(int dim, int rank, std::string_view what) {
-  const int result = dim < 0 ? dim + rank : dim;
+int normalize_dim(std::int64_t dim, int rank, std::string_view what) {
+  const std::int64_t result = dim < 0 ? dim + rank : dim;
   if (result < 0 || result >= rank) {
     throw UsageError(std::string(what) + ": dimension " + std::to_string(dim) + " is outside a tensor of " +
                      std::to_string(rank) + " dimensions");
   }
-  return result;
+  return static_cast<int>(result);
 }
 
 Dims broadcast_shapes(const Dims& a, const Dims& b, std::string_view what) {
@@ -66,8 +66,7 @@ Dims infer_shape(const Dims& shape, std::int64_t numel, std::string_view what) {
     if (shape[i] == -1 && unknown < 0) {
       unknown = i;
     } else {
-      valid = valid && shape[i] >= 0;
-      known *= shape[i];
+      valid = valid && shape[i] >= 0 && !__builtin_mul_overflow(known, shape[i], &known);
     }
   }
   if (valid && unknown >= 0) {

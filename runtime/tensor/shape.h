@@ -10,7 +10,7 @@ namespace dtrain {
 
 /// `dim` counted from the front; negative ones count from the end. Throws UsageError naming `what` when it is
 /// outside a tensor of `rank` dimensions.
-int normalize_dim(int dim, int rank, std::string_view what);
+int normalize_dim(std::int64_t dim, int rank, std::string_view what);
 
 /// The common shape under NumPy's rule. Throws UsageError naming `what` and both shapes when there is none.
 Dims broadcast_shapes(const Dims& a, const Dims& b, std::string_view what);

@@ -4,25 +4,17 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/tensor/checks.h"
 #include "runtime/tensor/tracking.h"
 
 namespace dtrain {
-namespace {
-
-void check_shape(const Dims& shape) {
-  for (const std::int64_t extent : shape) {
-    if (extent < 0) throw UsageError("tensor shape " + shape.to_string() + ": extents must not be negative");
-  }
-}
-
-}  // namespace
 
 Tensor::Tensor(std::shared_ptr<Storage> storage, const View& view)
     : body_(std::make_shared<Body>(Body{std::move(storage), view, nullptr})) {}
 
 Tensor Tensor::empty(const Dims& shape, const std::shared_ptr<Device>& device, DType dtype,
                      MemoryFormat format) {
-  check_shape(shape);
+  check_extents("tensor shape", shape, size_of(dtype));
   if (device == nullptr) throw UsageError("tensor: expected a device, got null");
   if (format == MemoryFormat::channels_last && shape.rank() != 4) {
     throw UsageError("tensor: channels-last needs 4 dimensions [N, C, H, W], got shape " + shape.to_string());
@@ -35,13 +27,14 @@ Tensor Tensor::empty(const Dims& shape, const std::shared_ptr<Device>& device, D
 }
 
 Tensor Tensor::borrow(const View& view, const std::shared_ptr<Device>& device, std::shared_ptr<void> owner) {
-  check_shape(view.shape);
+  check_extents("tensor shape", view.shape);
   if (device == nullptr) throw UsageError("tensor: expected a device, got null");
   return Tensor(Storage::borrow(device, view.data, std::move(owner)), view);
 }
 
 Tensor Tensor::borrow_host(void* values, std::size_t count, DType dtype, const Dims& shape,
                            const std::shared_ptr<Device>& device, std::shared_ptr<void> owner) {
+  check_extents("tensor shape", shape, size_of(dtype));
   if (static_cast<std::int64_t>(count) != shape.product()) {
     throw UsageError("borrow: shape " + shape.to_string() + " needs " + std::to_string(shape.product()) +
                      " values, got " + std::to_string(count));
@@ -55,7 +48,7 @@ Tensor Tensor::borrow_host(void* values, std::size_t count, DType dtype, const D
 
 Tensor Tensor::from_host(const void* values, std::size_t count, DType dtype, const Dims& shape,
                          const std::shared_ptr<Device>& device) {
-  check_shape(shape);
+  check_extents("tensor shape", shape, size_of(dtype));
   if (static_cast<std::int64_t>(count) != shape.product()) {
     throw UsageError("from_data: shape " + shape.to_string() + " needs " + std::to_string(shape.product()) +
                      " values, got " + std::to_string(count));

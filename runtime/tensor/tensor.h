@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -20,6 +21,19 @@ namespace dtrain {
 
 /// Order of a dense tensor's elements in memory. channels_last is N, H, W, C for a logical [N, C, H, W].
 enum class MemoryFormat { contiguous, channels_last };
+
+/// Throws DeviceError: there are no `bytes` of host memory.
+[[noreturn]] void refuse_host_memory(std::size_t bytes);
+
+/// `count` zeros in host memory. Throws DeviceError where there is none.
+template <class T>
+std::vector<T> host_values(std::int64_t count) {
+  try {
+    return std::vector<T>(static_cast<std::size_t>(count));
+  } catch (const std::exception&) {  // no memory, or more than a vector can be asked for
+    refuse_host_memory(static_cast<std::size_t>(count) * sizeof(T));
+  }
+}
 
 /// What autograd attaches to a tensor; only runtime/autograd knows its content.
 class AutogradState {
@@ -117,10 +131,11 @@ class Tensor {
   std::string describe() const;
   /// The one element, as double. Waits for the device. Throws UsageError unless numel() is 1.
   double item() const;
-  /// All elements in row-major order, converted to T. Waits for the device.
+  /// All elements in row-major order, converted to T. Waits for the device. Throws DeviceError where there is
+  /// no memory for them.
   template <class T>
   std::vector<T> to_vector() const {
-    std::vector<T> values(static_cast<std::size_t>(numel()));
+    auto values = host_values<T>(numel());
     to_host(values.data(), dtype_of<T>);
     return values;
   }
@@ -138,7 +153,7 @@ class Tensor {
   Tensor transpose(int a, int b) const;
   /// Dimension i of the result is dimension order[i] of this tensor.
   Tensor permute(const Dims& order) const;
-  /// Broadcasts extents of 1 (and missing leading ones) to `new_shape` by zero strides.
+  /// Broadcasts extents of 1 (and missing leading ones) to `new_shape` by zero strides; -1 keeps an extent.
   Tensor expand(const Dims& new_shape) const;
   /// Row `index` (may be negative) along `dim`; the dimension disappears.
   Tensor select(int dim, std::int64_t index) const;
@@ -169,9 +184,9 @@ class Tensor {
   /// dtype (float32 or float64).
   void fill_uniform(Generator& generator, double low = 0, double high = 1);
   void fill_normal(Generator& generator, double mean = 0, double deviation = 1);
-  /// Broadcasts and converts `source`.
+  /// Broadcasts and converts `source`, of this device.
   void copy_from(const Tensor& source);
-  /// this += scale · other, broadcasting other.
+  /// this += scale · other, broadcasting other, of this device.
   void add_in_place(const Tensor& other, double scale = 1.0);
   /// this *= scale
   void scale_in_place(double scale);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/tensor/checks.h"
 #include "runtime/tensor/shape.h"
 #include "runtime/tensor/tensor.h"
 #include "runtime/tensor/tracking.h"
@@ -27,7 +28,7 @@ Tensor embed(const Tensor& part, const Dims& shape, int dim, std::int64_t start,
   View hole = whole.view();
   hole.data = offset(hole, start * hole.strides[dim]);
   hole.shape = part.shape();
-  hole.strides[dim] *= step;
+  if (part.shape()[dim] > 1) hole.strides[dim] *= step;
   part.device().kernels().copy(part.view(), hole);
   const std::int64_t end = part.shape()[dim] == 0 ? start : start + (part.shape()[dim] - 1) * step + 1;
   return record_linear("slice backward", part, whole, [dim, start, end, step](const Tensor& grad) {
@@ -47,6 +48,7 @@ Dims without(const Dims& dims, int skip) {
 
 Tensor Tensor::view(const Dims& new_shape) const {
   const Dims target = infer_shape(new_shape, numel(), "view of " + describe());
+  check_extents("view: shape", target);
   const auto strides_now = strides_for_view(view(), target);
   if (!strides_now) {
     throw UsageError("view: " + describe() + " with strides " + strides().to_string() +
@@ -58,6 +60,7 @@ Tensor Tensor::view(const Dims& new_shape) const {
 Tensor Tensor::reshape(const Dims& new_shape) const {
   const Dims target = infer_shape(new_shape, numel(), "reshape of " + describe());
   if (target == shape()) return *this;
+  check_extents("reshape: shape", target);
   if (const auto strides_now = strides_for_view(view(), target)) {
     return reshaped("reshape", *this, target, *strides_now);
   }
@@ -129,8 +132,9 @@ Tensor Tensor::permute(const Dims& order) const {
   Dims inverse = Dims::filled(rank(), -1), ordered, ordered_strides;
   bool valid = order.rank() == rank();
   for (int i = 0; valid && i < rank(); ++i) {
-    const auto from = static_cast<int>(order[i] < 0 ? order[i] + rank() : order[i]);
-    valid = from >= 0 && from < rank() && inverse[from] == -1;
+    const std::int64_t place = order[i] < 0 ? order[i] + rank() : order[i];
+    const int from = place >= 0 && place < rank() ? static_cast<int>(place) : -1;
+    valid = from >= 0 && inverse[from] == -1;
     if (!valid) break;
     inverse[from] = i;
     ordered.push_back(shape()[from]);
@@ -145,13 +149,18 @@ Tensor Tensor::permute(const Dims& order) const {
 }
 
 Tensor Tensor::expand(const Dims& new_shape) const {
-  if (new_shape == shape()) return *this;
-  const auto strides_now = strides_for_expand(view(), new_shape);
+  Dims target = new_shape;
+  for (int i = 0, own = rank() - target.rank(); i < target.rank(); ++i, ++own) {
+    if (target[i] == -1 && own >= 0) target[i] = shape()[own];
+  }
+  if (target == shape()) return *this;
+  check_extents("expand: shape", target);
+  const auto strides_now = strides_for_expand(view(), target);
   if (!strides_now) {
     throw UsageError("expand: shape " + shape().to_string() + " does not broadcast to " +
                      new_shape.to_string());
   }
-  return record_linear("expand", *this, alias(view().data, new_shape, *strides_now),
+  return record_linear("expand", *this, alias(view().data, target, *strides_now),
                        [before = shape()](const Tensor& grad) { return grad.sum_to(before); });
 }
 
@@ -172,8 +181,8 @@ Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t
   const std::int64_t from = std::clamp<std::int64_t>(start < 0 ? start + extent : start, 0, extent);
   const std::int64_t to = std::clamp<std::int64_t>(end < 0 ? end + extent : end, from, extent);
   Dims part = shape(), part_strides = strides();
-  part[along] = (to - from + step - 1) / step;
-  part_strides[along] *= step;
+  part[along] = to == from ? 0 : (to - from - 1) / step + 1;
+  if (part[along] > 1) part_strides[along] *= step;
   return record_linear("slice", *this, alias(offset(view(), from * strides()[along]), part, part_strides),
                        [before = shape(), along, from, step](const Tensor& grad) {
                          return embed(grad, before, along, from, step);

@@ -4,18 +4,10 @@
 
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/base/error.h"
+#include "runtime/device/kernel_checks.h"
+#include "runtime/tensor/checks.h"
 
 namespace dtrain {
-namespace {
-
-/// Output extent of a window of `kernel` moved over `in`.
-std::int64_t extent_after(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
-                          std::int64_t dilation) {
-  const std::int64_t room = in + 2 * pad - dilation * (kernel - 1) - 1;
-  return room < 0 || stride < 1 ? 0 : room / stride + 1;
-}
-
-}  // namespace
 
 Dims conv2d_shape(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& g) {
   check_floating("conv2d", x);
@@ -23,6 +15,7 @@ Dims conv2d_shape(const Tensor& x, const Tensor& w, const Tensor& bias, const Co
   if (bias.defined() && !(x.dtype() == DType::bf16 && bias.dtype() == DType::f32)) {
     check_same_kind("conv2d", x, bias);
   }
+  check_same_device("conv2d", x, bias);
   const bool fits = x.rank() == 4 && w.rank() == 4 && g.groups >= 1 && x.size(1) == w.size(1) * g.groups &&
                     w.size(0) % g.groups == 0 && (!bias.defined() || bias.shape() == Dims{w.size(0)});
   if (!fits) {
@@ -30,8 +23,9 @@ Dims conv2d_shape(const Tensor& x, const Tensor& w, const Tensor& bias, const Co
                      x.describe() + ", " + w.describe() + " and " + bias.describe() + " with groups " +
                      std::to_string(g.groups));
   }
-  const std::int64_t oh = extent_after(x.size(2), w.size(2), g.stride_h, g.pad_h, g.dilation_h);
-  const std::int64_t ow = extent_after(x.size(3), w.size(3), g.stride_w, g.pad_w, g.dilation_w);
+  require_geometry("conv2d", g, w.view());
+  const std::int64_t oh = window_outputs(x.size(2), w.size(2), g.stride_h, g.pad_h, g.dilation_h);
+  const std::int64_t ow = window_outputs(x.size(3), w.size(3), g.stride_w, g.pad_w, g.dilation_w);
   if (oh < 1 || ow < 1) {
     throw UsageError("conv2d: the window of w " + w.describe() + " does not fit into x " + x.describe() +
                      " with padding " + std::to_string(g.pad_h) + "x" + std::to_string(g.pad_w));
@@ -40,8 +34,9 @@ Dims conv2d_shape(const Tensor& x, const Tensor& w, const Tensor& bias, const Co
 }
 
 Dims pool2d_shape(const Dims& x, const Pool2dGeometry& g) {
-  const std::int64_t oh = extent_after(x[2], g.kernel_h, g.stride_h, g.pad_h, 1);
-  const std::int64_t ow = extent_after(x[3], g.kernel_w, g.stride_w, g.pad_w, 1);
+  require_geometry("pool2d", g);
+  const std::int64_t oh = window_outputs(x[2], g.kernel_h, g.stride_h, g.pad_h, 1);
+  const std::int64_t ow = window_outputs(x[3], g.kernel_w, g.stride_w, g.pad_w, 1);
   if (oh < 1 || ow < 1) {
     throw UsageError("pool2d: a window of " + std::to_string(g.kernel_h) + "x" + std::to_string(g.kernel_w) +
                      " with stride " + std::to_string(g.stride_h) + "x" + std::to_string(g.stride_w) +

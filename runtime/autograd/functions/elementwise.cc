@@ -5,6 +5,7 @@
 
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
+#include "runtime/tensor/checks.h"
 #include "runtime/tensor/shape.h"
 
 namespace dtrain {
@@ -14,11 +15,7 @@ void check_same_kind(std::string_view name, const Tensor& a, const Tensor& b) {
     throw UsageError(std::string(name) + ": expected operands of one dtype, got " + a.describe() + " and " +
                      b.describe() + "; convert one with to()");
   }
-  if (a.shared_device() != b.shared_device()) {
-    throw UsageError(std::string(name) + ": expected operands on one device, got " + a.device().name() +
-                     " and " + b.device().name() +
-                     "; move one with to() (each make_device() makes a device of its own)");
-  }
+  check_same_device(name, a, b);
 }
 
 void check_floating(std::string_view name, const Tensor& x) {

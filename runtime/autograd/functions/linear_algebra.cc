@@ -7,6 +7,7 @@
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
+#include "runtime/tensor/checks.h"
 #include "runtime/tensor/shape.h"
 
 namespace dtrain {
@@ -70,7 +71,7 @@ Dims joined(Dims batch, std::int64_t rows, std::int64_t columns) {
 Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
   const std::int64_t rows = a.size(-2), inner = a.size(-1), columns = b.size(-1);
   if (b.rank() == 2) {  // a batch of rows is a taller matrix
-    const Tensor tall = a.reshape({1, a.numel() / std::max<std::int64_t>(inner, 1), inner});
+    const Tensor tall = a.reshape({1, leading(a.shape()).product() * rows, inner});
     return batched_matmul(tall, b.unsqueeze(0)).reshape(joined(leading(a.shape()), rows, columns));
   }
   const Dims batch = broadcast_shapes(leading(a.shape()), leading(b.shape()), "matmul");
@@ -137,6 +138,7 @@ void check_linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
   check_same_kind("linear", x, w);
   const bool full_bias = bias.defined() && x.dtype() == DType::bf16 && bias.dtype() == DType::f32;
   if (bias.defined() && !full_bias) check_same_kind("linear", x, bias);
+  check_same_device("linear", x, bias);
   const bool fits = w.rank() == 2 && x.rank() >= 1 && x.size(-1) == w.size(1) &&
                     (!bias.defined() || bias.shape() == Dims{w.size(0)});
   if (!fits) {

@@ -7,6 +7,7 @@
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
+#include "runtime/tensor/checks.h"
 
 namespace dtrain {
 namespace {
@@ -67,6 +68,7 @@ Tensor softmax(const Tensor& x) { return exp(log_softmax(x)); }
 Tensor cross_entropy(const Tensor& given, const Tensor& target, LossReduction reduction) {
   const Tensor logits = autocast_full(given);
   check_floating("cross_entropy", logits);
+  check_same_device("cross_entropy", logits, target);
   if (logits.rank() != 2 || target.rank() != 1 || target.dtype() != DType::i64 ||
       target.size(0) != logits.size(0)) {
     throw UsageError("cross_entropy: expected logits [R, C] and target int64 [R], got " + logits.describe() +

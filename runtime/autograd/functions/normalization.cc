@@ -7,6 +7,7 @@
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
+#include "runtime/tensor/checks.h"
 
 namespace dtrain {
 namespace {
@@ -24,6 +25,8 @@ View view_or_none(const Tensor& tensor) { return tensor.defined() ? tensor.view(
 void check_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean,
                       const Tensor& var, const Tensor& residual, bool training) {
   check_floating("batch_norm", x);
+  for (const Tensor* other : {&weight, &bias, &mean, &var, &residual})
+    check_same_device("batch_norm", x, *other);
   const DType dtype = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   bool fits = x.rank() == 4 && (training || (mean.defined() && var.defined()));
   for (const Tensor* vector : {&weight, &bias, &mean, &var}) {
