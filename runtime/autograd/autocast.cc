@@ -37,7 +37,7 @@ Precision parse_precision(std::string_view name) {
 Tensor LowPrecisionWeights::get(const Tensor& weight, DType dtype) {
   Copy& copy = copies_[weight.view().data];
   if (!copy.value.defined() || copy.version != weight.version() || copy.value.dtype() != dtype ||
-      copy.value.shape() != weight.shape()) {
+      copy.source.shape() != weight.shape() || copy.source.strides() != weight.strides()) {
     copy = {weight.version(), weight.detach(), weight.detach().to(dtype)};
   }
   return copy.value;

@@ -20,9 +20,10 @@ Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-/// Larger or smaller of two; where equal, each gets half of the gradient.
+/// Larger or smaller of two; where equal, each gets half of the gradient. NaN wins, and both get all of it.
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
+/// A number beside integers has to be whole.
 Tensor add(const Tensor& a, double b);
 Tensor mul(const Tensor& a, double b);
 Tensor pow(const Tensor& a, double exponent);
@@ -61,7 +62,8 @@ Tensor tanh(const Tensor& x);
 Tensor gelu(const Tensor& x);
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 
-// ---- reductions. Over all dimensions (the result has shape []), or over `dims`, kept with extent 1 if asked
+// ---- reductions. Over all dimensions (the result has shape []), or over `dims` (none: all), kept with
+// extent 1 if asked
 Tensor sum(const Tensor& x);
 Tensor sum(const Tensor& x, const Dims& dims, bool keep = false);
 Tensor mean(const Tensor& x);

@@ -1,32 +1,44 @@
 // Element-wise operations of two tensors, or of a tensor and a number.
+#include <cmath>
+#include <string>
 #include <utility>
 
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/base/error.h"
 #include "runtime/tensor/shape.h"
 
 namespace dtrain {
 namespace {
 
+/// Whole numbers from here on may have no double of their own.
+constexpr double kLargestWhole = 9007199254740992.0;
+
 Tensor scalar_like(const Tensor& x, double value) {
   return Tensor::full({}, value, x.shared_device(), x.dtype());
 }
 
-/// The share of the gradient that goes to the first of two tensors compared by `wins`; ties go half each.
-Tensor winner_share(const Tensor& wins, const Tensor& ties) { return add(wins, mul(ties, 0.5)); }
+/// Integers are not converted silently: what the number would make of them has no place in x's dtype.
+void check_number(std::string_view name, const Tensor& x, double value) {
+  if (is_floating(x.dtype()) || (std::trunc(value) == value && std::abs(value) < kLargestWhole)) return;
+  throw UsageError(std::string(name) + ": expected a whole number beside " + x.describe() + ", got " +
+                   std::to_string(value) + "; convert the tensor with to()");
+}
 
 Tensor extreme(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b) {
   Tensor result = apply(name, op, a, b);
   if (!recording({a, b})) return result;
-  const BinaryOp wins = op == BinaryOp::max ? BinaryOp::greater : BinaryOp::less;
+  const BinaryOp loses = op == BinaryOp::max ? BinaryOp::less : BinaryOp::greater;
   return record(
       name, std::move(result), {a, b},
-      [wins, name, left = Saved::input(a), right = Saved::input(b)](const Tensor& grad, GradSink& sink) {
+      [loses, name, left = Saved::input(a), right = Saved::input(b)](const Tensor& grad, GradSink& sink) {
         const Tensor x = left.get(sink), y = right.get(sink);
-        const Tensor ties = apply(name, BinaryOp::equal, x, y);
+        // Chosen, not multiplied: the gradient may be infinite where it does not count. NaN loses nowhere.
+        const Tensor to_winner = where(apply(name, BinaryOp::equal, x, y), mul(grad, 0.5), grad);
+        const Tensor nothing = scalar_like(grad, 0.0);
         const auto share = [&](const Tensor& one, const Tensor& other) {
-          return mul(grad, winner_share(apply(name, wins, one, other), ties));
+          return where(apply(name, loses, one, other), nothing, to_winner);
         };
         if (sink.wants(0)) sink.deliver(0, share(x, y).sum_to(sink.shape(0)));
         if (sink.wants(1)) sink.deliver(1, share(y, x).sum_to(sink.shape(1)));
@@ -85,6 +97,8 @@ Tensor maximum(const Tensor& a, const Tensor& b) { return extreme("maximum", Bin
 Tensor minimum(const Tensor& a, const Tensor& b) { return extreme("minimum", BinaryOp::min, a, b); }
 
 Tensor add(const Tensor& a, double b) {
+  check_number("add", a, b);
+  if (a.dtype() == DType::i64) return apply("add", BinaryOp::add, a, scalar_like(a, b));
   Tensor result = empty_like(a);
   a.device().kernels().affine(a.view(), 1.0, b, result.view());
   if (!recording(a)) return result;
@@ -93,14 +107,17 @@ Tensor add(const Tensor& a, double b) {
 }
 
 Tensor mul(const Tensor& a, double b) {
+  check_number("mul", a, b);
+  if (a.dtype() == DType::i64) return apply("mul", BinaryOp::mul, a, scalar_like(a, b));
   Tensor result = empty_like(a);
-  a.device().kernels().affine(a.view(), b, 0.0, result.view());
+  a.device().kernels().affine(a.view(), b, -0.0, result.view());  // + 0 would turn -0 into 0
   if (!recording(a)) return result;
   return record("mul", std::move(result), {a},
                 [b](const Tensor& grad, GradSink& sink) { sink.deliver(0, mul(grad, b)); });
 }
 
 Tensor pow(const Tensor& a, double exponent) {
+  check_number("pow", a, exponent);
   Tensor result = apply("pow", BinaryOp::pow, a, scalar_like(a, exponent));
   if (!recording(a)) return result;
   return record("pow", std::move(result), {a},

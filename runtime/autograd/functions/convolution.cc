@@ -1,5 +1,6 @@
 // conv2d and pooling. Activations stay channels-last from one to the next; gradients of weights are written
 // straight into their final place.
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
+#include "runtime/tensor/checks.h"
 
 namespace dtrain {
 namespace {
@@ -116,16 +118,47 @@ Tensor avg_pool2d(const Tensor& x, std::int64_t kernel) {
 
 namespace {
 
-/// [out, in]: row i averages the inputs of window i.
-Tensor averaging_matrix(std::int64_t out, std::int64_t in, const Tensor& like) {
-  std::vector<double> values(static_cast<std::size_t>(out * in), 0.0);
-  for (std::int64_t i = 0; i < out; ++i) {
-    const std::int64_t begin = i * in / out, end = ((i + 1) * in + out - 1) / out;
-    for (std::int64_t j = begin; j < end; ++j) {
-      values[static_cast<std::size_t>(i * in + j)] = 1.0 / static_cast<double>(end - begin);
+/// The windows that cut `in` places into `out` parts, which overlap where that does not divide. Each is
+/// filled up to the longest with places of its own that do not count.
+struct Windows {
+  Windows(std::int64_t in, std::int64_t out, const Tensor& like) {
+    check_extents("adaptive_avg_pool2d: outputs and extent", {out, in});
+    const auto begin_of = [=](std::int64_t i) { return i * in / out; };
+    auto sizes = host_values<float>(out);
+    for (std::int64_t i = 0; i < out; ++i) {
+      const std::int64_t size = ((i + 1) * in + out - 1) / out - begin_of(i);
+      sizes[static_cast<std::size_t>(i)] = static_cast<float>(size);
+      longest = std::max(longest, size);
     }
+    auto from = host_values<std::int64_t>(out * longest);
+    auto counts = host_values<float>(out * longest);
+    for (std::int64_t at = 0; at < out * longest; ++at) {
+      const std::int64_t begin = begin_of(at / longest), k = at % longest;
+      const auto size = static_cast<std::int64_t>(sizes[static_cast<std::size_t>(at / longest)]);
+      from[static_cast<std::size_t>(at)] = begin + std::min(k, size - 1);
+      counts[static_cast<std::size_t>(at)] = k < size ? 1.0F : 0.0F;
+    }
+    const auto& device = like.shared_device();
+    places = Tensor::from_data(from, {out * longest}, device);
+    inside = Tensor::from_data(counts, {out * longest}, device).to(like.dtype());
+    lengths = Tensor::from_data(sizes, {out}, device).to(like.dtype());
   }
-  return Tensor::from_data(values, {out, in}, like.shared_device()).to(like.dtype());
+  std::int64_t longest = 0;
+  Tensor places;   ///< i64 [out · longest]: where in the input
+  Tensor inside;   ///< [out · longest]: 1 for what counts
+  Tensor lengths;  ///< [out]: how many do
+};
+
+/// Averages over windows that differ in size: gathered, cleared of what does not count (chosen, for 0 · ∞ is
+/// not 0), and added up.
+Tensor average_windows(const Tensor& x, std::int64_t height, std::int64_t width) {
+  const Windows rows(x.size(2), height, x), columns(x.size(3), width, x);
+  const Tensor gathered = x.index_select(2, rows.places).index_select(3, columns.places);
+  const Tensor inside = mul(rows.inside.unsqueeze(1), columns.inside);
+  const Tensor counted = where(inside, gathered, Tensor::zeros({}, x.shared_device(), x.dtype()));
+  const Tensor sums =
+      sum(counted.reshape({x.size(0), x.size(1), height, rows.longest, width, columns.longest}), {3, 5});
+  return div(sums, mul(rows.lengths.unsqueeze(1), columns.lengths));
 }
 
 }  // namespace
@@ -133,17 +166,18 @@ Tensor averaging_matrix(std::int64_t out, std::int64_t in, const Tensor& like) {
 Tensor adaptive_avg_pool2d(const Tensor& given, std::int64_t height, std::int64_t width) {
   const Tensor x = autocast_full(given);
   check_floating("adaptive_avg_pool2d", x);
-  if (x.rank() != 4 || height < 1 || width < 1 || x.numel() == 0) {
-    throw UsageError("adaptive_avg_pool2d: expected x [N, C, H, W] that is not empty and an output of at " +
-                     std::string("least 1 x 1, got ") + x.describe() + " and " + std::to_string(height) +
-                     " x " + std::to_string(width));
+  if (x.rank() != 4 || height < 1 || width < 1 || x.size(2) == 0 || x.size(3) == 0) {
+    throw UsageError("adaptive_avg_pool2d: expected x [N, C, H, W] with images that are not empty and an " +
+                     std::string("output of at least 1 x 1, got ") + x.describe() + " and " +
+                     std::to_string(height) + " x " + std::to_string(width));
   }
   if (x.size(2) % height == 0 && x.size(3) % width == 0) {
     const std::int64_t kh = x.size(2) / height, kw = x.size(3) / width;
     return pool2d(x, {PoolKind::avg, kh, kw, kh, kw, 0, 0});
   }
-  const Tensor rows = averaging_matrix(height, x.size(2), x), columns = averaging_matrix(width, x.size(3), x);
-  return matmul(matmul(rows, x), columns.transpose(0, 1));  // [h, H] · [N, C, H, W] · [W, w]
+  // Sums and window sizes of more than 256 need more digits than bf16 has.
+  return x.dtype() == DType::bf16 ? average_windows(x.to(DType::f32), height, width).to(DType::bf16)
+                                  : average_windows(x, height, width);
 }
 
 }  // namespace dtrain

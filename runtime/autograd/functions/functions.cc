@@ -38,13 +38,14 @@ Tensor normal_density(const Tensor& x) {
   return mul(exp(mul(square(x), -0.5)), 1.0 / std::sqrt(2.0 * std::numbers::pi));
 }
 
-/// The normal distribution function Φ(x) = gelu(x) / x, with 1/2 at 0.
+/// The normal distribution function Φ(x) = gelu(x) / x, with 1/2 where x is so small that gelu(x) loses its
+/// digits, and Φ(x) does not differ from that.
 Tensor normal_distribution(const Tensor& x) {
   const auto number = [&x](double value) { return Tensor::full({}, value, x.shared_device(), x.dtype()); };
   Tensor result;
   {
     const NoGrad no_grad;
-    const Tensor at_zero = equal(x, number(0.0));
+    const Tensor at_zero = less(abs(x), number(1e-20));
     result = where(at_zero, number(0.5), div(gelu(x), where(at_zero, number(1.0), x)));
   }
   if (!recording(x)) return result;

@@ -16,11 +16,19 @@ struct ReducedShape {
   Dims kept, dropped;
 };
 
-ReducedShape reduced_shape(std::string_view name, const Tensor& x, const Dims& dims) {
+Dims all_dims(const Tensor& x) {
+  Dims dims;
+  for (int i = 0; i < x.rank(); ++i) dims.push_back(i);
+  return dims;
+}
+
+/// No dimensions are all of them, as in PyTorch.
+ReducedShape reduced_shape(std::string_view name, const Tensor& x, const Dims& given) {
+  const Dims dims = given.rank() == 0 ? all_dims(x) : given;
   ReducedShape result{x.shape(), {}};
   std::uint32_t reduced = 0;
   for (const std::int64_t dim : dims) {
-    const int index = normalize_dim(static_cast<int>(dim), x.rank(), name);
+    const int index = normalize_dim(dim, x.rank(), name);
     if ((reduced >> index & 1U) != 0) {
       throw UsageError(std::string(name) + ": dimension " + std::to_string(dim) + " appears twice in " +
                        dims.to_string());
@@ -32,12 +40,6 @@ ReducedShape reduced_shape(std::string_view name, const Tensor& x, const Dims& d
     if ((reduced >> i & 1U) == 0) result.dropped.push_back(x.shape()[i]);
   }
   return result;
-}
-
-Dims all_dims(const Tensor& x) {
-  Dims dims;
-  for (int i = 0; i < x.rank(); ++i) dims.push_back(i);
-  return dims;
 }
 
 Tensor reduce(Reduction op, const Tensor& x, const Dims& kept) {
@@ -72,7 +74,7 @@ Tensor sum(const Tensor& x, const Dims& dims, bool keep) {
   return keep ? result : result.reshape(shape.dropped);
 }
 
-Tensor mean(const Tensor& x) { return mean(x, all_dims(x)); }
+Tensor mean(const Tensor& x) { return mean(x, Dims{}); }
 
 Tensor mean(const Tensor& x, const Dims& dims, bool keep) {
   check_floating("mean", x);
