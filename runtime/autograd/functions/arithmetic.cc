@@ -83,11 +83,12 @@ Tensor div(const Tensor& a, const Tensor& b) {
                 [left = Saved::input_if(b.requires_grad(), a), right = Saved::input(b)](const Tensor& grad,
                                                                                         GradSink& sink) {
                   const Tensor divisor = right.get(sink);
-                  const Tensor share = div(grad, divisor);
-                  if (sink.wants(0)) sink.deliver(0, share.sum_to(sink.shape(0)));
+                  if (sink.wants(0)) sink.deliver(0, div(grad, divisor).sum_to(sink.shape(0)));
                   if (sink.wants(1)) {
-                    const Tensor quotient = div(left.get(sink), divisor);
-                    sink.deliver(1, neg(mul(share, quotient).sum_to(sink.shape(1))));
+                    // In this order: grad / divisor may be infinite where a quotient of 0 makes that
+                    // harmless.
+                    const Tensor slope = div(div(left.get(sink), divisor), divisor);
+                    sink.deliver(1, neg(mul(grad, slope).sum_to(sink.shape(1))));
                   }
                 });
 }

@@ -121,7 +121,10 @@ Tensor tanh(const Tensor& x) {
 
 Tensor gelu(const Tensor& x) {
   return function_of_input("gelu", UnaryOp::gelu, x, [](const Tensor& grad, const Tensor& input) {
-    return mul(grad, add(normal_distribution(input), mul(input, normal_density(input))));
+    // The two terms cancel near x = -0.75, of which bf16 leaves nothing.
+    const Tensor wide = input.dtype() == DType::bf16 ? input.to(DType::f32) : input;
+    const Tensor slope = add(normal_distribution(wide), mul(wide, normal_density(wide)));
+    return mul(grad.to(wide.dtype()), slope).to(input.dtype());
   });
 }
 

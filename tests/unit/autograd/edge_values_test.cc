@@ -121,6 +121,20 @@ TEST_F(EdgeValues, GeluOfTheSmallestNumbersHasSlopeOneHalf) {
   EXPECT_EQ(gradient_of(x, gelu(x)), (Floats{0.5F, 0.5F, 0.5F, 0.5F, 0.5F}));
 }
 
+/// Where its terms cancel, the slope keeps bf16's eight digits.
+TEST_F(EdgeValues, GeluInBf16HasTheSlopeOfItsArgument) {
+  Tensor x = Tensor::full({1}, -0.75, device_, DType::bf16);
+  x.set_requires_grad(true);
+  const double exact =
+      0.5 * std::erfc(0.75 / std::sqrt(2.0)) - 0.75 * std::exp(-0.28125) / std::sqrt(2 * M_PI);
+  EXPECT_NEAR(gradient_of(x, gelu(x))[0], exact, std::abs(exact) / 256);
+}
+
+TEST_F(EdgeValues, AQuotientOfZeroHasNoSlopeInItsDivisor) {
+  const Tensor zero = leaf({0, -0.0F}), tiny = leaf({1e-45F, -1e-45F});
+  EXPECT_EQ(gradient_of(tiny, div(zero, tiny)), (Floats{0, 0}));
+}
+
 TEST_F(EdgeValues, GeometriesThatMeanNothingAreRefused) {
   const Tensor x = Tensor::ones({1, 2, 6, 6}, device_), w = Tensor::ones({2, 2, 3, 3}, device_);
   for (const DType dtype : {DType::f32, DType::f64}) {
