@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Runs random cases of dtrain's operations beside PyTorch and prints a table: family, cases, the worst error of
+either in epsilons of the dtype, and refusals that differ. Exit code 1 where a difference is not in KNOWN.
+
+  differential.py EVALUATOR --cases 10000 --seed 7               wide, by hand
+  differential.py EVALUATOR --family conv2d --show 5             one family, with the cases that differ
+  differential.py EVALUATOR --record recorded.jsonl              writes the cases that are replayed without PyTorch
+"""
+import argparse
+import collections
+import copy
+import json
+import math
+import random
+import subprocess
+import sys
+
+import torch
+
+import cases
+import compare
+import reference
+
+
+def has_fraction_beside_integers(case, _):
+    return case["op"] in ("mul_number", "add_number", "pow") and case["tensors"]["x"]["dtype"] == "int64"
+
+
+def trains_on_nothing(case, _):
+    return case["op"] == "batch_norm" and case["options"]["training"] and 0 in case["tensors"]["x"]["shape"]
+
+
+def spoils_neighbours(case, verdict):
+    values = case["tensors"]["x"]["values"]
+    return case["tensors"]["x"]["dtype"] == "bfloat16" and ("nan" in values or "inf" in values) and "is nan" in verdict.what
+
+
+def drops_what_is_spoilt(case, verdict):
+    return case["op"] == "conv2d_relu_pool2d" and "grad" in verdict.what and verdict.what.endswith("PyTorch's nan")
+
+
+def root_of_minus_infinity(case, _):
+    return case["op"] == "pow" and case["options"]["number"] == 0.5 and "-inf" in case["tensors"]["x"]["values"]
+
+
+def picks_one_of_two_zeros(case, verdict):
+    return case["op"] in ("maximum", "minimum") and "zero of the other sign" in verdict.what
+
+
+def saturates(case, verdict):
+    return case["op"] == "tanh" and "grad" in verdict.what and verdict.ours != math.inf
+
+
+def waits_for_digits(case, verdict):
+    return verdict.ours != math.inf and "epsilons off" in verdict.what
+
+
+# Differences that stay: (family, a test of case and verdict, the reason).
+KNOWN = [
+    ("unary", has_fraction_beside_integers,
+     "integers and a fraction: PyTorch converts the tensor to float32, dtrain refuses what is not asked for"),
+    ("batch_norm", trains_on_nothing,
+     "training on no images: PyTorch's running statistics become NaN, dtrain refuses"),
+    ("unary", root_of_minus_infinity,
+     "pow(-inf, 0.5): C's, as pow with every other exponent; PyTorch takes sqrt and rsqrt for 0.5"),
+    ("unary", saturates,
+     "1 - tanh(x)^2 beside 1: dtrain rounds the square first, PyTorch's vector loop may not"),
+    ("binary", picks_one_of_two_zeros,
+     "the larger or smaller of 0 and -0, which are equal: PyTorch's vector and scalar loops choose differently"),
+    ("conv2d", spoils_neighbours,
+     "bf16 with an odd channel count: oneDNN multiplies the next pixel's first channel by 0, and 0 times NaN is NaN"),
+    ("conv2d", drops_what_is_spoilt,
+     "the fused block does not compute what pooling drops, so that NaN there does not reach the gradients"),
+    ("losses", waits_for_digits, "softmax subtracts the maximum and the logarithm in one sum"),
+    ("batch_norm", waits_for_digits, "the variance is taken around the first pixel"),
+]
+
+LINEAR = {"reductions", "matmul", "conv2d", "pooling"}
+
+
+def generate(family, seed, index, small):
+    generator = random.Random(f"{seed}/{family}/{index}")
+    given = cases.FAMILIES[family](cases.Random(generator, small))
+    return {"id": f"{family}/{index}", **given}
+
+
+class Evaluator:
+    """dtrain_differential as a process; one that dies on a case is replaced."""
+
+    def __init__(self, path):
+        self.path, self.process = path, None
+
+    def __call__(self, case):
+        if self.process is None:
+            self.process = subprocess.Popen([self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process.stdin.write(json.dumps(case) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        code = self.process.wait()
+        self.process = None
+        return {"id": case["id"], "failed": f"the evaluator died ({code})"}
+
+
+def peers(case, wide):
+    """PyTorch's results, or None where it refuses."""
+    try:
+        return reference.run(case, wide)
+    except (RuntimeError, ValueError, IndexError, TypeError):
+        return None
+
+
+def absolute_values(case, of):
+    """The same case on absolute values of the tensors `of`: how large the terms of its sums are."""
+    result = copy.deepcopy(case)
+    for tensor in (tensor for kind in of for tensor in result[kind].values()):
+        if tensor["dtype"] != "int64":
+            tensor["values"] = " ".join(v.lstrip("-") for v in tensor["values"].split())
+    return result
+
+
+def magnitude_of(family, case):
+    """How large the terms are that results are sums of, where they are sums."""
+    if family in LINEAR:
+        return peers(absolute_values(case, ("tensors", "seeds")), True) or {}
+    if family in compare.BY_ELEMENT:  # what is expanded gets a sum of gradients
+        return peers(absolute_values(case, ("seeds",)), True) or {}
+    if family == "batch_norm":
+        return reference.steepness(case)
+    return reference.seed_sizes(case) if family == "losses" else {}
+
+
+def judge(family, case, answer):
+    """A verdict on the case, with `refusal` set where one side refuses and the other does not."""
+    own = peers(case, False)
+    verdict = compare.Verdict()
+    if "failed" in answer:
+        verdict.what = answer["failed"]
+    elif ("refused" in answer) != (own is None):
+        verdict.refusal = True
+        verdict.what = "refused: " + answer["refused"] if "refused" in answer else "PyTorch refuses"
+    elif own is not None:
+        ours = {name: reference.make(value, False) for name, value in answer["results"].items()}
+        verdict = compare.compare(family, ours, own, peers(case, True), magnitude_of(family, case))
+    return verdict
+
+
+def reason(family, case, verdict):
+    for known_family, test, why in KNOWN:
+        if known_family in (family, "*") and test(case, verdict):
+            return why
+    return None
+
+
+def run_family(family, count, options, evaluate):
+    row = collections.Counter()
+    ours = theirs = 0.0
+    known = collections.Counter()
+    for index in range(count):
+        case = generate(family, options.seed, index, False)
+        verdict = judge(family, case, evaluate(case))
+        if math.isfinite(verdict.ours):
+            ours, theirs = max(ours, verdict.ours), max(theirs, verdict.peers)
+        if not verdict.what:
+            continue
+        why = reason(family, case, verdict)
+        if why:
+            known[why] += 1
+            continue
+        row["refusals" if verdict.refusal else "differences"] += 1
+        if row.total() <= options.show:
+            print(f"{case['id']} {case['op']}: {verdict.what}")
+            if options.verbose:
+                print("  " + json.dumps(case))
+    print(f"{family:12} {count:7} {ours:11.3g} {theirs:11.3g} {row['differences']:12} {row['refusals']:9} "
+          f"{known.total():6}", flush=True)
+    return row.total(), known
+
+
+def record(path, options, evaluate):
+    """The cases both sides agree on, one JSON object a line."""
+    lines = 0
+    with open(path, "w", encoding="ascii") as file:
+        for family in options.family or cases.FAMILIES:
+            for index in range(options.cases // len(cases.FAMILIES)):
+                case = generate(family, options.seed, index, True)
+                if judge(family, case, evaluate(case)).what:
+                    continue
+                own, case["expected"] = peers(case, False), None
+                if own is not None:
+                    case["expected"] = compare.recorded(family, own, peers(case, True), magnitude_of(family, case))
+                    if case["expected"] is None:
+                        continue
+                file.write(json.dumps(case, separators=(",", ":")) + "\n")
+                lines += 1
+    print(f"{path}: {lines} cases")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("evaluator", help="the program dtrain_differential")
+    parser.add_argument("--cases", type=int, default=600, help="over all families [600]")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--family", action="append", choices=list(cases.FAMILIES), help="this one alone; repeatable")
+    parser.add_argument("--show", type=int, default=3, help="differing cases to print of each family [3]")
+    parser.add_argument("--verbose", action="store_true", help="print them whole")
+    parser.add_argument("--record", help="write cases with expected results to this file instead")
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    families = options.family or list(cases.FAMILIES)
+    evaluate = Evaluator(options.evaluator)
+    if options.record:
+        record(options.record, options, evaluate)
+        return 0
+    print(f"{'family':12} {'cases':>7} {'dtrain':>11} {'PyTorch':>11} {'differences':>12} {'refusals':>9} {'known':>6}")
+    wrong, known = 0, collections.Counter()
+    for family in families:
+        bad, reasons = run_family(family, options.cases // len(families), options, evaluate)
+        wrong += bad
+        known += reasons
+    print(f"worst errors in epsilons; seed {options.seed}; PyTorch {torch.__version__}")
+    for why, count in known.items():
+        print(f"known, {count} cases: {why}")
+    return 0 if wrong == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
