@@ -37,6 +37,13 @@ ncclDataType_t data_type(DType dtype) {
       return ncclInt32;
     case DType::u8:
       return ncclUint8;
+    case DType::f16:
+      return ncclFloat16;
+    case DType::i8:
+      return ncclInt8;
+    case DType::i16:
+    case DType::boolean:
+      break;  // NCCL has no such type
   }
   throw UsageError("backend nccl: no collectives for dtype " + std::string(name_of(dtype)));
 }

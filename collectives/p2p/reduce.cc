@@ -49,7 +49,8 @@ struct Min {
 
 // The type sums are formed in.
 template <class T>
-using Wide = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+using Wide = std::conditional_t<std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>, float,
+                                std::conditional_t<std::is_same_v<T, Bool>, bool /* or, and */, T>>;
 
 constexpr std::size_t kBlock = 1024;
 
@@ -114,6 +115,14 @@ void reduce(DType dtype, ReduceOp op, void* out, std::span<const void* const> in
       return combine_as<std::int32_t>(op, out, in, count);
     case DType::u8:
       return combine_as<std::uint8_t>(op, out, in, count);
+    case DType::f16:
+      return combine_as<Float16>(op, out, in, count);
+    case DType::i16:
+      return combine_as<std::int16_t>(op, out, in, count);
+    case DType::i8:
+      return combine_as<std::int8_t>(op, out, in, count);
+    case DType::boolean:
+      return combine_as<Bool>(op, out, in, count);
   }
 }
 

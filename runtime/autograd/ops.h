@@ -27,7 +27,7 @@ Tensor minimum(const Tensor& a, const Tensor& b);
 Tensor add(const Tensor& a, double b);
 Tensor mul(const Tensor& a, double b);
 Tensor pow(const Tensor& a, double exponent);
-/// condition != 0 ? a : b; no gradient to `condition`, which has the dtype of a and b.
+/// condition != 0 ? a : b; no gradient to `condition`, which is bool or has the dtype of a and b.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }

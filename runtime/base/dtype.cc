@@ -16,6 +16,14 @@ std::string_view name_of(DType dtype) noexcept {
       return "int32";
     case DType::u8:
       return "uint8";
+    case DType::f16:
+      return "float16";
+    case DType::i16:
+      return "int16";
+    case DType::i8:
+      return "int8";
+    case DType::boolean:
+      return "bool";
   }
   return "unknown";
 }

@@ -34,6 +34,14 @@ std::string_view safetensors_name(DType dtype) {
       return "I32";
     case DType::u8:
       return "U8";
+    case DType::f16:
+      return "F16";
+    case DType::i16:
+      return "I16";
+    case DType::i8:
+      return "I8";
+    case DType::boolean:
+      return "BOOL";
   }
   return "?";
 }

@@ -84,13 +84,15 @@ class HeaderParser {
   }
 
   DType parse_dtype(const std::string& where, const json& value) const {
-    constexpr std::pair<std::string_view, DType> kNames[] = {{"F32", DType::f32},   {"F64", DType::f64},
-                                                             {"BF16", DType::bf16}, {"I64", DType::i64},
-                                                             {"I32", DType::i32},   {"U8", DType::u8}};
+    constexpr std::pair<std::string_view, DType> kNames[] = {
+        {"F32", DType::f32}, {"F64", DType::f64},     {"BF16", DType::bf16}, {"F16", DType::f16},
+        {"I64", DType::i64}, {"I32", DType::i32},     {"I16", DType::i16},   {"I8", DType::i8},
+        {"U8", DType::u8},   {"BOOL", DType::boolean}};
     for (const auto& [name, dtype] : kNames) {
       if (value.is_string() && value.get_ref<const std::string&>() == name) return dtype;
     }
-    fail(where + " with dtype F32, F64, BF16, I64, I32 or U8", value.dump(-1, ' ', true).substr(0, 80));
+    fail(where + " with dtype F32, F64, BF16, F16, I64, I32, I16, I8, U8 or BOOL",
+         value.dump(-1, ' ', true).substr(0, 80));
   }
 
   std::vector<std::uint64_t> parse_numbers(const std::string& where, const json& value) const {

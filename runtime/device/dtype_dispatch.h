@@ -1,4 +1,4 @@
-// From a run-time dtype to a compile-time type. BF16 is what the device calls a bfloat16.
+// From a run-time dtype to a compile-time type. BF16 and F16 are what the device calls bfloat16 and float16.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,19 @@ struct DispatchArithmetic {
   }
 };
 
+/// What can be scaled: the types above and those that pixels and tokens come in.
 template <class BF16>
+struct DispatchScalable {
+  template <class F>
+  void operator()(std::string_view operation, DType dtype, F&& f) const {
+    if (dtype == DType::i32) return f(std::int32_t{});
+    if (dtype == DType::u8) return f(std::uint8_t{});
+    DispatchArithmetic<BF16>()(operation, dtype, f);
+  }
+};
+
+/// Every type that is stored.
+template <class BF16, class F16>
 struct DispatchAny {
   template <class F>
   void operator()(DType dtype, F&& f) const {
@@ -52,6 +64,31 @@ struct DispatchAny {
       case DType::i32:
         return f(std::int32_t{});
       case DType::u8:
+        return f(std::uint8_t{});
+      case DType::f16:
+        return f(F16{});
+      case DType::i16:
+        return f(std::int16_t{});
+      case DType::i8:
+        return f(std::int8_t{});
+      case DType::boolean:
+        return f(Bool{});
+    }
+  }
+};
+
+/// For what only moves elements: an unsigned integer of their size.
+struct DispatchBits {
+  template <class F>
+  void operator()(DType dtype, F&& f) const {
+    switch (size_of(dtype)) {
+      case 8:
+        return f(std::uint64_t{});
+      case 4:
+        return f(std::uint32_t{});
+      case 2:
+        return f(std::uint16_t{});
+      default:
         return f(std::uint8_t{});
     }
   }

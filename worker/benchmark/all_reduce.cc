@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "worker/benchmark/samples.h"
@@ -17,8 +18,8 @@ using Bytes = std::vector<std::byte>;
 template <class T>
 void store(std::int64_t value, std::byte* to) {
   const T typed = [&] {
-    if constexpr (std::is_same_v<T, BFloat16>) return BFloat16(static_cast<float>(value));
-    if constexpr (!std::is_same_v<T, BFloat16>) return static_cast<T>(value);
+    if constexpr (std::is_class_v<T>) return T(static_cast<float>(value));
+    if constexpr (!std::is_class_v<T>) return static_cast<T>(value);
   }();
   std::memcpy(to, &typed, sizeof typed);
 }
@@ -37,6 +38,14 @@ void store(DType dtype, std::int64_t value, std::byte* to) {
       return store<std::int32_t>(value, to);
     case DType::u8:
       return store<std::uint8_t>(value, to);
+    case DType::f16:
+      return store<Float16>(value, to);
+    case DType::i16:
+      return store<std::int16_t>(value, to);
+    case DType::i8:
+      return store<std::int8_t>(value, to);
+    case DType::boolean:
+      return store<bool>(value, to);
   }
 }
 

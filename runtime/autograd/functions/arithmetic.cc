@@ -131,7 +131,7 @@ Tensor pow(const Tensor& a, double exponent) {
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   check_same_kind("where", a, b);
-  check_same_kind("where", condition, a);
+  if (condition.dtype() != DType::boolean) check_same_kind("where", condition, a);
   const Dims shape =
       broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape(), "where"), "where");
   const Tensor chosen = condition.detach().expand(shape);

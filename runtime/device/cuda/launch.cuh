@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <algorithm>
 #include <type_traits>
@@ -12,19 +13,31 @@
 namespace dtrain::cuda {
 
 using BF16 = __nv_bfloat16;
+using F16 = __half;
 
 /// The type arithmetic on T is done in.
 template <class T>
-using Compute = std::conditional_t<std::is_same_v<T, BF16>, float, T>;
+using Compute = std::conditional_t<std::is_same_v<T, BF16> || std::is_same_v<T, F16>, float,
+                                   std::conditional_t<std::is_same_v<T, Bool>, std::uint8_t, T>>;
 
 template <class To, class From>
 __device__ __forceinline__ To cast(From value) {
   if constexpr (std::is_same_v<To, From>) {
     return value;
+  } else if constexpr (std::is_same_v<From, BF16>) {
+    return cast<To>(__bfloat162float(value));
+  } else if constexpr (std::is_same_v<From, F16>) {
+    return cast<To>(__half2float(value));
+  } else if constexpr (std::is_same_v<From, Bool>) {
+    return cast<To>(static_cast<std::uint8_t>(value.bits != 0));
   } else if constexpr (std::is_same_v<To, BF16>) {
     return __float2bfloat16_rn(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<From, BF16>) {
-    return static_cast<To>(__bfloat162float(value));
+  } else if constexpr (std::is_same_v<To, F16>) {
+    return __float2half_rn(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<To, Bool>) {
+    Bool result;
+    result.bits = value != From(0) ? 1 : 0;
+    return result;
   } else {
     return static_cast<To>(value);
   }
@@ -37,7 +50,9 @@ __device__ __forceinline__ Compute<T> load(const T& value) {
 
 inline constexpr DispatchFloating<BF16> dispatch_floating;
 inline constexpr DispatchArithmetic<BF16> dispatch_arithmetic;
-inline constexpr DispatchAny<BF16> dispatch_any;
+inline constexpr DispatchScalable<BF16> dispatch_scalable;
+inline constexpr DispatchAny<BF16, F16> dispatch_any;
+inline constexpr DispatchBits dispatch_bits;
 
 constexpr int kThreads = 256;
 

@@ -198,7 +198,7 @@ void CudaKernels::index_select(const View& in, const View& index, const View& ou
   require_rows("index_select", in, index, out);
   if (out.numel() == 0) return;
   const Layout<2> row = make_layout<2>(tail(in.shape), {tail(out.strides), tail(in.strides)});
-  dispatch_any(in.dtype, [&](auto tag) {
+  dispatch_bits(in.dtype, [&](auto tag) {
     using T = decltype(tag);
     select_kernel<T><<<blocks_for(context_, out.numel()), kThreads, 0, context_.stream>>>(
         index.shape[0], row, index.as<const std::int64_t>(), index.strides[0], in.shape[0], out.strides[0],

@@ -49,6 +49,10 @@ TEST(Safetensors, EveryDtypeAndShapeComesBack) {
       tensors.add<BFloat16>("half", {2}, {BFloat16(1.0F), BFloat16(-3.0F)}),
       tensors.add<std::int64_t>("scalar", {}, {std::numeric_limits<std::int64_t>::min()}),
       tensors.add<std::int32_t>("ints", {1, 2}, {7, -7}),
+      tensors.add<Float16>("binary16", {2}, {Float16(1.0F), Float16(-0.1F)}),
+      tensors.add<std::int16_t>("shorts", {1}, {-300}),
+      tensors.add<std::int8_t>("signed bytes", {2}, {-128, 127}),
+      tensors.add<Bool>("truths", {3}, {Bool(true), Bool(false), Bool(true)}),
       tensors.add<float>("empty", {0, 4}, {}),
       tensors.add<float>("naïve \"name\"\n", {1}, {4.0F}),
   };
@@ -176,7 +180,7 @@ TEST(Safetensors, RefusesHeadersThatLie) {
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
        4, "'a' twice"},
       {R"({"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4, "'dtype' twice"},
-      {R"({"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})", 4, "with dtype F32"},
+      {R"({"a":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}})", 4, "with dtype F32"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "of 8 bytes"},
       {R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4, "unsigned"},
       {R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4, "unsigned"},
@@ -254,6 +258,10 @@ TEST(Safetensors, PyTorchReadsIt) {
       tensors.add<std::int64_t>("scalar", {}, {-5}),
       tensors.add<double>("double", {1}, {0.1}),
       tensors.add<std::int32_t>("ints", {1, 2}, {7, -7}),
+      tensors.add<Float16>("binary16", {2}, {Float16(1.0F), Float16(-0.25F)}),
+      tensors.add<std::int16_t>("shorts", {1}, {-300}),
+      tensors.add<std::int8_t>("signed bytes", {2}, {-128, 127}),
+      tensors.add<Bool>("truths", {2}, {Bool(true), Bool(false)}),
       tensors.add<float>("empty", {0, 4}, {}),
   };
   const auto ours = folder / "ours.safetensors";
@@ -266,7 +274,11 @@ t = load_file(sys.argv[1])
 assert t["conv1.weight"].tolist() == [[1.5, -2, 3], [0.25, 5, 6]] and t["conv1.weight"].dtype == torch.float32
 assert t["bytes"].tolist() == [1, 2, 255] and t["half"].tolist() == [1, -3] and t["half"].dtype == torch.bfloat16
 assert t["scalar"].item() == -5 and t["scalar"].shape == () and t["double"].tolist() == [0.1]
-assert t["ints"].tolist() == [[7, -7]] and t["empty"].shape == (0, 4) and len(t) == 7
+assert t["ints"].tolist() == [[7, -7]] and t["empty"].shape == (0, 4) and len(t) == 11
+assert t["binary16"].tolist() == [1, -0.25] and t["binary16"].dtype == torch.float16
+assert t["shorts"].tolist() == [-300] and t["shorts"].dtype == torch.int16
+assert t["signed bytes"].tolist() == [-128, 127] and t["signed bytes"].dtype == torch.int8
+assert t["truths"].tolist() == [True, False] and t["truths"].dtype == torch.bool
 save_file(t, sys.argv[2], {"format": "pt"})
 )";
   const auto result = test::run({python, "-c", script, ours, theirs});

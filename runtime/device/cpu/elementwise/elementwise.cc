@@ -56,8 +56,8 @@ void CpuKernels::copy(const View& in, const View& out) {
 
 void CpuKernels::affine(const View& in, double scale, double shift, const View& out) {
   require_shape("affine", "out", out, in.shape);
-  dispatch_any(in.dtype, [&](auto from_tag) {
-    dispatch_any(out.dtype, [&](auto to_tag) {
+  dispatch_scalable("affine", in.dtype, [&](auto from_tag) {
+    dispatch_scalable("affine", out.dtype, [&](auto to_tag) {
       using From = decltype(from_tag);
       using To = decltype(to_tag);
       using A = AffineType<From, To>;

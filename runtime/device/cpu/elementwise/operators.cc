@@ -61,7 +61,7 @@ void CpuKernels::where(const View& condition, const View& a, const View& b, cons
   require_like("where", "a", a, out);
   require_like("where", "b", b, out);
   const StridedLoop<4> loop(out.shape, {out.strides, condition.strides, a.strides, b.strides});
-  dispatch_any(out.dtype, [&](auto tag) {
+  dispatch_bits(out.dtype, [&](auto tag) {
     using T = decltype(tag);
     dispatch_any(condition.dtype, [&](auto condition_tag) {
       using C = decltype(condition_tag);

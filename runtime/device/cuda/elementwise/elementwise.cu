@@ -127,7 +127,7 @@ struct Accumulate {
 
 template <class T, class C>
 struct Where {
-  __device__ T operator()(C condition, T a, T b) const { return load(condition) != 0 ? a : b; }
+  __device__ T operator()(C condition, T a, T b) const { return load(condition) != Compute<C>(0) ? a : b; }
 };
 
 template <class T>
@@ -140,6 +140,10 @@ T host_cast(double value) {
 }
 
 }  // namespace
+  } else if constexpr (std::is_same_v<T, F16>) {
+    return __float2half_rn(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<T, Bool>) {
+    return Bool(value != 0);
 
 void CudaKernels::fill(const View& out, double value) {
   dispatch_any(out.dtype, [&](auto tag) {
@@ -177,8 +181,8 @@ void CudaKernels::copy(const View& in, const View& out) {
 
 void CudaKernels::affine(const View& in, double scale, double shift, const View& out) {
   require_shape("affine", "out", out, in.shape);
-  dispatch_any(in.dtype, [&](auto from_tag) {
-    dispatch_any(out.dtype, [&](auto to_tag) {
+  dispatch_scalable("affine", in.dtype, [&](auto from_tag) {
+    dispatch_scalable("affine", out.dtype, [&](auto to_tag) {
       using From = decltype(from_tag);
       using To = decltype(to_tag);
       using A = AffineType<From, To>;
@@ -221,7 +225,7 @@ void CudaKernels::where(const View& condition, const View& a, const View& b, con
   require_shape("where", "condition", condition, out.shape);
   require_like("where", "a", a, out);
   require_like("where", "b", b, out);
-  dispatch_any(out.dtype, [&](auto tag) {
+  const auto run = [&](auto tag) {
     using T = decltype(tag);
     dispatch_any(condition.dtype, [&](auto condition_tag) {
       using C = decltype(condition_tag);
@@ -235,7 +239,10 @@ void CudaKernels::accumulate(const View& in, double scale, const View& out) {
   dispatch_floating("accumulate", out.dtype, [&](auto tag) {
     using T = decltype(tag);
     map<T, T, T>(context_, "accumulate", Accumulate<T>{static_cast<Compute<T>>(scale)}, out, out, in);
-  });
+  };
+  if (out.dtype == DType::f32) return run(float{});  // these two are worth packing
+  if (out.dtype == DType::bf16) return run(BF16{});
+  dispatch_bits(out.dtype, run);
 }
 
 }  // namespace dtrain::cuda
