@@ -3,7 +3,7 @@
 // pooling averages, the statistics of batch norm, the optimizer) stays in float32. Parameters are float32
 // throughout and get float32 gradients.
 //
-//   low precision   conv2d, linear, matmul
+//   low precision   conv2d and what is made of it, conv_transpose2d, linear, matmul
 //   as they come    batch_norm (statistics in float32), relu and other element-wise operations, max pooling
 //   float32         cross_entropy, log_softmax, adaptive and average pooling, conv2d_relu_pool2d (whose
 //                   kernel is faster in float32 than the general ones in bf16)

@@ -8,9 +8,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "runtime/autograd/batch_peers.h"
 #include "runtime/autograd/grad_mode.h"
+#include "runtime/autograd/ops/activations.h"
+#include "runtime/autograd/ops/convolutions.h"
+#include "runtime/autograd/ops/indexing.h"
+#include "runtime/autograd/ops/joining.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {
@@ -71,8 +76,9 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keep = false);
 /// Largest / smallest; elements that tie share the gradient evenly.
 Tensor amax(const Tensor& x, const Dims& dims, bool keep = false);
 Tensor amin(const Tensor& x, const Dims& dims, bool keep = false);
-/// i64 index of the first largest element along the last dimension, which disappears. Not differentiable.
-Tensor argmax(const Tensor& x);
+/// i64 index of the first largest element along `dim`, which disappears or is kept with extent 1. Not
+/// differentiable.
+Tensor argmax(const Tensor& x, int dim = -1, bool keep = false);
 
 // ---- shapes: the members of Tensor as functions
 Tensor reshape(const Tensor& x, const Dims& shape);
@@ -80,8 +86,9 @@ Tensor reshape(const Tensor& x, const Dims& shape);
 Tensor flatten(const Tensor& x, int first = 1, int last = -1);
 
 // ---- linear algebra
-/// [M, K] · [K, N] → [M, N]; leading dimensions broadcast ([…, M, K] · […, K, N]); a one-dimensional side is
-/// a row (left) or a column (right) that disappears from the result.
+/// [M, K] · [K, N] → [M, N]; leading dimensions broadcast ([…,
+/// M, K] · […, K, N]); a one-dimensional side is a row (left) or a column (right) that disappears from the
+/// result. On the CPU also int64.
 Tensor matmul(const Tensor& a, const Tensor& b);
 /// activation(x · wᵀ + bias): x […, K], w [N, K], bias [N] or undefined → […, N].
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation activation = Activation::none);
@@ -120,12 +127,14 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
 
 // ---- losses and what they are made of
 enum class LossReduction { mean, sum, none };
-/// Along the last dimension.
-Tensor softmax(const Tensor& x);
-Tensor log_softmax(const Tensor& x);
-/// logits [R, C]; target i64 [R], class indices in [0, C). Result [] or [R].
+Tensor softmax(const Tensor& x, int dim = -1);
+Tensor log_softmax(const Tensor& x, int dim = -1);
+/// logits [R, C]; target i64 [R], class indices in [0, C) or `ignore_index`. Result [] or [R]. Ignored rows
+/// have loss and gradient 0 and do not count in the mean (with none left it is NaN). torch ignores -100
+/// unless told otherwise; here nothing is ignored unless told so.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target,
-                     LossReduction reduction = LossReduction::mean);
+                     LossReduction reduction = LossReduction::mean,
+                     std::optional<std::int64_t> ignore_index = std::nullopt);
 /// (prediction - target)²; both of one shape.
 Tensor mse_loss(const Tensor& prediction, const Tensor& target,
                 LossReduction reduction = LossReduction::mean);

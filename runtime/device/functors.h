@@ -252,6 +252,20 @@ namespace formulas {
       return formula;                            \
     }                                            \
   };
+#define DTRAIN_BINARY_FORMULA(name, formula)          \
+  struct name {                                       \
+    template <class T>                                \
+    DTRAIN_HOST_DEVICE T operator()(T a, T b) const { \
+      return formula;                                 \
+    }                                                 \
+  };
+#define DTRAIN_PARAMETRIC(name, formula)                                                     \
+  struct name {                                                                              \
+    template <class T>                                                                       \
+    DTRAIN_HOST_DEVICE T operator()(T x, [[maybe_unused]] T a, [[maybe_unused]] T b) const { \
+      return formula;                                                                        \
+    }                                                                                        \
+  };
 #include "runtime/device/kernels.def"
 
 }  // namespace formulas
@@ -273,6 +287,16 @@ void visit(BinaryOp op, Visitor&& visitor) {
 #define DTRAIN_BINARY(name, Functor) \
   case BinaryOp::name:               \
     return visitor(Functor{});
+#include "runtime/device/kernels.def"
+  }
+}
+
+template <class Visitor>
+void visit(ParametricOp op, Visitor&& visitor) {
+  switch (op) {
+#define DTRAIN_PARAMETRIC(name, formula) \
+  case ParametricOp::name:               \
+    return visitor(formulas::name{});
 #include "runtime/device/kernels.def"
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "runtime/device/view.h"
@@ -17,9 +18,16 @@ enum class BinaryOp {
 #define DTRAIN_BINARY(name, Functor) name,
 #include "runtime/device/kernels.def"
 };
+enum class ParametricOp {
+#define DTRAIN_PARAMETRIC(name, formula) name,
+#include "runtime/device/kernels.def"
+};
 enum class Reduction { sum, mean, max, min };
 enum class PoolKind { max, avg };
 enum class Activation { none, relu };
+
+/// As the `ignored` target of a cross-entropy: every row counts.
+inline constexpr std::int64_t kNothingIgnored = std::numeric_limits<std::int64_t>::min();
 
 /// Geometry of a 2-D convolution. Shapes: input [N, C, H, W], weight [O, C / groups, KH, KW], bias [O],
 /// output [N, O, OH, OW].

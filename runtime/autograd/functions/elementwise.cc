@@ -39,6 +39,12 @@ Tensor apply(UnaryOp op, const Tensor& x) {
   return result;
 }
 
+Tensor apply(ParametricOp op, const Tensor& x, double a, double b) {
+  Tensor result = empty_like(x);
+  x.device().kernels().parametric(op, x.view(), a, b, result.view());
+  return result;
+}
+
 Tensor apply(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b) {
   check_same_kind(name, a, b);
   const Dims shape = broadcast_shapes(a.shape(), b.shape(), name);

@@ -22,6 +22,9 @@ Tensor empty_like(const Tensor& x);
 /// `op` of each element; not recorded.
 Tensor apply(UnaryOp op, const Tensor& x);
 
+/// `op` of each element with two numbers; not recorded.
+Tensor apply(ParametricOp op, const Tensor& x, double a, double b);
+
 /// `op` of each pair, broadcasting; not recorded.
 Tensor apply(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b);
 

@@ -168,7 +168,7 @@ Tensor linear_rows(const Tensor& input, const Tensor& parameter, const Tensor& b
 
 Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
   const Tensor a = autocast_low(given_a), b = autocast_low(given_b);
-  check_floating("matmul", a);
+  if (a.dtype() != DType::i64) check_floating("matmul", a);
   check_same_kind("matmul", a, b);
   if (a.rank() == 0 || b.rank() == 0) refuse_matmul(a, b);
   const Tensor left = a.rank() == 1 ? a.unsqueeze(0) : a, right = b.rank() == 1 ? b.unsqueeze(1) : b;

@@ -97,11 +97,15 @@ Tensor amin(const Tensor& x, const Dims& dims, bool keep) {
   return extreme("amin", Reduction::min, x, dims, keep);
 }
 
-Tensor argmax(const Tensor& x) {
-  const ReducedShape shape = reduced_shape("argmax", x, {-1});
-  Tensor result = Tensor::empty(shape.kept, x.shared_device(), DType::i64);
-  x.device().kernels().argmax(x.view(), result.view());
-  return result.reshape(shape.dropped);
+Tensor argmax(const Tensor& x, int dim, bool keep) {
+  const int along = normalize_dim(dim, x.rank(), "argmax");
+  const Tensor rows = x.detach().transpose(along, -1);
+  Dims shape = rows.shape();
+  shape[x.rank() - 1] = 1;
+  const Tensor result = Tensor::empty(shape, x.shared_device(), DType::i64);
+  x.device().kernels().argmax(rows.view(), result.view());
+  const Tensor places = result.transpose(along, -1);
+  return keep ? places.contiguous() : places.squeeze(along).contiguous();
 }
 
 Tensor reshape(const Tensor& x, const Dims& shape) { return x.reshape(shape); }

@@ -21,13 +21,13 @@ void log_softmax_row(std::int64_t columns, const T* in, std::int64_t in_step, T*
   for (std::int64_t c = 0; c < columns; ++c) out[c * out_step] = cast<T>(load(in[c * in_step]) - shift);
 }
 
-void require_targets(std::string_view operation, const View& target, std::int64_t rows,
-                     std::int64_t classes) {
+void require_targets(std::string_view operation, const View& target, std::int64_t rows, std::int64_t classes,
+                     std::int64_t ignored) {
   require_shape(operation, "target", target, {rows});
   require_dtype(operation, "target", target, DType::i64);
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t value = target.as<const std::int64_t>()[r * target.strides[0]];
-    if (value >= 0 && value < classes) continue;
+    if ((value >= 0 && value < classes) || value == ignored) continue;
     refuse(operation, "target[" + std::to_string(r) + "] expected 0 to " + std::to_string(classes - 1) +
                           ", got " + std::to_string(value));
   }
@@ -48,11 +48,11 @@ void CpuKernels::log_softmax(const View& in, const View& out) {
   });
 }
 
-void CpuKernels::cross_entropy(const View& logits, const View& target, const View& log_probs,
-                               const View& losses) {
+void CpuKernels::cross_entropy(const View& logits, const View& target, std::int64_t ignored,
+                               const View& log_probs, const View& losses) {
   require_rank("cross_entropy", "logits", logits, 2);
   const std::int64_t rows = logits.shape[0];
-  require_targets("cross_entropy", target, rows, logits.shape[1]);
+  require_targets("cross_entropy", target, rows, logits.shape[1], ignored);
   require_shape("cross_entropy", "losses", losses, {rows});
   require_dtype("cross_entropy", "losses", losses, logits.dtype);
   log_softmax(logits, log_probs);
@@ -60,18 +60,22 @@ void CpuKernels::cross_entropy(const View& logits, const View& target, const Vie
     using T = decltype(tag);
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t wanted = target.as<const std::int64_t>()[r * target.strides[0]];
+      if (wanted == ignored) {
+        losses.as<T>()[r * losses.strides[0]] = T{};
+        continue;
+      }
       losses.as<T>()[r * losses.strides[0]] =
           cast<T>(-load(log_probs.as<const T>()[r * log_probs.strides[0] + wanted * log_probs.strides[1]]));
     }
   });
 }
 
-void CpuKernels::cross_entropy_backward(const View& log_probs, const View& target, const View& grad_losses,
-                                        const View& grad_logits) {
+void CpuKernels::cross_entropy_backward(const View& log_probs, const View& target, std::int64_t ignored,
+                                        const View& grad_losses, const View& grad_logits) {
   require_rank("cross_entropy_backward", "log_probs", log_probs, 2);
   require_like("cross_entropy_backward", "grad_logits", grad_logits, log_probs);
   const std::int64_t rows = log_probs.shape[0];
-  require_targets("cross_entropy_backward", target, rows, log_probs.shape[1]);
+  require_targets("cross_entropy_backward", target, rows, log_probs.shape[1], ignored);
   require_shape("cross_entropy_backward", "grad_losses", grad_losses, {rows});
   require_dtype("cross_entropy_backward", "grad_losses", grad_losses, log_probs.dtype);
   dispatch_floating("cross_entropy_backward", log_probs.dtype, [&](auto tag) {
@@ -82,6 +86,10 @@ void CpuKernels::cross_entropy_backward(const View& log_probs, const View& targe
       const C grad = load(grad_losses.as<const T>()[r * grad_losses.strides[0]]);
       const T* from = log_probs.as<const T>() + r * log_probs.strides[0];
       T* to = grad_logits.as<T>() + r * grad_logits.strides[0];
+      if (wanted == ignored) {
+        for (std::int64_t c = 0; c < log_probs.shape[1]; ++c) to[c * grad_logits.strides[1]] = T{};
+        continue;
+      }
       for (std::int64_t c = 0; c < log_probs.shape[1]; ++c) {
         const C probability = std::exp(load(from[c * log_probs.strides[1]]));
         to[c * grad_logits.strides[1]] = cast<T>((probability - C(c == wanted)) * grad);

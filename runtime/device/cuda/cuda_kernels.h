@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "runtime/device/cuda/context.h"
+#include "runtime/device/kernel_checks.h"
 
 namespace dtrain::cuda {
 

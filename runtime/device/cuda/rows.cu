@@ -118,8 +118,8 @@ struct Matrix {
 /// With `target`, also the loss of each row.
 template <class T>
 __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matrix<const T> in, Matrix<T> out,
-                                   const std::int64_t* target, std::int64_t target_step, T* losses,
-                                   std::int64_t loss_step, FaultRecord* faults) {
+                                   const std::int64_t* target, std::int64_t target_step, std::int64_t ignored,
+                                   T* losses, std::int64_t loss_step, FaultRecord* faults) {
   using C = Compute<T>;
   for (std::int64_t r = first_row(); r < rows; r += row_step()) {
     C largest = -static_cast<C>(INFINITY);
@@ -136,6 +136,10 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
     for (std::int64_t c = lane(); c < columns; c += kWarp) out(r, c) = cast<T>(load(in(r, c)) - shift);
     if (target == nullptr || lane() != 0) continue;
     const std::int64_t wanted = target[r * target_step];
+    if (wanted == ignored) {
+      losses[r * loss_step] = cast<T>(0.0F);
+      continue;
+    }
     if (wanted < 0 || wanted >= columns) {
       note_fault(faults, FaultKind::target, r, wanted, columns);
       continue;
@@ -147,10 +151,15 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
 template <class T>
 __global__ void loss_gradient_kernel(std::int64_t rows, std::int64_t columns, Matrix<const T> log_probs,
                                      const std::int64_t* target, std::int64_t target_step,
-                                     const T* grad_losses, std::int64_t loss_step, Matrix<T> grad) {
+                                     std::int64_t ignored, const T* grad_losses, std::int64_t loss_step,
+                                     Matrix<T> grad) {
   using C = Compute<T>;
   for (std::int64_t e = first_item(); e < rows * columns; e += item_step()) {
     const std::int64_t r = e / columns, c = e - r * columns;
+    if (target[r * target_step] == ignored) {
+      grad(r, c) = cast<T>(0.0F);
+      continue;
+    }
     const C probability = exp(load(log_probs(r, c)));
     const C hit = c == target[r * target_step] ? C(1) : C(0);
     grad(r, c) = cast<T>((probability - hit) * load(grad_losses[r * loss_step]));
@@ -164,11 +173,11 @@ Dims tail(const Dims& dims) {
 
 template <class T>
 void run_log_softmax(const Context& context, const View& in, const View& out, const View& target,
-                     const View& losses) {
+                     std::int64_t ignored, const View& losses) {
   const bool with_loss = target.data != nullptr;
   log_softmax_kernel<T><<<blocks_for_rows(context, in.shape[0]), kThreads, 0, context.stream>>>(
       in.shape[0], in.shape[1], Matrix<const T>(in), Matrix<T>(out), target.as<const std::int64_t>(),
-      with_loss ? target.strides[0] : 0, losses.as<T>(), with_loss ? losses.strides[0] : 0,
+      with_loss ? target.strides[0] : 0, ignored, losses.as<T>(), with_loss ? losses.strides[0] : 0,
       context.faults.record());
   check_launch("log_softmax");
 }
@@ -224,12 +233,13 @@ void CudaKernels::log_softmax(const View& in, const View& out) {
   require_rank("log_softmax", "in", in, 2);
   require_like("log_softmax", "out", out, in);
   if (in.numel() == 0) return;
-  dispatch_floating("log_softmax", in.dtype,
-                    [&](auto tag) { run_log_softmax<decltype(tag)>(context_, in, out, View{}, View{}); });
+  dispatch_floating("log_softmax", in.dtype, [&](auto tag) {
+    run_log_softmax<decltype(tag)>(context_, in, out, View{}, kNothingIgnored, View{});
+  });
 }
 
-void CudaKernels::cross_entropy(const View& logits, const View& target, const View& log_probs,
-                                const View& losses) {
+void CudaKernels::cross_entropy(const View& logits, const View& target, std::int64_t ignored,
+                                const View& log_probs, const View& losses) {
   require_rank("cross_entropy", "logits", logits, 2);
   require_like("cross_entropy", "log_probs", log_probs, logits);
   require_shape("cross_entropy", "target", target, {logits.shape[0]});
@@ -238,12 +248,12 @@ void CudaKernels::cross_entropy(const View& logits, const View& target, const Vi
   require_dtype("cross_entropy", "losses", losses, logits.dtype);
   if (logits.numel() == 0) return;
   dispatch_floating("cross_entropy", logits.dtype, [&](auto tag) {
-    run_log_softmax<decltype(tag)>(context_, logits, log_probs, target, losses);
+    run_log_softmax<decltype(tag)>(context_, logits, log_probs, target, ignored, losses);
   });
 }
 
-void CudaKernels::cross_entropy_backward(const View& log_probs, const View& target, const View& grad_losses,
-                                         const View& grad_logits) {
+void CudaKernels::cross_entropy_backward(const View& log_probs, const View& target, std::int64_t ignored,
+                                         const View& grad_losses, const View& grad_logits) {
   require_rank("cross_entropy_backward", "log_probs", log_probs, 2);
   require_like("cross_entropy_backward", "grad_logits", grad_logits, log_probs);
   require_shape("cross_entropy_backward", "target", target, {log_probs.shape[0]});
@@ -255,7 +265,8 @@ void CudaKernels::cross_entropy_backward(const View& log_probs, const View& targ
     using T = decltype(tag);
     loss_gradient_kernel<T><<<blocks_for(context_, log_probs.numel()), kThreads, 0, context_.stream>>>(
         log_probs.shape[0], log_probs.shape[1], Matrix<const T>(log_probs), target.as<const std::int64_t>(),
-        target.strides[0], grad_losses.as<const T>(), grad_losses.strides[0], Matrix<T>(grad_logits));
+        target.strides[0], ignored, grad_losses.as<const T>(), grad_losses.strides[0],
+        Matrix<T>(grad_logits));
     check_launch("cross_entropy_backward");
   });
 }

@@ -37,6 +37,9 @@ TEST_F(AutocastTest, FollowsTheOperationList) {
   EXPECT_EQ(y.dtype(), DType::bf16);
   EXPECT_EQ(batch_norm(y, channels, channels, {}, {}, {}, true).dtype(), DType::bf16);
   EXPECT_EQ(relu(y).dtype(), DType::bf16);
+  EXPECT_EQ(prelu(y, channels).dtype(), DType::bf16);
+  EXPECT_EQ(conv_transpose2d(x, random({16, 8, 3, 3}), channels).dtype(), DType::bf16);
+  EXPECT_EQ(conv1d(random({2, 16, 6}), random({8, 16, 3}), channels).dtype(), DType::bf16);
   EXPECT_EQ(adaptive_avg_pool2d(y, 1, 1).dtype(), DType::f32);
   EXPECT_EQ(linear(rows, matrix, {}).dtype(), DType::bf16);
   EXPECT_EQ(matmul(rows, matrix.transpose(0, 1)).dtype(), DType::bf16);

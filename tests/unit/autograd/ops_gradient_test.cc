@@ -1,25 +1,11 @@
 // Every differentiable operation: first and second gradients against central differences.
-#include <gtest/gtest.h>
-
-#include <ostream>
-#include <string>
-
-#include "tests/unit/autograd/grad_check.h"
+#include "tests/unit/autograd/gradient_cases.h"
 
 namespace dtrain {
 namespace {
 
+using test::Case;
 using Inputs = std::vector<Tensor>;
-
-struct Case {
-  std::string name;
-  std::vector<Dims> shapes;
-  test::Function f;
-  double low = -1, high = 1;
-};
-
-/// What GoogleTest prints of a case.
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 std::vector<Case> binary_cases() {
   std::vector<Case> cases;
@@ -164,16 +150,7 @@ std::vector<Case> view_cases() {
   };
 }
 
-class Gradients : public testing::TestWithParam<Case> {
- protected:
-  Inputs inputs() const {
-    Inputs result;
-    for (const Dims& shape : GetParam().shapes) {
-      result.push_back(test::random_f64(shape, 7 + result.size(), GetParam().low, GetParam().high));
-    }
-    return result;
-  }
-};
+class Gradients : public test::CaseTest {};
 
 TEST_P(Gradients, AreThoseOfCentralDifferences) { test::expect_gradients(GetParam().f, inputs()); }
 
@@ -181,19 +158,11 @@ TEST_P(Gradients, OfGradientsAreThoseOfCentralDifferences) {
   test::expect_second_gradients(GetParam().f, inputs());
 }
 
-std::string name_of_case(const testing::TestParamInfo<Case>& info) {
-  std::string name = std::to_string(info.index) + "_" + info.param.name;
-  for (char& c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-  }
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Binary, Gradients, testing::ValuesIn(binary_cases()), name_of_case);
-INSTANTIATE_TEST_SUITE_P(Unary, Gradients, testing::ValuesIn(unary_cases()), name_of_case);
-INSTANTIATE_TEST_SUITE_P(Reductions, Gradients, testing::ValuesIn(reduction_cases()), name_of_case);
-INSTANTIATE_TEST_SUITE_P(Matmul, Gradients, testing::ValuesIn(matmul_cases()), name_of_case);
-INSTANTIATE_TEST_SUITE_P(Views, Gradients, testing::ValuesIn(view_cases()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Binary, Gradients, testing::ValuesIn(binary_cases()), test::name_of_case);
+INSTANTIATE_TEST_SUITE_P(Unary, Gradients, testing::ValuesIn(unary_cases()), test::name_of_case);
+INSTANTIATE_TEST_SUITE_P(Reductions, Gradients, testing::ValuesIn(reduction_cases()), test::name_of_case);
+INSTANTIATE_TEST_SUITE_P(Matmul, Gradients, testing::ValuesIn(matmul_cases()), test::name_of_case);
+INSTANTIATE_TEST_SUITE_P(Views, Gradients, testing::ValuesIn(view_cases()), test::name_of_case);
 
 }  // namespace
 }  // namespace dtrain

@@ -110,7 +110,7 @@ TEST(Matmul, StridedBothWays) {
 TEST(Matmul, RefusesWhatDoesNotFit) {
   const auto device = make_device("cpu");
   Array a({1, 2, 3}), b({1, 4, 2}), out({1, 2, 2}), good({1, 3, 2}), bias({2});
-  Array ints({1, 2, 3}, DType::i64), more({1, 3, 2}, DType::i64), result({1, 2, 2}, DType::i64);
+  Array ints({1, 2, 3}, DType::i32), more({1, 3, 2}, DType::i32), result({1, 2, 2}, DType::i32);
   Kernels& kernels = device->kernels();
   EXPECT_THROW(kernels.matmul(a, b, View{}, Activation::none, false, out), UsageError);
   EXPECT_THROW(kernels.matmul(a, good, bias, Activation::none, true, out), UsageError);

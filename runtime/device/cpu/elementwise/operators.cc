@@ -1,4 +1,4 @@
-// unary, binary and where: the functors of runtime/device/functors.h run over strided views.
+// unary, parametric, binary and where: the functors of runtime/device/functors.h run over strided views.
 #include "runtime/device/functors.h"
 
 #include "runtime/device/cpu/cpu_kernels.h"
@@ -43,6 +43,17 @@ void CpuKernels::unary(UnaryOp op, const View& in, const View& out) {
       if constexpr (decltype(functor)::kIntegers) return unary_loop<std::int64_t>(functor, in, out);
     }
     dispatch_floating("unary", in.dtype, [&](auto tag) { unary_loop<decltype(tag)>(functor, in, out); });
+  });
+}
+
+void CpuKernels::parametric(ParametricOp op, const View& in, double a, double b, const View& out) {
+  require_like("parametric", "out", out, in);
+  functor::visit(op, [&](auto functor) {
+    dispatch_floating("parametric", in.dtype, [&](auto tag) {
+      using C = Compute<decltype(tag)>;
+      const C first = static_cast<C>(a), second = static_cast<C>(b);
+      unary_loop<decltype(tag)>([&](C x) { return functor(x, first, second); }, in, out);
+    });
   });
 }
 

@@ -80,6 +80,12 @@ struct UnaryCall {
 };
 
 template <class T, class Functor>
+struct ParametricCall {
+  Compute<T> a, b;
+  __device__ T operator()(T x) const { return cast<T>(Functor{}(load(x), a, b)); }
+};
+
+template <class T, class Functor>
 struct BinaryCall {
   __device__ T operator()(T a, T b) const { return cast<T>(Functor{}(load(a), load(b))); }
 };
@@ -134,16 +140,16 @@ template <class T>
 T host_cast(double value) {
   if constexpr (std::is_same_v<T, BF16>) {
     return __float2bfloat16_rn(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<T, F16>) {
+    return __float2half_rn(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<T, Bool>) {
+    return Bool(value != 0);
   } else {
     return static_cast<T>(value);
   }
 }
 
 }  // namespace
-  } else if constexpr (std::is_same_v<T, F16>) {
-    return __float2half_rn(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<T, Bool>) {
-    return Bool(value != 0);
 
 void CudaKernels::fill(const View& out, double value) {
   dispatch_any(out.dtype, [&](auto tag) {
@@ -205,6 +211,18 @@ void CudaKernels::unary(UnaryOp op, const View& in, const View& out) {
   });
 }
 
+void CudaKernels::parametric(ParametricOp op, const View& in, double a, double b, const View& out) {
+  require_like("parametric", "out", out, in);
+  functor::visit(op, [&](auto functor) {
+    dispatch_floating("parametric", in.dtype, [&](auto tag) {
+      using T = decltype(tag);
+      using C = Compute<T>;
+      map<T, T>(context_, "parametric",
+                ParametricCall<T, decltype(functor)>{static_cast<C>(a), static_cast<C>(b)}, out, in);
+    });
+  });
+}
+
 void CudaKernels::binary(BinaryOp op, const View& a, const View& b, const View& out) {
   require_like("binary", "a", a, out);
   require_like("binary", "b", b, out);
@@ -231,7 +249,10 @@ void CudaKernels::where(const View& condition, const View& a, const View& b, con
       using C = decltype(condition_tag);
       map<T, C, T, T>(context_, "where", Where<T, C>{}, out, condition, a, b);
     });
-  });
+  };
+  if (out.dtype == DType::f32) return run(float{});  // these two are worth packing
+  if (out.dtype == DType::bf16) return run(BF16{});
+  dispatch_bits(out.dtype, run);
 }
 
 void CudaKernels::accumulate(const View& in, double scale, const View& out) {
@@ -239,10 +260,7 @@ void CudaKernels::accumulate(const View& in, double scale, const View& out) {
   dispatch_floating("accumulate", out.dtype, [&](auto tag) {
     using T = decltype(tag);
     map<T, T, T>(context_, "accumulate", Accumulate<T>{static_cast<Compute<T>>(scale)}, out, out, in);
-  };
-  if (out.dtype == DType::f32) return run(float{});  // these two are worth packing
-  if (out.dtype == DType::bf16) return run(BF16{});
-  dispatch_bits(out.dtype, run);
+  });
 }
 
 }  // namespace dtrain::cuda

@@ -1,0 +1,25 @@
+// Element-wise functions that networks put between their layers, and powers, as torch.nn.functional has them.
+#pragma once
+
+#include <optional>
+
+#include "runtime/tensor/tensor.h"
+
+namespace dtrain {
+
+/// x where x > 0, else negative_slope · x.
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+/// x where x > 0, else weight · x. `weight` has one element, or as many as x [N, C, …] has channels; it is
+/// learned.
+Tensor prelu(const Tensor& x, const Tensor& weight);
+/// x · sigmoid(x)
+Tensor silu(const Tensor& x);
+/// log(1 + exp(beta · x)) / beta, and x itself where beta · x > threshold.
+Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
+/// x no smaller than `min` and no larger than `max` (if both cross, `max`); at least one is given. Gradients
+/// pass where x was inside, the bounds included. Also int64.
+Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max = std::nullopt);
+/// base ^ exponent, broadcasting. No gradient to an exponent where base is 0 and exponent at least 0.
+Tensor pow(const Tensor& base, const Tensor& exponent);
+
+}  // namespace dtrain
