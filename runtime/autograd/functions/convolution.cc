@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/autograd/autocast.h"
+#include "runtime/autograd/functions/convolution_gradients.h"
 #include "runtime/autograd/functions/convolution_shape.h"
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
@@ -49,9 +50,30 @@ void deliver_conv_parameters(const ConvSaved& saved, const Tensor& grad, GradSin
   if (bias_wanted) sink.deliver(2, differentiable_once(sink, grad, std::move(grad_b)));
 }
 
+/// With create_graph: the gradients as differentiable operations.
+void conv_backward_recorded(const ConvSaved& saved, const Tensor& grad, GradSink& sink) {
+  if (sink.wants(1)) {
+    sink.deliver(1, conv2d_weight_gradient(saved.x.get(sink), grad, sink.shape(1), saved.geometry));
+  }
+  if (saved.has_bias && sink.wants(2)) sink.deliver(2, sum(grad, {0, 2, 3}));
+  if (!sink.wants(0)) return;
+  sink.deliver(0,
+               conv2d_input_gradient(grad, saved.w.get(sink), sink.shape(0), saved.geometry, saved.x_format));
+}
+
+/// Whether parameters and activations differ in dtype, as under autocast: the weight that was used has then
+/// no history to differentiate by.
+bool is_mixed(const GradSink& sink) {
+  for (const Edge& edge : sink.node()->inputs()) {
+    if (edge.shape.rank() != 0 && edge.dtype != sink.node()->inputs()[0].dtype) return true;
+  }
+  return false;
+}
+
 void conv_backward(const ConvSaved& saved, Tensor grad, GradSink& sink) {
   grad = as_format(grad, kChannelsLast);
   if (saved.activation == Activation::relu) grad = relu_grad(std::move(grad), saved.y.get(sink));
+  if (grad_enabled() && !is_mixed(sink)) return conv_backward_recorded(saved, grad, sink);
   deliver_conv_parameters(saved, grad, sink);
   if (!sink.wants(0)) return;
   const Tensor w = saved.w.get(sink);
@@ -100,11 +122,7 @@ Tensor pool2d(const Tensor& given, const Pool2dGeometry& g) {
   x.device().kernels().pool2d(g, x.view(), result.view(), indices.defined() ? indices.view() : View{});
   if (!recorded) return result;
   return record("pool2d", std::move(result), {x}, [g, indices, format](const Tensor& grad, GradSink& sink) {
-    const Tensor dense = as_format(grad, format);
-    Tensor grad_x = Tensor::empty(sink.shape(0), grad.shared_device(), grad.dtype(), format);
-    grad.device().kernels().pool2d_backward(g, dense.view(), indices.defined() ? indices.view() : View{},
-                                            grad_x.view());
-    sink.deliver(0, differentiable_once(sink, grad, std::move(grad_x)));
+    sink.deliver(0, pool2d_gradient(grad, indices, sink.shape(0), g, format));
   });
 }
 

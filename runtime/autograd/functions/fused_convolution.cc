@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/autograd/autocast.h"
+#include "runtime/autograd/functions/convolution_gradients.h"
 #include "runtime/autograd/functions/convolution_shape.h"
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
@@ -14,7 +15,7 @@ namespace {
 constexpr MemoryFormat kChannelsLast = MemoryFormat::channels_last;
 
 struct FusedSaved {
-  Saved x, w;
+  Saved x, w, bias;
   Tensor mask;
   MemoryFormat x_format;
   bool has_bias;
@@ -22,7 +23,41 @@ struct FusedSaved {
   Pool2dGeometry pool;
 };
 
+/// relu(conv2d(…)) and the places that max pooling of it chose, computed again.
+struct Parts {
+  Tensor activated, indices;
+};
+
+Parts computed_again(const FusedSaved& saved, GradSink& sink) {
+  const NoGrad no_grad;
+  const Tensor bias = saved.has_bias ? saved.bias.get(sink) : Tensor();
+  Parts parts;
+  parts.activated = conv2d(saved.x.get(sink), saved.w.get(sink), bias, saved.conv, Activation::relu);
+  if (saved.pool.kind == PoolKind::avg) return parts;
+  const Dims shape = pool2d_shape(parts.activated, saved.pool);
+  const auto& device = parts.activated.shared_device();
+  const Tensor pooled = Tensor::empty(shape, device, parts.activated.dtype(), kChannelsLast);
+  parts.indices = Tensor::empty(shape, device, DType::u8, kChannelsLast);
+  device->kernels().pool2d(saved.pool, parts.activated.view(), pooled.view(), parts.indices.view());
+  return parts;
+}
+
+/// With create_graph: the gradients of the three operations in turn.
+void fused_backward_recorded(const FusedSaved& saved, const Tensor& grad, GradSink& sink) {
+  const Parts parts = computed_again(saved, sink);
+  const Tensor inner =
+      relu_grad(pool2d_gradient(grad, parts.indices, parts.activated.shape(), saved.pool, kChannelsLast),
+                parts.activated);
+  if (sink.wants(1)) {
+    sink.deliver(1, conv2d_weight_gradient(saved.x.get(sink), inner, sink.shape(1), saved.conv));
+  }
+  if (saved.has_bias && sink.wants(2)) sink.deliver(2, sum(inner, {0, 2, 3}));
+  if (!sink.wants(0)) return;
+  sink.deliver(0, conv2d_input_gradient(inner, saved.w.get(sink), sink.shape(0), saved.conv, saved.x_format));
+}
+
 void fused_backward(const FusedSaved& saved, const Tensor& given, GradSink& sink) {
+  if (grad_enabled()) return fused_backward_recorded(saved, given, sink);
   const Tensor grad = given.contiguous(kChannelsLast);
   const Tensor x = saved.x.get(sink), w = saved.w.get(sink);
   const auto& device = grad.shared_device();
@@ -33,9 +68,9 @@ void fused_backward(const FusedSaved& saved, const Tensor& given, GradSink& sink
   device->kernels().conv2d_relu_pool2d_backward(saved.conv, saved.pool, x.view(), w.view(), grad.view(),
                                                 saved.mask.view(), grad_x.defined() ? grad_x.view() : View{},
                                                 grad_w.view(), bias_wanted ? grad_b.view() : View{});
-  if (sink.wants(1)) sink.deliver(1, differentiable_once(sink, grad, std::move(grad_w)));
-  if (bias_wanted) sink.deliver(2, differentiable_once(sink, grad, std::move(grad_b)));
-  if (grad_x.defined()) sink.deliver(0, differentiable_once(sink, grad, std::move(grad_x)));
+  if (sink.wants(1)) sink.deliver(1, std::move(grad_w));
+  if (bias_wanted) sink.deliver(2, std::move(grad_b));
+  if (grad_x.defined()) sink.deliver(0, std::move(grad_x));
 }
 
 }  // namespace
@@ -55,7 +90,14 @@ Tensor conv2d_relu_pool2d(const Tensor& given, const Tensor& given_weight, const
                                           bias.defined() ? bias.view() : View{}, result.view(),
                                           recorded ? mask.view() : View{});
   if (!recorded) return autocast_rounded(result);
-  FusedSaved saved{Saved::input(x), Saved::input(w), mask, format_of(x), bias.defined(), conv, pool};
+  FusedSaved saved{Saved::input(x),
+                   Saved::input(w),
+                   bias.defined() ? Saved::input(bias) : Saved(),
+                   mask,
+                   format_of(x),
+                   bias.defined(),
+                   conv,
+                   pool};
   return autocast_rounded(record(
       "conv2d_relu_pool2d", std::move(result), {x, w, bias},
       [saved = std::move(saved)](const Tensor& grad, GradSink& sink) { fused_backward(saved, grad, sink); }));

@@ -79,7 +79,30 @@ void norm_backward_among_peers(BatchPeers& peers, const BatchNormChannels& chann
                                 gated ? of.grad_residual.view() : of.grad.view(), of.grad_x.view());
 }
 
+/// With create_graph: the gradients as differentiable operations of x, whose statistics are computed again.
+void norm_backward_recorded(const NormSaved& saved, const Tensor& given, bool has_residual, GradSink& sink) {
+  const bool gated = saved.rule.activation == Activation::relu;
+  const Tensor inner = gated ? relu_grad(given, saved.y.get(sink)) : given;
+  if (has_residual && sink.wants(3)) sink.deliver(3, inner);
+  const Tensor x = saved.x.get(sink), grad = inner.to(saved.mean.dtype());
+  const Dims over = {0, 2, 3};
+  const auto centered_of = [&over](const Tensor& values) { return sub(values, mean(values, over, true)); };
+  const Tensor centered = centered_of(x.to(grad.dtype()));
+  const Tensor inv_std = rsqrt(add(mean(square(centered), over, true), saved.rule.eps));
+  const Tensor normal = mul(centered, inv_std);
+  if (sink.wants(1)) sink.deliver(1, sum(mul(grad, normal), over));
+  if (sink.wants(2)) sink.deliver(2, sum(grad, over));
+  if (!sink.wants(0)) return;
+  const Tensor weighted =
+      saved.has_weight ? mul(grad, saved.weight.get(sink).reshape({1, x.size(1), 1, 1})) : grad;
+  const Tensor along = mul(normal, mean(mul(weighted, normal), over, true));
+  sink.deliver(0, mul(sub(centered_of(weighted), along), inv_std).to(x.dtype()));
+}
+
 void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residual, GradSink& sink) {
+  if (grad_enabled() && saved.peers == nullptr) {
+    return norm_backward_recorded(saved, given, has_residual, sink);
+  }
   const Tensor x = saved.x.get(sink), weight = saved.has_weight ? saved.weight.get(sink) : Tensor();
   const bool gated = saved.rule.activation == Activation::relu;
   const Tensor y = gated ? saved.y.get(sink) : Tensor();

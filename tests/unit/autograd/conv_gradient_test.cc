@@ -1,7 +1,6 @@
-// Convolution, pooling and cross-entropy: gradients against central differences; no second ones, by name.
+// Convolution, pooling, batch norm and cross-entropy: gradients against central differences.
 #include <gtest/gtest.h>
 
-#include "runtime/base/error.h"
 #include "tests/unit/autograd/grad_check.h"
 
 namespace dtrain {
@@ -137,31 +136,6 @@ TEST(ConvNet, GradientsThroughAllLayers) {
       },
       {test::random_f64({3, 2, 6, 6}, 9), test::random_f64({3, 2, 3, 3}, 10), test::random_f64({3}, 11),
        test::random_f64({4, 12}, 12)});
-}
-
-void expect_no_second_gradient(const std::string& operation, const Tensor& output, const Tensor& input) {
-  const Inputs inputs{input};
-  const Tensor loss = output.numel() == 1 ? output : sum(square(output));
-  const Tensor gradient = gradients(loss, inputs, {}, {.create_graph = true})[0];
-  ASSERT_TRUE(gradient.requires_grad()) << operation;
-  try {
-    gradients(sum(gradient), inputs);
-    FAIL() << operation << ": did not throw";
-  } catch (const UsageError& error) {
-    EXPECT_EQ(std::string(error.what()).find(operation + ": gradients of its gradient"), 0U) << error.what();
-  }
-}
-
-TEST(SecondGradients, AreRefusedByNameWhereTheyDoNotExist) {
-  Tensor x = test::random_f64({2, 3, 4, 4}, 1), w = test::random_f64({2, 3, 3, 3}, 2);
-  Tensor logits = test::random_f64({3, 4}, 3);
-  for (Tensor* leaf : {&x, &w, &logits}) leaf->set_requires_grad(true);
-  expect_no_second_gradient("conv2d", conv2d(x, w, {}), x);
-  expect_no_second_gradient("conv2d", conv2d(x, w, {}), w);
-  expect_no_second_gradient("conv2d_relu_pool2d", conv2d_relu_pool2d(x, w, {}, {}, {}), x);
-  expect_no_second_gradient("batch_norm", batch_norm(x, {}, {}, {}, {}, {}, true), x);
-  expect_no_second_gradient("pool2d", max_pool2d(x, 2), x);
-  expect_no_second_gradient("cross_entropy", cross_entropy(logits, labels()), logits);
 }
 
 }  // namespace
