@@ -96,6 +96,16 @@ Tensor silu(const Tensor& x) {
                 });
 }
 
+Tensor softsign(const Tensor& x) {
+  check_floating("softsign", x);
+  Tensor result = apply(UnaryOp::softsign, x);
+  if (!recording(x)) return result;
+  return record("softsign", std::move(result), {x},
+                [input = Saved::input(x)](const Tensor& grad, GradSink& sink) {
+                  sink.deliver(0, div(grad, square(add(abs(input.get(sink)), 1.0))));
+                });
+}
+
 Tensor softplus(const Tensor& x, double beta, double threshold) {
   return with_slope(
       "softplus", ParametricOp::softplus, x, beta, threshold,

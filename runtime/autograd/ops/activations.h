@@ -14,6 +14,8 @@ Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 Tensor prelu(const Tensor& x, const Tensor& weight);
 /// x · sigmoid(x)
 Tensor silu(const Tensor& x);
+/// x / (1 + |x|)
+Tensor softsign(const Tensor& x);
 /// log(1 + exp(beta · x)) / beta, and x itself where beta · x > threshold.
 Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
 /// x no smaller than `min` and no larger than `max` (if both cross, `max`); at least one is given. Gradients

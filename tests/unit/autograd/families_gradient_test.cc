@@ -17,6 +17,7 @@ std::vector<Case> activation_cases() {
       {"prelu", {{2, 3, 2}, {3}}, [](const Inputs& x) { return square(prelu(x[0], x[1])); }},
       {"prelu one weight", {{2, 3}, {1}}, [](const Inputs& x) { return square(prelu(x[0], x[1])); }},
       {"silu", s, [](const Inputs& x) { return silu(x[0]); }, -3, 3},
+      {"softsign", s, [](const Inputs& x) { return softsign(x[0]); }, -3, 3},
       {"softplus", s, [](const Inputs& x) { return softplus(x[0], 2); }, -3, 3},
       {"softplus linear part", s, [](const Inputs& x) { return square(softplus(x[0], 2, 1)); }, 1, 2},
       {"clamp", s, [](const Inputs& x) { return square(clamp(x[0], -0.5, 0.25)); }},
