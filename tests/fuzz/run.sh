@@ -1,10 +1,22 @@
 #!/usr/bin/env bash
 # Runs every fuzz target for a while, one after another, from the seeds in the tree. Prints one line a target and the
-# total number of executions; exit code 1 at the first finding, whose input is left in build/fuzz/findings/.
+# total number of executions; exit code 1 at the first finding, whose input is left in build/fuzz/findings/. `pack` turns
+# such files into lines for tests/fuzz/seeds/<target>.txt.
 #
 # usage: bash tests/fuzz/run.sh [--seconds N] [--targets "a b"]     (N a target, default 60; needs clang 14 or newer)
+#        bash tests/fuzz/run.sh pack FILE…
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+if [ "${1:-}" = pack ]; then
+  shift
+  exec python3 -c 'import sys
+for path in sys.argv[1:]:
+    data = open(path, "rb").read()
+    ends = (0, len(data) - 1)  # a space there would be lost or overlooked
+    plain = lambda i, c: 32 <= c < 127 and c != 92 and not (c == 32 and i in ends)
+    print("".join(chr(c) if plain(i, c) else f"\\x{c:02x}" for i, c in enumerate(data)))' "$@"
+fi
 
 seconds=60
 targets="nodelist tasks_per_node config handshake frames rendezvous_messages rendezvous_session rendezvous_membership csv npy"
@@ -30,16 +42,26 @@ ninja -C $build $(printf 'fuzz_%s ' $targets) >$build.log 2>&1 || {
   exit 1
 }
 
+# unpack FILE FOLDER: one file for each line of FILE, its \xHH turned into bytes, as libFuzzer wants its seeds.
+unpack() {
+  local number=0 line
+  rm -rf "$2" && mkdir -p "$2"
+  while IFS= read -r line; do
+    printf '%b' "$line" >"$2/$((number++))"
+  done <"$1"
+}
+
 mkdir -p $build/findings
 total=0
 for target in $targets; do
-  corpus=$build/corpus/$target
-  mkdir -p "$corpus" "tests/fuzz/seeds/$target"
+  corpus=$build/corpus/$target seeds=$build/seeds/$target
+  mkdir -p "$corpus"
+  unpack "tests/fuzz/seeds/$target.txt" "$seeds"
   log=$build/$target.log
   longest=1024
   [ "$target" != frames ] || longest=200  # every input is read byte by byte, and each byte costs an HMAC
   if ! $build/tests/fuzz_"$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=$longest \
-    -artifact_prefix=$build/findings/"$target"- -print_final_stats=1 "$corpus" "tests/fuzz/seeds/$target" >"$log" 2>&1; then
+    -artifact_prefix=$build/findings/"$target"- -print_final_stats=1 "$corpus" "$seeds" >"$log" 2>&1; then
     tail -n 30 "$log"
     echo "$target: FINDING; its input is in $build/findings/"
     exit 1

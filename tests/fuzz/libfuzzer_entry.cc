@@ -1,0 +1,11 @@
+// libFuzzer's entry, built once for each target: DTRAIN_FUZZ_TARGET is one function of the headers below.
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/fuzz/targets.h"
+#include "tests/fuzz/targets_data.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  dtrain::fuzz::DTRAIN_FUZZ_TARGET({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
