@@ -15,6 +15,11 @@ namespace dtrain {
 
 enum class ReduceOp { sum, max, min, prod };
 
+/// When a call begins. `on_wait`: when it, or a later one, is waited for, on the waiting thread, where the
+/// backend can; for callers that wait at once and would otherwise pay microseconds to wake the thread that
+/// runs calls in the background.
+enum class CallStart { at_once, on_wait };
+
 /// What a collective works on: `count` elements of `dtype` at `data`, on `device`, ready once `stream`'s
 /// queued work is done. On the CPU `stream` is ignored. The caller keeps the memory alive and untouched until
 /// the Work is done.
@@ -80,11 +85,9 @@ class Communicator {
   /// Collective: ranks with equal `color` form a new group, ordered by `key`, then rank. Blocks.
   virtual std::unique_ptr<Communicator> split(int color, int key, const Deadline& deadline) = 0;
 
-  /// Before the first call. A call then begins when it, or a later one, is waited for, on the waiting thread,
-  /// where the backend can: for callers that wait at once, whom it would cost microseconds to wake a thread
-  /// that runs the call meanwhile. Order and results stay; done() begins no call. Other ranks need not do the
-  /// same.
-  virtual void start_calls_when_waited_for() noexcept {}
+  /// Before the first call; at_once until then. Order and results stay the same; with on_wait, done() begins
+  /// no call. Other ranks need not choose the same.
+  virtual void set_call_start(CallStart) noexcept {}
 
   /// Makes every pending and later call on this rank fail with PeerError(reason), and tells the peers where
   /// it can. May be called from any thread.

@@ -1,8 +1,10 @@
 #include "collectives/factory.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "cluster/detect/detect.h"
@@ -23,14 +25,16 @@ void check_bootstrap(const Bootstrap& bootstrap) {
   }
 }
 
-std::string_view choose(const Bootstrap& bootstrap) {
-  if (bootstrap.size == 1) return "self";
+constexpr std::array<std::string_view, 5> kNames = {"auto", "nccl", "gloo", "mpi", "self"};
+
+Backend choose(const Bootstrap& bootstrap) {
+  if (bootstrap.size == 1) return Backend::self;
   if (bootstrap.store != nullptr && bootstrap.device != nullptr &&
       bootstrap.device->type() == DeviceType::cuda)
-    return "nccl";
+    return Backend::nccl;
   if (mpi_is_built() && bootstrap.store == nullptr && detect_mpi(current_environment()).world_size)
-    return "mpi";
-  return gloo_is_built() ? "gloo" : "mpi";
+    return Backend::mpi;
+  return gloo_is_built() ? Backend::gloo : Backend::mpi;
 }
 
 std::string own_host_name() {
@@ -49,23 +53,35 @@ std::vector<std::string> built_backends() {
   return names;
 }
 
-std::unique_ptr<Communicator> make_communicator(std::string_view backend, const Bootstrap& bootstrap,
-                                                Log& log) {
+std::string_view name_of(Backend backend) noexcept { return kNames[static_cast<std::size_t>(backend)]; }
+
+Backend backend_named(std::string_view name) {
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found != kNames.end()) return static_cast<Backend>(found - kNames.begin());
+  throw UsageError(fmt::format("backend: expected {}, got '{}'", fmt::join(kNames, ", "), name));
+}
+
+std::unique_ptr<Communicator> make_communicator(Backend backend, const Bootstrap& bootstrap, Log& log) {
   check_bootstrap(bootstrap);
   Bootstrap complete = bootstrap;
   if (complete.host.empty()) complete.host = own_host_name();
-  const std::string_view chosen = backend == "auto" ? choose(bootstrap) : backend;
+  const Backend chosen = backend == Backend::automatic ? choose(bootstrap) : backend;
   log.write(LogLevel::debug, fmt::format("communicator '{}': rank {} of {} on {} by {}", complete.name,
-                                         complete.rank, complete.size, complete.host, chosen));
-  if (chosen == "nccl") return make_nccl_communicator(complete, log);
-  if (chosen == "gloo") return make_gloo_communicator(complete, log);
-  if (chosen == "mpi") return make_mpi_communicator(complete, log);
-  if (chosen == "self" && bootstrap.size == 1) return make_self_communicator();
-  if (chosen == "self") {
-    throw UsageError(
-        fmt::format("backend self: expected a world of one, got {} ranks; use gloo or mpi", bootstrap.size));
+                                         complete.rank, complete.size, complete.host, name_of(chosen)));
+  switch (chosen) {
+    case Backend::nccl:
+      return make_nccl_communicator(complete, log);
+    case Backend::gloo:
+      return make_gloo_communicator(complete, log);
+    case Backend::mpi:
+      return make_mpi_communicator(complete, log);
+    case Backend::self:
+    case Backend::automatic:  // chosen above
+      break;
   }
-  throw UsageError(fmt::format("backend: expected auto, nccl, gloo, mpi or self, got '{}'", backend));
+  if (bootstrap.size == 1) return make_self_communicator();
+  throw UsageError(
+      fmt::format("backend self: expected one rank, got {}; use gloo or mpi for several", bootstrap.size));
 }
 
 }  // namespace dtrain

@@ -32,15 +32,23 @@ struct Bootstrap {
   std::string name = "world";  ///< same on all ranks; groups of one store are kept apart by it
 };
 
-/// "nccl", "gloo", "mpi", "self", "auto". Collective; returns once all ranks are connected. `auto` takes self
-/// for a world of one, nccl when the device is a GPU, mpi when mpirun (or srun with PMI) started this very
-/// process as an MPI rank and there is no store, else gloo. mpi takes rank and size from MPI_COMM_WORLD and
-/// refuses a Bootstrap that says otherwise; it initialises MPI (MPI_THREAD_MULTIPLE) unless the program has,
-/// and finalises it with the last communicator if it did. `log` must outlive the communicator. Throws
-/// UsageError for a backend that is unknown or not in this build and for a Bootstrap that cannot work,
-/// PeerError when the others do not come within the timeout.
-std::unique_ptr<Communicator> make_communicator(std::string_view backend, const Bootstrap& bootstrap,
-                                                Log& log);
+/// What carries a group's messages; `automatic` leaves the choice to make_communicator.
+enum class Backend { automatic, nccl, gloo, mpi, self };
+
+/// "auto" for automatic, else the name above.
+std::string_view name_of(Backend backend) noexcept;
+
+/// The backend of that name. Throws UsageError listing the names for any other text.
+Backend backend_named(std::string_view name);
+
+/// Collective; returns once all ranks are connected. `automatic` takes self for a single rank, nccl when the
+/// device is a GPU, mpi when mpirun (or srun with PMI) started this very process as an MPI rank and there is
+/// no store, else gloo. mpi takes rank and size from MPI_COMM_WORLD and refuses a Bootstrap that says
+/// otherwise; it initialises MPI (MPI_THREAD_MULTIPLE) unless the program has, and finalises it with the last
+/// communicator if it did. `log` must outlive the communicator. Throws UsageError for a backend that is not
+/// in this build and for a Bootstrap that cannot work, PeerError when the others do not come within the
+/// timeout.
+std::unique_ptr<Communicator> make_communicator(Backend backend, const Bootstrap& bootstrap, Log& log);
 
 /// What this build has, `self` included, best first.
 std::vector<std::string> built_backends();

@@ -52,7 +52,7 @@ int explain(const NodePlacement& placement, const std::optional<Token>& token) {
 std::vector<std::string> place_notes(const Job& job) {
   std::vector<std::string> notes = job.placement.notes;
   const auto cores = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-  const bool bound = job.hardware.cpus.allowed.size() < cores && job.placement.system == "openmpi";
+  const bool bound = job.hardware.cpus.allowed.size() < cores && job.placement.system == JobSystem::openmpi;
   if (bound)
     notes.push_back("mpirun has bound this launcher and so its workers to " +
                     std::to_string(job.hardware.cpus.allowed.size()) + " of " + std::to_string(cores) +

@@ -200,7 +200,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.precision = options.choice("precision", {"fp32", "bf16", "fp16", "tf32"});
   recipe.device = options.text("device");
   if (!recipe.device.starts_with("cuda:")) options.choice("device", {"auto", "cpu", "cuda"});
-  recipe.backend = options.choice("backend", {"auto", "nccl", "gloo", "mpi"});
+  recipe.backend = backend_named(options.choice("backend", {"auto", "nccl", "gloo", "mpi"}));
   recipe.seed = static_cast<std::uint64_t>(options.integer("seed", 0, kNoLimit));
   const std::string& graphs = options.choice("cuda-graph", {"auto", "on", "off"});
   recipe.graphs = graphs == "on" ? GraphUse::on : graphs == "off" ? GraphUse::off : GraphUse::automatic;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/factory.h"
 #include "runtime/base/options.h"
 #include "runtime/nn/module.h"
 #include "runtime/optim/adamw.h"
@@ -43,7 +44,8 @@ struct Recipe {
   std::string model;  ///< what is learned: the task's name
   std::map<std::string, std::string>
       own;  ///< the program's own options: a checkpoint is resumed only with the same
-  std::string dataset, data_dir, precision, device, backend;
+  std::string dataset, data_dir, precision, device;
+  Backend backend = Backend::automatic;
   std::int64_t epochs = 0;                ///< INT64_MAX when only max_steps limits the run
   std::optional<std::int64_t> max_steps;  ///< optimizer steps of the whole run, resumed parts included
   bool sync_batch_norm = false;

@@ -101,7 +101,7 @@ ExitCode run_bench_allreduce(const Invocation& invocation) {
   limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
   const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
-  Peers peers(placement, options.choice("backend", {"auto", "nccl", "gloo", "mpi", "self"}),
+  Peers peers(placement, backend_named(options.choice("backend", {"auto", "nccl", "gloo", "mpi", "self"})),
               invocation.environment, wanted.plan.timeout, log, device.get());
   const std::int64_t wrong = measure_and_print(peers.communicator(), device, wanted, options.enabled("json"));
   peers.leave();

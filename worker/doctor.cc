@@ -63,7 +63,7 @@ Finding check_place(const Environment& environment) {
   const Placement placement = find_placement(environment);
   return {"place", Verdict::good,
           fmt::format("rank {} of {} (found through: {})", *placement.rank, *placement.world_size,
-                      placement.system),
+                      name_of(placement.system)),
           ""};
 }
 

@@ -101,8 +101,8 @@ ExitCode run_eval(const Invocation& invocation) {
                                .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
                                .log = &log});
   const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
-  Peers peers(placement, options.choice("backend", {"auto", "nccl", "gloo", "mpi"}), invocation.environment,
-              timeout, log, device.get());
+  Peers peers(placement, backend_named(options.choice("backend", {"auto", "nccl", "gloo", "mpi"})),
+              invocation.environment, timeout, log, device.get());
   Generator unused(0);
   const auto network = task->build(source->fields(), unused, device);
   network->load_state_dict(load_tensors(weights.file, device));

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <climits>
 #include <fstream>
@@ -26,8 +27,9 @@ void check_below(const PlacementReader& reader, std::string_view low_name, const
     const auto entry = reader.placement.explanations.find(name);
     return entry == reader.placement.explanations.end() ? std::string() : entry->second;
   };
-  throw UsageError(fmt::format("{}: expected {} below {}, got {} ({}) and {} ({})", reader.placement.system,
-                               low_name, high_name, *low, how(low_name), *high, how(high_name)));
+  throw UsageError(fmt::format("{}: expected {} below {}, got {} ({}) and {} ({})",
+                               name_of(reader.placement.system), low_name, high_name, *low, how(low_name),
+                               *high, how(high_name)));
 }
 
 // What follows from the rest, whatever the system.
@@ -56,6 +58,13 @@ void describe(std::string& text, const Placement& placement, std::string_view na
 }
 
 }  // namespace
+
+std::string_view name_of(JobSystem system) noexcept {
+  constexpr std::array<std::string_view, 11> kNames = {"none",  "environment", "openmpi",   "hydra",
+                                                       "slurm", "pmi",         "pmix",      "lsf",
+                                                       "pbs",   "kubeflow",    "kubernetes"};
+  return kNames[static_cast<std::size_t>(system)];
+}
 
 std::string_view PlacementReader::text(std::string_view variable) const {
   const std::string* value = find_variable(environment_, variable);
@@ -123,7 +132,7 @@ Placement detect(const Environment& environment, const Machine& machine) {
                              detect_pmix, detect_kubeflow, detect_kubernetes, detect_pbs}) {
     if (present(reader)) break;
   }
-  if (reader.placement.system == "none" && reader.has("RANK"))
+  if (reader.placement.system == JobSystem::none && reader.has("RANK"))
     throw UsageError("RANK is set but WORLD_SIZE is not; expected both (or neither, to be a world of one)");
   complete(reader);
   return std::move(reader.placement);
@@ -142,7 +151,7 @@ Placement detect_mpi(const Environment& environment) {
 
 std::string explain(const Placement& placement) {
   std::string text;
-  describe(text, placement, "system", std::optional<std::string>(placement.system));
+  describe(text, placement, "system", std::optional(name_of(placement.system)));
   describe(text, placement, "nnodes", placement.nnodes);
   describe(text, placement, "node_rank", placement.node_rank);
   describe(text, placement, "nproc_per_node", placement.nproc_per_node);

@@ -15,12 +15,28 @@
 
 namespace dtrain {
 
+/// What started this process, as far as the environment shows.
+enum class JobSystem {
+  none,
+  environment,  ///< RANK and WORLD_SIZE are set
+  openmpi,
+  hydra,  ///< MPICH's and Intel MPI's launcher
+  slurm,
+  pmi,
+  pmix,
+  lsf,
+  pbs,
+  kubeflow,
+  kubernetes,
+};
+
+/// The name above.
+std::string_view name_of(JobSystem system) noexcept;
+
 /// What is known; whatever the system does not tell is absent. Ranks count from 0. Under a scheduler that
 /// starts one launcher a node, rank and world_size are the launchers'.
 struct Placement {
-  /// "environment" (RANK and WORLD_SIZE), "openmpi", "hydra" (MPICH, Intel), "slurm", "pmi", "pmix", "lsf",
-  /// "pbs", "kubeflow", "kubernetes", or "none".
-  std::string system = "none";
+  JobSystem system = JobSystem::none;
   std::optional<int> nnodes;
   std::optional<int> node_rank;
   std::optional<int> nproc_per_node;  ///< on this node

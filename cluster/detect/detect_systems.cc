@@ -63,7 +63,7 @@ void take_hosts(PlacementReader& reader, const std::vector<std::string>& hosts, 
 
 bool detect_plain(PlacementReader& reader) {
   if (!reader.has("RANK") || !reader.has("WORLD_SIZE")) return false;
-  reader.placement.system = "environment";
+  reader.placement.system = JobSystem::environment;
   reader.note("system", "RANK and WORLD_SIZE are set");
   reader.take_rank(&Placement::rank, "rank", {"RANK"});
   reader.take_size(&Placement::world_size, "world_size", {"WORLD_SIZE"});
@@ -76,7 +76,7 @@ bool detect_plain(PlacementReader& reader) {
 
 bool detect_openmpi(PlacementReader& reader) {
   if (!reader.has("OMPI_COMM_WORLD_RANK")) return false;
-  reader.placement.system = "openmpi";
+  reader.placement.system = JobSystem::openmpi;
   reader.note("system", "OMPI_COMM_WORLD_RANK is set");
   reader.take_rank(&Placement::rank, "rank", {"OMPI_COMM_WORLD_RANK"});
   reader.take_size(&Placement::world_size, "world_size", {"OMPI_COMM_WORLD_SIZE"});
@@ -93,7 +93,7 @@ bool detect_hydra(PlacementReader& reader) {
   // PMI_RANK alone may be Slurm's; these come from MPICH's and Intel's own mpiexec, which wins over a Slurm
   // allocation.
   if (!reader.has("PMI_RANK") || !reader.has("MPI_LOCALRANKID")) return false;
-  reader.placement.system = "hydra";
+  reader.placement.system = JobSystem::hydra;
   reader.note("system", "PMI_RANK and MPI_LOCALRANKID are set");
   reader.take_rank(&Placement::rank, "rank", {"PMI_RANK"});
   reader.take_size(&Placement::world_size, "world_size", {"PMI_SIZE"});
@@ -106,7 +106,7 @@ bool detect_hydra(PlacementReader& reader) {
 
 bool detect_pmi(PlacementReader& reader) {
   if (!reader.has("PMI_RANK")) return false;
-  reader.placement.system = "pmi";
+  reader.placement.system = JobSystem::pmi;
   reader.note("system", "PMI_RANK is set");
   reader.take_rank(&Placement::rank, "rank", {"PMI_RANK"});
   reader.take_size(&Placement::world_size, "world_size", {"PMI_SIZE"});
@@ -115,7 +115,7 @@ bool detect_pmi(PlacementReader& reader) {
 
 bool detect_pmix(PlacementReader& reader) {
   if (!reader.has("PMIX_RANK") || !reader.has("PMIX_NAMESPACE")) return false;
-  reader.placement.system = "pmix";
+  reader.placement.system = JobSystem::pmix;
   reader.note("system", "PMIX_RANK and PMIX_NAMESPACE are set");
   reader.take_rank(&Placement::rank, "rank", {"PMIX_RANK"});
   for (const char* field :
@@ -135,7 +135,7 @@ bool detect_slurm(PlacementReader& reader) {
         "all of the job's nodes");
     return false;
   }
-  reader.placement.system = "slurm";
+  reader.placement.system = JobSystem::slurm;
   reader.note("system", "SLURM_JOB_ID, SLURM_PROCID and SLURM_STEP_NUM_TASKS are set");
   reader.take_rank(&Placement::rank, "rank", {"SLURM_PROCID"});
   reader.take_size(&Placement::world_size, "world_size", {"SLURM_STEP_NUM_TASKS"});
@@ -176,7 +176,7 @@ bool detect_slurm(PlacementReader& reader) {
 
 bool detect_lsf(PlacementReader& reader) {
   if (!reader.has("LSB_JOBID") || !reader.has("JSM_NAMESPACE_RANK")) return false;
-  reader.placement.system = "lsf";
+  reader.placement.system = JobSystem::lsf;
   reader.note("system", "LSB_JOBID and JSM_NAMESPACE_RANK are set");
   reader.take_rank(&Placement::rank, "rank", {"JSM_NAMESPACE_RANK"});
   reader.take_size(&Placement::world_size, "world_size", {"JSM_NAMESPACE_SIZE"});
@@ -194,7 +194,7 @@ bool detect_lsf(PlacementReader& reader) {
 
 bool detect_kubeflow(PlacementReader& reader) {
   if (!reader.has("PET_NNODES") || !reader.has("PET_NODE_RANK")) return false;
-  reader.placement.system = "kubeflow";
+  reader.placement.system = JobSystem::kubeflow;
   reader.note("system", "PET_NNODES and PET_NODE_RANK are set");
   reader.take_rank(&Placement::node_rank, "node_rank", {"PET_NODE_RANK"});
   const std::string_view nodes = reader.text("PET_NNODES");
@@ -219,7 +219,7 @@ bool detect_kubeflow(PlacementReader& reader) {
 
 bool detect_kubernetes(PlacementReader& reader) {
   if (!reader.has("KUBERNETES_SERVICE_HOST") || !reader.has("JOB_COMPLETION_INDEX")) return false;
-  reader.placement.system = "kubernetes";
+  reader.placement.system = JobSystem::kubernetes;
   reader.note("system", "KUBERNETES_SERVICE_HOST and JOB_COMPLETION_INDEX are set");
   reader.take_rank(&Placement::node_rank, "node_rank", {"JOB_COMPLETION_INDEX"});
   reader.take_size(&Placement::nnodes, "nnodes", {"NNODES"});
@@ -248,7 +248,7 @@ bool detect_kubernetes(PlacementReader& reader) {
 
 bool detect_pbs(PlacementReader& reader) {
   if (!reader.has("PBS_ENVIRONMENT") || !reader.has("PBS_JOBID")) return false;
-  reader.placement.system = "pbs";
+  reader.placement.system = JobSystem::pbs;
   reader.note("system", "PBS_ENVIRONMENT and PBS_JOBID are set");
   const std::string path(reader.text("PBS_NODEFILE"));
   const auto content = path.empty() ? std::nullopt : reader.machine().read_file(path);

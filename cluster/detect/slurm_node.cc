@@ -99,7 +99,7 @@ std::optional<std::string> slurm_node_address(const std::string& node, const Dea
 }
 
 void use_reachable_master(Placement& placement, Duration patience) {
-  if (placement.system != "slurm" || !placement.master_addr) return;
+  if (placement.system != JobSystem::slurm || !placement.master_addr) return;
   if (resolves(*placement.master_addr, Deadline::after(patience))) return;
   const auto address = slurm_node_address(*placement.master_addr, Deadline::after(patience));
   if (!address) return;

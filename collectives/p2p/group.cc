@@ -97,7 +97,7 @@ std::shared_ptr<QueuedCall> Group::submit(QueuedCall given) {
     if (failure_) throw_ended(queued->call);
     queue_.push_back(queued);
     const bool somebody_is_at_work = executing_ || queue_.size() > 1;
-    if (somebody_is_at_work || !runs_unasked_) return queued;
+    if (somebody_is_at_work || call_start_ == CallStart::on_wait) return queued;
   }
   work_.notify_one();
   return queued;
@@ -132,7 +132,8 @@ void Group::run() noexcept {
   std::unique_lock lock(mutex_);
   while (true) {
     work_.wait(lock, [&] {
-      const bool has_call = runs_unasked_ && !queue_.empty(), must_end = abort_reason_ && !failure_;
+      const bool has_call = call_start_ == CallStart::at_once && !queue_.empty(),
+                 must_end = abort_reason_ && !failure_;
       return stopping_ || (!executing_ && (has_call || must_end));
     });
     if (!executing_ && abort_reason_ && !failure_) {
@@ -215,9 +216,9 @@ void Group::end_by_abort() noexcept {
   end(failure);
 }
 
-void Group::start_calls_when_waited_for() noexcept {
+void Group::set_call_start(CallStart start) noexcept {
   const std::lock_guard lock(mutex_);
-  runs_unasked_ = false;
+  call_start_ = start;
 }
 
 void Group::abort(std::string_view reason) noexcept {

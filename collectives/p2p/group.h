@@ -52,7 +52,7 @@ class Group {
   void wait(QueuedCall& queued, const Deadline& deadline);
   bool done(const QueuedCall& queued) noexcept;
   /// Leaves calls to those who wait for them. Before the first call.
-  void start_calls_when_waited_for() noexcept;
+  void set_call_start(CallStart start) noexcept;
   void abort(std::string_view reason) noexcept;
   /// Agrees with the others that the group is over, for at most a few seconds, and stops. Further calls
   /// throw.
@@ -84,7 +84,7 @@ class Group {
   std::deque<std::shared_ptr<QueuedCall>> queue_;
   std::list<Deadline> waits_;  ///< deadlines of those who wait now
   bool executing_ = false;
-  bool runs_unasked_ = true;  ///< the group's thread runs calls that nobody waits for yet
+  CallStart call_start_ = CallStart::at_once;
   bool stopping_ = false;
   std::optional<PeerFailure> failure_;  ///< set once: the group is dead
   std::optional<std::string> abort_reason_;

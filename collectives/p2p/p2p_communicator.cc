@@ -100,7 +100,7 @@ class P2pCommunicator final : public Communicator {
                                  group_->spans());
   }
 
-  void start_calls_when_waited_for() noexcept override { group_->start_calls_when_waited_for(); }
+  void set_call_start(CallStart start) noexcept override { group_->set_call_start(start); }
   void abort(std::string_view reason) noexcept override { group_->abort(reason); }
 
  private:

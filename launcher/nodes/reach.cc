@@ -59,7 +59,7 @@ void ask_mpi(NodePlacement& placement, std::optional<Token>& token, const Launch
 
 // Only a step's first node, as Slurm names it, has an address that Slurm knows better than the name service.
 void ask_slurm(NodePlacement& placement) {
-  if (placement.system != "slurm" || placement.hosts.empty() ||
+  if (placement.system != JobSystem::slurm || placement.hosts.empty() ||
       placement.master_addr != placement.hosts.front())
     return;
   if (try_resolve({placement.master_addr, 0}, Deadline::after(kResolveTimeout))) return;
@@ -74,7 +74,7 @@ void ask_slurm(NodePlacement& placement) {
 }
 
 std::string how_to_share(const NodePlacement& placement) {
-  if (placement.system == "slurm")
+  if (placement.system == JobSystem::slurm)
     return "before srun say: export DTRAIN_TOKEN=$(openssl rand -hex 32), or give --token-file";
   return "set the same DTRAIN_TOKEN on every node (make one with: openssl rand -hex 32), or give "
          "--token-file";

@@ -21,8 +21,9 @@ struct Known {
   std::string how;
 };
 
-bool is_mpi(std::string_view system) {
-  return system == "openmpi" || system == "hydra" || system == "pmi" || system == "pmix";
+bool is_mpi(JobSystem system) {
+  return system == JobSystem::openmpi || system == JobSystem::hydra || system == JobSystem::pmi ||
+         system == JobSystem::pmix;
 }
 
 // What is set for the workers of some other launcher does not concern this one.
@@ -32,17 +33,17 @@ Environment without_worker_variables(const Environment& environment) {
   return own;
 }
 
-std::string_view starter(std::string_view system) {
-  return system == "slurm" ? "srun" : system == "lsf" ? "jsrun" : "mpirun";
+std::string_view starter(JobSystem system) {
+  return system == JobSystem::slurm ? "srun" : system == JobSystem::lsf ? "jsrun" : "mpirun";
 }
 
 // How to start one launcher a node, by system.
-std::string one_a_node(std::string_view system, int tasks) {
-  if (system == "slurm")
+std::string one_a_node(JobSystem system, int tasks) {
+  if (system == JobSystem::slurm)
     return fmt::format(
         "srun --ntasks-per-node=1 dtrain-launch …, or without a launcher: srun -n {} dtrain train …", tasks);
-  if (system == "lsf") return "jsrun --tasks_per_rs=1 --rs_per_host=1 dtrain-launch …";
-  const std::string_view map = system == "openmpi" ? "--map-by ppr:1:node" : "-ppn 1";
+  if (system == JobSystem::lsf) return "jsrun --tasks_per_rs=1 --rs_per_host=1 dtrain-launch …";
+  const std::string_view map = system == JobSystem::openmpi ? "--map-by ppr:1:node" : "-ppn 1";
   return fmt::format("mpirun {} dtrain-launch …, or without a launcher: mpirun -np {} dtrain train …", map,
                      tasks);
 }
@@ -56,7 +57,7 @@ class Settler {
     const bool one_asked = options_.standalone || (options_.nnodes && options_.nnodes->most == 1);
     if (!one_asked) detected_ = detect(without_worker_variables(environment_), machine_);
     placement_.system = detected_.system;
-    note("system", detected_.system,
+    note("system", std::string(name_of(detected_.system)),
          one_asked ? "one node was asked for; nothing else was looked at" : how("system"));
     take_host();
     take_launchers();
@@ -87,7 +88,7 @@ class Settler {
 
   void take_host() {
     const std::string* node = find_variable(environment_, "SLURMD_NODENAME");
-    const bool slurm = placement_.system == "slurm" && node != nullptr;
+    const bool slurm = placement_.system == JobSystem::slurm && node != nullptr;
     placement_.host = slurm ? *node : machine_.hostname.substr(0, machine_.hostname.find('.'));
     note("host", placement_.host, slurm ? "SLURMD_NODENAME" : "this machine's name");
   }
@@ -110,7 +111,7 @@ class Settler {
     node_rank_ = detected_.node_rank;
     nnodes_how_ = how("nnodes");
     node_rank_how_ = how("node_rank");
-    if (!is_mpi(detected_.system) && detected_.system != "lsf") return;
+    if (!is_mpi(detected_.system) && detected_.system != JobSystem::lsf) return;
     if (detected_.world_size) {
       nnodes_ = detected_.world_size;
       nnodes_how_ = how("world_size") + ", one launcher a node";
@@ -171,7 +172,8 @@ class Settler {
   // In a batch script everything looks as if there were one node.
   void note_forgotten_nodes() {
     const std::string* nodes = find_variable(environment_, "SLURM_JOB_NUM_NODES");
-    if (detected_.system != "none" || nodes == nullptr || *nodes == "1" || how("system").empty()) return;
+    if (detected_.system != JobSystem::none || nodes == nullptr || *nodes == "1" || how("system").empty())
+      return;
     placement_.notes.push_back(
         fmt::format("this Slurm job has {} nodes, but a launcher without srun is on one of them only: srun "
                     "--ntasks-per-node=1 dtrain-launch … uses all, --standalone says that one is meant",

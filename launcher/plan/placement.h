@@ -17,8 +17,8 @@ struct Explanation {
 };
 
 struct NodePlacement {
-  std::string system = "none";  ///< as Placement::system
-  std::string host;             ///< this machine's name in reports
+  JobSystem system = JobSystem::none;
+  std::string host;  ///< this machine's name in reports
   NodeRange nodes;
   std::optional<int> node_rank;    ///< absent: the rendezvous gives one
   std::string master_addr;         ///< empty: the MPI exchange tells

@@ -14,7 +14,7 @@ class CommunicatorPeers final : public BatchPeers {
  public:
   CommunicatorPeers(std::unique_ptr<Communicator> communicator, Duration timeout)
       : communicator_(std::move(communicator)), timeout_(timeout) {
-    communicator_->start_calls_when_waited_for();
+    communicator_->set_call_start(CallStart::on_wait);
   }
 
   int size() const noexcept override { return communicator_->size(); }

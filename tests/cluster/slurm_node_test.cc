@@ -61,7 +61,7 @@ TEST_F(Scontrol, ThatFailsOrHangsIsNotKnown) {
 TEST_F(Scontrol, IsOnlyAskedWhenTheNameDoesNotResolve) {
   answer("touch " + (folder_ / "asked").string() + "; echo NodeName=$3 NodeAddr=127.0.0.7");
   Placement placement;
-  placement.system = "slurm";
+  placement.system = JobSystem::slurm;
   placement.master_addr = "127.0.0.1";
   use_reachable_master(placement, seconds(10));
   EXPECT_EQ(placement.master_addr, "127.0.0.1");

@@ -173,7 +173,7 @@ std::string many_at_once(Rank& self) {
 std::string started_by_waiting(Rank& self) {
   Communicator& c = *self.communicator;
   const std::string looked = self.folder + "/looked";
-  if (self.rank() == 0) c.start_calls_when_waited_for();
+  if (self.rank() == 0) c.set_call_start(CallStart::on_wait);
   auto first = values<float>(self.rank(), 10), second = values<float>(self.rank(), 50'000);
   const auto one = c.all_reduce(span_of(first), ReduceOp::sum, "first");
   const auto two = c.all_reduce(span_of(second), ReduceOp::sum, "second");

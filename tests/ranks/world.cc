@@ -43,7 +43,7 @@ std::string verdict_of(const Entry& entry, std::string_view backend, const Boots
                        const std::string& folder) {
   NullLog log;
   try {
-    Rank rank{make_communicator(backend, bootstrap, log), folder};
+    Rank rank{make_communicator(backend_named(backend), bootstrap, log), folder};
     if (shares_memory() != (bootstrap.share_memory && bootstrap.size > 1))
       return "memory is shared where it should not be, or is not";
     return entry.scenario(rank);
@@ -53,8 +53,8 @@ std::string verdict_of(const Entry& entry, std::string_view backend, const Boots
 }
 
 // "gloo_shm": gloo, whose ranks share memory.
-struct Backend {
-  explicit Backend(std::string_view text) : shares(text.ends_with(kShared)) {
+struct TestedBackend {
+  explicit TestedBackend(std::string_view text) : shares(text.ends_with(kShared)) {
     name = shares ? text.substr(0, text.size() - kShared.size()) : text;
   }
   static constexpr std::string_view kShared = "_shm";
@@ -62,7 +62,7 @@ struct Backend {
   bool shares;
 };
 
-Bootstrap bootstrap_of(const Entry& entry, int rank, int size, const Backend& backend) {
+Bootstrap bootstrap_of(const Entry& entry, int rank, int size, const TestedBackend& backend) {
   Bootstrap bootstrap;
   bootstrap.rank = rank;
   bootstrap.size = size;
@@ -72,7 +72,7 @@ Bootstrap bootstrap_of(const Entry& entry, int rank, int size, const Backend& ba
 }
 
 // As workers do: rank 0 hosts the store on a socket that listens before anyone starts.
-void run_gloo_rank(const Entry& entry, const Backend& backend, Listener& listener, int rank, int size,
+void run_gloo_rank(const Entry& entry, const TestedBackend& backend, Listener& listener, int rank, int size,
                    const std::string& folder) {
   const Endpoint endpoint{"127.0.0.1", listener.port()};
   std::optional<StoreServer> server;
@@ -88,7 +88,7 @@ void run_gloo_rank(const Entry& entry, const Backend& backend, Listener& listene
   if (server) server->wait_until_clients(1, Deadline::after(seconds(3)));
 }
 
-void run_gloo_world(const Entry& entry, const Backend& backend, int size, const std::string& folder,
+void run_gloo_world(const Entry& entry, const TestedBackend& backend, int size, const std::string& folder,
                     std::vector<int>& codes) {
   Listener listener = listen_on("127.0.0.1", 0, Deadline::after(seconds(5)));
   codes = run_ranks(
@@ -111,7 +111,7 @@ void run_mpi_world(const std::string& name, const Entry& entry, std::string_view
   write_file(folder + "/mpirun", result.err);
 }
 
-int run_mpi_rank(const std::string& name, const Backend& backend, const std::string& folder) {
+int run_mpi_rank(const std::string& name, const TestedBackend& backend, const std::string& folder) {
   const Entry& entry = scenarios().at(name);
   const Placement placement = detect_mpi(current_environment());
   const int rank = placement.rank.value(), size = placement.world_size.value();
@@ -134,7 +134,7 @@ void register_scenario(const std::string& name, Scenario scenario, WorldOptions 
 
 std::vector<std::string> run_world(std::string_view backend_text, int size, const std::string& scenario) {
   const TempDir folder;
-  const Backend backend(backend_text);
+  const TestedBackend backend(backend_text);
   const Entry& entry = scenarios().at(scenario);
   std::vector<int> codes(static_cast<std::size_t>(size), -1);
   if (backend.name == "self") {
@@ -163,12 +163,12 @@ std::vector<std::string> run_world(std::string_view backend_text, int size, cons
 
 bool has_backend(std::string_view backend) {
   const auto built = built_backends();
-  return std::find(built.begin(), built.end(), Backend(backend).name) != built.end();
+  return std::find(built.begin(), built.end(), TestedBackend(backend).name) != built.end();
 }
 
 int run_tests_or_scenario(int argc, char** argv) {
   if (argc == 5 && std::string_view(argv[1]) == "--scenario") {
-    return run_mpi_rank(argv[2], Backend(argv[3]), argv[4]);
+    return run_mpi_rank(argv[2], TestedBackend(argv[3]), argv[4]);
   }
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -122,7 +122,7 @@ Engine::Engine(const Task& task, Strategy& strategy, Communicator& communicator,
       communicator_(communicator),
       device_(device),
       options_(options),
-      alone_(strategy.in_step() ? nullptr : make_communicator("self", {}, log)),
+      alone_(strategy.in_step() ? nullptr : make_communicator(Backend::self, {}, log)),
       scaler_(options.precision == Precision::fp16 ? std::make_unique<GradScaler>(device) : nullptr),
       feed_(device) {
   if (options_.graphs == GraphUse::on && !device->has_graphs()) {

@@ -51,7 +51,7 @@ Listener store_listener(const Environment& environment, const Endpoint& endpoint
 
 // Two jobs may meet on a port; this tells them apart.
 std::string job_name(const Placement& placement, const Environment& environment) {
-  if (placement.system == "slurm") {
+  if (placement.system == JobSystem::slurm) {
     return fmt::format("slurm-{}.{}", text_or(environment, "SLURM_JOB_ID", ""),
                        text_or(environment, "SLURM_STEP_ID", ""));
   }
@@ -59,27 +59,27 @@ std::string job_name(const Placement& placement, const Environment& environment)
 }
 
 // A launcher brings a token along; whoever starts workers without one has to make it, and is told how.
-void check_token(const std::optional<Token>& token, const Endpoint& endpoint, std::string_view system,
+void check_token(const std::optional<Token>& token, const Endpoint& endpoint, JobSystem system,
                  const Deadline& deadline) {
-  if (token || system == "none") return;
+  if (token || system == JobSystem::none) return;
   const auto addresses = resolve(endpoint, deadline);
   if (std::all_of(addresses.begin(), addresses.end(),
                   [](const SocketAddress& address) { return address.is_loopback(); }))
     return;
-  const bool hydra = system == "openmpi" || system == "hydra";
+  const bool hydra = system == JobSystem::openmpi || system == JobSystem::hydra;
   throw UsageError(
       fmt::format("DTRAIN_TOKEN: expected the job's secret, since other machines can reach rank 0's {}, got "
                   "none; put this line "
                   "before {}:\n    export DTRAIN_TOKEN=$(openssl rand -hex 32)",
                   addresses.front().text(),
-                  system == "slurm" ? "srun, which hands it on"
-                  : hydra           ? "mpirun, and hand it on with -x DTRAIN_TOKEN"
+                  system == JobSystem::slurm ? "srun, which hands it on"
+                  : hydra                    ? "mpirun, and hand it on with -x DTRAIN_TOKEN"
                           : "the command that starts the workers, on one node, and hand it to all"));
 }
 
-bool needs_store(std::string_view backend, const Placement& placement) {
-  if (*placement.world_size == 1 || backend == "mpi") return false;
-  return backend == "gloo" || backend == "nccl" || placement.system != "openmpi";
+bool needs_store(Backend backend, const Placement& placement) {
+  if (*placement.world_size == 1 || backend == Backend::mpi) return false;
+  return backend == Backend::gloo || backend == Backend::nccl || placement.system != JobSystem::openmpi;
 }
 
 }  // namespace
@@ -92,8 +92,8 @@ Placement find_placement(const Environment& environment) {
   return placement;
 }
 
-Peers::Peers(const Placement& told, std::string_view backend, const Environment& environment,
-             Duration timeout, Log& log, Device* device, SpanRecorder* spans) {
+Peers::Peers(const Placement& told, Backend backend, const Environment& environment, Duration timeout,
+             Log& log, Device* device, SpanRecorder* spans) {
   Placement placement = told;
   if (needs_store(backend, placement)) use_reachable_master(placement, kNamePatience);
   if (needs_store(backend, placement)) meet_in_store(placement, environment, timeout, log);
@@ -109,8 +109,8 @@ Peers::Peers(const Placement& told, std::string_view backend, const Environment&
   bootstrap.spans = spans;
   // Alone there is nobody to talk to, but what could never work is refused all the same.
   const bool on_gpu = device != nullptr && device->type() == DeviceType::cuda;
-  const bool alone = *placement.world_size == 1 && (backend != "nccl" || on_gpu);
-  communicator_ = make_communicator(alone ? "self" : backend, bootstrap, log);
+  const bool alone = *placement.world_size == 1 && (backend != Backend::nccl || on_gpu);
+  communicator_ = make_communicator(alone ? Backend::self : backend, bootstrap, log);
 }
 
 Peers::~Peers() = default;

@@ -26,8 +26,8 @@ class Peers {
   /// make_communicator; nccl works on `device`, borrowed, as is `spans`, where collectives leave their spans;
   /// null: nowhere. Throws PeerError when somebody does not come within `timeout`, UsageError when there is
   /// no way to meet (no MASTER_ADDR, backend not built).
-  Peers(const Placement& placement, std::string_view backend, const Environment& environment,
-        Duration timeout, Log& log, Device* device = nullptr, SpanRecorder* spans = nullptr);
+  Peers(const Placement& placement, Backend backend, const Environment& environment, Duration timeout,
+        Log& log, Device* device = nullptr, SpanRecorder* spans = nullptr);
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;

@@ -30,7 +30,7 @@ int usable_cores() {
 
 int worker_threads(const Placement& placement, const Environment& environment, int cores) {
   const int neighbours = std::max(placement.local_world_size.value_or(1), 1);
-  if (placement.system == "slurm") {
+  if (placement.system == JobSystem::slurm) {
     if (const auto given = number(environment, "SLURM_CPUS_PER_TASK"))
       return std::clamp(*given, 1, std::max(cores, 1));
     cores = std::min(cores, number(environment, "SLURM_CPUS_ON_NODE").value_or(cores));

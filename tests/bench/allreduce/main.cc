@@ -72,7 +72,7 @@ void run_gloo_rank(Listener& listener, int rank, int size, const std::string& fo
   NullLog log;
   Bootstrap bootstrap;
   bootstrap.rank = rank, bootstrap.size = size, bootstrap.store = &store;
-  const auto communicator = make_communicator("gloo", bootstrap, log);
+  const auto communicator = make_communicator(Backend::gloo, bootstrap, log);
   const auto raw = make_raw_gloo(rank, size, folder);
   compare(*communicator, *raw, "gloo");
   communicator->barrier("end")->wait(Deadline::never());
@@ -101,7 +101,7 @@ int run_mpi() {
   const Placement placement = detect_mpi(current_environment());
   Bootstrap bootstrap;
   bootstrap.rank = placement.rank.value_or(0), bootstrap.size = placement.world_size.value_or(1);
-  const auto communicator = make_communicator("mpi", bootstrap, log);
+  const auto communicator = make_communicator(Backend::mpi, bootstrap, log);
   compare(*communicator, *make_raw_mpi(), "mpi");
   return 0;
 }

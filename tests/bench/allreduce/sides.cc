@@ -6,7 +6,7 @@ namespace {
 class Ours final : public Side {
  public:
   explicit Ours(Communicator& communicator) : communicator_(communicator) {
-    communicator_.start_calls_when_waited_for();  // as blocking calls do, which the others are
+    communicator_.set_call_start(CallStart::on_wait);  // as blocking calls do, which the others are
   }
   void sum(float* data, std::size_t count) override {
     communicator_.all_reduce({data, count, DType::f32}, ReduceOp::sum, "bench")->wait(Deadline::never());

@@ -40,7 +40,7 @@ int main() {
     }
 #ifdef WITH_COLLECTIVES
     dtrain::NullLog log;
-    if (dtrain::make_communicator("self", {}, log)->size() != 1) return 1;
+    if (dtrain::make_communicator(dtrain::Backend::self, {}, log)->size() != 1) return 1;
 #endif
   } catch (const dtrain::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

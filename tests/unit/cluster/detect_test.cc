@@ -74,7 +74,7 @@ Environment openmpi() {
 
 TEST(Detect, NothingIsAWorldOfOne) {
   const Placement placement = detect({{"HOME", "/root"}, {"WORLD_SIZE", ""}, {"RANK", ""}}, machine("here"));
-  EXPECT_EQ(placement.system, "none");
+  EXPECT_EQ(placement.system, JobSystem::none);
   EXPECT_EQ(placement.rank, std::nullopt);
   EXPECT_EQ(placement.nnodes, std::nullopt);
 }
@@ -84,7 +84,7 @@ TEST(Detect, PlainEnvironmentWinsOverEverything) {
       {"RANK", "5"},       {"WORLD_SIZE", "8"},       {"LOCAL_RANK", "1"},      {"LOCAL_WORLD_SIZE", "4"},
       {"GROUP_RANK", "1"}, {"GROUP_WORLD_SIZE", "2"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29501"}};
   const Placement placement = detect(with(with(slurm_step(), openmpi()), worker), machine("node2"));
-  EXPECT_EQ(placement.system, "environment");
+  EXPECT_EQ(placement.system, JobSystem::environment);
   EXPECT_EQ(placement.rank, 5);
   EXPECT_EQ(placement.world_size, 8);
   EXPECT_EQ(placement.local_rank, 1);
@@ -99,7 +99,7 @@ TEST(Detect, PlainEnvironmentWinsOverEverything) {
 
 TEST(Detect, SlurmStep) {
   const Placement placement = detect(slurm_step(), machine("node2"));
-  EXPECT_EQ(placement.system, "slurm");
+  EXPECT_EQ(placement.system, JobSystem::slurm);
   EXPECT_EQ(placement.rank, 2);
   EXPECT_EQ(placement.world_size, 3);
   EXPECT_EQ(placement.local_rank, 0);
@@ -134,7 +134,7 @@ TEST(Detect, SlurmOneLauncherANode) {
 
 TEST(Detect, SlurmBatchScriptIsNoStepAndSaysSo) {
   const Placement placement = detect(slurm_batch(), machine("node1"));
-  EXPECT_EQ(placement.system, "none");
+  EXPECT_EQ(placement.system, JobSystem::none);
   EXPECT_EQ(placement.rank, std::nullopt);
   EXPECT_THAT(explain(placement), HasSubstr("srun"));
 }
@@ -150,7 +150,7 @@ TEST(Detect, SlurmVariablesThatContradictEachOtherAreRefused) {
 
 TEST(Detect, OpenMpi) {
   const Placement placement = detect(openmpi(), machine("node2"));
-  EXPECT_EQ(placement.system, "openmpi");
+  EXPECT_EQ(placement.system, JobSystem::openmpi);
   EXPECT_EQ(placement.rank, 3);
   EXPECT_EQ(placement.world_size, 4);
   EXPECT_EQ(placement.local_rank, 1);
@@ -170,7 +170,7 @@ TEST(Detect, OpenMpiOnOneNodeKnowsItsNode) {
 TEST(Detect, OpenMpiInsideSlurmWins) {
   // mpirun's daemons are a Slurm step of their own, one task a node.
   const Placement remote = detect(with(slurm_step(), openmpi()), machine("node2"));
-  EXPECT_EQ(remote.system, "openmpi");
+  EXPECT_EQ(remote.system, JobSystem::openmpi);
   EXPECT_EQ(remote.rank, 3);
   EXPECT_EQ(remote.world_size, 4);
   EXPECT_EQ(remote.node_rank, std::nullopt) << "SLURM_NODEID counts mpirun's daemons, not the job's nodes";
@@ -182,26 +182,27 @@ TEST(Detect, HydraWinsOverSlurmButSlurmsOwnPmiDoesNot) {
   const Environment hydra{
       {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
   const Placement placement = detect(with(slurm_step(), hydra), machine("node1"));
-  EXPECT_EQ(placement.system, "hydra");
+  EXPECT_EQ(placement.system, JobSystem::hydra);
   EXPECT_EQ(placement.rank, 1);
   EXPECT_EQ(placement.world_size, 4);
   EXPECT_EQ(placement.local_rank, 1);
   EXPECT_EQ(placement.local_world_size, 2);
-  EXPECT_EQ(detect(with(slurm_step(), {{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}}), machine("")).system, "slurm");
+  EXPECT_EQ(detect(with(slurm_step(), {{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}}), machine("")).system,
+            JobSystem::slurm);
   const Placement bare = detect({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, machine(""));
-  EXPECT_EQ(bare.system, "pmi");
+  EXPECT_EQ(bare.system, JobSystem::pmi);
   EXPECT_EQ(bare.world_size, 2);
 }
 
 TEST(Detect, PmixAloneKnowsTheRankOnly) {
   const Placement placement =
       detect({{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "slurm.pmix.4711.0"}}, machine(""));
-  EXPECT_EQ(placement.system, "pmix");
+  EXPECT_EQ(placement.system, JobSystem::pmix);
   EXPECT_EQ(placement.rank, 3);
   EXPECT_EQ(placement.world_size, std::nullopt);
   EXPECT_THAT(explain(placement), HasSubstr("PMIx query"));
   EXPECT_EQ(detect(with(slurm_step(), {{"PMIX_RANK", "2"}, {"PMIX_NAMESPACE", "n"}}), machine("")).system,
-            "slurm");
+            JobSystem::slurm);
 }
 
 TEST(Detect, Pbs) {
@@ -211,7 +212,7 @@ TEST(Detect, Pbs) {
   const std::map<std::string, std::string> files{
       {"/var/spool/pbs/aux/123", "nodeA.site.org\nnodeA.site.org\nnodeB.site.org\n"}};
   const Placement placement = detect(job, machine("nodeB", files));
-  EXPECT_EQ(placement.system, "pbs");
+  EXPECT_EQ(placement.system, JobSystem::pbs);
   EXPECT_EQ(placement.nnodes, 2);
   EXPECT_EQ(placement.node_rank, 1);
   EXPECT_EQ(placement.master_addr, "nodeA.site.org");
@@ -231,7 +232,7 @@ TEST(Detect, LsfJsrunLeavesTheBatchHostOut) {
                         {"OMPI_COMM_WORLD_RANK", "3"},
                         {"OMPI_COMM_WORLD_SIZE", "4"}};
   const Placement placement = detect(job, machine("c02", {{"/lsf/rank", "batch5\nc01\nc01\nc02\nc02\n"}}));
-  EXPECT_EQ(placement.system, "lsf");
+  EXPECT_EQ(placement.system, JobSystem::lsf);
   EXPECT_EQ(placement.rank, 3);
   EXPECT_EQ(placement.world_size, 4);
   EXPECT_EQ(placement.local_rank, 1);
@@ -246,7 +247,7 @@ TEST(Detect, KubernetesIndexedJob) {
       "train-2",
       {{"/etc/hosts", "127.0.0.1 localhost\n10.1.2.3\ttrain-2.peers.default.svc.cluster.local\ttrain-2\n"}});
   const Placement placement = detect(with(pod, {{"NNODES", "4"}}), host);
-  EXPECT_EQ(placement.system, "kubernetes");
+  EXPECT_EQ(placement.system, JobSystem::kubernetes);
   EXPECT_EQ(placement.node_rank, 2);
   EXPECT_EQ(placement.nnodes, 4);
   EXPECT_EQ(placement.master_addr, "train-0.peers");
@@ -264,7 +265,7 @@ TEST(Detect, Kubeflow) {
                         {"PET_MASTER_ADDR", "job-master-0"},
                         {"PET_MASTER_PORT", "23456"}};
   const Placement placement = detect(pod, machine("job-worker-0"));
-  EXPECT_EQ(placement.system, "kubeflow");
+  EXPECT_EQ(placement.system, JobSystem::kubeflow);
   EXPECT_EQ(placement.nnodes, 2);
   EXPECT_EQ(placement.node_rank, 1);
   EXPECT_EQ(placement.nproc_per_node, 4);

@@ -144,13 +144,15 @@ TEST(Reduce, IntegersWrap) {
 TEST(Factory, NamesWhatItExpects) {
   NullLog log;
   Bootstrap bootstrap;
-  EXPECT_THROW(make_communicator("carrier pigeon", bootstrap, log), UsageError);
+  EXPECT_THROW(backend_named("carrier pigeon"), UsageError);
+  EXPECT_EQ(backend_named("auto"), Backend::automatic);
+  EXPECT_EQ(backend_named(name_of(Backend::mpi)), Backend::mpi);
   bootstrap.size = 2;
-  EXPECT_THROW(make_communicator("self", bootstrap, log), UsageError);
-  EXPECT_THROW(make_communicator("gloo", bootstrap, log), UsageError) << "no store";
+  EXPECT_THROW(make_communicator(Backend::self, bootstrap, log), UsageError);
+  EXPECT_THROW(make_communicator(Backend::gloo, bootstrap, log), UsageError) << "no store";
   bootstrap.rank = 2;
-  EXPECT_THROW(make_communicator("auto", bootstrap, log), UsageError);
-  EXPECT_EQ(make_communicator("auto", Bootstrap{}, log)->backend(), "self");
+  EXPECT_THROW(make_communicator(Backend::automatic, bootstrap, log), UsageError);
+  EXPECT_EQ(make_communicator(Backend::automatic, Bootstrap{}, log)->backend(), "self");
 }
 
 }  // namespace

@@ -185,7 +185,7 @@ TEST(NcclBackend, WantsAGpu) {
   Bootstrap bootstrap;
   bootstrap.size = 2;
   try {
-    make_communicator("nccl", bootstrap, log);
+    make_communicator(Backend::nccl, bootstrap, log);
     FAIL() << "there is no GPU in this bootstrap";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("backend nccl: expected a GPU"), HasSubstr("--device cuda")));

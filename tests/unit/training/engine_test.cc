@@ -154,7 +154,7 @@ struct Worker {
   NullLog log;
   std::shared_ptr<Device> device = make_device("cpu");
   std::shared_ptr<const Source> source = task.open(Split::train, {});
-  std::unique_ptr<Communicator> communicator = make_communicator("self", {}, log);
+  std::unique_ptr<Communicator> communicator = make_communicator(Backend::self, {}, log);
   StepClock clock;
   std::unique_ptr<Strategy> strategy;
   std::unique_ptr<Engine> engine;

@@ -68,7 +68,7 @@ class StepGraphRun : public testing::Test {
     const StopSignal stop_signal;
     WorkerLog log("test");
     Tracer tracer(std::nullopt, 0, log);
-    const auto communicator = make_communicator("self", {}, log);
+    const auto communicator = make_communicator(Backend::self, {}, log);
     StepClock clock;
     Outcome outcome;
     {

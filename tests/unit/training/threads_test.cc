@@ -6,7 +6,7 @@
 namespace dtrain {
 namespace {
 
-Placement placed(const std::string& system, int neighbours) {
+Placement placed(JobSystem system, int neighbours) {
   Placement placement;
   placement.system = system;
   placement.local_world_size = neighbours;
@@ -14,17 +14,17 @@ Placement placed(const std::string& system, int neighbours) {
 }
 
 TEST(Threads, CoresAreSharedByTheWorkersOfANode) {
-  EXPECT_EQ(worker_threads(placed("openmpi", 4), {}, 16), 4);
-  EXPECT_EQ(worker_threads(placed("openmpi", 4), {}, 1), 1);
-  EXPECT_EQ(worker_threads(placed("environment", 3), {}, 16), 5);
+  EXPECT_EQ(worker_threads(placed(JobSystem::openmpi, 4), {}, 16), 4);
+  EXPECT_EQ(worker_threads(placed(JobSystem::openmpi, 4), {}, 1), 1);
+  EXPECT_EQ(worker_threads(placed(JobSystem::environment, 3), {}, 16), 5);
   EXPECT_EQ(worker_threads({}, {}, 16), 16);
 }
 
 TEST(Threads, SlurmKnowsWhatATaskMayUse) {
-  EXPECT_EQ(worker_threads(placed("slurm", 4), {{"SLURM_CPUS_PER_TASK", "6"}}, 64), 6);
-  EXPECT_EQ(worker_threads(placed("slurm", 4), {{"SLURM_CPUS_PER_TASK", "6"}}, 2), 2);
-  EXPECT_EQ(worker_threads(placed("slurm", 4), {{"SLURM_CPUS_ON_NODE", "8"}}, 64), 2);
-  EXPECT_EQ(worker_threads(placed("slurm", 4), {{"SLURM_CPUS_ON_NODE", "nonsense"}}, 64), 16);
+  EXPECT_EQ(worker_threads(placed(JobSystem::slurm, 4), {{"SLURM_CPUS_PER_TASK", "6"}}, 64), 6);
+  EXPECT_EQ(worker_threads(placed(JobSystem::slurm, 4), {{"SLURM_CPUS_PER_TASK", "6"}}, 2), 2);
+  EXPECT_EQ(worker_threads(placed(JobSystem::slurm, 4), {{"SLURM_CPUS_ON_NODE", "8"}}, 64), 2);
+  EXPECT_EQ(worker_threads(placed(JobSystem::slurm, 4), {{"SLURM_CPUS_ON_NODE", "nonsense"}}, 64), 16);
 }
 
 }  // namespace

@@ -156,7 +156,7 @@ TEST(StepRunner, AStepHasItsPhasesAndItsOperations) {
   for (const std::string precision : {"fp32", "bf16", "fp16"}) {
     SpanRecorder spans;
     NullLog log;
-    const auto communicator = make_communicator("self", {}, log);
+    const auto communicator = make_communicator(Backend::self, {}, log);
     StepRunner runner(mlp_recipe(precision), kMlp, *communicator,
                       make_timed_device(make_device("cpu"), spans), log, &spans);
     spans.take();
@@ -178,7 +178,7 @@ TEST(StepRunner, AStepHasItsPhasesAndItsOperations) {
 TEST(StepRunner, WithoutCommunicationNothingIsSentAndAloneNothingIsComputed) {
   SpanRecorder spans;
   NullLog log;
-  const auto communicator = make_communicator("self", {}, log);
+  const auto communicator = make_communicator(Backend::self, {}, log);
   StepRunner runner(mlp_recipe("fp32"), kMlp, *communicator, make_timed_device(make_device("cpu"), spans),
                     log, &spans);
   spans.take();
@@ -192,7 +192,7 @@ TEST(StepRunner, WithoutCommunicationNothingIsSentAndAloneNothingIsComputed) {
 
 TEST(Peak, IsMoreThanNothing) {
   NullLog log;
-  const auto communicator = make_communicator("self", {}, log);
+  const auto communicator = make_communicator(Backend::self, {}, log);
   EXPECT_GT(measure_peak_flops(*communicator, make_device("cpu"), "fp32", std::chrono::minutes(1)), 1e8);
 }
 
