@@ -2,17 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "parallel/span_of.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
-
-MemorySpan span_of(const Tensor& tensor) {
-  return {.data = tensor.view().data,
-          .count = static_cast<std::size_t>(tensor.numel()),
-          .dtype = tensor.dtype(),
-          .device = &tensor.device()};
-}
 
 std::string describe(const NamedTensors& tensors) {
   auto list = nlohmann::json::array();

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/p2p/signals.h"
 #include "collectives/p2p/store_board.h"
 #include "collectives/shm/prefer_shared_memory.h"
+#include "runtime/base/blocked_signals.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -48,7 +48,7 @@ class GlooRegion final : public p2p::Region {
  private:
   template <class Action>
   static void guard(int peer, Action action) {
-    const p2p::PipeSignalBlocked no_pipe_signal;
+    const PipeSignalBlocked no_pipe_signal;
     try {
       action();
     } catch (const std::exception& error) {
@@ -121,7 +121,7 @@ GlooTransport::~GlooTransport() {
 // A rank's card in the store: its host, a newline, and the address at which it waits for each rank (its own
 // left zero).
 void GlooTransport::connect(const std::string& prefix, const Deadline& deadline) {
-  const p2p::PipeSignalBlocked no_pipe_signal;
+  const PipeSignalBlocked no_pipe_signal;
   std::string addresses;
   std::size_t address_bytes = 0;
   for (int peer = 0; peer < size_; ++peer) {
@@ -155,7 +155,7 @@ void GlooTransport::connect(const std::string& prefix, const Deadline& deadline)
 }
 
 void GlooTransport::stand_by() {
-  const p2p::PipeSignalBlocked no_pipe_signal;
+  const PipeSignalBlocked no_pipe_signal;
   standing_.resize(static_cast<std::size_t>(size_));
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;

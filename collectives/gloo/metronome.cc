@@ -1,12 +1,12 @@
 #include "collectives/gloo/metronome.h"
 
-#include "collectives/p2p/signals.h"
 #include "collectives/p2p/transport.h"
+#include "runtime/base/blocked_signals.h"
 
 namespace dtrain {
 
 Metronome::Metronome() {
-  const p2p::AllSignalsBlocked for_the_thread;
+  const AllSignalsBlocked for_the_thread;
   thread_ = std::thread([this] { run(); });
 }
 

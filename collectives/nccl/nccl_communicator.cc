@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <thread>
 
@@ -12,6 +11,7 @@
 #include "collectives/nccl/watchdog.h"
 #include "collectives/nccl_module.h"
 #include "collectives/p2p/store_board.h"
+#include "collectives/p2p/subgroup.h"
 
 namespace dtrain::nccl {
 namespace {
@@ -273,20 +273,12 @@ class NcclCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Communicator> split(int color, int key, const Deadline& deadline) override {
-    std::array<std::int32_t, 2> mine = {color, key};
-    std::vector<std::int32_t> all(2 * world());
-    all_gather({mine.data(), 2, DType::i32}, {all.data(), all.size(), DType::i32}, "split")->wait(deadline);
-    std::vector<int> members;
-    for (int r = 0; r < size(); ++r) {
-      if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
-    }
-    std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
-      return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
-    });
+    const p2p::Subgroup group =
+        p2p::agree_on_subgroup(*this, bootstrap_.name, ++splits_, color, key, deadline);
     Bootstrap part = bootstrap_;
-    part.rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-    part.size = static_cast<int>(members.size());
-    part.name = fmt::format("{}/{}.{}", bootstrap_.name, ++splits_, color);
+    part.rank = group.rank_of(rank());
+    part.size = static_cast<int>(group.members.size());
+    part.name = group.name;
     return std::make_unique<NcclCommunicator>(part, log_);
   }
 

@@ -1,8 +1,8 @@
 #include "collectives/nccl/watchdog.h"
 
-#include <fmt/format.h>
+#include "runtime/base/blocked_signals.h"
 
-#include "collectives/p2p/signals.h"
+#include <fmt/format.h>
 
 namespace dtrain::nccl {
 namespace {
@@ -20,16 +20,14 @@ Watchdog::Watchdog(Parts parts, std::string name, Duration timeout, Log& log)
       name_(std::move(name)),
       timeout_(timeout),
       log_(log),
-      chain_(p2p::group_fingerprint(name_)),
-      sent_(static_cast<std::size_t>(parts_.members.size())),
-      received_(sent_.size()),
+      numbering_(name_, parts_.members.rank(), parts_.members.size()),
       // Both are asked by a vigil that runs under our lock.
       sources_{parts_.members, parts_.board, notes_, [this] { return out_of_time_; },
                [this]() -> std::optional<std::string> {
                  if (!abort_reason_) return std::nullopt;
                  return fmt::format("by rank {}: {}", parts_.members.rank(), *abort_reason_);
                }} {
-  const p2p::AllSignalsBlocked for_the_thread;
+  const AllSignalsBlocked for_the_thread;
   thread_ = std::thread([this] { run(); });
 }
 
@@ -44,17 +42,7 @@ Watchdog::~Watchdog() {
 
 void Watchdog::number(p2p::Call& call) {
   const std::lock_guard lock(mutex_);
-  if (!call.is_pairwise()) {
-    call.sequence = ++sequence_;
-    chain_ = p2p::chain_fingerprint(chain_, call);
-    call.fingerprint = chain_;
-    return;
-  }
-  const bool sends = call.operation == p2p::Operation::send;
-  const int rank = parts_.members.rank();
-  call.sequence = ++(sends ? sent_ : received_)[static_cast<std::size_t>(call.root)];
-  call.fingerprint = p2p::pair_fingerprint(p2p::group_fingerprint(name_), sends ? rank : call.root,
-                                           sends ? call.root : rank, call);
+  numbering_.number(call);
 }
 
 void Watchdog::watch(Pending pending) {

@@ -77,8 +77,7 @@ class Watchdog {
   std::condition_variable wake_, ended_;
   std::deque<std::shared_ptr<Pending>> queue_;
   p2p::Notes notes_;
-  std::uint64_t sequence_ = 0, chain_ = 0;
-  std::vector<std::uint64_t> sent_, received_;
+  p2p::CallNumbering numbering_;
   std::optional<std::string> abort_reason_;
   std::optional<PeerFailure> failure_;
   bool out_of_time_ = false;

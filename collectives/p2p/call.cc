@@ -91,4 +91,15 @@ std::uint64_t pair_fingerprint(std::uint64_t group, int from, int to, const Call
 
 std::uint64_t group_fingerprint(std::string_view name) noexcept { return mix(hash_text(name)); }
 
+void CallNumbering::number(Call& call) {
+  if (!call.is_pairwise()) {
+    call.sequence = ++sequence_;
+    call.fingerprint = chain_ = chain_fingerprint(chain_, call);
+    return;
+  }
+  const bool sends = call.operation == Operation::send;
+  call.sequence = ++(sends ? sent_ : received_)[static_cast<std::size_t>(call.root)];
+  call.fingerprint = pair_fingerprint(group_, sends ? rank_ : call.root, sends ? call.root : rank_, call);
+}
+
 }  // namespace dtrain::p2p

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "collectives/communicator.h"
 
@@ -52,5 +54,27 @@ std::uint64_t pair_fingerprint(std::uint64_t group, int from, int to, const Call
 
 /// Hash of a group's name: where its chain of fingerprints starts.
 std::uint64_t group_fingerprint(std::string_view name) noexcept;
+
+/// Numbers the calls of one rank of a group in the order in which it makes them, and chains the fingerprints
+/// of its collectives.
+class CallNumbering {
+ public:
+  CallNumbering(std::string_view group, int rank, int size)
+      : group_(group_fingerprint(group)),
+        chain_(group_),
+        rank_(rank),
+        sent_(static_cast<std::size_t>(size)),
+        received_(static_cast<std::size_t>(size)) {}
+
+  /// Sets the call's sequence and fingerprint.
+  void number(Call& call);
+
+ private:
+  const std::uint64_t group_;
+  std::uint64_t chain_;
+  const int rank_;
+  std::uint64_t sequence_ = 0;
+  std::vector<std::uint64_t> sent_, received_;  // by the other rank
+};
 
 }  // namespace dtrain::p2p

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "collectives/p2p/algorithms.h"
-#include "collectives/p2p/signals.h"
+#include "runtime/base/blocked_signals.h"
 
 namespace dtrain::p2p {
 namespace {
@@ -62,9 +62,7 @@ Group::Group(Channels channels, std::string name, Duration timeout, Log& log, Sp
       timeout_(timeout),
       log_(log),
       spans_(spans),
-      chain_(group_fingerprint(name_)),
-      sent_(static_cast<std::size_t>(size_)),
-      received_(static_cast<std::size_t>(size_)),
+      numbering_(name_, rank_, size_),
       sources_{*channels_.transport, *channels_.board, notes_, [this] { return out_of_time(); },
                [this] { return aborted(); }} {
   log_.write(LogLevel::debug, fmt::format("group '{}': {} ranks, messages through {}", name_, size_,
@@ -75,22 +73,8 @@ Group::Group(Channels channels, std::string name, Duration timeout, Log& log, Sp
 
 Group::~Group() { leave(); }
 
-void Group::number(Call& call) {
-  if (!call.is_pairwise()) {
-    call.sequence = ++sequence_;
-    chain_ = chain_fingerprint(chain_, call);
-    call.fingerprint = chain_;
-    return;
-  }
-  const bool sends = call.operation == Operation::send;
-  auto& counter = (sends ? sent_ : received_)[static_cast<std::size_t>(call.root)];
-  call.sequence = ++counter;
-  call.fingerprint =
-      pair_fingerprint(group_fingerprint(name_), sends ? rank_ : call.root, sends ? call.root : rank_, call);
-}
-
 std::shared_ptr<QueuedCall> Group::submit(QueuedCall given) {
-  number(given.call);
+  numbering_.number(given.call);
   auto queued = std::make_shared<QueuedCall>(std::move(given));
   {
     const std::lock_guard lock(mutex_);

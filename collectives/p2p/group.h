@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/p2p/call.h"
 #include "collectives/p2p/notes.h"
 #include "collectives/p2p/peer_failure.h"
 #include "collectives/p2p/transport.h"
@@ -51,7 +52,7 @@ class Group {
   std::shared_ptr<QueuedCall> submit(QueuedCall call);
   void wait(QueuedCall& queued, const Deadline& deadline);
   bool done(const QueuedCall& queued) noexcept;
-  /// Leaves calls to those who wait for them. Before the first call.
+  /// As Communicator::set_call_start.
   void set_call_start(CallStart start) noexcept;
   void abort(std::string_view reason) noexcept;
   /// Agrees with the others that the group is over, for at most a few seconds, and stops. Further calls
@@ -62,7 +63,6 @@ class Group {
 
  private:
   void run() noexcept;
-  void number(Call& call);
   void run_front(std::unique_lock<std::mutex>& lock, bool patient) noexcept;
   void execute(QueuedCall& queued, bool patient);
   void end(const PeerFailure& failure) noexcept;
@@ -89,12 +89,9 @@ class Group {
   std::optional<PeerFailure> failure_;  ///< set once: the group is dead
   std::optional<std::string> abort_reason_;
 
-  // Numbering: touched by the caller only.
-  std::uint64_t sequence_ = 0;
-  std::uint64_t chain_;
-  std::vector<std::uint64_t> sent_, received_;
+  CallNumbering numbering_;  // touched by the caller only
 
-  // Touched by whoever executes.
+  // Touched by the thread that executes a call.
   Notes notes_;
   std::vector<std::byte> scratch_;
   TimePoint last_tidy_{};

@@ -1,12 +1,8 @@
 #include "collectives/p2p/p2p_communicator.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <array>
-
 #include "collectives/p2p/check_span.h"
 #include "collectives/p2p/group.h"
+#include "collectives/p2p/subgroup.h"
 
 namespace dtrain::p2p {
 namespace {
@@ -84,20 +80,9 @@ class P2pCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Communicator> split(int color, int key, const Deadline& deadline) override {
-    const auto world = static_cast<std::size_t>(size());
-    std::array<std::int32_t, 2> mine = {color, key};
-    std::vector<std::int32_t> all(2 * world);
-    all_gather({mine.data(), 2, DType::i32}, {all.data(), 2 * world, DType::i32}, "split")->wait(deadline);
-    std::vector<int> members;
-    for (int r = 0; r < size(); ++r) {
-      if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
-    }
-    std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
-      return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
-    });
-    const std::string name = fmt::format("{}/{}.{}", name_, ++splits_, color);
-    return make_p2p_communicator(group_->split(members, name, deadline), name, group_->timeout(), log_,
-                                 group_->spans());
+    const Subgroup part = agree_on_subgroup(*this, name_, ++splits_, color, key, deadline);
+    return make_p2p_communicator(group_->split(part.members, part.name, deadline), part.name,
+                                 group_->timeout(), log_, group_->spans());
   }
 
   void set_call_start(CallStart start) noexcept override { group_->set_call_start(start); }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "cluster/rendezvous/messages.h"
+#include "launcher/process/descriptors.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::launcher {
@@ -77,24 +78,6 @@ Received receive_message(int fd, std::string& partial, std::string& message) {
     message = std::exchange(partial, {});
     return Received::message;
   }
-}
-
-void close_range_of(unsigned first, unsigned last) {
-  if (first > last || ::close_range(first, last, 0) == 0) return;
-  // Kernels before 5.9.
-  const auto limit = static_cast<unsigned>(std::max(::sysconf(_SC_OPEN_MAX), 1024L));
-  for (unsigned fd = first; fd <= last && fd < limit; ++fd) ::close(static_cast<int>(fd));
-}
-
-void close_all_but(std::vector<int> kept) {
-  std::sort(kept.begin(), kept.end());
-  unsigned first = 3;
-  for (const int fd : kept) {
-    if (fd < 3) continue;
-    close_range_of(first, static_cast<unsigned>(fd) - 1);
-    first = static_cast<unsigned>(fd) + 1;
-  }
-  close_range_of(first, ~0U);
 }
 
 // The child. Ends with the process; nothing of the launcher's is destroyed here.

@@ -17,6 +17,7 @@
 #include <filesystem>
 
 #include "launcher/process/descendants.h"
+#include "launcher/process/descriptors.h"
 #include "launcher/process/protocol.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
@@ -29,13 +30,6 @@ constexpr int kKillRoundMs = 5;
 // No "dtrain" in it: `pkill -9 dtrain` must not hit launcher and keeper at once.
 constexpr char kName[] = "worker-keeper";
 constexpr int kNotStarted = 127 << 8;  // the wait status of exit code 127
-
-void close_range_of(unsigned first, unsigned last) {
-  if (first > last || ::close_range(first, last, 0) == 0) return;
-  // Kernels before 5.9.
-  const auto limit = static_cast<unsigned>(std::max(::sysconf(_SC_OPEN_MAX), 1024L));
-  for (unsigned fd = first; fd <= last && fd < limit; ++fd) ::close(static_cast<int>(fd));
-}
 
 class KeeperProcess {
  public:
@@ -96,11 +90,7 @@ class KeeperProcess {
     if (const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC)); null) {
       for (int fd = 0; fd < 3; ++fd) ::dup2(null.get(), fd);
     }
-    const auto low = static_cast<unsigned>(std::min(socket_.get(), signals_.get()));
-    const auto high = static_cast<unsigned>(std::max(socket_.get(), signals_.get()));
-    close_range_of(3, low - 1);
-    close_range_of(low + 1, high - 1);
-    close_range_of(high + 1, ~0U);
+    close_all_but({socket_.get(), signals_.get()});
   }
 
   void step() {

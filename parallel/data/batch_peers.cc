@@ -2,13 +2,10 @@
 
 #include <utility>
 
+#include "parallel/span_of.h"
+
 namespace dtrain {
 namespace {
-
-MemorySpan span_of(const Tensor& tensor) {
-  return {tensor.view().data, static_cast<std::size_t>(tensor.numel()), tensor.dtype(), &tensor.device(),
-          nullptr};
-}
 
 class CommunicatorPeers final : public BatchPeers {
  public:

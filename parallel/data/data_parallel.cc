@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "parallel/span_of.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 
@@ -13,11 +14,6 @@ namespace {
 std::uint64_t hash_text(std::uint64_t hash, std::string_view text) {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return hash;
-}
-
-MemorySpan span_of(const Tensor& tensor) {
-  return {tensor.view().data, static_cast<std::size_t>(tensor.numel()), tensor.dtype(), &tensor.device(),
-          nullptr};
 }
 
 }  // namespace

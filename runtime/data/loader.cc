@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <system_error>
 
+#include "runtime/base/blocked_signals.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -30,22 +30,6 @@ LoaderOptions checked(const LoaderOptions& options, const std::shared_ptr<const 
   return options;
 }
 
-// Keeps signals out of the threads started while it lives, so that the program's own threads get them.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
-
 }  // namespace
 
 Loader::Loader(std::shared_ptr<const Source> source, std::shared_ptr<Device> device,
@@ -61,7 +45,7 @@ Loader::Loader(std::shared_ptr<const Source> source, std::shared_ptr<Device> dev
 Loader::~Loader() { shut_down(); }
 
 void Loader::start_threads() {
-  const BlockedSignals blocked;
+  const AllSignalsBlocked for_the_threads;
   try {
     for (int i = 0; i < options_.threads; ++i) {
       threads_.emplace_back([this] { work(); });

@@ -6,7 +6,7 @@
 
 #include <ctime>
 
-namespace dtrain::p2p {
+namespace dtrain {
 
 /// Blocks all signals in this thread while it lives. Threads started meanwhile inherit that for good: the
 /// program's signals then go to the threads that expect them.
@@ -49,4 +49,4 @@ class PipeSignalBlocked {
   sigset_t pipe_, before_;
 };
 
-}  // namespace dtrain::p2p
+}  // namespace dtrain
