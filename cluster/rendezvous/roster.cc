@@ -41,12 +41,12 @@ std::string Roster::objection(const NodeOffer& offer) const {
 std::string Roster::rank_objection(const NodeOffer& offer) const {
   if (offer.node_rank && (*offer.node_rank < 0 || *offer.node_rank >= max_nodes_))
     return fmt::format(
-        "node_rank {} of {} is out of range: this job has node_rank 0 to {}; correct --node_rank there, or "
-        "--nnodes everywhere",
+        "node_rank {} of {} is out of range: this job has node_rank 0 to {}; correct node_rank there, or "
+        "nnodes everywhere",
         *offer.node_rank, host_text(offer), max_nodes_ - 1);
   if (offer.node_rank && has_rank(*offer.node_rank))
     return fmt::format(
-        "node_rank {} is taken: {} has joined with it, and now {} asks for it; give every node a --node_rank "
+        "node_rank {} is taken: {} has joined with it, and now {} asks for it; give every node a node_rank "
         "of its own",
         *offer.node_rank, host_text(seats_.at(by_rank_.at(*offer.node_rank)).offer), host_text(offer));
   // The place of the node that hosts the rendezvous is kept for it.

@@ -149,7 +149,7 @@ void refuse_open_store(const Endpoint& server, const SocketAddress& address,
   throw UsageError(
       fmt::format("store {}: expected a token, since {} is not loopback, got none; set DTRAIN_TOKEN or "
                   "DTRAIN_TOKEN_FILE in every "
-                  "process, or pass --insecure on a network where everyone is trusted",
+                  "process, or allow an insecure store on a network where everyone is trusted",
                   server.text(), address.text()));
 }
 

@@ -42,7 +42,7 @@ void refuse_open_store(const SocketAddress& address, const StoreServerOptions& o
   throw UsageError(
       fmt::format("store on {}: expected a token, since the address is not loopback, got none; set "
                   "DTRAIN_TOKEN or DTRAIN_TOKEN_FILE "
-                  "in every process, or pass --insecure on a network where everyone is trusted",
+                  "in every process, or allow an insecure store on a network where everyone is trusted",
                   address.text()));
 }
 

@@ -37,7 +37,7 @@ std::unique_ptr<Module> make_network(std::string_view name, const NetworkInput& 
   if (name == "lenet") return std::make_unique<LeNet>(input, generator, device);
   if (name == "resnet18") return std::make_unique<ResNet18>(input, generator, device);
   if (name == "resnet50") return std::make_unique<ResNet50>(input, generator, device);
-  throw UsageError(fmt::format("--model: expected one of {}, got '{}'", fmt::join(kNames, ", "), name));
+  throw UsageError(fmt::format("model: expected one of {}, got '{}'", fmt::join(kNames, ", "), name));
 }
 
 }  // namespace dtrain

@@ -31,7 +31,7 @@ Precision parse_precision(std::string_view name) {
   if (name == "fp32" || name == "tf32") return Precision::fp32;  // tf32: the device's own business
   if (name == "bf16") return Precision::bf16;
   if (name == "fp16") return Precision::fp16;
-  throw UsageError("--precision: expected fp32, tf32, bf16 or fp16, got '" + std::string(name) + "'");
+  throw UsageError("precision: expected fp32, tf32, bf16 or fp16, got '" + std::string(name) + "'");
 }
 
 Tensor LowPrecisionWeights::get(const Tensor& weight, DType dtype) {

@@ -47,7 +47,7 @@ void wait_for_lock(int fd, const fs::path& path, const Deadline& deadline, Durat
   while (!try_lock(fd)) {
     if (deadline.expired()) {
       throw SystemError(fmt::format("{}: expected no other writer, found {}; wait for it, end it, or choose "
-                                    "another --run-dir",
+                                    "another folder",
                                     path.parent_path().string(), holder_of(fd)),
                         EBUSY);
     }

@@ -12,8 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kHint = "--run-dir: ";
-
 }  // namespace
 
 RunDirectory RunDirectory::create(const fs::path& path, std::uint64_t bytes_needed) {
@@ -23,9 +21,9 @@ RunDirectory RunDirectory::create(const fs::path& path, std::uint64_t bytes_need
     check_writable(run.checkpoints(), 0);
     check_writable(run.logs(), 0);
   } catch (const UsageError& error) {
-    throw UsageError(std::string(kHint) + error.what());
+    throw UsageError(std::string("run directory: ") + error.what());
   } catch (const SystemError& error) {
-    throw with_context("--run-dir", error);
+    throw with_context("run directory", error);
   }
   return run;
 }

@@ -15,8 +15,7 @@ class RunDirectory {
 
   /// Creates `path` with checkpoints/ and logs/ in it and checks that it can be written and has room for
   /// `bytes_needed`. A folder that is there already is taken over, so that a run can go on in it. Rank 0
-  /// only. Throws UsageError when a file is in the way, SystemError when it cannot be written; both name
-  /// --run-dir.
+  /// only. Throws UsageError when a file is in the way, SystemError when it cannot be written.
   static RunDirectory create(const std::filesystem::path& path, std::uint64_t bytes_needed = 0);
 
   /// "runs/20260131-142501-lenet" for local time `now`; "-2", "-3", … is appended while the name is taken.

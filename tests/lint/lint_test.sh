@@ -75,6 +75,8 @@ put cluster/store/store.cc 'void f() { std::exit(1); }'
 expect '^cluster/store/store.cc:2: libraries never exit'
 put cluster/store/store.cc 'void f() { std::cout << 1; }'
 expect '^cluster/store/store.cc:2: libraries never print'
+put cluster/store/store.cc 'const char* text = "expected a token; give --insecure";'
+expect '^cluster/store/store.cc:2: libraries know no flags'
 echo 'int x;' >"$work/tree/cluster/store/store.cc"
 expect '^cluster/store/store.cc:1: begin with two or three lines'
 printf '//%.0s\n' {1..501} >"$work/tree/cluster/store/store.cc"

@@ -54,7 +54,7 @@ std::shared_ptr<const Source> open_fashion_mnist(const KnownSource& known, const
 std::shared_ptr<const Source> open_cifar10(const KnownSource& known, const fs::path& dir, Split split,
                                            DataCache&) {
   if (dir.empty()) {
-    throw UsageError("--dataset cifar10: expected the folder of its binary files with --data-dir, got none");
+    throw UsageError("dataset cifar10: expected data_dir, the folder of its binary files, got none");
   }
   std::error_code ignored;
   const fs::path inner = dir / "cifar-10-batches-bin";  // as the archive unpacks
@@ -72,16 +72,15 @@ constexpr std::string_view kSyntheticPrefix = "synthetic:", kCsvPrefix = "csv:",
 
 constexpr std::array kKnownSources = {
     KnownSource{"fashion-mnist", "/usr/share/datasets/fashion-mnist",
-                "install it with `apt install dataset-fashion-mnist`, or name its folder with --data-dir",
+                "install it with `apt install dataset-fashion-mnist`, or give its folder as data_dir",
                 open_fashion_mnist},
-    KnownSource{"cifar10", "", "unpack cifar-10-binary.tar.gz and name its folder with --data-dir",
-                open_cifar10},
+    KnownSource{"cifar10", "", "unpack cifar-10-binary.tar.gz and give its folder as data_dir", open_cifar10},
 };
 
 fs::path cache_directory(const std::string& option) {
   if (option == "off") return {};
   if (option == "auto") return default_data_cache_directory();
-  if (option.empty()) throw UsageError("--data-cache: expected a folder, \"auto\" or \"off\", got nothing");
+  if (option.empty()) throw UsageError("cache_dir: expected a folder, \"auto\" or \"off\", got nothing");
   return fs::absolute(option);
 }
 
@@ -112,7 +111,7 @@ std::shared_ptr<const Source> open_source(std::string_view name, Split split,
                       split, cache);
   }
   throw UsageError(fmt::format(
-      "--dataset: expected one of {}, synthetic:CxHxW,classes,N, csv:FILE,... or npy:NAME=FILE,..., "
+      "dataset: expected one of {}, synthetic:CxHxW,classes,N, csv:FILE,... or npy:NAME=FILE,..., "
       "got \"{}\"",
       fmt::join(source_names(), ", "), name));
 }

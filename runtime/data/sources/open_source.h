@@ -1,4 +1,4 @@
-// Data sets by name: what `--dataset` and `--data-dir` mean.
+// Data sets by name.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ struct OpenSourceOptions {
 /// Opens and validates one split; after it returns, no step can fail for what is in the files. With the cache
 /// warm this takes about a millisecond; else the files are inflated first. Throws UsageError for an unknown
 /// name (listing the known ones), DataError for a missing or wrong file, naming its path, the package and
-/// --data-dir.
+/// data_dir.
 std::shared_ptr<const Source> open_source(std::string_view name, Split split,
                                           const OpenSourceOptions& options = {});
 

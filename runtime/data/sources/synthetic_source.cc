@@ -41,7 +41,7 @@ SyntheticSpec parse_synthetic(std::string_view text) {
   }
   if (!good) {
     throw UsageError(
-        fmt::format("--dataset: expected synthetic:CxHxW,classes,samples like "
+        fmt::format("dataset: expected synthetic:CxHxW,classes,samples like "
                     "synthetic:3x224x224,1000,5000, got \"synthetic:{}\"",
                     text));
   }

@@ -16,7 +16,7 @@ struct SyntheticSpec {
   std::int64_t samples = 0;
 };
 
-/// "3x224x224,1000,5000": channels x height x width, classes, samples. Throws UsageError naming --dataset.
+/// "3x224x224,1000,5000": channels x height x width, classes, samples. Throws UsageError.
 SyntheticSpec parse_synthetic(std::string_view text);
 
 /// image float32 [C, H, W] and label int64 []: noise with a brightness that tells the class, so that training

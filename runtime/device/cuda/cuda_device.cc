@@ -136,11 +136,11 @@ ModuleReport report() {
     case cudaSuccess:
     case cudaErrorNoDevice:
       report.problem = "no GPU is visible (" + report.summary +
-                       "); check nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu";
+                       "); check nvidia-smi and CUDA_VISIBLE_DEVICES, or use device cpu";
       break;
     case cudaErrorInsufficientDriver:
       report.problem = "the NVIDIA driver is missing or older than the CUDA runtime (" + report.summary +
-                       "); install a driver for this runtime, or use --device cpu";
+                       "); install a driver for this runtime, or use device cpu";
       break;
     default:
       report.problem = std::string("the driver failed: ") + cudaGetErrorName(result) + ": " +

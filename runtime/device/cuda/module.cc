@@ -19,7 +19,7 @@ constexpr const char* kFileName = "libdtrain_cuda.so";
 constexpr const char* kPathVariable = "DTRAIN_CUDA_MODULE";
 constexpr std::string_view kHowToGet =
     "build it with -DDTRAIN_WITH_CUDA=ON (CUDA Toolkit 12.2 or later needed), set DTRAIN_CUDA_MODULE to its "
-    "path, or use --device cpu";
+    "path, or use device cpu";
 
 struct HandleTraits {
   using Handle = void*;
@@ -108,7 +108,7 @@ std::shared_ptr<Device> make_cuda_device(int index, const DeviceOptions& options
   if (index >= report.devices) {
     throw UsageError("device cuda:" + std::to_string(index) + ": expected an index below " +
                      std::to_string(report.devices) +
-                     ", the number of visible GPUs; start at most one worker a GPU (--nproc-per-node gpu), "
+                     ", the number of visible GPUs; start at most one worker a GPU, "
                      "and check CUDA_VISIBLE_DEVICES");
   }
   return part.make(index, options);

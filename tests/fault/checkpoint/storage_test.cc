@@ -164,7 +164,7 @@ TEST_F(Storage, ASecondJobTouchesNothing) {
   const RunResult second = train_with({"--max-steps", "7", "--connect-timeout", "2"});
   EXPECT_EQ(second.exit_code, static_cast<int>(ExitCode::system)) << second.err;
   EXPECT_THAT(second.err, HasSubstr("found process " + std::to_string(::getpid())));
-  EXPECT_THAT(second.err, HasSubstr("--run-dir"));
+  EXPECT_THAT(second.err, HasSubstr("another folder"));
   EXPECT_EQ(names(run_dir()), before);
   EXPECT_EQ(names(checkpoints()), good());
   EXPECT_EQ(read_file(run_dir() / "config.json"), config);

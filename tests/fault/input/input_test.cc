@@ -72,7 +72,7 @@ TEST_F(Input, MissingData) {
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
   EXPECT_NE(result.exit_code, 0);
   EXPECT_NE(result.err.find(data().string()), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("--data-dir"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("data_dir"), std::string::npos) << result.err;
 }
 
 TEST_F(Input, CutImages) {
@@ -149,7 +149,7 @@ TEST_F(Input, ResumeOfAnotherRecipeIsRefused) {
 
 TEST_F(Input, FileInTheWayOfTheRunDirectory) {
   write_file(run_dir(), "a file");
-  expect_one_line(train_with({}), ExitCode::usage, {run_dir().string(), "--run-dir"});
+  expect_one_line(train_with({}), ExitCode::usage, {run_dir().string(), "run directory"});
 }
 
 // A mount of its own: root ignores permission bits, but not a read-only or full file system.

@@ -35,7 +35,7 @@ TEST_F(CudaModule, MissingFileIsNamedWithTheWayToGetIt) {
   ::setenv("DTRAIN_CUDA_MODULE", "/nowhere/libdtrain_cuda.so", 1);
   EXPECT_THAT(refusal_of("cuda"),
               AllOf(HasSubstr("/nowhere/libdtrain_cuda.so"), HasSubstr("cannot be loaded"),
-                    HasSubstr("-DDTRAIN_WITH_CUDA=ON"), HasSubstr("--device cpu")));
+                    HasSubstr("-DDTRAIN_WITH_CUDA=ON"), HasSubstr("use device cpu")));
   EXPECT_THAT(refusal_of("cuda:3"), HasSubstr("cannot be loaded"));
 }
 
@@ -92,7 +92,7 @@ TEST_F(CudaModule, SaysWhatTheMachineLacks) {
     return;
   }
   EXPECT_THAT(refusal_of("cuda"), AllOf(HasSubstr("device cuda: "), HasSubstr("driver"),
-                                        HasSubstr("runtime 1"), HasSubstr("--device cpu")));
+                                        HasSubstr("runtime 1"), HasSubstr("use device cpu")));
   EXPECT_EQ(make_device("auto")->type(), DeviceType::cpu);
 }
 

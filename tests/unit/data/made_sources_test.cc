@@ -74,7 +74,7 @@ TEST_F(Cifar10, RefusesWrongFilesByName) {
   test::write_file(folder_ / "data_batch_2.bin", "");
   EXPECT_NE(failure().find("0 bytes"), std::string::npos) << failure();
   std::filesystem::remove(folder_ / "data_batch_2.bin");
-  EXPECT_NE(failure().find("--data-dir"), std::string::npos) << failure();
+  EXPECT_NE(failure().find("data_dir"), std::string::npos) << failure();
   EXPECT_THROW(open_source("cifar10", Split::train), UsageError);
 }
 

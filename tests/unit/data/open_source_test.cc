@@ -93,7 +93,7 @@ TEST_F(OpenSourceTest, MissingFileSaysHowToGetIt) {
   const DataError error = data_error_of([&] { open(Split::test); });
   EXPECT_THAT(error.path(), HasSubstr((folder_ / "t10k-labels-idx1-ubyte.gz").string()));
   EXPECT_THAT(error.what(), HasSubstr("apt install dataset-fashion-mnist"));
-  EXPECT_THAT(error.what(), HasSubstr("--data-dir"));
+  EXPECT_THAT(error.what(), HasSubstr("data_dir"));
 }
 
 TEST(OpenSource, UnknownNameListsTheKnownOnes) {

@@ -227,7 +227,7 @@ TEST(Link, HostingOffLoopbackWithoutATokenIsRefused) {
   settings.member.token.reset();
   settings.coordinator->token.reset();
   Link link(settings);
-  EXPECT_THAT(hear<Refused>(link).why, HasSubstr("--insecure"));
+  EXPECT_THAT(hear<Refused>(link).why, HasSubstr("insecure"));
 }
 
 TEST(Link, ADuplicateRankGetsEverybodyOut) {

@@ -169,14 +169,14 @@ TEST(RunDirectory, SaysWhyItCannotBeUsed) {
     RunDirectory::create(folder / "file");
     FAIL() << "accepted";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("--run-dir: " + (folder / "file").string()));
+    EXPECT_THAT(error.what(), HasSubstr("run directory: " + (folder / "file").string()));
     EXPECT_THAT(error.what(), HasSubstr("file in the way"));
   }
   try {
     RunDirectory::create("/proc/dtrain");
     FAIL() << "accepted";
   } catch (const SystemError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("--run-dir: "));
+    EXPECT_THAT(error.what(), HasSubstr("run directory: "));
     EXPECT_THAT(error.what(), HasSubstr("/proc/dtrain"));
   }
   EXPECT_THROW(RunDirectory::create(folder / "big", 1ULL << 60), SystemError);

@@ -188,7 +188,7 @@ TEST(NcclBackend, WantsAGpu) {
     make_communicator(Backend::nccl, bootstrap, log);
     FAIL() << "there is no GPU in this bootstrap";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("backend nccl: expected a GPU"), HasSubstr("--device cuda")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("backend nccl: expected a GPU"), HasSubstr("use device cuda")));
   }
 }
 
