@@ -1,57 +1,109 @@
-# Installs libraries, headers and programs as the CMake package `dtrain`: find_package(dtrain), then link
-# dtrain::runtime, dtrain::cluster, …. What was built in is found again on the consumer's machine.
+# Installs the CMake package `dtrain`: one component a library, each with only the dependencies that it links.
+#
+#   find_package(dtrain REQUIRED COMPONENTS runtime)    # neither MPI nor Gloo nor OpenSSL is looked for
+#   target_link_libraries(mine PRIVATE dtrain::runtime)
 include(CMakePackageConfigHelpers)
 
-get_property(libraries GLOBAL PROPERTY DTRAIN_LIBRARIES)
+get_property(libraries GLOBAL PROPERTY DTRAIN_LIBRARIES)  # in the order of their dependencies
 get_property(programs GLOBAL PROPERTY DTRAIN_PROGRAMS)
 set(DTRAIN_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/dtrain")
 
-install(TARGETS ${libraries} EXPORT dtrainTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# --- headers ---------------------------------------------------------------------------------------------------
+# Everything in the rooms of exported libraries is public but what these patterns match. A public header that includes
+# one that is not fails the installation.
+set(DTRAIN_INTERNAL_HEADERS
+  ".*_impl\\.h"
+  "cluster/detect/(detect_reader|slurm_node)\\.h"
+  "cluster/rendezvous/.*"
+  "cluster/store/store_(barrier|connect|connection|handshake|mac|table|wire)\\.h"
+  "collectives/(backends|nccl_module)\\.h"
+  "collectives/(gloo|mpi|nccl|p2p|self|shm)/.*"
+  "runtime/autograd/(backward_pass\\.h|functions/.*)"
+  "runtime/base/(blocked_signals|check|durable_file)\\.h"
+  "runtime/checkpoint/(checkpoint_files|checksum|safetensors_header|strict_json)\\.h"
+  "runtime/data/(cache/.*|sources/(idx|idx_dataset)\\.h)"
+  "runtime/device/(cpu|cuda)/.*"
+  "runtime/device/(dtype_dispatch|functors|kernel_checks|kernel_flops|timed_kernels)\\.h"
+  "runtime/metrics/report_(chart|data)\\.h")
+
+set(DTRAIN_PUBLIC_HEADERS "")
+foreach(library IN LISTS libraries)
+  string(REGEX REPLACE "^dtrain_(base|runtime)$" "dtrain_runtime" room "${library}")
+  string(REPLACE "dtrain_" "" room "${room}")
+  file(GLOB_RECURSE headers RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${room}/*.h"
+       "${PROJECT_SOURCE_DIR}/${room}/*.def")
+  list(APPEND DTRAIN_PUBLIC_HEADERS ${headers})
+endforeach()
+list(REMOVE_DUPLICATES DTRAIN_PUBLIC_HEADERS)
+foreach(internal IN LISTS DTRAIN_INTERNAL_HEADERS)
+  list(FILTER DTRAIN_PUBLIC_HEADERS EXCLUDE REGEX "^${internal}$")
+endforeach()
+install(CODE "
+  set(source_dir \"${PROJECT_SOURCE_DIR}\")
+  set(include_dir \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\")
+  set(public_headers \"${DTRAIN_PUBLIC_HEADERS}\")
+  cmake_policy(SET CMP0011 NEW)
+  include(\"${PROJECT_SOURCE_DIR}/cmake/install_headers.cmake\")")
+
+# --- libraries and programs ------------------------------------------------------------------------------------
+# What find_package() has to be asked for, by the target that a library links. A library of files alone (headers, or a
+# plain archive member) is not listed here: link it with $<BUILD_INTERFACE:…>.
+set(package_of_fmt::fmt fmt)
+set(package_of_gloo Gloo)
+set(package_of_MPI::MPI_CXX MPI)
+set(package_of_OpenSSL::Crypto OpenSSL)
+set(package_of_Threads::Threads Threads)
+set(package_of_ZLIB::ZLIB ZLIB)
+set(package_of_dtrain::onednn dtrain_onednn)
+
+set(DTRAIN_COMPONENTS "")
+set(DTRAIN_COMPONENT_NEEDS "")
+foreach(library IN LISTS libraries)
+  string(REPLACE "dtrain_" "" component "${library}")
+  set(components "")
+  set(packages "")
+  get_target_property(linked ${library} LINK_LIBRARIES)
+  foreach(item IN LISTS linked)
+    string(REGEX REPLACE "^\\$<INSTALL_INTERFACE:(.*)>$" "\\1" item "${item}")
+    # "::@": where CMake notes from which folder an item was added.
+    if(item MATCHES "^(\\$<BUILD_INTERFACE:|::@)" OR item STREQUAL "${CMAKE_DL_LIBS}")
+      continue()
+    elseif(DEFINED package_of_${item})
+      list(APPEND packages ${package_of_${item}})
+    elseif(item MATCHES "^dtrain::([a-z_]+)$")
+      list(APPEND components ${CMAKE_MATCH_1})
+    else()
+      message(FATAL_ERROR "${library} links ${item}; say in cmake/DtrainInstall.cmake how its users find that")
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES components)
+  list(REMOVE_DUPLICATES packages)
+  list(APPEND DTRAIN_COMPONENTS ${component})
+  string(APPEND DTRAIN_COMPONENT_NEEDS "set(dtrain_${component}_components ${components})\n"
+                                       "set(dtrain_${component}_packages ${packages})\n")
+  install(TARGETS ${library} EXPORT dtrain-${component}-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT dtrain-${component}-targets NAMESPACE dtrain:: DESTINATION "${DTRAIN_PACKAGE_DIR}")
+endforeach()
 if(programs)
   install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-foreach(room cluster collectives launcher models parallel runtime training worker)
-  if(EXISTS "${PROJECT_SOURCE_DIR}/${room}")
-    file(GLOB_RECURSE headers RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${room}/*.h" "${PROJECT_SOURCE_DIR}/${room}/*.def")
-    foreach(header IN LISTS headers)
-      get_filename_component(folder "${header}" DIRECTORY)
-      install(FILES "${PROJECT_SOURCE_DIR}/${header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/dtrain/${folder}")
-    endforeach()
-  endif()
-endforeach()
 
-# Our libraries are static, so whoever links them links what they were built with: the package finds it again.
-set(DTRAIN_PACKAGE_DEPENDENCIES "")
-function(dtrain_package_needs arguments)
-  string(APPEND DTRAIN_PACKAGE_DEPENDENCIES "find_dependency(${arguments})\n")
-  set(DTRAIN_PACKAGE_DEPENDENCIES "${DTRAIN_PACKAGE_DEPENDENCIES}" PARENT_SCOPE)
-endfunction()
-foreach(always Threads cxxopts nlohmann_json fmt ZLIB OpenSSL)
-  dtrain_package_needs(${always})
-endforeach()
-set(DTRAIN_PACKAGE_NAME_ONEDNN "dnnl")
-set(DTRAIN_PACKAGE_NAME_GLOO "Gloo")
-set(DTRAIN_PACKAGE_NAME_MPI "MPI COMPONENTS CXX")
+list(REVERSE DTRAIN_COMPONENTS)
+set(DTRAIN_COMPONENTS_LAST_FIRST ${DTRAIN_COMPONENTS})
+list(REVERSE DTRAIN_COMPONENTS)
+string(REPLACE ";" " " DTRAIN_COMPONENTS "${DTRAIN_COMPONENTS}")
+string(REPLACE ";" " " DTRAIN_COMPONENTS_LAST_FIRST "${DTRAIN_COMPONENTS_LAST_FIRST}")
+
+# --- the package -----------------------------------------------------------------------------------------------
 set(DTRAIN_PACKAGE_FEATURES "")
-foreach(feature CUDA NCCL CUDNN)  # inside the module, which nobody links
+foreach(feature CUDA NCCL CUDNN ONEDNN GLOO MPI)
   if(DTRAIN_HAVE_${feature})
     list(APPEND DTRAIN_PACKAGE_FEATURES ${feature})
   endif()
 endforeach()
-foreach(feature ONEDNN GLOO MPI)
-  if(DTRAIN_HAVE_${feature})
-    list(APPEND DTRAIN_PACKAGE_FEATURES ${feature})
-    dtrain_package_needs("${DTRAIN_PACKAGE_NAME_${feature}}")
-  endif()
-endforeach()
-
-# Find modules of our own (libraries that ship no CMake package) travel with it.
-file(GLOB find_modules CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cmake/Find*.cmake")
-install(FILES ${find_modules} DESTINATION "${DTRAIN_PACKAGE_DIR}/modules")
-
-install(EXPORT dtrainTargets NAMESPACE dtrain:: DESTINATION "${DTRAIN_PACKAGE_DIR}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/dtrain-config.cmake.in"
-  "${PROJECT_BINARY_DIR}/dtrain-config.cmake" INSTALL_DESTINATION "${DTRAIN_PACKAGE_DIR}")
+  "${PROJECT_BINARY_DIR}/dtrain-config.cmake" INSTALL_DESTINATION "${DTRAIN_PACKAGE_DIR}"
+  NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 # Before 1.0 a minor release may change interfaces.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/dtrain-config-version.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/dtrain-config.cmake" "${PROJECT_BINARY_DIR}/dtrain-config-version.cmake"

@@ -1,18 +1,23 @@
 # Helpers that make a target the house way: warnings, include root, alias, install.
 
-# dtrain_add_library(name [SOURCES …] [PUBLIC_LINK …] [PRIVATE_LINK …]): target dtrain_<name>, alias dtrain::<name>.
-# Sub-folders add their files with target_sources(dtrain_<name> PRIVATE …).
+# dtrain_add_library(name [INTERNAL] [SOURCES …] [PUBLIC_LINK …] [PRIVATE_LINK …]): target dtrain_<name>, alias
+# dtrain::<name>. Sub-folders add their files with target_sources(dtrain_<name> PRIVATE …). It is installed as a component
+# of the package; INTERNAL: only our own programs use it.
 function(dtrain_add_library name)
-  cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC_LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(arg "INTERNAL" "" "SOURCES;PUBLIC_LINK;PRIVATE_LINK" ${ARGN})
+  # Libraries of headers alone are in our object files already: nobody has to find them again.
+  list(TRANSFORM arg_PRIVATE_LINK REPLACE "^((nlohmann_json|cxxopts)::.*)$" "$<BUILD_INTERFACE:\\1>")
   set(target dtrain_${name})
   add_library(${target} STATIC ${arg_SOURCES})
   add_library(dtrain::${name} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(${target} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/dtrain>)
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${arg_PUBLIC_LINK} PRIVATE ${arg_PRIVATE_LINK} $<BUILD_INTERFACE:dtrain_compile_settings>)
-  set_property(GLOBAL APPEND PROPERTY DTRAIN_LIBRARIES ${target})
+  if(NOT arg_INTERNAL)
+    set_property(GLOBAL APPEND PROPERTY DTRAIN_LIBRARIES ${target})
+  endif()
 endfunction()
 
 # dtrain_add_program(name SOURCES … LINK …): an installed program in build/<preset>/bin.

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "cluster/store/store_connection.h"
+#include "cluster/store/store_table.h"
 #include "runtime/base/check.h"
 
 namespace dtrain {

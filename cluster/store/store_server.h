@@ -11,7 +11,7 @@
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
 #include "cluster/store/store_observer.h"
-#include "cluster/store/store_table.h"
+#include "cluster/store/store_limits.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 
@@ -57,8 +57,7 @@ class StoreServer {
   std::uint16_t port() const noexcept { return address().port(); }
 
   /// Blocks until at most `count` authenticated clients are connected; false when `deadline` passed first.
-  /// Whoever hosts the store waits so for the others to leave before it stops, lest they miss the last
-  /// answers.
+  /// A store's host waits for the others to leave before it stops: they would miss the last answers.
   bool wait_until_clients(std::size_t count, const Deadline& deadline) const;
 
   StoreServerStats stats() const;

@@ -12,15 +12,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "cluster/store/store_limits.h"
 #include "cluster/store/store_wire.h"
 
 namespace dtrain {
-
-struct StoreTableLimits {
-  std::size_t max_bytes = std::size_t{256} << 20;  ///< keys and values together
-  std::size_t max_keys = 1U << 20;
-  std::size_t max_waits_per_client = 4096;
-};
 
 /// Not thread-safe. Clients are numbers chosen by the caller.
 class StoreTable {

@@ -16,15 +16,56 @@ if grep -rlF -e "$build" -e "$source_root" -e "$work/first" "$work/prefix" --inc
   exit 1
 fi
 
-"$cmake" -S "$here/project" -B "$work/build" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" \
-  -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
+# configure FOLDER [ARGUMENT…]: configures the project in a build folder of that name.
+configure() {
+  local folder=$1
+  shift
+  "$cmake" -S "$here/project" -B "$work/$folder" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" \
+    -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix" "$@"
+}
+
+# hide PACKAGE…: arguments with which find_package() does not find these.
+hide() { printf -- '-DCMAKE_DISABLE_FIND_PACKAGE_%s=ON\n' "$@"; }
+
+# expect_refusal PATTERN ARGUMENT…: the project must not configure, and say a line that matches.
+expect_refusal() {
+  local pattern=$1
+  shift
+  if configure wrong "$@" >"$work/wrong.log" 2>&1 || ! tr '\n' ' ' <"$work/wrong.log" | tr -s ' ' | grep -qE "$pattern"; then
+    cat "$work/wrong.log"
+    echo "expected the configuration with '$*' to fail with a message that matches: $pattern"
+    exit 1
+  fi
+  rm -rf "$work/wrong"
+}
+
+configure build
 "$cmake" --build "$work/build"
 "$work/build/consumer"
 "$work/build/everything"
 
+# The runtime alone needs only what it links, wherever everything else is missing.
+mapfile -t hidden < <(hide MPI Gloo OpenCL dnnl OpenSSL nlohmann_json cxxopts)
+configure alone -DCOMPONENTS=runtime "${hidden[@]}"
+"$cmake" --build "$work/alone" --target consumer
+"$work/alone/consumer"
+
+# A component that was asked for and cannot be had is an error that names what is missing; one that nobody asked for
+# is left out.
+expect_refusal 'dtrain::cluster links OpenSSL, which was not found' -DCOMPONENTS=cluster "${hidden[@]}"
+expect_refusal 'there is no component engine; there are: base runtime' -DCOMPONENTS=engine
+configure some "${hidden[@]}" >"$work/some.log"
+if ! grep -q 'linked whole: dtrain::runtime' "$work/some.log" || grep -q 'linked whole: dtrain::cluster' "$work/some.log"; then
+  cat "$work/some.log"
+  echo "expected dtrain::runtime and no dtrain::cluster where OpenSSL is missing"
+  exit 1
+fi
+
 # And it must be this package that made it work: without it nothing configures.
-if "$cmake" -S "$here/project" -B "$work/wrong" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" \
-  -DCMAKE_PREFIX_PATH="$work/empty" >/dev/null 2>&1; then
-  echo "the project configured without the package: it does not test the package"
+expect_refusal 'package configuration file provided by "dtrain"' -DCMAKE_PREFIX_PATH="$work/empty"
+
+# Internal headers stay at home.
+if find "$work/prefix/include" -path '*/p2p/*' -o -path '*/device/cpu/*' -o -name '*_impl.h' | grep .; then
+  echo "the headers above are internal (cmake/DtrainInstall.cmake) and were installed all the same"
   exit 1
 fi

@@ -4,12 +4,12 @@
 #include <cstdio>
 #include <memory>
 
-#include "runtime/autograd/ops.h"
-#include "runtime/base/error.h"
-#include "runtime/base/random.h"
-#include "runtime/nn/layers.h"
+#include <dtrain/runtime/autograd/ops.h>
+#include <dtrain/runtime/base/error.h>
+#include <dtrain/runtime/base/random.h>
+#include <dtrain/runtime/nn/layers.h>
 #ifdef WITH_COLLECTIVES
-#include "collectives/factory.h"
+#include <dtrain/collectives/factory.h>
 #endif
 
 namespace {
