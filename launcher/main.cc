@@ -100,7 +100,7 @@ int run(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + (argc > 0), argv + argc);
   const ParsedCommand line =
       resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_");
-  if (line.options.enabled("help")) return print(help_text());
+  if (const auto help = asked_help(line.options)) return print(*help);
   if (line.options.enabled("version")) return print("dtrain-launch " DTRAIN_VERSION "\n");
   return launch(line, std::move(environment), argv_memory(argc, argv), argv);
 }

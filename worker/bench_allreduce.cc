@@ -90,10 +90,11 @@ std::int64_t measure_and_print(Communicator& communicator, const std::shared_ptr
 ExitCode run_bench_allreduce(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain bench allreduce", kOptions, invocation.arguments, invocation.environment);
-  if (options.enabled("help")) {
-    fmt::print("{}", options_help("usage: dtrain bench allreduce [options]   (as a worker of dtrain-launch, "
-                                  "mpirun or srun)",
-                                  kOptions));
+  if (const auto help = asked_help(options,
+                                   "usage: dtrain bench allreduce [options]   (as a worker of dtrain-launch, "
+                                   "mpirun or srun)",
+                                   kOptions)) {
+    fmt::print("{}", *help);
     return ExitCode::ok;
   }
   const AllReduceOptions wanted = read_options(options);

@@ -145,10 +145,11 @@ ExitCode run_bench_step(const Invocation& invocation) {
   const std::vector<OptionSpec> all = specs();
   const Options options =
       resolve_options("dtrain bench step", all, invocation.arguments, invocation.environment);
-  if (options.enabled("help")) {
-    fmt::print("{}", options_help("usage: dtrain bench step [options]   (alone, or as a worker of "
-                                  "dtrain-launch, mpirun or srun)",
-                                  all));
+  if (const auto help = asked_help(options,
+                                   "usage: dtrain bench step [options]   (alone, or as a worker of "
+                                   "dtrain-launch, mpirun or srun)",
+                                   all)) {
+    fmt::print("{}", *help);
     return ExitCode::ok;
   }
   const Placement placement = find_placement(invocation.environment);

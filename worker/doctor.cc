@@ -156,8 +156,8 @@ void print_table(const std::vector<Finding>& findings) {
 ExitCode run_doctor(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain doctor", kOptions, invocation.arguments, invocation.environment);
-  if (options.enabled("help")) {
-    fmt::print("{}", options_help("usage: dtrain doctor [options]", kOptions));
+  if (const auto help = asked_help(options, "usage: dtrain doctor [options]", kOptions)) {
+    fmt::print("{}", *help);
     return ExitCode::ok;
   }
   const auto findings = examine(options, invocation.environment);

@@ -84,8 +84,8 @@ std::string text_of(const Evaluation& result) {
 ExitCode run_eval(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain eval", kOptions, invocation.arguments, invocation.environment);
-  if (options.enabled("help")) {
-    fmt::print("{}", options_help("usage: dtrain eval --checkpoint PATH [options]", kOptions));
+  if (const auto help = asked_help(options, "usage: dtrain eval --checkpoint PATH [options]", kOptions)) {
+    fmt::print("{}", *help);
     return ExitCode::ok;
   }
   const Placement placement = find_placement(invocation.environment);

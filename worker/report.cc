@@ -16,8 +16,8 @@ ExitCode run_report(const Invocation& invocation) {
   std::vector<std::string> arguments = invocation.arguments;
   if (arguments.size() == 1 && !arguments[0].starts_with("-")) arguments = {"--run-dir", arguments[0]};
   const Options options = resolve_options("dtrain report", kOptions, arguments, invocation.environment);
-  if (options.enabled("help")) {
-    fmt::print("{}", options_help("usage: dtrain report RUN_DIR", kOptions));
+  if (const auto help = asked_help(options, "usage: dtrain report RUN_DIR", kOptions)) {
+    fmt::print("{}", *help);
     return ExitCode::ok;
   }
   const RunDirectory run(options.text("run-dir"));

@@ -59,8 +59,8 @@ std::vector<std::int64_t> indices_of(const Options& options) {
 ExitCode run_sampler(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain sampler", kOptions, invocation.arguments, invocation.environment);
-  if (options.enabled("help")) {
-    fmt::print("{}", options_help("usage: dtrain sampler --size N [options]", kOptions));
+  if (const auto help = asked_help(options, "usage: dtrain sampler --size N [options]", kOptions)) {
+    fmt::print("{}", *help);
     return ExitCode::ok;
   }
   fmt::memory_buffer text;

@@ -10,8 +10,8 @@
 
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
-#include "cluster/store/store_observer.h"
 #include "cluster/store/store_limits.h"
+#include "cluster/store/store_observer.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 

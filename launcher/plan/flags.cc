@@ -87,20 +87,21 @@ constexpr std::array kOptions = {
                "workers always find their rank in the environment"},
 };
 
+constexpr std::string_view kUsage =
+    "usage: dtrain-launch [OPTIONS] [PROGRAM [ITS ARGUMENTS]]\n\n"
+    "Starts one worker per GPU (or CPU slot) and supervises them until all exit.\n\n"
+    "PROGRAM is the built-in dtrain (when left out: dtrain train), a .py file, a\n"
+    "module with -m, or any executable. Everything from PROGRAM on belongs to it.\n"
+    "Options can be spelled with dashes or underscores, set as DTRAIN_<OPTION> in\n"
+    "the environment, or put in the file given by --config; the command line wins\n"
+    "over the environment, and the environment over the file.";
+
 }  // namespace
 
 std::span<const OptionSpec> launch_options() noexcept { return kOptions; }
 
-std::string help_text() {
-  return options_help(
-             "usage: dtrain-launch [OPTIONS] [PROGRAM [ITS ARGUMENTS]]\n\n"
-             "Starts one worker per GPU (or CPU slot) and looks after them until all end.",
-             kOptions) +
-         "\nPROGRAM is the built-in dtrain (when left out: dtrain train), a .py file, a\n"
-         "module with -m, or any executable. Everything from PROGRAM on belongs to it.\n"
-         "Options can be spelled with dashes or underscores, set as DTRAIN_<OPTION> in\n"
-         "the environment, or put in the file given by --config; the command line wins\n"
-         "over the environment, and the environment over the file.\n";
+std::optional<std::string> asked_help(const Options& options) {
+  return dtrain::asked_help(options, kUsage, kOptions);
 }
 
 }  // namespace dtrain::launcher

@@ -2,7 +2,9 @@
 // config keys and suggestions are all made.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
 
 #include "runtime/base/options.h"
 
@@ -11,7 +13,8 @@ namespace dtrain::launcher {
 /// Every option, in the order of the help. Options that detection can answer have no default here.
 std::span<const OptionSpec> launch_options() noexcept;
 
-/// The whole help text, readable at 80 columns.
-std::string help_text();
+/// What --help asks for, readable at 80 columns, or with --help=markdown as the documentation's table;
+/// nothing when it is not given.
+std::optional<std::string> asked_help(const Options& options);
 
 }  // namespace dtrain::launcher

@@ -207,6 +207,20 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 // Breaks a help text at blanks so that it stays in its column.
+std::string help_of(const OptionSpec& spec) {
+  return spec.no_effect.empty() ? std::string(spec.help) : fmt::format("no effect: {}", spec.no_effect);
+}
+
+// For a Markdown table: a bar would end the cell, an angle bracket outside of code begin a tag.
+std::string escaped(std::string_view text, std::string_view special) {
+  std::string safe;
+  for (const char c : text) {
+    if (special.find(c) != std::string_view::npos) safe += '\\';
+    safe += c;
+  }
+  return safe;
+}
+
 std::string wrapped(std::string_view text) {
   std::string lines;
   while (text.size() > kHelpWidth - kHelpIndent) {
@@ -323,11 +337,37 @@ std::string options_help(std::string_view usage, std::span<const OptionSpec> spe
     left += left.size() < kHelpIndent ? std::string(kHelpIndent - left.size(), ' ')
                                       : "\n" + std::string(kHelpIndent, ' ');
     const bool show_default = !spec.default_text.empty() && !spec.value_name.empty();
-    const std::string help =
-        spec.no_effect.empty() ? std::string(spec.help) : fmt::format("no effect: {}", spec.no_effect);
-    text += left + wrapped(help + (show_default ? fmt::format(" [{}]", spec.default_text) : "")) + "\n";
+    text +=
+        left + wrapped(help_of(spec) + (show_default ? fmt::format(" [{}]", spec.default_text) : "")) + "\n";
   }
   return text;
+}
+
+std::string options_markdown(std::span<const OptionSpec> specs) {
+  std::string text = "| option | default | |\n|---|---|---|\n";
+  std::string_view group;
+  for (const OptionSpec& spec : specs) {
+    if (spec.name == "help") continue;
+    if (spec.group != group) {
+      group = spec.group;
+      text +=
+          fmt::format("| **{}** | | |\n", group.ends_with(':') ? group.substr(0, group.size() - 1) : group);
+    }
+    const std::string letter = spec.letter != 0 ? fmt::format("`-{}`, ", spec.letter) : std::string();
+    const std::string value = spec.value_name.empty() ? std::string() : fmt::format(" {}", spec.value_name);
+    text += fmt::format("| {}`--{}{}` | {} | {} |\n", letter, spec.name, escaped(value, "|"),
+                        spec.default_text.empty() ? "" : fmt::format("`{}`", escaped(spec.default_text, "|")),
+                        escaped(help_of(spec), "|<"));
+  }
+  return text;
+}
+
+std::optional<std::string> asked_help(const Options& options, std::string_view usage,
+                                      std::span<const OptionSpec> specs) {
+  if (!options.has("help")) return std::nullopt;
+  if (options.text("help") == "markdown") return options_markdown(specs);
+  if (!options.enabled("help")) return std::nullopt;
+  return options_help(usage, specs);
 }
 
 std::string options_table(const Options& options) {

@@ -83,6 +83,14 @@ ParsedCommand resolve_command(std::string_view program, std::span<const OptionSp
 /// Help text: usage line, then options by group in declaration order, at most 80 columns.
 std::string options_help(std::string_view usage, std::span<const OptionSpec> specs);
 
+/// The same options as the rows of one Markdown table, groups as headings in bold; for the documentation.
+std::string options_markdown(std::span<const OptionSpec> specs);
+
+/// What the option "help" of a command asks for: options_help() for --help, options_markdown() for
+/// --help=markdown, nothing when it is not given.
+std::optional<std::string> asked_help(const Options& options, std::string_view usage,
+                                      std::span<const OptionSpec> specs);
+
 /// One aligned line an option: name, value, source.
 std::string options_table(const Options& options);
 

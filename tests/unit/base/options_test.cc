@@ -93,5 +93,29 @@ TEST(Options, RefusesBrokenConfigurationFiles) {
             std::string::npos);
 }
 
+TEST(Options, HelpIsForPeopleOrForTheDocumentation) {
+  constexpr OptionSpec kTwoGroups[] = {
+      {"nodes", "Where:", "N|MIN:MAX", "1", "how many; <= 8"},
+      {"quiet", "What:", "", "", "say less", 'q'},
+      {"poll", "What:", "MS", "", "", 0, "", "", "nothing is polled"},
+      {"help", "What:", "", "", "this text"},
+  };
+  const auto help = [&](const std::vector<std::string>& arguments) {
+    return asked_help(resolve_options("p", kTwoGroups, arguments, {}), "usage: p", kTwoGroups);
+  };
+  EXPECT_EQ(help({"--quiet"}), std::nullopt);
+  EXPECT_EQ(help({"--help=false"}), std::nullopt);
+  EXPECT_EQ(help({"--help"}), options_help("usage: p", kTwoGroups));
+  EXPECT_EQ(help({"--help=markdown"}),
+            "| option | default | |\n"
+            "|---|---|---|\n"
+            "| **Where** | | |\n"
+            "| `--nodes N\\|MIN:MAX` | `1` | how many; \\<= 8 |\n"
+            "| **What** | | |\n"
+            "| `-q`, `--quiet` |  | say less |\n"
+            "| `--poll MS` |  | no effect: nothing is polled |\n");
+  EXPECT_NE(refusal_of([&] { help({"--help=perhaps"}); }).find("true or false"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace dtrain
