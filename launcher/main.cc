@@ -56,7 +56,7 @@ std::vector<std::string> place_notes(const Job& job) {
   if (bound)
     notes.push_back("mpirun has bound this launcher and so its workers to " +
                     std::to_string(job.hardware.cpus.allowed.size()) + " of " + std::to_string(cores) +
-                    " cores; mpirun --bind-to none leaves them all");
+                    " cores; mpirun --bind-to none gives them all");
   return notes;
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The rules of the house that a machine can check: formatting, the one direction of includes, which headers stay in
-# which rooms, file length, no exits or prints in libraries. Prints every violation; exit code 1 when there is one.
+# which rooms, file length, no exits, prints or flags in libraries, lines of the documentation. Prints every violation;
+# exit code 1 when there is one.
 #
 # usage: bash tests/lint.sh [ROOT]    (ROOT: another tree to check; used by the test of this script)
 set -euo pipefail
@@ -121,6 +122,11 @@ awk 'FILENAME ~ /\.(h|cuh)$/ && /^[ \t]*using namespace/ { print FILENAME ":" FN
   FILENAME !~ /^(runtime\/base\/options|cluster\/detect\/slurm_node)\.(cc|h)$/ && /"[^"]*--[a-z][^"]*"/ {
     print FILENAME ":" FNR ": libraries know no flags; say what is expected, the program that owns the flag names it" }' \
   "${sources[@]}" >>"$violations"
+
+# --- documentation --------------------------------------------------------------------------------------------
+mapfile -t pages < <(find . -name '*.md' -not -path './build/*' -not -path './.*' | sed 's|^\./||' | sort)
+[ ${#pages[@]} -eq 0 ] || LC_ALL=C.UTF-8 grep -HnE '^.{121}' "${pages[@]}" | grep -vE '^[^:]+:[0-9]+:(\||.*https?://)' |
+  sed -E 's/^([^:]+:[0-9]+):.*/\1: longer than 120 columns; break the line (tables and addresses may be longer)/' >>"$violations" || true
 
 # --- formatting -----------------------------------------------------------------------------------------------
 formatter=$(command -v clang-format-14 || command -v clang-format || true)

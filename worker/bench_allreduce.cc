@@ -15,14 +15,14 @@ namespace {
 constexpr OptionSpec kOptions[] = {
     {"min-bytes", "What to measure", "SIZE", "1K", "smallest message, as 512, 4K, 1M or 1G"},
     {"max-bytes", "What to measure", "SIZE", "64M", "largest message"},
-    {"factor", "What to measure", "N", "4", "from one size to the next"},
+    {"factor", "What to measure", "N", "4", "ratio of one size to the one before"},
     {"dtype", "What to measure", "NAME", "float32", "float32, float64, bfloat16, int64, int32 or uint8"},
-    {"warmup", "What to measure", "N", "5", "calls of each size that are not timed"},
-    {"iterations", "What to measure", "N", "20", "calls of each size that are"},
+    {"warmup", "What to measure", "N", "5", "untimed calls of each size before those"},
+    {"iterations", "What to measure", "N", "20", "timed calls of each size"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, gloo, mpi or self"},
     {"timeout", "Machine", "SECONDS", "300", "longest wait for the peers, at the start and in each call"},
-    {"json", "Output", "", "", "print a JSON object a line"},
+    {"json", "Output", "", "", "print one JSON object per line"},
     {"help", "Output", "", "", "this text"},
 };
 // clang-format on

@@ -22,8 +22,8 @@ namespace {
 constexpr OptionSpec kOwnOptions[] = {
     {"warmup", "What to measure", "N", "3", "steps that are not timed"},
     {"iterations", "What to measure", "N", "10", "steps that are"},
-    {"by", "What to measure", "WHAT", "kind", "a line for each kind of operation, or for each kernel"},
-    {"json", "Output", "", "", "print a JSON object a line"},
+    {"by", "What to measure", "WHAT", "kind", "one line per kind of operation, or per kernel"},
+    {"json", "Output", "", "", "print one JSON object per line"},
     {"help", "Output", "", "", "this text"},
 };
 // Of `dtrain train`'s options those that change what a step does.
@@ -131,11 +131,11 @@ void measure_and_print(const Bench& bench) {
     fmt::print("{}{}", profile_json(profile, peak), times_json(bench, times, peak));
     return;
   }
-  fmt::print("# {} in {}, {} samples a worker, {} workers by {}, {}; rank 0's kernels, {} steps\n",
+  fmt::print("# {} in {}, {} samples per worker, {} workers by {}, {}; rank 0's kernels, {} steps\n",
              bench.recipe.model, bench.recipe.precision, bench.recipe.batch.per_worker,
              bench.communicator.size(), bench.communicator.backend(), bench.device->name(),
              bench.iterations());
-  fmt::print("# peak: {:.1f} GFLOP/s a worker, a large matmul in the same precision\n{}{}", peak * 1e-9,
+  fmt::print("# peak: {:.1f} GFLOP/s per worker, a large matmul in the same precision\n{}{}", peak * 1e-9,
              profile_table(profile, peak), times_text(bench, times));
 }
 

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 // clang-format off
 constexpr OptionSpec kOptions[] = {
     {"data-dir", "Doctor", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
-    {"run-dir", "Doctor", "DIR", ".", "where runs are to be written"},
+    {"run-dir", "Doctor", "DIR", ".", "where runs will be written"},
     {"json", "Doctor", "", "", "print one JSON object"},
     {"help", "Doctor", "", "", "this text"},
 };

@@ -57,7 +57,7 @@ bool is_here(const std::vector<SocketAddress>& addresses) {
 Finding check_master(const Environment& environment) {
   Placement placement = find_placement(environment);
   if (!placement.master_addr)
-    return {"master", Verdict::good, "none is named (MASTER_ADDR); a job of one node needs none", ""};
+    return {"master", Verdict::good, "MASTER_ADDR is not set; a job of one node needs none", ""};
   use_reachable_master(placement, kPatience);
   const Endpoint master{*placement.master_addr, placement.master_port.value_or(0)};
   const auto addresses = resolve(master, Deadline::after(kPatience));
@@ -100,7 +100,7 @@ std::string in_path(const Environment& environment, const std::string& name) {
 
 Finding check_mpi(const Environment& environment) {
   const std::string mpirun = in_path(environment, "mpirun");
-  return {"mpirun", Verdict::good, mpirun.empty() ? "not here; needed only to start jobs with it" : mpirun,
+  return {"mpirun", Verdict::good, mpirun.empty() ? "not found; needed only to start jobs with it" : mpirun,
           ""};
 }
 
@@ -133,7 +133,7 @@ Finding check_slurm(const Environment& environment) {
   const std::string* chosen = find_variable(environment, "SLURM_CONF");
   const std::string conf = chosen != nullptr ? *chosen : "/etc/slurm/slurm.conf";
   if (srun.empty() || (chosen == nullptr && !fs::exists(conf)))
-    return {"slurm", Verdict::good, "not here; needed only to start jobs with srun", ""};
+    return {"slurm", Verdict::good, "not found; needed only to start jobs with srun", ""};
   if (!fs::exists(conf))
     return {"slurm", Verdict::bad, conf + " (SLURM_CONF) is not there",
             "unset SLURM_CONF, or name the right file"};
@@ -153,7 +153,7 @@ std::vector<Finding> examine_cluster(const Environment& environment) {
       guarded("master",
               "set MASTER_ADDR to a name or address that every node can resolve, MASTER_PORT to a free port",
               [&] { return check_master(environment); }),
-      guarded("token", "export DTRAIN_TOKEN=$(openssl rand -hex 32) on one node, and hand it to all",
+      guarded("token", "export DTRAIN_TOKEN=$(openssl rand -hex 32) on one node, and give it to all nodes",
               [&] { return check_token(environment); }),
       check_clock(),
       check_mpi(environment),

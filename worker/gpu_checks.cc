@@ -45,7 +45,7 @@ Finding judge_driver(const NvidiaDriver& driver) {
   if (driver.version.empty() && !driver.reachable) {
     return {kSubject, Verdict::note,
             "no NVIDIA driver and no NVIDIA GPU is in this machine: training runs on the CPU",
-            "nothing for the CPU; on a machine with a GPU see that nvidia-smi works first"};
+            "nothing to do for the CPU; on a machine with a GPU check that nvidia-smi works first"};
   }
   if (!driver.reachable) {
     return {kSubject, Verdict::bad,

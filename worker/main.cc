@@ -18,10 +18,10 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"train", "train a built-in model; a worker of a job, or a world of one", run_train},
+    {"train", "train a built-in model, alone or as a worker of a job", run_train},
     {"eval", "evaluate a checkpoint on the test set", run_eval},
     {"sampler", "print the sample indices a rank gets in an epoch", run_sampler},
-    {"doctor", "check this machine and say what is wrong and how to mend it", run_doctor},
+    {"doctor", "check this machine and say what is wrong and how to fix it", run_doctor},
     {"bench", "measure all_reduce, or where a training step's time goes", run_bench},
     {"report", "write report.html for a run directory", run_report},
 };
@@ -29,7 +29,8 @@ constexpr Command kCommands[] = {
 std::string usage() {
   std::string text = "usage: dtrain COMMAND [options]\n\n";
   for (const Command& command : kCommands) text += fmt::format("  {:<10} {}\n", command.name, command.help);
-  return text + "\n`dtrain COMMAND --help` lists a command's options; `dtrain --version` names this build.\n";
+  return text +
+         "\n`dtrain COMMAND --help` lists a command's options; `dtrain --version` prints the version.\n";
 }
 
 ExitCode dispatch(std::span<char*> argv) {

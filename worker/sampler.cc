@@ -20,7 +20,7 @@ constexpr OptionSpec kOptions[] = {
     {"no-shuffle", "Sampler", "", "", "in file order"},
     {"drop-last", "Sampler", "", "", "cut to equal parts instead of padding"},
     {"global-batch-size", "Sampler", "B", "", "as --global-batch-size of dtrain train; for --from-position and uneven shares"},
-    {"from-position", "Sampler", "P", "0", "leave out the steps that took the epoch's first P samples, with whatever world"},
+    {"from-position", "Sampler", "P", "0", "start after the steps that took the epoch's first P samples"},
     {"help", "Sampler", "", "", "this text"},
 };
 // clang-format on

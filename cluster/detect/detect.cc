@@ -133,7 +133,7 @@ Placement detect(const Environment& environment, const Machine& machine) {
     if (present(reader)) break;
   }
   if (reader.placement.system == JobSystem::none && reader.has("RANK"))
-    throw UsageError("RANK is set but WORLD_SIZE is not; expected both (or neither, to be a world of one)");
+    throw UsageError("RANK is set but WORLD_SIZE is not; expected both, or neither for a single process");
   complete(reader);
   return std::move(reader.placement);
 }

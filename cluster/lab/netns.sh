@@ -99,7 +99,7 @@ start() {
   say "$hosts hosts: h0 (10.77.0.1) ... h$((hosts - 1)) (10.77.0.$hosts)"
 }
 
-# A port takes a moment to forward; whoever starts at once should not have to try twice.
+# A port takes a moment to forward; a program that starts at once should not have to try twice.
 wait_for_links() {
   local tries
   for ((tries = 0; tries < 100; ++tries)); do

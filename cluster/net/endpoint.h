@@ -1,5 +1,5 @@
 // TCP addresses: parsing, resolving, listening, and which interface leads there. A port is never probed and
-// bound later: whoever needs a free port gets the bound, listening socket together with its number.
+// bound later: a caller that needs a free port gets the bound, listening socket together with its number.
 #pragma once
 
 #include <sys/socket.h>

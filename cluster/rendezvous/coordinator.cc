@@ -17,7 +17,7 @@
 namespace dtrain::rendezvous {
 namespace {
 
-// Whoever has not fetched an event after so long has lost its lease.
+// A launcher that has not fetched an event after so long has lost its lease.
 constexpr Duration kKeepEvents = std::chrono::seconds(60);
 
 std::string where(const SocketAddress& address) {

@@ -41,7 +41,7 @@ Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
   if (over()) return {-1, over_because_, {}};
   std::string why = roster_.objection(offer);
   if (why.empty() && !elastic() && phase_ != Phase::gathering)
-    why = fmt::format("the job of {} nodes has started without host {}; start it anew", rules_.max_nodes,
+    why = fmt::format("the job of {} nodes has started without host {}; start it again", rules_.max_nodes,
                       offer.host);
   if (!why.empty()) {
     if (phase_ == Phase::gathering && !elastic()) {
@@ -161,9 +161,10 @@ void Membership::leave(SeatId id, Departure departure, TimePoint now) {
   if (departure == Departure::closed) return lose(id, gone(*seat, now), now);
   SeenFailure seen = silent(*seat, now);
   if (departure == Departure::silent)
-    seen.failure.lines = {fmt::format(
-        "{} is lost: it hears us no more, and has ended its workers; the network is cut in one direction",
-        seat->text())};
+    seen.failure.lines = {
+        fmt::format("{} is lost: it does not hear this node any more and has ended its workers; the network "
+                    "is cut in one direction",
+                    seat->text())};
   if (departure == Departure::silent || !at_work) return lose(id, std::move(seen), now);
   roster_.mark_broken(id);  // its lease decides
 }

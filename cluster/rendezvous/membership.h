@@ -46,7 +46,7 @@ class Membership {
  public:
   Membership(JobRules rules, TimePoint now);
 
-  /// `id` must be new. Whoever is refused has no seat. May end the job for everybody: in one of fixed size
+  /// `id` must be new. A refused launcher has no seat. May end the job for everybody: in one of fixed size
   /// that has not started, a launcher that does not fit means that the right one will never come.
   Admission join(SeatId id, const NodeOffer& offer, TimePoint now);
   void beat(SeatId id, TimePoint now);
@@ -57,7 +57,7 @@ class Membership {
   TimePoint tick(TimePoint now);
 
   /// News for all that are seated, in order; those not in a round ignore what concerns it. `self` is not
-  /// set: each hearer finds its own node_rank.
+  /// set: each receiver finds its own node_rank.
   std::vector<News> take_news() { return std::exchange(news_, {}); }
   /// Seats whose leases have run out since the last call: their connections are to be closed.
   std::vector<SeatId> take_lost() { return std::exchange(lost_, {}); }
@@ -128,7 +128,7 @@ class Membership {
 
   std::vector<News> news_;
   std::vector<SeatId> lost_;
-  std::string over_because_ = "the job is over";  // for whoever comes too late
+  std::string over_because_ = "the job is over";  // for those who come too late
 };
 
 }  // namespace dtrain::rendezvous

@@ -20,7 +20,7 @@ struct NodeOffer {
   std::string address;           ///< where others reach it, with its interface: "10.0.0.2 (eth0)"
   int nproc = 1;                 ///< workers it will start
   /// Name and value of what must be equal on every node (nnodes, program, versions, config hash, …). The
-  /// first node's values are the job's; who differs is refused, key and both values named.
+  /// first node's values are the job's; a node that differs is rejected, with the key and both values.
   std::vector<std::pair<std::string, std::string>> must_match;
 };
 
@@ -57,7 +57,7 @@ struct Waiting {                   ///< for people, every few seconds while some
 };
 struct Forming {  ///< end what is left of the round before, then say ready
   int round = 0;
-  int self = 0;  ///< the hearer's place in `nodes`; a node that takes no part hears nothing of a round
+  int self = 0;  ///< the receiver's place in `nodes`; a node that takes no part hears nothing of a round
   std::vector<RoundNode> nodes;
 };
 struct Start {

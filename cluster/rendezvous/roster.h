@@ -14,7 +14,7 @@
 
 namespace dtrain::rendezvous {
 
-/// A launcher's connection, numbered by whoever carries the messages.
+/// A launcher's connection, numbered by the carrier of the messages.
 using SeatId = std::uint64_t;
 
 struct Seat {

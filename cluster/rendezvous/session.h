@@ -43,7 +43,7 @@ class Session {
   /// Beats when due; ends the session when the lease has run out. Returns when to call again at the latest.
   TimePoint tick(TimePoint now);
 
-  /// Bytes to be sent; whoever sends erases them.
+  /// Bytes to be sent; the sender erases them.
   std::string& out() noexcept { return out_; }
   /// The next piece of news, encoded, `self` filled in.
   std::optional<std::string> take();

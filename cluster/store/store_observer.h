@@ -13,7 +13,7 @@ namespace dtrain {
 /// What an observer may do to the store from inside a call.
 class StoreDesk {
  public:
-  /// Sets a key, whoever waits for it is woken. At most kMaxValueBytes.
+  /// Sets a key and wakes those who wait for it. At most kMaxValueBytes.
   virtual void publish(const std::string& key, std::string value) = 0;
   virtual void forget(const std::string& key) = 0;
   /// Closes a client's connection soon.

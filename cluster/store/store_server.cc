@@ -142,7 +142,7 @@ void StoreServer::Impl::run() noexcept {
   } catch (const std::exception& error) {
     say(LogLevel::error, fmt::format("store on {}: the server ends: {}", address.text(), error.what()));
   }
-  // Whoever still waits learns at once.
+  // Those who still wait learn at once.
   connections.clear();
   listener.fd.reset();
   const std::lock_guard lock(mutex);
@@ -240,7 +240,7 @@ bool StoreServer::Impl::evict_stranger(Duration least_age) {
 }
 
 // Without descriptors and without strangers to close there is nothing to do but wait; the listener would wake
-// us for ever.
+// us forever.
 void StoreServer::Impl::pause_accepting() {
   if (!accepting_again)
     say(LogLevel::warning,

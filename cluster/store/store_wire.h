@@ -39,7 +39,7 @@ class ByteWriter {
   std::string& out_;
 };
 
-/// Reads what ByteWriter wrote. Reading past the end yields zeros and makes good() false for ever; views
+/// Reads what ByteWriter wrote. Reading past the end yields zeros and makes good() false for good; views
 /// point into the input.
 class ByteReader {
  public:

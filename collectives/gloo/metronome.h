@@ -1,5 +1,5 @@
-// Interrupts whoever waits in Gloo, which can only wait for a message, its own time-out (which kills the
-// whole context) or an abort from another thread. This is that thread.
+// Interrupts a thread that waits in Gloo, which can only wait for a message, its own time-out (which kills
+// the whole context) or an abort from another thread. This is that thread.
 #pragma once
 
 #include <gloo/transport/unbound_buffer.h>

@@ -102,7 +102,7 @@ void NcclLink::queue(const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>
                      const std::function<bool()>& ended) {
   {
     const std::lock_guard lock(mutex_);
-    if (!comm_) return;  // dead: whoever asks next is told
+    if (!comm_) return;  // dead: the next call says so
     check(call(comm_.get(), stream_.get()), what, comm_.get());
   }
   while (true) {

@@ -1,5 +1,5 @@
 // Watches over the calls an NCCL group has queued, which nobody waits for on the host: a lost peer would
-// leave them on the GPU for ever. One thread looks at the oldest call that is not done; when it fails,
+// leave them on the GPU forever. One thread looks at the oldest call that is not done; when it fails,
 // disagrees with the other ranks' or takes too long, the group ends, and with it every wait on the GPU.
 #pragma once
 

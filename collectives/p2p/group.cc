@@ -95,7 +95,7 @@ void Group::wait(QueuedCall& queued, const Deadline& deadline) {
       if (!executing_ && !queue_.empty()) {
         run_front(lock, true);
       } else {
-        done_.wait(lock);  // ends: whoever executes is bound by our deadline too
+        done_.wait(lock);  // ends: the executing thread is bound by our deadline too
       }
     }
     waits_.erase(mine);

@@ -1,4 +1,4 @@
-// Combines the contributions of ranks, element by element, in rank order: the same bits whoever does it.
+// Combines the contributions of ranks, element by element, in rank order: the same bits on any rank.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A world of one: every collective is a copy or nothing, done before the call returns.
+// A group of one rank: every collective is a copy or nothing, done before the call returns.
 #include <cstring>
 
 #include "collectives/backends.h"

@@ -224,7 +224,7 @@ class LinkProcess {
     if (!send_message(socket_.get(), rendezvous::encode(news))) gone_ = true;
   }
 
-  // Whoever hosts the rendezvous stays until the others have heard the end.
+  // The host of the rendezvous stays until the others have heard the end.
   void part() {
     // The last news are on their way; the launcher says goodbye when it has read them.
     while (!gone_) wait({}, Deadline::never());

@@ -20,7 +20,7 @@ using rendezvous::Failure;
 using rendezvous::News;
 
 constexpr std::chrono::seconds kResolveTimeout{3};
-// Between a signal and the end of a job that has not begun; whoever hosts the rendezvous answers at once.
+// Between a signal and the end of a job that has not begun; the host of the rendezvous answers at once.
 constexpr std::chrono::seconds kSignalPatience{1};
 constexpr int kUsage = static_cast<int>(ExitCode::usage);
 constexpr int kPeer = static_cast<int>(ExitCode::peer);
@@ -249,7 +249,7 @@ class NodesRun final : private RoundLink {
     if (news.again && news.failure) failed_because_ = news.failure;
     if (!running_) print_failure();
     if (news.checkpoint_first)
-      console_.say("a node has come: the workers write a checkpoint and start again");
+      console_.say("a node has joined: the workers write a checkpoint and start again");
   }
 
   void on(const rendezvous::Over& news) {

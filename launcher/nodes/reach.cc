@@ -75,7 +75,7 @@ void ask_slurm(NodePlacement& placement) {
 
 std::string how_to_share(const NodePlacement& placement) {
   if (placement.system == JobSystem::slurm)
-    return "before srun say: export DTRAIN_TOKEN=$(openssl rand -hex 32), or give --token-file";
+    return "before srun run: export DTRAIN_TOKEN=$(openssl rand -hex 32), or give --token-file";
   return "set the same DTRAIN_TOKEN on every node (make one with: openssl rand -hex 32), or give "
          "--token-file";
 }
@@ -96,10 +96,10 @@ void complete_placement(NodePlacement& placement, std::optional<Token>& token, c
   if (token || options.insecure) return;
   const auto address = try_resolve(placement.rendezvous, Deadline::after(kResolveTimeout));
   if (address && address->is_loopback()) return;
-  throw UsageError(
-      fmt::format("launchers meet at {}, which others can reach, so they need a secret: {}; --insecure does "
-                  "without",
-                  placement.rendezvous.text(), how_to_share(placement)));
+  throw UsageError(fmt::format(
+      "launchers meet at {}, which others can reach, so they need a secret: {}; or pass --insecure to go "
+      "without",
+      placement.rendezvous.text(), how_to_share(placement)));
 }
 
 bool rendezvous_is_here(const NodePlacement& placement, const Deadline& deadline) {

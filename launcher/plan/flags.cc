@@ -15,74 +15,86 @@ constexpr std::string_view kTorchrun = "Torchrun:";
 constexpr std::string_view kAbout = "General:";
 
 constexpr std::array kOptions = {
-    OptionSpec{"nproc-per-node", kWorkers, "N", "",
-               "workers on this node: a number; auto (one for each visible GPU, else 1); gpu; cpu (one for "
-               "each core) [auto]"},
-    OptionSpec{"standalone", kWorkers, "", "", "one node, free port; nothing else is needed"},
-    OptionSpec{"iface", kWorkers, "NAME", "", "network interface for NCCL and Gloo"},
-    OptionSpec{"numa-binding", kWorkers, "HOW", "none",
-               "bind workers to cores: none, node (cores near the GPU, or NUMA nodes in turn), socket, "
-               "exclusive (cores dealt out evenly)"},
-    OptionSpec{"virtual-local-rank", kWorkers, "", "", "each worker sees only its own GPU and LOCAL_RANK 0"},
+    OptionSpec{
+        "nproc-per-node", kWorkers, "N", "",
+        "workers on this node: a number; auto (one per visible GPU, else 1); gpu (as auto, but fails without "
+        "a GPU); cpu (one per usable core) [auto]"},
+    OptionSpec{"standalone", kWorkers, "", "", "one node, whatever Slurm or mpirun say; a free port"},
+    OptionSpec{"iface", kWorkers, "NAME", "",
+               "network interface: sets NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME"},
+    OptionSpec{
+        "numa-binding", kWorkers, "HOW", "none",
+        "bind workers to cores: none, node (those near the worker's GPU, else NUMA nodes in turn), socket, "
+        "exclusive (an equal share of the cores each)"},
+    OptionSpec{"virtual-local-rank", kWorkers, "", "",
+               "each worker sees one GPU, as device 0, and LOCAL_RANK 0"},
     OptionSpec{"role", kWorkers, "NAME", "default", "ROLE_NAME of the workers"},
 
-    OptionSpec{"nnodes", kNodes, "N|MIN:MAX", "",
-               "number of nodes; with MIN:MAX nodes may be lost and come back [as the batch system says, or "
-               "1]"},
+    OptionSpec{
+        "nnodes", kNodes, "N|MIN:MAX", "",
+        "number of nodes; with MIN:MAX nodes may leave and come back [as the batch system says, else 1]"},
     OptionSpec{"node-rank", kNodes, "R", "", "which of the nodes this is, from 0 [as the system says]"},
     OptionSpec{"master-addr", kNodes, "ADDR", "", "address of node 0, where rank 0 listens"},
     OptionSpec{"master-port", kNodes, "PORT", "",
-               "port where rank 0 listens; 0 picks one [29500, one node: a free one]"},
-    OptionSpec{"rdzv-endpoint", kNodes, "ADDR[:PORT]", "",
-               "where launchers meet [master address, master port + 1]"},
+               "port where rank 0 listens; 0 picks a free one [29500; on one node a free one]"},
+    OptionSpec{
+        "rdzv-endpoint", kNodes, "ADDR[:PORT]", "",
+        "where launchers meet [master address, master port + 1]; on one node the same as master address and "
+        "port"},
     OptionSpec{"rdzv-id", kNodes, "ID", "none", "the job's name; TORCHELASTIC_RUN_ID of the workers", 0,
                "rdzv-run-id"},
     OptionSpec{"rdzv-conf", kNodes, "LIST", "",
-               "seconds as join_timeout=600,last_call_timeout=30: how long to wait for all nodes, and with "
-               "MIN:MAX for more than MIN"},
+               "timeouts in seconds: join_timeout=600 (until all nodes must have joined), "
+               "last_call_timeout=30 (with "
+               "MIN:MAX: how long MIN nodes wait for more); other names are ignored"},
     OptionSpec{"token-file", kNodes, "FILE", "",
                "the job's secret, 64 hex digits, mode 0600, the same on every node; or the variable "
                "DTRAIN_TOKEN"},
-    OptionSpec{"insecure", kNodes, "", "", "let launchers meet without a secret"},
+    OptionSpec{"insecure", kNodes, "", "",
+               "let launchers meet without a secret: anyone who reaches the port can join or end the job"},
     OptionSpec{"local-addr", kNodes, "ADDR", "", "master address on one node"},
 
     OptionSpec{"module", kProgram, "", "", "PROGRAM is a Python module: python3 -u -m PROGRAM", 'm'},
     OptionSpec{"no-python", kProgram, "", "", "run PROGRAM itself even when its name ends in .py"},
-    OptionSpec{"pass-local-rank", kProgram, "", "", "append --local-rank=N to the program's arguments"},
+    OptionSpec{"pass-local-rank", kProgram, "", "",
+               "append --local-rank=N to the program's arguments, as torch.distributed.launch did"},
 
     OptionSpec{"prefix", kOutput, "", "", "start each line with host:rank:"},
-    OptionSpec{"log-dir", kOutput, "DIR", "",
-               "one file for each rank and stream below DIR; without -r or -t lines go to both file and "
-               "console",
-               0, "logdir"},
+    OptionSpec{
+        "log-dir", kOutput, "DIR", "",
+        "write DIR/attempt_<restart>/<rank>/stdout.log and stderr.log; without -r or -t lines go to file and "
+        "console",
+        0, "logdir"},
     OptionSpec{"redirects", kOutput, "WHAT", "0",
-               "send to files only: 0 nothing, 1 stdout, 2 stderr, 3 both; or by local rank: 0:1,1:2", 'r'},
-    OptionSpec{"tee", kOutput, "WHAT", "0", "send to files and console; values as for -r", 't'},
+               "send to files only: 0 nothing, 1 stdout, 2 stderr, 3 both; or per local rank: 0:1,1:2", 'r'},
+    OptionSpec{"tee", kOutput, "WHAT", "0",
+               "send to files and console, lines marked [role<local rank>]:; values as for -r", 't'},
     OptionSpec{"local-ranks-filter", kOutput, "LIST", "", "show only these local ranks on the console: 0,2"},
     OptionSpec{"ranks-filter", kOutput, "LIST", "", "show only these global ranks on the console"},
     OptionSpec{"passthrough", kOutput, "", "",
                "print workers' control characters (escape sequences) as they are"},
 
-    OptionSpec{"max-restarts", kFailure, "N", "0",
-               "start the whole group again up to N times after a failure"},
+    OptionSpec{"max-restarts", kFailure, "N", "0", "restart the whole group up to N times after a failure"},
     OptionSpec{"shutdown-timeout", kFailure, "SECONDS", "",
-               "time between SIGTERM and SIGKILL (after a failure 5, after a signal 30)"},
-    OptionSpec{"signals-to-handle", kFailure, "LIST", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-               "signals that are forwarded to the workers and end the job"},
+               "time from SIGTERM to SIGKILL [5 after a failure, 30 after a signal]"},
+    OptionSpec{
+        "signals-to-handle", kFailure, "LIST", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+        "signals that are forwarded to the workers and end the job; SIGTERM, SIGINT and SIGHUP always do"},
 
     // Not DTRAIN_CONFIG: that is the worker's.
-    OptionSpec{"config", kAbout, "FILE", "", "JSON object with option names and values", 0, "",
+    OptionSpec{"config", kAbout, "FILE", "", "JSON file with option names and values", 0, "",
                "DTRAIN_LAUNCH_CONFIG"},
-    OptionSpec{"print-config", kAbout, "", "", "show every option, its value and where it came from"},
-    OptionSpec{"explain", kAbout, "", "", "show how nodes, ranks and addresses were found; start nothing"},
-    OptionSpec{"dry-run", kAbout, "", "", "show who would run what, and start nothing"},
-    OptionSpec{"version", kAbout, "", "", "show the version"},
-    OptionSpec{"help", kAbout, "", "", "show this text", 'h'},
+    OptionSpec{"print-config", kAbout, "", "", "print every option, its value and where it came from"},
+    OptionSpec{"explain", kAbout, "", "", "print how nodes, ranks and addresses were found; start nothing"},
+    OptionSpec{"dry-run", kAbout, "", "",
+               "print command, environment, GPU and output of each rank; start nothing"},
+    OptionSpec{"version", kAbout, "", "", "print the version"},
+    OptionSpec{"help", kAbout, "", "", "print this text", 'h'},
 
-    OptionSpec{"rdzv-backend", kTorchrun, "NAME", "", "", 0, "", "", "dtrain has one rendezvous of its own"},
+    OptionSpec{"rdzv-backend", kTorchrun, "NAME", "", "", 0, "", "", "dtrain has its own rendezvous"},
     OptionSpec{"monitor-interval", kTorchrun, "SECONDS", "", "", 0, "", "",
-               "a worker's end is noticed at once, nothing is polled"},
-    OptionSpec{"start-method", kTorchrun, "NAME", "", "", 0, "", "", "workers are programs of their own"},
+               "a worker's exit is noticed at once; nothing is polled"},
+    OptionSpec{"start-method", kTorchrun, "NAME", "", "", 0, "", "", "workers are separate programs"},
     OptionSpec{"use-env", kTorchrun, "", "", "", 0, "", "",
                "workers always find their rank in the environment"},
 };

@@ -103,7 +103,7 @@ class Settler {
            "each counts as a node; " + source("nproc-per-node") + ", says how many workers it starts");
     } else if (together > 1) {
       throw UsageError(fmt::format(
-          "{} started {} launchers on this node; expected one a node, which starts the workers itself: {}",
+          "{} started {} launchers on this node; expected one per node, which starts the workers itself: {}",
           starter(detected_.system), together,
           one_a_node(detected_.system, detected_.world_size.value_or(together))));
     }
@@ -114,11 +114,11 @@ class Settler {
     if (!is_mpi(detected_.system) && detected_.system != JobSystem::lsf) return;
     if (detected_.world_size) {
       nnodes_ = detected_.world_size;
-      nnodes_how_ = how("world_size") + ", one launcher a node";
+      nnodes_how_ = how("world_size") + ", one launcher per node";
     }
     if (detected_.rank) {
       node_rank_ = detected_.rank;
-      node_rank_how_ = how("rank") + ", one launcher a node";
+      node_rank_how_ = how("rank") + ", one launcher per node";
     }
   }
 
@@ -176,7 +176,7 @@ class Settler {
       return;
     placement_.notes.push_back(
         fmt::format("this Slurm job has {} nodes, but a launcher without srun is on one of them only: srun "
-                    "--ntasks-per-node=1 dtrain-launch … uses all, --standalone says that one is meant",
+                    "--ntasks-per-node=1 dtrain-launch … uses all, --standalone confirms that one is meant",
                     *nodes));
   }
 
@@ -209,7 +209,7 @@ class Settler {
           shown_nodes(), how("master_addr").empty() ? "" : " (" + how("master_addr") + ")"));
     take_rendezvous();
     const auto shown = [&](const std::string& value) {
-      return placement_.master_addr.empty() ? "found out when launchers start" : value;
+      return placement_.master_addr.empty() ? "determined when launchers start" : value;
     };
     note("master_addr", shown(placement_.master_addr), master_how_);
     note("master_port",
@@ -230,7 +230,7 @@ class Settler {
       placement_.master_addr = *detected_.master_addr;
       master_how_ = how("master_addr");
     } else {
-      master_how_ = "asked of MPI by dtrain-mpi-exchange";
+      master_how_ = "exchanged over MPI by dtrain-mpi-exchange";
     }
     if (options_.master_port) {
       placement_.master_port = *options_.master_port;
@@ -252,7 +252,7 @@ class Settler {
       if (placement_.rendezvous.port == 0) placement_.rendezvous.port = kRendezvousPort;
       rendezvous_how_ = source("rdzv-endpoint");
     } else if (placement_.master_addr.empty()) {
-      rendezvous_how_ = "asked of MPI by dtrain-mpi-exchange";
+      rendezvous_how_ = "exchanged over MPI by dtrain-mpi-exchange";
     } else {
       const int port = (placement_.master_port == 0 ? kMasterPort : placement_.master_port) + 1;
       if (port > 65535)

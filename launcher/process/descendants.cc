@@ -80,7 +80,7 @@ int signal_descendants(int signal) {
 
 bool end_descendants(const Deadline& deadline, pid_t spared) {
   constexpr timespec kRound{0, 5'000'000};
-  // One look at /proc can miss a process that was just forked; whoever forked it is dead before the second.
+  // One look at /proc can miss a process that was just forked; its parent is dead before the second.
   constexpr int kLooks = 2;
   sigset_t child;
   sigemptyset(&child);

@@ -173,7 +173,7 @@ void GroupRun::take_stop_signal(int signal) {
   const Action action = supervisor_.on_signal(signal, clock_.now());
   if (action.kind == Action::Kind::none) return;
   if (action.kind == Action::Kind::signal) {
-    console_.say("got " + signal_name(signal) + ": passed on to the workers; once more ends them at once");
+    console_.say("got " + signal_name(signal) + ": forwarded to the workers; a second one kills them");
     passed_on_.insert(signal);
   }
   carry_out(action);

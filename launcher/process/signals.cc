@@ -32,7 +32,7 @@ Signals::Signals(const std::vector<int>& stop_signals) {
   check(Sys{::getrlimit(RLIMIT_NOFILE, &inherited_.open_files)}, "getrlimit RLIMIT_NOFILE");
   check(Sys{::sigprocmask(SIG_BLOCK, &handled, &inherited_.mask)}, "sigprocmask");
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGCHLD, SIG_DFL);  // whoever started us may have had it ignored: then nothing could be waited for
+  ::signal(SIGCHLD, SIG_DFL);  // our parent may have had it ignored: then nothing could be waited for
   fd_.reset(static_cast<int>(check(Sys{::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK)}, "signalfd")));
 }
 

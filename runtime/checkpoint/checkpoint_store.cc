@@ -203,7 +203,7 @@ std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry
     if (error.error_number() != EIO) {
       throw with_context(
           fmt::format("checkpoint {} may be good but cannot be read, so no older one was taken; nothing "
-                      "was changed; mend the cause and start again",
+                      "was changed; fix the cause and start again",
                       entry.path.string()),
           error);
     }

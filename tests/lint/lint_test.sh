@@ -77,6 +77,12 @@ put cluster/store/store.cc 'void f() { std::cout << 1; }'
 expect '^cluster/store/store.cc:2: libraries never print'
 put cluster/store/store.cc 'const char* text = "expected a token; give --insecure";'
 expect '^cluster/store/store.cc:2: libraries know no flags'
+printf '# Page\n\n| %0121d |\n\nhttps://example.org/%0121d\n' 1 2 >"$work/tree/page.md"
+bash "$lint" "$work/tree" || { echo "a long table or address was refused"; failures=$((failures + 1)); }
+printf '# Page\n\n%0121d\n' 1 >"$work/tree/page.md"
+expect '^page.md:3: longer than 120 columns'
+printf '# Page\n\n%s\n' "$(printf '→%.0s' {1..120})" >"$work/tree/page.md"
+bash "$lint" "$work/tree" || { echo "120 columns of several bytes each were refused"; failures=$((failures + 1)); }
 echo 'int x;' >"$work/tree/cluster/store/store.cc"
 expect '^cluster/store/store.cc:1: begin with two or three lines'
 printf '//%.0s\n' {1..501} >"$work/tree/cluster/store/store.cc"

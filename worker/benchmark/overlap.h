@@ -9,7 +9,7 @@ namespace dtrain {
 struct StepSamples {
   std::vector<double> step;           ///< whole steps
   std::vector<double> compute;        ///< the steps beside them, without communication
-  std::vector<double> communication;  ///< the communication alone; empty for a world of one
+  std::vector<double> communication;  ///< the communication alone; empty for a single worker
 };
 
 /// What communication adds to a step: of each step and the one without communication beside it.
