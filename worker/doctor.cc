@@ -59,9 +59,9 @@ Finding check_cores(const Environment& environment) {
           ""};
 }
 
-Finding check_place(const Environment& environment) {
+Finding check_placement(const Environment& environment) {
   const Placement placement = find_placement(environment);
-  return {"place", Verdict::good,
+  return {"placement", Verdict::good,
           fmt::format("rank {} of {} (found through: {})", *placement.rank, *placement.world_size,
                       name_of(placement.system)),
           ""};
@@ -108,8 +108,8 @@ std::vector<Finding> examine(const Options& options, const Environment& environm
   for (Finding& finding : examine_gpus(has_feature("CUDA"), has_feature("NCCL")))
     findings.push_back(std::move(finding));
   findings.push_back(check_cores(environment));
-  findings.push_back(guarded("place", "unset the variables named, or start through dtrain-launch",
-                             [&] { return check_place(environment); }));
+  findings.push_back(guarded("placement", "unset the variables named, or start through dtrain-launch",
+                             [&] { return check_placement(environment); }));
   findings.push_back(guarded("loopback", "bring the loopback interface up: ip link set lo up",
                              [] { return check_loopback(); }));
   for (Finding& finding : examine_cluster(environment)) findings.push_back(std::move(finding));
