@@ -18,6 +18,7 @@
 
 #include "cluster/store/store_client.h"
 #include "cluster/store/store_handshake.h"
+#include "cluster/store/store_wire.h"
 #include "runtime/base/check.h"
 
 namespace dtrain {
