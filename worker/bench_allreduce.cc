@@ -67,9 +67,10 @@ std::int64_t measure_and_print(Communicator& communicator, const std::shared_ptr
   const bool prints = communicator.rank() == 0;
   if (prints && !json)
     fmt::print(
-        "# all_reduce by {}, {} workers, {}; time: median of {} calls, each as its slowest worker saw it\n{}",
-        communicator.backend(), communicator.size(), device->name(), options.plan.iterations,
-        all_reduce_heading());
+        "# all_reduce by {}, {} worker{}, {}; time: median of {} calls, each as its slowest worker saw "
+        "it\n{}",
+        communicator.backend(), communicator.size(), communicator.size() == 1 ? "" : "s", device->name(),
+        options.plan.iterations, all_reduce_heading());
   std::int64_t wrong = 0;
   double bus_gbs = 0;
   for (const std::size_t bytes : options.sizes) {

@@ -131,10 +131,10 @@ void measure_and_print(const Bench& bench) {
     fmt::print("{}{}", profile_json(profile, peak), times_json(bench, times, peak));
     return;
   }
-  fmt::print("# {} in {}, {} samples per worker, {} workers by {}, {}; rank 0's kernels, {} steps\n",
+  fmt::print("# {} in {}, {} samples per worker, {} worker{} by {}, {}; rank 0's kernels, {} steps\n",
              bench.recipe.model, bench.recipe.precision, bench.recipe.batch.per_worker,
-             bench.communicator.size(), bench.communicator.backend(), bench.device->name(),
-             bench.iterations());
+             bench.communicator.size(), bench.communicator.size() == 1 ? "" : "s",
+             bench.communicator.backend(), bench.device->name(), bench.iterations());
   fmt::print("# peak: {:.1f} GFLOP/s per worker, a large matmul in the same precision\n{}{}", peak * 1e-9,
              profile_table(profile, peak), times_text(bench, times));
 }
