@@ -21,7 +21,7 @@ configure() {
   local folder=$1
   shift
   "$cmake" -S "$here/project" -B "$work/$folder" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" \
-    -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix" "$@"
+    -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix" --no-warn-unused-cli "$@"
 }
 
 # hide PACKAGE…: arguments with which find_package() does not find these.
