@@ -23,11 +23,11 @@ std::span<const std::string_view> task_names() { return kNames; }
 std::unique_ptr<Task> make_task(std::string_view task, std::string_view model) {
   if (std::ranges::find(network_names(), model) == network_names().end()) {
     throw UsageError(
-        fmt::format("--model: expected one of {}, got '{}'", fmt::join(network_names(), ", "), model));
+        fmt::format("model: expected one of {}, got '{}'", fmt::join(network_names(), ", "), model));
   }
   if (task == "classification") return std::make_unique<Classification>(model);
   if (task == "regression") return std::make_unique<Regression>(model);
-  throw UsageError(fmt::format("--task: expected one of {}, got '{}'", fmt::join(kNames, ", "), task));
+  throw UsageError(fmt::format("task: expected one of {}, got '{}'", fmt::join(kNames, ", "), task));
 }
 
 }  // namespace dtrain
