@@ -111,7 +111,7 @@ void SourceSpec::finish(std::string_view known) const {
 }
 
 void SourceSpec::refuse(std::string_view expected, std::string_view got) const {
-  throw UsageError(fmt::format("--dataset {}:{}: expected {}, got \"{}\"", kind_, text_, expected, got));
+  throw UsageError(fmt::format("dataset {}:{}: expected {}, got \"{}\"", kind_, text_, expected, got));
 }
 
 HoldOut HoldOut::take(SourceSpec& spec) {

@@ -33,7 +33,7 @@ class SourceSpec {
   std::vector<std::pair<std::string, std::string>> take_rest();
   /// Throws UsageError naming a setting that was not taken; `known` lists those there are.
   void finish(std::string_view known) const;
-  /// "--dataset csv:…: expected `expected`, got `got`".
+  /// "dataset csv:…: expected `expected`, got `got`".
   [[noreturn]] void refuse(std::string_view expected, std::string_view got) const;
 
  private:
