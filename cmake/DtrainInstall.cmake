@@ -21,7 +21,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
   "runtime/base/(blocked_signals|check|durable_file)\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|strict_json|writer_lock)\\.h"
-  "runtime/data/(cache/.*|sources/idx.*)"
+  "runtime/data/(cache/.*|sources/(csv|idx|npy|source_spec).*)"
   "runtime/device/(cpu|cuda)/.*"
   "runtime/device/(dtype_dispatch|functors|kernel_checks|kernel_flops|timed_kernels)\\.h"
   "runtime/metrics/report_(chart|data)\\.h")
