@@ -295,4 +295,22 @@ void require_slots(std::span<const OptimizerSlot> slots, const AdamWStep& /*step
   }
 }
 
+void require_slots(std::span<const OptimizerSlot> slots, const RmsPropStep& step) {
+  for (const OptimizerSlot& slot : slots) {
+    require_floating("rmsprop", slot.param);
+    require_slot_array("rmsprop", "grad", slot.grad, slot.param);
+    require_slot_array("rmsprop", "variance", slot.variance, slot.param);
+    if (step.momentum != 0) require_slot_array("rmsprop", "momentum", slot.momentum, slot.param);
+    if (step.centered) require_slot_array("rmsprop", "mean", slot.mean, slot.param);
+  }
+}
+
+void require_slots(std::span<const OptimizerSlot> slots, const AdagradStep& /*step*/) {
+  for (const OptimizerSlot& slot : slots) {
+    require_floating("adagrad", slot.param);
+    require_slot_array("adagrad", "grad", slot.grad, slot.param);
+    require_slot_array("adagrad", "variance", slot.variance, slot.param);
+  }
+}
+
 }  // namespace dtrain

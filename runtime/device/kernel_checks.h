@@ -97,5 +97,7 @@ void require_totals(std::string_view operation, std::string_view argument, const
 /// states that the step uses, lie as their parameters do.
 void require_slots(std::span<const OptimizerSlot> slots, const SgdStep& step);
 void require_slots(std::span<const OptimizerSlot> slots, const AdamWStep& step);
+void require_slots(std::span<const OptimizerSlot> slots, const RmsPropStep& step);
+void require_slots(std::span<const OptimizerSlot> slots, const AdagradStep& step);
 
 }  // namespace dtrain

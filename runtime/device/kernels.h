@@ -75,10 +75,11 @@ struct BatchNormChannels {
 /// One parameter of a fused optimizer step; views are dense, of one shape. State views may have null data
 /// when unused.
 struct OptimizerSlot {
-  View param;     ///< updated in place
-  View grad;      ///< read only
-  View momentum;  ///< SGD: buf; AdamW: m
-  View variance;  ///< AdamW: v
+  View param;      ///< updated in place
+  View grad;       ///< read only
+  View momentum;   ///< SGD and RMSprop: buf; AdamW: m
+  View variance;   ///< AdamW: v; RMSprop: running mean of the square; Adagrad: sum of the squares
+  View mean = {};  ///< RMSprop, centered: running mean of the gradient
 };
 
 /// Whether a step happens, as the device alone may know: null data in both means always. A skipped step
@@ -122,9 +123,27 @@ struct SgdStep {
   StepChanges changes = {};
 };
 
-/// torch.optim.AdamW's rule; `step` counts from 1, steps skipped by the gate included.
+/// torch.optim.AdamW's rule, or Adam's where weight decay is not `decoupled` but added to the gradient;
+/// `step` counts from 1, steps skipped by the gate included.
 struct AdamWStep {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2;
+  std::int64_t step = 1;
+  StepGate gate = {};
+  StepChanges changes = {};
+  bool decoupled = true;
+};
+
+/// torch.optim.RMSprop's rule.
+struct RmsPropStep {
+  double lr = 1e-2, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
+  bool centered = false;
+  StepGate gate = {};
+  StepChanges changes = {};
+};
+
+/// torch.optim.Adagrad's rule; `step` counts as AdamW's does.
+struct AdagradStep {
+  double lr = 1e-2, lr_decay = 0, weight_decay = 0, eps = 1e-10;
   std::int64_t step = 1;
   StepGate gate = {};
   StepChanges changes = {};

@@ -1,9 +1,9 @@
 #include "runtime/optim/sgd.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "runtime/base/error.h"
+#include "runtime/optim/option_checks.h"
 #include "runtime/optim/state.h"
 
 namespace dtrain {
@@ -12,14 +12,9 @@ namespace {
 constexpr std::string_view kBuffer = "momentum_buffer";
 
 void check_options(const SgdOptions& options) {
-  const auto require = [](bool valid, std::string_view name, double value) {
-    if (valid && std::isfinite(value)) return;
-    throw UsageError("SGD: " + std::string(name) + " must be finite and at least 0, got " +
-                     std::to_string(value));
-  };
-  require(options.momentum >= 0, "momentum", options.momentum);
-  require(options.weight_decay >= 0, "weight_decay", options.weight_decay);
-  require(true, "dampening", options.dampening);
+  require_not_negative("SGD", "momentum", options.momentum);
+  require_not_negative("SGD", "weight_decay", options.weight_decay);
+  require_option(true, "SGD", "dampening", "finite", options.dampening);
   if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
     throw UsageError("SGD: nesterov needs momentum above 0 and dampening 0, got momentum " +
                      std::to_string(options.momentum) + " and dampening " +

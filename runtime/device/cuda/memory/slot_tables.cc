@@ -6,7 +6,7 @@
 namespace dtrain::cuda {
 namespace {
 
-constexpr std::size_t kMostTables = 8;  // optimizers of one process, times their dtypes
+constexpr std::size_t kMostTables = 64;  // groups of all optimizers of one process, times their dtypes
 
 }  // namespace
 

@@ -16,6 +16,7 @@ struct SlotEntry {
   const void* grad = nullptr;
   void* momentum = nullptr;
   void* variance = nullptr;
+  void* mean = nullptr;
   std::int64_t count = 0;  ///< elements
   bool operator==(const SlotEntry&) const = default;
 };

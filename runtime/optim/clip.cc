@@ -1,0 +1,84 @@
+#include "runtime/optim/clip.h"
+
+#include <cmath>
+#include <string>
+
+#include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/joining.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+void check_limit(std::string_view name, double limit) {
+  if (limit >= 0) return;
+  throw UsageError(std::string(name) + ": expected a limit of at least 0, got " + std::to_string(limit));
+}
+
+/// What the kernels do to each gradient, in place.
+template <class Apply>
+void for_each_defined(std::span<const Tensor> gradients, Apply apply) {
+  for (const Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    apply(gradient.detach());
+    gradient.mark_modified();
+  }
+}
+
+Tensor number(double value, const Tensor& like, const Dims& shape) {
+  return Tensor::full({}, value, like.shared_device(), like.dtype()).expand(shape);
+}
+
+Tensor norm_of(const Tensor& gradient, NormKind kind) {
+  const Tensor flat = gradient.contiguous().reshape({gradient.numel()});
+  if (kind == NormKind::euclidean) return sqrt(sum(square(flat)));
+  return flat.numel() == 0 ? Tensor::zeros({}, flat.shared_device(), flat.dtype()) : amax(abs(flat), {0});
+}
+
+}  // namespace
+
+// As PyTorch: the norm of the tensors' norms.
+Tensor total_norm(std::span<const Tensor> gradients, NormKind kind) {
+  const NoGrad no_grad;
+  Tensors norms;
+  for (const Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    const Tensor exact = gradient.detach();
+    norms.push_back(norm_of(exact.dtype() == DType::bf16 ? exact.to(DType::f32) : exact, kind));
+  }
+  if (norms.empty()) {
+    throw UsageError("total_norm: expected at least one gradient, got none; run backward first");
+  }
+  return norm_of(stack(norms), kind);
+}
+
+void scale_to_norm(std::span<const Tensor> gradients, const Tensor& norm, double max_norm) {
+  check_limit("clip_grad_norm", max_norm);
+  const NoGrad no_grad;
+  const Tensor share = div(number(max_norm, norm, {}), add(norm, 1e-6));
+  const Tensor factor = minimum(share, number(1.0, norm, {}));
+  for_each_defined(gradients, [&](const Tensor& gradient) {
+    const Tensor scale = factor.to(gradient.dtype()).expand(gradient.shape());
+    gradient.device().kernels().binary(BinaryOp::mul, gradient.view(), scale.view(), gradient.view());
+  });
+}
+
+Tensor clip_grad_norm(std::span<const Tensor> gradients, double max_norm, NormKind kind) {
+  check_limit("clip_grad_norm", max_norm);
+  Tensor norm = total_norm(gradients, kind);
+  scale_to_norm(gradients, norm, max_norm);
+  return norm;
+}
+
+void clip_grad_value(std::span<const Tensor> gradients, double limit) {
+  check_limit("clip_grad_value", limit);
+  for_each_defined(gradients, [&](const Tensor& gradient) {
+    Kernels& kernels = gradient.device().kernels();
+    const Tensor low = number(-limit, gradient, gradient.shape());
+    const Tensor high = number(limit, gradient, gradient.shape());
+    kernels.binary(BinaryOp::max, gradient.view(), low.view(), gradient.view());
+    kernels.binary(BinaryOp::min, gradient.view(), high.view(), gradient.view());
+  });
+}
+
+}  // namespace dtrain

@@ -1,0 +1,128 @@
+// Optimizers, groups, schedules and clipping beside torch.optim and torch.nn.utils (make_golden.py).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "runtime/optim/adagrad.h"
+#include "runtime/optim/adamw.h"
+#include "runtime/optim/clip.h"
+#include "runtime/optim/lr_schedule.h"
+#include "runtime/optim/rmsprop.h"
+#include "runtime/optim/sgd.h"
+
+namespace dtrain {
+namespace {
+
+// Six steps of a few roundings each, on numbers below 2.
+constexpr double kTolerance = 1e-6;
+
+std::map<std::string, OptimizerFactory> make_factories() {
+  const auto of = []<class Kind, class Options>(std::in_place_type_t<Kind>, const Options& options) {
+    return [options](const NamedTensors& p) -> std::unique_ptr<Optimizer> {
+      return std::make_unique<Kind>(p, options);
+    };
+  };
+  const auto groups = []<class Kind, class Options>(std::in_place_type_t<Kind>, const Options& first,
+                                                    const Options& second) {
+    return [first, second](const NamedTensors& p) -> std::unique_ptr<Optimizer> {
+      return std::make_unique<Kind>(std::vector<ParameterGroup<Options>>{{{p[0]}, first}, {{p[1]}, second}});
+    };
+  };
+  constexpr std::in_place_type_t<Sgd> sgd;
+  constexpr std::in_place_type_t<Adam> adam;
+  constexpr std::in_place_type_t<AdamW> adamw;
+  constexpr std::in_place_type_t<RmsProp> rmsprop;
+  constexpr std::in_place_type_t<Adagrad> adagrad;
+  return {
+      {"adam", of(adam, AdamOptions{.lr = 0.01})},
+      {"adam l2",
+       of(adam, AdamOptions{.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1})},
+      {"rmsprop", of(rmsprop, RmsPropOptions{})},
+      {"rmsprop momentum l2",
+       of(rmsprop, RmsPropOptions{.alpha = 0.9, .weight_decay = 0.1, .momentum = 0.8})},
+      {"rmsprop centered", of(rmsprop, RmsPropOptions{.eps = 1e-3, .centered = true})},
+      {"rmsprop centered momentum",
+       of(rmsprop, RmsPropOptions{.eps = 1e-3, .momentum = 0.5, .centered = true})},
+      {"adagrad", of(adagrad, AdagradOptions{.lr = 0.1})},
+      {"adagrad decay l2",
+       of(adagrad,
+          AdagradOptions{.lr = 0.1, .lr_decay = 0.2, .weight_decay = 0.1, .initial_accumulator_value = 0.5})},
+      {"sgd groups",
+       groups(sgd, SgdOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1}, SgdOptions{.lr = 0.3})},
+      {"adamw groups", groups(adamw, AdamWOptions{.lr = 0.01, .weight_decay = 0.1},
+                              AdamWOptions{.lr = 0.02, .weight_decay = 0})},
+      {"adam groups cosine", groups(adam, AdamOptions{.lr = 0.01}, AdamOptions{.lr = 0.002})},
+  };
+}
+
+class OptimParity : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    std::ifstream in(DTRAIN_GOLDEN);
+    golden_ = nlohmann::json::parse(in);
+  }
+  NamedTensors draw(std::uint64_t seed) {
+    Generator generator(seed);
+    Tensor w = Tensor::rand({3, 2}, generator, device_, -1, 1);
+    return {{"w", w}, {"b", Tensor::rand({3}, generator, device_, -1, 1)}};
+  }
+  std::vector<Tensor> draw_grads(std::uint64_t seed) {
+    const NamedTensors drawn = draw(seed);
+    return {drawn[0].second, drawn[1].second};
+  }
+  static void expect_near(const std::vector<Tensor>& got, const nlohmann::json& expected,
+                          const std::string& what) {
+    std::vector<double> values;
+    for (const Tensor& tensor : got) {
+      for (const double value : tensor.to_vector<double>()) values.push_back(value);
+    }
+    ASSERT_EQ(values.size(), expected.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      EXPECT_NEAR(values[i], expected[i].get<double>(), kTolerance) << what << ", element " << i;
+    }
+  }
+
+  static inline nlohmann::json golden_;
+  std::shared_ptr<Device> device_ = make_device("cpu");
+};
+
+TEST_F(OptimParity, StepsFollowPyTorch) {
+  const auto factories = make_factories();
+  ASSERT_EQ(golden_["cases"].size(), factories.size());
+  const LrSchedule cosine{.kind = LrKind::cosine, .total_steps = 8, .min_lr = 0.001};
+  for (const auto& expected : golden_["cases"]) {
+    const auto name = expected["optimizer"].get<std::string>();
+    NamedTensors parameters = draw(100);
+    for (auto& [key, tensor] : parameters) tensor.set_requires_grad(true);
+    const auto optimizer = factories.at(name)(parameters);
+    for (std::size_t step = 0; step < expected["after"].size(); ++step) {
+      const auto grads = draw_grads(101 + step);
+      for (std::size_t i = 0; i < 2; ++i) parameters[i].second.set_grad(grads[i]);
+      if (name.ends_with("cosine")) set_lr(*optimizer, cosine, static_cast<std::int64_t>(step));
+      optimizer->step();
+      expect_near({parameters[0].second, parameters[1].second}, expected["after"][step],
+                  name + ", step " + std::to_string(step));
+    }
+  }
+}
+
+TEST_F(OptimParity, ClippingFollowsPyTorch) {
+  ASSERT_EQ(golden_["clip"].size(), 4U);
+  for (const auto& expected : golden_["clip"]) {
+    const std::vector<Tensor> grads = draw_grads(101);
+    const bool largest = expected["norm_type"] == "inf";
+    const Tensor norm = clip_grad_norm(grads, expected["max_norm"].get<double>(),
+                                       largest ? NormKind::largest : NormKind::euclidean);
+    EXPECT_NEAR(norm.item(), expected["norm"].get<double>(), kTolerance);
+    expect_near(grads, expected["grads"], expected.dump());
+  }
+  const std::vector<Tensor> grads = draw_grads(101);
+  clip_grad_value(grads, golden_["clip_value"]["limit"].get<double>());
+  expect_near(grads, golden_["clip_value"]["grads"], "clip_grad_value");
+}
+
+}  // namespace
+}  // namespace dtrain
