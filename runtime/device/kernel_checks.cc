@@ -278,6 +278,22 @@ void require_totals(std::string_view operation, std::string_view argument, const
                         std::to_string(length) + " dense elements, got shape " + view.shape.to_string());
 }
 
+void require_row_norm(std::string_view operation, const View& input, const View& weight, const View& mean,
+                      const View& inv_std, const View& other) {
+  require_floating(operation, input);
+  require_rank(operation, "input", input, 2);
+  require_like(operation, "output", other, input);
+  if (!input.is_contiguous() || !other.is_contiguous()) {
+    refuse(operation, "expected dense matrices, got strides " + input.strides.to_string() + " and " +
+                          other.strides.to_string());
+  }
+  const DType statistics = input.dtype == DType::f64 ? DType::f64 : DType::f32;
+  require_vector(operation, "weight", weight, input.shape[1], input.dtype);
+  require_vector(operation, "mean", mean, input.shape[0], statistics);
+  require_shape(operation, "inv_std", inv_std, {input.shape[0]});
+  require_dtype(operation, "inv_std", inv_std, statistics);
+}
+
 void require_slots(std::span<const OptimizerSlot> slots, const SgdStep& step) {
   for (const OptimizerSlot& slot : slots) {
     require_parameter("sgd", slot.param);

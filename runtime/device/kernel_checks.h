@@ -93,6 +93,10 @@ void require_several(std::string_view operation, const View& input);
 void require_totals(std::string_view operation, std::string_view argument, const View& view,
                     std::int64_t parts, std::int64_t channels);
 
+/// The matrices and vectors of a row norm, forward (`mean` expected where `centered`) or backward.
+void require_row_norm(std::string_view operation, const View& input, const View& weight, const View& mean,
+                      const View& inv_std, const View& other);
+
 /// The slots of an optimizer step: parameters are dense in any order of their dimensions; gradients, and
 /// states that the step uses, lie as their parameters do.
 void require_slots(std::span<const OptimizerSlot> slots, const SgdStep& step);

@@ -72,6 +72,13 @@ struct BatchNormChannels {
   View mean, inv_std;              ///< of this batch: training forward writes, backward reads
 };
 
+/// torch.nn.LayerNorm's rule over the rows of a matrix: centered, by the row's mean and biased variance; not
+/// centered (RMSNorm), by the mean of its squares.
+struct RowNormRule {
+  double eps = 1e-5;
+  bool centered = true;
+};
+
 /// One parameter of a fused optimizer step; views are dense, of one shape. State views may have null data
 /// when unused.
 struct OptimizerSlot {

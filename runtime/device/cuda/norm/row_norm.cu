@@ -1,0 +1,177 @@
+// Layer and RMS norm: a block takes a row; gradients of weight and bias are column sums, slice by slice.
+#include "runtime/device/cuda/norm/norm.cuh"
+
+namespace dtrain::cuda {
+namespace {
+
+/// The sum over a block of kThreads threads, for all of them.
+template <class C>
+__device__ C block_sum(C value) {
+  __shared__ C partial[kThreads / 32];
+  __shared__ C total;
+  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffU, value, step);
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    C sum = 0;
+    for (int warp = 0; warp < kThreads / 32; ++warp) sum += partial[warp];
+    total = sum;
+  }
+  __syncthreads();
+  const C result = total;
+  __syncthreads();  // the next sum writes where this one is read
+  return result;
+}
+
+/// The matrices of a row norm; null data where there is none.
+template <class T>
+struct RowArrays {
+  std::int64_t rows, count;
+  const T* input;
+  const T* weight;
+  norm::Channel<T>* mean;
+  norm::Channel<T>* inv_std;
+};
+
+template <class T>
+__global__ void row_norm_kernel(RowNormRule rule, RowArrays<T> at, const T* bias, T* output) {
+  using C = norm::Channel<T>;
+  const C length = static_cast<C>(at.count);
+  for (std::int64_t r = blockIdx.x; r < at.rows; r += gridDim.x) {
+    const T* const in = at.input + r * at.count;
+    C sum = 0;
+    if (rule.centered) {
+      for (std::int64_t i = threadIdx.x; i < at.count; i += kThreads) sum += static_cast<C>(load(in[i]));
+    }
+    const C mean = rule.centered ? block_sum(sum) / length : C(0);
+    C squares = 0;
+    for (std::int64_t i = threadIdx.x; i < at.count; i += kThreads) {
+      const C x = static_cast<C>(load(in[i])) - mean;
+      squares += x * x;
+    }
+    const C scale = C(1) / sqrt(block_sum(squares) / length + static_cast<C>(rule.eps));
+    if (threadIdx.x == 0) {
+      at.inv_std[r] = scale;
+      if (at.mean != nullptr) at.mean[r] = mean;
+    }
+    for (std::int64_t i = threadIdx.x; i < at.count; i += kThreads) {
+      C y = (static_cast<C>(load(in[i])) - mean) * scale;
+      if (at.weight != nullptr) y *= static_cast<C>(load(at.weight[i]));
+      if (bias != nullptr) y += static_cast<C>(load(bias[i]));
+      output[r * at.count + i] = cast<T>(y);
+    }
+  }
+}
+
+template <class T>
+__global__ void row_gradient_kernel(RowArrays<T> at, const T* grad_output, T* grad_input) {
+  using C = norm::Channel<T>;
+  const C length = static_cast<C>(at.count);
+  for (std::int64_t r = blockIdx.x; r < at.rows; r += gridDim.x) {
+    const T* const in = at.input + r * at.count;
+    const T* const grad = grad_output + r * at.count;
+    const C mean = at.mean == nullptr ? C(0) : at.mean[r], scale = at.inv_std[r];
+    const auto weighted = [&](std::int64_t i) {
+      const C g = static_cast<C>(load(grad[i]));
+      return at.weight == nullptr ? g : g * static_cast<C>(load(at.weight[i]));
+    };
+    const auto normalised = [&](std::int64_t i) { return (static_cast<C>(load(in[i])) - mean) * scale; };
+    C level = 0, along = 0;
+    for (std::int64_t i = threadIdx.x; i < at.count; i += kThreads) {
+      level += weighted(i);
+      along += weighted(i) * normalised(i);
+    }
+    level = at.mean == nullptr ? C(0) : block_sum(level) / length;
+    along = block_sum(along) / length;
+    for (std::int64_t i = threadIdx.x; i < at.count; i += kThreads) {
+      grad_input[r * at.count + i] = cast<T>((weighted(i) - level - normalised(i) * along) * scale);
+    }
+  }
+}
+
+/// What sums_kernel adds up for each column: the gradient, and its product with the normalised input.
+template <class T>
+struct ColumnTerms {
+  RowArrays<T> at;
+  const T* grad;
+  __device__ void operator()(std::int64_t row, std::int64_t column, double& a, double& b) const {
+    const auto dy = static_cast<double>(load(grad[row * at.count + column]));
+    const double mean = at.mean == nullptr ? 0.0 : static_cast<double>(at.mean[row]);
+    const double x = static_cast<double>(load(at.input[row * at.count + column])) - mean;
+    a += dy;
+    b += dy * x * static_cast<double>(at.inv_std[row]);
+  }
+};
+
+template <class T>
+__global__ void column_gradient_kernel(const double* sums, std::int64_t slices, std::int64_t columns,
+                                       T* grad_weight, T* grad_bias) {
+  for (std::int64_t c = first_item(); c < columns; c += item_step()) {
+    double a, b;
+    norm::add_slices(sums, slices, columns, c, a, b);
+    if (grad_weight != nullptr) grad_weight[c] = cast<T>(b);
+    if (grad_bias != nullptr) grad_bias[c] = cast<T>(a);
+  }
+}
+
+template <class T>
+RowArrays<T> arrays_of(const View& input, const View& weight, const View& mean, const View& inv_std) {
+  using C = norm::Channel<T>;
+  return {input.shape[0],       input.shape[1], input.as<const T>(),
+          weight.as<const T>(), mean.as<C>(),   inv_std.as<C>()};
+}
+
+unsigned blocks_for_rows(const Context& context, std::int64_t rows) {
+  return blocks_for(context, rows * kThreads);
+}
+
+}  // namespace
+
+void CudaKernels::row_norm(const RowNormRule& rule, const View& input, const View& weight, const View& bias,
+                           const View& mean, const View& inv_std, const View& output) {
+  require_row_norm("row_norm", input, weight, mean, inv_std, output);
+  require_vector("row_norm", "bias", bias, input.shape[1], input.dtype);
+  if (input.numel() == 0) return;
+  dispatch_floating("row_norm", input.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    row_norm_kernel<T><<<blocks_for_rows(context_, input.shape[0]), kThreads, 0, context_.stream>>>(
+        rule, arrays_of<T>(input, weight, mean, inv_std), bias.as<const T>(), output.as<T>());
+    check_launch("row_norm");
+  });
+}
+
+void CudaKernels::row_norm_backward(const View& input, const View& weight, const View& mean,
+                                    const View& inv_std, const View& grad_output, const View& grad_input,
+                                    const View& grad_weight, const View& grad_bias) {
+  constexpr std::string_view kName = "row_norm_backward";
+  require_row_norm(kName, input, weight, mean, inv_std, grad_output);
+  require_optional(kName, "grad_input", grad_input, input);
+  require_vector(kName, "grad_weight", grad_weight, input.shape[1], input.dtype);
+  require_vector(kName, "grad_bias", grad_bias, input.shape[1], input.dtype);
+  if (input.numel() == 0) {
+    for (const View* gradient : {&grad_weight, &grad_bias}) {
+      if (gradient->data != nullptr) fill(*gradient, 0.0);
+    }
+    return;
+  }
+  dispatch_floating(kName, input.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const RowArrays<T> at = arrays_of<T>(input, weight, mean, inv_std);
+    const T* const grad = grad_output.as<const T>();
+    if (grad_input.data != nullptr) {
+      row_gradient_kernel<T><<<blocks_for_rows(context_, at.rows), kThreads, 0, context_.stream>>>(
+          at, grad, grad_input.as<T>());
+      check_launch(kName);
+    }
+    if (grad_weight.data == nullptr && grad_bias.data == nullptr) return;
+    const norm::Cut cut(context_, input);
+    const Scratch sums(context_.memory, cut.sum_bytes());
+    auto* const at_sums = static_cast<double*>(sums.data());
+    norm::sum_slices(context_, kName, cut, ColumnTerms<T>{at, grad}, at_sums);
+    column_gradient_kernel<T><<<blocks_for(context_, at.count), kThreads, 0, context_.stream>>>(
+        at_sums, cut.slices, at.count, grad_weight.as<T>(), grad_bias.as<T>());
+    check_launch(kName);
+  });
+}
+
+}  // namespace dtrain::cuda
