@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "runtime/tensor/tensor.h"
+#include "runtime/autograd/ops.h"
 
 namespace dtrain {
 
@@ -27,6 +27,9 @@ Tensor apply(ParametricOp op, const Tensor& x, double a, double b);
 
 /// `op` of each pair, broadcasting; not recorded.
 Tensor apply(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b);
+
+/// What a loss function returns of its elements.
+Tensor reduced(const Tensor& losses, LossReduction reduction);
 
 /// grad where gate > 0, else 0; recorded as a linear function of `grad`. Writes over `grad` when nobody else
 /// sees it.

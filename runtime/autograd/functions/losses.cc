@@ -13,18 +13,6 @@
 namespace dtrain {
 namespace {
 
-Tensor reduced(const Tensor& losses, LossReduction reduction) {
-  switch (reduction) {
-    case LossReduction::mean:
-      return mean(losses);
-    case LossReduction::sum:
-      return sum(losses);
-    case LossReduction::none:
-      break;
-  }
-  return losses;
-}
-
 /// `result`, the log_softmax of the rows of x, as a recorded function of x.
 Tensor record_log_softmax(Tensor result, const Tensor& x) {
   if (!recording(x)) return result;
@@ -84,6 +72,18 @@ Tensor row_losses(const Tensor& logits, const Tensor& target, std::int64_t ignor
 }
 
 }  // namespace
+
+Tensor reduced(const Tensor& losses, LossReduction reduction) {
+  switch (reduction) {
+    case LossReduction::mean:
+      return mean(losses);
+    case LossReduction::sum:
+      return sum(losses);
+    case LossReduction::none:
+      break;
+  }
+  return losses;
+}
 
 Tensor log_softmax(const Tensor& given, int dim) {
   const Tensor x = autocast_full(given);

@@ -1,0 +1,41 @@
+#include "runtime/autograd/ops/embedding.h"
+
+#include <utility>
+
+#include "runtime/autograd/node.h"
+#include "runtime/autograd/ops.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+/// 1 for each index but `padding`, as a column of `dtype`.
+Tensor not_padding(const Tensor& index, std::int64_t padding, DType dtype) {
+  const NoGrad no_grad;
+  // In float64 every index is exact.
+  const Tensor rows = index.to(DType::f64);
+  const Tensor same =
+      equal(rows, Tensor::full({}, static_cast<double>(padding), rows.shared_device(), DType::f64));
+  return add(neg(same), 1.0).to(dtype).unsqueeze(1);
+}
+
+}  // namespace
+
+Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<std::int64_t> padding_index) {
+  if (weight.rank() != 2 || (index.dtype() != DType::i64 && index.dtype() != DType::i32)) {
+    throw UsageError("embedding: expected an index of int64 or int32 and a weight [count, width], got " +
+                     index.describe() + " and " + weight.describe());
+  }
+  const Tensor flat = index.to(DType::i64).reshape({index.numel()});
+  Dims shape = index.shape();
+  shape.push_back(weight.size(1));
+  Tensor rows = weight.index_select(0, flat);
+  if (padding_index && recording(rows)) {
+    const Tensor kept = not_padding(flat, *padding_index, weight.dtype());
+    rows = record("embedding", rows.detach(), {rows},
+                  [kept](const Tensor& grad, GradSink& sink) { sink.deliver(0, mul(grad, kept)); });
+  }
+  return rows.reshape(shape);
+}
+
+}  // namespace dtrain

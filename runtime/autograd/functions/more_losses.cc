@@ -1,0 +1,94 @@
+// Binary cross entropy and the losses of absolute differences.
+#include <string>
+#include <utility>
+
+#include "runtime/autograd/autocast.h"
+#include "runtime/autograd/functions/elementwise.h"
+#include "runtime/autograd/node.h"
+#include "runtime/autograd/ops/losses.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+void check_pair(std::string_view name, const Tensor& prediction, const Tensor& target) {
+  check_floating(name, prediction);
+  check_same_kind(name, prediction, target);
+  if (prediction.shape() == target.shape()) return;
+  throw UsageError(std::string(name) + ": expected prediction and target of one shape, got " +
+                   prediction.describe() + " and " + target.describe());
+}
+
+Tensor number(const Tensor& like, double value) {
+  return Tensor::full({}, value, like.shared_device(), like.dtype());
+}
+
+/// 1 - x
+Tensor rest(const Tensor& x) { return add(neg(x), 1.0); }
+
+}  // namespace
+
+Tensor binary_cross_entropy(const Tensor& given, const Tensor& given_target, LossReduction reduction) {
+  const Tensor p = autocast_full(given), target = autocast_full(given_target);
+  check_pair("binary_cross_entropy", p, target);
+  Tensor losses;
+  {
+    const NoGrad no_grad;
+    const Tensor least = number(p, -100);
+    const Tensor log_p = maximum(log(p), least), log_rest = maximum(apply(UnaryOp::log1p, neg(p)), least);
+    losses = sub(mul(add(target, -1.0), log_rest), mul(target, log_p));
+  }
+  losses = record(
+      "binary_cross_entropy", std::move(losses), {p, target},
+      [probability = Saved::input(p), labels = Saved::input(target)](const Tensor& grad, GradSink& sink) {
+        const Tensor x = probability.get(sink), t = labels.get(sink);
+        if (sink.wants(0)) {
+          const Tensor spread = maximum(mul(rest(x), x), number(x, 1e-12));
+          sink.deliver(0, mul(grad, div(sub(x, t), spread)));
+        }
+        if (sink.wants(1)) sink.deliver(1, mul(grad, sub(log(rest(x)), log(x))));
+      });
+  return reduced(losses, reduction);
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& given, const Tensor& given_target,
+                                        LossReduction reduction) {
+  const Tensor x = autocast_full(given), target = autocast_full(given_target);
+  check_pair("binary_cross_entropy_with_logits", x, target);
+  Tensor losses;
+  {
+    const NoGrad no_grad;
+    // -log(sigmoid(x)) = max(-x, 0) + log(1 + exp(-|x|)): nothing overflows.
+    const Tensor minus_log = add(relu(neg(x)), apply(UnaryOp::log1p, exp(neg(abs(x)))));
+    losses = add(mul(rest(target), x), minus_log);
+  }
+  losses =
+      record("binary_cross_entropy_with_logits", std::move(losses), {x, target},
+             [logits = Saved::input(x), labels = Saved::input(target)](const Tensor& grad, GradSink& sink) {
+               const Tensor z = logits.get(sink);
+               if (sink.wants(0)) sink.deliver(0, mul(grad, sub(sigmoid(z), labels.get(sink))));
+               if (sink.wants(1)) sink.deliver(1, neg(mul(grad, z)));
+             });
+  return reduced(losses, reduction);
+}
+
+Tensor l1_loss(const Tensor& given, const Tensor& given_target, LossReduction reduction) {
+  const Tensor prediction = autocast_full(given), target = autocast_full(given_target);
+  check_pair("l1_loss", prediction, target);
+  return reduced(abs(sub(prediction, target)), reduction);
+}
+
+Tensor smooth_l1_loss(const Tensor& given, const Tensor& given_target, LossReduction reduction, double beta) {
+  const Tensor prediction = autocast_full(given), target = autocast_full(given_target);
+  check_pair("smooth_l1_loss", prediction, target);
+  if (!(beta >= 0)) {
+    throw UsageError("smooth_l1_loss: expected beta of at least 0, got " + std::to_string(beta));
+  }
+  const Tensor distance = abs(sub(prediction, target));
+  if (beta == 0) return reduced(distance, reduction);
+  // With m = min(d, beta) both cases are m · (d - m / 2) / beta.
+  const Tensor near = minimum(distance, number(distance, beta));
+  return reduced(mul(mul(near, sub(distance, mul(near, 0.5))), 1.0 / beta), reduction);
+}
+
+}  // namespace dtrain

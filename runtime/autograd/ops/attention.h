@@ -1,0 +1,24 @@
+// Attention of queries to keys (Vaswani et al. 2017).
+#pragma once
+
+#include <optional>
+
+#include "runtime/tensor/tensor.h"
+
+namespace dtrain {
+
+struct AttentionOptions {
+  /// Query i sees keys 0 … i only.
+  bool causal = false;
+  /// Factor of the scores; 1 / √E if not given.
+  std::optional<double> scale = std::nullopt;
+};
+
+/// softmax(query · keyᵀ · scale + mask) · value: query […, L, E], key […, S, E], value […, S, F] → […, L, F];
+/// the leading dimensions broadcast. `mask` is added to the scores and broadcasts to […, L, S] (-∞ hides a
+/// key; where all are hidden the result is NaN, as in PyTorch), or is undefined. All scores are in memory at
+/// once.
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const Tensor& mask = {}, const AttentionOptions& options = {});
+
+}  // namespace dtrain
