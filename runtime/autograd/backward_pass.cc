@@ -48,9 +48,16 @@ void BackwardPass::capture(std::span<const Tensor> tensors) {
   }
 }
 
-void BackwardPass::discover(const std::shared_ptr<Node>& root) {
-  std::vector<std::shared_ptr<Node>> unvisited{root};
-  position_.emplace(root.get(), 0);
+void BackwardPass::discover(std::span<const Root> roots) {
+  std::vector<std::shared_ptr<Node>> unvisited;
+  for (const Root& root : roots) {
+    const auto state = grad_state(root.tensor);
+    if (state->node == nullptr) {
+      ++uses_left_[state.get()];
+    } else if (position_.emplace(state->node.get(), 0).second) {
+      unvisited.push_back(state->node);
+    }
+  }
   while (!unvisited.empty()) {
     const std::shared_ptr<Node> node = std::move(unvisited.back());
     unvisited.pop_back();
@@ -87,19 +94,20 @@ void BackwardPass::prune() {
   }
 }
 
-void BackwardPass::run(const Tensor& root, const Tensor& seed) {
+void BackwardPass::run(std::span<const Root> roots) {
   const GradMode mode(options_.create_graph);
-  const auto state = grad_state(root);
-  if (state->node == nullptr) {
-    uses_left_[state.get()] = 1;
-    add_to_leaf(*state, seed);
-    leaf_used(*state);
-  } else {
-    discover(state->node);
-    if (capturing_) prune();
-    add_to_node(state->node.get(), seed);
-    for (Step& step : steps_) run_step(step);
+  discover(roots);
+  if (capturing_) prune();
+  for (const Root& root : roots) {
+    const auto state = grad_state(root.tensor);
+    if (state->node != nullptr) {
+      add_to_node(state->node.get(), root.seed);
+    } else {
+      add_to_leaf(*state, root.seed);
+      leaf_used(*state);
+    }
   }
+  for (Step& step : steps_) run_step(step);
   for (const std::size_t slot : slot_of_input_) captured_.push_back(slots_[slot]);
 }
 

@@ -18,8 +18,12 @@ class BackwardPass {
 
   /// Collects instead of accumulating: gradients of `tensors` only, see captured(). Call before run().
   void capture(std::span<const Tensor> tensors);
-  /// Propagates `seed`, the gradient of `root`.
-  void run(const Tensor& root, const Tensor& seed);
+  /// Where a pass starts, with the gradient there.
+  struct Root {
+    Tensor tensor, seed;
+  };
+  /// Propagates the seeds. Called once.
+  void run(std::span<const Root> roots);
   /// The collected gradient of the i-th tensor given to capture(); undefined when there is none.
   const Tensor& captured(std::size_t i) const { return captured_[i]; }
 
@@ -32,7 +36,7 @@ class BackwardPass {
     bool needed = true;
   };
 
-  void discover(const std::shared_ptr<Node>& root);
+  void discover(std::span<const Root> roots);
   void prune();
   bool is_needed(const Edge& edge) const;
   void run_step(Step& step);

@@ -15,4 +15,8 @@ namespace dtrain {
 std::vector<Tensor> gradients(const Tensor& output, std::span<const Tensor> inputs, const Tensor& seed = {},
                               BackwardOptions options = {});
 
+/// The same for several outputs at once, each with its seed: the sum of what they give.
+std::vector<Tensor> gradients(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
+                              std::span<const Tensor> seeds, BackwardOptions options = {});
+
 }  // namespace dtrain

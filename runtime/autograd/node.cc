@@ -126,6 +126,7 @@ std::vector<Tensor> record_several(std::string_view name, std::vector<Tensor> ou
     outputs[i] =
         record(name, std::move(outputs[i]), {hub},
                [arrivals, i, count = outputs.size(), signal = hub.detach()](Tensor grad, GradSink& sink) {
+                 if (!sink.wants(0)) return;
                  const bool first = std::exchange(arrivals->pass, sink.pass()) != sink.pass();
                  // A pass that failed half-way may have left something.
                  if (first) arrivals->grads.assign(count, Tensor());

@@ -26,68 +26,105 @@ class SecondRun {
 };
 
 struct RecomputeSaved {
-  TensorFunction function;
-  std::vector<Saved> inputs;  ///< the function's input, then the parameters
+  TensorsFunction function;
+  std::size_t input_count = 0;  ///< the first of `tensors`; the rest are parameters
+  std::vector<bool> defined;    ///< of the inputs
+  std::vector<Saved> tensors;
   AutocastState precision;
-  Dims shape;  ///< of the first result
-  DType dtype = DType::f32;
+  std::vector<std::pair<DType, Dims>> results;  ///< of the first run
 };
 
-Tensor run_again(const RecomputeSaved& saved, const Tensor& input) {
+std::vector<Tensor> run_again(const RecomputeSaved& saved, const std::vector<Tensor>& inputs) {
   const GradMode recorded(true);
   const SecondRun second;
   const Autocast precision(saved.precision);
-  Tensor result = saved.function(input);
-  if (result.shape() == saved.shape && result.dtype() == saved.dtype) return result;
-  throw UsageError("backward of recomputed: expected the function to give " +
-                   std::string(name_of(saved.dtype)) + " " + saved.shape.to_string() + " as before, got " +
-                   result.describe() + "; it must compute the same each time");
+  std::vector<Tensor> results = saved.function(inputs);
+  for (std::size_t i = 0; i < saved.results.size(); ++i) {
+    const auto& [dtype, shape] = saved.results[i];
+    const Tensor again = i < results.size() ? results[i] : Tensor();
+    if (again.defined() && again.shape() == shape && again.dtype() == dtype) continue;
+    throw UsageError("backward of recomputed: expected the function to give " + std::string(name_of(dtype)) +
+                     " " + shape.to_string() + " as before, got " + again.describe() +
+                     "; it must compute the same each time");
+  }
+  return results;
 }
 
-void recompute_backward(const RecomputeSaved& saved, const Tensor& grad, GradSink& sink) {
-  std::vector<Tensor> wanted;
+void recompute_backward(const RecomputeSaved& saved, const std::vector<Tensor>& grads, GradSink& sink) {
+  std::vector<Tensor> wanted, inputs(saved.input_count);
   std::vector<int> places;
-  // A leaf: the pass below ends here, whatever the input was computed from.
-  Tensor input = saved.inputs[0].get(sink).detach();
-  if (sink.wants(0)) input.set_requires_grad(true);
+  // Leaves: the pass below ends here, whatever the inputs were computed from.
+  for (std::size_t i = 0; i < saved.input_count; ++i) {
+    if (!saved.defined[i]) continue;
+    inputs[i] = saved.tensors[i].get(sink).detach();
+    if (sink.wants(static_cast<int>(i))) inputs[i].set_requires_grad(true);
+  }
   // Parameters first: the sooner they are delivered, the sooner they can be sent to other ranks.
-  for (int i = 1; i <= static_cast<int>(saved.inputs.size()); ++i) {
-    const int place = i % static_cast<int>(saved.inputs.size());
-    if (!sink.wants(place)) continue;
-    wanted.push_back(place == 0 ? input : saved.inputs[static_cast<std::size_t>(place)].get(sink));
-    places.push_back(place);
+  const std::size_t count = saved.tensors.size();
+  for (std::size_t k = 0; k < count; ++k) {
+    const std::size_t i = (saved.input_count + k) % count;
+    if (!sink.wants(static_cast<int>(i))) continue;
+    wanted.push_back(i < saved.input_count ? inputs[i] : saved.tensors[i].get(sink));
+    places.push_back(static_cast<int>(i));
   }
-  const Tensor result = run_again(saved, input);
-  if (!result.requires_grad()) return;  // depends on none of them after all
-  std::vector<Tensor> found = gradients(result, wanted, grad);
+  const std::vector<Tensor> results = run_again(saved, inputs);
+  std::vector<Tensor> roots, seeds;
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined() || !results[i].requires_grad()) continue;  // depends on none of them after all
+    roots.push_back(results[i]);
+    seeds.push_back(grads[i]);
+  }
+  if (roots.empty()) return;
+  std::vector<Tensor> found = gradients(roots, wanted, seeds);
   for (std::size_t i = 0; i < found.size(); ++i) {
-    if (found[i].defined()) sink.deliver(places[i], differentiable_once(sink, grad, std::move(found[i])));
+    if (found[i].defined()) sink.deliver(places[i], differentiable_once(sink, seeds[0], std::move(found[i])));
   }
+}
+
+/// The results of the first run, without history.
+std::vector<Tensor> run_first(const TensorsFunction& function, const std::vector<Tensor>& inputs) {
+  const NoGrad no_grad;
+  std::vector<Tensor> results = function(inputs);
+  for (Tensor& result : results) result = result.detach();  // it may be an input itself
+  return results;
 }
 
 }  // namespace
 
 bool recomputing() noexcept { return second_run; }
 
-Tensor recomputed(TensorFunction function, const Tensor& input, const std::vector<Tensor>& parameters) {
-  std::vector<Tensor> inputs{input};
-  inputs.insert(inputs.end(), parameters.begin(), parameters.end());
-  if (!recording(inputs)) return function(input);
+std::vector<Tensor> recomputed(TensorsFunction function, const std::vector<Tensor>& inputs,
+                               const std::vector<Tensor>& parameters) {
+  std::vector<Tensor> tensors = inputs;
+  tensors.insert(tensors.end(), parameters.begin(), parameters.end());
+  if (!recording(tensors)) return function(inputs);
   RecomputeSaved saved;
-  for (const Tensor& tensor : inputs) saved.inputs.push_back(Saved::input(tensor));
+  saved.input_count = inputs.size();
+  for (const Tensor& input : inputs) saved.defined.push_back(input.defined());
+  for (const Tensor& tensor : tensors) saved.tensors.push_back(Saved::input_if(tensor.defined(), tensor));
   saved.precision = AutocastState::now();
-  Tensor result;
-  {
-    const NoGrad no_grad;
-    result = function(input).detach();  // it may be the input itself
-  }
-  saved.shape = result.shape();
-  saved.dtype = result.dtype();
+  std::vector<Tensor> results = run_first(function, inputs);
+  for (const Tensor& result : results) saved.results.emplace_back(result.dtype(), result.shape());
   saved.function = std::move(function);
-  return record("recomputed", std::move(result), inputs,
-                [saved = std::move(saved)](const Tensor& grad, GradSink& sink) {
-                  recompute_backward(saved, grad, sink);
-                });
+  if (results.size() == 1) {
+    results[0] = record("recomputed", std::move(results[0]), tensors,
+                        [saved = std::move(saved)](const Tensor& grad, GradSink& sink) {
+                          recompute_backward(saved, {grad}, sink);
+                        });
+    return results;
+  }
+  return record_several("recomputed", std::move(results), tensors,
+                        [saved = std::move(saved)](const std::vector<Tensor>& grads, GradSink& sink) {
+                          recompute_backward(saved, grads, sink);
+                        });
+}
+
+Tensor recomputed(TensorFunction function, const Tensor& input, const std::vector<Tensor>& parameters) {
+  if (!input.defined()) throw UsageError("recomputed: expected an input, got an undefined tensor");
+  const TensorsFunction several = [function = std::move(function)](const std::vector<Tensor>& inputs) {
+    return std::vector<Tensor>{function(inputs[0])};
+  };
+  return recomputed(several, std::vector<Tensor>{input}, parameters)[0];
 }
 
 }  // namespace dtrain

@@ -94,7 +94,8 @@ void Tensor::zero_grad() {
 void Tensor::backward(BackwardOptions options) const { backward(Tensor(), options); }
 
 void Tensor::backward(const Tensor& grad, BackwardOptions options) const {
-  BackwardPass(options).run(*this, seed_for("backward", *this, grad));
+  const BackwardPass::Root root{*this, seed_for("backward", *this, grad)};
+  BackwardPass(options).run({&root, 1});
 }
 
 void Tensor::set_grad_storage(const Tensor& storage) {
@@ -125,14 +126,27 @@ void check_in_place(std::string_view name, const Tensor& target, const Tensor& s
                    " requires one; use NoGrad, detach(), or an operation that makes a new tensor");
 }
 
-std::vector<Tensor> gradients(const Tensor& output, std::span<const Tensor> inputs, const Tensor& seed,
-                              BackwardOptions options) {
+std::vector<Tensor> gradients(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
+                              std::span<const Tensor> seeds, BackwardOptions options) {
+  if (seeds.size() != outputs.size()) {
+    throw UsageError("gradients: expected a seed for each of " + std::to_string(outputs.size()) +
+                     " outputs, got " + std::to_string(seeds.size()));
+  }
+  std::vector<BackwardPass::Root> roots;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    roots.push_back({outputs[i], seed_for("gradients", outputs[i], seeds[i])});
+  }
   BackwardPass pass(options);
   pass.capture(inputs);
-  pass.run(output, seed_for("gradients", output, seed));
+  pass.run(roots);
   std::vector<Tensor> results;
   for (std::size_t i = 0; i < inputs.size(); ++i) results.push_back(pass.captured(i));
   return results;
+}
+
+std::vector<Tensor> gradients(const Tensor& output, std::span<const Tensor> inputs, const Tensor& seed,
+                              BackwardOptions options) {
+  return gradients({&output, 1}, inputs, {&seed, 1}, options);
 }
 
 }  // namespace dtrain

@@ -294,6 +294,23 @@ void require_row_norm(std::string_view operation, const View& input, const View&
   require_dtype(operation, "inv_std", inv_std, statistics);
 }
 
+std::int64_t require_mask(const MaskNumbers& numbers, double keep, const View& out) {
+  require_dtype("dropout_mask", "step", numbers.step, DType::i64);
+  require_shape("dropout_mask", "step", numbers.step, {1});
+  if (!(keep > 0 && keep <= 1)) {
+    refuse("dropout_mask", "keep expected above 0 and at most 1, got " + std::to_string(keep));
+  }
+  if (!out.is_contiguous())
+    refuse("dropout_mask", "out expected dense, got strides " + out.strides.to_string());
+  const std::int64_t extent = out.rank() == 0 ? 1 : out.shape[0];
+  if (numbers.rows.data == nullptr) return extent;
+  require_dtype("dropout_mask", "rows", numbers.rows, DType::i64);
+  const std::int64_t rows = numbers.rows.numel();
+  if (numbers.rows.rank() == 1 && numbers.rows.is_contiguous() && rows > 0 && extent % rows == 0) return rows;
+  refuse("dropout_mask", "rows expected dense [N], N a divisor of " + std::to_string(extent) +
+                             ", got shape " + numbers.rows.shape.to_string());
+}
+
 void require_slots(std::span<const OptimizerSlot> slots, const SgdStep& step) {
   for (const OptimizerSlot& slot : slots) {
     require_parameter("sgd", slot.param);

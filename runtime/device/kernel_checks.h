@@ -97,6 +97,9 @@ void require_totals(std::string_view operation, std::string_view argument, const
 void require_row_norm(std::string_view operation, const View& input, const View& weight, const View& mean,
                       const View& inv_std, const View& other);
 
+/// A dropout mask's arguments; gives how many rows it has.
+std::int64_t require_mask(const MaskNumbers& numbers, double keep, const View& out);
+
 /// The slots of an optimizer step: parameters are dense in any order of their dimensions; gradients, and
 /// states that the step uses, lie as their parameters do.
 void require_slots(std::span<const OptimizerSlot> slots, const SgdStep& step);

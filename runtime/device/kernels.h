@@ -79,6 +79,14 @@ struct RowNormRule {
   bool centered = true;
 };
 
+/// What decides each element of a dropout mask, besides its place in its row: read when the kernel runs.
+struct MaskNumbers {
+  std::uint64_t seed = 0, layer = 0;
+  View step;  ///< i64 [1]
+  View rows;  ///< i64 [N]: who the rows are; null data: 0, 1, … The mask has N · k rows along its first
+              ///< dimension
+};
+
 /// One parameter of a fused optimizer step; views are dense, of one shape. State views may have null data
 /// when unused.
 struct OptimizerSlot {

@@ -25,9 +25,13 @@ Tensor init_weight(const Dims& shape, Generator& generator, const std::shared_pt
 }
 
 Tensor init_bias(const Dims& weight_shape, Generator& generator, const std::shared_ptr<Device>& device) {
+  return init_bias(weight_shape, weight_shape[0], generator, device);
+}
+
+Tensor init_bias(const Dims& weight_shape, std::int64_t extent, Generator& generator,
+                 const std::shared_ptr<Device>& device) {
   const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in(weight_shape)));
-  return Tensor::rand({weight_shape[0]}, generator, device, static_cast<float>(-bound),
-                      static_cast<float>(bound));
+  return Tensor::rand({extent}, generator, device, static_cast<float>(-bound), static_cast<float>(bound));
 }
 
 Tensor init_fan_out_normal(const Dims& shape, Generator& generator, const std::shared_ptr<Device>& device) {

@@ -11,6 +11,9 @@ Tensor init_weight(const Dims& shape, Generator& generator, const std::shared_pt
 
 /// Bias [out] of a layer whose weight has shape `weight_shape`: U(±1 / √fan_in).
 Tensor init_bias(const Dims& weight_shape, Generator& generator, const std::shared_ptr<Device>& device);
+/// The same of another extent: a transposed convolution's weight begins with the inputs.
+Tensor init_bias(const Dims& weight_shape, std::int64_t extent, Generator& generator,
+                 const std::shared_ptr<Device>& device);
 
 /// torch.nn.init.kaiming_normal_(weight, mode="fan_out", nonlinearity="relu") of a convolution's weight: by
 /// Box and Muller in blocks of 16 like PyTorch's, whose last bits depend on the processor. Needs at least 16

@@ -105,14 +105,4 @@ int synchronize_batch_norms(Module& module, const std::shared_ptr<BatchPeers>& p
   return count;
 }
 
-Sequential::Sequential(std::vector<std::shared_ptr<Module>> modules) : modules_(std::move(modules)) {
-  for (std::size_t i = 0; i < modules_.size(); ++i) add_module(std::to_string(i), modules_[i]);
-}
-
-Tensor Sequential::forward(const Tensor& x) {
-  Tensor result = x;
-  for (const auto& module : modules_) result = (*module)(result);
-  return result;
-}
-
 }  // namespace dtrain

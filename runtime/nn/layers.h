@@ -1,9 +1,11 @@
-// The layers. Weights are drawn as PyTorch draws them: with the generator seeded as torch.manual_seed and
-// layers constructed in the same order, they are equal bit for bit.
+// Dense and convolutional layers, pooling and batch norm. Weights are drawn as PyTorch draws them: with the
+// generator seeded as torch.manual_seed and layers constructed in the same order, they are equal bit for bit.
 #pragma once
 
 #include <optional>
 
+#include "runtime/nn/activations.h"
+#include "runtime/nn/containers.h"
 #include "runtime/nn/module.h"
 
 namespace dtrain {
@@ -99,26 +101,5 @@ class BatchNorm2d : public Module {
 
 /// Calls BatchNorm2d::synchronize on every batch norm in `module`; returns how many there are.
 int synchronize_batch_norms(Module& module, const std::shared_ptr<BatchPeers>& peers);
-
-class ReLU : public Module {
- public:
-  Tensor forward(const Tensor& x) override { return relu(x); }
-};
-
-/// [N, …] → [N, product of the rest]
-class Flatten : public Module {
- public:
-  Tensor forward(const Tensor& x) override { return flatten(x); }
-};
-
-/// Modules applied one after the other, named "0", "1", … as in PyTorch.
-class Sequential : public Module {
- public:
-  explicit Sequential(std::vector<std::shared_ptr<Module>> modules);
-  Tensor forward(const Tensor& x) override;
-
- private:
-  std::vector<std::shared_ptr<Module>> modules_;
-};
 
 }  // namespace dtrain

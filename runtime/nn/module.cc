@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
+#include "runtime/nn/dropout.h"
 
 namespace dtrain {
 namespace {
@@ -81,8 +83,13 @@ void Module::collect(const std::string& prefix, bool parameters, bool buffers, N
 }
 
 NamedTensors Module::named_parameters() const {
-  NamedTensors result;
-  collect("", true, false, result);
+  NamedTensors all, result;
+  collect("", true, false, all);
+  std::unordered_set<const void*> seen;
+  for (auto& named : all) {
+    const void* const leaf = named.second.autograd_state().get();  // shared by all handles to it
+    if (leaf == nullptr || seen.insert(leaf).second) result.push_back(std::move(named));
+  }
   return result;
 }
 
@@ -144,18 +151,102 @@ void Module::visit(const std::function<void(Module&)>& visitor) {
   for (const auto& [name, child] : children_) child->visit(visitor);
 }
 
+Tensors Module::forward_all(const Tensors& inputs) {
+  if (inputs.size() == 1) return {forward(inputs[0])};
+  throw UsageError("module: expected one input, got " + std::to_string(inputs.size()));
+}
+
 Tensor Module::operator()(const Tensor& x) { return recompute_ ? recomputed(*this, x) : forward(x); }
 
-Tensor recomputed(Module& module, const Tensor& input) {
+Tensors Module::operator()(const Tensors& inputs) {
+  return recompute_ ? recomputed(*this, inputs) : forward_all(inputs);
+}
+
+void MultiModule::check_inputs(std::string_view module, const Tensors& inputs, std::size_t least,
+                               std::size_t most) {
+  const auto given = static_cast<std::size_t>(
+      std::find_if(inputs.begin(), inputs.end(), [](const Tensor& input) { return !input.defined(); }) -
+      inputs.begin());
+  if (inputs.size() <= most && given >= least) return;
+  throw UsageError(std::string(module) + ": expected " + std::to_string(least) + " to " +
+                   std::to_string(most) + " inputs, got " + std::to_string(inputs.size()) +
+                   (given < inputs.size() ? ", undefined from number " + std::to_string(given) + " on" : ""));
+}
+
+namespace {
+
+std::vector<Tensor> parameters_of(const Module& module) {
   std::vector<Tensor> parameters;
   for (const auto& [name, tensor] : module.named_parameters()) parameters.push_back(tensor);
-  const auto forward = [&module, training = module.is_training()](const Tensor& x) {
-    if (module.is_training() == training) return module.forward(x);
-    throw UsageError(std::string("backward of recomputed: expected the module in ") +
-                     (training ? "training" : "evaluation") +
-                     " as in its forward pass, it was switched since; run backward first");
+  return parameters;
+}
+
+/// The two runs of a recomputed module: in one mode, with the same numbers drawn.
+class TwoRuns {
+ public:
+  explicit TwoRuns(Module& module) : module_(module), training_(module.is_training()) {
+    module.visit([this](Module& part) {
+      if (auto* const dropout = dynamic_cast<Dropout*>(&part)) {
+        drawn_.emplace_back(dropout, std::make_shared<Dropout::Draws>());
+      }
+    });
+  }
+
+  template <class Forward>
+  auto run(Forward forward) {
+    if (module_.is_training() != training_) {
+      throw UsageError(std::string("backward of recomputed: expected the module in ") +
+                       (training_ ? "training" : "evaluation") +
+                       " as in its forward pass, it was switched since; run backward first");
+    }
+    const Drawing drawing(*this);
+    ++runs_;
+    return forward(module_);
+  }
+
+ private:
+  /// The dropout layers collect their draws, or repeat them, for as long as it lives.
+  class Drawing {
+   public:
+    explicit Drawing(const TwoRuns& runs) : runs_(runs) {
+      for (const auto& [dropout, draws] : runs.drawn_) {
+        draws->repeats = runs.runs_ > 0;
+        draws->next = 0;
+        dropout->begin_run(draws);
+      }
+    }
+    ~Drawing() {
+      for (const auto& [dropout, draws] : runs_.drawn_) dropout->end_run();
+    }
+    Drawing(const Drawing&) = delete;
+    Drawing& operator=(const Drawing&) = delete;
+
+   private:
+    const TwoRuns& runs_;
   };
-  return recomputed(forward, input, parameters);
+
+  Module& module_;
+  bool training_;
+  int runs_ = 0;  ///< begun; backward may come several times
+  std::vector<std::pair<Dropout*, std::shared_ptr<Dropout::Draws>>> drawn_;
+};
+
+}  // namespace
+
+Tensor recomputed(Module& module, const Tensor& input) {
+  const auto runs = std::make_shared<TwoRuns>(module);
+  const auto forward = [runs](const Tensor& x) {
+    return runs->run([&x](Module& part) { return part.forward(x); });
+  };
+  return recomputed(forward, input, parameters_of(module));
+}
+
+Tensors recomputed(Module& module, const Tensors& inputs) {
+  const auto runs = std::make_shared<TwoRuns>(module);
+  const TensorsFunction forward = [runs](const Tensors& x) {
+    return runs->run([&x](Module& part) { return part.forward_all(x); });
+  };
+  return recomputed(forward, inputs, parameters_of(module));
 }
 
 int recompute_blocks(Module& network) {

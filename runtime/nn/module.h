@@ -9,13 +9,28 @@
 #include <vector>
 
 #include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/joining.h"
 #include "runtime/tensor/named_tensors.h"
 
 namespace dtrain {
 
+class Module;
+using NamedModules = std::vector<std::pair<std::string, std::shared_ptr<Module>>>;
+
 /// Base of layers and networks. A network derives from it, registers its layers in its constructor with
 /// add_module() in the order in which PyTorch would construct them, and chains them in forward(). Tensors
-/// handed out share memory with the module.
+/// handed out share memory with the module. What takes or gives several tensors derives from MultiModule.
+///
+///     class Net : public Module {
+///      public:
+///       Net(Generator& generator, const std::shared_ptr<Device>& device)
+///           : hidden_(add_module("hidden", std::make_shared<Linear>(784, 100, generator, device))),
+///             out_(add_module("out", std::make_shared<Linear>(100, 10, generator, device))) {}
+///       Tensor forward(const Tensor& x) override { return (*out_)(relu((*hidden_)(x))); }
+///
+///      private:
+///       std::shared_ptr<Linear> hidden_, out_;
+///     };
 class Module {
  public:
   Module() = default;
@@ -24,11 +39,15 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual Tensor forward(const Tensor& x) = 0;
-  /// forward(x), or recomputed(*this, x) where set_recompute() asked for it.
+  /// forward() for whoever does not know how many tensors the module takes: here the one there is. Throws
+  /// UsageError for another number of inputs than the module has.
+  virtual Tensors forward_all(const Tensors& inputs);
+  /// forward(x) or forward_all(inputs), or recomputed() where set_recompute() asked for it.
   Tensor operator()(const Tensor& x);
+  Tensors operator()(const Tensors& inputs);
 
   /// Every parameter with its dotted name ("conv1.weight"), own ones before those of the children, in
-  /// construction order.
+  /// construction order. One that has several names (tied weights) comes once, under the first.
   NamedTensors named_parameters() const;
   /// Tensors that belong to the state but have no gradient (running statistics), in the same order.
   NamedTensors named_buffers() const;
@@ -52,6 +71,8 @@ class Module {
   /// Whether recompute_blocks() makes this module compute its inside again: a block of a deep network, large
   /// enough that keeping only its input is worth it.
   bool is_block() const noexcept { return block_; }
+  /// The modules registered here, in construction order.
+  const NamedModules& children() const noexcept { return children_; }
   /// Calls `visitor` with this module, then with everything below it, in construction order.
   void visit(const std::function<void(Module&)>& visitor);
 
@@ -74,7 +95,7 @@ class Module {
 
   NamedTensors parameters_;
   NamedTensors buffers_;
-  std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
+  NamedModules children_;
   bool training_ = true;
   bool recompute_ = false;
   bool block_ = false;
@@ -84,9 +105,26 @@ class Module {
 /// it; returns how many there are.
 int recompute_blocks(Module& network);
 
+/// Base of modules that take or give several tensors: an attention with its mask, a recurrent layer with its
+/// state. Inputs that are optional may be left out at the end or be undefined.
+class MultiModule : public Module {
+ public:
+  /// The first result of forward_all() of the one input, so that the module fits into a chain.
+  Tensor forward(const Tensor& x) override { return forward_all({x}).front(); }
+  Tensors forward_all(const Tensors& inputs) override = 0;
+
+ protected:
+  /// Throws UsageError naming `module` unless there are `least` to `most` inputs, the first `least` of them
+  /// defined.
+  static void check_inputs(std::string_view module, const Tensors& inputs, std::size_t least,
+                           std::size_t most);
+};
+
 /// module.forward(input), computed once more in backward instead of kept: see runtime/autograd/recompute.h.
 /// `module` is borrowed until backward is done. Backward throws UsageError when the module was switched
 /// between training and evaluation meanwhile.
 Tensor recomputed(Module& module, const Tensor& input);
+/// The same of module.forward_all(inputs).
+Tensors recomputed(Module& module, const Tensors& inputs);
 
 }  // namespace dtrain

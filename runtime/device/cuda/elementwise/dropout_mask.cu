@@ -1,0 +1,48 @@
+// Dropout masks: a thread draws four neighbours of a row.
+#include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/launch.cuh"
+#include "runtime/device/philox.h"
+
+namespace dtrain::cuda {
+namespace {
+
+struct MaskShape {
+  std::int64_t rows, count;  ///< elements of a row
+};
+
+template <class T>
+__global__ void mask_kernel(MaskShape shape, std::uint64_t seed, std::uint64_t layer,
+                            const std::int64_t* step, const std::int64_t* names, double keep, T* out) {
+  const std::uint64_t key = philox_key(seed, layer, static_cast<std::uint64_t>(*step));
+  const auto limit = static_cast<float>(keep);
+  const T kept = cast<T>(1.0 / keep), dropped = cast<T>(0.0);
+  const std::int64_t quads = (shape.count + 3) / 4;
+  for (std::int64_t i = first_item(); i < shape.rows * quads; i += item_step()) {
+    const std::int64_t row = i / quads, quad = i % quads;
+    const std::int64_t name = names == nullptr ? row : names[row];
+    const Philox random(key, static_cast<std::uint64_t>(quad), static_cast<std::uint64_t>(name));
+    T* const to = out + row * shape.count + quad * 4;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if (quad * 4 + k < shape.count) to[k] = unit_interval(random.words[k]) < limit ? kept : dropped;
+    }
+  }
+}
+
+}  // namespace
+
+void CudaKernels::dropout_mask(const MaskNumbers& numbers, double keep, const View& out) {
+  const std::int64_t rows = require_mask(numbers, keep, out);
+  if (out.numel() == 0) return;
+  const MaskShape shape{rows, out.numel() / rows};
+  dispatch_floating("dropout_mask", out.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const std::int64_t threads = rows * ((shape.count + 3) / 4);
+    mask_kernel<T><<<blocks_for(context_, threads), kThreads, 0, context_.stream>>>(
+        shape, numbers.seed, numbers.layer, numbers.step.as<const std::int64_t>(),
+        numbers.rows.as<const std::int64_t>(), keep, out.as<T>());
+    check_launch("dropout_mask");
+  });
+}
+
+}  // namespace dtrain::cuda

@@ -1,0 +1,73 @@
+#include "runtime/nn/dropout.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "runtime/autograd/recompute.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+
+void DropoutKey::set_step(std::int64_t step, const std::shared_ptr<Device>& device) {
+  if (!step_.defined() || step_.shared_device() != device) step_ = Tensor::zeros({1}, device, DType::i64);
+  // Not fill(), whose number is a double.
+  step_.copy_from(Tensor::from_data({step}, {1}, device));
+}
+
+void DropoutKey::set_rows(const Tensor& rows) {
+  if (rows.defined() && (rows.dtype() != DType::i64 || rows.rank() != 1 || !rows.is_contiguous())) {
+    throw UsageError("dropout: expected rows of int64 [N], got " + rows.describe());
+  }
+  rows_ = rows;
+}
+
+Dropout::Dropout(double probability, std::shared_ptr<DropoutKey> key)
+    : probability_(probability), key_(std::move(key)) {
+  if (!(probability >= 0 && probability <= 1) || key_ == nullptr) {
+    throw UsageError("Dropout: expected a probability of 0 to 1 and a key, got " +
+                     std::to_string(probability) + (key_ == nullptr ? " and null" : ""));
+  }
+  layer_ = key_->add_layer();
+}
+
+Dropout::Draw Dropout::new_draw(const Tensor& x) {
+  if (key_->step().defined()) return {key_->step(), key_->rows()};
+  if (recomputing()) {
+    throw UsageError(
+        "backward of recomputed: expected dropout to know the step, so that it has the mask of its first "
+        "run; "
+        "call DropoutKey::set_step(), or recompute a module instead of a function");
+  }
+  if (!passes_.defined()) passes_ = Tensor::zeros({1}, x.shared_device(), DType::i64);
+  Draw draw{passes_.clone(), key_->rows()};
+  const Tensor one = Tensor::ones({1}, x.shared_device(), DType::i64);
+  x.device().kernels().binary(BinaryOp::add, passes_.view(), one.view(), passes_.view());
+  passes_.mark_modified();
+  return draw;
+}
+
+Dropout::Draw Dropout::next_draw(const Tensor& x) {
+  const auto repeating = std::find_if(runs_.rbegin(), runs_.rend(), [](const auto& run) {
+    return run->repeats && run->next < run->draws.size();
+  });
+  const Draw draw = repeating == runs_.rend() ? new_draw(x) : (*repeating)->draws[(*repeating)->next++];
+  for (const auto& run : runs_) {
+    if (!run->repeats) run->draws.push_back(draw);
+  }
+  return draw;
+}
+
+Tensor Dropout::forward(const Tensor& x) {
+  if (!is_training() || probability_ == 0) return x;
+  if (probability_ == 1) return mul(x, 0.0);
+  const Draw draw = next_draw(x);
+  const Tensor mask = Tensor::empty(x.shape(), x.shared_device(), x.dtype());
+  const MaskNumbers numbers{key_->seed(), layer_, draw.step.view(),
+                            draw.rows.defined() ? draw.rows.view() : View{}};
+  x.device().kernels().dropout_mask(numbers, 1 - probability_, mask.view());
+  return mul(x, mask);
+}
+
+}  // namespace dtrain

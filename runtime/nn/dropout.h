@@ -1,0 +1,90 @@
+// Dropout (Srivastava et al. 2014) whose masks do not depend on who computes them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "runtime/nn/module.h"
+
+namespace dtrain {
+
+/// Where the masks of a network's dropout layers come from. An element's fate is a function of the seed, the
+/// step, its layer, the sample it belongs to and its place in the sample, and of nothing else: no stream of
+/// random numbers runs from step to step. So a run gives the same masks for any number of workers and after
+/// any restart, provided that whoever drives it says before each forward pass which step it is and which
+/// samples the rows are:
+///
+///     const auto key = std::make_shared<DropoutKey>(seed);
+///     Sequential net({…, std::make_shared<Dropout>(0.1, key), …});
+///     for (std::int64_t step = 0; …; ++step) {
+///       key->set_step(step, device);
+///       key->set_rows(indices);      // of the samples in this rank's batch, i64 [N] on the device
+///       …
+///     }
+///
+/// Without set_step() each layer counts its own training passes instead: enough for a script, but a restart
+/// begins at 0 again. Without set_rows() the rows are numbered from 0. Both are read on the device, so a
+/// recorded step (Device::record) has new masks each time if their memory gets new content. Belongs to one
+/// thread.
+class DropoutKey {
+ public:
+  explicit DropoutKey(std::uint64_t seed) : seed_(seed) {}
+
+  /// The step of the passes to come. Its memory stays where it is from one call to the next.
+  void set_step(std::int64_t step, const std::shared_ptr<Device>& device);
+  /// The samples in the rows of the passes to come: i64 [N], or undefined. Dimension 0 of what Dropout gets
+  /// has then a multiple of N rows, those of a sample side by side.
+  void set_rows(const Tensor& rows);
+
+  std::uint64_t seed() const noexcept { return seed_; }
+  const Tensor& step() const noexcept { return step_; }  ///< i64 [1]; undefined before set_step()
+  const Tensor& rows() const noexcept { return rows_; }
+  /// Numbers the layers in the order in which they are made.
+  std::uint64_t add_layer() noexcept { return layers_++; }
+
+ private:
+  std::uint64_t seed_, layers_ = 0;
+  Tensor step_, rows_;
+};
+
+/// In training, zeroes each element with `probability` and multiplies the others by 1 / (1 - probability); in
+/// evaluation the identity. Samples are along the first dimension. With a step that was set, a layer that is
+/// called twice in a pass has one mask: give each place a layer of its own. A module that is computed again
+/// for backward (set_recompute) has the masks of its first run; a plain function (recomputed()) only with
+/// set_step(), and throws UsageError without.
+class Dropout : public Module {
+ public:
+  /// Which mask a call had.
+  struct Draw {
+    Tensor step, rows;
+  };
+  /// The draws of a run, collected in the first and repeated in the second.
+  struct Draws {
+    std::vector<Draw> draws;
+    std::size_t next = 0;  ///< to be repeated
+    bool repeats = false;
+  };
+
+  /// `key` is shared with the network's other dropout layers. Throws UsageError for a probability outside
+  /// [0, 1].
+  Dropout(double probability, std::shared_ptr<DropoutKey> key);
+  Tensor forward(const Tensor& x) override;
+
+  /// For recomputed(): calls between the two are collected in `draws`, or repeat what is there. Nests.
+  void begin_run(std::shared_ptr<Draws> draws) { runs_.push_back(std::move(draws)); }
+  void end_run() noexcept { runs_.pop_back(); }
+
+ private:
+  Draw next_draw(const Tensor& x);
+  Draw new_draw(const Tensor& x);
+
+  double probability_;
+  std::shared_ptr<DropoutKey> key_;
+  std::uint64_t layer_;
+  Tensor passes_;  ///< i64 [1], counted on the device; undefined until it is needed
+  std::vector<std::shared_ptr<Draws>> runs_;
+};
+
+}  // namespace dtrain
