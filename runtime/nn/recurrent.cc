@@ -1,0 +1,138 @@
+#include "runtime/nn/recurrent.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "runtime/autograd/ops/recurrent.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+
+Recurrent::Recurrent(std::string_view name, std::int64_t gates, std::size_t states, std::int64_t in,
+                     std::int64_t hidden, Generator& generator, const std::shared_ptr<Device>& device,
+                     const RecurrentOptions& options)
+    : name_(name), state_count_(states), in_(in), hidden_(hidden), options_(options) {
+  if (in < 1 || hidden < 1 || options.layers < 1) {
+    throw UsageError(std::string(name) + ": expected at least one input, hidden unit and layer, got " +
+                     std::to_string(in) + ", " + std::to_string(hidden) + " and " +
+                     std::to_string(options.layers));
+  }
+  const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(hidden)));
+  const std::int64_t directions = options.bidirectional ? 2 : 1;
+  for (std::int64_t layer = 0; layer < options.layers; ++layer) {
+    for (std::int64_t direction = 0; direction < directions; ++direction) {
+      const std::string suffix = "_l" + std::to_string(layer) + (direction == 1 ? "_reverse" : "");
+      const auto add = [&](const std::string& kind, const Dims& shape) {
+        return add_parameter(kind + suffix, Tensor::rand(shape, generator, device, -bound, bound));
+      };
+      const std::int64_t rows = gates * hidden;
+      Weights weights;
+      weights.input = add("weight_ih", {rows, layer == 0 ? in : hidden * directions});
+      weights.hidden = add("weight_hh", {rows, hidden});
+      if (options.bias) {
+        weights.input_bias = add("bias_ih", {rows});
+        weights.hidden_bias = add("bias_hh", {rows});
+      }
+      weights_.push_back(std::move(weights));
+    }
+  }
+  for (std::int64_t layer = 0; options.dropout != 0 && layer + 1 < options.layers; ++layer) {
+    dropout_.push_back(add_module("dropout_l" + std::to_string(layer),
+                                  std::make_shared<Dropout>(options.dropout, options.dropout_key)));
+  }
+}
+
+/// Dropout behind a layer. Its masks go by sample, so samples come first there.
+Tensor Recurrent::between_layers(std::size_t layer, const Tensor& sequence) const {
+  if (layer >= dropout_.size()) return sequence;
+  return (*dropout_[layer])(sequence.transpose(0, 1)).transpose(0, 1);
+}
+
+void Recurrent::check_sequence(const Tensor& x) const {
+  if ((x.rank() == 2 || x.rank() == 3) && x.size(-1) == in_ && x.numel() > 0) return;
+  throw UsageError(std::string(name_) + ": expected a sequence [" + (options_.batch_first ? "N, L" : "L, N") +
+                   ", " + std::to_string(in_) + "] or [L, " + std::to_string(in_) + "], not empty, got " +
+                   x.describe());
+}
+
+/// The given states, [layers · directions, N, hidden] each, or zeros.
+Tensors Recurrent::start_states(const Tensors& inputs, const Tensor& sequence) const {
+  const Dims shape{static_cast<std::int64_t>(weights_.size()), sequence.size(1), hidden_};
+  Tensors states;
+  for (std::size_t i = 0; i < state_count_; ++i) {
+    Tensor state = i + 1 < inputs.size() ? inputs[i + 1] : Tensor();
+    if (!state.defined()) {
+      state = Tensor::zeros(shape, sequence.shared_device(), sequence.dtype());
+    } else if (inputs[0].rank() == 2 && state.rank() == 2) {
+      state = state.unsqueeze(1);
+    }
+    if (state.shape() != shape) {
+      throw UsageError(std::string(name_) + ": expected a state of shape " + shape.to_string() + ", got " +
+                       inputs[i + 1].describe());
+    }
+    states.push_back(state);
+  }
+  return states;
+}
+
+/// One direction of a layer over sequence [L, N, …] → its outputs [L, N, hidden]; `states` become those
+/// after.
+Tensor Recurrent::run_layer(const Tensor& sequence, const Weights& weights, bool backwards,
+                            Tensors& states) const {
+  // What the inputs contribute is one product for all steps.
+  Tensors gates = unbind(linear(sequence, weights.input, weights.input_bias));
+  if (backwards) std::reverse(gates.begin(), gates.end());
+  Tensors outputs;
+  for (const Tensor& gate : gates) {
+    states = step(gate, states, weights);
+    outputs.push_back(states[0]);
+  }
+  if (backwards) std::reverse(outputs.begin(), outputs.end());
+  return stack(outputs);
+}
+
+Tensors Recurrent::forward_all(const Tensors& inputs) {
+  check_inputs(name_, inputs, 1, 1 + state_count_);
+  check_sequence(inputs[0]);
+  const bool single = inputs[0].rank() == 2;
+  Tensor sequence = inputs[0];
+  if (single) {
+    sequence = sequence.unsqueeze(1);
+  } else if (options_.batch_first) {
+    sequence = sequence.transpose(0, 1);
+  }
+  const Tensors start = start_states(inputs, sequence);
+  std::vector<Tensors> ends(state_count_);
+  const std::size_t directions = options_.bidirectional ? 2 : 1;
+  for (std::size_t set = 0; set < weights_.size(); set += directions) {
+    Tensors outputs;
+    for (std::size_t direction = 0; direction < directions; ++direction) {
+      Tensors states;
+      for (const Tensor& all : start)
+        states.push_back(all.select(0, static_cast<std::int64_t>(set + direction)));
+      outputs.push_back(run_layer(sequence, weights_[set + direction], direction == 1, states));
+      for (std::size_t i = 0; i < state_count_; ++i) ends[i].push_back(states[i]);
+    }
+    sequence = between_layers(set / directions, directions == 1 ? outputs[0] : cat(outputs, -1));
+  }
+  Tensors results{single ? sequence.squeeze(1) : options_.batch_first ? sequence.transpose(0, 1) : sequence};
+  for (const Tensors& end : ends) results.push_back(single ? stack(end).squeeze(1) : stack(end));
+  return results;
+}
+
+Tensors RNN::step(const Tensor& gates, const Tensors& states, const Weights& weights) const {
+  const auto cell = function_ == RnnFunction::relu ? rnn_relu_cell : rnn_tanh_cell;
+  return {cell(gates, states[0], weights.hidden, weights.hidden_bias)};
+}
+
+Tensors LSTM::step(const Tensor& gates, const Tensors& states, const Weights& weights) const {
+  const LstmState after = lstm_cell(gates, {states[0], states[1]}, weights.hidden, weights.hidden_bias);
+  return {after.h, after.c};
+}
+
+Tensors GRU::step(const Tensor& gates, const Tensors& states, const Weights& weights) const {
+  return {gru_cell(gates, states[0], weights.hidden, weights.hidden_bias)};
+}
+
+}  // namespace dtrain
