@@ -1,6 +1,6 @@
 // The seam between a training step and the way ranks share it. The engine above knows no strategy by name,
 // and a strategy knows no task: it is given factories for the network and the optimizer, and a step as
-// passes. Decision 017 goes through what each form of parallelism asks of this page.
+// passes. Decision 021 goes through what each form of parallelism asks of this page.
 //
 //     DataParallelStrategy strategy(context);
 //     strategy.prepare({build, make_optimizer}, deadline);
