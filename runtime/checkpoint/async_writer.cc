@@ -64,10 +64,11 @@ class SnapshotCopy {
 }  // namespace
 
 struct AsyncCheckpointWriter::Impl {
-  enum class Slot { empty, full, stop };
+  /// What the thread is to do.
+  enum class Task { none, prepare, prepare_and_commit, commit, abandon, stop };
 
-  Impl(CheckpointStore& checkpoint_store, SpanRecorder* span_recorder)
-      : store(&checkpoint_store), spans(span_recorder), thread(start()) {}
+  Impl(CheckpointStore& checkpoint_store, SpanRecorder* span_recorder, Shard this_shard)
+      : store(&checkpoint_store), spans(span_recorder), shard(this_shard), thread(start()) {}
 
   // Signals are for the training thread: the new one inherits a mask that blocks them all.
   std::thread start() {
@@ -83,27 +84,49 @@ struct AsyncCheckpointWriter::Impl {
   void work() noexcept {
     std::unique_lock lock(mutex);
     while (true) {
-      changed.wait(lock, [this] { return slot != Slot::empty; });
-      if (slot == Slot::stop) return;
+      changed.wait(lock, [this] { return task != Task::none; });
+      if (task == Task::stop) return;
       lock.unlock();
       std::exception_ptr failed;
       try {
-        const SpanScope span(spans, "write checkpoint", "checkpoint");
-        store->save(copy.snapshot());
+        perform();
       } catch (...) {
         failed = std::current_exception();
       }
       lock.lock();
-      error = failed;
-      if (!failed) durable = copy.snapshot().state.step;
-      slot = Slot::empty;
+      if (failed) error = failed;
+      prepared = !failed && task == Task::prepare;
+      if (!failed && (task == Task::commit || task == Task::prepare_and_commit)) durable = step();
+      task = Task::none;
       changed.notify_all();
     }
   }
 
-  // Waits until the slot is empty and throws what the last save threw.
+  // In the thread. The task does not change while it is done.
+  void perform() {
+    if (task == Task::abandon) return store->abandon();
+    const SpanScope span(spans, task == Task::commit ? "commit checkpoint" : "write checkpoint",
+                         "checkpoint");
+    if (task == Task::prepare_and_commit) {
+      store->save(copy.snapshot());
+    } else if (task == Task::prepare) {
+      store->prepare(copy.snapshot(), shard);
+    } else {
+      store->commit(copy.snapshot().state, shard.count);
+    }
+  }
+
+  std::int64_t step() const { return copy.snapshot().state.step; }
+
+  void begin(Task next) {
+    prepared = false;
+    task = next;
+    changed.notify_all();
+  }
+
+  // Waits until the thread has nothing to do and throws what it failed with.
   void settle(std::unique_lock<std::mutex>& lock, const Deadline& deadline) {
-    const auto done = [this] { return slot == Slot::empty; };
+    const auto done = [this] { return task == Task::none; };
     while (!done()) {
       if (deadline.is_never()) {
         changed.wait(lock, done);
@@ -111,7 +134,7 @@ struct AsyncCheckpointWriter::Impl {
         throw SystemError(
             fmt::format("checkpoint of step {}: expected it to be on disk by now, it is still being "
                         "written to {}; is the disk slow or its network down?",
-                        copy.snapshot().state.step, store->directory().string()),
+                        step(), store->directory().string()),
             ETIMEDOUT);
       } else {
         changed.wait_for(lock, deadline.remaining(), done);
@@ -120,19 +143,35 @@ struct AsyncCheckpointWriter::Impl {
     if (error) std::rethrow_exception(std::exchange(error, nullptr));
   }
 
+  void take(const Snapshot& snapshot, Task next, const Deadline& deadline) {
+    checkpoint_bytes(snapshot);  // refuses here, in the caller's thread, what cannot be written
+    std::unique_lock lock(mutex);
+    settle(lock, deadline);
+    if (prepared) {
+      throw UsageError(
+          fmt::format("checkpoint of step {}: expected the one of step {} to be committed or abandoned "
+                      "before",
+                      snapshot.state.step, step()));
+    }
+    copy.take(snapshot);
+    begin(next);
+  }
+
   CheckpointStore* store;
   SpanRecorder* spans;
-  SnapshotCopy copy;  // the caller's while the slot is empty, the thread's while it is full
-  std::mutex mutex;
+  Shard shard;
+  SnapshotCopy copy;  // the caller's while there is no task, the thread's while there is one
+  mutable std::mutex mutex;
   std::condition_variable changed;
-  Slot slot = Slot::empty;
+  Task task = Task::none;
+  bool prepared = false;
   std::exception_ptr error;
   std::optional<std::int64_t> durable;
   std::thread thread;  // last: it uses all of the above
 };
 
-AsyncCheckpointWriter::AsyncCheckpointWriter(CheckpointStore& store, SpanRecorder* spans)
-    : impl_(std::make_unique<Impl>(store, spans)) {}
+AsyncCheckpointWriter::AsyncCheckpointWriter(CheckpointStore& store, SpanRecorder* spans, Shard shard)
+    : impl_(std::make_unique<Impl>(store, spans, shard)) {}
 
 AsyncCheckpointWriter::~AsyncCheckpointWriter() {
   try {
@@ -143,19 +182,52 @@ AsyncCheckpointWriter::~AsyncCheckpointWriter() {
   }
   {
     const std::lock_guard lock(impl_->mutex);
-    impl_->slot = Impl::Slot::stop;
+    if (impl_->prepared && impl_->shard.index == 0) impl_->store->abandon();
+    impl_->task = Impl::Task::stop;
   }
   impl_->changed.notify_all();
   impl_->thread.join();
 }
 
 void AsyncCheckpointWriter::save(const Snapshot& snapshot, const Deadline& deadline) {
-  checkpoint_bytes(snapshot);  // refuses here, in the caller's thread, what cannot be written
+  if (impl_->shard.count != 1)
+    throw UsageError("saving one of several shards: expected prepare and commit, got save");
+  impl_->take(snapshot, Impl::Task::prepare_and_commit, deadline);
+}
+
+void AsyncCheckpointWriter::prepare(const Snapshot& snapshot, const Deadline& deadline) {
+  impl_->take(snapshot, Impl::Task::prepare, deadline);
+}
+
+SaveStage AsyncCheckpointWriter::stage() const noexcept {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->task != Impl::Task::none) return SaveStage::writing;
+  if (impl_->error) return SaveStage::failed;
+  return impl_->prepared ? SaveStage::prepared : SaveStage::idle;
+}
+
+void AsyncCheckpointWriter::wait_prepared(const Deadline& deadline) {
   std::unique_lock lock(impl_->mutex);
   impl_->settle(lock, deadline);
-  impl_->copy.take(snapshot);
-  impl_->slot = Impl::Slot::full;
-  impl_->changed.notify_all();
+  if (!impl_->prepared) throw UsageError("checkpoint: expected prepare before wait_prepared");
+}
+
+void AsyncCheckpointWriter::commit() {
+  const std::lock_guard lock(impl_->mutex);
+  if (!impl_->prepared || impl_->task != Impl::Task::none) {
+    throw UsageError("checkpoint: expected a commit of what is prepared; ask stage() first");
+  }
+  if (impl_->shard.index == 0) return impl_->begin(Impl::Task::commit);
+  impl_->prepared = false;
+}
+
+void AsyncCheckpointWriter::abandon() {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->task != Impl::Task::none) {
+    throw UsageError("checkpoint: expected to abandon what has been written, it is still being written");
+  }
+  if (impl_->shard.index == 0) return impl_->begin(Impl::Task::abandon);
+  impl_->prepared = false;
 }
 
 void AsyncCheckpointWriter::flush(const Deadline& deadline) {

@@ -8,9 +8,16 @@
 
 namespace dtrain {
 
-/// Fills the existing, empty `directory` with the three files and fsyncs each and the directory. Throws as
-/// CheckpointStore::save.
-void write_checkpoint_files(const std::filesystem::path& directory, const Snapshot& snapshot);
+/// Phase 1 of a save: writes this process' shard to the existing `directory` and fsyncs the files and the
+/// directory. What an earlier attempt of this shard left is replaced. Throws as CheckpointStore::prepare.
+void write_shard_files(const std::filesystem::path& directory, const Snapshot& snapshot, const Shard& shard);
+
+/// Removes what write_shard_files wrote, as far as that is possible.
+void remove_shard_files(const std::filesystem::path& directory, const Shard& shard) noexcept;
+
+/// Phase 2: makes a checkpoint of the files that `shards` processes wrote to `directory`: gives them their
+/// names, writes indexes and state.json, and fsyncs it all. Throws as CheckpointStore::commit.
+void write_commit_files(const std::filesystem::path& directory, const TrainingState& state, int shards);
 
 /// "step-00000040"
 std::string checkpoint_name(std::int64_t step);

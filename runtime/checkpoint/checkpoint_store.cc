@@ -8,8 +8,9 @@
 #include <sys/statfs.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
 #include <map>
+#include <random>
 
 #include "runtime/base/check.h"
 #include "runtime/base/durable_file.h"
@@ -55,6 +56,16 @@ fs::path free_name(const fs::path& name) {
   return result;
 }
 
+std::string random_id() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+SystemError not_saved(std::int64_t step, const SystemError& error) {
+  return with_context(fmt::format("checkpoint of step {} was not saved, those before it are intact", step),
+                      error);
+}
+
 bool is_shared_by_machines(const fs::path& directory) {
   // linux/magic.h has only some of them: NFS, SMB, SMB2, CIFS, FUSE, Lustre, Ceph, GPFS, BeeGFS, AFS.
   constexpr std::uint32_t kShared[] = {0x6969,     0x517b,     0xfe534d42, 0xff534d42, 0x65735546,
@@ -87,6 +98,8 @@ void CheckpointStore::begin_writing(std::uint64_t bytes_needed, const Deadline& 
   if (!is_new) return;
   clean_leftovers();
   lock_ = std::move(taken);
+  writer_id_ = random_id();
+  saves_ = 0;
 }
 
 void CheckpointStore::begin_writing(std::uint64_t bytes_needed) {
@@ -115,48 +128,89 @@ void CheckpointStore::clean_leftovers() {
   sync_directory(directory_);
 }
 
-fs::path CheckpointStore::save(const Snapshot& snapshot) {
-  if (!lock_) begin_writing(checkpoint_bytes(snapshot));
-  const std::string name = checkpoint_name(snapshot.state.step);
-  const fs::path staged = directory_ / (kStagedPrefix + name);
-  const fs::path final_path = directory_ / name;
-  std::error_code ignored;
-  fs::remove_all(staged, ignored);
+const std::string& CheckpointStore::writer_id() const {
+  if (!lock_) throw UsageError("checkpoint writer's id: expected begin_writing before");
+  return writer_id_;
+}
+
+void CheckpointStore::write_for(std::string writer_id) {
+  writer_id_ = std::move(writer_id);
+  saves_ = 0;
+}
+
+void CheckpointStore::prepare(const Snapshot& snapshot, const Shard& shard) {
+  ++saves_;  // also for a save that fails here: the other ranks count it
+  if (writer_id_.empty()) throw UsageError("checkpoint shard: expected begin_writing or write_for before");
+  staged_ = directory_ / fmt::format("{}{}-{}-{}", kStagedPrefix, checkpoint_name(snapshot.state.step),
+                                     writer_id_, saves_);
   try {
-    check(Sys{::mkdir(staged.c_str(), 0777)}, "create " + staged.string());
-    write_checkpoint_files(staged, snapshot);
-    publish(staged, final_path);
+    if (::mkdir(staged_.c_str(), 0777) == -1 && errno != EEXIST)
+      throw SystemError("create " + staged_.string(), errno);
+    write_shard_files(staged_, snapshot, shard);
   } catch (const SystemError& error) {
-    fs::remove_all(staged, ignored);
-    throw with_context(
-        fmt::format("checkpoint of step {} was not saved, those before it are intact", snapshot.state.step),
-        error);
+    remove_shard_files(staged_, shard);
+    throw not_saved(snapshot.state.step, error);
   } catch (...) {
-    fs::remove_all(staged, ignored);
+    remove_shard_files(staged_, shard);
     throw;
   }
-  prune(snapshot.state.step);
+}
+
+fs::path CheckpointStore::commit(const TrainingState& state, int shards) {
+  if (!lock_) throw UsageError("checkpoint commit: expected begin_writing before");
+  const fs::path final_path = directory_ / checkpoint_name(state.step);
+  try {
+    write_commit_files(staged_, state, shards);
+    publish(final_path);
+  } catch (const SystemError& error) {
+    abandon();
+    throw not_saved(state.step, error);
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  prune(state.step);
   return final_path;
 }
 
-void CheckpointStore::publish(const fs::path& staged, const fs::path& final_path) {
-  const std::string what = "rename " + staged.string() + " to " + final_path.string();
+void CheckpointStore::abandon() {
+  if (staged_.empty()) return;
+  std::error_code error;
+  fs::remove_all(staged_, error);
+  if (error) log_->write(LogLevel::warning, "remove " + staged_.string() + ": " + error.message());
+}
+
+fs::path CheckpointStore::save(const Snapshot& snapshot) {
+  if (!lock_) begin_writing(checkpoint_bytes(snapshot));
+  try {
+    prepare(snapshot, {});
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  return commit(snapshot.state, 1);
+}
+
+void CheckpointStore::publish(const fs::path& final_path) {
+  const std::string what = "rename " + staged_.string() + " to " + final_path.string();
   if (!name_taken(final_path)) {
-    check(Sys{::rename(staged.c_str(), final_path.c_str())}, what);
+    check(Sys{::rename(staged_.c_str(), final_path.c_str())}, what);
+    staged_.clear();
     sync_directory(directory_);
     return;
   }
   // The same step again. A directory cannot be renamed over a full one; exchange the two in one step.
-  fs::path old = staged;
-  if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) != 0) {
+  fs::path old = staged_;
+  if (::renameat2(AT_FDCWD, staged_.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) != 0) {
     if (errno != EINVAL && errno != ENOSYS) throw SystemError(what, errno);
     old = directory_ / (kReplacedPrefix + final_path.filename().string());
     std::error_code ignored;
     fs::remove_all(old, ignored);
     check(Sys{::rename(final_path.c_str(), old.c_str())}, "rename " + final_path.string());
-    check(Sys{::rename(staged.c_str(), final_path.c_str())}, what);
+    check(Sys{::rename(staged_.c_str(), final_path.c_str())}, what);
   }
-  sync_directory(directory_);
+  staged_.clear();             // it may be the old one's name now, and that is good until
+  sync_directory(directory_);  // the new one is durable
   std::error_code error;
   fs::remove_all(old, error);
   if (error) log_->write(LogLevel::warning, "remove " + old.string() + ": " + error.message());
@@ -233,16 +287,36 @@ std::optional<Checkpoint> CheckpointStore::latest() const {
   return std::nullopt;
 }
 
+// What ranks of earlier starts, not quite dead, write is never committed; nor is what was abandoned.
+void CheckpointStore::sweep_staged() {
+  for (const fs::path& path : names_in(directory_)) {
+    const std::string name = path.filename().string();
+    if (!name.starts_with(kStagedPrefix)) continue;
+    // Of our own, later ones than what was just committed may be in writing.
+    const std::size_t at = name.find("-" + writer_id_ + "-");
+    std::uint64_t save = 0;
+    if (at != std::string::npos) {
+      const char* begin = name.data() + at + writer_id_.size() + 2;
+      std::from_chars(begin, name.data() + name.size(), save);
+      if (save > saves_) continue;
+    }
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error) log_->write(LogLevel::warning, "remove " + path.string() + ": " + error.message());
+  }
+}
+
 // What was just saved supersedes those of earlier steps and no others.
 void CheckpointStore::prune(std::int64_t just_saved) {
-  if (keep_ == 0) return;
-  std::vector<fs::path> victims;
-  for (const auto& entry : list()) {
-    if (entry.step <= just_saved) victims.push_back(entry.path);
-  }
-  const auto kept = std::min(victims.size(), static_cast<std::size_t>(keep_));
-  victims.resize(victims.size() - kept);  // the oldest come first
   try {
+    sweep_staged();
+    if (keep_ == 0) return;
+    std::vector<fs::path> victims;
+    for (const auto& entry : list()) {
+      if (entry.step <= just_saved) victims.push_back(entry.path);
+    }
+    const auto kept = std::min(victims.size(), static_cast<std::size_t>(keep_));
+    victims.resize(victims.size() - kept);  // the oldest come first
     discard(victims);
   } catch (const SystemError& error) {
     // The new checkpoint is safe; old ones that stay are only a matter of space.

@@ -1,5 +1,6 @@
-// A folder of checkpoints, each complete or absent whatever kills the writer. A checkpoint is a directory
-// `step-00000040/` with model.safetensors, optimizer.safetensors and state.json; see docs/decisions/006.
+// A folder of checkpoints, each complete or absent whatever kills the writers. A checkpoint is a directory
+// `step-00000040/` with model.safetensors, optimizer.safetensors and state.json, or, where several ranks hold
+// a part, with numbered files and an index of each; see docs/decisions/006.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,28 @@
 
 namespace dtrain {
 
-/// What is saved: borrowed views, see NamedView. `model` holds state_dict names only; `optimizer` names are
-/// "<parameter>.<state>", e.g. "conv1.weight.momentum_buffer".
+/// What one process saves: borrowed views, see NamedView. `model` holds state_dict names only; `optimizer`
+/// names are "<parameter>.<state>", e.g. "conv1.weight.momentum_buffer". Together the snapshots of all shards
+/// hold each element of each tensor exactly once; who has nothing to save has empty lists. How a job is cut
+/// decides only the parts:
+///
+///  - Data parallelism (DDP): rank 0 has everything whole, the others nothing. One file, as without shards.
+///  - ZeRO, FSDP: each rank has a range of each flattened parameter: TensorPart::elements.
+///  - Tensor parallelism: each rank has its rows or columns: TensorPart::slice. What all ranks have alike
+///    (norms) only the first of them saves. With ZeRO inside: TensorPart::slice(…).range(…).
+///  - A pipeline: each stage has its own tensors, whole. Of a stage's replicas only the first saves.
+///
+/// `state` is rank 0's; of the other shards only its step is looked at.
 struct Snapshot {
   TrainingState state;
   std::vector<NamedView> model;
   std::vector<NamedView> optimizer;
+};
+
+/// Which of the processes that save together this one is. Number 0 is the one that commits.
+struct Shard {
+  int index = 0;
+  int count = 1;
 };
 
 /// A checkpoint that could not be used when it was looked at.
@@ -52,7 +69,8 @@ struct CheckpointEntry {
 /// What load_checkpoint reads.
 enum class CheckValues {
   all,    ///< every byte
-  later,  ///< headers and state.json: the caller does TensorFiles::check_values, or reads whole tensors
+  later,  ///< state.json and the index or header: the caller does TensorFiles::check_values, or reads whole
+          ///< tensors
 };
 
 /// Opens the checkpoint directory `path` and verifies it. Throws DataError (path, offset, expected, found)
@@ -71,8 +89,22 @@ inline constexpr Duration kSayLockHolderAfter = std::chrono::seconds(5);
 /// Bytes on disk a checkpoint of `snapshot` takes, near enough to check for space.
 std::uint64_t checkpoint_bytes(const Snapshot& snapshot);
 
-/// Readers (list, load, latest) touch nothing and may run on every rank; one process at a time writes, which
+/// Readers (list, load, latest) touch nothing and may run on every rank; one process at a time commits, which
 /// a lock file in the folder enforces. Not thread-safe.
+///
+/// Several ranks save one checkpoint in two phases; the agreement between them is the caller's, who knows how
+/// to talk to the others (`all_agree` stands for that):
+///
+///     if (rank == 0) store.begin_writing(bytes_of_all_ranks);        // once, at the start
+///     const std::string id = broadcast(rank == 0 ? store.writer_id() : "");
+///     if (rank != 0) store.write_for(id);
+///     …
+///     store.prepare(snapshot, {rank, world});                        // every rank: its own files, durable
+///     if (all_agree(prepared)) { if (rank == 0) store.commit(state, world); }
+///     else if (rank == 0) store.abandon();                           // the checkpoint before is untouched
+///
+/// AsyncCheckpointWriter does the same beside training. Any number of ranks may resume: load_checkpoint on
+/// each, with the path that rank 0's latest() gave, then TensorFiles::read of the parts it needs.
 class CheckpointStore {
  public:
   /// Touches nothing yet. `directory` is usually RunDirectory::checkpoints(); `keep` is how many of the
@@ -94,9 +126,37 @@ class CheckpointStore {
   /// The same with default_lock_wait.
   void begin_writing(std::uint64_t bytes_needed);
 
-  /// Writes a checkpoint of `snapshot` and returns its path once it is durable; then removes the oldest ones
-  /// over `keep`, never one of a later step. Replaces one of the same step. Throws UsageError for a snapshot
-  /// that cannot be written, SystemError when the disk refuses; what was there before is then intact.
+  /// What the ranks that write shards for this writer hand to write_for: other names than any writer before
+  /// used, so that a rank of an earlier start that is not quite dead can not write into this one's
+  /// checkpoints. Throws UsageError before begin_writing.
+  const std::string& writer_id() const;
+
+  /// Makes this store one that writes shards under the lock of another process, the one with that
+  /// `writer_id`. Touches nothing. Every rank but the writer's calls it, before its first prepare; after a
+  /// restart of the group with a new id.
+  void write_for(std::string writer_id);
+
+  /// Phase 1, on every rank of the group and in the same order: writes this process' shard where no reader
+  /// looks, and returns when it is durable. Throws UsageError for a snapshot that cannot be written, or
+  /// neither begin_writing nor write_for before; SystemError when the disk refuses: this shard's files are
+  /// then removed, the other ranks' are there until commit or abandon.
+  void prepare(const Snapshot& snapshot, const Shard& shard);
+
+  /// Phase 2, by the writer alone and only when prepare has succeeded on all `shards` ranks: names the files,
+  /// writes the indexes and, last, state.json, makes the checkpoint of `state.step` appear in one step, and
+  /// prunes. Returns its path once it is durable. Replaces one of the same step. Throws UsageError when the
+  /// shards together do not hold each element of each tensor once, SystemError when the disk refuses or a
+  /// shard cannot be seen from here; the save is then abandoned, and what was there before is intact.
+  std::filesystem::path commit(const TrainingState& state, int shards);
+
+  /// Drops the save that prepare began last; the writer alone calls it. What cannot be removed goes to the
+  /// log.
+  void abandon();
+
+  /// prepare and commit of a single shard: writes a checkpoint of `snapshot` and returns its path once it is
+  /// durable; then removes the oldest ones over `keep`, never one of a later step. Replaces one of the same
+  /// step. Throws UsageError for a snapshot that cannot be written, SystemError when the disk refuses; what
+  /// was there before is then intact.
   std::filesystem::path save(const Snapshot& snapshot);
 
   /// Every checkpoint in the folder by step, oldest first; empty when there is no folder.
@@ -120,9 +180,10 @@ class CheckpointStore {
 
  private:
   void clean_leftovers();
+  void sweep_staged();
   std::optional<Checkpoint> try_load(const CheckpointEntry& entry,
                                      std::vector<RefusedCheckpoint>& refused) const;
-  void publish(const std::filesystem::path& staged, const std::filesystem::path& final_path);
+  void publish(const std::filesystem::path& final_path);
   void prune(std::int64_t just_saved);
   void discard(const std::vector<std::filesystem::path>& victims);
 
@@ -130,6 +191,9 @@ class CheckpointStore {
   int keep_;
   Log* log_;
   UniqueFd lock_;
+  std::string writer_id_;         ///< empty: neither begin_writing nor write_for
+  std::uint64_t saves_ = 0;       ///< prepare calls since; the same on every rank
+  std::filesystem::path staged_;  ///< of the last of them; empty when it is not there any more
 };
 
 }  // namespace dtrain

@@ -11,6 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/checksum.h"
 #include "runtime/checkpoint/safetensors_header.h"
+#include "runtime/checkpoint/strict_json.h"
 
 namespace dtrain {
 namespace {
@@ -20,35 +21,11 @@ using nlohmann::ordered_json;
 static_assert(std::endian::native == std::endian::little,
               "safetensors is little-endian; values are written as they are");
 
-std::string_view safetensors_name(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "F32";
-    case DType::f64:
-      return "F64";
-    case DType::bf16:
-      return "BF16";
-    case DType::i64:
-      return "I64";
-    case DType::i32:
-      return "I32";
-    case DType::u8:
-      return "U8";
-    case DType::f16:
-      return "F16";
-    case DType::i16:
-      return "I16";
-    case DType::i8:
-      return "I8";
-    case DType::boolean:
-      return "BOOL";
-  }
-  return "?";
-}
+bool is_cut(const NamedView& tensor) { return tensor.part && !tensor.part->is_whole(); }
 
 // A part has a key of its own: one file may hold several parts of a tensor.
 std::string key_of(const NamedView& tensor) {
-  return tensor.part ? tensor.name + "@" + tensor.part->to_string() : tensor.name;
+  return is_cut(tensor) ? tensor.name + "@" + tensor.part->to_string() : tensor.name;
 }
 
 void check_tensor(const NamedView& tensor, std::set<std::string>& seen) {
@@ -74,15 +51,9 @@ void check_tensor(const NamedView& tensor, std::set<std::string>& seen) {
   }
 }
 
-ordered_json numbers(const Dims& dims) {
-  ordered_json list = ordered_json::array();
-  for (const std::int64_t value : dims) list.push_back(value);
-  return list;
-}
-
 ordered_json entry_json(const SafetensorsEntry& entry) {
   return {{"dtype", safetensors_name(entry.dtype)},
-          {"shape", numbers(entry.shape)},
+          {"shape", json_of(entry.shape)},
           {"data_offsets", {entry.begin, entry.end}}};
 }
 
@@ -148,7 +119,7 @@ std::vector<SafetensorsEntry> lay_out_tensors(std::span<const NamedView> tensors
                        .begin = at,
                        .end = at + bytes,
                        .tensor = tensors[i].name,
-                       .part = tensors[i].part});
+                       .part = is_cut(tensors[i]) ? tensors[i].part : std::nullopt});
     at += bytes;
   }
   return entries;
@@ -175,8 +146,8 @@ std::string format_safetensors_header(const std::vector<SafetensorsEntry>& entri
 
 std::string format_part(const SafetensorsEntry& entry) {
   const TensorPart& part = *entry.part;
-  const ordered_json json = {{"tensor", entry.tensor},       {"shape", numbers(part.shape)},
-                             {"begin", numbers(part.begin)}, {"extent", numbers(part.extent)},
+  const ordered_json json = {{"tensor", entry.tensor},       {"shape", json_of(part.shape)},
+                             {"begin", json_of(part.begin)}, {"extent", json_of(part.extent)},
                              {"first", part.first},          {"count", part.count}};
   try {
     return json.dump();

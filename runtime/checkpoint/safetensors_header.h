@@ -25,6 +25,10 @@ struct SafetensorsHeader {
   std::string crc32;                      ///< of the header; empty when the file has none
 };
 
+/// The format's own names of element types ("F32"), and back; nothing for one that is not ours.
+std::string_view safetensors_name(DType dtype);
+std::optional<DType> safetensors_dtype(std::string_view text);
+
 /// The entries of `tensors` in file order, offsets set, checksums empty; `order[i]` is the index in
 /// `tensors`. Throws UsageError for tensors that cannot be written.
 std::vector<SafetensorsEntry> lay_out_tensors(std::span<const NamedView> tensors,

@@ -13,6 +13,11 @@
 namespace dtrain {
 namespace {
 
+constexpr std::pair<std::string_view, DType> kDtypeNames[] = {
+    {"F32", DType::f32}, {"F64", DType::f64},     {"BF16", DType::bf16}, {"F16", DType::f16},
+    {"I64", DType::i64}, {"I32", DType::i32},     {"I16", DType::i16},   {"I8", DType::i8},
+    {"U8", DType::u8},   {"BOOL", DType::boolean}};
+
 using nlohmann::json;
 
 constexpr int kDeepest = 3;  // header → tensor → shape
@@ -84,13 +89,9 @@ class HeaderParser {
   }
 
   DType parse_dtype(const std::string& where, const json& value) const {
-    constexpr std::pair<std::string_view, DType> kNames[] = {
-        {"F32", DType::f32}, {"F64", DType::f64},     {"BF16", DType::bf16}, {"F16", DType::f16},
-        {"I64", DType::i64}, {"I32", DType::i32},     {"I16", DType::i16},   {"I8", DType::i8},
-        {"U8", DType::u8},   {"BOOL", DType::boolean}};
-    for (const auto& [name, dtype] : kNames) {
-      if (value.is_string() && value.get_ref<const std::string&>() == name) return dtype;
-    }
+    const auto dtype =
+        value.is_string() ? safetensors_dtype(value.get_ref<const std::string&>()) : std::nullopt;
+    if (dtype) return *dtype;
     fail(where + " with dtype F32, F64, BF16, F16, I64, I32, I16, I8, U8 or BOOL",
          value.dump(-1, ' ', true).substr(0, 80));
   }
@@ -123,8 +124,9 @@ class HeaderParser {
   std::uint64_t checked_bytes(const std::string& where, const SafetensorsEntry& entry) const {
     std::uint64_t bytes = size_of(entry.dtype);
     for (const std::int64_t extent : entry.shape) {
-      if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes)) {
-        fail(where + " of fewer than 2^64 bytes", "shape " + entry.shape.to_string());
+      if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes) ||
+          bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+        fail(where + " of fewer than 2^63 bytes", "shape " + entry.shape.to_string());
       }
     }
     return bytes;
@@ -190,13 +192,21 @@ class HeaderParser {
   const std::filesystem::path& path_;
 };
 
-Dims dims_of(const json& list) {
-  Dims dims;
-  for (const json& value : list) dims.push_back(value.get<std::int64_t>());
-  return dims;
+}  // namespace
+
+std::optional<DType> safetensors_dtype(std::string_view text) {
+  for (const auto& [name, dtype] : kDtypeNames) {
+    if (text == name) return dtype;
+  }
+  return std::nullopt;
 }
 
-}  // namespace
+std::string_view safetensors_name(DType dtype) {
+  for (const auto& [name, known] : kDtypeNames) {
+    if (known == dtype) return name;
+  }
+  return "?";
+}
 
 void parse_part(const std::string& text, SafetensorsEntry& entry, const std::filesystem::path& path) {
   const auto fail = [&](const std::string& why) {
@@ -206,9 +216,9 @@ void parse_part(const std::string& text, SafetensorsEntry& entry, const std::fil
   const json parsed = parse_strict_json(text, path, kSafetensorsPrefixBytes, 2);
   try {
     entry.tensor = parsed.at("tensor").get<std::string>();
-    entry.part =
-        TensorPart{dims_of(parsed.at("shape")), dims_of(parsed.at("begin")), dims_of(parsed.at("extent")),
-                   parsed.at("first").get<std::int64_t>(), parsed.at("count").get<std::int64_t>()};
+    entry.part = TensorPart{dims_of_json(parsed.at("shape")), dims_of_json(parsed.at("begin")),
+                            dims_of_json(parsed.at("extent")), parsed.at("first").get<std::int64_t>(),
+                            parsed.at("count").get<std::int64_t>()};
     entry.part->check(entry.name);
   } catch (const json::exception& error) {
     fail(error.what());

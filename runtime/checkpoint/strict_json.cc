@@ -61,6 +61,18 @@ json parse_strict_json(std::string_view text, const std::filesystem::path& path,
   }
 }
 
+nlohmann::ordered_json json_of(const Dims& dims) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const std::int64_t value : dims) list.push_back(value);
+  return list;
+}
+
+Dims dims_of_json(const json& list) {
+  Dims dims;
+  for (const json& value : list) dims.push_back(value.get<std::int64_t>());
+  return dims;
+}
+
 std::string kind_of(const json& value) {
   if (value.is_number_unsigned()) return "an unsigned number";
   if (value.is_string()) return "a string";

@@ -7,12 +7,19 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "runtime/device/dims.h"
+
 namespace dtrain {
 
 /// Parses `text`, found at `offset_bytes` of `path`. Throws DataError for malformed JSON, a NUL byte
 /// anywhere, a key given twice in one object, or nesting deeper than `deepest`.
 nlohmann::json parse_strict_json(std::string_view text, const std::filesystem::path& path,
                                  std::int64_t offset_bytes, int deepest);
+
+/// `dims` as an array, and back. dims_of_json throws json::exception for anything but an array of numbers,
+/// UsageError for too many.
+nlohmann::ordered_json json_of(const Dims& dims);
+Dims dims_of_json(const nlohmann::json& list);
 
 /// "a string", "an unsigned number", …: for messages.
 std::string kind_of(const nlohmann::json& value);

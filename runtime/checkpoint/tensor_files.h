@@ -3,7 +3,9 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,8 @@
 #include "runtime/checkpoint/safetensors.h"
 
 namespace dtrain {
+
+struct IndexedTensor;
 
 /// What is known of a saved tensor before its values are read. `shape` is that of the whole tensor.
 struct SavedTensor {
@@ -34,25 +38,30 @@ class TensorFiles {
   static TensorFiles open(const std::filesystem::path& path, Verify verify = Verify::when_present);
   /// The same of a file that is open.
   explicit TensorFiles(SafetensorsFile file);
+  /// Several files of `directory`, described by `tensors`; `seals`, by file name, says what each must be.
+  /// Opens them when they are needed. Internal to runtime/checkpoint.
+  TensorFiles(const std::filesystem::path& directory, std::span<const IndexedTensor> tensors,
+              const std::map<std::string, SafetensorsSeal>& seals);
 
   TensorFiles(TensorFiles&&) noexcept;
   TensorFiles& operator=(TensorFiles&&) noexcept;
   ~TensorFiles();
 
-  /// Every tensor, in the order of the files.
+  /// Every tensor: of one file in its order, of several by name.
   const std::vector<SavedTensor>& tensors() const noexcept;
   /// The tensor called `name`, or nullptr.
   const SavedTensor* find(const std::string& name) const noexcept;
   /// Bytes of all values.
   std::uint64_t bytes() const noexcept;
 
-  /// Reads all of `name` into `target`, which is contiguous, in CPU memory, of the saved dtype and shape;
-  /// checksums are compared. Throws UsageError for a name that is not there or a target that does not fit.
+  /// Reads all of `name` into `target`, which is contiguous, in CPU memory, of the saved dtype and shape. The
+  /// checksum of each piece that is one stretch of it is compared: of all, unless inner dimensions are cut.
+  /// Throws UsageError for a name that is not there or a target that does not fit.
   void read(const std::string& name, const View& target) const;
 
   /// Reads `part` of `name`; `target` has the saved dtype and part.count elements. Only the files that hold
   /// some of it are opened, and only what is needed of them is read, but for gaps of less than a page. No
-  /// checksum covers a piece of what a file holds: check_values() does that before. Throws UsageError as
+  /// checksum covers a part of what a file holds: check_values() does that before. Throws UsageError as
   /// above, or when `part` is of another shape.
   void read(const std::string& name, const TensorPart& part, const View& target) const;
 

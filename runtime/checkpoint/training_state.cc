@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
-#include "runtime/checkpoint/checksum.h"
+#include "runtime/checkpoint/sealed_json.h"
 #include "runtime/checkpoint/strict_json.h"
 
 namespace dtrain {
@@ -16,9 +16,6 @@ using nlohmann::ordered_json;
 
 constexpr int kFormatVersion = 1;
 constexpr int kDeepest = 4;
-// The last member, so that nothing a caller put into the state can come after it.
-constexpr std::string_view kChecksumMember = "\"crc32\": \"";
-
 void check_state(const TrainingState& state) {
   for (const auto& [name, value] : {std::pair<const char*, std::int64_t>{"step", state.step},
                                     {"epoch", state.epoch},
@@ -52,41 +49,20 @@ ordered_json state_json(const TrainingState& state, const CheckpointSeals& seals
     result["files"][name]["bytes"] = seal.bytes;
     result["files"][name]["header_crc32"] = seal.header_crc32;
   }
-  result["crc32"] = std::string(kHexDigits, '0');
   return result;
-}
-
-void check_own_checksum(const std::string& text, const std::string& path) {
-  const std::size_t key = text.rfind(kChecksumMember);
-  const std::size_t at = key + kChecksumMember.size();
-  if (key == std::string::npos || at + kHexDigits > text.size()) {
-    throw DataError(path, static_cast<std::int64_t>(text.size()), "a crc32 at the end",
-                    "none; the file is cut or not ours");
-  }
-  const std::string stored = text.substr(at, kHexDigits);
-  const std::string actual = hex32(crc32_with_hole(text, at));
-  if (stored != actual) throw DataError(path, static_cast<std::int64_t>(at), "crc32 " + stored, actual);
 }
 
 }  // namespace
 
 std::string format_training_state(const TrainingState& state, const CheckpointSeals& seals) {
   check_state(state);
-  std::string text;
-  try {
-    text = state_json(state, seals).dump(2) + "\n";
-  } catch (const ordered_json::exception& error) {
-    throw UsageError(std::string("training state: expected UTF-8 text, got ") + error.what());
-  }
-  const std::size_t hole = text.rfind(kChecksumMember) + kChecksumMember.size();
-  text.replace(hole, kHexDigits, hex32(crc32_with_hole(text, hole)));
-  return text;
+  return format_sealed_json(state_json(state, seals), "training state");
 }
 
 TrainingState parse_training_state(const std::string& text, const std::filesystem::path& path,
                                    CheckpointSeals& seals) {
   // The checksum first: what it covers was written by us, so what is wrong after it is a version, not damage.
-  check_own_checksum(text, path.string());
+  check_sealed_json(text, path);
   const json parsed = parse_strict_json(text, path, 0, kDeepest);
   try {
     if (const int format = parsed.at("format").get<int>(); format != kFormatVersion) {

@@ -2,26 +2,47 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "runtime/base/check.h"
 #include "tests/support/temp_dir.h"
-#include "tests/unit/checkpoint/samples.h"
+#include "tests/unit/checkpoint/cuts.h"
 
 namespace dtrain {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFiles[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+/// A file of a checkpoint that one process or several wrote. The latter has more bytes: of those every
+/// `stride`th length and bit is tried.
+struct Target {
+  const char* file;
+  int world = 1;
+  std::size_t stride = 1;
+};
 
-class Damage : public testing::TestWithParam<const char*> {
+constexpr Target kFiles[] = {{"model.safetensors"},
+                             {"optimizer.safetensors"},
+                             {"state.json"},
+                             {"model-00001-of-00002.safetensors", 2, 7},
+                             {"model.safetensors.index.json", 2, 13},
+                             {"optimizer-00002-of-00002.safetensors", 2, 7},
+                             {"state.json", 2, 7}};
+
+class Damage : public testing::TestWithParam<Target> {
  protected:
   void SetUp() override {
-    CheckpointStore store(folder_.path(), 0, log_);
-    store.save(test::SampleSnapshot(1).get());
-    damaged_ = store.save(test::SampleSnapshot(2).get());
-    file_ = damaged_ / GetParam();
+    if (GetParam().world == 1) {
+      CheckpointStore store(folder_.path(), 0, log_);
+      store.save(test::SampleSnapshot(1).get());
+      damaged_ = store.save(test::SampleSnapshot(2).get());
+    } else {
+      test::ShardGroup group(folder_.path(), 0, GetParam().world, log_);
+      group.save(1, test::Cut::rows);
+      damaged_ = group.save(2, test::Cut::rows);
+    }
+    file_ = damaged_ / GetParam().file;
     content_ = test::read_file(file_);
     fd_ = UniqueFd(static_cast<int>(check(Sys{::open(file_.c_str(), O_WRONLY | O_CLOEXEC)}, "open")));
     ASSERT_EQ(load_checkpoint(damaged_).state.step, 2);
@@ -52,7 +73,7 @@ class Damage : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Damage, EveryCut) {
-  for (std::size_t length = 0; length < content_.size(); ++length) {
+  for (std::size_t length = 0; length < content_.size(); length += GetParam().stride) {
     EXPECT_TRUE(refused(content_.substr(0, length))) << length << " of " << content_.size() << " bytes";
   }
   EXPECT_TRUE(refused(content_ + std::string(1, '\0')));
@@ -61,7 +82,7 @@ TEST_P(Damage, EveryCut) {
 }
 
 TEST_P(Damage, EveryBit) {
-  for (std::size_t bit = 0; bit < content_.size() * 8; ++bit) {
+  for (std::size_t bit = 0; bit < content_.size() * 8; bit += GetParam().stride) {
     std::string content = content_;
     content[bit / 8] = static_cast<char>(content[bit / 8] ^ (1 << (bit % 8)));
     EXPECT_TRUE(refused(content)) << "bit " << bit % 8 << " of byte " << bit / 8;
@@ -92,8 +113,11 @@ TEST_P(Damage, FallsBackToTheOneBefore) {
   EXPECT_EQ(store.latest()->state.step, 1);
 }
 
-std::string name_of(const testing::TestParamInfo<const char*>& info) {
-  return std::string(info.param).substr(0, std::string(info.param).find('.'));
+std::string name_of(const testing::TestParamInfo<Target>& info) {
+  std::string name = std::string(info.param.file) + (info.param.world == 1 ? "" : "_of_shards");
+  std::ranges::replace_if(
+      name, [](char c) { return c == '.' || c == '-'; }, '_');
+  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoint, Damage, testing::ValuesIn(kFiles), name_of);
