@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "collectives/communicator.h"
+#include "parallel/saved_tensors.h"
 #include "runtime/metrics/step_clock.h"
 #include "runtime/nn/module.h"
 #include "runtime/optim/grad_scaler.h"
@@ -71,10 +72,10 @@ class Passes {
   virtual void gradients_done() = 0;
 };
 
-/// A rank's tensors as a checkpoint has them. They share memory with the strategy.
-struct StateParts {
-  NamedTensors model;      ///< parameters and buffers by the module's names
-  NamedTensors optimizer;  ///< by Optimizer::named_state's
+/// A checkpoint to go on from, where this process can see it.
+struct SavedState {
+  const TensorFiles* model = nullptr;
+  const TensorFiles* optimizer = nullptr;
 };
 
 /// Whether a step's gradients are exchanged. `none` is for measuring: they stay this rank's.
@@ -98,9 +99,13 @@ class Strategy {
 
   /// Collective. Builds this rank's part of the network and of the optimizer, and attaches the scaler.
   virtual void prepare(const TrainingParts& parts, const Deadline& deadline) = 0;
-  /// Collective, between prepare() and begin(). Takes rank 0's `state` over on all ranks; the other ranks' is
-  /// ignored. Throws UsageError for names, shapes or dtypes that do not fit.
-  virtual void load(const StateParts& state, const Deadline& deadline) = 0;
+  /// Whether ranks other than 0 hold what nobody else does. Then every rank saves and loads its part, and all
+  /// of them must see the run's folder; without, rank 0 alone does, and hands to the others what they need.
+  virtual bool sharded() const noexcept = 0;
+  /// Collective, between prepare() and begin(). Takes over what this rank needs of `state`, which is there on
+  /// rank 0, and on every rank where sharded(). Throws UsageError for names, shapes or dtypes that do not
+  /// fit, and what reading throws.
+  virtual void load(const SavedState& state, const Deadline& deadline) = 0;
   /// Collective. Ranks become equal where they must be; from now on gradients are shared.
   virtual void begin(const Deadline& deadline) = 0;
 
@@ -118,7 +123,8 @@ class Strategy {
   /// The network's outputs in evaluation, empty where holds_outputs() is false. All ranks of a share call it
   /// alike.
   virtual Tensors evaluate(const Tensors& inputs) = 0;
-  /// What this rank saves. The parts of all ranks together are the whole state, each tensor once.
+  /// What this rank saves. The parts of all ranks together are the whole state, each element once; only rank
+  /// 0 has any unless sharded().
   virtual StateParts save() = 0;
 
   /// This rank's part of the network, after prepare().

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "training/run/saved_tensors.h"
+#include "parallel/saved_tensors.h"
 
 namespace dtrain {
 namespace {
@@ -34,6 +34,7 @@ ExitCode Trainer::run_all() {
   if (at_.saved_step != at_.step) save_checkpoint();
   env_.log.note(LogLevel::info, fmt::format("finished after step {}", at_.step));
   if (recipe_.profile) journal_.message(env_.clock.table());
+  saver_->finish();
   journal_.finish("finished", at_);
   return ExitCode::ok;
 }
@@ -49,6 +50,7 @@ bool Trainer::run_epoch() {
     // The first step is waited for, since somebody is waiting for it.
     const bool ahead = engine_.runs_ahead() && !finished() && at_.step > at_.resumed_from + 1;
     take_reports(ahead ? kStepsAhead : 0);
+    saver_->poll();
     const auto every = recipe_.checkpoint_every.value_or(0);
     if (every > 0 && at_.step % every == 0 && at_.position < size) save_checkpoint();
     if (stop_asked_) return false;
@@ -115,9 +117,10 @@ void Trainer::save_checkpoint() {
   // Where the host runs ahead the group may have died without this rank having waited for it: nothing is
   // saved from a dead one.
   if (engine_.runs_ahead()) env_.communicator.barrier("checkpoint")->wait(deadline());
-  if (is_root()) {
+  journal_.before_checkpoint();
+  if (is_root() || env_.strategy.sharded()) {
     const StateParts parts = on_host(env_.strategy.save());
-    journal_.checkpoint({state(), views_of(parts.model), views_of(parts.optimizer)});
+    saver_->save({state(), views_of(parts.model), views_of(parts.optimizer)});
   }
   env_.clock.lap(Phase::checkpoint);
 }
@@ -127,6 +130,7 @@ void Trainer::stop_at_signal() {
   if (at_.saved_step != at_.step) save_checkpoint();
   journal_.message(fmt::format(
       "stopped by a signal after step {}; the checkpoint is saved, run again to go on", at_.step));
+  saver_->finish();
   journal_.finish("stopped", at_);
   // Nobody leaves before the checkpoint is written: srun and mpirun may be set to end all tasks when one
   // goes.

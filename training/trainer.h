@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "training/engine/engine.h"
+#include "training/run/checkpoint_saver.h"
 #include "training/run/journal.h"
 #include "training/start/stop_signal.h"
 #include "training/training_data.h"
@@ -42,9 +43,9 @@ class Trainer {
   TrainingParts parts();
   void apply_layer_options(Module& network);
   std::filesystem::path resume();
-  void take_over(const std::string& state_text, const StateParts& saved);
-  void start_recorder(const std::filesystem::path& run_dir, std::unique_ptr<CheckpointStore> locked,
-                      const std::optional<Checkpoint>& checkpoint);
+  void take_over(const std::string& state_text, const Checkpoint* checkpoint);
+  void start_saving(const std::filesystem::path& run_dir, std::unique_ptr<CheckpointStore> locked,
+                    const std::optional<Checkpoint>& checkpoint);
   void open_logs(const std::filesystem::path& run_dir);
   void start_trace(const std::filesystem::path& run_dir);
   void count_steps();
@@ -72,6 +73,7 @@ class Trainer {
   TrainingData data_;
   LrSchedule schedule_;
   Engine engine_;
+  std::unique_ptr<CheckpointSaver> saver_;
   RunPosition at_;
   std::string generator_state_;  ///< after the initial weights were drawn
   bool stop_asked_ = false;      ///< some rank was told to stop; known to all at the same place

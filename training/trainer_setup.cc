@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include "parallel/data/batch_peers.h"
+#include "parallel/saved_tensors.h"
 #include "parallel/share.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
-#include "training/run/saved_tensors.h"
 #include "training/trainer.h"
 
 namespace dtrain {
@@ -92,33 +92,38 @@ void Trainer::count_steps() {
   at_.total_steps = std::min(at_.total_steps, at_.step + left);
 }
 
-// Rank 0 picks the checkpoint and hands everything to the others, who need not see its disk. Returns the
-// run's folder.
+// Rank 0 picks the checkpoint. It hands everything to the others, who need not see its disk, or, where every
+// rank holds a part of its own, the checkpoint's name. Returns the run's folder.
 std::filesystem::path Trainer::resume() {
   std::filesystem::path run_dir;
   std::string state_text;
-  StateParts saved;
+  std::unique_ptr<CheckpointStore> locked;
+  std::optional<Checkpoint> checkpoint;
   if (is_root()) {
     run_dir = choose_run_dir(recipe_, env_.environment);
-    auto locked = lock_run(recipe_, RunDirectory(run_dir), env_.log);  // before looking inside
-    const std::optional<Checkpoint> checkpoint = find_checkpoint(recipe_, RunDirectory(run_dir), env_.log);
-    if (checkpoint) {
-      state_text = format_training_state(checkpoint->state, {});
-      saved = {load_tensors(checkpoint->model, env_.device),
-               load_tensors(checkpoint->optimizer, env_.device)};
-    }
-    start_recorder(run_dir, std::move(locked), checkpoint);
+    locked = lock_run(recipe_, RunDirectory(run_dir), env_.log);  // before looking inside
+    checkpoint = find_checkpoint(recipe_, RunDirectory(run_dir), env_.log);
+    if (checkpoint) state_text = format_training_state(checkpoint->state, {});
   }
   run_dir = broadcast_text(env_.communicator, run_dir.string(), start_deadline());
+  start_saving(run_dir, std::move(locked), checkpoint);
   open_logs(run_dir);
   state_text = broadcast_text(env_.communicator, state_text, start_deadline());
-  if (!state_text.empty()) take_over(state_text, saved);
+  if (state_text.empty()) return run_dir;
+  if (env_.strategy.sharded()) {
+    const std::string path =
+        broadcast_text(env_.communicator, checkpoint ? checkpoint->path.string() : "", start_deadline());
+    if (!checkpoint) checkpoint = load_checkpoint(path, CheckValues::later);
+  }
+  take_over(state_text, checkpoint ? &*checkpoint : nullptr);
   return run_dir;
 }
 
-void Trainer::take_over(const std::string& state_text, const StateParts& saved) {
+void Trainer::take_over(const std::string& state_text, const Checkpoint* checkpoint) {
   CheckpointSeals ignored;
   const TrainingState state = parse_training_state(state_text, "state from rank 0", ignored);
+  SavedState saved;
+  if (checkpoint != nullptr) saved = {&checkpoint->model, &checkpoint->optimizer};
   env_.strategy.load(saved, start_deadline());
   if (engine_.scaler() != nullptr) engine_.scaler()->load_state(scaler_entries(state.extra));
   at_.step = at_.resumed_from = state.step;
@@ -152,19 +157,27 @@ void Trainer::start_trace(const std::filesystem::path& run_dir) {
   env_.tracer.begin_run(run_dir, at_.step, parse_integer(zero).value_or(0));
 }
 
-void Trainer::start_recorder(const std::filesystem::path& run_dir, std::unique_ptr<CheckpointStore> locked,
-                             const std::optional<Checkpoint>& checkpoint) {
+void Trainer::start_saving(const std::filesystem::path& run_dir, std::unique_ptr<CheckpointStore> locked,
+                           const std::optional<Checkpoint>& checkpoint) {
   // State that appears with the first step is as large as the parameters: one copy for momentum, two for
   // AdamW.
   const std::uint64_t copies = recipe_.optimizer == "adamw" ? 3 : recipe_.sgd.momentum > 0 ? 2 : 1;
-  const StateParts parts = env_.strategy.save();
-  const std::uint64_t bytes =
-      checkpoint_bytes({state(), views_of(parts.model), views_of(parts.optimizer)}) * copies;
-  const RunDirectory run = RunDirectory::create(run_dir, bytes);
+  std::uint64_t bytes = 0;
+  if (is_root() || env_.strategy.sharded()) {
+    const StateParts parts = env_.strategy.save();
+    bytes = checkpoint_bytes({state(), views_of(parts.model), views_of(parts.optimizer)}) * copies;
+  }
   const std::int64_t step = checkpoint ? checkpoint->state.step : 0;
-  journal_.record_by(std::make_unique<RunRecorder>(run, std::move(locked), env_.options, env_.environment,
-                                                   recipe_, checkpoint, bytes, env_.log,
-                                                   env_.tracer.spans()));
+  if (is_root()) {
+    RunDirectory::create(run_dir, bytes);
+    journal_.record_by(
+        std::make_unique<RunRecorder>(RunDirectory(run_dir), env_.options, env_.environment, recipe_, step));
+  }
+  saver_ = std::make_unique<CheckpointSaver>(
+      std::move(locked), RunDirectory(run_dir).checkpoints(), env_.strategy.sharded(),
+      SaverContext{env_.communicator, env_.log, env_.tracer.spans(), recipe_.connect_timeout});
+  saver_->begin(bytes, step,
+                checkpoint ? std::span(checkpoint->refused) : std::span<const RefusedCheckpoint>());
   if (checkpoint)
     journal_.message(fmt::format("going on after step {} from {}", step, checkpoint->path.string()));
 }

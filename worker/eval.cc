@@ -7,7 +7,7 @@
 #include "models/tasks/built_in.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "training/engine/evaluate.h"
-#include "training/run/saved_tensors.h"
+#include "parallel/saved_tensors.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
 #include "worker/commands.h"

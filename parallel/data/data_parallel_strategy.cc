@@ -17,10 +17,13 @@ void DataParallelStrategy::prepare(const TrainingParts& parts, const Deadline& /
 }
 
 // Weights wait for begin(), which hands rank 0's to everybody in any case.
-void DataParallelStrategy::load(const StateParts& state, const Deadline& deadline) {
-  if (share().rank == 0) network_->load_state_dict(state.model);
-  optimizer_->load_state(
-      broadcast_tensors(context_.communicator, state.optimizer, context_.device, deadline));
+void DataParallelStrategy::load(const SavedState& state, const Deadline& deadline) {
+  NamedTensors optimizer;
+  if (share().rank == 0) {
+    network_->load_state_dict(load_tensors(*state.model, context_.device));
+    optimizer = load_tensors(*state.optimizer, context_.device);
+  }
+  optimizer_->load_state(broadcast_tensors(context_.communicator, optimizer, context_.device, deadline));
 }
 
 void DataParallelStrategy::begin(const Deadline& deadline) {
@@ -69,7 +72,7 @@ Tensors DataParallelStrategy::evaluate(const Tensors& inputs) {
 
 StateParts DataParallelStrategy::save() {
   if (share().rank != 0) return {};
-  return {network_->state_dict(), optimizer_->named_state()};
+  return {whole(network_->state_dict()), whole(optimizer_->named_state())};
 }
 
 void DataParallelStrategy::exchange_alone(const Deadline& deadline) {

@@ -22,7 +22,8 @@ class DataParallelStrategy final : public Strategy {
   bool in_step() const noexcept override { return true; }
 
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
-  void load(const StateParts& state, const Deadline& deadline) override;
+  bool sharded() const noexcept override { return false; }
+  void load(const SavedState& state, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override;
   void step(Passes& passes, Exchange exchange) override;
   std::optional<int> variant(std::int64_t step) const override;

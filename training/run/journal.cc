@@ -89,8 +89,8 @@ void Journal::samples(std::span<const std::int64_t> indices, const RunPosition& 
                << std::flush;
 }
 
-void Journal::checkpoint(const Snapshot& snapshot) {
-  if (recorder_) recorder_->checkpoint(snapshot, Deadline::never());
+void Journal::before_checkpoint() {
+  if (recorder_) recorder_->sync();
 }
 
 void Journal::message(const std::string& text) {
@@ -98,7 +98,7 @@ void Journal::message(const std::string& text) {
 }
 
 void Journal::finish(const std::string& status, const RunPosition& at) {
-  if (recorder_) recorder_->finish(summarize(status, at), Deadline::never());
+  if (recorder_) recorder_->finish(summarize(status, at));
 }
 
 MemoryUse Journal::memory_use() const {

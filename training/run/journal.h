@@ -54,12 +54,12 @@ class Journal {
   /// What this rank takes in the step after `at`. A step that a restart repeats is there more than once: of
   /// each step, the lines with the latest start count.
   void samples(std::span<const std::int64_t> indices, const RunPosition& at);
-  /// Rank 0: copies `snapshot` and writes it beside training. Elsewhere nothing.
-  void checkpoint(const Snapshot& snapshot);
+  /// A checkpoint of this moment comes next: what was told up to it is made durable first.
+  void before_checkpoint();
   /// Shown by rank 0.
   void message(const std::string& text);
-  /// Rank 0: waits for the last checkpoint, writes summary.json and report.html. `status`: "finished" or
-  /// "stopped".
+  /// Rank 0: writes summary.json and report.html, when the last checkpoint is durable. `status`: "finished"
+  /// or "stopped".
   void finish(const std::string& status, const RunPosition& at);
 
  private:

@@ -119,22 +119,13 @@ void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
 
 }  // namespace
 
-RunRecorder::RunRecorder(const RunDirectory& run, std::unique_ptr<CheckpointStore> checkpoints,
-                         const Options& options, const Environment& environment, const Recipe& recipe,
-                         const std::optional<Checkpoint>& resumed, std::uint64_t checkpoint_bytes, Log& log,
-                         SpanRecorder* spans)
+RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
+                         const Recipe& recipe, std::int64_t resumed_step)
     : run_(run),
       metrics_((run.write_config(config_json(options, environment, recipe)), run.metrics())),
-      curves_(run.path(), unix_seconds(), resumed ? resumed->state.step : 0),
-      progress_(progress_target(environment).fd, progress_target(environment).options),
-      checkpoints_(std::move(checkpoints)),
-      writer_(*checkpoints_, spans),
-      log_(&log) {
-  checkpoints_->begin_writing(checkpoint_bytes);
-  const std::int64_t step = resumed ? resumed->state.step : 0;
-  checkpoints_->set_aside_after(step,
-                                resumed ? std::span(resumed->refused) : std::span<const RefusedCheckpoint>());
-  metrics_.truncate_after(step);
+      curves_(run.path(), unix_seconds(), resumed_step),
+      progress_(progress_target(environment).fd, progress_target(environment).options) {
+  metrics_.truncate_after(resumed_step);
 }
 
 void RunRecorder::step(const StepRecord& step, const Progress& progress, bool record) {
@@ -165,14 +156,8 @@ void RunRecorder::evaluation(const EvalRecord& evaluation, std::int64_t step) {
                                 evaluation.loss, evaluation.samples));
 }
 
-void RunRecorder::checkpoint(const Snapshot& snapshot, const Deadline& deadline) {
-  metrics_.sync();
-  writer_.save(snapshot, deadline);
-}
-
-void RunRecorder::finish(const RunSummary& summary, const Deadline& deadline) {
+void RunRecorder::finish(const RunSummary& summary) {
   progress_.finish();
-  writer_.flush(deadline);
   run_.write_summary(summary_json(summary));
   write_report(run_);
 }

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runtime/base/log.h"
-#include "runtime/checkpoint/async_writer.h"
+#include "runtime/checkpoint/checkpoint_store.h"
 #include "runtime/metrics/metrics_log.h"
 #include "runtime/metrics/progress.h"
 #include "runtime/metrics/run_directory.h"
@@ -31,31 +31,26 @@ struct RunSummary {
 
 class RunRecorder {
  public:
-  /// Opens `run`, which exists and whose lock `checkpoints` holds. Goes on after `resumed`, or from the
-  /// start: metrics and checkpoints of later steps are dropped and set aside. Checks that `checkpoint_bytes`
-  /// fit. Writing checkpoints leaves spans in `spans`, borrowed, unless it is null.
-  RunRecorder(const RunDirectory& run, std::unique_ptr<CheckpointStore> checkpoints, const Options& options,
-              const Environment& environment, const Recipe& recipe, const std::optional<Checkpoint>& resumed,
-              std::uint64_t checkpoint_bytes, Log& log, SpanRecorder* spans);
+  /// Opens `run`, which exists and whose lock this process holds. Goes on after step `resumed_step`, or from
+  /// the start (0): metrics of later steps are dropped.
+  RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
+              const Recipe& recipe, std::int64_t resumed_step);
 
   /// Shows the step; writes it to metrics.jsonl and the curves when `record` is set.
   void step(const StepRecord& step, const Progress& progress, bool record);
   void evaluation(const EvalRecord& evaluation, std::int64_t step);
-  /// Copies `snapshot` and writes it beside training. Metrics up to it are made durable first.
-  void checkpoint(const Snapshot& snapshot, const Deadline& deadline);
+  /// Makes metrics up to now durable: before a checkpoint, which must not be ahead of them.
+  void sync() { metrics_.sync(); }
   /// Prints a line of its own.
   void message(const std::string& text) { progress_.message(text); }
-  /// Waits for the last checkpoint, writes summary.json and report.html.
-  void finish(const RunSummary& summary, const Deadline& deadline);
+  /// Writes summary.json and report.html: after the last checkpoint is durable.
+  void finish(const RunSummary& summary);
 
  private:
   RunDirectory run_;
   MetricsLog metrics_;
   TensorBoardWriter curves_;
   ProgressLine progress_;
-  std::unique_ptr<CheckpointStore> checkpoints_;
-  AsyncCheckpointWriter writer_;
-  Log* log_;
 };
 
 /// The folder of this run: --run-dir, or runs/<time>-<model>, where <time> is when the launcher started, so

@@ -1,4 +1,4 @@
-#include "training/run/saved_tensors.h"
+#include "parallel/saved_tensors.h"
 
 namespace dtrain {
 
@@ -13,21 +13,27 @@ NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device
   return tensors;
 }
 
+std::vector<SavedPart> whole(const NamedTensors& tensors) {
+  std::vector<SavedPart> parts;
+  for (const auto& [name, tensor] : tensors) parts.push_back({name, tensor});
+  return parts;
+}
+
 StateParts on_host(StateParts parts) {
   std::shared_ptr<Device> host;
-  for (NamedTensors* tensors : {&parts.model, &parts.optimizer}) {
-    for (auto& [name, tensor] : *tensors) {
-      if (!tensor.device().runs_ahead()) continue;
+  for (std::vector<SavedPart>* tensors : {&parts.model, &parts.optimizer}) {
+    for (SavedPart& saved : *tensors) {
+      if (!saved.tensor.device().runs_ahead()) continue;
       if (!host) host = make_device("cpu");
-      tensor = tensor.detach().to(host);
+      saved.tensor = saved.tensor.detach().to(host);
     }
   }
   return parts;
 }
 
-std::vector<NamedView> views_of(const NamedTensors& tensors) {
+std::vector<NamedView> views_of(const std::vector<SavedPart>& parts) {
   std::vector<NamedView> views;
-  for (const auto& [name, tensor] : tensors) views.push_back({name, tensor.view()});
+  for (const SavedPart& saved : parts) views.push_back({saved.name, saved.tensor.view(), saved.part});
   return views;
 }
 

@@ -1,0 +1,43 @@
+// Between checkpoints, which look at host memory, and tensors, which may live on a GPU; and what of a
+// checkpoint a rank holds.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoint/named_view.h"
+#include "runtime/checkpoint/tensor_files.h"
+#include "runtime/tensor/named_tensors.h"
+
+namespace dtrain {
+
+/// A tensor of a checkpoint as one rank has it: all of it, or a part.
+struct SavedPart {
+  std::string name;
+  Tensor tensor;                                  ///< of the part's held_shape(); dense
+  std::optional<TensorPart> part = std::nullopt;  ///< nothing: all of it
+};
+
+/// What one rank saves. The tensors share memory with the strategy.
+struct StateParts {
+  std::vector<SavedPart> model;      ///< parameters and buffers by the module's names
+  std::vector<SavedPart> optimizer;  ///< by Optimizer::named_state's
+};
+
+/// `tensors`, each whole.
+std::vector<SavedPart> whole(const NamedTensors& tensors);
+
+/// All tensors of `files` on `device`, read one by one; a device other than the CPU needs one of them on the
+/// host.
+NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device);
+
+/// `parts` where the host can read them: its own tensors themselves, of a device that runs ahead copies
+/// (waits for it).
+StateParts on_host(StateParts parts);
+
+/// Borrowed views of parts that on_host() gave, for a snapshot.
+std::vector<NamedView> views_of(const std::vector<SavedPart>& parts);
+
+}  // namespace dtrain

@@ -1,0 +1,167 @@
+// Checkpoints of which every rank writes and reads its own part, through the whole trainer: saved by some
+// ranks, resumed by others, with the weights of a run that never stopped; and a rank whose disk refuses
+// leaves the checkpoint before.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "models/tasks/classification.h"
+#include "parallel/data/data_parallel_strategy.h"
+#include "runtime/checkpoint/checkpoint_store.h"
+#include "tests/ranks/world.h"
+#include "tests/support/temp_dir.h"
+#include "training/trainer.h"
+
+namespace dtrain::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Data parallelism that saves as a sharded strategy does: of each tensor every rank writes an equal range of
+/// elements, and each rank reads all of them back by itself.
+class SavesInParts final : public Strategy {
+ public:
+  explicit SavesInParts(const StrategyContext& context) : context_(context), inner_(context) {}
+
+  std::string_view name() const noexcept override { return "saves in parts"; }
+  DataShare share() const noexcept override { return inner_.share(); }
+  bool holds_outputs() const noexcept override { return true; }
+  bool in_step() const noexcept override { return true; }
+  bool sharded() const noexcept override { return true; }
+  void prepare(const TrainingParts& parts, const Deadline& deadline) override {
+    inner_.prepare(parts, deadline);
+  }
+  void load(const SavedState& state, const Deadline&) override {
+    inner_.module().load_state_dict(load_tensors(*state.model, context_.device));
+    inner_.optimizer()->load_state(load_tensors(*state.optimizer, context_.device));
+  }
+  void begin(const Deadline& deadline) override { inner_.begin(deadline); }
+  void step(Passes& passes, Exchange exchange) override { inner_.step(passes, exchange); }
+  std::optional<int> variant(std::int64_t step) const override { return inner_.variant(step); }
+  void settle(const Deadline& deadline) override { inner_.settle(deadline); }
+  Tensors evaluate(const Tensors& inputs) override { return inner_.evaluate(inputs); }
+  StateParts save() override {
+    return {cut(inner_.module().state_dict()), cut(inner_.optimizer()->named_state())};
+  }
+  Module& module() noexcept override { return inner_.module(); }
+  Optimizer* optimizer() noexcept override { return inner_.optimizer(); }
+  void exchange_alone(const Deadline& deadline) override { inner_.exchange_alone(deadline); }
+
+ private:
+  std::vector<SavedPart> cut(const NamedTensors& tensors) const {
+    const auto rank = static_cast<std::int64_t>(share().rank), size = static_cast<std::int64_t>(share().size);
+    std::vector<SavedPart> parts;
+    for (const auto& [name, tensor] : tensors) {
+      const std::int64_t first = tensor.numel() * rank / size, end = tensor.numel() * (rank + 1) / size;
+      if (first == end) continue;
+      const TensorPart part = TensorPart::elements(tensor.shape(), first, end - first);
+      parts.push_back(
+          {name, tensor.detach().reshape({-1}).slice(0, first, end).reshape(part.held_shape()), part});
+    }
+    return parts;
+  }
+
+  StrategyContext context_;
+  DataParallelStrategy inner_;
+};
+
+/// One rank of a run of the multilayer perceptron; `strategy` says how it saves.
+template <class Kind>
+ExitCode train(Communicator& communicator, const fs::path& run, std::int64_t steps) {
+  const std::vector<std::string> arguments = {"--dataset",
+                                              "synthetic:1x6x6,10,96",
+                                              "--global-batch-size",
+                                              "24",
+                                              "--momentum",
+                                              "0.9",
+                                              "--lr",
+                                              "0.05",
+                                              "--checkpoint-every",
+                                              "2",
+                                              "--eval-every",
+                                              "0",
+                                              "--max-steps",
+                                              std::to_string(steps),
+                                              "--run-dir",
+                                              run.string()};
+  const Environment environment;
+  const Options options = resolve_options("test", train_options(), arguments, environment);
+  const Recipe recipe = make_recipe(options, "mlp", communicator.size());
+  const Classification task("mlp");
+  const StopSignal stop_signal;
+  WorkerLog log("test");
+  Tracer tracer(std::nullopt, communicator.rank(), log);
+  const auto device = make_device("cpu");
+  StepClock clock;
+  Kind strategy(StrategyContext{communicator, device, recipe.collective_timeout, {&clock}});
+  Trainer trainer(
+      recipe, {task, strategy, communicator, device, options, environment, stop_signal, log, tracer, clock});
+  return trainer.run();
+}
+
+/// "ok" when the newest checkpoint of `run` is of `step` and holds the tensors of `other`'s.
+std::string same_checkpoint(const fs::path& run, const fs::path& other, std::int64_t step, int files) {
+  NullLog log;
+  const auto a = CheckpointStore(run / "checkpoints", 0, log).latest();
+  const auto b = CheckpointStore(other / "checkpoints", 0, log).latest();
+  if (!a || !b || a->state.step != step || b->state.step != step) return "no checkpoint of the last step";
+  const int shards = static_cast<int>(std::count_if(
+      fs::directory_iterator(a->path), fs::directory_iterator(), [](const fs::directory_entry& entry) {
+        return entry.path().filename().string().starts_with("model") &&
+               entry.path().extension() == ".safetensors";
+      }));
+  if (shards != files) return fmt::format("expected {} files of weights, got {}", files, shards);
+  const auto host = make_device("cpu");
+  for (const auto& [mine, theirs] :
+       {std::pair(&a->model, &b->model), std::pair(&a->optimizer, &b->optimizer)}) {
+    std::map<std::string, Tensor> whole;
+    for (auto& [name, tensor] : load_tensors(*theirs, host)) whole.emplace(name, tensor);
+    const NamedTensors assembled = load_tensors(*mine, host);
+    if (assembled.size() != whole.size()) return "another number of tensors";
+    for (const auto& [name, tensor] : assembled) {
+      if (tensor.to_vector<double>() != whole.at(name).to_vector<double>()) return name + " differs";
+    }
+  }
+  return "ok";
+}
+
+// Steps 1 to 3 by all ranks and in parts, 4 to 6 by all but the last, and the same undisturbed by rank 0
+// alone.
+std::string saved_by_some_resumed_by_others(Rank& rank) {
+  const fs::path run = fs::path(rank.folder) / "parts", whole = fs::path(rank.folder) / "whole";
+  train<SavesInParts>(*rank.communicator, run, 3);
+  const auto fewer =
+      rank.communicator->split(rank.rank() == rank.size() - 1 ? 1 : 0, rank.rank(), Deadline::never());
+  const auto alone = rank.communicator->split(rank.rank() == 0 ? 0 : 1, rank.rank(), Deadline::never());
+  std::string verdict = "ok";
+  if (rank.rank() != rank.size() - 1) train<SavesInParts>(*fewer, run, 6);
+  // One process sees the sums of its own order: compare with as many ranks as took each stretch.
+  train<DataParallelStrategy>(*rank.communicator, whole, 3);
+  if (rank.rank() != rank.size() - 1) train<DataParallelStrategy>(*fewer, whole, 6);
+  if (rank.rank() == 0) verdict = same_checkpoint(run, whole, 6, rank.size() == 2 ? 1 : rank.size() - 1);
+  rank.communicator->barrier("end")->wait(Deadline::never());
+  return verdict;
+}
+
+class ShardedCheckpoint : public OnBackend {};
+
+TEST_P(ShardedCheckpoint, SavedBySomeRanksResumedByOthers) {
+  expect_ok("saved_by_some_resumed_by_others", {2, 3, 4});
+}
+
+INSTANTIATE_TEST_SUITE_P(, ShardedCheckpoint, testing::Values("gloo", "mpi"),
+                         [](const auto& backend) { return std::string(backend.param); });
+
+}  // namespace
+}  // namespace dtrain::test
+
+int main(int argc, char** argv) {
+  using namespace dtrain::test;
+  register_scenario("saved_by_some_resumed_by_others", saved_by_some_resumed_by_others);
+  return run_tests_or_scenario(argc, argv);
+}
