@@ -16,8 +16,8 @@ double Evaluation::operator[](std::string_view metric) const {
                                names.empty() ? "there are none" : names, metric));
 }
 
-std::shared_ptr<const Source> Task::open(Split split, const DataRequest& request) const {
-  return open_source(request.dataset, split, {.data_dir = request.data_dir, .log = request.log});
+Splits Task::open(const DataRequest& request) const {
+  return open_splits(request.dataset, {.data_dir = request.data_dir, .log = request.log});
 }
 
 Tensors Task::inputs(const BatchTensors& batch) const { return {batch.tensors().front()}; }

@@ -56,9 +56,9 @@ class Task {
   /// Names the run, and its checkpoints: one made under another name is not resumed. "lenet", "squares".
   virtual std::string name() const = 0;
 
-  /// The samples of a split. By default the data sets that `dtrain train --dataset` knows. Throws UsageError,
-  /// DataError.
-  virtual std::shared_ptr<const Source> open(Split split, const DataRequest& request) const;
+  /// The samples to train and to be evaluated on. By default the data sets that `dtrain train --dataset`
+  /// knows. Throws UsageError, DataError.
+  virtual Splits open(const DataRequest& request) const;
 
   /// The network for samples of `fields`, its parameters on `device`, drawn from `generator` and nothing
   /// else: equal generators give equal weights. Throws UsageError for fields it cannot take.

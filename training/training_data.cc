@@ -12,8 +12,9 @@ TrainingData::TrainingData(const Recipe& recipe, const Task& task, DataShare sha
                            const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans)
     : global_batch_(recipe.batch.global) {
   const DataRequest request{.dataset = recipe.dataset, .data_dir = recipe.data_dir, .log = &log};
-  train_ = task.open(Split::train, request);
-  test_ = task.open(Split::test, request);
+  Splits splits = task.open(request);
+  train_ = std::move(splits.train);
+  test_ = std::move(splits.test);
   if (!std::ranges::equal(train_->fields(), test_->fields())) {
     throw UsageError(fmt::format(
         "task {}: expected samples of the same fields in both splits, got {} in {} and {} in {}", task.name(),

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "models/tasks/built_in.h"
+#include "parallel/saved_tensors.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "training/engine/evaluate.h"
-#include "parallel/saved_tensors.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
 #include "worker/commands.h"
@@ -96,10 +96,10 @@ ExitCode run_eval(const Invocation& invocation) {
   const Weights weights = open_weights(options.text("checkpoint"), log);
   const auto task =
       make_task(option_or(options, "task", weights, "classification"), option_or(options, "model", weights));
-  const auto source =
-      task->open(Split::test, {.dataset = option_or(options, "dataset", weights),
-                               .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
-                               .log = &log});
+  const auto source = task->open({.dataset = option_or(options, "dataset", weights),
+                                  .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
+                                  .log = &log})
+                          .test;
   const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
   Peers peers(placement, backend_named(options.choice("backend", {"auto", "nccl", "gloo", "mpi"})),
               invocation.environment, timeout, log, device.get());

@@ -47,8 +47,8 @@ class Network final : public Module {
 class TellApart final : public Task {
  public:
   std::string name() const override { return "spirals"; }
-  std::shared_ptr<const Source> open(Split split, const DataRequest&) const override {
-    return std::make_shared<Spirals>(split == Split::train ? 2000 : 500);
+  Splits open(const DataRequest&) const override {
+    return {std::make_shared<Spirals>(2000), std::make_shared<Spirals>(500)};
   }
   std::unique_ptr<Module> build(std::span<const Field>, Generator& generator,
                                 const std::shared_ptr<Device>& device) const override {

@@ -51,7 +51,7 @@ SafetensorsFile open_staged(const fs::path& path, int shard, int shards) {
   } catch (const SystemError& error) {
     throw with_context(
         fmt::format("shard {} of {}: written by its rank, but not to be seen from here; all ranks must "
-                    "see --run-dir on one file system",
+                    "see the run's folder on one file system",
                     shard + 1, shards),
         error);
   }

@@ -1,4 +1,5 @@
-// libFuzzer's entry, built once for each target: DTRAIN_FUZZ_TARGET is one function of the headers below.
+// libFuzzer's entry, built once for each target: DTRAIN_FUZZ_TARGET is one function of targets.h or
+// targets_data.h.
 #include <cstddef>
 #include <cstdint>
 

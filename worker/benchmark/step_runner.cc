@@ -28,8 +28,7 @@ StepRunner::StepRunner(const Recipe& recipe, const Task& task, Communicator& com
                .patience = recipe.collective_timeout,
                .timer = {&clock_, spans}},
               log) {
-  const auto source =
-      task.open(Split::train, {.dataset = recipe.dataset, .data_dir = recipe.data_dir, .log = &log});
+  const auto source = task.open({.dataset = recipe.dataset, .data_dir = recipe.data_dir, .log = &log}).train;
   batch_ = load_batch(source);
   const Deadline deadline = Deadline::after(recipe_.collective_timeout);
   engine_.prepare(

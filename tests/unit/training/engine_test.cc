@@ -40,8 +40,8 @@ class Squares : public Task {
  public:
   explicit Squares(bool weighted = false) : weighted_(weighted) {}
   std::string name() const override { return "squares"; }
-  std::shared_ptr<const Source> open(Split, const DataRequest&) const override {
-    return std::make_shared<Numbers>();
+  Splits open(const DataRequest&) const override {
+    return {std::make_shared<Numbers>(), std::make_shared<Numbers>()};
   }
   std::unique_ptr<Module> build(std::span<const Field>, Generator& generator,
                                 const std::shared_ptr<Device>& device) const override {
@@ -77,7 +77,8 @@ class Scaled final : public Strategy {
   void prepare(const TrainingParts& parts, const Deadline& deadline) override {
     inner_->prepare(parts, deadline);
   }
-  void load(const StateParts& state, const Deadline& deadline) override { inner_->load(state, deadline); }
+  bool sharded() const noexcept override { return inner_->sharded(); }
+  void load(const SavedState& state, const Deadline& deadline) override { inner_->load(state, deadline); }
   void begin(const Deadline& deadline) override { inner_->begin(deadline); }
   void step(Passes& passes, Exchange exchange) override {
     ScaledPasses scaled(passes);
@@ -153,7 +154,7 @@ struct Worker {
   std::size_t passes;
   NullLog log;
   std::shared_ptr<Device> device = make_device("cpu");
-  std::shared_ptr<const Source> source = task.open(Split::train, {});
+  std::shared_ptr<const Source> source = task.open({}).train;
   std::unique_ptr<Communicator> communicator = make_communicator(Backend::self, {}, log);
   StepClock clock;
   std::unique_ptr<Strategy> strategy;
@@ -211,8 +212,8 @@ TEST(Engine, AStrategyMayWrapAnother) {
 class TwoLosses final : public Task {
  public:
   std::string name() const override { return "two losses"; }
-  std::shared_ptr<const Source> open(Split, const DataRequest&) const override {
-    return std::make_shared<Numbers>();
+  Splits open(const DataRequest&) const override {
+    return {std::make_shared<Numbers>(), std::make_shared<Numbers>()};
   }
   std::unique_ptr<Module> build(std::span<const Field>, Generator& generator,
                                 const std::shared_ptr<Device>& device) const override {

@@ -30,7 +30,7 @@ std::function<Tensors(const Tensors&)> guess_after(milliseconds pause) {
 
 TEST(Evaluate, CountsEachSampleOnce) {
   const Classification task("mlp");
-  const auto source = task.open(Split::test, {.dataset = "synthetic:1x2x2,10,23", .data_dir = ""});
+  const auto source = task.open({.dataset = "synthetic:1x2x2,10,23", .data_dir = ""}).test;
   test::FakeCommunicator communicator(1);
   const Evaluation found =
       evaluate(task, guess_after(milliseconds(0)), source,
@@ -44,7 +44,7 @@ TEST(Evaluate, CountsEachSampleOnce) {
 
 TEST(Evaluate, RanksWithoutOutputsCountNothing) {
   const Classification task("mlp");
-  const auto source = task.open(Split::test, {.dataset = "synthetic:1x2x2,10,23", .data_dir = ""});
+  const auto source = task.open({.dataset = "synthetic:1x2x2,10,23", .data_dir = ""}).test;
   test::FakeCommunicator communicator(1);
   int calls = 0;
   evaluate(
@@ -62,7 +62,7 @@ TEST(Evaluate, RanksWithoutOutputsCountNothing) {
 
 TEST(Evaluate, MayTakeLongerThanTheOthersAreWaitedFor) {
   const Classification task("mlp");
-  const auto source = task.open(Split::test, {.dataset = "synthetic:1x2x2,10,3", .data_dir = ""});
+  const auto source = task.open({.dataset = "synthetic:1x2x2,10,3", .data_dir = ""}).test;
   test::FakeCommunicator communicator(1);
   evaluate(task, guess_after(milliseconds(400)), source,
            {.batch_size = 1, .patience = std::chrono::seconds(1)}, communicator, make_device("cpu"));
