@@ -108,7 +108,7 @@ ExitCode run_eval(const Invocation& invocation) {
   network->load_state_dict(load_tensors(weights.file, device));
   network->eval();
   const Evaluation result = evaluate(
-      *task, [&](const Tensors& inputs) { return Tensors{(*network)(inputs.front())}; }, source,
+      *task, [&](const Tensors& inputs) { return (*network)(inputs); }, source,
       {.batch_size = options.integer("batch-size", 1, INT32_MAX),
        .share = {peers.communicator().rank(), peers.communicator().size()},
        .patience = timeout},

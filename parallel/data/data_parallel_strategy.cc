@@ -49,7 +49,7 @@ void DataParallelStrategy::run_pass(Passes& passes, std::size_t i, bool exchange
   Tensor loss;
   {
     const PhaseScope phase = context_.timer.phase(Phase::forward);
-    loss = passes.loss(i, {(*network_)(inputs.front())});
+    loss = passes.loss(i, (*network_)(inputs));
   }
   const PhaseScope phase = context_.timer.phase(Phase::backward);
   if (i + 1 == passes.count()) passes.losses_done();
@@ -67,7 +67,7 @@ void DataParallelStrategy::settle(const Deadline& deadline) { parallel_->sync_bu
 
 Tensors DataParallelStrategy::evaluate(const Tensors& inputs) {
   const NoGrad no_grad;
-  return {(*network_)(inputs.front())};
+  return (*network_)(inputs);
 }
 
 StateParts DataParallelStrategy::save() {

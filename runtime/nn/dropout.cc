@@ -1,6 +1,8 @@
 #include "runtime/nn/dropout.h"
 
 #include <algorithm>
+
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -68,6 +70,16 @@ Tensor Dropout::forward(const Tensor& x) {
                             draw.rows.defined() ? draw.rows.view() : View{}};
   x.device().kernels().dropout_mask(numbers, 1 - probability_, mask.view());
   return mul(x, mask);
+}
+
+std::vector<std::shared_ptr<DropoutKey>> dropout_keys(Module& module) {
+  std::vector<std::shared_ptr<DropoutKey>> keys;
+  module.visit([&keys](Module& part) {
+    const auto* dropout = dynamic_cast<const Dropout*>(&part);
+    if (dropout == nullptr || std::find(keys.begin(), keys.end(), dropout->key()) != keys.end()) return;
+    keys.push_back(dropout->key());
+  });
+  return keys;
 }
 
 }  // namespace dtrain

@@ -71,6 +71,7 @@ class Dropout : public Module {
   /// [0, 1].
   Dropout(double probability, std::shared_ptr<DropoutKey> key);
   Tensor forward(const Tensor& x) override;
+  const std::shared_ptr<DropoutKey>& key() const noexcept { return key_; }
 
   /// For recomputed(): calls between the two are collected in `draws`, or repeat what is there. Nests.
   void begin_run(std::shared_ptr<Draws> draws) { runs_.push_back(std::move(draws)); }
@@ -86,5 +87,8 @@ class Dropout : public Module {
   Tensor passes_;  ///< i64 [1], counted on the device; undefined until it is needed
   std::vector<std::shared_ptr<Draws>> runs_;
 };
+
+/// The keys of the dropout layers below `module`, each once.
+std::vector<std::shared_ptr<DropoutKey>> dropout_keys(Module& module);
 
 }  // namespace dtrain

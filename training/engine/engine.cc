@@ -22,6 +22,7 @@ class Engine::StepPasses final : public Passes {
         exchange_(exchange),
         batches_(plan.passes),
         units_(plan.passes),
+        indices_(plan.passes),
         even_share_(static_cast<double>(plan.note.samples) /
                     static_cast<double>(engine.strategy_.share().size)) {
     if (engine_.task_.units_vary()) weigh_units();
@@ -40,6 +41,7 @@ class Engine::StepPasses final : public Passes {
 
   Tensors inputs(std::size_t i) override {
     if (batches_[i].size() == 0) fetch(i);
+    if (supply_ != nullptr) engine_.key_masks(plan_.note.step, indices_[i]);
     return engine_.task_.inputs(batches_[i]);
   }
 
@@ -81,6 +83,7 @@ class Engine::StepPasses final : public Passes {
       batches_[i] = engine_.feed_.take(batch);
     }
     if (engine_.runs_ahead()) kept_.push_back(batch.memory);
+    if (!engine_.dropouts_.empty()) indices_[i].assign(batch.indices.begin(), batch.indices.end());
     units_[i] = engine_.task_.units_vary() ? engine_.task_.units(batch) : static_cast<double>(batch.size());
     engine_.options_.timer.clock->lap(Phase::data);
   }
@@ -111,6 +114,7 @@ class Engine::StepPasses final : public Passes {
   Exchange exchange_ = Exchange::all;
   std::vector<BatchTensors> batches_;
   std::vector<double> units_;
+  std::vector<std::vector<std::int64_t>> indices_;  ///< of each pass' samples, where dropout asks for them
   double even_share_;
   std::vector<std::shared_ptr<void>> kept_;
 };
@@ -138,13 +142,15 @@ void Engine::prepare(TrainingParts parts, const Deadline& deadline) {
   strategy_.prepare(parts, deadline);
   reports_ = std::make_unique<StepReports>(alone_ ? *alone_ : communicator_,
                                            alone_ ? 1 : strategy_.share().size, device_);
-  const bool recordable = strategy_.variant(1).has_value() && !task_.units_vary();
+  dropouts_ = dropout_keys(strategy_.module());
+  const bool recordable = strategy_.variant(1).has_value() && !task_.units_vary() && dropouts_.empty();
   if (options_.graphs == GraphUse::on && !recordable) {
     throw UsageError(fmt::format(
         "--cuda-graph on: expected steps that wait for nothing, got {}; leave one of the two out, or use "
         "--cuda-graph auto",
-        task_.units_vary() ? "samples that differ in units, whose number is exchanged before each step"
-                           : "a strategy that exchanges inside a step (--sync-batch-norm)"));
+        task_.units_vary()   ? "samples that differ in units, whose number is exchanged before each step"
+        : !dropouts_.empty() ? "dropout, whose masks are keyed by samples that only the host knows"
+                             : "a strategy that exchanges inside a step (--sync-batch-norm)"));
   }
   if (!recordable || !device_->has_graphs()) options_.graphs = GraphUse::off;
 }
@@ -214,6 +220,16 @@ std::vector<std::shared_ptr<void>> Engine::replay(StepGraph& graph, const StepPl
   graph.launch();
   for (const auto& [name, tensor] : strategy_.module().state_dict()) tensor.mark_modified();
   return kept;
+}
+
+// A mask is the same whichever worker holds the sample, and after a restart.
+void Engine::key_masks(std::int64_t step, std::span<const std::int64_t> indices) {
+  if (dropouts_.empty()) return;
+  const Tensor rows = Tensor::from_data(indices, {static_cast<std::int64_t>(indices.size())}, device_);
+  for (const auto& key : dropouts_) {
+    key->set_step(step, device_);
+    key->set_rows(rows);
+  }
 }
 
 // With loss scaling an overflow only skips the step, until the scale is so small that it cannot be the cause.

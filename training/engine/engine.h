@@ -10,6 +10,7 @@
 
 #include "parallel/strategy.h"
 #include "runtime/autograd/autocast.h"
+#include "runtime/nn/dropout.h"
 #include "training/engine/batch_feed.h"
 #include "training/engine/step_graph.h"
 #include "training/engine/step_reports.h"
@@ -83,6 +84,8 @@ class Engine {
                                             const BatchSupply& supply);
   StepGraph* graph_for(const StepPlan& plan, int& variant);
   void check_loss(double loss, const StepNote& note) const;
+  /// Keys dropout's masks by the step and by the samples `indices` that the rows of the next pass are.
+  void key_masks(std::int64_t step, std::span<const std::int64_t> indices);
   Deadline deadline() const { return Deadline::after(options_.patience); }
 
   const Task& task_;
@@ -92,6 +95,7 @@ class Engine {
   EngineOptions options_;
   std::unique_ptr<Communicator> alone_;  ///< what reports go over where ranks do not step together
   LowPrecisionWeights low_weights_;
+  std::vector<std::shared_ptr<DropoutKey>> dropouts_;
   std::unique_ptr<GradScaler> scaler_;
   BatchFeed feed_;
   std::unique_ptr<StepReports> reports_;

@@ -8,6 +8,8 @@
 #include "collectives/factory.h"
 #include "parallel/data/data_parallel_strategy.h"
 #include "runtime/base/error.h"
+#include "runtime/nn/containers.h"
+#include "runtime/nn/dropout.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"
 
@@ -207,6 +209,28 @@ TEST(Engine, AStrategyMayWrapAnother) {
   const double expected = task.loss({outputs}, batch).item();
   EXPECT_NEAR(wrapped.step().loss, expected, 1e-6);
   EXPECT_GT(std::abs(plain.step().loss - expected), 1e-3);  // the bias is not doubled on the way in
+}
+
+/// Squares by a network that drops half of its hidden values.
+class Dropped final : public Squares {
+ public:
+  std::unique_ptr<Module> build(std::span<const Field>, Generator& generator,
+                                const std::shared_ptr<Device>& device) const override {
+    const auto key = std::make_shared<DropoutKey>(7);
+    return std::make_unique<Sequential>(std::vector<std::shared_ptr<Module>>{
+        std::make_shared<Linear>(kFeatures, 16, generator, device), std::make_shared<Dropout>(0.5, key),
+        std::make_shared<Linear>(16, 1, generator, device)});
+  }
+};
+
+TEST(Engine, DropsTheSameValuesHoweverABatchIsCut) {
+  const Dropped task;
+  Worker whole(task, 1), parts(task, 4);
+  for (int i = 0; i < 3; ++i) {
+    const double loss = whole.step().loss;
+    EXPECT_NEAR(loss, parts.step().loss, 1e-6) << i;
+  }
+  expect_close(whole.weights(), parts.weights());
 }
 
 class TwoLosses final : public Task {
