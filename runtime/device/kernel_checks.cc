@@ -280,7 +280,7 @@ void require_totals(std::string_view operation, std::string_view argument, const
 
 void require_row_norm(std::string_view operation, const View& input, const View& weight, const View& mean,
                       const View& inv_std, const View& other) {
-  require_floating(operation, input);
+  if (!is_floating(input.dtype)) refuse_dtype(operation, input.dtype);
   require_rank(operation, "input", input, 2);
   require_like(operation, "output", other, input);
   if (!input.is_contiguous() || !other.is_contiguous()) {
@@ -330,7 +330,7 @@ void require_slots(std::span<const OptimizerSlot> slots, const AdamWStep& /*step
 
 void require_slots(std::span<const OptimizerSlot> slots, const RmsPropStep& step) {
   for (const OptimizerSlot& slot : slots) {
-    require_floating("rmsprop", slot.param);
+    require_parameter("rmsprop", slot.param);
     require_slot_array("rmsprop", "grad", slot.grad, slot.param);
     require_slot_array("rmsprop", "variance", slot.variance, slot.param);
     if (step.momentum != 0) require_slot_array("rmsprop", "momentum", slot.momentum, slot.param);
@@ -340,7 +340,7 @@ void require_slots(std::span<const OptimizerSlot> slots, const RmsPropStep& step
 
 void require_slots(std::span<const OptimizerSlot> slots, const AdagradStep& /*step*/) {
   for (const OptimizerSlot& slot : slots) {
-    require_floating("adagrad", slot.param);
+    require_parameter("adagrad", slot.param);
     require_slot_array("adagrad", "grad", slot.grad, slot.param);
     require_slot_array("adagrad", "variance", slot.variance, slot.param);
   }
