@@ -1,6 +1,7 @@
 // Functions of one tensor as modules, for Sequential.
 #pragma once
 
+#include "runtime/autograd/ops/activations.h"
 #include "runtime/nn/module.h"
 
 namespace dtrain {
@@ -28,6 +29,49 @@ class Tanh : public Module {
 class GELU : public Module {
  public:
   Tensor forward(const Tensor& x) override { return gelu(x); }
+};
+
+class SiLU : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return silu(x); }
+};
+
+class LeakyReLU : public Module {
+ public:
+  explicit LeakyReLU(double negative_slope = 0.01) : negative_slope_(negative_slope) {}
+  Tensor forward(const Tensor& x) override { return leaky_relu(x, negative_slope_); }
+
+ private:
+  double negative_slope_;
+};
+
+/// Parameter: weight [channels], or [1] for one slope, which starts at `initial`.
+class PReLU : public Module {
+ public:
+  explicit PReLU(const std::shared_ptr<Device>& device, std::int64_t channels = 1, double initial = 0.25)
+      : weight_(add_parameter("weight", Tensor::full({channels}, initial, device))) {}
+  Tensor forward(const Tensor& x) override { return prelu(x, weight_); }
+
+ private:
+  Tensor weight_;
+};
+
+class Softplus : public Module {
+ public:
+  explicit Softplus(double beta = 1, double threshold = 20) : beta_(beta), threshold_(threshold) {}
+  Tensor forward(const Tensor& x) override { return softplus(x, beta_, threshold_); }
+
+ private:
+  double beta_, threshold_;
+};
+
+class Softmax : public Module {
+ public:
+  explicit Softmax(int dim = -1) : dim_(dim) {}
+  Tensor forward(const Tensor& x) override { return softmax(x, dim_); }
+
+ private:
+  int dim_;
 };
 
 /// [N, …] → [N, product of the rest]

@@ -16,11 +16,11 @@ constexpr std::int64_t kEdge = 3, kThreshold = 1000, kColumns = 80;
 /// How every element of a tensor is written: alike, and padded to one width.
 class Format {
  public:
-  explicit Format(const std::vector<std::int64_t>& values) {
-    for (const std::int64_t value : values) widen(fmt::format("{}", value));
+  Format(const std::vector<std::int64_t>& values, DType dtype) : truth_(dtype == DType::boolean) {
+    for (const std::int64_t value : values) widen(text_of(value));
   }
 
-  explicit Format(const std::vector<double>& values) {
+  Format(const std::vector<double>& values, DType /*dtype*/) {
     double least = INFINITY, largest = 0;
     for (const double value : values) {
       if (!counts(value)) continue;
@@ -37,11 +37,14 @@ class Format {
 
   std::int64_t width() const noexcept { return width_; }
 
-  std::string operator()(std::int64_t value) const { return padded(fmt::format("{}", value)); }
+  std::string operator()(std::int64_t value) const { return padded(text_of(value)); }
   std::string operator()(double value) const { return padded(text_of(value)); }
 
  private:
   static bool counts(double value) { return std::isfinite(value) && value != 0; }
+  std::string text_of(std::int64_t value) const {
+    return !truth_ ? fmt::format("{}", value) : value != 0 ? "True" : "False";
+  }
   /// Whole numbers have no digits behind the point, which says that they are floating.
   std::string text_of(double value) const {
     if (std::isnan(value)) return "nan";  // of either sign
@@ -52,7 +55,7 @@ class Format {
   void widen(const std::string& text) { width_ = std::max(width_, static_cast<std::int64_t>(text.size())); }
   std::string padded(const std::string& text) const { return fmt::format("{:>{}}", text, width_); }
 
-  bool whole_ = true, scientific_ = false;
+  bool whole_ = true, scientific_ = false, truth_ = false;
   std::int64_t width_ = 1;
 };
 
@@ -85,7 +88,8 @@ Tensor edges_of(Tensor tensor) {
 template <class T>
 class Printer {
  public:
-  explicit Printer(Elements<T> elements) : elements_(std::move(elements)), format_(elements_.values) {}
+  Printer(Elements<T> elements, DType dtype)
+      : elements_(std::move(elements)), format_(elements_.values, dtype) {}
 
   /// `dim` and those behind it, from element `begin` on.
   std::string text(int dim, std::int64_t begin, std::int64_t indent) const {
@@ -135,7 +139,7 @@ template <class T>
 std::string contents(const Tensor& tensor) {
   const bool summarised = tensor.numel() > kThreshold;
   const Tensor shown = summarised ? edges_of(tensor) : tensor;
-  return Printer<T>({shown.to_vector<T>(), shown.shape(), summarised, tensor.shape()})
+  return Printer<T>({shown.to_vector<T>(), shown.shape(), summarised, tensor.shape()}, tensor.dtype())
       .text(0, 0, static_cast<std::int64_t>(kPrefix.size()));
 }
 
@@ -154,8 +158,9 @@ std::vector<std::string> suffixes_of(const Tensor& tensor) {
   if (tensor.numel() == 0 && tensor.rank() != 1) {
     suffixes.push_back(fmt::format("size={}", tuple_of(tensor.shape())));
   }
-  // Without elements even the default dtype of whole numbers does not show.
-  if (dtype != DType::f32 && (dtype != DType::i64 || tensor.numel() == 0)) {
+  // The elements show these dtypes where there are any.
+  const bool shows = tensor.numel() > 0 && (dtype == DType::i64 || dtype == DType::boolean);
+  if (dtype != DType::f32 && !shows) {
     suffixes.push_back(fmt::format("dtype=torch.{}", name_of(dtype)));
   }
   if (tensor.requires_grad() && tensor.is_leaf()) suffixes.emplace_back("requires_grad=True");

@@ -25,11 +25,13 @@ listed = [
     (f32, [2, 2], [1, 2, 3, 4]), (f32, [1, 1, 1], [0.25]), (f32, [2, 2, 2], [1, 2, 3, 4, 5, 6, 7, 8.5]),
     (f32, [2, 1, 2, 1], [1, -2, 3, -4]), (f32, [0], []), (f64, [0], []), (i64, [0], []), (f32, [0, 3], []),
     (f32, [2, 0, 3], []), (i64, [3, 0], []), (torch.int32, [2], [1, 2]), (torch.uint8, [2], [7, 255]),
-    (torch.bfloat16, [3], [1, 2.5, -3]), (f64, [2], [1, 2]),
+    (torch.bfloat16, [3], [1, 2.5, -3]), (f64, [2], [1, 2]), (torch.float16, [2], [0.1, 2]), (torch.int16, [2], [-3, 4]), (torch.int8, [1], [-3]),
+    (torch.bool, [], [1]), (torch.bool, [2], [1, 1]), (torch.bool, [2, 2], [1, 0, 0, 1]), (torch.bool, [0], []), (torch.bool, [2, 0], []),
 ]
 # i -> value; what tensor_parity_test.cc calls by the same name
 formulas = {
     "count": lambda i: i,
+    "odd": lambda i: i % 2,
     "tenth": lambda i: i * 0.125 - 3,
     "wide": lambda i: (i - 7.0) * 10.0 ** (i % 9 - 4),
 }
@@ -37,7 +39,7 @@ made = [
     (f32, [30], "count"), (f32, [30], "tenth"), (f32, [30], "wide"), (f32, [25, 3], "tenth"), (i64, [40], "count"), (f64, [27], "tenth"), (f64, [8], "tenth"),
     (f32, [1000], "count"), (f32, [1001], "count"), (f32, [2000], "tenth"), (f32, [40, 30], "count"), (f32, [500, 3], "tenth"),
     (i64, [3, 500], "count"), (f32, [7, 7, 30], "tenth"), (f64, [11, 10, 10, 2], "wide"), (f32, [2, 600], "wide"), (f32, [2, 3, 1, 2, 1, 2], "tenth"),
-    (f32, [6, 200], "count"), (f64, [1, 1, 1300], "wide"), (f32, [2, 2, 13], "tenth"), (f32, [10, 10, 11], "wide"),
+    (torch.bool, [40], "odd"), (torch.bool, [50, 30], "odd"), (f32, [6, 200], "count"), (f64, [1, 1, 1300], "wide"), (f32, [2, 2, 13], "tenth"), (f32, [10, 10, 11], "wide"),
 ]
 
 

@@ -20,7 +20,8 @@ const nlohmann::json& golden() {
 }
 
 DType dtype_of_text(const std::string& text) {
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::i32, DType::u8}) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i64, DType::i32,
+                            DType::i16, DType::i8, DType::u8, DType::boolean}) {
     if (text == "torch." + std::string(name_of(dtype))) return dtype;
   }
   throw std::runtime_error("unknown dtype " + text);
@@ -34,6 +35,7 @@ Dims shape_of(const nlohmann::json& entry) {
 double formula(const std::string& name, std::int64_t i) {
   const auto x = static_cast<double>(i);
   if (name == "count") return x;
+  if (name == "odd") return static_cast<double>(i % 2);
   if (name == "tenth") return x * 0.125 - 3;
   return (x - 7) * std::pow(10.0, i % 9 - 4);
 }
