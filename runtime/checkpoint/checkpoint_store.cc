@@ -141,6 +141,9 @@ void CheckpointStore::write_for(std::string writer_id) {
 void CheckpointStore::prepare(const Snapshot& snapshot, const Shard& shard) {
   ++saves_;  // also for a save that fails here: the other ranks count it
   if (writer_id_.empty()) throw UsageError("checkpoint shard: expected begin_writing or write_for before");
+  // What cannot be written is refused before anything is touched.
+  for (const std::vector<NamedView>* tensors : {&snapshot.model, &snapshot.optimizer})
+    safetensors_bytes(*tensors);
   staged_ = directory_ / fmt::format("{}{}-{}-{}", kStagedPrefix, checkpoint_name(snapshot.state.step),
                                      writer_id_, saves_);
   try {

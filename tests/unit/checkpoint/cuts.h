@@ -77,7 +77,8 @@ std::vector<T> values_of(const TensorPart& part, const std::vector<T>& full) {
 /// position.
 class ShardSample {
  public:
-  ShardSample(std::int64_t step, Cut cut, const Shard& shard, std::int64_t scale = 1) {
+  ShardSample(std::int64_t step, Cut cut, const Shard& shard, std::int64_t scale = 1)
+      : first_shard_(shard.index == 0) {
     snapshot_.state.step = step;
     snapshot_.state.config_hash = name_of(cut);
     int index = 0;
@@ -128,7 +129,8 @@ class ShardSample {
   template <class T>
   void add(std::vector<NamedView>& list, const std::string& name, const TensorPart& part, std::int64_t step,
            int index) {
-    if (part.count == 0 && part.shape.product() != 0) return;  // each has its part of an empty tensor
+    const bool is_empty_tensor = part.shape.product() == 0;  // the first shard's
+    if (part.count == 0 && !(is_empty_tensor && first_shard_)) return;
     NamedView view =
         tensors_.add<T>(name, part.held_shape(), values_of(part, full<T>(part.shape, step, index)));
     view.part = part;
@@ -147,6 +149,7 @@ class ShardSample {
   }
 
   Tensors tensors_;
+  bool first_shard_;
   Snapshot snapshot_;
 };
 
