@@ -20,10 +20,10 @@ set(DTRAIN_INTERNAL_HEADERS
   "collectives/(gloo|mpi|nccl|p2p|self|shm)/.*"
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
   "runtime/base/(blocked_signals|check|durable_file)\\.h"
-  "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|strict_json|writer_lock)\\.h"
-  "runtime/data/(cache/.*|sources/(csv|idx|npy|source_spec).*)"
+  "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|sealed_json|shard_index|strict_json|writer_lock)\\.h"
+  "runtime/data/(cache/.*|sources/(csv_reader|csv_source|elements|idx.*|npy|npy_source|open_files|pixels|source_spec)\\.h)"
   "runtime/device/(cpu|cuda)/.*"
-  "runtime/device/(dtype_dispatch|functors|kernel_checks|kernel_flops|timed_kernels)\\.h"
+  "runtime/device/(dtype_dispatch|functors|kernel_checks|kernel_flops|philox|timed_kernels)\\.h"
   "runtime/metrics/report_(chart|data)\\.h")
 
 set(DTRAIN_PUBLIC_HEADERS "")

@@ -74,12 +74,9 @@ ExitCode run_training(const TrainProgram& program, const std::vector<std::string
                       const Environment& environment) {
   const std::vector<OptionSpec> specs = all_options(program);
   const Options options = resolve_options(program.name, specs, arguments, environment);
-  if (const auto help =
-          asked_help(options,
-                     fmt::format("usage: {} [options]   (alone, or as a worker of dtrain-launch, "
-                                 "mpirun or srun)",
-                                 program.name),
-                     specs)) {
+  const std::string usage = fmt::format(
+      "usage: {} [options]   (alone, or as a worker of dtrain-launch, mpirun or srun)", program.name);
+  if (const auto help = asked_help(options, usage, specs)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

@@ -149,7 +149,7 @@ TEST_F(Input, ResumeOfAnotherRecipeIsRefused) {
 
 TEST_F(Input, FileInTheWayOfTheRunDirectory) {
   write_file(run_dir(), "a file");
-  expect_one_line(train_with({}), ExitCode::usage, {run_dir().string(), "--run-dir"});
+  expect_one_line(train_with({}), ExitCode::usage, {run_dir().string(), "expected a directory"});
 }
 
 // A mount of its own: root ignores permission bits, but not a read-only or full file system.
