@@ -132,8 +132,10 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
     for (std::int64_t c = lane(); c < columns; c += kWarp) {
       sum += static_cast<double>(exp(load(in(r, c)) - largest));
     }
-    const C shift = largest + static_cast<C>(log(warp_sum(sum)));
-    for (std::int64_t c = lane(); c < columns; c += kWarp) out(r, c) = cast<T>(load(in(r, c)) - shift);
+    // Subtracted one by one: beside a large maximum their sum has no digits left for the logarithm.
+    const C log_sum = static_cast<C>(log(warp_sum(sum)));
+    const auto log_prob = [&](std::int64_t c) { return cast<T>((load(in(r, c)) - largest) - log_sum); };
+    for (std::int64_t c = lane(); c < columns; c += kWarp) out(r, c) = log_prob(c);
     if (target == nullptr || lane() != 0) continue;
     const std::int64_t wanted = target[r * target_step];
     if (wanted == ignored) {
@@ -144,7 +146,7 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
       note_fault(faults, FaultKind::target, r, wanted, columns);
       continue;
     }
-    losses[r * loss_step] = cast<T>(-load(cast<T>(load(in(r, wanted)) - shift)));
+    losses[r * loss_step] = cast<T>(-load(log_prob(wanted)));
   }
 }
 
