@@ -17,11 +17,8 @@ void log_softmax_row(std::int64_t columns, const T* in, std::int64_t in_step, T*
   }
   double sum = 0;
   for (std::int64_t c = 0; c < columns; ++c) sum += std::exp(load(in[c * in_step]) - largest);
-  // Subtracted one by one: beside a large maximum their sum has no digits left for the logarithm.
-  const C log_sum = static_cast<C>(std::log(sum));
-  for (std::int64_t c = 0; c < columns; ++c) {
-    out[c * out_step] = cast<T>((load(in[c * in_step]) - largest) - log_sum);
-  }
+  const C shift = largest + static_cast<C>(std::log(sum));
+  for (std::int64_t c = 0; c < columns; ++c) out[c * out_step] = cast<T>(load(in[c * in_step]) - shift);
 }
 
 void require_targets(std::string_view operation, const View& target, std::int64_t rows, std::int64_t classes,

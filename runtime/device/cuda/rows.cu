@@ -132,10 +132,8 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
     for (std::int64_t c = lane(); c < columns; c += kWarp) {
       sum += static_cast<double>(exp(load(in(r, c)) - largest));
     }
-    // Subtracted one by one: beside a large maximum their sum has no digits left for the logarithm.
-    const C log_sum = static_cast<C>(log(warp_sum(sum)));
-    const auto log_prob = [&](std::int64_t c) { return cast<T>((load(in(r, c)) - largest) - log_sum); };
-    for (std::int64_t c = lane(); c < columns; c += kWarp) out(r, c) = log_prob(c);
+    const C shift = largest + static_cast<C>(log(warp_sum(sum)));
+    for (std::int64_t c = lane(); c < columns; c += kWarp) out(r, c) = cast<T>(load(in(r, c)) - shift);
     if (target == nullptr || lane() != 0) continue;
     const std::int64_t wanted = target[r * target_step];
     if (wanted == ignored) {
@@ -146,7 +144,7 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
       note_fault(faults, FaultKind::target, r, wanted, columns);
       continue;
     }
-    losses[r * loss_step] = cast<T>(-load(log_prob(wanted)));
+    losses[r * loss_step] = cast<T>(-load(cast<T>(load(in(r, wanted)) - shift)));
   }
 }
 
