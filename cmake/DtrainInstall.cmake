@@ -21,7 +21,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
   "runtime/base/(blocked_signals|check|durable_file)\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|sealed_json|shard_index|strict_json|writer_lock)\\.h"
-  "runtime/data/(cache/.*|sources/(csv_reader|csv_source|elements|idx.*|npy|npy_source|open_files|pixels|source_spec)\\.h)"
+  "runtime/data/(cache/.*|formats/.*|sources/(csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
   "runtime/device/(cpu|cuda)/.*"
   "runtime/device/(dtype_dispatch|functors|kernel_checks|kernel_flops|philox|timed_kernels)\\.h"
   "runtime/metrics/report_(chart|data)\\.h")

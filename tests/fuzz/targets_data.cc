@@ -14,8 +14,8 @@
 #include "runtime/base/error.h"
 #include "runtime/base/fd.h"
 #include "runtime/data/batch_layout.h"
+#include "runtime/data/formats/npy.h"
 #include "runtime/data/sources/csv_source.h"
-#include "runtime/data/sources/npy.h"
 #include "tests/fuzz/require.h"
 
 namespace dtrain::fuzz {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/data/formats/csv_reader.h"
 #include "runtime/data/source.h"
-#include "runtime/data/sources/csv_reader.h"
 
 namespace dtrain {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "runtime/data/cache/data_cache.h"
+#include "runtime/data/formats/idx.h"
 #include "runtime/data/source.h"
-#include "runtime/data/sources/idx.h"
 
 namespace dtrain {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "runtime/base/error.h"
-#include "runtime/data/sources/elements.h"
+#include "runtime/data/formats/elements.h"
 #include "runtime/data/sources/pixels.h"
 
 namespace dtrain {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/data/formats/npy.h"
 #include "runtime/data/source.h"
-#include "runtime/data/sources/npy.h"
 
 namespace dtrain {
 

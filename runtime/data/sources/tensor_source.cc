@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "runtime/base/error.h"
-#include "runtime/data/sources/elements.h"
+#include "runtime/data/formats/elements.h"
 
 namespace dtrain {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
-#include "runtime/data/sources/csv_reader.h"
+#include "runtime/data/formats/csv_reader.h"
 #include "runtime/data/sources/csv_source.h"
 #include "tests/fuzz/targets_data.h"
 #include "tests/support/sample.h"

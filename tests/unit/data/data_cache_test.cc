@@ -16,7 +16,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/fd.h"
-#include "runtime/data/sources/idx.h"
+#include "runtime/data/formats/idx.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/idx_files.h"

@@ -1,5 +1,5 @@
 // Every way an IDX file can be wrong must be refused with the place named; right ones read byte for byte.
-#include "runtime/data/sources/idx.h"
+#include "runtime/data/formats/idx.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

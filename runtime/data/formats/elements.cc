@@ -1,4 +1,4 @@
-#include "runtime/data/sources/elements.h"
+#include "runtime/data/formats/elements.h"
 
 namespace dtrain {
 namespace {

@@ -1,6 +1,6 @@
 // Header first, then the elements from the cheapest place: a mapping, the cache, or memory that grows with
 // what really comes out of the file.
-#include "runtime/data/sources/idx.h"
+#include "runtime/data/formats/idx.h"
 
 #include <fmt/format.h>
 

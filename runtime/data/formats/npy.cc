@@ -1,6 +1,6 @@
 // The header is Python text, of which only what NumPy itself writes is understood: the three keys in any
 // order, strings in either quote, any spaces.
-#include "runtime/data/sources/npy.h"
+#include "runtime/data/formats/npy.h"
 
 #include <fmt/format.h>
 

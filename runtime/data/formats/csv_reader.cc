@@ -1,5 +1,5 @@
 // A byte at a time, from a buffer: the state is where the code is.
-#include "runtime/data/sources/csv_reader.h"
+#include "runtime/data/formats/csv_reader.h"
 
 #include <fmt/format.h>
 
