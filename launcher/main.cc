@@ -38,10 +38,7 @@ int print(const std::string& text) {
 }
 
 // A reader that does not read is waited for, but as any program would, so that Ctrl-C ends the wait.
-void flush(Console& console) {
-  console.out().flush(Deadline::never());
-  console.err().flush(Deadline::never());
-}
+void flush(Console& console) { console.flush(Deadline::never()); }
 
 int explain(const NodePlacement& placement, const std::optional<Token>& token) {
   return print(explanation_text(placement) +

@@ -128,8 +128,7 @@ class NodesRun final : private RoundLink {
                       {console_.err().wants_to_write() ? console_.err().fd() : -1, POLLOUT, 0}};
     const Deadline deadline = give_up_ ? *give_up_ : Deadline::never();
     if (!pending_) ::poll(waits, std::size(waits), deadline.poll_timeout_ms());
-    console_.out().flush();
-    console_.err().flush();
+    console_.flush();
     while (const auto signal = attempts_->signals().next()) take_signal(*signal);
     if (give_up_ && give_up_->expired()) exit_code_ = 128 + signal_;
   }

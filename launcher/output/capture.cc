@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -81,6 +80,8 @@ void Capture::finish() {
                                   << 20;  // a descendant that writes without end must not hold us
   read_some(kAtMost);
   lines_.finish([this](std::string_view line) { emit(line); });
+  file_losses_.end();
+  tell_losses();
 }
 
 void Capture::take(std::string_view bytes) {
@@ -131,12 +132,17 @@ void Capture::copy_to_file(std::string_view bytes) {
     const ssize_t done = ::write(file_.get(), bytes.data(), bytes.size());
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) {
-      console_.complain("cannot write " + file_path_ + ": " + std::strerror(errno) + "; the file ends here");
-      file_.reset();
-      return;
+      file_losses_.failed(errno, bytes.size());
+      break;
     }
+    file_losses_.worked();
     bytes.remove_prefix(static_cast<std::size_t>(done));
   }
+  tell_losses();
+}
+
+void Capture::tell_losses() {
+  if (const auto news = file_losses_.take_news("log file " + file_path_)) console_.complain(*news);
 }
 
 std::deque<std::string> Capture::last_lines() const {

@@ -47,6 +47,7 @@ class Capture {
   void take_progress(std::string_view bytes);
   void emit(std::string_view line);
   void copy_to_file(std::string_view bytes);
+  void tell_losses();
   Sink& sink() { return options_.to_err ? console_.err() : console_.out(); }
 
   CaptureOptions options_;
@@ -55,6 +56,7 @@ class Capture {
   bool to_console_;
   UniqueFd pipe_, worker_end_, file_;
   std::string file_path_;
+  Losses file_losses_;
   LineSplitter lines_;
   Tail tail_;
 };

@@ -35,7 +35,10 @@ bool ready_for_writing(int fd, int timeout_ms) {
 Sink::Sink(int fd) : fd_(fd), terminal_(::isatty(fd) == 1), regular_file_(is_regular_file(fd)) {}
 
 void Sink::append(std::string_view text) {
-  if (!broken_) queue_.append(text);
+  if (broken_) return;
+  const bool cut_off = losses_.error() != 0 && mid_line_;  // what comes next starts on a line of its own
+  if (cut_off && queue_.empty()) queue_.push_back('\n');
+  queue_.append(text);
 }
 
 void Sink::flush() {
@@ -44,11 +47,12 @@ void Sink::flush() {
     const ssize_t done = ::write(fd_, queue_.data() + written_, chunk);
     if (done < 0) {
       if (errno == EINTR || errno == EAGAIN) break;
-      broken_ = true;  // nobody reads it any more, or the disk is full: there is no one to tell
-      written_ = queue_.size();
+      drop_queue(errno);
       break;
     }
     written_ += static_cast<std::size_t>(done);
+    if (done > 0) mid_line_ = queue_[written_ - 1] != '\n';
+    losses_.worked();
   }
   if (!wants_to_write()) {
     queue_.clear();
@@ -57,6 +61,14 @@ void Sink::flush() {
     queue_.erase(0, written_);
     written_ = 0;
   }
+}
+
+// Only a departed reader is final; a disk may have room again.
+void Sink::drop_queue(int error) {
+  broken_ = error == EPIPE || error == ECONNRESET;
+  if (!broken_) losses_.failed(error, queue_.size() - written_);
+  queue_.clear();
+  written_ = 0;
 }
 
 void Sink::flush(const Deadline& deadline) {
@@ -119,6 +131,27 @@ void Console::progress(std::string_view text) {
 void Console::settle_progress() {
   if (!progress_.empty()) err_.append("\n");
   progress_.clear();
+}
+
+void Console::flush() {
+  out_.flush();
+  err_.flush();
+  tell_losses();
+}
+
+void Console::flush(const Deadline& deadline) {
+  out_.flush(deadline);
+  err_.flush(deadline);
+  out_.losses().end();
+  err_.losses().end();
+  tell_losses();
+  err_.flush(deadline);
+}
+
+// Where stderr itself takes nothing, the words wait with the rest, or are lost with it.
+void Console::tell_losses() {
+  if (const auto news = out_.losses().take_news("stdout")) complain(*news);
+  if (const auto news = err_.losses().take_news("stderr")) complain(*news);
 }
 
 void Console::lift_progress() {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/output/losses.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::launcher {
@@ -20,8 +21,11 @@ class Sink {
   bool wants_to_write() const noexcept { return written_ < queue_.size(); }
   /// So much waits that nothing more should be read from workers for now.
   bool full() const noexcept { return queue_.size() - written_ > kHighWater; }
-  /// The reader has gone away: whatever comes is dropped.
+  /// The reader has gone away: whatever comes is dropped, for good.
   bool broken() const noexcept { return broken_; }
+  /// What could not be written for another reason: a full or failing disk, which may recover. It is dropped;
+  /// the next flush tries again.
+  Losses& losses() noexcept { return losses_; }
 
   void append(std::string_view text);
   /// Writes as much as goes without blocking; to be called when poll(2) says POLLOUT, or at any time.
@@ -31,8 +35,11 @@ class Sink {
 
  private:
   static constexpr std::size_t kHighWater = std::size_t{1} << 20;
+  void drop_queue(int error);
+
   int fd_;
-  bool terminal_, regular_file_, broken_ = false;
+  bool terminal_, regular_file_, broken_ = false, mid_line_ = false;
+  Losses losses_;
   std::string queue_;
   std::size_t written_ = 0;
 };
@@ -56,6 +63,11 @@ class Console {
   /// Leaves the progress line where it is and goes on below it.
   void settle_progress();
 
+  /// Writes what goes without blocking, and says once on either stream that the other loses output.
+  void flush();
+  /// Writes all, waiting for the readers until the deadline, then says how much was lost.
+  void flush(const Deadline& deadline);
+
   /// Width of the terminal behind stderr, 80 when there is none.
   int columns() const noexcept { return columns_; }
 
@@ -63,6 +75,7 @@ class Console {
   void lift_progress();
   void lay_progress();
   void own_line(std::string_view colour, std::string_view text);
+  void tell_losses();
 
   Sink out_, err_;
   bool colour_out_, colour_err_;

@@ -149,8 +149,7 @@ void GroupRun::wait_for_news() {
     if (waits[first + 2 * i].revents != 0) workers_[i].out.read_some(kReadLimit);
     if (waits[first + 2 * i + 1].revents != 0) workers_[i].err.read_some(kReadLimit);
   }
-  console_.out().flush();
-  console_.err().flush();
+  console_.flush();
 }
 
 void GroupRun::take_signals() {

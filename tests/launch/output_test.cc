@@ -129,6 +129,18 @@ TEST(Output, AReaderThatLeavesEndsTheJobLikeAnyPipeline) {
   EXPECT_EQ(result.out, "y\n");
 }
 
+TEST(Output, AFullDiskUnderStdoutLeavesTheWorkersAlone) {
+  const RunResult result = run(
+      {"sh", "-c",
+       "\"$0\" --nproc_per_node=2 sh -c 'for i in 1 2 3 4 5 6; do echo $i || exit 9; sleep 0.1; done; echo "
+       "done >&2' > /dev/full",
+       program("dtrain-launch")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("done\ndone\n"), HasSubstr("stdout takes nothing: No space left on device"),
+                    ContainsRegex("stdout: 24 bytes of output were dropped")));
+}
+
 // Runs a command line on a terminal of its own and returns what appears there.
 std::string on_terminal(const std::vector<std::string>& arguments,
                         const std::map<std::string, std::string>& more = {}) {

@@ -6,12 +6,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "tests/support/temp_dir.h"
 
 namespace dtrain::launcher {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class CaptureTest : public ::testing::Test {
  protected:
@@ -131,6 +135,51 @@ TEST_F(CaptureTest, AReaderThatLeftEndsTheWorkersPipe) {
   EXPECT_TRUE(gone.out().broken());
   EXPECT_EQ(capture.poll_fd(), -1);
   EXPECT_EQ(::write(capture.worker_end(), "x", 1), -1);
+}
+
+TEST_F(CaptureTest, AFullDiskIsNotAReaderThatLeft) {
+  const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  Console console(full.get(), err_.get(), true);
+  Capture capture({}, "", {}, console);
+  for (int i = 0; i < 3; ++i) {
+    send(capture, "line\n");
+    capture.read_some(1000);
+    console.flush();
+  }
+  EXPECT_FALSE(console.out().broken());
+  EXPECT_FALSE(console.out().wants_to_write()) << "or the loop would spin on a stream that is always ready";
+  EXPECT_GE(capture.poll_fd(), 0) << "the worker keeps its pipe";
+  const std::string once =
+      "dtrain-launch: stdout takes nothing: No space left on device; the workers run on, and what they print "
+      "is "
+      "dropped until it does\n";
+  console.flush();
+  EXPECT_EQ(shown("err"), once);
+
+  ASSERT_EQ(::dup3(out_.get(), full.get(), O_CLOEXEC), full.get());  // there is room again
+  send(capture, "more\n");
+  capture.read_some(1000);
+  console.flush();
+  console.flush(Deadline::after(std::chrono::seconds(1)));
+  EXPECT_EQ(shown(), "more\n");
+  EXPECT_EQ(shown("err"),
+            once + "dtrain-launch: stdout: 15 bytes of output were dropped: No space left on device\n");
+}
+
+TEST_F(CaptureTest, AFullDiskUnderALogFileIsTriedAgain) {
+  CaptureOptions options;
+  options.log_folder = folder_ / "logs";
+  std::filesystem::create_directories(folder_ / "logs/0");
+  std::filesystem::create_symlink("/dev/full", folder_ / "logs/0/stdout.log");
+  Capture capture({true, "0/stdout.log"}, "", options, console_);
+  send(capture, "one\n");
+  capture.read_some(1000);
+  send(capture, "two\n");
+  capture.started();
+  capture.finish();
+  EXPECT_EQ(shown(), "one\ntwo\n");
+  EXPECT_THAT(shown("err"), AllOf(HasSubstr("stdout.log takes nothing: No space left on device"),
+                                  HasSubstr("8 bytes of output were dropped")));
 }
 
 }  // namespace
