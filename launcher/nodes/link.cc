@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "cluster/rendezvous/messages.h"
-#include "launcher/process/descriptors.h"
+#include "launcher/process/forked.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::launcher {

@@ -191,7 +191,7 @@ class NodesRun final : private RoundLink {
     master.port = news.master_port;
     running_ = true;
     try {
-      tell_end(attempts_->run(plan, start, std::move(master), this, link_->pid()));
+      tell_end(attempts_->run(plan, start, std::move(master), this));
     } catch (const Error& error) {
       tell_end(error);
     }
@@ -216,17 +216,19 @@ class NodesRun final : private RoundLink {
   }
 
   void tell_end(const GroupResult& result) {
-    if (result.keeper_lost || result.stuck) {
+    const std::vector<std::string> troubles = Attempts::troubles(result);
+    const int code = Attempts::exit_code(result);
+    if (!troubles.empty() && code != 0) {
       Failure failure;
-      failure.kind = Failure::Kind::worker;
-      failure.exit_code = Attempts::exit_code(result);
-      failure.lines = {fmt::format("host {}: {}", job_.placement.host,
-                                   result.keeper_lost
-                                       ? "the keeper process was killed; its workers have been ended"
-                                       : "some processes could not be ended: they do not react to SIGKILL")};
+      failure.kind = result.stuck.empty() ? Failure::Kind::worker : Failure::Kind::unusable;
+      failure.exit_code = code;
+      for (const std::string& line : troubles)
+        failure.lines.push_back(fmt::format("host {}: {}", job_.placement.host, line));
       link_->say(rendezvous::Failed{round_, Duration::zero(), std::move(failure)});
+    } else {
+      for (const std::string& line : troubles) console_.complain(line);
     }
-    link_->say(rendezvous::Ended{round_, Attempts::exit_code(result)});
+    link_->say(rendezvous::Ended{round_, code});
   }
 
   void tell_end(const Error& error) {

@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "cluster/net/endpoint.h"
-#include "launcher/process/descendants.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::launcher {
@@ -65,7 +64,6 @@ Attempts::Attempts(const Job& job, Console& console)
       scratch_(make_temporary_folder(job.environment, "dtrain")),
       log_root_(find_log_root()) {
   raise_descriptor_limit(count_workers(job.options, job.hardware));
-  become_subreaper();
 }
 
 Attempts::~Attempts() {
@@ -91,8 +89,7 @@ std::string Attempts::make_scratch(int number) const {
   return !scratch_.empty() && std::filesystem::create_directory(folder, error) ? folder : "";
 }
 
-GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort master, RoundLink* link,
-                          pid_t link_pid) {
+GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort master, RoundLink* link) {
   Attempt attempt;
   attempt.restart_count = start.restart_count;
   attempt.master_port = master.port;
@@ -107,7 +104,6 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   settings.scratch_folder = scratch_;
   settings.title = job_.title;
   settings.link = link;
-  settings.link_pid = link_pid;
   return GroupRun(plan, attempt, job_.environment, settings, signals_, console_, std::move(master.socket))
       .run();
 }
@@ -115,16 +111,22 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
 void Attempts::report(const GroupResult& result) {
   if (result.outcome.signal && !result.failure)
     console_.say("the job was ended by " + signal_name(*result.outcome.signal));
-  if (result.keeper_lost) console_.complain("the keeper process was killed; its workers have been ended");
-  if (result.stuck) console_.complain("some processes could not be ended: they do not react to SIGKILL");
+  for (const std::string& line : troubles(result)) console_.complain(line);
   if (!result.failure) return;
   for (const std::string& line : failure_report(*result.failure)) console_.complain(line);
 }
 
 int Attempts::exit_code(const GroupResult& result) {
-  const bool broken = result.keeper_lost || result.stuck;
-  return broken && result.outcome.exit_code == 0 ? static_cast<int>(ExitCode::failure)
-                                                 : result.outcome.exit_code;
+  return result.keeper_lost && result.outcome.exit_code == 0 ? static_cast<int>(ExitCode::failure)
+                                                             : result.outcome.exit_code;
+}
+
+std::vector<std::string> Attempts::troubles(const GroupResult& result) {
+  std::vector<std::string> lines;
+  if (result.keeper_lost) lines.push_back("the keeper process was killed; its workers have been ended");
+  for (const std::string& process : result.stuck)
+    lines.push_back("stuck: " + process + " does not end on SIGKILL and is left behind");
+  return lines;
 }
 
 }  // namespace dtrain::launcher

@@ -21,7 +21,7 @@ MasterPort settle_master_port(const std::string& address, std::uint16_t port, bo
 
 class Attempts {
  public:
-  /// Blocks the signals that it handles, raises the limit on open files, makes folders, inherits orphans.
+  /// Blocks the signals that it handles, raises the limit on open files, makes folders.
   /// `job` and `console` must outlive it. Throws UsageError and SystemError.
   Attempts(const Job& job, Console& console);
   ~Attempts();
@@ -38,12 +38,14 @@ class Attempts {
     std::string token;  ///< for the built-in program; empty: none
   };
   /// Starts the plan's workers and watches until all have ended; `link` is watched beside them.
-  GroupResult run(const Plan& plan, const Start& start, MasterPort master, RoundLink* link = nullptr,
-                  pid_t link_pid = -1);
+  GroupResult run(const Plan& plan, const Start& start, MasterPort master, RoundLink* link = nullptr);
 
   /// Prints how the start ended and who failed.
   void report(const GroupResult& result);
+  /// The job's code; a keeper that was killed is a failure, a process that cannot be ended is none.
   static int exit_code(const GroupResult& result);
+  /// What went wrong beside the workers' own failures, for people.
+  static std::vector<std::string> troubles(const GroupResult& result);
 
  private:
   std::string find_log_root();

@@ -5,15 +5,17 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <unordered_map>
 
 #include "runtime/base/check.h"
@@ -22,37 +24,58 @@
 namespace dtrain::launcher {
 namespace {
 
+using std::chrono::milliseconds;
+
+constexpr Duration kFirstRound = milliseconds(5);
+constexpr Duration kLongestRound = milliseconds(250);
+
 struct DirectoryCloser {
   void operator()(DIR* directory) const noexcept { ::closedir(directory); }
 };
 
-// The parent of `pid` from /proc/<pid>/stat: "pid (name) state ppid …", where the name may hold anything. 0
-// when the process is gone. Zombies count: one whose first thread has ended may have others that run.
-pid_t parent_of(int proc_fd, const char* pid) {
+// /proc/<pid>/stat: "pid (name) state ppid …", where the name may hold anything; the 22nd value is the start.
+// Zombies count: one whose first thread has ended may have others that run.
+std::optional<Process> read_process(int proc_fd, const char* pid) {
   const std::string path = std::string(pid) + "/stat";
   const UniqueFd file(::openat(proc_fd, path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return 0;
-  char text[512];
+  if (!file) return std::nullopt;
+  char text[1024];
   const ssize_t length = ::read(file.get(), text, sizeof text - 1);
-  if (length <= 0) return 0;
+  if (length <= 0) return std::nullopt;
   text[length] = 0;
+  const char* open = std::strchr(text, '(');
   const char* close = std::strrchr(text, ')');
-  char state = 0;
-  int parent = 0;
-  if (close == nullptr || std::sscanf(close + 1, " %c %d", &state, &parent) != 2) return 0;
-  return parent;
+  Process process;
+  unsigned long long started = 0;
+  if (open == nullptr || close == nullptr ||
+      std::sscanf(close + 1,
+                  " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                  &process.state, &process.parent, &started) != 3)
+    return std::nullopt;
+  process.pid = std::atoi(pid);
+  process.started = started;
+  process.name.assign(open + 1, close);
+  return process;
 }
 
-std::unordered_map<pid_t, std::vector<pid_t>> children_of_all() {
-  std::unordered_map<pid_t, std::vector<pid_t>> children;
+std::unordered_map<pid_t, std::vector<Process>> children_of_all() {
+  std::unordered_map<pid_t, std::vector<Process>> children;
   const std::unique_ptr<DIR, DirectoryCloser> proc(::opendir("/proc"));
   if (!proc) return children;
   while (const dirent* entry = ::readdir(proc.get())) {
     if (!std::isdigit(static_cast<unsigned char>(entry->d_name[0]))) continue;
-    const pid_t parent = parent_of(::dirfd(proc.get()), entry->d_name);
-    if (parent > 0) children[parent].push_back(std::atoi(entry->d_name));
+    auto process = read_process(::dirfd(proc.get()), entry->d_name);
+    if (process && process->parent > 0) children[process->parent].push_back(std::move(*process));
   }
   return children;
+}
+
+// False when no child is left.
+bool reap() {
+  pid_t reaped;
+  while ((reaped = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
+  }
+  return reaped == 0;
 }
 
 }  // namespace
@@ -61,47 +84,65 @@ void become_subreaper() {
   check(Sys{::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)}, "prctl PR_SET_CHILD_SUBREAPER");
 }
 
-std::vector<pid_t> descendants() {
-  const auto children = children_of_all();
-  std::vector<pid_t> found{::getpid()};
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    if (const auto below = children.find(found[i]); below != children.end())
-      found.insert(found.end(), below->second.begin(), below->second.end());
+std::optional<Process> find_process(pid_t pid) {
+  const UniqueFd proc(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return proc ? read_process(proc.get(), std::to_string(pid).c_str()) : std::nullopt;
+}
+
+std::vector<Process> descendants() {
+  auto children = children_of_all();
+  std::vector<Process> found;
+  pid_t parent = ::getpid();
+  for (std::size_t next = 0;; ++next) {
+    if (const auto below = children.find(parent); below != children.end())
+      std::move(below->second.begin(), below->second.end(), std::back_inserter(found));
+    if (next == found.size()) return found;
+    parent = found[next].pid;
   }
-  found.erase(found.begin());
-  return found;
+}
+
+// The descriptor holds on to the process it was opened for; that one is looked at before it is signalled.
+bool signal_process(const Process& process, int signal) {
+  const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  if (!handle && errno != ENOSYS) return false;
+  const auto now = find_process(process.pid);
+  if (!now || now->started != process.started) {
+    errno = ESRCH;
+    return false;
+  }
+  if (!handle) return ::kill(process.pid, signal) == 0;  // kernels before 5.3
+  return ::syscall(SYS_pidfd_send_signal, handle.get(), signal, nullptr, 0) == 0;
 }
 
 int signal_descendants(int signal) {
-  const std::vector<pid_t> all = descendants();
-  for (const pid_t pid : all) ::kill(pid, signal);
+  const std::vector<Process> all = descendants();
+  for (const Process& process : all) signal_process(process, signal);
   return static_cast<int>(all.size());
 }
 
-bool end_descendants(const Deadline& deadline, pid_t spared) {
-  constexpr timespec kRound{0, 5'000'000};
-  // One look at /proc can miss a process that was just forked; its parent is dead before the second.
-  constexpr int kLooks = 2;
+std::vector<Process> end_descendants(const Deadline& deadline) {
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
-  for (int quiet = 0; quiet < kLooks;) {
-    pid_t reaped;
-    while ((reaped = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
-    }
-    if (reaped == -1 && errno == ECHILD) return true;
-    if (deadline.expired()) return false;
-    int ended = 0;
-    for (const pid_t pid : descendants()) {
-      if (pid == spared) continue;
-      ::kill(pid, SIGKILL);
-      ++ended;
-    }
-    quiet = ended > 0 ? 0 : quiet + 1;
-    if (spared < 0 || ended > 0) ::sigtimedwait(&child, nullptr, &kRound);
-    if (spared < 0) quiet = 0;
+  Duration round = kFirstRound;
+  while (reap()) {
+    if (deadline.expired()) return descendants();
+    signal_descendants(SIGKILL);
+    const auto wait = std::min(round, deadline.remaining());
+    const timespec time{0, static_cast<long>(std::min<Duration>(wait, kLongestRound).count())};
+    ::sigtimedwait(&child, nullptr, &time);
+    round = std::min(round * 2, kLongestRound);
   }
-  return true;
+  return {};
+}
+
+std::string text_of(const Process& process) {
+  std::string text =
+      "process " + std::to_string(process.pid) + " (" + process.name + ", state " + process.state;
+  struct stat status {};
+  if (::stat(("/proc/" + std::to_string(process.pid)).c_str(), &status) == 0 && status.st_uid != ::geteuid())
+    text += ", of user " + std::to_string(status.st_uid);
+  return text + ")";
 }
 
 }  // namespace dtrain::launcher

@@ -4,25 +4,48 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/base/clock.h"
 
 namespace dtrain::launcher {
 
+/// One process as /proc shows it. Pid and start together are never used twice while the machine is up.
+struct Process {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  char state = 0;             ///< as ps shows it: R, S, D (in the kernel, deaf to signals), T, Z, …
+  std::uint64_t started = 0;  ///< clock ticks after boot
+  std::string name;
+};
+
 /// Makes this process the one that inherits orphaned descendants. Throws SystemError.
 void become_subreaper();
 
+/// What /proc knows about `pid`; nothing when there is no such process.
+std::optional<Process> find_process(pid_t pid);
+
 /// All processes below this one, parents before children, from one pass over /proc; empty where /proc is not
 /// mounted. Includes those that have ended and wait to be reaped.
-std::vector<pid_t> descendants();
+std::vector<Process> descendants();
+
+/// Sends `signal` to exactly that process, never to one that got its number since it was seen. False when it
+/// has ended or may not be signalled (errno tells).
+bool signal_process(const Process& process, int signal);
 
 /// Sends `signal` to every descendant; returns how many there were.
 int signal_descendants(int signal);
 
-/// SIGKILLs and reaps until no child is left; false when some were still there at the deadline (a process
-/// stuck in the kernel). Reaps every child of the process, so only for callers that own none they want to
-/// know about. A child called `spared` is left alone.
-bool end_descendants(const Deadline& deadline, pid_t spared = -1);
+/// SIGKILLs and reaps until no child is left or the deadline passes; returns who is left then: stuck in the
+/// kernel, or another user's. Looks at /proc again after 5 ms, then more and more rarely, at once when a
+/// child ends. Reaps every child of the process, so only for one that wants to know about none. SIGCHLD must
+/// be blocked.
+std::vector<Process> end_descendants(const Deadline& deadline);
+
+/// "process 42 (sleep, state S, of user 0)", for people.
+std::string text_of(const Process& process);
 
 }  // namespace dtrain::launcher

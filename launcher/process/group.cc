@@ -100,7 +100,7 @@ SpawnRequest GroupRun::request_for(const WorkerPlan& worker, const Environment& 
 }
 
 GroupResult GroupRun::run() {
-  while (!keeper_ended_ && !stuck_) {
+  while (!keeper_ended_ && !given_up_) {
     wait_for_news();
     take_signals();
     take_events();
@@ -244,6 +244,11 @@ void GroupRun::take_events() {
 }
 
 void GroupRun::take_event(const Event& event) {
+  if (event.kind == Event::Kind::stuck) {
+    const auto process = find_process(static_cast<pid_t>(event.value));
+    if (process) stuck_.push_back(text_of(*process));  // else it has ended after all
+    return;
+  }
   if (event.kind == Event::Kind::swept) {
     if (event.value > 0)
       console_.say("ended " + std::to_string(event.value) + " process" + (event.value == 1 ? "" : "es") +
@@ -263,6 +268,7 @@ void GroupRun::take_event(const Event& event) {
       carry_out(supervisor_.on_exit(event.worker, static_cast<int>(event.value), clock_.now()));
       break;
     case Event::Kind::swept:
+    case Event::Kind::stuck:
       break;
   }
 }
@@ -270,7 +276,8 @@ void GroupRun::take_event(const Event& event) {
 void GroupRun::carry_out(const Action& action) {
   if (action.kind == Action::Kind::signal) command(Command::Kind::signal, action.signal);
   if (action.kind == Action::Kind::kill_all) command(Command::Kind::kill_all, SIGKILL);
-  if (action.kind == Action::Kind::give_up) stuck_ = true;
+  if (action.kind == Action::Kind::insist) ::shutdown(keeper_.socket.get(), SHUT_WR);
+  if (action.kind == Action::Kind::give_up) give_up();
 }
 
 // A keeper that is gone is noticed by its socket's end.
@@ -280,11 +287,21 @@ void GroupRun::command(Command::Kind kind, int signal) {
 }
 
 void GroupRun::keeper_has_ended() {
-  constexpr std::chrono::seconds kCleanUp{10};
   keeper_ended_ = true;
-  // Had it ended in order, nothing below us would be left; whatever is, the keeper's death handed to us.
+  // Had it ended in order, it would have told the workers' ends. What was left, the guard has ended.
   keeper_lost_ = supervisor_.running() > 0;
-  stuck_ = !end_descendants(Deadline::after(kCleanUp, clock_), settings_.link_pid);
+  ::waitpid(keeper_.pid, nullptr, WNOHANG);
+}
+
+// SIGKILL has not ended the workers; nor can anything else. Keeper and guard try on while we go.
+void GroupRun::give_up() {
+  given_up_ = true;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (supervisor_.ends()[i]) continue;
+    const auto process = find_process(workers_[i].pid);
+    stuck_.push_back("rank " + std::to_string(plan_.workers[i].rank) + ", " +
+                     (process ? text_of(*process) : "process " + std::to_string(workers_[i].pid)));
+  }
 }
 
 WorkerFailure GroupRun::failure_of(int local_rank, const OomKills& now) const {

@@ -25,14 +25,13 @@ struct GroupSettings {
   std::string scratch_folder;  ///< removed by the keeper when the launcher is killed
   std::span<char> title;
   RoundLink* link = nullptr;  ///< to the other nodes; nullptr: there are none
-  pid_t link_pid = -1;        ///< a child of ours that is no worker and outlives the group
 };
 
 struct GroupResult {
   Outcome outcome;
   std::optional<WorkerFailure> failure;  ///< of outcome.first_failed
   bool keeper_lost = false;              ///< the keeper was killed; its workers have been ended
-  bool stuck = false;                    ///< some process could not be ended, not even by SIGKILL
+  std::vector<std::string> stuck;        ///< processes that could not be ended, not even by SIGKILL, in words
 };
 
 class GroupRun {
@@ -72,6 +71,7 @@ class GroupRun {
   void command(Command::Kind kind, int signal);
   void suspend();
   void keeper_has_ended();
+  void give_up();
   WorkerFailure failure_of(int local_rank, const OomKills& now) const;
   void pass_on(int signal);
 
@@ -88,7 +88,8 @@ class GroupRun {
   std::set<int> passed_on_;         // signals that workers have had because of the job's end
   std::optional<int> told_failed_;  // local rank that the other nodes were told of
   bool ordered_ = false;            // the other nodes ended this start
-  bool keeper_ended_ = false, keeper_lost_ = false, stuck_ = false;
+  bool keeper_ended_ = false, keeper_lost_ = false, given_up_ = false;
+  std::vector<std::string> stuck_;
 };
 
 }  // namespace dtrain::launcher

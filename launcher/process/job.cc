@@ -23,7 +23,7 @@ int run_job(const Job& job, Console& console) {
     const GroupResult result = attempts.run(
         plan, start, settle_master_port(plan.master_addr, plan.master_port, plan.program.builtin));
     attempts.report(result);
-    const bool again = result.failure && !result.outcome.signal && !result.stuck &&
+    const bool again = result.failure && !result.outcome.signal && result.stuck.empty() &&
                        start.restart_count < job.options.max_restarts;
     if (!again) return Attempts::exit_code(result);
     console.say("starting the group again: restart " + std::to_string(start.restart_count + 1) + " of " +

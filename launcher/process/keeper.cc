@@ -4,20 +4,20 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
+#include <signal.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
-#include <exception>
+#include <cerrno>
+#include <deque>
 #include <filesystem>
 
 #include "launcher/process/descendants.h"
-#include "launcher/process/descriptors.h"
+#include "launcher/process/forked.h"
+#include "launcher/process/guard.h"
 #include "launcher/process/protocol.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
@@ -26,51 +26,38 @@ namespace dtrain::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kLeftoverGrace{200};
-constexpr int kKillRoundMs = 5;
+constexpr std::chrono::milliseconds kFirstKillRound{5}, kLongestKillRound{250};
 // No "dtrain" in it: `pkill -9 dtrain` must not hit launcher and keeper at once.
-constexpr char kName[] = "worker-keeper";
+constexpr std::string_view kName = "worker-keeper";
 constexpr int kNotStarted = 127 << 8;  // the wait status of exit code 127
 
 class KeeperProcess {
  public:
-  KeeperProcess(const WorkerGroup& group, UniqueFd socket) : group_(group), socket_(std::move(socket)) {}
+  KeeperProcess(const WorkerGroup& group, int socket) : group_(group), socket_(socket) {}
 
-  void run() {
-    ::setpgid(0, 0);  // a Ctrl-C on the terminal is the launcher's to handle
-    take_name();
+  // Returns the process's exit code.
+  int run() {
+    ::setpgid(0, 0);
+    take_name(group_.title, kName);
     become_subreaper();
-    block_signals();
+    signals_ = block_signals_but_watch({SIGCHLD});
     spawn_all();
-    let_go();
-    while (live_ > 0) step();
-    sweep();
+    // Pipes must end with the workers, the launcher's streams with the launcher.
+    let_go_of_all_but({socket_, signals_.get()});
+    while (live_ > 0 && !ordered_to_end_) step();
+    const int code = ordered_to_end_ ? end_all() : sweep();
+    deliver();
+    return code;
   }
 
  private:
-  void take_name() {
-    ::prctl(PR_SET_NAME, kName);
-    std::fill(group_.title.begin(), group_.title.end(), '\0');
-    if (!group_.title.empty())
-      std::memcpy(group_.title.data(), kName, std::min(group_.title.size() - 1, sizeof kName));
-  }
-
-  void block_signals() {
-    sigset_t all, child;
-    sigfillset(&all);
-    check(Sys{::sigprocmask(SIG_SETMASK, &all, nullptr)}, "sigprocmask");
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    signals_.reset(static_cast<int>(
-        check(Sys{::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK)}, "signalfd of the keeper")));
-  }
-
   void spawn_all() {
     pids_.assign(group_.workers.size(), 0);
     int error = 0;
     for (std::size_t i = 0; i < pids_.size(); ++i) {
       const int worker = static_cast<int>(i);
       try {
-        if (error == 0) pids_[i] = spawn(group_.workers[i], group_.inherited, socket_.get());
+        if (error == 0) pids_[i] = spawn(group_.workers[i], group_.inherited, socket_);
       } catch (const SystemError& failure) {
         error = failure.error_number();
         send({Event::Kind::exec_failed, worker, error, 0});
@@ -84,24 +71,22 @@ class KeeperProcess {
     }
   }
 
-  // Drops every descriptor that is not the keeper's own: pipes must end with the workers, the launcher's
-  // streams with the launcher.
-  void let_go() {
-    if (const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC)); null) {
-      for (int fd = 0; fd < 3; ++fd) ::dup2(null.get(), fd);
-    }
-    close_all_but({socket_.get(), signals_.get()});
+  void step() {
+    wait(killing_ ? static_cast<int>(kill_round_.count()) : -1);
+    reap();
+    if (!killing_) return;
+    signal_descendants(SIGKILL);
+    kill_round_ = std::min(kill_round_ * 2, kLongestKillRound);
   }
 
-  void step() {
-    pollfd waits[] = {{socket_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
-    ::poll(waits, 2, killing_ ? kKillRoundMs : -1);
-    signalfd_siginfo info;
-    while (::read(signals_.get(), &info, sizeof info) > 0) {
-    }
-    reap();
-    if (waits[0].revents != 0) obey();
-    if (killing_) signal_descendants(SIGKILL);
+  // For a child's end, a command, or the launcher's end.
+  void wait(int timeout_ms) {
+    pollfd waits[] = {{socket_, static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT), 0},
+                      {signals_.get(), POLLIN, 0}};
+    ::poll(waits, 2, timeout_ms);
+    drain_signals(signals_);
+    send_waiting();
+    if ((waits[0].revents & ~POLLOUT) != 0) obey();
   }
 
   // The kernel does not say which of several ended first. Of those found together, one killed by a signal is
@@ -126,40 +111,40 @@ class KeeperProcess {
 
   void obey() {
     Command command{};
-    const ssize_t got = ::recv(socket_.get(), &command, sizeof command, MSG_DONTWAIT);
+    const ssize_t got = ::recv(socket_, &command, sizeof command, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got != sizeof command) return launcher_is_gone();
+    if (got != sizeof command) {
+      ordered_to_end_ = true;  // or the launcher has gone
+      return;
+    }
     if (command.kind == Command::Kind::kill_all) killing_ = true;
     if (command.kind == Command::Kind::signal) {
       for (const pid_t pid : pids_) {
-        if (pid > 0) ::kill(-pid, command.signal);
+        if (pid > 0) ::kill(-pid, command.signal);  // not reaped yet, so the number is still its own
       }
     }
   }
 
-  [[noreturn]] void launcher_is_gone() {
-    end_descendants(Deadline::never());
+  int end_all() {
+    const std::vector<Process> stuck = end_descendants(Deadline::after(kStuckAfter));
+    for (const Process& process : stuck) send({Event::Kind::stuck, -1, process.pid, 0});
     std::error_code ignored;
-    if (!group_.scratch_folder.empty()) std::filesystem::remove_all(group_.scratch_folder, ignored);
-    ::_exit(0);
+    if (is_closed(socket_) && !group_.scratch_folder.empty())
+      std::filesystem::remove_all(group_.scratch_folder, ignored);
+    stuck_ = static_cast<int>(stuck.size());
+    return stuck.empty() ? 0 : kKeeperLeftSome;
   }
 
   // All workers have ended; what they started and left behind ends with them.
-  void sweep() {
-    if (!has_children()) return;
+  int sweep() {
+    if (!has_children()) return 0;
     const int left = signal_descendants(SIGTERM);
     signal_descendants(SIGCONT);  // a stopped process gets its SIGTERM only when it runs
     const Deadline grace = Deadline::after(kLeftoverGrace);
-    while (!grace.expired() && has_children()) {
-      pollfd waits[] = {{socket_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
-      ::poll(waits, 2, grace.poll_timeout_ms());
-      signalfd_siginfo info;
-      while (::read(signals_.get(), &info, sizeof info) > 0) {
-      }
-      if (waits[0].revents != 0) break;  // told to hurry, or the launcher is gone
-    }
-    end_descendants(Deadline::never());
-    send({Event::Kind::swept, -1, left, 0});
+    while (!grace.expired() && !killing_ && !ordered_to_end_ && has_children()) wait(grace.poll_timeout_ms());
+    const int code = end_all();
+    send({Event::Kind::swept, -1, std::max(0, left - stuck_), 0});
+    return code;
   }
 
   static bool has_children() {
@@ -169,14 +154,38 @@ class KeeperProcess {
     return reaped == 0;
   }
 
-  // A launcher that is gone is noticed by the next poll.
-  void send(const Event& event) { ::send(socket_.get(), &event, sizeof event, MSG_NOSIGNAL); }
+  // Never blocks: a launcher that stands still must not keep the keeper from its work. One that is gone is
+  // noticed by the next poll.
+  void send(const Event& event) {
+    unsent_.push_back(event);
+    send_waiting();
+  }
+
+  void send_waiting() {
+    while (!unsent_.empty()) {
+      const ssize_t sent = ::send(socket_, &unsent_.front(), sizeof(Event), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent < 0 && errno == EAGAIN) return;
+      unsent_.pop_front();
+    }
+  }
+
+  // The last events, when nothing is left to be done but to wait for a launcher that reads them.
+  void deliver() {
+    while (!unsent_.empty() && !is_closed(socket_)) {
+      pollfd wait{socket_, POLLOUT, 0};
+      ::poll(&wait, 1, -1);
+      send_waiting();
+    }
+  }
 
   const WorkerGroup& group_;
-  UniqueFd socket_, signals_;
+  int socket_;
+  UniqueFd signals_;
   std::vector<pid_t> pids_;  // 0: not running
-  int live_ = 0;
-  bool killing_ = false;
+  std::deque<Event> unsent_;
+  int live_ = 0, stuck_ = 0;
+  bool killing_ = false, ordered_to_end_ = false;
+  std::chrono::milliseconds kill_round_ = kFirstKillRound;
 };
 
 }  // namespace
@@ -186,16 +195,11 @@ Keeper start_keeper(const WorkerGroup& group) {
   check(Sys{::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)}, "socketpair for the keeper");
   UniqueFd ours(ends[0]), theirs(ends[1]);
   check(Sys{::fcntl(ours.get(), F_SETFL, O_NONBLOCK)}, "fcntl O_NONBLOCK");
-  const pid_t pid = static_cast<pid_t>(check(Sys{::fork()}, "fork the keeper"));
+  const pid_t pid = static_cast<pid_t>(check(Sys{::fork()}, "fork the guard"));
   if (pid > 0) return {pid, std::move(ours)};
-  int code = 0;
-  try {
-    ours.reset();
-    KeeperProcess(group, std::move(theirs)).run();
-  } catch (const std::exception&) {
-    code = 1;  // the launcher sees the keeper end before its workers and says so
-  }
-  ::_exit(code);
+  ours.reset();
+  run_guard({theirs.get(), group.scratch_folder, group.title},
+            [&] { return KeeperProcess(group, theirs.get()).run(); });
 }
 
 }  // namespace dtrain::launcher

@@ -22,15 +22,16 @@ struct WorkerGroup {
   std::span<char> title;  ///< the process's argv memory, overwritten so that nobody takes it for a launcher
 };
 
-/// The launcher's end of a keeper. Reading 0 bytes from `socket` means that the keeper has ended.
+/// The launcher's end of a keeper. Reading 0 bytes from `socket` means that keeper and guard have ended.
 struct Keeper {
-  pid_t pid = -1;
+  pid_t pid = -1;   ///< of the guard, our child: the keeper is its child
   UniqueFd socket;  ///< seqpacket: Event comes out, Command goes in (protocol.h); reads do not block
 };
 
-/// Forks the keeper, which starts every worker and then reports each one's end. The caller must be
-/// single-threaded, have all signals it cares about blocked (SIGCHLD among them), and keeps its own copies of
-/// the requests' descriptors. The keeper ends by itself once no descendant is left. Throws SystemError.
+/// Forks the guard and, from that, the keeper, which starts every worker and then reports each one's end. The
+/// caller must have all signals it cares about blocked (SIGCHLD among them), and keeps its own copies of the
+/// requests' descriptors. Keeper and guard end by themselves once no descendant is left, or kStuckAfter one
+/// that does not end was killed. Throws SystemError.
 Keeper start_keeper(const WorkerGroup& group);
 
 }  // namespace dtrain::launcher

@@ -6,13 +6,14 @@
 
 namespace dtrain::launcher {
 
-/// Keeper → launcher.
+/// Keeper, and guard once there is no keeper → launcher.
 struct Event {
   enum class Kind : std::int32_t {
     started,      ///< value: pid
     exec_failed,  ///< value: errno; an `exited` follows
     exited,       ///< value: wait status
     swept,        ///< value: how many processes workers had left behind; worker is -1
+    stuck,        ///< value: pid of a process that cannot be ended; worker is -1
   };
   Kind kind;
   std::int32_t worker;

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/error.h"
 
@@ -37,7 +38,7 @@ bool Supervisor::is_failure(int status) const {
 
 Action Supervisor::kill(TimePoint now) {
   ending_ = killing_ = true;
-  deadline_ = now + kGiveUp;
+  deadline_ = now + kInsist;
   return {Action::Kind::kill_all, SIGKILL};
 }
 
@@ -91,6 +92,10 @@ Action Supervisor::on_kill(TimePoint now) {
 Action Supervisor::on_time(TimePoint now) {
   if (!deadline_ || now < *deadline_) return {};
   if (!killing_) return kill(now);
+  if (!std::exchange(insisting_, true)) {
+    deadline_ = now + (kGiveUp - kInsist);
+    return {Action::Kind::insist, SIGKILL};
+  }
   deadline_.reset();
   return {Action::Kind::give_up, 0};
 }

@@ -18,9 +18,9 @@ struct WorkerEnd {
 /// 128 + signal for one killed by a signal, else the exit code.
 int exit_code_of(int status);
 
-/// What to do to the workers now.
+/// What to do to the workers now. `insist`: the keeper has not ended them, who stands behind it is to do so.
 struct Action {
-  enum class Kind { none, signal, kill_all, give_up } kind = Kind::none;
+  enum class Kind { none, signal, kill_all, insist, give_up } kind = Kind::none;
   int signal = 0;
 };
 
@@ -64,6 +64,8 @@ class Supervisor {
   Outcome outcome() const;
 
   static constexpr std::chrono::milliseconds kEcho{50};
+  static constexpr std::chrono::seconds kInsist{
+      3};  ///< SIGKILL without effect for so long: perhaps the keeper itself is stopped
   static constexpr std::chrono::seconds kGiveUp{
       10};  ///< SIGKILL without effect for so long: stuck in the kernel
 
@@ -78,7 +80,7 @@ class Supervisor {
   std::vector<int> failures_;  // local ranks in the order of their ends
   std::optional<int> signal_;
   TimePoint signal_at_{};
-  bool ending_ = false, killing_ = false;
+  bool ending_ = false, killing_ = false, insisting_ = false;
   std::optional<TimePoint> deadline_;
 };
 

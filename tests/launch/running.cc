@@ -56,6 +56,13 @@ std::vector<Process> all_processes() {
   return list;
 }
 
+pid_t child_of(pid_t parent, const std::string& name) {
+  for (const Process& process : all_processes()) {
+    if (process.parent == parent && process.name == name) return process.pid;
+  }
+  return 0;
+}
+
 bool carries(pid_t pid, const std::string& mark) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
   std::string entry;
@@ -121,11 +128,11 @@ std::vector<pid_t> Running::marked() const {
   return found;
 }
 
-pid_t Running::child(const std::string& name) const {
-  for (const Process& process : all_processes()) {
-    if (process.parent == pid_ && process.name == name) return process.pid;
-  }
-  return 0;
+pid_t Running::child(const std::string& name) const { return child_of(pid_, name); }
+
+pid_t Running::keeper() const {
+  const pid_t between = guard();
+  return between == 0 ? 0 : child_of(between, "worker-keeper");
 }
 
 bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds timeout) {

@@ -34,7 +34,9 @@ class Running {
   std::vector<pid_t> marked() const;
   /// The pid of the program's child of that name, 0 when there is none (yet).
   pid_t child(const std::string& name) const;
-  pid_t keeper() const { return child("worker-keeper"); }
+  /// The child of its guard; 0 when there is none (yet).
+  pid_t keeper() const;
+  pid_t guard() const { return child("process-guard"); }
 
  private:
   TempDir folder_;

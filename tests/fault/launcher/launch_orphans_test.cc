@@ -82,6 +82,87 @@ TEST(LaunchOrphans, KeeperKilledThenTheLauncherCleansUp) {
   report("keeper killed", slowest, rounds());
 }
 
+TEST(LaunchOrphans, GuardKilledThenTheLauncher) {
+  Family family;
+  ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
+  ::kill(family.job.guard(), SIGKILL);
+  ASSERT_TRUE(eventually([&] { return family.job.guard() == 0 || !family.job.marked().empty(); }));
+  family.job.signal(SIGKILL);
+  EXPECT_GE(time_to_vanish(family.job), 0) << "survivors after 10 s";
+}
+
+TEST(LaunchOrphans, LauncherKilledWhileTheKeeperIsStopped) {
+  Family family;
+  ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
+  ::kill(family.job.keeper(), SIGSTOP);
+  family.job.signal(SIGKILL);
+  EXPECT_GE(time_to_vanish(family.job), 0) << "survivors after 10 s";
+}
+
+TEST(LaunchOrphans, LauncherAndKeeperKilledTogether) {
+  Family family;
+  ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
+  const pid_t keeper = family.job.keeper();
+  family.job.signal(SIGKILL);
+  ::kill(keeper, SIGKILL);
+  EXPECT_GE(time_to_vanish(family.job), 0) << "survivors after 10 s";
+}
+
+TEST(LaunchOrphans, AStoppedKeeperDoesNotKeepTheJob) {
+  Family family;
+  ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
+  ::kill(family.job.keeper(), SIGSTOP);
+  family.job.signal(SIGTERM);
+  std::this_thread::sleep_for(milliseconds(100));
+  family.job.signal(SIGTERM);  // at once, please
+  EXPECT_NE(family.job.wait(), -1) << family.job.err();
+  EXPECT_TRUE(family.job.marked().empty());
+}
+
+// `monitor & exec dtrain-launch …`: the launcher has a child that it did not start.
+class Strangers : public ::testing::Test {
+ protected:
+  // $1: where to note the stranger's pid; the rest: the job.
+  static std::vector<std::string> beside_a_stranger(const std::string& note, const std::string& script,
+                                                    const std::vector<std::string>& prefix = {}) {
+    std::vector<std::string> argv = prefix;
+    argv.insert(argv.end(),
+                {"/bin/sh", "-c", "sleep 300 & echo $! > \"$1\"; exec \"$0\" --max-restarts=1 sh -c \"$2\"",
+                 program("dtrain-launch"), note, script});
+    return argv;
+  }
+};
+
+TEST_F(Strangers, OutliveTheJob) {
+  const TempDir folder;
+  const std::string note = folder / "stranger";
+  Running job(beside_a_stranger(note, "setsid sleep 300 & exit $((1 - TORCHELASTIC_RESTART_COUNT))"));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.marked(), std::vector<pid_t>{std::stoi(read_file(note))}) << "the stranger, and no leftover";
+}
+
+TEST_F(Strangers, OutliveAKilledKeeper) {
+  const TempDir folder;
+  const std::string note = folder / "stranger";
+  Running job(beside_a_stranger(note, "setsid sleep 300 & (setsid sleep 300 &); echo up; sleep 300"));
+  ASSERT_TRUE(eventually([&] { return !job.out().empty() && job.keeper() > 0; })) << job.err();
+  ::kill(job.keeper(), SIGKILL);
+  EXPECT_EQ(job.wait(), 1) << job.err();
+  EXPECT_EQ(job.marked(), std::vector<pid_t>{std::stoi(read_file(note))});
+}
+
+// As in a container: whatever loses its parent there becomes the launcher's child.
+TEST_F(Strangers, OutliveARestartUnderALauncherThatIsProcessOne) {
+  if (run({"unshare", "--pid", "--fork", "--mount-proc", "true"}).exit_code != 0)
+    GTEST_SKIP() << "no process namespace can be made here (needs root)";
+  const TempDir folder;
+  const std::string note = folder / "stranger", again = "kill -0 $(cat " + note + ") && echo alive; exit 0";
+  Running job(beside_a_stranger(note, "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 1; " + again,
+                                {"/usr/bin/unshare", "--pid", "--fork", "--mount-proc"}));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "alive\n") << job.err();
+}
+
 TEST(LaunchOrphans, LauncherKilledWhileItStarts) {
   for (int round = 0; round < rounds() * 2; ++round) {
     Running job({program("dtrain-launch"), "--nproc_per_node=8", "sh", "-c", "setsid sleep 300 & sleep 300"});

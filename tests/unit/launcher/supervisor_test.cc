@@ -83,6 +83,8 @@ TEST_F(SupervisorTest, KillsAfterTheGraceAndGivesUpMuchLater) {
   EXPECT_EQ(s.on_time(after(milliseconds(4999))).kind, Kind::none);
   EXPECT_EQ(s.on_time(after(seconds(5))).kind, Kind::kill_all);
   EXPECT_EQ(s.on_time(after(seconds(6))).kind, Kind::none);
+  EXPECT_EQ(s.on_time(after(seconds(8))).kind, Kind::insist) << "the keeper may be stopped";
+  EXPECT_EQ(s.on_time(after(seconds(14))).kind, Kind::none);
   EXPECT_EQ(s.on_time(after(seconds(15))).kind, Kind::give_up);
   EXPECT_EQ(s.outcome().exit_code, 128 + SIGSEGV);
 }

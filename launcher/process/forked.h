@@ -1,0 +1,30 @@
+// What a forked process of the launcher's does to itself before its work: name, signals, descriptors.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/fd.h"
+
+namespace dtrain::launcher {
+
+/// Closes every descriptor of this process from 3 on that is not in `kept`. Never fails.
+void close_all_but(std::vector<int> kept);
+
+/// Replaces the standard streams by /dev/null and closes every other descriptor that is not in `kept`.
+void let_go_of_all_but(std::vector<int> kept);
+
+/// Calls this process `name` in /proc/…/comm and, over the memory of argv, in its command line.
+void take_name(std::span<char> title, std::string_view name);
+
+/// Blocks every signal; those in `watched` can be read from the result. Throws SystemError.
+UniqueFd block_signals_but_watch(const std::vector<int>& watched);
+
+/// Whether the other end of a socket pair has been closed altogether, as by its process's end.
+bool is_closed(int socket);
+
+/// Reads all that waits in a signalfd.
+void drain_signals(const UniqueFd& signals);
+
+}  // namespace dtrain::launcher

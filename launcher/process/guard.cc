@@ -1,0 +1,113 @@
+// Waits for the keeper's end or the launcher's, then makes sure that nothing is left.
+#include "launcher/process/guard.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <exception>
+#include <filesystem>
+#include <optional>
+
+#include "launcher/process/descendants.h"
+#include "launcher/process/forked.h"
+#include "launcher/process/protocol.h"
+#include "runtime/base/check.h"
+
+namespace dtrain::launcher {
+namespace {
+
+// No "dtrain" in it, nor in the keeper's: `pkill -9 dtrain` must hit the launcher only; and not the keeper's
+// name either.
+constexpr std::string_view kName = "process-guard";
+// The keeper needs milliseconds; one that stands still (SIGSTOP) never ends.
+constexpr Duration kKeeperPatience = std::chrono::milliseconds(500);
+
+class GuardProcess {
+ public:
+  GuardProcess(const GuardSettings& settings, const std::function<int()>& keeper) : settings_(settings) {
+    ::setpgid(0, 0);  // a Ctrl-C on the terminal is the launcher's to handle
+    become_subreaper();
+    // The launcher's death also wakes a guard that was stopped.
+    check(Sys{::prctl(PR_SET_PDEATHSIG, SIGCONT)}, "prctl PR_SET_PDEATHSIG");
+    signals_ = block_signals_but_watch({SIGCHLD});
+    keeper_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the keeper"));
+    if (keeper_ == 0) become_keeper(keeper);
+    take_name(settings_.title, kName);
+    let_go_of_all_but({settings_.socket, signals_.get()});
+  }
+
+  int run() {
+    while (!status_ && !(patience_ && patience_->expired())) wait();
+    const int code = finished() ? WEXITSTATUS(*status_) : end_all();
+    std::error_code ignored;
+    if (is_closed(settings_.socket) && !settings_.scratch_folder.empty())
+      std::filesystem::remove_all(settings_.scratch_folder, ignored);
+    return code;
+  }
+
+ private:
+  [[noreturn]] void become_keeper(const std::function<int()>& keeper) {
+    int code = 1;
+    try {
+      signals_.reset();
+      // The guard's death wakes a keeper that was stopped: it may be the launcher's death too.
+      ::prctl(PR_SET_PDEATHSIG, SIGCONT);
+      code = keeper();
+    } catch (const std::exception&) {
+      // The launcher sees the workers' ends missing and says so.
+    }
+    ::_exit(code);
+  }
+
+  // A keeper that ended by itself has seen to everything.
+  bool finished() const {
+    return status_ && WIFEXITED(*status_) &&
+           (WEXITSTATUS(*status_) == 0 || WEXITSTATUS(*status_) == kKeeperLeftSome);
+  }
+
+  int end_all() {
+    const std::vector<Process> stuck = end_descendants(Deadline::after(kStuckAfter));
+    for (const Process& process : stuck) {
+      const Event event{Event::Kind::stuck, -1, process.pid, 0};
+      ::send(settings_.socket, &event, sizeof event, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    return stuck.empty() ? 0 : kKeeperLeftSome;
+  }
+
+  void wait() {
+    // Not POLLIN: messages are the keeper's.
+    pollfd waits[] = {{patience_ ? -1 : settings_.socket, POLLRDHUP, 0}, {signals_.get(), POLLIN, 0}};
+    ::poll(waits, 2, patience_ ? patience_->poll_timeout_ms() : -1);
+    drain_signals(signals_);
+    if (waits[0].revents != 0) patience_ = Deadline::after(kKeeperPatience);
+    int status = 0;
+    pid_t ended;
+    while ((ended = ::waitpid(-1, &status, WNOHANG)) > 0) {
+      if (ended == keeper_) status_ = status;
+    }
+  }
+
+  const GuardSettings& settings_;
+  UniqueFd signals_;
+  pid_t keeper_ = -1;
+  std::optional<int> status_;         // of the keeper that has ended
+  std::optional<Deadline> patience_;  // with the keeper, once the launcher wants the end or has gone
+};
+
+}  // namespace
+
+void run_guard(const GuardSettings& settings, const std::function<int()>& keeper) {
+  int code = 1;
+  try {
+    code = GuardProcess(settings, keeper).run();
+  } catch (const std::exception&) {
+    // Without a keeper there are no workers; the launcher sees the line end.
+  }
+  ::_exit(code);
+}
+
+}  // namespace dtrain::launcher
