@@ -76,7 +76,9 @@ def like_x(bias, x):
 
 
 def conv(t, o):
-    return F.conv2d(t["x"], t["weight"], like_x(t["bias"], t["x"]), o["stride"], o["padding"], o["dilation"],
+    # PyTorch's float64 loops refuse a stepped weight in backward.
+    weight = t["weight"].contiguous() if t["weight"].dtype == torch.float64 else t["weight"]
+    return F.conv2d(t["x"], weight, like_x(t["bias"], t["x"]), o["stride"], o["padding"], o["dilation"],
                     o["groups"])
 
 
@@ -86,9 +88,11 @@ def pool(x, o):
 
 
 def batch_norm(t, o):
-    # Dense: where strides fit two layouts (N = W = 1), PyTorch 2.15 adds up the wrong gradients for weight and bias.
+    # Dense: where strides fit two layouts (N = W = 1), PyTorch 2.15 adds up the wrong gradients for weight and bias,
+    # and takes a stepped weight for a dense one in the backward pass of evaluation.
     mean, var, x = t["running_mean"], t["running_var"], t["x"].contiguous()
-    y = F.batch_norm(x, mean, var, t["weight"], t["bias"], o["training"], o["momentum"], o["eps"])
+    weight = t["weight"] if t["weight"] is None else t["weight"].contiguous()
+    y = F.batch_norm(x, mean, var, weight, t["bias"], o["training"], o["momentum"], o["eps"])
     if t["residual"] is not None:
         y = y + t["residual"]
     results = {"y": activated(y, o)}

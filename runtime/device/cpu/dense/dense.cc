@@ -36,6 +36,22 @@ class Staged {
   Scratch memory_;
 };
 
+/// Whether a kernel of one pixel leaves some pixels out.
+bool skips_pixels(const Conv2dGeometry& g, const View& weight) {
+  return weight.shape[2] == 1 && weight.shape[3] == 1 && g.pad_h == 0 && g.pad_w == 0 &&
+         (g.stride_h > 1 || g.stride_w > 1);
+}
+
+/// The pixels that such a kernel meets, as an image of its own: its convolution has a stride of 1.
+View met_pixels(const Conv2dGeometry& g, const View& input, const View& output) {
+  View met = input;
+  met.shape[2] = output.shape[2];
+  met.shape[3] = output.shape[3];
+  met.strides[2] *= g.stride_h;
+  met.strides[3] *= g.stride_w;
+  return met;
+}
+
 }  // namespace
 
 void CpuKernels::matmul(const View& a, const View& b, const View& given_bias, Activation activation,
@@ -133,6 +149,10 @@ void CpuKernels::weight_gradients(const Conv2dGeometry& geometry, const View& in
   if (grad_weight.numel() != 0 && grad_output.numel() != 0 &&
       math_->conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias)) {
     return;
+  }
+  if (grad_output.numel() != 0 && skips_pixels(geometry, grad_weight)) {
+    const Staged met(*this, met_pixels(geometry, input, grad_output), input.dtype, true);
+    return weight_gradients({.groups = geometry.groups}, met.view(), grad_output, grad_weight, grad_bias);
   }
   if (grad_weight.dtype == input.dtype && (grad_bias.data == nullptr || grad_bias.dtype == input.dtype)) {
     return naive::conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias);
