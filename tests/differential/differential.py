@@ -51,10 +51,6 @@ def saturates(case, verdict):
     return case["op"] == "tanh" and "grad" in verdict.what and verdict.ours != math.inf
 
 
-def waits_for_digits(case, verdict):
-    return verdict.ours != math.inf and "epsilons off" in verdict.what
-
-
 # Differences that stay: (family, a test of case and verdict, the reason).
 KNOWN = [
     ("unary", has_fraction_beside_integers,
@@ -71,8 +67,6 @@ KNOWN = [
      "bf16 with an odd channel count: oneDNN multiplies the next pixel's first channel by 0, and 0 times NaN is NaN"),
     ("conv2d", drops_what_is_spoilt,
      "the fused block does not compute what pooling drops, so that NaN there does not reach the gradients"),
-    ("losses", waits_for_digits, "softmax subtracts the maximum and the logarithm in one sum"),
-    ("batch_norm", waits_for_digits, "the variance is taken around the first pixel"),
 ]
 
 LINEAR = {"reductions", "matmul", "conv2d", "pooling"}

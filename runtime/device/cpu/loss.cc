@@ -17,8 +17,13 @@ void log_softmax_row(std::int64_t columns, const T* in, std::int64_t in_step, T*
   }
   double sum = 0;
   for (std::int64_t c = 0; c < columns; ++c) sum += std::exp(load(in[c * in_step]) - largest);
-  const C shift = largest + static_cast<C>(std::log(sum));
-  for (std::int64_t c = 0; c < columns; ++c) out[c * out_step] = cast<T>(load(in[c * in_step]) - shift);
+  // In double, and one by one for double itself: the sum of a large maximum and a logarithm has no digits
+  // left for the logarithm. Each result is rounded once.
+  const double log_sum = std::log(sum);
+  for (std::int64_t c = 0; c < columns; ++c) {
+    const double from_largest = static_cast<double>(load(in[c * in_step])) - largest;
+    out[c * out_step] = cast<T>(static_cast<C>(from_largest - log_sum));
+  }
 }
 
 void require_targets(std::string_view operation, const View& target, std::int64_t rows, std::int64_t classes,

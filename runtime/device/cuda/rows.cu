@@ -132,8 +132,12 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
     for (std::int64_t c = lane(); c < columns; c += kWarp) {
       sum += static_cast<double>(exp(load(in(r, c)) - largest));
     }
-    const C shift = largest + static_cast<C>(log(warp_sum(sum)));
-    for (std::int64_t c = lane(); c < columns; c += kWarp) out(r, c) = cast<T>(load(in(r, c)) - shift);
+    // In double, and one by one for double itself: see runtime/device/cpu/loss.cc.
+    const double log_sum = log(warp_sum(sum));
+    const auto log_prob = [&](std::int64_t c) {
+      return cast<T>(static_cast<C>((static_cast<double>(load(in(r, c))) - largest) - log_sum));
+    };
+    for (std::int64_t c = lane(); c < columns; c += kWarp) out(r, c) = log_prob(c);
     if (target == nullptr || lane() != 0) continue;
     const std::int64_t wanted = target[r * target_step];
     if (wanted == ignored) {
@@ -144,7 +148,7 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
       note_fault(faults, FaultKind::target, r, wanted, columns);
       continue;
     }
-    losses[r * loss_step] = cast<T>(-load(cast<T>(load(in(r, wanted)) - shift)));
+    losses[r * loss_step] = cast<T>(-load(log_prob(wanted)));
   }
 }
 

@@ -1,6 +1,7 @@
 // Batch normalisation: channels-last f32 and bf16 in vector loops, everything else in plain ones. Sums over
-// pixels run in float for a short stretch of rows and in double from there on; the variance is taken around
-// the channel's first pixel, so that one pass over memory is enough.
+// pixels run in float for a short stretch of rows and in double from there on. A stretch's variance is taken
+// around the mean of all rows before it, so that one pass over memory is enough and no value is far from what
+// is subtracted from it by chance.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -69,14 +70,54 @@ class Sums {
   std::size_t channels_;
 };
 
+/// What sums are taken around before there is a mean; 0 where the first pixel is not finite.
 Floats first_pixel(const Pixels& pixels, const View& input) {
   Floats values(pixels.size());
   for (std::size_t c = 0; c < values.size(); ++c) {
-    values[c] = pixels.type == RowType::f32 ? input.as<const float>()[c]
-                                            : static_cast<float>(input.as<const BFloat16>()[c]);
+    const float value = pixels.type == RowType::f32 ? input.as<const float>()[c]
+                                                    : static_cast<float>(input.as<const BFloat16>()[c]);
+    if (std::isfinite(value)) values[c] = value;
   }
   return values;
 }
+
+/// Mean and sum of squared differences from it of each channel, stretch by stretch (Chan, Golub and LeVeque,
+/// see batch_norm_combine).
+class RunningMoments {
+ public:
+  explicit RunningMoments(std::size_t channels)
+      : sum_(channels), squares_(channels), total_(channels), m2_(channels) {}
+
+  /// Where loops add the sums of one stretch.
+  float* sum() { return sum_.data(); }
+  float* squares() { return squares_.data(); }
+
+  /// Takes in a stretch of `rows` rows whose sums are around `pivot`, which becomes the mean so far (it stays
+  /// where that is not finite: an infinite channel has an infinite mean and no variance, as PyTorch's has).
+  void add(std::int64_t rows, Floats& pivot) {
+    const auto n = static_cast<double>(rows), together = count_ + n;
+    const double between = count_ * n / together, inverse = 1 / n, before = count_ > 0 ? 1 / count_ : 0,
+                 after = 1 / together;
+    for (std::size_t c = 0; c < total_.size(); ++c) {
+      const double sum = sum_[c], here = static_cast<double>(pivot[c]) * n + sum,
+                   apart = here * inverse - total_[c] * before;
+      m2_[c] += squares_[c] - sum * sum * inverse + apart * apart * between;
+      total_[c] += here;
+      const auto mean = static_cast<float>(total_[c] * after);
+      if (std::isfinite(mean)) pivot[c] = mean;
+    }
+    count_ = together;
+    std::fill(sum_.begin(), sum_.end(), 0.0F);
+    std::fill(squares_.begin(), squares_.end(), 0.0F);
+  }
+  double mean(std::size_t channel) const { return total_[channel] / count_; }
+  double m2(std::size_t channel) const { return std::max(m2_[channel], 0.0); }
+
+ private:
+  Floats sum_, squares_;
+  Doubles total_, m2_;
+  double count_ = 0;
+};
 
 /// A channel's number in f32 arrays of any stride.
 float value_of(const View& vector, std::size_t channel) {
@@ -170,19 +211,21 @@ void CpuKernels::batch_norm_moments(const View& input, const View& moments) {
   if (input.shape[1] == 0 || input.numel() == 0) return fill(moments, 0);
   if (!vectorised({input})) return naive::batch_norm_moments(input, moments);
   const Pixels pixels(input);
-  const Floats pivot = first_pixel(pixels, input);
-  Sums sums(pixels.size());
-  pixels.stretches([&](std::int64_t row, const NormRows& size) {
-    vector_loops().norm.moments(pixels.type, size, pixels.at(input, row), pivot.data(), sums.first(),
-                                sums.second());
-    sums.flush();
-  });
+  Floats pivot = first_pixel(pixels, input);
+  const auto add_stretch = [&](RunningMoments& to, std::int64_t row, const NormRows& size) {
+    vector_loops().norm.moments(pixels.type, size, pixels.at(input, row), pivot.data(), to.sum(),
+                                to.squares());
+    to.add(size.rows, pivot);
+  };
+  RunningMoments ahead(pixels.size()), all(pixels.size());
+  add_stretch(ahead, 0,
+              {std::min(kStretch, pixels.rows), pixels.channels});  // the first has no rows before it
+  pixels.stretches([&](std::int64_t row, const NormRows& size) { add_stretch(all, row, size); });
   double* const out = moments.as<double>();
-  const auto count = static_cast<double>(pixels.rows);
-  out[0] = count;
+  out[0] = static_cast<double>(pixels.rows);
   for (std::size_t c = 0; c < pixels.size(); ++c) {
-    out[1 + c] = static_cast<double>(pivot[c]) + sums.first(c) / count;
-    out[1 + pixels.size() + c] = std::max(sums.second(c) - sums.first(c) * sums.first(c) / count, 0.0);
+    out[1 + c] = all.mean(c);
+    out[1 + pixels.size() + c] = all.m2(c);
   }
 }
 
