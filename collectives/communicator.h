@@ -1,9 +1,11 @@
-// The seam everything that crosses processes goes through while training. Backends: nccl, mpi, gloo, self.
+// The seam everything that crosses ranks goes through while training. Backends: nccl, mpi, gloo, threads,
+// self.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -31,6 +33,12 @@ struct MemorySpan {
   Stream* stream = nullptr;  ///< null means the device's compute stream
 
   std::size_t bytes() const noexcept { return count * size_of(dtype); }
+};
+
+/// One message of Communicator::exchange().
+struct Message {
+  MemorySpan span;
+  int peer = 0;  ///< another rank: whom it goes to, or comes from
 };
 
 /// A collective under way.
@@ -64,7 +72,7 @@ class Communicator {
 
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
-  /// "gloo", "mpi", "nccl", "self"
+  /// "gloo", "mpi", "nccl", "threads", "self"
   virtual std::string_view backend() const noexcept = 0;
 
   /// In place on every rank. bf16 is summed in float32.
@@ -77,9 +85,37 @@ class Communicator {
   virtual std::unique_ptr<Work> all_gather(MemorySpan input, MemorySpan output, std::string_view label) = 0;
   /// Root's span to everyone, in place.
   virtual std::unique_ptr<Work> broadcast(MemorySpan span, int root, std::string_view label) = 0;
+  /// As all_reduce(), but in place on `root` alone; the others' spans are only read. The same bits.
+  virtual std::unique_ptr<Work> reduce(MemorySpan span, ReduceOp op, int root, std::string_view label) = 0;
+  /// `output`, on `root`, holds everyone's `input` in rank order: output.count = input.count · size.
+  /// Elsewhere `output` is ignored.
+  virtual std::unique_ptr<Work> gather(MemorySpan input, MemorySpan output, int root,
+                                       std::string_view label) = 0;
+  /// `output` of rank r receives the root's `input[r·n, (r+1)·n)`, n = output.count. Elsewhere than on `root`
+  /// `input` is ignored.
+  virtual std::unique_ptr<Work> scatter(MemorySpan input, MemorySpan output, int root,
+                                        std::string_view label) = 0;
+  /// Everyone to everyone: `input` holds send_counts[r] elements for each rank r in rank order, `output`
+  /// receives receive_counts[r] from each. What a rank sends another is what that one expects of it; counts
+  /// that differ are a PeerError that shows both. The spans do not overlap.
+  virtual std::unique_ptr<Work> all_to_all(MemorySpan input, std::span<const std::size_t> send_counts,
+                                           MemorySpan output, std::span<const std::size_t> receive_counts,
+                                           std::string_view label) = 0;
   /// Point to point; a send matches the receives of `to` from this rank in order.
   virtual std::unique_ptr<Work> send(MemorySpan span, int to, std::string_view label) = 0;
   virtual std::unique_ptr<Work> receive(MemorySpan span, int from, std::string_view label) = 0;
+  /// All of `sends` and `receives` at the same time, each as send() and receive() would do it, so that ranks
+  /// which send to each other need no order between them. Only those who are named take part; the other side
+  /// may use send(), receive() or exchange(). One label for all of them.
+  virtual std::unique_ptr<Work> exchange(std::span<const Message> sends, std::span<const Message> receives,
+                                         std::string_view label) = 0;
+  /// A message that `to` takes with receive_any(), not with receive(). It says so because neither NCCL nor
+  /// Gloo could otherwise tell its sender among many.
+  virtual std::unique_ptr<Work> offer(MemorySpan span, int to, std::string_view label) = 0;
+  /// Takes the offer of any other rank with this label, dtype and count, whichever comes first; the offers of
+  /// one rank in their order. `from` is set when the Work is done and must live until then. nccl: returns
+  /// once there is an offer.
+  virtual std::unique_ptr<Work> receive_any(MemorySpan span, int& from, std::string_view label) = 0;
   virtual std::unique_ptr<Work> barrier(std::string_view label) = 0;
 
   /// Collective: ranks with equal `color` form a new group, ordered by `key`, then rank. Blocks.

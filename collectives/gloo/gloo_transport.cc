@@ -20,6 +20,16 @@ constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 // No algorithm uses it: fingerprints have their low bits clear and phases are small.
 constexpr std::uint64_t kStandingSlot = 7;
 
+template <class Action>
+void guard(int peer, Action action) {
+  const PipeSignalBlocked no_pipe_signal;
+  try {
+    action();
+  } catch (const std::exception& error) {
+    throw p2p::LinkLost(error.what(), peer);
+  }
+}
+
 class GlooRegion final : public p2p::Region {
  public:
   GlooRegion(gloo::transport::Context& context, Metronome& metronome, void* data, std::size_t bytes)
@@ -46,16 +56,6 @@ class GlooRegion final : public p2p::Region {
   }
 
  private:
-  template <class Action>
-  static void guard(int peer, Action action) {
-    const PipeSignalBlocked no_pipe_signal;
-    try {
-      action();
-    } catch (const std::exception& error) {
-      throw p2p::LinkLost(error.what(), peer);
-    }
-  }
-
   template <class WaitOne>
   void wait(int& pending, Metronome::Waits waits, WaitOne wait_one, p2p::Watch& watch) {
     while (pending > 0) {
@@ -171,6 +171,25 @@ void GlooTransport::stand_by() {
 
 std::unique_ptr<p2p::Region> GlooTransport::map(void* data, std::size_t bytes) {
   return std::make_unique<GlooRegion>(*context_, metronome_, data, bytes);
+}
+
+int GlooTransport::take_any(std::uint64_t tag, p2p::Watch& watch) {
+  std::vector<int> others;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer != rank_) others.push_back(peer);
+  }
+  std::byte announced{};
+  const auto buffer = context_->createUnboundBuffer(&announced, 1);
+  int from = -1;
+  guard(-1, [&] { buffer->recv(others, tag, 0, 1); });
+  for (bool finished = false; !finished;) {
+    {
+      const Metronome::Beat beat(metronome_, *buffer, Metronome::Waits::to_receive);
+      guard(-1, [&] { finished = buffer->waitRecv(&from, kForever); });
+    }
+    if (!finished) watch.tick();
+  }
+  return from;
 }
 
 std::vector<int> GlooTransport::lost_peers() noexcept {

@@ -180,6 +180,21 @@ std::unique_ptr<p2p::Region> MpiTransport::map(void* data, std::size_t) {
   return std::make_unique<MpiRegion>(comm_->get(), data, closed_, patience_);
 }
 
+int MpiTransport::take_any(std::uint64_t tag, p2p::Watch& watch) {
+  if (closed_) throw p2p::LinkLost("the group is closed", -1);
+  p2p::Poller poller(watch, patience_);
+  MPI_Status status;
+  for (int found = 0; found == 0;) {
+    check(MpiResult{MPI_Iprobe(MPI_ANY_SOURCE, mpi_tag(tag), comm_->get(), &found, &status)}, "MPI_Iprobe");
+    if (found == 0) poller.pause();
+  }
+  char taken = 0;
+  check(MpiResult{MPI_Recv(&taken, 1, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, comm_->get(),
+                           MPI_STATUS_IGNORE)},
+        "MPI_Recv");
+  return status.MPI_SOURCE;
+}
+
 std::vector<int> MpiTransport::lost_peers() noexcept {
   std::vector<int> lost;
   for (int peer = 0; peer < size_; ++peer) {

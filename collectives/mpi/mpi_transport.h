@@ -39,6 +39,7 @@ class MpiTransport final : public p2p::Transport {
   std::size_t segment_bytes() const noexcept override { return 1024 * 1024; }
   void set_patient(bool patient) noexcept override;
   std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
+  int take_any(std::uint64_t tag, p2p::Watch& watch) override;
   std::vector<int> lost_peers() noexcept override;
   void close(bool failed) noexcept override;
   p2p::Channels split(const std::vector<int>& members, const std::string& name,

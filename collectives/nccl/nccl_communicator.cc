@@ -5,23 +5,28 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
-#include "collectives/nccl/nccl_link.h"
-#include "collectives/nccl/watchdog.h"
+#include "collectives/nccl/calls.h"
+#include "collectives/nccl/offers.h"
 #include "collectives/nccl_module.h"
-#include "collectives/p2p/store_board.h"
+#include "collectives/p2p/check_span.h"
 #include "collectives/p2p/subgroup.h"
 
 namespace dtrain::nccl {
 namespace {
 
-using p2p::Call;
-using p2p::Operation;
-
 constexpr std::chrono::seconds kLeaveWait{5};
-constexpr std::chrono::microseconds kPollEvery{20};
-constexpr std::size_t kSmallestStageBytes = 4096;
+const std::byte* at(const void* data, std::size_t bytes) {
+  return static_cast<const std::byte*>(data) + bytes;
+}
+std::byte* at(void* data, std::size_t bytes) { return static_cast<std::byte*>(data) + bytes; }
+
+void copy_on_gpu(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  if (bytes == 0 || to == from) return;
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copy this rank's own part");
+}
 
 ncclDataType_t data_type(DType dtype) {
   switch (dtype) {
@@ -62,152 +67,20 @@ ncclRedOp_t reduction(ReduceOp op) {
   return ncclSum;
 }
 
-/// Where a span in host memory goes on its way: pinned memory and as much on the GPU.
-struct Stage {
-  explicit Stage(std::size_t wanted) : bytes(wanted) {
-    void* memory = nullptr;
-    check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "allocate pinned memory for NCCL");
-    pinned.reset(memory);
-    check(cudaMalloc(&memory, bytes), "allocate GPU memory for NCCL");
-    device.reset(memory);
-  }
-  std::size_t bytes;
-  UniquePinned pinned;
-  UniqueDeviceMemory device;
-};
-
-/// What communicator and works share. Members go in reverse: the watchdog first.
-class Core {
- public:
-  Core(const Bootstrap& bootstrap, Log& log)
-      : device_(*bootstrap.device),
-        link_(bootstrap, Deadline::after(bootstrap.timeout)),
-        board_(*bootstrap.store, "nccl/" + bootstrap.name, bootstrap.rank),
-        watchdog_({link_, board_, [this] { return link_.failure(); }, [this] { link_.kill(); },
-                   [index = device_.index()] { static_cast<void>(cudaSetDevice(index)); }},
-                  bootstrap.name, bootstrap.timeout, log) {}
-
-  Device& device() noexcept { return device_; }
-  NcclLink& link() noexcept { return link_; }
-  Watchdog& watchdog() noexcept { return watchdog_; }
-
-  std::shared_ptr<Stage> take_stage(std::size_t bytes) {
-    std::size_t wanted = kSmallestStageBytes;
-    while (wanted < bytes) wanted *= 2;
-    for (const auto& stage : stages_) {
-      if (stage.use_count() == 1 && stage->bytes == wanted) return stage;
-    }
-    return stages_.emplace_back(std::make_shared<Stage>(wanted));
-  }
-
- private:
-  Device& device_;
-  NcclLink link_;
-  StoreBoard board_;
-  std::vector<std::shared_ptr<Stage>> stages_;  // given back when their work lets go
-  Watchdog watchdog_;
-};
-
-/// Waits on the host until `event` is over; ends the group when `deadline` passes first.
-void wait_until_over(Core& core, const Call& call, cudaEvent_t event, const Deadline& deadline) {
-  while (true) {
-    core.watchdog().check(call);
-    const cudaError_t state = cudaEventQuery(event);
-    if (state == cudaSuccess) break;
-    if (state != cudaErrorNotReady) check(state, "wait for " + call.text());
-    if (deadline.expired()) core.watchdog().give_up(call);
-    std::this_thread::sleep_for(kPollEvery);
-  }
-  core.watchdog().check(call);  // a killed call is over too, with nothing in its memory
-}
-
-class NcclWork final : public Work {
- public:
-  /// `target`: the caller's stream, null for host memory. `result`, `stage`: what to bring back to the host.
-  NcclWork(std::shared_ptr<Core> core, Call call, std::shared_ptr<UniqueEvent> over, cudaStream_t target,
-           std::shared_ptr<Stage> stage, MemorySpan result)
-      : core_(std::move(core)),
-        call_(std::move(call)),
-        over_(std::move(over)),
-        target_(target),
-        stage_(std::move(stage)),
-        result_(result) {}
-
-  ~NcclWork() override {
-    // The stage must not be handed on while the GPU still writes to it.
-    while (stage_ && !core_->watchdog().failure() && cudaEventQuery(over_->get()) == cudaErrorNotReady)
-      std::this_thread::sleep_for(kPollEvery);
-  }
-
-  void wait(const Deadline& deadline) override {
-    core_->watchdog().check(call_);
-    if (target_ != nullptr) {
-      check(cudaStreamWaitEvent(target_, over_->get(), 0), "let a stream wait for " + call_.text());
-      return;
-    }
-    wait_until_over(*core_, call_, over_->get(), deadline);
-    if (stage_ && result_.bytes() > 0) std::memcpy(result_.data, stage_->pinned.get(), result_.bytes());
-    result_ = {};
-    stage_.reset();
-  }
-
-  void wait_on_host(const Deadline& deadline) override {
-    wait(deadline);
-    wait_until_over(*core_, call_, over_->get(), deadline);
-  }
-
-  bool done() noexcept override {
-    return core_->watchdog().failure().has_value() || cudaEventQuery(over_->get()) != cudaErrorNotReady;
-  }
-
- private:
-  std::shared_ptr<Core> core_;
-  Call call_;
-  std::shared_ptr<UniqueEvent> over_;
-  cudaStream_t target_;
-  std::shared_ptr<Stage> stage_;
-  MemorySpan result_;
-};
-
-/// A call that a graph records: nothing has run, and what the launches do is not ours to know. The caller's
-/// next call after a launch is behind it, and so watched for it.
-class RecordedWork final : public Work {
- public:
-  RecordedWork(UniqueEvent over, cudaStream_t target) : over_(std::move(over)), target_(target) {}
-  void wait(const Deadline&) override {
-    check(cudaStreamWaitEvent(target_, over_.get(), 0), "join a recorded collective");
-  }
-  void wait_on_host(const Deadline&) override {
-    throw UsageError(
-        "backend nccl: a collective that is being recorded in a graph cannot be waited for on the host");
-  }
-  bool done() noexcept override { return true; }
-
- private:
-  UniqueEvent over_;
-  cudaStream_t target_;
-};
-
-bool is_recording(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status), "ask whether a stream is being recorded");
-  return status != cudaStreamCaptureStatusNone;
-}
-
-bool on_host(const MemorySpan& span) noexcept {
-  return span.device == nullptr || span.device->type() == DeviceType::cpu;
-}
-
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(const Bootstrap& bootstrap, Log& log)
-      : bootstrap_(bootstrap), log_(log), core_(std::make_shared<Core>(bootstrap, log)) {}
+      : bootstrap_(bootstrap),
+        log_(log),
+        calls_(bootstrap, log),
+        offers_(*bootstrap.store, "nccl/" + bootstrap.name, bootstrap.rank, bootstrap.timeout) {}
 
   ~NcclCommunicator() override {
     const Deadline deadline = Deadline::after(kLeaveWait);
-    while (!core_->watchdog().idle() && !core_->watchdog().failure() && !deadline.expired())
+    while (!calls_.core().watchdog().idle() && !calls_.core().watchdog().failure() && !deadline.expired())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (core_->watchdog().idle() && !core_->watchdog().failure()) core_->link().finish(deadline);
+    if (calls_.core().watchdog().idle() && !calls_.core().watchdog().failure())
+      calls_.core().link().finish(deadline);
   }
 
   int rank() const noexcept override { return bootstrap_.rank; }
@@ -215,17 +88,17 @@ class NcclCommunicator final : public Communicator {
   std::string_view backend() const noexcept override { return "nccl"; }
 
   std::unique_ptr<Work> all_reduce(MemorySpan span, ReduceOp op, std::string_view label) override {
-    return start({.operation = Operation::all_reduce, .reduce = op, .dtype = span.dtype, .count = span.count},
-                 span, span, label, [=](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
-                   return ncclAllReduce(in, out, span.count, data_type(span.dtype), reduction(op), comm,
-                                        stream);
-                 });
+    return calls_.start(
+        {.operation = Operation::all_reduce, .reduce = op, .dtype = span.dtype, .count = span.count}, span,
+        span, label, [=](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
+          return ncclAllReduce(in, out, span.count, data_type(span.dtype), reduction(op), comm, stream);
+        });
   }
 
   std::unique_ptr<Work> reduce_scatter(MemorySpan input, MemorySpan output, ReduceOp op,
                                        std::string_view label) override {
     require_counts("reduce_scatter", label, input, output, input.count, output.count * world());
-    return start(
+    return calls_.start(
         {.operation = Operation::reduce_scatter, .reduce = op, .dtype = output.dtype, .count = output.count},
         input, output, label, [=](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
           return ncclReduceScatter(in, out, output.count, data_type(output.dtype), reduction(op), comm,
@@ -235,41 +108,160 @@ class NcclCommunicator final : public Communicator {
 
   std::unique_ptr<Work> all_gather(MemorySpan input, MemorySpan output, std::string_view label) override {
     require_counts("all_gather", label, input, output, output.count, input.count * world());
-    return start({.operation = Operation::all_gather, .dtype = input.dtype, .count = input.count}, input,
-                 output, label, [=](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
-                   return ncclAllGather(in, out, input.count, data_type(input.dtype), comm, stream);
-                 });
+    return calls_.start({.operation = Operation::all_gather, .dtype = input.dtype, .count = input.count},
+                        input, output, label,
+                        [=](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
+                          return ncclAllGather(in, out, input.count, data_type(input.dtype), comm, stream);
+                        });
   }
 
   std::unique_ptr<Work> broadcast(MemorySpan span, int root, std::string_view label) override {
     require_rank("broadcast", label, root, false);
-    return start({.operation = Operation::broadcast, .dtype = span.dtype, .root = root, .count = span.count},
-                 span, span, label, [=](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
-                   return ncclBroadcast(in, out, span.count, data_type(span.dtype), root, comm, stream);
-                 });
+    return calls_.start(
+        {.operation = Operation::broadcast, .dtype = span.dtype, .root = root, .count = span.count}, span,
+        span, label, [=](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
+          return ncclBroadcast(in, out, span.count, data_type(span.dtype), root, comm, stream);
+        });
+  }
+
+  std::unique_ptr<Work> reduce(MemorySpan span, ReduceOp op, int root, std::string_view label) override {
+    require_rank("reduce", label, root, false);
+    return calls_.start(
+        {.operation = Operation::reduce,
+         .reduce = op,
+         .dtype = span.dtype,
+         .root = root,
+         .count = span.count},
+        span, span, label, [=](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
+          return ncclReduce(in, out, span.count, data_type(span.dtype), reduction(op), root, comm, stream);
+        });
+  }
+
+  std::unique_ptr<Work> gather(MemorySpan input, MemorySpan output, int root,
+                               std::string_view label) override {
+    require_rank("gather", label, root, false);
+    const bool here = rank() == root;
+    if (here) require_counts("gather", label, input, output, output.count, input.count * world());
+    if (!here) output = {};
+    return calls_.start(
+        {.operation = Operation::gather, .dtype = input.dtype, .root = root, .count = input.count}, input,
+        output, label, [=, this](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
+          const std::size_t bytes = input.bytes();
+          if (!here) return ncclSend(in, bytes, ncclUint8, root, comm, stream);
+          copy_on_gpu(at(out, static_cast<std::size_t>(root) * bytes), in, bytes, stream);
+          return for_others([&](int r) {
+            return ncclRecv(at(out, static_cast<std::size_t>(r) * bytes), bytes, ncclUint8, r, comm, stream);
+          });
+        });
+  }
+
+  std::unique_ptr<Work> scatter(MemorySpan input, MemorySpan output, int root,
+                                std::string_view label) override {
+    require_rank("scatter", label, root, false);
+    const bool here = rank() == root;
+    if (here) require_counts("scatter", label, input, output, input.count, output.count * world());
+    if (!here) input = {};
+    return calls_.start(
+        {.operation = Operation::scatter, .dtype = output.dtype, .root = root, .count = output.count}, input,
+        output, label, [=, this](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
+          const std::size_t bytes = output.bytes();
+          if (!here) return ncclRecv(out, bytes, ncclUint8, root, comm, stream);
+          copy_on_gpu(out, at(in, static_cast<std::size_t>(root) * bytes), bytes, stream);
+          return for_others([&](int r) {
+            return ncclSend(at(in, static_cast<std::size_t>(r) * bytes), bytes, ncclUint8, r, comm, stream);
+          });
+        });
+  }
+
+  std::unique_ptr<Work> all_to_all(MemorySpan input, std::span<const std::size_t> send_counts,
+                                   MemorySpan output, std::span<const std::size_t> receive_counts,
+                                   std::string_view label) override {
+    p2p::check_all_to_all(input, send_counts, output, receive_counts, rank(), size(), label);
+    require_counts("all_to_all", label, input, output, 0, 0);
+    Call call{.operation = Operation::all_to_all,
+              .dtype = input.dtype,
+              .sends = {send_counts.begin(), send_counts.end()},
+              .receives = {receive_counts.begin(), receive_counts.end()}};
+    const std::vector<std::size_t> from = begins_of(call.sends, input.dtype),
+                                   to = begins_of(call.receives, input.dtype);
+    const auto own = static_cast<std::size_t>(rank());
+    return calls_.start(std::move(call), input, output, label,
+                        [=, this](const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
+                          copy_on_gpu(at(out, to[own]), at(in, from[own]), from[own + 1] - from[own], stream);
+                          return for_others([&](int r) {
+                            const auto i = static_cast<std::size_t>(r);
+                            const std::size_t out_bytes = from[i + 1] - from[i], in_bytes = to[i + 1] - to[i];
+                            ncclResult_t result = ncclSuccess;
+                            if (out_bytes > 0)
+                              result = ncclSend(at(in, from[i]), out_bytes, ncclUint8, r, comm, stream);
+                            if (in_bytes > 0)
+                              result = worse(result,
+                                             ncclRecv(at(out, to[i]), in_bytes, ncclUint8, r, comm, stream));
+                            return result;
+                          });
+                        });
+  }
+
+  std::unique_ptr<Work> exchange(std::span<const Message> sends, std::span<const Message> receives,
+                                 std::string_view label) override {
+    Call call{.operation = Operation::exchange};
+    const auto add = [&](const Message& message, Operation operation) {
+      require_rank("exchange", label, message.peer, true);
+      call.messages.push_back({.operation = operation,
+                               .dtype = message.span.dtype,
+                               .root = message.peer,
+                               .count = message.span.count,
+                               .label = std::string(label)});
+    };
+    for (const Message& message : receives) add(message, Operation::receive);
+    for (const Message& message : sends) add(message, Operation::send);
+    return calls_.start_exchange(std::move(call), sends, receives, label);
+  }
+
+  std::unique_ptr<Work> offer(MemorySpan span, int to, std::string_view label) override {
+    require_rank("offer", label, to, true);
+    Call call{.operation = Operation::offer, .dtype = span.dtype, .root = to, .count = span.count};
+    call.label = label;
+    offers_.announce(call, calls_.core().watchdog());
+    return calls_.start(std::move(call), span, {}, label,
+                        [=](const void* in, void*, ncclComm_t comm, cudaStream_t stream) {
+                          return ncclSend(in, span.bytes(), ncclUint8, to, comm, stream);
+                        });
+  }
+
+  std::unique_ptr<Work> receive_any(MemorySpan span, int& from, std::string_view label) override {
+    p2p::check_has_peers("receive_any", label, size());
+    Call call{.operation = Operation::receive_any, .dtype = span.dtype, .count = span.count};
+    call.label = label;
+    const int peer = from = offers_.await(call, calls_.core().watchdog());
+    return calls_.start(std::move(call), {}, span, label,
+                        [=](const void*, void* out, ncclComm_t comm, cudaStream_t stream) {
+                          return ncclRecv(out, span.bytes(), ncclUint8, peer, comm, stream);
+                        });
   }
 
   std::unique_ptr<Work> send(MemorySpan span, int to, std::string_view label) override {
     require_rank("send", label, to, true);
-    return start({.operation = Operation::send, .dtype = span.dtype, .root = to, .count = span.count}, span,
-                 {}, label, [=](const void* in, void*, ncclComm_t comm, cudaStream_t stream) {
-                   return ncclSend(in, span.count, data_type(span.dtype), to, comm, stream);
-                 });
+    return calls_.start({.operation = Operation::send, .dtype = span.dtype, .root = to, .count = span.count},
+                        span, {}, label, [=](const void* in, void*, ncclComm_t comm, cudaStream_t stream) {
+                          return ncclSend(in, span.count, data_type(span.dtype), to, comm, stream);
+                        });
   }
 
   std::unique_ptr<Work> receive(MemorySpan span, int from, std::string_view label) override {
     require_rank("receive", label, from, true);
-    return start({.operation = Operation::receive, .dtype = span.dtype, .root = from, .count = span.count},
-                 {}, span, label, [=](const void*, void* out, ncclComm_t comm, cudaStream_t stream) {
-                   return ncclRecv(out, span.count, data_type(span.dtype), from, comm, stream);
-                 });
+    return calls_.start(
+        {.operation = Operation::receive, .dtype = span.dtype, .root = from, .count = span.count}, {}, span,
+        label, [=](const void*, void* out, ncclComm_t comm, cudaStream_t stream) {
+          return ncclRecv(out, span.count, data_type(span.dtype), from, comm, stream);
+        });
   }
 
   std::unique_ptr<Work> barrier(std::string_view label) override {
-    return start({.operation = Operation::barrier}, {}, {}, label,
-                 [](const void*, void* token, ncclComm_t comm, cudaStream_t stream) {
-                   return ncclAllReduce(token, token, 1, ncclUint8, ncclMax, comm, stream);
-                 });
+    return calls_.start({.operation = Operation::barrier}, {}, {}, label,
+                        [](const void*, void* token, ncclComm_t comm, cudaStream_t stream) {
+                          return ncclAllReduce(token, token, 1, ncclUint8, ncclMax, comm, stream);
+                        });
   }
 
   std::unique_ptr<Communicator> split(int color, int key, const Deadline& deadline) override {
@@ -282,7 +274,7 @@ class NcclCommunicator final : public Communicator {
     return std::make_unique<NcclCommunicator>(part, log_);
   }
 
-  void abort(std::string_view reason) noexcept override { core_->watchdog().abort(reason); }
+  void abort(std::string_view reason) noexcept override { calls_.core().watchdog().abort(reason); }
 
  private:
   std::size_t world() const noexcept { return static_cast<std::size_t>(size()); }
@@ -304,72 +296,30 @@ class NcclCommunicator final : public Communicator {
                     dtrain::name_of(output.dtype), output.count));
   }
 
-  cudaStream_t stream_of(const MemorySpan& span) {
-    Device& device = span.device != nullptr ? *span.device : core_->device();
-    Stream& stream = span.stream != nullptr ? *span.stream : device.compute_stream();
-    return static_cast<cudaStream_t>(stream.native_handle());
+  /// Starts `body` with every other rank, all as one call.
+  template <class Body>
+  ncclResult_t for_others(Body body) const {
+    return grouped([&] {
+      ncclResult_t result = ncclSuccess;
+      for (int r = 0; r < size(); ++r) {
+        if (r != rank()) result = worse(result, body(r));
+      }
+      return result;
+    });
   }
 
-  template <class Queue>
-  std::unique_ptr<Work> start(Call call, MemorySpan input, MemorySpan output, std::string_view label,
-                              Queue queue) {
-    call.label = label;
-    core_->watchdog().number(call);
-    core_->watchdog().check(call);
-    const MemorySpan& given = output.data != nullptr ? output : input;
-    const bool host = call.operation == Operation::barrier || on_host(given);
-    const cudaStream_t comm_stream = core_->link().stream();
-    const cudaStream_t target = host ? nullptr : stream_of(given);
-    const bool recording = is_recording(host ? stream_of({}) : target);
-    if (host && recording) {
-      throw UsageError("backend nccl: " + call.text() +
-                       " works on host memory and cannot be recorded in a graph; hand it memory of the GPU");
-    }
-    std::shared_ptr<Stage> stage;
-    const void* in = input.data;
-    void* out = output.data;
-    if (host) {
-      stage = core_->take_stage(std::max<std::size_t>(std::max(input.bytes(), output.bytes()), 1));
-      // Where the two differ in size NCCL wants the smaller at this rank's place inside the larger.
-      auto* const base = static_cast<std::byte*>(stage->device.get());
-      const std::size_t place = static_cast<std::size_t>(rank());
-      std::byte* const to = base + (call.operation == Operation::all_gather ? place * input.bytes() : 0);
-      out = base + (call.operation == Operation::reduce_scatter ? place * output.bytes() : 0);
-      in = to;
-      if (input.bytes() > 0) {
-        std::memcpy(stage->pinned.get(), input.data, input.bytes());
-        check(cudaMemcpyAsync(to, stage->pinned.get(), input.bytes(), cudaMemcpyHostToDevice, comm_stream),
-              "copy to the GPU for " + call.text());
-      }
-    } else {
-      const UniqueEvent ready = make_event();
-      check(cudaEventRecord(ready.get(), target), "record the start of " + call.text());
-      check(cudaStreamWaitEvent(comm_stream, ready.get(), 0), "order " + call.text());
-    }
-    if (given.count > 0 || call.operation == Operation::barrier) {
-      core_->link().queue([&](ncclComm_t comm, cudaStream_t stream) { return queue(in, out, comm, stream); },
-                          call.text(), [&] { return core_->watchdog().failure().has_value(); });
-    }
-    if (host && output.bytes() > 0) {
-      check(cudaMemcpyAsync(stage->pinned.get(), out, output.bytes(), cudaMemcpyDeviceToHost, comm_stream),
-            "copy from the GPU for " + call.text());
-    }
-    auto over = std::make_shared<UniqueEvent>(make_event());
-    check(cudaEventRecord(over->get(), comm_stream), "record the end of " + call.text());
-    if (recording) return std::make_unique<RecordedWork>(std::move(*over), target);
-    core_->watchdog().watch({call, [over] {
-                               const cudaError_t state = cudaEventQuery(over->get());
-                               if (state == cudaErrorNotReady) return false;
-                               check(state, "look at a collective");
-                               return true;
-                             }});
-    return std::make_unique<NcclWork>(core_, std::move(call), std::move(over), target, std::move(stage),
-                                      output);
+  /// Where each rank's part begins, and behind them the end; in bytes.
+  static std::vector<std::size_t> begins_of(const std::vector<std::size_t>& counts, DType dtype) {
+    std::vector<std::size_t> begins(counts.size() + 1);
+    std::partial_sum(counts.begin(), counts.end(), begins.begin() + 1);
+    for (std::size_t& begin : begins) begin *= size_of(dtype);
+    return begins;
   }
 
   Bootstrap bootstrap_;
   Log& log_;
-  std::shared_ptr<Core> core_;
+  Calls calls_;
+  Offers offers_;
   int splits_ = 0;
 };
 

@@ -45,7 +45,7 @@ void Exchange::reduce_own(const std::byte* own, const Inbox& others, std::byte* 
                           DType dtype, ReduceOp op) {
   for (int r = 0; r < size_; ++r)
     operands_[static_cast<std::size_t>(r)] = r == rank_ ? own : others.message(r);
-  reduce(dtype, op, out, operands_, count);
+  p2p::reduce(dtype, op, out, operands_, count);
 }
 
 // Everything to everyone, by segments, the next one on its way while one is reduced.
@@ -210,18 +210,6 @@ void Exchange::broadcast(void* data, std::size_t bytes, int root) {
   // The root hears from nobody, and others only from it: without this they could pass a call that some did
   // not make.
   barrier(2);
-}
-
-void Exchange::send(const void* data, std::size_t bytes, int to) {
-  const auto region = transport_.map(for_sending(data), bytes);
-  region->send(to, tag_, 0, bytes);
-  region->wait_sends(watch_);
-}
-
-void Exchange::receive(void* data, std::size_t bytes, int from) {
-  const auto region = transport_.map(data, bytes);
-  region->receive(from, tag_, 0, bytes);
-  region->wait_receives(watch_);
 }
 
 void Exchange::barrier(std::uint64_t phase) {

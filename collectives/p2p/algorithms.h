@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -29,10 +30,36 @@ class Exchange {
   /// `part` elements a rank; `input` has size·part and is only read.
   void reduce_scatter(const void* input, void* output, std::size_t part, DType dtype, ReduceOp op);
   void all_gather(const void* input, void* output, std::size_t bytes);
-  /// Ends with a barrier.
+  /// These four end with a barrier: a rank that only sends could otherwise pass a call that some did not
+  /// make.
   void broadcast(void* data, std::size_t bytes, int root);
+  /// In place on `root`, where all ranks' data is reduced; elsewhere it is only read.
+  void reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root);
+  /// `bytes` a rank; `output` is used on `root`.
+  void gather(const void* input, void* output, std::size_t bytes, int root);
+  /// `bytes` a rank; `input` is used on `root`.
+  void scatter(const void* input, void* output, std::size_t bytes, int root);
+  /// sends[r] elements of `width` bytes to rank r, receives[r] from it, each in rank order. Ends with a
+  /// barrier.
+  void all_to_all(const void* input, std::span<const std::size_t> sends, void* output,
+                  std::span<const std::size_t> receives, std::size_t width);
   void send(const void* data, std::size_t bytes, int to);
   void receive(void* data, std::size_t bytes, int from);
+
+  /// A message under its own tag.
+  struct Letter {
+    void* data;
+    std::size_t bytes;
+    int peer;
+    std::uint64_t tag;
+    bool sends;
+  };
+  /// All at the same time; those of no bytes are not sent.
+  void exchange(std::span<const Letter> letters);
+  /// Announced by a byte that receive_any waits for.
+  void offer(const void* data, std::size_t bytes, int to);
+  /// Returns whose offer it took.
+  int receive_any(void* data, std::size_t bytes);
   /// Dissemination: ceil(log2(size)) rounds of one byte. `phase` keeps it apart from other messages of the
   /// call.
   void barrier(std::uint64_t phase = 0);

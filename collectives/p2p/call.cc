@@ -1,5 +1,7 @@
 #include "collectives/p2p/call.h"
 
+#include <algorithm>
+
 namespace dtrain::p2p {
 namespace {
 
@@ -18,6 +20,34 @@ std::uint64_t hash_text(std::string_view text) noexcept {
 }
 
 constexpr std::uint64_t kPhaseBits = 3;
+constexpr std::size_t kMostCountsShown = 8;
+
+// "3+0+5"
+std::string sum_text(const std::vector<std::size_t>& counts) {
+  std::string text;
+  std::size_t total = 0;
+  for (const std::size_t count : counts) {
+    total += count;
+    if (!text.empty()) text += '+';
+    text += std::to_string(count);
+  }
+  return counts.size() <= kMostCountsShown ? text : std::to_string(total);
+}
+
+bool has_root(Operation operation) noexcept {
+  return operation == Operation::broadcast || operation == Operation::reduce ||
+         operation == Operation::gather || operation == Operation::scatter;
+}
+
+bool has_reduction(Operation operation) noexcept {
+  return operation == Operation::all_reduce || operation == Operation::reduce_scatter ||
+         operation == Operation::reduce;
+}
+
+bool has_count(Operation operation) noexcept {
+  return operation != Operation::barrier && operation != Operation::leave &&
+         operation != Operation::all_to_all && operation != Operation::exchange;
+}
 
 }  // namespace
 
@@ -37,6 +67,20 @@ std::string_view name_of(Operation operation) noexcept {
       return "receive";
     case Operation::barrier:
       return "barrier";
+    case Operation::reduce:
+      return "reduce";
+    case Operation::gather:
+      return "gather";
+    case Operation::scatter:
+      return "scatter";
+    case Operation::all_to_all:
+      return "all_to_all";
+    case Operation::exchange:
+      return "exchange";
+    case Operation::offer:
+      return "offer";
+    case Operation::receive_any:
+      return "receive_any";
     case Operation::leave:
       return "leave";
   }
@@ -62,15 +106,31 @@ std::string Call::text() const {
   text += '(';
   std::string_view comma = "";
   const auto add = [&](std::string_view part) { (text += comma) += part, comma = ", "; };
-  if (operation != Operation::barrier && operation != Operation::leave) {
-    add(std::string(dtrain::name_of(dtype)) + " x " + std::to_string(count));
+  if (has_count(operation)) add(std::string(dtrain::name_of(dtype)) + " x " + std::to_string(count));
+  if (operation == Operation::all_to_all) {
+    add(std::string(dtrain::name_of(dtype)) + " x " + sum_text(sends) + " out");
+    add(sum_text(receives) + " in");
   }
-  if (operation == Operation::all_reduce || operation == Operation::reduce_scatter) add(name_of(reduce));
-  if (operation == Operation::broadcast) add("root " + std::to_string(root));
-  if (operation == Operation::send) add("to rank " + std::to_string(root));
+  if (operation == Operation::exchange) {
+    for (const Call& message : messages) {
+      add(std::string(dtrain::name_of(message.dtype)) + " x " + std::to_string(message.count) +
+          (message.operation == Operation::send ? " to rank " : " from rank ") +
+          std::to_string(message.root));
+    }
+  }
+  if (has_reduction(operation)) add(name_of(reduce));
+  if (has_root(operation)) add("root " + std::to_string(root));
+  if (operation == Operation::send || operation == Operation::offer) add("to rank " + std::to_string(root));
   if (operation == Operation::receive) add("from rank " + std::to_string(root));
   if (!label.empty()) add("'" + label + "'");
   return text + ") #" + std::to_string(sequence);
+}
+
+bool Call::involves(int peer) const noexcept {
+  if (!is_pairwise() || operation == Operation::receive_any) return true;
+  if (operation != Operation::exchange) return root == peer;
+  return std::any_of(messages.begin(), messages.end(),
+                     [&](const Call& message) { return message.root == peer; });
 }
 
 std::uint64_t chain_fingerprint(std::uint64_t previous, const Call& call) noexcept {
@@ -89,12 +149,35 @@ std::uint64_t pair_fingerprint(std::uint64_t group, int from, int to, const Call
          ~kPhaseBits;
 }
 
+std::uint64_t any_fingerprint(std::uint64_t group, int to, const Call& call) noexcept {
+  const std::uint64_t kind = 0xfe00ULL | static_cast<std::uint64_t>(call.dtype);
+  const std::uint64_t end = static_cast<std::uint32_t>(to);
+  return mix(mix(mix(mix(group ^ end) ^ kind) ^ call.count) ^ hash_text(call.label)) & ~kPhaseBits;
+}
+
+std::uint64_t counted_fingerprint(std::uint64_t fingerprint, std::size_t count) noexcept {
+  return mix(fingerprint ^ mix(count)) & ~kPhaseBits;
+}
+
+std::uint64_t topic_of(const Call& call) noexcept { return hash_text(call.label); }
+
 std::uint64_t group_fingerprint(std::string_view name) noexcept { return mix(hash_text(name)); }
 
 void CallNumbering::number(Call& call) {
   if (!call.is_pairwise()) {
     call.sequence = ++sequence_;
     call.fingerprint = chain_ = chain_fingerprint(chain_, call);
+    return;
+  }
+  if (call.operation == Operation::exchange) {
+    for (Call& message : call.messages) number(message);
+    call.sequence = ++exchanges_;
+    return;
+  }
+  if (call.operation == Operation::offer || call.operation == Operation::receive_any) {
+    const bool offers = call.operation == Operation::offer;
+    call.sequence = ++(offers ? offered_[static_cast<std::size_t>(call.root)] : taken_);
+    call.fingerprint = any_fingerprint(group_, offers ? call.root : rank_, call);
     return;
   }
   const bool sends = call.operation == Operation::send;

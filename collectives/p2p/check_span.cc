@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "runtime/base/error.h"
 
 namespace dtrain::p2p {
@@ -42,11 +44,36 @@ void check_counts(std::string_view operation, std::string_view label, std::strin
   }
 }
 
+void check_all_to_all(const MemorySpan& input, std::span<const std::size_t> sends, const MemorySpan& output,
+                      std::span<const std::size_t> receives, int rank, int size, std::string_view label) {
+  const auto check_side = [&](const MemorySpan& span, std::span<const std::size_t> counts,
+                              std::string_view which) {
+    if (counts.size() != static_cast<std::size_t>(size)) {
+      refuse("all_to_all", label,
+             fmt::format("expected a count for each of {} ranks to {}, got {}", size, which, counts.size()));
+    }
+    check_counts("all_to_all", label, which == "send" ? "input" : "output", span.count,
+                 std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+  };
+  check_side(input, sends, "send");
+  check_side(output, receives, "receive");
+  const auto own = static_cast<std::size_t>(rank);
+  if (sends[own] != receives[own]) {
+    refuse("all_to_all", label,
+           fmt::format("expected to receive from itself what it sends itself, got {} and {} elements",
+                       receives[own], sends[own]));
+  }
+}
+
 void check_rank(std::string_view operation, std::string_view label, std::string_view which, int rank,
                 int size) {
   if (rank < 0 || rank >= size) {
     refuse(operation, label, fmt::format("{} must be a rank in [0, {}), got {}", which, size, rank));
   }
+}
+
+void check_has_peers(std::string_view operation, std::string_view label, int size) {
+  if (size < 2) refuse(operation, label, "expected another rank to receive from, got a group of one");
 }
 
 void check_peer(std::string_view operation, std::string_view label, std::string_view which, int peer,

@@ -24,10 +24,44 @@ std::string short_text(const Call& call) {
   return fmt::format("{}{}{}", name_of(call.operation), call.label.empty() ? "" : " ", call.label);
 }
 
+void run_exchange(Exchange& exchange, const QueuedCall& queued) {
+  std::vector<Exchange::Letter> letters;
+  for (std::size_t i = 0; i < queued.spans.size(); ++i) {
+    const Call& message = queued.call.messages[i];
+    letters.push_back({queued.spans[i].data, queued.spans[i].bytes(), message.root, message.fingerprint,
+                       message.operation == Operation::send});
+  }
+  exchange.exchange(letters);
+}
+
+/// The calls that have something to do even where `count` is 0.
+bool run_uncounted(Exchange& exchange, const QueuedCall& queued) {
+  const Call& call = queued.call;
+  switch (call.operation) {
+    case Operation::barrier:
+    case Operation::leave:
+      return exchange.barrier(), true;
+    case Operation::all_to_all:
+      exchange.all_to_all(queued.input.data, call.sends, queued.output.data, call.receives,
+                          size_of(call.dtype));
+      return true;
+    case Operation::exchange:
+      return run_exchange(exchange, queued), true;
+    case Operation::offer:
+      return exchange.offer(queued.input.data, queued.input.bytes(), call.root), true;
+    case Operation::receive_any:
+      *queued.source = exchange.receive_any(queued.output.data, queued.output.bytes());
+      return true;
+    default:
+      return false;
+  }
+}
+
 void run_call(Exchange& exchange, const QueuedCall& queued) {
   const Call& call = queued.call;
   const std::size_t bytes = queued.output.bytes();
-  if (call.operation == Operation::barrier || call.operation == Operation::leave || call.count == 0) {
+  if (run_uncounted(exchange, queued)) return;
+  if (call.count == 0) {
     // Nothing to move, but ranks that do have something to move must still be told apart.
     if (!call.is_pairwise()) exchange.barrier();
     return;
@@ -42,6 +76,12 @@ void run_call(Exchange& exchange, const QueuedCall& queued) {
       return exchange.all_gather(queued.input.data, queued.output.data, queued.input.bytes());
     case Operation::broadcast:
       return exchange.broadcast(queued.output.data, bytes, call.root);
+    case Operation::reduce:
+      return exchange.reduce(queued.output.data, call.count, call.dtype, call.reduce, call.root);
+    case Operation::gather:
+      return exchange.gather(queued.input.data, queued.output.data, queued.input.bytes(), call.root);
+    case Operation::scatter:
+      return exchange.scatter(queued.input.data, queued.output.data, bytes, call.root);
     case Operation::send:
       return exchange.send(queued.input.data, queued.input.bytes(), call.root);
     case Operation::receive:

@@ -24,8 +24,10 @@ namespace dtrain::p2p {
 /// A call with its memory. `done` and `failed` are guarded by the group.
 struct QueuedCall {
   Call call;
-  MemorySpan input = {};   ///< read; for calls in place the same as `output`
-  MemorySpan output = {};  ///< written
+  MemorySpan input = {};               ///< read; for calls in place the same as `output`
+  MemorySpan output = {};              ///< written
+  std::vector<MemorySpan> spans = {};  ///< exchange: beside call.messages
+  int* source = nullptr;               ///< receive_any: whose offer it was
   bool done = false;
   bool failed = false;
 };

@@ -6,6 +6,7 @@ namespace dtrain::p2p {
 namespace {
 
 constexpr std::size_t kRemembered = 16;
+constexpr std::size_t kMostRanks = 1U << 20;  // in a note that can be believed
 
 std::string one_line(std::string text) {
   for (char& c : text) {
@@ -14,14 +15,50 @@ std::string one_line(std::string text) {
   return text;
 }
 
+void read_counts(std::istringstream& fields, SeenNotes& notes) {
+  std::size_t ranks = 0;
+  if (!(fields >> ranks) || ranks > kMostRanks) return;
+  std::vector<std::size_t> sends(ranks), receives(ranks);
+  for (std::size_t& count : sends) fields >> count;
+  for (std::size_t& count : receives) fields >> count;
+  if (!fields) return;
+  notes.sends = std::move(sends);
+  notes.receives = std::move(receives);
+}
+
+std::optional<SeenCall> disagreement_in_collective(const Call& mine, int rank, const SeenNotes& theirs,
+                                                   int peer) {
+  for (const SeenCall& call : theirs.collectives) {
+    if (call.sequence == mine.sequence && call.fingerprint != mine.fingerprint) return call;
+  }
+  const auto me = static_cast<std::size_t>(rank), them = static_cast<std::size_t>(peer);
+  const bool both_there = theirs.latest_sequence() == mine.sequence && theirs.sends.size() > me &&
+                          theirs.receives.size() > me && mine.sends.size() > them;
+  if (both_there && (mine.sends[them] != theirs.receives[me] || mine.receives[them] != theirs.sends[me]))
+    return theirs.collectives.back();
+  return std::nullopt;
+}
+
+// Whether the message of `peer` is the other end of `mine`, perhaps with something wrong about it.
+bool is_same_message(const Call& mine, int rank, const SeenMessage& theirs, int peer) {
+  const bool sends = mine.operation == Operation::send || mine.operation == Operation::offer;
+  if (mine.operation == Operation::offer || mine.operation == Operation::receive_any) {
+    // An offer about something else may wait its turn; one of the same topic must fit.
+    return theirs.topic == topic_of(mine) && theirs.to == (sends ? peer : rank) &&
+           (theirs.from == peer) == !sends;
+  }
+  return !theirs.topic && theirs.from == (sends ? rank : peer) && theirs.to == (sends ? peer : rank) &&
+         theirs.sequence == mine.sequence;
+}
+
 }  // namespace
 
 void Notes::begin(const Call& call) {
   if (call.is_pairwise()) {
-    pairwise_ = call;
+    messages_ = call.operation == Operation::exchange ? call.messages : std::vector<Call>{call};
     return;
   }
-  pairwise_.reset();
+  messages_.clear();
   if (collectives_.size() == kRemembered) collectives_.pop_front();
   collectives_.push_back(call);
 }
@@ -31,11 +68,20 @@ std::string Notes::text(int rank) const {
   for (const Call& call : collectives_) {
     out << "c " << call.sequence << ' ' << call.fingerprint << ' ' << one_line(call.text()) << '\n';
   }
-  if (pairwise_) {
-    const bool sends = pairwise_->operation == Operation::send;
-    out << "p " << pairwise_->sequence << ' ' << pairwise_->fingerprint << ' '
-        << (sends ? rank : pairwise_->root) << ' ' << (sends ? pairwise_->root : rank) << ' '
-        << one_line(pairwise_->text()) << '\n';
+  if (!collectives_.empty() && collectives_.back().operation == Operation::all_to_all) {
+    const Call& call = collectives_.back();
+    out << "x " << call.sends.size();
+    for (const std::size_t count : call.sends) out << ' ' << count;
+    for (const std::size_t count : call.receives) out << ' ' << count;
+    out << '\n';
+  }
+  for (const Call& call : messages_) {
+    const bool sends = call.operation == Operation::send || call.operation == Operation::offer;
+    const bool any = call.operation == Operation::offer || call.operation == Operation::receive_any;
+    out << (any ? "o " : "p ") << call.sequence << ' ' << call.fingerprint << ' '
+        << (sends ? rank : call.root) << ' ' << (sends ? call.root : rank) << ' ';
+    if (any) out << topic_of(call) << ' ';
+    out << one_line(call.text()) << '\n';
   }
   return out.str();
 }
@@ -46,40 +92,52 @@ SeenNotes SeenNotes::parse(std::string_view text) {
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
     char kind = 0;
-    SeenCall call;
-    fields >> kind >> call.sequence >> call.fingerprint;
-    if (kind == 'p') fields >> notes.from >> notes.to;
+    fields >> kind;
+    if (kind == 'x') {
+      read_counts(fields, notes);
+      continue;
+    }
+    SeenMessage seen;
+    fields >> seen.sequence >> seen.fingerprint;
+    if (kind == 'p' || kind == 'o') fields >> seen.from >> seen.to;
+    if (kind == 'o') fields >> seen.topic.emplace();
     fields.ignore(1);
-    if (!fields || !std::getline(fields, call.text)) continue;
-    if (kind == 'c') notes.collectives.push_back(std::move(call));
-    if (kind == 'p') notes.pairwise = std::move(call);
+    if (!fields || !std::getline(fields, seen.text)) continue;
+    if (kind == 'c') notes.collectives.push_back(seen);
+    if (kind == 'p' || kind == 'o') notes.messages.push_back(std::move(seen));
   }
   return notes;
 }
 
 std::string SeenNotes::latest() const {
-  if (pairwise) return pairwise->text;
+  if (messages.size() == 1) return messages.front().text;
+  if (!messages.empty())
+    return messages.front().text + " and " + std::to_string(messages.size() - 1) + " more messages";
   return collectives.empty() ? "nothing yet" : collectives.back().text;
+}
+
+bool waits_for_later_collective(const SeenNotes& theirs, std::uint64_t collectives) {
+  return theirs.messages.empty() && theirs.latest_sequence() > collectives;
 }
 
 std::optional<SeenCall> find_disagreement(const Call& mine, int rank, std::uint64_t collectives,
                                           const SeenNotes& theirs, int peer) {
-  if (!mine.is_pairwise()) {
-    for (const SeenCall& call : theirs.collectives) {
-      if (call.sequence == mine.sequence && call.fingerprint != mine.fingerprint) return call;
+  if (!mine.is_pairwise()) return disagreement_in_collective(mine, rank, theirs, peer);
+  if (mine.operation == Operation::exchange) {
+    for (const Call& message : mine.messages) {
+      if (auto found = find_disagreement(message, rank, collectives, theirs, peer)) return found;
     }
     return std::nullopt;
   }
-  if (mine.root != peer) return std::nullopt;
-  if (!theirs.pairwise) {
-    // They wait in a collective that needs us, we wait for a message they can only come to afterwards.
-    const bool stuck = theirs.latest_sequence() > collectives;
-    return stuck ? std::optional(theirs.collectives.back()) : std::nullopt;
+  // Who takes from any rank may be served by another one.
+  const bool from_any = mine.operation == Operation::receive_any;
+  if (!from_any && mine.root != peer) return std::nullopt;
+  // They wait in a collective that needs us, we wait for a message they can only come to afterwards.
+  if (!from_any && waits_for_later_collective(theirs, collectives)) return theirs.collectives.back();
+  for (const SeenMessage& message : theirs.messages) {
+    if (is_same_message(mine, rank, message, peer) && message.fingerprint != mine.fingerprint) return message;
   }
-  const bool sends = mine.operation == Operation::send;
-  const bool same_message = theirs.from == (sends ? rank : peer) && theirs.to == (sends ? peer : rank) &&
-                            theirs.pairwise->sequence == mine.sequence;
-  return same_message && theirs.pairwise->fingerprint != mine.fingerprint ? theirs.pairwise : std::nullopt;
+  return std::nullopt;
 }
 
 }  // namespace dtrain::p2p

@@ -12,7 +12,7 @@
 
 namespace dtrain::p2p {
 
-/// The most recent collectives of a rank and, while it is in one, its send or receive.
+/// The most recent collectives of a rank and, while it is in them, its sends and receives.
 class Notes {
  public:
   /// `call` begins on this rank.
@@ -25,7 +25,7 @@ class Notes {
 
  private:
   std::deque<Call> collectives_;
-  std::optional<Call> pairwise_;
+  std::vector<Call> messages_;
 };
 
 /// One call of another rank, read from its note.
@@ -35,11 +35,17 @@ struct SeenCall {
   std::string text;
 };
 
+/// A send, receive, offer or receive_any of another rank, read from its note.
+struct SeenMessage : SeenCall {
+  int from = -1, to = -1;                             ///< -1: any rank
+  std::optional<std::uint64_t> topic = std::nullopt;  ///< of an offer, or of what takes one
+};
+
 /// What a note says. Unreadable lines are skipped.
 struct SeenNotes {
-  std::vector<SeenCall> collectives;  ///< oldest first
-  std::optional<SeenCall> pairwise;
-  int from = -1, to = -1;  ///< ends of `pairwise`
+  std::vector<SeenCall> collectives;         ///< oldest first
+  std::vector<SeenMessage> messages;         ///< what it is in, beside or after the collectives
+  std::vector<std::size_t> sends, receives;  ///< counts by rank, where the latest collective is an all_to_all
 
   static SeenNotes parse(std::string_view text);
   /// The last call the rank has begun, for people; "nothing yet" when it made none.
@@ -48,6 +54,9 @@ struct SeenNotes {
     return collectives.empty() ? 0 : collectives.back().sequence;
   }
 };
+
+/// Whether they wait in a collective that needs a rank which has made `collectives` so far and is in none.
+bool waits_for_later_collective(const SeenNotes& theirs, std::uint64_t collectives);
 
 /// A call of rank `peer` (whose note is `theirs`) that disagrees with `mine`, which rank `rank` waits in
 /// after `collectives` collectives.

@@ -61,6 +61,54 @@ class P2pCommunicator final : public Communicator {
                  span, span, label);
   }
 
+  std::unique_ptr<Work> reduce(MemorySpan span, ReduceOp op, int root, std::string_view label) override {
+    check_span(span, "reduce", label);
+    check_rank("reduce", label, "root", root, size());
+    return start({.operation = Operation::reduce,
+                  .reduce = op,
+                  .dtype = span.dtype,
+                  .root = root,
+                  .count = span.count},
+                 span, span, label);
+  }
+
+  std::unique_ptr<Work> gather(MemorySpan input, MemorySpan output, int root,
+                               std::string_view label) override {
+    check_rank("gather", label, "root", root, size());
+    check_span(input, "gather", label);
+    if (rank() == root) {
+      check_spans(input, output, "gather", label);
+      check_counts("gather", label, "output", output.count, input.count * static_cast<std::size_t>(size()));
+    }
+    return start({.operation = Operation::gather, .dtype = input.dtype, .root = root, .count = input.count},
+                 input, output, label);
+  }
+
+  std::unique_ptr<Work> scatter(MemorySpan input, MemorySpan output, int root,
+                                std::string_view label) override {
+    check_rank("scatter", label, "root", root, size());
+    check_span(output, "scatter", label);
+    if (rank() == root) {
+      check_spans(input, output, "scatter", label);
+      check_counts("scatter", label, "input", input.count, output.count * static_cast<std::size_t>(size()));
+    }
+    return start(
+        {.operation = Operation::scatter, .dtype = output.dtype, .root = root, .count = output.count}, input,
+        output, label);
+  }
+
+  std::unique_ptr<Work> all_to_all(MemorySpan input, std::span<const std::size_t> send_counts,
+                                   MemorySpan output, std::span<const std::size_t> receive_counts,
+                                   std::string_view label) override {
+    check_spans(input, output, "all_to_all", label);
+    check_all_to_all(input, send_counts, output, receive_counts, rank(), size(), label);
+    return start({.operation = Operation::all_to_all,
+                  .dtype = input.dtype,
+                  .sends = {send_counts.begin(), send_counts.end()},
+                  .receives = {receive_counts.begin(), receive_counts.end()}},
+                 input, output, label);
+  }
+
   std::unique_ptr<Work> send(MemorySpan span, int to, std::string_view label) override {
     check_span(span, "send", label);
     check_peer("send", label, "to", to, rank(), size());
@@ -73,6 +121,44 @@ class P2pCommunicator final : public Communicator {
     check_peer("receive", label, "from", from, rank(), size());
     return start({.operation = Operation::receive, .dtype = span.dtype, .root = from, .count = span.count},
                  span, span, label);
+  }
+
+  std::unique_ptr<Work> exchange(std::span<const Message> sends, std::span<const Message> receives,
+                                 std::string_view label) override {
+    QueuedCall queued;
+    queued.call.operation = Operation::exchange;
+    queued.call.label = label;
+    const auto add = [&](const Message& message, Operation operation, std::string_view which) {
+      check_span(message.span, "exchange", label);
+      check_peer("exchange", label, which, message.peer, rank(), size());
+      queued.call.messages.push_back({.operation = operation,
+                                      .dtype = message.span.dtype,
+                                      .root = message.peer,
+                                      .count = message.span.count,
+                                      .label = std::string(label)});
+      queued.spans.push_back(message.span);
+    };
+    for (const Message& message : receives) add(message, Operation::receive, "the peer of a receive");
+    for (const Message& message : sends) add(message, Operation::send, "the peer of a send");
+    return start(std::move(queued));
+  }
+
+  std::unique_ptr<Work> offer(MemorySpan span, int to, std::string_view label) override {
+    check_span(span, "offer", label);
+    check_peer("offer", label, "to", to, rank(), size());
+    return start({.operation = Operation::offer, .dtype = span.dtype, .root = to, .count = span.count}, span,
+                 span, label);
+  }
+
+  std::unique_ptr<Work> receive_any(MemorySpan span, int& from, std::string_view label) override {
+    check_span(span, "receive_any", label);
+    check_has_peers("receive_any", label, size());
+    QueuedCall queued;
+    queued.call = {.operation = Operation::receive_any, .dtype = span.dtype, .count = span.count};
+    queued.call.label = label;
+    queued.output = span;
+    queued.source = &from;
+    return start(std::move(queued));
   }
 
   std::unique_ptr<Work> barrier(std::string_view label) override {
@@ -91,8 +177,10 @@ class P2pCommunicator final : public Communicator {
  private:
   std::unique_ptr<Work> start(Call call, MemorySpan input, MemorySpan output, std::string_view label) {
     call.label = label;
-    return std::make_unique<GroupWork>(
-        group_, group_->submit({.call = std::move(call), .input = input, .output = output}));
+    return start({.call = std::move(call), .input = input, .output = output});
+  }
+  std::unique_ptr<Work> start(QueuedCall queued) {
+    return std::make_unique<GroupWork>(group_, group_->submit(std::move(queued)));
   }
 
   Log& log_;

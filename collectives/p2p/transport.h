@@ -111,6 +111,9 @@ class Transport : public Members {
   /// `memory` is borrowed: the message of rank r goes to r·stride there unless the transport has a better
   /// place; none is longer than `stride`.
   virtual std::unique_ptr<Inbox> inbox(std::byte* memory, std::size_t stride);
+  /// Blocks until another rank has sent a message of one byte with `tag`; takes it and returns that rank.
+  /// Where several have, none of them is passed over forever. Throws LinkLost and what `watch` throws.
+  virtual int take_any(std::uint64_t tag, Watch& watch) = 0;
   /// Ends all links; pending and later messages fail here and, where the transport can, at the peers.
   /// `failed`: the group did not end in good order, so nothing may wait for its ranks any more.
   virtual void close(bool failed) noexcept = 0;

@@ -46,21 +46,47 @@ void Vigil::look_around(TimePoint now) {
   }
   // If any two ranks disagree, then so do two neighbours on the ring.
   const int rank = sources_.members.rank(), size = sources_.members.size();
-  if (call_.is_pairwise()) return compare_with(call_.root);
+  if (call_.is_pairwise() || call_.operation == Operation::all_to_all) return compare_with_involved();
   compare_with((rank + 1) % size);
   if (size > 2) compare_with((rank + size - 1) % size);
 }
 
-void Vigil::compare_with(int peer) {
+// Messages, and the parts of an all_to_all, concern pairs that need not be neighbours.
+void Vigil::compare_with_involved() {
+  const int rank = sources_.members.rank(), size = std::min(sources_.members.size(), kMostRanksAsked);
+  std::optional<SeenCall> stuck;
+  int others = 0, stuck_others = 0, stuck_rank = -1;
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == rank || !call_.involves(peer)) continue;
+    ++others;
+    const auto seen = compare_with(peer);
+    if (!seen || !waits_for_later_collective(*seen, sources_.notes.latest_sequence())) continue;
+    ++stuck_others;
+    stuck_rank = peer;
+    stuck = seen->collectives.back();
+  }
+  // Nobody is left who could offer anything.
+  if (call_.operation == Operation::receive_any && others == sources_.members.size() - 1 &&
+      stuck_others == others)
+    throw_disagreement(stuck_rank, *stuck);
+}
+
+// Gives what the note of `peer` says.
+std::optional<SeenNotes> Vigil::compare_with(int peer) {
   const auto note = sources_.board.note_of(peer);
-  if (!note) return;
-  const int rank = sources_.members.rank();
+  if (!note) return std::nullopt;
+  SeenNotes seen = SeenNotes::parse(*note);
   const auto theirs =
-      find_disagreement(call_, rank, sources_.notes.latest_sequence(), SeenNotes::parse(*note), peer);
-  if (!theirs) return;
+      find_disagreement(call_, sources_.members.rank(), sources_.notes.latest_sequence(), seen, peer);
+  if (theirs) throw_disagreement(peer, *theirs);
+  return seen;
+}
+
+void Vigil::throw_disagreement(int peer, const SeenCall& theirs) const {
+  const int rank = sources_.members.rank();
   // Both sides find it; the lower rank first, so that the text does not depend on who was quicker.
   std::string first = fmt::format("{} called {}", name_rank(rank), call_.text());
-  std::string second = fmt::format("{} called {}", name_rank(peer), theirs->text);
+  std::string second = fmt::format("{} called {}", name_rank(peer), theirs.text);
   if (peer < rank) std::swap(first, second);
   throw GroupEnds{
       blame(std::max(rank, peer),
@@ -82,7 +108,7 @@ PeerFailure Vigil::accuse(const std::string& happened) {
   int first_missing = -1, missing = 0;
   std::string who;
   for (int peer = 0; peer < std::min(size, kMostRanksAsked); ++peer) {
-    if (peer == rank || (call_.is_pairwise() && peer != call_.root)) continue;
+    if (peer == rank || !call_.involves(peer)) continue;
     const auto note = sources_.board.note_of(peer);
     const SeenNotes seen = note ? SeenNotes::parse(*note) : SeenNotes{};
     if (!call_.is_pairwise() && seen.latest_sequence() >= call_.sequence) continue;

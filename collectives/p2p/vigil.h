@@ -41,7 +41,9 @@ class Vigil final : public Watch {
 
  private:
   void look_around(TimePoint now);
-  void compare_with(int peer);
+  std::optional<SeenNotes> compare_with(int peer);
+  void compare_with_involved();
+  [[noreturn]] void throw_disagreement(int peer, const SeenCall& theirs) const;
   PeerFailure late(TimePoint now);
   std::string name_rank(int rank) const;
 

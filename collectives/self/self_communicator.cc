@@ -46,6 +46,48 @@ class SelfCommunicator final : public Communicator {
     p2p::check_rank("broadcast", label, "root", root, 1);
     return done("broadcast", label);
   }
+  std::unique_ptr<Work> reduce(MemorySpan span, ReduceOp, int root, std::string_view label) override {
+    p2p::check_span(anywhere(span), "reduce", label);
+    p2p::check_rank("reduce", label, "root", root, 1);
+    return done("reduce", label);
+  }
+  std::unique_ptr<Work> gather(MemorySpan input, MemorySpan output, int root,
+                               std::string_view label) override {
+    p2p::check_spans(anywhere(input), anywhere(output), "gather", label);
+    p2p::check_rank("gather", label, "root", root, 1);
+    p2p::check_counts("gather", label, "output", output.count, input.count);
+    return copy(input, output, "gather", label);
+  }
+  std::unique_ptr<Work> scatter(MemorySpan input, MemorySpan output, int root,
+                                std::string_view label) override {
+    p2p::check_spans(anywhere(input), anywhere(output), "scatter", label);
+    p2p::check_rank("scatter", label, "root", root, 1);
+    p2p::check_counts("scatter", label, "input", input.count, output.count);
+    return copy(input, output, "scatter", label);
+  }
+  std::unique_ptr<Work> all_to_all(MemorySpan input, std::span<const std::size_t> send_counts,
+                                   MemorySpan output, std::span<const std::size_t> receive_counts,
+                                   std::string_view label) override {
+    p2p::check_spans(anywhere(input), anywhere(output), "all_to_all", label);
+    p2p::check_all_to_all(input, send_counts, output, receive_counts, 0, 1, label);
+    return copy(input, output, "all_to_all", label);
+  }
+  std::unique_ptr<Work> exchange(std::span<const Message> sends, std::span<const Message> receives,
+                                 std::string_view label) override {
+    for (const Message& message : sends)
+      p2p::check_peer("exchange", label, "the peer of a send", message.peer, 0, 1);
+    for (const Message& message : receives)
+      p2p::check_peer("exchange", label, "the peer of a receive", message.peer, 0, 1);
+    return done("exchange", label);
+  }
+  std::unique_ptr<Work> offer(MemorySpan, int to, std::string_view label) override {
+    p2p::check_peer("offer", label, "to", to, 0, 1);
+    return done("offer", label);
+  }
+  std::unique_ptr<Work> receive_any(MemorySpan, int&, std::string_view label) override {
+    p2p::check_has_peers("receive_any", label, 1);
+    return done("receive_any", label);
+  }
   std::unique_ptr<Work> send(MemorySpan, int to, std::string_view label) override {
     p2p::check_peer("send", label, "to", to, 0, 1);
     return done("send", label);

@@ -26,6 +26,7 @@ class ShmTransport final : public p2p::Transport {
   void set_patient(bool patient) noexcept override;
   std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
   std::unique_ptr<p2p::Inbox> inbox(std::byte* memory, std::size_t stride) override;
+  int take_any(std::uint64_t tag, p2p::Watch& watch) override { return traffic_.take_any(tag, watch); }
   std::vector<int> lost_peers() noexcept override { return met_->lost_peers(); }
   void close(bool failed) noexcept override;
   p2p::Channels split(const std::vector<int>& members, const std::string& name,

@@ -92,10 +92,31 @@ void Traffic::release(int peer) noexcept {
 }
 
 void Traffic::wait(const int& pending, p2p::Watch& watch) {
+  wait_until([&] { return pending == 0; }, watch);
+}
+
+int Traffic::take_any(std::uint64_t tag, p2p::Watch& watch) {
+  Peer* found = nullptr;
+  const auto look = [&] {
+    for (std::size_t step = 0; step < peers_.size() && found == nullptr; ++step) {
+      Peer& peer = peers_[(next_any_ + step) % peers_.size()];
+      if (!peer.held && peer.in.has_piece() && peer.in.front().tag == tag) found = &peer;
+    }
+    return found != nullptr;
+  };
+  wait_until(look, watch);
+  found->in.pop();
+  found->bell.ring();
+  next_any_ = static_cast<std::size_t>(found - peers_.data()) + 1;
+  return found->rank;
+}
+
+template <class Over>
+void Traffic::wait_until(Over over, p2p::Watch& watch) {
   check_open(-1);
   p2p::Poller poller(watch, patience_);
-  const auto sleep = [&] { own_bell_.sleep(p2p::kTickEvery, [&] { return progress(); }); };
-  for (int looks = 1; pending > 0; ++looks) {
+  const auto sleep = [&] { own_bell_.sleep(p2p::kTickEvery, [&] { return progress() || over(); }); };
+  for (int looks = 1; !over(); ++looks) {
     if (progress()) {
       poller.restart();
       continue;

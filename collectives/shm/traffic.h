@@ -49,6 +49,8 @@ class Traffic {
                         const std::byte*& place);
   void release(int peer) noexcept;
 
+  /// As Transport::take_any.
+  int take_any(std::uint64_t tag, p2p::Watch& watch);
   /// Blocks until `pending` is 0. Throws what `watch` throws, and LinkLost once closed.
   void wait(const int& pending, p2p::Watch& watch);
   /// Drops the messages that count into `pending`.
@@ -85,6 +87,9 @@ class Traffic {
     return peers_[static_cast<std::size_t>(rank < rank_ ? rank : rank - 1)];
   }
   void expect(int peer, const Expected& expected, int& pending);
+  /// Looks on until `over()`, which takes what it looks for.
+  template <class Over>
+  void wait_until(Over over, p2p::Watch& watch);
   /// True when anything moved.
   bool progress();
   static bool flush(Peer& peer) noexcept;
@@ -98,7 +103,8 @@ class Traffic {
   Doorbell own_bell_;
   std::vector<Peer> peers_;  ///< all but this rank
   p2p::Patience patience_ = p2p::Patience::none;
-  std::uint32_t core_ = 0;  ///< as this rank said last
+  std::uint32_t core_ = 0;    ///< as this rank said last
+  std::size_t next_any_ = 0;  ///< index of the peer at which take_any() looks first
   bool closed_ = false;
 };
 

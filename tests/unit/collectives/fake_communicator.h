@@ -35,6 +35,19 @@ class FakeCommunicator final : public Communicator {
   }
   std::unique_ptr<Work> all_gather(MemorySpan, MemorySpan, std::string_view) override { return refuse(); }
   std::unique_ptr<Work> broadcast(MemorySpan, int, std::string_view) override { return refuse(); }
+  std::unique_ptr<Work> reduce(MemorySpan, ReduceOp, int, std::string_view) override { return refuse(); }
+  std::unique_ptr<Work> gather(MemorySpan, MemorySpan, int, std::string_view) override { return refuse(); }
+  std::unique_ptr<Work> scatter(MemorySpan, MemorySpan, int, std::string_view) override { return refuse(); }
+  std::unique_ptr<Work> all_to_all(MemorySpan, std::span<const std::size_t>, MemorySpan,
+                                   std::span<const std::size_t>, std::string_view) override {
+    return refuse();
+  }
+  std::unique_ptr<Work> exchange(std::span<const Message>, std::span<const Message>,
+                                 std::string_view) override {
+    return refuse();
+  }
+  std::unique_ptr<Work> offer(MemorySpan, int, std::string_view) override { return refuse(); }
+  std::unique_ptr<Work> receive_any(MemorySpan, int&, std::string_view) override { return refuse(); }
   std::unique_ptr<Work> send(MemorySpan, int, std::string_view) override { return refuse(); }
   std::unique_ptr<Work> receive(MemorySpan, int, std::string_view) override { return refuse(); }
   std::unique_ptr<Work> barrier(std::string_view) override { return refuse(); }

@@ -104,7 +104,63 @@ TEST(Notes, FindAMessageAwaitedFromWithinACollective) {
   EXPECT_FALSE(find_disagreement(receive, 0, 4, seen, 1)) << "not waiting for this rank";
 }
 
+TEST(Notes, CompareTheCountsOfAnAllToAll) {
+  Call call{.operation = Operation::all_to_all, .dtype = DType::f32, .sequence = 3, .fingerprint = 8};
+  call.sends = {1, 2, 3}, call.receives = {4, 5, 6};
+  EXPECT_EQ(call.text(), "all_to_all(float32 x 1+2+3 out, 4+5+6 in) #3");
+  Notes theirs;
+  theirs.begin(call);
+  const SeenNotes seen = SeenNotes::parse(theirs.text(1));
+  Call mine = call;
+  mine.sends = {0, 4, 0}, mine.receives = {0, 1, 0};  // to and from rank 1 as that one has it with rank 0
+  EXPECT_FALSE(find_disagreement(mine, 0, 3, seen, 1));
+  mine.sends[1] = 5;
+  EXPECT_TRUE(find_disagreement(mine, 0, 3, seen, 1)) << "rank 1 expects 4";
+  mine.sends[1] = 4, mine.receives[1] = 2;
+  EXPECT_TRUE(find_disagreement(mine, 0, 3, seen, 1)) << "rank 1 sends 1";
+  EXPECT_FALSE(find_disagreement(mine, 0, 4, SeenNotes::parse("c 3 8 all_to_all\nx 3 1 2\n"), 1));
+}
+
+TEST(Notes, AnExchangeIsItsMessages) {
+  CallNumbering zero("world", 0, 2), one("world", 1, 2);
+  Call theirs{.operation = Operation::exchange};
+  theirs.messages = {{.operation = Operation::receive, .root = 0, .count = 7, .label = "halo"},
+                     {.operation = Operation::send, .root = 0, .count = 9, .label = "halo"}};
+  one.number(theirs);
+  Notes notes;
+  notes.begin(theirs);
+  const SeenNotes seen = SeenNotes::parse(notes.text(1));
+  ASSERT_EQ(seen.messages.size(), 2U);
+  Call fits{.operation = Operation::send, .root = 1, .count = 7, .label = "halo"};
+  zero.number(fits);
+  EXPECT_EQ(fits.fingerprint, theirs.messages[0].fingerprint) << "plain calls are the other side too";
+  EXPECT_FALSE(find_disagreement(fits, 0, 0, seen, 1));
+  Call too_short{.operation = Operation::receive, .root = 1, .count = 8, .label = "halo"};
+  zero.number(too_short);
+  ASSERT_TRUE(find_disagreement(too_short, 0, 0, seen, 1));
+  EXPECT_EQ(find_disagreement(too_short, 0, 0, seen, 1)->text, theirs.messages[1].text());
+}
+
+TEST(Notes, OffersOfAnotherTopicWaitTheirTurn) {
+  CallNumbering zero("world", 0, 2), one("world", 1, 2);
+  Call offer{.operation = Operation::offer, .root = 0, .count = 5, .label = "weights"};
+  one.number(offer);
+  Notes notes;
+  notes.begin(offer);
+  const SeenNotes seen = SeenNotes::parse(notes.text(1));
+  const auto taker = [&](const char* label, std::size_t count) {
+    Call call{.operation = Operation::receive_any, .count = count, .label = label};
+    zero.number(call);
+    return call;
+  };
+  EXPECT_EQ(taker("weights", 5).fingerprint, offer.fingerprint);
+  EXPECT_FALSE(find_disagreement(taker("weights", 5), 0, 0, seen, 1));
+  EXPECT_FALSE(find_disagreement(taker("gradients", 5), 0, 0, seen, 1));
+  EXPECT_TRUE(find_disagreement(taker("weights", 6), 0, 0, seen, 1));
+}
+
 TEST(Notes, SurviveGarbage) {
+  EXPECT_TRUE(SeenNotes::parse("x 99999999999 1\nx\no 1 2 3\n").messages.empty());
   EXPECT_TRUE(SeenNotes::parse("").collectives.empty());
   EXPECT_TRUE(SeenNotes::parse("c\nx 1 2 y\np 1\n\n\xff\xfe").collectives.empty());
   EXPECT_EQ(SeenNotes::parse("").latest(), "nothing yet");

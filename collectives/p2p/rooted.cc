@@ -1,0 +1,105 @@
+// Collectives with a root: broadcast is in algorithms.cc beside what it shares.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "collectives/p2p/algorithms.h"
+
+namespace dtrain::p2p {
+namespace {
+
+// Up to this many bytes a rank, everything goes to the root at once; above, ranks reduce a part each, so that
+// the root has neither all of the work nor all of the bytes.
+constexpr std::size_t kDirectBytes = 64 * 1024;
+
+std::byte* at(void* data, std::size_t offset) { return static_cast<std::byte*>(data) + offset; }
+// Regions are written only by receives; a region that only sends may map constant memory.
+void* for_sending(const void* data) { return const_cast<void*>(data); }
+
+}  // namespace
+
+// As all_reduce, but reduced segments go to the root alone, and elsewhere they are put beside the data.
+void Exchange::reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) {
+  const std::size_t width = size_of(dtype), world = this->world();
+  const bool direct = count * width <= kDirectBytes || count < world;
+  const auto owned_by = [&](int rank) {
+    return direct ? Part{0, rank == root ? count : 0} : part_of(rank, count);
+  };
+  const std::size_t longest = direct ? count : (count + world - 1) / world;
+  const std::size_t segment = std::min(segment_elems(width), (longest + 1) / 2 + 1);
+  const auto segment_of = [&](int rank, std::size_t index) {
+    const Part part = owned_by(rank);
+    const std::size_t begin = std::min(part.end, part.begin + index * segment);
+    return Part{begin, std::min(part.end, begin + segment)};
+  };
+  const std::size_t segments = (longest + segment - 1) / segment;
+  const std::size_t stride = segment * width, half = stride * world;
+  std::byte* const others = scratch(2 * half + 2 * stride);
+  std::byte* const results = others + 2 * half;
+  const std::array incoming = {transport_.inbox(others, stride), transport_.inbox(others + half, stride)};
+  const std::array outgoing = {transport_.map(results, stride), transport_.map(results + stride, stride)};
+  const auto raw = transport_.map(data, count * width);
+  const auto reduced = transport_.map(data, count * width);
+
+  const auto start_segment = [&](std::size_t index) {
+    const Part own = segment_of(rank_, index);
+    for_each_peer([&](int peer) {
+      if (own.end > own.begin) incoming[index % 2]->expect(peer, tag_, (own.end - own.begin) * width);
+    });
+    for_each_peer([&](int peer) {
+      const Part theirs = segment_of(peer, index);
+      if (theirs.end > theirs.begin) {
+        raw->send(peer, tag_, theirs.begin * width, (theirs.end - theirs.begin) * width);
+      }
+      // It overwrites the raw segment only after its owner has read that from here.
+      if (rank_ == root && theirs.end > theirs.begin) {
+        reduced->receive(peer, tag_ + 1, theirs.begin * width, (theirs.end - theirs.begin) * width);
+      }
+    });
+  };
+  start_segment(0);
+  for (std::size_t index = 0; index < segments; ++index) {
+    if (index + 1 < segments) start_segment(index + 1);
+    incoming[index % 2]->wait(watch_);
+    const Part own = segment_of(rank_, index);
+    if (own.end == own.begin) continue;
+    outgoing[index % 2]->wait_sends(watch_);
+    std::byte* const mine = at(data, own.begin * width);
+    std::byte* const result = rank_ == root ? mine : results + index % 2 * stride;
+    reduce_own(mine, *incoming[index % 2], result, own.end - own.begin, dtype, op);
+    incoming[index % 2]->release();
+    if (rank_ != root) outgoing[index % 2]->send(root, tag_ + 1, 0, (own.end - own.begin) * width);
+  }
+  raw->wait_sends(watch_);
+  for (const auto& region : outgoing) region->wait_sends(watch_);
+  reduced->wait_receives(watch_);
+  barrier(2);
+}
+
+void Exchange::gather(const void* input, void* output, std::size_t bytes, int root) {
+  if (rank_ != root) {
+    send(input, bytes, root);
+    return barrier(2);
+  }
+  std::byte* const own = at(output, static_cast<std::size_t>(rank_) * bytes);
+  if (own != input) std::memmove(own, input, bytes);
+  const auto region = transport_.map(output, bytes * world());
+  for_each_peer(
+      [&](int peer) { region->receive(peer, tag_, static_cast<std::size_t>(peer) * bytes, bytes); });
+  region->wait_receives(watch_);
+  barrier(2);
+}
+
+void Exchange::scatter(const void* input, void* output, std::size_t bytes, int root) {
+  if (rank_ != root) {
+    receive(output, bytes, root);
+    return barrier(2);
+  }
+  const auto region = transport_.map(for_sending(input), bytes * world());
+  for_each_peer([&](int peer) { region->send(peer, tag_, static_cast<std::size_t>(peer) * bytes, bytes); });
+  region->wait_sends(watch_);
+  std::memmove(output, static_cast<const std::byte*>(input) + static_cast<std::size_t>(rank_) * bytes, bytes);
+  barrier(2);
+}
+
+}  // namespace dtrain::p2p
