@@ -19,6 +19,9 @@ Nodes are called node1, node2, ...; all are this machine, so node names do not r
 when missing (the only step that needs root or sudo). A requeued job starts again after 5 s. Start when it runs already
 changes nothing.
 
+A start that fails leaves nothing behind; its exit code is 69 where this machine lets no slurmd run (no control groups,
+say), else 1.
+
   DTRAIN_SLURM_LAB   the lab's folder (default ${TMPDIR:-/tmp}/dtrain-slurm-<uid>); one folder, one lab
   DTRAIN_LAB_OWNER   a process id: the lab ends itself when that process has ended
 TEXT
@@ -102,12 +105,22 @@ TEXT
   : >"$lab/plugstack.conf"
 }
 
+# give_up CODE MESSAGE: ends what has been started, then says what the logs say.
+give_up() {
+  local code=$1 logs
+  shift
+  logs=$(grep -hE 'error|fatal' "$lab"/*.log 2>/dev/null | tail -n5; tail -qn3 "$lab"/*.out 2>/dev/null) || true
+  stop >/dev/null
+  printf 'slurm.sh: %s\n%s\n' "$*" "$logs" >&2
+  exit "$code"
+}
+
 start_munge() {
   dd if=/dev/urandom of="$lab/munge.key" bs=128 count=1 status=none
   chmod 400 "$lab/munge.key"
   in_lab munged --force --socket="$lab/munge.socket" --key-file="$lab/munge.key" --pid-file="$lab/munged.pid" \
     --log-file="$lab/munged.log" --seed-file="$lab/munged.seed" --num-threads=2 >"$lab/munged.out" 2>&1 ||
-    die "munged did not start: $(tail -n3 "$lab/munged.out" "$lab/munged.log" 2>/dev/null)"
+    give_up 1 "munged did not start:"
 }
 
 nodes_up() { in_lab sinfo --noheader --Node --format='%N %t' 2>/dev/null | grep -cE ' (idle|mix|alloc|comp)$' || true; }
@@ -119,8 +132,7 @@ wait_for_nodes() {
     sleep 0.2
   done
   in_lab sinfo --Node >&2 || true
-  tail -n5 "$lab"/slurm*.log >&2 || true
-  die "the nodes did not come up within 30 s; the last lines of the logs are above, the whole is in $lab"
+  give_up 1 "the nodes did not come up within 30 s; from their logs:"
 }
 
 start() {
@@ -140,10 +152,10 @@ start() {
   write_conf "$nodes" "$cpus" "$(find_ports "$nodes")"
   follow_owner  # before there is anything to leave behind
   start_munge
-  in_lab slurmctld -c >"$lab/slurmctld.out" 2>&1 || die "slurmctld did not start: $(tail -n3 "$lab"/slurmctld.*)"
+  in_lab slurmctld -c >"$lab/slurmctld.out" 2>&1 || give_up 1 "slurmctld did not start:"
   for ((node = 1; node <= nodes; ++node)); do
     mkdir -p "$lab/spool.node$node"
-    in_lab slurmd -N "node$node" >"$lab/slurmd.out" 2>&1 || die "slurmd did not start: $(tail -n3 "$lab/slurmd.out")"
+    in_lab slurmd -N "node$node" >"$lab/slurmd.out" 2>&1 || give_up 69 "slurmd cannot run on this machine:"
   done
   wait_for_nodes "$nodes"
   say "Slurm with $nodes nodes of $cpus cores runs in $lab; try: bash cluster/lab/slurm.sh run sinfo"

@@ -10,6 +10,7 @@ namespace dtrain::test {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
+constexpr int kUnavailable = 69;  // of the labs' scripts
 
 // bash, the lab's script and its arguments, under the lab's name.
 std::vector<std::string> script(const std::string& name, const std::string& lab,
@@ -22,6 +23,7 @@ std::vector<std::string> script(const std::string& name, const std::string& lab,
 
 void must_run(const std::vector<std::string>& argv) {
   const RunResult result = test::run(argv, limited_to(kPatience));
+  if (result.exit_code == kUnavailable) throw LabUnavailable(result.err);
   if (result.exit_code != 0)
     throw Error("the lab's script ended with " + std::to_string(result.exit_code) + ": " + result.out +
                 result.err);

@@ -6,18 +6,26 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/error.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 
 namespace dtrain::test {
 
+/// This machine cannot run the lab, for the reason in the message: a test is to be skipped.
+class LabUnavailable : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A Slurm cluster on this machine.
 class SlurmLab {
  public:
-  /// Why there can be none here; nothing when there can.
+  /// Which program is missing; nothing when none is.
   static std::optional<std::string> unavailable();
 
-  /// Throws Error with what the script printed when it does not start.
+  /// Throws LabUnavailable where no slurmd can run, Error when it does not start for another reason; both
+  /// with what the script printed.
   SlurmLab(int nodes, int cpus);
   ~SlurmLab();
   SlurmLab(const SlurmLab&) = delete;

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
+
 #include "runtime/base/clock.h"
 
 namespace dtrain::test {
@@ -63,7 +65,13 @@ TEST(SlurmLab, RunsTasksOnItsNodesAndLeavesNothing) {
   const TempDir folder;
   std::string configuration;
   {
-    const SlurmLab lab(2, 2);
+    std::optional<SlurmLab> started;
+    try {
+      started.emplace(2, 2);
+    } catch (const LabUnavailable& why) {
+      GTEST_SKIP() << why.what();
+    }
+    const SlurmLab& lab = *started;
     const RunResult result =
         lab.run({"srun", "-N2", "-n4", "bash", "-c", "echo $SLURM_PROCID $SLURMD_NODENAME $SLURM_CONF"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -74,6 +82,26 @@ TEST(SlurmLab, RunsTasksOnItsNodesAndLeavesNothing) {
     EXPECT_GT(count_marked("SLURM_CONF", configuration), 0);
   }
   EXPECT_EQ(count_marked("SLURM_CONF", configuration), 0);
+}
+
+TEST(SlurmLab, WhereSlurmdCannotRunNothingIsLeftAndTheReasonIsSaid) {
+  if (const auto why = SlurmLab::unavailable()) GTEST_SKIP() << *why;
+  if (run({"unshare", "--mount", "mount", "-t", "tmpfs", "-o", "ro", "none", "/sys/fs/cgroup"}).exit_code !=
+      0)
+    GTEST_SKIP() << "control groups cannot be hidden here (needs root)";
+  const TempDir folder;
+  const std::string lab = folder / "slurm";
+  RunOptions options = limited_to(std::chrono::seconds(60));
+  options.environment["DTRAIN_SLURM_LAB"] = lab;
+  const RunResult result =
+      run({"unshare", "--mount", "sh", "-c",
+           "mount -t tmpfs -o ro none /sys/fs/cgroup && exec bash \"$0\" start 1 1", DTRAIN_LABS "/slurm.sh"},
+          options);
+  EXPECT_EQ(result.exit_code, 69) << result.out << result.err;
+  EXPECT_NE(result.err.find("slurmd cannot run on this machine"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("cgroup"), std::string::npos) << result.err;
+  EXPECT_EQ(count_marked("DTRAIN_SLURM_LAB", lab), 0);
+  EXPECT_FALSE(std::filesystem::exists(lab));
 }
 
 }  // namespace

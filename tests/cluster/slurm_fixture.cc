@@ -3,13 +3,19 @@
 namespace dtrain::test {
 
 std::optional<SlurmLab> SlurmTest::lab_;
+std::optional<std::string> SlurmTest::unavailable_;
 
 void SlurmTest::SetUpTestSuite() {
-  if (!SlurmLab::unavailable()) lab_.emplace(2, 4);
+  unavailable_ = SlurmLab::unavailable();
+  try {
+    if (!unavailable_) lab_.emplace(2, 4);
+  } catch (const LabUnavailable& error) {
+    unavailable_ = error.what();
+  }
 }
 
 void SlurmTest::SetUp() {
-  if (const auto why = SlurmLab::unavailable()) GTEST_SKIP() << *why;
+  if (unavailable_) GTEST_SKIP() << *unavailable_;
   write_small_dataset(folder_ / "data", 500, 50);
 }
 

@@ -22,6 +22,7 @@ class SlurmTest : public ::testing::Test {
   static RunOptions one_thread();
 
   static std::optional<SlurmLab> lab_;
+  static std::optional<std::string> unavailable_;
   TempDir folder_;
 };
 

@@ -89,6 +89,39 @@ TEST_P(Template, APreemptedJobEndsWithTheWeightsOfAnUndisturbedOne) {
   EXPECT_EQ(final_weights(folder_ / "run"), final_weights(folder_ / "undisturbed"));
 }
 
+// A launcher that says what it is told to: that a node was lost (4), so many times.
+class LostNode : public SlurmTest {
+ protected:
+  std::string log_of_job(int losses, int max_requeues) const {
+    write_file(folder_ / "dtrain-launch", "#!/bin/sh\n[ ${SLURM_RESTART_COUNT:-0} -ge " +
+                                              std::to_string(losses) + " ] && exit 0\nexit 4\n");
+    std::filesystem::permissions(folder_ / "dtrain-launch", std::filesystem::perms::owner_all);
+    RunOptions options = limited_to(std::chrono::seconds(60));
+    options.environment = {{"DTRAIN_RUN_DIR", (folder_ / "run").string()},
+                           {"DTRAIN_BIN", folder_.path()},
+                           {"DTRAIN_MAX_REQUEUES", std::to_string(max_requeues)}};
+    const RunResult result =
+        lab_->run({"sbatch", "--wait", "-N2", "-n2", "-c1", "--output=" + (folder_ / "log").string(),
+                   std::string(DTRAIN_CLUSTER) + "/slurm/launcher_per_node.sbatch"},
+                  options);
+    return read_file(folder_ / "log") + "sbatch: " + std::to_string(result.exit_code) + "\n";
+  }
+};
+
+TEST_F(LostNode, RequeuesTheJob) {
+  const std::string log = log_of_job(1, 10);
+  EXPECT_NE(log.find("requeued after restart 0 (exit code 4)"), std::string::npos) << log;
+  EXPECT_NE(log.find("restart 1, run"), std::string::npos) << log;
+  EXPECT_NE(log.find("sbatch: 0\n"), std::string::npos) << log;
+}
+
+TEST_F(LostNode, IsNotRequeuedForEver) {
+  const std::string log = log_of_job(100, 1);
+  EXPECT_NE(log.find("restart 1, run"), std::string::npos) << log;
+  EXPECT_EQ(log.find("restart 2, run"), std::string::npos) << log;
+  EXPECT_NE(log.find("sbatch: 4\n"), std::string::npos) << log;
+}
+
 const Case kCases[] = {
     {"TaskPerGpuSignalledSteps", "task_per_gpu.sbatch", {"-N2", "-n4"}, {"--signal=USR2"}},
     {"TaskPerGpuSignalledScript", "task_per_gpu.sbatch", {"-N2", "-n4"}, {"--signal=USR2", "--batch"}},
