@@ -304,12 +304,11 @@ class NodesRun final : private RoundLink {
   Order order_of(const rendezvous::Stop& stop) const {
     if (stop.at_once) return {Order::Kind::kill, 0};
     if (stop.signal) return {Order::Kind::signal, *stop.signal};
-    // Workers that wait for a node that is gone cannot do anything with a SIGTERM but wait on.
-    const bool cut_off = stop.failure && stop.failure->kind == Failure::Kind::node_lost;
-    if (cut_off && job_.program.builtin) return {Order::Kind::kill, 0};
     // Only the built-in program knows what SIGUSR2 asks for.
     if (stop.checkpoint_first && job_.program.builtin) return {Order::Kind::signal, SIGUSR2};
-    return {Order::Kind::end, 0};
+    // Workers that wait for a node that is gone cannot do anything with a SIGTERM but wait on.
+    const bool cut_off = stop.failure && stop.failure->kind == Failure::Kind::node_lost;
+    return {Order::Kind::end, 0, cut_off && job_.program.builtin};
   }
 
   void failed(const WorkerFailure& worker, bool consequence, Duration age) override {

@@ -77,6 +77,8 @@ constexpr std::array kOptions = {
     OptionSpec{"max-restarts", kFailure, "N", "0", "restart the whole group up to N times after a failure"},
     OptionSpec{"shutdown-timeout", kFailure, "SECONDS", "",
                "time from SIGTERM to SIGKILL [5 after a failure, 30 after a signal]"},
+    OptionSpec{"saving-timeout", kFailure, "SECONDS", "60",
+               "so much longer before SIGKILL for a worker that is writing a checkpoint"},
     OptionSpec{
         "signals-to-handle", kFailure, "LIST", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         "signals that are forwarded to the workers and end the job; SIGTERM, SIGINT and SIGHUP always do"},

@@ -210,6 +210,7 @@ LaunchOptions make_options(const ParsedCommand& line) {
   options.max_restarts = read.number("max-restarts", 0, 1'000'000);
   if (read.given("shutdown-timeout"))
     options.failure_grace = options.signal_grace = read.seconds("shutdown-timeout");
+  options.saving_grace = read.seconds("saving-timeout");
   options.stop_signals = read_signals(read);
   options.dry_run = read.flag("dry-run");
   options.print_config = read.flag("print-config");

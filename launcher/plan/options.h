@@ -78,6 +78,8 @@ struct LaunchOptions {
   int max_restarts = 0;
   std::chrono::milliseconds failure_grace{5000};  ///< SIGTERM to SIGKILL after a worker failed
   std::chrono::milliseconds signal_grace{30000};  ///< the same after a forwarded signal
+  std::chrono::milliseconds saving_grace{
+      60000};  ///< so much longer for a worker that is writing a checkpoint
   std::vector<int> stop_signals;
 
   bool dry_run = false, print_config = false, explain = false;

@@ -64,7 +64,7 @@ struct Plan {
 struct Attempt {
   int restart_count = 0;
   std::uint16_t master_port = 0;
-  std::string error_folder;  ///< holds one error file for each rank
+  std::string error_folder;  ///< holds one error file for each rank, and its word that it is saving
   std::string token;         ///< for the built-in program; empty otherwise
   int store_fd = -1;         ///< listening socket for local rank 0 of node 0, -1: none
   /// When the launcher started, in nanoseconds since 1970: equal in every attempt, it tells a group that is
@@ -87,6 +87,9 @@ Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, cons
 
 /// Path of the file in which `worker` may leave the reason of its failure, below `folder`.
 std::string error_file_of(const std::string& folder, const WorkerPlan& worker);
+
+/// Path of the file that `worker` makes while it writes a checkpoint, and removes afterwards.
+std::string saving_file_of(const std::string& folder, const WorkerPlan& worker);
 
 /// The plan in words for --dry-run. Secrets are not part of it.
 std::string plan_text(const Plan& plan);

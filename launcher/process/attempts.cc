@@ -98,7 +98,8 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   attempt.store_fd = master.socket.get();
   attempt.launch_time_ns = start.launch_time_ns;
   GroupSettings settings;
-  settings.policy = {job_.options.failure_grace, job_.options.signal_grace, plan.program.builtin};
+  settings.policy = {job_.options.failure_grace, job_.options.signal_grace, job_.options.saving_grace,
+                     plan.program.builtin};
   settings.passthrough = job_.options.passthrough;
   settings.log_folder = log_root_ + "/attempt_" + std::to_string(start.restart_count);
   settings.scratch_folder = scratch_;

@@ -106,7 +106,7 @@ GroupResult GroupRun::run() {
     take_events();
     tell_failure();
     take_orders();
-    carry_out(supervisor_.on_time(clock_.now()));
+    keep_time();
   }
   for (Worker& worker : workers_) {
     worker.out.finish();
@@ -196,7 +196,8 @@ void GroupRun::take_orders() {
 void GroupRun::take_order(const RoundLink::Order& order) {
   switch (order.kind) {
     case RoundLink::Order::Kind::end:
-      return carry_out(supervisor_.on_stop(clock_.now()));
+      return carry_out(
+          supervisor_.on_stop(clock_.now(), order.hurry ? Duration::zero() : settings_.policy.failure_grace));
     case RoundLink::Order::Kind::kill:
       return carry_out(supervisor_.on_kill(clock_.now()));
     case RoundLink::Order::Kind::signal:
@@ -273,7 +274,30 @@ void GroupRun::take_event(const Event& event) {
   }
 }
 
+void GroupRun::keep_time() {
+  const TimePoint now = clock_.now();
+  const bool due = supervisor_.deadline() && now >= *supervisor_.deadline();
+  if (due) carry_out(supervisor_.on_time(now, saving_rank().has_value()));
+}
+
+// Whose file says that it is writing a checkpoint.
+std::optional<int> GroupRun::saving_rank() const {
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const WorkerPlan& worker = plan_.workers[i];
+    if (!attempt_.error_folder.empty() && !supervisor_.ends()[i] &&
+        ::access(saving_file_of(attempt_.error_folder, worker).c_str(), F_OK) == 0)
+      return worker.rank;
+  }
+  return std::nullopt;
+}
+
 void GroupRun::carry_out(const Action& action) {
+  if (action.kind == Action::Kind::await_saving)
+    console_.say(
+        "rank " + std::to_string(saving_rank().value_or(0)) + " is writing a checkpoint: it gets up to " +
+        std::to_string(
+            std::chrono::duration_cast<std::chrono::seconds>(settings_.policy.saving_grace).count()) +
+        " s more (--saving-timeout)");
   if (action.kind == Action::Kind::signal) command(Command::Kind::signal, action.signal);
   if (action.kind == Action::Kind::kill_all) command(Command::Kind::kill_all, SIGKILL);
   if (action.kind == Action::Kind::insist) ::shutdown(keeper_.socket.get(), SHUT_WR);

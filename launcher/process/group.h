@@ -67,6 +67,8 @@ class GroupRun {
   void tell_failure();
   void take_events();
   void take_event(const Event& event);
+  void keep_time();
+  std::optional<int> saving_rank() const;
   void carry_out(const Action& action);
   void command(Command::Kind kind, int signal);
   void suspend();

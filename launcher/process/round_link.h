@@ -13,11 +13,12 @@ class RoundLink {
   struct Order {
     enum class Kind {
       none,
-      end,     ///< the round is over: SIGTERM, and SIGKILL after the grace
+      end,     ///< the round is over: SIGTERM, and SIGKILL after the grace, or at once when `hurry`
       signal,  ///< somebody signalled the job: pass this one on, unless that has been done
-      kill,    ///< end everything at once
+      kill,    ///< end everything at once, whatever it is doing
     } kind = Kind::none;
     int signal = 0;
+    bool hurry = false;  ///< with `end`: only a worker that is writing a checkpoint is waited for
   };
 
   virtual ~RoundLink() = default;

@@ -76,10 +76,10 @@ Action Supervisor::on_signal(int signal, TimePoint now) {
   return {Action::Kind::signal, signal};
 }
 
-Action Supervisor::on_stop(TimePoint now) {
+Action Supervisor::on_stop(TimePoint now, Duration grace) {
   if (running_ == 0 || ending_) return {};
   ending_ = true;
-  const TimePoint by = now + policy_.failure_grace;
+  const TimePoint by = now + grace;
   deadline_ = deadline_ ? std::min(*deadline_, by) : by;
   return {Action::Kind::signal, SIGTERM};
 }
@@ -89,9 +89,25 @@ Action Supervisor::on_kill(TimePoint now) {
   return kill(now);
 }
 
-Action Supervisor::on_time(TimePoint now) {
+// A checkpoint that is cut off is lost work; one that hangs must not hold the job.
+bool Supervisor::waits_for_saving(TimePoint now, bool saving) {
+  if (!saving_until_) {
+    if (!saving) return false;
+    saving_until_ = now + policy_.saving_grace;
+  }
+  if (now >= *saving_until_ || (!saving && saved_)) return false;
+  saved_ = !saving;
+  deadline_ = std::min(*saving_until_, now + (saving ? Duration(kLookAgain) : Duration(kAfterSaving)));
+  return true;
+}
+
+Action Supervisor::on_time(TimePoint now, bool saving) {
   if (!deadline_ || now < *deadline_) return {};
-  if (!killing_) return kill(now);
+  if (!killing_) {
+    const bool first = !saving_until_;
+    if (!waits_for_saving(now, saving)) return kill(now);
+    return first ? Action{Action::Kind::await_saving, 0} : Action{};
+  }
   if (!std::exchange(insisting_, true)) {
     deadline_ = now + (kGiveUp - kInsist);
     return {Action::Kind::insist, SIGKILL};

@@ -18,9 +18,10 @@ struct WorkerEnd {
 /// 128 + signal for one killed by a signal, else the exit code.
 int exit_code_of(int status);
 
-/// What to do to the workers now. `insist`: the keeper has not ended them, who stands behind it is to do so.
+/// What to do to the workers now. `await_saving`: nothing yet, one of them is writing a checkpoint. `insist`:
+/// the keeper has not ended them, who stands behind it is to do so.
 struct Action {
-  enum class Kind { none, signal, kill_all, insist, give_up } kind = Kind::none;
+  enum class Kind { none, signal, await_saving, kill_all, insist, give_up } kind = Kind::none;
   int signal = 0;
 };
 
@@ -34,6 +35,7 @@ struct Outcome {
 struct Policy {
   Duration failure_grace{};  ///< SIGTERM to SIGKILL after a failure
   Duration signal_grace{};   ///< from a forwarded signal to SIGKILL
+  Duration saving_grace{};   ///< so much longer for a worker that is writing a checkpoint
   bool own_codes = false;  ///< the workers are dtrain's: 75 is an orderly end, 4 the consequence of another's
 };
 
@@ -46,12 +48,12 @@ class Supervisor {
   /// A signal that ends the job arrived. The first is forwarded, the next one kills; copies that come within
   /// kEcho of the first count as one (a terminal, `timeout` and batch systems may signal a process twice).
   Action on_signal(int signal, TimePoint now);
-  /// The other nodes have ended this start: SIGTERM, then SIGKILL after the failure grace.
-  Action on_stop(TimePoint now);
+  /// The other nodes have ended this start: SIGTERM, then SIGKILL after `grace`.
+  Action on_stop(TimePoint now, Duration grace);
   /// Nothing may go on here.
   Action on_kill(TimePoint now);
-  /// To be called when deadline() has passed.
-  Action on_time(TimePoint now);
+  /// To be called when deadline() has passed; `saving`: a worker says that it is writing a checkpoint.
+  Action on_time(TimePoint now, bool saving = false);
   std::optional<TimePoint> deadline() const { return deadline_; }
 
   int running() const { return running_; }
@@ -64,6 +66,8 @@ class Supervisor {
   Outcome outcome() const;
 
   static constexpr std::chrono::milliseconds kEcho{50};
+  static constexpr std::chrono::milliseconds kLookAgain{200};  ///< whether the checkpoint has been written
+  static constexpr std::chrono::seconds kAfterSaving{2};       ///< for the worker to end by itself then
   static constexpr std::chrono::seconds kInsist{
       3};  ///< SIGKILL without effect for so long: perhaps the keeper itself is stopped
   static constexpr std::chrono::seconds kGiveUp{
@@ -73,6 +77,7 @@ class Supervisor {
   bool is_failure(int status) const;
   bool ended_by_signal(int status) const;
   Action kill(TimePoint now);
+  bool waits_for_saving(TimePoint now, bool saving);
 
   Policy policy_;
   int running_;
@@ -82,6 +87,8 @@ class Supervisor {
   TimePoint signal_at_{};
   bool ending_ = false, killing_ = false, insisting_ = false;
   std::optional<TimePoint> deadline_;
+  std::optional<TimePoint> saving_until_;  // at most
+  bool saved_ = false;
 };
 
 }  // namespace dtrain::launcher

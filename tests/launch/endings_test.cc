@@ -77,6 +77,35 @@ TEST(Endings, WorkersThatIgnoreTermAreKilledAfterTheGrace) {
   EXPECT_LT(took, 15);
 }
 
+// Rank 1 is deaf to SIGTERM and writes a checkpoint for `seconds`.
+constexpr const char* kSaving =
+    "trap '' TERM; touch $DTRAIN_SAVING_FILE $DIR/ready; sleep $SECONDS_OF_SAVING; "
+    "touch $DIR/saved; rm $DTRAIN_SAVING_FILE; exit 0";
+
+TEST(Endings, AWorkerThatWritesACheckpointIsLetFinish) {
+  const TempDir folder;
+  RunOptions options;
+  options.environment = {{"DIR", folder.path()}, {"SECONDS_OF_SAVING", "2"}};
+  const RunResult result =
+      launch({"--nproc_per_node=2", "--shutdown-timeout=0.2", "sh", "-c", std::string(kRankZero) + kSaving},
+             options);
+  EXPECT_EQ(result.exit_code, 5) << result.err;
+  EXPECT_TRUE(std::filesystem::exists(folder / "saved")) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rank 1 is writing a checkpoint"));
+}
+
+TEST(Endings, ACheckpointThatHangsIsCutOff) {
+  const TempDir folder;
+  RunOptions options;
+  options.environment = {{"DIR", folder.path()}, {"SECONDS_OF_SAVING", "60"}};
+  const auto start = std::chrono::steady_clock::now();
+  const RunResult result = launch({"--nproc_per_node=2", "--shutdown-timeout=0.2", "--saving-timeout=0.5",
+                                   "sh", "-c", std::string(kRankZero) + kSaving},
+                                  options);
+  EXPECT_EQ(result.exit_code, 5) << result.err;
+  EXPECT_LT(seconds_since(start), 15);
+}
+
 TEST(Endings, WorkersGetTermFirst) {
   const TempDir folder;
   RunOptions options;

@@ -90,6 +90,7 @@ TEST(Plan, AttemptBringsPortRestartsAndSecrets) {
   EXPECT_EQ(e.at("MASTER_PORT"), "1234");
   EXPECT_EQ(e.at("TORCHELASTIC_RESTART_COUNT"), "2");
   EXPECT_EQ(e.at("TORCHELASTIC_ERROR_FILE"), "/scratch/error_0.json");
+  EXPECT_EQ(e.at("DTRAIN_SAVING_FILE"), "/scratch/saving_0");
   EXPECT_EQ(e.at("DTRAIN_TOKEN"), "secret");
   EXPECT_EQ(e.at("DTRAIN_STORE_FD"), "9");
   e = attempt_environment(plan, plan.workers[1], attempt);

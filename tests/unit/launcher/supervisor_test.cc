@@ -17,7 +17,7 @@ constexpr int killed(int signal) { return signal; }
 class SupervisorTest : public ::testing::Test {
  protected:
   Supervisor make(int workers, bool own_codes = false) {
-    return Supervisor(workers, {seconds(5), seconds(30), own_codes});
+    return Supervisor(workers, {seconds(5), seconds(30), seconds(60), own_codes});
   }
   TimePoint after(Duration d) const { return start_ + d; }
   TimePoint start_{seconds(100)};
@@ -48,8 +48,8 @@ TEST_F(SupervisorTest, FirstFailureEndsTheOthersAndGivesTheCode) {
 
 TEST_F(SupervisorTest, AStopFromOtherNodesEndsWorkersWithoutBlamingThem) {
   Supervisor s = make(2);
-  EXPECT_EQ(s.on_stop(start_).signal, SIGTERM);
-  EXPECT_EQ(s.on_stop(after(milliseconds(1))).kind, Kind::none) << "once is enough";
+  EXPECT_EQ(s.on_stop(start_, seconds(5)).signal, SIGTERM);
+  EXPECT_EQ(s.on_stop(after(milliseconds(1)), seconds(5)).kind, Kind::none) << "once is enough";
   EXPECT_EQ(s.deadline(), after(seconds(5)));
   s.on_exit(0, killed(SIGTERM), after(milliseconds(2)));
   EXPECT_FALSE(s.root_cause());
@@ -61,12 +61,12 @@ TEST_F(SupervisorTest, AStopFromOtherNodesEndsWorkersWithoutBlamingThem) {
 
 TEST_F(SupervisorTest, AKillFromOtherNodesHasNoGrace) {
   Supervisor s = make(2);
-  s.on_stop(start_);
+  s.on_stop(start_, seconds(5));
   EXPECT_EQ(s.on_kill(after(milliseconds(1))).kind, Kind::kill_all);
   EXPECT_EQ(s.on_kill(after(milliseconds(2))).kind, Kind::none);
   s.on_exit(0, killed(SIGKILL), after(milliseconds(3)));
   s.on_exit(1, killed(SIGKILL), after(milliseconds(3)));
-  EXPECT_EQ(s.on_stop(after(milliseconds(4))).kind, Kind::none) << "nobody is left";
+  EXPECT_EQ(s.on_stop(after(milliseconds(4)), seconds(5)).kind, Kind::none) << "nobody is left";
 }
 
 TEST_F(SupervisorTest, OnlyOurOwnProgramsPeerErrorIsAConsequence) {
@@ -87,6 +87,33 @@ TEST_F(SupervisorTest, KillsAfterTheGraceAndGivesUpMuchLater) {
   EXPECT_EQ(s.on_time(after(seconds(14))).kind, Kind::none);
   EXPECT_EQ(s.on_time(after(seconds(15))).kind, Kind::give_up);
   EXPECT_EQ(s.outcome().exit_code, 128 + SIGSEGV);
+}
+
+TEST_F(SupervisorTest, ACheckpointIsWaitedForThenTheWorkerMayEnd) {
+  Supervisor s = make(2);
+  s.on_exit(0, killed(SIGSEGV), start_);
+  EXPECT_EQ(s.on_time(after(seconds(5)), true).kind, Kind::await_saving);
+  EXPECT_EQ(s.on_time(after(seconds(30)), true).kind, Kind::none) << "told once";
+  EXPECT_EQ(s.on_time(after(seconds(40)), false).kind, Kind::none) << "it has saved and ends";
+  EXPECT_EQ(s.on_time(after(milliseconds(41900)), false).kind, Kind::none);
+  EXPECT_EQ(s.on_time(after(seconds(42)), false).kind, Kind::kill_all);
+}
+
+TEST_F(SupervisorTest, ACheckpointThatHangsIsNotWaitedForForEver) {
+  Supervisor s = make(2);
+  s.on_exit(0, killed(SIGSEGV), start_);
+  EXPECT_EQ(s.on_time(after(seconds(5)), true).kind, Kind::await_saving);
+  EXPECT_EQ(s.on_time(after(seconds(64)), true).kind, Kind::none);
+  EXPECT_EQ(s.on_time(after(seconds(65)), true).kind, Kind::kill_all);
+}
+
+TEST_F(SupervisorTest, AStopInAHurryWaitsForNothingButACheckpoint) {
+  Supervisor idle = make(2), saving = make(2);
+  idle.on_stop(start_, seconds(0));
+  saving.on_stop(start_, seconds(0));
+  EXPECT_EQ(idle.on_time(start_, false).kind, Kind::kill_all);
+  EXPECT_EQ(saving.on_time(start_, true).kind, Kind::await_saving);
+  EXPECT_EQ(saving.on_kill(after(seconds(1))).kind, Kind::kill_all) << "the lease is gone: no more writing";
 }
 
 TEST_F(SupervisorTest, SignalIsForwardedOnceAndTheSecondKills) {
