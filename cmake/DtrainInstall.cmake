@@ -17,7 +17,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "cluster/rendezvous/.*"
   "cluster/store/store_(barrier|connect|connection|handshake|mac|table|wire)\\.h"
   "collectives/(backends|nccl_module)\\.h"
-  "collectives/(gloo|mpi|nccl|p2p|self|shm)/.*"
+  "collectives/(gloo|mpi|nccl|p2p|self|shm|threads)/.*"
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
   "runtime/base/(blocked_signals|check|durable_file)\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|sealed_json|shard_index|strict_json|writer_lock)\\.h"

@@ -25,13 +25,14 @@ void check_bootstrap(const Bootstrap& bootstrap) {
   }
 }
 
-constexpr std::array<std::string_view, 5> kNames = {"auto", "nccl", "gloo", "mpi", "self"};
+constexpr std::array<std::string_view, 6> kNames = {"auto", "nccl", "gloo", "mpi", "threads", "self"};
 
 Backend choose(const Bootstrap& bootstrap) {
   if (bootstrap.size == 1) return Backend::self;
   if (bootstrap.store != nullptr && bootstrap.device != nullptr &&
       bootstrap.device->type() == DeviceType::cuda)
     return Backend::nccl;
+  if (bootstrap.meeting != nullptr) return Backend::threads;
   if (mpi_is_built() && bootstrap.store == nullptr && detect_mpi(current_environment()).world_size)
     return Backend::mpi;
   return gloo_is_built() ? Backend::gloo : Backend::mpi;
@@ -49,6 +50,7 @@ std::vector<std::string> built_backends() {
   std::vector<std::string> names;
   if (gloo_is_built()) names.emplace_back("gloo");
   if (mpi_is_built()) names.emplace_back("mpi");
+  names.emplace_back("threads");
   names.emplace_back("self");
   return names;
 }
@@ -75,13 +77,15 @@ std::unique_ptr<Communicator> make_communicator(Backend backend, const Bootstrap
       return make_gloo_communicator(complete, log);
     case Backend::mpi:
       return make_mpi_communicator(complete, log);
+    case Backend::threads:
+      return make_thread_communicator(complete, log);
     case Backend::self:
     case Backend::automatic:  // chosen above
       break;
   }
   if (bootstrap.size == 1) return make_self_communicator();
-  throw UsageError(
-      fmt::format("backend self: expected one rank, got {}; use gloo or mpi for several", bootstrap.size));
+  throw UsageError(fmt::format(
+      "backend self: expected one rank, got {}; use gloo, mpi or threads for several", bootstrap.size));
 }
 
 }  // namespace dtrain

@@ -8,6 +8,7 @@
 
 #include "cluster/store/store.h"
 #include "collectives/communicator.h"
+#include "collectives/thread_ranks.h"
 #include "runtime/base/log.h"
 #include "runtime/base/spans.h"
 
@@ -29,11 +30,12 @@ struct Bootstrap {
       nullptr;               ///< gloo, mpi: hears when each call runs on this rank; borrowed, must outlive it
   bool share_memory = true;  ///< gloo, mpi: groups whose ranks all run on one machine pass their messages
                              ///< through memory, where the system allows it and all of them want it
+  std::shared_ptr<ThreadMeeting> meeting = nullptr;  ///< threads: the same for all ranks (thread_ranks.h)
   std::string name = "world";  ///< same on all ranks; groups of one store are kept apart by it
 };
 
 /// What carries a group's messages; `automatic` leaves the choice to make_communicator.
-enum class Backend { automatic, nccl, gloo, mpi, self };
+enum class Backend { automatic, nccl, gloo, mpi, threads, self };
 
 /// "auto" for automatic, else the name above.
 std::string_view name_of(Backend backend) noexcept;
@@ -42,12 +44,12 @@ std::string_view name_of(Backend backend) noexcept;
 Backend backend_named(std::string_view name);
 
 /// Collective; returns once all ranks are connected. `automatic` takes self for a single rank, nccl when the
-/// device is a GPU, mpi when mpirun (or srun with PMI) started this very process as an MPI rank and there is
-/// no store, else gloo. mpi takes rank and size from MPI_COMM_WORLD and refuses a Bootstrap that says
-/// otherwise; it initialises MPI (MPI_THREAD_MULTIPLE) unless the program has, and finalises it with the last
-/// communicator if it did. `log` must outlive the communicator. Throws UsageError for a backend that is not
-/// in this build and for a Bootstrap that cannot work, PeerError when the others do not come within the
-/// timeout.
+/// device is a GPU, threads where there is a meeting, mpi when mpirun (or srun with PMI) started this very
+/// process as an MPI rank and there is no store, else gloo. mpi takes rank and size from MPI_COMM_WORLD and
+/// refuses a Bootstrap that says otherwise; it initialises MPI (MPI_THREAD_MULTIPLE) unless the program has,
+/// and finalises it with the last communicator if it did. `log` must outlive the communicator. Throws
+/// UsageError for a backend that is not in this build and for a Bootstrap that cannot work, PeerError when
+/// the others do not come within the timeout.
 std::unique_ptr<Communicator> make_communicator(Backend backend, const Bootstrap& bootstrap, Log& log);
 
 /// What this build has, `self` included, best first.

@@ -96,11 +96,23 @@ class Members {
   virtual std::vector<int> lost_peers() noexcept = 0;
 };
 
-/// Tagged messages between the ranks of one group. Used by one thread at a time.
-class Transport : public Members {
+/// How the ranks of a group met: all about the group but its messages. Used by one thread at a time.
+class Acquaintance : public Members {
  public:
-  /// "gloo", "mpi"
+  /// "gloo", "mpi", "threads"
   virtual std::string_view name() const noexcept = 0;
+  /// Ends all links; pending and later messages fail here and, where the transport can, at the peers.
+  /// `failed`: the group did not end in good order, so nothing may wait for its ranks any more.
+  virtual void close(bool failed) noexcept = 0;
+  /// A new group of `members` (ranks of this one, this rank included, in their new order). Called by all
+  /// members.
+  virtual Channels split(const std::vector<int>& members, const std::string& name,
+                         const Deadline& deadline) = 0;
+};
+
+/// Tagged messages between the ranks of one group.
+class Transport : public Acquaintance {
+ public:
   /// What messages pass through, for people: "TCP", "MPI", "shared memory".
   virtual std::string_view medium() const noexcept = 0;
   /// Messages larger than this are better cut.
@@ -114,13 +126,6 @@ class Transport : public Members {
   /// Blocks until another rank has sent a message of one byte with `tag`; takes it and returns that rank.
   /// Where several have, none of them is passed over forever. Throws LinkLost and what `watch` throws.
   virtual int take_any(std::uint64_t tag, Watch& watch) = 0;
-  /// Ends all links; pending and later messages fail here and, where the transport can, at the peers.
-  /// `failed`: the group did not end in good order, so nothing may wait for its ranks any more.
-  virtual void close(bool failed) noexcept = 0;
-  /// A new group of `members` (ranks of this one, this rank included, in their new order). Called by all
-  /// members.
-  virtual Channels split(const std::vector<int>& members, const std::string& name,
-                         const Deadline& deadline) = 0;
 };
 
 /// What the ranks of a group talk through; a backend builds it.

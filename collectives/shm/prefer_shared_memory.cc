@@ -94,8 +94,8 @@ p2p::Channels prefer_shared_memory(p2p::Channels channels, const std::string& gr
   exchange.all_gather(&opened, all_opened.data(), 1);
   if (std::count(all_opened.begin(), all_opened.end(), 1) != size) return channels;
   memory->close_fd();
-  channels.transport =
-      std::make_unique<ShmTransport>(std::move(channels.transport), std::move(*memory), layout);
+  channels.transport = std::make_unique<ShmTransport>(
+      std::move(channels.transport), std::make_shared<const SharedMemory>(std::move(*memory)), layout);
   return channels;
 }
 

@@ -32,13 +32,16 @@ class SharedMemory {
   /// system does not allow it, or it is smaller than `bytes`.
   static SharedMemory of_process(pid_t owner, int fd, std::size_t bytes);
 
+  /// `bytes` of zeros for the threads of this process alone, taken as they are touched. Throws SystemError.
+  static SharedMemory within_process(std::size_t bytes);
+
   std::byte* data() const noexcept { return mapping_.get().data; }
   int fd() const noexcept { return fd_.get(); }
   /// All who are to open it have.
   void close_fd() noexcept { fd_.reset(); }
 
  private:
-  SharedMemory(UniqueFd fd, std::size_t bytes);
+  SharedMemory(UniqueFd fd, std::size_t bytes, int flags);
 
   UniqueFd fd_;
   Unique<MappingTraits> mapping_;

@@ -64,11 +64,12 @@ class ShmInbox final : public p2p::Inbox {
 
 }  // namespace
 
-ShmTransport::ShmTransport(std::unique_ptr<p2p::Transport> met, SharedMemory memory, const ShmLayout& layout)
+ShmTransport::ShmTransport(std::unique_ptr<p2p::Acquaintance> met, std::shared_ptr<const SharedMemory> memory,
+                           const ShmLayout& layout)
     : met_(std::move(met)),
       memory_(std::move(memory)),
       layout_(layout),
-      traffic_(memory_.data(), layout_, met_->rank(), met_->size()),
+      traffic_(memory_->data(), layout_, met_->rank(), met_->size()),
       // All cores of the machine, not those this process is bound to: bound ranks have cores of their own.
       has_core_(met_->size() <= ::sysconf(_SC_NPROCESSORS_ONLN)) {}
 

@@ -14,8 +14,9 @@ namespace dtrain {
 
 class ShmTransport final : public p2p::Transport {
  public:
-  /// `memory` is shared by all ranks of `met`.
-  ShmTransport(std::unique_ptr<p2p::Transport> met, SharedMemory memory, const ShmLayout& layout);
+  /// `memory` is shared by all ranks of `met`, and zeros.
+  ShmTransport(std::unique_ptr<p2p::Acquaintance> met, std::shared_ptr<const SharedMemory> memory,
+               const ShmLayout& layout);
 
   int rank() const noexcept override { return met_->rank(); }
   int size() const noexcept override { return met_->size(); }
@@ -35,8 +36,8 @@ class ShmTransport final : public p2p::Transport {
   }
 
  private:
-  const std::unique_ptr<p2p::Transport> met_;
-  const SharedMemory memory_;
+  const std::unique_ptr<p2p::Acquaintance> met_;
+  const std::shared_ptr<const SharedMemory> memory_;
   const ShmLayout layout_;
   Traffic traffic_;
   const bool has_core_;  ///< the machine has a core for each rank

@@ -21,7 +21,7 @@ constexpr int kLooksAtCores = 64;
 }  // namespace
 
 ShmLayout::ShmLayout(int size) noexcept : size_(static_cast<std::size_t>(size)) {
-  const std::size_t slots = size_ * (size_ - 1) * Channel::kSlots;
+  const std::size_t slots = std::max<std::size_t>(1, size_ * (size_ - 1) * Channel::kSlots);
   slot_bytes_ = std::clamp(kMostBytes / slots, kLeastSlotBytes, kMostSlotBytes) / kCacheLine * kCacheLine;
 }
 

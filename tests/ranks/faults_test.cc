@@ -181,6 +181,16 @@ std::string stopped(Rank& self) {
   return verdict;
 }
 
+// The last rank comes after the others have given up.
+std::string late(Rank& self) {
+  Communicator& c = *self.communicator;
+  Data data(1000);
+  c.barrier("start")->wait(kNever);
+  if (self.rank() == self.size() - 1) std::this_thread::sleep_for(seconds(3));
+  return expect_peer_error(
+      [&] { c.all_reduce(data.span(), ReduceOp::sum, "gradients")->wait(Deadline::after(seconds(1))); });
+}
+
 // Rank 0 aborts from another thread while all wait for the last rank, which comes late.
 std::string aborted(Rank& self) {
   Communicator& c = *self.communicator;
@@ -248,6 +258,9 @@ class Faults : public testing::TestWithParam<Case> {
   }
 };
 
+/// What cannot happen to one thread alone.
+class LostProcesses : public Faults {};
+
 TEST_P(Faults, DisagreementShowsBothSidesOnEveryRank) {
   expect_both_sides("count", "all_reduce(float32 x 10, sum, 'bucket 1')",
                     "all_reduce(float32 x 11, sum, 'bucket 1')");
@@ -260,7 +273,7 @@ TEST_P(Faults, DisagreementShowsBothSidesOnEveryRank) {
   expect_both_sides("order", "'bucket 1'", "'bucket 2'");
 }
 
-TEST_P(Faults, KilledPeerIsNamedByAllOthers) {
+TEST_P(LostProcesses, KilledPeerIsNamedByAllOthers) {
   const auto verdicts = run("killed");
   for (int rank = 0; rank < last(); ++rank) {
     EXPECT_THAT(
@@ -269,7 +282,7 @@ TEST_P(Faults, KilledPeerIsNamedByAllOthers) {
   }
 }
 
-TEST_P(Faults, KilledFirstRankIsNamedByAllOthers) {
+TEST_P(LostProcesses, KilledFirstRankIsNamedByAllOthers) {
   const auto verdicts = run("first_killed");
   for (int rank = 1; rank <= last(); ++rank) {
     EXPECT_THAT(verdicts[static_cast<std::size_t>(rank)],
@@ -277,8 +290,20 @@ TEST_P(Faults, KilledFirstRankIsNamedByAllOthers) {
   }
 }
 
-TEST_P(Faults, StoppedPeerIsNamedAtTheDeadline) {
+TEST_P(LostProcesses, StoppedPeerIsNamedAtTheDeadline) {
   const auto verdicts = run("stopped");
+  for (int rank = 0; rank < last(); ++rank) {
+    EXPECT_THAT(verdicts[static_cast<std::size_t>(rank)],
+                AllOf(HasSubstr(fmt::format("culprit={} ", last())), HasSubstr("gave up after 1."),
+                      HasSubstr("all_reduce(float32 x 1000, sum, 'gradients') #2")));
+  }
+}
+
+/// What stands for a stopped process where there is none.
+class LateThreads : public Faults {};
+
+TEST_P(LateThreads, AreNamedAtTheDeadline) {
+  const auto verdicts = run("late");
   for (int rank = 0; rank < last(); ++rank) {
     EXPECT_THAT(verdicts[static_cast<std::size_t>(rank)],
                 AllOf(HasSubstr(fmt::format("culprit={} ", last())), HasSubstr("gave up after 1."),
@@ -302,12 +327,20 @@ TEST_P(Faults, LeavingEarlyIsFound) {
   }
 }
 
+std::string name_of_case(const testing::TestParamInfo<Case>& one) {
+  return fmt::format("{}{}", one.param.backend, one.param.size);
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, Faults,
                          testing::Values(Case{"gloo", 2}, Case{"gloo", 4}, Case{"mpi", 3},
+                                         Case{"gloo_shm", 2}, Case{"gloo_shm", 4}, Case{"mpi_shm", 3},
+                                         Case{"threads", 2}, Case{"threads", 4}),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Worlds, LateThreads, testing::Values(Case{"threads", 3}), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Worlds, LostProcesses,
+                         testing::Values(Case{"gloo", 2}, Case{"gloo", 4}, Case{"mpi", 3},
                                          Case{"gloo_shm", 2}, Case{"gloo_shm", 4}, Case{"mpi_shm", 3}),
-                         [](const auto& one) {
-                           return fmt::format("{}{}", one.param.backend, one.param.size);
-                         });
+                         name_of_case);
 
 }  // namespace
 }  // namespace dtrain::test
@@ -318,6 +351,7 @@ int main(int argc, char** argv) {
   register_scenario("killed", killed);
   register_scenario("first_killed", first_killed);
   register_scenario("stopped", stopped);
+  register_scenario("late", late);
   register_scenario("aborted", aborted);
   register_scenario("patient", patient);
   register_scenario("left", left);

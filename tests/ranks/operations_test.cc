@@ -194,9 +194,11 @@ TEST_P(Operations, Split) { expect_ok("split_groups"); }
 INSTANTIATE_TEST_SUITE_P(Worlds, Operations,
                          testing::Values(Case{"self", 1}, Case{"gloo", 1}, Case{"gloo", 2}, Case{"gloo", 3},
                                          Case{"gloo", 4}, Case{"gloo", 7}, Case{"mpi", 1}, Case{"mpi", 2},
-                                         Case{"mpi", 3}, Case{"mpi", 4}, Case{"mpi", 7}, Case{"gloo_shm", 1},
-                                         Case{"gloo_shm", 2}, Case{"gloo_shm", 3}, Case{"gloo_shm", 4},
-                                         Case{"gloo_shm", 7}, Case{"mpi_shm", 2}, Case{"mpi_shm", 3}),
+                                         Case{"mpi", 3}, Case{"mpi", 4}, Case{"mpi", 7}, Case{"threads", 1},
+                                         Case{"threads", 2}, Case{"threads", 3}, Case{"threads", 4},
+                                         Case{"threads", 7}, Case{"gloo_shm", 1}, Case{"gloo_shm", 2},
+                                         Case{"gloo_shm", 3}, Case{"gloo_shm", 4}, Case{"gloo_shm", 7},
+                                         Case{"mpi_shm", 2}, Case{"mpi_shm", 3}),
                          [](const auto& one) {
                            return fmt::format("{}{}", one.param.backend, one.param.size);
                          });
@@ -207,6 +209,7 @@ TEST(Determinism, SameBitsOnEveryRankRunAndBackend) {
     for (const auto& verdict : first) EXPECT_EQ(verdict, first[0]);
     EXPECT_EQ(run_world("gloo", size, "digest"), first);
     EXPECT_EQ(run_world("gloo_shm", size, "digest"), first);
+    EXPECT_EQ(run_world("threads", size, "digest"), first);
     if (has_backend("mpi")) {
       EXPECT_EQ(run_world("mpi", size, "digest"), first);
     }

@@ -44,7 +44,8 @@ std::string verdict_of(const Entry& entry, std::string_view backend, const Boots
   NullLog log;
   try {
     Rank rank{make_communicator(backend_named(backend), bootstrap, log), folder};
-    if (shares_memory() != (bootstrap.share_memory && bootstrap.size > 1))
+    const bool are_processes = backend == "gloo" || backend == "mpi";
+    if (are_processes && shares_memory() != (bootstrap.share_memory && bootstrap.size > 1))
       return "memory is shared where it should not be, or is not";
     return entry.scenario(rank);
   } catch (const std::exception& error) {
@@ -120,6 +121,20 @@ int run_mpi_rank(const std::string& name, const TestedBackend& backend, const st
   return 0;
 }
 
+void run_threads_world(const Entry& entry, const TestedBackend& backend, int size,
+                       const std::string& folder) {
+  const auto meeting = make_thread_meeting();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      Bootstrap bootstrap = bootstrap_of(entry, rank, size, backend);
+      bootstrap.meeting = meeting;
+      write_file(verdict_path(folder, rank), verdict_of(entry, "threads", bootstrap, folder));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 }  // namespace
 
 void Rank::publish_pid() const {
@@ -140,6 +155,8 @@ std::vector<std::string> run_world(std::string_view backend_text, int size, cons
   if (backend.name == "self") {
     write_file(verdict_path(folder.path(), 0),
                verdict_of(entry, "self", bootstrap_of(entry, 0, 1, backend), folder.path()));
+  } else if (backend.name == "threads") {
+    run_threads_world(entry, backend, size, folder.path());
   } else if (backend.name == "gloo") {
     run_gloo_world(entry, backend, size, folder.path(), codes);
   } else {

@@ -37,9 +37,9 @@ struct WorldOptions {
 /// Scenarios are found by name, so that mpirun can start this very program again for one of them.
 void register_scenario(const std::string& name, Scenario scenario, WorldOptions options = {});
 
-/// `backend` is self, gloo or mpi, whose ranks then pass messages as they would between machines, or gloo_shm
-/// or mpi_shm, whose ranks share memory. Verdicts by rank; "no verdict, exit code N" for a rank that died
-/// without one.
+/// `backend` is self, threads (of this process), gloo or mpi, whose ranks then pass messages as they would
+/// between machines, or gloo_shm or mpi_shm, whose ranks share memory. Verdicts by rank; "no verdict, exit
+/// code N" for a rank that died without one.
 std::vector<std::string> run_world(std::string_view backend, int size, const std::string& scenario);
 
 /// True when this build can run `backend` (one of run_world()'s).

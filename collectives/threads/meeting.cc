@@ -1,0 +1,129 @@
+#include "collectives/threads/meeting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+class GroupBoard final : public p2p::Board {
+ public:
+  GroupBoard(std::shared_ptr<ThreadGroup> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  void post_note(std::string_view note) noexcept override { group_->post_note(rank_, note); }
+  std::optional<std::string> note_of(int rank) noexcept override { return group_->note_of(rank); }
+  std::string post_end(std::string_view reason) noexcept override { return group_->post_end(reason); }
+  std::optional<std::string> end() noexcept override { return group_->end(); }
+  void tidy() noexcept override {}
+
+ private:
+  const std::shared_ptr<ThreadGroup> group_;
+  const int rank_;
+};
+
+/// Threads are not lost one by one: who gives up takes leave, which the others see as any other call.
+class GroupMember final : public p2p::Acquaintance {
+ public:
+  GroupMember(std::shared_ptr<ThreadMeeting> meeting, std::shared_ptr<ThreadGroup> group, int rank)
+      : meeting_(std::move(meeting)), group_(std::move(group)), rank_(rank) {}
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return group_->size(); }
+  const std::string& host_of(int rank) const noexcept override { return group_->host_of(rank); }
+  std::vector<int> lost_peers() noexcept override { return {}; }
+  std::string_view name() const noexcept override { return "threads"; }
+  void close(bool) noexcept override {}
+  p2p::Channels split(const std::vector<int>& members, const std::string& name,
+                      const Deadline& deadline) override {
+    const int rank = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
+    auto part =
+        meeting_->join(name, rank, static_cast<int>(members.size()), group_->host_of(rank_), deadline);
+    return make_thread_channels(meeting_, std::move(part), rank);
+  }
+
+ private:
+  const std::shared_ptr<ThreadMeeting> meeting_;
+  const std::shared_ptr<ThreadGroup> group_;
+  const int rank_;
+};
+
+}  // namespace
+
+ThreadGroup::ThreadGroup(int size)
+    : layout_(size),
+      memory_(std::make_shared<const SharedMemory>(SharedMemory::within_process(layout_.total_bytes()))),
+      hosts_(static_cast<std::size_t>(size)),
+      notes_(static_cast<std::size_t>(size)) {}
+
+void ThreadGroup::post_note(int rank, std::string_view note) {
+  const std::lock_guard lock(mutex_);
+  notes_[static_cast<std::size_t>(rank)] = std::string(note);
+}
+
+std::optional<std::string> ThreadGroup::note_of(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return notes_[static_cast<std::size_t>(rank)];
+}
+
+std::string ThreadGroup::post_end(std::string_view reason) {
+  const std::lock_guard lock(mutex_);
+  if (!end_) end_ = std::string(reason);
+  return *end_;
+}
+
+std::optional<std::string> ThreadGroup::end() const {
+  const std::lock_guard lock(mutex_);
+  return end_;
+}
+
+std::shared_ptr<ThreadGroup> ThreadMeeting::join(const std::string& name, int rank, int size,
+                                                 const std::string& host, const Deadline& deadline) {
+  std::unique_lock lock(mutex_);
+  std::shared_ptr<ThreadGroup>& forming = forming_[name];
+  if (!forming) forming = std::make_shared<ThreadGroup>(size);
+  const std::shared_ptr<ThreadGroup> group = forming;
+  std::string& place = group->hosts_[static_cast<std::size_t>(rank < group->size() ? rank : 0)];
+  if (group->size() != size || !place.empty()) {
+    throw UsageError(
+        fmt::format("backend threads, group '{}': expected {} different ranks, got {} as rank {} of {}", name,
+                    group->size(), place.empty() ? "a thread" : "a second thread", rank, size));
+  }
+  place = host;
+  if (++group->arrived_ == size) {
+    forming_.erase(name);
+    complete_.notify_all();
+    return group;
+  }
+  const auto is_complete = [&] { return group->arrived_ == size; };
+  while (!is_complete()) {
+    if (deadline.is_never()) {
+      complete_.wait(lock, is_complete);
+    } else if (!complete_.wait_for(lock, deadline.remaining(), is_complete)) {
+      PeerFailure failure;
+      failure.operation = "connect";
+      const auto missing = std::find(group->hosts_.begin(), group->hosts_.end(), "");
+      failure.rank = static_cast<int>(missing - group->hosts_.begin());
+      throw PeerError(
+          fmt::format("backend threads, group '{}': rank {} did not come within the timeout ({} of "
+                      "{} ranks are here)",
+                      name, failure.rank, group->arrived_, size),
+          std::move(failure));
+    }
+  }
+  return group;
+}
+
+p2p::Channels make_thread_channels(std::shared_ptr<ThreadMeeting> meeting, std::shared_ptr<ThreadGroup> group,
+                                   int rank) {
+  p2p::Channels channels;
+  channels.board = std::make_unique<GroupBoard>(group, rank);
+  const auto memory = group->memory();
+  const ShmLayout layout = group->layout();
+  channels.transport = std::make_unique<ShmTransport>(
+      std::make_unique<GroupMember>(std::move(meeting), std::move(group), rank), memory, layout);
+  return channels;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,65 @@
+// Where ranks that are threads of one process find each other: what the store is to processes. Groups share
+// memory of the process, and a board that is plain memory too.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/p2p/transport.h"
+#include "collectives/shm/shared_memory.h"
+#include "collectives/shm/shm_transport.h"
+
+namespace dtrain {
+
+/// What the ranks of one group have in common. Thread-safe.
+class ThreadGroup {
+ public:
+  explicit ThreadGroup(int size);
+
+  int size() const noexcept { return static_cast<int>(hosts_.size()); }
+  const ShmLayout& layout() const noexcept { return layout_; }
+  const std::shared_ptr<const SharedMemory>& memory() const noexcept { return memory_; }
+  const std::string& host_of(int rank) const noexcept { return hosts_[static_cast<std::size_t>(rank)]; }
+
+  void post_note(int rank, std::string_view note);
+  std::optional<std::string> note_of(int rank) const;
+  std::string post_end(std::string_view reason);
+  std::optional<std::string> end() const;
+
+ private:
+  friend class ThreadMeeting;
+
+  const ShmLayout layout_;
+  const std::shared_ptr<const SharedMemory> memory_;
+  std::vector<std::string> hosts_;  ///< written while ranks arrive, under the meeting's lock
+  int arrived_ = 0;
+
+  mutable std::mutex mutex_;
+  std::vector<std::optional<std::string>> notes_;
+  std::optional<std::string> end_;
+};
+
+/// Thread-safe. Names may be used again once all ranks of a group have met.
+class ThreadMeeting {
+ public:
+  /// Collective over the ranks of the group: returns when all have come. Throws PeerError naming who has not
+  /// when `deadline` passes, UsageError where two come as one rank or expect other sizes.
+  std::shared_ptr<ThreadGroup> join(const std::string& name, int rank, int size, const std::string& host,
+                                    const Deadline& deadline);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable complete_;
+  std::map<std::string, std::shared_ptr<ThreadGroup>> forming_;
+};
+
+/// Channels of a group that has met in `meeting`, as `rank` sees it.
+p2p::Channels make_thread_channels(std::shared_ptr<ThreadMeeting> meeting, std::shared_ptr<ThreadGroup> group,
+                                   int rank);
+
+}  // namespace dtrain
