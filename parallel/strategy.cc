@@ -7,8 +7,9 @@ void start_backward(const Tensor& loss, double weight, const GradScaler* scaler)
   weight == 1.0 ? loss.backward() : loss.backward(Tensor::full({}, weight, loss.shared_device()));
 }
 
-void apply_update(Optimizer& optimizer, GradScaler* scaler) {
+void apply_update(Optimizer& optimizer, GradScaler* scaler, const GradientLimits& limits) {
   if (scaler != nullptr) scaler->unscale(optimizer.gradients());
+  limit_gradients(optimizer.gradients(), limits);
   optimizer.step();
   if (scaler != nullptr) scaler->update();
 }

@@ -17,6 +17,7 @@
 #include "parallel/saved_tensors.h"
 #include "runtime/metrics/step_clock.h"
 #include "runtime/nn/module.h"
+#include "runtime/optim/clip.h"
 #include "runtime/optim/grad_scaler.h"
 #include "runtime/optim/optimizer.h"
 
@@ -37,6 +38,9 @@ struct TrainingParts {
   std::function<std::unique_ptr<Optimizer>(const NamedTensors& parameters)> make_optimizer;
   /// Loss scaling; null without. Borrowed, outlives the strategy.
   GradScaler* scaler = nullptr;
+  /// For the whole network's gradients: a strategy that holds a part of them combines its part's norm with
+  /// the other ranks' (total_norm, scale_to_norm).
+  GradientLimits limits = {};
 };
 
 /// What a strategy borrows; all of it outlives the strategy.
@@ -139,8 +143,8 @@ class Strategy {
 /// Backward from weight · loss, scaled where there is a `scaler` (may be null).
 void start_backward(const Tensor& loss, double weight, const GradScaler* scaler);
 
-/// One update by shared gradients: undoes the scaling, skips the step on overflow, moves the scale. `scaler`
-/// may be null.
-void apply_update(Optimizer& optimizer, GradScaler* scaler);
+/// One update by shared gradients, which the optimizer has whole: undoes the scaling, limits them, skips the
+/// step on overflow, moves the scale. `scaler` may be null.
+void apply_update(Optimizer& optimizer, GradScaler* scaler, const GradientLimits& limits);
 
 }  // namespace dtrain

@@ -26,14 +26,21 @@ constexpr OptionSpec kTrainOptions[] = {
     {"sync-batch-norm", "Batch", "", "", "batch norm over the whole batch of all workers, not each worker's own part"},
     {"recompute", "Batch", "", "", "less memory, more time: residual blocks are computed again in backward, not kept"},
 
-    {"optimizer", "Optimizer", "NAME", "sgd", "sgd or adamw, as in torch.optim"},
-    {"lr", "Optimizer", "X", "", "learning rate; unset: 0.1 for sgd, 0.001 for adamw"},
-    {"momentum", "Optimizer", "X", "0", "sgd: momentum"},
+    {"optimizer", "Optimizer", "NAME", "sgd", "sgd, adam, adamw, rmsprop or adagrad, as in torch.optim"},
+    {"lr", "Optimizer", "X", "", "learning rate; unset: sgd 0.1, adam and adamw 0.001, rmsprop and adagrad 0.01"},
+    {"momentum", "Optimizer", "X", "0", "sgd, rmsprop: momentum"},
     {"dampening", "Optimizer", "X", "0", "sgd: dampening of the momentum"},
     {"nesterov", "Optimizer", "", "", "sgd: Nesterov momentum"},
-    {"weight-decay", "Optimizer", "X", "", "unset: 0 for sgd, 0.01 for adamw"},
-    {"betas", "Optimizer", "B1,B2", "0.9,0.999", "adamw: decay of the moments"},
-    {"eps", "Optimizer", "X", "1e-8", "adamw: added to the denominator"},
+    {"weight-decay", "Optimizer", "X", "", "unset: 0.01 for adamw, 0 for the others"},
+    {"weight-decay-on", "Optimizer", "WHAT", "all", "all, or matrices: biases and norms' weights are left out"},
+    {"betas", "Optimizer", "B1,B2", "0.9,0.999", "adam, adamw: decay of the moments"},
+    {"eps", "Optimizer", "X", "", "all but sgd: added to the denominator; unset: 1e-8, adagrad 1e-10"},
+    {"alpha", "Optimizer", "X", "0.99", "rmsprop: how much of the running average is kept"},
+    {"centered", "Optimizer", "", "", "rmsprop: divide by the deviation of the gradient, not its root mean square"},
+    {"lr-decay", "Optimizer", "X", "0", "adagrad: the rate of step t is lr / (1 + (t - 1) x this)"},
+    {"initial-accumulator", "Optimizer", "X", "0", "adagrad: what sums of squares start from"},
+    {"clip-grad-norm", "Optimizer", "X", "", "scale the gradients down to at most this norm, all together"},
+    {"clip-grad-value", "Optimizer", "X", "", "limit each element of a gradient to [-X, X]"},
     {"lr-schedule", "Optimizer", "NAME", "constant", "constant, step or cosine"},
     {"warmup-steps", "Optimizer", "N", "0", "steps over which the learning rate rises linearly"},
     {"lr-decay-every", "Optimizer", "N", "", "step schedule: optimizer steps between decays"},
@@ -109,30 +116,6 @@ double lr_scale(const Options& options, const BatchPlan& batch) {
   return rule == "sqrt" ? std::sqrt(ratio) : 1.0;
 }
 
-void read_optimizer(const Options& options, Recipe& recipe) {
-  recipe.optimizer = options.choice("optimizer", {"sgd", "adamw"});
-  const bool sgd = recipe.optimizer == "sgd";
-  const double lr = options.has("lr") ? options.real("lr", 0, kMaxReal) : sgd ? 0.1 : 1e-3;
-  const double decay = options.has("weight-decay") ? options.real("weight-decay", 0, kMaxReal)
-                       : sgd                       ? 0.0
-                                                   : 1e-2;
-  recipe.lr = lr * lr_scale(options, recipe.batch);
-  recipe.sgd = {recipe.lr, options.real("momentum", 0, kMaxReal), options.real("dampening", 0, 1), decay,
-                options.enabled("nesterov")};
-  if (recipe.sgd.nesterov && (recipe.sgd.momentum == 0 || recipe.sgd.dampening != 0)) {
-    throw UsageError("--nesterov: expected --momentum above 0 and --dampening 0");
-  }
-  const std::string& betas = options.text("betas");
-  const auto comma = betas.find(',');
-  const auto beta1 = parse_real(betas.substr(0, comma));
-  const auto beta2 = comma == std::string::npos ? std::nullopt : parse_real(betas.substr(comma + 1));
-  if (!beta1 || !beta2 || *beta1 < 0 || *beta1 >= 1 || *beta2 < 0 || *beta2 >= 1) {
-    throw UsageError(fmt::format("--betas (from {}): expected two numbers in [0, 1) like 0.9,0.999, got '{}'",
-                                 options.at("betas").source, betas));
-  }
-  recipe.adamw = {recipe.lr, *beta1, *beta2, options.real("eps", 0, 1), decay};
-}
-
 void read_schedule(const Options& options, Recipe& recipe) {
   recipe.lr_kind = parse_lr_kind(options.choice("lr-schedule", {"constant", "step", "cosine"}));
   recipe.warmup_steps = options.integer("warmup-steps", 0, kNoLimit);
@@ -158,8 +141,10 @@ void read_trace(const Options& options, Recipe& recipe) {
     if (options.has("trace-steps")) options.refuse("trace-steps", "--trace FILE or --trace auto beside it");
     return;
   }
-  recipe.trace = TraceRequest{options.text("trace"), {}, {}};
-  if (recipe.trace->file.empty()) options.refuse("trace", "a file or auto");
+  const std::string& file = options.text("trace");
+  if (file.empty()) options.refuse("trace", "a file or auto");
+  recipe.trace.emplace();
+  if (file != "auto") recipe.trace->file = file;
   if (!options.has("trace-steps")) return;
   const std::string& steps = options.text("trace-steps");
   const auto colon = steps.find(':');
@@ -171,9 +156,15 @@ void read_trace(const Options& options, Recipe& recipe) {
   recipe.trace->last_step = last;
 }
 
+ResumeFrom read_resume(const std::string& text) {
+  if (text == "auto") return {ResumeFrom::Kind::newest, {}};
+  if (text == "never") return {ResumeFrom::Kind::nothing, {}};
+  return {ResumeFrom::Kind::path, text};
+}
+
 void read_output(const Options& options, Recipe& recipe) {
   if (options.has("run-dir")) recipe.run_dir = options.text("run-dir");
-  recipe.resume = options.text("resume");
+  recipe.resume = read_resume(options.text("resume"));
   recipe.log_every = options.integer("log-every", 1, kNoLimit);
   recipe.eval_every = options.integer("eval-every", 0, kNoLimit);
   if (options.has("checkpoint-every"))
@@ -197,7 +188,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.model = model;
   recipe.dataset = options.text("dataset");
   recipe.data_dir = options.has("data-dir") ? options.text("data-dir") : "";
-  recipe.precision = options.choice("precision", {"fp32", "bf16", "fp16", "tf32"});
+  recipe.precision = precision_named(options.choice("precision", {"fp32", "bf16", "fp16", "tf32"}));
   recipe.device = options.text("device");
   if (!recipe.device.starts_with("cuda:")) options.choice("device", {"auto", "cpu", "cuda"});
   recipe.backend = backend_named(options.choice("backend", {"auto", "nccl", "gloo", "mpi"}));
@@ -211,22 +202,17 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.sync_batch_norm = options.enabled("sync-batch-norm");
   recipe.recompute = options.enabled("recompute");
   read_length(options, recipe);
-  read_optimizer(options, recipe);
+  recipe.optimizer = read_optimizer(options, lr_scale(options, recipe.batch));
   read_schedule(options, recipe);
   read_output(options, recipe);
   read_trace(options, recipe);
   return recipe;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, const NamedTensors& parameters) {
-  if (recipe.optimizer == "adamw") return std::make_unique<AdamW>(parameters, recipe.adamw);
-  return std::make_unique<Sgd>(parameters, recipe.sgd);
-}
-
 LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch) {
   LrSchedule schedule;
   schedule.kind = recipe.lr_kind;
-  schedule.base_lr = recipe.lr;
+  schedule.base_lr = lr_of(recipe.optimizer.rule);
   schedule.warmup_steps = recipe.warmup_steps;
   schedule.total_steps = recipe.epochs == kNoLimit ? *recipe.max_steps : recipe.epochs * steps_per_epoch;
   schedule.decay_every = recipe.lr_decay_every;
@@ -244,8 +230,8 @@ std::map<std::string, std::string> identity(const Recipe& recipe) {
       {"dataset", recipe.dataset},
       {"seed", std::to_string(recipe.seed)},
       {batch.grows_with_world ? "batch-size" : "global-batch-size", std::to_string(size)},
-      {"optimizer", recipe.optimizer},
-      {"precision", recipe.precision},
+      {"optimizer", std::string(name_of(recipe.optimizer.rule))},
+      {"precision", std::string(name_of(recipe.precision))},
       {"sync-batch-norm", recipe.sync_batch_norm ? "true" : "false"}});
   return settings;
 }

@@ -10,11 +10,10 @@
 #include <vector>
 
 #include "collectives/factory.h"
+#include "runtime/autograd/autocast.h"
 #include "runtime/base/options.h"
-#include "runtime/nn/module.h"
-#include "runtime/optim/adamw.h"
 #include "runtime/optim/lr_schedule.h"
-#include "runtime/optim/sgd.h"
+#include "training/optimizer_recipe.h"
 
 namespace dtrain {
 
@@ -35,26 +34,36 @@ enum class GraphUse { automatic, on, off };
 
 /// --trace: which steps are to be drawn, and where.
 struct TraceRequest {
-  std::string file;                                   ///< "auto" (in the run's folder), or what --trace names
+  std::optional<std::string> file;                    ///< unset: in the run's folder
   std::optional<std::int64_t> first_step, last_step;  ///< of the run, from 1, both included; unset: a few
                                                       ///< after the first of this start
+};
+
+/// --resume: where a run goes on from.
+struct ResumeFrom {
+  enum class Kind {
+    newest,   ///< its own last good checkpoint, the start where there is none
+    nothing,  ///< the start; an error where it has checkpoints
+    path,     ///< its own last good checkpoint, else this run or checkpoint folder
+  };
+  Kind kind = Kind::newest;
+  std::string path;
 };
 
 struct Recipe {
   std::string model;  ///< what is learned: the task's name
   std::map<std::string, std::string>
       own;  ///< the program's own options: a checkpoint is resumed only with the same
-  std::string dataset, data_dir, precision, device;
+  std::string dataset, data_dir;
+  std::string device;  ///< a name as make_device takes it
+  Precision precision = Precision::fp32;
   Backend backend = Backend::automatic;
   std::int64_t epochs = 0;                ///< INT64_MAX when only max_steps limits the run
   std::optional<std::int64_t> max_steps;  ///< optimizer steps of the whole run, resumed parts included
   bool sync_batch_norm = false;
   bool recompute = false;
   BatchPlan batch;
-  std::string optimizer;
-  SgdOptions sgd;      ///< used when optimizer is "sgd"; lr before scaling
-  AdamWOptions adamw;  ///< used when optimizer is "adamw"; lr before scaling
-  double lr = 0;       ///< base learning rate after --scale-lr
+  OptimizerRecipe optimizer;
   LrKind lr_kind = LrKind::constant;
   std::int64_t warmup_steps = 0, lr_decay_every = 0;
   double lr_gamma = 0.1, min_lr = 0;
@@ -62,7 +71,7 @@ struct Recipe {
   int loader_threads = 0;
   GraphUse graphs = GraphUse::automatic;
   std::optional<std::string> run_dir;
-  std::string resume;  ///< "auto", "never" or a path
+  ResumeFrom resume;
   std::int64_t log_every = 1, eval_every = 1;
   std::optional<std::int64_t> checkpoint_every;  ///< optimizer steps; 0: at the end only; unset: every epoch
   int keep_checkpoints = 3;
@@ -79,9 +88,6 @@ std::span<const OptionSpec> train_options();
 /// Checks every value and combines them for a job of `world_size` workers that learns `model`. Throws
 /// UsageError naming the option.
 Recipe make_recipe(const Options& options, std::string_view model, std::int64_t world_size);
-
-/// The recipe's optimizer of `parameters`.
-std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, const NamedTensors& parameters);
 
 /// The schedule of a run with `steps_per_epoch` optimizer steps an epoch.
 LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch);

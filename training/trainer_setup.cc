@@ -26,7 +26,7 @@ std::map<std::string, std::string> scaler_entries(const std::map<std::string, st
 }
 
 EngineOptions engine_options(const Recipe& recipe, const TrainerEnvironment& environment) {
-  return {.precision = parse_precision(recipe.precision),
+  return {.precision = recipe.precision,
           .graphs = recipe.graphs,
           .patience = recipe.collective_timeout,
           .timer = {&environment.clock, environment.tracer.spans()}};
@@ -50,16 +50,21 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
 }
 
 TrainingParts Trainer::parts() {
+  const auto vectors = std::make_shared<std::set<std::string>>();  // known once the network is
   return {.build =
-              [this](const std::shared_ptr<Device>& device) {
+              [this, vectors](const std::shared_ptr<Device>& device) {
                 Generator generator(recipe_.seed);
                 auto network = env_.task.build(data_.train().fields(), generator, device);
                 generator_state_ = generator.state();
                 apply_layer_options(*network);
+                *vectors = names_of_vectors(network->named_parameters());
                 return network;
               },
           .make_optimizer =
-              [this](const NamedTensors& parameters) { return make_optimizer(recipe_, parameters); }};
+              [this, vectors](const NamedTensors& parameters) {
+                return make_optimizer(recipe_.optimizer, parameters, *vectors);
+              },
+          .limits = recipe_.optimizer.limits};
 }
 
 void Trainer::apply_layer_options(Module& network) {
@@ -159,9 +164,8 @@ void Trainer::start_trace(const std::filesystem::path& run_dir) {
 
 void Trainer::start_saving(const std::filesystem::path& run_dir, std::unique_ptr<CheckpointStore> locked,
                            const std::optional<Checkpoint>& checkpoint) {
-  // State that appears with the first step is as large as the parameters: one copy for momentum, two for
-  // AdamW.
-  const std::uint64_t copies = recipe_.optimizer == "adamw" ? 3 : recipe_.sgd.momentum > 0 ? 2 : 1;
+  // Most state appears with the first step only.
+  const auto copies = static_cast<std::uint64_t>(copies_of_parameters(recipe_.optimizer.rule));
   std::uint64_t bytes = 0;
   if (is_root() || env_.strategy.sharded()) {
     const StateParts parts = env_.strategy.save();

@@ -27,9 +27,9 @@ constexpr OptionSpec kOwnOptions[] = {
     {"help", "Output", "", "", "this text"},
 };
 // Of `dtrain train`'s options those that change what a step does.
-constexpr std::array<std::string_view, 13> kTrainOptions = {
+constexpr std::array<std::string_view, 15> kTrainOptions = {
     "dataset", "data-dir", "seed", "global-batch-size", "batch-size", "optimizer", "momentum",
-    "weight-decay", "device", "precision", "backend", "collective-timeout", "connect-timeout"};
+    "weight-decay", "clip-grad-norm", "clip-grad-value", "device", "precision", "backend", "collective-timeout", "connect-timeout"};
 // clang-format on
 
 std::vector<OptionSpec> specs() {
@@ -103,7 +103,7 @@ std::string times_text(const Bench& bench, const StepSamples& samples) {
 
 std::string times_json(const Bench& bench, const StepSamples& samples, double peak_flops) {
   nlohmann::ordered_json json = {{"model", bench.recipe.model},
-                                 {"precision", bench.recipe.precision},
+                                 {"precision", name_of(bench.recipe.precision)},
                                  {"batch_per_worker", bench.recipe.batch.per_worker},
                                  {"world_size", bench.communicator.size()},
                                  {"backend", bench.communicator.backend()},
@@ -132,7 +132,7 @@ void measure_and_print(const Bench& bench) {
     return;
   }
   fmt::print("# {} in {}, {} samples per worker, {} worker{} by {}, {}; rank 0's kernels, {} steps\n",
-             bench.recipe.model, bench.recipe.precision, bench.recipe.batch.per_worker,
+             bench.recipe.model, name_of(bench.recipe.precision), bench.recipe.batch.per_worker,
              bench.communicator.size(), bench.communicator.size() == 1 ? "" : "s",
              bench.communicator.backend(), bench.device->name(), bench.iterations());
   fmt::print("# peak: {:.1f} GFLOP/s per worker, a large matmul in the same precision\n{}{}", peak * 1e-9,
@@ -157,9 +157,9 @@ ExitCode run_bench_step(const Invocation& invocation) {
   const Recipe recipe = recipe_of(options, *task, *placement.world_size);
   limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
-  const auto device =
-      make_device(recipe.device, {.local_rank = *placement.local_rank, .tf32 = recipe.precision == "tf32"});
-  if (recipe.precision == "tf32" && device->type() == DeviceType::cpu)
+  const auto device = make_device(
+      recipe.device, {.local_rank = *placement.local_rank, .tf32 = recipe.precision == Precision::tf32});
+  if (recipe.precision == Precision::tf32 && device->type() == DeviceType::cpu)
     throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
   Peers peers(placement, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get());
   measure_and_print({options, *task, recipe, peers.communicator(), device, log});

@@ -13,6 +13,7 @@ void DataParallelStrategy::prepare(const TrainingParts& parts, const Deadline& /
   network_ = parts.build(context_.device);
   optimizer_ = parts.make_optimizer(network_->named_parameters());
   scaler_ = parts.scaler;
+  limits_ = parts.limits;
   if (scaler_ != nullptr) scaler_->attach(*optimizer_);
 }
 
@@ -40,7 +41,7 @@ void DataParallelStrategy::step(Passes& passes, Exchange exchange) {
     passes.gradients_done();
   }
   const PhaseScope phase = context_.timer.phase(Phase::optimizer);
-  apply_update(*optimizer_, scaler_);
+  apply_update(*optimizer_, scaler_, limits_);
 }
 
 // Gradients of the last pass go to the peers while it runs; those of the passes before only add up.

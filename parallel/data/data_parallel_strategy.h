@@ -43,6 +43,7 @@ class DataParallelStrategy final : public Strategy {
   StrategyContext context_;
   ReducerOptions options_;
   bool waits_inside_;
+  GradientLimits limits_;
   GradScaler* scaler_ = nullptr;
   std::unique_ptr<Module> network_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -27,10 +27,24 @@ bool emulates_half(const Tensor& x) {
 
 }  // namespace
 
-Precision parse_precision(std::string_view name) {
-  if (name == "fp32" || name == "tf32") return Precision::fp32;  // tf32: the device's own business
-  if (name == "bf16") return Precision::bf16;
-  if (name == "fp16") return Precision::fp16;
+std::string_view name_of(Precision precision) noexcept {
+  switch (precision) {
+    case Precision::fp32:
+      return "fp32";
+    case Precision::tf32:
+      return "tf32";
+    case Precision::bf16:
+      return "bf16";
+    case Precision::fp16:
+      return "fp16";
+  }
+  return "unknown";
+}
+
+Precision precision_named(std::string_view name) {
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16}) {
+    if (name == name_of(precision)) return precision;
+  }
   throw UsageError("precision: expected fp32, tf32, bf16 or fp16, got '" + std::string(name) + "'");
 }
 
@@ -49,7 +63,9 @@ Autocast::Autocast(const AutocastState& state) noexcept : before_(std::exchange(
 
 Autocast::~Autocast() { current = before_; }
 
-bool autocast_enabled() noexcept { return current.precision != Precision::fp32; }
+bool autocast_enabled() noexcept {
+  return current.precision == Precision::bf16 || current.precision == Precision::fp16;
+}
 
 Tensor autocast_low(const Tensor& x) {
   if (current.precision == Precision::bf16 && x.dtype() == DType::f32) return x.to(DType::bf16);

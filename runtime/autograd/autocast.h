@@ -19,14 +19,17 @@ namespace dtrain {
 
 enum class Precision {
   fp32,
+  tf32,  ///< fp32 whose matrix products the device rounds (DeviceOptions::tf32)
   bf16,
   /// On the CPU emulated: float32 arithmetic on values rounded to float16, forward and backward, so that
   /// overflow and underflow are those of float16.
   fp16,
 };
 
-/// "fp32", "bf16" or "fp16". Throws UsageError for anything else.
-Precision parse_precision(std::string_view name);
+/// "fp32", "tf32", "bf16" or "fp16"
+std::string_view name_of(Precision precision) noexcept;
+/// Throws UsageError for what is not such a name.
+Precision precision_named(std::string_view name);
 
 /// Low-precision copies of parameters, each made once for each value the parameter has. Used by one thread at
 /// a time.

@@ -81,4 +81,9 @@ void clip_grad_value(std::span<const Tensor> gradients, double limit) {
   });
 }
 
+void limit_gradients(std::span<const Tensor> gradients, const GradientLimits& limits) {
+  if (limits.value) clip_grad_value(gradients, *limits.value);
+  if (limits.norm) clip_grad_norm(gradients, *limits.norm);
+}
+
 }  // namespace dtrain

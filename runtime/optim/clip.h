@@ -2,6 +2,7 @@
 // waits for the device.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "runtime/tensor/tensor.h"
@@ -33,5 +34,14 @@ Tensor clip_grad_norm(std::span<const Tensor> gradients, double max_norm,
 /// Limits each element to [-limit, limit], in place. Throws UsageError for a limit that is negative or not a
 /// number.
 void clip_grad_value(std::span<const Tensor> gradients, double limit);
+
+/// What gradients may be before an update; nothing set: anything.
+struct GradientLimits {
+  std::optional<double> norm;   ///< of all together, as clip_grad_norm()
+  std::optional<double> value;  ///< of each element, as clip_grad_value()
+};
+
+/// First each element, then the norm of what that leaves. Throws as the two functions.
+void limit_gradients(std::span<const Tensor> gradients, const GradientLimits& limits);
 
 }  // namespace dtrain

@@ -48,7 +48,7 @@ std::string config_json(const Options& options, const Environment& environment, 
   config["global_batch_size"] = recipe.batch.global;
   config["batch_size_per_worker"] = recipe.batch.per_worker;
   config["accumulate"] = recipe.batch.accumulate;
-  config["lr"] = recipe.lr;
+  config["lr"] = lr_of(recipe.optimizer.rule);
   if (const std::string* launch = find_variable(environment, kLaunchVariable)) {
     config["launch_time_ns"] = *launch;
   }
@@ -192,7 +192,7 @@ std::unique_ptr<CheckpointStore> lock_run(const Recipe& recipe, const RunDirecto
 std::optional<Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirectory& run, Log& log) {
   const CheckpointStore own(run.checkpoints(), 0, log);
   const bool has_own = !own.list().empty();
-  if (recipe.resume == "never") {
+  if (recipe.resume.kind == ResumeFrom::Kind::nothing) {
     if (has_own) {
       throw UsageError(
           fmt::format("--resume never: {} holds checkpoints of an earlier run; use another --run-dir, or "
@@ -202,14 +202,14 @@ std::optional<Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirecto
     return std::nullopt;
   }
   std::optional<Checkpoint> found;
-  if (has_own || recipe.resume == "auto") {
+  if (has_own || recipe.resume.kind == ResumeFrom::Kind::newest) {
     if (!has_own) return std::nullopt;
     found = newest_in(run.checkpoints(), log);
   } else {
-    const fs::path asked(recipe.resume);
+    const fs::path asked(recipe.resume.path);
     if (!fs::is_directory(asked))
       throw UsageError(fmt::format(
-          "--resume {}: expected auto, never, or a run or checkpoint folder; there is none", recipe.resume));
+          "--resume {}: expected auto, never, or a run or checkpoint folder; there is none", asked.string()));
     found = is_checkpoint(asked)
                 ? load_checkpoint(asked)
                 : newest_in(fs::exists(asked / "checkpoints") ? asked / "checkpoints" : asked, log);

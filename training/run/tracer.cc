@@ -56,8 +56,8 @@ void Tracer::begin_run(const fs::path& run_dir, std::int64_t steps_done, std::in
   current_ = steps_done;
   first_ = request_->first_step.value_or(steps_done + kWarmUpSteps + 1);
   last_ = request_->last_step.value_or(steps_done + kWarmUpSteps + kDefaultSteps);
-  if (request_->file != "auto") {
-    const fs::path file = fs::absolute(request_->file);
+  if (request_->file) {
+    const fs::path file = fs::absolute(*request_->file);
     check_writable(file.parent_path(), 0);
     file_ = trace_file_of_rank(file, rank_);
   } else if (fs::is_directory(run_dir)) {

@@ -18,9 +18,9 @@ constexpr std::int64_t kSideOnCpu = 1024, kSideOnGpu = 8192;
 }  // namespace
 
 double measure_peak_flops(Communicator& communicator, const std::shared_ptr<Device>& device,
-                          std::string_view precision, Duration timeout) {
+                          Precision precision, Duration timeout) {
   const std::int64_t side = device->type() == DeviceType::cpu ? kSideOnCpu : kSideOnGpu;
-  const DType dtype = parse_precision(precision) == Precision::bf16 ? DType::bf16 : DType::f32;
+  const DType dtype = precision == Precision::bf16 ? DType::bf16 : DType::f32;
   const Tensor a = Tensor::full({1, side, side}, 0.5, device, dtype), b = a.clone(), out = a.clone();
   const auto multiply = [&] {
     device->kernels().matmul(a.view(), b.view(), {}, Activation::none, false, out.view());

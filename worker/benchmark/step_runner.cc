@@ -10,7 +10,7 @@ namespace {
 
 // What the optimizer computes does not depend on the learning rate; that it moves nothing keeps steps equal.
 Recipe without_learning(Recipe recipe) {
-  recipe.sgd.lr = recipe.adamw.lr = 0;
+  set_lr(recipe.optimizer.rule, 0);
   return recipe;
 }
 
@@ -23,7 +23,7 @@ StepRunner::StepRunner(const Recipe& recipe, const Task& task, Communicator& com
       device_(device),
       strategy_({communicator, device, recipe.collective_timeout, {&clock_, spans}}),
       engine_(task, strategy_, communicator, device,
-              {.precision = parse_precision(recipe.precision),
+              {.precision = recipe.precision,
                .graphs = GraphUse::off,
                .patience = recipe.collective_timeout,
                .timer = {&clock_, spans}},
@@ -31,14 +31,17 @@ StepRunner::StepRunner(const Recipe& recipe, const Task& task, Communicator& com
   const auto source = task.open({.dataset = recipe.dataset, .data_dir = recipe.data_dir, .log = &log}).train;
   batch_ = load_batch(source);
   const Deadline deadline = Deadline::after(recipe_.collective_timeout);
-  engine_.prepare(
-      {.build =
-           [&](const std::shared_ptr<Device>& where) {
-             Generator generator(recipe_.seed);
-             return task.build(source->fields(), generator, where);
-           },
-       .make_optimizer = [&](const NamedTensors& parameters) { return make_optimizer(recipe_, parameters); }},
-      deadline);
+  engine_.prepare({.build =
+                       [&](const std::shared_ptr<Device>& where) {
+                         Generator generator(recipe_.seed);
+                         return task.build(source->fields(), generator, where);
+                       },
+                   .make_optimizer =
+                       [&](const NamedTensors& parameters) {
+                         return make_optimizer(recipe_.optimizer, parameters, names_of_vectors(parameters));
+                       },
+                   .limits = recipe_.optimizer.limits},
+                  deadline);
   strategy_.begin(deadline);
 }
 

@@ -166,8 +166,8 @@ TEST_F(AutocastTest, EmulatedHalfOverflowsForwardAndBackward) {
 }
 
 TEST(ParsePrecision, KnowsItsNames) {
-  EXPECT_EQ(parse_precision("bf16"), Precision::bf16);
-  EXPECT_THROW(parse_precision("fp8"), UsageError);
+  EXPECT_EQ(precision_named("bf16"), Precision::bf16);
+  EXPECT_THROW(precision_named("fp8"), UsageError);
 }
 
 }  // namespace

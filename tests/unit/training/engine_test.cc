@@ -113,7 +113,8 @@ class Scaled final : public Strategy {
 
 /// One worker that takes `passes` passes a step over all eight samples.
 struct Worker {
-  Worker(const Task& learned, std::size_t count, bool wrapped = false) : task(learned), passes(count) {
+  Worker(const Task& learned, std::size_t count, bool wrapped = false, const GradientLimits& limits = {})
+      : task(learned), passes(count) {
     strategy = std::make_unique<DataParallelStrategy>(
         StrategyContext{*communicator, device, std::chrono::seconds(30), {&clock}});
     if (wrapped) strategy = std::make_unique<Scaled>(std::move(strategy));
@@ -129,7 +130,8 @@ struct Worker {
                      .make_optimizer =
                          [](const NamedTensors& parameters) {
                            return std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.05});
-                         }},
+                         },
+                     .limits = limits},
                     Deadline::never());
     strategy->begin(Deadline::never());
   }
@@ -184,6 +186,24 @@ TEST(Engine, PassesGiveTheGradientsOfTheWholeBatch) {
   Worker whole(task, 1), parts(task, 4);
   EXPECT_NEAR(whole.step().loss, parts.step().loss, 1e-6);
   expect_close(whole.weights(), parts.weights());
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) squares += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(squares);
+}
+
+TEST(Engine, GradientsAreLimitedBeforeTheUpdate) {
+  const Squares task;
+  Worker free(task, 1), shortened(task, 1, false, {.norm = 0.01, .value = {}}),
+      cut(task, 4, false, {.norm = {}, .value = 1e-3});
+  const auto start = free.weights();
+  for (Worker* worker : {&free, &shortened, &cut}) worker->step();
+  EXPECT_GT(distance(free.weights(), start), 0.05 * 0.02);
+  EXPECT_NEAR(distance(shortened.weights(), start), 0.05 * 0.01, 1e-6);
+  for (std::size_t i = 0; i < start.size(); ++i)
+    EXPECT_LT(std::abs(cut.weights()[i] - start[i]), 0.05 * 1e-3 + 1e-6);
 }
 
 TEST(Engine, UnitsWeighTheSameWhereverTheyAre) {

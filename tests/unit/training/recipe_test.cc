@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -10,6 +11,15 @@ namespace {
 
 Recipe recipe(const std::vector<std::string>& arguments, std::int64_t world = 1) {
   return make_recipe(resolve_options("dtrain train", train_options(), arguments, {}), "lenet", world);
+}
+
+template <class Rule>
+Rule rule(const std::vector<std::string>& arguments) {
+  return std::get<Rule>(recipe(arguments).optimizer.rule);
+}
+
+double lr(const std::vector<std::string>& arguments, std::int64_t world = 1) {
+  return lr_of(recipe(arguments, world).optimizer.rule);
 }
 
 TEST(Recipe, GlobalBatchIsSharedOverWorkersAndPasses) {
@@ -26,17 +36,61 @@ TEST(Recipe, GlobalBatchIsSharedOverWorkersAndPasses) {
 }
 
 TEST(Recipe, LearningRateScalesWithTheBatch) {
-  EXPECT_DOUBLE_EQ(recipe({"--lr=0.1", "--global-batch-size=1024", "--scale-lr=linear"}).lr, 0.4);
-  EXPECT_DOUBLE_EQ(recipe({"--lr=0.1", "--global-batch-size=1024", "--scale-lr=sqrt"}).lr, 0.2);
-  EXPECT_DOUBLE_EQ(
-      recipe({"--lr=0.1", "--batch-size=256", "--scale-lr=linear", "--base-batch-size=512"}, 4).lr, 0.2);
+  EXPECT_DOUBLE_EQ(lr({"--lr=0.1", "--global-batch-size=1024", "--scale-lr=linear"}), 0.4);
+  EXPECT_DOUBLE_EQ(lr({"--lr=0.1", "--global-batch-size=1024", "--scale-lr=sqrt"}), 0.2);
+  EXPECT_DOUBLE_EQ(lr({"--lr=0.1", "--batch-size=256", "--scale-lr=linear", "--base-batch-size=512"}, 4),
+                   0.2);
 }
 
 TEST(Recipe, DefaultsDependOnTheOptimizer) {
-  EXPECT_EQ(recipe({}).sgd.weight_decay, 0);
-  EXPECT_EQ(recipe({"--optimizer=adamw"}).adamw.weight_decay, 1e-2);
-  EXPECT_EQ(recipe({"--optimizer=adamw"}).lr, 1e-3);
-  EXPECT_EQ(recipe({"--optimizer=adamw", "--betas=0.8,0.95"}).adamw.beta2, 0.95);
+  EXPECT_EQ(rule<SgdOptions>({}).weight_decay, 0);
+  EXPECT_EQ(rule<AdamWOptions>({"--optimizer=adamw"}).weight_decay, 1e-2);
+  EXPECT_EQ(rule<AdamOptions>({"--optimizer=adam"}).weight_decay, 0);
+  EXPECT_EQ(lr({"--optimizer=adamw"}), 1e-3);
+  EXPECT_EQ(lr({"--optimizer=rmsprop"}), 1e-2);
+  EXPECT_EQ(rule<AdamWOptions>({"--optimizer=adamw", "--betas=0.8,0.95"}).beta2, 0.95);
+  EXPECT_EQ(rule<RmsPropOptions>({"--optimizer=rmsprop"}).eps, 1e-8);
+  EXPECT_EQ(rule<AdagradOptions>({"--optimizer=adagrad"}).eps, 1e-10);
+}
+
+TEST(Recipe, OptimizersTakeTheirOptions) {
+  const auto rmsprop =
+      rule<RmsPropOptions>({"--optimizer=rmsprop", "--alpha=0.9", "--momentum=0.5", "--centered"});
+  EXPECT_EQ(rmsprop.alpha, 0.9);
+  EXPECT_EQ(rmsprop.momentum, 0.5);
+  EXPECT_TRUE(rmsprop.centered);
+  const auto adagrad =
+      rule<AdagradOptions>({"--optimizer=adagrad", "--lr-decay=0.1", "--initial-accumulator=0.5"});
+  EXPECT_EQ(adagrad.lr_decay, 0.1);
+  EXPECT_EQ(adagrad.initial_accumulator_value, 0.5);
+}
+
+TEST(Recipe, GradientsAreLimitedWhereAsked) {
+  EXPECT_FALSE(recipe({}).optimizer.limits.norm);
+  const GradientLimits limits = recipe({"--clip-grad-norm=1.5", "--clip-grad-value=0.1"}).optimizer.limits;
+  EXPECT_EQ(limits.norm, 1.5);
+  EXPECT_EQ(limits.value, 0.1);
+}
+
+/// Each optimizer makes groups of its own; their decay shows in what a step without gradient signal does.
+TEST(Recipe, VectorsAreLeftOutOfWeightDecayWhereAsked) {
+  for (const char* name : {"sgd", "adam", "adamw", "rmsprop", "adagrad"}) {
+    for (const bool all : {true, false}) {
+      const auto device = make_device("cpu");
+      NamedTensors parameters = {{"weight", Tensor::full({2, 2}, 1, device)},
+                                 {"bias", Tensor::full({2}, 1, device)}};
+      for (auto& [_, parameter] : parameters) parameter.set_requires_grad(true);
+      const auto optimizer =
+          make_optimizer(recipe({std::string("--optimizer=") + name, "--weight-decay=0.5",
+                                 all ? "--weight-decay-on=all" : "--weight-decay-on=matrices"})
+                             .optimizer,
+                         parameters, names_of_vectors(parameters));
+      for (const auto& [_, parameter] : parameters) sum(mul(parameter, 0.0)).backward();
+      optimizer->step();
+      EXPECT_LT(parameters[0].second.to_vector<float>()[0], 1) << name;
+      EXPECT_EQ(parameters[1].second.to_vector<float>()[0] < 1, all) << name;
+    }
+  }
 }
 
 TEST(Recipe, LengthIsEpochsUnlessOnlyStepsAreGiven) {
@@ -48,7 +102,8 @@ TEST(Recipe, LengthIsEpochsUnlessOnlyStepsAreGiven) {
 TEST(Recipe, RefusesWhatCannotBe) {
   for (const char* bad :
        {"--betas=0.9", "--betas=0.9,1", "--nesterov", "--lr-schedule=step", "--lr=-1", "--precision=fp8",
-        "--epochs=-1", "--accumulate=0", "--collective-timeout=0", "--optimizer=adam", "--trace-steps=1:2"}) {
+        "--epochs=-1", "--accumulate=0", "--collective-timeout=0", "--optimizer=adan", "--trace-steps=1:2",
+        "--clip-grad-norm=-1", "--weight-decay-on=biases"}) {
     EXPECT_THROW(recipe({bad}), UsageError) << bad;
   }
 }
@@ -56,6 +111,7 @@ TEST(Recipe, RefusesWhatCannotBe) {
 TEST(Recipe, TraceNamesAFileAndMayNameSteps) {
   EXPECT_FALSE(recipe({}).trace);
   EXPECT_FALSE(recipe({"--trace=auto"}).trace->first_step);
+  EXPECT_FALSE(recipe({"--trace=auto"}).trace->file);
   const auto trace = recipe({"--trace=t.json", "--trace-steps=100:105"}).trace;
   EXPECT_EQ(trace->file, "t.json");
   EXPECT_EQ(trace->first_step, 100);

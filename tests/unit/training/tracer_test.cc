@@ -48,7 +48,7 @@ TEST_F(TracerTest, WithoutTraceNothingIsTimed) {
 }
 
 TEST_F(TracerTest, AFewStepsAfterWarmUp) {
-  Tracer tracer(TraceRequest{"auto", {}, {}}, 2, log_);
+  Tracer tracer(TraceRequest{{}, {}, {}}, 2, log_);
   tracer.begin_run(folder_.path(), 100, 0);
   run(tracer, 101, 120);
   EXPECT_THAT(names("trace-rank2.json"), ElementsAre("103", "104", "105", "106", "107"));
@@ -66,7 +66,7 @@ TEST_F(TracerTest, FileIsThereOnceTheLastStepIsOver) {
 
 TEST_F(TracerTest, WritesWhatThereIsWhenTrainingFails) {
   try {
-    Tracer tracer(TraceRequest{"auto", 2, 1000}, 0, log_);
+    Tracer tracer(TraceRequest{{}, 2, 1000}, 0, log_);
     tracer.begin_run(folder_.path(), 0, 0);
     run(tracer, 1, 3);
     tracer.begin_step(4);
@@ -80,7 +80,7 @@ TEST_F(TracerTest, WritesWhatThereIsWhenTrainingFails) {
 TEST_F(TracerTest, SaysThatTheStepsWereNeverReached) {
   testing::internal::CaptureStderr();
   {
-    Tracer tracer(TraceRequest{"auto", 10, 12}, 0, log_);
+    Tracer tracer(TraceRequest{{}, 10, 12}, 0, log_);
     tracer.begin_run(folder_.path(), 0, 0);
     run(tracer, 1, 4);
   }
@@ -90,7 +90,7 @@ TEST_F(TracerTest, SaysThatTheStepsWereNeverReached) {
 
 TEST_F(TracerTest, ARunFolderThatIsElsewhereIsAWarning) {
   testing::internal::CaptureStderr();
-  Tracer tracer(TraceRequest{"auto", 1, 2}, 1, log_);
+  Tracer tracer(TraceRequest{{}, 1, 2}, 1, log_);
   tracer.begin_run(folder_ / "elsewhere", 0, 0);
   run(tracer, 1, 4);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("elsewhere is not on this machine"));

@@ -193,7 +193,8 @@ TEST(StepRunner, WithoutCommunicationNothingIsSentAndAloneNothingIsComputed) {
 TEST(Peak, IsMoreThanNothing) {
   NullLog log;
   const auto communicator = make_communicator(Backend::self, {}, log);
-  EXPECT_GT(measure_peak_flops(*communicator, make_device("cpu"), "fp32", std::chrono::minutes(1)), 1e8);
+  EXPECT_GT(measure_peak_flops(*communicator, make_device("cpu"), Precision::fp32, std::chrono::minutes(1)),
+            1e8);
 }
 
 }  // namespace

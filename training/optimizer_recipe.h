@@ -1,0 +1,46 @@
+// How gradients become updates: the options of `dtrain train` about the optimizer, resolved and checked.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "runtime/base/options.h"
+#include "runtime/optim/adagrad.h"
+#include "runtime/optim/adam.h"
+#include "runtime/optim/adamw.h"
+#include "runtime/optim/clip.h"
+#include "runtime/optim/rmsprop.h"
+#include "runtime/optim/sgd.h"
+
+namespace dtrain {
+
+/// The rule that moves parameters, by its options.
+using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions, RmsPropOptions, AdagradOptions>;
+
+/// "sgd", "adam", "adamw", "rmsprop" or "adagrad"
+std::string_view name_of(const OptimizerOptions& options) noexcept;
+/// The learning rate that a run starts from.
+double lr_of(const OptimizerOptions& options) noexcept;
+void set_lr(OptimizerOptions& options, double lr) noexcept;
+/// How many times the parameters' bytes weights and state are together, once there is state.
+int copies_of_parameters(const OptimizerOptions& options) noexcept;
+
+struct OptimizerRecipe {
+  OptimizerOptions rule;       ///< its learning rate: after --scale-lr
+  bool decays_vectors = true;  ///< weight decay on biases and norms' weights too
+  GradientLimits limits;
+};
+
+/// What `options` say; `lr_scale` multiplies the learning rate. Throws UsageError naming the option.
+OptimizerRecipe read_optimizer(const Options& options, double lr_scale);
+
+/// The optimizer of `parameters`, whole ones or parts. `vectors`: the names of those that are biases and
+/// norms' weights (names_of_vectors of whole parameters).
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerRecipe& recipe, const NamedTensors& parameters,
+                                          const std::set<std::string>& vectors);
+
+}  // namespace dtrain
