@@ -22,26 +22,24 @@ constexpr std::streamoff kTailBytes = 16384;
 Capture::Capture(const StreamPlan& stream, std::string prefix, const CaptureOptions& options,
                  Console& console)
     : options_(options), prefix_(std::move(prefix)), console_(console), to_console_(stream.console) {
-  if (!stream.file.empty()) open_file(options.log_folder + "/" + stream.file);
+  UniqueFd file;
+  if (!stream.file.empty()) {
+    file_path_ = options.log_folder + "/" + stream.file;
+    file = open_log_file(file_path_);
+  }
   if (options.inherit) return;
-  if (file_ && !to_console_) {  // straight to the file: no copy through the launcher
-    worker_end_ = std::move(file_);
+  if (file && !to_console_) {  // straight to the file: no copy through the launcher
+    const int flags = static_cast<int>(check(Sys{::fcntl(file.get(), F_GETFL)}, "fcntl F_GETFL"));
+    check(Sys{::fcntl(file.get(), F_SETFL, flags & ~O_NONBLOCK)}, "fcntl F_SETFL");
+    worker_end_ = std::move(file);
     return;
   }
+  if (file) file_ = std::make_unique<LogFile>(std::move(file), "log file " + file_path_);
   int ends[2];
   check(Sys{::pipe2(ends, O_CLOEXEC)}, "pipe for a worker's output");
   pipe_.reset(ends[0]);
   worker_end_.reset(ends[1]);
   check(Sys{::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK)}, "fcntl O_NONBLOCK");
-}
-
-void Capture::open_file(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  if (error) throw SystemError("make the folder of the log file " + path, error.value());
-  file_.reset(static_cast<int>(check(
-      Sys{::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)}, "open log file " + path)));
-  file_path_ = path;
 }
 
 int Capture::poll_fd() {
@@ -52,7 +50,7 @@ int Capture::poll_fd() {
     to_console_ = false;
     return pipe_.get();
   }
-  return to_console_ && sink().full() ? -1 : pipe_.get();
+  return (to_console_ && sink().full()) || held_back() ? -1 : pipe_.get();
 }
 
 bool Capture::read_some(std::size_t limit) {
@@ -80,12 +78,17 @@ void Capture::finish() {
                                   << 20;  // a descendant that writes without end must not hold us
   read_some(kAtMost);
   lines_.finish([this](std::string_view line) { emit(line); });
-  file_losses_.end();
+  tell_losses();
+}
+
+void Capture::give_up_file() {
+  if (file_) file_->give_up();
   tell_losses();
 }
 
 void Capture::take(std::string_view bytes) {
-  copy_to_file(bytes);
+  if (file_) file_->append(bytes);
+  tell_losses();
   if (options_.progress) {
     take_progress(bytes);
   } else {
@@ -127,26 +130,15 @@ void Capture::emit(std::string_view line) {
   if (to_console_) console_.line(options_.to_err, prefix_, line);
 }
 
-void Capture::copy_to_file(std::string_view bytes) {
-  while (file_ && !bytes.empty()) {
-    const ssize_t done = ::write(file_.get(), bytes.data(), bytes.size());
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) {
-      file_losses_.failed(errno, bytes.size());
-      break;
-    }
-    file_losses_.worked();
-    bytes.remove_prefix(static_cast<std::size_t>(done));
-  }
-  tell_losses();
-}
-
 void Capture::tell_losses() {
-  if (const auto news = file_losses_.take_news("log file " + file_path_)) console_.complain(*news);
+  if (!file_) return;
+  if (const auto news = file_->take_news()) console_.complain(*news);
 }
 
 std::deque<std::string> Capture::last_lines() const {
-  if (!tail_.lines().empty() || file_path_.empty()) return tail_.lines();
+  std::error_code ignored;
+  const bool readable = std::filesystem::is_regular_file(file_path_, ignored);  // a FIFO would be waited for
+  if (!tail_.lines().empty() || !readable) return tail_.lines();
   std::ifstream file(file_path_, std::ios::binary | std::ios::ate);
   const std::streamoff size = file.tellg();
   file.seekg(std::max<std::streamoff>(0, size - kTailBytes));

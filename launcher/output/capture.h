@@ -2,10 +2,12 @@
 // and the last lines for the failure report.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "launcher/output/console.h"
 #include "launcher/output/lines.h"
+#include "launcher/output/log_file.h"
 #include "launcher/plan/plan.h"
 #include "runtime/base/fd.h"
 
@@ -29,12 +31,18 @@ class Capture {
   /// The worker has its copy: lets go of ours, so that the pipe ends with the workers.
   void started() noexcept { worker_end_.reset(); }
 
-  /// What to poll, -1 when nothing (more) comes, or the console takes nothing for now.
+  /// What to poll, -1 when nothing (more) comes, or console or file take nothing for now.
   int poll_fd();
+  /// The worker is held back by its log file; look again soon, nothing to poll tells.
+  bool held_back() const { return pipe_ && file_ && file_->full(); }
   /// Reads what is there, at most `limit` bytes; false when nothing came.
   bool read_some(std::size_t limit);
   /// Reads all that is there now and treats an unfinished line as finished.
   void finish();
+  /// Waits until the log file has all, or has stalled; false when the deadline passes first.
+  bool settle_file(const Deadline& deadline) const { return !file_ || file_->settle(deadline); }
+  /// The log file ends here; what it has not taken is dropped.
+  void give_up_file();
 
   /// The last lines of the stream, read back from the file where it went there directly.
   std::deque<std::string> last_lines() const;
@@ -42,11 +50,9 @@ class Capture {
   const std::string& file_path() const noexcept { return file_path_; }
 
  private:
-  void open_file(const std::string& path);
   void take(std::string_view bytes);
   void take_progress(std::string_view bytes);
   void emit(std::string_view line);
-  void copy_to_file(std::string_view bytes);
   void tell_losses();
   Sink& sink() { return options_.to_err ? console_.err() : console_.out(); }
 
@@ -54,9 +60,9 @@ class Capture {
   std::string prefix_;
   Console& console_;
   bool to_console_;
-  UniqueFd pipe_, worker_end_, file_;
+  UniqueFd pipe_, worker_end_;
   std::string file_path_;
-  Losses file_losses_;
+  std::unique_ptr<LogFile> file_;
   LineSplitter lines_;
   Tail tail_;
 };

@@ -1,8 +1,10 @@
 // Queues and writes; see the header.
 #include "launcher/output/console.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +27,15 @@ bool is_regular_file(int fd) {
   return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+// A write to a pipe or terminal that poll called ready can still block when somebody else has filled it
+// meanwhile or the terminal was stopped in the middle. What this process opens itself need not block.
+UniqueFd open_again(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || (!S_ISFIFO(status.st_mode) && ::isatty(fd) == 0)) return UniqueFd();
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  return UniqueFd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+}
+
 bool ready_for_writing(int fd, int timeout_ms) {
   pollfd wait{fd, POLLOUT, 0};
   return ::poll(&wait, 1, timeout_ms) > 0;
@@ -32,7 +43,14 @@ bool ready_for_writing(int fd, int timeout_ms) {
 
 }  // namespace
 
-Sink::Sink(int fd) : fd_(fd), terminal_(::isatty(fd) == 1), regular_file_(is_regular_file(fd)) {}
+Sink::Sink(int fd)
+    : fd_(fd), own_(open_again(fd)), terminal_(::isatty(fd) == 1), regular_file_(is_regular_file(fd)) {}
+
+std::ptrdiff_t Sink::write_some(std::string_view text) {
+  if (own_) return ::write(own_.get(), text.data(), text.size());
+  const ssize_t sent = ::send(fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent < 0 && errno == ENOTSOCK ? ::write(fd_, text.data(), text.size()) : sent;
+}
 
 void Sink::append(std::string_view text) {
   if (broken_) return;
@@ -43,8 +61,8 @@ void Sink::append(std::string_view text) {
 
 void Sink::flush() {
   while (wants_to_write() && ready_for_writing(fd_, 0)) {
-    const std::size_t chunk = std::min(queue_.size() - written_, regular_file_ ? kFileChunk : kPipeChunk);
-    const ssize_t done = ::write(fd_, queue_.data() + written_, chunk);
+    const std::size_t chunk = regular_file_ ? kFileChunk : kPipeChunk;
+    const std::ptrdiff_t done = write_some(std::string_view(queue_).substr(written_, chunk));
     if (done < 0) {
       if (errno == EINTR || errno == EAGAIN) break;
       drop_queue(errno);

@@ -2,18 +2,21 @@
 // blocking the loop, and keeps one progress line at the bottom of a terminal.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 #include "launcher/output/losses.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/fd.h"
 
 namespace dtrain::launcher {
 
 /// One of the two streams.
 class Sink {
  public:
-  /// `fd` is borrowed and never made non-blocking (others share it).
+  /// `fd` is borrowed and never made non-blocking (others share it): terminals and pipes are opened once
+  /// more.
   explicit Sink(int fd);
 
   int fd() const noexcept { return fd_; }
@@ -35,9 +38,11 @@ class Sink {
 
  private:
   static constexpr std::size_t kHighWater = std::size_t{1} << 20;
+  std::ptrdiff_t write_some(std::string_view text);
   void drop_queue(int error);
 
   int fd_;
+  UniqueFd own_;  // the same stream, opened for us alone and not blocking; empty where that cannot be
   bool terminal_, regular_file_, broken_ = false, mid_line_ = false;
   Losses losses_;
   std::string queue_;

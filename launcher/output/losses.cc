@@ -1,9 +1,18 @@
 // Two moments are told, the first loss and the end of losing; what lies between is counted.
 #include "launcher/output/losses.h"
 
+#include <cerrno>
 #include <cstring>
 
 namespace dtrain::launcher {
+namespace {
+
+std::string cause(int error) {
+  return error == ETIMEDOUT ? "it stands still (a disk that hangs, a FIFO that nobody reads)"
+                            : std::strerror(error);
+}
+
+}  // namespace
 
 void Losses::failed(int error, std::uint64_t bytes) noexcept {
   error_ = last_error_ = error;
@@ -23,12 +32,11 @@ std::optional<std::string> Losses::take_news(const std::string& stream) {
     over_ = false;
     told_error_ = error_;
     told_bytes_ = bytes_;
-    return stream + ": " + std::to_string(lost) +
-           " bytes of output were dropped: " + std::strerror(last_error_);
+    return stream + ": " + std::to_string(lost) + " bytes of output were dropped: " + cause(last_error_);
   }
   if (error_ == 0 || error_ == told_error_) return std::nullopt;
   told_error_ = error_;
-  return stream + " takes nothing: " + std::strerror(error_) +
+  return stream + " takes nothing: " + cause(error_) +
          "; the workers run on, and what they print is dropped until it does";
 }
 

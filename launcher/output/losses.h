@@ -10,7 +10,8 @@ namespace dtrain::launcher {
 
 class Losses {
  public:
-  /// A write of `bytes` failed with `error` (an errno, not 0); they are dropped.
+  /// A write of `bytes` failed with `error` (an errno, not 0; ETIMEDOUT: it did not return in time); they are
+  /// dropped.
   void failed(int error, std::uint64_t bytes) noexcept;
   /// A write succeeded.
   void worked() noexcept;

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "launcher/process/descendants.h"
@@ -16,6 +17,8 @@
 namespace dtrain::launcher {
 namespace {
 
+// Whether a log file takes more.
+constexpr std::chrono::milliseconds kLookAgain{20};
 constexpr std::size_t kReadLimit = std::size_t{256} << 10;  // of one stream in one round
 
 }  // namespace
@@ -112,6 +115,7 @@ GroupResult GroupRun::run() {
     worker.out.finish();
     worker.err.finish();
   }
+  settle_files();
   console_.settle_progress();
   GroupResult result;
   result.outcome = supervisor_.outcome();
@@ -122,7 +126,20 @@ GroupResult GroupRun::run() {
   return result;
 }
 
-// The one place where the launcher waits.
+// Log files get a little time for their last bytes, unless somebody is in a hurry.
+void GroupRun::settle_files() {
+  const Deadline settled = Deadline::after(LogFile::kStall);
+  for (Worker& worker : workers_) {
+    for (Capture* stream : {&worker.out, &worker.err}) {
+      while (!stream->settle_file(Deadline::after(kLookAgain)) && !settled.expired() &&
+             !signals_.stop_waits()) {
+      }
+      stream->give_up_file();
+    }
+  }
+}
+
+// The one place where the launcher waits while workers run.
 void GroupRun::wait_for_news() {
   std::vector<pollfd> waits{{keeper_.socket.get(), POLLIN, 0},
                             {signals_.fd(), POLLIN, 0},
@@ -137,8 +154,13 @@ void GroupRun::wait_for_news() {
   }
   timespec left{};
   const timespec* timeout = nullptr;
-  if (const auto deadline = supervisor_.deadline()) {
-    const auto wait = std::max(Duration::zero(), *deadline - clock_.now());
+  const bool held_back = std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+    return worker.out.held_back() || worker.err.held_back();
+  });
+  const auto deadline = supervisor_.deadline();
+  if (deadline || held_back) {
+    Duration wait = held_back ? Duration(kLookAgain) : Duration::max();
+    if (deadline) wait = std::min(wait, std::max(Duration::zero(), *deadline - clock_.now()));
     left = {static_cast<time_t>(wait / std::chrono::seconds(1)),
             static_cast<long>((wait % std::chrono::seconds(1)).count())};
     timeout = &left;

@@ -60,6 +60,7 @@ class GroupRun {
   bool inherits_stdout(const WorkerPlan& worker) const;
 
   void wait_for_news();
+  void settle_files();
   void take_signals();
   void take_stop_signal(int signal);
   void take_orders();

@@ -50,4 +50,12 @@ bool Signals::stops(int signal) const {
   return std::find(stop_signals_.begin(), stop_signals_.end(), signal) != stop_signals_.end();
 }
 
+bool Signals::stop_waits() const {
+  sigset_t pending;
+  sigemptyset(&pending);
+  ::sigpending(&pending);
+  return std::any_of(stop_signals_.begin(), stop_signals_.end(),
+                     [&](int signal) { return sigismember(&pending, signal) == 1; });
+}
+
 }  // namespace dtrain::launcher

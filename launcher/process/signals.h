@@ -24,6 +24,8 @@ class Signals {
   /// The next signal that has come, SIGCHLD left out; empty when there is none.
   std::optional<int> next();
   bool stops(int signal) const;
+  /// One that ends the job has come and waits to be taken.
+  bool stop_waits() const;
   const Inherited& inherited() const noexcept { return inherited_; }
 
  private:

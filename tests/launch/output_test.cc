@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <map>
 #include <sstream>
+#include <thread>
 
 #include "runtime/base/fd.h"
 #include "tests/launch/running.h"
@@ -139,6 +142,40 @@ TEST(Output, AFullDiskUnderStdoutLeavesTheWorkersAlone) {
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("done\ndone\n"), HasSubstr("stdout takes nothing: No space left on device"),
                     ContainsRegex("stdout: 24 bytes of output were dropped")));
+}
+
+// A log file that nobody reads from.
+class FifoAsLog : public ::testing::Test {
+ protected:
+  FifoAsLog() {
+    std::filesystem::create_directories(folder_ / "attempt_0/0");
+    EXPECT_EQ(::mkfifo(attempt_file(folder_, 0, "stdout.log").c_str(), 0600), 0);
+  }
+  std::vector<std::string> command(const std::string& script) const {
+    return launch_command({"--log_dir=" + folder_.path().string(), "sh", "-c", script});
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(FifoAsLog, DoesNotKeepTheLauncherFromItsSignals) {
+  Running job(
+      command("trap 'echo told >&2; exit 3' TERM; echo up >&2; "
+              "while :; do head -c 200000 /dev/zero | tr '\\0' x; echo; done"));
+  ASSERT_TRUE(eventually([&] { return job.err() == "up\n"; })) << job.err();
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // the FIFO is full long before
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(std::chrono::seconds(15)), 3) << job.err();
+  EXPECT_TRUE(job.marked().empty());
+  EXPECT_THAT(job.err(), ContainsRegex("stdout.log: [0-9]+ bytes of output were dropped"));
+}
+
+TEST_F(FifoAsLog, LosesOutputButHoldsNoWorkerForLong) {
+  const RunResult result = run(command("head -c 5000000 /dev/zero | tr '\\0' x; echo; echo done >&2"));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("done\n"), HasSubstr("stdout.log takes nothing: it stands still"),
+                                ContainsRegex("stdout.log: [0-9]+ bytes of output were dropped")));
+  EXPECT_GT(result.out.size(), 5000000U) << "the console misses nothing";
 }
 
 // Runs a command line on a terminal of its own and returns what appears there.
