@@ -94,7 +94,7 @@ if(DTRAIN_HAVE_CUDA)
     $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda;-Xcompiler=-Wall;--display-error-number>
     $<$<AND:$<BOOL:${DTRAIN_WERROR}>,$<COMPILE_LANGUAGE:CUDA>>:--Werror=all-warnings>)
   target_compile_definitions(dtrain_cuda PRIVATE DTRAIN_VERSION="${PROJECT_VERSION}"
-    DTRAIN_HAVE_CUDNN=$<BOOL:${DTRAIN_HAVE_CUDNN}>)
+    DTRAIN_HAVE_CUDNN=$<BOOL:${DTRAIN_HAVE_CUDNN}> $<$<COMPILE_LANGUAGE:CUDA>:DTRAIN_KERNELS>)
   target_link_libraries(dtrain_cuda PRIVATE dtrain_compile_settings)
   # Static libraries inside stay inside: the program has its own copies.
   target_link_options(dtrain_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)

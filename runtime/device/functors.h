@@ -9,7 +9,7 @@
 
 #include "runtime/device/kernels.h"
 
-#if defined(__CUDACC__)
+#if defined(DTRAIN_KERNELS)
 #define DTRAIN_HOST_DEVICE __host__ __device__
 #else
 #define DTRAIN_HOST_DEVICE

@@ -34,7 +34,7 @@ class Faults {
 /// Text for a fault.
 std::string describe_fault(const FaultRecord& record);
 
-#ifdef __CUDACC__
+#ifdef DTRAIN_KERNELS
 /// Any of several threads that find something at once may win: no atomics, which host memory need not
 /// support.
 __device__ inline void note_fault(FaultRecord* record, FaultKind kind, long long position, long long value,

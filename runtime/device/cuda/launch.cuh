@@ -71,9 +71,23 @@ __device__ __forceinline__ std::int64_t item_step() {
   return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
-/// After every launch.
-inline void check_launch(std::string_view kernel) {
-  check(cudaGetLastError(), "launch of CUDA kernel " + std::string(kernel));
+/// DTRAIN_LAUNCH's own.
+inline void check_launch(std::string_view operation) {
+  check(cudaGetLastError(), "launch of CUDA kernel " + std::string(operation));
 }
 
 }  // namespace dtrain::cuda
+
+/// Queues `kernel` (in parentheses where its name has a comma) as part of `operation`. Throws DeviceError
+/// when it cannot be launched. The one place that knows how: on the emulated machine a kernel is a function.
+#if defined(EMULATED_CUDA)
+#define DTRAIN_START(kernel, grid, block, stream, ...) \
+  EMULATED_CUDA_LAUNCH(kernel, grid, block, 0, stream, __VA_ARGS__)
+#else
+#define DTRAIN_START(kernel, grid, block, stream, ...) kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
+#endif
+#define DTRAIN_LAUNCH(operation, stream, grid, block, kernel, ...) \
+  do {                                                             \
+    DTRAIN_START(kernel, grid, block, stream, __VA_ARGS__);        \
+    ::dtrain::cuda::check_launch(operation);                       \
+  } while (false)

@@ -45,18 +45,16 @@ void CudaKernels::unscale(std::span<const View> gradients, const View& scale, co
     if (layout.count == 0) continue;
     dispatch_floating("unscale", gradient.dtype, [&](auto tag) {
       using T = decltype(tag);
-      unscale_kernel<T><<<blocks_for(context_, layout.count), kThreads, 0, context_.stream>>>(
-          layout, gradient.as<T>(), scale.as<const float>(), found.as<float>());
-      check_launch("unscale");
+      DTRAIN_LAUNCH("unscale", context_.stream, blocks_for(context_, layout.count), kThreads,
+                    unscale_kernel<T>, layout, gradient.as<T>(), scale.as<const float>(), found.as<float>());
     });
   }
 }
 
 void CudaKernels::update_loss_scale(const LossScaleRule& rule, const LossScaleState& state) {
-  update_kernel<<<1, 1, 0, context_.stream>>>(rule, state.scale.as<float>(), state.tracker.as<std::int64_t>(),
-                                              state.found.as<const float>(),
-                                              state.skipped.as<std::int64_t>());
-  check_launch("update_loss_scale");
+  DTRAIN_LAUNCH("update_loss_scale", context_.stream, 1, 1, update_kernel, rule, state.scale.as<float>(),
+                state.tracker.as<std::int64_t>(), state.found.as<const float>(),
+                state.skipped.as<std::int64_t>());
 }
 
 }  // namespace dtrain::cuda

@@ -234,8 +234,8 @@ void run(const Context& context, SlotTables& tables, std::span<const OptimizerSl
     dispatch_floating("optimizer step", dtype, [&](auto tag) {
       using T = decltype(tag);
       const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(table.chunk_count, INT32_MAX));
-      step_kernel<T><<<blocks, kThreads, 0, context.stream>>>(table, Rule<Compute<T>>(step));
-      check_launch("optimizer step");
+      DTRAIN_LAUNCH("optimizer step", context.stream, blocks, kThreads, step_kernel<T>, table,
+                    Rule<Compute<T>>(step));
     });
   }
 }

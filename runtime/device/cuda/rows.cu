@@ -179,11 +179,10 @@ template <class T>
 void run_log_softmax(const Context& context, const View& in, const View& out, const View& target,
                      std::int64_t ignored, const View& losses) {
   const bool with_loss = target.data != nullptr;
-  log_softmax_kernel<T><<<blocks_for_rows(context, in.shape[0]), kThreads, 0, context.stream>>>(
-      in.shape[0], in.shape[1], Matrix<const T>(in), Matrix<T>(out), target.as<const std::int64_t>(),
-      with_loss ? target.strides[0] : 0, ignored, losses.as<T>(), with_loss ? losses.strides[0] : 0,
-      context.faults.record());
-  check_launch("log_softmax");
+  DTRAIN_LAUNCH("log_softmax", context.stream, blocks_for_rows(context, in.shape[0]), kThreads,
+                log_softmax_kernel<T>, in.shape[0], in.shape[1], Matrix<const T>(in), Matrix<T>(out),
+                target.as<const std::int64_t>(), with_loss ? target.strides[0] : 0, ignored, losses.as<T>(),
+                with_loss ? losses.strides[0] : 0, context.faults.record());
 }
 
 }  // namespace
@@ -201,9 +200,9 @@ void CudaKernels::argmax(const View& in, const View& out) {
   const Layout<2> rows = make_layout<2>(kept, {in.strides, out.strides});
   dispatch_arithmetic("argmax", in.dtype, [&](auto tag) {
     using T = decltype(tag);
-    argmax_kernel<T><<<blocks_for_rows(context_, rows.count), kThreads, 0, context_.stream>>>(
-        rows, in.shape.back(), in.strides.back(), in.as<const T>(), out.as<std::int64_t>());
-    check_launch("argmax");
+    DTRAIN_LAUNCH("argmax", context_.stream, blocks_for_rows(context_, rows.count), kThreads,
+                  argmax_kernel<T>, rows, in.shape.back(), in.strides.back(), in.as<const T>(),
+                  out.as<std::int64_t>());
   });
 }
 
@@ -213,10 +212,10 @@ void CudaKernels::index_select(const View& in, const View& index, const View& ou
   const Layout<2> row = make_layout<2>(tail(in.shape), {tail(out.strides), tail(in.strides)});
   dispatch_bits(in.dtype, [&](auto tag) {
     using T = decltype(tag);
-    select_kernel<T><<<blocks_for(context_, out.numel()), kThreads, 0, context_.stream>>>(
-        index.shape[0], row, index.as<const std::int64_t>(), index.strides[0], in.shape[0], out.strides[0],
-        in.strides[0], in.as<const T>(), out.as<T>(), context_.faults.record());
-    check_launch("index_select");
+    DTRAIN_LAUNCH("index_select", context_.stream, blocks_for(context_, out.numel()), kThreads,
+                  select_kernel<T>, index.shape[0], row, index.as<const std::int64_t>(), index.strides[0],
+                  in.shape[0], out.strides[0], in.strides[0], in.as<const T>(), out.as<T>(),
+                  context_.faults.record());
   });
 }
 
@@ -226,10 +225,9 @@ void CudaKernels::index_add(const View& in, const View& index, const View& out) 
   const Layout<2> row = make_layout<2>(tail(in.shape), {tail(out.strides), tail(in.strides)});
   dispatch_floating("index_add", in.dtype, [&](auto tag) {
     using T = decltype(tag);
-    add_kernel<T><<<blocks_for(context_, row.count), kThreads, 0, context_.stream>>>(
-        index.shape[0], row, index.as<const std::int64_t>(), index.strides[0], out.shape[0], out.strides[0],
-        in.strides[0], in.as<const T>(), out.as<T>(), context_.faults.record());
-    check_launch("index_add");
+    DTRAIN_LAUNCH("index_add", context_.stream, blocks_for(context_, row.count), kThreads, add_kernel<T>,
+                  index.shape[0], row, index.as<const std::int64_t>(), index.strides[0], out.shape[0],
+                  out.strides[0], in.strides[0], in.as<const T>(), out.as<T>(), context_.faults.record());
   });
 }
 
@@ -267,11 +265,10 @@ void CudaKernels::cross_entropy_backward(const View& log_probs, const View& targ
   if (log_probs.numel() == 0) return;
   dispatch_floating("cross_entropy_backward", log_probs.dtype, [&](auto tag) {
     using T = decltype(tag);
-    loss_gradient_kernel<T><<<blocks_for(context_, log_probs.numel()), kThreads, 0, context_.stream>>>(
-        log_probs.shape[0], log_probs.shape[1], Matrix<const T>(log_probs), target.as<const std::int64_t>(),
-        target.strides[0], ignored, grad_losses.as<const T>(), grad_losses.strides[0],
-        Matrix<T>(grad_logits));
-    check_launch("cross_entropy_backward");
+    DTRAIN_LAUNCH("cross_entropy_backward", context_.stream, blocks_for(context_, log_probs.numel()),
+                  kThreads, loss_gradient_kernel<T>, log_probs.shape[0], log_probs.shape[1],
+                  Matrix<const T>(log_probs), target.as<const std::int64_t>(), target.strides[0], ignored,
+                  grad_losses.as<const T>(), grad_losses.strides[0], Matrix<T>(grad_logits));
   });
 }
 

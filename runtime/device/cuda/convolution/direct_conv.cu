@@ -100,10 +100,10 @@ void direct_conv2d(const Context& context, const Conv2dGeometry& geometry, const
                    const View& weight, const View& bias, Activation activation, const View& output) {
   dispatch_floating("conv2d", output.dtype, [&](auto tag) {
     using T = decltype(tag);
-    conv_kernel<T><<<blocks_for(context, output.numel()), kThreads, 0, context.stream>>>(
-        geometry, Image<const T>(input), Image<const T>(weight), bias.as<const T>(),
-        bias.data == nullptr ? 0 : bias.strides[0], activation == Activation::relu, Image<T>(output));
-    check_launch("conv2d");
+    DTRAIN_LAUNCH("conv2d", context.stream, blocks_for(context, output.numel()), kThreads, conv_kernel<T>,
+                  geometry, Image<const T>(input), Image<const T>(weight), bias.as<const T>(),
+                  bias.data == nullptr ? 0 : bias.strides[0], activation == Activation::relu,
+                  Image<T>(output));
   });
 }
 
@@ -111,9 +111,9 @@ void direct_conv2d_backward_input(const Context& context, const Conv2dGeometry& 
                                   const View& grad_output, const View& weight, const View& grad_input) {
   dispatch_floating("conv2d_backward_input", grad_input.dtype, [&](auto tag) {
     using T = decltype(tag);
-    conv_input_kernel<T><<<blocks_for(context, grad_input.numel()), kThreads, 0, context.stream>>>(
-        geometry, Image<const T>(grad_output), Image<const T>(weight), Image<T>(grad_input));
-    check_launch("conv2d_backward_input");
+    DTRAIN_LAUNCH("conv2d_backward_input", context.stream, blocks_for(context, grad_input.numel()), kThreads,
+                  conv_input_kernel<T>, geometry, Image<const T>(grad_output), Image<const T>(weight),
+                  Image<T>(grad_input));
   });
 }
 
@@ -122,9 +122,8 @@ void direct_conv2d_backward_weight(const Context& context, const Conv2dGeometry&
   dispatch_floating("conv2d_backward_weight", grad_weight.dtype, [&](auto tag) {
     using T = decltype(tag);
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(grad_weight.numel(), 1 << 20));
-    conv_weight_kernel<T><<<blocks, kThreads, 0, context.stream>>>(
-        geometry, Image<const T>(input), Image<const T>(grad_output), Image<T>(grad_weight));
-    check_launch("conv2d_backward_weight");
+    DTRAIN_LAUNCH("conv2d_backward_weight", context.stream, blocks, kThreads, conv_weight_kernel<T>, geometry,
+                  Image<const T>(input), Image<const T>(grad_output), Image<T>(grad_weight));
   });
 }
 
@@ -135,9 +134,8 @@ void CudaKernels::add_bias(const View& out, int dim, const View& bias, Activatio
   if (layout.count == 0) return;
   dispatch_floating("add_bias", out.dtype, [&](auto tag) {
     using T = decltype(tag);
-    bias_kernel<T><<<blocks_for(context_, layout.count), kThreads, 0, context_.stream>>>(
-        layout, bias.as<const T>(), activation == Activation::relu, out.as<T>());
-    check_launch("add_bias");
+    DTRAIN_LAUNCH("add_bias", context_.stream, blocks_for(context_, layout.count), kThreads, bias_kernel<T>,
+                  layout, bias.as<const T>(), activation == Activation::relu, out.as<T>());
   });
 }
 

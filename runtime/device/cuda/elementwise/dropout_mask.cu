@@ -38,10 +38,9 @@ void CudaKernels::dropout_mask(const MaskNumbers& numbers, double keep, const Vi
   dispatch_floating("dropout_mask", out.dtype, [&](auto tag) {
     using T = decltype(tag);
     const std::int64_t threads = rows * ((shape.count + 3) / 4);
-    mask_kernel<T><<<blocks_for(context_, threads), kThreads, 0, context_.stream>>>(
-        shape, numbers.seed, numbers.layer, numbers.step.as<const std::int64_t>(),
-        numbers.rows.as<const std::int64_t>(), keep, out.as<T>());
-    check_launch("dropout_mask");
+    DTRAIN_LAUNCH("dropout_mask", context_.stream, blocks_for(context_, threads), kThreads, mask_kernel<T>,
+                  shape, numbers.seed, numbers.layer, numbers.step.as<const std::int64_t>(),
+                  numbers.rows.as<const std::int64_t>(), keep, out.as<T>());
   });
 }
 

@@ -64,14 +64,13 @@ void map(const Context& context, std::string_view name, Op op, const View& out, 
   if constexpr (kWorthPacking<Out, In...>) {
     if (layout.is_dense() && is_pack_aligned<Out>(out.data) && (is_pack_aligned<In>(in.data) && ...)) {
       const unsigned blocks = blocks_for(context, layout.count / kPack + 1);
-      dense_kernel<<<blocks, kThreads, 0, context.stream>>>(layout.count, op, out.template as<Out>(),
-                                                            in.template as<const In>()...);
-      return check_launch(name);
+      DTRAIN_LAUNCH(name, context.stream, blocks, kThreads, dense_kernel, layout.count, op,
+                    out.template as<Out>(), in.template as<const In>()...);
+      return;
     }
   }
-  strided_kernel<<<blocks_for(context, layout.count), kThreads, 0, context.stream>>>(
-      layout, op, out.template as<Out>(), in.template as<const In>()...);
-  check_launch(name);
+  DTRAIN_LAUNCH(name, context.stream, blocks_for(context, layout.count), kThreads, strided_kernel, layout, op,
+                out.template as<Out>(), in.template as<const In>()...);
 }
 
 template <class T, class Functor>

@@ -8,7 +8,7 @@
 
 #include "runtime/device/dims.h"
 
-#if defined(__CUDACC__)
+#if defined(DTRAIN_KERNELS)
 #define DTRAIN_LAYOUT_INLINE __host__ __device__ inline
 #else
 #define DTRAIN_LAYOUT_INLINE inline

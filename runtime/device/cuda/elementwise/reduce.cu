@@ -158,17 +158,15 @@ void run(const Context& context, Reduced what, Op op, const View& in, const View
   const dim3 grid(static_cast<unsigned>(std::min<std::int64_t>(groups, INT32_MAX)),
                   static_cast<unsigned>(what.slices));
   if (columns) {
-    column_kernel<T, Op><<<grid, dim3(kColumns, kColumnRows), 0, context.stream>>>(what, op, in.as<const T>(),
-                                                                                   out.as<T>(), partial);
+    DTRAIN_LAUNCH("reduce", context.stream, grid, dim3(kColumns, kColumnRows), (column_kernel<T, Op>), what,
+                  op, in.as<const T>(), out.as<T>(), partial);
   } else {
-    row_kernel<T, Op>
-        <<<grid, kThreads, 0, context.stream>>>(what, op, in.as<const T>(), out.as<T>(), partial);
+    DTRAIN_LAUNCH("reduce", context.stream, grid, kThreads, (row_kernel<T, Op>), what, op, in.as<const T>(),
+                  out.as<T>(), partial);
   }
-  check_launch("reduce");
   if (!sliced) return;
-  finish_kernel<T, Op><<<blocks_for(context, what.kept.count), kThreads, 0, context.stream>>>(
-      what.kept, what.slices, op, partial, out.as<T>());
-  check_launch("reduce");
+  DTRAIN_LAUNCH("reduce", context.stream, blocks_for(context, what.kept.count), kThreads,
+                (finish_kernel<T, Op>), what.kept, what.slices, op, partial, out.as<T>());
 }
 
 /// The start of a maximum or minimum: nothing is worse.

@@ -63,9 +63,9 @@ void CudaKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels&
     auto* const at_map = static_cast<Channel<T>*>(map.data());
     const Pixels<const T> in(input);
     sum_slices(context_, "batch_norm", cut, Moments<T>{in}, at_sums);
-    statistics_kernel<T><<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
-        cut.pixels, cut.channels, cut.slices, rule, in, at_sums, ChannelArrays<Channel<T>>(channels), at_map);
-    check_launch("batch_norm");
+    DTRAIN_LAUNCH("batch_norm", context_.stream, blocks_for(context_, cut.channels), kThreads,
+                  statistics_kernel<T>, cut.pixels, cut.channels, cut.slices, rule, in, at_sums,
+                  ChannelArrays<Channel<T>>(channels), at_map);
     apply<T>(context_, rule, input, at_map, residual, output);
   });
 }
@@ -81,9 +81,8 @@ void CudaKernels::batch_norm_inference(const BatchNormRule& rule, const BatchNor
   dispatch_floating("batch_norm_inference", input.dtype, [&](auto tag) {
     using T = decltype(tag);
     auto* const at_map = static_cast<Channel<T>*>(map.data());
-    running_map_kernel<Channel<T>><<<blocks_for(context_, extent), kThreads, 0, context_.stream>>>(
-        extent, rule, ChannelArrays<Channel<T>>(channels), at_map);
-    check_launch("batch_norm_inference");
+    DTRAIN_LAUNCH("batch_norm_inference", context_.stream, blocks_for(context_, extent), kThreads,
+                  running_map_kernel<Channel<T>>, extent, rule, ChannelArrays<Channel<T>>(channels), at_map);
     apply<T>(context_, rule, input, at_map, residual, output);
   });
 }
@@ -116,13 +115,12 @@ void CudaKernels::batch_norm_backward(const BatchNormRule& rule, const BatchNorm
     const PerChannel<const C> mean(channels.mean);
     sum_slices(context_, kName, cut, GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), mean},
                at_sums);
-    gradient_map_kernel<C><<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
-        cut.pixels, cut.channels, cut.slices, at_sums, at, PerChannel<C>(grad_weight),
-        PerChannel<C>(grad_bias), at_map);
-    check_launch(kName);
-    input_gradient_kernel<T><<<blocks_for(context_, input.numel()), kThreads, 0, context_.stream>>>(
-        input.numel(), cut.channels, grad, open, in, mean, at_map, Pixels<T>(grad_input));
-    check_launch(kName);
+    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, cut.channels), kThreads,
+                  gradient_map_kernel<C>, cut.pixels, cut.channels, cut.slices, at_sums, at,
+                  PerChannel<C>(grad_weight), PerChannel<C>(grad_bias), at_map);
+    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, input.numel()), kThreads,
+                  input_gradient_kernel<T>, input.numel(), cut.channels, grad, open, in, mean, at_map,
+                  Pixels<T>(grad_input));
   });
 }
 

@@ -189,18 +189,16 @@ struct Cut {
 template <class Terms>
 void sum_slices(const Context& context, std::string_view operation, const Cut& cut, const Terms& terms,
                 double* sums) {
-  sums_kernel<<<cut.grid(), dim3(kColumns, kRows), 0, context.stream>>>(cut.pixels, cut.channels, cut.slices,
-                                                                        terms, sums);
-  check_launch(operation);
+  DTRAIN_LAUNCH(operation, context.stream, cut.grid(), dim3(kColumns, kRows), sums_kernel, cut.pixels,
+                cut.channels, cut.slices, terms, sums);
 }
 
 template <class T>
 void apply(const Context& context, const BatchNormRule& rule, const View& input, const Channel<T>* map,
            const View& residual, const View& output) {
-  apply_kernel<T><<<blocks_for(context, input.numel()), kThreads, 0, context.stream>>>(
-      input.numel(), input.shape[1], rule.activation == Activation::relu, Pixels<const T>(input), map,
-      Pixels<const T>(residual), Pixels<T>(output));
-  check_launch("batch_norm");
+  DTRAIN_LAUNCH("batch_norm", context.stream, blocks_for(context, input.numel()), kThreads, apply_kernel<T>,
+                input.numel(), input.shape[1], rule.activation == Activation::relu, Pixels<const T>(input),
+                map, Pixels<const T>(residual), Pixels<T>(output));
 }
 
 }  // namespace dtrain::cuda::norm

@@ -83,12 +83,10 @@ void CudaKernels::batch_norm_moments(const View& input, const View& moments) {
     using T = decltype(tag);
     const Pixels<const T> in(input);
     sum_slices(context_, kName, cut, Moments<T>{in}, at_sums);
-    totals_kernel<<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
-        cut.pixels, cut.channels, cut.slices, at_sums, moments.as<double>());
-    check_launch(kName);
-    center_kernel<T><<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
-        cut.channels, in, moments.as<double>());
-    check_launch(kName);
+    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, cut.channels), kThreads, totals_kernel,
+                  cut.pixels, cut.channels, cut.slices, at_sums, moments.as<double>());
+    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, cut.channels), kThreads, center_kernel<T>,
+                  cut.channels, in, moments.as<double>());
   });
 }
 
@@ -102,9 +100,8 @@ void CudaKernels::batch_norm_combine(const BatchNormRule& rule, const BatchNormC
   if (extent == 0) return;
   const auto combine = [&](auto tag) {
     using C = decltype(tag);
-    combine_kernel<C><<<blocks_for(context_, extent), kThreads, 0, context_.stream>>>(
-        parts.shape[0], extent, rule, parts.as<const double>(), ChannelArrays<C>(channels));
-    check_launch(kName);
+    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, extent), kThreads, combine_kernel<C>,
+                  parts.shape[0], extent, rule, parts.as<const double>(), ChannelArrays<C>(channels));
   };
   channels.mean.dtype == DType::f64 ? combine(double()) : combine(float());
 }
@@ -120,9 +117,8 @@ void CudaKernels::batch_norm_apply(const BatchNormRule& rule, const BatchNormCha
   dispatch_floating("batch_norm_apply", input.dtype, [&](auto tag) {
     using T = decltype(tag);
     auto* const at_map = static_cast<Channel<T>*>(map.data());
-    batch_map_kernel<Channel<T>><<<blocks_for(context_, extent), kThreads, 0, context_.stream>>>(
-        extent, ChannelArrays<Channel<T>>(channels), at_map);
-    check_launch("batch_norm_apply");
+    DTRAIN_LAUNCH("batch_norm_apply", context_.stream, blocks_for(context_, extent), kThreads,
+                  batch_map_kernel<Channel<T>>, extent, ChannelArrays<Channel<T>>(channels), at_map);
     apply<T>(context_, rule, input, at_map, residual, output);
   });
 }
@@ -154,12 +150,11 @@ void CudaKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const 
     const PerChannel<const C> mean(channels.mean);
     sum_slices(context_, kName, cut, GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), mean},
                at_slices);
-    totals_kernel<<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
-        cut.pixels, cut.channels, cut.slices, at_slices, sums.as<double>());
-    check_launch(kName);
-    channel_gradients_kernel<C><<<blocks_for(context_, cut.channels), kThreads, 0, context_.stream>>>(
-        cut.channels, sums.as<const double>(), at, PerChannel<C>(grad_weight), PerChannel<C>(grad_bias));
-    check_launch(kName);
+    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, cut.channels), kThreads, totals_kernel,
+                  cut.pixels, cut.channels, cut.slices, at_slices, sums.as<double>());
+    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, cut.channels), kThreads,
+                  channel_gradients_kernel<C>, cut.channels, sums.as<const double>(), at,
+                  PerChannel<C>(grad_weight), PerChannel<C>(grad_bias));
   });
 }
 
@@ -180,13 +175,12 @@ void CudaKernels::batch_norm_grad_input(const BatchNormChannels& channels, const
     using C = Channel<T>;
     auto* const at_map = static_cast<C*>(map.data());
     const ChannelArrays<C> at(channels);
-    totals_map_kernel<C><<<blocks_for(context_, extent), kThreads, 0, context_.stream>>>(
-        extent, sums.as<const double>(), at, at_map);
-    check_launch(kName);
-    input_gradient_kernel<T><<<blocks_for(context_, input.numel()), kThreads, 0, context_.stream>>>(
-        input.numel(), extent, Pixels<const T>(grad_output), Pixels<const T>(output), Pixels<const T>(input),
-        PerChannel<const C>(channels.mean), at_map, Pixels<T>(grad_input));
-    check_launch(kName);
+    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, extent), kThreads, totals_map_kernel<C>,
+                  extent, sums.as<const double>(), at, at_map);
+    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, input.numel()), kThreads,
+                  input_gradient_kernel<T>, input.numel(), extent, Pixels<const T>(grad_output),
+                  Pixels<const T>(output), Pixels<const T>(input), PerChannel<const C>(channels.mean), at_map,
+                  Pixels<T>(grad_input));
   });
 }
 

@@ -134,9 +134,9 @@ void CudaKernels::row_norm(const RowNormRule& rule, const View& input, const Vie
   if (input.numel() == 0) return;
   dispatch_floating("row_norm", input.dtype, [&](auto tag) {
     using T = decltype(tag);
-    row_norm_kernel<T><<<blocks_for_rows(context_, input.shape[0]), kThreads, 0, context_.stream>>>(
-        rule, arrays_of<T>(input, weight, mean, inv_std), bias.as<const T>(), output.as<T>());
-    check_launch("row_norm");
+    DTRAIN_LAUNCH("row_norm", context_.stream, blocks_for_rows(context_, input.shape[0]), kThreads,
+                  row_norm_kernel<T>, rule, arrays_of<T>(input, weight, mean, inv_std), bias.as<const T>(),
+                  output.as<T>());
   });
 }
 
@@ -159,18 +159,16 @@ void CudaKernels::row_norm_backward(const View& input, const View& weight, const
     const RowArrays<T> at = arrays_of<T>(input, weight, mean, inv_std);
     const T* const grad = grad_output.as<const T>();
     if (grad_input.data != nullptr) {
-      row_gradient_kernel<T><<<blocks_for_rows(context_, at.rows), kThreads, 0, context_.stream>>>(
-          at, grad, grad_input.as<T>());
-      check_launch(kName);
+      DTRAIN_LAUNCH(kName, context_.stream, blocks_for_rows(context_, at.rows), kThreads,
+                    row_gradient_kernel<T>, at, grad, grad_input.as<T>());
     }
     if (grad_weight.data == nullptr && grad_bias.data == nullptr) return;
     const norm::Cut cut(context_, input);
     const Scratch sums(context_.memory, cut.sum_bytes());
     auto* const at_sums = static_cast<double*>(sums.data());
     norm::sum_slices(context_, kName, cut, ColumnTerms<T>{at, grad}, at_sums);
-    column_gradient_kernel<T><<<blocks_for(context_, at.count), kThreads, 0, context_.stream>>>(
-        at_sums, cut.slices, at.count, grad_weight.as<T>(), grad_bias.as<T>());
-    check_launch(kName);
+    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, at.count), kThreads, column_gradient_kernel<T>,
+                  at_sums, cut.slices, at.count, grad_weight.as<T>(), grad_bias.as<T>());
   });
 }
 

@@ -144,9 +144,9 @@ void CudaKernels::pool2d(const Pool2dGeometry& geometry, const View& input, cons
     dispatch_index("pool2d indices", kept, [&](auto index_tag) {
       using T = decltype(tag);
       using Index = decltype(index_tag);
-      pool_kernel<T, Index><<<blocks_for(context_, output.numel()), kThreads, 0, context_.stream>>>(
-          geometry, Image<const T>(input), Image<T>(output), Image<Index>(kept));
-      check_launch("pool2d");
+      DTRAIN_LAUNCH("pool2d", context_.stream, blocks_for(context_, output.numel()), kThreads,
+                    (pool_kernel<T, Index>), geometry, Image<const T>(input), Image<T>(output),
+                    Image<Index>(kept));
     });
   });
 }
@@ -160,10 +160,9 @@ void CudaKernels::pool2d_backward(const Pool2dGeometry& geometry, const View& gr
     dispatch_index("pool2d_backward indices", kept, [&](auto index_tag) {
       using T = decltype(tag);
       using Index = decltype(index_tag);
-      pool_gradient_kernel<T, Index>
-          <<<blocks_for(context_, grad_input.numel()), kThreads, 0, context_.stream>>>(
-              geometry, Image<const T>(grad_output), Image<const Index>(kept), Image<T>(grad_input));
-      check_launch("pool2d_backward");
+      DTRAIN_LAUNCH("pool2d_backward", context_.stream, blocks_for(context_, grad_input.numel()), kThreads,
+                    (pool_gradient_kernel<T, Index>), geometry, Image<const T>(grad_output),
+                    Image<const Index>(kept), Image<T>(grad_input));
     });
   });
 }
@@ -172,10 +171,9 @@ void relu_pool(const Context& context, const Pool2dGeometry& pool, const View& i
                const View& output, const View& mask) {
   dispatch_floating("conv2d_relu_pool2d", output.dtype, [&](auto tag) {
     using T = decltype(tag);
-    relu_pool_kernel<T><<<blocks_for(context, output.numel()), kThreads, 0, context.stream>>>(
-        pool, Image<const T>(input), bias.as<const T>(), bias.data == nullptr ? 0 : bias.strides[0],
-        Image<T>(output), Image<std::uint8_t>(mask));
-    check_launch("conv2d_relu_pool2d");
+    DTRAIN_LAUNCH("conv2d_relu_pool2d", context.stream, blocks_for(context, output.numel()), kThreads,
+                  relu_pool_kernel<T>, pool, Image<const T>(input), bias.as<const T>(),
+                  bias.data == nullptr ? 0 : bias.strides[0], Image<T>(output), Image<std::uint8_t>(mask));
   });
 }
 
@@ -183,9 +181,9 @@ void relu_pool_backward(const Context& context, const Pool2dGeometry& pool, cons
                         const View& mask, const View& grad_input) {
   dispatch_floating("conv2d_relu_pool2d_backward", grad_input.dtype, [&](auto tag) {
     using T = decltype(tag);
-    relu_pool_gradient_kernel<T><<<blocks_for(context, grad_input.numel()), kThreads, 0, context.stream>>>(
-        pool, Image<const T>(grad_output), Image<const std::uint8_t>(mask), Image<T>(grad_input));
-    check_launch("conv2d_relu_pool2d_backward");
+    DTRAIN_LAUNCH("conv2d_relu_pool2d_backward", context.stream, blocks_for(context, grad_input.numel()),
+                  kThreads, relu_pool_gradient_kernel<T>, pool, Image<const T>(grad_output),
+                  Image<const std::uint8_t>(mask), Image<T>(grad_input));
   });
 }
 
