@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,15 @@ class Array {
     view_.shape = shape;
     view_.strides = layout == Layout::contiguous ? contiguous_strides(shape) : channels_last_strides(shape);
   }
+
+  /// A copy has its own memory, whatever becomes of the original.
+  Array(const Array& other) : Array(other.view_.shape, other.view_.dtype) {
+    view_.strides = other.view_.strides;
+    std::memcpy(view_.data, other.view_.data, bytes_.size() - 64);
+  }
+  Array(Array&&) = default;
+  Array& operator=(const Array& other) { return *this = Array(other); }
+  Array& operator=(Array&&) = default;
 
   static Array random(const Dims& shape, Generator& generator, DType dtype = DType::f32,
                       Layout layout = Layout::contiguous) {
