@@ -13,7 +13,8 @@ constexpr std::size_t kMostWorkspaceBytes = std::size_t{512} << 20;
 constexpr int kMostAlgorithms = 16;  // more than any pass has
 constexpr float kOne = 1, kZero = 0;
 
-/// Takes the best of what cuDNN proposes, best first.
+/// Takes the best of what cuDNN proposes, best first. It proposes other arithmetic than the descriptor asked
+/// for too: without tensor cores only plain f32 will do, whose workspace is another.
 template <class Result>
 void choose(ConvPlan& plan, const std::array<Result, kMostAlgorithms>& results, int count,
             bool tensor_cores) {
@@ -21,6 +22,7 @@ void choose(ConvPlan& plan, const std::array<Result, kMostAlgorithms>& results, 
     const Result& result = results[static_cast<std::size_t>(i)];
     if (result.status != CUDNN_STATUS_SUCCESS || result.determinism != CUDNN_DETERMINISTIC) continue;
     if (result.memory > kMostWorkspaceBytes) continue;
+    if (!tensor_cores && result.mathType != CUDNN_FMA_MATH) continue;
     plan.algorithm = static_cast<int>(result.algo);
     plan.workspace_bytes = result.memory;
     plan.usable = true;
