@@ -78,6 +78,7 @@ endif()
 dtrain_settle(MPI "${found_mpi}" "${MPI_CXX_VERSION}" "CPU collectives under mpirun" "apt install libopenmpi-dev openmpi-bin")
 
 include(DtrainCuda)
+include(DtrainEmulatedCuda)
 
 # Prints what was found, what it is for and how to get what is missing.
 function(dtrain_print_dependency_table)

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 
 rooms=()
-for room in cluster collectives examples launcher models parallel runtime training worker; do
+for room in cluster collectives emulation examples launcher models parallel runtime training worker; do
   [ ! -d "$room" ] || rooms+=("$room")
 done
 mapfile -t sources < <(find "${rooms[@]}" -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \
@@ -40,6 +40,7 @@ launcher/output:     runtime/base cluster/* launcher/plan
 launcher/process:    runtime/base cluster/* launcher/plan launcher/output
 launcher/nodes:      runtime/base cluster/* launcher/plan launcher/output launcher/process
 launcher:            runtime/base cluster/* launcher/*
+emulation:
 collectives:         runtime/base runtime/device cluster/*
 parallel:            runtime/* cluster/* collectives
 training:            runtime/* cluster/* collectives parallel
@@ -91,8 +92,8 @@ awk -v arrows="$arrows" '
     } else if (match($0, /<[^>]+>/)) {
       header = substr($0, RSTART + 1, RLENGTH - 2)
       home = ""
-      if (header ~ /^(cuda|cublas|cudnn|cub\/|nvml|nvtx|nvToolsExt|cooperative_groups|mma\.h|thrust\/)/) home = "^runtime/device/cuda/|^collectives/nccl/|\\.cuh?$"
-      else if (header ~ /^nccl/) home = "^collectives/nccl/"
+      if (header ~ /^(cuda|cublas|cudnn|cub\/|nvml|nvtx|nvToolsExt|cooperative_groups|mma\.h|thrust\/)/) home = "^runtime/device/cuda/|^collectives/nccl/|^emulation/|\\.cuh?$"
+      else if (header ~ /^nccl/) home = "^collectives/nccl/|^emulation/"
       else if (header ~ /^mpi\.h/) home = "^collectives/mpi/|^launcher/mpi_exchange/"
       else if (header ~ /^gloo\//) home = "^collectives/gloo/"
       else if (header ~ /^(oneapi\/)?dnnl/) home = "^runtime/device/cpu/"

@@ -128,6 +128,10 @@ std::string summary() {
 ModuleReport report() {
   ModuleReport report;
   report.summary = summary();
+#if DTRAIN_EMULATED_CUDA
+  report.emulated = true;
+  report.summary = "emulated machine, no GPU: " + report.summary;
+#endif
   const cudaError_t result = cudaGetDeviceCount(&report.devices);
   if (result == cudaSuccess && report.devices > 0) return report;
   static_cast<void>(cudaGetLastError());

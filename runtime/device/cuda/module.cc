@@ -15,11 +15,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFileName = "libdtrain_cuda.so";
 constexpr const char* kPathVariable = "DTRAIN_CUDA_MODULE";
+constexpr const char* kEmulatedVariable = "DTRAIN_EMULATED_GPUS";
 constexpr std::string_view kHowToGet =
     "build it with -DDTRAIN_WITH_CUDA=ON (CUDA Toolkit 12.2 or later needed), set DTRAIN_CUDA_MODULE to its "
     "path, or use device cpu";
+constexpr std::string_view kHowToGetEmulated =
+    "DTRAIN_EMULATED_GPUS is set: build the emulated machine with -DDTRAIN_EMULATED_CUDA=ON (CUDA's headers "
+    "needed), "
+    "or unset it";
 
 struct HandleTraits {
   using Handle = void*;
@@ -27,17 +31,23 @@ struct HandleTraits {
   static void close(Handle handle) noexcept { ::dlclose(handle); }
 };
 
+bool is_set(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr && *text != '\0';
+}
+
 std::vector<std::string> places() {
-  if (const char* path = std::getenv(kPathVariable); path != nullptr && *path != '\0') return {path};
+  const std::string file = emulation_asked_for() ? "libdtrain_cuda_emulated.so" : "libdtrain_cuda.so";
+  if (is_set(kPathVariable)) return {std::getenv(kPathVariable)};
   std::vector<std::string> paths;
   std::error_code ignored;
   const fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  for (const fs::path& candidate : {folder / kFileName, folder / "../lib" / kFileName,
-                                    folder / (".." DTRAIN_LIBDIR_BESIDE_BIN) / kFileName,
-                                    fs::path(DTRAIN_LIBDIR_INSTALLED) / kFileName}) {
+  for (const fs::path& candidate :
+       {folder / file, folder / "../lib" / file, folder / (".." DTRAIN_LIBDIR_BESIDE_BIN) / file,
+        fs::path(DTRAIN_LIBDIR_INSTALLED) / file}) {
     if (fs::exists(candidate, ignored)) paths.push_back(candidate.string());
   }
-  paths.emplace_back(kFileName);  // the dynamic linker's own places
+  paths.push_back(file);  // the dynamic linker's own places
   return paths;
 }
 
@@ -50,7 +60,8 @@ Unique<HandleTraits> open_file() {
     const char* text = ::dlerror();
     if (reason.empty() && text != nullptr) reason = text;
   }
-  throw UsageError("the CUDA module cannot be loaded (" + reason + "); " + std::string(kHowToGet));
+  throw UsageError("the CUDA module cannot be loaded (" + reason + "); " +
+                   std::string(emulation_asked_for() ? kHowToGetEmulated : kHowToGet));
 }
 
 void* find(void* handle, const char* name) {
@@ -80,6 +91,8 @@ void* module_symbol(const char* name) {
   return find(handle.get(), name);
 }
 
+bool emulation_asked_for() noexcept { return is_set(kEmulatedVariable); }
+
 ModuleDetails module_details() { return device_part().details(); }
 
 SpanListener& module_profiler() { return device_part().profiler(); }
@@ -87,7 +100,8 @@ SpanListener& module_profiler() { return device_part().profiler(); }
 int device_count() noexcept {
   try {
     std::error_code ignored;
-    const bool driver = fs::exists("/dev/nvidiactl", ignored) || fs::exists("/dev/dxg", ignored);
+    const bool driver =
+        fs::exists("/dev/nvidiactl", ignored) || fs::exists("/dev/dxg", ignored) || emulation_asked_for();
     return driver ? device_part().report().devices : 0;
   } catch (const std::exception&) {
     return 0;

@@ -15,7 +15,7 @@
 namespace dtrain::cuda {
 
 /// Grows with every change of an interface that program and module share (device, kernels, communicator).
-inline constexpr int kModuleInterface = 2;
+inline constexpr int kModuleInterface = 3;
 
 /// What every module begins with: who built it. The module's symbol `dtrain_cuda_module` is a function that
 /// returns it.
@@ -28,8 +28,9 @@ using ModuleHeadFunction = const ModuleHead* (*)();
 /// What the driver and the toolkit say; texts are empty when they cannot be told.
 struct ModuleReport {
   int devices = 0;
-  std::string problem;  ///< why there is no device, with versions; empty when there is one
-  std::string summary;  ///< "driver 13.0, runtime 13.0, cuBLAS 13.0.2, cuDNN 9.13.0"
+  std::string problem;    ///< why there is no device, with versions; empty when there is one
+  std::string summary;    ///< "driver 13.0, runtime 13.0, cuBLAS 13.0.2, cuDNN 9.13.0"
+  bool emulated = false;  ///< no GPU at all: software that behaves like one, and says nothing about speed
 };
 
 /// A visible GPU.
@@ -58,10 +59,14 @@ struct DevicePart {
 };
 using DevicePartFunction = const DevicePart* (*)();
 
+/// Whether DTRAIN_EMULATED_GPUS asks for the emulated machine (docs/gpu.md) in place of the GPUs here.
+bool emulation_asked_for() noexcept;
+
 /// Opens the module (once; it stays for the life of the process) and returns its symbol. Looks for
-/// libdtrain_cuda.so at $DTRAIN_CUDA_MODULE, beside the program, in ../lib of it, where it was installed, and
-/// where the dynamic linker looks. Throws UsageError naming what is missing and how to get it, or that
-/// program and module are of different versions.
+/// libdtrain_cuda.so (libdtrain_cuda_emulated.so where the emulated machine is asked for) at
+/// $DTRAIN_CUDA_MODULE, beside the program, in ../lib of it, where it was installed, and where the dynamic
+/// linker looks. Throws UsageError naming what is missing and how to get it, or that program and module are
+/// of different versions.
 void* module_symbol(const char* name);
 
 /// What the module was built with and what it finds here. Throws UsageError as module_symbol().

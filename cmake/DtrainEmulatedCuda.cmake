@@ -1,0 +1,55 @@
+# Finds CUDA's headers for the emulated machine (docs/decisions/022-emulated-cuda.md): the toolkit's, the system's, or those
+# of Python's NVIDIA wheels. Nothing else of CUDA is needed: no compiler, no library, no driver.
+set(DTRAIN_EMULATED_CUDA_DEFAULT OFF)
+if(DTRAIN_BUILD_TESTS)
+  set(DTRAIN_EMULATED_CUDA_DEFAULT AUTO)
+endif()
+set(DTRAIN_EMULATED_CUDA ${DTRAIN_EMULATED_CUDA_DEFAULT} CACHE STRING
+    "Build the CUDA module a second time, for a CUDA machine made of software: AUTO where CUDA's headers are, ON, OFF")
+set_property(CACHE DTRAIN_EMULATED_CUDA PROPERTY STRINGS AUTO ON OFF)
+
+set(DTRAIN_HAVE_EMULATED_CUDA OFF)
+if(DTRAIN_EMULATED_CUDA)
+  find_package(CUDAToolkit QUIET)
+  file(GLOB wheels $ENV{VIRTUAL_ENV}/lib/python3*/site-packages/nvidia/* /usr/local/lib/python3*/dist-packages/nvidia/*
+       ${CUDA_WHEELS_ROOT}/*)
+  set(DTRAIN_CUDA_HEADERS "")
+  set(missing "")
+  foreach(header cuda_runtime.h cublasLt.h cudnn.h nccl.h nvtx3/nvToolsExt.h)
+    string(MAKE_C_IDENTIFIER "DTRAIN_HEADER_${header}" found)
+    find_path(${found} ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUBLAS_ROOT} ${CUDNN_ROOT} ${NCCL_ROOT}
+              PATHS /usr/local/cuda ${wheels} PATH_SUFFIXES include)
+    mark_as_advanced(${found})
+    if(${found})
+      list(APPEND DTRAIN_CUDA_HEADERS "${${found}}")
+    else()
+      list(APPEND missing ${header})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES DTRAIN_CUDA_HEADERS)
+  if(NOT missing)
+    set(DTRAIN_HAVE_EMULATED_CUDA ON)
+  elseif(DTRAIN_EMULATED_CUDA STREQUAL "ON")
+    list(JOIN missing ", " missing)
+    message(FATAL_ERROR "DTRAIN_EMULATED_CUDA=ON but these headers were not found: ${missing}. They come with the CUDA "
+                        "Toolkit, cuDNN and NCCL, or with PyPI's nvidia-* wheels (CUDA_WHEELS_ROOT)")
+  endif()
+endif()
+
+if(DTRAIN_HAVE_EMULATED_CUDA)
+  dtrain_record(EMULATED_CUDA found "" "GPU code without a GPU" "headers of CUDA, cuDNN, NCCL")
+elseif(DTRAIN_EMULATED_CUDA)
+  list(JOIN missing " " missing)
+  dtrain_record(EMULATED_CUDA "not found" "" "GPU code without a GPU (missing: ${missing})" "headers of CUDA, cuDNN, NCCL")
+else()
+  dtrain_record(EMULATED_CUDA off "" "GPU code without a GPU" "-DDTRAIN_EMULATED_CUDA=ON")
+endif()
+
+# The modules that runtime/device/cuda and collectives/nccl are compiled into.
+set(DTRAIN_CUDA_MODULES "")
+if(DTRAIN_HAVE_CUDA)
+  list(APPEND DTRAIN_CUDA_MODULES dtrain_cuda)
+endif()
+if(DTRAIN_HAVE_EMULATED_CUDA)
+  list(APPEND DTRAIN_CUDA_MODULES dtrain_cuda_emulated)
+endif()

@@ -1,0 +1,46 @@
+// Launching kernels.
+#include "emulation/cudart/enter.h"
+#include "emulation/include/emulated_cuda.h"
+
+namespace emulation {
+namespace {
+
+constexpr std::size_t kMostShared = 48 << 10;
+
+bool fits_hardware(dim3 grid, dim3 block) {
+  const std::uint64_t threads = static_cast<std::uint64_t>(block.x) * block.y * block.z;
+  return grid.x != 0 && grid.y != 0 && grid.z != 0 && threads != 0 && grid.x <= 0x7FFFFFFFU &&
+         grid.y <= 65535 && grid.z <= 65535 && block.x <= 1024 && block.y <= 1024 && block.z <= 64 &&
+         threads <= 1024;
+}
+
+cudaError_t try_launch(GridCall call, cudaStream_t handle) {
+  if (const cudaError_t error = enter(); error != cudaSuccess) return error;
+  if (!fits_hardware(call.grid, call.block)) return cudaErrorInvalidConfiguration;
+  if (call.dynamic_shared_bytes > kMostShared) return cudaErrorInvalidValue;
+  Machine& machine = Machine::get();
+  const auto lock = machine.lock();
+  const auto stream = machine.find(handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  if (stream->capture && stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  ++machine.counts().launches;
+  const int device = stream->device;
+  std::string name = call.name;
+  machine.queue(stream, at_once(Kind::kernel, std::move(name), [&machine, device, kept = std::move(call)] {
+                  const std::string fault = machine.grids().run(kept);
+                  if (fault.empty()) return;
+                  const auto held = machine.lock();
+                  machine.lose(device, cudaErrorLaunchFailure,
+                               std::string("kernel ") + kept.name + ": " + fault);
+                }));
+  return cudaSuccess;
+}
+
+}  // namespace
+
+void launch(const char* name, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, cudaStream_t stream,
+            std::function<void()> thread) {
+  static_cast<void>(note(try_launch({grid, block, dynamic_shared_bytes, std::move(thread), name}, stream)));
+}
+
+}  // namespace emulation

@@ -1,0 +1,24 @@
+// cuDNN's opaque structs.
+#pragma once
+
+#include <cudnn.h>
+
+#include "emulation/math/convolution.h"
+
+struct cudnnContext {
+  cudaStream_t stream = nullptr;
+};
+struct cudnnTensorStruct {
+  emulation::Image image;
+};
+struct cudnnFilterStruct {
+  emulation::Image image;
+};
+struct cudnnConvolutionStruct {
+  int pad[2] = {}, stride[2] = {1, 1}, dilation[2] = {1, 1}, groups = 1;
+  cudnnMathType_t math = CUDNN_DEFAULT_MATH;
+};
+struct cudnnActivationStruct {
+  cudnnActivationMode_t mode = CUDNN_ACTIVATION_IDENTITY;
+  cudnnNanPropagation_t nan = CUDNN_NOT_PROPAGATE_NAN;
+};

@@ -1,0 +1,4 @@
+// What the emulated machine has of CUB.
+#pragma once
+
+#include <cub/block/block_reduce.cuh>

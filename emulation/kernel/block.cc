@@ -1,0 +1,224 @@
+#include "emulation/kernel/block.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "emulation/include/emulated_cuda.h"
+
+namespace emulation {
+
+namespace {
+
+GridRunner* active = nullptr;
+constexpr std::uint32_t kWarp = 32;
+constexpr int kPoison = 0xFF;  // a NaN in every floating type
+
+std::string place(const char* file, int line) {
+  const char* const slash = std::strrchr(file, '/');
+  return std::string(slash == nullptr ? file : slash + 1) + ":" + std::to_string(line);
+}
+
+}  // namespace
+
+GridRunner::~GridRunner() = default;
+
+GridRunner& GridRunner::current() noexcept { return *active; }
+
+std::string GridRunner::run(const GridCall& call) {
+  active = this;
+  call_ = &call;
+  fault_.clear();
+  device::block_dim = call.block;
+  device::grid_dim = call.grid;
+  const std::size_t blocks = static_cast<std::size_t>(call.grid.x) * call.grid.y * call.grid.z;
+  // A large grid is not worth a list of its blocks.
+  const bool listed = !order_.natural() && blocks <= (std::size_t{1} << 20);
+  if (listed) order_.arrange(blocks_, blocks);
+  for (std::size_t i = 0; i < blocks && fault_.empty(); ++i) {
+    const std::size_t at = listed ? blocks_[i] : i;
+    device::block_idx.x = static_cast<unsigned>(at % call.grid.x);
+    device::block_idx.y = static_cast<unsigned>(at / call.grid.x % call.grid.y);
+    device::block_idx.z = static_cast<unsigned>(at / call.grid.x / call.grid.y);
+    run_block(call);
+  }
+  active = nullptr;
+  return fault_;
+}
+
+void GridRunner::run_block(const GridCall& call) {
+  const std::uint32_t count = call.block.x * call.block.y * call.block.z;
+  threads_.assign(count, Thread{});
+  for (std::uint32_t i = 0; i < count; ++i) {
+    threads_[i].index = {i % call.block.x, i / call.block.x % call.block.y, i / call.block.x / call.block.y};
+  }
+  warps_.resize((count + kWarp - 1) / kWarp);
+  for (auto& warp : warps_) warp.clear();
+  shared_.assign(call.dynamic_shared_bytes, std::byte{kPoison});
+  order_.arrange(fresh_, count);
+  next_fresh_ = 0;
+  ready_.clear();
+  live_ = count;
+  arrived_ = 0;
+  votes_ = 0;
+  while (live_ > 0 && fault_.empty()) {
+    const std::size_t left = count - next_fresh_;
+    if (!ready_.empty() && (left == 0 || order_.pick(2) == 0)) {
+      const std::size_t at = order_.pick(ready_.size());
+      const std::uint32_t thread = ready_[at];
+      ready_[at] = ready_.back();
+      ready_.pop_back();
+      go_on(thread);
+    } else if (left > 0) {
+      if (idle_.empty()) {
+        auto& worker = workers_.emplace_back(std::make_unique<Worker>());
+        worker->runner = this;
+        worker->fiber = std::make_unique<Fiber>(
+            [](void* self) { static_cast<Worker*>(self)->runner->work(); }, worker.get());
+        idle_.push_back(worker.get());
+      }
+      running_ = idle_.back();
+      idle_.pop_back();
+      running_->fiber->resume(home_);
+    } else {
+      const auto waiting = std::find_if(threads_.begin(), threads_.end(),
+                                        [](const Thread& t) { return t.state != State::done; });
+      fail("threads wait for each other: thread " + std::to_string(waiting - threads_.begin()) +
+           (waiting->state == State::in_warp ? " for the lanes of its mask"
+                                             : " at the barrier in " + place(waiting->file, waiting->line)));
+    }
+  }
+  if (fault_.empty()) return;
+  workers_.clear();  // their stacks go as they are, in the middle of a kernel
+  idle_.clear();
+}
+
+void GridRunner::go_on(std::uint32_t thread) {
+  running_ = threads_[thread].worker;
+  thread_ = thread;
+  threads_[thread].state = State::running;
+  device::thread_idx = threads_[thread].index;
+  running_->fiber->resume(home_);
+}
+
+// What a fiber does: one thread after the other, as long as none of them waits.
+void GridRunner::work() {
+  while (true) {
+    Worker* const self = running_;
+    while (start_next()) {
+      call_->thread();
+      running_ = self;
+      finish_thread();
+      if (!fault_.empty() || !ready_.empty()) break;
+    }
+    idle_.push_back(self);
+    home_.resume(*self->fiber);
+  }
+}
+
+bool GridRunner::start_next() {
+  if (next_fresh_ == fresh_.size()) return false;
+  thread_ = fresh_[next_fresh_++];
+  device::thread_idx = threads_[thread_].index;
+  return true;
+}
+
+void GridRunner::finish_thread() {
+  threads_[thread_].state = State::done;
+  --live_;
+  if (live_ > 0 && arrived_ == live_) release_barrier();
+}
+
+// The thread that runs waits: the block goes on with another.
+void GridRunner::leave() {
+  threads_[thread_].worker = running_;
+  home_.resume(*running_->fiber);
+}
+
+void GridRunner::release_barrier() {
+  const Thread* first = nullptr;
+  for (std::uint32_t i = 0; i < threads_.size(); ++i) {
+    Thread& thread = threads_[i];
+    if (thread.state != State::at_barrier) continue;
+    if (first == nullptr) first = &thread;
+    if (thread.line != first->line || std::strcmp(thread.file, first->file) != 0) {
+      return fail("divergent barrier: threads of one block wait in " + place(first->file, first->line) +
+                  " and in " + place(thread.file, thread.line));
+    }
+    thread.state = State::ready;
+    ready_.push_back(i);
+  }
+  arrived_ = 0;
+  last_votes_ = votes_;
+  votes_ = 0;
+}
+
+void GridRunner::barrier(const char* file, int line) { static_cast<void>(barrier_count(file, line, false)); }
+
+int GridRunner::barrier_count(const char* file, int line, bool value) {
+  Thread& self = threads_[thread_];
+  self.state = State::at_barrier;
+  self.file = file;
+  self.line = line;
+  votes_ += value ? 1 : 0;
+  if (++arrived_ == live_) release_barrier();
+  leave();
+  return last_votes_;
+}
+
+const std::uint64_t* GridRunner::exchange(std::uint32_t mask, std::uint64_t value) {
+  const std::uint32_t lane = thread_ % kWarp, warp = thread_ / kWarp;
+  auto& exchanges = warps_[warp];
+  // Lanes that a block does not have are not waited for.
+  const std::uint32_t base = warp * kWarp, count = static_cast<std::uint32_t>(threads_.size()) - base;
+  const std::uint32_t there = count >= kWarp ? mask : mask & ((1U << count) - 1U);
+  std::size_t at = 0;
+  while (at < exchanges.size() && exchanges[at].mask != there) ++at;
+  if (at == exchanges.size()) {
+    exchanges.reserve(kWarp);  // pointers into it stay good
+    exchanges.emplace_back().mask = there;
+  }
+  if ((there >> lane & 1U) == 0) fail("a lane calls a warp function whose mask does not name it");
+  Exchange& exchange = exchanges[at];
+  exchange.brought[lane] = value;
+  exchange.arrived |= 1U << lane;
+  const int generation = exchange.generation;
+  if (exchange.arrived == there) {
+    std::copy(std::begin(exchange.brought), std::end(exchange.brought),
+              std::begin(exchange.seen[generation % 2]));
+    exchange.arrived = 0;
+    ++exchange.generation;
+    for (std::uint32_t i = 0; i < std::min(count, kWarp); ++i) {
+      Thread& other = threads_[base + i];
+      if (base + i == thread_ || other.state != State::in_warp || other.wait != static_cast<int>(at))
+        continue;
+      other.state = State::ready;
+      ready_.push_back(base + i);
+    }
+    return exchange.seen[generation % 2];
+  }
+  threads_[thread_].state = State::in_warp;
+  threads_[thread_].wait = static_cast<int>(at);
+  leave();
+  return warps_[warp][at].seen[generation % 2];
+}
+
+void GridRunner::fail(std::string what) {
+  if (fault_.empty()) fault_ = std::move(what);
+}
+
+namespace device {
+
+uint3 thread_idx, block_idx;
+dim3 block_dim, grid_dim;
+
+void barrier(const char* file, int line) { GridRunner::current().barrier(file, line); }
+int barrier_count(const char* file, int line, bool value) {
+  return GridRunner::current().barrier_count(file, line, value);
+}
+const std::uint64_t* exchange(std::uint32_t mask, std::uint64_t value) {
+  return GridRunner::current().exchange(mask, value);
+}
+void* dynamic_shared() { return GridRunner::current().dynamic_shared(); }
+
+}  // namespace device
+}  // namespace emulation

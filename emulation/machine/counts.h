@@ -1,0 +1,21 @@
+// What the machine was asked to do: exact numbers, so that a change in them is a change in the program.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace emulation {
+
+struct Counts {
+  std::atomic<std::uint64_t> launches = 0;  ///< kernels, and calls of libraries that are kernels on a GPU
+  std::atomic<std::uint64_t> graph_launches = 0;
+  std::atomic<std::uint64_t> graph_nodes = 0;  ///< run by graph launches
+  std::atomic<std::uint64_t> host_waits = 0;   ///< calls that block the host until a GPU is there
+  std::atomic<std::uint64_t> allocations = 0;  ///< cudaMalloc and from pools
+  std::atomic<std::uint64_t> pinned_allocations = 0;
+  std::atomic<std::uint64_t> copies = 0;
+  std::atomic<std::uint64_t> copied_bytes = 0;
+  std::atomic<std::uint64_t> collectives = 0;
+};
+
+}  // namespace emulation

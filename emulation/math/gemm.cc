@@ -1,0 +1,135 @@
+#include "emulation/math/gemm.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <cuda_fp16.h>
+
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define EMULATION_FAST __attribute__((target_clones("avx512f", "avx2,fma", "default")))
+#else
+#define EMULATION_FAST
+#endif
+
+namespace emulation {
+namespace {
+
+constexpr std::int64_t kRows = 8, kColumns = 16;  // of a tile that stays in registers
+
+template <class C>
+struct RowOf;  // kColumns values as one vector
+template <>
+struct RowOf<float> {
+  typedef float type __attribute__((vector_size(64), aligned(4)));
+};
+template <>
+struct RowOf<double> {
+  typedef double type __attribute__((vector_size(128), aligned(8)));
+};
+
+/// Calls `f` with how an element of `matrix` is read.
+template <class C, class F>
+void with_reader(const Matrix& matrix, F f) {
+  if (matrix.type == Element::f32 && !matrix.tf32) {
+    return f([at = static_cast<const float*>(matrix.data)](std::int64_t i) { return static_cast<C>(at[i]); });
+  }
+  if (matrix.type == Element::bf16) {
+    return f([at = static_cast<const std::uint16_t*>(matrix.data)](std::int64_t i) {
+      return static_cast<C>(from_bf16(at[i]));
+    });
+  }
+  f([&](std::int64_t i) {
+    const C value = load<C>(matrix.type, matrix.data, i);
+    return matrix.tf32 ? static_cast<C>(round_to_tf32(static_cast<float>(value))) : value;
+  });
+}
+
+/// Panels of kColumns columns, each row by row; missing columns are 0.
+template <class C>
+void pack(const Matrix& b, std::int64_t k, std::int64_t n, std::vector<C>& panels) {
+  const std::int64_t count = (n + kColumns - 1) / kColumns;
+  panels.assign(static_cast<std::size_t>(count * kColumns * k), C{});
+  with_reader<C>(b, [&](auto read) {
+    for (std::int64_t p = 0; p < count; ++p) {
+      const std::int64_t width = std::min(kColumns, n - p * kColumns), first = p * kColumns * b.column_step;
+      C* const to = panels.data() + p * kColumns * k;
+      for (std::int64_t i = 0; i < k; ++i) {
+        for (std::int64_t j = 0; j < width; ++j) {
+          to[i * kColumns + j] = read(i * b.row_step + first + j * b.column_step);
+        }
+      }
+    }
+  });
+}
+
+/// Rows [from, from + count) of a, as groups of kRows column by column; missing rows are 0.
+template <class C>
+void pack_rows(const Matrix& a, std::int64_t from, std::int64_t count, std::int64_t k, C* to) {
+  with_reader<C>(a, [&](auto read) {
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      for (std::int64_t i = 0; i < k; ++i) {
+        to[i * kRows + r] = r < count ? read((from + r) * a.row_step + i * a.column_step) : C{};
+      }
+    }
+  });
+}
+
+template <class C>
+inline __attribute__((always_inline)) void tile(std::int64_t k, const C* a, const C* b, C* sums) {
+  using Row = typename RowOf<C>::type;
+  Row sum[kRows] = {};
+  for (std::int64_t i = 0; i < k; ++i) {
+    const Row row = *reinterpret_cast<const Row*>(b + i * kColumns);
+#pragma GCC unroll 8
+    for (std::int64_t r = 0; r < kRows; ++r) sum[r] += a[i * kRows + r] * row;
+  }
+  for (std::int64_t r = 0; r < kRows; ++r) *reinterpret_cast<Row*>(sums + r * kColumns) = sum[r];
+}
+
+EMULATION_FAST void tile_of(std::int64_t k, const float* a, const float* b, float* sums) {
+  tile(k, a, b, sums);
+}
+EMULATION_FAST void tile_of(std::int64_t k, const double* a, const double* b, double* sums) {
+  tile(k, a, b, sums);
+}
+
+template <class C>
+void run(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a, const Matrix& b, C* out,
+         bool accumulate) {
+  std::vector<C> panels, rows(static_cast<std::size_t>(kRows * std::max<std::int64_t>(k, 1)));
+  pack(b, k, n, panels);
+  C sums[kRows * kColumns];
+  for (std::int64_t i = 0; i < m; i += kRows) {
+    const std::int64_t height = std::min(kRows, m - i);
+    pack_rows(a, i, height, k, rows.data());
+    for (std::int64_t j = 0; j < n; j += kColumns) {
+      tile_of(k, rows.data(), panels.data() + j * k, sums);
+      const std::int64_t width = std::min(kColumns, n - j);
+      for (std::int64_t r = 0; r < height; ++r) {
+        C* const to = out + (i + r) * n + j;
+        for (std::int64_t c = 0; c < width; ++c) to[c] = sums[r * kColumns + c] + (accumulate ? to[c] : C{});
+      }
+    }
+  }
+}
+
+}  // namespace
+
+float from_f16(std::uint16_t bits) {
+  __half_raw raw;
+  raw.x = bits;
+  return __half2float(__half(raw));
+}
+
+std::uint16_t to_f16(float value) { return static_cast<__half_raw>(__float2half_rn(value)).x; }
+
+void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a, const Matrix& b, float* out,
+              bool accumulate) {
+  run(m, n, k, a, b, out, accumulate);
+}
+void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a, const Matrix& b, double* out,
+              bool accumulate) {
+  run(m, n, k, a, b, out, accumulate);
+}
+
+}  // namespace emulation
