@@ -49,6 +49,7 @@ Precision precision_named(std::string_view name) {
 }
 
 Tensor LowPrecisionWeights::get(const Tensor& weight, DType dtype) {
+  const std::lock_guard lock(mutex_);
   Copy& copy = copies_[weight.view().data];
   if (!copy.value.defined() || copy.version != weight.version() || copy.value.dtype() != dtype ||
       copy.source.shape() != weight.shape() || copy.source.strides() != weight.strides()) {

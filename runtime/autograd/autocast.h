@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string_view>
 #include <unordered_map>
 
@@ -31,8 +32,7 @@ std::string_view name_of(Precision precision) noexcept;
 /// Throws UsageError for what is not such a name.
 Precision precision_named(std::string_view name);
 
-/// Low-precision copies of parameters, each made once for each value the parameter has. Used by one thread at
-/// a time.
+/// Low-precision copies of parameters, each made once for each value the parameter has. Thread-safe.
 class LowPrecisionWeights {
  public:
   /// `weight` in `dtype`, without history.
@@ -44,6 +44,7 @@ class LowPrecisionWeights {
     Tensor source;  ///< keeps the address from being given to another parameter
     Tensor value;
   };
+  std::mutex mutex_;
   std::unordered_map<const void*, Copy> copies_;
 };
 

@@ -48,6 +48,16 @@ void BackwardPass::capture(std::span<const Tensor> tensors) {
   }
 }
 
+void BackwardPass::capture(std::span<const std::shared_ptr<GradState>> states, std::uint64_t floor) {
+  capturing_ = true;
+  floor_ = floor;
+  for (const auto& state : states) {
+    const auto [place, added] = capture_slot_.emplace(key_of(*state), slots_.size());
+    if (added) slots_.emplace_back();
+    slot_of_input_.push_back(place->second);
+  }
+}
+
 void BackwardPass::discover(std::span<const Root> roots) {
   std::vector<std::shared_ptr<Node>> unvisited;
   for (const Root& root : roots) {
@@ -61,6 +71,10 @@ void BackwardPass::discover(std::span<const Root> roots) {
   while (!unvisited.empty()) {
     const std::shared_ptr<Node> node = std::move(unvisited.back());
     unvisited.pop_back();
+    if (node->sequence() <= floor_) {
+      steps_.push_back({node, Tensor(), false});
+      continue;
+    }
     if (node->is_released()) {
       throw UsageError("backward: the graph through " + std::string(node->name()) +
                        " was already used by an earlier backward and freed; give that one retain_graph");
@@ -88,6 +102,7 @@ bool BackwardPass::is_needed(const Edge& edge) const {
 
 void BackwardPass::prune() {
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+    if (step->node->sequence() <= floor_) continue;
     const auto& inputs = step->node->inputs();
     step->needed =
         std::any_of(inputs.begin(), inputs.end(), [this](const Edge& edge) { return is_needed(edge); });
@@ -123,6 +138,7 @@ void BackwardPass::run_step(Step& step) {
     }
   }
   step.grad = Tensor();
+  if (step.node->sequence() <= floor_) return step.node.reset();
   if (!options_.retain_graph && !options_.create_graph) step.node->release();
   step.node.reset();
 }
@@ -186,6 +202,8 @@ bool GradSink::wants(int input) const {
 }
 
 std::uint64_t GradSink::pass() const noexcept { return pass_.number_; }
+
+const BackwardOptions& GradSink::options() const noexcept { return pass_.options_; }
 
 const Dims& GradSink::shape(int input) const {
   return node_->inputs()[static_cast<std::size_t>(input)].shape;

@@ -18,6 +18,8 @@ class BackwardPass {
 
   /// Collects instead of accumulating: gradients of `tensors` only, see captured(). Call before run().
   void capture(std::span<const Tensor> tensors);
+  /// The same by states; operations numbered up to `floor` are not run: what reaches them ends there.
+  void capture(std::span<const std::shared_ptr<GradState>> states, std::uint64_t floor);
   /// Where a pass starts, with the gradient there.
   struct Root {
     Tensor tensor, seed;
@@ -52,6 +54,7 @@ class BackwardPass {
   std::unordered_map<const Node*, std::size_t> position_;  ///< in steps_
   std::unordered_map<const GradState*, int> uses_left_;    ///< of each leaf in this pass
   bool capturing_ = false;
+  std::uint64_t floor_ = 0;
   std::unordered_map<const void*, std::size_t> capture_slot_;  ///< by Node or, for leaves, GradState
   std::vector<std::size_t> slot_of_input_;
   std::vector<Tensor> slots_;

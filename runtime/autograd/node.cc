@@ -13,8 +13,9 @@ namespace {
 
 /// Numbers operations of a thread in the order in which they ran; a graph built by several threads stays in
 /// order because a node also outnumbers its inputs.
+thread_local std::uint64_t latest = 0;
+
 std::uint64_t next_sequence(const std::vector<Edge>& inputs) {
-  static thread_local std::uint64_t latest = 0;
   for (const Edge& edge : inputs) {
     if (edge.state != nullptr && edge.state->node != nullptr) {
       latest = std::max(latest, edge.state->node->sequence());
@@ -41,9 +42,14 @@ std::shared_ptr<GradState> grad_state(const Tensor& tensor) {
   return std::static_pointer_cast<GradState>(tensor.autograd_state());
 }
 
-Node::Node(std::string_view name, std::vector<Edge> inputs, BackwardFunction backward, bool keeps_tensors)
+std::uint64_t reserve_sequence() noexcept { return ++latest; }
+
+void number_after(std::uint64_t sequence) noexcept { latest = std::max(latest, sequence); }
+
+Node::Node(std::string_view name, std::vector<Edge> inputs, BackwardFunction backward, bool keeps_tensors,
+           std::uint64_t sequence)
     : name_(name),
-      sequence_(next_sequence(inputs)),
+      sequence_(sequence != 0 ? sequence : next_sequence(inputs)),
       inputs_(std::move(inputs)),
       backward_(std::move(backward)),
       keeps_tensors_(keeps_tensors) {}

@@ -55,6 +55,7 @@ class GradSink {
   const std::shared_ptr<Node>& node() const noexcept { return node_; }
   /// Which pass this is: another number for each.
   std::uint64_t pass() const noexcept;
+  const BackwardOptions& options() const noexcept;
 
  private:
   friend class BackwardPass;
@@ -82,7 +83,9 @@ struct Edge {
 class Node {
  public:
   /// `keeps_tensors`: `backward` holds some, which the first pass through it frees.
-  Node(std::string_view name, std::vector<Edge> inputs, BackwardFunction backward, bool keeps_tensors);
+  /// `sequence` is from reserve_sequence(), after which every input was there; 0: the next one.
+  Node(std::string_view name, std::vector<Edge> inputs, BackwardFunction backward, bool keeps_tensors,
+       std::uint64_t sequence = 0);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -105,6 +108,11 @@ class Node {
   bool keeps_tensors_;
   bool released_ = false;
 };
+
+/// A number between those of the operations this thread has recorded and those it is going to.
+std::uint64_t reserve_sequence() noexcept;
+/// From now on this thread's operations have larger numbers than `sequence`.
+void number_after(std::uint64_t sequence) noexcept;
 
 /// A tensor kept for backward, which notices when it has been modified in place since.
 class Saved {

@@ -44,8 +44,9 @@ class Graph {
 
 enum class CopyKind { device_to_device, host_to_device, device_to_host };
 
-/// One device of one process. Not thread-safe but for allocate/deallocate; created by `make_device`, passed
-/// to whoever needs it, outlives every tensor on it.
+/// One device of one process; created by `make_device`, passed to whoever needs it, outlives every tensor on
+/// it. Used by one thread but for allocate/deallocate; a CPU also by threads that have a lane of their own
+/// (fork(), runtime/base/lane.h).
 class Device {
  public:
   virtual ~Device() = default;
@@ -54,7 +55,7 @@ class Device {
   /// Whether kernels are queued: the host runs ahead of the device, reads results late, and cannot look at
   /// the device's memory. False: a kernel has run when its call returns, and memory is the host's own.
   virtual bool runs_ahead() const noexcept = 0;
-  /// Index among the visible devices of its type; 0 for the CPU.
+  /// Index among the visible devices of its type; N for "cpu:N", 0 for "cpu".
   virtual int index() const noexcept = 0;
   /// "cpu (oneDNN 2.6.3, avx512_core_bf16)", "cuda:0 (NVIDIA H200)"
   virtual std::string name() const = 0;
@@ -74,6 +75,7 @@ class Device {
   virtual Stream& compute_stream() noexcept = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
+  /// The calling thread's.
   virtual Kernels& kernels() noexcept = 0;
 
   /// Whether record() works.
@@ -102,8 +104,9 @@ struct DeviceOptions {
   bool autotune = true;
 };
 
-/// "cpu", "cuda" (the worker's own), "cuda:1" or "auto" ("cuda" where module and machine have a GPU, else the
-/// CPU). Throws UsageError for a device this build or machine does not have, saying how to get it.
+/// "cpu", "cpu:1" (every call makes a device with memory of its own), "cuda" (the worker's own), "cuda:1" or
+/// "auto" ("cuda" where module and machine have a GPU, else the CPU). Throws UsageError for a device this
+/// build or machine does not have, saying how to get it.
 std::shared_ptr<Device> make_device(std::string_view name, const DeviceOptions& options = {});
 
 }  // namespace dtrain

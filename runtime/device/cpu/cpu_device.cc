@@ -1,8 +1,11 @@
 #include "runtime/device/cpu/cpu_device.h"
 
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/lane.h"
 #include "runtime/device/cpu/allocator.h"
 #include "runtime/device/cpu/cpu_kernels.h"
 
@@ -23,10 +26,14 @@ class CpuEvent final : public Event {
 
 class CpuDevice final : public Device {
  public:
+  explicit CpuDevice(int index) : index_(index) {}
+
   DeviceType type() const noexcept override { return DeviceType::cpu; }
   bool runs_ahead() const noexcept override { return false; }
-  int index() const noexcept override { return 0; }
-  std::string name() const override { return "cpu (" + dense_math_name() + ")"; }
+  int index() const noexcept override { return index_ < 0 ? 0 : index_; }
+  std::string name() const override {
+    return (index_ < 0 ? "cpu (" : "cpu:" + std::to_string(index_) + " (") + dense_math_name() + ")";
+  }
 
   void* allocate(std::size_t bytes) override { return allocator_.allocate(bytes); }
   void deallocate(void* memory, std::size_t bytes) noexcept override { allocator_.deallocate(memory, bytes); }
@@ -42,7 +49,10 @@ class CpuDevice final : public Device {
   Stream& compute_stream() noexcept override { return stream_; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
-  Kernels& kernels() noexcept override { return kernels_; }
+  Kernels& kernels() noexcept override {
+    const int lane = thread_lane();
+    return lane == 0 ? kernels_ : kernels_of(lane);
+  }
 
   bool has_graphs() const noexcept override { return false; }
   std::unique_ptr<Graph> record(const std::function<void()>&) override {
@@ -53,10 +63,21 @@ class CpuDevice final : public Device {
   std::size_t peak_allocated_bytes() const noexcept override { return allocator_.peak_allocated_bytes(); }
 
  private:
+  Kernels& kernels_of(int lane) {
+    const std::lock_guard lock(lanes_mutex_);
+    const auto place = static_cast<std::size_t>(lane) - 1;
+    if (place >= lanes_.size()) lanes_.resize(place + 1);
+    if (!lanes_[place]) lanes_[place] = std::make_unique<CpuKernels>();
+    return *lanes_[place];
+  }
+
+  const int index_;
   Allocator allocator_;
   Allocator pinned_;
   CpuStream stream_;
   CpuKernels kernels_;
+  std::mutex lanes_mutex_;
+  std::vector<std::unique_ptr<CpuKernels>> lanes_;  ///< of lanes from 1 on, as they are first used
 };
 
 }  // namespace
@@ -64,6 +85,6 @@ class CpuDevice final : public Device {
 CpuKernels::CpuKernels() : math_(make_dense_math()) {}
 CpuKernels::~CpuKernels() = default;
 
-std::shared_ptr<Device> make_cpu_device() { return std::make_shared<CpuDevice>(); }
+std::shared_ptr<Device> make_cpu_device(int index) { return std::make_shared<CpuDevice>(index); }
 
 }  // namespace dtrain::cpu

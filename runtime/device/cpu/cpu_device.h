@@ -7,7 +7,8 @@
 
 namespace dtrain::cpu {
 
-/// Cheap: allocates nothing big and generates no code until the first kernel runs.
-std::shared_ptr<Device> make_cpu_device();
+/// Cheap: allocates nothing big and generates no code until the first kernel runs. `index` is what "cpu:N"
+/// asked for; negative for plain "cpu", which is device 0.
+std::shared_ptr<Device> make_cpu_device(int index = -1);
 
 }  // namespace dtrain::cpu
