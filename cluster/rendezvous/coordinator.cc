@@ -37,7 +37,10 @@ JobRules rules_of(const CoordinatorOptions& options, const SocketAddress& addres
   rules.max_restarts = options.max_restarts;
   rules.join_timeout = options.join_timeout;
   rules.last_call = options.last_call;
+  rules.lease = options.lease;
   rules.lost_after = options.lost_after;
+  rules.form_within = options.form_within;
+  rules.stop_within = options.stop_within;
   rules.settle = options.settle;
   rules.waiting_every = options.waiting_every;
   rules.launch_time_ns = options.launch_time_ns;
@@ -74,9 +77,11 @@ struct Coordinator::Impl final : StoreObserver {
     return answer;
   }
 
-  void on_leave(StoreDesk& desk, std::uint64_t client, bool closed) override {
+  // However the connection ended: a reset proves nothing, and the network can forge an end. Who leaves in
+  // order has said so.
+  void on_leave(StoreDesk& desk, std::uint64_t client, bool) override {
     const TimePoint now = steady_clock().now();
-    membership.leave(client, closed ? Departure::closed : Departure::broken, now);
+    membership.leave(client, Departure::broken, now);
     publish(desk, now);
   }
 

@@ -22,9 +22,12 @@ struct CoordinatorOptions {
   int max_restarts = 0;
   Duration join_timeout = std::chrono::seconds(600);  ///< until the first round; then who is missing is named
   Duration last_call = std::chrono::seconds(30);      ///< how long MIN nodes wait for MAX
+  Duration lease = std::chrono::seconds(4);           ///< as every member's
   Duration lost_after = std::chrono::seconds(6);      ///< without a heartbeat
-  Duration settle = std::chrono::milliseconds(50);    ///< to find the earliest failure
-  Duration waiting_every = std::chrono::seconds(5);   ///< between two Waiting
+  Duration form_within = std::chrono::minutes(2);    ///< a node that takes longer to get ready is left behind
+  Duration stop_within = std::chrono::minutes(2);    ///< the same for ending its workers
+  Duration settle = std::chrono::milliseconds(50);   ///< to find the earliest failure
+  Duration waiting_every = std::chrono::seconds(5);  ///< between two Waiting
   std::int64_t launch_time_ns = 0;
   std::string run_id;
   std::vector<std::string> hosts;  ///< by node_rank, where a batch system tells; to name who is missing

@@ -11,8 +11,10 @@
 #include <deque>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "cluster/rendezvous/boot_clock.h"
 #include "cluster/rendezvous/messages.h"
 #include "cluster/rendezvous/session.h"
 #include "cluster/store/store_connect.h"
@@ -66,7 +68,8 @@ struct Member::Impl {
   Impl(const MemberOptions& options, const NodeOffer& offer, const Deadline& deadline)
       : stream(connect(options, offer, deadline)),
         session(std::move(stream.reader), std::move(stream.writer), offer, {options.beat, options.lease},
-                steady_clock().now()),
+                boot_clock().now()),
+        on_lease(options.on_lease),
         wake(make_event()),
         arrived(make_event()) {}
 
@@ -81,6 +84,8 @@ struct Member::Impl {
 
   StoreStream stream;
   Session session;
+  std::function<void(TimePoint)> on_lease;
+  TimePoint lease_ends{};
   UniqueFd wake, arrived;
   std::vector<char> chunk = std::vector<char>(kChunkBytes);
 
@@ -106,7 +111,7 @@ void Member::Impl::run() noexcept {
 }
 
 bool Member::Impl::turn() {
-  const Deadline next = Deadline::after(session.tick(steady_clock().now()) - steady_clock().now());
+  const Deadline next = Deadline::after(session.tick(boot_clock().now()) - boot_clock().now());
   flush();
   deliver();
   // With the session the thread's work ends: a launcher that has heard the last news is not to beat on.
@@ -118,6 +123,9 @@ bool Member::Impl::turn() {
   lower(wake);
   take_words();
   if (waited[0].revents != 0) receive();
+  if (session.admitted() && session.lease_ends() != std::exchange(lease_ends, session.lease_ends()) &&
+      on_lease)
+    on_lease(lease_ends);
   const std::lock_guard lock(mutex);
   return !leaving;
 }
@@ -128,7 +136,7 @@ void Member::Impl::take_words() {
     const std::lock_guard lock(mutex);
     taken.swap(words);
   }
-  for (const Word& word : taken) session.say(word, steady_clock().now());
+  for (const Word& word : taken) session.say(word, boot_clock().now());
 }
 
 void Member::Impl::flush() {
@@ -156,7 +164,7 @@ void Member::Impl::receive() {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (got == 0) return session.lose(why_broken(ECONNRESET));
     if (got < 0) return session.lose(why_broken(errno));
-    session.receive({chunk.data(), static_cast<std::size_t>(got)}, steady_clock().now());
+    session.receive({chunk.data(), static_cast<std::size_t>(got)}, boot_clock().now());
   }
 }
 

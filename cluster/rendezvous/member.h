@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,9 @@ struct MemberOptions {
   std::string job;             ///< must be the coordinator's; at most 128 bytes
   Duration beat = std::chrono::seconds(1);
   Duration lease = std::chrono::seconds(4);
+  /// Called from the member's thread each time the coordinator has answered: this node may work until then,
+  /// in boot_clock()'s time.
+  std::function<void(TimePoint ends)> on_lease;
 };
 
 class Member {

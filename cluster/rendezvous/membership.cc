@@ -150,23 +150,25 @@ void Membership::on(Seat& seat, const Signalled& word, TimePoint now) {
     phase_ = Phase::stopping;
     settle_at_.reset();
     requeue_at_.reset();
+    overdue_at_ = now + rules_.stop_within;
   }
   news_.emplace_back(Stop{round_, false, false, word.signal, second, found_->failure});
 }
+
+void Membership::on(Seat& seat, const Gone&, TimePoint now) { leave(seat.id, Departure::closed, now); }
 
 void Membership::leave(SeatId id, Departure departure, TimePoint now) {
   Seat* seat = roster_.find(id);
   if (seat == nullptr) return;
   const bool at_work = unended_ > 0 && seat->in_round && !seat->ended;
   if (departure == Departure::closed) return lose(id, gone(*seat, now), now);
-  SeenFailure seen = silent(*seat, now);
   if (departure == Departure::silent)
-    seen.failure.lines = {
-        fmt::format("{} is lost: it does not hear this node any more and has ended its workers; the network "
-                    "is cut in one direction",
-                    seat->text())};
-  if (departure == Departure::silent || !at_work) return lose(id, std::move(seen), now);
-  roster_.mark_broken(id);  // its lease decides
+    seat->accused =
+        "it does not hear this node any more and ends its workers; the network is cut in one direction";
+  if (!at_work) return lose(id, silent(*seat, now), now);
+  // Its lease decides. By its own clock that has run out with its silence; what is left is our margin.
+  if (departure == Departure::silent) seat->lost_at = now + (rules_.lost_after - rules_.lease);
+  roster_.mark_broken(id);
 }
 
 Membership::SeenFailure Membership::gone(const Seat& seat, TimePoint now) const {
@@ -179,8 +181,10 @@ Membership::SeenFailure Membership::gone(const Seat& seat, TimePoint now) const 
 Membership::SeenFailure Membership::silent(const Seat& seat, TimePoint now) const {
   Failure failure{Failure::Kind::node_lost, seat.node_rank, seat.offer.host, -1, kPeer, false, {}};
   failure.lines = {
-      fmt::format("{} is lost: not heard of for {:.1f} s; the machine is down, stopped, or cut off",
-                  seat.text(), seconds_of(now - seat.last_heard))};
+      seat.accused.empty()
+          ? fmt::format("{} is lost: not heard of for {:.1f} s; the machine is down, stopped, or cut off",
+                        seat.text(), seconds_of(now - seat.last_heard))
+          : fmt::format("{} is lost: {}", seat.text(), seat.accused)};
   // It was well when it spoke last, and the next heartbeat is a second later.
   return {std::move(failure), std::min(now, seat.last_heard + std::chrono::seconds(1))};
 }
@@ -192,12 +196,33 @@ void Membership::sweep_leases(TimePoint now) {
   next_sweep_ = now + kSweepEvery;
   std::vector<SeatId> expired;
   for (const auto& [id, seat] : roster_.seats()) {
-    if (now - seat.last_heard >= rules_.lost_after) expired.push_back(id);
+    if (now - seat.last_heard >= rules_.lost_after || (seat.lost_at && now >= *seat.lost_at))
+      expired.push_back(id);
   }
   for (const SeatId id : expired) {
     if (over()) return;
     lost_.push_back(id);
     lose(id, silent(*roster_.find(id), now), now);
+  }
+}
+
+// A launcher that is stopped, or stuck in a system call, while its link beats on. Its connection is closed,
+// so that its lease ends; when it has, the others go on.
+void Membership::leave_slow_ones_behind(TimePoint now) {
+  overdue_at_.reset();
+  const bool forming = phase_ == Phase::forming;
+  std::vector<SeatId> slow;
+  for (auto& [id, seat] : roster_.seats()) {
+    if (!seat.in_round || seat.broken || (forming ? seat.ready : seat.ended.has_value())) continue;
+    seat.accused =
+        forming ? fmt::format("it did not get ready within {:.0f} s", seconds_of(rules_.form_within))
+                : fmt::format("it did not end its workers within {:.0f} s", seconds_of(rules_.stop_within));
+    slow.push_back(id);
+  }
+  for (const SeatId id : slow) {
+    if (over()) return;
+    lost_.push_back(id);
+    leave(id, Departure::broken, now);
   }
 }
 
@@ -208,11 +233,12 @@ TimePoint Membership::tick(TimePoint now) {
     stop_round(now);
   }
   if (phase_ == Phase::gathering) gather(now);
+  if (overdue_at_ && now >= *overdue_at_) leave_slow_ones_behind(now);
   if (!over()) sweep_leases(now);
   if (over()) return now + kIdle;
   if (now >= next_waiting_) say_waiting(now);
   TimePoint next = std::min(next_waiting_, now + kSweepEvery);
-  for (const auto& due : {settle_at_, requeue_at_}) {
+  for (const auto& due : {settle_at_, requeue_at_, overdue_at_}) {
     if (due) next = std::min(next, *due);
   }
   return next;

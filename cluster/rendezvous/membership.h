@@ -19,7 +19,10 @@ struct JobRules {
   int max_restarts = 0;
   Duration join_timeout = std::chrono::seconds(600);
   Duration last_call = std::chrono::seconds(30);
+  Duration lease = std::chrono::seconds(4);  ///< a node that hears no answer for so long ends its workers
   Duration lost_after = std::chrono::seconds(6);
+  Duration form_within = std::chrono::minutes(2);  ///< a node that takes longer to get ready is left behind
+  Duration stop_within = std::chrono::minutes(2);  ///< a node that takes longer to end its workers is too
   Duration settle = std::chrono::milliseconds(50);
   Duration waiting_every = std::chrono::seconds(5);
   std::int64_t launch_time_ns = 0;
@@ -37,8 +40,8 @@ struct Admission {
 
 /// How a launcher's connection ended.
 enum class Departure {
-  closed,  ///< by its own side, in order or because its process was killed: nobody is at work there
-  broken,  ///< by the network: the node may be at work until its lease has run out
+  closed,  ///< it said that it is gone: nothing is at work there
+  broken,  ///< the connection is: the node may be at work until its lease has run out
   silent,  ///< by its own side, since its lease has run out
 };
 
@@ -78,6 +81,7 @@ class Membership {
   void on(Seat& seat, const Failed& word, TimePoint now);
   void on(Seat& seat, const Ended& word, TimePoint now);
   void on(Seat& seat, const Signalled& word, TimePoint now);
+  void on(Seat& seat, const Gone& word, TimePoint now);
 
   void gather(TimePoint now);
   void form(TimePoint now);
@@ -95,6 +99,7 @@ class Membership {
   bool may_go_on() const noexcept;
 
   void sweep_leases(TimePoint now);
+  void leave_slow_ones_behind(TimePoint now);
   void say_waiting(TimePoint now);
   std::vector<std::string> waiting_lines(TimePoint now) const;
   std::string slow_ones() const;
@@ -115,6 +120,7 @@ class Membership {
   std::optional<SeenFailure> found_;    // the cause so far
   std::optional<TimePoint> settle_at_;  // when it is taken for the truth
   std::optional<TimePoint> requeue_at_;
+  std::optional<TimePoint> overdue_at_;  // who is not ready, or has not ended, by then is left behind
   std::optional<int> signal_;
   bool requeue_ = false;    // somebody ended with 75 in this round
   bool taking_in_ = false;  // stopping for a newcomer

@@ -48,6 +48,7 @@ void Membership::form(TimePoint now) {
   found_.reset();
   settle_at_.reset();
   requeue_at_.reset();
+  overdue_at_ = now + rules_.form_within;
   enough_since_.reset();
   requeue_ = taking_in_ = again_ = false;
   all_zero_ = true;
@@ -58,6 +59,7 @@ void Membership::form(TimePoint now) {
 void Membership::start() {
   phase_ = Phase::running;
   started_ = true;
+  overdue_at_.reset();
   unended_ = nodes_.size();
   news_.emplace_back(Start{round_, restarts_, 0, nodes_, master_port_, rules_.launch_time_ns, rules_.run_id});
 }
@@ -120,6 +122,7 @@ void Membership::stop_round(TimePoint now) {
   requeue_at_.reset();
   taking_in_ = false;
   phase_ = Phase::stopping;
+  overdue_at_ = now + rules_.stop_within;
   again_ = may_go_on();
   news_.emplace_back(Stop{round_, again_, false, std::nullopt, false, found_->failure});
   next_waiting_ = now + rules_.waiting_every;
@@ -161,6 +164,7 @@ void Membership::finish(int exit_code, std::optional<Failure> failure) {
   phase_ = Phase::over;
   settle_at_.reset();
   requeue_at_.reset();
+  overdue_at_.reset();
   if (failure && !failure->lines.empty()) over_because_ += ": " + failure->lines.front();
   news_.emplace_back(Over{exit_code, std::move(failure)});
 }

@@ -154,6 +154,7 @@ void put(Writer& out, std::string&, const Ended& word) {
   out.i32(word.exit_code);
 }
 void put(Writer& out, std::string&, const Signalled& word) { out.i32(word.signal); }
+void put(Writer&, std::string&, const Gone&) {}
 
 template <class Variant>
 std::string encode_variant(const Variant& message) {
@@ -204,8 +205,10 @@ Word take_word(Reader& in) {
       return Failed{in.i32(), Duration(in.i64()), in.failure()};
     case 2:
       return Ended{in.i32(), in.i32()};
-    default:
+    case 3:
       return Signalled{in.i32()};
+    default:
+      return Gone{};
   }
 }
 

@@ -107,6 +107,8 @@ struct Ended {  ///< every worker of the node and all it left behind has ended
 struct Signalled {  ///< this launcher got a signal that ends the job
   int signal = 0;
 };
-using Word = std::variant<Ready, Failed, Ended, Signalled>;
+struct Gone {  ///< this launcher has ended, and nothing is at work on its node any more
+};
+using Word = std::variant<Ready, Failed, Ended, Signalled, Gone>;
 
 }  // namespace dtrain::rendezvous

@@ -83,6 +83,7 @@ int Roster::free_rank() {
 
 Seat& Roster::add(SeatId id, const NodeOffer& offer, TimePoint now) {
   Seat seat;
+  seat.id = id;
   seat.node_rank = offer.node_rank ? *offer.node_rank : free_rank();
   seat.offer = offer;
   seat.last_heard = now;

@@ -18,9 +18,12 @@ namespace dtrain::rendezvous {
 using SeatId = std::uint64_t;
 
 struct Seat {
+  SeatId id = 0;
   int node_rank = 0;
   NodeOffer offer;
   TimePoint last_heard{};
+  std::optional<TimePoint> lost_at;  ///< its lease runs out then at the latest, by its own word or ours
+  std::string accused;               ///< why it is left behind, where it is not the network's fault
   bool broken = false;  ///< the connection failed; the node itself may be alive until its lease has run out
   bool in_round = false;
   bool ready = false;

@@ -78,7 +78,7 @@ void Session::answered(wire::Response& response) {
   if (!unanswered_.empty() && unanswered_.front().request == response.id) {
     lease_from_ = unanswered_.front().at;
     unanswered_.pop_front();
-    if (response.id == join_request_) admitted(response.value);
+    if (response.id == join_request_) take_admission(response.value);
   } else if (response.id == event_request_ && response.status == wire::Status::ok) {
     ++next_event_;
     hear(std::move(response.value));
@@ -88,7 +88,7 @@ void Session::answered(wire::Response& response) {
   }
 }
 
-void Session::admitted(std::string_view answer) {
+void Session::take_admission(std::string_view answer) {
   wire::ByteReader reader(answer);
   next_event_ = reader.u64();
   const auto admission = decode_admission(answer.substr(std::min<std::size_t>(answer.size(), 8)));

@@ -47,6 +47,10 @@ class Session {
   std::string& out() noexcept { return out_; }
   /// The next piece of news, encoded, `self` filled in.
   std::optional<std::string> take();
+  /// The coordinator has seated this node.
+  bool admitted() const noexcept { return node_rank_ >= 0; }
+  /// When the lease runs out, if nothing more is answered.
+  TimePoint lease_ends() const noexcept { return lease_from_ + times_.lease; }
   /// After Over, Refused or LeaseLost nothing more comes.
   bool ended() const noexcept { return ended_; }
 
@@ -55,7 +59,7 @@ class Session {
   void set(std::string_view key, std::string value, TimePoint now);
   void await_event();
   void answered(wire::Response& response);
-  void admitted(std::string_view answer);
+  void take_admission(std::string_view answer);
   void hear(std::string news);
 
   wire::FrameReader reader_;

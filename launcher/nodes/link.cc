@@ -1,14 +1,12 @@
 // Both ends of the line: in the launcher a socket, in the link's process a member, a coordinator on the first
-// node, and one loop. Messages are cut into packets: a byte that says whether more follows, then bytes.
+// node, and one loop.
 #include "launcher/nodes/link.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -32,14 +30,20 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr char kName[] = "dtrain-link";
-constexpr std::size_t kPacketBytes = 60 * 1024;
-constexpr char kLast = 0, kMore = 1;
 constexpr std::string_view kGoodbye = "bye";
 constexpr Duration kOrderlyEnd = seconds(1);
 // The launcher was killed, but others on this rendezvous still clear up.
 constexpr Duration kDisorderlyEnd = seconds(5);
 constexpr Duration kReap = seconds(2);
+// Whether the launcher reads, whether its workers have ended.
+constexpr Duration kLookAgain = milliseconds(500), kLookSoon = milliseconds(5);
 constexpr Duration kSayWaiting = milliseconds(4500);
+
+// What the launcher must hear of in time, since its workers are to begin or to end.
+bool is_pressing(const News& news) {
+  return std::holds_alternative<rendezvous::Forming>(news) ||
+         std::holds_alternative<rendezvous::Start>(news) || std::holds_alternative<rendezvous::Stop>(news);
+}
 
 bool is_last(const News& news) {
   return std::holds_alternative<rendezvous::Over>(news) ||
@@ -47,47 +51,18 @@ bool is_last(const News& news) {
          std::holds_alternative<rendezvous::LeaseLost>(news);
 }
 
-// Blocks while the line is full. False when the other side is gone.
-bool send_message(int fd, std::string_view message) {
-  do {
-    const std::string_view part = message.substr(0, kPacketBytes);
-    message.remove_prefix(part.size());
-    std::string packet(1, message.empty() ? kLast : kMore);
-    packet += part;
-    ssize_t sent = 0;
-    do {
-      sent = ::send(fd, packet.data(), packet.size(), MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    if (sent < 0) return false;
-  } while (!message.empty());
-  return true;
-}
-
-enum class Received { message, nothing, gone };
-
-// Collects packets in `partial` until a message is whole. Never blocks.
-Received receive_message(int fd, std::string& partial, std::string& message) {
-  std::vector<char> packet(kPacketBytes + 1);
-  while (true) {
-    const ssize_t got = ::recv(fd, packet.data(), packet.size(), MSG_DONTWAIT);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Received::nothing;
-    if (got <= 0) return Received::gone;
-    partial.append(packet.data() + 1, static_cast<std::size_t>(got) - 1);
-    if (packet[0] == kMore) continue;
-    message = std::exchange(partial, {});
-    return Received::message;
-  }
-}
-
 // The child. Ends with the process; nothing of the launcher's is destroyed here.
 class LinkProcess {
  public:
-  LinkProcess(LinkSettings settings, UniqueFd socket, std::optional<Listener> listener, pid_t launcher)
+  LinkProcess(LinkSettings settings, UniqueFd socket, std::optional<Listener> listener, pid_t launcher,
+              Lease& lease)
       : settings_(std::move(settings)),
-        socket_(std::move(socket)),
+        line_(std::move(socket)),
         listener_(std::move(listener)),
-        launcher_(launcher) {}
+        launcher_(launcher),
+        lease_(lease) {
+    settings_.member.on_lease = [&lease](TimePoint ends) { lease.renew(ends); };
+  }
 
   // Ends the process itself: a thread may still be trying to connect.
   [[noreturn]] void run() noexcept {
@@ -109,22 +84,14 @@ class LinkProcess {
   void settle_in() {
     ::setpgid(0, 0);  // a Ctrl-C on the terminal is the launcher's to handle
     ::prctl(PR_SET_NAME, kName);
-    sigset_t all, death;
-    sigfillset(&all);
-    check(Sys{::sigprocmask(SIG_SETMASK, &all, nullptr)}, "sigprocmask");
-    sigemptyset(&death);
-    sigaddset(&death, SIGUSR1);
-    signals_.reset(static_cast<int>(
-        check(Sys{::signalfd(-1, &death, SFD_CLOEXEC | SFD_NONBLOCK)}, "signalfd of the link")));
-    // The end of the line says the same; this holds even if somebody else has the launcher's end open.
-    check(Sys{::prctl(PR_SET_PDEATHSIG, SIGUSR1)}, "prctl PR_SET_PDEATHSIG");
+    // The end of the line says the same; this holds even if somebody else has the launcher's end open, and
+    // wakes a link that was stopped.
+    signals_ = block_signals_but_watch({SIGCONT});
+    check(Sys{::prctl(PR_SET_PDEATHSIG, SIGCONT)}, "prctl PR_SET_PDEATHSIG");
     gone_ = ::getppid() != launcher_;
-    if (const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC)); null) {
-      for (int fd = 0; fd < 3; ++fd) ::dup2(null.get(), fd);
-    }
-    std::vector<int> kept{socket_.get(), signals_.get()};
+    std::vector<int> kept{line_.fd(), signals_.get(), lease_.revoked_fd()};
     if (listener_) kept.push_back(listener_->fd.get());
-    close_all_but(kept);
+    let_go_of_all_but(std::move(kept));
     // One connection a launcher.
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -182,30 +149,48 @@ class LinkProcess {
 
   // One turn of the loop; false after the last news.
   bool relay() {
-    wait({member_->fd()}, Deadline::never());
+    wait({member_->fd()}, line_.unread() ? Deadline::after(kLookAgain) : Deadline::never());
     while (auto news = member_->next(Deadline::after(Duration::zero()))) {
       send(*news);
-      if (is_last(*news)) return false;
+      if (!is_last(*news)) continue;
+      if (!std::holds_alternative<rendezvous::Over>(*news)) lease_.revoke();
+      return false;
     }
-    return true;
+    if (!line_.unread()) unread_until_.reset();
+    if (!unread_until_ || !unread_until_->expired()) return true;
+    leave();
+    send(rendezvous::LeaseLost{
+        "this launcher was stopped or stuck for 5 s when it was needed; the others went on "
+        "without it"});
+    return false;
+  }
+
+  // Nothing more may run on this node, and as soon as nothing does, the others need not wait for the lease.
+  void leave() {
+    lease_.revoke();
+    const Deadline deadline = Deadline::after(kDisorderlyEnd);
+    while (!lease_.idle() && !deadline.expired()) std::this_thread::sleep_for(kLookSoon);
+    if (lease_.idle()) member_->say(rendezvous::Gone{});
+    member_.reset();
   }
 
   // Until one of `fds` or the launcher has something to say.
   void wait(std::vector<int> fds, const Deadline& deadline) {
-    std::vector<pollfd> waited{{socket_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
+    std::vector<pollfd> waited{
+        {line_.fd(), static_cast<short>(line_.unsent() ? POLLIN | POLLOUT : POLLIN), 0},
+        {signals_.get(), POLLIN, 0}};
     for (const int fd : fds) waited.push_back({fd, POLLIN, 0});
     ::poll(waited.data(), waited.size(), deadline.poll_timeout_ms());
-    signalfd_siginfo info;
-    while (::read(signals_.get(), &info, sizeof info) > 0) {
-    }
+    drain_signals(signals_);
+    if (!line_.flush()) gone_ = true;
     obey();
     if (::getppid() != launcher_) gone_ = true;
   }
 
   void obey() {
     std::string message;
-    Received received;
-    while ((received = receive_message(socket_.get(), partial_, message)) == Received::message) {
+    Line::Received received;
+    while ((received = line_.receive(message)) == Line::Received::message) {
       if (message == kGoodbye) {
         gone_ = orderly_ = true;
         return;
@@ -217,18 +202,19 @@ class LinkProcess {
       else
         early_.push_back(*word);
     }
-    if (received == Received::gone) gone_ = true;
+    if (received == Line::Received::gone) gone_ = true;
   }
 
   void send(const News& news) {
-    if (!send_message(socket_.get(), rendezvous::encode(news))) gone_ = true;
+    line_.send(rendezvous::encode(news));
+    if (is_pressing(news) && !unread_until_) unread_until_ = Deadline::after(Link::kDeaf);
   }
 
   // The host of the rendezvous stays until the others have heard the end.
   void part() {
     // The last news are on their way; the launcher says goodbye when it has read them.
     while (!gone_) wait({}, Deadline::never());
-    member_.reset();
+    if (member_) leave();
     if (coordinator_) coordinator_->wait_until_over(Deadline::after(orderly_ ? kOrderlyEnd : kDisorderlyEnd));
   }
 
@@ -238,17 +224,19 @@ class LinkProcess {
   };
 
   LinkSettings settings_;
-  UniqueFd socket_, signals_;
+  Line line_;
+  UniqueFd signals_;
   std::optional<Listener> listener_;
   pid_t launcher_;
+  Lease& lease_;
   std::optional<rendezvous::Coordinator> coordinator_;
   std::unique_ptr<rendezvous::Member> member_;
   std::vector<Word> early_;
-  std::string partial_;
-  bool gone_ = false;     // the launcher
-  bool orderly_ = false;  // it said so
-  UniqueFd connected_;    // the connecting thread's word that it is done
-  std::mutex mutex_;      // guards attempt_
+  std::optional<Deadline> unread_until_;  // the launcher has pressing news to read
+  bool gone_ = false;                     // the launcher
+  bool orderly_ = false;                  // it said so
+  UniqueFd connected_;                    // the connecting thread's word that it is done
+  std::mutex mutex_;                      // guards attempt_
   std::optional<Attempt> attempt_;
 };
 
@@ -264,19 +252,19 @@ Link::Link(const LinkSettings& settings) {
   int ends[2];
   check(Sys{::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)}, "socketpair for the link");
   UniqueFd theirs(ends[1]);
-  socket_.reset(ends[0]);
+  line_ = Line(UniqueFd(ends[0]));
   const pid_t launcher = ::getpid();
   pid_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the link"));
   if (pid_ > 0) return;
-  socket_.reset();
+  line_.close();
   LinkSettings own = settings;
   if (port_ != 0) own.member.server.port = port_;
-  LinkProcess(std::move(own), std::move(theirs), std::move(listener), launcher).run();
+  LinkProcess(std::move(own), std::move(theirs), std::move(listener), launcher, lease_).run();
 }
 
 Link::~Link() {
-  send_message(socket_.get(), kGoodbye);
-  socket_.reset();
+  line_.send(kGoodbye);
+  line_.close();
   const Deadline deadline = Deadline::after(kReap);
   while (::waitpid(pid_, nullptr, WNOHANG) == 0) {
     if (deadline.expired()) ::kill(pid_, SIGKILL);
@@ -287,15 +275,16 @@ Link::~Link() {
 std::optional<News> Link::take() {
   if (over_) return std::nullopt;
   std::string message;
-  const Received received = receive_message(socket_.get(), partial_, message);
-  if (received == Received::nothing) return std::nullopt;
+  line_.flush();
+  const Line::Received received = line_.receive(message);
+  if (received == Line::Received::nothing) return std::nullopt;
   std::optional<News> news;
-  if (received == Received::message) news = rendezvous::decode_news(message);
+  if (received == Line::Received::message) news = rendezvous::decode_news(message);
   if (!news) news = rendezvous::LeaseLost{"the link, this launcher's process for the network, was killed"};
   over_ = is_last(*news);
   return news;
 }
 
-void Link::say(const Word& word) { send_message(socket_.get(), rendezvous::encode(word)); }
+void Link::say(const Word& word) { line_.send(rendezvous::encode(word)); }
 
 }  // namespace dtrain::launcher

@@ -10,6 +10,8 @@
 
 #include "cluster/rendezvous/coordinator.h"
 #include "cluster/rendezvous/member.h"
+#include "launcher/nodes/line.h"
+#include "launcher/process/lease.h"
 #include "runtime/base/fd.h"
 
 namespace dtrain::launcher {
@@ -23,8 +25,10 @@ struct LinkSettings {
   Duration connect_timeout = std::chrono::seconds(600);
 };
 
-/// To be made before any thread and any other child. The link ends by itself when the launcher does, and
-/// tells the others if that was not in order. Losing the link is LeaseLost.
+/// To be made before any thread and any other child. The link renews the node's lease while the others
+/// answer, and revokes it when they have gone on without this node, when its launcher ends, or when that does
+/// not read for kDeaf what concerns its workers. It ends by itself when the launcher does, and tells the
+/// others once nothing is at work here any more. Losing the link is LeaseLost.
 class Link {
  public:
   /// Binds the rendezvous socket in this process when this node hosts it (so a taken port is an error here,
@@ -36,21 +40,26 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   /// Readable when there is news; for poll().
-  int fd() const noexcept { return socket_.get(); }
+  int fd() const noexcept { return line_.fd(); }
   pid_t pid() const noexcept { return pid_; }
   /// Where this node hosts the rendezvous; 0 where it does not.
   std::uint16_t port() const noexcept { return port_; }
   /// The next piece of news, if one is there. Never blocks. After LeaseLost, Refused or Over nothing more
   /// comes.
   std::optional<rendezvous::News> take();
+  /// Never blocks.
   void say(const rendezvous::Word& word);
+  /// What the node's workers live by.
+  Lease& lease() noexcept { return lease_; }
+
+  static constexpr Duration kDeaf = std::chrono::seconds(5);
 
  private:
-  UniqueFd socket_;
+  Lease lease_;
+  Line line_{UniqueFd()};
   pid_t pid_ = -1;
   std::uint16_t port_ = 0;
-  std::string partial_;  // of a long message
-  bool over_ = false;    // nothing more comes
+  bool over_ = false;  // nothing more comes
 };
 
 }  // namespace dtrain::launcher

@@ -22,8 +22,20 @@ using rendezvous::News;
 constexpr std::chrono::seconds kResolveTimeout{3};
 // Between a signal and the end of a job that has not begun; the host of the rendezvous answers at once.
 constexpr std::chrono::seconds kSignalPatience{1};
+// For SIGKILL, and for processes that do not end on it.
+constexpr std::chrono::seconds kStopMargin{30};
+// The link's, when keeper or guard have ended the workers.
+constexpr std::chrono::milliseconds kLastWords{500};
+// Between two looks at the lease while no workers run.
+constexpr std::chrono::seconds kLeaseLook{1};
 constexpr int kUsage = static_cast<int>(ExitCode::usage);
 constexpr int kPeer = static_cast<int>(ExitCode::peer);
+
+bool is_last(const News& news) {
+  return std::holds_alternative<rendezvous::Over>(news) ||
+         std::holds_alternative<rendezvous::Refused>(news) ||
+         std::holds_alternative<rendezvous::LeaseLost>(news);
+}
 
 class NodesRun final : private RoundLink {
  public:
@@ -113,6 +125,8 @@ class NodesRun final : private RoundLink {
     options.max_restarts = job_.options.max_restarts;
     options.join_timeout = job_.options.join_timeout;
     options.last_call = job_.options.last_call;
+    options.stop_within = std::max(job_.options.failure_grace, job_.options.signal_grace) +
+                          job_.options.saving_grace + kStopMargin;
     options.launch_time_ns = now_in_ns();
     options.run_id = job_.options.run_id;
     options.hosts = job_.placement.hosts;
@@ -126,8 +140,10 @@ class NodesRun final : private RoundLink {
                       {attempts_->signals().fd(), POLLIN, 0},
                       {console_.out().wants_to_write() ? console_.out().fd() : -1, POLLOUT, 0},
                       {console_.err().wants_to_write() ? console_.err().fd() : -1, POLLOUT, 0}};
-    const Deadline deadline = give_up_ ? *give_up_ : Deadline::never();
+    const Deadline look = Deadline::after(kLeaseLook);
+    const Deadline& deadline = give_up_ && give_up_->remaining() < look.remaining() ? *give_up_ : look;
     if (!pending_) ::poll(waits, std::size(waits), deadline.poll_timeout_ms());
+    if (!pending_ && link_->lease().over()) hear_why_the_lease_ended();
     console_.flush();
     while (const auto signal = attempts_->signals().next()) take_signal(*signal);
     if (give_up_ && give_up_->expired()) exit_code_ = 128 + signal_;
@@ -191,7 +207,9 @@ class NodesRun final : private RoundLink {
     master.port = news.master_port;
     running_ = true;
     try {
-      tell_end(attempts_->run(plan, start, std::move(master), this));
+      const GroupResult result = attempts_->run(plan, start, std::move(master), this);
+      tell_end(result);
+      if (result.fenced) hear_why_the_lease_ended();
     } catch (const Error& error) {
       tell_end(error);
     }
@@ -213,6 +231,21 @@ class NodesRun final : private RoundLink {
   std::string token_of(const rendezvous::Start& news) const {
     if (job_.token) return job_.token->hex();
     return job_.options.insecure ? public_token(news.run_id, news.launch_time_ns) : "";
+  }
+
+  // The link says why, unless it stands still itself.
+  void hear_why_the_lease_ended() {
+    const Deadline patience = Deadline::after(kLastWords);
+    while (!(pending_ && is_last(*pending_))) {
+      pending_ = link_->take();
+      if (pending_) continue;
+      pollfd wait{link_->fd(), POLLIN, 0};
+      if (patience.expired())
+        pending_ = rendezvous::LeaseLost{
+            "its lease has run out, and the link, its process for the network, is silent"};
+      else
+        ::poll(&wait, 1, patience.poll_timeout_ms());
+    }
   }
 
   void tell_end(const GroupResult& result) {
@@ -324,6 +357,7 @@ class NodesRun final : private RoundLink {
   }
 
   void signalled(int signal) override { link_->say(rendezvous::Signalled{signal}); }
+  Lease* lease() override { return &link_->lease(); }
 
   const Job& job_;
   Console& console_;

@@ -40,6 +40,7 @@ GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& 
   group.inherited = signals.inherited();
   group.scratch_folder = settings.scratch_folder;
   group.title = settings.title;
+  if (settings.link != nullptr) group.lease = settings.link->lease();
   workers_.reserve(plan.workers.size());
   for (const WorkerPlan& worker : plan.workers) {
     workers_.push_back(open_worker(worker));
@@ -119,6 +120,7 @@ GroupResult GroupRun::run() {
   console_.settle_progress();
   GroupResult result;
   result.outcome = supervisor_.outcome();
+  result.fenced = fenced_;
   result.keeper_lost = keeper_lost_;
   result.stuck = stuck_;
   if (result.outcome.first_failed)
@@ -267,6 +269,11 @@ void GroupRun::take_events() {
 }
 
 void GroupRun::take_event(const Event& event) {
+  if (event.kind == Event::Kind::fenced) {
+    fenced_ = true;
+    carry_out(supervisor_.on_kill(clock_.now()));
+    return;
+  }
   if (event.kind == Event::Kind::stuck) {
     const auto process = find_process(static_cast<pid_t>(event.value));
     if (process) stuck_.push_back(text_of(*process));  // else it has ended after all
@@ -292,6 +299,7 @@ void GroupRun::take_event(const Event& event) {
       break;
     case Event::Kind::swept:
     case Event::Kind::stuck:
+    case Event::Kind::fenced:
       break;
   }
 }

@@ -24,12 +24,13 @@ struct GroupSettings {
   std::string log_folder;      ///< of this start; used when the plan writes files
   std::string scratch_folder;  ///< removed by the keeper when the launcher is killed
   std::span<char> title;
-  RoundLink* link = nullptr;  ///< to the other nodes; nullptr: there are none
+  RoundLink* link = nullptr;  ///< to the other nodes; nullptr: there are none, and no lease
 };
 
 struct GroupResult {
   Outcome outcome;
   std::optional<WorkerFailure> failure;  ///< of outcome.first_failed
+  bool fenced = false;                   ///< the lease ran out, and keeper or guard have ended the workers
   bool keeper_lost = false;              ///< the keeper was killed; its workers have been ended
   std::vector<std::string> stuck;        ///< processes that could not be ended, not even by SIGKILL, in words
 };
@@ -91,7 +92,7 @@ class GroupRun {
   std::set<int> passed_on_;         // signals that workers have had because of the job's end
   std::optional<int> told_failed_;  // local rank that the other nodes were told of
   bool ordered_ = false;            // the other nodes ended this start
-  bool keeper_ended_ = false, keeper_lost_ = false, given_up_ = false;
+  bool keeper_ended_ = false, keeper_lost_ = false, given_up_ = false, fenced_ = false;
   std::vector<std::string> stuck_;
 };
 

@@ -1,4 +1,4 @@
-// Waits for the keeper's end or the launcher's, then makes sure that nothing is left.
+// Waits for the end of keeper, launcher or lease, then makes sure that nothing is left.
 #include "launcher/process/guard.h"
 
 #include <poll.h>
@@ -10,6 +10,7 @@
 
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 
 #include "launcher/process/descendants.h"
@@ -28,7 +29,8 @@ constexpr Duration kKeeperPatience = std::chrono::milliseconds(500);
 
 class GuardProcess {
  public:
-  GuardProcess(const GuardSettings& settings, const std::function<int()>& keeper) : settings_(settings) {
+  GuardProcess(const GuardSettings& settings, const std::function<int()>& keeper)
+      : settings_(settings), lease_(settings.lease) {
     ::setpgid(0, 0);  // a Ctrl-C on the terminal is the launcher's to handle
     become_subreaper();
     // The launcher's death also wakes a guard that was stopped.
@@ -37,12 +39,13 @@ class GuardProcess {
     keeper_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the keeper"));
     if (keeper_ == 0) become_keeper(keeper);
     take_name(settings_.title, kName);
-    let_go_of_all_but({settings_.socket, signals_.get()});
+    let_go_of_all_but({settings_.socket, signals_.get(), lease_.timer_fd(), lease_.revoked_fd()});
   }
 
   int run() {
     while (!status_ && !(patience_ && patience_->expired())) wait();
     const int code = finished() ? WEXITSTATUS(*status_) : end_all();
+    if (code == 0 && settings_.lease != nullptr) settings_.lease->end_work();
     std::error_code ignored;
     if (is_closed(settings_.socket) && !settings_.scratch_folder.empty())
       std::filesystem::remove_all(settings_.scratch_folder, ignored);
@@ -80,10 +83,13 @@ class GuardProcess {
 
   void wait() {
     // Not POLLIN: messages are the keeper's.
-    pollfd waits[] = {{patience_ ? -1 : settings_.socket, POLLRDHUP, 0}, {signals_.get(), POLLIN, 0}};
-    ::poll(waits, 2, patience_ ? patience_->poll_timeout_ms() : -1);
+    pollfd waits[] = {{patience_ ? -1 : settings_.socket, POLLRDHUP, 0},
+                      {signals_.get(), POLLIN, 0},
+                      {patience_ ? -1 : lease_.timer_fd(), POLLIN, 0},
+                      {patience_ ? -1 : lease_.revoked_fd(), POLLIN, 0}};
+    ::poll(waits, std::size(waits), patience_ ? patience_->poll_timeout_ms() : -1);
     drain_signals(signals_);
-    if (waits[0].revents != 0) patience_ = Deadline::after(kKeeperPatience);
+    if (!patience_ && (waits[0].revents != 0 || lease_.over())) patience_ = Deadline::after(kKeeperPatience);
     int status = 0;
     pid_t ended;
     while ((ended = ::waitpid(-1, &status, WNOHANG)) > 0) {
@@ -92,10 +98,11 @@ class GuardProcess {
   }
 
   const GuardSettings& settings_;
+  LeaseWatch lease_;
   UniqueFd signals_;
   pid_t keeper_ = -1;
   std::optional<int> status_;         // of the keeper that has ended
-  std::optional<Deadline> patience_;  // with the keeper, once the launcher wants the end or has gone
+  std::optional<Deadline> patience_;  // with the keeper, once it should end everything
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "launcher/process/lease.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
 
@@ -22,11 +23,13 @@ struct GuardSettings {
   int socket = -1;  ///< to the launcher, shared with the keeper; its end tells that both have ended
   std::string scratch_folder;  ///< removed when launcher and keeper are both gone; empty: nothing to remove
   std::span<char> title;       ///< the process's argv memory
+  Lease* lease = nullptr;      ///< told when nothing is left below; nullptr: there are no other nodes
 };
 
 /// To be called in a fork of the launcher, which becomes the guard: forks the keeper, in which `keeper` runs
 /// (its result is the exit code), and ends after it, when nothing is left below. A keeper that is killed, or
-/// that stands still after the launcher has gone, is taken the place of: all below is killed.
+/// that stands still when the launcher has gone or the lease is over, is taken the place of: all below is
+/// killed.
 [[noreturn]] void run_guard(const GuardSettings& settings, const std::function<int()>& keeper);
 
 }  // namespace dtrain::launcher

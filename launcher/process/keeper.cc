@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <deque>
 #include <filesystem>
+#include <iterator>
 
 #include "launcher/process/descendants.h"
 #include "launcher/process/forked.h"
@@ -33,7 +34,7 @@ constexpr int kNotStarted = 127 << 8;  // the wait status of exit code 127
 
 class KeeperProcess {
  public:
-  KeeperProcess(const WorkerGroup& group, int socket) : group_(group), socket_(socket) {}
+  KeeperProcess(const WorkerGroup& group, int socket) : group_(group), socket_(socket), lease_(group.lease) {}
 
   // Returns the process's exit code.
   int run() {
@@ -41,9 +42,10 @@ class KeeperProcess {
     take_name(group_.title, kName);
     become_subreaper();
     signals_ = block_signals_but_watch({SIGCHLD});
+    keep_lease();
     spawn_all();
     // Pipes must end with the workers, the launcher's streams with the launcher.
-    let_go_of_all_but({socket_, signals_.get()});
+    let_go_of_all_but({socket_, signals_.get(), lease_.timer_fd(), lease_.revoked_fd()});
     while (live_ > 0 && !ordered_to_end_) step();
     const int code = ordered_to_end_ ? end_all() : sweep();
     deliver();
@@ -56,6 +58,10 @@ class KeeperProcess {
     int error = 0;
     for (std::size_t i = 0; i < pids_.size(); ++i) {
       const int worker = static_cast<int>(i);
+      if (fenced_) {
+        send({Event::Kind::exited, worker, SIGKILL, 0});
+        continue;
+      }
       try {
         if (error == 0) pids_[i] = spawn(group_.workers[i], group_.inherited, socket_);
       } catch (const SystemError& failure) {
@@ -82,11 +88,22 @@ class KeeperProcess {
   // For a child's end, a command, or the launcher's end.
   void wait(int timeout_ms) {
     pollfd waits[] = {{socket_, static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT), 0},
-                      {signals_.get(), POLLIN, 0}};
-    ::poll(waits, 2, timeout_ms);
+                      {signals_.get(), POLLIN, 0},
+                      {fenced_ ? -1 : lease_.timer_fd(), POLLIN, 0},
+                      {fenced_ ? -1 : lease_.revoked_fd(), POLLIN, 0}};
+    ::poll(waits, std::size(waits), timeout_ms);
+    keep_lease();
     drain_signals(signals_);
     send_waiting();
     if ((waits[0].revents & ~POLLOUT) != 0) obey();
+  }
+
+  // Nothing that was begun is let finish: another node may be about to write.
+  void keep_lease() {
+    if (fenced_ || !lease_.over()) return;
+    fenced_ = killing_ = true;
+    send({Event::Kind::fenced, -1, 0, 0});
+    signal_descendants(SIGKILL);
   }
 
   // The kernel does not say which of several ended first. Of those found together, one killed by a signal is
@@ -184,7 +201,8 @@ class KeeperProcess {
   std::vector<pid_t> pids_;  // 0: not running
   std::deque<Event> unsent_;
   int live_ = 0, stuck_ = 0;
-  bool killing_ = false, ordered_to_end_ = false;
+  LeaseWatch lease_;
+  bool killing_ = false, fenced_ = false, ordered_to_end_ = false;
   std::chrono::milliseconds kill_round_ = kFirstKillRound;
 };
 
@@ -195,10 +213,14 @@ Keeper start_keeper(const WorkerGroup& group) {
   check(Sys{::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)}, "socketpair for the keeper");
   UniqueFd ours(ends[0]), theirs(ends[1]);
   check(Sys{::fcntl(ours.get(), F_SETFL, O_NONBLOCK)}, "fcntl O_NONBLOCK");
-  const pid_t pid = static_cast<pid_t>(check(Sys{::fork()}, "fork the guard"));
+  // Counted before there is a guard: whoever reads that nobody is at work must be able to rely on it.
+  if (group.lease != nullptr) group.lease->begin_work();
+  const Sys fork(::fork());
+  if (fork.result < 0 && group.lease != nullptr) group.lease->end_work();
+  const pid_t pid = static_cast<pid_t>(check(fork, "fork the guard"));
   if (pid > 0) return {pid, std::move(ours)};
   ours.reset();
-  run_guard({theirs.get(), group.scratch_folder, group.title},
+  run_guard({theirs.get(), group.scratch_folder, group.title, group.lease},
             [&] { return KeeperProcess(group, theirs.get()).run(); });
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/process/lease.h"
 #include "launcher/process/spawn.h"
 #include "runtime/base/fd.h"
 
@@ -18,8 +19,9 @@ struct WorkerGroup {
   std::vector<SpawnRequest> workers;
   Inherited inherited;
   std::string
-      scratch_folder;     ///< removed by the keeper when the launcher is killed; empty: nothing to remove
-  std::span<char> title;  ///< the process's argv memory, overwritten so that nobody takes it for a launcher
+      scratch_folder;      ///< removed by the keeper when the launcher is killed; empty: nothing to remove
+  Lease* lease = nullptr;  ///< no worker outlives it; nullptr: there are no other nodes
+  std::span<char> title;   ///< the process's argv memory, overwritten so that nobody takes it for a launcher
 };
 
 /// The launcher's end of a keeper. Reading 0 bytes from `socket` means that keeper and guard have ended.
@@ -31,7 +33,8 @@ struct Keeper {
 /// Forks the guard and, from that, the keeper, which starts every worker and then reports each one's end. The
 /// caller must have all signals it cares about blocked (SIGCHLD among them), and keeps its own copies of the
 /// requests' descriptors. Keeper and guard end by themselves once no descendant is left, or kStuckAfter one
-/// that does not end was killed. Throws SystemError.
+/// that does not end was killed. When the lease is over they kill everything, whatever the launcher does; a
+/// lease that is over before has no worker started. Throws SystemError.
 Keeper start_keeper(const WorkerGroup& group);
 
 }  // namespace dtrain::launcher

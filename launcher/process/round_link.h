@@ -3,6 +3,7 @@
 #pragma once
 
 #include "launcher/output/report.h"
+#include "launcher/process/lease.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::launcher {
@@ -31,6 +32,8 @@ class RoundLink {
   virtual void failed(const WorkerFailure& failure, bool consequence, Duration age) = 0;
   /// This launcher got a signal that ends the job, and has passed it on to its own workers.
   virtual void signalled(int signal) = 0;
+  /// This node's right to have workers; nullptr: it has it for ever.
+  virtual Lease* lease() = 0;
 
  protected:
   RoundLink() = default;

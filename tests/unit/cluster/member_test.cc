@@ -173,11 +173,12 @@ TEST_F(RendezvousTest, WhoIsMissingIsToldAgainAndAgain) {
                                                              HasSubstr("127.0.0.1:"), HasSubstr("(lo)"))));
 }
 
-TEST_F(RendezvousTest, AMemberThatGoesIsALostLauncher) {
+TEST_F(RendezvousTest, AMemberThatSaysSoIsGoneAtOnce) {
   serve(options_for(2, 2));
   std::vector<std::unique_ptr<Member>> members;
   for (const int i : {0, 1}) members.push_back(join(i));
   start_round(members, 0);
+  members[1]->say(Gone{});
   members[1].reset();
   const Stop stop = hear<Stop>(*members[0]);
   EXPECT_EQ(stop.failure->kind, Failure::Kind::launcher_lost);
@@ -196,7 +197,7 @@ TEST_F(RendezvousTest, LastWordsAreHeardBeforeTheGoodbye) {
 }
 
 // Processes of their own, forked before this one has threads.
-TEST_F(RendezvousTest, AKilledProcessIsNoticedAtOnceAndAStoppedOneByItsLease) {
+TEST_F(RendezvousTest, AKilledOrStoppedProcessIsWaitedForUntilItsLeaseHasRunOut) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     SetUp();
     const pid_t child = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
@@ -220,8 +221,9 @@ TEST_F(RendezvousTest, AKilledProcessIsNoticedAtOnceAndAStoppedOneByItsLease) {
     ::kill(child, signal);
     const auto begin = std::chrono::steady_clock::now();
     const Stop stop = hear<Stop>(*members[0]);
-    EXPECT_EQ(stop.failure->kind,
-              signal == SIGKILL ? Failure::Kind::launcher_lost : Failure::Kind::node_lost);
+    // A closed connection is no proof: workers may outlive the process that held it.
+    EXPECT_EQ(stop.failure->kind, Failure::Kind::node_lost);
+    EXPECT_GT(std::chrono::steady_clock::now() - begin, seconds(1));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);

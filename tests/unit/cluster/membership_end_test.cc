@@ -137,6 +137,45 @@ TEST(Membership, ABrokenConnectionIsDecidedByItsLease) {
   EXPECT_THAT(job.last<Stop>().failure->lines, Contains(HasSubstr("node_rank 1 (host gpu1")));
 }
 
+TEST(Membership, ANodeThatDoesNotEndItsWorkersIsLeftBehindWhenItsLeaseHasRunOut) {
+  JobRules rules = fixed(2);
+  rules.stop_within = seconds(30);
+  Job job = running(rules);
+  job.say(0, worker_failed(0, 7));
+  job.say(0, Ended{0, 7});
+  job.pass(seconds(29));  // the other beats on, but its launcher stands still
+  EXPECT_THAT(job.lost(), IsEmpty());
+  job.pass(seconds(2));
+  EXPECT_THAT(job.lost(), testing::ElementsAre(1U)) << "its connection is to be closed";
+  EXPECT_FALSE(job.over()) << "it may be at work until its lease has run out";
+  job.pass(seconds(6));
+  EXPECT_TRUE(job.over());
+  EXPECT_EQ(job.last<Over>().exit_code, 7) << "the cause stays the cause";
+}
+
+TEST(Membership, ANodeThatDoesNotGetReadyIsLeftBehind) {
+  JobRules rules = elastic(1, 2);
+  rules.form_within = seconds(60);
+  Job job(rules);
+  job.join_all(2);
+  job.say(0, Ready{0, 4711});
+  job.pass(seconds(59));
+  EXPECT_EQ(job.count<Forming>(), 1U);
+  job.pass(seconds(2));
+  EXPECT_EQ(job.count<Forming>(), 2U) << "the others go on without it";
+  EXPECT_EQ(job.last<Forming>().nodes.size(), 1U);
+  EXPECT_THAT(job.lost(), testing::ElementsAre(1U));
+}
+
+TEST(Membership, ANodeThatFellSilentIsGivenTheMarginOfItsLease) {
+  Job job = running(fixed(2));
+  job.leave(1, Departure::silent);
+  job.pass(milliseconds(1900));
+  EXPECT_EQ(job.count<Stop>(), 0U);
+  job.pass(milliseconds(500));
+  EXPECT_THAT(job.last<Stop>().failure->lines, Contains(HasSubstr("cut in one direction")));
+}
+
 TEST(Membership, ASilentNodeIsLostNotBefore6Seconds) {
   Job job = running(fixed(2));
   job.mute(1);

@@ -1,0 +1,72 @@
+// An anonymous shared page, an eventfd for the end, timers that run on while the machine sleeps.
+#include "launcher/process/lease.h"
+
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <limits>
+#include <new>
+
+#include "runtime/base/check.h"
+
+namespace dtrain::launcher {
+namespace {
+
+constexpr std::int64_t kRevoked = 0;
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace
+
+Lease::Lease(const Clock& clock)
+    : clock_(clock),
+      revoked_(
+          static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd of the lease"))) {
+  void* page = ::mmap(nullptr, sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) throw SystemError("mmap of the lease", errno);
+  word_ = ::new (page) Word{kUnlimited, 0};
+}
+
+Lease::~Lease() { ::munmap(word_, sizeof(Word)); }
+
+void Lease::renew(TimePoint until) noexcept {
+  std::int64_t ends = word_->ends.load();
+  while (ends != kRevoked && !word_->ends.compare_exchange_weak(ends, until.time_since_epoch().count())) {
+  }
+}
+
+void Lease::revoke() noexcept {
+  word_->ends.store(kRevoked);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(revoked_.get(), &one, sizeof one);
+}
+
+TimePoint Lease::ends() const noexcept { return TimePoint(Duration(word_->ends.load())); }
+bool Lease::over() const noexcept { return clock_.now() >= ends(); }
+
+void Lease::begin_work() noexcept { word_->groups.fetch_add(1); }
+void Lease::end_work() noexcept { word_->groups.fetch_sub(1); }
+bool Lease::idle() const noexcept { return word_->groups.load() == 0; }
+
+LeaseWatch::LeaseWatch(const Lease* lease) : lease_(lease) {
+  if (lease == nullptr) return;
+  timer_.reset(static_cast<int>(check(Sys{::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)},
+                                      "timerfd_create for the lease")));
+}
+
+bool LeaseWatch::over() {
+  if (lease_ == nullptr) return false;
+  if (lease_->over()) return true;
+  const Duration ends = lease_->ends().time_since_epoch();
+  itimerspec when{};
+  when.it_value.tv_sec = static_cast<time_t>(ends / std::chrono::seconds(1));
+  when.it_value.tv_nsec = static_cast<long>((ends % std::chrono::seconds(1)).count());
+  // One that has not begun to run out is looked at again in a second.
+  if (lease_->ends() == TimePoint::max()) when = {{}, {1, 0}};
+  const int flags = lease_->ends() == TimePoint::max() ? 0 : TFD_TIMER_ABSTIME;
+  check(Sys{::timerfd_settime(timer_.get(), flags, &when, nullptr)}, "timerfd_settime for the lease");
+  return false;
+}
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,92 @@
+// A node's lease between processes: it runs out by the clock, is renewed, is revoked for good; a keeper whose
+// lease ends kills, however little the launcher does.
+#include "launcher/process/lease.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/manual_clock.h"
+
+namespace dtrain::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Readable within `wait`?
+bool readable(int fd, milliseconds wait) {
+  pollfd waited{fd, POLLIN, 0};
+  return ::poll(&waited, 1, static_cast<int>(wait.count())) == 1;
+}
+
+TEST(Lease, LastsUntilItRunsOutAndMayBeRenewed) {
+  test::ManualClock clock;
+  Lease lease(clock);
+  clock.advance(seconds(1'000'000));
+  EXPECT_FALSE(lease.over()) << "nothing has limited it";
+  lease.renew(clock.now() + seconds(4));
+  clock.advance(milliseconds(3999));
+  EXPECT_FALSE(lease.over());
+  lease.renew(clock.now() + seconds(4));
+  clock.advance(seconds(3));
+  EXPECT_FALSE(lease.over());
+  clock.advance(seconds(1));
+  EXPECT_TRUE(lease.over());
+}
+
+// The machine sleeps: nobody looks at the clock, which has moved on when it wakes.
+TEST(Lease, IsOverAtOnceAfterASleep) {
+  test::ManualClock clock;
+  Lease lease(clock);
+  lease.renew(clock.now() + seconds(4));
+  clock.advance(seconds(3600));
+  EXPECT_TRUE(lease.over());
+}
+
+TEST(Lease, ARevokedOneIsNotRenewed) {
+  test::ManualClock clock;
+  clock.advance(seconds(10));
+  Lease lease(clock);
+  EXPECT_FALSE(readable(lease.revoked_fd(), milliseconds(0)));
+  lease.revoke();
+  lease.renew(clock.now() + seconds(4));
+  EXPECT_TRUE(lease.over());
+  EXPECT_TRUE(readable(lease.revoked_fd(), milliseconds(0)));
+}
+
+TEST(Lease, IsSharedWithForkedProcesses) {
+  Lease lease;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    lease.begin_work();
+    lease.revoke();
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(lease.over());
+  EXPECT_FALSE(lease.idle());
+  lease.end_work();
+  EXPECT_TRUE(lease.idle());
+}
+
+TEST(LeaseWatch, WakesWhenTheLeaseRunsOut) {
+  const Clock& clock = rendezvous::boot_clock();
+  Lease lease;
+  LeaseWatch watch(&lease);
+  EXPECT_FALSE(watch.over());
+  lease.renew(clock.now() + milliseconds(100));
+  EXPECT_TRUE(readable(watch.timer_fd(), seconds(20))) << "an unlimited lease is looked at again";
+  while (!watch.over()) ASSERT_TRUE(readable(watch.timer_fd(), seconds(20)));
+}
+
+TEST(LeaseWatch, WithoutALeaseThereIsNothingToWatch) {
+  LeaseWatch watch(nullptr);
+  EXPECT_EQ(watch.timer_fd(), -1);
+  EXPECT_EQ(watch.revoked_fd(), -1);
+  EXPECT_FALSE(watch.over());
+}
+
+}  // namespace
+}  // namespace dtrain::launcher
