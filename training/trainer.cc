@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "parallel/saved_tensors.h"
 
 namespace dtrain {
@@ -15,10 +17,22 @@ constexpr std::size_t kStepsAhead = 2;  // steps queued on a GPU whose reports t
 ExitCode Trainer::run() {
   try {
     return run_all();
+  } catch (const UsageError&) {
+    leave_nothing();
+    throw;
   } catch (...) {
     take_ready_reports();
     throw;
   }
+}
+
+// A task that cannot be trained shows in the first step; there is no run then.
+void Trainer::leave_nothing() noexcept {
+  if (!made_run_ || at_.step > 0 || at_.saved_step) return;
+  journal_.record_by(nullptr);
+  saver_.reset();
+  std::error_code ignored;
+  std::filesystem::remove_all(*made_run_, ignored);
 }
 
 ExitCode Trainer::run_all() {
@@ -31,11 +45,10 @@ ExitCode Trainer::run_all() {
     }
   }
   if (recipe_.eval_every > 0 && at_.evaluated_step != at_.step) evaluate();
-  if (at_.saved_step != at_.step) save_checkpoint();
-  env_.log.note(LogLevel::info, fmt::format("finished after step {}", at_.step));
+  save_last();
   if (recipe_.profile) journal_.message(env_.clock.table());
-  saver_->finish();
-  journal_.finish("finished", at_);
+  finish("finished");
+  env_.log.note(LogLevel::info, fmt::format("finished after step {}", at_.step));
   return ExitCode::ok;
 }
 
@@ -52,14 +65,16 @@ bool Trainer::run_epoch() {
     take_reports(ahead ? kStepsAhead : 0);
     saver_->poll();
     const auto every = recipe_.checkpoint_every.value_or(0);
-    if (every > 0 && at_.step % every == 0 && at_.position < size) save_checkpoint();
+    const bool due = every > 0 && at_.step % every == 0;
+    if ((due || std::exchange(save_asked_, false)) && at_.position < size) save_checkpoint();
     if (stop_asked_) return false;
   }
   if (at_.position < size) return true;
   if (recipe_.eval_every > 0 && (at_.epoch + 1) % recipe_.eval_every == 0) evaluate();
   ++at_.epoch;
   at_.position = 0;
-  if (!recipe_.checkpoint_every) save_checkpoint();
+  const auto every = recipe_.checkpoint_every.value_or(1);
+  if (!recipe_.checkpoint_every || (every > 0 && at_.step % every == 0)) save_checkpoint();
   return true;
 }
 
@@ -73,7 +88,8 @@ void Trainer::step() {
                                .samples = data_.sampler().samples_at(at_.position)},
                       .passes = data_.passes_at(at_.position),
                       .full = data_.full_at(at_.position),
-                      .stop = env_.stop_signal.received() != 0};
+                      .stop = env_.stop_signal.received() != 0,
+                      .save = saver_->wants_save()};
   if (Optimizer* optimizer = env_.strategy.optimizer()) set_lr(*optimizer, schedule_, at_.step);
   engine_.step(plan, [this] {
     const SpanScope waiting(env_.tracer.spans(), "wait for batch", "phase");
@@ -88,6 +104,7 @@ void Trainer::take_reports(std::size_t left) {
   while (engine_.reports_waiting() > left) {
     const StepReport report = engine_.take_report();
     stop_asked_ = stop_asked_ || report.stop;
+    save_asked_ = save_asked_ || report.save;
     journal_.step(report, at_);
   }
 }
@@ -96,6 +113,7 @@ void Trainer::take_reports(std::size_t left) {
 void Trainer::take_ready_reports() noexcept {
   try {
     while (engine_.report_ready()) journal_.step(engine_.take_report(), at_);
+    journal_.wait(Deadline::after(std::chrono::seconds(2)));
   } catch (const std::exception&) {
     // The failure that brought us here is the one to tell.
   }
@@ -117,24 +135,41 @@ void Trainer::save_checkpoint() {
   // Where the host runs ahead the group may have died without this rank having waited for it: nothing is
   // saved from a dead one.
   if (engine_.runs_ahead()) env_.communicator.barrier("checkpoint")->wait(deadline());
-  journal_.before_checkpoint();
-  if (is_root() || env_.strategy.sharded()) {
-    const StateParts parts = on_host(env_.strategy.save());
-    saver_->save({state(), views_of(parts.model), views_of(parts.optimizer)});
-  }
+  if (is_root() || env_.strategy.sharded()) hand_over();
   env_.clock.lap(Phase::checkpoint);
 }
 
-void Trainer::stop_at_signal() {
+void Trainer::hand_over() {
+  if (!saver_->free()) return saver_->put_off(at_.step);
+  const StateParts parts = on_host(env_.strategy.save());
+  saver_->save({state(), views_of(parts.model), views_of(parts.optimizer)});
+}
+
+// Whatever was put off before, what training ends with is saved.
+void Trainer::save_last() {
   take_reports(0);
-  if (at_.saved_step != at_.step) save_checkpoint();
+  saver_->drain();
+  if (at_.saved_step != at_.step) {
+    save_checkpoint();
+  } else if (saver_->owes()) {
+    hand_over();
+  }
+  saver_->drain();
+  saver_->check();
+}
+
+// Nobody leaves before all is written: srun and mpirun may be set to end all tasks when one goes.
+void Trainer::finish(const std::string& status) {
+  journal_.finish(status, at_);
+  saver_->drain([this] { return journal_.busy(); });
+  journal_.check();
+}
+
+void Trainer::stop_at_signal() {
+  save_last();
   journal_.message(fmt::format(
       "stopped by a signal after step {}; the checkpoint is saved, run again to go on", at_.step));
-  saver_->finish();
-  journal_.finish("stopped", at_);
-  // Nobody leaves before the checkpoint is written: srun and mpirun may be set to end all tasks when one
-  // goes.
-  env_.communicator.barrier("stop")->wait(Deadline::never());
+  finish("stopped");
 }
 
 }  // namespace dtrain

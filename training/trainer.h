@@ -55,8 +55,12 @@ class Trainer {
   void step();
   void take_reports(std::size_t left);
   void take_ready_reports() noexcept;
+  void leave_nothing() noexcept;
   void evaluate();
   void save_checkpoint();
+  void hand_over();
+  void save_last();
+  void finish(const std::string& status);
   void stop_at_signal();
   /// What a checkpoint says of the run beside its tensors.
   TrainingState state() const;
@@ -75,8 +79,11 @@ class Trainer {
   Engine engine_;
   std::unique_ptr<CheckpointSaver> saver_;
   RunPosition at_;
+  std::optional<std::filesystem::path>
+      made_run_;                 ///< rank 0: the run's folder, where it was not there before
   std::string generator_state_;  ///< after the initial weights were drawn
   bool stop_asked_ = false;      ///< some rank was told to stop; known to all at the same place
+  bool save_asked_ = false;      ///< rank 0 can take a checkpoint that was put off; known likewise
 };
 
 }  // namespace dtrain

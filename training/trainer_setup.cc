@@ -106,6 +106,7 @@ std::filesystem::path Trainer::resume() {
   std::optional<Checkpoint> checkpoint;
   if (is_root()) {
     run_dir = choose_run_dir(recipe_, env_.environment);
+    if (!std::filesystem::exists(run_dir)) made_run_ = run_dir;
     locked = lock_run(recipe_, RunDirectory(run_dir), env_.log);  // before looking inside
     checkpoint = find_checkpoint(recipe_, RunDirectory(run_dir), env_.log);
     if (checkpoint) state_text = format_training_state(checkpoint->state, {});
@@ -177,9 +178,17 @@ void Trainer::start_saving(const std::filesystem::path& run_dir, std::unique_ptr
     journal_.record_by(
         std::make_unique<RunRecorder>(RunDirectory(run_dir), env_.options, env_.environment, recipe_, step));
   }
-  saver_ = std::make_unique<CheckpointSaver>(
-      std::move(locked), RunDirectory(run_dir).checkpoints(), env_.strategy.sharded(),
-      SaverContext{env_.communicator, env_.log, env_.tracer.spans(), recipe_.connect_timeout});
+  const std::string* mark = find_variable(env_.environment, "DTRAIN_SAVING_FILE");
+  saver_ = std::make_unique<CheckpointSaver>(std::move(locked), RunDirectory(run_dir).checkpoints(),
+                                             env_.strategy.sharded(),
+                                             SaverContext{.communicator = env_.communicator,
+                                                          .log = env_.log,
+                                                          .spans = env_.tracer.spans(),
+                                                          .start_patience = recipe_.connect_timeout,
+                                                          .patience = recipe_.collective_timeout,
+                                                          .in_step = env_.strategy.in_step(),
+                                                          .mark = mark != nullptr ? *mark : "",
+                                                          .before_write = [this] { journal_.sync(); }});
   saver_->begin(bytes, step,
                 checkpoint ? std::span(checkpoint->refused) : std::span<const RefusedCheckpoint>());
   if (checkpoint)

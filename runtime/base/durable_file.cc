@@ -2,6 +2,7 @@
 #include "runtime/base/durable_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -61,6 +62,31 @@ void write_all(int fd, std::span<const std::byte> bytes, const fs::path& path) {
 
 void write_all(int fd, std::string_view text, const fs::path& path) {
   write_all(fd, std::as_bytes(std::span(text)), path);
+}
+
+void append_whole(int fd, std::string_view text, const fs::path& path) {
+  const auto before = static_cast<off_t>(check(Sys{::lseek(fd, 0, SEEK_END)}, "seek " + path.string()));
+  ssize_t written = ::write(fd, text.data(), text.size());
+  while (written == -1 && errno == EINTR) written = ::write(fd, text.data(), text.size());
+  if (written == static_cast<ssize_t>(text.size())) return;
+  const int error = written == -1 ? errno : ENOSPC;  // a short write to a regular file is a full disk
+  [[maybe_unused]] const int taken_back = ::ftruncate(fd, before);
+  throw SystemError("write " + path.string(), error);
+}
+
+std::string read_whole(int fd, const fs::path& path) {
+  struct stat status {};
+  check(Sys{::fstat(fd, &status)}, "fstat " + path.string());
+  std::string text(static_cast<std::size_t>(status.st_size), '\0');
+  std::size_t have = 0;
+  while (have < text.size()) {
+    const long got = check(Sys{::pread(fd, text.data() + have, text.size() - have, static_cast<off_t>(have))},
+                           "read " + path.string());
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  text.resize(have);
+  return text;
 }
 
 void sync_file(int fd, const fs::path& path) { check(Sys{::fsync(fd)}, "fsync " + path.string()); }

@@ -18,6 +18,13 @@ namespace dtrain {
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
 void write_all(int fd, std::string_view text, const std::filesystem::path& path);
 
+/// Appends `text` to the regular file `fd` with one write(2), or nothing: what a full disk took of it is
+/// taken back. Throws SystemError (ENOSPC then).
+void append_whole(int fd, std::string_view text, const std::filesystem::path& path);
+
+/// All of the regular file `fd`, as long as it is now. Throws SystemError.
+std::string read_whole(int fd, const std::filesystem::path& path);
+
 /// fsync(2) of an open file. Throws SystemError.
 void sync_file(int fd, const std::filesystem::path& path);
 

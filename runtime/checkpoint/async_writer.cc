@@ -3,18 +3,22 @@
 #include "runtime/checkpoint/async_writer.h"
 
 #include <fmt/format.h>
-#include <signal.h>
+#include <pthread.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <mutex>
 #include <thread>
 
+#include "runtime/base/blocked_signals.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
+
+constexpr Duration kFirstPause = std::chrono::milliseconds(50), kLongestPause = std::chrono::seconds(2);
 
 // A snapshot with its own memory, which only ever grows: the next save finds pages that are already there.
 class SnapshotCopy {
@@ -67,17 +71,13 @@ struct AsyncCheckpointWriter::Impl {
   /// What the thread is to do.
   enum class Task { none, prepare, prepare_and_commit, commit, abandon, stop };
 
-  Impl(CheckpointStore& checkpoint_store, SpanRecorder* span_recorder, Shard this_shard)
-      : store(&checkpoint_store), spans(span_recorder), shard(this_shard), thread(start()) {}
+  Impl(CheckpointStore& checkpoint_store, AsyncWriterOptions given)
+      : store(&checkpoint_store), options(std::move(given)), thread(start()) {}
 
-  // Signals are for the training thread: the new one inherits a mask that blocks them all.
   std::thread start() {
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    const AllSignalsBlocked quiet;  // signals are for the training thread
     std::thread started([this] { work(); });
     ::pthread_setname_np(started.native_handle(), "dtrain-save");
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return started;
   }
 
@@ -105,14 +105,48 @@ struct AsyncCheckpointWriter::Impl {
   // In the thread. The task does not change while it is done.
   void perform() {
     if (task == Task::abandon) return store->abandon();
-    const SpanScope span(spans, task == Task::commit ? "commit checkpoint" : "write checkpoint",
+    const SpanScope span(options.spans, task == Task::commit ? "commit checkpoint" : "write checkpoint",
                          "checkpoint");
+    begin_write();
+    try {
+      try_for_a_while();
+    } catch (...) {
+      if (options.end_write) options.end_write();
+      throw;
+    }
+    if (options.end_write) options.end_write();
+  }
+
+  void begin_write() {
+    try {
+      if (options.begin_write) options.begin_write();
+    } catch (const std::exception& failure) {
+      store->log().write(LogLevel::warning, failure.what());
+    }
+  }
+
+  // A commit that has failed has dropped what it would commit.
+  void try_for_a_while() {
+    const Deadline deadline = Deadline::after(task == Task::commit ? Duration::zero() : options.patience);
+    for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+      try {
+        return write();
+      } catch (const SystemError& failure) {
+        if (deadline.expired()) throw;
+        if (pause == kFirstPause)
+          store->log().write(LogLevel::warning, fmt::format("{}; trying again", failure.what()));
+        std::this_thread::sleep_for(std::min(pause, deadline.remaining()));
+      }
+    }
+  }
+
+  void write() {
     if (task == Task::prepare_and_commit) {
       store->save(copy.snapshot());
     } else if (task == Task::prepare) {
-      store->prepare(copy.snapshot(), shard);
+      store->prepare(copy.snapshot(), options.shard);
     } else {
-      store->commit(copy.snapshot().state, shard.count);
+      store->commit(copy.snapshot().state, options.shard.count);
     }
   }
 
@@ -158,8 +192,7 @@ struct AsyncCheckpointWriter::Impl {
   }
 
   CheckpointStore* store;
-  SpanRecorder* spans;
-  Shard shard;
+  AsyncWriterOptions options;
   SnapshotCopy copy;  // the caller's while there is no task, the thread's while there is one
   mutable std::mutex mutex;
   std::condition_variable changed;
@@ -170,8 +203,8 @@ struct AsyncCheckpointWriter::Impl {
   std::thread thread;  // last: it uses all of the above
 };
 
-AsyncCheckpointWriter::AsyncCheckpointWriter(CheckpointStore& store, SpanRecorder* spans, Shard shard)
-    : impl_(std::make_unique<Impl>(store, spans, shard)) {}
+AsyncCheckpointWriter::AsyncCheckpointWriter(CheckpointStore& store, AsyncWriterOptions options)
+    : impl_(std::make_unique<Impl>(store, std::move(options))) {}
 
 AsyncCheckpointWriter::~AsyncCheckpointWriter() {
   try {
@@ -182,7 +215,7 @@ AsyncCheckpointWriter::~AsyncCheckpointWriter() {
   }
   {
     const std::lock_guard lock(impl_->mutex);
-    if (impl_->prepared && impl_->shard.index == 0) impl_->store->abandon();
+    if (impl_->prepared && impl_->options.shard.index == 0) impl_->store->abandon();
     impl_->task = Impl::Task::stop;
   }
   impl_->changed.notify_all();
@@ -190,7 +223,7 @@ AsyncCheckpointWriter::~AsyncCheckpointWriter() {
 }
 
 void AsyncCheckpointWriter::save(const Snapshot& snapshot, const Deadline& deadline) {
-  if (impl_->shard.count != 1)
+  if (impl_->options.shard.count != 1)
     throw UsageError("saving one of several shards: expected prepare and commit, got save");
   impl_->take(snapshot, Impl::Task::prepare_and_commit, deadline);
 }
@@ -217,7 +250,7 @@ void AsyncCheckpointWriter::commit() {
   if (!impl_->prepared || impl_->task != Impl::Task::none) {
     throw UsageError("checkpoint: expected a commit of what is prepared; ask stage() first");
   }
-  if (impl_->shard.index == 0) return impl_->begin(Impl::Task::commit);
+  if (impl_->options.shard.index == 0) return impl_->begin(Impl::Task::commit);
   impl_->prepared = false;
 }
 
@@ -226,7 +259,7 @@ void AsyncCheckpointWriter::abandon() {
   if (impl_->task != Impl::Task::none) {
     throw UsageError("checkpoint: expected to abandon what has been written, it is still being written");
   }
-  if (impl_->shard.index == 0) return impl_->begin(Impl::Task::abandon);
+  if (impl_->options.shard.index == 0) return impl_->begin(Impl::Task::abandon);
   impl_->prepared = false;
 }
 

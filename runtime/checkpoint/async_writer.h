@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -21,6 +22,17 @@ enum class SaveStage {
   failed,    ///< the error comes with the next call that may throw it
 };
 
+struct AsyncWriterOptions {
+  SpanRecorder* spans = nullptr;  ///< where each write leaves a span; null: nowhere. Borrowed
+  Shard shard = {};               ///< what this process is among those that save together; number 0 commits
+  /// How long a write that the system refuses (SystemError) is tried again, with pauses, before it has
+  /// failed.
+  Duration patience = Duration::zero();
+  /// Called in the writing thread before the first try of each write, and after the last. The first may
+  /// throw, which is logged: the write goes on. The second must not.
+  std::function<void()> begin_write = {}, end_write = {};
+};
+
 /// At most one checkpoint is in flight. All calls from one thread. Memory: one copy of what is saved, kept
 /// for the next save.
 ///
@@ -36,10 +48,9 @@ enum class SaveStage {
 ///     writer.flush(deadline);                      // number 0: until the commit is durable
 class AsyncCheckpointWriter {
  public:
-  /// `store` is borrowed and must not be used for writing by anyone else while the writer lives; so is
-  /// `spans`, where each write leaves a span; null: nowhere. `shard` is what this process is among those that
-  /// save together; number 0 has the store that commits.
-  explicit AsyncCheckpointWriter(CheckpointStore& store, SpanRecorder* spans = nullptr, Shard shard = {});
+  /// `store` is borrowed and must not be used for writing by anyone else while the writer lives; that of
+  /// shard number 0 commits.
+  explicit AsyncCheckpointWriter(CheckpointStore& store, AsyncWriterOptions options = {});
   /// Waits for the write in flight, however long the disk takes; an error nobody fetched goes to the store's
   /// log. What was prepared and not committed is abandoned.
   ~AsyncCheckpointWriter();

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <charconv>
@@ -34,21 +33,6 @@ std::string memory_fields(const std::optional<MemoryUse>& memory) {
       R"(,"allocated_bytes":{},"peak_allocated_bytes":{},"resident_bytes":{},"peak_resident_bytes":{})",
       memory->allocated_bytes, memory->peak_allocated_bytes, memory->resident_bytes,
       memory->peak_resident_bytes);
-}
-
-std::string read_log(int fd, const fs::path& path) {
-  struct stat status {};
-  check(Sys{::fstat(fd, &status)}, "fstat " + path.string());
-  std::string text(static_cast<std::size_t>(status.st_size), '\0');
-  std::size_t have = 0;
-  while (have < text.size()) {
-    const long got = check(Sys{::pread(fd, text.data() + have, text.size() - have, static_cast<off_t>(have))},
-                           "read " + path.string());
-    if (got == 0) break;
-    have += static_cast<std::size_t>(got);
-  }
-  text.resize(have);
-  return text;
 }
 
 // The step of a step line; -1 for an evaluation, anything else, and what is not JSON.
@@ -85,14 +69,14 @@ MetricsLog::MetricsLog(const fs::path& path)
     : path_(path),
       fd_(static_cast<int>(check(Sys{::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)},
                                  "open " + path.string()))) {
-  const std::string text = read_log(fd_.get(), path_);
+  const std::string text = read_whole(fd_.get(), path_);
   const std::size_t whole = text.rfind('\n') + 1;  // 0 when there is none
   if (whole != text.size()) cut(whole);
 }
 
 void MetricsLog::write(const StepRecord& record) {
   kept_evaluations_.clear();
-  append(format_record(record) + "\n");
+  append_whole(fd_.get(), format_record(record) + "\n", path_);
 }
 
 void MetricsLog::write(const EvalRecord& record) {
@@ -102,18 +86,7 @@ void MetricsLog::write(const EvalRecord& record) {
     kept_evaluations_.erase(kept);
     return;
   }
-  append(line + "\n");
-}
-
-void MetricsLog::append(const std::string& line) {
-  const off_t before =
-      static_cast<off_t>(check(Sys{::lseek(fd_.get(), 0, SEEK_END)}, "seek " + path_.string()));
-  ssize_t written = ::write(fd_.get(), line.data(), line.size());
-  while (written == -1 && errno == EINTR) written = ::write(fd_.get(), line.data(), line.size());
-  if (written == static_cast<ssize_t>(line.size())) return;
-  const int error = written == -1 ? errno : ENOSPC;  // a short write to a regular file is a full disk
-  [[maybe_unused]] const int taken_back = ::ftruncate(fd_.get(), before);
-  throw SystemError("write " + path_.string(), error);
+  append_whole(fd_.get(), line + "\n", path_);
 }
 
 void MetricsLog::cut(std::size_t bytes) {
@@ -121,7 +94,7 @@ void MetricsLog::cut(std::size_t bytes) {
 }
 
 void MetricsLog::truncate_after(std::int64_t step) {
-  const std::string text = read_log(fd_.get(), path_);
+  const std::string text = read_whole(fd_.get(), path_);
   kept_evaluations_.clear();
   std::size_t at = 0;
   while (at < text.size()) {

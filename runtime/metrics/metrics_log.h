@@ -58,7 +58,6 @@ class MetricsLog {
   void sync();
 
  private:
-  void append(const std::string& line);
   void cut(std::size_t bytes);
 
   std::filesystem::path path_;

@@ -1,14 +1,15 @@
 #include "runtime/metrics/report_data.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "runtime/base/check.h"
+#include "runtime/base/durable_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/fd.h"
 
 namespace dtrain {
 namespace {
@@ -18,11 +19,9 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 std::string read_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw SystemError("open " + path.string(), errno);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
+  const UniqueFd fd(
+      static_cast<int>(check(Sys{::open(path.c_str(), O_RDONLY | O_CLOEXEC)}, "open " + path.string())));
+  return read_whole(fd.get(), path);
 }
 
 void add_point(const json& record, const char* key, double x, std::vector<ReportPoint>& points) {

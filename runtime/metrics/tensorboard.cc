@@ -127,7 +127,7 @@ void TensorBoardWriter::scalar(std::string_view tag, double value, std::int64_t 
   put_bytes(summary, 1, point);
   std::string payload = event(wall_time, step);
   put_bytes(payload, 5, summary);
-  write_all(fd_.get(), tensorboard_record(payload), path_);
+  append_whole(fd_.get(), tensorboard_record(payload), path_);
 }
 
 }  // namespace dtrain

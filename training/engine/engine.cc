@@ -63,7 +63,7 @@ class Engine::StepPasses final : public Passes {
   double weight(std::size_t i) const override { return units_[i] / even_share_; }
 
   void losses_done() override {
-    if (!engine_.runs_ahead() && exchange_ == Exchange::all) engine_.reports_->send(plan_.stop);
+    if (!engine_.runs_ahead() && exchange_ == Exchange::all) engine_.reports_->send(plan_.stop, plan_.save);
   }
 
   // On the CPU the loss is known before the update, which then need not happen.
@@ -176,7 +176,7 @@ void Engine::step(const StepPlan& plan, const BatchSupply& supply) {
     run(passes, Exchange::all);
     kept = passes.take_kept();
   }
-  if (runs_ahead()) reports_->send(plan.stop);
+  if (runs_ahead()) reports_->send(plan.stop, plan.save);
   reports_->post(plan.note, scaler_.get(), std::move(kept));
   options_.timer.clock->lap(Phase::optimizer);
 }

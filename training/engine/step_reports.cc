@@ -10,7 +10,7 @@
 namespace dtrain {
 namespace {
 
-enum Element : int { kLoss, kStop, kScale, kSkipped, kElements };
+enum Element : int { kLoss, kStop, kSave, kScale, kSkipped, kElements };
 constexpr std::size_t kBytes = kElements * sizeof(double);
 constexpr std::chrono::microseconds kPollEvery{20};
 
@@ -49,14 +49,15 @@ void StepReports::add(const Tensor& loss, double weight) {
   device_->kernels().accumulate(term.view(), 1.0, element(kLoss));
 }
 
-void StepReports::send(bool stop) {
+void StepReports::send(bool stop, bool save) {
   Kernels& kernels = device_->kernels();
   const Tensor shares = Tensor::full({1}, shares_, device_, DType::f64);
   kernels.binary(BinaryOp::div, element(kLoss), shares.view(), element(kLoss));
   kernels.fill(element(kStop), stop ? 1.0 : 0.0);
+  kernels.fill(element(kSave), save ? 1.0 : 0.0);
   work_ = communicator_.all_reduce(
-      {.data = values_.view().data, .count = 2, .dtype = DType::f64, .device = device_.get()}, ReduceOp::sum,
-      "loss");
+      {.data = values_.view().data, .count = kScale, .dtype = DType::f64, .device = device_.get()},
+      ReduceOp::sum, "loss");
 }
 
 double StepReports::loss(const Deadline& deadline) {
@@ -98,8 +99,12 @@ StepReport StepReports::take(const Deadline& deadline) {
   }
   oldest.work->wait(deadline);  // a group that died meanwhile has left nothing to read
   const double* const values = oldest.values.get();
-  const StepReport report{oldest.note, values[kLoss], values[kStop] > 0, values[kScale],
-                          static_cast<std::int64_t>(values[kSkipped])};
+  const StepReport report{.note = oldest.note,
+                          .loss = values[kLoss],
+                          .stop = values[kStop] > 0,
+                          .save = values[kSave] > 0,
+                          .loss_scale = values[kScale],
+                          .skipped = static_cast<std::int64_t>(values[kSkipped])};
   posted_.pop_front();
   return report;
 }

@@ -24,6 +24,7 @@ struct StepReport {
   StepNote note;
   double loss = 0;            ///< mean over the global batch, the same on every rank
   bool stop = false;          ///< some rank was told to stop
+  bool save = false;          ///< some rank asks for a checkpoint
   double loss_scale = 0;      ///< after the step; 0 without loss scaling
   std::int64_t skipped = -1;  ///< steps skipped so far; -1 without loss scaling
 };
@@ -42,8 +43,8 @@ class StepReports {
   void begin();
   /// Adds `weight` · `loss` (floating, one element) to this rank's loss of the step, on the device.
   void add(const Tensor& loss, double weight);
-  /// Begins to add the losses up over the ranks, and whether one wants to `stop`.
-  void send(bool stop);
+  /// Begins to add the losses up over the ranks, and whether one wants to `stop` or to `save`.
+  void send(bool stop, bool save);
   /// Waits for the sum that send() began; only where the device does not run ahead.
   double loss(const Deadline& deadline);
   /// The step is queued. `scaler` may be null. `kept` must live until the device is past this point.
@@ -70,7 +71,7 @@ class StepReports {
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
   int shares_;
-  Tensor values_;  ///< f64: loss, stop, loss scale, skipped steps
+  Tensor values_;  ///< f64: loss, stop, save, loss scale, skipped steps
   std::unique_ptr<Work> work_;
   std::deque<Posted> posted_;  ///< oldest first
 };

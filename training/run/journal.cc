@@ -8,8 +8,19 @@
 #include "runtime/metrics/memory.h"
 
 namespace dtrain {
+namespace {
 
-Journal::Journal(const JournalContext& context) : context_(context), started_(steady_clock().now()) {}
+constexpr Duration kSyncPatience = std::chrono::seconds(10);
+
+}  // namespace
+
+Journal::Journal(const JournalContext& context)
+    : context_(context), scribe_(context.log), started_(steady_clock().now()) {}
+
+void Journal::record_by(std::unique_ptr<RunRecorder> recorder) {
+  scribe_.drain(Deadline::never());
+  recorder_ = std::move(recorder);
+}
 
 void Journal::open_logs(const std::filesystem::path& logs, const std::string& start_id,
                         const std::string& line) {
@@ -40,23 +51,24 @@ void Journal::step(const StepReport& report, const RunPosition& at) {
   }
   if (recorder_) {
     const SpanScope span(context_.spans, "metrics", "phase");
-    recorder_->step({.step = note.step,
-                     .epoch = note.epoch,
-                     .loss = report.loss,
-                     .lr = note.lr,
-                     .samples_per_second = samples_per_second_,
-                     .loss_scale = report.loss_scale,
-                     .skipped_steps = report.skipped,
-                     .memory = record ? std::optional(memory_use()) : std::nullopt},
-                    {.step = note.step,
-                     .total_steps = at.total_steps,
-                     .epoch = note.epoch,
-                     .epochs = context_.recipe.epochs == INT64_MAX ? 0 : context_.recipe.epochs,
-                     .loss = report.loss,
-                     .samples_per_second = samples_per_second_,
-                     .time_left = std::nullopt,
-                     .resident_bytes = resident_bytes()},
-                    record);
+    recorder_->show(scribe_, {.step = note.step,
+                              .total_steps = at.total_steps,
+                              .epoch = note.epoch,
+                              .epochs = context_.recipe.epochs == INT64_MAX ? 0 : context_.recipe.epochs,
+                              .loss = report.loss,
+                              .samples_per_second = samples_per_second_,
+                              .time_left = std::nullopt,
+                              .resident_bytes = resident_bytes()});
+    if (record) {
+      recorder_->step(scribe_, {.step = note.step,
+                                .epoch = note.epoch,
+                                .loss = report.loss,
+                                .lr = note.lr,
+                                .samples_per_second = samples_per_second_,
+                                .loss_scale = report.loss_scale,
+                                .skipped_steps = report.skipped,
+                                .memory = memory_use()});
+    }
   }
   if (record) {
     rate_since_ = now;
@@ -71,7 +83,8 @@ void Journal::evaluation(const Evaluation& evaluation, const RunPosition& at) {
   evaluation_ = evaluation;
   if (recorder_) {
     const std::int64_t epoch = at.position == 0 && at.epoch > 0 ? at.epoch - 1 : at.epoch;
-    recorder_->evaluation({.epoch = epoch,
+    recorder_->evaluation(scribe_,
+                          {.epoch = epoch,
                            .loss = evaluation.loss,
                            .metrics = evaluation.metrics,
                            .samples = evaluation.samples},
@@ -89,16 +102,21 @@ void Journal::samples(std::span<const std::int64_t> indices, const RunPosition& 
                << std::flush;
 }
 
-void Journal::before_checkpoint() {
-  if (recorder_) recorder_->sync();
+void Journal::sync() {
+  if (!recorder_) return;
+  scribe_.post([this] { recorder_->sync(); });
+  if (!scribe_.drain(Deadline::after(kSyncPatience))) {
+    context_.log.write(LogLevel::warning,
+                       "a checkpoint is written before the metrics up to it are on the disk, which is slow");
+  }
 }
 
 void Journal::message(const std::string& text) {
-  if (recorder_) recorder_->message(text);
+  if (recorder_) scribe_.post([this, text] { recorder_->message(text); });
 }
 
 void Journal::finish(const std::string& status, const RunPosition& at) {
-  if (recorder_) recorder_->finish(summarize(status, at));
+  if (recorder_) scribe_.post([this, summary = summarize(status, at)] { recorder_->finish(summary); });
 }
 
 MemoryUse Journal::memory_use() const {

@@ -10,6 +10,7 @@
 
 #include "training/engine/step_reports.h"
 #include "training/run/run_recorder.h"
+#include "training/run/scribe.h"
 #include "training/run/tracer.h"
 #include "training/run/worker_log.h"
 
@@ -40,8 +41,8 @@ class Journal {
  public:
   explicit Journal(const JournalContext& context);
 
-  /// Rank 0: from now on everything is recorded.
-  void record_by(std::unique_ptr<RunRecorder> recorder) { recorder_ = std::move(recorder); }
+  /// Rank 0: from now on everything is recorded, or nothing any more (null).
+  void record_by(std::unique_ptr<RunRecorder> recorder);
   /// Opens this rank's logs in the run's folder, where it can be seen from here. `start_id` tells this start
   /// of the run from others in the log of samples. `line` is the log's first.
   void open_logs(const std::filesystem::path& logs, const std::string& start_id, const std::string& line);
@@ -54,13 +55,20 @@ class Journal {
   /// What this rank takes in the step after `at`. A step that a restart repeats is there more than once: of
   /// each step, the lines with the latest start count.
   void samples(std::span<const std::int64_t> indices, const RunPosition& at);
-  /// A checkpoint of this moment comes next: what was told up to it is made durable first.
-  void before_checkpoint();
+  /// Makes what was told so far durable, or gives up waiting: before a checkpoint is written, which should
+  /// not be ahead of it. From any thread.
+  void sync();
   /// Shown by rank 0.
   void message(const std::string& text);
-  /// Rank 0: writes summary.json and report.html, when the last checkpoint is durable. `status`: "finished"
-  /// or "stopped".
+  /// Rank 0: begins to write summary.json and report.html, when the last checkpoint is durable. `status`:
+  /// "finished" or "stopped".
   void finish(const std::string& status, const RunPosition& at);
+  /// Waits until all that was told is written, or until `deadline`.
+  void wait(const Deadline& deadline) { scribe_.drain(deadline); }
+  /// Whether something is still being written.
+  bool busy() const { return !scribe_.idle(); }
+  /// Throws the first error that kept something from being written for good.
+  void check() { scribe_.check(); }
 
  private:
   void note_first_step();
@@ -68,8 +76,9 @@ class Journal {
   RunSummary summarize(const std::string& status, const RunPosition& at) const;
 
   JournalContext context_;
-  std::unique_ptr<RunRecorder> recorder_;  ///< rank 0 only
-  std::ofstream samples_log_;              ///< open with --log-samples
+  std::unique_ptr<RunRecorder> recorder_;  ///< rank 0 only; what it writes, the scribe's thread does
+  Scribe scribe_;
+  std::ofstream samples_log_;  ///< open with --log-samples
   std::string start_id_;
   TimePoint started_, rate_since_;
   std::int64_t rate_samples_ = 0, samples_done_ = 0;

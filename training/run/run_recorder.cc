@@ -128,32 +128,38 @@ RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const 
   metrics_.truncate_after(resumed_step);
 }
 
-void RunRecorder::step(const StepRecord& step, const Progress& progress, bool record) {
-  progress_.update(progress);
-  if (!record) return;
-  const double now = unix_seconds();
-  StepRecord stamped = step;
-  stamped.time = now;
-  metrics_.write(stamped);
-  curves_.scalar("train/loss", step.loss, step.step, now);
-  curves_.scalar("train/lr", step.lr, step.step, now);
-  curves_.scalar("train/samples_per_second", step.samples_per_second, step.step, now);
-  if (!step.memory) return;
-  curves_.scalar("memory/allocated_bytes", static_cast<double>(step.memory->allocated_bytes), step.step, now);
-  curves_.scalar("memory/resident_bytes", static_cast<double>(step.memory->resident_bytes), step.step, now);
+void RunRecorder::show(Scribe& scribe, const Progress& progress) {
+  scribe.post([this, progress] { progress_.update(progress); });
 }
 
-void RunRecorder::evaluation(const EvalRecord& evaluation, std::int64_t step) {
-  metrics_.write(evaluation);
+void RunRecorder::curve(Scribe& scribe, std::string tag, double value, std::int64_t step, double now) {
+  scribe.post([this, tag = std::move(tag), value, step, now] { curves_.scalar(tag, value, step, now); });
+}
+
+void RunRecorder::step(Scribe& scribe, StepRecord step) {
   const double now = unix_seconds();
-  curves_.scalar("test/loss", evaluation.loss, step, now);
+  step.time = now;
+  scribe.post([this, step] { metrics_.write(step); });
+  curve(scribe, "train/loss", step.loss, step.step, now);
+  curve(scribe, "train/lr", step.lr, step.step, now);
+  curve(scribe, "train/samples_per_second", step.samples_per_second, step.step, now);
+  if (!step.memory) return;
+  curve(scribe, "memory/allocated_bytes", static_cast<double>(step.memory->allocated_bytes), step.step, now);
+  curve(scribe, "memory/resident_bytes", static_cast<double>(step.memory->resident_bytes), step.step, now);
+}
+
+void RunRecorder::evaluation(Scribe& scribe, const EvalRecord& evaluation, std::int64_t step) {
+  const double now = unix_seconds();
+  scribe.post([this, evaluation] { metrics_.write(evaluation); });
+  curve(scribe, "test/loss", evaluation.loss, step, now);
   std::string found;
   for (const auto& [name, value] : evaluation.metrics) {
-    curves_.scalar("test/" + name, value, step, now);
+    curve(scribe, "test/" + name, value, step, now);
     found += fmt::format("test {} {:.4f}, ", name, value);
   }
-  progress_.message(fmt::format("epoch {}: {}test loss {:.4f} ({} samples)", evaluation.epoch + 1, found,
-                                evaluation.loss, evaluation.samples));
+  scribe.post(
+      [this, text = fmt::format("epoch {}: {}test loss {:.4f} ({} samples)", evaluation.epoch + 1, found,
+                                evaluation.loss, evaluation.samples)] { progress_.message(text); });
 }
 
 void RunRecorder::finish(const RunSummary& summary) {

@@ -14,6 +14,7 @@
 #include "runtime/metrics/tensorboard.h"
 #include "training/engine/evaluate.h"
 #include "training/recipe.h"
+#include "training/run/scribe.h"
 
 namespace dtrain {
 
@@ -36,9 +37,12 @@ class RunRecorder {
   RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
               const Recipe& recipe, std::int64_t resumed_step);
 
-  /// Shows the step; writes it to metrics.jsonl and the curves when `record` is set.
-  void step(const StepRecord& step, const Progress& progress, bool record);
-  void evaluation(const EvalRecord& evaluation, std::int64_t step);
+  // ---- handed to `scribe`, whose thread calls all the rest
+  void show(Scribe& scribe, const Progress& progress);
+  /// To metrics.jsonl and the curves.
+  void step(Scribe& scribe, StepRecord step);
+  void evaluation(Scribe& scribe, const EvalRecord& evaluation, std::int64_t step);
+
   /// Makes metrics up to now durable: before a checkpoint, which must not be ahead of them.
   void sync() { metrics_.sync(); }
   /// Prints a line of its own.
@@ -48,6 +52,8 @@ class RunRecorder {
 
  private:
   RunDirectory run_;
+  void curve(Scribe& scribe, std::string tag, double value, std::int64_t step, double now);
+
   MetricsLog metrics_;
   TensorBoardWriter curves_;
   ProgressLine progress_;

@@ -85,7 +85,7 @@ std::int64_t begin(CheckpointStore& store, int rank, Board& board) {
   CheckpointStore store(folder, 3, log);
   std::int64_t step = begin(store, rank, board);
   const Deadline patience = Deadline::after(std::chrono::seconds(60));
-  AsyncCheckpointWriter writer(store, nullptr, {rank, kWorld});
+  AsyncCheckpointWriter writer(store, {.shard = {rank, kWorld}});
   while (true) {
     ++step;
     const ShardSample sample(step, cut_of(step), {rank, kWorld}, kScale);

@@ -139,18 +139,27 @@ TEST_F(Storage, AnErrorThatEndsWhileAnOlderOneIsReadCostsNothing) {
   EXPECT_EQ(std::ranges::count(names(checkpoints()), "step-00000006"), 1);
 }
 
-TEST_F(Storage, ADiskThatRefusesASaveCostsNoCheckpoint) {
-  for (const std::string& fail : {rule("fsync", "*/checkpoints/.staged-*model.safetensors", 1, 1, EIO),
-                                  rule("write", "*/checkpoints/.staged-*state.json", 1, 1, ENOSPC),
-                                  rule("rename", "*/checkpoints/step-00000007", 1, 1, EIO)}) {
-    const RunResult result = resume(fail, 1);
-    EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::system)) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("checkpoint of step 7 was not saved, those before it are intact"));
-    EXPECT_EQ(names(checkpoints()), good()) << fail;
-    EXPECT_EQ(read_file(newest()), weights_);
+TEST_F(Storage, ADiskThatGoesOnRefusingCostsNoCheckpoint) {
+  const RunResult result = resume(rule("write", "*/checkpoints/.staged-*state.json", 1, kAlways, ENOSPC), 3);
+  EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::system)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("checkpoint of step 7 was not saved, those before it are intact"));
+  EXPECT_EQ(names(checkpoints()), good());
+  EXPECT_EQ(read_file(newest()), weights_);
+  expect_resumed_from(train_with({"--max-steps", "7"}), 6);
+}
+
+// In the middle of a run a checkpoint that cannot be written is tried again, and training goes on meanwhile.
+TEST_F(Storage, ADiskThatRefusesForAWhileCostsTimeOnly) {
+  for (const std::string& fail : {rule("fsync", "*/checkpoints/.staged-*model.safetensors", 1, 2, EIO),
+                                  rule("rename", "*/checkpoints/step-00000007", 1, 2, EIO)}) {
+    const RunResult result = resume(fail, 2);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("checkpoint of step 7 was not saved"));
+    EXPECT_THAT(result.err, HasSubstr("trying again"));
+    EXPECT_EQ(names(checkpoints()).back(), "step-00000007");
+    fs::remove_all(checkpoints() / "step-00000007");
     fs::remove(fail_log());
   }
-  expect_resumed_from(train_with({"--max-steps", "7"}), 6);
 }
 
 // A second job in the folder of one that goes on is refused before it has touched anything.

@@ -248,8 +248,8 @@ TEST(AsyncShards, EachRankWritesBesideAndTheCommitIsDecidedLater) {
   ShardGroup group(folder.path(), 2, kWorld, log);
   std::vector<std::unique_ptr<AsyncCheckpointWriter>> writers;
   for (int rank = 0; rank < kWorld; ++rank) {
-    writers.push_back(
-        std::make_unique<AsyncCheckpointWriter>(group.store(rank), nullptr, Shard{rank, kWorld}));
+    writers.push_back(std::make_unique<AsyncCheckpointWriter>(group.store(rank),
+                                                              AsyncWriterOptions{.shard = {rank, kWorld}}));
     EXPECT_EQ(writers.back()->stage(), SaveStage::idle);
   }
   for (std::int64_t step = 1; step <= 4; ++step) {
@@ -281,7 +281,7 @@ TEST(AsyncShards, ARankThatFailsLeavesTheCheckpointBefore) {
   const fs::path checkpoints = folder / "checkpoints";
   ShardGroup group(checkpoints, 0, 2, log);
   group.save(1, Cut::rows);
-  AsyncCheckpointWriter first(group.store(0), nullptr, {0, 2}), second(group.store(1), nullptr, {1, 2});
+  AsyncCheckpointWriter first(group.store(0), {.shard = {0, 2}}), second(group.store(1), {.shard = {1, 2}});
   first.prepare(ShardSample(2, Cut::rows, {0, 2}).get(), soon());
   first.wait_prepared(soon());
   fs::rename(checkpoints, folder / "away");  // as if the second rank's disk were gone

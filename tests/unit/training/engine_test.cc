@@ -12,6 +12,8 @@
 #include "runtime/nn/dropout.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"
+#include "tests/support/temp_dir.h"
+#include "training/train_main.h"
 
 namespace dtrain {
 namespace {
@@ -278,6 +280,21 @@ TEST(Engine, RefusesALossThatIsNotOneNumber) {
     EXPECT_THAT(error.what(), HasSubstr("[8, 1]"));
   }
   EXPECT_EQ(worker.weights(), before);
+}
+
+TEST(TrainMain, LeavesNothingOfATaskThatCannotBeTrained) {
+  const test::TempDir folder;
+  const std::string run = folder / "run";
+  const TrainProgram program{.name = "two_losses", .options = {}, .make_task = [](const Options&) {
+                               return std::make_shared<TwoLosses>();
+                             }};
+  const std::vector<std::string> arguments = {"--run-dir", run,           "--global-batch-size",
+                                              "4",         "--max-steps", "2"};
+  EXPECT_THROW(run_training(program, arguments, {}), UsageError);
+  EXPECT_FALSE(std::filesystem::exists(run));
+  std::filesystem::create_directory(run);  // somebody else's
+  EXPECT_THROW(run_training(program, arguments, {}), UsageError);
+  EXPECT_TRUE(std::filesystem::exists(run));
 }
 
 }  // namespace
