@@ -18,7 +18,7 @@ namespace dtrain::rendezvous {
 namespace {
 
 // A launcher that has not fetched an event after so long has lost its lease.
-constexpr Duration kKeepEvents = std::chrono::seconds(60);
+constexpr Duration kKeepEvents = std::chrono::seconds(60);  // after that
 
 std::string where(const SocketAddress& address) {
   if (address.is_any()) return address.text() + " (every interface)";
@@ -54,7 +54,8 @@ JobRules rules_of(const CoordinatorOptions& options, const SocketAddress& addres
 
 struct Coordinator::Impl final : StoreObserver {
   Impl(const CoordinatorOptions& options, const SocketAddress& address)
-      : membership(rules_of(options, address), steady_clock().now()) {}
+      : membership(rules_of(options, address), steady_clock().now()),
+        keep_events(options.lost_after + kKeepEvents) {}
 
   std::string_view prefix() const noexcept override { return kPrefix; }
 
@@ -69,7 +70,8 @@ struct Coordinator::Impl final : StoreObserver {
     if (key == kJoinKey) {
       answer = join(client, value, now);
     } else if (key == kWordKey) {
-      if (const auto word = decode_word(value)) membership.hear(client, *word, now);
+      const NumberedWord numbered = split_word(value);
+      if (const auto word = decode_word(numbered.word)) membership.hear(client, *word, now, numbered.number);
     } else if (key == kSilenceKey) {
       membership.leave(client, Departure::silent, now);
     }
@@ -107,7 +109,7 @@ struct Coordinator::Impl final : StoreObserver {
       published.push_back({next_event++, now});
     }
     for (const SeatId id : membership.take_lost()) desk.expel(id);
-    while (!published.empty() && now - published.front().at > kKeepEvents) {
+    while (!published.empty() && now - published.front().at > keep_events) {
       desk.forget(event_key(published.front().number));
       published.pop_front();
     }
@@ -122,6 +124,7 @@ struct Coordinator::Impl final : StoreObserver {
     TimePoint at{};
   };
   Membership membership;
+  const Duration keep_events;
   std::uint64_t next_event = 0;
   std::deque<Event> published;
   mutable std::mutex mutex;  // guards over

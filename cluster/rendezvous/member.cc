@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -26,6 +27,16 @@ namespace {
 constexpr std::size_t kChunkBytes = 64 * 1024;
 // The last words must arrive before the connection is closed with unread news in it, which would reset it.
 constexpr Duration kGoodbye = std::chrono::milliseconds(300);
+
+// To connect again: short, so that a launcher that leaves is not kept.
+constexpr Duration kOneAttempt = std::chrono::milliseconds(500);
+constexpr int kPauseMs = 20;
+
+NodeOffer with_incarnation(NodeOffer offer) {
+  std::random_device random;
+  while (offer.incarnation == 0) offer.incarnation = (std::uint64_t{random()} << 32) | random();
+  return offer;
+}
 
 StoreStream connect(const MemberOptions& options, const NodeOffer& offer, const Deadline& deadline) {
   StoreClientOptions store;
@@ -65,11 +76,12 @@ bool is_last(const News& news) {
 }  // namespace
 
 struct Member::Impl {
-  Impl(const MemberOptions& options, const NodeOffer& offer, const Deadline& deadline)
-      : stream(connect(options, offer, deadline)),
+  Impl(const MemberOptions& options_, const NodeOffer& offer_, const Deadline& deadline)
+      : options(options_),
+        offer(with_incarnation(offer_)),
+        stream(connect(options, offer, deadline)),
         session(std::move(stream.reader), std::move(stream.writer), offer, {options.beat, options.lease},
                 boot_clock().now()),
-        on_lease(options.on_lease),
         wake(make_event()),
         arrived(make_event()) {}
 
@@ -80,11 +92,13 @@ struct Member::Impl {
   void flush();
   void receive();
   void deliver();
+  void reconnect();
   void part();
 
+  const MemberOptions options;
+  const NodeOffer offer;
   StoreStream stream;
   Session session;
-  std::function<void(TimePoint)> on_lease;
   TimePoint lease_ends{};
   UniqueFd wake, arrived;
   std::vector<char> chunk = std::vector<char>(kChunkBytes);
@@ -110,12 +124,33 @@ void Member::Impl::run() noexcept {
   stream.fd.reset();
 }
 
+// One attempt, which gives up before the lease does and early enough for a launcher that leaves.
+void Member::Impl::reconnect() {
+  stream.fd.reset();
+  const Duration left = session.lease_ends() - boot_clock().now();
+  try {
+    stream = connect(options, offer, Deadline::after(std::clamp(left, Duration::zero(), kOneAttempt)));
+    session.resume(std::move(stream.reader), std::move(stream.writer), boot_clock().now());
+  } catch (const PeerError&) {
+    // Again until the lease has run out, but not without a pause.
+    pollfd waited{wake.get(), POLLIN, 0};
+    ::poll(&waited, 1, kPauseMs);
+    lower(wake);
+  }
+}
+
 bool Member::Impl::turn() {
   const Deadline next = Deadline::after(session.tick(boot_clock().now()) - boot_clock().now());
   flush();
   deliver();
   // With the session the thread's work ends: a launcher that has heard the last news is not to beat on.
   if (session.ended()) return false;
+  if (session.interrupted()) {
+    reconnect();
+    take_words();
+    const std::lock_guard lock(mutex);
+    return !leaving;
+  }
   pollfd waited[] = {
       {stream.fd.get(), static_cast<short>(session.out().empty() ? POLLIN : POLLIN | POLLOUT), 0},
       {wake.get(), POLLIN, 0}};
@@ -124,8 +159,8 @@ bool Member::Impl::turn() {
   take_words();
   if (waited[0].revents != 0) receive();
   if (session.admitted() && session.lease_ends() != std::exchange(lease_ends, session.lease_ends()) &&
-      on_lease)
-    on_lease(lease_ends);
+      options.on_lease)
+    options.on_lease(lease_ends);
   const std::lock_guard lock(mutex);
   return !leaving;
 }
@@ -150,20 +185,19 @@ void Member::Impl::flush() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR) {
-      session.lose(why_broken(errno));
-      done = out.size();
+      return session.interrupt(why_broken(errno));
     }
   }
   out.erase(0, done);
 }
 
 void Member::Impl::receive() {
-  while (!session.ended()) {
+  while (!session.ended() && !session.interrupted()) {
     const ssize_t got = ::recv(stream.fd.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (got == 0) return session.lose(why_broken(ECONNRESET));
-    if (got < 0) return session.lose(why_broken(errno));
+    if (got == 0) return session.interrupt(why_broken(ECONNRESET));
+    if (got < 0) return session.interrupt(why_broken(errno));
     session.receive({chunk.data(), static_cast<std::size_t>(got)}, boot_clock().now());
   }
 }
@@ -182,6 +216,7 @@ void Member::Impl::deliver() {
 // Sends what is left and waits for the other side to have read it.
 void Member::Impl::part() {
   const Deadline deadline = Deadline::after(kGoodbye);
+  if (session.interrupted() || !stream.fd) return;
   take_words();
   flush();
   ::shutdown(stream.fd.get(), SHUT_WR);

@@ -38,6 +38,7 @@ Membership::Membership(JobRules rules, TimePoint now)
       leases_count_from_(now) {}
 
 Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
+  if (offer.resumes) return resume(id, offer, now);
   if (over()) return {-1, over_because_, {}};
   std::string why = roster_.objection(offer);
   if (why.empty() && !elastic() && phase_ != Phase::gathering)
@@ -68,15 +69,32 @@ Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
   return admission;
 }
 
+// All that happened meanwhile it can still hear: news are kept for longer than a lease lasts.
+Admission Membership::resume(SeatId id, const NodeOffer& offer, TimePoint now) {
+  Seat* seat = offer.incarnation == 0 ? nullptr : roster_.find_incarnation(offer.incarnation);
+  if (seat == nullptr) return {-1, "the job has gone on without this node, whose lease has run out", {}};
+  if (!seat->accused.empty()) return {-1, "this node was left behind: " + seat->accused, {}};
+  if (seat->broken && roster_.has_rank(seat->node_rank))
+    return {-1, fmt::format("another launcher has taken node_rank {} meanwhile", seat->node_rank), {}};
+  if (!seat->broken) lost_.push_back(seat->id);  // its old connection, which it knows to be dead
+  Seat& back = roster_.move(seat->id, id);
+  back.last_heard = now;
+  if (phase_ == Phase::gathering) gather(now);
+  if (!back.in_round) take_in();
+  return {back.node_rank, {}, {}};
+}
+
 void Membership::beat(SeatId id, TimePoint now) {
   Seat* seat = roster_.find(id);
   if (seat != nullptr && !seat->broken) seat->last_heard = now;
 }
 
-void Membership::hear(SeatId id, const Word& word, TimePoint now) {
+void Membership::hear(SeatId id, const Word& word, TimePoint now, std::uint64_t number) {
   Seat* seat = roster_.find(id);
   if (seat == nullptr || seat->broken || over()) return;
   seat->last_heard = now;
+  if (number != 0 && number <= seat->last_word) return;
+  if (number != 0) seat->last_word = number;
   std::visit([&](const auto& said) { on(*seat, said, now); }, word);
 }
 
@@ -86,7 +104,7 @@ void Membership::on(Seat& seat, const Ready& word, TimePoint now) {
   if (seat.node_rank == nodes_.front().node_rank) master_port_ = word.master_port;
   if (--unready_ > 0) return;
   // Who came meanwhile need not wait for a checkpoint.
-  roster_.present() > nodes_.size() ? form(now) : start();
+  roster_.present() > nodes_.size() && roster_.has_rank(0) ? form(now) : start();
 }
 
 void Membership::on(Seat& seat, const Failed& word, TimePoint now) {
@@ -165,8 +183,9 @@ void Membership::leave(SeatId id, Departure departure, TimePoint now) {
   if (departure == Departure::silent)
     seat->accused =
         "it does not hear this node any more and ends its workers; the network is cut in one direction";
-  if (!at_work) return lose(id, silent(*seat, now), now);
-  // Its lease decides. By its own clock that has run out with its silence; what is left is our margin.
+  if (!at_work && !seat->accused.empty()) return lose(id, silent(*seat, now), now);
+  // Its lease decides; it may come back before. By its own clock that has run out with its silence; what is
+  // left is our margin.
   if (departure == Departure::silent) seat->lost_at = now + (rules_.lost_after - rules_.lease);
   roster_.mark_broken(id);
 }

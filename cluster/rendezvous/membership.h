@@ -50,11 +50,13 @@ class Membership {
   Membership(JobRules rules, TimePoint now);
 
   /// `id` must be new. A refused launcher has no seat. May end the job for everybody: in one of fixed size
-  /// that has not started, a launcher that does not fit means that the right one will never come.
+  /// that has not started, a launcher that does not fit means that the right one will never come. One that
+  /// resumes gets its own seat back as long as that has not been declared lost.
   Admission join(SeatId id, const NodeOffer& offer, TimePoint now);
   void beat(SeatId id, TimePoint now);
-  /// Words of former rounds and of unknown seats are ignored.
-  void hear(SeatId id, const Word& word, TimePoint now);
+  /// Words of former rounds and of unknown seats are ignored, and those whose number is not above the last
+  /// one's: a launcher whose connection broke says again what was not answered. 0: not numbered.
+  void hear(SeatId id, const Word& word, TimePoint now, std::uint64_t number = 0);
   void leave(SeatId id, Departure departure, TimePoint now);
   /// Does what is due and returns when to call again at the latest.
   TimePoint tick(TimePoint now);
@@ -83,6 +85,7 @@ class Membership {
   void on(Seat& seat, const Signalled& word, TimePoint now);
   void on(Seat& seat, const Gone& word, TimePoint now);
 
+  Admission resume(SeatId id, const NodeOffer& offer, TimePoint now);
   void gather(TimePoint now);
   void form(TimePoint now);
   void start();

@@ -38,7 +38,7 @@ void Membership::form(TimePoint now) {
   phase_ = Phase::forming;
   nodes_ = roster_.nodes();
   for (auto& [id, seat] : roster_.seats()) {
-    seat.in_round = true;
+    seat.in_round = !seat.broken;
     seat.ready = false;
     seat.ended.reset();
   }
@@ -86,6 +86,8 @@ void Membership::lose(SeatId id, SeenFailure seen, TimePoint now) {
   const Seat seat = *roster_.find(id);
   roster_.remove(id);
   if (over()) return;
+  const bool replaced = phase_ == Phase::gathering && roster_.has_rank(seat.node_rank);
+  if (replaced) return;
   if (phase_ == Phase::gathering || (phase_ == Phase::forming && seat.in_round))
     return lose_while_idle(seen, now);
   if (!seat.in_round || seat.ended) return;
@@ -99,8 +101,9 @@ void Membership::lose(SeatId id, SeenFailure seen, TimePoint now) {
 void Membership::lose_while_idle(const SeenFailure& seen, TimePoint now) {
   if (!elastic() || seen.failure.node_rank == 0) return finish(seen.failure.exit_code, seen.failure);
   if (phase_ == Phase::gathering) return gather(now);
-  if (roster_.present() >= min_nodes()) return form(now);
-  if (started_) return finish(seen.failure.exit_code, seen.failure);
+  if (enough_left()) return form(now);
+  // The first node may come back: then they meet again.
+  if (started_ && roster_.has_rank(0)) return finish(seen.failure.exit_code, seen.failure);
   for (auto& [id, seat] : roster_.seats()) seat.in_round = false;
   phase_ = Phase::gathering;
 }

@@ -230,6 +230,8 @@ std::string encode(const NodeOffer& offer) {
     out.cut(offer.must_match[i].first, kMaxMatchKeyBytes);
     out.cut(offer.must_match[i].second, kMaxMatchValueBytes);
   }
+  out.u64(offer.incarnation);
+  out.flag(offer.resumes);
   return bytes;
 }
 
@@ -269,6 +271,8 @@ std::optional<NodeOffer> decode_offer(std::string_view bytes) {
     std::string key = in.string(kMaxMatchKeyBytes);
     offer.must_match.emplace_back(std::move(key), in.string(kMaxMatchValueBytes));
   }
+  offer.incarnation = in.u64();
+  offer.resumes = in.flag();
   if (!in.complete()) return std::nullopt;
   return offer;
 }

@@ -22,6 +22,9 @@ struct NodeOffer {
   /// Name and value of what must be equal on every node (nnodes, program, versions, config hash, …). The
   /// first node's values are the job's; a node that differs is rejected, with the key and both values.
   std::vector<std::pair<std::string, std::string>> must_match;
+  std::uint64_t incarnation =
+      0;                 ///< drawn by each launcher, to know its seat by; 0: it has none to come back to
+  bool resumes = false;  ///< has a seat, whose connection broke
 };
 
 /// A node that takes part in a round.

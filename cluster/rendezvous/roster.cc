@@ -90,6 +90,7 @@ Seat& Roster::add(SeatId id, const NodeOffer& offer, TimePoint now) {
   some_unranked_ = some_unranked_ || !offer.node_rank;
   if (!reference_) reference_ = seat;
   by_rank_[seat.node_rank] = id;
+  if (offer.incarnation != 0) by_incarnation_[offer.incarnation] = id;
   return seats_[id] = std::move(seat);
 }
 
@@ -101,8 +102,25 @@ void Roster::mark_broken(SeatId id) {
   if (seat.node_rank > 0) lowest_free_ = std::min(lowest_free_, seat.node_rank);
 }
 
+Seat* Roster::find_incarnation(std::uint64_t incarnation) {
+  const auto found = by_incarnation_.find(incarnation);
+  return found == by_incarnation_.end() ? nullptr : find(found->second);
+}
+
+Seat& Roster::move(SeatId from, SeatId to) {
+  auto node = seats_.extract(from);
+  node.key() = to;
+  Seat& seat = seats_.insert(std::move(node)).position->second;
+  seat.id = to;
+  seat.broken = false;
+  by_rank_[seat.node_rank] = to;
+  by_incarnation_[seat.offer.incarnation] = to;
+  return seat;
+}
+
 void Roster::remove(SeatId id) {
   mark_broken(id);
+  by_incarnation_.erase(seats_.at(id).offer.incarnation);
   seats_.erase(id);
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct Seat {
   bool ready = false;
   std::optional<int> ended;  ///< the exit code of its part of the round
   bool signalled = false;
+  std::uint64_t last_word = 0;  ///< number of the last one that was heard
 
   /// "node_rank 3 (host gpu003, 10.0.0.4)"
   std::string text() const;
@@ -45,6 +47,11 @@ class Roster {
   /// node that hosts the rendezvous. O(log nodes) but for the search after somebody has left.
   Seat& add(SeatId id, const NodeOffer& offer, TimePoint now);
   void remove(SeatId id);
+  /// The seat of that launcher, also a broken one; nullptr when there is none (any more).
+  Seat* find_incarnation(std::uint64_t incarnation);
+  /// The seat goes on over another connection, under its id. Its node_rank must not have been taken
+  /// meanwhile.
+  Seat& move(SeatId from, SeatId to);
   /// The connection is gone, the node perhaps not: its node_rank may be taken again, its seat stays.
   void mark_broken(SeatId id);
 
@@ -73,6 +80,7 @@ class Roster {
   std::vector<std::string> hosts_;
   std::map<SeatId, Seat> seats_;
   std::map<int, SeatId> by_rank_;
+  std::unordered_map<std::uint64_t, SeatId> by_incarnation_;
   bool some_unranked_ = false;
   int lowest_free_ = 1;
   std::optional<Seat> reference_;  // whose values must be matched

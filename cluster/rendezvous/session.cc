@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "cluster/rendezvous/messages.h"
 
 namespace dtrain::rendezvous {
@@ -24,10 +26,26 @@ std::string join_answer(std::uint64_t first_event, std::string_view admission) {
   return bytes;
 }
 
+std::string number_word(std::uint64_t number, std::string_view word) {
+  std::string bytes;
+  wire::ByteWriter writer(bytes);
+  writer.u64(number);
+  writer.raw(word);
+  return bytes;
+}
+
+NumberedWord split_word(std::string_view bytes) {
+  wire::ByteReader reader(bytes);
+  const std::uint64_t number = reader.u64();
+  if (!reader.good()) return {};
+  return {number, bytes.substr(sizeof number)};
+}
+
 Session::Session(wire::FrameReader reader, wire::FrameWriter writer, const NodeOffer& offer,
                  SessionTimes times, TimePoint now)
     : reader_(std::move(reader)),
       writer_(std::move(writer)),
+      offer_(offer),
       times_(times),
       lease_from_(now),
       next_beat_(now + times.beat) {
@@ -43,13 +61,48 @@ std::uint64_t Session::ask(Op op, std::string_view key, std::string value) {
 }
 
 void Session::set(std::string_view key, std::string value, TimePoint now) {
-  unanswered_.push_back({ask(Op::set, key, std::move(value)), now});
+  unanswered_.push_back({ask(Op::set, key, std::move(value)), now, {}});
 }
 
 void Session::await_event() { event_request_ = ask(Op::get, event_key(next_event_), {}); }
 
 void Session::say(const Word& word, TimePoint now) {
-  if (!ended_) set(kWordKey, encode(word), now);
+  if (!ended_) say_numbered(number_word(++words_, encode(word)), now);
+}
+
+void Session::say_numbered(std::string numbered, TimePoint now) {
+  if (interrupted()) {
+    unsaid_.push_back(std::move(numbered));
+    return;
+  }
+  set(kWordKey, numbered, now);
+  unanswered_.back().word = std::move(numbered);
+}
+
+void Session::interrupt(std::string why) {
+  if (ended_ || interrupted()) return;
+  if (!admitted()) return lose(std::move(why));  // there is no seat to come back to
+  cause_ = std::move(why);
+  std::deque<std::string> words;
+  for (Sent& sent : unanswered_) {
+    if (!sent.word.empty()) words.push_back(std::move(sent.word));
+  }
+  unsaid_ = std::move(words);
+  unanswered_.clear();
+  out_.clear();
+}
+
+void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
+  if (!interrupted()) return;
+  reader_ = std::move(reader);
+  writer_ = std::move(writer);
+  cause_.clear();
+  offer_.resumes = true;
+  join_request_ = next_request_;
+  set(kJoinKey, encode(offer_), now);
+  event_request_ = 0;
+  next_beat_ = now + times_.beat;
+  for (std::string& word : std::exchange(unsaid_, {})) say_numbered(std::move(word), now);
 }
 
 void Session::lose(std::string why) {
@@ -90,15 +143,17 @@ void Session::answered(wire::Response& response) {
 
 void Session::take_admission(std::string_view answer) {
   wire::ByteReader reader(answer);
-  next_event_ = reader.u64();
+  const std::uint64_t first_event = reader.u64();
   const auto admission = decode_admission(answer.substr(std::min<std::size_t>(answer.size(), 8)));
   if (!reader.good() || !admission) return lose("the rendezvous sent a malformed admission");
+  if (!admission->refused.empty() && offer_.resumes) return lose(admission->refused);
   if (!admission->refused.empty()) {
     ended_ = true;
     news_.push_back(encode(News(Refused{admission->refused})));
     return;
   }
   node_rank_ = admission->node_rank;
+  if (!offer_.resumes) next_event_ = first_event;
   if (!admission->lines.empty()) news_.push_back(encode(News(Waiting{admission->lines})));
   await_event();
 }
@@ -128,11 +183,13 @@ TimePoint Session::tick(TimePoint now) {
   const TimePoint lease_end = lease_from_ + times_.lease;
   if (now >= lease_end) {
     // It may hear us even if we do not hear it.
-    set(kSilenceKey, {}, now);
-    lose(fmt::format("no answer from the rendezvous for {:.1f} s",
-                     std::chrono::duration<double>(now - lease_from_).count()));
+    const std::string cause = interrupted() ? "; " + cause_ : "";
+    if (!interrupted()) set(kSilenceKey, {}, now);
+    lose(fmt::format("no answer from the rendezvous for {:.1f} s{}",
+                     std::chrono::duration<double>(now - lease_from_).count(), cause));
     return now + kIdle;
   }
+  if (interrupted()) return lease_end;
   if (now >= next_beat_) {
     set(kBeatKey, {}, now);
     next_beat_ = now + times_.beat;

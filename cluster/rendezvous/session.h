@@ -25,6 +25,15 @@ std::string event_key(std::uint64_t number);
 /// The number of the first event a newcomer is to hear, and whether it is in.
 std::string join_answer(std::uint64_t first_event, std::string_view admission);
 
+/// What kWordKey is set to: a launcher's words are numbered from 1.
+struct NumberedWord {
+  std::uint64_t number = 0;
+  std::string_view word;
+};
+std::string number_word(std::uint64_t number, std::string_view word);
+/// Of anything else than number_word() yields: an empty word.
+NumberedWord split_word(std::string_view bytes);
+
 struct SessionTimes {
   Duration beat = std::chrono::seconds(1);
   Duration lease = std::chrono::seconds(4);
@@ -38,7 +47,15 @@ class Session {
 
   void receive(std::string_view bytes, TimePoint now);
   void say(const Word& word, TimePoint now);
-  /// The connection is gone: from now on only LeaseLost is told.
+  /// The connection broke. The session goes on over another one when resume() is called before the lease has
+  /// run out; `why` is told when it is not.
+  /// One that has not been admitted yet is lost.
+  void interrupt(std::string why);
+  bool interrupted() const noexcept { return !ended_ && !cause_.empty(); }
+  /// Over another connection that has authenticated: asks for the same seat, then says again what was not
+  /// answered.
+  void resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
+  /// It cannot go on: from now on only LeaseLost is told.
   void lose(std::string why);
   /// Beats when due; ends the session when the lease has run out. Returns when to call again at the latest.
   TimePoint tick(TimePoint now);
@@ -62,9 +79,15 @@ class Session {
   void take_admission(std::string_view answer);
   void hear(std::string news);
 
+  void say_numbered(std::string numbered, TimePoint now);
+
   wire::FrameReader reader_;
   wire::FrameWriter writer_;
+  NodeOffer offer_;
   SessionTimes times_;
+  std::string cause_;               // of the interruption
+  std::uint64_t words_ = 0;         // said so far
+  std::deque<std::string> unsaid_;  // numbered words, while interrupted
   std::string out_;
   std::deque<std::string> news_;
   std::uint64_t next_request_ = 1;
@@ -76,6 +99,7 @@ class Session {
   struct Sent {
     std::uint64_t request = 0;
     TimePoint at{};
+    std::string word;  // numbered; empty: no word
   };
   std::deque<Sent> unanswered_;  // sets only; the server answers them in order
   TimePoint lease_from_, next_beat_;

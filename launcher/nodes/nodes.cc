@@ -22,6 +22,9 @@ using rendezvous::News;
 constexpr std::chrono::seconds kResolveTimeout{3};
 // Between a signal and the end of a job that has not begun; the host of the rendezvous answers at once.
 constexpr std::chrono::seconds kSignalPatience{1};
+constexpr std::chrono::seconds kBeat{1};
+// A node's workers have ended for certain so long after its lease has.
+constexpr std::chrono::seconds kLeaseMargin{2};
 // For SIGKILL, and for processes that do not end on it.
 constexpr std::chrono::seconds kStopMargin{30};
 // The link's, when keeper or guard have ended the workers.
@@ -95,6 +98,8 @@ class NodesRun final : private RoundLink {
     settings.member.token = job_.token;
     settings.member.insecure = job_.options.insecure;
     settings.member.job = job_.options.run_id;
+    settings.member.lease = job_.options.lease;
+    settings.member.beat = std::min<Duration>(kBeat, job_.options.lease / 4);
     settings.offer.node_rank = job_.placement.node_rank;
     settings.offer.host = job_.placement.host;
     settings.offer.address = own_address();
@@ -127,6 +132,8 @@ class NodesRun final : private RoundLink {
     options.last_call = job_.options.last_call;
     options.stop_within = std::max(job_.options.failure_grace, job_.options.signal_grace) +
                           job_.options.saving_grace + kStopMargin;
+    options.lease = job_.options.lease;
+    options.lost_after = job_.options.lease + kLeaseMargin;
     options.launch_time_ns = now_in_ns();
     options.run_id = job_.options.run_id;
     options.hosts = job_.placement.hosts;

@@ -47,6 +47,10 @@ constexpr std::array kOptions = {
                "timeouts in seconds: join_timeout=600 (until all nodes must have joined), "
                "last_call_timeout=30 (with "
                "MIN:MAX: how long MIN nodes wait for more); other names are ignored"},
+    OptionSpec{
+        "lease-timeout", kNodes, "SECONDS", "4",
+        "a node that cannot reach node 0 for so long kills its workers, and 2 s later the others go on or "
+        "end; a shorter cut costs nothing but the wait"},
     OptionSpec{"token-file", kNodes, "FILE", "",
                "the job's secret, 64 hex digits, mode 0600, the same on every node; or the variable "
                "DTRAIN_TOKEN"},

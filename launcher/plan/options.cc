@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kMaxNodes = 65536;
 constexpr int kMaxWorkers = 4096;
+constexpr std::chrono::seconds kShortestLease{1}, kLongestLease{3600};
 constexpr double kMaxSeconds = 7 * 24 * 3600.0;
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -104,6 +105,9 @@ void read_master(const Reader& read, LaunchOptions& options) {
 // torchrun's list of settings; those of its own backends mean nothing here.
 void read_rendezvous(const Reader& read, LaunchOptions& options) {
   options.run_id = read.text("rdzv-id");
+  options.lease = read.seconds("lease-timeout");
+  if (options.lease < kShortestLease || options.lease > kLongestLease)
+    read.refuse("lease-timeout", "seconds from 1 to 3600");
   options.token_file = read.text("token-file");
   options.insecure = read.flag("insecure");
   if (!read.given("rdzv-conf")) return;

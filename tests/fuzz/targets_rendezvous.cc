@@ -49,10 +49,11 @@ class Watch {
 
   void step() {
     const int op = bytes_.next();
-    const SeatId id = static_cast<SeatId>(bytes_.next() % 8);
+    const int launcher = bytes_.next() % 8;
+    const SeatId id = connection_[launcher];
     switch (op % 8) {
       case 0:
-        return join(id);
+        return op % 16 == 0 ? join(launcher) : come_back(launcher);
       case 1:
         job_.hear(id, Ready{round(), 1}, now_);
         break;
@@ -73,7 +74,7 @@ class Watch {
         job_.tick(now_);
         break;
       default:
-        for (SeatId one = 0; one < 8; ++one) job_.beat(one, now_);
+        for (const auto& [launcher_of, one] : connection_) job_.beat(one, now_);
         now_ += milliseconds(200);
         job_.tick(now_);
     }
@@ -107,17 +108,34 @@ class Watch {
     failed.failure.exit_code = code();
     return failed;
   }
-  void join(SeatId id) {
+  void join(int launcher) {
     const int choice = bytes_.next();
-    if (seated_.contains(id)) return;
+    if (seated_.contains(connection_[launcher])) return;
+    const SeatId id = connection_[launcher] = next_connection_++;
     NodeOffer offer;
-    if (choice % 8 != 7) offer.node_rank = choice % 8 == 6 ? choice - 100 : static_cast<int>(id) % 6;
+    offer.incarnation = incarnation_[launcher] = id;
+    if (choice % 8 != 7) offer.node_rank = choice % 8 == 6 ? choice - 100 : launcher % 6;
     offer.nproc = 1 + choice % 3;
     offer.must_match = {{"key", choice > 250 ? "odd" : "same"}};
     const Admission admission = job_.join(id, offer, now_);
     if (admission.refused.empty()) {
       require(admission.node_rank >= 0 && admission.node_rank < rules_.max_nodes, "a node_rank in range");
       seated_[id] = admission.node_rank;
+    }
+    collect();
+  }
+  // Over another connection, whether the old one is known to be broken or not.
+  void come_back(int launcher) {
+    const SeatId before = connection_[launcher], id = next_connection_++;
+    NodeOffer offer;
+    offer.incarnation = incarnation_[launcher];
+    offer.resumes = true;
+    const Admission admission = job_.join(id, offer, now_);
+    if (admission.refused.empty()) {
+      connection_[launcher] = id;
+      seated_.erase(before);
+      seated_[id] = admission.node_rank;
+      if (working_.erase(before) > 0) working_.insert(id);
     }
     collect();
   }
@@ -190,6 +208,10 @@ class Watch {
   TimePoint now_{std::chrono::seconds(1000)};
   JobRules rules_;
   Membership job_;
+  std::map<int, SeatId> connection_{{0, 0}, {1, 1}, {2, 2}, {3, 3},
+                                    {4, 4}, {5, 5}, {6, 6}, {7, 7}};  // by launcher
+  std::map<int, std::uint64_t> incarnation_;
+  SeatId next_connection_ = 100;
   std::map<SeatId, int> seated_;
   std::set<SeatId> working_;  // who may still write
   std::vector<RoundNode> forming_;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <fstream>
 #include <limits>
+#include <thread>
 
 #include "tests/cluster/labs.h"
 #include "tests/launch/running.h"
@@ -93,6 +94,18 @@ TEST_F(Cuts, EndTheJobOnBothSides) {
     EXPECT_TRUE(eventually([&] { return nothing_left(); }));
     lab_->heal(kCut);
   }
+}
+
+// Longer than TCP waits, shorter than the lease.
+TEST_F(Cuts, ShorterThanTheLeaseCostNothingButTheWait) {
+  start(std::to_string(kHosts), "echo up; sleep 15; echo down", {"--lease-timeout=30"});
+  ASSERT_TRUE(eventually([&] { return lines() == 2 * kHosts; }, kPatience)) << errors();
+  lab_->cut(kCut, "both");
+  std::this_thread::sleep_for(std::chrono::seconds(rounds_ > 1 ? 20 : 11));
+  lab_->heal(kCut);
+  for (int host = 0; host < kHosts; ++host)
+    EXPECT_EQ(launchers_[static_cast<std::size_t>(host)]->wait(kPatience), 0) << errors();
+  EXPECT_EQ(lines(), 4 * kHosts);
 }
 
 // Nanoseconds of the lines "WORLD_SIZE RANK time" in a host's file: the last with the old size, the first

@@ -4,9 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <memory>
@@ -194,6 +196,29 @@ TEST_F(RendezvousTest, LastWordsAreHeardBeforeTheGoodbye) {
   members[1].reset();
   members[0]->say(Ended{0, 0});
   EXPECT_EQ(hear<Over>(*members[0]).exit_code, 0);
+}
+
+// As `ss -K` or a middlebox would: both ends of every connection to the port are reset or closed.
+void break_connections(std::uint16_t port) {
+  for (int fd = 3; fd < 256; ++fd) {
+    sockaddr_in peer{};
+    socklen_t length = sizeof peer;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0 && peer.sin_family == AF_INET &&
+        ntohs(peer.sin_port) == port)
+      ::shutdown(fd, SHUT_RDWR);
+  }
+}
+
+TEST_F(RendezvousTest, ABrokenConnectionIsMadeAgainAndNothingIsLost) {
+  serve(options_for(2, 2));
+  std::vector<std::unique_ptr<Member>> members;
+  for (const int i : {0, 1}) members.push_back(join(i));
+  start_round(members, 0);
+  break_connections(port_);
+  members[1]->say(Ended{0, 0});
+  break_connections(port_);
+  members[0]->say(Ended{0, 0});
+  for (auto& member : members) EXPECT_EQ(hear<Over>(*member).exit_code, 0);
 }
 
 // Processes of their own, forked before this one has threads.

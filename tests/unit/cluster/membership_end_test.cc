@@ -176,6 +176,73 @@ TEST(Membership, ANodeThatFellSilentIsGivenTheMarginOfItsLease) {
   EXPECT_THAT(job.last<Stop>().failure->lines, Contains(HasSubstr("cut in one direction")));
 }
 
+// A launcher whose connection broke, seen from the coordinator.
+NodeOffer known(int node_rank, bool resumes = false) {
+  NodeOffer offer = offer_of(node_rank);
+  offer.incarnation = 100 + static_cast<std::uint64_t>(node_rank);
+  offer.resumes = resumes;
+  return offer;
+}
+
+Job running_with_known(JobRules rules) {
+  Job job(std::move(rules));
+  for (const int i : {0, 1}) EXPECT_EQ(job.join(static_cast<SeatId>(i), known(i)).refused, "");
+  job.ready_all({0, 1}, 0);
+  return job;
+}
+
+TEST(Membership, ALauncherThatComesBackInTimeHasItsSeatAgain) {
+  Job job = running_with_known(fixed(2, 1));
+  job.leave(1, Departure::broken);
+  job.pass(seconds(5));
+  EXPECT_EQ(job.join(31, known(1, true)).refused, "");
+  job.pass(seconds(20));
+  EXPECT_EQ(job.count<Stop>(), 0U) << "nothing has happened";
+  job.say(31, Ended{0, 0});
+  job.say(0, Ended{0, 0});
+  EXPECT_EQ(job.last<Over>().exit_code, 0);
+}
+
+TEST(Membership, ALauncherThatComesBackBeforeItsConnectionIsKnownToBeDeadReplacesIt) {
+  Job job = running_with_known(fixed(2, 1));
+  job.mute(1);
+  job.pass(seconds(5));
+  EXPECT_EQ(job.join(31, known(1, true)).refused, "");
+  EXPECT_THAT(job.lost(), testing::ElementsAre(1U)) << "the old connection is closed";
+  job.leave(1, Departure::broken);
+  job.pass(seconds(20));
+  EXPECT_EQ(job.count<Stop>(), 0U);
+}
+
+TEST(Membership, ALauncherThatComesBackTooLateIsRefused) {
+  Job job = running_with_known(fixed(2, 1));
+  job.leave(1, Departure::broken);
+  job.pass(seconds(7));
+  EXPECT_EQ(job.count<Stop>(), 1U);
+  EXPECT_THAT(job.join(31, known(1, true)).refused, HasSubstr("lease has run out"));
+  EXPECT_THAT(job.join(32, known(7, true)).refused, HasSubstr("lease has run out")) << "never was here";
+}
+
+TEST(Membership, AWordThatIsSaidAgainIsHeardOnce) {
+  Job job = running_with_known(fixed(2, 1));
+  job.say(1, Signalled{15}, 1);
+  job.leave(1, Departure::broken);
+  job.join(31, known(1, true));
+  job.say(31, Signalled{15}, 1);
+  EXPECT_FALSE(job.last<Stop>().at_once) << "it was not the second signal";
+  job.say(31, Signalled{15}, 2);
+  EXPECT_TRUE(job.last<Stop>().at_once);
+}
+
+TEST(Membership, ALauncherThatComesBackWhileOthersAreMissingCountsAgain) {
+  Job job(fixed(2));
+  job.join(0, known(0));
+  job.leave(0, Departure::broken);
+  job.join(30, known(0, true));
+  job.join(1, known(1));
+  EXPECT_EQ(job.count<Forming>(), 1U);
+}
+
 TEST(Membership, ASilentNodeIsLostNotBefore6Seconds) {
   Job job = running(fixed(2));
   job.mute(1);
@@ -216,6 +283,8 @@ TEST(Membership, ALauncherKilledBeforeTheStartEndsAFixedJob) {
   Job forming(fixed(2));
   forming.join_all(2);
   forming.leave(1, Departure::broken);
+  EXPECT_FALSE(forming.over()) << "it may come back";
+  forming.pass(seconds(7));
   EXPECT_EQ(forming.last<Over>().failure->kind, Failure::Kind::node_lost);
 }
 

@@ -37,8 +37,8 @@ class Job {
   void join_all(int count) {
     for (int i = 0; i < count; ++i) EXPECT_EQ(join(i).refused, "");
   }
-  void say(SeatId id, const Word& word) {
-    membership_.hear(id, word, now_);
+  void say(SeatId id, const Word& word, std::uint64_t number = 0) {
+    membership_.hear(id, word, now_, number);
     collect();
   }
   void ready_all(const std::vector<SeatId>& ids, int round) {

@@ -41,6 +41,11 @@ class SessionTest : public testing::Test {
     answer(asked().at(0), join_answer(5, encode(Admission{1, {}, {}})));
     return asked().at(0);
   }
+  void reconnect() {
+    from_session_ = wire::FrameReader(MacKey("up2"));
+    to_session_ = wire::FrameWriter(MacKey("down2"));
+    session_.resume(wire::FrameReader(MacKey("down2")), wire::FrameWriter(MacKey("up2")), now_);
+  }
   void pass(Duration time) {
     now_ += time;
     session_.tick(now_);
@@ -106,6 +111,59 @@ TEST_F(SessionTest, AnsweredBeatsKeepTheLease) {
     for (const auto& request : asked()) answer(request);
   }
   EXPECT_FALSE(session_.ended());
+}
+
+TEST_F(SessionTest, ABrokenConnectionIsResumedWithTheWordsThatWereNotAnswered) {
+  const auto event = admit();
+  session_.say(Ended{3, 0}, now_);
+  asked();  // sent, and lost on the way
+  session_.interrupt("the cable was pulled");
+  session_.say(Signalled{15}, now_);
+  pass(seconds(2));
+  EXPECT_TRUE(asked().empty()) << "nothing to send it over";
+  reconnect();
+  const auto requests = asked();
+  ASSERT_EQ(requests.size(), 3U);
+  EXPECT_TRUE(decode_offer(requests[0].value)->resumes);
+  EXPECT_EQ(split_word(requests[1].value).number, 1U);
+  EXPECT_TRUE(std::holds_alternative<Ended>(*decode_word(split_word(requests[1].value).word)));
+  EXPECT_EQ(split_word(requests[2].value).number, 2U);
+  answer(requests[0], join_answer(99, encode(Admission{1, {}, {}})));
+  EXPECT_EQ(asked().at(0).keys.front(), event.keys.front()) << "the news that it has not heard";
+  pass(milliseconds(3900));  // after the join was sent
+  EXPECT_FALSE(session_.ended());
+}
+
+TEST_F(SessionTest, AConnectionThatComesTooLateIsALostLease) {
+  admit();
+  session_.interrupt("the cable was pulled");
+  pass(milliseconds(3950));
+  EXPECT_TRUE(session_.interrupted());
+  pass(milliseconds(100));
+  EXPECT_THAT(std::get<LeaseLost>(heard()).why, testing::AllOf(HasSubstr("4.0 s"), HasSubstr("cable")));
+}
+
+TEST_F(SessionTest, ASeatThatWasGivenUpIsALostLease) {
+  admit();
+  session_.interrupt("the cable was pulled");
+  reconnect();
+  answer(asked().at(0), join_answer(99, encode(Admission{-1, "gone on without", {}})));
+  EXPECT_EQ(std::get<LeaseLost>(heard()).why, "gone on without");
+}
+
+TEST_F(SessionTest, WithoutASeatABrokenConnectionIsTheEnd) {
+  session_.interrupt("the cable was pulled");
+  EXPECT_EQ(std::get<LeaseLost>(heard()).why, "the cable was pulled");
+}
+
+// Suspended with a good connection: the answer to an old beat waits in the socket when the machine wakes.
+TEST_F(SessionTest, AMachineThatSleptTooLongHasNoLease) {
+  admit();
+  pass(seconds(1));
+  const auto beat = asked().at(0);
+  now_ += seconds(3600);
+  answer(beat);
+  EXPECT_TRUE(std::holds_alternative<LeaseLost>(heard()));
 }
 
 TEST_F(SessionTest, RoundsWithoutUsAreNotHeardOf) {
