@@ -78,10 +78,11 @@ class Communicator {
   /// In place on every rank. bf16 is summed in float32.
   virtual std::unique_ptr<Work> all_reduce(MemorySpan span, ReduceOp op, std::string_view label) = 0;
   /// `output` of rank r receives the reduction of everyone's `input[r·n, (r+1)·n)`, n = output.count,
-  /// input.count = n·size.
+  /// input.count = n·size. `output` may be this rank's own part of `input`.
   virtual std::unique_ptr<Work> reduce_scatter(MemorySpan input, MemorySpan output, ReduceOp op,
                                                std::string_view label) = 0;
-  /// `output` holds everyone's `input` in rank order: output.count = input.count · size.
+  /// `output` holds everyone's `input` in rank order: output.count = input.count · size. `input` may be this
+  /// rank's own part of `output`.
   virtual std::unique_ptr<Work> all_gather(MemorySpan input, MemorySpan output, std::string_view label) = 0;
   /// Root's span to everyone, in place.
   virtual std::unique_ptr<Work> broadcast(MemorySpan span, int root, std::string_view label) = 0;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "parallel/data/data_parallel_strategy.h"
+#include "parallel/data/sharded_strategy.h"
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/timed_device.h"
 #include "training/start/peers.h"
@@ -33,6 +34,11 @@ std::shared_ptr<Device> device_of(const Recipe& recipe, int local_rank) {
   return device;
 }
 
+std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context) {
+  if (recipe.shard) return std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = *recipe.shard});
+  return std::make_unique<DataParallelStrategy>(context, ReducerOptions{}, recipe.sync_batch_norm);
+}
+
 ExitCode train(const Task& task, const Environment& environment, const Options& options, const Recipe& recipe,
                const Placement& placement, const StopSignal& stop_signal, WorkerLog& log) {
   Tracer tracer(recipe.trace, *placement.rank, log);
@@ -42,10 +48,9 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
   StepClock clock;
   ExitCode code = ExitCode::ok;
   {
-    DataParallelStrategy strategy(
-        {peers.communicator(), device, recipe.collective_timeout, {&clock, tracer.spans()}}, {},
-        recipe.sync_batch_norm);
-    Trainer trainer(recipe, {task, strategy, peers.communicator(), device, options, environment, stop_signal,
+    const auto strategy = make_strategy(
+        recipe, {peers.communicator(), device, recipe.collective_timeout, {&clock, tracer.spans()}});
+    Trainer trainer(recipe, {task, *strategy, peers.communicator(), device, options, environment, stop_signal,
                              log, tracer, clock});
     code = trainer.run();
   }

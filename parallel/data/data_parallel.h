@@ -51,8 +51,6 @@ class DataParallel {
   std::unique_ptr<Reducer> make_idle_reducer() const;
 
  private:
-  void check_same_model(const Deadline& deadline);
-  void copy_from_first_rank(const NamedTensors& tensors, const Deadline& deadline);
   void attach(std::size_t index);
   std::vector<GradientSlot> slots() const;
 

@@ -33,6 +33,9 @@ class GradScaler {
   Tensor scale_seed(double weight) const;
   /// Divides the gradients (those that are defined) by the scale, in place, and looks for what is not finite.
   void unscale(std::span<const Tensor> gradients);
+  /// Whether unscale() found something: float32 [1], not 0 then. Ranks that look at parts of the gradients
+  /// agree on it (the largest of theirs) between unscale() and the optimizer's step.
+  const Tensor& found() const noexcept { return found_; }
   /// Moves the scale. Once a step, after the optimizer.
   void update();
 

@@ -12,6 +12,7 @@
 
 #include "models/tasks/classification.h"
 #include "parallel/data/data_parallel_strategy.h"
+#include "parallel/data/sharded_strategy.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/ranks/world.h"
 #include "tests/support/temp_dir.h"
@@ -71,12 +72,26 @@ class SavesInParts final : public Strategy {
 };
 
 /// One rank of a run of the multilayer perceptron; `strategy` says how it saves.
+using MakeStrategy = std::function<std::unique_ptr<Strategy>(const StrategyContext& context)>;
+
 template <class Kind>
-ExitCode train(Communicator& communicator, const fs::path& run, std::int64_t steps) {
+MakeStrategy kind() {
+  return [](const StrategyContext& context) { return std::make_unique<Kind>(context); };
+}
+
+std::unique_ptr<Strategy> shards_gradients(const StrategyContext& context) {
+  return std::make_unique<ShardedStrategy>(
+      context, ShardOptions{.stage = ShardStage::gradients, .bucket_bytes = 64 * 1024});
+}
+
+ExitCode train(Communicator& communicator, const MakeStrategy& make, const fs::path& run, std::int64_t steps,
+               const std::string& optimizer = "sgd") {
   const std::vector<std::string> arguments = {"--dataset",
                                               "synthetic:1x6x6,10,96",
                                               "--global-batch-size",
                                               "24",
+                                              "--optimizer",
+                                              optimizer,
                                               "--momentum",
                                               "0.9",
                                               "--lr",
@@ -98,9 +113,9 @@ ExitCode train(Communicator& communicator, const fs::path& run, std::int64_t ste
   Tracer tracer(std::nullopt, communicator.rank(), log);
   const auto device = make_device("cpu");
   StepClock clock;
-  Kind strategy(StrategyContext{communicator, device, recipe.collective_timeout, {&clock}});
+  const auto strategy = make({communicator, device, recipe.collective_timeout, {&clock}});
   Trainer trainer(
-      recipe, {task, strategy, communicator, device, options, environment, stop_signal, log, tracer, clock});
+      recipe, {task, *strategy, communicator, device, options, environment, stop_signal, log, tracer, clock});
   return trainer.run();
 }
 
@@ -130,20 +145,45 @@ std::string same_checkpoint(const fs::path& run, const fs::path& other, std::int
   return "ok";
 }
 
-// Steps 1 to 3 by all ranks and in parts, 4 to 6 by all but the last, and the same undisturbed by rank 0
-// alone.
-std::string saved_by_some_resumed_by_others(Rank& rank) {
-  const fs::path run = fs::path(rank.folder) / "parts", whole = fs::path(rank.folder) / "whole";
-  train<SavesInParts>(*rank.communicator, run, 3);
+// Steps 1 to 3 by all ranks and in parts, 4 to 6 by all but the last, and the same undisturbed by data
+// parallelism: one process would see the sums of its own order.
+std::string resumed_by_others(Rank& rank, const MakeStrategy& make, const std::string& optimizer) {
+  const fs::path run = fs::path(rank.folder) / ("parts-" + optimizer),
+                 whole = fs::path(rank.folder) / ("whole-" + optimizer);
+  train(*rank.communicator, make, run, 3, optimizer);
   const auto fewer =
       rank.communicator->split(rank.rank() == rank.size() - 1 ? 1 : 0, rank.rank(), Deadline::never());
-  const auto alone = rank.communicator->split(rank.rank() == 0 ? 0 : 1, rank.rank(), Deadline::never());
   std::string verdict = "ok";
-  if (rank.rank() != rank.size() - 1) train<SavesInParts>(*fewer, run, 6);
-  // One process sees the sums of its own order: compare with as many ranks as took each stretch.
-  train<DataParallelStrategy>(*rank.communicator, whole, 3);
-  if (rank.rank() != rank.size() - 1) train<DataParallelStrategy>(*fewer, whole, 6);
+  if (rank.rank() != rank.size() - 1) train(*fewer, make, run, 6, optimizer);
+  const MakeStrategy plain = kind<DataParallelStrategy>();
+  train(*rank.communicator, plain, whole, 3, optimizer);
+  if (rank.rank() != rank.size() - 1) train(*fewer, plain, whole, 6, optimizer);
   if (rank.rank() == 0) verdict = same_checkpoint(run, whole, 6, rank.size() == 2 ? 1 : rank.size() - 1);
+  rank.communicator->barrier("end")->wait(Deadline::never());
+  return verdict;
+}
+
+std::string saved_by_some_resumed_by_others(Rank& rank) {
+  return resumed_by_others(rank, kind<SavesInParts>(), "sgd");
+}
+
+std::string shards_resumed_by_others(Rank& rank) {
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    const std::string verdict = resumed_by_others(rank, shards_gradients, optimizer);
+    if (verdict != "ok") return std::string(optimizer) + ": " + verdict;
+  }
+  return "ok";
+}
+
+// Saved by sharded ranks, gone on with by data parallelism, and the other way round.
+std::string strategies_change(Rank& rank) {
+  const fs::path run = fs::path(rank.folder) / "changing", whole = fs::path(rank.folder) / "whole";
+  const MakeStrategy plain = kind<DataParallelStrategy>();
+  train(*rank.communicator, plain, run, 2, "adamw");
+  train(*rank.communicator, shards_gradients, run, 4, "adamw");
+  train(*rank.communicator, plain, run, 6, "adamw");
+  train(*rank.communicator, plain, whole, 6, "adamw");
+  std::string verdict = rank.rank() == 0 ? same_checkpoint(run, whole, 6, 1) : "ok";
   rank.communicator->barrier("end")->wait(Deadline::never());
   return verdict;
 }
@@ -154,6 +194,10 @@ TEST_P(ShardedCheckpoint, SavedBySomeRanksResumedByOthers) {
   expect_ok("saved_by_some_resumed_by_others", {2, 3, 4});
 }
 
+TEST_P(ShardedCheckpoint, ShardsAreResumedByOthers) { expect_ok("shards_resumed_by_others", {2, 4}); }
+
+TEST_P(ShardedCheckpoint, StrategiesMayChange) { expect_ok("strategies_change", {3}); }
+
 INSTANTIATE_TEST_SUITE_P(, ShardedCheckpoint, testing::Values("gloo", "mpi"),
                          [](const auto& backend) { return std::string(backend.param); });
 
@@ -163,5 +207,7 @@ INSTANTIATE_TEST_SUITE_P(, ShardedCheckpoint, testing::Values("gloo", "mpi"),
 int main(int argc, char** argv) {
   using namespace dtrain::test;
   register_scenario("saved_by_some_resumed_by_others", saved_by_some_resumed_by_others);
+  register_scenario("shards_resumed_by_others", shards_resumed_by_others);
+  register_scenario("strategies_change", strategies_change);
   return run_tests_or_scenario(argc, argv);
 }

@@ -1,0 +1,46 @@
+// How parameters are cut over ranks and packed for the exchange, as pure arithmetic. Every rank owns a range
+// of every parameter's elements; ranges travel in buckets of bounded size, whatever the size of a parameter.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "parallel/data/buckets.h"
+
+namespace dtrain {
+
+/// A range of a flattened parameter.
+struct ShardRange {
+  std::size_t first = 0, count = 0;
+};
+
+/// What rank `rank` of `ranks` owns of a parameter of `count` elements: ranges are as even as can be, but
+/// begin at multiples of 16 elements where the parameter has at least 64 a rank.
+ShardRange owned_range(std::size_t count, int rank, int ranks);
+
+/// A stretch of every rank's range of one parameter: elements [first, first + count) of each, as far as it
+/// goes.
+struct ShardCell {
+  std::size_t slot = 0;
+  std::size_t first = 0, count = 0;
+  std::size_t offset = 0;  ///< elements from the start of a rank's part of the bucket
+};
+
+/// Memory of `ranks` parts of `part` elements, the r-th for what rank r owns.
+struct ShardBucket {
+  DType dtype = DType::f32;
+  std::vector<ShardCell> cells;
+  std::size_t part = 0;
+
+  std::size_t bytes(int ranks) const noexcept {
+    return part * static_cast<std::size_t>(ranks) * size_of(dtype);
+  }
+};
+
+/// Buckets of at most `most_bytes` each (but at least one element a rank), in the order in which gradients
+/// arrive: `order` names each slot once.
+std::vector<ShardBucket> lay_out_shards(std::span<const GradientSlot> slots,
+                                        std::span<const std::size_t> order, int ranks,
+                                        std::size_t most_bytes);
+
+}  // namespace dtrain

@@ -1,0 +1,103 @@
+#include "parallel/data/shard_state.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+/// "fc1.weight.exp_avg" belongs to "fc1.weight"; null where no parameter's name is in front.
+const OwnedParameter* owner_of(const std::string& state, const std::vector<OwnedParameter>& parameters) {
+  const OwnedParameter* found = nullptr;
+  for (const OwnedParameter& parameter : parameters) {
+    const bool fits = state.size() > parameter.name.size() + 1 && state.starts_with(parameter.name) &&
+                      state[parameter.name.size()] == '.';
+    if (fits && (found == nullptr || parameter.name.size() > found->name.size())) found = &parameter;
+  }
+  return found;
+}
+
+// Counts are integers, so that a parameter of one element has no count of its own shape.
+bool goes_by_element(DType dtype, const Dims& shape, const Dims& parameter) {
+  return is_floating(dtype) && shape == parameter;
+}
+
+}  // namespace
+
+TensorPart OwnedParameter::part() const {
+  return TensorPart::elements(whole.shape(), static_cast<std::int64_t>(range.first),
+                              static_cast<std::int64_t>(range.count));
+}
+
+Tensor OwnedParameter::owned() const {
+  void* const data = static_cast<std::byte*>(whole.view().data) + range.first * size_of(whole.dtype());
+  return whole.detach().alias(data, {static_cast<std::int64_t>(range.count)}, {1});
+}
+
+StateParts sharded_parts(const std::vector<OwnedParameter>& parameters, const NamedTensors& buffers,
+                         const NamedTensors& state, int rank) {
+  StateParts parts;
+  const auto add = [](std::vector<SavedPart>& to, const std::string& name, const Tensor& values,
+                      const TensorPart& part) {
+    to.push_back({name, values.detach().reshape(part.held_shape()), part});
+  };
+  for (const OwnedParameter& parameter : parameters) {
+    if (parameter.is_owned()) add(parts.model, parameter.name, parameter.owned(), parameter.part());
+  }
+  if (rank == 0) {
+    for (SavedPart& buffer : whole(buffers)) parts.model.push_back(std::move(buffer));
+  }
+  for (const auto& [name, tensor] : state) {
+    const OwnedParameter* const owner = owner_of(name, parameters);
+    const Dims held = {static_cast<std::int64_t>(owner != nullptr ? owner->range.count : 0)};
+    if (owner != nullptr && goes_by_element(tensor.dtype(), tensor.shape(), held)) {
+      add(parts.optimizer, name, tensor, owner->part());
+    } else if (owner != nullptr ? owner->range.first == 0 : rank == 0) {
+      parts.optimizer.push_back({name, tensor});
+    }
+  }
+  return parts;
+}
+
+void check_values_together(const TensorFiles& files, Communicator& communicator, const Deadline& deadline) {
+  std::exception_ptr failure;
+  try {
+    files.check_values(communicator.rank(), communicator.size());
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  std::int32_t failed = failure ? communicator.rank() + 1 : 0;
+  communicator.all_reduce({&failed, 1, DType::i32}, ReduceOp::max, "checkpoint's values")->wait(deadline);
+  if (failure) std::rethrow_exception(failure);
+  if (failed > 0)
+    throw Error(
+        fmt::format("checkpoint: rank {} could not read its share of it, or found it damaged", failed - 1));
+}
+
+NamedTensors owned_state(const TensorFiles& files, const std::vector<OwnedParameter>& parameters,
+                         const std::shared_ptr<Device>& device) {
+  const auto host = device->runs_ahead() ? make_device("cpu") : device;
+  NamedTensors state;
+  for (const SavedTensor& saved : files.tensors()) {
+    const OwnedParameter* const owner = owner_of(saved.name, parameters);
+    if (owner != nullptr && !owner->is_owned()) continue;
+    Tensor read;
+    if (owner != nullptr && goes_by_element(saved.dtype, saved.shape, owner->whole.shape())) {
+      read = Tensor::empty({static_cast<std::int64_t>(owner->range.count)}, host, saved.dtype);
+      View target = read.view();
+      target.shape = owner->part().held_shape();
+      target.strides = contiguous_strides(target.shape);
+      files.read(saved.name, owner->part(), target);
+    } else {
+      read = Tensor::empty(saved.shape, host, saved.dtype);
+      files.read(saved.name, read.view());
+    }
+    state.emplace_back(saved.name, host == device ? read : read.to(device));
+  }
+  return state;
+}
+
+}  // namespace dtrain

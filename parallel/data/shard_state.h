@@ -1,0 +1,42 @@
+// What of a checkpoint a rank of sharded data parallelism writes and reads: the elements that it owns, of
+// parameters and of the optimizer's state alike. The files say which they are, so any number of ranks reads
+// them.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "collectives/communicator.h"
+#include "parallel/data/shard_layout.h"
+#include "parallel/saved_tensors.h"
+
+namespace dtrain {
+
+/// A parameter with what this rank owns of it.
+struct OwnedParameter {
+  std::string name;
+  Tensor whole;
+  ShardRange range;
+
+  bool is_owned() const noexcept { return range.count > 0; }
+  TensorPart part() const;
+  /// The owned elements, [count], in the parameter's memory; without history.
+  Tensor owned() const;
+};
+
+/// `model`: this rank's elements of every parameter, and on rank 0 the buffers. `state` is named_state() of
+/// an optimizer of owned(): of a parameter's state, what has its shape is cut like it, and the rest (a count
+/// of steps) is written by the rank that owns the first element; what belongs to no parameter, by rank 0.
+StateParts sharded_parts(const std::vector<OwnedParameter>& parameters, const NamedTensors& buffers,
+                         const NamedTensors& state, int rank);
+
+/// Collective. Reads every rank's share of `files` and throws on all of them where a checksum is wrong on
+/// one: there DataError, on the others Error.
+void check_values_together(const TensorFiles& files, Communicator& communicator, const Deadline& deadline);
+
+/// What an optimizer of owned() takes over from the state of all parameters that is in `files`. Throws what
+/// reading throws.
+NamedTensors owned_state(const TensorFiles& files, const std::vector<OwnedParameter>& parameters,
+                         const std::shared_ptr<Device>& device);
+
+}  // namespace dtrain

@@ -1,0 +1,78 @@
+// --shard through the programs: the weights of plain data parallelism, saved by some workers and gone on with
+// by others, with every optimizer and limit on gradients.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+using testing::HasSubstr;
+
+class ShardOption : public testing::Test {
+ protected:
+  TrainingRun training(const std::string& name, int world, const std::string& shard, int steps,
+                       std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"--model",
+                                          "lenet",
+                                          "--dataset",
+                                          "synthetic:1x28x28,10,512",
+                                          "--global-batch-size",
+                                          "48",
+                                          "--eval-every",
+                                          "0",
+                                          "--optimizer",
+                                          "adamw",
+                                          "--lr",
+                                          "0.002",
+                                          "--shard",
+                                          shard,
+                                          "--max-steps",
+                                          std::to_string(steps)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return {.start = Start::launcher,
+            .world = world,
+            .launcher_arguments = {},
+            .arguments = arguments,
+            .run_dir = folder_ / name,
+            .options = limited_to(std::chrono::seconds(60))};
+  }
+  static void expect_trained(const TrainingRun& run) {
+    const RunResult result = train(run);
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(ShardOption, GivesTheWeightsOfDataParallelism) {
+  expect_trained(training("plain", 2, "none", 6));
+  for (const char* shard : {"optimizer", "gradients"}) {
+    expect_trained(training(shard, 2, shard, 5));
+    expect_trained(training(shard, 2, "none", 6));  // whose checkpoint is one file
+    EXPECT_EQ(final_weights(folder_ / shard), final_weights(folder_ / "plain")) << shard;
+  }
+}
+
+TEST_F(ShardOption, GoesOnWithAnotherNumberOfWorkers) {
+  expect_trained(training("plain", 4, "none", 2));
+  expect_trained(training("plain", 3, "none", 4));
+  expect_trained(training("plain", 1, "none", 6));
+  expect_trained(training("cut", 4, "gradients", 2));
+  expect_trained(training("cut", 3, "gradients", 4));
+  expect_trained(training("cut", 1, "gradients", 6));
+  EXPECT_EQ(losses(folder_ / "cut"), losses(folder_ / "plain"));
+  EXPECT_EQ(final_weights(folder_ / "cut"), final_weights(folder_ / "plain"));
+}
+
+TEST_F(ShardOption, KnowsWhatItCanShard) {
+  const RunResult result = train(training("refused", 2, "weights", 2));
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("--shard"));
+  EXPECT_THAT(result.err, HasSubstr("none, optimizer"));
+}
+
+}  // namespace
+}  // namespace dtrain::test
