@@ -37,6 +37,8 @@ constexpr Duration kDisorderlyEnd = seconds(5);
 constexpr Duration kReap = seconds(2);
 // Whether the launcher reads, whether its workers have ended.
 constexpr Duration kLookAgain = milliseconds(500), kLookSoon = milliseconds(5);
+// From the end of the last worker until the launcher has said so; log files are given 5 s of that.
+constexpr Duration kSayEnded = seconds(10);
 constexpr Duration kSayWaiting = milliseconds(4500);
 
 // What the launcher must hear of in time, since its workers are to begin or to end.
@@ -149,20 +151,29 @@ class LinkProcess {
 
   // One turn of the loop; false after the last news.
   bool relay() {
-    wait({member_->fd()}, line_.unread() ? Deadline::after(kLookAgain) : Deadline::never());
+    const bool looks = line_.unread() || round_begun_;
+    wait({member_->fd()}, looks ? Deadline::after(kLookAgain) : Deadline::never());
     while (auto news = member_->next(Deadline::after(Duration::zero()))) {
       send(*news);
       if (!is_last(*news)) continue;
       if (!std::holds_alternative<rendezvous::Over>(*news)) lease_.revoke();
       return false;
     }
-    if (!line_.unread()) unread_until_.reset();
-    if (!unread_until_ || !unread_until_->expired()) return true;
+    if (!stands_still()) return true;
     leave();
-    send(rendezvous::LeaseLost{
-        "this launcher was stopped or stuck for 5 s when it was needed; the others went on "
-        "without it"});
+    send(
+        rendezvous::LeaseLost{"this launcher was stopped or stuck when it was needed; the others went on "
+                              "without it"});
     return false;
+  }
+
+  // The launcher has not read what concerns its workers, or they have all ended and it does not say so.
+  bool stands_still() {
+    if (!line_.unread()) unread_until_.reset();
+    const bool ended = round_begun_ && lease_.groups_begun() > *round_begun_ && lease_.idle();
+    if (!ended) silent_until_.reset();
+    if (ended && !silent_until_) silent_until_ = Deadline::after(kSayEnded);
+    return (unread_until_ && unread_until_->expired()) || (silent_until_ && silent_until_->expired());
   }
 
   // Nothing more may run on this node, and as soon as nothing does, the others need not wait for the lease.
@@ -197,6 +208,7 @@ class LinkProcess {
       }
       const auto word = rendezvous::decode_word(message);
       if (!word) continue;
+      if (std::holds_alternative<rendezvous::Ended>(*word)) round_begun_.reset();
       if (member_)
         member_->say(*word);
       else
@@ -207,6 +219,7 @@ class LinkProcess {
 
   void send(const News& news) {
     line_.send(rendezvous::encode(news));
+    if (std::holds_alternative<rendezvous::Start>(news)) round_begun_ = lease_.groups_begun();
     if (is_pressing(news) && !unread_until_) unread_until_ = Deadline::after(Link::kDeaf);
   }
 
@@ -233,6 +246,8 @@ class LinkProcess {
   std::unique_ptr<rendezvous::Member> member_;
   std::vector<Word> early_;
   std::optional<Deadline> unread_until_;  // the launcher has pressing news to read
+  std::optional<Deadline> silent_until_;  // its workers have ended, as it should say
+  std::optional<int> round_begun_;        // groups begun before the round that has not ended
   bool gone_ = false;                     // the launcher
   bool orderly_ = false;                  // it said so
   UniqueFd connected_;                    // the connecting thread's word that it is done
@@ -274,6 +289,7 @@ Link::~Link() {
 
 std::optional<News> Link::take() {
   if (over_) return std::nullopt;
+  continue_if_stopped(pid_);
   std::string message;
   line_.flush();
   const Line::Received received = line_.receive(message);

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,6 +59,14 @@ UniqueFd block_signals_but_watch(const std::vector<int>& watched) {
   for (const int signal : watched) sigaddset(&some, signal);
   return UniqueFd(
       static_cast<int>(check(Sys{::signalfd(-1, &some, SFD_CLOEXEC | SFD_NONBLOCK)}, "signalfd")));
+}
+
+void continue_if_stopped(pid_t child) {
+  siginfo_t news{};
+  const bool stopped = child > 0 &&
+                       ::waitid(P_PID, static_cast<id_t>(child), &news, WSTOPPED | WNOHANG) == 0 &&
+                       news.si_pid == child;
+  if (stopped) ::kill(child, SIGCONT);
 }
 
 bool is_closed(int socket) {

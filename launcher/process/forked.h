@@ -1,6 +1,8 @@
 // What a forked process of the launcher's does to itself before its work: name, signals, descriptors.
 #pragma once
 
+#include <sys/types.h>
+
 #include <span>
 #include <string_view>
 #include <vector>
@@ -20,6 +22,10 @@ void take_name(std::span<char> title, std::string_view name);
 
 /// Blocks every signal; those in `watched` can be read from the result. Throws SystemError.
 UniqueFd block_signals_but_watch(const std::vector<int>& watched);
+
+/// Lets a child of this process run on when something has stopped it (SIGSTOP), at once if SIGCHLD wakes the
+/// caller. Never fails.
+void continue_if_stopped(pid_t child);
 
 /// Whether the other end of a socket pair has been closed altogether, as by its process's end.
 bool is_closed(int socket);

@@ -90,6 +90,7 @@ class GuardProcess {
     ::poll(waits, std::size(waits), patience_ ? patience_->poll_timeout_ms() : -1);
     drain_signals(signals_);
     if (!patience_ && (waits[0].revents != 0 || lease_.over())) patience_ = Deadline::after(kKeeperPatience);
+    if (!status_) continue_if_stopped(keeper_);  // it has no business standing still
     int status = 0;
     pid_t ended;
     while ((ended = ::waitpid(-1, &status, WNOHANG)) > 0) {

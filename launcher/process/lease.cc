@@ -25,7 +25,7 @@ Lease::Lease(const Clock& clock)
           static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd of the lease"))) {
   void* page = ::mmap(nullptr, sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw SystemError("mmap of the lease", errno);
-  word_ = ::new (page) Word{kUnlimited, 0};
+  word_ = ::new (page) Word{kUnlimited, 0, 0};
 }
 
 Lease::~Lease() { ::munmap(word_, sizeof(Word)); }
@@ -45,7 +45,11 @@ void Lease::revoke() noexcept {
 TimePoint Lease::ends() const noexcept { return TimePoint(Duration(word_->ends.load())); }
 bool Lease::over() const noexcept { return clock_.now() >= ends(); }
 
-void Lease::begin_work() noexcept { word_->groups.fetch_add(1); }
+void Lease::begin_work() noexcept {
+  word_->groups.fetch_add(1);
+  word_->begun.fetch_add(1);
+}
+int Lease::groups_begun() const noexcept { return word_->begun.load(); }
 void Lease::end_work() noexcept { word_->groups.fetch_sub(1); }
 bool Lease::idle() const noexcept { return word_->groups.load() == 0; }
 

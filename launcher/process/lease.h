@@ -34,13 +34,15 @@ class Lease {
   /// A guard is about to be made, and: nothing is left below it.
   void begin_work() noexcept;
   void end_work() noexcept;
+  /// How often begin_work() was called.
+  int groups_begun() const noexcept;
   /// No workers, nor anything they left, is alive on this node.
   bool idle() const noexcept;
 
  private:
   struct Word {
     std::atomic<std::int64_t> ends;  // nanoseconds of the clock; 0: revoked
-    std::atomic<std::int32_t> groups;
+    std::atomic<std::int32_t> groups, begun;
   };
   static_assert(std::atomic<std::int64_t>::is_always_lock_free, "it is shared between processes");
 

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <filesystem>
 #include <random>
+#include <thread>
 
 #include "tests/launch/nodes.h"
 
@@ -65,8 +66,11 @@ class NodesFence : public ::testing::Test {
       if (acts[part] != 0) ::kill(pids[part], acts[part]);
     }
     const auto begin = std::chrono::steady_clock::now();
-    const bool harmless = acts == std::array{SIGSTOP, 0, 0} || acts == std::array{0, 0, SIGSTOP};
-    if (harmless) ::kill(pids[1], SIGKILL);  // nothing is wrong yet: now there is
+    // A launcher that stands still is not needed while all is well, a link or keeper that was stopped is let
+    // run on by the process above it: then nothing is wrong yet, and the link is killed.
+    const bool fence_needed = acts[0] == SIGKILL || acts[1] == SIGKILL || acts[2] == SIGKILL ||
+                              (acts[0] == SIGSTOP && acts[1] == SIGSTOP);
+    if (!fence_needed) ::kill(pids[1], SIGKILL);
     EXPECT_TRUE(eventually([&] { return workers_of(job.nodes[1]) == 0; }, kInTime)) << job.nodes.errors();
     EXPECT_GT(job.nodes[0].wait(kInTime), 0) << job.nodes.errors();
     if (acts[0] == 0) {
@@ -81,7 +85,7 @@ class NodesFence : public ::testing::Test {
 };
 
 TEST_F(NodesFence, AllThreeStopped) { disturb({SIGSTOP, SIGSTOP, SIGSTOP}); }
-TEST_F(NodesFence, TheLinkStopped) { disturb({0, SIGSTOP, 0}); }
+TEST_F(NodesFence, LauncherAndLinkStopped) { disturb({SIGSTOP, SIGSTOP, 0}); }
 TEST_F(NodesFence, TheLauncherStoppedAndTheLinkKilled) { disturb({SIGSTOP, SIGKILL, 0}); }
 TEST_F(NodesFence, TheLauncherKilledAndTheKeeperStopped) { disturb({SIGKILL, 0, SIGSTOP}); }
 
@@ -98,6 +102,31 @@ TEST_F(NodesFence, AnyCombination) {
       std::generate(acts.begin(), acts.end(), [&] { return kActs[random() % 3]; });
     disturb(acts);
   }
+}
+
+TEST(NodesStoppedParts, OfLinkAndKeeperRunOn) {
+  const TempDir folder;
+  Nodes nodes(2, {"--nproc_per_node=1", "sh", "-c", "echo up; until [ -e $GO ]; do sleep 0.05; done"}, "",
+              {{"GO", folder / "go"}});
+  ASSERT_TRUE(eventually([&] { return nodes.lines() == 2; })) << nodes.errors();
+  for (int node : {0, 1}) {
+    ::kill(nodes[node].child("dtrain-link"), SIGSTOP);
+    ::kill(nodes[node].keeper(), SIGSTOP);
+    ::kill(nodes[node].guard(), SIGSTOP);
+  }
+  std::this_thread::sleep_for(seconds(5));  // longer than the lease
+  write_file(folder / "go", "");
+  for (int node : {0, 1}) EXPECT_EQ(nodes[node].wait(), 0) << nodes.errors();
+}
+
+TEST(NodesStuckLauncher, IsLeftBehindWhenTheJobIsDone) {
+  const TempDir folder;
+  Nodes nodes(2, {"--nproc_per_node=1", "sh", "-c", "echo up; until [ -e $GO ]; do sleep 0.05; done"}, "",
+              {{"GO", folder / "go"}});
+  ASSERT_TRUE(eventually([&] { return nodes.lines() == 2; })) << nodes.errors();
+  nodes[1].signal(SIGSTOP);
+  write_file(folder / "go", "");
+  EXPECT_EQ(nodes[0].wait(seconds(25)), 4) << "nobody knows how it ended there: " << nodes.errors();
 }
 
 TEST(NodesStuckLauncher, IsLeftBehindWhenAnotherNodeFails) {

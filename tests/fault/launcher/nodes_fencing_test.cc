@@ -1,0 +1,168 @@
+// On a lab of hosts: launcher, link and keeper of one of them are stopped or killed, and its network is cut
+// in both directions, in one, or its connections are reset, all drawn at random. Workers write the number of
+// their start and the time; no line of one start may be later than the first of the next, and every launcher
+// that can still act ends in time. Needs root. DTRAIN_FAULT_ROUNDS=200 for the long run (an hour and a half);
+// the seed is printed and can be given as DTRAIN_FAULT_SEED.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "tests/cluster/labs.h"
+#include "tests/launch/running.h"
+
+namespace dtrain::test {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr int kHosts = 3;
+// The lease of 4 s, the coordinator's 2 s more, and what a loaded machine takes to start again.
+constexpr seconds kUntilSettled{12};
+constexpr seconds kInTime{25};
+
+constexpr std::array kNetwork = {"none", "both", "in", "out", "reset"};
+constexpr std::array kParts = {"launcher", "link", "keeper"};
+
+struct Fault {
+  int victim = 0;
+  std::array<int, 3> acts{};  // signals to the parts, 0: none
+  std::string network;
+
+  std::string text() const {
+    std::string text = "host " + std::to_string(victim) + ", network " + network;
+    for (std::size_t part = 0; part < kParts.size(); ++part) {
+      if (acts[part] != 0)
+        text += std::string(", ") + kParts[part] + (acts[part] == SIGKILL ? " killed" : " stopped");
+    }
+    return text;
+  }
+};
+
+// The moments at which the workers of one start wrote.
+struct Writing {
+  long first = std::numeric_limits<long>::max(), last = 0;
+};
+
+class Fencing : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = NetnsLab::unavailable()) GTEST_SKIP() << *why;
+    lab_.emplace(kHosts);
+  }
+
+  void start(const TempDir& folder) {
+    launchers_.clear();
+    const std::string script = "while [ ! -e " + (folder / "done").string() +
+                               " ]; do echo $TORCHELASTIC_RESTART_COUNT $(date +%s%N) >> " +
+                               folder.path().string() + "/$(hostname).$LOCAL_RANK; sleep 0.02; done";
+    for (int host = 0; host < kHosts; ++host) {
+      std::vector<std::string> command = lab_->command(
+          host, {program("dtrain-launch"), "--nnodes=2:3", "--node_rank=" + std::to_string(host),
+                 "--master_addr=" + NetnsLab::address(0), "--nproc_per_node=2", "--max-restarts=3",
+                 "--shutdown-timeout=1", "--rdzv-conf=last_call_timeout=60", "sh", "-c", script});
+      command[0] = "/usr/bin/env";
+      launchers_.push_back(std::make_unique<Running>(
+          command, std::map<std::string, std::string>{{"DTRAIN_TOKEN", std::string(64, 'c')}}));
+    }
+  }
+
+  static std::map<int, Writing> writing_in(const TempDir& folder) {
+    std::map<int, Writing> starts;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      std::ifstream in(entry.path());
+      int start = 0;
+      for (long time = 0; in >> start >> time;) {
+        starts[start].first = std::min(starts[start].first, time);
+        starts[start].last = std::max(starts[start].last, time);
+      }
+    }
+    return starts;
+  }
+
+  Running& launcher(int host) { return *launchers_[static_cast<std::size_t>(host)]; }
+
+  void strike(const Fault& fault) {
+    Running& victim = launcher(fault.victim);
+    const std::array pids = {victim.pid(), victim.child("dtrain-link"), victim.keeper()};
+    for (std::size_t part = 0; part < pids.size(); ++part) {
+      ASSERT_GT(pids[part], 0) << kParts[part];
+      if (fault.acts[part] != 0) ::kill(pids[part], fault.acts[part]);
+    }
+    if (fault.network == "reset") {
+      lab_->run(fault.victim, {"ss", "-K", "dport", "=", "29501", "or", "sport", "=", "29501"});
+    } else if (fault.network != "none") {
+      lab_->cut(fault.victim, fault.network);
+    }
+  }
+
+  std::string errors() const {
+    std::string text;
+    for (const auto& launcher : launchers_) text += "---\n" + launcher->err();
+    return text;
+  }
+
+  void round(const Fault& fault) {
+    const TempDir folder;
+    start(folder);
+    ASSERT_TRUE(eventually(
+        [&] { return std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2 * kHosts; },
+        seconds(40)))
+        << errors();
+    strike(fault);
+    std::this_thread::sleep_for(kUntilSettled);
+    write_file(folder / "done", "");
+    for (int host = 0; host < kHosts; ++host) {
+      if (host == fault.victim && fault.acts[0] != 0) continue;
+      EXPECT_NE(launcher(host).wait(kInTime), -1) << "host " << host << " still runs\n" << errors();
+    }
+    lab_->heal(fault.victim);
+    launcher(fault.victim).signal(SIGCONT);
+    EXPECT_NE(launcher(fault.victim).wait(kInTime), -1) << errors();
+    const auto left = [&] {
+      return std::any_of(launchers_.begin(), launchers_.end(),
+                         [](const auto& one) { return !one->marked().empty(); });
+    };
+    EXPECT_TRUE(eventually([&] { return !left(); })) << errors();
+    const std::map<int, Writing> starts = writing_in(folder);
+    for (auto next = starts.begin(), before = next++; next != starts.end(); before = next++) {
+      EXPECT_LT(before->second.last, next->second.first)
+          << "start " << before->first << " still wrote in start " << next->first << "\n"
+          << errors();
+    }
+    restarts_ += starts.size() > 1;
+  }
+
+  std::optional<NetnsLab> lab_;
+  std::vector<std::unique_ptr<Running>> launchers_;
+  int restarts_ = 0;
+};
+
+TEST_F(Fencing, NoTwoStartsWriteAtOnceWhateverStandsStill) {
+  const int rounds = rounds_from_environment("DTRAIN_FAULT_ROUNDS", 2);
+  const int seed =
+      rounds_from_environment("DTRAIN_FAULT_SEED", static_cast<int>(std::random_device{}() >> 2));
+  std::printf("seed %d, %d rounds\n", seed, rounds);
+  std::mt19937 random(static_cast<unsigned>(seed));
+  for (int i = 0; i < rounds && !HasFailure(); ++i) {
+    constexpr std::array kActs = {0, SIGSTOP, SIGKILL};
+    Fault fault;
+    fault.victim = static_cast<int>(random() % kHosts);
+    for (int& act : fault.acts) act = kActs[random() % kActs.size()];
+    fault.network = kNetwork[random() % kNetwork.size()];
+    SCOPED_TRACE("round " + std::to_string(i) + ": " + fault.text());
+    round(fault);
+  }
+  std::printf("the job went on in another start in %d rounds\n", restarts_);
+}
+
+}  // namespace
+}  // namespace dtrain::test
