@@ -152,6 +152,11 @@ void Trainer::open_logs(const std::filesystem::path& run_dir) {
       RunDirectory(run_dir).logs(), start_id,
       fmt::format("rank {} of {}, pid {}, {}, backend {}", env_.communicator.rank(), env_.communicator.size(),
                   ::getpid(), env_.device->name(), env_.communicator.backend()));
+  if (env_.device->is_emulated()) {
+    journal_.message(
+        fmt::format("device {}: no GPU but software that behaves like one; rates say nothing about a GPU",
+                    env_.device->name()));
+  }
 }
 
 // All ranks' times are told from rank 0's this moment, as far as the machines' clocks agree.
@@ -175,8 +180,8 @@ void Trainer::start_saving(const std::filesystem::path& run_dir, std::unique_ptr
   const std::int64_t step = checkpoint ? checkpoint->state.step : 0;
   if (is_root()) {
     RunDirectory::create(run_dir, bytes);
-    journal_.record_by(
-        std::make_unique<RunRecorder>(RunDirectory(run_dir), env_.options, env_.environment, recipe_, step));
+    journal_.record_by(std::make_unique<RunRecorder>(RunDirectory(run_dir), env_.options, env_.environment,
+                                                     recipe_, *env_.device, step));
   }
   const std::string* mark = find_variable(env_.environment, "DTRAIN_SAVING_FILE");
   saver_ = std::make_unique<CheckpointSaver>(std::move(locked), RunDirectory(run_dir).checkpoints(),

@@ -32,10 +32,25 @@ void add_module_findings(const NvidiaDriver& driver, std::vector<Finding>& findi
   }
 }
 
+// The driver and what a real module was built for do not matter to the emulated machine.
+std::vector<Finding> examine_emulated_gpus(const NvidiaDriver& driver) {
+  std::vector<Finding> findings = {check_module(driver)};
+  try {
+    for (const cuda::GpuReport& gpu : cuda::module_details().gpus) {
+      findings.push_back({fmt::format("gpu {}", gpu.index), Verdict::good,
+                          gpu.name + ", emulated by software: right results, no speed", ""});
+    }
+  } catch (const UsageError&) {
+    findings.front().verdict = Verdict::bad;  // asked for, and not there
+  }
+  return findings;
+}
+
 }  // namespace
 
 std::vector<Finding> examine_gpus(bool built_cuda, bool built_nccl) {
   const NvidiaDriver driver = read_nvidia_driver();
+  if (cuda::emulation_asked_for()) return examine_emulated_gpus(driver);
   std::vector<Finding> findings = {judge_driver(driver), check_module(driver)};
   try {
     if (built_cuda) add_module_findings(driver, findings);

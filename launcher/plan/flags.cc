@@ -19,6 +19,9 @@ constexpr std::array kOptions = {
         "nproc-per-node", kWorkers, "N", "",
         "workers on this node: a number; auto (one per visible GPU, else 1); gpu (as auto, but fails without "
         "a GPU); cpu (one per usable core) [auto]"},
+    OptionSpec{"emulated-gpus", kWorkers, "N", "",
+               "run on N GPUs made of software in place of this machine's (slow, the same semantics): sets "
+               "DTRAIN_EMULATED_GPUS"},
     OptionSpec{"standalone", kWorkers, "", "", "one node, whatever Slurm or mpirun say; a free port"},
     OptionSpec{"iface", kWorkers, "NAME", "",
                "network interface: sets NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME"},

@@ -194,6 +194,7 @@ LaunchOptions make_options(const ParsedCommand& line) {
   if (read.given("nnodes")) options.nnodes = read_nnodes(read);
   if (read.given("node-rank")) options.node_rank = read.number("node-rank", 0, kMaxNodes - 1);
   read_nproc(read, options);
+  if (read.given("emulated-gpus")) options.emulated_gpus = read.number("emulated-gpus", 1, kMaxWorkers);
   read_master(read, options);
   options.iface = read.text("iface");
   options.binding = read_binding(read);

@@ -50,8 +50,9 @@ struct LaunchOptions {
   std::optional<int> node_rank;
   bool standalone = false;
   NprocKind nproc_kind = NprocKind::automatic;
-  int nproc = 0;            ///< used with NprocKind::count
-  std::string master_addr;  ///< empty: not given
+  int nproc = 0;                     ///< used with NprocKind::count
+  std::optional<int> emulated_gpus;  ///< in place of the machine's GPUs
+  std::string master_addr;           ///< empty: not given
   std::optional<std::uint16_t> master_port;
   std::optional<Endpoint> rdzv_endpoint;  ///< port 0: not given
   std::chrono::milliseconds join_timeout{std::chrono::minutes(10)};

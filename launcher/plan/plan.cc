@@ -5,9 +5,12 @@
 
 #include "launcher/plan/gpus.h"
 #include "runtime/base/error.h"
+#include "runtime/base/options.h"
 
 namespace dtrain::launcher {
 namespace {
+
+constexpr const char* kEmulatedGpus = "DTRAIN_EMULATED_GPUS";
 
 std::string gpu_of(const Hardware& hardware, int local_rank) {
   if (hardware.gpus.empty()) return "";
@@ -29,6 +32,7 @@ Environment base_environment(const LaunchOptions& options, const Plan& plan, con
   e["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options.max_restarts);
   e["TORCHELASTIC_RUN_ID"] = options.run_id;
   if (options.virtual_local_rank) e["CUDA_VISIBLE_DEVICES"] = worker.gpu;
+  if (options.emulated_gpus) e[kEmulatedGpus] = std::to_string(*options.emulated_gpus);
   if (!options.iface.empty()) e["NCCL_SOCKET_IFNAME"] = e["GLOO_SOCKET_IFNAME"] = options.iface;
   return e;
 }
@@ -207,11 +211,18 @@ std::string plan_text(const Plan& plan) {
 
 Hardware read_hardware(const LaunchOptions& options, const Environment& environment) {
   Hardware hardware;
-  const auto variable = environment.find("CUDA_VISIBLE_DEVICES");
-  hardware.gpus = visible_gpus(
-      variable == environment.end() ? std::nullopt : std::optional<std::string>(variable->second),
-      installed_gpus());
+  const auto value_of = [&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::nullopt : std::optional<std::string>(found->second);
+  };
+  // GPUs made of software are counted as those of a machine, and near no core.
+  std::optional<int> emulated = options.emulated_gpus;
+  if (const auto given = value_of(kEmulatedGpus); given && !emulated) {
+    if (const auto number = parse_integer(*given)) emulated = static_cast<int>(*number);
+  }
+  hardware.gpus = visible_gpus(value_of("CUDA_VISIBLE_DEVICES"), emulated ? *emulated : installed_gpus());
   for (const std::string& gpu : hardware.gpus) {
+    if (emulated) break;
     const bool index = !gpu.empty() && gpu.find_first_not_of("0123456789") == std::string::npos;
     hardware.gpu_numa_nodes.push_back(index && gpu.size() < 6 ? numa_node_of_gpu(std::stoi(gpu))
                                                               : std::nullopt);

@@ -59,6 +59,8 @@ class Device {
   virtual int index() const noexcept = 0;
   /// "cpu (oneDNN 2.6.3, avx512_core_bf16)", "cuda:0 (NVIDIA H200)"
   virtual std::string name() const = 0;
+  /// Software that behaves like the device, for tests and trials (docs/gpu.md): its speed means nothing.
+  virtual bool is_emulated() const noexcept { return false; }
 
   /// Memory of at least `bytes`, aligned to 64, usable by work queued on the compute stream from now on.
   /// Thread-safe. Throws DeviceError naming the size when there is none.

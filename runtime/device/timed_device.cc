@@ -17,6 +17,7 @@ class TimedDevice final : public Device {
   bool runs_ahead() const noexcept override { return device_->runs_ahead(); }
   int index() const noexcept override { return device_->index(); }
   std::string name() const override { return device_->name(); }
+  bool is_emulated() const noexcept override { return device_->is_emulated(); }
 
   void* allocate(std::size_t bytes) override { return device_->allocate(bytes); }
   void deallocate(void* memory, std::size_t bytes) noexcept override { device_->deallocate(memory, bytes); }

@@ -130,6 +130,8 @@ RunSummary Journal::summarize(const std::string& status, const RunPosition& at) 
   const StepClock& clock = context_.clock;
   RunSummary summary;
   summary.status = status;
+  summary.device = context_.device.name();
+  summary.emulated = context_.device.is_emulated();
   summary.steps = at.step;
   summary.epochs = at.epoch;
   summary.world_size = context_.world_size;

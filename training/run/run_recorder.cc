@@ -40,11 +40,14 @@ ProgressTarget progress_target(const Environment& environment) {
   return {STDERR_FILENO, options};
 }
 
-std::string config_json(const Options& options, const Environment& environment, const Recipe& recipe) {
+std::string config_json(const Options& options, const Environment& environment, const Recipe& recipe,
+                        const Device& device) {
   nlohmann::json config;
   for (const auto& [name, value] : options.all())
     config["options"][name] = {{"value", value.text}, {"source", value.source}};
   config["identity"] = identity(recipe);
+  config["device"] = device.name();
+  config["emulated"] = device.is_emulated();
   config["global_batch_size"] = recipe.batch.global;
   config["batch_size_per_worker"] = recipe.batch.per_worker;
   config["accumulate"] = recipe.batch.accumulate;
@@ -63,6 +66,8 @@ std::string summary_json(const RunSummary& summary) {
                          {"loss", summary.loss},
                          {"samples_per_second", summary.samples_per_second},
                          {"seconds", summary.seconds},
+                         {"device", summary.device},
+                         {"emulated", summary.emulated},
                          {"resumed_from_step", summary.resumed_from_step},
                          {"allocated_bytes", summary.memory.allocated_bytes},
                          {"peak_allocated_bytes", summary.memory.peak_allocated_bytes},
@@ -120,9 +125,9 @@ void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
 }  // namespace
 
 RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-                         const Recipe& recipe, std::int64_t resumed_step)
+                         const Recipe& recipe, const Device& device, std::int64_t resumed_step)
     : run_(run),
-      metrics_((run.write_config(config_json(options, environment, recipe)), run.metrics())),
+      metrics_((run.write_config(config_json(options, environment, recipe, device)), run.metrics())),
       curves_(run.path(), unix_seconds(), resumed_step),
       progress_(progress_target(environment).fd, progress_target(environment).options) {
   metrics_.truncate_after(resumed_step);

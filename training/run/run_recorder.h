@@ -20,7 +20,9 @@ namespace dtrain {
 
 /// How a run went, for summary.json.
 struct RunSummary {
-  std::string status;  ///< "finished", "stopped" (by a signal, resumable)
+  std::string status;     ///< "finished", "stopped" (by a signal, resumable)
+  std::string device;     ///< rank 0's
+  bool emulated = false;  ///< then times and rates say nothing about a GPU
   std::int64_t steps = 0, epochs = 0, world_size = 1;
   double loss = 0, samples_per_second = 0, seconds = 0;
   std::optional<Evaluation> evaluation;
@@ -35,7 +37,7 @@ class RunRecorder {
   /// Opens `run`, which exists and whose lock this process holds. Goes on after step `resumed_step`, or from
   /// the start (0): metrics of later steps are dropped.
   RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-              const Recipe& recipe, std::int64_t resumed_step);
+              const Recipe& recipe, const Device& device, std::int64_t resumed_step);
 
   // ---- handed to `scribe`, whose thread calls all the rest
   void show(Scribe& scribe, const Progress& progress);

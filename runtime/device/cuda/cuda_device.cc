@@ -58,6 +58,10 @@ class CudaDevice final : public Device {
     return "cuda:" + std::to_string(index_) + " (" + properties_.name + ")";
   }
 
+#if DTRAIN_EMULATED_CUDA
+  bool is_emulated() const noexcept override { return true; }
+#endif
+
   void* allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
   void deallocate(void* memory, std::size_t bytes) noexcept override { memory_.deallocate(memory, bytes); }
 

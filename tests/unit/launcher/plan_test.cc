@@ -51,6 +51,20 @@ TEST(Plan, RanksOfTheSecondNodeFollowTheFirst) {
   EXPECT_EQ(e.at("TORCHELASTIC_MAX_RESTARTS"), "0");
 }
 
+TEST(Plan, EmulatedGpusAreCountedAndHandedOn) {
+  const LaunchOptions options = options_of({"--emulated-gpus=4"});
+  EXPECT_EQ(read_hardware(options, {}).gpus, (std::vector<std::string>{"0", "1", "2", "3"}));
+  const Hardware some = read_hardware(options, {{"CUDA_VISIBLE_DEVICES", "2,0"}});
+  EXPECT_EQ(some.gpus, (std::vector<std::string>{"2", "0"}));
+  EXPECT_TRUE(some.gpu_numa_nodes.empty());
+  EXPECT_EQ(read_hardware(options_of({}), {{"DTRAIN_EMULATED_GPUS", "3"}}).gpus.size(), 3u);
+  const Plan plan = plan_of({"--emulated-gpus=4"}, some);
+  ASSERT_EQ(plan.workers.size(), 2u);  // --nproc-per-node=auto
+  EXPECT_EQ(plan.workers[0].environment.at("DTRAIN_EMULATED_GPUS"), "4");
+  EXPECT_EQ(plan.workers[0].gpu, "2");
+  EXPECT_FALSE(plan_of({}, some).workers[0].environment.contains("DTRAIN_EMULATED_GPUS"));
+}
+
 TEST(Plan, NodesMayDifferInTheirNumberOfWorkers) {
   const LaunchOptions options =
       options_of({"--nnodes=3", "--node_rank=2", "--nproc_per_node=2", "--master_addr=head"});
