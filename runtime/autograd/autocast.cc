@@ -58,6 +58,11 @@ Tensor LowPrecisionWeights::get(const Tensor& weight, DType dtype) {
   return copy.value;
 }
 
+void LowPrecisionWeights::clear() {
+  const std::lock_guard lock(mutex_);
+  copies_.clear();
+}
+
 AutocastState AutocastState::now() noexcept { return current; }
 
 Autocast::Autocast(const AutocastState& state) noexcept : before_(std::exchange(current, state)) {}

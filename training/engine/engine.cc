@@ -210,6 +210,7 @@ std::vector<std::shared_ptr<void>> Engine::replay(StepGraph& graph, const StepPl
     optimizer.count_replay();
   } else {
     optimizer.begin_recording();
+    low_weights_.clear();
     graph.record([&] {
       StepPasses passes(*this, plan, graph.inputs());
       run(passes, Exchange::all);
