@@ -109,6 +109,26 @@ TEST_F(Gpu, RowsByIndex) {
         [](Kernels& kernels, const std::vector<View>& v) { kernels.index_add(v[0], v[1], v[2]); });
 }
 
+// What a step of bf16 adds to a gradient of f32 may be far below a bf16's last bit of the total.
+TEST_F(Gpu, ProductsOfBf16AreAddedToAnF32AsTheyAre) {
+  Array factor({1, 1, 1}, DType::bf16), total({1, 1, 1}, DType::f32);
+  factor.set({1.0 / 64});
+  total.set({1.0});
+  const auto on_gpu = [&](const Array& array) {
+    View view = array.view();
+    view.data = gpu->allocate(64);
+    gpu->copy(view.data, array.view().data, size_of(view.dtype), CopyKind::host_to_device,
+              gpu->compute_stream());
+    return view;
+  };
+  const View a = on_gpu(factor), sum = on_gpu(total);
+  for (int pass = 0; pass < 8; ++pass) gpu->kernels().matmul(a, a, View{}, Activation::none, true, sum);
+  gpu->copy(total.view().data, sum.data, sizeof(float), CopyKind::device_to_host, gpu->compute_stream());
+  gpu->compute_stream().synchronize();
+  EXPECT_EQ(total.values()[0], 1.0 + 8.0 / 4096);
+  for (const View& view : {a, sum}) gpu->deallocate(view.data, 64);
+}
+
 TEST_F(Gpu, MatrixProducts) {
   struct Case {
     std::int64_t batch, m, n, k;

@@ -94,7 +94,8 @@ MatmulPlans::Plan MatmulPlans::make_plan(const MatmulKey& key, const void* bias)
   };
   plan.first = operand(key.first, key.n, key.k);
   plan.second = operand(key.second, key.k, key.m);
-  plan.out = make_matrix(type, key.n, key.m, key.out_leading, key.batch, key.out_batch_stride);
+  plan.out =
+      make_matrix(data_type(key.out_dtype), key.n, key.m, key.out_leading, key.batch, key.out_batch_stride);
 
   cublasLtMatmulPreference_t wishes = nullptr;
   check(cublasLtMatmulPreferenceCreate(&wishes), "set a preference for matrix products");
@@ -136,7 +137,11 @@ bool MatmulPlans::run(const MatmulKey& key, const void* first, const void* secon
 
 void CudaKernels::matmul(const View& a, const View& b, const View& bias, Activation activation,
                          bool accumulate, const View& out) {
-  if (out.dtype != a.dtype || (bias.data != nullptr && bias.dtype != a.dtype)) {
+  // A gradient of f32 takes sums of products of bf16 as they are: rounded to bf16 on the way, small ones
+  // would be lost in a total of several passes.
+  const bool wide_out = out.dtype == DType::f32 && a.dtype == DType::bf16 && bias.data == nullptr &&
+                        activation == Activation::none;
+  if ((out.dtype != a.dtype && !wide_out) || (bias.data != nullptr && bias.dtype != a.dtype)) {
     const InDtype own_bias(*this, context_.memory, bias, a.dtype, true);
     InDtype own_out(*this, context_.memory, out, a.dtype, accumulate);
     if (own_out.view().dtype != a.dtype) refuse_dtype("matmul", out.dtype);
@@ -147,7 +152,7 @@ void CudaKernels::matmul(const View& a, const View& b, const View& bias, Activat
   require_rank("matmul", "a", a, 3);
   require_rank("matmul", "b", b, 3);
   require_dtype("matmul", "b", b, a.dtype);
-  require_dtype("matmul", "out", out, a.dtype);
+  require_dtype("matmul", "out", out, wide_out ? DType::f32 : a.dtype);
   require_shape("matmul", "b", b, {a.shape[0], a.shape[2], b.shape[2]});
   require_shape("matmul", "out", out, {a.shape[0], a.shape[1], b.shape[2]});
   require_vector("matmul", "bias", bias, b.shape[2], a.dtype);
@@ -177,6 +182,7 @@ void CudaKernels::matmul(const View& a, const View& b, const View& bias, Activat
   key.out_batch_stride = key.batch == 1 ? 0 : key.m * key.n;
   key.out_alignment = alignment_of(out.data);
   key.dtype = a.dtype;
+  key.out_dtype = out.dtype;
   key.accumulate = accumulate;
   // The epilogue reads the bias in vectors, and there is none in double.
   const bool inside = a.dtype != DType::f64 && (!has_bias || alignment_of(bias.data) >= 16) &&

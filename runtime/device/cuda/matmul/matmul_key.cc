@@ -20,6 +20,7 @@ std::size_t MatmulKeyHash::operator()(const MatmulKey& key) const noexcept {
     add(operand.alignment);
   }
   add(key.out_alignment);
+  add(static_cast<int>(key.out_dtype));
   add(static_cast<int>(key.dtype) * 8 + (key.bias ? 4 : 0) + (key.relu ? 2 : 0) + (key.accumulate ? 1 : 0));
   return hash;
 }
