@@ -42,14 +42,11 @@ class Convolutions::Plans {
     check(cudnnCreate(&handle), "start cuDNN");
     handle_.reset(handle);
     check(cudnnSetStream(handle, context.stream), "give cuDNN its stream");
-    cudnnActivationDescriptor_t activation = nullptr;
-    for (auto [owner, mode] :
-         {std::pair(&relu_, CUDNN_ACTIVATION_RELU), std::pair(&identity_, CUDNN_ACTIVATION_IDENTITY)}) {
-      check(cudnnCreateActivationDescriptor(&activation), "describe an activation");
-      owner->reset(activation);
-      check(cudnnSetActivationDescriptor(activation, mode, CUDNN_PROPAGATE_NAN, 0.0),
-            "describe an activation");
-    }
+    cudnnActivationDescriptor_t identity = nullptr;
+    check(cudnnCreateActivationDescriptor(&identity), "describe an activation");
+    identity_.reset(identity);
+    check(cudnnSetActivationDescriptor(identity, CUDNN_ACTIVATION_IDENTITY, CUDNN_NOT_PROPAGATE_NAN, 0.0),
+          "describe an activation");
   }
 
   /// The plan for `key`; the arrays (x, w, y in the roles of the key's pass) are there to try algorithms on,
@@ -68,9 +65,7 @@ class Convolutions::Plans {
 
   cudnnHandle_t handle() const noexcept { return handle_.get(); }
   const Context& context() const noexcept { return context_; }
-  cudnnActivationDescriptor_t activation(Activation kind) const noexcept {
-    return kind == Activation::relu ? relu_.get() : identity_.get();
-  }
+  cudnnActivationDescriptor_t identity() const noexcept { return identity_.get(); }
 
  private:
   template <class Result, class Find, class Guess>
@@ -142,7 +137,7 @@ class Convolutions::Plans {
 
   Context context_;
   UniqueDnn handle_;
-  UniqueActivation relu_, identity_;
+  UniqueActivation identity_;
   std::unordered_map<ConvKey, ConvPlan, ConvKeyHash> plans_;
 };
 
@@ -156,15 +151,15 @@ bool Convolutions::forward(const ConvKey& key, const View& input, const View& we
   if (!plan.usable) return false;
   const Scratch workspace(plans_->context().memory, plan.workspace_bytes);
   const auto algorithm = static_cast<cudnnConvolutionFwdAlgo_t>(plan.algorithm);
-  // cuDNN adds a bias without an activation only in this one algorithm.
+  // cuDNN adds a bias without an activation only in this one algorithm. Its relu takes no NaN through, and is
+  // refused where it should: ours does, and adds the bias on its way.
   const bool fits =
-      activation == Activation::relu || algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+      activation == Activation::none && algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
   if (plan.can_finish && fits && bias.data != nullptr && bias.strides[0] == 1) {
     const cudnnStatus_t status = cudnnConvolutionBiasActivationForward(
         plans_->handle(), &kOne, plan.input.get(), input.data, plan.weight.get(), weight.data,
         plan.convolution.get(), algorithm, workspace.data(), plan.workspace_bytes, &kZero, plan.output.get(),
-        output.data, plan.bias.get(), bias.data, plans_->activation(activation), plan.output.get(),
-        output.data);
+        output.data, plan.bias.get(), bias.data, plans_->identity(), plan.output.get(), output.data);
     finished = plan.can_finish = supported(status, "convolve");
     if (finished) return true;
   }
