@@ -126,6 +126,10 @@ class Communicator {
   /// no call. Other ranks need not choose the same.
   virtual void set_call_start(CallStart) noexcept {}
 
+  /// From now on a call that no host waits for (nccl: a GPU waits in its place) ends the group after `limit`
+  /// rather than after the time of the set-up. Groups split off later have the same limit.
+  virtual void limit_calls(Duration /*limit*/) noexcept {}
+
   /// Makes every pending and later call on this rank fail with PeerError(reason), and tells the peers where
   /// it can. May be called from any thread.
   virtual void abort(std::string_view reason) noexcept = 0;

@@ -38,6 +38,7 @@ void Trainer::leave_nothing() noexcept {
 ExitCode Trainer::run_all() {
   if (at_.step == 0 && recipe_.checkpoint_at_start && at_.saved_step != 0) save_checkpoint();
   journal_.begin();
+  env_.communicator.limit_calls(recipe_.collective_timeout);
   while (!finished()) {
     if (!run_epoch()) {
       stop_at_signal();

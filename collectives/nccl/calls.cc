@@ -18,6 +18,22 @@ bool is_recording(cudaStream_t stream) {
 
 }  // namespace
 
+bool Calls::Settling::done() {
+  const std::lock_guard lock(mutex);
+  if (!taken || over == nullptr) return taken;
+  const cudaError_t state = cudaEventQuery(over->get());
+  if (state == cudaErrorNotReady) return false;
+  check(state, "look at a collective");
+  return true;
+}
+
+void Calls::Watched::settle(std::shared_ptr<UniqueEvent> over) {
+  const std::lock_guard lock(settling_->mutex);
+  if (settling_->taken) return;
+  settling_->taken = true;
+  settling_->over = std::move(over);
+}
+
 cudaStream_t Calls::stream_of(const MemorySpan& span) {
   Device& device = span.device != nullptr ? *span.device : core_->device();
   Stream& stream = span.stream != nullptr ? *span.stream : device.compute_stream();
@@ -37,6 +53,11 @@ Calls::Place Calls::begin(Call& call, const MemorySpan& given, std::string_view 
     throw UsageError("backend nccl: " + call.text() +
                      " works on host memory and cannot be recorded in a graph; hand it memory of the GPU");
   }
+  // Watched before NCCL has it: a first call connects, and a peer that does not come must not hold it
+  // forever.
+  const auto settling = std::make_shared<Settling>();
+  core_->watchdog().watch({call, [settling] { return settling->done(); }});
+  place.watched = std::make_shared<Watched>(settling);
   if (place.host) return place;
   const UniqueEvent ready = make_event();
   check(cudaEventRecord(ready.get(), place.target), "record the start of " + call.text());
@@ -46,6 +67,7 @@ Calls::Place Calls::begin(Call& call, const MemorySpan& given, std::string_view 
 
 void Calls::queue(const Call& call, const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>& enqueue) {
   core_->link().queue(enqueue, call.text(), [&] { return core_->watchdog().failure().has_value(); });
+  core_->watchdog().check(call);
 }
 
 void Calls::copy_to_stage(const Call& call, const Stage& stage, std::size_t offset, const MemorySpan& span) {
@@ -70,12 +92,7 @@ std::unique_ptr<Work> Calls::finish(Call call, const Place& place, std::shared_p
   auto over = std::make_shared<UniqueEvent>(make_event());
   check(cudaEventRecord(over->get(), comm_stream), "record the end of " + call.text());
   if (place.recording) return std::make_unique<RecordedWork>(std::move(*over), place.target);
-  core_->watchdog().watch({call, [over] {
-                             const cudaError_t state = cudaEventQuery(over->get());
-                             if (state == cudaErrorNotReady) return false;
-                             check(state, "look at a collective");
-                             return true;
-                           }});
+  place.watched->settle(over);
   return std::make_unique<NcclWork>(core_, std::move(call), std::move(over), place.target, std::move(stage),
                                     std::move(results));
 }

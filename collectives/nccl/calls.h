@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -50,11 +51,33 @@ class Calls {
                                        std::span<const Message> receives, std::string_view label);
 
  private:
+  /// What the watchdog sees of a call: that NCCL has taken it, then its end on the GPU. A call that went
+  /// wrong on its way is nobody's concern any more.
+  struct Settling {
+    std::mutex mutex;
+    bool taken = false;
+    std::shared_ptr<UniqueEvent> over;  ///< null: there is no more to it
+    bool done();
+  };
+  /// Lets go of a call that nothing came of.
+  class Watched {
+   public:
+    explicit Watched(std::shared_ptr<Settling> settling) : settling_(std::move(settling)) {}
+    ~Watched() { settle(nullptr); }
+    Watched(const Watched&) = delete;
+    Watched& operator=(const Watched&) = delete;
+    void settle(std::shared_ptr<UniqueEvent> over);
+
+   private:
+    std::shared_ptr<Settling> settling_;
+  };
+
   // Where a call's memory is, and the caller's stream for it.
   struct Place {
     bool host = false;
     cudaStream_t target = nullptr;  ///< null on the host
     bool recording = false;
+    std::shared_ptr<Watched> watched;
   };
   // How host memory lies in its stage; in bytes.
   struct Staged {

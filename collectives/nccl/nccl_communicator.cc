@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "collectives/nccl/calls.h"
@@ -271,7 +272,14 @@ class NcclCommunicator final : public Communicator {
     part.rank = group.rank_of(rank());
     part.size = static_cast<int>(group.members.size());
     part.name = group.name;
-    return std::make_unique<NcclCommunicator>(part, log_);
+    auto made = std::make_unique<NcclCommunicator>(part, log_);
+    if (call_limit_) made->limit_calls(*call_limit_);
+    return made;
+  }
+
+  void limit_calls(Duration limit) noexcept override {
+    call_limit_ = limit;
+    calls_.core().watchdog().limit_calls(limit);
   }
 
   void abort(std::string_view reason) noexcept override { calls_.core().watchdog().abort(reason); }
@@ -321,6 +329,7 @@ class NcclCommunicator final : public Communicator {
   Calls calls_;
   Offers offers_;
   int splits_ = 0;
+  std::optional<Duration> call_limit_;
 };
 
 std::unique_ptr<Communicator> make(const Bootstrap& bootstrap, Log& log) {

@@ -17,6 +17,12 @@ std::string key_of(const Bootstrap& bootstrap, std::string_view what) {
   return fmt::format("nccl/{}/{}", bootstrap.name, what);
 }
 
+/// What the caller has done wrong is told at once; the rest, a peer or a machine may be behind.
+bool is_of_the_group(ncclResult_t result) {
+  return result != ncclSuccess && result != ncclInProgress && result != ncclInvalidArgument &&
+         result != ncclInvalidUsage;
+}
+
 /// Who has not left a host name in the store, for people.
 std::string missing_ranks(const Bootstrap& bootstrap, int& first) {
   std::string text;
@@ -103,7 +109,13 @@ void NcclLink::queue(const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>
   {
     const std::lock_guard lock(mutex_);
     if (!comm_) return;  // dead: the next call says so
-    check(call(comm_.get(), stream_.get()), what, comm_.get());
+    const ncclResult_t result = call(comm_.get(), stream_.get());
+    // A failure of the group is the watchdog's to report: it knows what the other ranks say.
+    if (is_of_the_group(result) || failure_now()) {
+      if (!failed_call_) failed_call_ = describe(result, comm_.get());
+    } else {
+      check(result, what, comm_.get());
+    }
   }
   while (true) {
     {
@@ -111,8 +123,7 @@ void NcclLink::queue(const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>
       if (!comm_) return;
       ncclResult_t state = ncclSuccess;
       check(ncclCommGetAsyncError(comm_.get(), &state), "ask NCCL for its state", comm_.get());
-      // A failure is the watchdog's to report: it knows what the other ranks say.
-      if (state != ncclInProgress) return;
+      if (state == ncclSuccess && !failed_call_) return;
     }
     if (ended()) return;
     std::this_thread::sleep_for(kShortly);
@@ -121,7 +132,12 @@ void NcclLink::queue(const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>
 
 std::optional<std::string> NcclLink::failure() {
   const std::lock_guard lock(mutex_);
-  if (!comm_) return std::nullopt;
+  if (!comm_ || failed_call_) return failed_call_;
+  return failure_now();
+}
+
+// With the lock held.
+std::optional<std::string> NcclLink::failure_now() {
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = ncclCommGetAsyncError(comm_.get(), &state);
   const ncclResult_t found = asked != ncclSuccess ? asked : state;

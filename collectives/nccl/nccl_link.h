@@ -32,7 +32,8 @@ class NcclLink final : public p2p::Members {
   cudaStream_t stream() const noexcept { return stream_.get(); }
 
   /// Queues what `call` queues on the stream, and returns when NCCL has really done so (connections are made
-  /// at a first call) or `ended` says that the group is dead. Throws DeviceError.
+  /// at a first call) or `ended` says that the group is dead, which it is sure to become once failure() says
+  /// something. Throws DeviceError for a call that NCCL refuses.
   void queue(const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>& call, std::string_view what,
              const std::function<bool()>& ended);
   /// What NCCL found wrong since; nullopt when all is well.
@@ -43,6 +44,7 @@ class NcclLink final : public p2p::Members {
   void finish(const Deadline& deadline) noexcept;
 
  private:
+  std::optional<std::string> failure_now();
   void meet(const Bootstrap& bootstrap, const Deadline& deadline);
   void connect(const Bootstrap& bootstrap, const ncclUniqueId& id, const Deadline& deadline);
 
@@ -51,6 +53,7 @@ class NcclLink final : public p2p::Members {
   UniqueStream stream_;
   std::mutex mutex_;  // guards comm_: the watchdog may take it away
   UniqueComm comm_;
+  std::optional<std::string> failed_call_;
 };
 
 }  // namespace dtrain::nccl

@@ -54,6 +54,11 @@ void Watchdog::watch(Pending pending) {
   wake_.notify_one();
 }
 
+void Watchdog::limit_calls(Duration timeout) noexcept {
+  const std::lock_guard lock(mutex_);
+  timeout_ = timeout;
+}
+
 void Watchdog::abort(std::string_view reason) noexcept {
   {
     const std::lock_guard lock(mutex_);

@@ -51,6 +51,8 @@ class Watchdog {
   void number(p2p::Call& call);
   /// From now on `pending` is watched.
   void watch(Pending pending);
+  /// The time for calls that come to the head of the queue from now on.
+  void limit_calls(Duration timeout) noexcept;
   /// Ends the group with the reason, unless it is dead already; returns before that has happened.
   void abort(std::string_view reason) noexcept;
   /// A wait for `call` ran out of time: ends the group, and returns when it has.
@@ -70,7 +72,7 @@ class Watchdog {
 
   Parts parts_;
   const std::string name_;
-  const Duration timeout_;
+  Duration timeout_;
   Log& log_;
 
   mutable std::mutex mutex_;
