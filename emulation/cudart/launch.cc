@@ -14,6 +14,13 @@ bool fits_hardware(dim3 grid, dim3 block) {
          threads <= 1024;
 }
 
+// Nothing asked for: the kernel itself is wrong.
+cudaError_t error_of(std::string_view fault) {
+  if (fault.empty()) return cudaErrorLaunchFailure;
+  if (fault == "ecc") return cudaErrorECCUncorrectable;
+  return fault == "lost" ? cudaErrorUnknown : cudaErrorIllegalAddress;
+}
+
 cudaError_t try_launch(GridCall call, cudaStream_t handle) {
   if (const cudaError_t error = enter(); error != cudaSuccess) return error;
   if (!fits_hardware(call.grid, call.block)) return cudaErrorInvalidConfiguration;
@@ -27,11 +34,12 @@ cudaError_t try_launch(GridCall call, cudaStream_t handle) {
   const int device = stream->device;
   std::string name = call.name;
   machine.queue(stream, at_once(Kind::kernel, std::move(name), [&machine, device, kept = std::move(call)] {
-                  const std::string fault = machine.grids().run(kept);
+                  const std::string_view asked = machine.fault(Place::launch, device);
+                  const std::string fault =
+                      asked.empty() ? machine.grids().run(kept) : "asked for: " + std::string(asked);
                   if (fault.empty()) return;
                   const auto held = machine.lock();
-                  machine.lose(device, cudaErrorLaunchFailure,
-                               std::string("kernel ") + kept.name + ": " + fault);
+                  machine.lose(device, error_of(asked), std::string("kernel ") + kept.name + ": " + fault);
                 }));
   return cudaSuccess;
 }

@@ -18,6 +18,9 @@ cudaError_t allocate(void** memory, MemoryKind kind, std::size_t bytes) {
   }
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
+  if (kind == MemoryKind::device && !machine.fault(Place::memory, current_device()).empty()) {
+    return cudaErrorMemoryAllocation;
+  }
   ++(kind == MemoryKind::pinned ? machine.counts().pinned_allocations : machine.counts().allocations);
   *memory = machine.memory().allocate(kind, current_device(), bytes);
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
@@ -124,6 +127,7 @@ cudaError_t allocate_async(void** memory, std::size_t bytes, int device, cudaStr
   }
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
+  if (!machine.fault(Place::memory, device).empty()) return cudaErrorMemoryAllocation;
   ++machine.counts().allocations;
   *memory = machine.memory().allocate(MemoryKind::device, device, bytes);
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;

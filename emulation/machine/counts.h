@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 namespace emulation {
 
@@ -17,5 +18,8 @@ struct Counts {
   std::atomic<std::uint64_t> copied_bytes = 0;
   std::atomic<std::uint64_t> collectives = 0;
 };
+
+/// One JSON object; %p in the name becomes the process' number. Failures are nobody's concern.
+void write(const Counts& counts, std::string file);
 
 }  // namespace emulation

@@ -44,6 +44,7 @@ Machine& Machine::get() {
 Machine::Machine()
     : options_(read_options()),
       memory_(options_.memory_bytes),
+      faults_(options_.faults),
       order_(options_.seed),
       grids_(options_.seed),
       lost_(options_.visible.size(), cudaSuccess) {
@@ -66,6 +67,7 @@ void Machine::stop() {
   }
   work_.notify_all();
   if (thread_.joinable()) thread_.join();
+  if (!options_.counts_file.empty()) write(counts_, options_.counts_file);
 }
 
 std::shared_ptr<Stream> Machine::make_stream(int device, bool blocking, int priority) {

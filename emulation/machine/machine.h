@@ -10,6 +10,7 @@
 
 #include "emulation/kernel/block.h"
 #include "emulation/machine/counts.h"
+#include "emulation/machine/faults.h"
 #include "emulation/machine/memory.h"
 #include "emulation/machine/options.h"
 #include "emulation/machine/stream.h"
@@ -26,6 +27,10 @@ class Machine {
   int device_count() const noexcept { return static_cast<int>(options_.visible.size()); }
   Memory& memory() noexcept { return memory_; }
   Counts& counts() noexcept { return counts_; }
+  /// What is to go wrong now on the visible GPU `device`, if anything.
+  std::string_view fault(Place place, int device) {
+    return faults_.next(place, options_.visible[static_cast<std::size_t>(device)]);
+  }
   Order& order() noexcept { return order_; }
   GridRunner& grids() noexcept { return grids_; }
 
@@ -73,6 +78,7 @@ class Machine {
   Options options_;
   Memory memory_;
   Counts counts_;
+  Faults faults_;
   Order order_;
   GridRunner grids_;
   std::mutex mutex_;

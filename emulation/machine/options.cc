@@ -5,6 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <stdexcept>
+
+#include "emulation/machine/faults.h"
 
 #ifndef EMULATION_PREFIX
 #define EMULATION_PREFIX "EMULATED_CUDA_"
@@ -78,6 +81,20 @@ Options read_options() {
                  EMULATION_PREFIX);
     options.gpus = 0;
     options.multiprocessors = 1;
+  }
+  const auto text = [](const char* name) {
+    const char* const value = std::getenv((std::string(EMULATION_PREFIX) + name).c_str());
+    return std::string(value == nullptr ? "" : value);
+  };
+  options.faults = text("FAULTS");
+  options.counts_file = text("COUNTS");
+  try {
+    const Faults readable(options.faults);
+  } catch (const std::invalid_argument& part) {
+    std::fprintf(stderr, "emulated CUDA machine: %sFAULTS: no such fault as '%s'; no GPU is visible\n",
+                 EMULATION_PREFIX, part.what());
+    options.faults.clear();
+    options.gpus = 0;
   }
   options.visible = visible_devices(options.gpus, std::getenv("CUDA_VISIBLE_DEVICES"));
   return options;

@@ -16,7 +16,9 @@ struct Options {
   std::uint64_t seed = 0;   ///< …SEED: order of threads, blocks and streams; 0: as they come, at once
   int multiprocessors = 4;  ///< …MULTIPROCESSORS: few keep grids small
   std::size_t memory_bytes = std::size_t{16} << 30;  ///< …MEMORY_BYTES: of each GPU
-  std::vector<int> visible;                          ///< what CUDA_VISIBLE_DEVICES leaves, in its order
+  std::string faults;                                ///< …FAULTS (faults.h)
+  std::string counts_file;   ///< …COUNTS: where the counts are written when the process ends
+  std::vector<int> visible;  ///< what CUDA_VISIBLE_DEVICES leaves, in its order
 };
 
 /// From the environment. A value that cannot be read leaves no GPU visible, as a driver that fails.

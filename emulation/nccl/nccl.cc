@@ -1,6 +1,7 @@
 // NCCL's functions. The ranks of a communicator meet in shared memory; the first collective connects them, as
 // it does there, and waits for peers that have not come to theirs.
 #include <nccl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -168,11 +169,28 @@ ncclResult_t queue(ncclComm_t comm, cudaStream_t handle,
   if (machine.lost(comm->device) != cudaSuccess || (stream->capture && stream->capture->invalid)) {
     return fail(comm, ncclUnhandledCudaError, "CUDA failed before");
   }
+  const std::string_view fault = machine.fault(Place::collective, comm->device);
+  if (fault == "fail") return fail(comm, ncclSystemError, "asked for: a collective fails");
+  if (fault == "hang") {
+    machine.queue(stream, {Kind::collective, "nccl, hanging as asked for", [link = comm->link] {
+                             return [link] { return link->aborted ? Progress::done : Progress::stalled; };
+                           }});
+    return ncclSuccess;
+  }
   ++machine.counts().collectives;
   ++machine.counts().launches;
   machine.queue(stream, {Kind::collective, "nccl",
                          [link = comm->link, kept = std::move(requests)] { return start(link, kept); }});
   return ncclSuccess;
+}
+
+// Tells the peers that this rank is there, once.
+void connect(ncclComm_t comm) {
+  if (std::exchange(comm->connecting, true)) return;
+  const std::string_view fault = Machine::get().fault(Place::connect, comm->device);
+  if (fault == "die") ::kill(::getpid(), SIGKILL);
+  if (fault == "hang") return;
+  comm->link->segment->rank(comm->link->rank).connected.store(1);
 }
 
 // All calls on one stream of one communicator that were grouped become one.
@@ -181,10 +199,7 @@ ncclResult_t call(ncclComm_t comm, cudaStream_t stream, std::vector<Request> req
   if (const ncclResult_t state = advance(comm); state != ncclSuccess && state != ncclInProgress) return state;
   auto kept = std::make_shared<const std::vector<Request>>(std::move(requests));
   const auto run = [comm, stream, kept] { return queue(comm, stream, kept); };
-  if (!comm->connecting) {
-    comm->connecting = true;
-    comm->link->segment->rank(comm->link->rank).connected.store(1);
-  }
+  connect(comm);
   if (comm->connected) return run();
   comm->waiting.push_back(run);
   return settle(comm);
@@ -221,8 +236,7 @@ ncclResult_t end_group() {
   }
   // All say that they are there before one of them waits: they may be ranks of one thread.
   for (const auto& [first, requests] : merged) {
-    first.comm->connecting = true;
-    first.comm->link->segment->rank(first.comm->link->rank).connected.store(1);
+    connect(first.comm);
   }
   for (auto& [first, requests] : merged) note(call(first.comm, first.stream, std::move(requests)));
   return result;
