@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "collectives/communicator.h"
+#include "parallel/replicas.h"
 #include "parallel/saved_tensors.h"
 #include "runtime/metrics/step_clock.h"
 #include "runtime/nn/module.h"
@@ -130,6 +131,9 @@ class Strategy {
   /// What this rank saves. The parts of all ranks together are the whole state, each element once; only rank
   /// 0 has any unless sharded().
   virtual StateParts save() = 0;
+
+  /// What this rank and others hold alike between steps, for checking; nothing where nobody does.
+  virtual Replicas replicas() { return {}; }
 
   /// This rank's part of the network, after prepare().
   virtual Module& module() noexcept = 0;

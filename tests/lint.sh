@@ -124,6 +124,13 @@ awk 'FILENAME ~ /\.(h|cuh)$/ && /^[ \t]*using namespace/ { print FILENAME ":" FN
     print FILENAME ":" FNR ": libraries know no flags; say what is expected, the program that owns the flag names it" }' \
   "${sources[@]}" >>"$violations"
 
+# --- tests ----------------------------------------------------------------------------------------------------
+while IFS= read -r file; do
+  list=$(dirname "$file")/CMakeLists.txt
+  [ -e "$list" ] || list=$(dirname "$(dirname "$file")")/CMakeLists.txt
+  grep -qsF "$(basename "$file")" "$list" || echo "$file:1: a test that is not built; name it in $list"
+done < <(printf '%s\n' "${all_files[@]}" | grep -E '^(\./)?tests/.*_test\.cc$') >>"$violations" || true
+
 # --- documentation --------------------------------------------------------------------------------------------
 mapfile -t pages < <(find . -name '*.md' -not -path './build/*' -not -path './.*' | sed 's|^\./||' | sort)
 [ ${#pages[@]} -eq 0 ] || LC_ALL=C.UTF-8 grep -HnE '^.{121}' "${pages[@]}" | grep -vE '^[^:]+:[0-9]+:(\||.*https?://)' |

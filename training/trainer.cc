@@ -65,6 +65,7 @@ bool Trainer::run_epoch() {
     const bool ahead = engine_.runs_ahead() && !finished() && at_.step > at_.resumed_from + 1;
     take_reports(ahead ? kStepsAhead : 0);
     saver_->poll();
+    watch_over_peers();
     const auto every = recipe_.checkpoint_every.value_or(0);
     const bool due = every > 0 && at_.step % every == 0;
     if ((due || std::exchange(save_asked_, false)) && at_.position < size) save_checkpoint();
@@ -120,6 +121,26 @@ void Trainer::take_ready_reports() noexcept {
   }
 }
 
+// What goes wrong on one rank without any sign: memory, and speed.
+void Trainer::watch_over_peers() {
+  if (recipe_.check_replicas > 0 && at_.step % recipe_.check_replicas == 0) compare_replicas();
+  if (engine_.runs_ahead() || !env_.strategy.in_step()) return;
+  if (const auto slow = pace_.after_step(deadline()); slow && is_root())
+    env_.log.write(LogLevel::warning, fmt::format("step {}: {}", at_.step, *slow));
+}
+
+void Trainer::compare_replicas() {
+  const SpanScope span(env_.tracer.spans(), "compare replicas", "phase");
+  try {
+    check_replicas(env_.strategy.replicas(), deadline());
+  } catch (const PeerError&) {
+    throw;
+  } catch (const Error& error) {
+    throw Error(fmt::format("step {}: {}", at_.step, error.what()));
+  }
+  env_.clock.lap(Phase::other);
+}
+
 void Trainer::evaluate() {
   take_reports(0);
   const SpanScope span(env_.tracer.spans(), "evaluation", "phase");
@@ -136,6 +157,7 @@ void Trainer::save_checkpoint() {
   // Where the host runs ahead the group may have died without this rank having waited for it: nothing is
   // saved from a dead one.
   if (engine_.runs_ahead()) env_.communicator.barrier("checkpoint")->wait(deadline());
+  if (recipe_.check_replicas > 0) compare_replicas();
   if (is_root() || env_.strategy.sharded()) hand_over();
   env_.clock.lap(Phase::checkpoint);
 }
@@ -149,6 +171,7 @@ void Trainer::hand_over() {
 // Whatever was put off before, what training ends with is saved.
 void Trainer::save_last() {
   take_reports(0);
+  if (recipe_.check_replicas > 0) compare_replicas();
   saver_->drain();
   if (at_.saved_step != at_.step) {
     save_checkpoint();

@@ -9,6 +9,7 @@
 #include "training/engine/engine.h"
 #include "training/run/checkpoint_saver.h"
 #include "training/run/journal.h"
+#include "training/run/pace.h"
 #include "training/start/stop_signal.h"
 #include "training/training_data.h"
 
@@ -57,6 +58,8 @@ class Trainer {
   void take_ready_reports() noexcept;
   void leave_nothing() noexcept;
   void evaluate();
+  void watch_over_peers();
+  void compare_replicas();
   void save_checkpoint();
   void hand_over();
   void save_last();
@@ -78,6 +81,7 @@ class Trainer {
   LrSchedule schedule_;
   Engine engine_;
   std::unique_ptr<CheckpointSaver> saver_;
+  Pace pace_;
   RunPosition at_;
   std::optional<std::filesystem::path>
       made_run_;                 ///< rank 0: the run's folder, where it was not there before

@@ -42,7 +42,8 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
       data_(recipe_, env_.task, env_.strategy.share(), env_.device, env_.log, env_.tracer.spans()),
       schedule_(make_schedule(recipe_, data_.sampler().steps_from(0))),
       engine_(env_.task, env_.strategy, env_.communicator, env_.device, engine_options(recipe_, env_),
-              env_.log) {
+              env_.log),
+      pace_(env_.communicator, env_.clock) {
   engine_.prepare(parts(), start_deadline());
   start_trace(resume());
   count_steps();

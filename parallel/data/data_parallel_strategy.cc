@@ -76,6 +76,12 @@ StateParts DataParallelStrategy::save() {
   return {whole(network_->state_dict()), whole(optimizer_->named_state())};
 }
 
+Replicas DataParallelStrategy::replicas() {
+  NamedTensors tensors = network_->named_parameters();
+  for (auto& state : optimizer_->named_state()) tensors.push_back(std::move(state));
+  return {&context_.communicator, std::move(tensors)};
+}
+
 void DataParallelStrategy::exchange_alone(const Deadline& deadline) {
   if (!idle_) idle_ = parallel_->make_idle_reducer();
   for (std::size_t index = idle_->slot_count(); index-- > 0;) idle_->mark_ready(index);

@@ -31,6 +31,8 @@ class DataParallelStrategy final : public Strategy {
   Tensors evaluate(const Tensors& inputs) override;
   /// Rank 0 has everything, the others nothing.
   StateParts save() override;
+  /// Parameters and the optimizer's state; running statistics are each rank's own.
+  Replicas replicas() override;
   Module& module() noexcept override { return *network_; }
   Optimizer* optimizer() noexcept override { return optimizer_.get(); }
   /// Scales and all-reduces as many bytes in the same buckets.

@@ -1,8 +1,21 @@
 #include "runtime/device/dims.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "runtime/base/error.h"
 
 namespace dtrain {
+namespace {
+
+/// Of extents or strides, none negative; what is too large for a number is the largest one. Such a shape has
+/// no elements, or nobody gets memory for it.
+std::int64_t times(std::int64_t a, std::int64_t b) noexcept {
+  std::int64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
+}
+
+}  // namespace
 
 Dims::Dims(std::span<const std::int64_t> values) {
   for (const std::int64_t value : values) push_back(value);
@@ -23,7 +36,10 @@ void Dims::push_back(std::int64_t value) {
 
 std::int64_t Dims::product() const noexcept {
   std::int64_t result = 1;
-  for (const std::int64_t value : *this) result *= value;
+  for (const std::int64_t value : *this) {
+    if (value == 0) return 0;
+    result = times(result, value);
+  }
   return result;
 }
 
@@ -36,13 +52,13 @@ std::string Dims::to_string() const {
 Dims contiguous_strides(const Dims& shape) {
   Dims strides = Dims::filled(shape.rank(), 1);
   for (int i = shape.rank() - 2; i >= 0; --i)
-    strides[i] = strides[i + 1] * std::max<std::int64_t>(shape[i + 1], 1);
+    strides[i] = times(strides[i + 1], std::max<std::int64_t>(shape[i + 1], 1));
   return strides;
 }
 
 Dims channels_last_strides(const Dims& shape) {
   const std::int64_t c = shape[1], h = shape[2], w = shape[3];
-  return {h * w * c, 1, w * c, c};
+  return {times(times(h, w), c), 1, times(w, c), c};
 }
 
 }  // namespace dtrain

@@ -37,6 +37,10 @@ expect() {
 fresh_tree
 bash "$lint" "$work/tree" || { echo "a clean tree was refused"; failures=$((failures + 1)); }
 
+put tests/lost_test.cc 'int main() {}'
+touch "$work/tree/tests/CMakeLists.txt"
+expect '^(\./)?tests/lost_test.cc:1: a test that is not built'
+
 put runtime/base/error.h '#pragma once' '#include "runtime/tensor/tensor.h"'
 expect '^runtime/base/error.h:3: runtime/base may not include runtime/tensor'
 put runtime/tensor/tensor.h '#pragma once' '#include "runtime/nn/module.h"'
