@@ -85,6 +85,8 @@ std::vector<ReportRow> table_of(const std::string& json_text, const std::string&
     add_rows("", ordered_json::parse(json_text), rows);
   } catch (const json::parse_error& error) {
     throw DataError(path, static_cast<std::int64_t>(error.byte), "JSON", error.what());
+  } catch (const json::exception& error) {  // a number too large for a double
+    throw DataError(path, -1, "JSON", error.what());
   }
   return rows;
 }

@@ -1,10 +1,11 @@
-// libFuzzer's entry, built once for each target: DTRAIN_FUZZ_TARGET is one function of targets.h or
-// targets_data.h.
+// libFuzzer's entry, built once for each target: DTRAIN_FUZZ_TARGET is one function of targets.h,
+// targets_data.h or targets_files.h.
 #include <cstddef>
 #include <cstdint>
 
 #include "tests/fuzz/targets.h"
 #include "tests/fuzz/targets_data.h"
+#include "tests/fuzz/targets_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   dtrain::fuzz::DTRAIN_FUZZ_TARGET({reinterpret_cast<const char*>(data), size});

@@ -3,15 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "tests/fuzz/targets.h"
 #include "tests/fuzz/targets_data.h"
+#include "tests/fuzz/targets_files.h"
 
 namespace dtrain {
 namespace {
@@ -45,25 +49,77 @@ TEST(FuzzSeeds, AreUnescaped) {
   EXPECT_THROW(unescape("\\n12"), std::invalid_argument);
 }
 
-TEST(FuzzSeeds, EachKeepsItsTargetsPromises) {
-  const std::map<std::string, void (*)(std::string_view)> targets = {
+using Target = void (*)(std::string_view);
+
+const std::map<std::string, Target>& targets() {
+  static const std::map<std::string, Target> all = {
       {"config", fuzz::config},
       {"csv", fuzz::csv},
       {"frames", fuzz::frames},
       {"handshake", fuzz::handshake},
+      {"idx", fuzz::idx},
       {"nodelist", fuzz::nodelist},
       {"npy", fuzz::npy},
       {"rendezvous_membership", fuzz::rendezvous_membership},
       {"rendezvous_messages", fuzz::rendezvous_messages},
       {"rendezvous_session", fuzz::rendezvous_session},
+      {"report", fuzz::report},
+      {"safetensors", fuzz::safetensors},
+      {"shard_index", fuzz::shard_index},
+      {"state", fuzz::state},
       {"tasks_per_node", fuzz::tasks_per_node},
   };
-  for (const auto& file : std::filesystem::directory_iterator(DTRAIN_FUZZ_SEEDS)) {
-    const auto target = targets.find(file.path().stem());
-    ASSERT_NE(target, targets.end()) << file.path() << " belongs to no target";
-    const std::vector<std::string> seeds = seeds_of(file.path());
-    EXPECT_GE(seeds.size(), 2U) << file.path();
+  return all;
+}
+
+std::vector<std::filesystem::path> seed_files() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& file : std::filesystem::directory_iterator(DTRAIN_FUZZ_SEEDS))
+    files.push_back(file.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// `seed` with a few bytes changed, cut out, or taken from elsewhere in it.
+std::string mutated(std::string seed, std::mt19937& random) {
+  for (std::uint32_t changes = 1 + random() % 4; changes > 0 && !seed.empty(); --changes) {
+    const std::size_t at = random() % seed.size(), other = random() % seed.size();
+    switch (random() % 5) {
+      case 0:
+        seed[at] = static_cast<char>(random());
+        break;
+      case 1:
+        seed[at] = static_cast<char>(seed[at] ^ (1 << random() % 8));
+        break;
+      case 2:
+        seed.erase(at, 1 + random() % 8);
+        break;
+      case 3:
+        seed.insert(at, seed.substr(other, 1 + random() % 16));
+        break;
+      default:
+        seed.resize(at);
+    }
+  }
+  return seed;
+}
+
+TEST(FuzzSeeds, EachKeepsItsTargetsPromises) {
+  for (const auto& file : seed_files()) {
+    const auto target = targets().find(file.stem());
+    ASSERT_NE(target, targets().end()) << file << " belongs to no target";
+    const std::vector<std::string> seeds = seeds_of(file);
+    EXPECT_GE(seeds.size(), 2U) << file;
     for (const std::string& seed : seeds) target->second(seed);  // aborts at a broken promise
+  }
+}
+
+// What a fuzzer would try first, for where there is none; the same inputs each time.
+TEST(FuzzSeeds, SoDoTheirNeighbours) {
+  std::mt19937 random(20);
+  for (const auto& file : seed_files()) {
+    const std::vector<std::string> seeds = seeds_of(file);
+    for (int i = 0; i < 1500; ++i) targets().at(file.stem())(mutated(seeds[random() % seeds.size()], random));
   }
 }
 
