@@ -84,6 +84,10 @@ void become_subreaper() {
   check(Sys{::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)}, "prctl PR_SET_CHILD_SUBREAPER");
 }
 
+void reap_as_process_one() {
+  if (::getpid() == 1) reap();
+}
+
 std::optional<Process> find_process(pid_t pid) {
   const UniqueFd proc(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return proc ? read_process(proc.get(), std::to_string(pid).c_str()) : std::nullopt;

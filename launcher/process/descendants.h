@@ -28,6 +28,10 @@ void become_subreaper();
 /// What /proc knows about `pid`; nothing when there is no such process.
 std::optional<Process> find_process(pid_t pid);
 
+/// As process 1 of a container or a namespace this process inherits every orphan there: reaps those that have
+/// ended, and its own children. Otherwise nothing.
+void reap_as_process_one();
+
 /// All processes below this one, parents before children, from one pass over /proc; empty where /proc is not
 /// mounted. Includes those that have ended and wait to be reaped.
 std::vector<Process> descendants();

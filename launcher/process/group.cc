@@ -171,6 +171,7 @@ void GroupRun::wait_for_news() {
   if (::ppoll(waits.data(), waits.size(), timeout, nullptr) < 0 && errno != EINTR)
     throw SystemError("ppoll in the launcher's loop", errno);
   continue_if_stopped(keeper_.pid);
+  reap_as_process_one();
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (waits[first + 2 * i].revents != 0) workers_[i].out.read_some(kReadLimit);
     if (waits[first + 2 * i + 1].revents != 0) workers_[i].err.read_some(kReadLimit);

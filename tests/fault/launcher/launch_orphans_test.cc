@@ -85,6 +85,7 @@ TEST(LaunchOrphans, KeeperKilledThenTheLauncherCleansUp) {
 TEST(LaunchOrphans, GuardKilledThenTheLauncher) {
   Family family;
   ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
+  ASSERT_GT(family.job.guard(), 0);
   ::kill(family.job.guard(), SIGKILL);
   ASSERT_TRUE(eventually([&] { return family.job.guard() == 0 || !family.job.marked().empty(); }));
   family.job.signal(SIGKILL);
@@ -94,6 +95,7 @@ TEST(LaunchOrphans, GuardKilledThenTheLauncher) {
 TEST(LaunchOrphans, LauncherKilledWhileTheKeeperIsStopped) {
   Family family;
   ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
+  ASSERT_GT(family.job.keeper(), 0);
   ::kill(family.job.keeper(), SIGSTOP);
   family.job.signal(SIGKILL);
   EXPECT_GE(time_to_vanish(family.job), 0) << "survivors after 10 s";
@@ -103,6 +105,7 @@ TEST(LaunchOrphans, LauncherAndKeeperKilledTogether) {
   Family family;
   ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
   const pid_t keeper = family.job.keeper();
+  ASSERT_GT(keeper, 0);
   family.job.signal(SIGKILL);
   ::kill(keeper, SIGKILL);
   EXPECT_GE(time_to_vanish(family.job), 0) << "survivors after 10 s";
@@ -111,6 +114,7 @@ TEST(LaunchOrphans, LauncherAndKeeperKilledTogether) {
 TEST(LaunchOrphans, AStoppedKeeperDoesNotKeepTheJob) {
   Family family;
   ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
+  ASSERT_GT(family.job.keeper(), 0);
   ::kill(family.job.keeper(), SIGSTOP);
   family.job.signal(SIGTERM);
   std::this_thread::sleep_for(milliseconds(100));
@@ -161,6 +165,19 @@ TEST_F(Strangers, OutliveARestartUnderALauncherThatIsProcessOne) {
                                 {"/usr/bin/unshare", "--pid", "--fork", "--mount-proc"}));
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_EQ(job.out(), "alive\n") << job.err();
+}
+
+TEST_F(Strangers, AreReapedByALauncherThatIsProcessOne) {
+  if (run({"unshare", "--pid", "--fork", "--mount-proc", "true"}).exit_code != 0)
+    GTEST_SKIP() << "no process namespace can be made here (needs root)";
+  const TempDir folder;
+  // A stranger that loses its parent at once, and ends while the worker runs.
+  Running job({"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "/bin/sh", "-c",
+               "sh -c 'sleep 0.3 &'; exec \"$0\" sh -c 'sleep 1; grep -l \"^State:.Z\" /proc/[0-9]*/status; "
+               "echo end'",
+               program("dtrain-launch")});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "end\n") << "zombies";
 }
 
 TEST(LaunchOrphans, LauncherKilledWhileItStarts) {

@@ -63,6 +63,7 @@ class NodesFence : public ::testing::Test {
     std::array<pid_t, 3> pids{};
     for (int part = 0; part < 3; ++part) pids[static_cast<std::size_t>(part)] = job.process(part);
     for (std::size_t part = 0; part < 3; ++part) {
+      ASSERT_GT(pids[part], 0) << kParts[part];  // 0 would be ourselves
       if (acts[part] != 0) ::kill(pids[part], acts[part]);
     }
     const auto begin = std::chrono::steady_clock::now();

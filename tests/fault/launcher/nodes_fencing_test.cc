@@ -90,9 +90,11 @@ class Fencing : public ::testing::Test {
 
   Running& launcher(int host) { return *launchers_[static_cast<std::size_t>(host)]; }
 
-  void strike(const Fault& fault) {
-    Running& victim = launcher(fault.victim);
-    const std::array pids = {victim.pid(), victim.child("dtrain-link"), victim.keeper()};
+  std::array<pid_t, 3> parts_of(int host) {
+    return {launcher(host).pid(), launcher(host).child("dtrain-link"), launcher(host).keeper()};
+  }
+
+  void strike(const Fault& fault, const std::array<pid_t, 3>& pids) {
     for (std::size_t part = 0; part < pids.size(); ++part) {
       ASSERT_GT(pids[part], 0) << kParts[part];
       if (fault.acts[part] != 0) ::kill(pids[part], fault.acts[part]);
@@ -117,7 +119,8 @@ class Fencing : public ::testing::Test {
         [&] { return std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2 * kHosts; },
         seconds(40)))
         << errors();
-    strike(fault);
+    const std::array pids = parts_of(fault.victim);
+    strike(fault, pids);
     std::this_thread::sleep_for(kUntilSettled);
     write_file(folder / "done", "");
     for (int host = 0; host < kHosts; ++host) {
@@ -125,7 +128,10 @@ class Fencing : public ::testing::Test {
       EXPECT_NE(launcher(host).wait(kInTime), -1) << "host " << host << " still runs\n" << errors();
     }
     lab_->heal(fault.victim);
-    launcher(fault.victim).signal(SIGCONT);
+    // Who was stopped after the process above it had gone is let run on by nobody else.
+    for (std::size_t part = 0; part < pids.size(); ++part) {
+      if (fault.acts[part] == SIGSTOP) ::kill(pids[part], SIGCONT);
+    }
     EXPECT_NE(launcher(fault.victim).wait(kInTime), -1) << errors();
     const auto left = [&] {
       return std::any_of(launchers_.begin(), launchers_.end(),
