@@ -24,6 +24,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"batch-size", "Batch", "N", "", "samples of one pass on one worker, however many there are; only one of the two"},
     {"accumulate", "Batch", "N", "1", "passes whose gradients make one optimizer step"},
     {"sync-batch-norm", "Batch", "", "", "batch norm over the whole batch of all workers, not each worker's own part"},
+    {"compress", "Batch", "HOW", "none", "gradients between workers: none, fp16, bf16, or powersgd:R (narrow matrices of R columns)"},
     {"shard", "Batch", "WHAT", "none", "what each worker keeps 1/W of: none, optimizer (its state), or gradients (those too)"},
     {"recompute", "Batch", "", "", "less memory, more time: residual blocks are computed again in backward, not kept"},
 
@@ -204,9 +205,12 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.batch = make_batch(options, world_size);
   recipe.sync_batch_norm = options.enabled("sync-batch-norm");
   recipe.recompute = options.enabled("recompute");
+  recipe.compress = compression_named(options.text("compress"));
   const std::string& shard = options.choice("shard", {"none", "optimizer", "gradients"});
   if (shard == "optimizer") recipe.shard = ShardStage::optimizer;
   if (shard == "gradients") recipe.shard = ShardStage::gradients;
+  if (recipe.shard && recipe.compress.kind != Compression::Kind::none)
+    options.refuse("compress", "none beside --shard, whose gradients go to their owners whole");
   read_length(options, recipe);
   recipe.optimizer = read_optimizer(options, lr_scale(options, recipe.batch));
   read_schedule(options, recipe);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/factory.h"
+#include "parallel/data/compress.h"
 #include "parallel/data/shard_exchange.h"
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/options.h"
@@ -62,6 +63,7 @@ struct Recipe {
   std::int64_t epochs = 0;                ///< INT64_MAX when only max_steps limits the run
   std::optional<std::int64_t> max_steps;  ///< optimizer steps of the whole run, resumed parts included
   bool sync_batch_norm = false;
+  Compression compress;             ///< of gradients between workers
   std::optional<ShardStage> shard;  ///< unset: data parallel, every rank keeps everything
   bool recompute = false;
   BatchPlan batch;

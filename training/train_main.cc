@@ -36,7 +36,11 @@ std::shared_ptr<Device> device_of(const Recipe& recipe, int local_rank) {
 
 std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context) {
   if (recipe.shard) return std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = *recipe.shard});
-  return std::make_unique<DataParallelStrategy>(context, ReducerOptions{}, recipe.sync_batch_norm);
+  // Compressed steps are not all alike, so they are not recorded either.
+  const bool compresses = recipe.compress.kind != Compression::Kind::none;
+  return std::make_unique<DataParallelStrategy>(
+      context, ReducerOptions{.exchange = exchange_for(recipe.compress, recipe.seed)},
+      recipe.sync_batch_norm || compresses);
 }
 
 ExitCode train(const Task& task, const Environment& environment, const Options& options, const Recipe& recipe,

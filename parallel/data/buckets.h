@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/dtype.h"
+#include "runtime/device/dims.h"
 
 namespace dtrain {
 
@@ -15,6 +16,7 @@ struct GradientSlot {
   std::string name;       ///< for errors
   std::size_t count = 0;  ///< elements
   DType dtype = DType::f32;
+  Dims shape = {};  ///< of the parameter, where anybody asks
 };
 
 struct BucketOptions {

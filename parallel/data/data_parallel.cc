@@ -41,7 +41,7 @@ DataParallel::~DataParallel() {
 std::vector<GradientSlot> DataParallel::slots() const {
   std::vector<GradientSlot> slots;
   for (const auto& [name, tensor] : parameters_)
-    slots.push_back({name, static_cast<std::size_t>(tensor.numel()), tensor.dtype()});
+    slots.push_back({name, static_cast<std::size_t>(tensor.numel()), tensor.dtype(), tensor.shape()});
   return slots;
 }
 

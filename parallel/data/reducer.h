@@ -15,12 +15,21 @@
 
 namespace dtrain {
 
+/// A bucket that is full. It holds gradients divided by the number of ranks; padding between them is zero at
+/// first and nobody's.
+struct FullBucket {
+  MemorySpan span;         ///< its memory outlives the work
+  std::size_t index = 0;   ///< counts buckets; the same on all ranks, like `label`
+  std::string_view label;  ///< of its collectives; lives until the call returns
+  const BucketLayout& layout;
+  std::span<const GradientSlot> slots;  ///< of all buckets; layout and slots outlive the work
+};
+
 /// Begins to add a bucket up over the ranks of `communicator`, in place, as all_reduce does: what compresses
-/// gradients, or exchanges them in another way, stands in its place. The bucket holds gradients divided by
-/// the number of ranks; `index` counts buckets and is, like `label`, the same on all ranks. The span's memory
-/// outlives the work.
-using BucketExchange = std::function<std::unique_ptr<Work>(
-    Communicator& communicator, const MemorySpan& bucket, std::size_t index, std::string_view label)>;
+/// gradients, or exchanges them in another way, stands in its place. Works are waited for in the order of the
+/// buckets, when all have begun.
+using BucketExchange =
+    std::function<std::unique_ptr<Work>(Communicator& communicator, const FullBucket& bucket)>;
 
 struct ReducerOptions {
   BucketOptions buckets = {};

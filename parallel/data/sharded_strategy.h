@@ -36,6 +36,8 @@ class ShardedStrategy final : public Strategy {
   void settle(const Deadline& deadline) override;
   Tensors evaluate(const Tensors& inputs) override;
   StateParts save() override;
+  /// Parameters; the optimizer's state is held once.
+  Replicas replicas() override { return {&context_.communicator, network_->named_parameters()}; }
   /// The whole network.
   Module& module() noexcept override { return *network_; }
   /// The optimizer of this rank's elements: parameters keep their names and are flat.

@@ -67,6 +67,21 @@ TEST_F(ShardOption, GoesOnWithAnotherNumberOfWorkers) {
   EXPECT_EQ(final_weights(folder_ / "cut"), final_weights(folder_ / "plain"));
 }
 
+TEST_F(ShardOption, GradientsMayBeCompressedInstead) {
+  expect_trained(training("plain", 2, "none", 14));
+  const auto plain = losses(folder_ / "plain");
+  for (const char* how : {"fp16", "bf16", "powersgd:2"}) {
+    expect_trained(training(how, 2, "none", 14, {"--compress", how}));
+    const auto compressed = losses(folder_ / how);
+    ASSERT_EQ(compressed.size(), plain.size());
+    EXPECT_NE(final_weights(folder_ / how), final_weights(folder_ / "plain")) << how;
+    EXPECT_NEAR(compressed.back(), plain.back(), 0.25) << how;
+  }
+  const RunResult both = train(training("both", 2, "gradients", 2, {"--compress", "bf16"}));
+  EXPECT_NE(both.exit_code, 0);
+  EXPECT_THAT(both.err, HasSubstr("--compress"));
+}
+
 TEST_F(ShardOption, KnowsWhatItCanShard) {
   const RunResult result = train(training("refused", 2, "weights", 2));
   EXPECT_NE(result.exit_code, 0);

@@ -1,0 +1,223 @@
+#include "parallel/data/power_sgd.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "parallel/span_of.h"
+#include "runtime/autograd/autocast.h"
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/autograd/ops.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+constexpr double kSmallestNorm = 1e-30;
+// A column shorter than this part of itself without the others depends on them, as far as float32 can tell.
+constexpr double kIndependent = 1e-5;
+
+/// A gradient that is compressed, and what is kept for it from step to step.
+struct Matrix {
+  std::size_t offset = 0;  ///< in the bucket, elements
+  std::int64_t rows = 0, columns = 0, rank = 0;
+  Tensor q;      ///< [columns, rank]
+  Tensor error;  ///< [rows, columns], divided by the number of ranks like the bucket
+
+  std::size_t count() const { return static_cast<std::size_t>(rows * columns); }
+};
+
+/// A gradient that goes whole.
+struct Rest {
+  std::size_t offset = 0, count = 0;
+};
+
+struct BucketState {
+  std::vector<Matrix> matrices;
+  std::vector<Rest> rests;
+  std::int64_t step = 0;
+};
+
+View flat(void* data, std::size_t offset, std::size_t count) {
+  return {static_cast<float*>(data) + offset, DType::f32, {static_cast<std::int64_t>(count)}, {1}};
+}
+
+/// The columns one after the other made orthogonal and of length 1 (Gram-Schmidt, twice, since once leaves
+/// what rounding made of columns that depend on each other); one that is next to nothing then is made zero.
+Tensor orthogonalized(const Tensor& matrix) {
+  const auto length = [](const Tensor& column) { return sqrt(sum(square(column))); };
+  const Tensor zero = Tensor::zeros({}, matrix.shared_device());
+  const Tensor tiny = Tensor::full({}, kSmallestNorm, matrix.shared_device());
+  Tensors columns;
+  for (std::int64_t i = 0; i < matrix.size(1); ++i) {
+    Tensor column = matrix.slice(1, i, i + 1);
+    const Tensor least = mul(length(column), kIndependent);
+    for (int round = 0; round < 2 && i > 0; ++round) {
+      const Tensor before = cat(columns, 1);
+      column = sub(column, matmul(before, matmul(before.transpose(0, 1), column)));
+    }
+    const Tensor left = length(column);
+    const Tensor scale = where(greater(left, least), reciprocal(maximum(left, tiny)), zero);
+    columns.push_back(mul(column, scale));
+  }
+  return cat(columns, 1);
+}
+
+/// The tensors' elements in one piece of memory, to cross the network at once.
+Tensor packed(const Tensors& tensors) {
+  Tensors pieces;
+  for (const Tensor& tensor : tensors) pieces.push_back(tensor.reshape({-1}));
+  return pieces.empty() ? Tensor() : cat(pieces, 0);
+}
+
+/// One bucket on its way: first the products with q and what goes whole, then, when it is waited for, the
+/// products with p.
+class PowerSgdWork final : public Work {
+ public:
+  PowerSgdWork(Communicator& communicator, const FullBucket& bucket, BucketState& state)
+      : communicator_(communicator), span_(bucket.span), label_(bucket.label), state_(state) {
+    const NoGrad no_grad;
+    const Autocast full_precision(AutocastState{});
+    Kernels& kernels = device().kernels();
+    Tensors products, rests;
+    for (Matrix& matrix : state_.matrices) {
+      Tensor gradient = Tensor::empty({matrix.rows, matrix.columns}, shared_device());
+      kernels.copy(flat(span_.data, matrix.offset, matrix.count()),
+                   flat(gradient.view().data, 0, matrix.count()));
+      gradient.add_in_place(matrix.error);
+      gradients_.push_back(gradient);
+      products.push_back(matmul(gradient, orthogonalized(matrix.q)));
+    }
+    for (const Rest& rest : state_.rests)
+      rests.push_back(Tensor::borrow(flat(span_.data, rest.offset, rest.count), shared_device(), nullptr));
+    rests_ = packed(rests);
+    products_ = packed(products);
+    if (rests_.defined()) rest_work_ = communicator_.all_reduce(span_of(rests_), ReduceOp::sum, label_);
+    if (products_.defined()) work_ = communicator_.all_reduce(span_of(products_), ReduceOp::sum, label_);
+  }
+
+  void wait(const Deadline& deadline) override {
+    if (std::exchange(over_, true)) return;
+    const NoGrad no_grad;
+    const Autocast full_precision(AutocastState{});
+    if (rest_work_) bring_back_rests(deadline);
+    if (work_) bring_back_matrices(deadline);
+  }
+  bool done() noexcept override { return over_; }
+
+ private:
+  Device& device() const { return *span_.device; }
+  // The reducer's device outlives the work, so that it need not be owned here.
+  std::shared_ptr<Device> shared_device() const { return {std::shared_ptr<void>(), span_.device}; }
+
+  void bring_back_rests(const Deadline& deadline) {
+    rest_work_->wait(deadline);
+    std::size_t place = 0;
+    for (const Rest& rest : state_.rests) {
+      device().kernels().copy(flat(rests_.view().data, place, rest.count),
+                              flat(span_.data, rest.offset, rest.count));
+      place += rest.count;
+    }
+  }
+
+  void bring_back_matrices(const Deadline& deadline) {
+    work_->wait(deadline);
+    Tensors bases, products;
+    std::int64_t place = 0;
+    for (std::size_t i = 0; i < state_.matrices.size(); ++i) {
+      const Matrix& matrix = state_.matrices[i];
+      const std::int64_t end = place + matrix.rows * matrix.rank;
+      bases.push_back(orthogonalized(products_.slice(0, place, end).reshape({matrix.rows, matrix.rank})));
+      products.push_back(matmul(gradients_[i].transpose(0, 1), bases.back()));
+      place = end;
+    }
+    const Tensor sums = packed(products);
+    communicator_.all_reduce(span_of(sums), ReduceOp::sum, label_)->wait(deadline);
+    place = 0;
+    const double share = 1.0 / communicator_.size();
+    for (std::size_t i = 0; i < state_.matrices.size(); ++i) {
+      Matrix& matrix = state_.matrices[i];
+      const std::int64_t end = place + matrix.columns * matrix.rank;
+      const Tensor q = sums.slice(0, place, end).reshape({matrix.columns, matrix.rank});
+      const Tensor mean = matmul(bases[i], q.transpose(0, 1));
+      device().kernels().copy(flat(mean.view().data, 0, matrix.count()),
+                              flat(span_.data, matrix.offset, matrix.count()));
+      // Not finite on all ranks where it is on one; such a step is skipped, and must not be remembered.
+      const Tensor finite = equal(sum(mul(mean, 0.0)), Tensor::zeros({}, shared_device()));
+      matrix.error = where(finite, sub(gradients_[i], mul(mean, share)), matrix.error);
+      matrix.q = where(finite, q, matrix.q);
+      place = end;
+    }
+  }
+
+  Communicator& communicator_;
+  MemorySpan span_;
+  std::string label_;
+  BucketState& state_;
+  Tensors gradients_;
+  Tensor rests_, products_;
+  std::unique_ptr<Work> rest_work_, work_;
+  bool over_ = false;
+};
+
+/// The state of all buckets of one reducer.
+class PowerSgd {
+ public:
+  explicit PowerSgd(const PowerSgdOptions& options) : options_(options) {}
+
+  std::unique_ptr<Work> exchange(Communicator& communicator, const FullBucket& bucket) {
+    const bool compressible = bucket.span.dtype == DType::f32 && communicator.size() > 1;
+    if (!compressible) return communicator.all_reduce(bucket.span, ReduceOp::sum, bucket.label);
+    const auto [place, made] = states_.try_emplace(bucket.index);
+    BucketState& state = place->second;
+    if (made) state = first_state(bucket);
+    if (state.step++ < options_.start_step || state.matrices.empty())
+      return communicator.all_reduce(bucket.span, ReduceOp::sum, bucket.label);
+    return std::make_unique<PowerSgdWork>(communicator, bucket, state);
+  }
+
+ private:
+  BucketState first_state(const FullBucket& bucket) const {
+    const std::shared_ptr<Device> device(std::shared_ptr<void>(), bucket.span.device);
+    Generator generator(options_.seed + bucket.index);
+    BucketState state;
+    for (std::size_t i = 0; i < bucket.layout.slots.size(); ++i) {
+      const GradientSlot& slot = bucket.slots[bucket.layout.slots[i]];
+      Matrix matrix;
+      matrix.offset = bucket.layout.offsets[i];
+      matrix.rows = slot.shape.rank() > 1 ? slot.shape[0] : 0;
+      matrix.columns = matrix.rows > 0 ? static_cast<std::int64_t>(slot.count) / matrix.rows : 0;
+      matrix.rank = std::min<std::int64_t>({matrix.rows, matrix.columns, options_.rank});
+      const double kept = static_cast<double>((matrix.rows + matrix.columns) * matrix.rank);
+      if (matrix.rank == 0 || kept * options_.min_compression_rate >= static_cast<double>(slot.count)) {
+        state.rests.push_back({matrix.offset, slot.count});
+        continue;
+      }
+      const Dims shape = {matrix.columns, matrix.rank};
+      matrix.q = options_.initial ? options_.initial(shape, device) : Tensor::randn(shape, generator, device);
+      matrix.error = Tensor::zeros({matrix.rows, matrix.columns}, device);
+      state.matrices.push_back(std::move(matrix));
+    }
+    return state;
+  }
+
+  const PowerSgdOptions options_;
+  std::map<std::size_t, BucketState> states_;
+};
+
+}  // namespace
+
+BucketExchange power_sgd(const PowerSgdOptions& options) {
+  if (options.rank < 1 || options.start_step < 0 || !(options.min_compression_rate >= 1)) {
+    throw UsageError(fmt::format(
+        "PowerSGD: expected a rank from 1 on, a first step from 0 on and a rate from 1 on, got {}, {} and {}",
+        options.rank, options.start_step, options.min_compression_rate));
+  }
+  const auto hook = std::make_shared<PowerSgd>(options);
+  return [hook](Communicator& communicator, const FullBucket& bucket) {
+    return hook->exchange(communicator, bucket);
+  };
+}
+
+}  // namespace dtrain
