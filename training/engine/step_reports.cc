@@ -35,9 +35,14 @@ View StepReports::element(int index) const {
   return {values_.view().as<double>() + index, DType::f64, {1}, {1}};
 }
 
-std::shared_ptr<double> StepReports::pinned() const {
-  return {static_cast<double*>(device_->allocate_pinned(kBytes)),
-          [device = device_](double* memory) { device->deallocate_pinned(memory, kBytes); }};
+// A few slots go round: to allocate pinned memory, and to free it above all, waits for the device.
+std::shared_ptr<double> StepReports::pinned() {
+  for (const auto& slot : slots_) {
+    if (slot.use_count() == 1) return slot;
+  }
+  return slots_.emplace_back(
+      static_cast<double*>(device_->allocate_pinned(kBytes)),
+      [device = device_](double* memory) { device->deallocate_pinned(memory, kBytes); });
 }
 
 void StepReports::begin() { device_->kernels().fill(element(kLoss), 0.0); }

@@ -66,14 +66,15 @@ class StepReports {
     std::vector<std::shared_ptr<void>> kept;
   };
   View element(int index) const;
-  std::shared_ptr<double> pinned() const;
+  std::shared_ptr<double> pinned();
 
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
   int shares_;
   Tensor values_;  ///< f64: loss, stop, save, loss scale, skipped steps
   std::unique_ptr<Work> work_;
-  std::deque<Posted> posted_;  ///< oldest first
+  std::vector<std::shared_ptr<double>> slots_;  ///< pinned; nobody else holds a free one
+  std::deque<Posted> posted_;                   ///< oldest first
 };
 
 }  // namespace dtrain
