@@ -54,6 +54,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
     {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (with loss scaling; emulated), or tf32 (GPU only)"},
     {"cuda-graph", "Machine", "WHEN", "auto", "record a step as one CUDA graph and replay it: auto (on a GPU), on or off"},
+    {"autotune", "Machine", "WHEN", "on", "on: try a GPU's convolution algorithms once a shape; off: as cuDNN advises, the same in each run"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, gloo or mpi"},
     {"loader-threads", "Machine", "N", "0", "threads that prepare batches ahead; 0: in the training thread"},
     {"collective-timeout", "Machine", "SECONDS", "30", "longest wait for the peers in one step"},
@@ -194,6 +195,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.data_dir = options.has("data-dir") ? options.text("data-dir") : "";
   recipe.precision = precision_named(options.choice("precision", {"fp32", "bf16", "fp16", "tf32"}));
   recipe.device = options.text("device");
+  recipe.autotune = options.choice("autotune", {"on", "off"}) == "on";
   if (!recipe.device.starts_with("cuda:")) options.choice("device", {"auto", "cpu", "cuda"});
   recipe.backend = backend_named(options.choice("backend", {"auto", "nccl", "gloo", "mpi"}));
   recipe.seed = static_cast<std::uint64_t>(options.integer("seed", 0, kNoLimit));

@@ -27,8 +27,9 @@ std::shared_ptr<Device> traced(std::shared_ptr<Device> device, Tracer& tracer) {
 }
 
 std::shared_ptr<Device> device_of(const Recipe& recipe, int local_rank) {
-  auto device =
-      make_device(recipe.device, {.local_rank = local_rank, .tf32 = recipe.precision == Precision::tf32});
+  auto device = make_device(
+      recipe.device,
+      {.local_rank = local_rank, .tf32 = recipe.precision == Precision::tf32, .autotune = recipe.autotune});
   if (recipe.precision == Precision::tf32 && device->type() == DeviceType::cpu)
     throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
   return device;

@@ -157,8 +157,9 @@ ExitCode run_bench_step(const Invocation& invocation) {
   const Recipe recipe = recipe_of(options, *task, *placement.world_size);
   limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
-  const auto device = make_device(
-      recipe.device, {.local_rank = *placement.local_rank, .tf32 = recipe.precision == Precision::tf32});
+  const auto device = make_device(recipe.device, {.local_rank = *placement.local_rank,
+                                                  .tf32 = recipe.precision == Precision::tf32,
+                                                  .autotune = recipe.autotune});
   if (recipe.precision == Precision::tf32 && device->type() == DeviceType::cpu)
     throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
   Peers peers(placement, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get());
