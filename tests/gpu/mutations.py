@@ -1,0 +1,116 @@
+"""Deletes one synchronisation after another from the GPU path and says whether the emulated tests notice: a mutation that
+nothing notices is a hole in the tests. Not part of ctest: each mutation compiles a file and runs tests, minutes in all.
+
+usage: mutations.py BUILD_DIR [NAME…]      BUILD_DIR: build/ci, with dtrain_cuda_emulated and the emulated tests built
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+root = pathlib.Path(__file__).resolve().parents[2]
+cuda, nccl = "runtime/device/cuda/", "collectives/nccl/"
+barrier = "__syncthreads();"
+
+
+def kernels(filter_):
+    return ["gpu_kernels", f"--gtest_filter={filter_}"]
+
+
+training = ["emulated_training", "--gtest_filter=*LastBit*fp32_world4:*AfterAnEvaluation*"]
+# name: file, what is deleted, which of its occurrences, what must notice
+mutations = {
+    "direct_conv end": (cuda + "convolution/direct_conv.cu", barrier, 0, kernels("GpuImages.*")),
+    "batch norm sums": (cuda + "norm/norm.cuh", barrier, 0, kernels("GpuImages.BatchNorm*")),
+    "row norm partials": (cuda + "norm/row_norm.cu", barrier, 0, kernels("*")),
+    "row norm total": (cuda + "norm/row_norm.cu", barrier, 1, kernels("*")),
+    "row norm reuse": (cuda + "norm/row_norm.cu", barrier, 2, kernels("*")),
+    "row reduction reuse": (cuda + "elementwise/reduce.cu", barrier, 0, kernels("Gpu.Reductions")),
+    "column reduction": (cuda + "elementwise/reduce.cu", barrier, 1, kernels("Gpu.Reductions")),
+    "column reduction reuse": (cuda + "elementwise/reduce.cu", barrier, 2, kernels("Gpu.Reductions")),
+    "collective before its data": (nccl + "calls.cc", 'check(cudaStreamWaitEvent(core_->link().stream(), ready.get(), 0), "order " + call.text());', 0, training),
+    "result before the collective": (nccl + "works.h", 'check(cudaStreamWaitEvent(target_, over_->get(), 0), "let a stream wait for " + call_.text());', 0, training),
+    "recorded result not joined": (nccl + "works.h", 'check(cudaStreamWaitEvent(target_, over_.get(), 0), "join a recorded collective");', 0, training),
+    "stream argument of a copy": (cuda + "cuda_device.cc", "cuda::native(stream))", 0, training),
+    "stream of cuDNN": (cuda + "convolution/cudnn_convolutions.cc", 'check(cudnnSetStream(handle, context.stream), "give cuDNN its stream");', 0, kernels("GpuImages.*")),
+    "stream of a product": (cuda + "matmul/matmul.cc", "context_.stream),", 0, kernels("Gpu.Matrix*")),
+}
+replacements = {"stream argument of a copy": "nullptr)", "stream of a product": "nullptr),"}
+
+
+def run(command, **keywords):
+    return subprocess.run(command, capture_output=True, text=True, **keywords)
+
+
+def is_noticed(build, library, program):
+    """Whether the test program fails under one of the seeds."""
+    for seed in ("1", "2", "3"):
+        env = dict(os.environ, DTRAIN_EMULATED_SEED=seed, DTRAIN_EMULATED_GPUS="4", DTRAIN_CUDA_MODULE=str(library),
+                   DTRAIN_BIN=str(build / "bin"), DTRAIN_GOLDEN=str(root / "tests/parity/golden.json"))
+        try:
+            result = run([str(build / "tests" / program[0]), *program[1:]], env=env, timeout=300)
+        except subprocess.TimeoutExpired:
+            return "hangs"
+        if result.returncode != 0:
+            return f"fails with seed {seed}"
+    return None
+
+
+def compile_with(build, folder, name):
+    """The twin module with the mutation in it."""
+    file, what, occurrence, _ = mutations[name]
+    text = (root / file).read_text()
+    parts = text.split(what)
+    if len(parts) <= occurrence + 1:
+        sys.exit(f"{name}: {file} has no such text any more; bring the list up to date")
+    with_it = what.join(parts[: occurrence + 1]) + replacements.get(name, "") + what.join(parts[occurrence + 1 :])
+    # A copy of the folders that include each other, in front of the real ones.
+    tree = folder / "tree"
+    for room in ("runtime", "collectives", "training", "parallel"):
+        shutil.copytree(root / room, tree / room)
+    (tree / file).write_text(with_it)
+    commands = run(["ninja", "-C", str(build), "-t", "commands", "dtrain_cuda_emulated"]).stdout.splitlines()
+    link = [c for c in commands if "libdtrain_cuda_emulated.so" in c][-1]
+    includers = [file] if file.endswith((".cc", ".cu")) else []
+    if not includers:
+        header = f'"{file}"'
+        includers = [str(p.relative_to(root)) for p in (root / file).parents[1].rglob("*.c[cu]") if header in p.read_text()]
+    compile_commands = json.loads((build / "compile_commands.json").read_text())
+    for includer in includers:
+        entries = [e for e in compile_commands if e["file"] == str(root / includer) and "dtrain_cuda_emulated" in e["command"]]
+        if not entries:
+            continue  # another part's
+        command = entries[0]["command"]
+        old = command.split(" -o ")[1].split()[0]
+        new = folder / (includer.replace("/", "_") + ".o")
+        command = command.replace(f"-I{root} ", f"-I{tree} -I{root} ").replace(old, str(new))
+        command = command.replace(str(root / includer), str(tree / includer))
+        done = run(command, shell=True, cwd=build)
+        if done.returncode != 0:
+            sys.exit(f"{name}: does not compile\n{done.stderr[-2000:]}")
+        link = link.replace(old, str(new))
+    library = folder / "libmutant.so"
+    link = link.replace("-o lib/libdtrain_cuda_emulated.so", f"-o {library}")
+    done = run(link, shell=True, cwd=build)
+    if done.returncode != 0:
+        sys.exit(f"{name}: does not link\n{done.stderr[-2000:]}")
+    return library
+
+
+def main():
+    build = pathlib.Path(sys.argv[1]).resolve()
+    names = sys.argv[2:] or list(mutations)
+    unnoticed = 0
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            library = compile_with(build, pathlib.Path(folder), name)
+            verdict = is_noticed(build, library, mutations[name][3])
+            unnoticed += verdict is None
+            print(f"{'noticed' if verdict else 'MISSED '}  {name}: {verdict or 'no test fails'}", flush=True)
+    sys.exit(1 if unnoticed else 0)
+
+
+main()
