@@ -115,10 +115,10 @@ void Trainer::take_reports(std::size_t left) {
 void Trainer::take_ready_reports() noexcept {
   try {
     while (engine_.report_ready()) journal_.step(engine_.take_report(), at_);
-    journal_.wait(Deadline::after(std::chrono::seconds(2)));
   } catch (const std::exception&) {
     // The failure that brought us here is the one to tell.
   }
+  journal_.wait(Deadline::after(std::chrono::seconds(2)));
 }
 
 // What goes wrong on one rank without any sign: memory, and speed.
