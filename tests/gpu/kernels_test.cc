@@ -109,6 +109,33 @@ TEST_F(Gpu, RowsByIndex) {
         [](Kernels& kernels, const std::vector<View>& v) { kernels.index_add(v[0], v[1], v[2]); });
 }
 
+// Layer and RMS norm, of rows shorter and longer than a block, with and without weight and bias.
+TEST_F(Gpu, RowNorms) {
+  for (const auto& [rows, count] : {std::pair(1, 1), {7, 33}, {300, 300}, {3, 1030}}) {
+    for (const bool centered : {true, false}) {
+      const RowNormRule rule{.centered = centered};
+      const Dims shape = {rows, count};
+      Arg mean = centered ? zeros_arg({rows}) : null_arg(), scale = zeros_arg({rows});
+      mean.follows = scale.follows = false;
+      const std::vector<Arg> args = {random_arg(shape, generator),
+                                     random_arg({count}, generator),
+                                     random_arg({count}, generator),
+                                     mean,
+                                     scale,
+                                     zeros_arg(shape),
+                                     random_arg(shape, generator),
+                                     zeros_arg(shape),
+                                     zeros_arg({count}),
+                                     zeros_arg({count})};
+      // One value of one number has no spread: its gradient is what rounding leaves of nothing.
+      check(args, count == 1 ? 100000 : count, "row_norm", [&](Kernels& kernels, const std::vector<View>& v) {
+        kernels.row_norm(rule, v[0], v[1], v[2], v[3], v[4], v[5]);
+        kernels.row_norm_backward(v[0], v[1], v[3], v[4], v[6], v[7], v[8], v[9]);
+      });
+    }
+  }
+}
+
 // What a step of bf16 adds to a gradient of f32 may be far below a bf16's last bit of the total.
 TEST_F(Gpu, ProductsOfBf16AreAddedToAnF32AsTheyAre) {
   Array factor({1, 1, 1}, DType::bf16), total({1, 1, 1}, DType::f32);
