@@ -11,6 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/checkpoint_store.h"
+#include "tests/fault/checkpoint/failing.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -85,14 +86,7 @@ class EachCall : public testing::Test {
                                           std::to_string(steps)};
     arguments.insert(arguments.end(), more.begin(), more.end());
     RunOptions options;
-    if (!fail.empty()) {
-      options.environment = {{"LD_PRELOAD", std::getenv("DTRAIN_FAILING_CALLS")},
-                             {"DTRAIN_FAIL", fail},
-                             {"DTRAIN_FAIL_LOG", fail_log().string()}};
-      const char* sanitizer = std::getenv("ASAN_OPTIONS");
-      options.environment["ASAN_OPTIONS"] =
-          std::string(sanitizer == nullptr ? "" : sanitizer) + ":verify_asan_link_order=0";
-    }
+    preload_failing_calls(options, fail, fail_log());
     options.timeout = std::chrono::seconds(180);
     return train({.start = world == 1 ? Start::alone : Start::launcher,
                   .world = world,

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "runtime/base/error.h"
+#include "tests/fault/checkpoint/failing.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 #include "tests/unit/checkpoint/samples.h"
@@ -58,15 +59,7 @@ class Storage : public testing::Test {
         "--resume",     "auto"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     RunOptions options;
-    if (!fail.empty()) {
-      options.environment = {{"LD_PRELOAD", std::getenv("DTRAIN_FAILING_CALLS")},
-                             {"DTRAIN_FAIL", fail},
-                             {"DTRAIN_FAIL_LOG", fail_log().string()}};
-      // AddressSanitizer wants to be the first library of all; it works as the second one too.
-      const char* sanitizer = std::getenv("ASAN_OPTIONS");
-      options.environment["ASAN_OPTIONS"] =
-          std::string(sanitizer == nullptr ? "" : sanitizer) + ":verify_asan_link_order=0";
-    }
+    preload_failing_calls(options, fail, fail_log());
     options.timeout = std::chrono::seconds(90);
     return train({.start = Start::alone,
                   .world = 1,
