@@ -11,6 +11,8 @@ namespace dtrain {
 namespace {
 
 constexpr std::size_t kStepsAhead = 2;  // steps queued on a GPU whose reports the host has not read
+// How long a run that fails waits for its records to be written.
+constexpr Duration kRecordsPatience = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -29,6 +31,7 @@ ExitCode Trainer::run() {
 // A task that cannot be trained shows in the first step; there is no run then.
 void Trainer::leave_nothing() noexcept {
   if (!made_run_ || at_.step > 0 || at_.saved_step) return;
+  if (!journal_.wait(Deadline::after(kRecordsPatience))) return;  // a disk that hangs keeps what it has
   journal_.record_by(nullptr);
   saver_.reset();
   std::error_code ignored;
@@ -118,7 +121,7 @@ void Trainer::take_ready_reports() noexcept {
   } catch (const std::exception&) {
     // The failure that brought us here is the one to tell.
   }
-  journal_.wait(Deadline::after(std::chrono::seconds(2)));
+  journal_.wait(Deadline::after(kRecordsPatience));
 }
 
 // What goes wrong on one rank without any sign: memory, and speed.

@@ -63,8 +63,8 @@ class Journal {
   /// Rank 0: begins to write summary.json and report.html, when the last checkpoint is durable. `status`:
   /// "finished" or "stopped".
   void finish(const std::string& status, const RunPosition& at);
-  /// Waits until all that was told is written, or until `deadline`.
-  void wait(const Deadline& deadline) { scribe_.drain(deadline); }
+  /// Waits until all that was told is written, or until `deadline`; whether it is.
+  bool wait(const Deadline& deadline) { return scribe_.drain(deadline); }
   /// Whether something is still being written.
   bool busy() const { return !scribe_.idle(); }
   /// Throws the first error that kept something from being written for good.
