@@ -69,12 +69,6 @@ void refuse_dtype(std::string_view operation, DType dtype) {
          "the device has no version for dtype " + std::string(name_of(dtype)) + "; cast the operand first");
 }
 
-void refuse_missing(std::string_view operation, std::string_view device) {
-  refuse(operation,
-         "the device " + std::string(device) +
-             " has no such kernel; move the operands to the CPU with to(), or use other operations");
-}
-
 void require_shape(std::string_view operation, std::string_view argument, const View& view,
                    const Dims& shape) {
   if (view.shape == shape) return;

@@ -15,18 +15,6 @@ namespace dtrain {
 [[noreturn]] void refuse(std::string_view operation, const std::string& what);
 /// For a dtype that the device has no version of `operation` for.
 [[noreturn]] void refuse_dtype(std::string_view operation, DType dtype);
-/// For an operation that the device has no kernel for at all.
-[[noreturn]] void refuse_missing(std::string_view operation, std::string_view device);
-
-/// What the table of `device` calls for an operation that kernels.def does not list for it. Throws UsageError
-/// naming both, whatever the arguments.
-struct MissingKernel {
-  std::string_view operation, device;
-  template <class... T>
-  [[noreturn]] void operator()(const T&... /*arguments*/) const {
-    refuse_missing(operation, device);
-  }
-};
 
 void require_shape(std::string_view operation, std::string_view argument, const View& view,
                    const Dims& shape);

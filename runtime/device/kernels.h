@@ -169,7 +169,7 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
 
-#define DTRAIN_KERNEL(name, kind, devices, flops, parameters, arguments) virtual void name parameters = 0;
+#define DTRAIN_KERNEL(name, kind, flops, parameters, arguments) virtual void name parameters = 0;
 #include "runtime/device/kernels.def"
 };
 

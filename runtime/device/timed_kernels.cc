@@ -11,9 +11,9 @@ void TimedKernels::timed(std::string_view name, std::string_view kind, double fl
   stream_.synchronize();
 }
 
-#define DTRAIN_KERNEL(name, kind, devices, flops, parameters, arguments) \
-  void TimedKernels::name parameters {                                   \
-    timed(#name, #kind, flops, [&] { kernels_.name arguments; });        \
+#define DTRAIN_KERNEL(name, kind, flops, parameters, arguments)   \
+  void TimedKernels::name parameters {                            \
+    timed(#name, #kind, flops, [&] { kernels_.name arguments; }); \
   }
 #include "runtime/device/kernels.def"
 

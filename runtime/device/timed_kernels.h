@@ -12,7 +12,7 @@ class TimedKernels final : public Kernels {
   TimedKernels(Kernels& kernels, Stream& stream, SpanRecorder& spans)
       : kernels_(kernels), stream_(stream), spans_(spans) {}
 
-#define DTRAIN_KERNEL(name, kind, devices, flops, parameters, arguments) void name parameters override;
+#define DTRAIN_KERNEL(name, kind, flops, parameters, arguments) void name parameters override;
 #include "runtime/device/kernels.def"
 
  private:

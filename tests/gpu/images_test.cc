@@ -93,6 +93,7 @@ TEST_F(GpuImages, PoolingAndItsGradient) {
                 const View kept = g.kind == PoolKind::max ? v[2] : View{};
                 kernels.pool2d(g, v[0], v[1], kept);
                 kernels.pool2d_backward(g, v[3], kept, v[4]);
+                if (g.kind == PoolKind::max) kernels.pool2d_pick(g, v[0], kept, v[1]);
               });
       }
     }

@@ -48,7 +48,7 @@ class TapeKernels final : public Kernels {
  public:
   TapeKernels(Kernels& inner, Tape& tape) : inner_(inner), tape_(tape) {}
 
-#define DTRAIN_KERNEL(name, kind, devices, flops, parameters, arguments)               \
+#define DTRAIN_KERNEL(name, kind, flops, parameters, arguments)                        \
   void name parameters override {                                                      \
     tape_.run([this, kept = keep arguments] {                                          \
       std::apply([this](const auto&... argument) { inner_.name(argument...); }, kept); \

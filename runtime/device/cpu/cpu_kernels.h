@@ -14,7 +14,7 @@ class CpuKernels final : public Kernels {
   CpuKernels();
   ~CpuKernels() override;
 
-#define DTRAIN_KERNEL(name, kind, devices, flops, parameters, arguments) void name parameters override;
+#define DTRAIN_KERNEL(name, kind, flops, parameters, arguments) void name parameters override;
 #include "runtime/device/kernels.def"
 
  private:

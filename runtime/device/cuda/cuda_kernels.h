@@ -18,15 +18,8 @@ class CudaKernels final : public Kernels {
   explicit CudaKernels(const Context& context);
   ~CudaKernels() override;
 
-// What kernels.def lists for the CPU alone is there, and throws.
-#define DTRAIN_CUDA_everywhere(name, parameters, arguments) void name parameters override;
-#define DTRAIN_CUDA_cpu_only(name, parameters, arguments) \
-  void name parameters override { MissingKernel{#name, "cuda"} arguments; }
-#define DTRAIN_KERNEL(name, kind, devices, flops, parameters, arguments) \
-  DTRAIN_CUDA_##devices(name, parameters, arguments)
+#define DTRAIN_KERNEL(name, kind, flops, parameters, arguments) void name parameters override;
 #include "runtime/device/kernels.def"
-#undef DTRAIN_CUDA_everywhere
-#undef DTRAIN_CUDA_cpu_only
 
  private:
   /// out = act(out + bias along `dim`); null bias: activation alone.

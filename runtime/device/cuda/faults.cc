@@ -30,6 +30,10 @@ std::string describe_fault(const FaultRecord& record) {
       return "cuda kernel index_select: index[" + at + "] " + range;
     case FaultKind::index_add:
       return "cuda kernel index_add: index[" + at + "] " + range;
+    case FaultKind::gather:
+      return "cuda kernel gather: element " + at + " of index " + range;
+    case FaultKind::scatter_add:
+      return "cuda kernel scatter_add: element " + at + " of index " + range;
     case FaultKind::target:
       return "cuda kernel cross_entropy: target[" + at + "] " + range;
     case FaultKind::division:

@@ -8,7 +8,7 @@
 
 namespace dtrain::cuda {
 
-enum class FaultKind : int { none = 0, index_select, index_add, target, division };
+enum class FaultKind : int { none = 0, index_select, index_add, gather, scatter_add, target, division };
 
 /// Written by kernels: one of the first faults wins.
 struct FaultRecord {

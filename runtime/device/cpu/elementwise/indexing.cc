@@ -8,30 +8,10 @@
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
 #include "runtime/device/cpu/loops/strided_loop.h"
+#include "runtime/device/line_checks.h"
 
 namespace dtrain::cpu {
 namespace {
-
-void require_dim(std::string_view operation, int dim, const View& view) {
-  if (dim >= 0 && dim < view.rank()) return;
-  refuse(operation, "argument dim expected a dimension of shape " + view.shape.to_string() + ", got " +
-                        std::to_string(dim));
-}
-
-/// The arguments of gather and scatter_add: `index` and `lines` have one shape and pick from `table`.
-void require_picks(std::string_view operation, const View& table, int dim, const View& index,
-                   const View& lines) {
-  require_dim(operation, dim, table);
-  require_dtype(operation, "index", index, DType::i64);
-  require_rank(operation, "index", index, table.rank());
-  require_shape(operation, "the other side", lines, index.shape);
-  require_dtype(operation, "the other side", lines, table.dtype);
-  for (int i = 0; i < table.rank(); ++i) {
-    if (i == dim || index.shape[i] <= table.shape[i]) continue;
-    refuse(operation, "index expected extents of at most " + table.shape.to_string() + " but in dimension " +
-                          std::to_string(dim) + ", got " + index.shape.to_string());
-  }
-}
 
 /// Throws before anything has been written.
 void require_indices_below(std::string_view operation, const View& index, std::int64_t extent) {
@@ -43,11 +23,6 @@ void require_indices_below(std::string_view operation, const View& index, std::i
              "index expected 0 to " + std::to_string(extent - 1) + ", got " + std::to_string(value));
     }
   });
-}
-
-Dims without_dim(Dims dims, int dim) {
-  dims[dim] = 1;
-  return dims;
 }
 
 /// Calls `line(offset of each view …)` for every line along `dim` of views that agree elsewhere; `shape` says
@@ -149,19 +124,8 @@ void CpuKernels::cumsum(const View& in, int dim, bool reverse, const View& out) 
 }
 
 void CpuKernels::sort(const View& in, int dim, bool descending, const View& values, const View& indices) {
-  require_dim("sort", dim, in);
-  require_rank("sort", "values", values, in.rank());
-  require_dtype("sort", "values", values, in.dtype);
-  require_shape("sort", "indices", indices, values.shape);
-  require_dtype("sort", "indices", indices, DType::i64);
+  require_sorted(in, dim, values, indices);
   const std::int64_t wanted = values.shape[dim];
-  Dims expected = in.shape;
-  expected[dim] = wanted;
-  require_shape("sort", "values", values, expected);
-  if (wanted > in.shape[dim]) {
-    refuse("sort", "values expected at most " + std::to_string(in.shape[dim]) + " elements in dimension " +
-                       std::to_string(dim) + ", got " + std::to_string(wanted));
-  }
   std::vector<std::int64_t> order(static_cast<std::size_t>(in.shape[dim]));
   dispatch_arithmetic("sort", in.dtype, [&](auto tag) {
     using T = decltype(tag);

@@ -5,6 +5,7 @@
 
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/in_dtype.h"
+#include "runtime/device/cuda/matmul/integer_matmul.h"
 #include "runtime/device/cuda/matmul/matmul.h"
 
 namespace dtrain::cuda {
@@ -160,6 +161,10 @@ void CudaKernels::matmul(const View& a, const View& b, const View& bias, Activat
   if (accumulate && (has_bias || relu)) refuse("matmul", "accumulate takes neither bias nor activation");
   if (!out.is_contiguous()) refuse("matmul", "argument out expected a contiguous array");
   if (out.numel() == 0) return;
+  if (a.dtype == DType::i64) {
+    if (has_bias || relu) refuse("matmul", "int64 takes neither bias nor activation");
+    return integer_matmul(context_, a, b, accumulate, out);
+  }
   if (a.shape[2] == 0) {
     if (!accumulate) fill(out, 0.0);
     if (has_bias || relu) add_bias(out, 2, bias, activation);
