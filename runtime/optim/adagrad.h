@@ -1,7 +1,7 @@
 // torch.optim.Adagrad (Duchi, Hazan and Singer 2011).
 #pragma once
 
-#include "runtime/optim/optimizer.h"
+#include "runtime/optim/counting_optimizer.h"
 
 namespace dtrain {
 
@@ -13,30 +13,19 @@ struct AdagradOptions {
   double eps = 1e-10;
 };
 
-/// State of each parameter that has had a step: "<parameter>.sum" and "<parameter>.step" (i64 [1]).
-class Adagrad : public Optimizer {
+/// Its state: "<parameter>.sum" and the count of steps.
+class Adagrad : public CountingOptimizer {
  public:
   Adagrad(NamedTensors parameters, const AdagradOptions& options);
   /// Throws UsageError naming the option for values outside their range.
   explicit Adagrad(const std::vector<ParameterGroup<AdagradOptions>>& groups);
-  NamedTensors named_state() const override;
-  void load_state(const NamedTensors& state) override;
 
  protected:
-  void update() override;
-  void count_step() override;
+  double initial_value(std::size_t group) const override { return options_[group].initial_accumulator_value; }
+  void run(std::size_t group, std::int64_t step, std::span<const OptimizerSlot> slots) override;
 
  private:
-  struct Total {
-    Tensor sum;              ///< undefined until the first step
-    std::int64_t steps = 0;  ///< those that the gate held back included
-    bool attempted = false;  ///< since construction: such steps may be among them
-  };
-
-  void update_group(std::size_t group);
-
   std::vector<AdagradOptions> options_;  ///< of each group
-  std::vector<Total> totals_;
 };
 
 }  // namespace dtrain

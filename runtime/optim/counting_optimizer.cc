@@ -1,0 +1,100 @@
+#include "runtime/optim/counting_optimizer.h"
+
+#include <map>
+
+#include "runtime/optim/state.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::string_view kSteps = "step";
+
+View view_of(const Tensor& tensor) { return tensor.defined() ? tensor.view() : View{}; }
+
+}  // namespace
+
+void CountingOptimizer::update() {
+  for (std::size_t group = 0; group < groups().size(); ++group) update_group(group);
+}
+
+void CountingOptimizer::advance(State& state, const Tensor& parameter, std::size_t group) {
+  if (state.steps == 0) {
+    for (std::size_t i = 0; i < quantities_.size(); ++i) {
+      if (!quantities_[i].empty()) state.arrays[i] = Tensor::full_like(parameter, initial_value(group));
+    }
+  }
+  ++state.steps;
+  state.attempted = true;
+}
+
+void CountingOptimizer::update_group(std::size_t group) {
+  // One call for all parameters that have had equally many steps: usually all there are.
+  std::map<std::int64_t, std::vector<OptimizerSlot>> slots_by_step;
+  std::vector<Tensor> gradients;  // keeps a dense copy alive, where one is needed
+  for (std::size_t i = groups()[group].begin; i < groups()[group].end; ++i) {
+    const Tensor& parameter = parameters()[i].second;
+    const Tensor gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    gradients.push_back(gradient.detach().contiguous());
+    State& state = states_[i];
+    advance(state, parameter, group);
+    slots_by_step[state.steps].push_back(
+        {parameter.view(), gradients.back().view(), view_of(state.arrays[0]), view_of(state.arrays[1])});
+    parameter.mark_modified();
+  }
+  for (const auto& [step, slots] : slots_by_step) run(group, step, slots);
+}
+
+// Whoever has state takes part in every step that is replayed.
+void CountingOptimizer::count_step() {
+  for (State& state : states_) {
+    if (state.steps == 0) continue;
+    ++state.steps;
+    state.attempted = true;
+  }
+}
+
+Optimizer::NamedTensors CountingOptimizer::named_state() const {
+  NamedTensors named;
+  const std::int64_t skipped = skipped_steps();
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const auto& [name, parameter] = parameters()[i];
+    const State& state = states_[i];
+    const std::int64_t steps = state.steps - (state.attempted ? skipped : 0);
+    if (steps == 0) continue;
+    for (std::size_t a = 0; a < quantities_.size(); ++a) {
+      if (quantities_[a].empty()) continue;
+      named.emplace_back(name + "." + std::string(quantities_[a]), state.arrays[a]);
+    }
+    named.emplace_back(name + "." + std::string(kSteps),
+                       Tensor::from_data({steps}, {1}, parameter.shared_device()));
+  }
+  return named;
+}
+
+void CountingOptimizer::load_state(const NamedTensors& named) {
+  SavedState saved(named);
+  std::vector<State> all;
+  for (const auto& [name, parameter] : parameters()) {
+    State state;
+    std::size_t expected = 1, found = 0;
+    std::string quantities;
+    for (std::size_t a = 0; a < quantities_.size(); ++a) {
+      if (quantities_[a].empty()) continue;
+      state.arrays[a] = saved.take(name, quantities_[a], parameter);
+      quantities += std::string(quantities_[a]) + ", ";
+      ++expected;
+      found += state.arrays[a].defined() ? 1 : 0;
+    }
+    const Tensor count = Tensor::zeros({1}, parameter.shared_device(), DType::i64);
+    const Tensor steps = saved.take(name, kSteps, count);
+    found += steps.defined() ? 1 : 0;
+    if (found != 0 && found != expected) throw_incomplete_state(name, quantities + std::string(kSteps));
+    if (steps.defined()) state.steps = steps.to_vector<std::int64_t>()[0];
+    all.push_back(std::move(state));
+  }
+  saved.check_all_taken();
+  states_ = std::move(all);
+}
+
+}  // namespace dtrain
