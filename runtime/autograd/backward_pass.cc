@@ -209,6 +209,8 @@ const Dims& GradSink::shape(int input) const {
   return node_->inputs()[static_cast<std::size_t>(input)].shape;
 }
 
+DType GradSink::dtype(int input) const { return node_->inputs()[static_cast<std::size_t>(input)].dtype; }
+
 void GradSink::deliver(int input, Tensor grad) {
   const Edge& edge = node_->inputs()[static_cast<std::size_t>(input)];
   if (edge.state == nullptr) return;

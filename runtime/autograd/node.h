@@ -52,6 +52,7 @@ class GradSink {
   void delivered_in_place(int input);
 
   const Dims& shape(int input) const;
+  DType dtype(int input) const;
   const std::shared_ptr<Node>& node() const noexcept { return node_; }
   /// Which pass this is: another number for each.
   std::uint64_t pass() const noexcept;

@@ -3,8 +3,8 @@
 // nothing is converted silently. Every function throws UsageError naming itself and both sides when shapes,
 // dtypes or devices do not fit.
 //
-// Gradients of gradients (create_graph) work through everything here but batch_norm with peers and conv2d
-// under autocast, whose second backward throws a UsageError that says so.
+// Gradients of gradients (create_graph) work through everything here but batch_norm with peers, whose second
+// backward throws a UsageError that says so.
 #pragma once
 
 #include <memory>

@@ -25,6 +25,7 @@ Tensor as_format(const Tensor& grad, MemoryFormat format) { return grad.contiguo
 
 struct ConvSaved {
   Saved x, w, y;
+  Saved parameter;  ///< w's source, with its history: under autocast w is a copy without one
   MemoryFormat x_format;
   bool has_bias;
   bool full_bias;  ///< float32 beside bf16 activations
@@ -46,40 +47,33 @@ void deliver_conv_parameters(const ConvSaved& saved, const Tensor& grad, GradSin
   Tensor grad_b = bias_wanted ? sink.destination(2, grad.shared_device()) : Tensor();
   grad.device().kernels().conv2d_backward_weight(saved.geometry, saved.x.get(sink).view(), grad.view(),
                                                  grad_w.view(), bias_wanted ? grad_b.view() : View{});
-  sink.deliver(1, differentiable_once(sink, grad, std::move(grad_w)));
-  if (bias_wanted) sink.deliver(2, differentiable_once(sink, grad, std::move(grad_b)));
+  sink.deliver(1, std::move(grad_w));
+  if (bias_wanted) sink.deliver(2, std::move(grad_b));
 }
 
-/// With create_graph: the gradients as differentiable operations.
+/// With create_graph: the gradients as differentiable operations, those of float32 parameters in float32.
 void conv_backward_recorded(const ConvSaved& saved, const Tensor& grad, GradSink& sink) {
   if (sink.wants(1)) {
-    sink.deliver(1, conv2d_weight_gradient(saved.x.get(sink), grad, sink.shape(1), saved.geometry));
+    const DType dtype = sink.dtype(1);
+    sink.deliver(1, conv2d_weight_gradient(saved.x.get(sink).to(dtype), grad.to(dtype), sink.shape(1),
+                                           saved.geometry));
   }
-  if (saved.has_bias && sink.wants(2)) sink.deliver(2, sum(grad, {0, 2, 3}));
+  if (saved.has_bias && sink.wants(2)) sink.deliver(2, sum(grad.to(sink.dtype(2)), {0, 2, 3}));
   if (!sink.wants(0)) return;
-  sink.deliver(0,
-               conv2d_input_gradient(grad, saved.w.get(sink), sink.shape(0), saved.geometry, saved.x_format));
-}
-
-/// Whether parameters and activations differ in dtype, as under autocast: the weight that was used has then
-/// no history to differentiate by.
-bool is_mixed(const GradSink& sink) {
-  for (const Edge& edge : sink.node()->inputs()) {
-    if (edge.shape.rank() != 0 && edge.dtype != sink.node()->inputs()[0].dtype) return true;
-  }
-  return false;
+  sink.deliver(0, conv2d_input_gradient(grad, saved.parameter.get(sink).to(grad.dtype()), sink.shape(0),
+                                        saved.geometry, saved.x_format));
 }
 
 void conv_backward(const ConvSaved& saved, Tensor grad, GradSink& sink) {
   grad = as_format(grad, kChannelsLast);
   if (saved.activation == Activation::relu) grad = relu_grad(std::move(grad), saved.y.get(sink));
-  if (grad_enabled() && !is_mixed(sink)) return conv_backward_recorded(saved, grad, sink);
+  if (grad_enabled()) return conv_backward_recorded(saved, grad, sink);
   deliver_conv_parameters(saved, grad, sink);
   if (!sink.wants(0)) return;
   const Tensor w = saved.w.get(sink);
   Tensor grad_x = Tensor::empty(sink.shape(0), grad.shared_device(), grad.dtype(), saved.x_format);
   grad.device().kernels().conv2d_backward_input(saved.geometry, grad.view(), w.view(), grad_x.view());
-  sink.deliver(0, differentiable_once(sink, grad, std::move(grad_x)));
+  sink.deliver(0, std::move(grad_x));
 }
 
 }  // namespace
@@ -97,6 +91,7 @@ Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, con
   ConvSaved saved{Saved::input_if(parameter.requires_grad(), x),
                   Saved::input_if(x.requires_grad(), w),
                   activation == Activation::relu ? Saved::output(result) : Saved(),
+                  Saved::input_if(x.requires_grad(), parameter),
                   format_of(x),
                   bias.defined(),
                   bias.defined() && bias.dtype() == DType::f32,

@@ -85,15 +85,24 @@ Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
 /// What linear's backward keeps.
 struct LinearSaved {
   Saved x, w, y;
+  Saved parameter;  ///< w's source, with its history: under autocast w is a copy without one
   bool has_bias;
   Activation activation;
 };
 
-/// With create_graph: the gradients as differentiable operations.
+/// a [R, K] · b [K, C], whatever autocast says.
+Tensor product(const Tensor& a, const Tensor& b) {
+  return batched_matmul(a.unsqueeze(0), b.unsqueeze(0)).reshape({a.size(0), b.size(1)});
+}
+
+/// With create_graph: the gradients as differentiable operations, those of float32 parameters in float32.
 void linear_backward_recorded(const LinearSaved& saved, const Tensor& grad, GradSink& sink) {
-  if (sink.wants(1)) sink.deliver(1, matmul(grad.transpose(0, 1), saved.x.get(sink)));
-  if (saved.has_bias && sink.wants(2)) sink.deliver(2, grad.sum_to(sink.shape(2)));
-  if (sink.wants(0)) sink.deliver(0, matmul(grad, saved.w.get(sink)));
+  if (sink.wants(1)) {
+    const DType dtype = sink.dtype(1);
+    sink.deliver(1, product(grad.to(dtype).transpose(0, 1), saved.x.get(sink).to(dtype)));
+  }
+  if (saved.has_bias && sink.wants(2)) sink.deliver(2, grad.to(sink.dtype(2)).sum_to(sink.shape(2)));
+  if (sink.wants(0)) sink.deliver(0, product(grad, saved.parameter.get(sink).to(grad.dtype())));
 }
 
 /// dL/dw = gradᵀ · x, written or added straight to where it is to live.
@@ -155,8 +164,11 @@ Tensor linear_rows(const Tensor& input, const Tensor& parameter, const Tensor& b
                               bias.defined() ? bias.view() : View{}, activation, false,
                               batch_of_one(result.view()));
   if (!recording({x, weight, bias})) return result;
-  LinearSaved saved{Saved::input_if(weight.requires_grad(), x), Saved::input_if(x.requires_grad(), w),
-                    activation == Activation::relu ? Saved::output(result) : Saved(), bias.defined(),
+  LinearSaved saved{Saved::input_if(weight.requires_grad(), x),
+                    Saved::input_if(x.requires_grad(), w),
+                    activation == Activation::relu ? Saved::output(result) : Saved(),
+                    Saved::input_if(x.requires_grad(), weight),
+                    bias.defined(),
                     activation};
   return record("linear", std::move(result), {x, weight, bias},
                 [saved = std::move(saved)](Tensor grad, GradSink& sink) {

@@ -6,6 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/autograd/gradients.h"
+#include "runtime/autograd/ops.h"
+#include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
 
 namespace dtrain {
@@ -95,6 +98,17 @@ TEST_F(BatchPeersTest, EveryBatchNormIsFound) {
   EXPECT_EQ(synchronize_batch_norms(net, peer), 2);
   (*inner)(x);
   EXPECT_EQ(peer->sent, (std::vector<double>{3, 2, 2}));
+}
+
+TEST_F(BatchPeersTest, GradientsOfGradientsAreRefusedByName) {
+  const std::vector<Tensor> inputs{x};
+  const Tensor gradient = gradients(sum(square(norm(x))), inputs, {}, {.create_graph = true})[0];
+  try {
+    gradients(sum(gradient), inputs);
+    FAIL() << "batch_norm with peers: did not throw";
+  } catch (const UsageError& error) {
+    EXPECT_EQ(std::string(error.what()).find("batch_norm: gradients of its gradient"), 0U) << error.what();
+  }
 }
 
 }  // namespace
