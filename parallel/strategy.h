@@ -25,10 +25,12 @@
 namespace dtrain {
 
 /// Which samples of a step a rank computes: every size-th, from the rank-th. Ranks that hold parts of one
-/// model (the stages of a pipeline, say) have the same share.
+/// model (the stages of a pipeline, say) have the same share. A rank with several shares computes them one
+/// after the other, each in passes of its own.
 struct DataShare {
   int rank = 0;
   int size = 1;
+  int parts = 1;  ///< how many consecutive shares are this rank's, from the rank-th
 };
 
 /// What is trained, as factories: a strategy decides where parameters exist, when, and whether whole.

@@ -23,6 +23,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"global-batch-size", "Batch", "N", "", "samples of one optimizer step over all workers, shared out among them; unset: 256"},
     {"batch-size", "Batch", "N", "", "samples of one pass on one worker, however many there are; only one of the two"},
     {"accumulate", "Batch", "N", "1", "passes whose gradients make one optimizer step"},
+    {"virtual-workers", "Batch", "V", "0", "always cut a step into V passes: the same bits for 1 to V workers; 0: cut by workers"},
     {"sync-batch-norm", "Batch", "", "", "batch norm over the whole batch of all workers, not each worker's own part"},
     {"compress", "Batch", "HOW", "none", "gradients between workers: none, fp16, bf16, or powersgd:R (narrow matrices of R columns)"},
     {"shard", "Batch", "WHAT", "none", "what each worker keeps 1/W of: none, optimizer (its state), or gradients (those too)"},
@@ -56,6 +57,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"cuda-graph", "Machine", "WHEN", "auto", "record a step as one CUDA graph and replay it: auto (on a GPU), on or off"},
     {"autotune", "Machine", "WHEN", "on", "on: try a GPU's convolution algorithms once a shape; off: as cuDNN advises, the same in each run"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, gloo or mpi"},
+    {"threads", "Machine", "N", "", "threads a worker computes with; unset: 1 with --virtual-workers, else OMP_NUM_THREADS or its share of the cores"},
     {"loader-threads", "Machine", "N", "0", "threads that prepare batches ahead; 0: in the training thread"},
     {"collective-timeout", "Machine", "SECONDS", "30", "longest wait for the peers in one step"},
     {"connect-timeout", "Machine", "SECONDS", "300", "longest wait for the peers at the start"},
@@ -92,6 +94,7 @@ void check_global_batch(const BatchPlan& batch, std::int64_t world_size) {
   }
 }
 
+/// `world_size`: workers, or the parts that stand in their place.
 BatchPlan make_batch(const Options& options, std::int64_t world_size) {
   BatchPlan batch;
   batch.accumulate = options.integer("accumulate", 1, kNoLimit);
@@ -110,6 +113,35 @@ BatchPlan make_batch(const Options& options, std::int64_t world_size) {
     batch.per_worker = (batch.global + parts - 1) / parts;
   }
   return batch;
+}
+
+constexpr std::int64_t kMostParts = 65'536;
+
+void read_virtual_workers(const Options& options, std::int64_t world_size, Recipe& recipe) {
+  recipe.virtual_workers = options.integer("virtual-workers", 0, kMostParts);
+  const std::int64_t parts = recipe.virtual_workers;
+  if (parts == 0) return;
+  if (recipe.threads == 0) recipe.threads = 1;
+  if (parts < world_size) {
+    throw UsageError(fmt::format(
+        "--virtual-workers: expected at least one part for each of {} workers, got {}", world_size, parts));
+  }
+  if (options.integer("accumulate", 1, kNoLimit) > 1)
+    options.refuse("accumulate", "1 beside --virtual-workers, whose parts are passes already");
+  if (options.has("global-batch-size") || !options.has("batch-size")) {
+    const std::int64_t global =
+        options.has("global-batch-size") ? options.integer("global-batch-size", 1, INT32_MAX) : 256;
+    if (global % parts != 0) {
+      throw UsageError(fmt::format(
+          "--global-batch-size: expected a multiple of {} (--virtual-workers), got {}", parts, global));
+    }
+  }
+  if (options.enabled("sync-batch-norm"))
+    options.refuse("sync-batch-norm", "nothing beside --virtual-workers, where each part has its statistics");
+  if (options.text("shard") != "none")
+    options.refuse("shard", "none beside --virtual-workers, which adds whole gradients up");
+  if (options.text("compress") != "none")
+    options.refuse("compress", "none beside --virtual-workers, whose sums are exact");
 }
 
 double lr_scale(const Options& options, const BatchPlan& batch) {
@@ -204,7 +236,9 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.loader_threads = static_cast<int>(options.integer("loader-threads", 0, 256));
   recipe.collective_timeout = seconds_of(options, "collective-timeout");
   recipe.connect_timeout = seconds_of(options, "connect-timeout");
-  recipe.batch = make_batch(options, world_size);
+  if (options.has("threads")) recipe.threads = static_cast<int>(options.integer("threads", 1, 4096));
+  read_virtual_workers(options, world_size, recipe);
+  recipe.batch = make_batch(options, recipe.virtual_workers > 0 ? recipe.virtual_workers : world_size);
   recipe.sync_batch_norm = options.enabled("sync-batch-norm");
   recipe.recompute = options.enabled("recompute");
   recipe.compress = compression_named(options.text("compress"));
@@ -244,7 +278,10 @@ std::map<std::string, std::string> identity(const Recipe& recipe) {
       {batch.grows_with_world ? "batch-size" : "global-batch-size", std::to_string(size)},
       {"optimizer", std::string(name_of(recipe.optimizer.rule))},
       {"precision", std::string(name_of(recipe.precision))},
+      {"virtual-workers", std::to_string(recipe.virtual_workers)},
       {"sync-batch-norm", recipe.sync_batch_norm ? "true" : "false"}});
+  // Sums within a kernel may depend on how many threads share it.
+  if (recipe.virtual_workers > 0) settings.emplace("threads", std::to_string(recipe.threads));
   return settings;
 }
 

@@ -63,6 +63,10 @@ struct Recipe {
   Backend backend = Backend::automatic;
   std::int64_t epochs = 0;                ///< INT64_MAX when only max_steps limits the run
   std::optional<std::int64_t> max_steps;  ///< optimizer steps of the whole run, resumed parts included
+  /// Parts that a batch is always cut into, each a pass of its own, so that the numbers do not depend on how
+  /// many workers there are; 0: cut by workers.
+  std::int64_t virtual_workers = 0;
+  int threads = 0;  ///< of the math library; 0: as the environment says
   bool sync_batch_norm = false;
   Compression compress;             ///< of gradients between workers
   std::optional<ShardStage> shard;  ///< unset: data parallel, every rank keeps everything

@@ -7,6 +7,7 @@
 
 #include "parallel/data/data_parallel_strategy.h"
 #include "parallel/data/sharded_strategy.h"
+#include "parallel/data/virtual_workers_strategy.h"
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/timed_device.h"
 #include "training/start/peers.h"
@@ -27,9 +28,11 @@ std::shared_ptr<Device> traced(std::shared_ptr<Device> device, Tracer& tracer) {
 }
 
 std::shared_ptr<Device> device_of(const Recipe& recipe, int local_rank) {
+  // What is fastest here need not be what was fastest elsewhere, and need not give the same bits.
+  const bool autotune = recipe.autotune && recipe.virtual_workers == 0;
   auto device = make_device(
       recipe.device,
-      {.local_rank = local_rank, .tf32 = recipe.precision == Precision::tf32, .autotune = recipe.autotune});
+      {.local_rank = local_rank, .tf32 = recipe.precision == Precision::tf32, .autotune = autotune});
   if (recipe.precision == Precision::tf32 && device->type() == DeviceType::cpu)
     throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
   return device;
@@ -37,6 +40,8 @@ std::shared_ptr<Device> device_of(const Recipe& recipe, int local_rank) {
 
 std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context) {
   if (recipe.shard) return std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = *recipe.shard});
+  if (recipe.virtual_workers > 0)
+    return std::make_unique<VirtualWorkersStrategy>(context, static_cast<int>(recipe.virtual_workers));
   // Compressed steps are not all alike, so they are not recorded either.
   const bool compresses = recipe.compress.kind != Compression::Kind::none;
   return std::make_unique<DataParallelStrategy>(
@@ -102,7 +107,7 @@ ExitCode run_training(const TrainProgram& program, const std::vector<std::string
     if (*placement.rank == 0) fmt::print("{}", options_table(options));
     return ExitCode::ok;
   }
-  limit_threads(placement, environment);
+  limit_threads(placement, environment, recipe.threads);
   const StopSignal stop_signal;  // before any thread
   WorkerLog log(*placement.world_size == 1 ? "dtrain" : fmt::format("dtrain: rank {}", *placement.rank));
   try {

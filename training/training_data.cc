@@ -10,7 +10,7 @@ namespace dtrain {
 
 TrainingData::TrainingData(const Recipe& recipe, const Task& task, DataShare share,
                            const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans)
-    : global_batch_(recipe.batch.global) {
+    : global_batch_(recipe.batch.global), parts_(share.parts) {
   const DataRequest request{.dataset = recipe.dataset, .data_dir = recipe.data_dir, .log = &log};
   Splits splits = task.open(request);
   train_ = std::move(splits.train);
@@ -24,7 +24,8 @@ TrainingData::TrainingData(const Recipe& recipe, const Task& task, DataShare sha
                                                               .world_size = share.size,
                                                               .rank = share.rank,
                                                               .global_batch = recipe.batch.global,
-                                                              .seed = recipe.seed});
+                                                              .seed = recipe.seed,
+                                                              .parts = share.parts});
   pass_size_ = sampler_->full_share() / recipe.batch.accumulate;
   loader_ = std::make_unique<Loader>(
       train_, device,
@@ -33,11 +34,22 @@ TrainingData::TrainingData(const Recipe& recipe, const Task& task, DataShare sha
 }
 
 void TrainingData::start(std::int64_t epoch, std::int64_t position) {
-  loader_->start(sampler_->order(epoch, position), epoch);
+  if (parts_ == 1) return loader_->start(sampler_->order(epoch, position), epoch);
+  std::vector<std::int64_t> ends;
+  std::int64_t end = 0;
+  for (std::int64_t at = position; at < train_->size(); at = sampler_->next(at)) {
+    const std::int64_t share = sampler_->share_at(at);
+    for (int part = 0; part < parts_; ++part) {
+      for (std::int64_t taken = 0; taken < share; taken += pass_size_)
+        ends.push_back(end += std::min(pass_size_, share - taken));
+    }
+  }
+  loader_->start(sampler_->order(epoch, position), std::move(ends), epoch);
 }
 
 std::size_t TrainingData::passes_at(std::int64_t position) const noexcept {
-  return static_cast<std::size_t>((sampler_->share_at(position) + pass_size_ - 1) / pass_size_);
+  const std::int64_t passes = (sampler_->share_at(position) + pass_size_ - 1) / pass_size_;
+  return static_cast<std::size_t>(parts_ * passes);
 }
 
 bool TrainingData::full_at(std::int64_t position) const noexcept {

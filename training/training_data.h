@@ -39,6 +39,7 @@ class TrainingData {
   std::unique_ptr<StepSampler> sampler_;
   std::unique_ptr<Loader> loader_;
   std::int64_t global_batch_, pass_size_;
+  int parts_;  ///< shares of this rank; a pass holds samples of one
 };
 
 }  // namespace dtrain

@@ -71,8 +71,8 @@ void Loader::shut_down() noexcept {
 
 // ---- the user's side
 
-void Loader::start(std::vector<std::int64_t> order, std::int64_t epoch, std::int64_t first_batch) {
-  const std::int64_t samples = static_cast<std::int64_t>(order.size()), size = source_->size();
+void Loader::check_order(std::span<const std::int64_t> order, std::int64_t epoch) const {
+  const std::int64_t size = source_->size();
   const auto bad =
       std::find_if(order.begin(), order.end(), [&](std::int64_t i) { return i < 0 || i >= size; });
   if (bad != order.end()) {
@@ -80,21 +80,48 @@ void Loader::start(std::vector<std::int64_t> order, std::int64_t epoch, std::int
                                  bad - order.begin()));
   }
   if (epoch < 0) throw UsageError(fmt::format("loader: expected an epoch of at least 0, got {}", epoch));
+}
+
+void Loader::start(std::vector<std::int64_t> order, std::int64_t epoch, std::int64_t first_batch) {
+  check_order(order, epoch);
+  const auto samples = static_cast<std::int64_t>(order.size());
   const std::int64_t full = samples / options_.batch_size;
   const std::int64_t batches = full + (samples % options_.batch_size != 0 && !options_.drop_last ? 1 : 0);
   if (first_batch < 0 || first_batch > batches) {
     throw UsageError(
         fmt::format("loader: expected a first batch from 0 to {}, got {}", batches, first_batch));
   }
+  begin({std::move(order), {}}, batches, epoch, first_batch);
+}
+
+void Loader::start(std::vector<std::int64_t> order, std::vector<std::int64_t> ends, std::int64_t epoch) {
+  check_order(order, epoch);
+  std::int64_t before = 0;
+  for (const std::int64_t end : ends) {
+    if (end <= before || end - before > options_.batch_size) {
+      throw UsageError(fmt::format("loader: expected batches of 1 to {} samples, got one from place {} to {}",
+                                   options_.batch_size, before, end));
+    }
+    before = end;
+  }
+  if (before != static_cast<std::int64_t>(order.size())) {
+    throw UsageError(
+        fmt::format("loader: expected the last batch to end at place {}, got {}", order.size(), before));
+  }
+  const auto count = static_cast<std::int64_t>(ends.size());
+  begin({std::move(order), std::move(ends)}, count, epoch, 0);
+}
+
+void Loader::begin(Batches batches, std::int64_t count, std::int64_t epoch, std::int64_t first_batch) {
   {
     const std::lock_guard lock(mutex_);
     const std::int64_t opened =
-        threads_.empty() ? 1 : std::min<std::int64_t>(batches - first_batch, options_.prefetch);
+        threads_.empty() ? 1 : std::min<std::int64_t>(count - first_batch, options_.prefetch);
     pool_->ensure_free(static_cast<std::size_t>(opened));
     live_start_ = ++start_;
     epoch_ = epoch;
-    order_ = std::make_shared<const std::vector<std::int64_t>>(std::move(order));
-    batches_ = batches;
+    order_ = std::make_shared<const Batches>(std::move(batches));
+    batches_ = count;
     next_ = next_job_ = first_batch;
     failed_ = false;
     std::fill(window_.begin(), window_.end(), Staged{});
@@ -143,8 +170,7 @@ std::shared_ptr<std::byte> Loader::wait_for_staged(const Deadline& deadline) {
 }
 
 Batch Loader::make_batch(std::int64_t number, std::shared_ptr<std::byte> memory) const {
-  const std::int64_t first = number * options_.batch_size;
-  const std::int64_t count = std::min(options_.batch_size, static_cast<std::int64_t>(order_->size()) - first);
+  const auto count = static_cast<std::int64_t>(indices_of(*order_, number).size());
   Batch batch = layout_.batch(std::move(memory), count);
   batch.number = number;
   return batch;
@@ -189,15 +215,20 @@ void Loader::publish(Job& job, std::exception_ptr failure) noexcept {
   job.memory.reset();
 }
 
-std::span<const std::int64_t> Loader::indices_of(const Job& job) const noexcept {
+std::span<const std::int64_t> Loader::indices_of(const Batches& batches, std::int64_t number) const noexcept {
+  const auto at = static_cast<std::size_t>(number);
+  const std::span order(batches.order);
+  if (!batches.ends.empty()) {
+    const auto first = static_cast<std::size_t>(at == 0 ? 0 : batches.ends[at - 1]);
+    return order.subspan(first, static_cast<std::size_t>(batches.ends[at]) - first);
+  }
   const auto size = static_cast<std::size_t>(options_.batch_size);
-  const std::size_t first = static_cast<std::size_t>(job.number) * size;
-  return std::span(*job.order).subspan(first, std::min(size, job.order->size() - first));
+  return order.subspan(at * size, std::min(size, order.size() - at * size));
 }
 
 void Loader::read(const Job& job, bool interruptible) const {
   const SpanScope span(options_.spans, "decode batch", "data");
-  const auto mine = indices_of(job);
+  const auto mine = indices_of(*job.order, job.number);
   layout_.check_unchanged(*source_, mine.front());
   std::vector<View> sample = layout_.first_sample(job.memory.get());
   for (const std::int64_t index : mine) {

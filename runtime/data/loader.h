@@ -48,6 +48,9 @@ class Loader {
   /// left of an epoch before is dropped. Throws UsageError for an index outside the source, a negative epoch
   /// or a first batch outside [0, batches].
   void start(std::vector<std::int64_t> order, std::int64_t epoch, std::int64_t first_batch = 0);
+  /// The same with batches that differ in size: batch k holds the places [ends[k - 1], ends[k]) of `order`, 1
+  /// to batch_size of them, and the last ends with it. Throws UsageError for ends that do not do that.
+  void start(std::vector<std::int64_t> order, std::vector<std::int64_t> ends, std::int64_t epoch);
 
   /// Batches in the whole order now in use, those skipped included; 0 before start().
   std::int64_t batches() const noexcept { return batches_; }
@@ -60,7 +63,11 @@ class Loader {
   std::optional<Batch> next(const Deadline& deadline);
 
  private:
-  using Order = std::shared_ptr<const std::vector<std::int64_t>>;
+  struct Batches {
+    std::vector<std::int64_t> order;
+    std::vector<std::int64_t> ends;  ///< empty: every batch_size
+  };
+  using Order = std::shared_ptr<const Batches>;
   // A batch on its way: waiting for its thread, or read, or failed.
   struct Staged {
     bool ready = false;
@@ -75,6 +82,8 @@ class Loader {
     std::shared_ptr<std::byte> memory;
   };
 
+  void check_order(std::span<const std::int64_t> order, std::int64_t epoch) const;
+  void begin(Batches batches, std::int64_t count, std::int64_t epoch, std::int64_t first_batch);
   void start_threads();
   void shut_down() noexcept;
   void work() noexcept;
@@ -83,7 +92,7 @@ class Loader {
   void read(const Job& job, bool interruptible) const;
   std::shared_ptr<std::byte> read_here();
   std::shared_ptr<std::byte> wait_for_staged(const Deadline& deadline);
-  std::span<const std::int64_t> indices_of(const Job& job) const noexcept;
+  std::span<const std::int64_t> indices_of(const Batches& batches, std::int64_t number) const noexcept;
   std::int64_t window_end() const noexcept;
   Staged& staged(std::int64_t number) noexcept;
   Batch make_batch(std::int64_t number, std::shared_ptr<std::byte> memory) const;

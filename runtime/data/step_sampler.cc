@@ -19,6 +19,13 @@ StepSampler::StepSampler(const StepSamplerOptions& options) : options_(options) 
         fmt::format("sampler: expected a global batch of at least one sample for each of {} workers, got {}",
                     options.world_size, options.global_batch));
   }
+  if (options.parts < 1 || options.parts > options.world_size - options.rank ||
+      (options.parts > 1 && options.global_batch % options.world_size != 0)) {
+    throw UsageError(
+        fmt::format("sampler: expected a global batch that is a multiple of {} parts, and no more parts than "
+                    "there are, got a global batch of {} and {} parts from number {}",
+                    options.world_size, options.global_batch, options.parts, options.rank));
+  }
 }
 
 std::int64_t StepSampler::steps_from(std::int64_t position) const noexcept {
@@ -54,8 +61,10 @@ std::vector<std::int64_t> StepSampler::order(std::int64_t epoch, std::int64_t po
   mine.reserve(static_cast<std::size_t>(options_.dataset_size / options_.world_size + 1));
   for (; position < options_.dataset_size; position = next(position)) {
     const std::int64_t end = position + samples_at(position);
-    for (std::int64_t place = position + options_.rank; place < end; place += options_.world_size)
-      mine.push_back(permutation[static_cast<std::size_t>(place % options_.dataset_size)]);
+    for (int rank = options_.rank; rank < options_.rank + options_.parts; ++rank) {
+      for (std::int64_t place = position + rank; place < end; place += options_.world_size)
+        mine.push_back(permutation[static_cast<std::size_t>(place % options_.dataset_size)]);
+    }
   }
   return mine;
 }

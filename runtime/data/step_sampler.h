@@ -16,6 +16,7 @@ struct StepSamplerOptions {
   std::int64_t global_batch = 1;  ///< samples of one step over all ranks; at least world_size
   std::uint64_t seed = 0;
   bool shuffle = true;
+  int parts = 1;  ///< order() gives those of so many consecutive ranks, from `rank`
 };
 
 /// Step k of an epoch takes places [k·B, (k+1)·B) of the permutation and rank r those at r, r + W, r + 2W, …
@@ -24,7 +25,8 @@ struct StepSamplerOptions {
 /// differ by one sample and only a last window of less than W samples is filled up (to W).
 class StepSampler {
  public:
-  /// Throws UsageError as DistributedSampler does, and for a global batch below the world size.
+  /// Throws UsageError as DistributedSampler does, for a global batch below the world size, and for several
+  /// parts whose number of samples would differ: a global batch that is no multiple of the world size.
   explicit StepSampler(const StepSamplerOptions& options);
 
   /// Steps left in an epoch of which `position` samples were taken.
@@ -32,15 +34,15 @@ class StepSampler {
   /// Samples, over all ranks, of the step that begins at `position` < dataset_size; what was filled up
   /// counts.
   std::int64_t samples_at(std::int64_t position) const noexcept;
-  /// This rank's share of them: at least 1.
+  /// This rank's share of them, of one part: at least 1.
   std::int64_t share_at(std::int64_t position) const noexcept;
   /// This rank's share of a full step.
   std::int64_t full_share() const noexcept;
   /// Where the step after the one at `position` begins; dataset_size at the end.
   std::int64_t next(std::int64_t position) const noexcept;
 
-  /// This rank's indices from `position` to the end of `epoch`, step after step. Costs as
-  /// DistributedSampler::order.
+  /// This rank's indices from `position` to the end of `epoch`, step after step; in a step part after part.
+  /// Costs as DistributedSampler::order.
   std::vector<std::int64_t> order(std::int64_t epoch, std::int64_t position = 0) const;
 
  private:

@@ -94,18 +94,19 @@ class Engine::StepPasses final : public Passes {
       fetch(i);
       total += units_[i];
     }
+    // Ranks that hold parts of one model count the same units, each for its shares.
+    double sums[] = {total, static_cast<double>(engine_.strategy_.share().parts)};
     Communicator& group = engine_.alone_ ? *engine_.alone_ : engine_.communicator_;
     if (exchange_ == Exchange::all) {
-      group.all_reduce({.data = &total, .count = 1, .dtype = DType::f64}, ReduceOp::sum, "units of a step")
+      group.all_reduce({.data = sums, .count = 2, .dtype = DType::f64}, ReduceOp::sum, "units of a step")
           ->wait(engine_.deadline());
-      total /= group.size();
     }
-    if (!(total > 0)) {
+    if (!(sums[0] > 0)) {
       throw UsageError(
           fmt::format("task {}: expected a step with at least one unit, got {} over all ranks in step {}",
-                      engine_.task_.name(), total, plan_.note.step));
+                      engine_.task_.name(), sums[0], plan_.note.step));
     }
-    even_share_ = total;
+    even_share_ = sums[0] / sums[1];
   }
 
   Engine& engine_;

@@ -17,7 +17,12 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
                     Communicator& communicator, const std::shared_ptr<Device>& device) {
   const NoGrad no_grad;
   Loader loader(source, device, {.batch_size = options.batch_size});
-  loader.start(EvalSampler(source->size(), options.share.size, options.share.rank).order(), 0);
+  std::vector<std::int64_t> order;
+  for (int part = options.share.rank; part < options.share.rank + options.share.parts; ++part) {
+    const std::vector<std::int64_t> more = EvalSampler(source->size(), options.share.size, part).order();
+    order.insert(order.end(), more.begin(), more.end());
+  }
+  loader.start(std::move(order), 0);
 
   const TimePoint start = steady_clock().now();
   const std::size_t counted = task.sum_count();

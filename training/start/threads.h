@@ -11,7 +11,7 @@ namespace dtrain {
 int worker_threads(const Placement& placement, const Environment& environment, int cores);
 
 /// Makes the math libraries use that many threads from the calling thread, unless OMP_NUM_THREADS says how
-/// many. Call before the first computation.
-void limit_threads(const Placement& placement, const Environment& environment);
+/// many; `wanted`, where it is not 0, wins over both. Call before the first computation.
+void limit_threads(const Placement& placement, const Environment& environment, int wanted = 0);
 
 }  // namespace dtrain

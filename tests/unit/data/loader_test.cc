@@ -146,6 +146,26 @@ TEST(Loader, DropsTheLastPartialBatchWhenAsked) {
   }
 }
 
+TEST(Loader, CutsBatchesWhereAsked) {
+  for (const int threads : {0, 2}) {
+    Fixture f(50, {.batch_size = 4, .threads = threads});
+    const auto order = shuffled(50);
+    const std::vector<std::int64_t> some(order.begin(), order.begin() + 10);
+    f.loader.start(some, {4, 5, 8, 10}, 0);
+    EXPECT_EQ(f.loader.batches(), 4);
+    std::vector<std::int64_t> seen, sizes;
+    while (const auto batch = f.next()) {
+      seen.insert(seen.end(), batch->indices.begin(), batch->indices.end());
+      sizes.push_back(batch->size());
+    }
+    EXPECT_EQ(seen, some);
+    EXPECT_EQ(sizes, (std::vector<std::int64_t>{4, 1, 3, 2}));
+    EXPECT_THROW(f.loader.start(some, {5, 10}, 0), UsageError) << "more than a batch";
+    EXPECT_THROW(f.loader.start(some, {4, 4, 8, 10}, 0), UsageError) << "an empty one";
+    EXPECT_THROW(f.loader.start(some, {4, 8}, 0), UsageError) << "not to the end";
+  }
+}
+
 TEST(Loader, LaysChannelsOutAsAsked) {
   const auto order = shuffled(10);
   for (const bool last : {false, true}) {

@@ -102,6 +102,23 @@ TEST(StepSampler, UnevenSharesDifferByOne) {
   EXPECT_EQ(last.share_at(999), 1);
 }
 
+TEST(StepSampler, PartsComeOneAfterTheOtherInEachStep) {
+  const StepSampler both({.dataset_size = 20, .world_size = 4, .rank = 1, .global_batch = 8, .parts = 2});
+  std::vector<std::int64_t> expected;
+  std::vector<std::int64_t> parts[2];
+  for (int rank = 1; rank < 3; ++rank)
+    parts[rank - 1] =
+        StepSampler({.dataset_size = 20, .world_size = 4, .rank = rank, .global_batch = 8}).order(3);
+  for (const auto& [begin, end] : {std::pair{0, 2}, {2, 4}, {4, 5}}) {
+    for (const auto& part : parts) expected.insert(expected.end(), part.begin() + begin, part.begin() + end);
+  }
+  EXPECT_EQ(both.order(3), expected);
+  EXPECT_THROW(StepSampler({.dataset_size = 20, .world_size = 4, .rank = 3, .global_batch = 8, .parts = 2}),
+               UsageError);
+  EXPECT_THROW(StepSampler({.dataset_size = 20, .world_size = 4, .rank = 0, .global_batch = 9, .parts = 2}),
+               UsageError);
+}
+
 TEST(StepSampler, RefusesABatchWithoutASampleForEach) {
   EXPECT_THROW(StepSampler({10, 4, 0, 3}), UsageError);
   EXPECT_THROW(StepSampler({10, 2, 2, 4}), UsageError);

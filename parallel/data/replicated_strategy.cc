@@ -1,0 +1,47 @@
+#include "parallel/data/replicated_strategy.h"
+
+#include "parallel/share.h"
+#include "runtime/autograd/grad_mode.h"
+
+namespace dtrain {
+
+void ReplicatedStrategy::prepare(const TrainingParts& parts, const Deadline& /*deadline*/) {
+  network_ = parts.build(context_.device);
+  optimizer_ = parts.make_optimizer(network_->named_parameters());
+  scaler_ = parts.scaler;
+  limits_ = parts.limits;
+  if (scaler_ != nullptr) scaler_->attach(*optimizer_);
+}
+
+// Weights wait for begin(), which hands rank 0's to everybody in any case.
+void ReplicatedStrategy::load(const SavedState& state, const Deadline& deadline) {
+  NamedTensors optimizer;
+  if (context_.communicator.rank() == 0) {
+    network_->load_state_dict(load_tensors(*state.model, context_.device));
+    optimizer = load_tensors(*state.optimizer, context_.device);
+  }
+  optimizer_->load_state(broadcast_tensors(context_.communicator, optimizer, context_.device, deadline));
+}
+
+void ReplicatedStrategy::update() {
+  const PhaseScope phase = context_.timer.phase(Phase::optimizer);
+  apply_update(*optimizer_, scaler_, limits_);
+}
+
+Tensors ReplicatedStrategy::evaluate(const Tensors& inputs) {
+  const NoGrad no_grad;
+  return (*network_)(inputs);
+}
+
+StateParts ReplicatedStrategy::save() {
+  if (context_.communicator.rank() != 0) return {};
+  return {whole(network_->state_dict()), whole(optimizer_->named_state())};
+}
+
+Replicas ReplicatedStrategy::replicas() {
+  NamedTensors tensors = network_->named_parameters();
+  for (auto& state : optimizer_->named_state()) tensors.push_back(std::move(state));
+  return {&context_.communicator, std::move(tensors)};
+}
+
+}  // namespace dtrain
