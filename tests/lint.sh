@@ -37,8 +37,10 @@ cluster/store:       runtime/base cluster/net
 cluster/rendezvous:  runtime/base cluster/net cluster/detect cluster/store
 launcher/plan:       runtime/base cluster/*
 launcher/output:     runtime/base cluster/* launcher/plan
-launcher/process:    runtime/base cluster/* launcher/plan launcher/output
-launcher/nodes:      runtime/base cluster/* launcher/plan launcher/output launcher/process
+launcher/system:     runtime/base
+launcher/watch:      runtime/base cluster/* launcher/plan launcher/output launcher/system
+launcher/process:    runtime/base cluster/* launcher/plan launcher/output launcher/system launcher/watch
+launcher/nodes:      runtime/base cluster/* launcher/plan launcher/output launcher/system launcher/process
 launcher:            runtime/base cluster/* launcher/*
 emulation:
 collectives:         runtime/base runtime/device cluster/*

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cluster/detect/slurm_node.h"
-#include "launcher/process/helper.h"
+#include "launcher/system/helper.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::launcher {

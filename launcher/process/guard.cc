@@ -13,9 +13,9 @@
 #include <iterator>
 #include <optional>
 
-#include "launcher/process/descendants.h"
 #include "launcher/process/forked.h"
 #include "launcher/process/protocol.h"
+#include "launcher/system/descendants.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::launcher {

@@ -16,10 +16,10 @@
 #include <filesystem>
 #include <iterator>
 
-#include "launcher/process/descendants.h"
 #include "launcher/process/forked.h"
 #include "launcher/process/guard.h"
 #include "launcher/process/protocol.h"
+#include "launcher/system/descendants.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 

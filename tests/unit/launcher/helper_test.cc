@@ -1,5 +1,5 @@
 // Helpers are read to their end, or killed at the deadline.
-#include "launcher/process/helper.h"
+#include "launcher/system/helper.h"
 
 #include <gtest/gtest.h>
 

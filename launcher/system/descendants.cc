@@ -1,5 +1,5 @@
 // Walks /proc once a round; rounds are repeated because a process may fork while it is being looked for.
-#include "launcher/process/descendants.h"
+#include "launcher/system/descendants.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // fork, exec, read until the end or the deadline.
-#include "launcher/process/helper.h"
+#include "launcher/system/helper.h"
 
 #include <fcntl.h>
 #include <poll.h>
