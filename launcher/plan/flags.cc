@@ -86,6 +86,11 @@ constexpr std::array kOptions = {
                "time from SIGTERM to SIGKILL [5 after a failure, 30 after a signal]"},
     OptionSpec{"saving-timeout", kFailure, "SECONDS", "60",
                "so much longer before SIGKILL for a worker that is writing a checkpoint"},
+    OptionSpec{"on-hang", kFailure, "WHAT", "report",
+               "when a worker makes no progress: none, report (which one, and what each is doing) or stacks "
+               "(by py-spy or gdb too); the job goes on"},
+    OptionSpec{"hang-timeout", kFailure, "SECONDS", "300",
+               "no progress: neither CPU time nor I/O nor output for so long"},
     OptionSpec{
         "signals-to-handle", kFailure, "LIST", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         "signals that are forwarded to the workers and end the job; SIGTERM, SIGINT and SIGHUP always do"},

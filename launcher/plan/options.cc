@@ -134,6 +134,21 @@ Binding read_binding(const Reader& read) {
   read.refuse("numa-binding", "none, node, socket, exclusive or core-complex");
 }
 
+HangSettings read_hang(const Reader& read) {
+  const std::string text = read.text("on-hang");
+  HangSettings settings;
+  settings.timeout = read.seconds("hang-timeout");
+  if (settings.timeout < std::chrono::seconds(1)) read.refuse("hang-timeout", "at least 1 second");
+  if (text == "none") {
+    settings.on_hang = OnHang::none;
+  } else if (text == "stacks") {
+    settings.on_hang = OnHang::stacks;
+  } else if (text != "report") {
+    read.refuse("on-hang", "none, report or stacks");
+  }
+  return settings;
+}
+
 std::vector<int> read_signals(const Reader& read) {
   std::set<int> signals{SIGINT, SIGTERM, SIGHUP};
   for (const std::string& name : split(read.text("signals-to-handle"), ',')) {
@@ -217,6 +232,7 @@ LaunchOptions make_options(const ParsedCommand& line) {
     options.failure_grace = options.signal_grace = read.seconds("shutdown-timeout");
   options.saving_grace = read.seconds("saving-timeout");
   options.stop_signals = read_signals(read);
+  options.hang = read_hang(read);
   options.dry_run = read.flag("dry-run");
   options.print_config = read.flag("print-config");
   if (options.module && options.no_python)

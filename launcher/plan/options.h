@@ -44,6 +44,14 @@ struct NodeRange {
   int least = 1, most = 1;
 };
 
+/// What is done about workers that make no progress.
+enum class OnHang { none, report, stacks };
+
+struct HangSettings {
+  OnHang on_hang = OnHang::report;
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  ///< without progress
+};
+
 /// What was said and what was not; placement.h completes it from what the batch system tells.
 struct LaunchOptions {
   std::optional<NodeRange> nnodes;
@@ -83,6 +91,7 @@ struct LaunchOptions {
   std::chrono::milliseconds saving_grace{
       60000};  ///< so much longer for a worker that is writing a checkpoint
   std::vector<int> stop_signals;
+  HangSettings hang;
 
   bool dry_run = false, print_config = false, explain = false;
   std::map<std::string, std::string> sources;  ///< of each option that has a value

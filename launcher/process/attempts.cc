@@ -100,6 +100,7 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   GroupSettings settings;
   settings.policy = {job_.options.failure_grace, job_.options.signal_grace, job_.options.saving_grace,
                      plan.program.builtin};
+  settings.hang = job_.options.hang;
   settings.passthrough = job_.options.passthrough;
   settings.log_folder = log_root_ + "/attempt_" + std::to_string(start.restart_count);
   settings.scratch_folder = scratch_;

@@ -34,7 +34,8 @@ GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& 
       console_(console),
       clock_(clock),
       oom_before_(read_oom_kills()),
-      supervisor_(plan.nproc, settings.policy) {
+      supervisor_(plan.nproc, settings.policy),
+      hang_(settings.hang, plan, environment, console, clock) {
   const UniqueFd null(
       static_cast<int>(check(Sys{::open("/dev/null", O_RDWR | O_CLOEXEC)}, "open /dev/null")));
   WorkerGroup group;
@@ -142,41 +143,57 @@ void GroupRun::settle_files() {
   }
 }
 
+// Until the next thing to be done without news; empty when there is none.
+std::optional<Duration> GroupRun::longest_wait() const {
+  const bool held_back = std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+    return worker.out.held_back() || worker.err.held_back();
+  });
+  std::optional<Duration> wait;
+  if (held_back) wait = kLookAgain;
+  for (const auto& deadline : {supervisor_.deadline(), hang_.deadline()}) {
+    if (!deadline) continue;
+    const Duration left = std::max(Duration::zero(), *deadline - clock_.now());
+    wait = std::min(wait.value_or(left), left);
+  }
+  return wait;
+}
+
 // The one place where the launcher waits while workers run.
 void GroupRun::wait_for_news() {
   std::vector<pollfd> waits{{keeper_.socket.get(), POLLIN, 0},
                             {signals_.fd(), POLLIN, 0},
-                            {settings_.link != nullptr ? settings_.link->fd() : -1, POLLIN, 0}};
+                            {settings_.link != nullptr ? settings_.link->fd() : -1, POLLIN, 0},
+                            {hang_.fd(), POLLIN, 0}};
   for (const Sink* sink : {&console_.out(), &console_.err()}) {
     waits.push_back({sink->wants_to_write() ? sink->fd() : -1, POLLOUT, 0});
   }
-  const std::size_t first = waits.size();
   for (Worker& worker : workers_) {
     waits.push_back({worker.out.poll_fd(), POLLIN, 0});
     waits.push_back({worker.err.poll_fd(), POLLIN, 0});
   }
   timespec left{};
-  const timespec* timeout = nullptr;
-  const bool held_back = std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
-    return worker.out.held_back() || worker.err.held_back();
-  });
-  const auto deadline = supervisor_.deadline();
-  if (deadline || held_back) {
-    Duration wait = held_back ? Duration(kLookAgain) : Duration::max();
-    if (deadline) wait = std::min(wait, std::max(Duration::zero(), *deadline - clock_.now()));
-    left = {static_cast<time_t>(wait / std::chrono::seconds(1)),
-            static_cast<long>((wait % std::chrono::seconds(1)).count())};
-    timeout = &left;
+  const auto wait = longest_wait();
+  if (wait) {
+    left = {static_cast<time_t>(*wait / std::chrono::seconds(1)),
+            static_cast<long>((*wait % std::chrono::seconds(1)).count())};
   }
-  if (::ppoll(waits.data(), waits.size(), timeout, nullptr) < 0 && errno != EINTR)
+  if (::ppoll(waits.data(), waits.size(), wait ? &left : nullptr, nullptr) < 0 && errno != EINTR)
     throw SystemError("ppoll in the launcher's loop", errno);
   continue_if_stopped(keeper_.pid);
   reap_as_process_one();
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    if (waits[first + 2 * i].revents != 0) workers_[i].out.read_some(kReadLimit);
-    if (waits[first + 2 * i + 1].revents != 0) workers_[i].err.read_some(kReadLimit);
-  }
+  if (waits[3].revents != 0) hang_.print();
+  read_output(std::span(waits).last(2 * workers_.size()));
   console_.flush();
+}
+
+// `waits` are those of each worker's stdout and stderr.
+void GroupRun::read_output(std::span<const pollfd> waits) {
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    bool any = false;
+    if (waits[2 * i].revents != 0) any = workers_[i].out.read_some(kReadLimit);
+    if (waits[2 * i + 1].revents != 0) any = workers_[i].err.read_some(kReadLimit) || any;
+    if (any) hang_.on_output(static_cast<int>(i));
+  }
 }
 
 void GroupRun::take_signals() {
@@ -292,12 +309,14 @@ void GroupRun::take_event(const Event& event) {
   switch (event.kind) {
     case Event::Kind::started:
       worker.pid = static_cast<pid_t>(event.value);
+      hang_.on_start(event.worker, worker.pid);
       break;
     case Event::Kind::exec_failed:
       worker.exec_error = static_cast<int>(event.value);
       break;
     case Event::Kind::exited:
       worker.max_rss_kib = static_cast<long>(event.max_rss_kib);
+      hang_.on_exit(event.worker);
       carry_out(supervisor_.on_exit(event.worker, static_cast<int>(event.value), clock_.now()));
       break;
     case Event::Kind::swept:
@@ -311,6 +330,7 @@ void GroupRun::keep_time() {
   const TimePoint now = clock_.now();
   const bool due = supervisor_.deadline() && now >= *supervisor_.deadline();
   if (due) carry_out(supervisor_.on_time(now, saving_rank().has_value()));
+  hang_.keep_time();
 }
 
 // Whose file says that it is writing a checkpoint.

@@ -2,6 +2,8 @@
 // until every worker and all that workers started have ended.
 #pragma once
 
+#include <poll.h>
+
 #include <optional>
 #include <set>
 #include <span>
@@ -15,11 +17,13 @@
 #include "launcher/process/round_link.h"
 #include "launcher/process/signals.h"
 #include "launcher/process/supervisor.h"
+#include "launcher/watch/hang_watch.h"
 
 namespace dtrain::launcher {
 
 struct GroupSettings {
   Policy policy;
+  HangSettings hang;
   bool passthrough = false;
   std::string log_folder;      ///< of this start; used when the plan writes files
   std::string scratch_folder;  ///< removed by the keeper when the launcher is killed
@@ -69,6 +73,8 @@ class GroupRun {
   void tell_failure();
   void take_events();
   void take_event(const Event& event);
+  std::optional<Duration> longest_wait() const;
+  void read_output(std::span<const pollfd> waits);
   void keep_time();
   std::optional<int> saving_rank() const;
   void carry_out(const Action& action);
@@ -88,6 +94,7 @@ class GroupRun {
   OomKills oom_before_;
   std::vector<Worker> workers_;
   Supervisor supervisor_;
+  HangWatch hang_;
   Keeper keeper_;
   std::set<int> passed_on_;         // signals that workers have had because of the job's end
   std::optional<int> told_failed_;  // local rank that the other nodes were told of

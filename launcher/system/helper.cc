@@ -25,6 +25,9 @@ constexpr int kCannotExecute = 127;
   if (::getppid() != parent) ::_exit(kCannotExecute);
   ::dup2(::open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
   ::dup2(out, 1);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);  // the launcher blocks what it reads from a descriptor
   ::execvp(argv[0], argv.data());
   ::_exit(kCannotExecute);
 }

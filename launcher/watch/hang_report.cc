@@ -1,0 +1,118 @@
+#include "launcher/watch/hang_report.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+
+#include "launcher/watch/nccl_status.h"
+#include "launcher/watch/process_facts.h"
+#include "launcher/watch/stacks.h"
+#include "runtime/base/check.h"
+#include "runtime/base/fd.h"
+
+namespace dtrain::launcher {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr Duration kForAStack = seconds(10), kForAll = seconds(60), kForNccl = seconds(5);
+constexpr std::size_t kMaxThreads = 256;
+
+std::string in_seconds(Duration time) {
+  return fmt::format("{:.3g}", std::chrono::duration<double>(time).count());
+}
+
+std::string headline(const HangQuestion& question) {
+  std::string ranks;
+  int count = 0;
+  for (const HungWorker& worker : question.workers) {
+    if (!worker.hangs) continue;
+    ranks += (count++ == 0 ? "" : ", ") + std::to_string(worker.rank);
+  }
+  return fmt::format(
+      "hang: rank{} {} made no progress for {} s: no CPU time, no I/O, no output. The job goes on; this is "
+      "what its workers here are doing:",
+      count == 1 ? "" : "s", ranks + (count == 1 ? " has" : " have"), in_seconds(question.timeout));
+}
+
+/// What its first thread is doing, and how many there are beside it.
+std::string text_of_threads(pid_t pid) {
+  const std::vector<ThreadFacts> threads = threads_of(pid, kMaxThreads);
+  if (threads.empty()) return "its threads cannot be read";
+  std::string text = text_of(threads.front());
+  if (threads.size() > 1) text += fmt::format(", {} threads more", threads.size() - 1);
+  return text;
+}
+
+std::string line_of(const HungWorker& worker) {
+  const WorkerProgress& progress = worker.progress;
+  const std::string printed = progress.since_line
+                                  ? fmt::format("last output {} s ago", in_seconds(*progress.since_line))
+                                  : "no output yet";
+  return fmt::format("hang:   rank {} (pid {}): {}, uses {:.2f} cores, {}; {}", worker.rank, worker.pid,
+                     worker.hangs ? fmt::format("idle for {} s", in_seconds(progress.idle)) : "gets on",
+                     progress.cpu_share, printed, text_of_threads(worker.pid));
+}
+
+void add_indented(std::vector<std::string>& lines, const std::string& heading,
+                  const std::vector<std::string>& more) {
+  if (more.empty()) return;
+  lines.push_back("hang:   " + heading + more.front());
+  for (std::size_t i = 1; i < more.size(); ++i) lines.push_back("hang:     " + more[i]);
+}
+
+}  // namespace
+
+std::vector<std::string> hang_report(const HangQuestion& question) {
+  const Deadline end = Deadline::after(kForAll);
+  std::vector<std::string> lines{headline(question)};
+  for (const HungWorker& worker : question.workers) lines.push_back(line_of(worker));
+  if (!question.nccl_monitor.empty()) {
+    add_indented(lines, "NCCL says: ", nccl_status(question.nccl_monitor, Deadline::after(kForNccl)));
+  }
+  if (!question.stacks) return lines;
+  // Those that hang first: the others may be waiting for them.
+  std::vector<HungWorker> workers = question.workers;
+  std::stable_partition(workers.begin(), workers.end(), [](const HungWorker& w) { return w.hangs; });
+  for (const HungWorker& worker : workers) {
+    if (end.expired()) break;
+    add_indented(lines, fmt::format("rank {}, ", worker.rank),
+                 stacks_of(worker.pid, Deadline::after(std::min(end.remaining(), kForAStack))));
+  }
+  return lines;
+}
+
+struct PendingHangReport::Shared {
+  std::mutex mutex;
+  std::vector<std::string> lines;  // guarded by the mutex
+  UniqueFd done;
+};
+
+PendingHangReport::PendingHangReport(HangQuestion question) : shared_(std::make_shared<Shared>()) {
+  shared_->done.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd")));
+  std::thread([shared = shared_, question = std::move(question)] {
+    std::vector<std::string> lines;
+    try {
+      lines = hang_report(question);
+    } catch (const std::exception& error) {
+      lines = {std::string("hang: a worker makes no progress, and no report can be made: ") + error.what()};
+    }
+    {
+      const std::lock_guard lock(shared->mutex);
+      shared->lines = std::move(lines);
+    }
+    ::eventfd_write(shared->done.get(), 1);
+  }).detach();
+}
+
+int PendingHangReport::fd() const noexcept { return shared_->done.get(); }
+
+std::vector<std::string> PendingHangReport::take() {
+  const std::lock_guard lock(shared_->mutex);
+  return std::move(shared_->lines);
+}
+
+}  // namespace dtrain::launcher

@@ -1,0 +1,133 @@
+// Workers of any program that make no progress are named, with what they are doing; the job goes on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "cluster/net/endpoint.h"
+#include "tests/launch/running.h"
+#include "tests/support/process.h"
+
+namespace dtrain::test {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::seconds;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// Rank 1 runs `script` between two lines; the others print all the time, until rank 1 has come through.
+std::vector<std::string> beside_a_busy_rank(const std::vector<std::string>& options,
+                                            const std::string& script, const TempDir& folder) {
+  const std::string end = (folder / "end").string();
+  std::vector<std::string> argv{program("dtrain-launch"), "--nproc_per_node=2", "--hang-timeout=1"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  argv.insert(argv.end(), {"sh", "-c",
+                           "if [ $RANK = 1 ]; then echo before; " + script + "; echo after; touch " + end +
+                               "; else until [ -e " + end + " ]; do echo on; sleep 0.1; done; sleep 2; fi"});
+  return argv;
+}
+
+/// A program in `folder` that prints its arguments behind `words`.
+void write_tool(const TempDir& folder, const std::string& name, const std::string& words) {
+  const std::string path = (folder / name).string();
+  std::ofstream(path) << "#!/bin/sh\necho " << words << " \"$@\"\n";
+  ASSERT_EQ(::chmod(path.c_str(), 0755), 0);
+}
+
+TEST(Hang, ARankThatStandsStillIsNamedAndSoIsItsGoingOn) {
+  TempDir folder;
+  const std::string go = (folder / "go").string();
+  ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
+  Running job(beside_a_busy_rank({}, "read word < " + go, folder));
+  ASSERT_TRUE(eventually([&] { return job.err().find("rank 1 (pid") != std::string::npos; })) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("hang: rank 1 has made no progress for 1 s"));
+  EXPECT_THAT(job.err(), ContainsRegex("rank 1 \\(pid [0-9]+\\): idle for [0-9.]+ s, uses 0.0. cores, last "
+                                       "output [0-9.]+ s ago; sleeping in openat"));
+  EXPECT_THAT(job.err(), ContainsRegex("rank 0 \\(pid [0-9]+\\): gets on"));
+  EXPECT_THAT(job.err(), Not(HasSubstr("stacks")));
+  std::ofstream(go) << "go\n";
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_THAT(job.err(), HasSubstr("hang: all workers here make progress again"));
+}
+
+TEST(Hang, AStoppedWorkerIsCalledSo) {
+  TempDir folder;
+  Running job(beside_a_busy_rank({}, "kill -STOP $$", folder));
+  ASSERT_TRUE(eventually([&] { return job.err().find("rank 1 (pid") != std::string::npos; })) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("stopped by a signal or a debugger (state T)"));
+}
+
+TEST(Hang, StacksComeFromTheToolsThatAreThere) {
+  TempDir folder;
+  // A Python by name; and tools that say what they were asked.
+  fs::copy_file("/bin/sleep", folder / "python3.99");
+  write_tool(folder, "py-spy", "python frames of");
+  write_tool(folder, "gdb", "Thread frames of");
+  const std::string path = folder.path().string() + ":" + std::getenv("PATH");
+  Running python(
+      beside_a_busy_rank({"--on-hang=stacks"}, "exec " + (folder / "python3.99").string() + " 60", folder),
+      {{"PATH", path}});
+  ASSERT_TRUE(eventually([&] { return python.err().find("stacks by gdb") != std::string::npos; }))
+      << python.err();
+  EXPECT_THAT(python.err(), ContainsRegex("rank 1, stacks by py-spy:"));
+  EXPECT_THAT(python.err(), ContainsRegex("python frames of dump --pid [0-9]+"));
+  EXPECT_THAT(python.err(), ContainsRegex("rank 0, stacks by gdb:"));
+}
+
+TEST(Hang, WithoutToolsTheKernelIsAsked) {
+  TempDir folder;
+  // No gdb where this PATH leads, only what the script needs.
+  for (const char* tool : {"sh", "sleep", "touch"}) {
+    fs::create_symlink(
+        fs::exists(fs::path("/bin") / tool) ? fs::path("/bin") / tool : fs::path("/usr/bin") / tool,
+        folder / tool);
+  }
+  Running job(beside_a_busy_rank({"--on-hang=stacks"}, "sleep 60", folder),
+              {{"PATH", folder.path().string()}});
+  ASSERT_TRUE(eventually([&] { return job.err().find("thread ") != std::string::npos; })) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("rank 1, threads as the kernel sees them (for stacks install gdb):"));
+  EXPECT_THAT(job.err(), ContainsRegex("thread [0-9]+ \\(sh\\) sleeping in wait4"));
+}
+
+TEST(Hang, NcclsMonitorIsAskedWhereThereIsOne) {
+  TempDir folder;
+  const Listener monitor = listen_on("127.0.0.1", 0, Deadline::after(seconds(5)));
+  std::jthread answering([&monitor] {
+    pollfd wait{monitor.fd.get(), POLLIN, 0};
+    ::poll(&wait, 1, 20000);
+    const UniqueFd asker(::accept(monitor.fd.get(), nullptr, nullptr));
+    char question[64];
+    const ssize_t got = ::recv(asker.get(), question, sizeof question, 0);
+    const std::string answer = std::string(question, static_cast<std::size_t>(std::max<ssize_t>(got, 0))) +
+                               "communicator 0x1: rank 1 has not called all_reduce\n";
+    ::send(asker.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
+  });
+  Running job(beside_a_busy_rank({}, "sleep 60", folder), {{"NCCL_RAS_ADDR", monitor.address.text()}});
+  ASSERT_TRUE(eventually([&] { return job.err().find("NCCL says") != std::string::npos; })) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("NCCL says: verbose status"));
+  EXPECT_THAT(job.err(), HasSubstr("rank 1 has not called all_reduce"));
+}
+
+TEST(Hang, NothingIsSaidWhenNobodyWantsIt) {
+  TempDir folder;
+  Running job(beside_a_busy_rank({"--on-hang=none"}, "sleep 3", folder));
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_THAT(job.err(), Not(HasSubstr("hang")));
+}
+
+TEST(Hang, WrongOptionsAreRefused) {
+  EXPECT_THAT(launch({"--on-hang=panic", "true"}).err,
+              HasSubstr("--on-hang (from command line): expected none, report or stacks, got 'panic'"));
+  EXPECT_THAT(launch({"--hang-timeout=0", "true"}).err,
+              HasSubstr("--hang-timeout (from command line): expected at least 1 second"));
+}
+
+}  // namespace
+}  // namespace dtrain::test
