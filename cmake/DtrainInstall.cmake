@@ -19,14 +19,14 @@ set(DTRAIN_INTERNAL_HEADERS
   "collectives/(backends|nccl_module)\\.h"
   "collectives/(gloo|mpi|nccl|p2p|self|shm|threads)/.*"
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
-  "runtime/base/(blocked_signals|check|durable_file)\\.h"
+  "runtime/base/(blocked_signals|check|durable_file|program_note)\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|sealed_json|shard_index|strict_json|writer_lock)\\.h"
   "runtime/data/(cache/.*|formats/.*|sources/(csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
   "runtime/device/(cpu|cuda)/.*"
-  "runtime/device/(dtype_dispatch|functors|kernel_checks|kernel_flops|philox|timed_kernels)\\.h"
+  "runtime/device/(dtype_dispatch|functors|kernel_checks|kernel_flops|line_checks|philox|timed_kernels)\\.h"
   "runtime/metrics/report_(chart|data)\\.h")
 
-set(DTRAIN_PUBLIC_HEADERS "")
+set(DTRAIN_PUBLIC_HEADERS dtrain.h)
 foreach(library IN LISTS libraries)
   string(REGEX REPLACE "^dtrain_(base|runtime)$" "dtrain_runtime" room "${library}")
   string(REPLACE "dtrain_" "" room "${room}")

@@ -8,11 +8,14 @@
 #include "parallel/data/data_parallel_strategy.h"
 #include "parallel/data/sharded_strategy.h"
 #include "parallel/data/virtual_workers_strategy.h"
+#include "runtime/base/program_note.h"
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/timed_device.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
 #include "training/trainer.h"
+
+DTRAIN_PROGRAM_NOTE()
 
 namespace dtrain {
 namespace {

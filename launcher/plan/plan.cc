@@ -204,7 +204,7 @@ std::string plan_text(const Plan& plan) {
                      plan.master_addr + ":" +
                      (plan.master_port == 0 ? "(a free port)" : std::to_string(plan.master_port)) +
                      "\nprogram: " + plan.program.path +
-                     (plan.program.builtin ? " (built in; gets a token for the store)" : "") + "\n";
+                     (plan.program.builtin ? " (uses dtrain; gets a token for the store)" : "") + "\n";
   for (const WorkerPlan& worker : plan.workers) text += worker_text(plan, worker);
   return text;
 }

@@ -9,6 +9,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
+#include "runtime/base/program_note.h"
 
 namespace dtrain::launcher {
 namespace {
@@ -103,7 +104,7 @@ Program resolve_program(const LaunchOptions& options, const Environment& environ
   Program program;
   program.path = find_executable(options.program[0], environment);
   program.argv = options.program;
-  program.builtin = same_file(program.path, beside);
+  program.builtin = same_file(program.path, beside) || has_program_note(program.path);
   return program;
 }
 

@@ -13,7 +13,9 @@ namespace dtrain::launcher {
 struct Program {
   std::string path;               ///< absolute or relative path for execve
   std::vector<std::string> argv;  ///< argv[0] included
-  bool builtin = false;           ///< the `dtrain` beside this launcher: it gets the store's socket and token
+  /// The `dtrain` beside this launcher, or a program made with its library (runtime/base/program_note.h): it
+  /// gets the store's socket and token, and its exit codes mean what dtrain's do.
+  bool builtin = false;
 };
 
 /// Resolves options.program. `environment` gives PATH and PYTHON_EXEC; `own_folder` is the folder of the

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/program_note.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/launcher/parse.h"
+
+DTRAIN_PROGRAM_NOTE()
 
 namespace dtrain::launcher {
 namespace {
@@ -49,6 +52,22 @@ TEST_F(ProgramTest, DtrainIsTheOneBesideTheLauncher) {
   EXPECT_TRUE(resolve({path("dtrain"), "train"}).builtin) << "the same file by its path";
   std::filesystem::remove(folder_ / "dtrain");
   EXPECT_THAT(complaint([&] { resolve({"dtrain"}); }), HasSubstr(path("dtrain")));
+}
+
+// This test is such a program itself.
+TEST_F(ProgramTest, AProgramMadeWithTheLibraryIsKnownByItsNote) {
+  EXPECT_TRUE(resolve({"/proc/self/exe"}).builtin);
+  EXPECT_FALSE(resolve({"/bin/sh"}).builtin);
+  std::string content = test::read_file("/proc/self/exe");
+  for (const std::size_t size : {std::size_t{0}, std::size_t{3}, std::size_t{64}, std::size_t{100}}) {
+    test::write_file(folder_ / "tool", content.substr(0, size));
+    EXPECT_FALSE(resolve({"tool"}).builtin) << size << " bytes of a program";
+  }
+  const std::size_t note = content.find(std::string("\7\0\0\0\4\0\0\0\1\0\0\0dtrain", 18));
+  ASSERT_NE(note, std::string::npos);
+  content[note + 20] = 99;
+  test::write_file(folder_ / "tool", content);
+  EXPECT_FALSE(resolve({"tool"}).builtin) << "of another version";
 }
 
 TEST_F(ProgramTest, PythonFilesAndModules) {
