@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the README's two commands where nothing is installed: makes a bare Debian root with debootstrap, clones the
+# Runs the README's two commands and the tutorial where nothing is installed: makes a bare Debian root with debootstrap, clones the
 # repository into it and times both. Needs root; everything is mounted in a mount namespace of its own, so nothing
 # can stay mounted here, however it ends.
 set -euo pipefail
@@ -7,6 +7,7 @@ set -euo pipefail
 usage() {
   cat <<'TEXT'
 usage: bash tests/clean_room.sh [--dir DIR] [--suite SUITE] [--mirror URL] [--keep] [--quickstart ARGS] [--tests ARGS]
+                                [--tutorial skip]
 
   --dir DIR           where the root is made (default: a new folder under /var/tmp); it must not exist
   --suite SUITE       release to make (default: the one this machine runs, e.g. bookworm)
@@ -14,6 +15,7 @@ usage: bash tests/clean_room.sh [--dir DIR] [--suite SUITE] [--mirror URL] [--ke
   --keep              leave the root there afterwards
   --quickstart ARGS   passed to cluster/local/quickstart.sh, e.g. --build-only; "skip" leaves it out
   --tests ARGS        passed to tests/run.sh; "skip" leaves it out
+  --tutorial skip     leaves docs/tutorial.md out
 TEXT
 }
 
@@ -22,12 +24,12 @@ say() { printf '=== %s\n' "$*"; }
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 arguments=("$@")
-dir='' suite='' mirror='' keep=no quickstart='' tests=''
+dir='' suite='' mirror='' keep=no quickstart='' tests='' tutorial=''
 while [ $# -gt 0 ]; do
   case $1 in
     --keep) keep=yes; shift; continue ;;
     -h | --help) usage; exit 0 ;;
-    --dir | --suite | --mirror | --quickstart | --tests) [ $# -ge 2 ] || die "$1: expected a value" ;;
+    --dir | --suite | --mirror | --quickstart | --tests | --tutorial) [ $# -ge 2 ] || die "$1: expected a value" ;;
     *) usage >&2; die "unknown argument '$1'" ;;
   esac
   case $1 in
@@ -36,6 +38,7 @@ while [ $# -gt 0 ]; do
     --mirror) mirror=$2 ;;
     --quickstart) quickstart=$2 ;;
     --tests) tests=$2 ;;
+    --tutorial) tutorial=$2 ;;
   esac
   shift 2
 done
@@ -143,13 +146,14 @@ mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
 in_root sh -c '! command -v g++ cmake python3 mpirun' || die "the root is not bare"
 
-code_quickstart=0 seconds_quickstart=- code_tests=0 seconds_tests=-
+code_quickstart=0 seconds_quickstart=- code_tutorial=0 seconds_tutorial=- code_tests=0 seconds_tests=-
 # Both lists of arguments are meant to be split at spaces.
 # shellcheck disable=SC2086
 [ "$quickstart" = skip ] || timed quickstart bash /root/dtrain/cluster/local/quickstart.sh $quickstart
+[ "$tutorial" = skip ] || timed tutorial bash /root/dtrain/tests/docs/tutorial.sh
 # shellcheck disable=SC2086
 [ "$tests" = skip ] || timed tests bash /root/dtrain/tests/run.sh $tests
 
 say "$suite, $(nproc) cores, from nothing: quickstart.sh ${seconds_quickstart} s (exit code $code_quickstart);" \
-  "tests/run.sh ${seconds_tests} s (exit code $code_tests)"
-[ "$code_quickstart" -eq 0 ] && [ "$code_tests" -eq 0 ]
+  "the tutorial ${seconds_tutorial} s (exit code $code_tutorial); tests/run.sh ${seconds_tests} s (exit code $code_tests)"
+[ "$code_quickstart" -eq 0 ] && [ "$code_tutorial" -eq 0 ] && [ "$code_tests" -eq 0 ]

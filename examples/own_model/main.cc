@@ -1,15 +1,11 @@
-// A network, a data set and a loss of one's own, in one file: points of two spirals are told apart. The
-// program has every option of `dtrain train`, and runs alone, under dtrain-launch, mpirun or srun:
+// A network, a data set and a loss of one's own: points of two spirals are told apart. The program has every
+// option of `dtrain train`, and runs alone, under dtrain-launch, mpirun or srun:
 //
 //     dtrain-launch --nproc_per_node=2 build/own_model --epochs 60 --lr 0.5 --momentum 0.9
+#include <dtrain/dtrain.h>
 #include <cmath>
 
-#include "runtime/nn/layers.h"
-#include "training/train_main.h"
-
 using namespace dtrain;
-
-namespace {
 
 /// Sample i lies on one of two spirals that turn around each other, a little beside it.
 class Spirals final : public Source {
@@ -19,9 +15,8 @@ class Spirals final : public Source {
   std::int64_t size() const noexcept override { return size_; }
   std::span<const Field> fields() const noexcept override { return fields_; }
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override {
-    const float turn = static_cast<float>(index / 2) / static_cast<float>(size_ / 2),
-                side = index % 2 ? 1.0F : -1.0F;
-    const float angle = 6.0F * turn + generator.uniform(-0.1F, 0.1F);
+    const float turn = static_cast<float>(index / 2) / static_cast<float>(size_ / 2);
+    const float side = index % 2 ? 1.0F : -1.0F, angle = 6 * turn + generator.uniform(-0.1F, 0.1F);
     outputs[0].as<float>()[0] = side * turn * std::cos(angle);
     outputs[0].as<float>()[1] = side * turn * std::sin(angle);
     *outputs[1].as<float>() = side;
@@ -54,12 +49,9 @@ class TellApart final : public Task {
                                 const std::shared_ptr<Device>& device) const override {
     return std::make_unique<Network>(generator, device);
   }
-  // The mean hinge loss: max(0, 1 - side · output).
-  Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
+  Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {  // hinge
     return mean(relu(-(outputs[0].flatten() * batch["side"]) + 1.0));
   }
 };
-
-}  // namespace
 
 int main(int argc, char** argv) { return train_main(argc, argv, TellApart()); }

@@ -44,6 +44,17 @@ configure build
 "$work/build/consumer"
 "$work/build/everything"
 
+# What a user copies is a project of its own.
+"$cmake" -S "$source_root/examples" -B "$work/examples" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" \
+  -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
+"$cmake" --build "$work/examples"
+"$work/prefix/bin/dtrain-launch" --nproc_per_node=2 "$work/examples/own_model" --max-steps 3 --run-dir "$work/run"
+lines=$(wc -l <"$source_root/examples/own_model/main.cc")
+if [ "$lines" -gt 60 ]; then
+  echo "examples/own_model/main.cc: expected at most 60 lines, got $lines"
+  exit 1
+fi
+
 # The runtime alone needs only what it links, wherever everything else is missing.
 mapfile -t hidden < <(hide MPI Gloo OpenCL dnnl OpenSSL nlohmann_json cxxopts)
 configure alone -DCOMPONENTS=runtime "${hidden[@]}"

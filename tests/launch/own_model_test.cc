@@ -34,6 +34,14 @@ class OwnModel : public testing::Test {
             .options = limited_to(std::chrono::seconds(100))};
   }
 
+  static bool has_checkpoint(const std::filesystem::path& run_dir) {
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(run_dir / "checkpoints", none)) {
+      if (entry.path().filename().string().starts_with("step-")) return true;
+    }
+    return false;
+  }
+
   static void expect_trained(const RunResult& result) {
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   }
@@ -62,15 +70,16 @@ TEST_F(OwnModel, MpirunGivesTheWeightsOfTheLauncher) {
 
 // What is random about a sample is keyed by epoch and index, so a resumed run draws it again.
 TEST_F(OwnModel, ResumesBitForBitAfterKill9) {
-  const TrainingRun whole = training("whole", Start::launcher, 2);
+  // Long enough to be caught.
+  const TrainingRun whole = training("whole", Start::launcher, 2, {"--epochs", "150"});
   expect_trained(train(whole));
-  TrainingRun killed = training("killed", Start::launcher, 2);
+  TrainingRun killed = training("killed", Start::launcher, 2, {"--epochs", "150"});
   killed.options.environment["DTRAIN_TEST_MARK"] = killed.run_dir.string();
   killed.options.while_running = [&](pid_t) {
     const Deadline deadline = Deadline::after(std::chrono::seconds(60));
-    while (!deadline.expired()) {
+    while (!deadline.expired() && !std::filesystem::exists(killed.run_dir / "summary.json")) {
       const auto ranks = ranks_marked("DTRAIN_TEST_MARK", killed.run_dir.string());
-      if (std::filesystem::exists(killed.run_dir / "checkpoints" / "step-00000010") && ranks.contains(1)) {
+      if (has_checkpoint(killed.run_dir) && ranks.contains(1)) {
         ::kill(ranks.at(1), SIGKILL);
         return;
       }

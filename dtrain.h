@@ -1,0 +1,26 @@
+// All that a program needs that trains a network of its own, in one header: <dtrain/dtrain.h>. Link
+// dtrain::training. What it leaves out (tensor parallelism, checkpoint files, …) is included by name.
+#pragma once
+
+#include "collectives/factory.h"
+#include "parallel/data/data_parallel.h"
+#include "runtime/autograd/ops.h"
+#include "runtime/base/environment.h"
+#include "runtime/base/log.h"
+#include "runtime/data/loader.h"
+#include "runtime/data/sampler.h"
+#include "runtime/nn/activations.h"
+#include "runtime/nn/containers.h"
+#include "runtime/nn/convolutions.h"
+#include "runtime/nn/dropout.h"
+#include "runtime/nn/embedding.h"
+#include "runtime/nn/layers.h"
+#include "runtime/nn/norms.h"
+#include "runtime/nn/recurrent.h"
+#include "runtime/optim/adam.h"
+#include "runtime/optim/adamw.h"
+#include "runtime/optim/lr_schedule.h"
+#include "runtime/optim/sgd.h"
+#include "training/start/peers.h"
+#include "training/start/threads.h"
+#include "training/train_main.h"
