@@ -19,7 +19,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "collectives/(backends|nccl_module)\\.h"
   "collectives/(gloo|mpi|nccl|p2p|self|shm|threads)/.*"
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
-  "runtime/base/(blocked_signals|check|durable_file|program_note)\\.h"
+  "runtime/base/(blocked_signals|check|durable_file|program_note|terminal)\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|sealed_json|shard_index|strict_json|writer_lock)\\.h"
   "runtime/data/(cache/.*|formats/.*|sources/(csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
   "runtime/device/(cpu|cuda)/.*"

@@ -74,7 +74,7 @@ int launch(const ParsedCommand& line, Environment environment, std::span<char> t
 
   if (job.placement.many()) hand_over_to_nodes(own_folder, argv);
 
-  Console console(STDOUT_FILENO, STDERR_FILENO, environment.contains("NO_COLOR"));
+  Console console(STDOUT_FILENO, STDERR_FILENO, environment);
   for (const std::string& note : line.notes) console.say(note);
   for (const std::string& note : place_notes(job)) console.say(note);
   job.environment = std::move(environment);

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "runtime/base/terminal.h"
+
 namespace dtrain::launcher {
 namespace {
 
@@ -43,8 +45,11 @@ bool ready_for_writing(int fd, int timeout_ms) {
 
 }  // namespace
 
-Sink::Sink(int fd)
-    : fd_(fd), own_(open_again(fd)), terminal_(::isatty(fd) == 1), regular_file_(is_regular_file(fd)) {}
+Sink::Sink(int fd, const Environment& environment)
+    : fd_(fd),
+      own_(open_again(fd)),
+      terminal_(shows_on_terminal(fd, environment)),
+      regular_file_(is_regular_file(fd)) {}
 
 std::ptrdiff_t Sink::write_some(std::string_view text) {
   if (own_) return ::write(own_.get(), text.data(), text.size());
@@ -97,11 +102,11 @@ void Sink::flush(const Deadline& deadline) {
   }
 }
 
-Console::Console(int out_fd, int err_fd, bool no_color)
-    : out_(out_fd),
-      err_(err_fd),
-      colour_out_(out_.terminal() && !no_color),
-      colour_err_(err_.terminal() && !no_color) {
+Console::Console(int out_fd, int err_fd, const Environment& environment)
+    : out_(out_fd, environment),
+      err_(err_fd, environment),
+      colour_out_(out_.terminal() && !environment.contains("NO_COLOR")),
+      colour_err_(err_.terminal() && !environment.contains("NO_COLOR")) {
   winsize size{};
   if (err_.terminal() && ::ioctl(err_fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) columns_ = size.ws_col;
 }

@@ -8,6 +8,7 @@
 
 #include "launcher/output/losses.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/fd.h"
 
 namespace dtrain::launcher {
@@ -17,7 +18,7 @@ class Sink {
  public:
   /// `fd` is borrowed and never made non-blocking (others share it): terminals and pipes are opened once
   /// more.
-  explicit Sink(int fd);
+  Sink(int fd, const Environment& environment);
 
   int fd() const noexcept { return fd_; }
   bool terminal() const noexcept { return terminal_; }
@@ -51,8 +52,8 @@ class Sink {
 
 class Console {
  public:
-  /// Colours are used on terminals unless `no_color`.
-  Console(int out_fd, int err_fd, bool no_color);
+  /// Colours are used on terminals unless NO_COLOR is set.
+  Console(int out_fd, int err_fd, const Environment& environment);
 
   Sink& out() noexcept { return out_; }
   Sink& err() noexcept { return err_; }

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <vector>
 
+#include "runtime/base/terminal.h"
+
 namespace dtrain {
 namespace {
 
@@ -112,10 +114,10 @@ std::string format_progress(const Progress& progress, int width, bool bar, bool 
   return line;
 }
 
-ProgressOptions progress_options_for(int fd, bool no_color) {
+ProgressOptions progress_options_for(int fd, const Environment& environment) {
   ProgressOptions options;
-  options.terminal = ::isatty(fd) == 1;
-  options.colour = options.terminal && !no_color;
+  options.terminal = shows_on_terminal(fd, environment);
+  options.colour = options.terminal && find_variable(environment, "NO_COLOR") == nullptr;
   options.width = [fd] { return terminal_width(fd); };
   return options;
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/environment.h"
 
 namespace dtrain {
 
@@ -41,8 +42,8 @@ struct ProgressOptions {
   Duration print_every = std::chrono::seconds(10);  ///< not on a terminal
 };
 
-/// The options that suit `fd`: isatty, its window size; `no_color` is whether NO_COLOR is set and not empty.
-ProgressOptions progress_options_for(int fd, bool no_color);
+/// The options that suit `fd`: whether it shows on a terminal, its window size, and NO_COLOR.
+ProgressOptions progress_options_for(int fd, const Environment& environment);
 
 /// Draws progress on a descriptor. Failed writes are ignored: progress is never worth a run. Not thread-safe.
 class ProgressLine {

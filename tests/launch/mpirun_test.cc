@@ -52,6 +52,24 @@ TEST_F(Mpirun, StartsOneLauncherANodeWhichFindTheOthersThroughMpi) {
   EXPECT_THAT(result.out, AllOf(Not(HasSubstr("OMPI_")), Not(HasSubstr("PMIX_"))));
 }
 
+// Open MPI gives each process a terminal, whatever becomes of the output: here it goes to a pipe.
+TEST_F(Mpirun, NoEscapeCodesEndInAFile) {
+  const std::vector<std::string> arguments{"--model",     "linear", "--dataset", "synthetic:1x2x1,2,64",
+                                           "--max-steps", "3",      "--run-dir"};
+  std::vector<std::string> workers{"mpirun",          "--allow-run-as-root", "-np",  "2", "--bind-to", "none",
+                                   "--oversubscribe", program("dtrain"),     "train"};
+  workers.insert(workers.end(), arguments.begin(), arguments.end());
+  workers.push_back((folder_ / "workers").string());
+  const RunResult alone = run(workers, limited_to(std::chrono::seconds(60)));
+  EXPECT_THAT(alone.out, AllOf(HasSubstr("3/3"), Not(HasSubstr("\x1b")))) << alone.err;
+
+  std::vector<std::string> launched{"dtrain", "train"};
+  launched.insert(launched.end(), arguments.begin(), arguments.end());
+  launched.push_back((folder_ / "launched").string());
+  const RunResult nodes = launch(launched);
+  EXPECT_THAT(nodes.out + nodes.err, AllOf(HasSubstr("3/3"), Not(HasSubstr("\x1b"))));
+}
+
 TEST_F(Mpirun, HandsOnTheFirstFailuresCode) {
   const RunResult result = launch({"sh", "-c", "[ $RANK = 1 ] && exit 7; exec sleep 60"});
   EXPECT_EQ(result.exit_code, 7) << result.err;

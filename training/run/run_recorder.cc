@@ -29,8 +29,7 @@ struct ProgressTarget {
 
 ProgressTarget progress_target(const Environment& environment) {
   if (find_variable(environment, "DTRAIN_STDERR_TTY") == nullptr) {
-    return {STDOUT_FILENO,
-            progress_options_for(STDOUT_FILENO, find_variable(environment, "NO_COLOR") != nullptr)};
+    return {STDOUT_FILENO, progress_options_for(STDOUT_FILENO, environment)};
   }
   const std::string* columns = find_variable(environment, "DTRAIN_COLUMNS");
   const auto width = columns != nullptr ? parse_integer(*columns).value_or(80) : 80;

@@ -21,7 +21,7 @@ class CaptureTest : public ::testing::Test {
   CaptureTest()
       : out_(::open((folder_ / "out").c_str(), O_CREAT | O_RDWR | O_APPEND, 0600)),
         err_(::open((folder_ / "err").c_str(), O_CREAT | O_RDWR | O_APPEND, 0600)),
-        console_(out_.get(), err_.get(), true) {}
+        console_(out_.get(), err_.get(), {}) {}
 
   static void send(const Capture& capture, std::string_view text) {
     ASSERT_EQ(::write(capture.worker_end(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
@@ -107,7 +107,7 @@ TEST_F(CaptureTest, AFullConsoleHoldsTheWorkerBack) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const UniqueFd read_end(ends[0]), write_end(ends[1]);
-  Console slow(write_end.get(), err_.get(), true);
+  Console slow(write_end.get(), err_.get(), {});
   Capture capture({}, "", {}, slow);
   const std::string line(1000, 'x');
   for (int i = 0; i < 2000; ++i) slow.line(false, "", line);
@@ -128,7 +128,7 @@ TEST_F(CaptureTest, AReaderThatLeftEndsTheWorkersPipe) {
   ::signal(SIGPIPE, SIG_IGN);
   const UniqueFd write_end(ends[1]);
   ::close(ends[0]);
-  Console gone(write_end.get(), err_.get(), true);
+  Console gone(write_end.get(), err_.get(), {});
   Capture capture({}, "", {}, gone);
   send(capture, "text\n");
   capture.read_some(1000);
@@ -140,7 +140,7 @@ TEST_F(CaptureTest, AReaderThatLeftEndsTheWorkersPipe) {
 
 TEST_F(CaptureTest, AFullDiskIsNotAReaderThatLeft) {
   const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
-  Console console(full.get(), err_.get(), true);
+  Console console(full.get(), err_.get(), {});
   Capture capture({}, "", {}, console);
   for (int i = 0; i < 3; ++i) {
     send(capture, "line\n");

@@ -149,15 +149,15 @@ TEST_F(ProgressLineTest, EstimatesTheTimeLeft) {
 }
 
 TEST_F(ProgressLineTest, OptionsFollowTheDescriptor) {
-  const auto options = progress_options_for(fd_.get(), false);
+  const auto options = progress_options_for(fd_.get(), {});
   EXPECT_FALSE(options.terminal);
   EXPECT_FALSE(options.colour);
   EXPECT_EQ(options.width(), 80);
   const UniqueFd terminal(::posix_openpt(O_RDWR | O_NOCTTY));
   if (!terminal) GTEST_SKIP() << "no pseudo terminal here";
-  EXPECT_TRUE(progress_options_for(terminal.get(), false).colour);
-  EXPECT_FALSE(progress_options_for(terminal.get(), true).colour) << "NO_COLOR";
-  EXPECT_TRUE(progress_options_for(terminal.get(), true).terminal);
+  EXPECT_TRUE(progress_options_for(terminal.get(), {}).colour);
+  EXPECT_FALSE(progress_options_for(terminal.get(), {{"NO_COLOR", "1"}}).colour) << "NO_COLOR";
+  EXPECT_TRUE(progress_options_for(terminal.get(), {{"NO_COLOR", "1"}}).terminal);
 }
 
 TEST(ResidentBytes, IsTheSecondField) {
