@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Types what docs/tutorial.md says, from the top, in the repository's root; fails where a command does, or where what
-# the page promises did not happen. It installs, writes to ~/dtrain and ~/mine, and kills by name: for a machine of its
+# the page promises did not happen. It installs to ~/.local, writes to ~/mine, and kills by name: for a machine of its
 # own (tests/clean_room.sh has one).
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=cluster/local/packages.sh
-source cluster/local/packages.sh
-need_packages procps
-rm -rf ~/dtrain ~/mine
+source "$root/cluster/local/packages.sh"
+need_packages procps  # pkill: every machine that people sit at has it
+cd "$root"
+[ ! -e ~/mine ] || { echo "tutorial.sh: ~/mine: expected nothing of that name; the page makes it"; exit 1; }
 
 commands=$(mktemp)
 trap 'rm -f "$commands"' EXIT
