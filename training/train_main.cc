@@ -52,6 +52,18 @@ std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyCont
       recipe.sync_batch_norm || compresses);
 }
 
+/// Peers that wait for this rank are to hear why it ends, not to find out that it has.
+ExitCode run_and_tell(Trainer& trainer, Communicator& communicator) {
+  try {
+    return trainer.run();
+  } catch (const PeerError&) {
+    throw;  // they know
+  } catch (const std::exception& error) {
+    communicator.abort(error.what());
+    throw;
+  }
+}
+
 ExitCode train(const Task& task, const Environment& environment, const Options& options, const Recipe& recipe,
                const Placement& placement, const StopSignal& stop_signal, WorkerLog& log) {
   Tracer tracer(recipe.trace, *placement.rank, log);
@@ -65,7 +77,7 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
         recipe, {peers.communicator(), device, recipe.collective_timeout, {&clock, tracer.spans()}});
     Trainer trainer(recipe, {task, *strategy, peers.communicator(), device, options, environment, stop_signal,
                              log, tracer, clock});
-    code = trainer.run();
+    code = run_and_tell(trainer, peers.communicator());
   }
   peers.leave();
   return code;

@@ -113,7 +113,10 @@ Peers::Peers(const Placement& told, Backend backend, const Environment& environm
   communicator_ = make_communicator(alone ? Backend::self : backend, bootstrap, log);
 }
 
-Peers::~Peers() = default;
+Peers::~Peers() {
+  if (communicator_ && std::uncaught_exceptions() > exceptions_)
+    communicator_->abort("this worker has ended with an error of its own; its output says which");
+}
 
 void Peers::meet_in_store(const Placement& placement, const Environment& environment, Duration timeout,
                           Log& log) {

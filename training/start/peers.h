@@ -2,6 +2,7 @@
 // communicator.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -28,6 +29,7 @@ class Peers {
   /// no way to meet (no MASTER_ADDR, backend not built).
   Peers(const Placement& placement, Backend backend, const Environment& environment, Duration timeout,
         Log& log, Device* device = nullptr, SpanRecorder* spans = nullptr);
+  /// While an exception unwinds, the others are told that this worker ends with an error.
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
@@ -40,6 +42,7 @@ class Peers {
  private:
   void meet_in_store(const Placement& placement, const Environment& environment, Duration timeout, Log& log);
 
+  const int exceptions_ = std::uncaught_exceptions();
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<StoreClient> store_;
   std::unique_ptr<Communicator> communicator_;
