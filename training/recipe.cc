@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "runtime/base/error.h"
+#include "training/parallelism.h"
 
 namespace dtrain {
 namespace {
@@ -53,6 +54,8 @@ constexpr OptionSpec kTrainOptions[] = {
     {"base-batch-size", "Optimizer", "N", "256", "the batch size that --lr was chosen for"},
 
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
+    {"devices", "Machine", "LIST", "", "several devices of one worker, which share its batches: cpu:0,cpu:1"},
+    {"update-on", "Machine", "WHERE", "device", "with --devices, where parameters are updated: device (the first) or host"},
     {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (with loss scaling; emulated), or tf32 (GPU only)"},
     {"cuda-graph", "Machine", "WHEN", "auto", "record a step as one CUDA graph and replay it: auto (on a GPU), on or off"},
     {"autotune", "Machine", "WHEN", "on", "on: try a GPU's convolution algorithms once a shape; off: as cuDNN advises, the same in each run"},
@@ -113,35 +116,6 @@ BatchPlan make_batch(const Options& options, std::int64_t world_size) {
     batch.per_worker = (batch.global + parts - 1) / parts;
   }
   return batch;
-}
-
-constexpr std::int64_t kMostParts = 65'536;
-
-void read_virtual_workers(const Options& options, std::int64_t world_size, Recipe& recipe) {
-  recipe.virtual_workers = options.integer("virtual-workers", 0, kMostParts);
-  const std::int64_t parts = recipe.virtual_workers;
-  if (parts == 0) return;
-  if (recipe.threads == 0) recipe.threads = 1;
-  if (parts < world_size) {
-    throw UsageError(fmt::format(
-        "--virtual-workers: expected at least one part for each of {} workers, got {}", world_size, parts));
-  }
-  if (options.integer("accumulate", 1, kNoLimit) > 1)
-    options.refuse("accumulate", "1 beside --virtual-workers, whose parts are passes already");
-  if (options.has("global-batch-size") || !options.has("batch-size")) {
-    const std::int64_t global =
-        options.has("global-batch-size") ? options.integer("global-batch-size", 1, INT32_MAX) : 256;
-    if (global % parts != 0) {
-      throw UsageError(fmt::format(
-          "--global-batch-size: expected a multiple of {} (--virtual-workers), got {}", parts, global));
-    }
-  }
-  if (options.enabled("sync-batch-norm"))
-    options.refuse("sync-batch-norm", "nothing beside --virtual-workers, where each part has its statistics");
-  if (options.text("shard") != "none")
-    options.refuse("shard", "none beside --virtual-workers, which adds whole gradients up");
-  if (options.text("compress") != "none")
-    options.refuse("compress", "none beside --virtual-workers, whose sums are exact");
 }
 
 double lr_scale(const Options& options, const BatchPlan& batch) {
@@ -237,16 +211,10 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.collective_timeout = seconds_of(options, "collective-timeout");
   recipe.connect_timeout = seconds_of(options, "connect-timeout");
   if (options.has("threads")) recipe.threads = static_cast<int>(options.integer("threads", 1, 4096));
-  read_virtual_workers(options, world_size, recipe);
+  read_parallelism(options, world_size, recipe);
   recipe.batch = make_batch(options, recipe.virtual_workers > 0 ? recipe.virtual_workers : world_size);
-  recipe.sync_batch_norm = options.enabled("sync-batch-norm");
+  read_devices(options, recipe);
   recipe.recompute = options.enabled("recompute");
-  recipe.compress = compression_named(options.text("compress"));
-  const std::string& shard = options.choice("shard", {"none", "optimizer", "gradients"});
-  if (shard == "optimizer") recipe.shard = ShardStage::optimizer;
-  if (shard == "gradients") recipe.shard = ShardStage::gradients;
-  if (recipe.shard && recipe.compress.kind != Compression::Kind::none)
-    options.refuse("compress", "none beside --shard, whose gradients go to their owners whole");
   read_length(options, recipe);
   recipe.optimizer = read_optimizer(options, lr_scale(options, recipe.batch));
   read_schedule(options, recipe);

@@ -57,8 +57,10 @@ struct Recipe {
   std::map<std::string, std::string>
       own;  ///< the program's own options: a checkpoint is resumed only with the same
   std::string dataset, data_dir;
-  std::string device;    ///< a name as make_device takes it
-  bool autotune = true;  ///< DeviceOptions::autotune
+  std::string device;                ///< a name as make_device takes it
+  std::vector<std::string> devices;  ///< of a worker that computes on several; empty: on `device`
+  bool update_on_host = false;       ///< where parameters of several devices live: not on the first of them
+  bool autotune = true;              ///< DeviceOptions::autotune
   Precision precision = Precision::fp32;
   Backend backend = Backend::automatic;
   std::int64_t epochs = 0;                ///< INT64_MAX when only max_steps limits the run

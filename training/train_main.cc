@@ -5,12 +5,11 @@
 
 #include <filesystem>
 
-#include "parallel/data/data_parallel_strategy.h"
-#include "parallel/data/sharded_strategy.h"
-#include "parallel/data/virtual_workers_strategy.h"
+#include "parallel/data/multi_device_strategy.h"
 #include "runtime/base/program_note.h"
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/timed_device.h"
+#include "training/make_strategy.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
 #include "training/trainer.h"
@@ -30,26 +29,22 @@ std::shared_ptr<Device> traced(std::shared_ptr<Device> device, Tracer& tracer) {
   return tracer.wanted() ? make_timed_device(std::move(device), *tracer.spans()) : device;
 }
 
-std::shared_ptr<Device> device_of(const Recipe& recipe, int local_rank) {
-  // What is fastest here need not be what was fastest elsewhere, and need not give the same bits.
-  const bool autotune = recipe.autotune && recipe.virtual_workers == 0;
-  auto device = make_device(
-      recipe.device,
-      {.local_rank = local_rank, .tf32 = recipe.precision == Precision::tf32, .autotune = autotune});
-  if (recipe.precision == Precision::tf32 && device->type() == DeviceType::cpu)
-    throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
-  return device;
-}
-
-std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context) {
-  if (recipe.shard) return std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = *recipe.shard});
-  if (recipe.virtual_workers > 0)
-    return std::make_unique<VirtualWorkersStrategy>(context, static_cast<int>(recipe.virtual_workers));
-  // Compressed steps are not all alike, so they are not recorded either.
-  const bool compresses = recipe.compress.kind != Compression::Kind::none;
-  return std::make_unique<DataParallelStrategy>(
-      context, ReducerOptions{.exchange = exchange_for(recipe.compress, recipe.seed)},
-      recipe.sync_batch_norm || compresses);
+// Where memory was and what moved, of a worker with several devices.
+std::string traffic_text(const MultiDeviceStrategy& strategy, std::int64_t steps) {
+  constexpr double kMiB = 1 << 20;
+  std::string text;
+  for (const auto& device : strategy.devices()) {
+    text += fmt::format("{}:{} held at most {:.1f} MiB\n", device->type() == DeviceType::cpu ? "cpu" : "cuda",
+                        device->index(), static_cast<double>(device->peak_allocated_bytes()) / kMiB);
+  }
+  const ReplicaTraffic& moved = strategy.traffic();
+  const auto each = [&](std::uint64_t bytes) {
+    return static_cast<double>(bytes) / kMiB / static_cast<double>(std::max<std::int64_t>(steps, 1));
+  };
+  return text + fmt::format(
+                    "between devices in a step: {:.2f} MiB of parameters, {:.2f} of gradients, {:.2f} of "
+                    "activations",
+                    each(moved.parameters), each(moved.gradients), each(moved.activations));
 }
 
 /// Peers that wait for this rank are to hear why it ends, not to find out that it has.
@@ -67,17 +62,22 @@ ExitCode run_and_tell(Trainer& trainer, Communicator& communicator) {
 ExitCode train(const Task& task, const Environment& environment, const Options& options, const Recipe& recipe,
                const Placement& placement, const StopSignal& stop_signal, WorkerLog& log) {
   Tracer tracer(recipe.trace, *placement.rank, log);
-  const auto device = traced(device_of(recipe, *placement.local_rank), tracer);
-  Peers peers(placement, recipe.backend, environment, recipe.connect_timeout, log, device.get(),
+  WorkerDevices devices = make_devices(recipe, *placement.local_rank);
+  devices.replace_first(traced(devices.first(), tracer));
+  Peers peers(placement, recipe.backend, environment, recipe.connect_timeout, log, devices.home.get(),
               tracer.spans());
   StepClock clock;
   ExitCode code = ExitCode::ok;
   {
     const auto strategy = make_strategy(
-        recipe, {peers.communicator(), device, recipe.collective_timeout, {&clock, tracer.spans()}});
-    Trainer trainer(recipe, {task, *strategy, peers.communicator(), device, options, environment, stop_signal,
-                             log, tracer, clock});
+        recipe, {peers.communicator(), devices.home, recipe.collective_timeout, {&clock, tracer.spans()}},
+        devices);
+    Trainer trainer(recipe, {task, *strategy, peers.communicator(), devices.first(), options, environment,
+                             stop_signal, log, tracer, clock});
     code = run_and_tell(trainer, peers.communicator());
+    const auto* const replicas = dynamic_cast<const MultiDeviceStrategy*>(strategy.get());
+    if (recipe.profile && replicas != nullptr && *placement.rank == 0)
+      fmt::print("{}\n", traffic_text(*replicas, clock.steps()));
   }
   peers.leave();
   return code;
@@ -122,7 +122,7 @@ ExitCode run_training(const TrainProgram& program, const std::vector<std::string
     if (*placement.rank == 0) fmt::print("{}", options_table(options));
     return ExitCode::ok;
   }
-  limit_threads(placement, environment, recipe.threads);
+  limit_threads(placement, environment, recipe.threads, static_cast<int>(recipe.devices.size()));
   const StopSignal stop_signal;  // before any thread
   WorkerLog log(*placement.world_size == 1 ? "dtrain" : fmt::format("dtrain: rank {}", *placement.rank));
   try {

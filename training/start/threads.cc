@@ -38,11 +38,12 @@ int worker_threads(const Placement& placement, const Environment& environment, i
   return std::max(cores / neighbours, 1);
 }
 
-void limit_threads(const Placement& placement, const Environment& environment, int wanted) {
+void limit_threads(const Placement& placement, const Environment& environment, int wanted, int devices) {
   if (wanted > 0 && omp_set_num_threads != nullptr) return omp_set_num_threads(wanted);
   if (find_variable(environment, "OMP_NUM_THREADS") != nullptr || omp_set_num_threads == nullptr) return;
-  if (placement.local_world_size.value_or(1) < 2) return;
-  omp_set_num_threads(worker_threads(placement, environment, usable_cores()));
+  if (placement.local_world_size.value_or(1) < 2 && devices < 2) return;
+  const int threads = worker_threads(placement, environment, usable_cores());
+  omp_set_num_threads(std::max(threads / std::max(devices, 1), 1));
 }
 
 }  // namespace dtrain

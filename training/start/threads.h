@@ -11,7 +11,9 @@ namespace dtrain {
 int worker_threads(const Placement& placement, const Environment& environment, int cores);
 
 /// Makes the math libraries use that many threads from the calling thread, unless OMP_NUM_THREADS says how
-/// many; `wanted`, where it is not 0, wins over both. Call before the first computation.
-void limit_threads(const Placement& placement, const Environment& environment, int wanted = 0);
+/// many; `wanted`, where it is not 0, wins over both. A worker with several `devices` computes on all of them
+/// at the same time, and each gets its part. Call before the first computation.
+void limit_threads(const Placement& placement, const Environment& environment, int wanted = 0,
+                   int devices = 1);
 
 }  // namespace dtrain

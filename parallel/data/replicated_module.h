@@ -1,0 +1,75 @@
+// One network on several devices of this process (torch.nn.DataParallel): each device computes some of the
+// rows of a batch at the same time as the others, and backward adds the gradients up in the network that
+// learns.
+//
+//     auto net = std::make_shared<LeNet>(…, devices[0]);
+//     ReplicatedModule replicated(net, {{devices[0], net}, {devices[1], std::make_shared<LeNet>(…,
+//     devices[1])}}); cross_entropy(replicated(images), labels).backward();      // gradients are in net
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/nn/module.h"
+
+namespace dtrain {
+
+/// Which rows a device gets.
+enum class Deal {
+  every_kth,  ///< device j of k the rows j, j + k, …: as ranks of data parallelism share a batch
+  runs        ///< consecutive ones, as torch.chunk cuts them: so many each, the last fewer
+};
+
+/// The rows of `x` (dimension 0) on each device; differentiable. Fewer parts than devices where there are
+/// fewer rows.
+Tensors scatter_rows(const Tensor& x, const std::vector<std::shared_ptr<Device>>& devices, Deal deal);
+/// Undoes scatter_rows(): all rows in their order on `device`; differentiable.
+Tensor gather_rows(const Tensors& parts, const std::shared_ptr<Device>& device, Deal deal);
+
+/// The network on one device.
+struct Replica {
+  std::shared_ptr<Device> device;
+  std::shared_ptr<Module> network;
+};
+
+/// Bytes that crossed between devices.
+struct ReplicaTraffic {
+  std::uint64_t parameters = 0;   ///< from the network that learns to its replicas
+  std::uint64_t gradients = 0;    ///< back
+  std::uint64_t activations = 0;  ///< inputs and outputs, and their gradients
+};
+
+/// Has the names, parameters and buffers of the network that learns, so that whatever trains that can train
+/// this. In training each call copies its parameters to the other replicas, which run in threads of their
+/// own; outputs come together on the first replica's device, in the order of the rows. The gradient of a
+/// parameter is the sum over the replicas in their order. Buffers (running statistics) that survive are the
+/// first replica's. Outputs have the rows of the batch as their first dimension. In evaluation the network
+/// that learns computes alone. Used by one thread.
+class ReplicatedModule final : public MultiModule {
+ public:
+  /// `learning`: the network that is trained, on a device of its own (the host) or, as one of `replicas`, on
+  /// theirs. All have the same parameters by name and shape. Throws UsageError where they do not, and for no
+  /// replicas.
+  ReplicatedModule(std::shared_ptr<Module> learning, std::vector<Replica> replicas,
+                   Deal deal = Deal::every_kth);
+  Tensors forward_all(const Tensors& inputs) override;
+
+  const ReplicaTraffic& traffic() const noexcept { return *traffic_; }
+  std::vector<std::shared_ptr<Device>> devices() const;
+
+ private:
+  void adopt();
+  void check_alike(const Replica& replica) const;
+  void replicate(std::size_t used);
+  void hand_on_masks(std::size_t used);
+  void keep_buffers();
+
+  std::shared_ptr<Module> learning_;
+  std::vector<Replica> replicas_;
+  Deal deal_;
+  NamedTensors parameters_;                  ///< of the network that learns
+  std::vector<NamedTensors> replica_state_;  ///< parameters of each replica, in the same order
+  std::shared_ptr<ReplicaTraffic> traffic_;
+};
+
+}  // namespace dtrain

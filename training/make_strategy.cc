@@ -1,0 +1,48 @@
+#include "training/make_strategy.h"
+
+#include "parallel/data/data_parallel_strategy.h"
+#include "parallel/data/multi_device_strategy.h"
+#include "parallel/data/sharded_strategy.h"
+#include "parallel/data/virtual_workers_strategy.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+std::unique_ptr<Strategy> strategy_between_workers(const Recipe& recipe, const StrategyContext& context) {
+  if (recipe.shard) return std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = *recipe.shard});
+  if (recipe.virtual_workers > 0)
+    return std::make_unique<VirtualWorkersStrategy>(context, static_cast<int>(recipe.virtual_workers));
+  // Compressed steps are not all alike, so they are not recorded either.
+  const bool compresses = recipe.compress.kind != Compression::Kind::none;
+  return std::make_unique<DataParallelStrategy>(
+      context, ReducerOptions{.exchange = exchange_for(recipe.compress, recipe.seed)},
+      recipe.sync_batch_norm || compresses);
+}
+
+}  // namespace
+
+WorkerDevices make_devices(const Recipe& recipe, int local_rank) {
+  // What is fastest here need not be what was fastest elsewhere, and need not give the same bits.
+  const bool autotune = recipe.autotune && recipe.virtual_workers == 0;
+  const DeviceOptions options{
+      .local_rank = local_rank, .tf32 = recipe.precision == Precision::tf32, .autotune = autotune};
+  WorkerDevices devices;
+  for (const std::string& name : recipe.devices) devices.all.push_back(make_device(name, options));
+  if (devices.all.empty()) devices.all.push_back(make_device(recipe.device, options));
+  for (const auto& device : devices.all) {
+    if (recipe.precision == Precision::tf32 && device->type() == DeviceType::cpu)
+      throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
+  }
+  devices.home = recipe.update_on_host ? make_device("cpu") : devices.first();
+  return devices;
+}
+
+std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context,
+                                        const WorkerDevices& devices) {
+  auto strategy = strategy_between_workers(recipe, context);
+  if (devices.all.size() == 1) return strategy;
+  return std::make_unique<MultiDeviceStrategy>(std::move(strategy), devices.all);
+}
+
+}  // namespace dtrain

@@ -1,0 +1,31 @@
+// From a recipe to the devices of a worker and the way it shares the work with others.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "parallel/strategy.h"
+#include "training/recipe.h"
+
+namespace dtrain {
+
+struct WorkerDevices {
+  std::vector<std::shared_ptr<Device>> all;  ///< at least one; batches come to the first
+  std::shared_ptr<Device> home;  ///< where parameters live and are updated: the first, or the host
+
+  const std::shared_ptr<Device>& first() const noexcept { return all.front(); }
+  /// Puts `device`, which stands for the first, in its place.
+  void replace_first(const std::shared_ptr<Device>& device) {
+    if (home == all.front()) home = device;
+    all.front() = device;
+  }
+};
+
+/// Throws UsageError for devices that are not there.
+WorkerDevices make_devices(const Recipe& recipe, int local_rank);
+
+/// `context` has the home device.
+std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context,
+                                        const WorkerDevices& devices);
+
+}  // namespace dtrain

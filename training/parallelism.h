@@ -1,0 +1,15 @@
+// How workers share the work, as options say it, and which of them do not go together.
+#pragma once
+
+#include "training/recipe.h"
+
+namespace dtrain {
+
+/// Fills in what `recipe` says of parallelism, for a job of `world_size` workers. Throws UsageError naming
+/// the option, with the numbers, for what cannot be.
+void read_parallelism(const Options& options, std::int64_t world_size, Recipe& recipe);
+
+/// The same for the devices of a worker, when the batch is known.
+void read_devices(const Options& options, Recipe& recipe);
+
+}  // namespace dtrain
