@@ -1,9 +1,12 @@
 #include "training/make_strategy.h"
 
+#include <algorithm>
+
 #include "parallel/data/data_parallel_strategy.h"
 #include "parallel/data/multi_device_strategy.h"
 #include "parallel/data/sharded_strategy.h"
 #include "parallel/data/virtual_workers_strategy.h"
+#include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -38,8 +41,28 @@ WorkerDevices make_devices(const Recipe& recipe, int local_rank) {
   return devices;
 }
 
+std::unique_ptr<Mesh> make_mesh(const Recipe& recipe, Communicator& world) {
+  if (recipe.mesh.empty()) return nullptr;
+  std::vector<MeshAxis> axes = recipe.mesh;
+  const auto has_dp = [&] {
+    return std::ranges::any_of(axes, [](const MeshAxis& axis) { return axis.name == "dp"; });
+  };
+  if (!has_dp()) axes.insert(axes.begin(), {"dp", 1});
+  return std::make_unique<Mesh>(world, axes, Deadline::after(recipe.connect_timeout));
+}
+
+Division division_of(const Recipe& recipe, const Mesh& mesh) {
+  return {{mesh.group("tp"), recipe.collective_timeout}, recipe.sequence_parallel};
+}
+
 std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context,
-                                        const WorkerDevices& devices) {
+                                        const WorkerDevices& devices, const Mesh* mesh) {
+  if (mesh != nullptr) {
+    const StrategyContext among_copies{mesh->group("dp"), context.device, context.patience, context.timer};
+    return std::make_unique<TensorParallelStrategy>(
+        context, division_of(recipe, *mesh).group,
+        std::make_unique<DataParallelStrategy>(among_copies, ReducerOptions{}, true));
+  }
   auto strategy = strategy_between_workers(recipe, context);
   if (devices.all.size() == 1) return strategy;
   return std::make_unique<MultiDeviceStrategy>(std::move(strategy), devices.all);

@@ -4,7 +4,9 @@
 #include <memory>
 #include <vector>
 
+#include "parallel/mesh.h"
 #include "parallel/strategy.h"
+#include "parallel/tensor/division.h"
 #include "training/recipe.h"
 
 namespace dtrain {
@@ -24,8 +26,14 @@ struct WorkerDevices {
 /// Throws UsageError for devices that are not there.
 WorkerDevices make_devices(const Recipe& recipe, int local_rank);
 
-/// `context` has the home device.
+/// Collective where the recipe has a mesh, whose groups are split off; null without.
+std::unique_ptr<Mesh> make_mesh(const Recipe& recipe, Communicator& world);
+
+/// `context` has the home device. `mesh` may be null; it outlives the strategy.
 std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context,
-                                        const WorkerDevices& devices);
+                                        const WorkerDevices& devices, const Mesh* mesh);
+
+/// The ranks that divide a network in `mesh`.
+Division division_of(const Recipe& recipe, const Mesh& mesh);
 
 }  // namespace dtrain

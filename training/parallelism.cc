@@ -37,6 +37,50 @@ void read_virtual_workers(const Options& options, std::int64_t world_size, Recip
     options.refuse("compress", "none beside --virtual-workers, whose sums are exact");
 }
 
+std::vector<MeshAxis> mesh_of(const Options& options, std::int64_t tensor) {
+  if (!options.has("mesh")) {
+    if (tensor == 1) return {};
+    return {{"dp", kAutoSize}, {"tp", static_cast<int>(tensor)}};
+  }
+  std::vector<MeshAxis> axes = parse_mesh(options.text("mesh"));
+  for (const MeshAxis& axis : axes) {
+    if (axis.name != "dp" && axis.name != "tp")
+      options.refuse("mesh", "axes dp (batches are shared) and tp (layers are divided)");
+  }
+  return axes;
+}
+
+void read_mesh(const Options& options, std::int64_t world_size, Recipe& recipe) {
+  const std::int64_t tensor = options.integer("tensor", 1, 4096);
+  recipe.sequence_parallel = options.enabled("sequence-parallel");
+  const std::vector<MeshAxis> axes = mesh_of(options, tensor);
+  if (!axes.empty()) {
+    const bool is_auto = !options.has("mesh");
+    if (is_auto && world_size % tensor != 0) {
+      throw UsageError(fmt::format("--tensor: expected a number that {} workers can be divided by, got {}",
+                                   world_size, tensor));
+    }
+    const MeshShape shape(axes, static_cast<int>(world_size));
+    if (tensor > 1 && shape.size("tp") != tensor)
+      options.refuse("tensor", fmt::format("the {} of --mesh's tp, or no --tensor", shape.size("tp")));
+    if (shape.size("tp") > 1) recipe.mesh = shape.axes();
+  }
+  if (recipe.mesh.empty()) {
+    if (recipe.sequence_parallel)
+      options.refuse("sequence-parallel", "--tensor N beside it, with N of 2 or more");
+    return;
+  }
+  const auto beside = [&](bool given, const char* option, const char* why) {
+    if (given) options.refuse(option, std::string("nothing beside --tensor, ") + why);
+  };
+  beside(recipe.virtual_workers > 0, "virtual-workers", "whose sums are over workers");
+  beside(recipe.shard.has_value(), "shard", "which divides parameters in another way");
+  beside(recipe.compress.kind != Compression::Kind::none, "compress", "whose slices are small already");
+  beside(recipe.sync_batch_norm, "sync-batch-norm", "whose models have no batch norm");
+  if (recipe.precision == Precision::fp16)
+    options.refuse("precision", "fp32 or bf16 beside --tensor, whose workers would overflow one by one");
+}
+
 std::vector<std::string> device_names(const Options& options) {
   std::vector<std::string> names;
   const std::string& text = options.text("devices");
@@ -69,6 +113,13 @@ void read_parallelism(const Options& options, std::int64_t world_size, Recipe& r
   recipe.sync_batch_norm = options.enabled("sync-batch-norm");
   read_sharding(options, recipe);
   read_virtual_workers(options, world_size, recipe);
+  read_mesh(options, world_size, recipe);
+}
+
+std::int64_t shares_of(const Recipe& recipe, std::int64_t world_size) {
+  if (recipe.virtual_workers > 0) return recipe.virtual_workers;
+  if (recipe.mesh.empty()) return world_size;
+  return world_size / MeshShape(recipe.mesh, static_cast<int>(world_size)).size("tp");
 }
 
 void read_devices(const Options& options, Recipe& recipe) {
@@ -82,6 +133,8 @@ void read_devices(const Options& options, Recipe& recipe) {
   if (recipe.virtual_workers > 0)
     options.refuse("devices",
                    "nothing beside --virtual-workers, whose parts are computed one after the other");
+  if (!recipe.mesh.empty())
+    options.refuse("devices", "nothing beside --tensor, whose collectives belong to one thread");
   if (recipe.sync_batch_norm)
     options.refuse("sync-batch-norm", "nothing beside --devices, where each device has its statistics");
   const auto count = static_cast<std::int64_t>(recipe.devices.size());

@@ -9,6 +9,9 @@ namespace dtrain {
 /// the option, with the numbers, for what cannot be.
 void read_parallelism(const Options& options, std::int64_t world_size, Recipe& recipe);
 
+/// Into how many shares a batch is cut: workers, parts, or groups of workers that share a network.
+std::int64_t shares_of(const Recipe& recipe, std::int64_t world_size);
+
 /// The same for the devices of a worker, when the batch is known.
 void read_devices(const Options& options, Recipe& recipe);
 

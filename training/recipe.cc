@@ -15,7 +15,7 @@ constexpr double kMaxReal = 1e30;
 
 // clang-format off
 constexpr OptionSpec kTrainOptions[] = {
-    {"dataset", "What to train", "NAME", "fashion-mnist", "fashion-mnist, cifar10, synthetic:CxHxW,classes,N, csv:FILE,... or npy:NAME=FILE,..."},
+    {"dataset", "What to train", "NAME", "fashion-mnist", "fashion-mnist, cifar10, synthetic:CxHxW,classes,N, csv:FILE,..., npy:NAME=FILE,... or text:FILE,..."},
     {"data-dir", "What to train", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
     {"epochs", "What to train", "N", "", "passes over the training set; unset: 10, or no limit with --max-steps"},
     {"max-steps", "What to train", "N", "", "stop after this many optimizer steps of the whole run"},
@@ -28,6 +28,9 @@ constexpr OptionSpec kTrainOptions[] = {
     {"sync-batch-norm", "Batch", "", "", "batch norm over the whole batch of all workers, not each worker's own part"},
     {"compress", "Batch", "HOW", "none", "gradients between workers: none, fp16, bf16, or powersgd:R (narrow matrices of R columns)"},
     {"shard", "Batch", "WHAT", "none", "what each worker keeps 1/W of: none, optimizer (its state), or gradients (those too)"},
+    {"tensor", "Batch", "N", "1", "divide the layers of one network among N workers that are close (transformer)"},
+    {"mesh", "Batch", "AXES", "", "workers as a grid: dp=2,tp=2 (dp shares batches, tp divides layers); dp=auto: what is left"},
+    {"sequence-parallel", "Batch", "", "", "with --tensor: what lies between divided layers is cut along the sequence too"},
     {"recompute", "Batch", "", "", "less memory, more time: residual blocks are computed again in backward, not kept"},
 
     {"optimizer", "Optimizer", "NAME", "sgd", "sgd, adam, adamw, rmsprop or adagrad, as in torch.optim"},
@@ -212,7 +215,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.connect_timeout = seconds_of(options, "connect-timeout");
   if (options.has("threads")) recipe.threads = static_cast<int>(options.integer("threads", 1, 4096));
   read_parallelism(options, world_size, recipe);
-  recipe.batch = make_batch(options, recipe.virtual_workers > 0 ? recipe.virtual_workers : world_size);
+  recipe.batch = make_batch(options, shares_of(recipe, world_size));
   read_devices(options, recipe);
   recipe.recompute = options.enabled("recompute");
   read_length(options, recipe);

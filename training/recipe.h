@@ -12,6 +12,7 @@
 #include "collectives/factory.h"
 #include "parallel/data/compress.h"
 #include "parallel/data/shard_exchange.h"
+#include "parallel/mesh.h"
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/options.h"
 #include "runtime/optim/lr_schedule.h"
@@ -72,6 +73,8 @@ struct Recipe {
   bool sync_batch_norm = false;
   Compression compress;             ///< of gradients between workers
   std::optional<ShardStage> shard;  ///< unset: data parallel, every rank keeps everything
+  std::vector<MeshAxis> mesh;       ///< axes dp and tp, their product the workers; empty: no division
+  bool sequence_parallel = false;   ///< activations between divided layers are cut along the sequence
   bool recompute = false;
   BatchPlan batch;
   OptimizerRecipe optimizer;

@@ -22,6 +22,17 @@ Splits Task::open(const DataRequest& request) const {
 
 Tensors Task::inputs(const BatchTensors& batch) const { return {batch.tensors().front()}; }
 
+std::unique_ptr<Module> Task::build_divided(std::span<const Field> /*fields*/, Generator& /*generator*/,
+                                            const std::shared_ptr<Device>& /*device*/,
+                                            const Division& /*division*/) const {
+  throw UsageError("--tensor: expected a model whose layers can be divided (transformer), got " + name());
+}
+
+Tensor Task::loss_divided(const Tensors& outputs, const BatchTensors& batch,
+                          const Division& /*division*/) const {
+  return loss(outputs, batch);
+}
+
 double Task::units(const Batch& batch) const { return static_cast<double>(batch.size()); }
 
 void Task::add_up(const Tensors& outputs, const BatchTensors& batch, double units,

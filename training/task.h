@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "parallel/tensor/division.h"
 #include "runtime/data/sources/open_source.h"
 #include "runtime/nn/module.h"
 #include "training/batch_tensors.h"
@@ -71,6 +72,16 @@ class Task {
   /// The mean loss over the batch's units, floating, one element; `outputs` are what the network made of
   /// inputs(batch), in float32 whatever the precision of the run.
   virtual Tensor loss(const Tensors& outputs, const BatchTensors& batch) const = 0;
+
+  // ---- networks that are divided among ranks (--tensor). By default there are none.
+  /// As build(), this rank's part; the initial weights are slices of build()'s. In evaluation its outputs are
+  /// those of the whole network, on every rank. Throws UsageError for what the ranks cannot share.
+  virtual std::unique_ptr<Module> build_divided(std::span<const Field> fields, Generator& generator,
+                                                const std::shared_ptr<Device>& device,
+                                                const Division& division) const;
+  /// As loss(), of a divided network's outputs in training; equal on all ranks of the division.
+  virtual Tensor loss_divided(const Tensors& outputs, const BatchTensors& batch,
+                              const Division& division) const;
 
   /// How many units the mean is over: by default the samples. A task whose samples differ in units (texts
   /// without their padding) counts them here, in the batch as the loader has it, on the host, and says so in

@@ -9,6 +9,7 @@
 #include "runtime/base/program_note.h"
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/timed_device.h"
+#include "training/divided_task.h"
 #include "training/make_strategy.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
@@ -69,10 +70,14 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
   StepClock clock;
   ExitCode code = ExitCode::ok;
   {
+    const auto mesh = make_mesh(recipe, peers.communicator());
     const auto strategy = make_strategy(
         recipe, {peers.communicator(), devices.home, recipe.collective_timeout, {&clock, tracer.spans()}},
-        devices);
-    Trainer trainer(recipe, {task, *strategy, peers.communicator(), devices.first(), options, environment,
+        devices, mesh.get());
+    std::optional<DividedTask> divided;
+    if (mesh) divided.emplace(task, division_of(recipe, *mesh));
+    const Task& learned = divided ? static_cast<const Task&>(*divided) : task;
+    Trainer trainer(recipe, {learned, *strategy, peers.communicator(), devices.first(), options, environment,
                              stop_signal, log, tracer, clock});
     code = run_and_tell(trainer, peers.communicator());
     const auto* const replicas = dynamic_cast<const MultiDeviceStrategy*>(strategy.get());

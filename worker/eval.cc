@@ -67,6 +67,16 @@ std::string option_or(const Options& options, const std::string& name, const Wei
   return found->second;
 }
 
+TransformerShape shape_of(const Weights& weights) {
+  TransformerShape shape;
+  for (const auto& [name, value] :
+       {std::pair{"width", &shape.width}, {"heads", &shape.heads}, {"layers", &shape.layers}}) {
+    const auto found = weights.identity.find(name);
+    if (found != weights.identity.end()) *value = parse_integer(found->second).value_or(*value);
+  }
+  return shape;
+}
+
 std::string json_of(const Evaluation& result) {
   nlohmann::json json = {{"loss", result.loss}, {"samples", result.samples}};
   for (const auto& [name, value] : result.metrics) json[name] = value;
@@ -94,8 +104,9 @@ ExitCode run_eval(const Invocation& invocation) {
   const auto timeout =
       std::chrono::nanoseconds(static_cast<std::int64_t>(options.real("timeout", 0.001, 1e6) * 1e9));
   const Weights weights = open_weights(options.text("checkpoint"), log);
-  const auto task =
-      make_task(option_or(options, "task", weights, "classification"), option_or(options, "model", weights));
+  const std::string model = option_or(options, "model", weights);
+  const auto task = make_task(option_or(options, "task", weights, std::string(default_task(model))), model,
+                              shape_of(weights));
   const auto source = task->open({.dataset = option_or(options, "dataset", weights),
                                   .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
                                   .log = &log})

@@ -8,8 +8,11 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kTaskOptions[] = {
-    {"model", "What to train", "NAME", "lenet", "linear, mlp, lenet, resnet18 or resnet50"},
-    {"task", "What to train", "NAME", "classification", "classification (cross entropy) or regression (mean squared error)"},
+    {"model", "What to train", "NAME", "lenet", "linear, mlp, lenet, resnet18, resnet50 or transformer"},
+    {"task", "What to train", "NAME", "", "classification, regression (mean squared error) or language (next token); unset: what the model is for"},
+    {"width", "What to train", "N", "", "transformer: features of a token; unset: 64"},
+    {"heads", "What to train", "N", "", "transformer: heads of attention; unset: 4"},
+    {"layers", "What to train", "N", "", "transformer: blocks; unset: 2"},
 };
 // clang-format on
 
@@ -18,7 +21,15 @@ constexpr OptionSpec kTaskOptions[] = {
 std::span<const OptionSpec> task_options() { return kTaskOptions; }
 
 std::shared_ptr<const Task> task_of(const Options& options) {
-  return make_task(options.text("task"), options.text("model"));
+  const std::string& model = options.text("model");
+  TransformerShape shape;
+  for (const auto& [name, value] :
+       {std::pair{"width", &shape.width}, {"heads", &shape.heads}, {"layers", &shape.layers}}) {
+    if (!options.has(name)) continue;
+    if (model != "transformer") options.refuse(name, "--model transformer beside it");
+    *value = options.integer(name, 1, 1 << 20);
+  }
+  return make_task(options.has("task") ? options.text("task") : default_task(model), model, shape);
 }
 
 ExitCode run_train(const Invocation& invocation) {

@@ -52,7 +52,7 @@ class Engine::StepPasses final : public Passes {
           fmt::format("task {}: expected a loss of one floating element, the mean over the batch, got {}",
                       engine_.task_.name(), loss.defined() ? loss.describe() : "an undefined tensor"));
     }
-    engine_.reports_->add(loss, weight(i));
+    if (engine_.strategy_.holds_outputs()) engine_.reports_->add(loss, weight(i));  // once a share
     if (supply_ != nullptr) batches_[i] = {};  // backward keeps what it needs
     return loss;
   }

@@ -1,4 +1,4 @@
-// Data sets in the user's own files, as --dataset names them: "csv:…" and "npy:…".
+// Data sets in the user's own files, as --dataset names them: "csv:…", "npy:…" and "text:…".
 #pragma once
 
 #include <filesystem>
@@ -17,5 +17,10 @@ Splits open_csv(std::string_view spec, const std::filesystem::path& folder);
 /// Opens what stands behind "npy:": NAME=FILE[,NAME=FILE]…[,classes=N],test.NAME=FILE…|split=SHARE
 /// [,split-seed=N]. Samples are made of the named fields (NpySource).
 Splits open_npy(std::string_view spec, const std::filesystem::path& folder);
+
+/// Opens what stands behind "text:": FILE[,context=N][,test=FILE|split=SHARE][,split-seed=N]. Samples are
+/// tokens int32 [context + 1], the bytes of the file (TextSource); nine in ten are trained on unless it says
+/// otherwise. The file may be gzip.
+Splits open_text(std::string_view spec, const std::filesystem::path& folder);
 
 }  // namespace dtrain

@@ -68,7 +68,8 @@ std::shared_ptr<const Source> open_cifar10(const KnownSource& known, const fs::p
                                          files, known.remedy);
 }
 
-constexpr std::string_view kSyntheticPrefix = "synthetic:", kCsvPrefix = "csv:", kNpyPrefix = "npy:";
+constexpr std::string_view kSyntheticPrefix = "synthetic:", kCsvPrefix = "csv:", kNpyPrefix = "npy:",
+                           kTextPrefix = "text:";
 
 constexpr std::array kKnownSources = {
     KnownSource{"fashion-mnist", "/usr/share/datasets/fashion-mnist",
@@ -88,6 +89,7 @@ fs::path cache_directory(const std::string& option) {
 std::optional<Splits> open_own_files(std::string_view name, const std::string& data_dir) {
   if (name.starts_with(kCsvPrefix)) return open_csv(name.substr(kCsvPrefix.size()), data_dir);
   if (name.starts_with(kNpyPrefix)) return open_npy(name.substr(kNpyPrefix.size()), data_dir);
+  if (name.starts_with(kTextPrefix)) return open_text(name.substr(kTextPrefix.size()), data_dir);
   return std::nullopt;
 }
 
@@ -110,10 +112,11 @@ std::shared_ptr<const Source> open_source(std::string_view name, Split split,
                       options.data_dir.empty() ? fs::path(known.default_dir) : fs::path(options.data_dir),
                       split, cache);
   }
-  throw UsageError(fmt::format(
-      "dataset: expected one of {}, synthetic:CxHxW,classes,N, csv:FILE,... or npy:NAME=FILE,..., "
-      "got \"{}\"",
-      fmt::join(source_names(), ", "), name));
+  throw UsageError(
+      fmt::format("dataset: expected one of {}, synthetic:CxHxW,classes,N, csv:FILE,..., npy:NAME=FILE,... "
+                  "or text:FILE,..., "
+                  "got \"{}\"",
+                  fmt::join(source_names(), ", "), name));
 }
 
 Splits open_splits(std::string_view name, const OpenSourceOptions& options) {

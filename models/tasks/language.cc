@@ -1,0 +1,80 @@
+#include "models/tasks/language.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "parallel/tensor/layers.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::string_view kTokens = "tokens";
+
+/// The tokens that are asked for, [B · N].
+Tensor targets(const BatchTensors& batch) {
+  const Tensor& tokens = batch[kTokens];
+  return tokens.slice(1, 1, tokens.size(1)).to(DType::i64).reshape({-1});
+}
+
+Tensor by_token(const Tensor& logits) { return logits.reshape({-1, logits.size(-1)}); }
+
+}  // namespace
+
+TransformerShape Language::shape_for(std::span<const Field> fields) const {
+  const Field& tokens = fields.front();
+  const bool integers = tokens.dtype == DType::i32 || tokens.dtype == DType::i64;
+  if (tokens.name != kTokens || !integers || tokens.shape.rank() != 1 || tokens.shape[0] < 2 ||
+      tokens.values < 1) {
+    throw UsageError(fmt::format(
+        "transformer: expected samples with a field tokens (int32 or int64 [2 or more], its number of values "
+        "known), got {}; a text's bytes are such samples",
+        describe(fields)));
+  }
+  TransformerShape shape = shape_;
+  shape.vocabulary = tokens.values;
+  shape.context = tokens.shape[0] - 1;
+  return shape;
+}
+
+std::unique_ptr<Module> Language::build(std::span<const Field> fields, Generator& generator,
+                                        const std::shared_ptr<Device>& device) const {
+  return std::make_unique<Transformer>(shape_for(fields), generator, device);
+}
+
+std::unique_ptr<Module> Language::build_divided(std::span<const Field> fields, Generator& generator,
+                                                const std::shared_ptr<Device>& device,
+                                                const Division& division) const {
+  return std::make_unique<Transformer>(shape_for(fields), generator, device, &division);
+}
+
+Tensors Language::inputs(const BatchTensors& batch) const {
+  const Tensor& tokens = batch[kTokens];
+  return {tokens.slice(1, 0, tokens.size(1) - 1).contiguous()};
+}
+
+Tensor Language::loss(const Tensors& outputs, const BatchTensors& batch) const {
+  return cross_entropy(by_token(outputs.front()), targets(batch));
+}
+
+Tensor Language::loss_divided(const Tensors& outputs, const BatchTensors& batch,
+                              const Division& division) const {
+  return vocab_parallel_cross_entropy(by_token(outputs.front()), targets(batch), division.group, "loss");
+}
+
+void Language::add_up(const Tensors& outputs, const BatchTensors& batch, double /*units*/,
+                      std::span<double> sums) const {
+  const Tensor logits = by_token(outputs.front()), target = targets(batch);
+  sums[0] += cross_entropy(logits, target, LossReduction::sum).item();
+  const auto guesses = argmax(logits).to_vector<std::int64_t>(), right = target.to_vector<std::int64_t>();
+  for (std::size_t i = 0; i < guesses.size(); ++i) sums[1] += guesses[i] == right[i] ? 1 : 0;
+  sums[2] += static_cast<double>(guesses.size());
+}
+
+Evaluation Language::evaluation(std::span<const double> sums, std::int64_t /*samples*/) const {
+  const double loss = sums[0] / sums[2];
+  return {.loss = loss, .metrics = {{"accuracy", sums[1] / sums[2]}, {"perplexity", std::exp(loss)}}};
+}
+
+}  // namespace dtrain

@@ -1,0 +1,40 @@
+// Predicting the next token of a text.
+#pragma once
+
+#include "models/text/transformer.h"
+#include "training/task.h"
+
+namespace dtrain {
+
+/// Samples need a first field `tokens` (i32 or i64 [N + 1], its number of values known): the network sees the
+/// first N and is asked for the last N. Units are samples, all of which have N tokens.
+class Language final : public Task {
+ public:
+  /// Vocabulary and context of `shape` come from the samples.
+  explicit Language(const TransformerShape& shape) : shape_(shape) {}
+
+  std::string name() const override { return "transformer"; }
+  std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
+                                const std::shared_ptr<Device>& device) const override;
+  std::unique_ptr<Module> build_divided(std::span<const Field> fields, Generator& generator,
+                                        const std::shared_ptr<Device>& device,
+                                        const Division& division) const override;
+  Tensors inputs(const BatchTensors& batch) const override;
+  Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
+  Tensor loss_divided(const Tensors& outputs, const BatchTensors& batch,
+                      const Division& division) const override;
+
+  /// Sums: the loss of all tokens, right guesses, tokens.
+  std::size_t sum_count() const override { return 3; }
+  void add_up(const Tensors& outputs, const BatchTensors& batch, double units,
+              std::span<double> sums) const override;
+  /// Metrics: "accuracy" and "perplexity", of tokens.
+  Evaluation evaluation(std::span<const double> sums, std::int64_t samples) const override;
+
+ private:
+  TransformerShape shape_for(std::span<const Field> fields) const;
+
+  TransformerShape shape_;
+};
+
+}  // namespace dtrain

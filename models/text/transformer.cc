@@ -1,0 +1,149 @@
+#include "models/text/transformer.h"
+
+#include <fmt/format.h>
+
+#include "parallel/tensor/layers.h"
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/autograd/ops/attention.h"
+#include "runtime/base/error.h"
+#include "runtime/nn/embedding.h"
+#include "runtime/nn/layers.h"
+#include "runtime/nn/norms.h"
+
+namespace dtrain {
+namespace {
+
+constexpr double kTableScale = 0.02;  // GPT-2's deviation of words and positions
+
+TransformerShape checked(const TransformerShape& shape, const Division* division) {
+  if (shape.heads < 1 || shape.layers < 1 || shape.width < 1 || shape.width % shape.heads != 0) {
+    throw UsageError(
+        fmt::format("transformer: expected at least one layer and a width that is a multiple of its heads, "
+                    "got {} layers, a width of {} and {} heads",
+                    shape.layers, shape.width, shape.heads));
+  }
+  if (division == nullptr) return shape;
+  const int ranks = division->group.communicator.size();
+  if (shape.heads % ranks != 0 || shape.vocabulary % ranks != 0) {
+    throw UsageError(fmt::format(
+        "transformer: expected heads and words that {} workers can share evenly, got {} heads and a "
+        "vocabulary of {}",
+        ranks, shape.heads, shape.vocabulary));
+  }
+  if (division->sequence && shape.context % ranks != 0) {
+    throw UsageError(fmt::format("transformer: expected a context that {} workers can share evenly, got {}",
+                                 ranks, shape.context));
+  }
+  return shape;
+}
+
+/// Makes the layers of a network, whole or divided.
+class Layers {
+ public:
+  Layers(Generator& generator, const std::shared_ptr<Device>& device, const Division* division)
+      : generator_(generator), device_(device), division_(division) {}
+
+  std::shared_ptr<Module> columns(std::int64_t in, std::int64_t out, const std::string& label,
+                                  Activation activation = Activation::none, bool bias = true) const {
+    if (division_ == nullptr) {
+      return std::make_shared<Linear>(in, out, generator_, device_,
+                                      LinearOptions{.bias = bias, .activation = activation});
+    }
+    return std::make_shared<ColumnParallelLinear>(
+        in, out, generator_, device_, division_->group, label,
+        ColumnOptions{.bias = bias, .activation = activation, .sequence_dim = sequence_dim()});
+  }
+  std::shared_ptr<Module> rows(std::int64_t in, std::int64_t out, const std::string& label) const {
+    if (division_ == nullptr) return std::make_shared<Linear>(in, out, generator_, device_);
+    return std::make_shared<RowParallelLinear>(in, out, generator_, device_, division_->group, label,
+                                               RowOptions{.sequence_dim = sequence_dim()});
+  }
+  std::shared_ptr<Module> norm(std::int64_t width, const std::string& label) const {
+    if (division_ == nullptr || !division_->sequence)
+      return std::make_shared<LayerNorm>(Dims{width}, device_);
+    return std::make_shared<SequenceParallelNorm>(Dims{width}, device_, division_->group, label);
+  }
+  std::shared_ptr<Module> table(std::int64_t words, std::int64_t width, const std::string& label) const {
+    std::shared_ptr<Module> table;
+    if (division_ == nullptr) {
+      table = std::make_shared<Embedding>(words, width, generator_, device_);
+    } else {
+      table = std::make_shared<VocabParallelEmbedding>(words, width, generator_, device_, division_->group,
+                                                       label);
+    }
+    const NoGrad no_grad;
+    for (auto& [name, tensor] : table->named_parameters()) tensor.scale_in_place(kTableScale);
+    return table;
+  }
+  int ranks() const { return division_ == nullptr ? 1 : division_->group.communicator.size(); }
+
+ private:
+  std::optional<int> sequence_dim() const { return division_->sequence ? std::optional(1) : std::nullopt; }
+
+  Generator& generator_;
+  const std::shared_ptr<Device>& device_;
+  const Division* division_;
+};
+
+/// x [B, L, width] (of a divided sequence this rank's part) → the same.
+class Block final : public Module {
+ public:
+  Block(const TransformerShape& shape, const Layers& layers, const std::string& label)
+      : heads_(shape.heads / layers.ranks()),
+        head_width_(shape.width / shape.heads),
+        norm1_(add_module("norm1", layers.norm(shape.width, label + " norm1"))),
+        qkv_(add_module("qkv", layers.columns(shape.width, 3 * shape.width, label + " qkv"))),
+        proj_(add_module("proj", layers.rows(shape.width, shape.width, label + " proj"))),
+        norm2_(add_module("norm2", layers.norm(shape.width, label + " norm2"))),
+        up_(add_module("up", layers.columns(shape.width, 4 * shape.width, label + " up"))),
+        down_(add_module("down", layers.rows(4 * shape.width, shape.width, label + " down"))) {}
+
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = add(x, (*proj_)(attend((*qkv_)((*norm1_)(x)))));
+    return add(h, (*down_)(gelu((*up_)((*norm2_)(h)))));
+  }
+
+ private:
+  /// qkv [B, L, heads · 3 · head_width] → [B, L, heads · head_width]
+  Tensor attend(const Tensor& qkv) const {
+    const std::int64_t batch = qkv.size(0), length = qkv.size(1);
+    const Tensor parts = qkv.reshape({batch, length, heads_, 3, head_width_});
+    const auto part = [&](int which) { return parts.select(3, which).transpose(1, 2); };  // [B, heads, L, E]
+    const Tensor seen = scaled_dot_product_attention(part(0), part(1), part(2), {}, {.causal = true});
+    return seen.transpose(1, 2).reshape({batch, length, heads_ * head_width_});
+  }
+
+  std::int64_t heads_, head_width_;
+  std::shared_ptr<Module> norm1_, qkv_, proj_, norm2_, up_, down_;
+};
+
+}  // namespace
+
+Transformer::Transformer(const TransformerShape& shape, Generator& generator,
+                         const std::shared_ptr<Device>& device, const Division* division)
+    : shape_(checked(shape, division)) {
+  if (division != nullptr) division_.emplace(*division);
+  const Layers layers(generator, device, division);
+  words_ = add_module("words", layers.table(shape.vocabulary, shape.width, "words"));
+  positions_ = add_parameter(
+      "positions", mul(Tensor::randn({shape.context, shape.width}, generator, device), kTableScale));
+  blocks_ = add_module("blocks", std::make_shared<ModuleList>());
+  for (std::int64_t i = 0; i < shape.layers; ++i)
+    blocks_->append(std::make_shared<Block>(shape, layers, fmt::format("block {}", i)));
+  norm_ = add_module("norm", layers.norm(shape.width, "norm"));
+  head_ = add_module("head", layers.columns(shape.width, shape.vocabulary, "head", Activation::none, false));
+}
+
+Tensor Transformer::forward(const Tensor& tokens) {
+  if (tokens.rank() != 2 || tokens.size(1) > shape_.context) {
+    throw UsageError(fmt::format("transformer: expected tokens [B, L] with at most {} of them, got {}",
+                                 shape_.context, tokens.describe()));
+  }
+  Tensor h = add((*words_)(tokens.to(DType::i64)), positions_.slice(0, 0, tokens.size(1)));
+  if (division_ && division_->sequence) h = own_part(h, 1, division_->group, "sequence");
+  for (const auto& [name, block] : blocks_->children()) h = (*block)(h);
+  const Tensor logits = (*head_)((*norm_)(h));
+  return division_ && !is_training() ? gather_alike(logits, -1, division_->group, "logits") : logits;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,45 @@
+// A transformer that predicts the next token (a small GPT), whole or divided among ranks.
+#pragma once
+
+#include <memory>
+
+#include "parallel/tensor/division.h"
+#include "runtime/nn/containers.h"
+#include "runtime/nn/module.h"
+
+namespace dtrain {
+
+struct TransformerShape {
+  std::int64_t vocabulary = 256;
+  std::int64_t context = 64;  ///< tokens that are seen at most
+  std::int64_t width = 64;
+  std::int64_t heads = 4;
+  std::int64_t layers = 2;
+};
+
+/// tokens, integers [B, L], L <= context → logits [B, L, vocabulary]. Blocks of causal attention and a layer
+/// of 4 · width with gelu, each behind a norm and with a path around it (Radford et al. 2019); the words of
+/// input and output have tables of their own. Rows of a block's qkv go head by head (q, k, v of the first
+/// head, then of the second, …), so that heads can be divided.
+///
+/// Divided, every rank of the group calls it alike with the same tokens; in training the logits are this
+/// rank's part of the vocabulary (see vocab_parallel_cross_entropy), in evaluation all of them. The initial
+/// weights are slices of the undivided network's.
+class Transformer final : public Module {
+ public:
+  /// Throws UsageError for a width that the heads do not divide, and for heads or words that the ranks do
+  /// not.
+  Transformer(const TransformerShape& shape, Generator& generator, const std::shared_ptr<Device>& device,
+              const Division* division = nullptr);
+  Tensor forward(const Tensor& tokens) override;
+
+ private:
+  TransformerShape shape_;
+  std::optional<Division> division_;
+  std::shared_ptr<Module> words_;
+  Tensor positions_;
+  std::shared_ptr<ModuleList> blocks_;
+  std::shared_ptr<Module> norm_, head_;
+};
+
+}  // namespace dtrain

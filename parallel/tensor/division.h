@@ -1,0 +1,14 @@
+// How a network is divided among ranks.
+#pragma once
+
+#include "parallel/functional.h"
+
+namespace dtrain {
+
+/// Given to whoever builds a divided network (parallel/tensor/layers.h).
+struct Division {
+  RankGroup group;        ///< the ranks that share one network
+  bool sequence = false;  ///< whether activations between blocks are cut along the sequence
+};
+
+}  // namespace dtrain

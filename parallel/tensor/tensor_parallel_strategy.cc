@@ -1,0 +1,180 @@
+#include "parallel/tensor/tensor_parallel_strategy.h"
+
+#include <fmt/format.h>
+
+#include "parallel/data/shard_state.h"
+#include "parallel/span_of.h"
+#include "parallel/tensor/split_module.h"
+#include "runtime/autograd/ops.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+/// How a rank holds what is saved under a name.
+struct Held {
+  Dims local;                   ///< of the parameter that it belongs to
+  std::optional<SplitDim> cut;  ///< nothing: whole
+};
+
+/// By parameter. Also for state that is named after one, as "fc1.weight.exp_avg".
+class HeldParameters {
+ public:
+  HeldParameters(const Module& network, const RankGroup& group) : group_(group) {
+    const auto split = split_parameters(network);
+    for (const auto& [name, tensor] : network.state_dict()) {
+      const auto cut = split.find(name);
+      held_[name] = {tensor.shape(), cut == split.end() ? std::nullopt : std::optional(cut->second)};
+    }
+  }
+
+  /// The part of the whole tensor that `local`, saved as `name`, is; nothing where it is all of it.
+  std::optional<TensorPart> part(const std::string& name, DType dtype, const Dims& local) const {
+    const Held* const held = find(name);
+    if (held == nullptr || !held->cut || !is_floating(dtype) || local != held->local) return std::nullopt;
+    Dims whole = local;
+    whole[held->cut->dim] *= group_.communicator.size();
+    return cut(whole, held->cut->dim);
+  }
+  /// The same where only the shape of the whole tensor is known.
+  std::optional<TensorPart> part_of_whole(const std::string& name, DType dtype, const Dims& whole) const {
+    const Held* const held = find(name);
+    if (held == nullptr || !held->cut || !is_floating(dtype)) return std::nullopt;
+    Dims expected = held->local;
+    expected[held->cut->dim] *= group_.communicator.size();
+    return whole == expected ? std::optional(cut(whole, held->cut->dim)) : std::nullopt;
+  }
+
+ private:
+  TensorPart cut(const Dims& whole, int dim) const {
+    const std::int64_t part = whole[dim] / group_.communicator.size(), rank = group_.communicator.rank();
+    return TensorPart::slice(whole, dim, part * rank, part * (rank + 1));
+  }
+  const Held* find(const std::string& name) const {
+    for (std::size_t end = name.size(); end != std::string::npos && end > 0; end = name.rfind('.', end - 1)) {
+      const auto found = held_.find(name.substr(0, end));
+      if (found != held_.end()) return &found->second;
+    }
+    return nullptr;
+  }
+
+  RankGroup group_;
+  std::map<std::string, Held> held_;
+};
+
+NamedTensors read_own(const TensorFiles& files, const HeldParameters& held,
+                      const std::shared_ptr<Device>& device) {
+  const auto host = device->runs_ahead() ? make_device("cpu") : device;
+  NamedTensors own;
+  for (const SavedTensor& saved : files.tensors()) {
+    const auto part = held.part_of_whole(saved.name, saved.dtype, saved.shape);
+    const Tensor read = Tensor::empty(part ? part->held_shape() : saved.shape, host, saved.dtype);
+    if (part) {
+      files.read(saved.name, *part, read.view());
+    } else {
+      files.read(saved.name, read.view());
+    }
+    own.emplace_back(saved.name, host == device ? read : read.to(device));
+  }
+  return own;
+}
+
+}  // namespace
+
+/// The caller's, with the limits applied when gradients are shared.
+class TensorParallelStrategy::LimitedPasses final : public Passes {
+ public:
+  LimitedPasses(TensorParallelStrategy& strategy, Passes& passes, bool limits)
+      : strategy_(strategy), passes_(passes), limits_(limits) {}
+  std::size_t count() const noexcept override { return passes_.count(); }
+  Tensors inputs(std::size_t i) override { return passes_.inputs(i); }
+  Tensor loss(std::size_t i, const Tensors& outputs) override { return passes_.loss(i, outputs); }
+  double weight(std::size_t i) const override { return passes_.weight(i); }
+  void losses_done() override { passes_.losses_done(); }
+  void gradients_done() override {
+    passes_.gradients_done();
+    if (limits_) strategy_.limit();
+  }
+
+ private:
+  TensorParallelStrategy& strategy_;
+  Passes& passes_;
+  bool limits_;
+};
+
+TensorParallelStrategy::TensorParallelStrategy(const StrategyContext& context, const RankGroup& group,
+                                               std::unique_ptr<Strategy> inner)
+    : context_(context), group_(group), inner_(std::move(inner)) {}
+
+void TensorParallelStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
+  if (parts.scaler != nullptr) {
+    throw UsageError(
+        "tensor parallel: expected float32 or bfloat16, got float16, whose loss scaling would have to agree "
+        "among the ranks of a network");
+  }
+  limits_ = parts.limits;
+  TrainingParts own = parts;
+  own.limits = {};  // a norm is of all slices together
+  inner_->prepare(own, deadline);
+}
+
+void TensorParallelStrategy::step(Passes& passes, Exchange exchange) {
+  LimitedPasses limited(*this, passes, limits_.value.has_value() || limits_.norm.has_value());
+  inner_->step(limited, exchange);
+}
+
+// Slices are of different elements on each rank; what is whole is equal on all of them and counts once.
+void TensorParallelStrategy::limit() {
+  const std::vector<Tensor> gradients = optimizer()->gradients();
+  if (limits_.value) clip_grad_value(gradients, *limits_.value);
+  if (!limits_.norm) return;
+  const auto split = split_parameters(module());
+  std::vector<Tensor> slices, wholes;
+  for (const auto& [name, tensor] : module().named_parameters()) {
+    if (!tensor.grad().defined()) continue;
+    (split.contains(name) ? slices : wholes).push_back(tensor.grad());
+  }
+  const auto squares = [&](const std::vector<Tensor>& tensors) {
+    if (tensors.empty()) return Tensor::zeros({}, context_.device);
+    const Tensor norm = total_norm(tensors);
+    return mul(norm, norm);
+  };
+  const Tensor of_slices = squares(slices);
+  group_.communicator.all_reduce(span_of(of_slices), ReduceOp::sum, "norm of the gradients")
+      ->wait(patience());
+  of_slices.mark_modified();
+  scale_to_norm(gradients, sqrt(add(of_slices, squares(wholes))), *limits_.norm);
+}
+
+Tensors TensorParallelStrategy::evaluate(const Tensors& inputs) {
+  Tensors outputs = inner_->evaluate(inputs);
+  return holds_outputs() ? outputs : Tensors();
+}
+
+void TensorParallelStrategy::load(const SavedState& state, const Deadline& deadline) {
+  check_values_together(*state.model, context_.communicator, deadline);
+  check_values_together(*state.optimizer, context_.communicator, deadline);
+  const HeldParameters held(module(), group_);
+  module().load_state_dict(read_own(*state.model, held, context_.device));
+  optimizer()->load_state(read_own(*state.optimizer, held, context_.device));
+}
+
+// Of the ranks that hold the same, each writes some: the n-th tensor is the n-th one's.
+StateParts TensorParallelStrategy::save() {
+  const HeldParameters held(module(), group_);
+  const DataShare copies = inner_->share();
+  StateParts parts;
+  const auto add_own = [&](std::vector<SavedPart>& to, const NamedTensors& tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (static_cast<int>(i % static_cast<std::size_t>(copies.size)) != copies.rank) continue;
+      const auto& [name, tensor] = tensors[i];
+      const auto part = held.part(name, tensor.dtype(), tensor.shape());
+      if (part || group_.communicator.rank() == 0) to.push_back({name, tensor, part});
+    }
+  };
+  add_own(parts.model, module().state_dict());
+  add_own(parts.optimizer, optimizer()->named_state());
+  return parts;
+}
+
+}  // namespace dtrain

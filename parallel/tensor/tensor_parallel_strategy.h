@@ -1,0 +1,55 @@
+// Tensor parallelism as a strategy: the ranks along one axis of a mesh share one network, whose layers are
+// divided among them (layers.h); along the other axis another strategy shares the batches. A strategy inside
+// a strategy.
+#pragma once
+
+#include <memory>
+
+#include "parallel/functional.h"
+#include "parallel/strategy.h"
+
+namespace dtrain {
+
+class TensorParallelStrategy final : public Strategy {
+ public:
+  /// `context` is of all ranks. `group`: those that share this rank's network, in order. `inner` is given the
+  /// divided network, and works among the ranks that hold the same slices; each batch goes to all of `group`.
+  /// The network that is built must be divided over `group` (SplitModule).
+  TensorParallelStrategy(const StrategyContext& context, const RankGroup& group,
+                         std::unique_ptr<Strategy> inner);
+
+  std::string_view name() const noexcept override { return "tensor parallel"; }
+  DataShare share() const noexcept override { return inner_->share(); }
+  /// On the first rank of each group.
+  bool holds_outputs() const noexcept override { return group_.communicator.rank() == 0; }
+  bool in_step() const noexcept override { return true; }
+
+  /// Throws UsageError for loss scaling, whose overflow the ranks of a group would not see alike.
+  void prepare(const TrainingParts& parts, const Deadline& deadline) override;
+  /// Every rank writes slices: the files hold the undivided network, at any width.
+  bool sharded() const noexcept override { return true; }
+  void load(const SavedState& state, const Deadline& deadline) override;
+  void begin(const Deadline& deadline) override { inner_->begin(deadline); }
+  void step(Passes& passes, Exchange exchange) override;
+  /// None: collectives inside a pass wait for the peers.
+  std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
+  void settle(const Deadline& deadline) override { inner_->settle(deadline); }
+  Tensors evaluate(const Tensors& inputs) override;
+  StateParts save() override;
+  Replicas replicas() override { return inner_->replicas(); }
+  Module& module() noexcept override { return inner_->module(); }
+  Optimizer* optimizer() noexcept override { return inner_->optimizer(); }
+  void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
+
+ private:
+  class LimitedPasses;
+  void limit();
+  Deadline patience() const { return Deadline::after(context_.patience); }
+
+  StrategyContext context_;
+  RankGroup group_;
+  std::unique_ptr<Strategy> inner_;
+  GradientLimits limits_;
+};
+
+}  // namespace dtrain

@@ -1,0 +1,69 @@
+#include "runtime/data/sources/text_source.h"
+
+#include <fmt/format.h>
+
+#include "runtime/base/error.h"
+#include "runtime/data/cache/content_reader.h"
+#include "runtime/data/sources/open_files.h"
+#include "runtime/data/sources/source_spec.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::int64_t kBytes = 256;
+constexpr double kDefaultShare = 0.9;
+constexpr std::int64_t kMostContext = 1 << 20;
+
+std::shared_ptr<const std::string> read_text(const std::string& path) {
+  ContentReader reader(path, "a text file");
+  std::string text;
+  std::vector<std::uint8_t> buffer(1U << 16);
+  while (const std::size_t count = reader.read(buffer)) {
+    text.append(reinterpret_cast<const char*>(buffer.data()), count);
+  }
+  return std::make_shared<const std::string>(std::move(text));
+}
+
+}  // namespace
+
+TextSource::TextSource(std::string name, std::shared_ptr<const std::string> text, std::int64_t context)
+    : name_(std::move(name)),
+      text_(std::move(text)),
+      context_(context),
+      size_(context < 1 ? 0 : (static_cast<std::int64_t>(text_->size()) - 1) / context) {
+  if (size_ < 1) {
+    throw UsageError(
+        fmt::format("{}: expected a context of at least 1 and a text that is longer, got {} and {} "
+                    "bytes",
+                    name_, context, text_->size()));
+  }
+  fields_ = {{.name = "tokens", .dtype = DType::i32, .shape = {context + 1}, .values = kBytes}};
+}
+
+void TextSource::read(std::int64_t index, std::span<const View> outputs,
+                      KeyedGenerator& /*generator*/) const {
+  const auto first = static_cast<std::size_t>(index * context_);
+  for (std::int64_t i = 0; i <= context_; ++i) {
+    outputs[0].as<std::int32_t>()[i] =
+        static_cast<unsigned char>((*text_)[first + static_cast<std::size_t>(i)]);
+  }
+}
+
+Splits open_text(std::string_view text, const std::filesystem::path& folder) {
+  SourceSpec spec("text", text);
+  if (spec.file().empty()) spec.refuse("a file first, as in text:book.txt,context=64", "none");
+  const std::int64_t context = spec.take_integer("context", 1, kMostContext, 64);
+  const auto test = spec.take("test");
+  HoldOut hold_out = HoldOut::take(spec);
+  spec.finish("context=N, test=FILE, split=SHARE or split-seed=N");
+  if (!test && hold_out.share == 0) hold_out.share = kDefaultShare;
+  hold_out.check(spec, test.has_value());
+  const auto open = [&](const std::string& name, const std::string& file) {
+    const std::string path = (folder / file).string();
+    return std::make_shared<const TextSource>(fmt::format("{} ({})", name, path), read_text(path), context);
+  };
+  if (!test) return split_source(open("text", spec.file()), hold_out.share, hold_out.seed);
+  return {open("text train", spec.file()), open("text test", *test)};
+}
+
+}  // namespace dtrain

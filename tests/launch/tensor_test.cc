@@ -1,0 +1,125 @@
+// --tensor and --mesh through the programs: a transformer divided among workers learns as the whole one does,
+// is saved as the whole one, and goes on at any width.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+using testing::HasSubstr;
+
+/// Words in an order that can be learned.
+std::string some_text() {
+  const std::string words[] = {"the ", "small ", "ring ", "adds ", "what ", "others ", "send. "};
+  std::string text;
+  for (std::size_t i = 0; text.size() < 5000; ++i) text += words[i * i % 7];
+  return text;
+}
+
+class TensorOption : public testing::Test {
+ protected:
+  void SetUp() override { write_file(folder_ / "book.txt", some_text()); }
+
+  TrainingRun training(const std::string& name, int world, int steps,
+                       const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"--model",
+                                          "transformer",
+                                          "--dataset",
+                                          "text:book.txt,context=16",
+                                          "--data-dir",
+                                          folder_.path().string(),
+                                          "--width",
+                                          "32",
+                                          "--global-batch-size",
+                                          "16",
+                                          "--log-every",
+                                          "1",
+                                          "--optimizer",
+                                          "adamw",
+                                          "--lr",
+                                          "0.003",
+                                          "--clip-grad-norm",
+                                          "0.5",
+                                          "--max-steps",
+                                          std::to_string(steps)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return {.start = world == 1 ? Start::alone : Start::launcher,
+            .world = world,
+            .launcher_arguments = {},
+            .arguments = arguments,
+            .run_dir = folder_ / name,
+            .options = limited_to(std::chrono::seconds(100))};
+  }
+  static void expect_trained(const TrainingRun& run) {
+    const RunResult result = train(run);
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  }
+  void expect_refused(const std::vector<std::string>& more, const std::string& words, int world = 1) {
+    const RunResult result = train(training("refused", world, 1, more));
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err, HasSubstr(words));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "refused" / "checkpoints")) << "nothing was started";
+  }
+  void expect_alike(const std::string& name, const std::string& expected) {
+    const auto got = losses(folder_ / name), wanted = losses(folder_ / expected);
+    ASSERT_EQ(got.size(), wanted.size()) << name;
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 2e-5) << name << " " << i;
+  }
+
+  TempDir folder_;
+};
+
+// 281 windows to train on: before step 18 all steps have 16 of them, whatever the number of workers.
+TEST_F(TensorOption, LearnsWhatOneProcessLearns) {
+  expect_trained(training("one", 1, 16));
+  const auto alone = losses(folder_ / "one");
+  EXPECT_LT(alone.back(), 0.8 * alone.front());
+  expect_trained(training("two", 2, 16, {"--tensor", "2"}));
+  expect_alike("two", "one");
+  expect_trained(training("cut", 2, 16, {"--tensor", "2", "--sequence-parallel"}));
+  expect_alike("cut", "one");
+  expect_trained(training("grid", 4, 16, {"--mesh", "dp=2,tp=2"}));
+  expect_alike("grid", "one");
+  for (const char* name : {"two", "cut", "grid"})
+    EXPECT_NEAR(last_accuracy(folder_ / name), last_accuracy(folder_ / "one"), 0.01) << name;
+}
+
+TEST_F(TensorOption, GoesOnAtAnyWidthAndIsEvaluatedWhole) {
+  expect_trained(training("one", 1, 16));
+  expect_trained(training("changing", 2, 5, {"--tensor", "2"}));
+  expect_trained(training("changing", 1, 9));
+  expect_trained(training("changing", 4, 13, {"--tensor", "4", "--sequence-parallel"}));
+  expect_trained(training("changing", 4, 16, {"--mesh", "dp=2,tp=2"}));
+  expect_alike("changing", "one");
+  for (const char* name : {"one", "changing"}) {
+    const RunResult result = run({program("dtrain"), "eval", "--checkpoint", (folder_ / name).string(),
+                                  "--data-dir", folder_.path().string()},
+                                 limited_to(std::chrono::seconds(60)));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("test perplexity"));
+  }
+}
+
+TEST_F(TensorOption, SaysWhatCannotBe) {
+  expect_refused({"--tensor", "2"}, "expected a number that 3 workers can be divided by, got 2", 3);
+  expect_refused({"--mesh", "dp=2,tp=2"}, "mesh", 2);
+  expect_refused({"--mesh", "dp=2,pp=2"}, "axes dp (batches are shared) and tp", 4);
+  expect_refused({"--tensor", "2", "--heads", "1"}, "got 1 heads", 2);
+  expect_refused({"--tensor", "2", "--shard", "optimizer"}, "--shard", 2);
+  expect_refused({"--sequence-parallel"}, "--tensor N beside it");
+  expect_refused({"--heads", "5"}, "got 2 layers, a width of 32 and 5 heads");
+
+  TrainingRun lenet = training("refused", 2, 1, {"--tensor", "2"});
+  lenet.arguments = {"--model", "lenet", "--dataset", "synthetic:1x28x28,10,64", "--tensor", "2"};
+  const RunResult result = train(lenet);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("expected a model whose layers can be divided (transformer), got lenet"));
+}
+
+}  // namespace
+}  // namespace dtrain::test

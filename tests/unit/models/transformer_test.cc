@@ -1,0 +1,207 @@
+// The transformer: it sees no token that is still to come, and divided among ranks (threads here) it gives
+// the losses and weights of the whole one, saved and loaded at any width.
+#include "models/text/transformer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/thread_ranks.h"
+#include "parallel/data/data_parallel_strategy.h"
+#include "parallel/mesh.h"
+#include "parallel/tensor/layers.h"
+#include "parallel/tensor/tensor_parallel_strategy.h"
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
+#include "runtime/data/sources/text_source.h"
+#include "runtime/optim/sgd.h"
+#include "tests/support/message_of.h"
+
+namespace dtrain {
+namespace {
+
+using testing::HasSubstr;
+
+const Deadline kNever = Deadline::never();
+constexpr TransformerShape kShape{.vocabulary = 24, .context = 8, .width = 16, .heads = 4, .layers = 2};
+constexpr std::int64_t kBatch = 4;
+
+Tensor tokens(std::uint64_t seed, std::int64_t length, const std::shared_ptr<Device>& device) {
+  Generator generator(seed);
+  std::vector<double> drawn(static_cast<std::size_t>(kBatch * length));
+  generator.uniform(drawn, 0, static_cast<double>(kShape.vocabulary));
+  std::vector<std::int32_t> values;
+  for (const double value : drawn)
+    values.push_back(static_cast<std::int32_t>(value) % static_cast<std::int32_t>(kShape.vocabulary));
+  return Tensor::from_data(values, {kBatch, length}, device);
+}
+
+TEST(Transformer, SeesNothingThatIsToCome) {
+  const auto device = make_device("cpu");
+  Generator generator(1);
+  Transformer network(kShape, generator, device);
+  const NoGrad no_grad;
+  const Tensor x = tokens(1, 8, device);
+  Tensor other = x.clone();
+  other.slice(1, 5, 8).fill(3);
+  const Tensor a = network(x), b = network(other);
+  EXPECT_EQ(a.slice(1, 0, 5).to_vector<float>(), b.slice(1, 0, 5).to_vector<float>());
+  EXPECT_NE(a.slice(1, 5, 8).to_vector<float>(), b.slice(1, 5, 8).to_vector<float>());
+  EXPECT_EQ(a.shape(), (Dims{kBatch, 8, 24}));
+  EXPECT_THAT(test::message_of([&] { network(tokens(1, 9, device)); }), HasSubstr("at most 8"));
+}
+
+TEST(Transformer, NeedsWhatItsRanksCanShare) {
+  NullLog log;
+  run_thread_ranks(3, {}, log, [](Communicator& communicator) {
+    const Division division{{communicator, std::chrono::seconds(30)}, false};
+    Generator generator(1);
+    EXPECT_THAT(test::message_of([&] { Transformer(kShape, generator, make_device("cpu"), &division); }),
+                HasSubstr("3 workers can share evenly, got 4 heads and a vocabulary of 24"));
+    communicator.barrier("end")->wait(kNever);
+  });
+}
+
+/// Step `step`, cut over the shares; each reports the loss of its part.
+class Steps final : public Passes {
+ public:
+  Steps(int step, DataShare share, const Division* division, std::shared_ptr<Device> device)
+      : step_(step), share_(share), division_(division), device_(std::move(device)) {}
+  std::size_t count() const noexcept override { return 1; }
+  Tensors inputs(std::size_t) override { return {rows().slice(1, 0, 8).contiguous()}; }
+  Tensor loss(std::size_t, const Tensors& outputs) override {
+    const Tensor logits = outputs[0].reshape({-1, outputs[0].size(-1)});
+    const Tensor target = rows().slice(1, 1, 9).to(DType::i64).reshape({-1});
+    return division_ == nullptr ? cross_entropy(logits, target)
+                                : vocab_parallel_cross_entropy(logits, target, division_->group, "loss");
+  }
+  double weight(std::size_t) const override { return 1.0; }
+  void losses_done() override {}
+  void gradients_done() override {}
+
+ private:
+  Tensor rows() const {
+    return tokens(static_cast<std::uint64_t>(step_), 9, device_)
+        .slice(0, share_.rank, kBatch, share_.size)
+        .contiguous();
+  }
+  int step_;
+  DataShare share_;
+  const Division* division_;
+  std::shared_ptr<Device> device_;
+};
+
+TrainingParts parts_of(const Division* division) {
+  GradientLimits limits;
+  limits.norm = 0.3;
+  return {.build =
+              [division](const std::shared_ptr<Device>& device) {
+                Generator generator(7);
+                return std::make_unique<Transformer>(kShape, generator, device, division);
+              },
+          .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
+            // Adam would make steps of what is noise: the gradient of the keys' biases.
+            return std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.3, .momentum = 0.9});
+          },
+          .limits = limits};
+}
+
+std::map<std::string, std::vector<float>> whole_network(int steps) {
+  NullLog log;
+  std::map<std::string, std::vector<float>> state;
+  run_thread_ranks(1, {}, log, [&](Communicator& communicator) {
+    const auto device = make_device("cpu");
+    StepClock clock;
+    DataParallelStrategy strategy({communicator, device, std::chrono::seconds(30), {&clock}});
+    strategy.prepare(parts_of(nullptr), kNever);
+    strategy.begin(kNever);
+    for (int step = 0; step < steps; ++step) {
+      Steps passes(step, strategy.share(), nullptr, device);
+      strategy.step(passes, Exchange::all);
+    }
+    for (const auto& [name, tensor] : strategy.module().state_dict()) state[name] = tensor.to_vector<float>();
+  });
+  return state;
+}
+
+struct Case {
+  int dp, tp;
+  bool sequence;
+};
+
+class DividedTransformer : public testing::TestWithParam<Case> {};
+
+TEST_P(DividedTransformer, LearnsWhatTheWholeOneDoes) {
+  const Case& grid = GetParam();
+  const auto expected = whole_network(4);
+  NullLog log;
+  std::mutex mutex;
+  std::map<std::string, std::vector<float>> saved;
+  std::map<std::string, std::int64_t> counted;
+  run_thread_ranks(grid.dp * grid.tp, {}, log, [&](Communicator& communicator) {
+    const auto device = make_device("cpu");
+    StepClock clock;
+    const auto patience = std::chrono::seconds(30);
+    const Mesh mesh(communicator, {{"dp", grid.dp}, {"tp", grid.tp}}, kNever);
+    const Division division{{mesh.group("tp"), patience}, grid.sequence};
+    TensorParallelStrategy strategy({communicator, device, patience, {&clock}}, division.group,
+                                    std::make_unique<DataParallelStrategy>(
+                                        StrategyContext{mesh.group("dp"), device, patience, {&clock}}));
+    strategy.prepare(parts_of(&division), kNever);
+    strategy.begin(kNever);
+    EXPECT_EQ(strategy.share().size, grid.dp);
+    EXPECT_EQ(strategy.holds_outputs(), mesh.coordinate("tp") == 0);
+    for (int step = 0; step < 4; ++step) {
+      Steps passes(step, strategy.share(), &division, device);
+      strategy.step(passes, Exchange::all);
+    }
+    strategy.module().eval();
+    const Tensors outputs = strategy.evaluate({tokens(1, 8, device)});
+    EXPECT_EQ(outputs.size(), mesh.coordinate("tp") == 0 ? 1U : 0U);
+    if (!outputs.empty()) {
+      EXPECT_EQ(outputs[0].shape(), (Dims{kBatch, 8, 24}));
+    }
+
+    const StateParts parts = strategy.save();
+    {
+      const std::lock_guard lock(mutex);
+      for (const SavedPart& part : parts.model) {
+        const TensorPart where = part.part.value_or(TensorPart::whole(part.tensor.shape()));
+        auto& whole = saved[part.name];
+        whole.resize(static_cast<std::size_t>(where.shape.product()));
+        const auto values = part.tensor.to_vector<float>();
+        for_each_shared_run(TensorPart::whole(where.shape), where, [&](const SharedRun& run) {
+          std::copy_n(values.begin() + run.in_b, run.count, whole.begin() + run.in_a);
+          return true;
+        });
+        counted[part.name] += where.count;
+      }
+    }
+    communicator.barrier("end")->wait(kNever);
+  });
+  ASSERT_EQ(saved.size(), expected.size());
+  for (const auto& [name, values] : expected) {
+    ASSERT_EQ(saved[name].size(), values.size()) << name;
+    EXPECT_EQ(counted[name], static_cast<std::int64_t>(values.size())) << name << ": each element once";
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(saved[name][i], values[i], 1e-5) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grids, DividedTransformer,
+                         testing::Values(Case{1, 2, false}, Case{1, 4, true}, Case{2, 2, true},
+                                         Case{4, 1, false}));
+
+TEST(TextSource, GivesEachByteOnceAsATarget) {
+  const auto text = std::make_shared<const std::string>("abcdefghijkl");
+  const TextSource source("text", text, 3);
+  EXPECT_EQ(source.size(), 3);
+  KeyedGenerator generator(0, 0, 0);
+  std::int32_t window[4];
+  const View view{window, DType::i32, {4}, {1}};
+  source.read(2, {&view, 1}, generator);
+  EXPECT_EQ(std::vector<std::int32_t>(window, window + 4), (std::vector<std::int32_t>{'g', 'h', 'i', 'j'}));
+  EXPECT_THAT(test::message_of([&] { TextSource("book", text, 12); }),
+              HasSubstr("book: expected a context of at least 1 and a text that is longer, got 12 and 12"));
+}
+
+}  // namespace
+}  // namespace dtrain
