@@ -108,3 +108,15 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/dtrain-config.cmake.i
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/dtrain-config-version.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/dtrain-config.cmake" "${PROJECT_BINARY_DIR}/dtrain-config-version.cmake"
         DESTINATION "${DTRAIN_PACKAGE_DIR}")
+
+# --- a package for Debian and Ubuntu: cpack --config build/release/CPackConfig.cmake ---------------------------------
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME dtrain)
+set(CPACK_PACKAGE_CONTACT "The dtrain maintainers <maintainers@dtrain.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # what the programs load is what the package depends on
+include(CPack)
