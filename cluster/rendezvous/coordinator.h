@@ -10,6 +10,8 @@
 
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
+#include "cluster/rendezvous/session.h"
+#include "cluster/rendezvous/voter.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::rendezvous {
@@ -19,6 +21,7 @@ struct CoordinatorOptions {
   bool insecure = false;
   std::string job;
   int min_nodes = 1, max_nodes = 1;
+  int spares = 0;  ///< launchers beside max_nodes that wait for a node to be lost
   int max_restarts = 0;
   Duration join_timeout = std::chrono::seconds(600);  ///< until the first round; then who is missing is named
   Duration last_call = std::chrono::seconds(30);      ///< how long MIN nodes wait for MAX
@@ -31,18 +34,38 @@ struct CoordinatorOptions {
   std::int64_t launch_time_ns = 0;
   std::string run_id;
   std::vector<std::string> hosts;  ///< by node_rank, where a batch system tells; to name who is missing
+  /// Another launcher may lead when this one is lost: for jobs of fixed size that may restart.
+  Voter* voter = nullptr;         ///< this launcher's; borrowed. nullptr: there is no succession
+  std::uint64_t incarnation = 0;  ///< this launcher's, with voter
+  std::string host;               ///< this launcher's machine, with voter
+  Endpoint meeting_point{};       ///< where newcomers look for the job, with voter
+};
+
+/// What an election gave.
+struct Mandate {
+  std::uint64_t epoch = 0;
+  Duration heard_ago{};  ///< no voter has heard the leader before since
+  Known known;
+  int place = 0;  ///< the new leader's
+  std::string host;
 };
 
 class Coordinator {
  public:
-  /// Serves on `listener` from its own thread. Throws as StoreServer.
-  Coordinator(Listener listener, const CoordinatorOptions& options);
+  /// Serves on `listener` from its own thread: leads at once, or stands by until lead() is called. Throws as
+  /// StoreServer.
+  Coordinator(Listener listener, const CoordinatorOptions& options, bool stands_by = false);
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
   const SocketAddress& address() const noexcept;
+  /// Where the other launchers find it.
+  Endpoint endpoint() const;
+  /// Leads the job as the leader's successor. May be called from any thread.
+  void lead(Mandate mandate);
   /// Blocks until the job is over and every member has gone, or `deadline` passes; true when over.
+  /// At once where another one leads.
   bool wait_until_over(const Deadline& deadline) const;
 
  private:

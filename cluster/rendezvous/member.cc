@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/rendezvous/ask.h"
 #include "cluster/rendezvous/boot_clock.h"
 #include "cluster/rendezvous/messages.h"
 #include "cluster/rendezvous/session.h"
@@ -31,6 +33,12 @@ constexpr Duration kGoodbye = std::chrono::milliseconds(300);
 // To connect again: short, so that a launcher that leaves is not kept.
 constexpr Duration kOneAttempt = std::chrono::milliseconds(500);
 constexpr int kPauseMs = 20;
+// To find another leader.
+constexpr Duration kAsk = std::chrono::milliseconds(400);
+constexpr Duration kTurn = std::chrono::milliseconds(300);
+constexpr int kAskLostLeader = 4;  // one attempt in so many
+constexpr unsigned kScatterMs = 400;
+constexpr int kAskAgainMs = 300;
 
 NodeOffer with_incarnation(NodeOffer offer) {
   std::random_device random;
@@ -38,14 +46,14 @@ NodeOffer with_incarnation(NodeOffer offer) {
   return offer;
 }
 
-StoreStream connect(const MemberOptions& options, const NodeOffer& offer, const Deadline& deadline) {
+StoreClientOptions store_options(const MemberOptions& options, const NodeOffer& offer) {
   StoreClientOptions store;
   store.token = options.token;
   store.insecure = options.insecure;
   store.job = options.job;
   store.role = "launcher";
   store.rank = offer.node_rank.value_or(-1);
-  return connect_to_store(options.server, store, deadline);
+  return store;
 }
 
 UniqueFd make_event() {
@@ -79,11 +87,15 @@ struct Member::Impl {
   Impl(const MemberOptions& options_, const NodeOffer& offer_, const Deadline& deadline)
       : options(options_),
         offer(with_incarnation(offer_)),
-        stream(connect(options, offer, deadline)),
+        store(store_options(options, offer)),
+        server(options.server),
+        stream(connect_to_store(server, store, deadline)),
         session(std::move(stream.reader), std::move(stream.writer), offer, {options.beat, options.lease},
                 boot_clock().now()),
         wake(make_event()),
-        arrived(make_event()) {}
+        arrived(make_event()) {
+    if (options.voter != nullptr) options.voter->set_leader(server);
+  }
 
   // The thread's.
   void run() noexcept;
@@ -93,13 +105,26 @@ struct Member::Impl {
   void receive();
   void deliver();
   void reconnect();
+  void pause(int milliseconds);
+  void go_elsewhere();
+  void look_for_leader();
+  bool follow(const Endpoint& leader);
+  bool stand(const VoteRequest& request, const std::vector<VoteAnswer>& answers);
+  std::size_t place_in_council() const;
+  template <class Use>
+  void with_session(const Use& use);
   void part();
 
   const MemberOptions options;
   const NodeOffer offer;
+  const StoreClientOptions store;
+  Endpoint server;  // of the session
   StoreStream stream;
   Session session;
   TimePoint lease_ends{};
+  std::optional<TimePoint> orphaned_at;
+  int attempts = 0;  // to find a leader
+  std::mt19937 random{std::random_device{}()};
   UniqueFd wake, arrived;
   std::vector<char> chunk = std::vector<char>(kChunkBytes);
 
@@ -129,24 +154,120 @@ void Member::Impl::reconnect() {
   stream.fd.reset();
   const Duration left = session.lease_ends() - boot_clock().now();
   try {
-    stream = connect(options, offer, Deadline::after(std::clamp(left, Duration::zero(), kOneAttempt)));
+    stream =
+        connect_to_store(server, store, Deadline::after(std::clamp(left, Duration::zero(), kOneAttempt)));
     session.resume(std::move(stream.reader), std::move(stream.writer), boot_clock().now());
   } catch (const PeerError&) {
     // Again until the lease has run out, but not without a pause.
-    pollfd waited{wake.get(), POLLIN, 0};
-    ::poll(&waited, 1, kPauseMs);
-    lower(wake);
+    pause(kPauseMs);
   }
 }
 
+void Member::Impl::pause(int milliseconds) {
+  pollfd waited{wake.get(), POLLIN, 0};
+  ::poll(&waited, 1, milliseconds);
+  lower(wake);
+}
+
+bool Member::Impl::follow(const Endpoint& leader) {
+  stream.fd.reset();
+  try {
+    stream = connect_to_store(leader, store, Deadline::after(kOneAttempt));
+  } catch (const PeerError&) {
+    return false;
+  }
+  server = leader;
+  if (options.voter != nullptr) options.voter->set_leader(server);
+  // A launcher that has never heard of a leader who could be succeeded has no seat to come back to.
+  const TimePoint now = boot_clock().now();
+  if (session.known().epoch != 0 && !session.known().leadership.council.empty())
+    session.resume(std::move(stream.reader), std::move(stream.writer), now);
+  else
+    session.rejoin(std::move(stream.reader), std::move(stream.writer), now);
+  return true;
+}
+
+// Who answers does not lead: its leader is, or will be, found through it.
+void Member::Impl::go_elsewhere() {
+  const bool known = session.elsewhere()->port != 0;
+  const Endpoint leader = known ? *session.elsewhere() : session.admitted() ? server : options.server;
+  if (!known) pause(kAskAgainMs);
+  if (!follow(leader)) pause(kAskAgainMs);
+}
+
+std::size_t Member::Impl::place_in_council() const {
+  const auto& council = session.known().leadership.council;
+  return static_cast<std::size_t>(
+      std::find_if(council.begin(), council.end(),
+                   [&](const Delegate& one) { return one.incarnation == offer.incarnation; }) -
+      council.begin());
+}
+
+// The lease has run out. Those of the council that hear each other elect one of them; everybody else asks
+// them who it is.
+void Member::Impl::look_for_leader() {
+  stream.fd.reset();
+  const TimePoint now = boot_clock().now();
+  if (!orphaned_at) orphaned_at = now;
+  const Claim told = options.voter->leader();
+  if (told.epoch > session.epoch() && follow(told.leader)) return;
+  const auto& council = session.known().leadership.council;
+  const std::size_t place = place_in_council();
+  VoteRequest request{0, offer.incarnation, session.epoch(), 0};
+  // One after the other, so that votes are not divided.
+  const bool may_stand = place < council.size() && offer.standby.port != 0 && options.on_elected;
+  if (may_stand && now - *orphaned_at >= (place - std::min<std::size_t>(place, 1)) * kTurn)
+    if (const auto own = options.voter->stand(offer.incarnation, now); own.epoch != 0) request = own;
+  std::vector<Endpoint> others;
+  const bool all = attempts++ % kAskLostLeader == kAskLostLeader - 1;
+  for (const Delegate& one : council) {
+    if (one.incarnation != offer.incarnation && (all || &one != council.data())) others.push_back(one.at);
+  }
+  const std::vector<VoteAnswer> answers = ask_all(others, store, request, kAsk, council.size() / 2);
+  for (const VoteAnswer& answer : answers) {
+    if (answer.leads > session.epoch() && follow(answer.leader)) return;
+  }
+  if (request.epoch != 0 && stand(request, answers) && follow(offer.standby)) return;
+  pause(static_cast<int>(kPauseMs + random() % kScatterMs));
+}
+
+bool Member::Impl::stand(const VoteRequest& request, const std::vector<VoteAnswer>& answers) {
+  const auto& council = session.known().leadership.council;
+  std::size_t votes = 1;
+  Duration heard_ago = options.voter->heard_ago(boot_clock().now());
+  for (const VoteAnswer& answer : answers) {
+    const bool delegate = std::any_of(council.begin(), council.end(), [&](const Delegate& one) {
+      return one.incarnation == answer.incarnation && one.incarnation != offer.incarnation;
+    });
+    if (!delegate || !answer.granted || answer.promised != request.epoch) continue;
+    ++votes;
+    heard_ago = std::min(heard_ago, answer.heard_ago);
+  }
+  if (votes < council.size() / 2 + 1) return false;
+  options.on_elected({request.epoch, heard_ago, session.known(), session.place(), offer.host});
+  return true;
+}
+
+template <class Use>
+void Member::Impl::with_session(const Use& use) {
+  if (options.voter == nullptr) return use();
+  options.voter->with(session, boot_clock().now(), use);
+}
+
 bool Member::Impl::turn() {
-  const Deadline next = Deadline::after(session.tick(boot_clock().now()) - boot_clock().now());
+  TimePoint due;
+  with_session([&] { due = session.tick(boot_clock().now()); });
+  const Deadline next = Deadline::after(due - boot_clock().now());
   flush();
   deliver();
   // With the session the thread's work ends: a launcher that has heard the last news is not to beat on.
   if (session.ended()) return false;
+  if (!session.orphaned()) orphaned_at.reset();
   if (session.interrupted()) {
-    reconnect();
+    if (session.orphaned())
+      look_for_leader();
+    else
+      session.elsewhere() ? go_elsewhere() : reconnect();
     take_words();
     const std::lock_guard lock(mutex);
     return !leaving;
@@ -198,7 +319,7 @@ void Member::Impl::receive() {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (got == 0) return session.interrupt(why_broken(ECONNRESET));
     if (got < 0) return session.interrupt(why_broken(errno));
-    session.receive({chunk.data(), static_cast<std::size_t>(got)}, boot_clock().now());
+    with_session([&] { session.receive({chunk.data(), static_cast<std::size_t>(got)}, boot_clock().now()); });
   }
 }
 

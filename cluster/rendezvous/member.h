@@ -9,6 +9,7 @@
 
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
+#include "cluster/rendezvous/coordinator.h"
 #include "cluster/rendezvous/protocol.h"
 #include "runtime/base/clock.h"
 
@@ -24,6 +25,11 @@ struct MemberOptions {
   /// Called from the member's thread each time the coordinator has answered: this node may work until then,
   /// in boot_clock()'s time.
   std::function<void(TimePoint ends)> on_lease;
+  /// The launcher's own, where it may lead the job or follow another leader; borrowed.
+  Voter* voter = nullptr;
+  /// With voter: this launcher has been elected, and leads at NodeOffer::standby from now on. Called from the
+  /// member's thread.
+  std::function<void(Mandate)> on_elected;
 };
 
 class Member {

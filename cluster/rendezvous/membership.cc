@@ -30,7 +30,7 @@ double seconds_of(Duration time) { return std::chrono::duration<double>(time).co
 
 Membership::Membership(JobRules rules, TimePoint now)
     : rules_(std::move(rules)),
-      roster_(rules_.min_nodes, rules_.max_nodes, rules_.hosts),
+      roster_(rules_.min_nodes, rules_.max_nodes, rules_.hosts, rules_.spares),
       begun_(now),
       next_waiting_(now + rules_.waiting_every),
       last_tick_(now),
@@ -41,11 +41,11 @@ Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
   if (offer.resumes) return resume(id, offer, now);
   if (over()) return {-1, over_because_, {}};
   std::string why = roster_.objection(offer);
-  if (why.empty() && !elastic() && phase_ != Phase::gathering)
+  if (why.empty() && !elastic() && !takes_replacements() && phase_ != Phase::gathering)
     why = fmt::format("the job of {} nodes has started without host {}; start it again", rules_.max_nodes,
                       offer.host);
   if (!why.empty()) {
-    if (phase_ == Phase::gathering && !elastic()) {
+    if (phase_ == Phase::gathering && !elastic() && !started_) {
       finish(
           kUsage,
           Failure{
@@ -58,10 +58,11 @@ Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
     return {-1, std::move(why), {}};
   }
   const Seat& seat = roster_.add(id, offer, now);
-  Admission admission{seat.node_rank, {}, {}};
+  Admission admission{seat.place, {}, {}};
+  if (seat.node_rank < 0) admission.lines = {seat.text() + " takes the part of the next node that is lost"};
   if (phase_ == Phase::gathering) {
     gather(now);
-  } else {
+  } else if (elastic()) {
     admission.lines = {fmt::format("the job runs on {} nodes; {} is taken in at the next checkpoint",
                                    nodes_.size(), seat.text())};
     take_in();
@@ -72,16 +73,22 @@ Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
 // All that happened meanwhile it can still hear: news are kept for longer than a lease lasts.
 Admission Membership::resume(SeatId id, const NodeOffer& offer, TimePoint now) {
   Seat* seat = offer.incarnation == 0 ? nullptr : roster_.find_incarnation(offer.incarnation);
+  if (seat == nullptr && inherited_) return claim(id, offer, now);
   if (seat == nullptr) return {-1, "the job has gone on without this node, whose lease has run out", {}};
+  return come_back(*seat, id, now);
+}
+
+Admission Membership::come_back(Seat& broken, SeatId id, TimePoint now) {
+  Seat* const seat = &broken;
   if (!seat->accused.empty()) return {-1, "this node was left behind: " + seat->accused, {}};
-  if (seat->broken && roster_.has_rank(seat->node_rank))
-    return {-1, fmt::format("another launcher has taken node_rank {} meanwhile", seat->node_rank), {}};
+  if (seat->broken && roster_.has_place(seat->place))
+    return {-1, fmt::format("another launcher has taken node_rank {} meanwhile", seat->place), {}};
   if (!seat->broken) lost_.push_back(seat->id);  // its old connection, which it knows to be dead
   Seat& back = roster_.move(seat->id, id);
   back.last_heard = now;
   if (phase_ == Phase::gathering) gather(now);
-  if (!back.in_round) take_in();
-  return {back.node_rank, {}, {}};
+  if (!back.in_round && elastic()) take_in();
+  return {back.place, {}, {}};
 }
 
 void Membership::beat(SeatId id, TimePoint now) {
@@ -101,7 +108,10 @@ void Membership::hear(SeatId id, const Word& word, TimePoint now, std::uint64_t 
 void Membership::on(Seat& seat, const Ready& word, TimePoint now) {
   if (phase_ != Phase::forming || !in_this_round(seat, word.round) || seat.ready) return;
   seat.ready = true;
-  if (seat.node_rank == nodes_.front().node_rank) master_port_ = word.master_port;
+  if (seat.node_rank == nodes_.front().node_rank) {
+    master_port_ = word.master_port;
+    master_addr_ = word.master_addr;
+  }
   if (--unready_ > 0) return;
   // Who came meanwhile need not wait for a checkpoint.
   roster_.present() > nodes_.size() && roster_.has_rank(0) ? form(now) : start();
@@ -277,6 +287,8 @@ std::vector<std::string> Membership::waiting_lines(TimePoint now) const {
     if (enough_since_)
       lines.push_back(fmt::format("enough to start; in {:.0f} s without the others",
                                   seconds_of(*enough_since_ + rules_.last_call - now)));
+    if (started_ && !elastic())
+      lines.push_back("start dtrain-launch on another machine with the node_rank of the node that was lost");
     lines.insert(lines.end(), refusals_.begin(), refusals_.end());
   } else if (phase_ == Phase::forming && unready_ > 0) {
     lines.push_back(

@@ -10,12 +10,14 @@
 
 #include "cluster/rendezvous/protocol.h"
 #include "cluster/rendezvous/roster.h"
+#include "cluster/rendezvous/succession.h"
 
 namespace dtrain::rendezvous {
 
 /// What a job is held to; see CoordinatorOptions.
 struct JobRules {
   int min_nodes = 1, max_nodes = 1;
+  int spares = 0;  ///< launchers beside max_nodes that wait for a node to be lost; in a job of fixed size
   int max_restarts = 0;
   Duration join_timeout = std::chrono::seconds(600);
   Duration last_call = std::chrono::seconds(30);
@@ -33,9 +35,22 @@ struct JobRules {
 
 /// The answer to a join.
 struct Admission {
-  int node_rank = 0;
+  int node_rank = 0;               ///< its place: a node's number, from max_nodes on a spare's
   std::string refused;             ///< why; empty: seated
   std::vector<std::string> lines;  ///< what a newcomer may want to know
+  bool elsewhere = false;          ///< not decided here: by `leader`, or later where that has no port
+  Endpoint leader{};
+  std::uint64_t epoch = 0;  ///< the leader's; 0: it cannot be succeeded
+  Grant grant{};
+};
+
+/// What the leader before has left.
+struct Inheritance {
+  Leadership known;
+  TimePoint
+      heard;  ///< nobody that follows the leader before may have workers longer than lost_after from then
+  std::string lost;    ///< in words: who has led
+  int host_place = 0;  ///< of the new one
 };
 
 /// How a launcher's connection ended.
@@ -48,6 +63,9 @@ enum class Departure {
 class Membership {
  public:
   Membership(JobRules rules, TimePoint now);
+  /// As a successor: ends the round that was, waits for those who took part to come back or be lost, and
+  /// forms another.
+  Membership(JobRules rules, const Inheritance& inheritance, TimePoint now);
 
   /// `id` must be new. A refused launcher has no seat. May end the job for everybody: in one of fixed size
   /// that has not started, a launcher that does not fit means that the right one will never come. One that
@@ -68,6 +86,19 @@ class Membership {
   std::vector<SeatId> take_lost() { return std::exchange(lost_, {}); }
   bool over() const noexcept { return phase_ == Phase::over; }
 
+  /// Whether another launcher could lead. Then the end of the one that hosts this is not the job's, but that
+  /// of its leadership.
+  void set_successors(bool there_are) noexcept { successors_ = there_are; }
+  bool abdicated() const noexcept { return abdicated_; }
+  /// Some round has been formed: there is a job to succeed to.
+  bool formed() const noexcept { return round_ >= 0; }
+  /// All that a successor must know but the council.
+  Leadership leadership() const;
+  /// Launchers that could lead, those that came first before others; `host`'s own is left out.
+  std::vector<Delegate> delegates(std::uint64_t host) const;
+  /// The launcher of that connection; 0: none.
+  std::uint64_t incarnation_of(SeatId id) const;
+
  private:
   enum class Phase { gathering, forming, running, stopping, over };
   struct SeenFailure {
@@ -76,6 +107,8 @@ class Membership {
   };
 
   bool elastic() const noexcept { return rules_.min_nodes < rules_.max_nodes; }
+  /// A lost node's part can be taken by another machine. A job that may not restart ends instead.
+  bool takes_replacements() const noexcept { return !elastic() && rules_.max_restarts > 0; }
   std::size_t min_nodes() const noexcept { return static_cast<std::size_t>(rules_.min_nodes); }
   bool in_this_round(const Seat& seat, int round) const noexcept { return seat.in_round && round == round_; }
 
@@ -86,7 +119,11 @@ class Membership {
   void on(Seat& seat, const Gone& word, TimePoint now);
 
   Admission resume(SeatId id, const NodeOffer& offer, TimePoint now);
+  Admission come_back(Seat& seat, SeatId id, TimePoint now);
+  Admission claim(SeatId id, const NodeOffer& offer, TimePoint now);
   void gather(TimePoint now);
+  void gather_again(TimePoint now);
+  void form_or_gather(TimePoint now);
   void form(TimePoint now);
   void start();
   void take_in();
@@ -117,8 +154,12 @@ class Membership {
   int restarts_ = 0;
   bool started_ = false;  // any round has
   std::vector<RoundNode> nodes_;
+  std::vector<std::pair<int, int>> displaced_;  // when they were chosen
   std::size_t unready_ = 0, unended_ = 0;
   std::uint16_t master_port_ = 0;
+  std::string master_addr_;
+  int host_place_ = 0;  // of the launcher that hosts this
+  bool inherited_ = false, successors_ = false, abdicated_ = false;
 
   std::optional<SeenFailure> found_;    // the cause so far
   std::optional<TimePoint> settle_at_;  // when it is taken for the truth

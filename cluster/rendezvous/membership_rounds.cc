@@ -20,11 +20,13 @@ constexpr int kRequeue = static_cast<int>(ExitCode::requeue);
 void Membership::gather(TimePoint now) {
   const std::size_t present = roster_.present();
   if (present == static_cast<std::size_t>(rules_.max_nodes)) return form(now);
-  const bool enough = elastic() && present >= min_nodes() && roster_.has_rank(0);
+  const bool spared = !elastic() && present + roster_.waiting() >= min_nodes();
+  const bool enough = (elastic() && present >= min_nodes() && roster_.has_rank(0)) || spared;
   if (!enough) enough_since_.reset();
   if (enough && !enough_since_) enough_since_ = now;
   const bool late = now - begun_ >= rules_.join_timeout;
-  if (enough && (late || now - *enough_since_ >= rules_.last_call)) return form(now);
+  // The node that a spare would take the place of may still come; later one of them was lost.
+  if (enough && (late || started_ || now - *enough_since_ >= rules_.last_call)) return form(now);
   if (!late) return;
   std::vector<std::string> lines = waiting_lines(now);
   lines.front() =
@@ -33,18 +35,33 @@ void Membership::gather(TimePoint now) {
   finish(kPeer, Failure{Failure::Kind::node_lost, -1, {}, -1, kPeer, false, std::move(lines)});
 }
 
+// The nodes that were lost are waited for as all were at first.
+void Membership::gather_again(TimePoint now) {
+  for (auto& [id, seat] : roster_.seats()) seat.in_round = false;
+  phase_ = Phase::gathering;
+  overdue_at_.reset();
+  begun_ = now;
+  next_waiting_ = now;
+  gather(now);
+}
+
+void Membership::form_or_gather(TimePoint now) { enough_left() ? form(now) : gather_again(now); }
+
 void Membership::form(TimePoint now) {
   ++round_;
+  if (!elastic()) roster_.promote_spares();
   phase_ = Phase::forming;
   nodes_ = roster_.nodes();
+  displaced_ = roster_.displaced();
   for (auto& [id, seat] : roster_.seats()) {
-    seat.in_round = !seat.broken;
+    seat.in_round = !seat.broken && seat.node_rank >= 0;
     seat.ready = false;
     seat.ended.reset();
   }
   unready_ = nodes_.size();
   unended_ = 0;
   master_port_ = 0;
+  master_addr_.clear();
   found_.reset();
   settle_at_.reset();
   requeue_at_.reset();
@@ -53,7 +70,7 @@ void Membership::form(TimePoint now) {
   requeue_ = taking_in_ = again_ = false;
   all_zero_ = true;
   next_waiting_ = now + rules_.waiting_every;
-  news_.emplace_back(Forming{round_, 0, nodes_});
+  news_.emplace_back(Forming{round_, 0, nodes_, displaced_, restarts_});
 }
 
 void Membership::start() {
@@ -61,7 +78,8 @@ void Membership::start() {
   started_ = true;
   overdue_at_.reset();
   unended_ = nodes_.size();
-  news_.emplace_back(Start{round_, restarts_, 0, nodes_, master_port_, rules_.launch_time_ns, rules_.run_id});
+  news_.emplace_back(
+      Start{round_, restarts_, 0, nodes_, master_port_, rules_.launch_time_ns, rules_.run_id, master_addr_});
 }
 
 // A job that is just ending by itself is left alone.
@@ -73,11 +91,13 @@ void Membership::take_in() {
 }
 
 bool Membership::enough_left() const noexcept {
+  if (!elastic()) return roster_.present() + roster_.waiting() >= min_nodes();
   return roster_.present() >= min_nodes() && roster_.has_rank(0);
 }
 
 bool Membership::may_go_on() const noexcept {
-  if (signal_ || restarts_ >= rules_.max_restarts || !enough_left()) return false;
+  if (signal_ || restarts_ >= rules_.max_restarts) return false;
+  if (elastic() ? !enough_left() : !roster_.has_place(host_place_)) return false;
   const Failure::Kind kind = found_->failure.kind;
   return kind != Failure::Kind::unusable && kind != Failure::Kind::requeue && kind != Failure::Kind::signal;
 }
@@ -86,6 +106,9 @@ void Membership::lose(SeatId id, SeenFailure seen, TimePoint now) {
   const Seat seat = *roster_.find(id);
   roster_.remove(id);
   if (over()) return;
+  // Whoever succeeds will find the same, and goes on.
+  abdicated_ = abdicated_ || (successors_ && seat.place == host_place_);
+  if (abdicated_ || (seat.node_rank < 0 && !seat.in_round)) return;  // the latter: a spare
   const bool replaced = phase_ == Phase::gathering && roster_.has_rank(seat.node_rank);
   if (replaced) return;
   if (phase_ == Phase::gathering || (phase_ == Phase::forming && seat.in_round))
@@ -99,7 +122,10 @@ void Membership::lose(SeatId id, SeenFailure seen, TimePoint now) {
 
 // Nobody's workers run.
 void Membership::lose_while_idle(const SeenFailure& seen, TimePoint now) {
-  if (!elastic() || seen.failure.node_rank == 0) return finish(seen.failure.exit_code, seen.failure);
+  if (!takes_replacements() && !elastic()) return finish(seen.failure.exit_code, seen.failure);
+  if (elastic() ? seen.failure.node_rank == 0 : !roster_.has_place(host_place_))
+    return finish(seen.failure.exit_code, seen.failure);
+  if (!elastic()) return phase_ == Phase::gathering ? gather(now) : form_or_gather(now);
   if (phase_ == Phase::gathering) return gather(now);
   if (enough_left()) return form(now);
   // The first node may come back: then they meet again.
@@ -140,7 +166,7 @@ void Membership::conclude(TimePoint now) {
   if (phase_ == Phase::running || taking_in_) return all_zero_ ? finish(0, std::nullopt) : finish_early();
   if (!again_ || !may_go_on()) return finish(found_->failure.exit_code, found_->failure);
   ++restarts_;
-  form(now);
+  form_or_gather(now);
 }
 
 // Ended by themselves or for a newcomer, and nobody goes on.

@@ -17,7 +17,8 @@ constexpr std::size_t kFirstLines = 24;  // of too many
 constexpr std::uint32_t kMaxFailureKind = static_cast<std::uint32_t>(Failure::Kind::unusable);
 
 // Places in News; the first byte of its encoding.
-constexpr std::uint8_t kForming = 1, kStart = 2, kStop = 3, kOver = 4;
+constexpr std::uint8_t kForming = 1, kStart = 2, kStop = 3, kOver = 4, kLeadership = 7;
+static_assert(std::is_same_v<std::variant_alternative_t<kLeadership, News>, Leadership>);
 static_assert(std::is_same_v<std::variant_alternative_t<kForming, News>, Forming>);
 static_assert(std::is_same_v<std::variant_alternative_t<kStart, News>, Start>);
 static_assert(std::is_same_v<std::variant_alternative_t<kStop, News>, Stop>);
@@ -45,6 +46,17 @@ class Writer : public wire::ByteWriter {
         i += left_out;
       }
       cut(all[i], kMaxLineBytes);
+    }
+  }
+  void endpoint(const Endpoint& value) {
+    cut(value.host, kMaxHostBytes);
+    u16(value.port);
+  }
+  void pairs(const std::vector<std::pair<int, int>>& all) {
+    u32(static_cast<std::uint32_t>(all.size()));
+    for (const auto& [first, second] : all) {
+      i32(first);
+      i32(second);
     }
   }
   void failure(const Failure& value) {
@@ -83,6 +95,27 @@ class Reader : public ByteReader {
     for (std::uint32_t i = 0; i < count && well(); ++i) all.push_back(string(kMaxLineBytes));
     return all;
   }
+  /// Of more than that nothing is read.
+  std::uint32_t count(std::size_t most) {
+    const std::uint32_t value = u32();
+    well_ = well_ && value <= most;
+    return value;
+  }
+  Endpoint endpoint() {
+    Endpoint value;
+    value.host = string(kMaxHostBytes);
+    value.port = u16();
+    return value;
+  }
+  std::vector<std::pair<int, int>> pairs() {
+    std::vector<std::pair<int, int>> all;
+    const std::uint32_t pairs = count(2 * kMaxNodes);
+    for (std::uint32_t i = 0; i < pairs && well(); ++i) {
+      const int first = i32();
+      all.emplace_back(first, i32());
+    }
+    return all;
+  }
   Failure failure() {
     Failure value;
     value.kind = static_cast<Failure::Kind>(below(kMaxFailureKind + 1));
@@ -111,6 +144,8 @@ void put(Writer& out, std::string&, const Waiting& news) { out.lines(news.lines)
 void put(Writer& out, std::string& bytes, const Forming& news) {
   out.i32(news.round);
   out.i32(news.self);
+  out.i32(news.restart_count);
+  out.pairs(news.displaced);
   put_nodes(bytes, news.nodes);
 }
 void put(Writer& out, std::string& bytes, const Start& news) {
@@ -121,6 +156,7 @@ void put(Writer& out, std::string& bytes, const Start& news) {
   out.u16(news.master_port);
   out.i64(news.launch_time_ns);
   out.cut(news.run_id, kMaxMatchValueBytes);
+  out.cut(news.master_addr, kMaxHostBytes);
 }
 void put(Writer& out, std::string&, const Stop& news) {
   out.i32(news.round);
@@ -140,9 +176,25 @@ void put(Writer& out, std::string&, const Refused& news) {
 }
 void put(Writer& out, std::string&, const LeaseLost& news) { out.cut(news.why, kMaxReasonBytes); }
 
+void put(Writer& out, std::string& bytes, const Leadership& news) {
+  out.u64(news.epoch);
+  out.u32(static_cast<std::uint32_t>(std::min(news.council.size(), kMaxDelegates)));
+  for (std::size_t i = 0; i < std::min(news.council.size(), kMaxDelegates); ++i) {
+    out.u64(news.council[i].incarnation);
+    out.cut(news.council[i].host, kMaxHostBytes);
+    out.endpoint(news.council[i].at);
+  }
+  out.i32(news.restart_count);
+  out.i64(news.launch_time_ns);
+  out.i32(news.round);
+  out.pairs(news.displaced);
+  put_nodes(bytes, news.nodes);
+}
+
 void put(Writer& out, std::string&, const Ready& word) {
   out.i32(word.round);
   out.u16(word.master_port);
+  out.cut(word.master_addr, kMaxHostBytes);
 }
 void put(Writer& out, std::string&, const Failed& word) {
   out.i32(word.round);
@@ -165,6 +217,16 @@ std::string encode_variant(const Variant& message) {
   return bytes;
 }
 
+Forming take_forming(Reader& in) {
+  Forming forming;
+  forming.round = in.i32();
+  forming.self = in.i32();
+  forming.restart_count = in.i32();
+  forming.displaced = in.pairs();
+  forming.nodes = in.nodes();
+  return forming;
+}
+
 Start take_start(Reader& in) {
   Start start;
   start.round = in.i32();
@@ -174,7 +236,27 @@ Start take_start(Reader& in) {
   start.master_port = in.u16();
   start.launch_time_ns = in.i64();
   start.run_id = in.string(kMaxMatchValueBytes);
+  start.master_addr = in.string(kMaxHostBytes);
   return start;
+}
+
+Leadership take_leadership(Reader& in) {
+  Leadership news;
+  news.epoch = in.u64();
+  const std::uint32_t delegates = in.count(kMaxDelegates);
+  for (std::uint32_t i = 0; i < delegates && in.well(); ++i) {
+    Delegate one;
+    one.incarnation = in.u64();
+    one.host = in.string(kMaxHostBytes);
+    one.at = in.endpoint();
+    news.council.push_back(std::move(one));
+  }
+  news.restart_count = in.i32();
+  news.launch_time_ns = in.i64();
+  news.round = in.i32();
+  news.displaced = in.pairs();
+  news.nodes = in.nodes();
+  return news;
 }
 
 // Braced initialisers are evaluated in the order of the fields.
@@ -183,7 +265,7 @@ News take_news(Reader& in) {
     case 0:
       return Waiting{in.lines()};
     case kForming:
-      return Forming{in.i32(), in.i32(), in.nodes()};
+      return take_forming(in);
     case kStart:
       return take_start(in);
     case kStop:
@@ -192,15 +274,17 @@ News take_news(Reader& in) {
       return Over{in.i32(), in.maybe_failure()};
     case 5:
       return Refused{in.string(kMaxReasonBytes), in.flag()};
-    default:
+    case 6:
       return LeaseLost{in.string(kMaxReasonBytes)};
+    default:
+      return take_leadership(in);
   }
 }
 
 Word take_word(Reader& in) {
   switch (in.below(std::variant_size_v<Word>)) {
     case 0:
-      return Ready{in.i32(), in.u16()};
+      return Ready{in.i32(), in.u16(), in.string(kMaxHostBytes)};
     case 1:
       return Failed{in.i32(), Duration(in.i64()), in.failure()};
     case 2:
@@ -232,6 +316,12 @@ std::string encode(const NodeOffer& offer) {
   }
   out.u64(offer.incarnation);
   out.flag(offer.resumes);
+  out.endpoint(offer.standby);
+  out.u64(offer.epoch);
+  out.i32(offer.place);
+  out.i32(offer.round);
+  out.flag(offer.at_work);
+  out.maybe(offer.ended);
   return bytes;
 }
 
@@ -241,6 +331,10 @@ std::string encode(const Admission& admission) {
   out.i32(admission.node_rank);
   out.cut(admission.refused, kMaxReasonBytes);
   out.lines(admission.lines);
+  out.flag(admission.elsewhere);
+  out.endpoint(admission.leader);
+  out.u64(admission.epoch);
+  out.text(encode(admission.grant));
   return bytes;
 }
 
@@ -273,6 +367,12 @@ std::optional<NodeOffer> decode_offer(std::string_view bytes) {
   }
   offer.incarnation = in.u64();
   offer.resumes = in.flag();
+  offer.standby = in.endpoint();
+  offer.epoch = in.u64();
+  offer.place = in.i32();
+  offer.round = in.i32();
+  offer.at_work = in.flag();
+  offer.ended = in.maybe_int();
   if (!in.complete()) return std::nullopt;
   return offer;
 }
@@ -280,7 +380,12 @@ std::optional<NodeOffer> decode_offer(std::string_view bytes) {
 std::optional<Admission> decode_admission(std::string_view bytes) {
   Reader in(bytes);
   Admission admission{in.i32(), in.string(kMaxReasonBytes), in.lines()};
-  if (!in.complete()) return std::nullopt;
+  admission.elsewhere = in.flag();
+  admission.leader = in.endpoint();
+  admission.epoch = in.u64();
+  const auto grant = decode_grant(in.text(kMaxGrantBytes));
+  if (!grant || !in.complete()) return std::nullopt;
+  admission.grant = *grant;
   return admission;
 }
 
@@ -304,9 +409,18 @@ bool is_over(std::string_view news) noexcept {
   return !news.empty() && static_cast<std::uint8_t>(news[0]) == kOver;
 }
 
-std::optional<int> place_in_round(std::string_view forming, int node_rank) {
-  if (!is_forming(forming) || forming.size() < kSelfAt + 4) return std::nullopt;
-  wire::ByteReader in(forming.substr(kSelfAt + 4));
+bool is_leadership(std::string_view news) noexcept {
+  return !news.empty() && static_cast<std::uint8_t>(news[0]) == kLeadership;
+}
+
+std::optional<int> index_in_round(std::string_view forming, int place) {
+  if (!is_forming(forming) || forming.size() < kSelfAt + 8) return std::nullopt;
+  Reader in(forming.substr(kSelfAt + 8));
+  int node_rank = place;
+  for (const auto& [from, to] : in.pairs()) {
+    if (from == place) node_rank = to;
+  }
+  if (!in.well() || node_rank < 0) return std::nullopt;
   return find_node(in, node_rank);
 }
 

@@ -18,6 +18,8 @@ inline constexpr std::size_t kMaxMatchKeyBytes = 64;
 inline constexpr std::size_t kMaxMatchValueBytes = 1024;
 inline constexpr std::size_t kMaxLines = 64;
 inline constexpr std::size_t kMaxLineBytes = 1024;
+inline constexpr std::size_t kMaxDelegates = 16;
+inline constexpr std::size_t kMaxGrantBytes = 16;
 inline constexpr std::size_t kMaxReasonBytes = 8192;
 /// All hosts of a round together; with more, names that do not follow a pattern are left out.
 inline constexpr std::size_t kMaxNodesBytes = 512 * 1024;
@@ -42,8 +44,9 @@ std::optional<int> round_of(std::string_view news);
 bool is_forming(std::string_view news) noexcept;
 bool is_start(std::string_view news) noexcept;
 bool is_over(std::string_view news) noexcept;
-/// The place of a node in Forming's list.
-std::optional<int> place_in_round(std::string_view forming, int node_rank);
+bool is_leadership(std::string_view news) noexcept;
+/// The index in Forming's list of the launcher with that place; nothing when it takes no part.
+std::optional<int> index_in_round(std::string_view forming, int place);
 /// Fills in `self` of Forming and Start; leaves other news as it is.
 void set_self(std::string& news, int place);
 

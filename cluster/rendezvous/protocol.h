@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "cluster/net/endpoint.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::rendezvous {
@@ -25,6 +26,13 @@ struct NodeOffer {
   std::uint64_t incarnation =
       0;                 ///< drawn by each launcher, to know its seat by; 0: it has none to come back to
   bool resumes = false;  ///< has a seat, whose connection broke
+  Endpoint standby{};    ///< where it would lead the job if it had to; port 0: it could not
+  // With `resumes`, for a leader who does not know the seat.
+  std::uint64_t epoch = 0;     ///< of the leader whose news it has heard; 0: none that could be succeeded
+  int place = -1;              ///< the number it was given
+  int round = -1;              ///< the last one it took part in
+  bool at_work = false;        ///< that has started here and not ended
+  std::optional<int> ended{};  ///< with which code it has
 };
 
 /// A node that takes part in a round.
@@ -60,8 +68,12 @@ struct Waiting {                   ///< for people, every few seconds while some
 };
 struct Forming {  ///< end what is left of the round before, then say ready
   int round = 0;
-  int self = 0;  ///< the receiver's place in `nodes`; a node that takes no part hears nothing of a round
+  int self = 0;  ///< the receiver's index in `nodes`; a launcher that takes no part hears nothing of a round
   std::vector<RoundNode> nodes;
+  /// Place (the number a launcher was given when it joined) and node_rank of those for whom they differ; -1:
+  /// it waits as a spare.
+  std::vector<std::pair<int, int>> displaced{};
+  int restart_count = 0;
 };
 struct Start {
   int round = 0;
@@ -71,6 +83,7 @@ struct Start {
   std::uint16_t master_port = 0;    ///< as the first node said with its ready
   std::int64_t launch_time_ns = 0;  ///< of the job: node 0's, equal in every round
   std::string run_id;
+  std::string master_addr{};  ///< as master_port
 };
 struct Stop {  ///< end the workers of `round`
   int round = 0;
@@ -91,12 +104,30 @@ struct Refused {  ///< this launcher cannot take part
 struct LeaseLost {  ///< the coordinator has not answered in time: end everything at once
   std::string why;
 };
-using News = std::variant<Waiting, Forming, Start, Stop, Over, Refused, LeaseLost>;
+/// A launcher that may be elected to lead.
+struct Delegate {
+  std::uint64_t incarnation = 0;
+  std::string host;  ///< for people
+  Endpoint at;       ///< where it would lead
+};
+/// What a successor must know. The leader's first piece of news, and told again whenever the council changes;
+/// a Forming afterwards is the newer word on rounds. Launchers do not see it: Session keeps it.
+struct Leadership {
+  std::uint64_t epoch = 1;
+  std::vector<Delegate> council;  ///< the leader first
+  int restart_count = 0;
+  std::int64_t launch_time_ns = 0;
+  int round = -1;  ///< the last one that was formed; -1: none
+  std::vector<RoundNode> nodes;
+  std::vector<std::pair<int, int>> displaced;
+};
+using News = std::variant<Waiting, Forming, Start, Stop, Over, Refused, LeaseLost, Leadership>;
 
 // What a launcher says.
 struct Ready {
   int round = 0;
   std::uint16_t master_port = 0;  ///< of the round's first node only, else 0
+  std::string master_addr{};      ///< likewise
 };
 struct Failed {  ///< at once, while the other workers still run
   int round = 0;

@@ -28,10 +28,13 @@ std::string shown(const std::string* value) {
 
 }  // namespace
 
-std::string Seat::text() const { return fmt::format("node_rank {} ({})", node_rank, host_text(offer)); }
+std::string Seat::text() const {
+  return node_rank < 0 ? fmt::format("spare {} ({})", place, host_text(offer))
+                       : fmt::format("node_rank {} ({})", node_rank, host_text(offer));
+}
 
-Roster::Roster(int min_nodes, int max_nodes, std::vector<std::string> hosts)
-    : min_nodes_(min_nodes), max_nodes_(max_nodes), hosts_(std::move(hosts)) {}
+Roster::Roster(int min_nodes, int max_nodes, std::vector<std::string> hosts, int spares)
+    : min_nodes_(min_nodes), max_nodes_(max_nodes), spares_(spares), hosts_(std::move(hosts)) {}
 
 std::string Roster::objection(const NodeOffer& offer) const {
   const std::string differs = mismatch(offer);
@@ -39,21 +42,23 @@ std::string Roster::objection(const NodeOffer& offer) const {
 }
 
 std::string Roster::rank_objection(const NodeOffer& offer) const {
-  if (offer.node_rank && (*offer.node_rank < 0 || *offer.node_rank >= max_nodes_))
+  if (offer.node_rank && (*offer.node_rank < 0 || *offer.node_rank >= max_nodes_ + spares_))
     return fmt::format(
-        "node_rank {} of {} is out of range: this job has node_rank 0 to {}; correct node_rank there, or "
+        "node_rank {} of {} is out of range: this job has node_rank 0 to {}{}; correct node_rank there, or "
         "nnodes everywhere",
-        *offer.node_rank, host_text(offer), max_nodes_ - 1);
-  if (offer.node_rank && has_rank(*offer.node_rank))
+        *offer.node_rank, host_text(offer), max_nodes_ + spares_ - 1,
+        spares_ == 0 ? "" : fmt::format(", the last {} of them spares", spares_));
+  if (offer.node_rank && has_place(*offer.node_rank))
     return fmt::format(
         "node_rank {} is taken: {} has joined with it, and now {} asks for it; give every node a node_rank "
         "of its own",
-        *offer.node_rank, host_text(seats_.at(by_rank_.at(*offer.node_rank)).offer), host_text(offer));
+        *offer.node_rank, host_text(seats_.at(by_place_.at(*offer.node_rank)).offer), host_text(offer));
   // The place of the node that hosts the rendezvous is kept for it.
-  const bool only_first_free = present() + 1 == static_cast<std::size_t>(max_nodes_) && !has_rank(0);
-  if (present() >= static_cast<std::size_t>(max_nodes_) || (!offer.node_rank && only_first_free))
+  const std::size_t here = by_place_.size();
+  const bool only_first_free = here + 1 == places() && !has_place(0);
+  if (here >= places() || (!offer.node_rank && only_first_free))
     return fmt::format("the job is full: {} of {} nodes are here and {} is one more; start fewer launchers",
-                       present(), max_nodes_, host_text(offer));
+                       here, places(), host_text(offer));
   return {};
 }
 
@@ -76,30 +81,72 @@ std::string Roster::mismatch(const NodeOffer& offer) const {
   return text.empty() ? text : text + "; it must be the same on every node";
 }
 
-int Roster::free_rank() {
-  while (has_rank(lowest_free_)) ++lowest_free_;
-  return lowest_free_ < max_nodes_ ? lowest_free_ : 0;
+int Roster::free_place() {
+  while (has_place(lowest_free_)) ++lowest_free_;
+  return lowest_free_ < max_nodes_ + spares_ ? lowest_free_ : 0;
 }
 
 Seat& Roster::add(SeatId id, const NodeOffer& offer, TimePoint now) {
   Seat seat;
   seat.id = id;
-  seat.node_rank = offer.node_rank ? *offer.node_rank : free_rank();
+  seat.place = offer.node_rank ? *offer.node_rank : free_place();
+  seat.node_rank = seat.place < max_nodes_ && !has_rank(seat.place) ? seat.place : -1;
   seat.offer = offer;
   seat.last_heard = now;
   some_unranked_ = some_unranked_ || !offer.node_rank;
   if (!reference_) reference_ = seat;
-  by_rank_[seat.node_rank] = id;
+  by_place_[seat.place] = id;
+  if (seat.node_rank >= 0) by_rank_[seat.node_rank] = id;
   if (offer.incarnation != 0) by_incarnation_[offer.incarnation] = id;
   return seats_[id] = std::move(seat);
+}
+
+void Roster::inherit(Seat seat) {
+  seat.broken = true;
+  seats_[seat.id] = std::move(seat);
+}
+
+Seat* Roster::find_inherited(int place) {
+  for (auto& [id, seat] : seats_) {
+    if (seat.broken && seat.place == place && seat.offer.incarnation == 0) return &seat;
+  }
+  return nullptr;
+}
+
+void Roster::claim(Seat& seat, const NodeOffer& offer) {
+  seat.offer = offer;
+  if (!reference_) reference_ = seat;
+  by_incarnation_[offer.incarnation] = seat.id;
 }
 
 void Roster::mark_broken(SeatId id) {
   Seat& seat = seats_.at(id);
   if (seat.broken) return;
   seat.broken = true;
-  by_rank_.erase(seat.node_rank);
-  if (seat.node_rank > 0) lowest_free_ = std::min(lowest_free_, seat.node_rank);
+  if (seat.node_rank >= 0) by_rank_.erase(seat.node_rank);
+  by_place_.erase(seat.place);
+  if (seat.place > 0) lowest_free_ = std::min(lowest_free_, seat.place);
+}
+
+void Roster::promote_spares() {
+  for (int node_rank = 0; node_rank < max_nodes_ && waiting() > 0; ++node_rank) {
+    if (has_rank(node_rank)) continue;
+    const auto waits = [&](const auto& entry) { return seats_.at(entry.second).node_rank < 0; };
+    auto next = by_place_.find(node_rank);
+    if (next == by_place_.end() || !waits(*next))
+      next = std::find_if(by_place_.begin(), by_place_.end(), waits);
+    seats_.at(next->second).node_rank = node_rank;
+    by_rank_[node_rank] = next->second;
+  }
+}
+
+std::vector<std::pair<int, int>> Roster::displaced() const {
+  std::vector<std::pair<int, int>> displaced;
+  for (const auto& [place, id] : by_place_) {
+    const int node_rank = seats_.at(id).node_rank;
+    if (node_rank != place) displaced.emplace_back(place, node_rank);
+  }
+  return displaced;
 }
 
 Seat* Roster::find_incarnation(std::uint64_t incarnation) {
@@ -112,8 +159,10 @@ Seat& Roster::move(SeatId from, SeatId to) {
   node.key() = to;
   Seat& seat = seats_.insert(std::move(node)).position->second;
   seat.id = to;
+  if (seat.broken && seat.node_rank >= 0 && has_rank(seat.node_rank)) seat.node_rank = -1;
   seat.broken = false;
-  by_rank_[seat.node_rank] = to;
+  by_place_[seat.place] = to;
+  if (seat.node_rank >= 0) by_rank_[seat.node_rank] = to;
   by_incarnation_[seat.offer.incarnation] = to;
   return seat;
 }
@@ -150,6 +199,7 @@ std::string Roster::count_text() const {
   const std::string wanted =
       min_nodes_ == max_nodes_ ? std::to_string(max_nodes_) : fmt::format("{} to {}", min_nodes_, max_nodes_);
   std::string text = fmt::format("{}/{} nodes", present(), wanted);
+  if (waiting() > 0) text += fmt::format(" and {} of {} spares", waiting(), spares_);
   if (present() >= static_cast<std::size_t>(max_nodes_)) return text;
   if (some_unranked_)
     return text + fmt::format("; {} more may come", max_nodes_ - static_cast<int>(present()));

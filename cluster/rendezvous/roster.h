@@ -20,7 +20,8 @@ using SeatId = std::uint64_t;
 
 struct Seat {
   SeatId id = 0;
-  int node_rank = 0;
+  int place = 0;      ///< the launcher's own number, from 0: that of a node or, from nnodes on, of a spare
+  int node_rank = 0;  ///< the node it is in the job; -1: it waits as a spare
   NodeOffer offer;
   TimePoint last_heard{};
   std::optional<TimePoint> lost_at;  ///< its lease runs out then at the latest, by its own word or ours
@@ -32,25 +33,34 @@ struct Seat {
   bool signalled = false;
   std::uint64_t last_word = 0;  ///< number of the last one that was heard
 
-  /// "node_rank 3 (host gpu003, 10.0.0.4)"
+  /// "node_rank 3 (host gpu003, 10.0.0.4)"; "spare 8 (…)" for one that waits.
   std::string text() const;
 };
 
 class Roster {
  public:
-  /// `hosts` names the machines expected, by node_rank; it may be shorter than `max_nodes`.
-  Roster(int min_nodes, int max_nodes, std::vector<std::string> hosts);
+  /// `hosts` names the machines expected, by node_rank; it may be shorter than `max_nodes`. `spares` more
+  /// launchers than `max_nodes` may wait.
+  Roster(int min_nodes, int max_nodes, std::vector<std::string> hosts, int spares = 0);
 
   /// Why `offer` cannot be seated; empty when it can. The first node ever seated sets what must match.
   std::string objection(const NodeOffer& offer) const;
   /// Seats an offer without objections. Without a node_rank it gets the lowest free one; 0 is kept for the
-  /// node that hosts the rendezvous. O(log nodes) but for the search after somebody has left.
+  /// node that hosts the rendezvous. Where a spare has taken that node's part, it waits as a spare itself.
+  /// O(log nodes) but for the search after somebody has left.
   Seat& add(SeatId id, const NodeOffer& offer, TimePoint now);
+  /// The seat of a launcher that the leader before has seated, to be claimed by it; counts as broken.
+  void inherit(Seat seat);
+  /// The inherited seat of that place, if it has not been claimed.
+  Seat* find_inherited(int place);
+  void claim(Seat& seat, const NodeOffer& offer);
   void remove(SeatId id);
+  /// Gives node_ranks that nobody present has to launchers that wait, in the order of their places.
+  void promote_spares();
   /// The seat of that launcher, also a broken one; nullptr when there is none (any more).
   Seat* find_incarnation(std::uint64_t incarnation);
-  /// The seat goes on over another connection, under its id. Its node_rank must not have been taken
-  /// meanwhile.
+  /// The seat goes on over another connection, under its id; as a spare when its node_rank has been taken
+  /// meanwhile. Its place must not have been.
   Seat& move(SeatId from, SeatId to);
   /// The connection is gone, the node perhaps not: its node_rank may be taken again, its seat stays.
   void mark_broken(SeatId id);
@@ -58,11 +68,16 @@ class Roster {
   Seat* find(SeatId id);
   std::map<SeatId, Seat>& seats() noexcept { return seats_; }
   const std::map<SeatId, Seat>& seats() const noexcept { return seats_; }
-  /// Seats whose connection is good.
+  /// Nodes whose connection is good; spares are not counted.
   std::size_t present() const noexcept { return by_rank_.size(); }
+  /// Spares whose connection is good.
+  std::size_t waiting() const noexcept { return by_place_.size() - by_rank_.size(); }
+  bool has_place(int place) const { return by_place_.contains(place); }
   bool has_rank(int node_rank) const { return by_rank_.contains(node_rank); }
   /// Those present, in the order of node_rank, with the first rank of each.
   std::vector<RoundNode> nodes() const;
+  /// Place and node_rank of those present who are not the node of their own number.
+  std::vector<std::pair<int, int>> displaced() const;
   /// The seat of every present node_rank, in its order.
   const std::map<int, SeatId>& by_rank() const noexcept { return by_rank_; }
 
@@ -74,12 +89,13 @@ class Roster {
  private:
   std::string rank_objection(const NodeOffer& offer) const;
   std::string mismatch(const NodeOffer& offer) const;
-  int free_rank();
+  int free_place();
+  std::size_t places() const noexcept { return static_cast<std::size_t>(max_nodes_ + spares_); }
 
-  int min_nodes_, max_nodes_;
+  int min_nodes_, max_nodes_, spares_;
   std::vector<std::string> hosts_;
   std::map<SeatId, Seat> seats_;
-  std::map<int, SeatId> by_rank_;
+  std::map<int, SeatId> by_rank_, by_place_;
   std::unordered_map<std::uint64_t, SeatId> by_incarnation_;
   bool some_unranked_ = false;
   int lowest_free_ = 1;

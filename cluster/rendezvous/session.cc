@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cluster/rendezvous/messages.h"
@@ -13,6 +14,11 @@ namespace {
 using wire::Op;
 
 constexpr Duration kIdle = std::chrono::hours(1);
+// For a new leader to be followed by enough.
+constexpr Duration kFirstGrant = std::chrono::seconds(2);
+// All leases depend on how fresh the word of the council's majority is.
+constexpr int kDelegateBeats = 4;
+constexpr Duration kSoon = std::chrono::milliseconds(30);
 
 }  // namespace
 
@@ -48,7 +54,9 @@ Session::Session(wire::FrameReader reader, wire::FrameWriter writer, const NodeO
       offer_(offer),
       times_(times),
       lease_from_(now),
-      next_beat_(now + times.beat) {
+      lease_ends_(now + times.lease),
+      next_beat_(now + times.beat),
+      heard_at_(now) {
   join_request_ = next_request_;
   set(kJoinKey, encode(offer), now);
 }
@@ -67,6 +75,10 @@ void Session::set(std::string_view key, std::string value, TimePoint now) {
 void Session::await_event() { event_request_ = ask(Op::get, event_key(next_event_), {}); }
 
 void Session::say(const Word& word, TimePoint now) {
+  if (const auto* ended = std::get_if<Ended>(&word); ended != nullptr && ended->round == round_) {
+    at_work_ = false;
+    ended_with_ = ended->exit_code;
+  }
   if (!ended_) say_numbered(number_word(++words_, encode(word)), now);
 }
 
@@ -81,7 +93,12 @@ void Session::say_numbered(std::string numbered, TimePoint now) {
 
 void Session::interrupt(std::string why) {
   if (ended_ || interrupted()) return;
-  if (!admitted()) return lose(std::move(why));  // there is no seat to come back to
+  if (!admitted() && !elsewhere_) return lose(std::move(why));  // there is no seat to come back to
+  put_aside(std::move(why));
+  out_.clear();
+}
+
+void Session::put_aside(std::string why) {
   cause_ = std::move(why);
   std::deque<std::string> words;
   for (Sent& sent : unanswered_) {
@@ -89,20 +106,43 @@ void Session::interrupt(std::string why) {
   }
   unsaid_ = std::move(words);
   unanswered_.clear();
-  out_.clear();
 }
 
 void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
   if (!interrupted()) return;
+  offer_.resumes = true;
+  offer_.epoch = known_.epoch;
+  offer_.place = place_;
+  offer_.round = index_ ? round_ : -1;
+  offer_.at_work = at_work_;
+  offer_.ended = ended_with_;
+  connected_again(std::move(reader), std::move(writer), now);
+  for (std::string& word : std::exchange(unsaid_, {})) say_numbered(std::move(word), now);
+}
+
+void Session::rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
+  if (!interrupted()) return;
+  place_ = -1;
+  offer_.resumes = false;
+  connected_again(std::move(reader), std::move(writer), now);
+}
+
+void Session::connected_again(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
   reader_ = std::move(reader);
   writer_ = std::move(writer);
   cause_.clear();
-  offer_.resumes = true;
+  out_.clear();
+  elsewhere_.reset();
+  joining_ = true;
+  patience_ = now + kFirstGrant;
+  if (!admitted()) {
+    lease_from_ = now;
+    lease_ends_ = now + times_.lease;
+  }
   join_request_ = next_request_;
   set(kJoinKey, encode(offer_), now);
   event_request_ = 0;
   next_beat_ = now + times_.beat;
-  for (std::string& word : std::exchange(unsaid_, {})) say_numbered(std::move(word), now);
 }
 
 void Session::lose(std::string why) {
@@ -114,61 +154,121 @@ void Session::lose(std::string why) {
 void Session::receive(std::string_view bytes, TimePoint now) {
   // Answers that come after the lease has run out are too late.
   tick(now);
-  if (ended_) return;
+  if (ended_ || interrupted()) return;
   reader_.feed(bytes);
   std::string_view payload;
   wire::FrameReader::Result result;
-  while (!ended_ && (result = reader_.next(payload)) == wire::FrameReader::Result::frame) {
+  while (!ended_ && !interrupted() && (result = reader_.next(payload)) == wire::FrameReader::Result::frame) {
     auto response = wire::decode_response(payload);
     if (!response) return lose("the rendezvous sent a malformed response");
-    answered(*response);
+    answered(*response, now);
   }
-  if (!ended_ && result == wire::FrameReader::Result::bad)
+  if (!ended_ && !interrupted() && result == wire::FrameReader::Result::bad)
     lose(fmt::format("the rendezvous sent {}", reader_.reason()));
 }
 
-void Session::answered(wire::Response& response) {
+void Session::answered(wire::Response& response, TimePoint now) {
   if (!unanswered_.empty() && unanswered_.front().request == response.id) {
-    lease_from_ = unanswered_.front().at;
+    const TimePoint asked = unanswered_.front().at;
     unanswered_.pop_front();
-    if (response.id == join_request_) take_admission(response.value);
+    if (response.id == join_request_) return take_admission(response.value, asked, now);
+    const auto grant = decode_grant(response.value);
+    grant ? take_grant(*grant, asked, now) : lose("the rendezvous sent a malformed answer");
   } else if (response.id == event_request_ && response.status == wire::Status::ok) {
     ++next_event_;
-    hear(std::move(response.value));
+    hear(std::move(response.value), now);
     if (!ended_) await_event();
   } else {
     lose("the rendezvous sent an answer to no question");
   }
 }
 
-void Session::take_admission(std::string_view answer) {
+// By the time at which the question was sent, which is before the leader looked at its own.
+void Session::take_grant(const Grant& grant, TimePoint asked, TimePoint now) {
+  // One that has been deposed shows no time, and will grant nothing by it.
+  if (epoch_ == 0 || grant.stamp != 0) heard_at_ = now;
+  stamp_ = std::max(stamp_, grant.stamp);
+  const TimePoint ends = asked + std::min(times_.lease, grant.lasts);
+  lease_from_ = asked;
+  if (grant.lasts > Duration::zero()) {
+    lease_ends_ = std::max(lease_ends_, ends);
+    orphaned_until_.reset();
+  } else {
+    // A leader whom too few follow yet must hear soon that this one does.
+    next_beat_ = std::min(next_beat_, asked + kSoon);
+  }
+}
+
+void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint now) {
+  joining_ = false;
   wire::ByteReader reader(answer);
   const std::uint64_t first_event = reader.u64();
   const auto admission = decode_admission(answer.substr(std::min<std::size_t>(answer.size(), 8)));
   if (!reader.good() || !admission) return lose("the rendezvous sent a malformed admission");
+  if (admission->elsewhere) {
+    elsewhere_ = admission->leader;
+    return put_aside("the rendezvous is elsewhere");
+  }
   if (!admission->refused.empty() && offer_.resumes) return lose(admission->refused);
   if (!admission->refused.empty()) {
     ended_ = true;
     news_.push_back(encode(News(Refused{admission->refused})));
     return;
   }
-  node_rank_ = admission->node_rank;
-  if (!offer_.resumes) next_event_ = first_event;
+  place_ = admission->node_rank;
+  if (admission->epoch != epoch_) stamp_ = 0;
+  if (!offer_.resumes || admission->epoch != epoch_) next_event_ = first_event;
+  epoch_ = admission->epoch;
+  take_grant(admission->grant, asked, now);
   if (!admission->lines.empty()) news_.push_back(encode(News(Waiting{admission->lines})));
   await_event();
 }
 
 // What concerns a round is only for those in it.
-void Session::hear(std::string news) {
+void Session::hear(std::string news, TimePoint now) {
+  if (epoch_ != 0) remember(news, now);
+  if (is_leadership(news)) return;
   const auto round = round_of(news);
   if (round && is_forming(news)) {
     round_ = *round;
-    place_ = place_in_round(news, node_rank_);
+    index_ = index_in_round(news, place_);
+    at_work_ = false;
+    ended_with_.reset();
   }
-  if (round && (!place_ || *round != round_)) return;
-  if (round) set_self(news, *place_);
+  if (round && (!index_ || *round != round_)) return;
+  if (round) set_self(news, *index_);
+  at_work_ = at_work_ || is_start(news);
   ended_ = is_over(news);
   news_.push_back(std::move(news));
+}
+
+// What a successor would have to know. That it is known here is told at once.
+void Session::remember(const std::string& news, TimePoint now) {
+  const bool leadership = is_leadership(news);
+  known_.epoch = epoch_;
+  known_.events = next_event_;
+  if (!leadership && !is_forming(news)) return;
+  auto piece = decode_news(news);
+  if (!piece) return lose("the rendezvous sent news that cannot be understood");
+  if (leadership) {
+    known_.leadership = std::move(std::get<Leadership>(*piece));
+  } else {
+    auto& forming = std::get<Forming>(*piece);
+    known_.leadership.round = forming.round;
+    known_.leadership.restart_count = forming.restart_count;
+    known_.leadership.nodes = std::move(forming.nodes);
+    known_.leadership.displaced = std::move(forming.displaced);
+  }
+  const auto& council = known_.leadership.council;
+  delegate_ = std::any_of(council.begin(), council.end(),
+                          [&](const Delegate& one) { return one.incarnation == offer_.incarnation; });
+  if (delegate_) beat(now);
+}
+
+void Session::beat(TimePoint now) {
+  const std::string echo = epoch_ == 0 ? std::string() : encode(Echo{stamp_, known_.events});
+  set(kBeatKey, echo, now);
+  next_beat_ = now + (delegate_ ? times_.beat / kDelegateBeats : times_.beat);
 }
 
 std::optional<std::string> Session::take() {
@@ -180,7 +280,20 @@ std::optional<std::string> Session::take() {
 
 TimePoint Session::tick(TimePoint now) {
   if (ended_) return now + kIdle;
-  const TimePoint lease_end = lease_from_ + times_.lease;
+  if (orphaned_until_ && now >= *orphaned_until_)
+    lose(fmt::format("its lease has run out, and no other leader was found in {:.0f} s; {}",
+                     std::chrono::duration<double>(times_.succession).count(), cause_));
+  if (ended_) return now + kIdle;
+  if (orphaned()) return *orphaned_until_;
+  const TimePoint lease_end = orphaned_until_ ? patience_ : lease_ends_;
+  if (now >= lease_end && successors()) {
+    if (!orphaned_until_) orphaned_until_ = now + times_.succession;
+    if (!interrupted()) {
+      set(kSilenceKey, {}, now);  // it may hear us even if we do not hear it
+      put_aside("the leader does not answer");
+    }
+    return now;
+  }
   if (now >= lease_end) {
     // It may hear us even if we do not hear it.
     const std::string cause = interrupted() ? "; " + cause_ : "";
@@ -191,8 +304,7 @@ TimePoint Session::tick(TimePoint now) {
   }
   if (interrupted()) return lease_end;
   if (now >= next_beat_) {
-    set(kBeatKey, {}, now);
-    next_beat_ = now + times_.beat;
+    beat(now);
   }
   return std::min(next_beat_, lease_end);
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "cluster/rendezvous/membership.h"
 #include "cluster/rendezvous/protocol.h"
 #include "cluster/store/store_wire.h"
 
@@ -19,6 +20,8 @@ inline constexpr std::string_view kJoinKey = "rdzv/join";  ///< an offer; the an
 inline constexpr std::string_view kBeatKey = "rdzv/beat";
 inline constexpr std::string_view kWordKey = "rdzv/word";
 inline constexpr std::string_view kSilenceKey = "rdzv/silence";  ///< the lease ran out without an answer
+inline constexpr std::string_view kVoteKey = "rdzv/vote";        ///< a VoteRequest; the answer a VoteAnswer
+inline constexpr std::string_view kClaimKey = "rdzv/lead";  ///< a Claim: who leads, for one who may not know
 /// The news of that number, for all launchers.
 std::string event_key(std::uint64_t number);
 
@@ -37,6 +40,15 @@ NumberedWord split_word(std::string_view bytes);
 struct SessionTimes {
   Duration beat = std::chrono::seconds(1);
   Duration lease = std::chrono::seconds(4);
+  /// How long another leader is looked for when the lease has run out, where there can be one.
+  Duration succession = std::chrono::seconds(8);
+};
+
+/// What a session has heard that a successor must know.
+struct Known {
+  Leadership leadership;     ///< rounds as of the newest Forming
+  std::uint64_t epoch = 0;   ///< of the newest news; 0: no leader that could be succeeded
+  std::uint64_t events = 0;  ///< how many of it
 };
 
 class Session {
@@ -55,6 +67,22 @@ class Session {
   /// Over another connection that has authenticated: asks for the same seat, then says again what was not
   /// answered.
   void resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
+  /// The lease has run out, so nothing may be at work here, but another leader may be found within the time
+  /// for that: interrupted(), and to be resumed with whom it is.
+  bool orphaned() const noexcept { return orphaned_until_.has_value() && interrupted(); }
+  /// This is not the place to join: that is `leader`, or not known yet where that has no port. Ends with
+  /// rejoin().
+  const std::optional<Endpoint>& elsewhere() const noexcept { return elsewhere_; }
+  /// As resume(), for a launcher that has no seat yet or whose seat was no job's.
+  void rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
+  /// The epoch of the leader that it follows; 0: one that cannot be succeeded.
+  std::uint64_t epoch() const noexcept { return epoch_; }
+  /// It has asked for a seat and has not been answered: whom it will follow is open.
+  bool joining() const noexcept { return joining_; }
+  const Known& known() const noexcept { return known_; }
+  int place() const noexcept { return place_; }
+  /// When the leader's last answer came; nobody may have workers by its word a lease after that.
+  TimePoint heard_at() const noexcept { return heard_at_; }
   /// It cannot go on: from now on only LeaseLost is told.
   void lose(std::string why);
   /// Beats when due; ends the session when the lease has run out. Returns when to call again at the latest.
@@ -65,9 +93,9 @@ class Session {
   /// The next piece of news, encoded, `self` filled in.
   std::optional<std::string> take();
   /// The coordinator has seated this node.
-  bool admitted() const noexcept { return node_rank_ >= 0; }
+  bool admitted() const noexcept { return place_ >= 0; }
   /// When the lease runs out, if nothing more is answered.
-  TimePoint lease_ends() const noexcept { return lease_from_ + times_.lease; }
+  TimePoint lease_ends() const noexcept { return lease_ends_; }
   /// After Over, Refused or LeaseLost nothing more comes.
   bool ended() const noexcept { return ended_; }
 
@@ -75,9 +103,15 @@ class Session {
   std::uint64_t ask(wire::Op op, std::string_view key, std::string value);
   void set(std::string_view key, std::string value, TimePoint now);
   void await_event();
-  void answered(wire::Response& response);
-  void take_admission(std::string_view answer);
-  void hear(std::string news);
+  void answered(wire::Response& response, TimePoint now);
+  void take_admission(std::string_view answer, TimePoint asked, TimePoint now);
+  void take_grant(const Grant& grant, TimePoint asked, TimePoint now);
+  void hear(std::string news, TimePoint now);
+  void remember(const std::string& news, TimePoint now);
+  void connected_again(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
+  void put_aside(std::string why);
+  void beat(TimePoint now);
+  bool successors() const noexcept { return known_.leadership.council.size() >= kLeastCouncil; }
 
   void say_numbered(std::string numbered, TimePoint now);
 
@@ -93,8 +127,8 @@ class Session {
   std::uint64_t next_request_ = 1;
   std::uint64_t join_request_ = 0, event_request_ = 0;
   std::uint64_t next_event_ = 0;
-  int node_rank_ = -1;
-  std::optional<int> place_;  // in the round that forms or runs
+  int place_ = -1;
+  std::optional<int> index_;  // in the round that forms or runs
   int round_ = -1;
   struct Sent {
     std::uint64_t request = 0;
@@ -102,7 +136,17 @@ class Session {
     std::string word;  // numbered; empty: no word
   };
   std::deque<Sent> unanswered_;  // sets only; the server answers them in order
-  TimePoint lease_from_, next_beat_;
+  TimePoint lease_from_, lease_ends_, next_beat_, heard_at_;
+  std::optional<TimePoint> orphaned_until_;  // the lease has run out
+  TimePoint patience_{};                     // with a leader who has not granted anything yet
+  std::optional<Endpoint> elsewhere_;
+  std::uint64_t epoch_ = 0;
+  std::int64_t stamp_ = 0;
+  Known known_;
+  bool joining_ = true;
+  bool delegate_ = false;  // of the council
+  bool at_work_ = false;
+  std::optional<int> ended_with_;  // the round's part
   bool ended_ = false;
 };
 

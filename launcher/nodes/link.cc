@@ -14,6 +14,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -39,6 +40,8 @@ constexpr Duration kReap = seconds(2);
 constexpr Duration kLookAgain = milliseconds(500), kLookSoon = milliseconds(5);
 // From the end of the last worker until the launcher has said so; log files are given 5 s of that.
 constexpr Duration kSayEnded = seconds(10);
+// For the name of the meeting point, and the way there.
+constexpr Duration kOwnAddress = seconds(3);
 constexpr Duration kSayWaiting = milliseconds(4500);
 
 // What the launcher must hear of in time, since its workers are to begin or to end.
@@ -64,6 +67,7 @@ class LinkProcess {
         launcher_(launcher),
         lease_(lease) {
     settings_.member.on_lease = [&lease](TimePoint ends) { lease.renew(ends); };
+    if (settings_.succession) prepare_succession();
   }
 
   // Ends the process itself: a thread may still be trying to connect.
@@ -105,11 +109,50 @@ class LinkProcess {
   // False when this node should host the rendezvous and cannot (no token where one is needed).
   bool host() {
     try {
-      if (listener_) coordinator_.emplace(std::move(*listener_), *settings_.coordinator);
+      if (listener_) coordinator_.emplace(std::move(*listener_), settings_.coordinator);
+      if (settings_.succession) stand_by();
       return true;
     } catch (const std::exception& error) {
       send(rendezvous::Refused{error.what()});
       return false;
+    }
+  }
+
+  void prepare_succession() {
+    std::random_device random;
+    while (settings_.offer.incarnation == 0)
+      settings_.offer.incarnation = (std::uint64_t{random()} << 32) | random();
+    settings_.coordinator.voter = settings_.member.voter = &voter_;
+    settings_.coordinator.incarnation = settings_.offer.incarnation;
+    settings_.coordinator.host = settings_.offer.host;
+    settings_.coordinator.meeting_point = settings_.member.server;
+    settings_.member.on_elected = [this](rendezvous::Mandate mandate) {
+      coordinator_->lead(std::move(mandate));
+    };
+  }
+
+  // At the address by which this node reaches the others, and on the port where newcomers look for the job,
+  // if that is free here. A node that cannot listen can do without leading.
+  void stand_by() {
+    if (coordinator_) {
+      settings_.offer.standby = settings_.member.server;
+      return;
+    }
+    const Deadline deadline = Deadline::after(kOwnAddress);
+    try {
+      const SocketAddress there = resolve(settings_.member.server, deadline).front();
+      const std::string own = route_to(there).address;
+      std::optional<Listener> listener;
+      try {
+        // Not where node 0 is about to listen on this very machine.
+        listener = listen_on(own, is_own_address(there) ? 0 : settings_.member.server.port, deadline);
+      } catch (const SystemError&) {
+        listener = listen_on(own, 0, deadline);
+      }
+      coordinator_.emplace(std::move(*listener), settings_.coordinator, true);
+      settings_.offer.standby = coordinator_->endpoint();
+    } catch (const Error&) {
+      settings_.offer.standby = {};
     }
   }
 
@@ -242,6 +285,7 @@ class LinkProcess {
   std::optional<Listener> listener_;
   pid_t launcher_;
   Lease& lease_;
+  rendezvous::Voter voter_;
   std::optional<rendezvous::Coordinator> coordinator_;
   std::unique_ptr<rendezvous::Member> member_;
   std::vector<Word> early_;
@@ -259,7 +303,7 @@ class LinkProcess {
 
 Link::Link(const LinkSettings& settings) {
   std::optional<Listener> listener;
-  if (settings.coordinator)
+  if (settings.hosts)
     listener =
         listen_on(settings.member.server.host, settings.listen_port.value_or(settings.member.server.port),
                   Deadline::after(seconds(10)));

@@ -19,8 +19,11 @@ namespace dtrain::launcher {
 struct LinkSettings {
   rendezvous::MemberOptions member;
   rendezvous::NodeOffer offer;
-  std::optional<rendezvous::CoordinatorOptions> coordinator;  ///< set: this node hosts the rendezvous
-  std::optional<std::uint16_t> listen_port;  ///< with coordinator: where (address: member.server)
+  rendezvous::CoordinatorOptions coordinator;
+  bool hosts = false;                        ///< this node hosts the rendezvous from the start
+  std::optional<std::uint16_t> listen_port;  ///< with hosts: where (address: member.server)
+  /// Another launcher may lead the job when the one that does is lost, and this one stands by for that.
+  bool succession = false;
   /// Until the rendezvous is reached; then Refused says what was tried. Before, Waiting says so.
   Duration connect_timeout = std::chrono::seconds(600);
 };

@@ -29,6 +29,8 @@ constexpr std::chrono::seconds kLeaseMargin{2};
 constexpr std::chrono::seconds kStopMargin{30};
 // The link's, when keeper or guard have ended the workers.
 constexpr std::chrono::milliseconds kLastWords{500};
+// Longer than a link looks for another leader.
+constexpr std::chrono::seconds kSuccession{12};
 // Between two looks at the lease while no workers run.
 constexpr std::chrono::seconds kLeaseLook{1};
 constexpr int kUsage = static_cast<int>(ExitCode::usage);
@@ -72,11 +74,12 @@ class NodesRun final : private RoundLink {
         !job_.placement.node_rank && rendezvous_is_here(job_.placement, Deadline::after(kResolveTimeout));
     if (first || perhaps) {
       LinkSettings hosting = settings;
-      hosting.coordinator = coordinator_options();
+      hosting.hosts = true;
       hosting.offer.node_rank = 0;
       try {
-        // Held from here on, so that a port that is taken is known before anybody waits.
-        if (first)
+        // Held from here on, so that a port that is taken is known before anybody waits. A machine that takes
+        // a lost one's place may never need it.
+        if (first && !succession())
           master_ = settle_master_port(job_.placement.master_addr, job_.placement.master_port,
                                        job_.program.builtin);
         link_.emplace(hosting);
@@ -106,14 +109,27 @@ class NodesRun final : private RoundLink {
     settings.offer.nproc = nproc_;
     settings.offer.must_match = must_match(job_);
     settings.connect_timeout = job_.options.join_timeout;
+    settings.coordinator = coordinator_options();
+    settings.succession = succession();
     return settings;
   }
 
+  // Of two launchers neither could know that the other one is gone.
+  bool succession() const {
+    const NodePlacement& place = job_.placement;
+    return place.nodes.least == place.nodes.most && job_.options.max_restarts > 0 &&
+           place.nodes.most + place.spares > 2;
+  }
+
   // The way to the rendezvous, as people know it: "10.0.0.2 (eth0)".
+  Route own_route() const {
+    const auto there = resolve(job_.placement.rendezvous, Deadline::after(kResolveTimeout));
+    return route_to(there.front());
+  }
+
   std::string own_address() const {
     try {
-      const auto there = resolve(job_.placement.rendezvous, Deadline::after(kResolveTimeout));
-      const Route route = route_to(there.front());
+      const Route route = own_route();
       return fmt::format("{} ({})", route.address, route.interface);
     } catch (const Error&) {
       return "";  // the link will try again, and say why it cannot be reached
@@ -127,6 +143,7 @@ class NodesRun final : private RoundLink {
     options.job = job_.options.run_id;
     options.min_nodes = job_.placement.nodes.least;
     options.max_nodes = job_.placement.nodes.most;
+    options.spares = job_.placement.spares;
     options.max_restarts = job_.options.max_restarts;
     options.join_timeout = job_.options.join_timeout;
     options.last_call = job_.options.last_call;
@@ -150,7 +167,7 @@ class NodesRun final : private RoundLink {
     const Deadline look = Deadline::after(kLeaseLook);
     const Deadline& deadline = give_up_ && give_up_->remaining() < look.remaining() ? *give_up_ : look;
     if (!pending_) ::poll(waits, std::size(waits), deadline.poll_timeout_ms());
-    if (!pending_ && link_->lease().over()) hear_why_the_lease_ended();
+    if (!pending_) look_at_the_lease();
     console_.flush();
     while (const auto signal = attempts_->signals().next()) take_signal(*signal);
     if (give_up_ && give_up_->expired()) exit_code_ = 128 + signal_;
@@ -182,11 +199,8 @@ class NodesRun final : private RoundLink {
   void on(const rendezvous::Forming& news) {
     if (news.self != 0) return link_->say(rendezvous::Ready{news.round, 0});
     try {
-      if (!master_) {
-        master_ =
-            settle_master_port(job_.placement.master_addr, job_.placement.master_port, job_.program.builtin);
-      }
-      link_->say(rendezvous::Ready{news.round, master_->port});
+      const std::string address = settle_master(news.round);
+      link_->say(rendezvous::Ready{news.round, master_->port, address});
     } catch (const Error& error) {
       const auto& node = news.nodes.front();
       link_->say(rendezvous::Failed{
@@ -194,6 +208,23 @@ class NodesRun final : private RoundLink {
           Duration::zero(),
           {Failure::Kind::unusable, node.node_rank, node.host, -1, kUsage, false, {error.what()}}});
     }
+  }
+
+  // Where rank 0 will listen; returns the address. On a machine that took node 0's place that is its own, and
+  // the port another one if that is taken there.
+  std::string settle_master(int round) {
+    const NodePlacement& place = job_.placement;
+    const bool first =
+        place.node_rank.value_or(0) == 0 || rendezvous_is_here(place, Deadline::after(kResolveTimeout));
+    const std::string address = first ? place.master_addr : own_route().address;
+    if (master_) return address;
+    try {
+      master_ = settle_master_port(address, place.master_port, job_.program.builtin);
+    } catch (const UsageError&) {
+      if (round == 0) throw;
+      master_ = settle_master_port(address, 0, job_.program.builtin);
+    }
+    return address;
   }
 
   void on(const rendezvous::Start& news) {
@@ -216,7 +247,7 @@ class NodesRun final : private RoundLink {
     try {
       const GroupResult result = attempts_->run(plan, start, std::move(master), this);
       tell_end(result);
-      if (result.fenced) hear_why_the_lease_ended();
+      if (result.fenced && !succession()) hear_why_the_lease_ended();
     } catch (const Error& error) {
       tell_end(error);
     }
@@ -232,12 +263,21 @@ class NodesRun final : private RoundLink {
     share.node_rank = own.node_rank;
     share.first_rank = own.first_rank;
     share.world_size = news.nodes.back().first_rank + news.nodes.back().nproc;
-    return make_plan(job_.options, job_.placement, share, job_.program, job_.environment, job_.hardware);
+    NodePlacement placement = job_.placement;
+    if (!news.master_addr.empty()) placement.master_addr = news.master_addr;
+    return make_plan(job_.options, placement, share, job_.program, job_.environment, job_.hardware);
   }
 
   std::string token_of(const rendezvous::Start& news) const {
     if (job_.token) return job_.token->hex();
     return job_.options.insecure ? public_token(news.run_id, news.launch_time_ns) : "";
+  }
+
+  // Where there may be another leader, the link looks for it first.
+  void look_at_the_lease() {
+    if (!link_->lease().over()) return over_since_.reset();
+    if (!over_since_) over_since_ = steady_clock().now();
+    if (!succession() || steady_clock().now() - *over_since_ >= kSuccession) hear_why_the_lease_ended();
   }
 
   // The link says why, unless it stands still itself.
@@ -302,6 +342,8 @@ class NodesRun final : private RoundLink {
     console_.complain(news.why);
     exit_code_ = news.unreachable ? kPeer : kUsage;
   }
+
+  void on(const rendezvous::Leadership&) {}  // for the link alone
 
   void on(const rendezvous::LeaseLost& news) {
     console_.complain("this node has ended its workers, because it lost the others: " + news.why);
@@ -375,7 +417,8 @@ class NodesRun final : private RoundLink {
   std::optional<News> pending_;  // came while workers ran, and is for afterwards
   std::optional<int> exit_code_;
   std::optional<Deadline> give_up_;
-  int signal_ = 0;  // that came while no workers ran
+  std::optional<TimePoint> over_since_;  // the lease is
+  int signal_ = 0;                       // that came while no workers ran
   TimePoint signal_at_{};
   int round_ = -1, restarts_ = 0;
   std::optional<Failure> failed_because_;  // of a start that is followed by another

@@ -47,10 +47,11 @@ void ask_mpi(NodePlacement& placement, std::optional<Token>& token, const Launch
                                      ? fmt::format("gave no answer in {} s", kExchangeTimeout.count())
                                      : fmt::format("failed (exit code {})", result.exit_code),
                                  otherwise));
-  if (answer.at("size").get<int>() != placement.nodes.most && !options.nnodes)
+  const int launchers = placement.nodes.most + placement.spares;
+  if (answer.at("size").get<int>() != launchers && !options.nnodes)
     throw UsageError(
         fmt::format("{}: expected {} launchers, found {}: it was built with another MPI than this mpirun's{}",
-                    helper, placement.nodes.most, answer.at("size").get<int>(), otherwise));
+                    helper, launchers, answer.at("size").get<int>(), otherwise));
   if (!token) token = parse_token(answer.at("token").get<std::string>(), "the answer of " + helper);
   if (!placement.master_addr.empty()) return;
   placement.master_addr = answer.at("address").get<std::string>();

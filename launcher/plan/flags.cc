@@ -36,7 +36,12 @@ constexpr std::array kOptions = {
     OptionSpec{
         "nnodes", kNodes, "N|MIN:MAX", "",
         "number of nodes; with MIN:MAX nodes may leave and come back [as the batch system says, else 1]"},
-    OptionSpec{"node-rank", kNodes, "R", "", "which of the nodes this is, from 0 [as the system says]"},
+    OptionSpec{
+        "spares", kNodes, "N", "0",
+        "launchers beside --nnodes that wait; one takes the place of a node that is lost, and the group "
+        "restarts with it (--max-restarts)"},
+    OptionSpec{"node-rank", kNodes, "R", "",
+               "which of the nodes this is, from 0; from --nnodes on a spare [as the system says]"},
     OptionSpec{"master-addr", kNodes, "ADDR", "", "address of node 0, where rank 0 listens"},
     OptionSpec{"master-port", kNodes, "PORT", "",
                "port where rank 0 listens; 0 picks a free one [29500; on one node a free one]"},
@@ -46,9 +51,12 @@ constexpr std::array kOptions = {
         "port"},
     OptionSpec{"rdzv-id", kNodes, "ID", "none", "the job's name; TORCHELASTIC_RUN_ID of the workers", 0,
                "rdzv-run-id"},
+    OptionSpec{
+        "join-timeout", kNodes, "SECONDS", "",
+        "until all nodes must have joined, and, where restarts are left, until a lost one must have been "
+        "replaced [600]"},
     OptionSpec{"rdzv-conf", kNodes, "LIST", "",
-               "timeouts in seconds: join_timeout=600 (until all nodes must have joined), "
-               "last_call_timeout=30 (with "
+               "timeouts in seconds: join_timeout=600 (as --join-timeout), last_call_timeout=30 (with "
                "MIN:MAX: how long MIN nodes wait for more); other names are ignored"},
     OptionSpec{
         "lease-timeout", kNodes, "SECONDS", "4",

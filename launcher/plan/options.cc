@@ -108,6 +108,7 @@ void read_rendezvous(const Reader& read, LaunchOptions& options) {
   options.lease = read.seconds("lease-timeout");
   if (options.lease < kShortestLease || options.lease > kLongestLease)
     read.refuse("lease-timeout", "seconds from 1 to 3600");
+  if (read.given("join-timeout")) options.join_timeout = read.seconds("join-timeout");
   options.token_file = read.text("token-file");
   options.insecure = read.flag("insecure");
   if (!read.given("rdzv-conf")) return;
@@ -120,9 +121,23 @@ void read_rendezvous(const Reader& read, LaunchOptions& options) {
     const auto seconds = parse_real(std::string_view(part).substr(equals + 1));
     if (!seconds || !(*seconds >= 0 && *seconds <= kMaxSeconds))
       read.refuse("rdzv-conf", name + " in seconds, from 0 to 604800");
+    if (join && read.given("join-timeout")) continue;
     (join ? options.join_timeout : options.last_call) =
         std::chrono::milliseconds(std::llround(*seconds * 1000));
   }
+}
+
+void check_spares(const LaunchOptions& options) {
+  if (options.spares == 0) return;
+  if (options.standalone) throw UsageError("--spares: expected several nodes, got --standalone");
+  if (options.nnodes && options.nnodes->least != options.nnodes->most)
+    throw UsageError(
+        "--spares: expected a fixed number of nodes, got --nnodes=MIN:MAX, where a node that comes is taken "
+        "in anyway");
+  if (options.max_restarts == 0)
+    throw UsageError(
+        "--spares: expected --max-restarts of 1 or more: a spare takes part when the group restarts without "
+        "a lost node");
 }
 
 Binding read_binding(const Reader& read) {
@@ -207,7 +222,8 @@ LaunchOptions make_options(const ParsedCommand& line) {
   LaunchOptions options;
   options.program = line.rest;
   if (read.given("nnodes")) options.nnodes = read_nnodes(read);
-  if (read.given("node-rank")) options.node_rank = read.number("node-rank", 0, kMaxNodes - 1);
+  options.spares = read.number("spares", 0, kMaxNodes);
+  if (read.given("node-rank")) options.node_rank = read.number("node-rank", 0, 2 * kMaxNodes - 1);
   read_nproc(read, options);
   if (read.given("emulated-gpus")) options.emulated_gpus = read.number("emulated-gpus", 1, kMaxWorkers);
   read_master(read, options);
@@ -239,6 +255,7 @@ LaunchOptions make_options(const ParsedCommand& line) {
     throw UsageError("--module and --no-python exclude each other: a module is run by Python");
   if (options.standalone && options.nnodes && options.nnodes->most != 1)
     throw UsageError("--standalone: expected one node, got --nnodes=" + read.text("nnodes"));
+  check_spares(options);
   options.explain = read.flag("explain");
   for (const auto& [name, value] : line.options.all()) options.sources[name] = value.source;
   return options;

@@ -55,6 +55,7 @@ struct HangSettings {
 /// What was said and what was not; placement.h completes it from what the batch system tells.
 struct LaunchOptions {
   std::optional<NodeRange> nnodes;
+  int spares = 0;
   std::optional<int> node_rank;
   bool standalone = false;
   NprocKind nproc_kind = NprocKind::automatic;

@@ -123,11 +123,16 @@ class Settler {
   }
 
   void take_nodes() {
+    placement_.spares = options_.spares;
     if (options_.nnodes) {
       placement_.nodes = *options_.nnodes;
       nnodes_how_ = source("nnodes");
     } else if (nnodes_) {
-      placement_.nodes = {*nnodes_, *nnodes_};
+      if (*nnodes_ <= options_.spares)
+        throw UsageError(fmt::format("--spares: expected fewer than the {} launchers ({}), got {}", *nnodes_,
+                                     nnodes_how_, options_.spares));
+      placement_.nodes = {*nnodes_ - options_.spares, *nnodes_ - options_.spares};
+      if (options_.spares > 0) nnodes_how_ += fmt::format(", less {}", source("spares"));
     } else if (node_rank_.value_or(0) > 0) {
       throw UsageError(fmt::format("--nnodes is needed: this is node {} ({}), and {}", *node_rank_,
                                    node_rank_how_,
@@ -140,6 +145,7 @@ class Settler {
              ? fmt::format("{}", placement_.nodes.most)
              : fmt::format("{}:{}", placement_.nodes.least, placement_.nodes.most),
          nnodes_how_);
+    if (placement_.spares > 0) note("spares", fmt::format("{}", placement_.spares), source("spares"));
   }
 
   void take_node_rank() {
@@ -152,10 +158,12 @@ class Settler {
       placement_.node_rank = 0;
       node_rank_how_ = "the only node";
     }
-    if (placement_.node_rank.value_or(0) >= placement_.nodes.most)
-      throw UsageError(fmt::format("--node-rank: expected 0 to {} with --nnodes={}, got {} ({})",
-                                   placement_.nodes.most - 1, placement_.nodes.most, *placement_.node_rank,
-                                   node_rank_how_));
+    if (placement_.node_rank.value_or(0) >= placement_.nodes.most + placement_.spares)
+      throw UsageError(
+          fmt::format("--node-rank: expected 0 to {} with --nnodes={}{}, got {} ({})",
+                      placement_.nodes.most + placement_.spares - 1, placement_.nodes.most,
+                      placement_.spares > 0 ? fmt::format(" and --spares={}", placement_.spares) : "",
+                      *placement_.node_rank, node_rank_how_));
     if (!placement_.node_rank && !options_.rdzv_endpoint)
       throw UsageError(fmt::format("--node-rank is needed with --nnodes={}: which node this is, from 0{}",
                                    shown_nodes(), node_rank_how_.empty() ? "" : " (" + node_rank_how_ + ")"));

@@ -20,6 +20,7 @@ struct NodePlacement {
   JobSystem system = JobSystem::none;
   std::string host;  ///< this machine's name in reports
   NodeRange nodes;
+  int spares = 0;                  ///< launchers beside the nodes that wait
   std::optional<int> node_rank;    ///< absent: the rendezvous gives one
   std::string master_addr;         ///< empty: the MPI exchange tells
   std::uint16_t master_port = 0;   ///< 0: the first node picks a free one
@@ -29,7 +30,7 @@ struct NodePlacement {
   std::vector<Explanation> explanations;
   std::vector<std::string> notes;  ///< what a user may have overlooked
 
-  bool many() const { return nodes.most > 1; }
+  bool many() const { return nodes.most + spares > 1; }
 };
 
 /// An explicit option wins over MASTER_ADDR and MASTER_PORT, those over the batch system, that over the

@@ -137,7 +137,8 @@ int count_workers(const LaunchOptions& options, const Hardware& hardware) {
 }
 
 NodeShare equal_share(const NodePlacement& placement, int nproc) {
-  const int node = placement.node_rank.value_or(0);
+  // What a spare would run is only known when it takes a node's place: shown as the last one's.
+  const int node = std::min(placement.node_rank.value_or(0), placement.nodes.most - 1);
   return {placement.nodes.most, node, node, node * nproc, placement.nodes.most * nproc};
 }
 

@@ -88,6 +88,7 @@ class Watch {
     rules.max_nodes = 1 + bytes.next() % 5;
     rules.min_nodes = 1 + bytes.next() % rules.max_nodes;
     rules.max_restarts = bytes.next() % 3;
+    if (rules.min_nodes == rules.max_nodes) rules.spares = bytes.next() % 3;
     rules.last_call = milliseconds(1000);
     return rules;
   }
@@ -119,7 +120,8 @@ class Watch {
     offer.must_match = {{"key", choice > 250 ? "odd" : "same"}};
     const Admission admission = job_.join(id, offer, now_);
     if (admission.refused.empty()) {
-      require(admission.node_rank >= 0 && admission.node_rank < rules_.max_nodes, "a node_rank in range");
+      require(admission.node_rank >= 0 && admission.node_rank < rules_.max_nodes + rules_.spares,
+              "a node_rank in range");
       seated_[id] = admission.node_rank;
     }
     collect();
@@ -176,6 +178,7 @@ class Watch {
     require(news.nodes.front().node_rank == 0, "the first node is in every round");
     round_ = news.round;
     forming_ = news.nodes;
+    displaced_ = news.displaced;
     running_ = false;
   }
   void check(const Start& news) {
@@ -188,7 +191,9 @@ class Watch {
     running_ = true;
     std::set<int> ranks;
     for (const RoundNode& node : news.nodes) ranks.insert(node.node_rank);
-    for (const auto& [id, node_rank] : seated_) {
+    for (const auto& [id, place] : seated_) {
+      int node_rank = place;
+      for (const auto& [from, to] : displaced_) node_rank = from == place ? to : node_rank;
       if (ranks.contains(node_rank)) working_.insert(id);
     }
   }
@@ -202,6 +207,7 @@ class Watch {
     require(news.failure.has_value() || news.exit_code == 0, "a failure has a cause");
   }
   void check(const Refused&) { require(false, "refusals are no news for all"); }
+  void check(const Leadership&) { require(false, "what a successor must know is told by the coordinator"); }
   void check(const LeaseLost&) { require(false, "leases are the members' own"); }
 
   Bytes& bytes_;
@@ -215,6 +221,7 @@ class Watch {
   std::map<SeatId, int> seated_;
   std::set<SeatId> working_;  // who may still write
   std::vector<RoundNode> forming_;
+  std::vector<std::pair<int, int>> displaced_;
   int round_ = -1, said_round_ = -1, restarts_ = 0;
   bool running_ = false, over_ = false;
 };
@@ -230,7 +237,8 @@ void rendezvous_messages(std::string_view input) {
   const auto* forming = news ? std::get_if<Forming>(&*news) : nullptr;
   if (forming == nullptr) return;
   for (std::size_t i = 0; i < forming->nodes.size() && i < 4; ++i)
-    require(place_in_round(input, forming->nodes[i].node_rank) == static_cast<int>(i),
+    require(!forming->displaced.empty() ||
+                index_in_round(input, forming->nodes[i].node_rank) == static_cast<int>(i),
             "a node is found at its place");
   std::string with_self(input);
   set_self(with_self, 3);

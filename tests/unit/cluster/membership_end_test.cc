@@ -114,8 +114,8 @@ TEST(Membership, RestartsAreCountedForTheJob) {
   EXPECT_EQ(job.last<Over>().exit_code, 8);
 }
 
-TEST(Membership, AKilledLauncherEndsAFixedJobAtOnce) {
-  Job job = running(fixed(3, 5));
+TEST(Membership, AKilledLauncherEndsAFixedJobWithoutRestartsAtOnce) {
+  Job job = running(fixed(3));
   job.leave(2, Departure::closed);
   job.say(1, worker_failed(0, 1, milliseconds(20)));  // a peer without words of its own
   job.pass(milliseconds(60));

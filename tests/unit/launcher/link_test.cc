@@ -40,13 +40,13 @@ LinkSettings settings_for(int node_rank, int nodes, std::uint16_t port) {
       node_rank, "host" + std::to_string(node_rank), "", 2, {{"nnodes", std::to_string(nodes)}}};
   if (node_rank != 0) return settings;
   settings.listen_port = port;
-  settings.coordinator.emplace();
-  settings.coordinator->token = token();
-  settings.coordinator->job = "job";
-  settings.coordinator->min_nodes = settings.coordinator->max_nodes = nodes;
-  settings.coordinator->waiting_every = milliseconds(300);
-  settings.coordinator->launch_time_ns = 7;
-  settings.coordinator->run_id = "run";
+  settings.hosts = true;
+  settings.coordinator.token = token();
+  settings.coordinator.job = "job";
+  settings.coordinator.min_nodes = settings.coordinator.max_nodes = nodes;
+  settings.coordinator.waiting_every = milliseconds(300);
+  settings.coordinator.launch_time_ns = 7;
+  settings.coordinator.run_id = "run";
   return settings;
 }
 
@@ -225,7 +225,7 @@ TEST(Link, HostingOffLoopbackWithoutATokenIsRefused) {
   LinkSettings settings = settings_for(0, 2, 0);
   settings.member.server.host = "0.0.0.0";
   settings.member.token.reset();
-  settings.coordinator->token.reset();
+  settings.coordinator.token.reset();
   Link link(settings);
   EXPECT_THAT(hear<Refused>(link).why, HasSubstr("insecure"));
 }

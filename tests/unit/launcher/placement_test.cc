@@ -57,6 +57,27 @@ TEST(NodePlacement, OneNodeIsTheDefault) {
   EXPECT_EQ(placement.host, "gpu002");
 }
 
+TEST(NodePlacement, SparesAreLaunchersBesideTheNodes) {
+  const std::vector<std::string> spare{"--spares=1", "--max-restarts=3", "p"};
+  const NodePlacement counted = placement_of(spare, slurm());
+  EXPECT_EQ(counted.nodes.most, 2) << "of three launchers";
+  EXPECT_EQ(counted.spares, 1);
+  EXPECT_TRUE(counted.many());
+  EXPECT_EQ(
+      placement_of({"--nnodes=2", "--node_rank=2", "--master_addr=a", "--spares=1", "--max-restarts=3", "p"})
+          .node_rank,
+      2);
+  EXPECT_THAT(complaint([] {
+                placement_of({"--nnodes=2", "--node_rank=3", "--master_addr=a", "--spares=1",
+                              "--max-restarts=3", "p"});
+              }),
+              HasSubstr("expected 0 to 2 with --nnodes=2 and --spares=1"));
+  EXPECT_THAT(complaint([] {
+                placement_of({"--spares=3", "--max-restarts=3", "p"}, slurm());
+              }),
+              HasSubstr("expected fewer than the 3 launchers"));
+}
+
 TEST(NodePlacement, AWorkersVariablesAreNotTheLaunchers) {
   const NodePlacement placement = placement_of({"p"}, {{"RANK", "3"},
                                                        {"WORLD_SIZE", "8"},

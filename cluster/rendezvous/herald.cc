@@ -1,0 +1,46 @@
+// Mostly nobody listens there.
+#include "cluster/rendezvous/herald.h"
+
+#include "cluster/rendezvous/session.h"
+#include "runtime/base/error.h"
+
+namespace dtrain::rendezvous {
+namespace {
+
+constexpr Duration kEvery = std::chrono::seconds(1);
+constexpr Duration kOneAttempt = std::chrono::milliseconds(400);
+
+}  // namespace
+
+Herald::Herald(Endpoint where, StoreClientOptions options, Claim claim)
+    : where_(std::move(where)),
+      options_(std::move(options)),
+      claim_(std::move(claim)),
+      thread_([this] { run(); }) {}
+
+Herald::~Herald() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  ended_.notify_all();
+  thread_.join();
+}
+
+void Herald::run() {
+  std::unique_lock lock(mutex_);
+  while (!over_) {
+    lock.unlock();
+    try {
+      const Deadline deadline = Deadline::after(kOneAttempt);
+      StoreClient client(where_, options_, deadline);
+      client.set(kClaimKey, encode(claim_.epoch, claim_.leader), deadline);
+    } catch (const Error&) {
+      // Nobody is there, or somebody else.
+    }
+    lock.lock();
+    ended_.wait_for(lock, kEvery, [this] { return over_; });
+  }
+}
+
+}  // namespace dtrain::rendezvous

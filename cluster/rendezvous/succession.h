@@ -1,0 +1,106 @@
+// Who leads a job when its coordinator is lost: values that travel, and what a leader and its possible
+// successors hold each other to. See docs/decisions/029-succession.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/net/endpoint.h"
+#include "cluster/rendezvous/protocol.h"
+#include "runtime/base/clock.h"
+
+namespace dtrain::rendezvous {
+
+/// What a leader is asked: whom to follow, and whether the asker may lead.
+struct VoteRequest {
+  std::uint64_t epoch = 0;  ///< which the asker would lead; 0: it only asks who does
+  std::uint64_t incarnation = 0;
+  /// Of the newest news it has heard: the epoch, and how many of it.
+  std::uint64_t known_epoch = 0, known_events = 0;
+};
+
+struct VoteAnswer {
+  bool granted = false;           ///< nobody of a lower epoch is followed from now on
+  std::uint64_t incarnation = 0;  ///< who answers
+  std::uint64_t promised = 0;     ///< the highest epoch that has been granted or followed
+  Duration heard_ago{};           ///< since the leader before last answered; with granted
+  std::uint64_t leads = 0;        ///< the epoch that is followed; 0: none
+  Endpoint leader;                ///< and where, with leads
+};
+
+/// What an answer grants: the receiver may have workers for so long after it asked.
+struct Grant {
+  std::int64_t stamp = 0;  ///< the leader's time; the next heartbeat shows it
+  Duration lasts = Duration::max();
+};
+
+/// What a heartbeat shows: the newest stamp, and how many news have been heard.
+struct Echo {
+  std::int64_t stamp = 0;
+  std::uint64_t events = 0;
+};
+
+std::string encode(const VoteRequest& request);
+std::string encode(const VoteAnswer& answer);
+std::string encode(const Grant& grant);
+std::string encode(const Echo& echo);
+std::string encode(std::uint64_t epoch, const Endpoint& leader);
+std::optional<VoteRequest> decode_vote_request(std::string_view bytes);
+std::optional<VoteAnswer> decode_vote_answer(std::string_view bytes);
+/// Of no bytes: a grant without limit, as where there is no succession.
+std::optional<Grant> decode_grant(std::string_view bytes);
+std::optional<Echo> decode_echo(std::string_view bytes);
+struct Claim {
+  std::uint64_t epoch = 0;
+  Endpoint leader;
+};
+std::optional<Claim> decode_claim(std::string_view bytes);
+
+/// With fewer there is no majority that could outlive the leader.
+inline constexpr std::size_t kLeastCouncil = 3;
+/// Delegates beyond these would only cost messages.
+inline constexpr std::size_t kMostCouncil = 5;
+
+/// The leader's view of the council. It may lead as long as a majority has followed it within the lease, and
+/// what it decides is final when a majority has heard of it. Delegates change one at a time, and not before
+/// the last change is final, so that two majorities always share a delegate (Ongaro's thesis on Raft, 4.1).
+/// Of two delegates the leader alone is the majority: the other one cannot be elected. Pure.
+class Council {
+ public:
+  /// `members`: the leader first. `founded`: they have followed it until then; absent for a successor, whom
+  /// nobody follows yet.
+  Council(std::vector<Delegate> members, Duration lease, std::optional<TimePoint> founded);
+
+  /// A delegate has shown an echo.
+  void hear(std::uint64_t incarnation, const Echo& echo);
+  /// The leader may lead until then; TimePoint::max() while it alone is the majority. In the past for a
+  /// successor whom no majority follows yet.
+  TimePoint leads_until() const;
+  /// A majority has heard `events` of the leader's news.
+  bool decided(std::uint64_t events) const;
+  /// Takes a delegate in or leaves one out if that is due and possible, of those who are there; true when it
+  /// has: then `events` is the number of news with the one that says so.
+  bool adapt(const std::vector<Delegate>& present, std::uint64_t events);
+
+  const std::vector<Delegate>& members() const noexcept { return members_; }
+  bool has_successors() const noexcept { return members_.size() >= kLeastCouncil; }
+
+ private:
+  struct Seen {
+    std::uint64_t incarnation = 0;
+    std::optional<TimePoint> followed;
+    std::uint64_t events = 0;
+  };
+  std::size_t majority() const noexcept { return members_.size() / 2 + 1; }
+  const Seen* seen(std::uint64_t incarnation) const;
+
+  std::vector<Delegate> members_;
+  std::vector<Seen> seen_;  // of all but the leader
+  Duration lease_;
+  std::uint64_t changed_at_ = 1;
+  bool alone_;  // the leader is the majority
+};
+
+}  // namespace dtrain::rendezvous

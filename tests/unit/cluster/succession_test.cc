@@ -1,0 +1,198 @@
+// Who may lead when the leader is lost: majorities, votes, and what a successor makes of what it inherits.
+#include "cluster/rendezvous/succession.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/cluster/membership_job.h"
+
+namespace dtrain::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr TimePoint kFounded{seconds(100)};
+constexpr Duration kLease = seconds(4);
+
+std::vector<Delegate> delegates(std::initializer_list<std::uint64_t> incarnations) {
+  std::vector<Delegate> all;
+  for (const std::uint64_t one : incarnations) all.push_back({one, "host" + std::to_string(one), {"h", 1}});
+  return all;
+}
+
+Echo echo(TimePoint followed, std::uint64_t events) { return {followed.time_since_epoch().count(), events}; }
+
+TEST(Council, LeadsAsLongAsAMajorityFollows) {
+  Council council(delegates({1, 2, 3, 4, 5}), kLease, kFounded);
+  EXPECT_EQ(council.leads_until(), kFounded + kLease);
+  council.hear(2, echo(kFounded + seconds(3), 1));
+  EXPECT_EQ(council.leads_until(), kFounded + kLease) << "with the leader two of five";
+  council.hear(5, echo(kFounded + seconds(2), 1));
+  EXPECT_EQ(council.leads_until(), kFounded + seconds(2) + kLease);
+  council.hear(5, echo(kFounded + seconds(1), 1));
+  EXPECT_EQ(council.leads_until(), kFounded + seconds(2) + kLease) << "time does not run backwards";
+  council.hear(77, echo(kFounded + seconds(9), 1));
+  EXPECT_EQ(council.leads_until(), kFounded + seconds(2) + kLease) << "no delegate";
+}
+
+TEST(Council, ASuccessorLeadsOnlyOnceItIsFollowed) {
+  Council council(delegates({2, 1, 3}), kLease, std::nullopt);
+  EXPECT_LT(council.leads_until(), kFounded);
+  council.hear(3, echo(kFounded, 0));
+  EXPECT_EQ(council.leads_until(), kFounded + kLease);
+}
+
+TEST(Council, DecidesByMajority) {
+  Council council(delegates({1, 2, 3, 4, 5}), kLease, kFounded);
+  council.hear(2, echo(kFounded, 3));
+  EXPECT_FALSE(council.decided(3));
+  council.hear(3, echo(kFounded, 2));
+  EXPECT_TRUE(council.decided(2));
+  EXPECT_FALSE(council.decided(3));
+}
+
+TEST(Council, ChangesOneByOneAndOnlyWhenTheLastChangeIsDecided) {
+  Council council(delegates({1, 2, 3, 4, 5}), kLease, kFounded);
+  const auto present = delegates({2, 3, 6});
+  EXPECT_FALSE(council.adapt(present, 5)) << "nobody has heard of the council yet";
+  council.hear(2, echo(kFounded, 1));
+  council.hear(3, echo(kFounded, 1));
+  EXPECT_TRUE(council.adapt(present, 5));
+  EXPECT_EQ(council.members().size(), 4U);
+  EXPECT_FALSE(council.adapt(present, 6)) << "the last change has not been heard of";
+  council.hear(2, echo(kFounded, 5));
+  council.hear(3, echo(kFounded, 5));
+  EXPECT_TRUE(council.adapt(present, 6));
+  council.hear(2, echo(kFounded, 6));
+  EXPECT_TRUE(council.adapt(present, 7)) << "of three two have heard";
+  std::vector<std::uint64_t> left;
+  for (const Delegate& one : council.members()) left.push_back(one.incarnation);
+  EXPECT_THAT(left, ElementsAre(1, 2, 3, 6));
+}
+
+TEST(Council, OfTwoTheLeaderIsTheMajorityOnceTheOtherKnows) {
+  Council council(delegates({1, 2, 3}), kLease, kFounded);
+  council.hear(2, echo(kFounded, 1));
+  ASSERT_TRUE(council.adapt(delegates({2}), 2));
+  EXPECT_LT(council.leads_until(), TimePoint::max()) << "the lost one and the other could still elect";
+  council.hear(2, echo(kFounded, 2));
+  EXPECT_EQ(council.leads_until(), TimePoint::max());
+  EXPECT_FALSE(council.has_successors());
+  // A third one ends that before it has heard of it.
+  ASSERT_TRUE(council.adapt(delegates({2, 4}), 3));
+  EXPECT_LT(council.leads_until(), TimePoint::max());
+}
+
+// --- what a successor does -------------------------------------------------------------------------------
+
+NodeOffer back(int place, int round, bool at_work) {
+  NodeOffer offer = offer_of(place);
+  offer.incarnation = 100 + static_cast<std::uint64_t>(place);
+  offer.resumes = true;
+  offer.epoch = 1;
+  offer.place = place;
+  offer.round = round;
+  offer.at_work = at_work;
+  return offer;
+}
+
+class Successor : public testing::Test {
+ protected:
+  // Round 3 ran on places 0, 4 and 2; place 0 led.
+  Successor() {
+    rules_ = fixed(3, 9);
+    rules_.spares = 2;
+    Inheritance left;
+    left.known.round = 3;
+    left.known.restart_count = 2;
+    left.known.launch_time_ns = 77;
+    left.known.nodes = {{0, "gpu0", 2, 0}, {1, "gpu4", 2, 2}, {2, "gpu2", 2, 4}};
+    left.known.displaced = {{4, 1}};
+    left.heard = now_;
+    left.lost = "gpu0 is lost";
+    left.host_place = 2;
+    now_ += seconds(4);
+    job_.emplace(rules_, left, now_);
+  }
+  void pass(Duration time, std::initializer_list<SeatId> beating) {
+    for (const TimePoint end = now_ + time; now_ < end;) {
+      now_ += milliseconds(50);
+      for (const SeatId id : beating) job_->beat(id, now_);
+      job_->tick(now_);
+    }
+  }
+  template <class Kind>
+  std::vector<Kind> heard() {
+    for (News& news : job_->take_news()) news_.push_back(std::move(news));
+    std::vector<Kind> found;
+    for (const News& news : news_) {
+      if (const Kind* one = std::get_if<Kind>(&news)) found.push_back(*one);
+    }
+    return found;
+  }
+
+  TimePoint now_{seconds(1000)};
+  JobRules rules_;
+  std::optional<Membership> job_;
+  std::vector<News> news_;
+};
+
+TEST_F(Successor, EndsTheRoundAndFormsTheNextWhenNobodyOfTheOldOneCanBeAtWork) {
+  ASSERT_EQ(heard<Stop>().size(), 1U);
+  EXPECT_EQ(heard<Stop>()[0].round, 3);
+  EXPECT_TRUE(heard<Stop>()[0].again);
+  EXPECT_EQ(job_->join(1, back(2, 3, true), now_).refused, "");
+  EXPECT_EQ(job_->join(2, back(4, 3, false), now_).node_rank, 4);
+  EXPECT_EQ(job_->join(3, back(3, -1, false), now_).refused, "") << "a spare";
+  job_->hear(1, Ended{3, 143}, now_);
+  EXPECT_TRUE(heard<Forming>().empty()) << "the leader before may still have workers";
+  pass(seconds(1), {1, 2, 3});
+  EXPECT_TRUE(heard<Forming>().empty());
+  pass(seconds(2), {1, 2, 3});
+  ASSERT_EQ(heard<Forming>().size(), 1U);
+  const Forming next = heard<Forming>()[0];
+  EXPECT_EQ(next.round, 4);
+  EXPECT_EQ(next.restart_count, 3);
+  EXPECT_EQ(next.nodes[0].host, "gpu3");
+  EXPECT_EQ(next.nodes[1].host, "gpu4");
+  for (const SeatId id : {1, 2, 3}) job_->hear(id, Ready{4, 1234, "10.0.0.3"}, now_);
+  ASSERT_EQ(heard<Start>().size(), 1U);
+  EXPECT_EQ(heard<Start>()[0].launch_time_ns, 77);
+  EXPECT_EQ(heard<Start>()[0].master_addr, "10.0.0.3");
+}
+
+TEST_F(Successor, TakesTheLeaderBeforeBackAsANodeIfItComesInTime) {
+  job_->join(1, back(2, 3, false), now_);
+  job_->join(2, back(4, 3, false), now_);
+  EXPECT_EQ(job_->join(5, back(0, 3, false), now_).refused, "");
+  ASSERT_EQ(heard<Forming>().size(), 1U);
+  EXPECT_EQ(heard<Forming>()[0].nodes[0].host, "gpu0");
+}
+
+TEST_F(Successor, RefusesWhoIsAtWorkInARoundThatItDoesNotKnow) {
+  EXPECT_THAT(job_->join(1, back(2, 2, true), now_).refused, HasSubstr("gone on without"));
+}
+
+TEST_F(Successor, WaitsForReplacementsWhereThereIsNoSpare) {
+  job_->join(1, back(2, 3, false), now_);
+  job_->join(2, back(4, 3, false), now_);
+  pass(seconds(3), {1, 2});
+  EXPECT_TRUE(heard<Forming>().empty());
+  EXPECT_FALSE(job_->over());
+  EXPECT_EQ(job_->join(9, offer_of(0), now_).refused, "");
+  EXPECT_EQ(heard<Forming>().size(), 1U);
+}
+
+TEST_F(Successor, IsSucceededWhenItsOwnLauncherEnds) {
+  job_->join(1, back(2, 3, false), now_);
+  job_->set_successors(true);
+  job_->hear(1, Gone{}, now_);
+  EXPECT_TRUE(job_->abdicated());
+  EXPECT_FALSE(job_->over());
+}
+
+}  // namespace
+}  // namespace dtrain::rendezvous

@@ -1,0 +1,106 @@
+// One vote an epoch, none while a leader is followed, none for who knows less.
+#include "cluster/rendezvous/voter.h"
+
+#include <gtest/gtest.h>
+
+#include "cluster/rendezvous/messages.h"
+
+namespace dtrain::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A launcher that follows the leader of epoch 1 and has heard one piece of news.
+class VoterTest : public testing::Test {
+ protected:
+  VoterTest() {
+    voter_.set_leader({"leader", 1});
+    voter_.with(session_, now_, [&] {
+      Admission admission{1, {}, {}};
+      admission.epoch = 1;
+      admission.grant = {5, seconds(4)};
+      answer(1, join_answer(0, encode(admission)));
+      Leadership leadership;
+      leadership.council = {{7, "a", {"a", 1}}, {8, "b", {"b", 1}}, {9, "c", {"c", 1}}};
+      answer(2, encode(News(leadership)));
+    });
+  }
+  void answer(std::uint64_t request, std::string value) {
+    std::string bytes;
+    to_session_.append(bytes, wire::encode(wire::Response{request, wire::Status::ok, std::move(value)}));
+    session_.receive(bytes, now_);
+  }
+  void pass(Duration time) {
+    now_ += time;
+    voter_.with(session_, now_, [&] { session_.tick(now_); });
+  }
+  VoteRequest request(std::uint64_t epoch, std::uint64_t events = 1) const { return {epoch, 8, 1, events}; }
+
+  TimePoint now_{seconds(100)};
+  wire::FrameWriter to_session_{MacKey("down")};
+  Session session_{wire::FrameReader(MacKey("down")),
+                   wire::FrameWriter(MacKey("up")),
+                   {1, "host1", "", 2, {}, 9},
+                   {},
+                   now_};
+  Voter voter_;
+};
+
+TEST_F(VoterTest, FollowsALeaderAsLongAsItsLeaseLasts) {
+  EXPECT_EQ(session_.known().events, 1U);
+  pass(seconds(3));
+  const VoteAnswer answer = voter_.answer(request(2), now_);
+  EXPECT_FALSE(answer.granted);
+  EXPECT_EQ(answer.leads, 1U);
+  EXPECT_EQ(answer.leader.host, "leader");
+  EXPECT_EQ(voter_.stand(9, now_).epoch, 0U);
+}
+
+TEST_F(VoterTest, VotesOnceAnEpochAndSaysSinceWhenItHasHeardNothing) {
+  pass(seconds(5));
+  EXPECT_TRUE(session_.orphaned());
+  const VoteAnswer answer = voter_.answer(request(2), now_);
+  EXPECT_TRUE(answer.granted);
+  EXPECT_EQ(answer.heard_ago, seconds(5));
+  EXPECT_EQ(answer.leads, 0U) << "the leader before is not followed any more";
+  pass(seconds(1));
+  EXPECT_FALSE(voter_.answer(request(2), now_).granted);
+  EXPECT_TRUE(voter_.answer(request(3), now_).granted);
+  EXPECT_EQ(voter_.stand(9, now_ + seconds(1)).epoch, 4U);
+  EXPECT_FALSE(voter_.answer(request(4), now_ + seconds(2)).granted) << "it has voted for itself";
+}
+
+TEST_F(VoterTest, DoesNotVoteForWhoKnowsLess) {
+  pass(seconds(5));
+  EXPECT_FALSE(voter_.answer(request(2, 0), now_).granted);
+  EXPECT_TRUE(voter_.answer(request(2, 9), now_).granted);
+}
+
+TEST_F(VoterTest, DoesNotListenToTheLeaderBeforeOnceItHasVoted) {
+  pass(seconds(5));
+  ASSERT_TRUE(voter_.answer(request(2), now_).granted);
+  session_.resume(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), now_);
+  to_session_ = wire::FrameWriter(MacKey("down"));
+  Admission admission{1, {}, {}};
+  admission.epoch = 1;
+  admission.grant = {9, seconds(4)};
+  wire::FrameReader asked(MacKey("up"));
+  asked.feed(session_.out());
+  std::string_view join;
+  ASSERT_EQ(asked.next(join), wire::FrameReader::Result::frame);
+  voter_.with(session_, now_,
+              [&] { answer(wire::decode_request(join)->id, join_answer(0, encode(admission))); });
+  EXPECT_TRUE(session_.interrupted());
+  EXPECT_FALSE(session_.ended());
+}
+
+TEST_F(VoterTest, NobodyIsVotedForWhoAsksOnlyWhoLeads) {
+  pass(seconds(5));
+  EXPECT_FALSE(voter_.answer(request(0), now_).granted);
+  voter_.hear({6, {"new", 2}});
+  EXPECT_EQ(voter_.answer(request(0), now_).leads, 6U);
+}
+
+}  // namespace
+}  // namespace dtrain::rendezvous
