@@ -24,13 +24,22 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr int kHosts = 3;
+constexpr int kHosts = 4;
 // The lease of 4 s, the coordinator's 2 s more, and what a loaded machine takes to start again.
 constexpr seconds kUntilSettled{12};
 constexpr seconds kInTime{25};
 
 constexpr std::array kNetwork = {"none", "both", "in", "out", "reset"};
 constexpr std::array kParts = {"launcher", "link", "keeper"};
+
+// A job on the lab's first hosts: elastic, led by host 0 as long as it lives; or with a spare on one host
+// more, and led by whom a majority elects.
+struct Kind {
+  int hosts = 3, nodes = 3;
+  std::vector<std::string> options;
+};
+const Kind kElastic{3, 3, {"--nnodes=2:3", "--rdzv-conf=last_call_timeout=60"}};
+const Kind kSpared{4, 3, {"--nnodes=3", "--spares=1"}};
 
 struct Fault {
   int victim = 0;
@@ -64,11 +73,16 @@ class Fencing : public ::testing::Test {
     const std::string script = "while [ ! -e " + (folder / "done").string() +
                                " ]; do echo $TORCHELASTIC_RESTART_COUNT $(date +%s%N) >> " +
                                folder.path().string() + "/$(hostname).$LOCAL_RANK; sleep 0.02; done";
-    for (int host = 0; host < kHosts; ++host) {
-      std::vector<std::string> command = lab_->command(
-          host, {program("dtrain-launch"), "--nnodes=2:3", "--node_rank=" + std::to_string(host),
-                 "--master_addr=" + NetnsLab::address(0), "--nproc_per_node=2", "--max-restarts=3",
-                 "--shutdown-timeout=1", "--rdzv-conf=last_call_timeout=60", "sh", "-c", script});
+    for (int host = 0; host < kind_.hosts; ++host) {
+      std::vector<std::string> launch{program("dtrain-launch"),
+                                      "--node_rank=" + std::to_string(host),
+                                      "--master_addr=" + NetnsLab::address(0),
+                                      "--nproc_per_node=2",
+                                      "--max-restarts=3",
+                                      "--shutdown-timeout=1"};
+      launch.insert(launch.end(), kind_.options.begin(), kind_.options.end());
+      launch.insert(launch.end(), {"sh", "-c", script});
+      std::vector<std::string> command = lab_->command(host, launch);
       command[0] = "/usr/bin/env";
       launchers_.push_back(std::make_unique<Running>(
           command, std::map<std::string, std::string>{{"DTRAIN_TOKEN", std::string(64, 'c')}}));
@@ -116,14 +130,16 @@ class Fencing : public ::testing::Test {
     const TempDir folder;
     start(folder);
     ASSERT_TRUE(eventually(
-        [&] { return std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2 * kHosts; },
+        [&] {
+          return std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2 * kind_.nodes;
+        },
         seconds(40)))
         << errors();
     const std::array pids = parts_of(fault.victim);
     strike(fault, pids);
     std::this_thread::sleep_for(kUntilSettled);
     write_file(folder / "done", "");
-    for (int host = 0; host < kHosts; ++host) {
+    for (int host = 0; host < kind_.hosts; ++host) {
       if (host == fault.victim && fault.acts[0] != 0) continue;
       EXPECT_NE(launcher(host).wait(kInTime), -1) << "host " << host << " still runs\n" << errors();
     }
@@ -147,13 +163,16 @@ class Fencing : public ::testing::Test {
     restarts_ += starts.size() > 1;
   }
 
+  void draw(const Kind& kind, int rounds);
+
+  Kind kind_;
   std::optional<NetnsLab> lab_;
   std::vector<std::unique_ptr<Running>> launchers_;
   int restarts_ = 0;
 };
 
-TEST_F(Fencing, NoTwoStartsWriteAtOnceWhateverStandsStill) {
-  const int rounds = rounds_from_environment("DTRAIN_FAULT_ROUNDS", 2);
+void Fencing::draw(const Kind& kind, int rounds) {
+  kind_ = kind;
   const int seed =
       rounds_from_environment("DTRAIN_FAULT_SEED", static_cast<int>(std::random_device{}() >> 2));
   std::printf("seed %d, %d rounds\n", seed, rounds);
@@ -161,13 +180,21 @@ TEST_F(Fencing, NoTwoStartsWriteAtOnceWhateverStandsStill) {
   for (int i = 0; i < rounds && !HasFailure(); ++i) {
     constexpr std::array kActs = {0, SIGSTOP, SIGKILL};
     Fault fault;
-    fault.victim = static_cast<int>(random() % kHosts);
+    fault.victim = static_cast<int>(random() % static_cast<unsigned>(kind_.nodes));
     for (int& act : fault.acts) act = kActs[random() % kActs.size()];
     fault.network = kNetwork[random() % kNetwork.size()];
     SCOPED_TRACE("round " + std::to_string(i) + ": " + fault.text());
     round(fault);
   }
   std::printf("the job went on in another start in %d rounds\n", restarts_);
+}
+
+TEST_F(Fencing, NoTwoStartsWriteAtOnceWhateverStandsStill) {
+  draw(kElastic, rounds_from_environment("DTRAIN_FAULT_ROUNDS", 1));
+}
+
+TEST_F(Fencing, NoTwoLeadersHaveWorkersAtOnce) {
+  draw(kSpared, rounds_from_environment("DTRAIN_FAULT_ROUNDS", 1));
 }
 
 }  // namespace
