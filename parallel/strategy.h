@@ -133,6 +133,9 @@ class Strategy {
   /// What this rank saves. The parts of all ranks together are the whole state, each element once; only rank
   /// 0 has any unless sharded().
   virtual StateParts save() = 0;
+  /// The whole state, of any rank, after settle(): equal to what rank 0 would save. Nothing where ranks hold
+  /// different parts.
+  virtual StateParts replica() { return {}; }
 
   /// What this rank and others hold alike between steps, for checking; nothing where nobody does.
   virtual Replicas replicas() { return {}; }

@@ -74,6 +74,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"eval-every", "Output", "N", "1", "epochs between evaluations; 0: never"},
     {"checkpoint-every", "Output", "N", "", "optimizer steps between checkpoints; 0: only the last; unset: every epoch"},
     {"keep-checkpoints", "Output", "K", "3", "how many of the newest checkpoints stay; 0: all"},
+    {"peer-snapshots", "Output", "N", "0", "every N steps keep a copy of the training state in each node's memory, to go on from when a node or the disk is lost; 0: never"},
     {"check-replicas", "Output", "N", "0", "every N steps and before each checkpoint compare what workers hold alike; 0: never"},
     {"log-samples", "Output", "", "", "write the samples each rank takes in each step to logs/samples-<rank>.jsonl"},
     {"checkpoint-at-start", "Output", "", "", "also save the initial weights (step 0)"},
@@ -183,6 +184,7 @@ void read_output(const Options& options, Recipe& recipe) {
   if (options.has("checkpoint-every"))
     recipe.checkpoint_every = options.integer("checkpoint-every", 0, kNoLimit);
   recipe.keep_checkpoints = static_cast<int>(options.integer("keep-checkpoints", 0, INT32_MAX));
+  recipe.peer_snapshots = options.integer("peer-snapshots", 0, kNoLimit);
   recipe.check_replicas = options.integer("check-replicas", 0, kNoLimit);
   recipe.log_samples = options.enabled("log-samples");
   recipe.checkpoint_at_start = options.enabled("checkpoint-at-start");

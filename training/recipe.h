@@ -90,6 +90,7 @@ struct Recipe {
   std::optional<std::int64_t> checkpoint_every;  ///< optimizer steps; 0: at the end only; unset: every epoch
   int keep_checkpoints = 3;
   bool checkpoint_at_start = false;
+  std::int64_t peer_snapshots = 0;  ///< steps between copies of the state in each node's memory; 0: none
   std::int64_t check_replicas = 0;  ///< steps between comparisons of what ranks hold alike; 0: never
   bool log_samples = false;
   bool profile = false;

@@ -72,12 +72,14 @@ bool Trainer::run_epoch() {
     const auto every = recipe_.checkpoint_every.value_or(0);
     const bool due = every > 0 && at_.step % every == 0;
     if ((due || std::exchange(save_asked_, false)) && at_.position < size) save_checkpoint();
+    if (at_.position < size) copy_to_memory();
     if (stop_asked_) return false;
   }
   if (at_.position < size) return true;
   if (recipe_.eval_every > 0 && (at_.epoch + 1) % recipe_.eval_every == 0) evaluate();
   ++at_.epoch;
   at_.position = 0;
+  copy_to_memory();
   const auto every = recipe_.checkpoint_every.value_or(1);
   if (!recipe_.checkpoint_every || (every > 0 && at_.step % every == 0)) save_checkpoint();
   return true;
@@ -162,6 +164,21 @@ void Trainer::save_checkpoint() {
   if (engine_.runs_ahead()) env_.communicator.barrier("checkpoint")->wait(deadline());
   if (recipe_.check_replicas > 0) compare_replicas();
   if (is_root() || env_.strategy.sharded()) hand_over();
+  env_.clock.lap(Phase::checkpoint);
+}
+
+// Each node keeps what rank 0 would save.
+void Trainer::copy_to_memory() {
+  if (!copies_ || at_.step % recipe_.peer_snapshots != 0) return;
+  take_reports(0);
+  const SpanScope span(env_.tracer.spans(), "copy to memory", "phase");
+  if (engine_.runs_ahead()) env_.communicator.barrier("copy to memory")->wait(deadline());
+  if (recipe_.check_replicas > 0) compare_replicas();
+  env_.strategy.settle(deadline());
+  if (copies_->wants_copy()) {
+    const StateParts parts = on_host(env_.strategy.replica());
+    copies_->keep({state(), views_of(parts.model), views_of(parts.optimizer)});
+  }
   env_.clock.lap(Phase::checkpoint);
 }
 

@@ -10,6 +10,7 @@
 #include "training/run/checkpoint_saver.h"
 #include "training/run/journal.h"
 #include "training/run/pace.h"
+#include "training/run/peer_snapshots.h"
 #include "training/start/stop_signal.h"
 #include "training/training_data.h"
 
@@ -44,6 +45,8 @@ class Trainer {
   TrainingParts parts();
   void apply_layer_options(Module& network);
   std::filesystem::path resume();
+  void prepare_copies();
+  void take_copy(std::optional<Checkpoint>& checkpoint, const std::exception_ptr& trouble);
   void take_over(const std::string& state_text, const Checkpoint* checkpoint);
   void start_saving(const std::filesystem::path& run_dir, std::unique_ptr<CheckpointStore> locked,
                     const std::optional<Checkpoint>& checkpoint);
@@ -60,6 +63,7 @@ class Trainer {
   void evaluate();
   void watch_over_peers();
   void compare_replicas();
+  void copy_to_memory();
   void save_checkpoint();
   void hand_over();
   void save_last();
@@ -81,6 +85,7 @@ class Trainer {
   LrSchedule schedule_;
   Engine engine_;
   std::unique_ptr<CheckpointSaver> saver_;
+  std::unique_ptr<PeerSnapshots> copies_;  ///< null unless asked for
   Pace pace_;
   RunPosition at_;
   std::optional<std::filesystem::path>

@@ -105,13 +105,23 @@ std::filesystem::path Trainer::resume() {
   std::string state_text;
   std::unique_ptr<CheckpointStore> locked;
   std::optional<Checkpoint> checkpoint;
+  std::exception_ptr trouble;  // with the disk
   if (is_root()) {
     run_dir = choose_run_dir(recipe_, env_.environment);
     if (!std::filesystem::exists(run_dir)) made_run_ = run_dir;
     locked = lock_run(recipe_, RunDirectory(run_dir), env_.log);  // before looking inside
-    checkpoint = find_checkpoint(recipe_, RunDirectory(run_dir), env_.log);
-    if (checkpoint) state_text = format_training_state(checkpoint->state, {});
+    try {
+      checkpoint = find_checkpoint(recipe_, RunDirectory(run_dir), env_.log);
+    } catch (const UsageError&) {
+      throw;
+    } catch (const Error&) {
+      if (recipe_.peer_snapshots == 0) throw;
+      trouble = std::current_exception();
+    }
   }
+  prepare_copies();
+  take_copy(checkpoint, trouble);
+  if (checkpoint) state_text = format_training_state(checkpoint->state, {});
   run_dir = broadcast_text(env_.communicator, run_dir.string(), start_deadline());
   start_saving(run_dir, std::move(locked), checkpoint);
   open_logs(run_dir);
@@ -124,6 +134,34 @@ std::filesystem::path Trainer::resume() {
   }
   take_over(state_text, checkpoint ? &*checkpoint : nullptr);
   return run_dir;
+}
+
+void Trainer::prepare_copies() {
+  if (recipe_.peer_snapshots == 0) return;
+  if (env_.strategy.replica().model.empty())
+    throw UsageError(
+        "--peer-snapshots: expected workers that each hold the whole state, got workers that hold parts of "
+        "it "
+        "(--shard, --tensor), which only a checkpoint brings together; use --checkpoint-every");
+  copies_ =
+      std::make_unique<PeerSnapshots>(env_.communicator, env_.environment, env_.log, recipe_.connect_timeout);
+}
+
+// What a node has in memory may be newer than what is on the disk, or all that is left.
+void Trainer::take_copy(std::optional<Checkpoint>& checkpoint, const std::exception_ptr& trouble) {
+  if (!copies_) return;
+  auto copy = copies_->find(checkpoint ? checkpoint->state.step : -1, start_deadline());
+  if (trouble && !copy) std::rethrow_exception(trouble);
+  if (!copy) return;
+  if (trouble) {
+    try {
+      std::rethrow_exception(trouble);
+    } catch (const Error& error) {
+      env_.log.write(LogLevel::warning, fmt::format("no checkpoint was read: {}", error.what()));
+    }
+  }
+  if (checkpoint) copy->refused = checkpoint->refused;
+  checkpoint = std::move(copy);
 }
 
 void Trainer::take_over(const std::string& state_text, const Checkpoint* checkpoint) {

@@ -151,9 +151,9 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
   plan.master_addr = placement.master_addr;
   plan.master_port = placement.master_port;
   plan.program = program;
-  plan.removed_variables = {"DTRAIN_TOKEN",         "DTRAIN_TOKEN_FILE", "DTRAIN_STORE_FD",
-                            "DTRAIN_STDERR_TTY",    "DTRAIN_COLUMNS",    "TORCHELASTIC_USE_AGENT_STORE",
-                            "DTRAIN_LAUNCH_CONFIG", "DTRAIN_SAVING_FILE"};
+  plan.removed_variables = {"DTRAIN_TOKEN",         "DTRAIN_TOKEN_FILE",  "DTRAIN_STORE_FD",
+                            "DTRAIN_STDERR_TTY",    "DTRAIN_COLUMNS",     "TORCHELASTIC_USE_AGENT_STORE",
+                            "DTRAIN_LAUNCH_CONFIG", "DTRAIN_SAVING_FILE", "DTRAIN_MEMORY_DIR"};
   for (std::string& name : mpi_variables(environment)) plan.removed_variables.push_back(std::move(name));
   check_ranks(options, plan);
   const auto bound = bind_workers(options.binding, plan.nproc, hardware.cpus, hardware.gpu_numa_nodes);
@@ -192,6 +192,7 @@ Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, cons
     e["DTRAIN_SAVING_FILE"] = saving_file_of(attempt.error_folder, worker);
   }
   if (plan.program.builtin && !attempt.token.empty()) e["DTRAIN_TOKEN"] = attempt.token;
+  if (plan.program.builtin) e["DTRAIN_MEMORY_DIR"] = attempt.memory_folder;
   if (plan.program.builtin) e["DTRAIN_LAUNCH_TIME_NS"] = std::to_string(attempt.launch_time_ns);
   if (plan.program.builtin && attempt.store_fd >= 0 && worker.rank == 0)
     e["DTRAIN_STORE_FD"] = std::to_string(attempt.store_fd);

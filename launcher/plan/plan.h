@@ -70,6 +70,7 @@ struct Attempt {
   /// When the launcher started, in nanoseconds since 1970: equal in every attempt, it tells a group that is
   /// started again which run it belongs to, and lets workers say how long the start took.
   std::int64_t launch_time_ns = 0;
+  std::string memory_folder = {};  ///< of this machine, for what outlives the workers; empty: none
 };
 
 /// How many workers this node starts. Throws UsageError when GPUs are asked for and there are none.

@@ -95,6 +95,7 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   attempt.master_port = master.port;
   attempt.error_folder = make_scratch(start.number);
   attempt.token = start.token;
+  attempt.memory_folder = memory_.path();
   attempt.store_fd = master.socket.get();
   attempt.launch_time_ns = start.launch_time_ns;
   GroupSettings settings;
@@ -103,7 +104,9 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   settings.hang = job_.options.hang;
   settings.passthrough = job_.options.passthrough;
   settings.log_folder = log_root_ + "/attempt_" + std::to_string(start.restart_count);
-  settings.scratch_folder = scratch_;
+  for (const std::string& folder : {scratch_, memory_.path()}) {
+    if (!folder.empty()) settings.scratch_folders.push_back(folder);
+  }
   settings.title = job_.title;
   settings.link = link;
   return GroupRun(plan, attempt, job_.environment, settings, signals_, console_, std::move(master.socket))

@@ -5,6 +5,7 @@
 
 #include "launcher/process/group.h"
 #include "launcher/process/job.h"
+#include "launcher/process/memory_folder.h"
 
 namespace dtrain::launcher {
 
@@ -56,6 +57,7 @@ class Attempts {
   Signals signals_;
   std::string scratch_;
   std::string log_root_;
+  MemoryFolder memory_;
 };
 
 }  // namespace dtrain::launcher

@@ -40,7 +40,7 @@ GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& 
       static_cast<int>(check(Sys{::open("/dev/null", O_RDWR | O_CLOEXEC)}, "open /dev/null")));
   WorkerGroup group;
   group.inherited = signals.inherited();
-  group.scratch_folder = settings.scratch_folder;
+  group.scratch_folders = settings.scratch_folders;
   group.title = settings.title;
   if (settings.link != nullptr) group.lease = settings.link->lease();
   workers_.reserve(plan.workers.size());

@@ -25,8 +25,8 @@ struct GroupSettings {
   Policy policy;
   HangSettings hang;
   bool passthrough = false;
-  std::string log_folder;      ///< of this start; used when the plan writes files
-  std::string scratch_folder;  ///< removed by the keeper when the launcher is killed
+  std::string log_folder;                    ///< of this start; used when the plan writes files
+  std::vector<std::string> scratch_folders;  ///< removed by the keeper when the launcher is killed
   std::span<char> title;
   RoundLink* link = nullptr;  ///< to the other nodes; nullptr: there are none, and no lease
 };

@@ -47,8 +47,9 @@ class GuardProcess {
     const int code = finished() ? WEXITSTATUS(*status_) : end_all();
     if (code == 0 && settings_.lease != nullptr) settings_.lease->end_work();
     std::error_code ignored;
-    if (is_closed(settings_.socket) && !settings_.scratch_folder.empty())
-      std::filesystem::remove_all(settings_.scratch_folder, ignored);
+    for (const std::string& folder : settings_.scratch_folders) {
+      if (is_closed(settings_.socket)) std::filesystem::remove_all(folder, ignored);
+    }
     return code;
   }
 

@@ -21,9 +21,9 @@ inline constexpr int kKeeperLeftSome = 3;
 
 struct GuardSettings {
   int socket = -1;  ///< to the launcher, shared with the keeper; its end tells that both have ended
-  std::string scratch_folder;  ///< removed when launcher and keeper are both gone; empty: nothing to remove
-  std::span<char> title;       ///< the process's argv memory
-  Lease* lease = nullptr;      ///< told when nothing is left below; nullptr: there are no other nodes
+  std::vector<std::string> scratch_folders;  ///< removed when launcher and keeper are both gone
+  std::span<char> title;                     ///< the process's argv memory
+  Lease* lease = nullptr;  ///< told when nothing is left below; nullptr: there are no other nodes
 };
 
 /// To be called in a fork of the launcher, which becomes the guard: forks the keeper, in which `keeper` runs

@@ -146,8 +146,9 @@ class KeeperProcess {
     const std::vector<Process> stuck = end_descendants(Deadline::after(kStuckAfter));
     for (const Process& process : stuck) send({Event::Kind::stuck, -1, process.pid, 0});
     std::error_code ignored;
-    if (is_closed(socket_) && !group_.scratch_folder.empty())
-      std::filesystem::remove_all(group_.scratch_folder, ignored);
+    for (const std::string& folder : group_.scratch_folders) {
+      if (is_closed(socket_)) std::filesystem::remove_all(folder, ignored);
+    }
     stuck_ = static_cast<int>(stuck.size());
     return stuck.empty() ? 0 : kKeeperLeftSome;
   }
@@ -220,7 +221,7 @@ Keeper start_keeper(const WorkerGroup& group) {
   const pid_t pid = static_cast<pid_t>(check(fork, "fork the guard"));
   if (pid > 0) return {pid, std::move(ours)};
   ours.reset();
-  run_guard({theirs.get(), group.scratch_folder, group.title, group.lease},
+  run_guard({theirs.get(), group.scratch_folders, group.title, group.lease},
             [&] { return KeeperProcess(group, theirs.get()).run(); });
 }
 

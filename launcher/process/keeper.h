@@ -18,10 +18,9 @@ namespace dtrain::launcher {
 struct WorkerGroup {
   std::vector<SpawnRequest> workers;
   Inherited inherited;
-  std::string
-      scratch_folder;      ///< removed by the keeper when the launcher is killed; empty: nothing to remove
-  Lease* lease = nullptr;  ///< no worker outlives it; nullptr: there are no other nodes
-  std::span<char> title;   ///< the process's argv memory, overwritten so that nobody takes it for a launcher
+  std::vector<std::string> scratch_folders;  ///< removed by the keeper when the launcher is killed
+  Lease* lease = nullptr;                    ///< no worker outlives it; nullptr: there are no other nodes
+  std::span<char> title;  ///< the process's argv memory, overwritten so that nobody takes it for a launcher
 };
 
 /// The launcher's end of a keeper. Reading 0 bytes from `socket` means that keeper and guard have ended.

@@ -32,6 +32,7 @@ class MultiDeviceStrategy final : public Strategy {
   void settle(const Deadline& deadline) override { inner_->settle(deadline); }
   Tensors evaluate(const Tensors& inputs) override { return inner_->evaluate(inputs); }
   StateParts save() override { return inner_->save(); }
+  StateParts replica() override { return inner_->replica(); }
   Replicas replicas() override { return inner_->replicas(); }
   Module& module() noexcept override { return inner_->module(); }
   Optimizer* optimizer() noexcept override { return inner_->optimizer(); }

@@ -33,8 +33,9 @@ Tensors ReplicatedStrategy::evaluate(const Tensors& inputs) {
   return (*network_)(inputs);
 }
 
-StateParts ReplicatedStrategy::save() {
-  if (context_.communicator.rank() != 0) return {};
+StateParts ReplicatedStrategy::save() { return context_.communicator.rank() == 0 ? replica() : StateParts{}; }
+
+StateParts ReplicatedStrategy::replica() {
   return {whole(network_->state_dict()), whole(optimizer_->named_state())};
 }
 

@@ -17,6 +17,7 @@ class ReplicatedStrategy : public Strategy {
   Tensors evaluate(const Tensors& inputs) override;
   /// Rank 0 has everything, the others nothing.
   StateParts save() override;
+  StateParts replica() override;
   /// Parameters and the optimizer's state; running statistics are each rank's own.
   Replicas replicas() override;
   Module& module() noexcept override { return *network_; }

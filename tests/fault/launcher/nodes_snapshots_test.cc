@@ -1,0 +1,108 @@
+// A node is killed, node 0 among them, when no disk has a checkpoint: the others go on from what they have in
+// memory, at most so many steps back, with the weights of an undisturbed run. DTRAIN_FAULT_ROUNDS for more.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "runtime/base/fd.h"
+#include "tests/fault/launcher/spared_job.h"
+
+namespace dtrain::test {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr int kPlaces = SparedJob::kPlaces;
+constexpr int kSteps = 600, kEvery = 10;
+constexpr seconds kPatience{60};
+
+// The last "going on after step N from FOLDER" of a text; -1: none.
+int resumed_from(const std::string& text, std::string& folder) {
+  const std::string words = "going on after step ";
+  const std::size_t at = text.rfind(words);
+  if (at == std::string::npos) return -1;
+  const std::size_t from = text.find(" from ", at) + 6;
+  folder = text.substr(from, text.find('\n', from) - from);
+  return std::stoi(text.substr(at + words.size()));
+}
+
+std::size_t memory_folders() {
+  std::size_t found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+    found += entry.path().filename().string().starts_with("dtrain-memory-");
+  return found;
+}
+
+class Snapshots : public ::testing::Test {
+ protected:
+  void finish(SparedJob& job, const std::filesystem::path& run_dir) {
+    for (int place = 0; place < kPlaces; ++place)
+      EXPECT_EQ(job[place].wait(seconds(300)), 0) << "place " << place << "\n" << job.errors();
+    const std::size_t weights = final_weights(run_dir);
+    if (!undisturbed_) undisturbed_ = weights;
+    EXPECT_EQ(weights, *undisturbed_) << "other weights than without a loss";
+  }
+
+  // The steps that were done are read from a folder that stays open when it is unmounted.
+  void lose(SparedJob& job, int victim, const std::filesystem::path& run_dir, bool unmount) {
+    const UniqueFd folder(::open(run_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const std::string metrics = "/proc/self/fd/" + std::to_string(folder.get()) + "/metrics.jsonl";
+    job.kill(victim);
+    if (unmount) {
+      ASSERT_EQ(::umount2(run_dir.c_str(), MNT_DETACH), 0);
+    }
+    std::this_thread::sleep_for(seconds(2));
+    const int done = static_cast<int>(SparedJob::count(SparedJob::text_of(metrics), "\"event\":\"step\""));
+    std::string folder_used;
+    int from = -1;
+    EXPECT_TRUE(eventually([&] { return (from = resumed_from(job.output(), folder_used)) >= 0; }, kPatience))
+        << job.errors();
+    std::printf("place %d killed after step %d%s: going on after step %d from %s\n", victim, done,
+                unmount ? ", the disk unmounted" : "", from, folder_used.c_str());
+    EXPECT_GE(from, done - kEvery) << job.output();
+    EXPECT_LE(from, done);
+    EXPECT_EQ(folder_used.find("/dev/shm/dtrain-memory-"), 0U);
+  }
+
+  std::optional<std::size_t> undisturbed_;
+};
+
+TEST_F(Snapshots, StandInForCheckpointsThatAreNotThere) {
+  const int rounds = rounds_from_environment("DTRAIN_FAULT_ROUNDS", 2);
+  const std::size_t folders = memory_folders();
+  const TempDir folder;
+  write_small_dataset(folder / "data", 1000, 100);
+  // The only checkpoint of the first kind of rounds is the last; the other kind loses all that it had.
+  const std::string every = std::to_string(kEvery);
+  {
+    SparedJob job(folder / "data", folder / "undisturbed", kSteps, {"--checkpoint-every", "0"});
+    finish(job, folder / "undisturbed");
+  }
+  std::mt19937 random(std::random_device{}());
+  for (int round = 0; round < rounds && !HasFailure(); ++round) {
+    const auto run_dir = folder / ("run" + std::to_string(round));
+    std::filesystem::create_directory(run_dir);
+    const bool unmount = round % 2 == 1 && ::mount("none", run_dir.c_str(), "tmpfs", 0, "size=64m") == 0;
+    SparedJob job(folder / "data", run_dir, kSteps,
+                  {"--checkpoint-every", unmount ? "7" : "0", "--peer-snapshots", every});
+    ASSERT_TRUE(
+        eventually([&] { return job.steps() >= 35 && job.waits_as_spare(SparedJob::kNodes); }, kPatience))
+        << job.errors();
+    const int victim = round == 0 ? 0 : static_cast<int>(random() % SparedJob::kNodes);
+    lose(job, victim, run_dir, unmount);
+    job.start(victim);
+    finish(job, run_dir);
+    EXPECT_TRUE(eventually([&] { return job.left() == 0; })) << job.errors();
+  }
+  // What a killed node left is removed by whoever starts next, all else by its owner.
+  EXPECT_LE(memory_folders(), folders);
+}
+
+}  // namespace
+}  // namespace dtrain::test

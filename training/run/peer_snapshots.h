@@ -1,0 +1,50 @@
+// Copies of the training state in the memory of each node, so that losing one costs a few steps even where
+// the disk with the checkpoints is lost too. For strategies whose ranks all hold the whole state: on each
+// node one of them keeps its copy, in a folder that the launcher owns and that outlives its workers.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "collectives/communicator.h"
+#include "runtime/base/environment.h"
+#include "runtime/base/log.h"
+#include "runtime/checkpoint/async_writer.h"
+
+namespace dtrain {
+
+class PeerSnapshots {
+ public:
+  /// Collective. DTRAIN_MEMORY_DIR of `environment` is the folder. `communicator` and `log` are borrowed.
+  /// Throws UsageError, on all ranks, when one that would keep a copy has no such folder.
+  PeerSnapshots(Communicator& communicator, const Environment& environment, Log& log, Duration patience);
+  ~PeerSnapshots();
+  PeerSnapshots(const PeerSnapshots&) = delete;
+  PeerSnapshots& operator=(const PeerSnapshots&) = delete;
+
+  /// Collective. The newest copy that verifies on any node, on rank 0, where it is of a later step than
+  /// `step` (of rank 0: what the disk has, -1: nothing); nothing otherwise, and on other ranks. Takes as long
+  /// as reading it and sending it to rank 0. Throws PeerError.
+  std::optional<Checkpoint> find(std::int64_t step, const Deadline& deadline);
+
+  /// Whether this rank keeps its node's copy, and would take one now: none is being written.
+  bool wants_copy() const;
+  /// Copies `snapshot` and keeps the copy instead of the one before. For a rank of which wants_copy(). Memory
+  /// that does not suffice is only logged.
+  void keep(const Snapshot& snapshot);
+
+ private:
+  void send(const Checkpoint& checkpoint, const Deadline& deadline);
+  std::optional<Checkpoint> receive(int from, const Deadline& deadline);
+  std::int64_t all_max(std::int64_t value, const Deadline& deadline);
+  void take_failure();
+
+  Communicator& communicator_;
+  Log& log_;
+  std::filesystem::path folder_;
+  std::unique_ptr<CheckpointStore> store_;  ///< null on ranks that keep nothing
+  std::unique_ptr<AsyncCheckpointWriter> writer_;
+  bool warned_ = false;
+};
+
+}  // namespace dtrain
