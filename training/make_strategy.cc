@@ -6,6 +6,7 @@
 #include "parallel/data/multi_device_strategy.h"
 #include "parallel/data/sharded_strategy.h"
 #include "parallel/data/virtual_workers_strategy.h"
+#include "parallel/pipeline/pipeline_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/base/error.h"
 
@@ -41,27 +42,35 @@ WorkerDevices make_devices(const Recipe& recipe, int local_rank) {
   return devices;
 }
 
-std::unique_ptr<Mesh> make_mesh(const Recipe& recipe, Communicator& world) {
+std::unique_ptr<WorkerMesh> make_mesh(const Recipe& recipe, Communicator& world) {
   if (recipe.mesh.empty()) return nullptr;
   std::vector<MeshAxis> axes = recipe.mesh;
-  const auto has_dp = [&] {
-    return std::ranges::any_of(axes, [](const MeshAxis& axis) { return axis.name == "dp"; });
-  };
-  if (!has_dp()) axes.insert(axes.begin(), {"dp", 1});
-  return std::make_unique<Mesh>(world, axes, Deadline::after(recipe.connect_timeout));
+  const bool has_copies = std::ranges::find(axes, "dp", &MeshAxis::name) != axes.end();
+  if (!has_copies) axes.insert(axes.begin(), {"dp", 1});
+  const Deadline deadline = Deadline::after(recipe.connect_timeout);
+  auto made = std::make_unique<WorkerMesh>(WorkerMesh{Mesh(world, axes, deadline), nullptr});
+  const std::string stages[] = {"pp"};
+  if (made->mesh.size("pp") > 1) made->gradients = made->mesh.make_group(stages, deadline);
+  return made;
 }
 
-Division division_of(const Recipe& recipe, const Mesh& mesh) {
-  return {{mesh.group("tp"), recipe.collective_timeout}, recipe.sequence_parallel};
+std::optional<Division> division_of(const Recipe& recipe, const WorkerMesh* mesh) {
+  if (mesh == nullptr || mesh->mesh.size("tp") == 1) return std::nullopt;
+  return Division{{mesh->mesh.group("tp"), recipe.collective_timeout}, recipe.sequence_parallel};
 }
 
 std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context,
-                                        const WorkerDevices& devices, const Mesh* mesh) {
-  if (mesh != nullptr) {
-    const StrategyContext among_copies{mesh->group("dp"), context.device, context.patience, context.timer};
+                                        const WorkerDevices& devices, const WorkerMesh* mesh) {
+  if (const auto division = division_of(recipe, mesh)) {
+    const StrategyContext among_copies{mesh->mesh.group("dp"), context.device, context.patience,
+                                       context.timer};
     return std::make_unique<TensorParallelStrategy>(
-        context, division_of(recipe, *mesh).group,
+        context, division->group,
         std::make_unique<DataParallelStrategy>(among_copies, ReducerOptions{}, true));
+  }
+  if (mesh != nullptr) {
+    const PipelineGroups groups{mesh->mesh.group("pp"), *mesh->gradients, mesh->mesh.group("dp")};
+    return std::make_unique<PipelineStrategy>(context, groups, recipe.schedule);
   }
   auto strategy = strategy_between_workers(recipe, context);
   if (devices.all.size() == 1) return strategy;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "parallel/mesh.h"
@@ -26,14 +27,21 @@ struct WorkerDevices {
 /// Throws UsageError for devices that are not there.
 WorkerDevices make_devices(const Recipe& recipe, int local_rank);
 
+/// The groups of a mesh.
+struct WorkerMesh {
+  Mesh mesh;
+  /// Of a pipeline: the same ranks as its axis pp, for gradients.
+  std::unique_ptr<Communicator> gradients;
+};
+
 /// Collective where the recipe has a mesh, whose groups are split off; null without.
-std::unique_ptr<Mesh> make_mesh(const Recipe& recipe, Communicator& world);
+std::unique_ptr<WorkerMesh> make_mesh(const Recipe& recipe, Communicator& world);
+
+/// The ranks that divide a network; nothing where each worker or stage has whole layers.
+std::optional<Division> division_of(const Recipe& recipe, const WorkerMesh* mesh);
 
 /// `context` has the home device. `mesh` may be null; it outlives the strategy.
 std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context,
-                                        const WorkerDevices& devices, const Mesh* mesh);
-
-/// The ranks that divide a network in `mesh`.
-Division division_of(const Recipe& recipe, const Mesh& mesh);
+                                        const WorkerDevices& devices, const WorkerMesh* mesh);
 
 }  // namespace dtrain

@@ -11,6 +11,12 @@ namespace {
 
 constexpr std::int64_t kMostParts = 65'536;
 
+/// 1 for an axis that the workers do not have.
+int axis_size(const Recipe& recipe, std::string_view name) {
+  const auto axis = std::ranges::find(recipe.mesh, name, &MeshAxis::name);
+  return axis == recipe.mesh.end() ? 1 : axis->size;
+}
+
 void read_virtual_workers(const Options& options, std::int64_t world_size, Recipe& recipe) {
   recipe.virtual_workers = options.integer("virtual-workers", 0, kMostParts);
   const std::int64_t parts = recipe.virtual_workers;
@@ -37,48 +43,67 @@ void read_virtual_workers(const Options& options, std::int64_t world_size, Recip
     options.refuse("compress", "none beside --virtual-workers, whose sums are exact");
 }
 
-std::vector<MeshAxis> mesh_of(const Options& options, std::int64_t tensor) {
+/// The axes that options ask for; none: data parallelism alone.
+std::vector<MeshAxis> axes_of(const Options& options, std::int64_t tensor, std::int64_t pipeline) {
   if (!options.has("mesh")) {
-    if (tensor == 1) return {};
-    return {{"dp", kAutoSize}, {"tp", static_cast<int>(tensor)}};
+    if (tensor > 1) return {{"dp", kAutoSize}, {"tp", static_cast<int>(tensor)}};
+    if (pipeline > 1) return {{"dp", kAutoSize}, {"pp", static_cast<int>(pipeline)}};
+    return {};
   }
   std::vector<MeshAxis> axes = parse_mesh(options.text("mesh"));
   for (const MeshAxis& axis : axes) {
-    if (axis.name != "dp" && axis.name != "tp")
-      options.refuse("mesh", "axes dp (batches are shared) and tp (layers are divided)");
+    if (axis.name != "dp" && axis.name != "tp" && axis.name != "pp")
+      options.refuse("mesh", "axes dp (batches are shared), tp (layers are divided) and pp (stages)");
   }
   return axes;
 }
 
-void read_mesh(const Options& options, std::int64_t world_size, Recipe& recipe) {
-  const std::int64_t tensor = options.integer("tensor", 1, 4096);
-  recipe.sequence_parallel = options.enabled("sequence-parallel");
-  const std::vector<MeshAxis> axes = mesh_of(options, tensor);
-  if (!axes.empty()) {
-    const bool is_auto = !options.has("mesh");
-    if (is_auto && world_size % tensor != 0) {
-      throw UsageError(fmt::format("--tensor: expected a number that {} workers can be divided by, got {}",
-                                   world_size, tensor));
-    }
-    const MeshShape shape(axes, static_cast<int>(world_size));
-    if (tensor > 1 && shape.size("tp") != tensor)
-      options.refuse("tensor", fmt::format("the {} of --mesh's tp, or no --tensor", shape.size("tp")));
-    if (shape.size("tp") > 1) recipe.mesh = shape.axes();
-  }
-  if (recipe.mesh.empty()) {
-    if (recipe.sequence_parallel)
-      options.refuse("sequence-parallel", "--tensor N beside it, with N of 2 or more");
-    return;
-  }
+/// What `option` beside --mesh says must be what the mesh says.
+void check_axis(const Options& options, const char* option, std::int64_t given, int size) {
+  if (given > 1 && given != size) options.refuse(option, fmt::format("the {} of --mesh, or none", size));
+}
+
+void check_beside_mesh(const Options& options, const Recipe& recipe, const std::string& form) {
   const auto beside = [&](bool given, const char* option, const char* why) {
-    if (given) options.refuse(option, std::string("nothing beside --tensor, ") + why);
+    if (given) options.refuse(option, "nothing beside " + form + ", " + why);
   };
   beside(recipe.virtual_workers > 0, "virtual-workers", "whose sums are over workers");
   beside(recipe.shard.has_value(), "shard", "which divides parameters in another way");
-  beside(recipe.compress.kind != Compression::Kind::none, "compress", "whose slices are small already");
-  beside(recipe.sync_batch_norm, "sync-batch-norm", "whose models have no batch norm");
+  beside(recipe.compress.kind != Compression::Kind::none, "compress", "whose gradients are parts already");
+  beside(recipe.sync_batch_norm, "sync-batch-norm", "where a batch norm is on some workers only");
   if (recipe.precision == Precision::fp16)
-    options.refuse("precision", "fp32 or bf16 beside --tensor, whose workers would overflow one by one");
+    options.refuse("precision", "fp32 or bf16 beside " + form + ", whose workers would overflow one by one");
+}
+
+void read_mesh(const Options& options, std::int64_t world_size, Recipe& recipe) {
+  const std::int64_t tensor = options.integer("tensor", 1, 4096),
+                     pipeline = options.integer("pipeline", 1, 4096);
+  recipe.sequence_parallel = options.enabled("sequence-parallel");
+  recipe.schedule = options.choice("schedule", {"gpipe", "1f1b"}) == "gpipe"
+                        ? PipelineSchedule::gpipe
+                        : PipelineSchedule::one_forward_one_backward;
+  if (tensor > 1 && pipeline > 1)
+    options.refuse("pipeline", "nothing beside --tensor: the two do not go together yet");
+  for (const auto& [option, size] : {std::pair{"tensor", tensor}, {"pipeline", pipeline}}) {
+    if (options.has("mesh") || world_size % size == 0) continue;
+    throw UsageError(fmt::format("--{}: expected a number that {} workers can be divided by, got {}", option,
+                                 world_size, size));
+  }
+  if (const std::vector<MeshAxis> axes = axes_of(options, tensor, pipeline); !axes.empty()) {
+    const MeshShape shape(axes, static_cast<int>(world_size));
+    check_axis(options, "tensor", tensor, shape.size("tp"));
+    check_axis(options, "pipeline", pipeline, shape.size("pp"));
+    if (shape.size("tp") > 1 && shape.size("pp") > 1)
+      options.refuse("mesh", "tp or pp: the two do not go together yet");
+    if (shape.size("tp") > 1 || shape.size("pp") > 1) recipe.mesh = shape.axes();
+  }
+  const int divided = axis_size(recipe, "tp"), stages = axis_size(recipe, "pp");
+  if (!recipe.mesh.empty()) check_beside_mesh(options, recipe, divided > 1 ? "--tensor" : "--pipeline");
+  if (recipe.sequence_parallel && divided == 1)
+    options.refuse("sequence-parallel", "--tensor N beside it, with N of 2 or more");
+  if (options.has("micro-batches") && stages == 1)
+    options.refuse("micro-batches",
+                   "--pipeline N beside it, with N of 2 or more; --accumulate is for the others");
 }
 
 std::vector<std::string> device_names(const Options& options) {
@@ -118,8 +143,15 @@ void read_parallelism(const Options& options, std::int64_t world_size, Recipe& r
 
 std::int64_t shares_of(const Recipe& recipe, std::int64_t world_size) {
   if (recipe.virtual_workers > 0) return recipe.virtual_workers;
-  if (recipe.mesh.empty()) return world_size;
-  return world_size / MeshShape(recipe.mesh, static_cast<int>(world_size)).size("tp");
+  return world_size / (axis_size(recipe, "tp") * axis_size(recipe, "pp"));
+}
+
+std::int64_t passes_of(const Options& options, const Recipe& recipe) {
+  const std::int64_t accumulate = options.integer("accumulate", 1, INT64_MAX);
+  const int stages = axis_size(recipe, "pp");
+  if (stages == 1) return accumulate;
+  if (accumulate > 1) options.refuse("accumulate", "1 beside --pipeline; choose --micro-batches");
+  return options.has("micro-batches") ? options.integer("micro-batches", 1, 1 << 20) : 4 * stages;
 }
 
 void read_devices(const Options& options, Recipe& recipe) {
@@ -134,7 +166,7 @@ void read_devices(const Options& options, Recipe& recipe) {
     options.refuse("devices",
                    "nothing beside --virtual-workers, whose parts are computed one after the other");
   if (!recipe.mesh.empty())
-    options.refuse("devices", "nothing beside --tensor, whose collectives belong to one thread");
+    options.refuse("devices", "nothing beside --tensor and --pipeline, whose messages belong to one thread");
   if (recipe.sync_batch_norm)
     options.refuse("sync-batch-norm", "nothing beside --devices, where each device has its statistics");
   const auto count = static_cast<std::int64_t>(recipe.devices.size());

@@ -12,6 +12,9 @@ void read_parallelism(const Options& options, std::int64_t world_size, Recipe& r
 /// Into how many shares a batch is cut: workers, parts, or groups of workers that share a network.
 std::int64_t shares_of(const Recipe& recipe, std::int64_t world_size);
 
+/// Passes of a step: --accumulate, or the micro-batches of a pipeline.
+std::int64_t passes_of(const Options& options, const Recipe& recipe);
+
 /// The same for the devices of a worker, when the batch is known.
 void read_devices(const Options& options, Recipe& recipe);
 

@@ -29,7 +29,10 @@ constexpr OptionSpec kTrainOptions[] = {
     {"compress", "Batch", "HOW", "none", "gradients between workers: none, fp16, bf16, or powersgd:R (narrow matrices of R columns)"},
     {"shard", "Batch", "WHAT", "none", "what each worker keeps 1/W of: none, optimizer (its state), or gradients (those too)"},
     {"tensor", "Batch", "N", "1", "divide the layers of one network among N workers that are close (transformer)"},
-    {"mesh", "Batch", "AXES", "", "workers as a grid: dp=2,tp=2 (dp shares batches, tp divides layers); dp=auto: what is left"},
+    {"pipeline", "Batch", "N", "1", "cut the network into N stages, one worker each, which micro-batches go through"},
+    {"micro-batches", "Batch", "M", "", "with --pipeline: passes of a step; unset: 4 for each stage"},
+    {"schedule", "Batch", "NAME", "1f1b", "with --pipeline: gpipe (all forwards, then all backwards) or 1f1b (fewer alive)"},
+    {"mesh", "Batch", "AXES", "", "workers as a grid: dp=2,tp=2 or dp=2,pp=2 (dp shares batches, tp divides layers, pp makes stages); dp=auto: what is left"},
     {"sequence-parallel", "Batch", "", "", "with --tensor: what lies between divided layers is cut along the sequence too"},
     {"recompute", "Batch", "", "", "less memory, more time: residual blocks are computed again in backward, not kept"},
 
@@ -95,16 +98,16 @@ void check_global_batch(const BatchPlan& batch, std::int64_t world_size) {
   }
   if (batch.accumulate > 1 && batch.global % (world_size * batch.accumulate) != 0) {
     throw UsageError(
-        fmt::format("--global-batch-size: expected a multiple of {} (workers) x {} (--accumulate), got {}; "
+        fmt::format("--global-batch-size: expected a multiple of {} (workers) x {} (passes), got {}; "
                     "use --batch-size to set the samples a worker instead",
                     world_size, batch.accumulate, batch.global));
   }
 }
 
 /// `world_size`: workers, or the parts that stand in their place.
-BatchPlan make_batch(const Options& options, std::int64_t world_size) {
+BatchPlan make_batch(const Options& options, std::int64_t world_size, std::int64_t passes) {
   BatchPlan batch;
-  batch.accumulate = options.integer("accumulate", 1, kNoLimit);
+  batch.accumulate = passes;
   const std::int64_t parts = world_size * batch.accumulate;
   if (options.has("batch-size")) {
     if (options.has("global-batch-size")) {
@@ -217,7 +220,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.connect_timeout = seconds_of(options, "connect-timeout");
   if (options.has("threads")) recipe.threads = static_cast<int>(options.integer("threads", 1, 4096));
   read_parallelism(options, world_size, recipe);
-  recipe.batch = make_batch(options, shares_of(recipe, world_size));
+  recipe.batch = make_batch(options, shares_of(recipe, world_size), passes_of(options, recipe));
   read_devices(options, recipe);
   recipe.recompute = options.enabled("recompute");
   read_length(options, recipe);

@@ -13,6 +13,7 @@
 #include "parallel/data/compress.h"
 #include "parallel/data/shard_exchange.h"
 #include "parallel/mesh.h"
+#include "parallel/pipeline/schedule.h"
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/options.h"
 #include "runtime/optim/lr_schedule.h"
@@ -73,8 +74,9 @@ struct Recipe {
   bool sync_batch_norm = false;
   Compression compress;             ///< of gradients between workers
   std::optional<ShardStage> shard;  ///< unset: data parallel, every rank keeps everything
-  std::vector<MeshAxis> mesh;       ///< axes dp and tp, their product the workers; empty: no division
+  std::vector<MeshAxis> mesh;       ///< axes dp and tp or pp, their product the workers; empty: dp alone
   bool sequence_parallel = false;   ///< activations between divided layers are cut along the sequence
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< of a mesh with pp
   bool recompute = false;
   BatchPlan batch;
   OptimizerRecipe optimizer;

@@ -75,7 +75,7 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
         recipe, {peers.communicator(), devices.home, recipe.collective_timeout, {&clock, tracer.spans()}},
         devices, mesh.get());
     std::optional<DividedTask> divided;
-    if (mesh) divided.emplace(task, division_of(recipe, *mesh));
+    if (const auto division = division_of(recipe, mesh.get())) divided.emplace(task, *division);
     const Task& learned = divided ? static_cast<const Task&>(*divided) : task;
     Trainer trainer(recipe, {learned, *strategy, peers.communicator(), devices.first(), options, environment,
                              stop_signal, log, tracer, clock});

@@ -117,16 +117,41 @@ class Block final : public Module {
   std::shared_ptr<Module> norm1_, qkv_, proj_, norm2_, up_, down_;
 };
 
+/// tokens, integers [B, L] → [B, L, width] (of a divided sequence this rank's part): words and their places.
+class Embed final : public Module {
+ public:
+  Embed(const TransformerShape& shape, const Layers& layers, Generator& generator,
+        const std::shared_ptr<Device>& device, const Division* division)
+      : context_(shape.context),
+        words_(add_module("words", layers.table(shape.vocabulary, shape.width, "words"))),
+        positions_(add_parameter(
+            "positions", mul(Tensor::randn({shape.context, shape.width}, generator, device), kTableScale))) {
+    if (division != nullptr && division->sequence) division_.emplace(*division);
+  }
+  Tensor forward(const Tensor& tokens) override {
+    if (tokens.rank() != 2 || tokens.size(1) > context_) {
+      throw UsageError(fmt::format("transformer: expected tokens [B, L] with at most {} of them, got {}",
+                                   context_, tokens.describe()));
+    }
+    const Tensor h = add((*words_)(tokens.to(DType::i64)), positions_.slice(0, 0, tokens.size(1)));
+    return division_ ? own_part(h, 1, division_->group, "sequence") : h;
+  }
+
+ private:
+  std::int64_t context_;
+  std::shared_ptr<Module> words_;
+  Tensor positions_;
+  std::optional<Division> division_;
+};
+
 }  // namespace
 
-Transformer::Transformer(const TransformerShape& shape, Generator& generator,
-                         const std::shared_ptr<Device>& device, const Division* division)
-    : shape_(checked(shape, division)) {
+Transformer::Transformer(const TransformerShape& asked, Generator& generator,
+                         const std::shared_ptr<Device>& device, const Division* division) {
+  const TransformerShape shape = checked(asked, division);
   if (division != nullptr) division_.emplace(*division);
   const Layers layers(generator, device, division);
-  words_ = add_module("words", layers.table(shape.vocabulary, shape.width, "words"));
-  positions_ = add_parameter(
-      "positions", mul(Tensor::randn({shape.context, shape.width}, generator, device), kTableScale));
+  embed_ = add_module("embed", std::make_shared<Embed>(shape, layers, generator, device, division));
   blocks_ = add_module("blocks", std::make_shared<ModuleList>());
   for (std::int64_t i = 0; i < shape.layers; ++i)
     blocks_->append(std::make_shared<Block>(shape, layers, fmt::format("block {}", i)));
@@ -135,15 +160,18 @@ Transformer::Transformer(const TransformerShape& shape, Generator& generator,
 }
 
 Tensor Transformer::forward(const Tensor& tokens) {
-  if (tokens.rank() != 2 || tokens.size(1) > shape_.context) {
-    throw UsageError(fmt::format("transformer: expected tokens [B, L] with at most {} of them, got {}",
-                                 shape_.context, tokens.describe()));
-  }
-  Tensor h = add((*words_)(tokens.to(DType::i64)), positions_.slice(0, 0, tokens.size(1)));
-  if (division_ && division_->sequence) h = own_part(h, 1, division_->group, "sequence");
+  Tensor h = (*embed_)(tokens);
   for (const auto& [name, block] : blocks_->children()) h = (*block)(h);
   const Tensor logits = (*head_)((*norm_)(h));
   return division_ && !is_training() ? gather_alike(logits, -1, division_->group, "logits") : logits;
+}
+
+std::vector<ChainPart> Transformer::chain() const {
+  std::vector<ChainPart> chain{chain_part("embed", embed_)};
+  for (const auto& [name, block] : blocks_->children()) chain.push_back(chain_part("blocks." + name, block));
+  chain.push_back({{{"norm", norm_}, {"head", head_}},
+                   [norm = norm_, head = head_](const Tensor& x) { return (*head)((*norm)(x)); }});
+  return chain;
 }
 
 }  // namespace dtrain

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "parallel/tensor/division.h"
+#include "runtime/nn/chain.h"
 #include "runtime/nn/containers.h"
 #include "runtime/nn/module.h"
 
@@ -25,19 +26,18 @@ struct TransformerShape {
 /// Divided, every rank of the group calls it alike with the same tokens; in training the logits are this
 /// rank's part of the vocabulary (see vocab_parallel_cross_entropy), in evaluation all of them. The initial
 /// weights are slices of the undivided network's.
-class Transformer final : public Module {
+class Transformer final : public Module, public Chained {
  public:
   /// Throws UsageError for a width that the heads do not divide, and for heads or words that the ranks do
   /// not.
   Transformer(const TransformerShape& shape, Generator& generator, const std::shared_ptr<Device>& device,
               const Division* division = nullptr);
   Tensor forward(const Tensor& tokens) override;
+  std::vector<ChainPart> chain() const override;
 
  private:
-  TransformerShape shape_;
   std::optional<Division> division_;
-  std::shared_ptr<Module> words_;
-  Tensor positions_;
+  std::shared_ptr<Module> embed_;
   std::shared_ptr<ModuleList> blocks_;
   std::shared_ptr<Module> norm_, head_;
 };

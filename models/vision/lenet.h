@@ -3,14 +3,16 @@
 #pragma once
 
 #include "models/vision/network.h"
+#include "runtime/nn/chain.h"
 #include "runtime/nn/layers.h"
 
 namespace dtrain {
 
-class LeNet : public Module {
+class LeNet : public Module, public Chained {
  public:
   LeNet(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
   Tensor forward(const Tensor& x) override;
+  std::vector<ChainPart> chain() const override;
 
  private:
   std::shared_ptr<Conv2d> conv1_, conv2_;

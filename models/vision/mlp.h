@@ -2,15 +2,17 @@
 #pragma once
 
 #include "models/vision/network.h"
+#include "runtime/nn/chain.h"
 #include "runtime/nn/layers.h"
 
 namespace dtrain {
 
 /// flatten → fc1 (→ 512, ReLU) → fc2 (→ 512, ReLU) → fc3 (→ classes).
-class Mlp : public Module {
+class Mlp : public Module, public Chained {
  public:
   Mlp(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
   Tensor forward(const Tensor& x) override;
+  std::vector<ChainPart> chain() const override;
 
  private:
   std::shared_ptr<Linear> fc1_, fc2_, fc3_;

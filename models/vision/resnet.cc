@@ -22,6 +22,12 @@ std::shared_ptr<Conv2d> make_conv(std::int64_t in, std::int64_t out, std::int64_
   return std::make_shared<Conv2d>(in, out, kernel, generator, device, options);
 }
 
+/// Appends the blocks of `stage`, each a part.
+void add_blocks(const std::string& name, const Sequential& stage, std::vector<ChainPart>& chain) {
+  for (const auto& [number, block] : stage.children())
+    chain.push_back(chain_part(fmt::format("{}.{}", name, number), block));
+}
+
 /// Only carries names: "downsample.0" and "downsample.1".
 class Downsample : public Module {
  public:
@@ -37,6 +43,18 @@ class Downsample : public Module {
 };
 
 }  // namespace
+
+std::vector<ChainPart> ResNet18::chain() const {
+  std::vector<ChainPart> chain;
+  chain.push_back({{{"0", conv_}, {"1", norm_}}, [conv = conv_, norm = norm_](const Tensor& x) {
+                     return norm->forward((*conv)(x), Activation::relu);
+                   }});
+  for (std::size_t i = 0; i < stages_.size(); ++i)
+    add_blocks(fmt::format("resnet_block{}", i + 1), *stages_[i], chain);
+  chain.push_back({{{"fc.1", fc_}},
+                   [fc = fc_](const Tensor& x) { return (*fc)(flatten(adaptive_avg_pool2d(x, 1, 1))); }});
+  return chain;
+}
 
 BasicBlock::BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride, bool project,
                        Generator& generator, const std::shared_ptr<Device>& device) {
@@ -127,6 +145,19 @@ ResNet50::ResNet50(const NetworkInput& input, Generator& generator, const std::s
   for (auto& [name, tensor] : named_parameters()) {
     if (tensor.rank() == 4) tensor.copy_from(init_fan_out_normal(tensor.shape(), generator, device));
   }
+}
+
+std::vector<ChainPart> ResNet50::chain() const {
+  std::vector<ChainPart> chain;
+  chain.push_back({{{"conv1", conv1_}, {"bn1", bn1_}}, [conv = conv1_, norm = bn1_](const Tensor& x) {
+                     MaxPool2d pool(3, 2, 1);
+                     return pool(norm->forward((*conv)(x), Activation::relu));
+                   }});
+  for (std::size_t i = 0; i < layers_.size(); ++i)
+    add_blocks(fmt::format("layer{}", i + 1), *layers_[i], chain);
+  chain.push_back(
+      {{{"fc", fc_}}, [fc = fc_](const Tensor& x) { return (*fc)(flatten(adaptive_avg_pool2d(x, 1, 1))); }});
+  return chain;
 }
 
 Tensor ResNet50::forward(const Tensor& x) {

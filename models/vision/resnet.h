@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/vision/network.h"
+#include "runtime/nn/chain.h"
 #include "runtime/nn/layers.h"
 
 namespace dtrain {
@@ -24,10 +25,11 @@ class BasicBlock : public Module {
 
 /// The variant for images of about 28 × 28: a 3 × 3 stem of stride 1, no max pooling. Stages of 64, 128, 256
 /// and 512 channels, two blocks each. Modules are named "0", "1", "resnet_block1" … "resnet_block4", "fc.1".
-class ResNet18 : public Module {
+class ResNet18 : public Module, public Chained {
  public:
   ResNet18(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
   Tensor forward(const Tensor& x) override;
+  std::vector<ChainPart> chain() const override;
 
  private:
   std::shared_ptr<Conv2d> conv_;
@@ -50,10 +52,11 @@ class Bottleneck : public Module {
 };
 
 /// torchvision.models.resnet50: a 7 × 7 stem of stride 2, max pooling, 3 + 4 + 6 + 3 bottlenecks.
-class ResNet50 : public Module {
+class ResNet50 : public Module, public Chained {
  public:
   ResNet50(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
   Tensor forward(const Tensor& x) override;
+  std::vector<ChainPart> chain() const override;
 
  private:
   std::shared_ptr<Conv2d> conv1_;

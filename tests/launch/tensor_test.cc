@@ -108,7 +108,7 @@ TEST_F(TensorOption, GoesOnAtAnyWidthAndIsEvaluatedWhole) {
 TEST_F(TensorOption, SaysWhatCannotBe) {
   expect_refused({"--tensor", "2"}, "expected a number that 3 workers can be divided by, got 2", 3);
   expect_refused({"--mesh", "dp=2,tp=2"}, "mesh", 2);
-  expect_refused({"--mesh", "dp=2,pp=2"}, "axes dp (batches are shared) and tp", 4);
+  expect_refused({"--mesh", "dp=2,xp=2"}, "axes dp (batches are shared), tp (layers are divided) and pp", 4);
   expect_refused({"--tensor", "2", "--heads", "1"}, "got 1 heads", 2);
   expect_refused({"--tensor", "2", "--shard", "optimizer"}, "--shard", 2);
   expect_refused({"--sequence-parallel"}, "--tensor N beside it");

@@ -1,0 +1,35 @@
+// A network as a chain of parts, each of which takes what the one before gives: what a pipeline's stages are
+// cut from.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/nn/module.h"
+
+namespace dtrain {
+
+/// One part: the modules that it uses, by their dotted names in the network ("blocks.0"), and how. The
+/// function holds what it needs, so that a part outlives the network.
+struct ChainPart {
+  NamedModules modules;
+  std::function<Tensor(const Tensor& x)> forward;
+};
+
+/// A part that is one module, called.
+inline ChainPart chain_part(std::string name, const std::shared_ptr<Module>& module) {
+  return {{{std::move(name), module}}, [module](const Tensor& x) { return (*module)(x); }};
+}
+
+/// A network that can be cut. All its parameters are in the modules of its parts, each in one, and its
+/// forward() is that of its parts, one after the other.
+class Chained {
+ public:
+  virtual ~Chained() = default;
+  virtual std::vector<ChainPart> chain() const = 0;
+};
+
+}  // namespace dtrain

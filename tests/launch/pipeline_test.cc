@@ -1,0 +1,92 @@
+// --pipeline through the programs: the weights of accumulation bit for bit, saved by stages and gone on with
+// by any number of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+using testing::HasSubstr;
+
+class PipelineOption : public testing::Test {
+ protected:
+  TrainingRun training(const std::string& name, int world, int steps, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--model",
+                                          "lenet",
+                                          "--dataset",
+                                          "synthetic:1x28x28,10,96",
+                                          "--global-batch-size",
+                                          "32",
+                                          "--threads",
+                                          "1",
+                                          "--log-every",
+                                          "1",
+                                          "--optimizer",
+                                          "adamw",
+                                          "--lr",
+                                          "0.002",
+                                          "--max-steps",
+                                          std::to_string(steps)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return {.start = world == 1 ? Start::alone : Start::launcher,
+            .world = world,
+            .launcher_arguments = {},
+            .arguments = arguments,
+            .run_dir = folder_ / name,
+            .options = limited_to(std::chrono::seconds(60))};
+  }
+  static void expect_trained(const TrainingRun& run) {
+    const RunResult result = train(run);
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  }
+  void expect_refused(const std::vector<std::string>& more, const std::string& words, int world) {
+    const RunResult result = train(training("refused", world, 1, more));
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err, HasSubstr(words));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "refused" / "checkpoints")) << "nothing was started";
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(PipelineOption, GivesTheWeightsOfAccumulation) {
+  const std::vector<std::string> plain = {"--accumulate", "4"};
+  expect_trained(training("plain", 1, 7, plain));
+  expect_trained(training("piped", 2, 2, {"--pipeline", "2", "--micro-batches", "4"}));
+  expect_trained(training("piped", 4, 4, {"--pipeline", "4", "--micro-batches", "4", "--schedule", "gpipe"}));
+  expect_trained(training("piped", 3, 6, {"--mesh", "pp=3", "--micro-batches", "4"}));
+  expect_trained(training("piped", 1, 7, plain));  // whose checkpoint is one file
+  EXPECT_EQ(losses(folder_ / "piped"), losses(folder_ / "plain"));
+  EXPECT_EQ(final_weights(folder_ / "piped"), final_weights(folder_ / "plain"));
+  EXPECT_DOUBLE_EQ(last_accuracy(folder_ / "piped"), last_accuracy(folder_ / "plain"));
+}
+
+TEST_F(PipelineOption, GoesTogetherWithDataParallelism) {
+  const std::vector<std::string> limit = {"--clip-grad-norm", "0.05"};
+  std::vector<std::string> plain = {"--accumulate", "4"},
+                           grid = {"--mesh", "dp=2,pp=2", "--micro-batches", "4"};
+  plain.insert(plain.end(), limit.begin(), limit.end());
+  grid.insert(grid.end(), limit.begin(), limit.end());
+  expect_trained(training("plain", 2, 4, plain));
+  expect_trained(training("grid", 4, 4, grid));
+  const auto expected = losses(folder_ / "plain"), got = losses(folder_ / "grid");
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-5) << i;
+}
+
+TEST_F(PipelineOption, SaysWhatCannotBe) {
+  expect_refused({"--pipeline", "2"}, "expected a number that 3 workers can be divided by, got 2", 3);
+  expect_refused({"--pipeline", "5", "--micro-batches", "4"}, "one part for each of 5 stages, got 4 parts",
+                 5);
+  expect_refused({"--micro-batches", "4"}, "--pipeline N beside it", 2);
+  expect_refused({"--pipeline", "2", "--accumulate", "2"}, "choose --micro-batches", 2);
+  expect_refused({"--pipeline", "2", "--micro-batches", "5"},
+                 "expected a multiple of 1 (workers) x 5 (passes)", 2);
+  expect_refused({"--pipeline", "2", "--shard", "optimizer"}, "--shard", 2);
+}
+
+}  // namespace
+}  // namespace dtrain::test
