@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "parallel/data/data_parallel_strategy.h"
+#include "parallel/data/local_sgd_strategy.h"
 #include "parallel/data/multi_device_strategy.h"
 #include "parallel/data/sharded_strategy.h"
 #include "parallel/data/virtual_workers_strategy.h"
@@ -17,6 +18,7 @@ std::unique_ptr<Strategy> strategy_between_workers(const Recipe& recipe, const S
   if (recipe.shard) return std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = *recipe.shard});
   if (recipe.virtual_workers > 0)
     return std::make_unique<VirtualWorkersStrategy>(context, static_cast<int>(recipe.virtual_workers));
+  if (recipe.sync_every > 0) return std::make_unique<LocalSgdStrategy>(context, recipe.sync_every);
   // Compressed steps are not all alike, so they are not recorded either.
   const bool compresses = recipe.compress.kind != Compression::Kind::none;
   return std::make_unique<DataParallelStrategy>(

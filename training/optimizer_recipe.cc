@@ -83,12 +83,35 @@ AdagradOptions read_adagrad(const Options& options) {
           .eps = real_or(options, "eps", 1, defaults.eps)};
 }
 
+LarsOptions read_lars(const Options& options) {
+  const LarsOptions defaults;
+  return {.lr = real_or(options, "lr", kMaxReal, defaults.lr),
+          .momentum = options.real("momentum", 0, kMaxReal),
+          .weight_decay = real_or(options, "weight-decay", kMaxReal, defaults.weight_decay),
+          .trust = options.real("trust", 0, kMaxReal)};
+}
+
+LambOptions read_lamb(const Options& options) {
+  const Betas betas = read_betas(options);
+  const LambOptions defaults;
+  return {.lr = real_or(options, "lr", kMaxReal, defaults.lr),
+          .beta1 = betas.first,
+          .beta2 = betas.second,
+          .eps = real_or(options, "eps", 1, defaults.eps),
+          .weight_decay = real_or(options, "weight-decay", kMaxReal, defaults.weight_decay)};
+}
+
 /// All are read, so that a value out of range is refused whichever optimizer it is for.
 OptimizerOptions read_rule(const Options& options) {
-  const std::string& name = options.choice("optimizer", {"sgd", "adam", "adamw", "rmsprop", "adagrad"});
-  const OptimizerOptions all[] = {read_sgd(options), read_moments<AdamOptions>(options),
-                                  read_moments<AdamWOptions>(options), read_rmsprop(options),
-                                  read_adagrad(options)};
+  const std::string& name =
+      options.choice("optimizer", {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lars", "lamb"});
+  const OptimizerOptions all[] = {read_sgd(options),
+                                  read_moments<AdamOptions>(options),
+                                  read_moments<AdamWOptions>(options),
+                                  read_rmsprop(options),
+                                  read_adagrad(options),
+                                  read_lars(options),
+                                  read_lamb(options)};
   return *std::find_if(std::begin(all), std::end(all),
                        [&](const OptimizerOptions& rule) { return name_of(rule) == name; });
 }
@@ -120,11 +143,21 @@ template <>
 struct OptimizerOf<AdagradOptions> {
   using Type = Adagrad;
 };
+template <>
+struct OptimizerOf<LarsOptions> {
+  using Type = Lars;
+};
+template <>
+struct OptimizerOf<LambOptions> {
+  using Type = Lamb;
+};
 
 template <class Rule>
 std::unique_ptr<Optimizer> make(const Rule& rule, const OptimizerRecipe& recipe,
                                 const NamedTensors& parameters, const std::set<std::string>& vectors) {
   using Kind = typename OptimizerOf<Rule>::Type;
+  if constexpr (requires { rule.adapts; })
+    return std::make_unique<Kind>(layerwise_groups(parameters, vectors, rule));
   if (recipe.decays_vectors || rule.weight_decay == 0) return std::make_unique<Kind>(parameters, rule);
   return std::make_unique<Kind>(decay_groups(parameters, vectors, rule));
 }
@@ -135,8 +168,13 @@ std::string_view name_of(const OptimizerOptions& options) noexcept {
   return std::visit(
       Overloaded{[](const SgdOptions&) { return "sgd"; }, [](const AdamOptions&) { return "adam"; },
                  [](const AdamWOptions&) { return "adamw"; }, [](const RmsPropOptions&) { return "rmsprop"; },
-                 [](const AdagradOptions&) { return "adagrad"; }},
+                 [](const AdagradOptions&) { return "adagrad"; }, [](const LarsOptions&) { return "lars"; },
+                 [](const LambOptions&) { return "lamb"; }},
       options);
+}
+
+bool is_layerwise(const OptimizerOptions& options) noexcept {
+  return std::holds_alternative<LarsOptions>(options) || std::holds_alternative<LambOptions>(options);
 }
 
 double lr_of(const OptimizerOptions& options) noexcept {
@@ -153,7 +191,8 @@ int copies_of_parameters(const OptimizerOptions& options) noexcept {
                                [](const RmsPropOptions& rule) {
                                  return 2 + (rule.momentum > 0 ? 1 : 0) + (rule.centered ? 1 : 0);
                                },
-                               [](const AdagradOptions&) { return 2; }},
+                               [](const AdagradOptions&) { return 2; }, [](const LarsOptions&) { return 2; },
+                               [](const LambOptions&) { return 3; }},
                     options);
 }
 

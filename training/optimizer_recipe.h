@@ -13,16 +13,20 @@
 #include "runtime/optim/adam.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/clip.h"
+#include "runtime/optim/layerwise.h"
 #include "runtime/optim/rmsprop.h"
 #include "runtime/optim/sgd.h"
 
 namespace dtrain {
 
 /// The rule that moves parameters, by its options.
-using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions, RmsPropOptions, AdagradOptions>;
+using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions, RmsPropOptions, AdagradOptions,
+                                      LarsOptions, LambOptions>;
 
-/// "sgd", "adam", "adamw", "rmsprop" or "adagrad"
+/// "sgd", "adam", "adamw", "rmsprop", "adagrad", "lars" or "lamb"
 std::string_view name_of(const OptimizerOptions& options) noexcept;
+/// Whether the rate of a layer depends on its norm (LARS, LAMB): then parameters must be whole.
+bool is_layerwise(const OptimizerOptions& options) noexcept;
 /// The learning rate that a run starts from.
 double lr_of(const OptimizerOptions& options) noexcept;
 void set_lr(OptimizerOptions& options, double lr) noexcept;

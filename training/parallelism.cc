@@ -106,6 +106,21 @@ void read_mesh(const Options& options, std::int64_t world_size, Recipe& recipe) 
                    "--pipeline N beside it, with N of 2 or more; --accumulate is for the others");
 }
 
+void read_local_sgd(const Options& options, Recipe& recipe) {
+  recipe.sync_every = options.integer("sync-every", 0, INT64_MAX);
+  if (recipe.sync_every == 0) return;
+  const auto beside = [&](bool given, const char* option, const char* why) {
+    if (given) options.refuse(option, std::string("nothing beside --sync-every, ") + why);
+  };
+  beside(recipe.virtual_workers > 0, "virtual-workers", "whose numbers depend on the workers");
+  beside(recipe.shard.has_value(), "shard", "where each worker has an optimizer of its own");
+  beside(recipe.compress.kind != Compression::Kind::none, "compress", "which sends no gradients");
+  if (!recipe.mesh.empty())
+    options.refuse("sync-every", "0 beside --tensor and --pipeline, whose workers hold parts of a network");
+  if (recipe.precision == Precision::fp16)
+    options.refuse("precision", "fp32 or bf16 beside --sync-every, whose workers would overflow one by one");
+}
+
 std::vector<std::string> device_names(const Options& options) {
   std::vector<std::string> names;
   const std::string& text = options.text("devices");
@@ -139,6 +154,17 @@ void read_parallelism(const Options& options, std::int64_t world_size, Recipe& r
   read_sharding(options, recipe);
   read_virtual_workers(options, world_size, recipe);
   read_mesh(options, world_size, recipe);
+  read_local_sgd(options, recipe);
+}
+
+void check_optimizer(const Options& options, Recipe& recipe) {
+  if (!is_layerwise(recipe.optimizer.rule)) return;
+  if (recipe.shard || axis_size(recipe, "tp") > 1)
+    options.refuse("optimizer", "one without a rate for each layer where workers hold parts of layers");
+  if (recipe.graphs == GraphUse::on)
+    options.refuse("cuda-graph",
+                   "auto or off beside --optimizer lars and lamb, whose steps are not recorded");
+  recipe.graphs = GraphUse::off;
 }
 
 std::int64_t shares_of(const Recipe& recipe, std::int64_t world_size) {

@@ -15,6 +15,10 @@ std::int64_t shares_of(const Recipe& recipe, std::int64_t world_size);
 /// Passes of a step: --accumulate, or the micro-batches of a pipeline.
 std::int64_t passes_of(const Options& options, const Recipe& recipe);
 
+/// Throws UsageError for an optimizer that the form of parallelism cannot have. Steps that cannot be recorded
+/// are not.
+void check_optimizer(const Options& options, Recipe& recipe);
+
 /// The same for the devices of a worker, when the batch is known.
 void read_devices(const Options& options, Recipe& recipe);
 

@@ -34,21 +34,23 @@ constexpr OptionSpec kTrainOptions[] = {
     {"schedule", "Batch", "NAME", "1f1b", "with --pipeline: gpipe (all forwards, then all backwards) or 1f1b (fewer alive)"},
     {"mesh", "Batch", "AXES", "", "workers as a grid: dp=2,tp=2 or dp=2,pp=2 (dp shares batches, tp divides layers, pp makes stages); dp=auto: what is left"},
     {"sequence-parallel", "Batch", "", "", "with --tensor: what lies between divided layers is cut along the sequence too"},
+    {"sync-every", "Batch", "H", "0", "local SGD: workers take H steps of their own, then average parameters; 0: share gradients"},
     {"recompute", "Batch", "", "", "less memory, more time: residual blocks are computed again in backward, not kept"},
 
-    {"optimizer", "Optimizer", "NAME", "sgd", "sgd, adam, adamw, rmsprop or adagrad, as in torch.optim"},
-    {"lr", "Optimizer", "X", "", "learning rate; unset: sgd 0.1, adam and adamw 0.001, rmsprop and adagrad 0.01"},
-    {"momentum", "Optimizer", "X", "0", "sgd, rmsprop: momentum"},
+    {"optimizer", "Optimizer", "NAME", "sgd", "sgd, adam, adamw, rmsprop or adagrad, as in torch.optim; lars or lamb, for large batches"},
+    {"lr", "Optimizer", "X", "", "learning rate; unset: sgd and lars 0.1, adam, adamw and lamb 0.001, rmsprop and adagrad 0.01"},
+    {"momentum", "Optimizer", "X", "0", "sgd, rmsprop, lars: momentum"},
     {"dampening", "Optimizer", "X", "0", "sgd: dampening of the momentum"},
     {"nesterov", "Optimizer", "", "", "sgd: Nesterov momentum"},
-    {"weight-decay", "Optimizer", "X", "", "unset: 0.01 for adamw, 0 for the others"},
+    {"weight-decay", "Optimizer", "X", "", "unset: 0.01 for adamw and lamb, 0 for the others; lars and lamb: on matrices"},
     {"weight-decay-on", "Optimizer", "WHAT", "all", "all, or matrices: biases and norms' weights are left out"},
-    {"betas", "Optimizer", "B1,B2", "0.9,0.999", "adam, adamw: decay of the moments"},
-    {"eps", "Optimizer", "X", "", "all but sgd: added to the denominator; unset: 1e-8, adagrad 1e-10"},
+    {"betas", "Optimizer", "B1,B2", "0.9,0.999", "adam, adamw, lamb: decay of the moments"},
+    {"eps", "Optimizer", "X", "", "all but sgd and lars: added to the denominator; unset: 1e-8, adagrad 1e-10, lamb 1e-6"},
     {"alpha", "Optimizer", "X", "0.99", "rmsprop: how much of the running average is kept"},
     {"centered", "Optimizer", "", "", "rmsprop: divide by the deviation of the gradient, not its root mean square"},
     {"lr-decay", "Optimizer", "X", "0", "adagrad: the rate of step t is lr / (1 + (t - 1) x this)"},
     {"initial-accumulator", "Optimizer", "X", "0", "adagrad: what sums of squares start from"},
+    {"trust", "Optimizer", "X", "0.001", "lars: the share of its norm that a layer moves by, at a learning rate of 1"},
     {"clip-grad-norm", "Optimizer", "X", "", "scale the gradients down to at most this norm, all together"},
     {"clip-grad-value", "Optimizer", "X", "", "limit each element of a gradient to [-X, X]"},
     {"lr-schedule", "Optimizer", "NAME", "constant", "constant, step or cosine"},
@@ -225,6 +227,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.recompute = options.enabled("recompute");
   read_length(options, recipe);
   recipe.optimizer = read_optimizer(options, lr_scale(options, recipe.batch));
+  check_optimizer(options, recipe);
   read_schedule(options, recipe);
   read_output(options, recipe);
   read_trace(options, recipe);
@@ -255,6 +258,7 @@ std::map<std::string, std::string> identity(const Recipe& recipe) {
       {"optimizer", std::string(name_of(recipe.optimizer.rule))},
       {"precision", std::string(name_of(recipe.precision))},
       {"virtual-workers", std::to_string(recipe.virtual_workers)},
+      {"sync-every", std::to_string(recipe.sync_every)},
       {"sync-batch-norm", recipe.sync_batch_norm ? "true" : "false"}});
   // Sums within a kernel may depend on how many threads share it.
   if (recipe.virtual_workers > 0) settings.emplace("threads", std::to_string(recipe.threads));

@@ -70,7 +70,8 @@ struct Recipe {
   /// Parts that a batch is always cut into, each a pass of its own, so that the numbers do not depend on how
   /// many workers there are; 0: cut by workers.
   std::int64_t virtual_workers = 0;
-  int threads = 0;  ///< of the math library; 0: as the environment says
+  std::int64_t sync_every = 0;  ///< steps between averages of parameters; 0: gradients are shared
+  int threads = 0;              ///< of the math library; 0: as the environment says
   bool sync_batch_norm = false;
   Compression compress;             ///< of gradients between workers
   std::optional<ShardStage> shard;  ///< unset: data parallel, every rank keeps everything

@@ -162,6 +162,7 @@ void Trainer::save_checkpoint() {
   // Where the host runs ahead the group may have died without this rank having waited for it: nothing is
   // saved from a dead one.
   if (engine_.runs_ahead()) env_.communicator.barrier("checkpoint")->wait(deadline());
+  env_.strategy.settle(deadline());
   if (recipe_.check_replicas > 0) compare_replicas();
   if (is_root() || env_.strategy.sharded()) hand_over();
   env_.clock.lap(Phase::checkpoint);

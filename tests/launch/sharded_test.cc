@@ -82,6 +82,38 @@ TEST_F(ShardOption, GradientsMayBeCompressedInstead) {
   EXPECT_THAT(both.err, HasSubstr("--compress"));
 }
 
+TEST_F(ShardOption, ParametersMayBeAveragedNowAndThenInstead) {
+  const auto sgd = [](const char* every) {
+    return std::vector<std::string>{"--optimizer", "sgd", "--lr",         "0.05",
+                                    "--momentum",  "0.9", "--sync-every", every};
+  };
+  expect_trained(training("plain", 2, "none", 12, sgd("0")));
+  expect_trained(training("each", 2, "none", 12, sgd("1")));
+  expect_trained(training("some", 2, "none", 12, sgd("4")));
+  const auto plain = losses(folder_ / "plain"), each = losses(folder_ / "each"),
+             some = losses(folder_ / "some");
+  ASSERT_EQ(each.size(), plain.size());
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(each[i], plain[i], 1e-5) << i;
+  EXPECT_NE(final_weights(folder_ / "some"), final_weights(folder_ / "plain"));
+  EXPECT_NEAR(some.back(), plain.back(), 0.25);
+
+  const RunResult both = train(training("both", 2, "optimizer", 2, sgd("4")));
+  EXPECT_NE(both.exit_code, 0);
+  EXPECT_THAT(both.err, HasSubstr("--shard"));
+}
+
+TEST_F(ShardOption, LayersMayHaveRatesOfTheirOwn) {
+  for (const char* name : {"lars", "lamb"}) {
+    const std::vector<std::string> rule = {"--optimizer", name, "--lr", name[2] == 'r' ? "1" : "0.01",
+                                           "--log-every", "1"};
+    expect_trained(training(name, 2, "none", 12, rule));
+    EXPECT_LT(losses(folder_ / name).back(), losses(folder_ / name).front()) << name;
+    const RunResult refused = train(training("parts", 2, "optimizer", 2, rule));
+    EXPECT_NE(refused.exit_code, 0);
+    EXPECT_THAT(refused.err, HasSubstr("--optimizer")) << name;
+  }
+}
+
 TEST_F(ShardOption, KnowsWhatItCanShard) {
   const RunResult result = train(training("refused", 2, "weights", 2));
   EXPECT_NE(result.exit_code, 0);

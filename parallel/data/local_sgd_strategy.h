@@ -1,0 +1,44 @@
+// Local SGD (Stich 2019; torch's PostLocalSGDOptimizer): every rank takes steps of its own, and the ranks'
+// parameters are averaged now and then instead of their gradients in each step.
+#pragma once
+
+#include "parallel/data/replicated_strategy.h"
+
+namespace dtrain {
+
+/// Parameters are averaged after every `sync_every` steps, and by settle(): before evaluation and saving. The
+/// optimizer's state stays each rank's own; saved is rank 0's. Averaging after each step gives the numbers of
+/// data parallelism, within rounding, with an optimizer that is linear in the gradient (SGD, with momentum
+/// too).
+class LocalSgdStrategy final : public ReplicatedStrategy {
+ public:
+  /// `sync_every` of at least 1, the same on all ranks; else UsageError.
+  LocalSgdStrategy(const StrategyContext& context, std::int64_t sync_every);
+
+  std::string_view name() const noexcept override { return "local SGD"; }
+  DataShare share() const noexcept override {
+    return {context_.communicator.rank(), context_.communicator.size()};
+  }
+  /// Throws UsageError for loss scaling, whose overflow each rank would see alone.
+  void prepare(const TrainingParts& parts, const Deadline& deadline) override;
+  void begin(const Deadline& deadline) override;
+  void step(Passes& passes, Exchange exchange) override;
+  /// None: steps that average are unlike the others.
+  std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
+  void settle(const Deadline& deadline) override;
+  /// None: another rank's optimizer is not rank 0's.
+  StateParts replica() override { return {}; }
+  /// Nobody's state is held twice between two averages.
+  Replicas replicas() override { return {}; }
+  void exchange_alone(const Deadline& deadline) override { average(deadline); }
+
+  /// How often parameters were averaged so far.
+  std::int64_t averages() const noexcept { return averages_; }
+
+ private:
+  void average(const Deadline& deadline);
+
+  std::int64_t sync_every_, since_ = 0, averages_ = 0;
+};
+
+}  // namespace dtrain
