@@ -17,7 +17,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "cluster/rendezvous/.*"
   "cluster/store/store_(barrier|connect|connection|handshake|mac|table|wire)\\.h"
   "collectives/(backends|nccl_module)\\.h"
-  "collectives/(gloo|mpi|nccl|p2p|self|shm|threads)/.*"
+  "collectives/(gloo|mpi|nccl|p2p|self|shm|tcp|threads)/.*"
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
   "runtime/base/(blocked_signals|check|durable_file|program_note|terminal)\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|sealed_json|shard_index|strict_json|writer_lock)\\.h"

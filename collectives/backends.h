@@ -7,6 +7,9 @@
 
 namespace dtrain {
 
+/// Always there: it needs nothing but libcrypto, as the store does.
+std::unique_ptr<Communicator> make_tcp_communicator(const Bootstrap& bootstrap, Log& log);
+
 bool gloo_is_built() noexcept;
 std::unique_ptr<Communicator> make_gloo_communicator(const Bootstrap& bootstrap, Log& log);
 

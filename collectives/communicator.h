@@ -1,5 +1,5 @@
-// The seam everything that crosses ranks goes through while training. Backends: nccl, mpi, gloo, threads,
-// self.
+// The seam everything that crosses ranks goes through while training. Backends: nccl, tcp, mpi, gloo,
+// threads, self.
 #pragma once
 
 #include <cstddef>
@@ -72,7 +72,7 @@ class Communicator {
 
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
-  /// "gloo", "mpi", "nccl", "threads", "self"
+  /// "tcp", "gloo", "mpi", "nccl", "threads", "self"
   virtual std::string_view backend() const noexcept = 0;
 
   /// In place on every rank. bf16 is summed in float32.

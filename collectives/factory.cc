@@ -25,7 +25,7 @@ void check_bootstrap(const Bootstrap& bootstrap) {
   }
 }
 
-constexpr std::array<std::string_view, 6> kNames = {"auto", "nccl", "gloo", "mpi", "threads", "self"};
+constexpr std::array<std::string_view, 7> kNames = {"auto", "nccl", "tcp", "gloo", "mpi", "threads", "self"};
 
 Backend choose(const Bootstrap& bootstrap) {
   if (bootstrap.size == 1) return Backend::self;
@@ -35,7 +35,7 @@ Backend choose(const Bootstrap& bootstrap) {
   if (bootstrap.meeting != nullptr) return Backend::threads;
   if (mpi_is_built() && bootstrap.store == nullptr && detect_mpi(current_environment()).world_size)
     return Backend::mpi;
-  return gloo_is_built() ? Backend::gloo : Backend::mpi;
+  return Backend::tcp;
 }
 
 std::string own_host_name() {
@@ -47,7 +47,7 @@ std::string own_host_name() {
 }  // namespace
 
 std::vector<std::string> built_backends() {
-  std::vector<std::string> names;
+  std::vector<std::string> names = {"tcp"};
   if (gloo_is_built()) names.emplace_back("gloo");
   if (mpi_is_built()) names.emplace_back("mpi");
   names.emplace_back("threads");
@@ -73,6 +73,8 @@ std::unique_ptr<Communicator> make_communicator(Backend backend, const Bootstrap
   switch (chosen) {
     case Backend::nccl:
       return make_nccl_communicator(complete, log);
+    case Backend::tcp:
+      return make_tcp_communicator(complete, log);
     case Backend::gloo:
       return make_gloo_communicator(complete, log);
     case Backend::mpi:
@@ -84,8 +86,8 @@ std::unique_ptr<Communicator> make_communicator(Backend backend, const Bootstrap
       break;
   }
   if (bootstrap.size == 1) return make_self_communicator();
-  throw UsageError(fmt::format(
-      "backend self: expected one rank, got {}; use gloo, mpi or threads for several", bootstrap.size));
+  throw UsageError(fmt::format("backend self: expected one rank, got {}; use tcp, mpi or threads for several",
+                               bootstrap.size));
 }
 
 }  // namespace dtrain

@@ -19,7 +19,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(const Bootstrap& bootstrap,
   if (bootstrap.device == nullptr || bootstrap.device->type() != DeviceType::cuda) {
     throw UsageError("backend nccl: expected a GPU to work on, got " +
                      (bootstrap.device == nullptr ? "none" : bootstrap.device->name()) +
-                     "; use device cuda, or backend gloo");
+                     "; use device cuda, or backend tcp");
   }
   if (bootstrap.store == nullptr) {
     throw UsageError(

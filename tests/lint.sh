@@ -61,7 +61,7 @@ awk -v arrows="$arrows" '
   }
   function backend(path,   parts) {  # one implementation behind a seam, e.g. runtime/device/cuda
     if (path ~ /^runtime\/device\/[^\/]+\//) { split(path, parts, "/"); return "runtime/device/" parts[3] }
-    if (path ~ /^collectives\/(nccl|mpi|gloo|self|threads)\//) { split(path, parts, "/"); return "collectives/" parts[2] }
+    if (path ~ /^collectives\/(nccl|mpi|gloo|self|tcp|threads)\//) { split(path, parts, "/"); return "collectives/" parts[2] }
     return ""
   }
   BEGIN {

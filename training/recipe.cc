@@ -67,7 +67,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (with loss scaling; emulated), or tf32 (GPU only)"},
     {"cuda-graph", "Machine", "WHEN", "auto", "record a step as one CUDA graph and replay it: auto (on a GPU), on or off"},
     {"autotune", "Machine", "WHEN", "on", "on: try a GPU's convolution algorithms once a shape; off: as cuDNN advises, the same in each run"},
-    {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, gloo or mpi"},
+    {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo or mpi"},
     {"threads", "Machine", "N", "", "threads a worker computes with; unset: 1 with --virtual-workers, else OMP_NUM_THREADS or its share of the cores"},
     {"loader-threads", "Machine", "N", "0", "threads that prepare batches ahead; 0: in the training thread"},
     {"collective-timeout", "Machine", "SECONDS", "30", "longest wait for the peers in one step"},
@@ -213,7 +213,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.device = options.text("device");
   recipe.autotune = options.choice("autotune", {"on", "off"}) == "on";
   if (!recipe.device.starts_with("cuda:")) options.choice("device", {"auto", "cpu", "cuda"});
-  recipe.backend = backend_named(options.choice("backend", {"auto", "nccl", "gloo", "mpi"}));
+  recipe.backend = backend_named(options.choice("backend", {"auto", "nccl", "tcp", "gloo", "mpi"}));
   recipe.seed = static_cast<std::uint64_t>(options.integer("seed", 0, kNoLimit));
   const std::string& graphs = options.choice("cuda-graph", {"auto", "on", "off"});
   recipe.graphs = graphs == "on" ? GraphUse::on : graphs == "off" ? GraphUse::off : GraphUse::automatic;

@@ -20,7 +20,7 @@ constexpr OptionSpec kOptions[] = {
     {"warmup", "What to measure", "N", "5", "untimed calls of each size before those"},
     {"iterations", "What to measure", "N", "20", "timed calls of each size"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
-    {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, gloo, mpi or self"},
+    {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo, mpi or self"},
     {"timeout", "Machine", "SECONDS", "300", "longest wait for the peers, at the start and in each call"},
     {"json", "Output", "", "", "print one JSON object per line"},
     {"help", "Output", "", "", "this text"},
@@ -103,7 +103,8 @@ ExitCode run_bench_allreduce(const Invocation& invocation) {
   limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
   const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
-  Peers peers(placement, backend_named(options.choice("backend", {"auto", "nccl", "gloo", "mpi", "self"})),
+  Peers peers(placement,
+              backend_named(options.choice("backend", {"auto", "nccl", "tcp", "gloo", "mpi", "self"})),
               invocation.environment, wanted.plan.timeout, log, device.get());
   const std::int64_t wrong = measure_and_print(peers.communicator(), device, wanted, options.enabled("json"));
   peers.leave();

@@ -26,7 +26,7 @@ constexpr OptionSpec kOptions[] = {
     {"data-dir", "What to evaluate", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
     {"batch-size", "What to evaluate", "N", "256", "samples of one pass on one worker"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
-    {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, gloo or mpi"},
+    {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo or mpi"},
     {"timeout", "Machine", "SECONDS", "300", "longest wait for the peers"},
     {"json", "Output", "", "", "print one JSON object"},
     {"help", "Output", "", "", "this text"},
@@ -112,7 +112,7 @@ ExitCode run_eval(const Invocation& invocation) {
                                   .log = &log})
                           .test;
   const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
-  Peers peers(placement, backend_named(options.choice("backend", {"auto", "nccl", "gloo", "mpi"})),
+  Peers peers(placement, backend_named(options.choice("backend", {"auto", "nccl", "tcp", "gloo", "mpi"})),
               invocation.environment, timeout, log, device.get());
   Generator unused(0);
   const auto network = task->build(source->fields(), unused, device);

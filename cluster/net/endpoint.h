@@ -104,6 +104,10 @@ struct Route {
 /// Asks the kernel's routing table; sends nothing. Throws SystemError when there is no route.
 Route route_to(const SocketAddress& peer);
 
+/// This machine's address on the way to `host`, a name or an address; empty when `host` is no name here or
+/// there is no way to it. Waits for a name server until `deadline`.
+std::string address_towards(const std::string& host, const Deadline& deadline);
+
 /// The first address that other machines may reach this one at: of the interface so named, or of any that is
 /// up and not loopback when `interface` is empty; IPv4 before IPv6, never link-local. Empty when there is
 /// none.

@@ -56,6 +56,22 @@ Route route_to(const SocketAddress& peer) {
   return route;
 }
 
+std::string address_towards(const std::string& host, const Deadline& deadline) {
+  constexpr std::uint16_t kAnyPort = 9;  // routes do not depend on it
+  try {
+    for (const SocketAddress& address : resolve({host, kAnyPort}, deadline)) {
+      try {
+        return route_to(address).address;
+      } catch (const SystemError&) {
+        // IPv6, say, where only IPv4 is set up: another address may have a route.
+      }
+    }
+  } catch (const PeerError&) {
+    // Not a name here.
+  }
+  return "";
+}
+
 std::string outward_address(std::string_view interface) {
   const InterfaceList list = list_interfaces();
   for (const int family : {AF_INET, AF_INET6}) {

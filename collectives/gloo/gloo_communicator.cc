@@ -13,31 +13,13 @@
 namespace dtrain {
 namespace {
 
-constexpr std::uint16_t kAnyPort = 9;  // routes do not depend on it
-
-// This machine's address on the way to `master`; empty when there is none.
-std::string address_towards(const std::string& master, Duration timeout) {
-  try {
-    for (const SocketAddress& address : resolve({master, kAnyPort}, Deadline::after(timeout))) {
-      try {
-        return route_to(address).address;
-      } catch (const SystemError&) {
-        // IPv6, say, where only IPv4 is set up: another address may have a route.
-      }
-    }
-  } catch (const PeerError&) {
-    // Not a name here; Gloo then listens where one machine's ranks find each other.
-  }
-  return "";
-}
-
 std::shared_ptr<gloo::transport::Device> make_gloo_device(const Bootstrap& bootstrap) {
   gloo::transport::tcp::attr wanted;
   wanted.iface = bootstrap.interface;
   if (wanted.iface.empty()) {
     wanted.hostname = bootstrap.address;
     if (wanted.hostname.empty() && !bootstrap.master.empty())
-      wanted.hostname = address_towards(bootstrap.master, bootstrap.timeout);
+      wanted.hostname = address_towards(bootstrap.master, Deadline::after(bootstrap.timeout));
     if (wanted.hostname.empty()) wanted.hostname = "127.0.0.1";
   }
   try {
@@ -47,6 +29,17 @@ std::shared_ptr<gloo::transport::Device> make_gloo_device(const Bootstrap& boots
     throw UsageError(fmt::format(
         "backend gloo: cannot listen on {}: {}",
         wanted.iface.empty() ? "address " + wanted.hostname : "interface " + wanted.iface, error.what()));
+  }
+}
+
+void warn_of_open_connections(const p2p::Transport& transport, Log& log) {
+  for (int rank = 0; rank < transport.size(); ++rank) {
+    if (transport.host_of(rank) == transport.host_of(0)) continue;
+    log.write(
+        LogLevel::warning,
+        "backend gloo: its connections between machines are not authenticated; use tcp, or a network of "
+        "your own");
+    return;
   }
 }
 
@@ -63,9 +56,11 @@ std::unique_ptr<Communicator> make_gloo_communicator(const Bootstrap& bootstrap,
   }
   const GlooSite site{make_gloo_device(bootstrap), bootstrap.store, bootstrap.host, bootstrap.timeout,
                       bootstrap.share_memory};
-  return p2p::make_p2p_communicator(make_gloo_channels(site, bootstrap.rank, bootstrap.size, bootstrap.name,
-                                                       Deadline::after(bootstrap.timeout)),
-                                    bootstrap.name, bootstrap.timeout, log, bootstrap.spans);
+  p2p::Channels channels = make_gloo_channels(site, bootstrap.rank, bootstrap.size, bootstrap.name,
+                                              Deadline::after(bootstrap.timeout));
+  if (bootstrap.rank == 0) warn_of_open_connections(*channels.transport, log);
+  return p2p::make_p2p_communicator(std::move(channels), bootstrap.name, bootstrap.timeout, log,
+                                    bootstrap.spans);
 }
 
 }  // namespace dtrain

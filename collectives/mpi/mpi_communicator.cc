@@ -18,7 +18,7 @@ void check_place(const Bootstrap& bootstrap) {
   throw UsageError(
       fmt::format("backend mpi: expected to be rank {} of {}, but MPI started this process as rank {} of {}; "
                   "start the workers "
-                  "themselves with mpirun, or use gloo",
+                  "themselves with mpirun, or use tcp",
                   bootstrap.rank, bootstrap.size, rank, size));
 }
 

@@ -24,7 +24,7 @@ MpiRuntime::MpiRuntime() {
   if (provided < MPI_THREAD_MULTIPLE) {
     throw UsageError(
         "backend mpi: expected MPI_THREAD_MULTIPLE, which this MPI does not give; initialise MPI with it, or "
-        "use gloo");
+        "use tcp");
   }
 }
 

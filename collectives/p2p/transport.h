@@ -99,7 +99,7 @@ class Members {
 /// How the ranks of a group met: all about the group but its messages. Used by one thread at a time.
 class Acquaintance : public Members {
  public:
-  /// "gloo", "mpi", "threads"
+  /// "tcp", "gloo", "mpi", "threads"
   virtual std::string_view name() const noexcept = 0;
   /// Ends all links; pending and later messages fail here and, where the transport can, at the peers.
   /// `failed`: the group did not end in good order, so nothing may wait for its ranks any more.

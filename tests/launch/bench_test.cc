@@ -61,19 +61,14 @@ RunResult start_two(const Words& arguments) {
   return start({program("dtrain-launch"), "--nproc_per_node=2"}, arguments);
 }
 
-TEST(BenchAllReduce, ByDtrainLaunch) {
-  const RunResult version = start({}, {"--version"});
-  if (version.out.find("Gloo") == std::string::npos) GTEST_SKIP() << "built without Gloo";
-  expect_table(start_two(kAllReduce), "gloo");
-}
+TEST(BenchAllReduce, ByDtrainLaunch) { expect_table(start_two(kAllReduce), "tcp"); }
 
 TEST(BenchAllReduce, WithoutSharedMemory) {
-  if (start({}, {"--version"}).out.find("Gloo") == std::string::npos) GTEST_SKIP() << "built without Gloo";
   const auto with = [](const std::string& value) {
     return start({"env", "DTRAIN_SHARED_MEMORY=" + value, program("dtrain-launch"), "--nproc_per_node=2"},
                  kAllReduce);
   };
-  expect_table(with("0"), "gloo");
+  expect_table(with("0"), "tcp");
   const RunResult refused = with("off");
   EXPECT_NE(refused.exit_code, 0);
   EXPECT_THAT(refused.err, HasSubstr("DTRAIN_SHARED_MEMORY: expected 0 or 1, got 'off'"));

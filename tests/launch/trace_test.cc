@@ -68,9 +68,9 @@ class TraceOfTwo : public ::testing::Test {
   RunResult run(const std::string& name, const std::vector<std::string>& more) {
     TrainingRun run;
     run.world = kWorld;
-    run.arguments = {"--model",   "mlp",  "--data-dir",   (folder_ / "data").string(),
-                     "--epochs",  "2",    "--batch-size", "250",
-                     "--backend", "gloo", "--log-every",  "1"};
+    run.arguments = {"--model",   "mlp", "--data-dir",   (folder_ / "data").string(),
+                     "--epochs",  "2",   "--batch-size", "250",
+                     "--backend", "tcp", "--log-every",  "1"};
     run.arguments.insert(run.arguments.end(), more.begin(), more.end());
     run.run_dir = folder_ / name;
     run.options = limited_to(std::chrono::seconds(100));

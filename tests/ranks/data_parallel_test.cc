@@ -224,7 +224,7 @@ TEST_P(Parallel, RefusesDifferentModels) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Parallel, testing::Values("gloo", "mpi", "gloo_shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, Parallel, testing::Values("tcp", "mpi", "tcp_shm"),
                          [](const auto& one) { return std::string(one.param); });
 
 }  // namespace

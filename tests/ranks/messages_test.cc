@@ -304,18 +304,19 @@ std::string name_of_case(const testing::TestParamInfo<Case>& one) {
 INSTANTIATE_TEST_SUITE_P(Worlds, Operations,
                          testing::Values(Case{"self", 1}, Case{"threads", 1}, Case{"threads", 2},
                                          Case{"threads", 3}, Case{"threads", 4}, Case{"threads", 7},
-                                         Case{"gloo", 1}, Case{"gloo", 2}, Case{"gloo", 3}, Case{"gloo", 4},
-                                         Case{"gloo", 7}, Case{"mpi", 2}, Case{"mpi", 3}, Case{"mpi", 4},
-                                         Case{"mpi", 7}, Case{"gloo_shm", 2}, Case{"gloo_shm", 3},
-                                         Case{"gloo_shm", 4}, Case{"gloo_shm", 7}, Case{"mpi_shm", 3}),
+                                         Case{"tcp", 1}, Case{"tcp", 2}, Case{"tcp", 3}, Case{"tcp", 4},
+                                         Case{"tcp", 7}, Case{"gloo", 3}, Case{"mpi", 2}, Case{"mpi", 3},
+                                         Case{"mpi", 4}, Case{"mpi", 7}, Case{"tcp_shm", 2},
+                                         Case{"tcp_shm", 3}, Case{"tcp_shm", 4}, Case{"tcp_shm", 7},
+                                         Case{"mpi_shm", 3}),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Worlds, Order,
-                         testing::Values(Case{"gloo", 3}, Case{"mpi", 3}, Case{"gloo_shm", 3},
+                         testing::Values(Case{"tcp", 3}, Case{"gloo", 3}, Case{"mpi", 3}, Case{"tcp_shm", 3},
                                          Case{"threads", 3}),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Worlds, Disagreements,
-                         testing::Values(Case{"gloo", 2}, Case{"gloo", 4}, Case{"mpi", 3},
-                                         Case{"gloo_shm", 4}, Case{"threads", 4}),
+                         testing::Values(Case{"tcp", 2}, Case{"tcp", 4}, Case{"gloo", 3}, Case{"mpi", 3},
+                                         Case{"tcp_shm", 4}, Case{"threads", 4}),
                          name_of_case);
 
 }  // namespace

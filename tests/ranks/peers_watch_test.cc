@@ -129,7 +129,7 @@ TEST_P(PeersWatch, AFlippedBitIsNamed) { expect_ok("flipped_bit_is_named", {2, 3
 TEST_P(PeersWatch, HealthyReplicasAgree) { expect_ok("healthy_replicas_agree", {3}); }
 TEST_P(PeersWatch, ASlowRankIsNamed) { expect_ok("slow_rank_is_named", {3}); }
 
-INSTANTIATE_TEST_SUITE_P(, PeersWatch, testing::Values("gloo"),
+INSTANTIATE_TEST_SUITE_P(, PeersWatch, testing::Values("tcp"),
                          [](const auto& backend) { return std::string(backend.param); });
 
 }  // namespace

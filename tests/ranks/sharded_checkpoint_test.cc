@@ -198,7 +198,7 @@ TEST_P(ShardedCheckpoint, ShardsAreResumedByOthers) { expect_ok("shards_resumed_
 
 TEST_P(ShardedCheckpoint, StrategiesMayChange) { expect_ok("strategies_change", {3}); }
 
-INSTANTIATE_TEST_SUITE_P(, ShardedCheckpoint, testing::Values("gloo", "mpi"),
+INSTANTIATE_TEST_SUITE_P(, ShardedCheckpoint, testing::Values("tcp", "mpi"),
                          [](const auto& backend) { return std::string(backend.param); });
 
 }  // namespace

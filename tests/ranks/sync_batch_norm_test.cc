@@ -211,7 +211,7 @@ TEST_P(SyncBatchNorm, DifferentPathsAreAnError) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, SyncBatchNorm, testing::Values("gloo", "mpi", "gloo_shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, SyncBatchNorm, testing::Values("tcp", "mpi", "tcp_shm"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(SyncBatchNormAlone, AWorldOfOneIsTheWholeBatch) {

@@ -43,8 +43,8 @@ std::string verdict_of(const Entry& entry, std::string_view backend, const Boots
                        const std::string& folder) {
   NullLog log;
   try {
-    Rank rank{make_communicator(backend_named(backend), bootstrap, log), folder};
-    const bool are_processes = backend == "gloo" || backend == "mpi";
+    Rank rank{make_communicator(backend_named(backend), bootstrap, log), folder, bootstrap};
+    const bool are_processes = backend == "tcp" || backend == "gloo" || backend == "mpi";
     if (are_processes && shares_memory() != (bootstrap.share_memory && bootstrap.size > 1))
       return "memory is shared where it should not be, or is not";
     return entry.scenario(rank);
@@ -53,7 +53,7 @@ std::string verdict_of(const Entry& entry, std::string_view backend, const Boots
   }
 }
 
-// "gloo_shm": gloo, whose ranks share memory.
+// "tcp_shm": tcp, whose ranks share memory.
 struct TestedBackend {
   explicit TestedBackend(std::string_view text) : shares(text.ends_with(kShared)) {
     name = shares ? text.substr(0, text.size() - kShared.size()) : text;
@@ -69,31 +69,37 @@ Bootstrap bootstrap_of(const Entry& entry, int rank, int size, const TestedBacke
   bootstrap.size = size;
   bootstrap.share_memory = backend.shares;
   bootstrap.timeout = entry.options.call_timeout;
+  bootstrap.token = entry.options.token;
+  bootstrap.protection = entry.options.protection;
   return bootstrap;
 }
 
 // As workers do: rank 0 hosts the store on a socket that listens before anyone starts.
-void run_gloo_rank(const Entry& entry, const TestedBackend& backend, Listener& listener, int rank, int size,
-                   const std::string& folder) {
+void run_store_rank(const Entry& entry, const TestedBackend& backend, Listener& listener, int rank, int size,
+                    const std::string& folder) {
   const Endpoint endpoint{"127.0.0.1", listener.port()};
   std::optional<StoreServer> server;
   if (rank == 0) {
-    server.emplace(std::move(listener), StoreServerOptions{});
+    StoreServerOptions options;
+    options.token = entry.options.token;
+    server.emplace(std::move(listener), std::move(options));
   } else {
     listener.fd.reset();
   }
-  StoreClient store(endpoint, StoreClientOptions{}, Deadline::after(seconds(20)));
+  StoreClientOptions options;
+  options.token = entry.options.token;
+  StoreClient store(endpoint, std::move(options), Deadline::after(seconds(20)));
   Bootstrap bootstrap = bootstrap_of(entry, rank, size, backend);
   bootstrap.store = &store;
-  write_file(verdict_path(folder, rank), verdict_of(entry, "gloo", bootstrap, folder));
+  write_file(verdict_path(folder, rank), verdict_of(entry, backend.name, bootstrap, folder));
   if (server) server->wait_until_clients(1, Deadline::after(seconds(3)));
 }
 
-void run_gloo_world(const Entry& entry, const TestedBackend& backend, int size, const std::string& folder,
-                    std::vector<int>& codes) {
+void run_store_world(const Entry& entry, const TestedBackend& backend, int size, const std::string& folder,
+                     std::vector<int>& codes) {
   Listener listener = listen_on("127.0.0.1", 0, Deadline::after(seconds(5)));
   codes = run_ranks(
-      size, [&](int rank) { run_gloo_rank(entry, backend, listener, rank, size, folder); },
+      size, [&](int rank) { run_store_rank(entry, backend, listener, rank, size, folder); },
       entry.options.run_timeout);
 }
 
@@ -157,8 +163,8 @@ std::vector<std::string> run_world(std::string_view backend_text, int size, cons
                verdict_of(entry, "self", bootstrap_of(entry, 0, 1, backend), folder.path()));
   } else if (backend.name == "threads") {
     run_threads_world(entry, backend, size, folder.path());
-  } else if (backend.name == "gloo") {
-    run_gloo_world(entry, backend, size, folder.path(), codes);
+  } else if (backend.name == "tcp" || backend.name == "gloo") {
+    run_store_world(entry, backend, size, folder.path(), codes);
   } else {
     run_mpi_world(scenario, entry, backend_text, size, folder.path());
   }

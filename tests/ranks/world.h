@@ -1,11 +1,12 @@
-// Runs a scenario on every rank of a real world: forked processes that meet in a TCP store for gloo, ranks
-// under mpirun for mpi. Each rank's verdict comes back as text.
+// Runs a scenario on every rank of a real world: forked processes that meet in a TCP store for tcp and gloo,
+// ranks under mpirun for mpi. Each rank's verdict comes back as text.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,8 @@ namespace dtrain::test {
 /// What a scenario gets besides its communicator.
 struct Rank {
   std::unique_ptr<Communicator> communicator;
-  std::string folder;  ///< shared by the ranks of this world
+  std::string folder;   ///< shared by the ranks of this world
+  Bootstrap bootstrap;  ///< what the communicator was made from; more can be made under other names
 
   int rank() const { return communicator->rank(); }
   int size() const { return communicator->size(); }
@@ -32,14 +34,16 @@ using Scenario = std::function<std::string(Rank&)>;
 struct WorldOptions {
   std::chrono::milliseconds call_timeout{20'000};  ///< Bootstrap::timeout
   std::chrono::seconds run_timeout{60};
+  std::optional<Token> token = std::nullopt;         ///< of the store and of tcp
+  Protection protection = Protection::authenticate;  ///< of tcp
 };
 
 /// Scenarios are found by name, so that mpirun can start this very program again for one of them.
 void register_scenario(const std::string& name, Scenario scenario, WorldOptions options = {});
 
-/// `backend` is self, threads (of this process), gloo or mpi, whose ranks then pass messages as they would
-/// between machines, or gloo_shm or mpi_shm, whose ranks share memory. Verdicts by rank; "no verdict, exit
-/// code N" for a rank that died without one.
+/// `backend` is self, threads (of this process), tcp, gloo or mpi, whose ranks then pass messages as they
+/// would between machines, or one of the last three with _shm behind it, whose ranks share memory. Verdicts
+/// by rank; "no verdict, exit code N" for a rank that died without one.
 std::vector<std::string> run_world(std::string_view backend, int size, const std::string& scenario);
 
 /// True when this build can run `backend` (one of run_world()'s).

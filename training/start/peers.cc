@@ -29,6 +29,11 @@ bool wants_shared_memory(const Environment& environment) {
   throw UsageError("DTRAIN_SHARED_MEMORY: expected 0 or 1, got '" + text + "'; unset it to share memory");
 }
 
+Protection protection(const Environment& environment) {
+  constexpr std::string_view kVariable = "DTRAIN_TCP_PROTECTION";
+  return protection_named(text_or(environment, kVariable, "authenticate"), kVariable);
+}
+
 Endpoint store_endpoint(const Placement& placement) {
   if (!placement.master_addr) {
     throw UsageError(
@@ -79,7 +84,8 @@ void check_token(const std::optional<Token>& token, const Endpoint& endpoint, Jo
 
 bool needs_store(Backend backend, const Placement& placement) {
   if (*placement.world_size == 1 || backend == Backend::mpi) return false;
-  return backend == Backend::gloo || backend == Backend::nccl || placement.system != JobSystem::openmpi;
+  return backend == Backend::tcp || backend == Backend::gloo || backend == Backend::nccl ||
+         placement.system != JobSystem::openmpi;
 }
 
 }  // namespace
@@ -101,6 +107,8 @@ Peers::Peers(const Placement& told, Backend backend, const Environment& environm
   bootstrap.rank = *placement.rank;
   bootstrap.size = *placement.world_size;
   bootstrap.store = store_.get();
+  bootstrap.token = find_token(environment);
+  bootstrap.protection = protection(environment);
   bootstrap.interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
   bootstrap.share_memory = wants_shared_memory(environment);
   bootstrap.master = placement.master_addr.value_or("");

@@ -83,8 +83,8 @@ TEST_P(Traces, FollowPyTorch) {
 
 INSTANTIATE_TEST_SUITE_P(
     LeNet, Traces,
-    ::testing::Values(TraceCase{0, Start::alone, "auto"}, TraceCase{1, Start::launcher, "gloo"},
-                      TraceCase{2, Start::launcher, "gloo"}, TraceCase{3, Start::launcher, "gloo"},
+    ::testing::Values(TraceCase{0, Start::alone, "auto"}, TraceCase{1, Start::launcher, "tcp"},
+                      TraceCase{2, Start::launcher, "tcp"}, TraceCase{3, Start::launcher, "tcp"},
                       TraceCase{1, Start::mpirun, "mpi"}, TraceCase{2, Start::mpirun, "mpi"},
                       TraceCase{3, Start::mpirun, "mpi"}),
     [](const auto& test) { return "trace" + std::to_string(test.param.trace) + "_" + test.param.backend; });

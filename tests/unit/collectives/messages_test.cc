@@ -205,7 +205,7 @@ TEST(Factory, NamesWhatItExpects) {
   EXPECT_EQ(backend_named(name_of(Backend::mpi)), Backend::mpi);
   bootstrap.size = 2;
   EXPECT_THROW(make_communicator(Backend::self, bootstrap, log), UsageError);
-  EXPECT_THROW(make_communicator(Backend::gloo, bootstrap, log), UsageError) << "no store";
+  EXPECT_THROW(make_communicator(Backend::tcp, bootstrap, log), UsageError) << "no store";
   bootstrap.rank = 2;
   EXPECT_THROW(make_communicator(Backend::automatic, bootstrap, log), UsageError);
   EXPECT_EQ(make_communicator(Backend::automatic, Bootstrap{}, log)->backend(), "self");

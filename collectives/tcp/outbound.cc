@@ -1,0 +1,116 @@
+#include "collectives/tcp/outbound.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "runtime/base/error.h"
+
+namespace dtrain::tcp {
+namespace {
+
+constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+constexpr Duration kLastPause = std::chrono::milliseconds(100);
+// An attempt whose packets vanish is given up for another.
+constexpr Duration kAttemptLimit = std::chrono::seconds(5);
+
+}  // namespace
+
+std::string Card::text() const {
+  return host + '\n' + address + '\n' + nonce + '\n' + std::string(name_of(protection));
+}
+
+Card Card::parse(const std::string& text) {
+  std::array<std::string, 4> lines;
+  std::size_t begin = 0;
+  for (std::string& line : lines) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    line = text.substr(std::min(begin, text.size()), end - std::min(begin, end));
+    begin = end + 1;
+  }
+  if (lines[1].empty() || lines[2].empty())
+    throw PeerError("a rank has left no address in the store, but '" + text + "'", {});
+  return {lines[0], lines[1], lines[2], protection_named(lines[3], "a rank's card in the store")};
+}
+
+void Outbound::fail(std::string why) {
+  last_failure_ = std::move(why);
+  fd_.reset();
+  caller_.reset();
+  again_ = steady_clock().now() + pause_;
+  pause_ = std::min(pause_ * 2, kLastPause);
+}
+
+void Outbound::ask(std::vector<pollfd>& polled) {
+  asked_ = kNone;
+  if (done_) return;
+  const TimePoint now = steady_clock().now();
+  if (fd_ && now >= expires_)
+    fail(caller_ ? "it does not answer; is its process stopped?" : "no answer to the connection");
+  if (!fd_ && now >= again_) begin();
+  if (!fd_) return;
+  asked_ = polled.size();
+  polled.push_back({fd_.get(), static_cast<short>(caller_ ? POLLIN : POLLOUT), 0});
+}
+
+Duration Outbound::next(TimePoint now) const noexcept {
+  if (done_) return Duration::max();
+  return std::max(Duration::zero(), (fd_ ? expires_ : again_) - now);
+}
+
+void Outbound::begin() {
+  expires_ = steady_clock().now() + kAttemptLimit;
+  fd_.reset(::socket(address_.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd_) return fail(std::strerror(errno));
+  try {
+    tune_stream(fd_.get());
+  } catch (const SystemError& error) {
+    return fail(error.what());
+  }
+  if (::connect(fd_.get(), address_.get(), address_.length()) != 0 && errno != EINPROGRESS)
+    fail(std::strerror(errno));
+}
+
+bool Outbound::send(const std::string& bytes) {
+  // A connection that has just been made takes a few hundred bytes at once.
+  return ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+}
+
+void Outbound::greet() {
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  if (error != 0) return fail(std::strerror(error));
+  // While nobody listens, a connection to an ephemeral port of this machine can meet itself.
+  if (SocketAddress::of_socket(fd_.get()).text() == address_.text()) return fail("nobody listens there");
+  caller_ = std::make_unique<Caller>(secret_, purpose_);
+  if (!send(caller_->hello())) fail("the greeting was not taken");
+}
+
+void Outbound::read() {
+  std::array<char, wire::kChallengeBytes> bytes;
+  while (caller_ && caller_->wants() > 0) {
+    const ssize_t got = ::recv(fd_.get(), bytes.data(), std::min(bytes.size(), caller_->wants()), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail(std::strerror(errno));
+    if (got == 0) return fail("it closed the connection; does its process hold another token?");
+    std::string out;
+    caller_->feed({bytes.data(), static_cast<std::size_t>(got)}, out);
+    if (caller_->state() == Caller::State::failed) return fail(std::string(caller_->reason()));
+    if (!out.empty() && !send(out)) return fail("the proof was not taken");
+  }
+}
+
+std::optional<Connection> Outbound::serve(const std::vector<pollfd>& polled) {
+  if (asked_ == kNone || polled[asked_].revents == 0) return std::nullopt;
+  caller_ ? read() : greet();
+  if (!caller_ || caller_->state() != Caller::State::accepted) return std::nullopt;
+  done_ = true;
+  return caller_->connect(std::move(fd_));
+}
+
+}  // namespace dtrain::tcp

@@ -1,0 +1,126 @@
+#include "collectives/tcp/tcp_traffic.h"
+
+#include <algorithm>
+
+namespace dtrain::tcp {
+namespace {
+
+// Several frames a system call, and little enough for them to stay in a core's own cache.
+constexpr std::size_t kMostStagingBytes = 4 * kMostFrameBytes;
+// What all links may stage when all are in use.
+constexpr std::size_t kMostBytes = std::size_t{32} << 20;
+// Up to this many links are each just tried; with more, the kernel is first asked which can move.
+constexpr std::size_t kFewLinks = 2;
+// How often a wait that may end at once asks whether all peers are still there.
+constexpr std::chrono::milliseconds kCheckEvery{1};
+
+}  // namespace
+
+TcpTraffic::TcpTraffic(int rank, std::vector<std::optional<Connection>> connections) : rank_(rank) {
+  const std::size_t staging = std::min(kMostStagingBytes, kMostBytes / connections.size());
+  links_.reserve(connections.size() - 1);
+  for (std::size_t peer = 0; peer < connections.size(); ++peer) {
+    if (static_cast<int>(peer) == rank) continue;
+    links_.emplace_back(static_cast<int>(peer), std::move(connections[peer].value()), staging);
+  }
+}
+
+void TcpTraffic::send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes, int& pending) {
+  Link& link = link_to(peer);
+  const bool alone = !link.sends();
+  link.send(tag, data, bytes, pending);
+  if (alone) link.flush();
+}
+
+void TcpTraffic::receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending) {
+  link_to(peer).expect(tag, data, bytes, pending);
+}
+
+void TcpTraffic::wait(const int& pending, p2p::Watch& watch) {
+  wait_until([&] { return pending == 0; }, false, watch);
+}
+
+int TcpTraffic::take_any(std::uint64_t tag, p2p::Watch& watch) {
+  Link* found = nullptr;
+  const auto look = [&] {
+    for (std::size_t step = 0; step < links_.size() && found == nullptr; ++step) {
+      Link& link = links_[(next_any_ + step) % links_.size()];
+      if (link.front_has(tag)) found = &link;
+    }
+    return found != nullptr;
+  };
+  wait_until(look, true, watch);
+  found->drop_front();
+  next_any_ = static_cast<std::size_t>(found - links_.data()) + 1;
+  return found->rank();
+}
+
+template <class Over>
+void TcpTraffic::wait_until(Over over, bool anyone, p2p::Watch& watch) {
+  check_peers();
+  p2p::Poller poller(watch, patience_);
+  while (!over()) {
+    if (progress()) {
+      poller.restart();
+      continue;
+    }
+    poller.pause([&](Duration) { poll_links(p2p::kTickEvery, anyone); });
+  }
+}
+
+// A group that has failed elsewhere ends here too, also where all that this rank waits for was sent before.
+void TcpTraffic::check_peers() {
+  const TimePoint now = steady_clock().now();
+  if (now - last_check_ < kCheckEvery) return;
+  last_check_ = now;
+  if (const std::vector<int> lost = lost_peers(); !lost.empty())
+    throw p2p::LinkLost("its process is gone or it has closed its connection", lost.front());
+}
+
+bool TcpTraffic::progress() {
+  const bool few = links_.size() <= kFewLinks;
+  if (!few) poll_links(std::chrono::milliseconds(0), false);
+  bool moved = false;
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    Link& link = links_[i];
+    const short ready = few ? POLLIN | POLLOUT : polled_[i].revents;
+    if (ready == 0 && !link.holds_bytes()) continue;
+    moved |= link.sends() && link.flush();
+    moved |= link.expects() && link.take();
+  }
+  return moved;
+}
+
+// A link that holds a frame nobody expects yet would say forever that there is something to read.
+void TcpTraffic::poll_links(std::chrono::milliseconds limit, bool anyone) {
+  polled_.clear();
+  for (const Link& link : links_) {
+    int events = 0;
+    if (link.sends()) events |= POLLOUT;
+    if ((link.expects() || anyone) && !link.holds_frame()) events |= POLLIN;
+    // A negative descriptor is not looked at.
+    polled_.push_back({events == 0 ? -1 : link.fd(), static_cast<short>(events), 0});
+  }
+  ::poll(polled_.data(), polled_.size(), static_cast<int>(limit.count()));
+}
+
+void TcpTraffic::forget(const int& pending) noexcept {
+  for (Link& link : links_) link.forget(pending);
+}
+
+std::vector<int> TcpTraffic::lost_peers() noexcept {
+  std::vector<int> lost;
+  ended_.clear();
+  for (const Link& link : links_) ended_.push_back({link.fd(), POLLRDHUP, 0});
+  if (::poll(ended_.data(), ended_.size(), 0) <= 0) return lost;
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    if (ended_[i].revents != 0) lost.push_back(links_[i].rank());
+  }
+  return lost;
+}
+
+void TcpTraffic::close() noexcept {
+  for (Link& link : links_) link.close();
+}
+
+}  // namespace dtrain::tcp

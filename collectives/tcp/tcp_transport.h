@@ -1,0 +1,48 @@
+// Messages over TCP connections of our own, a full mesh, each of them authenticated.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/p2p/transport.h"
+#include "collectives/tcp/gathering.h"
+#include "collectives/tcp/tcp_traffic.h"
+
+namespace dtrain::tcp {
+
+class TcpTransport final : public p2p::Transport {
+ public:
+  TcpTransport(const TcpSite& site, int rank, Gathered gathered);
+  ~TcpTransport() override { close(false); }
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return static_cast<int>(hosts_.size()); }
+  std::string_view name() const noexcept override { return "tcp"; }
+  std::string_view medium() const noexcept override { return medium_; }
+  const std::string& host_of(int rank) const noexcept override {
+    return hosts_[static_cast<std::size_t>(rank)];
+  }
+  std::size_t segment_bytes() const noexcept override { return 1024 * 1024; }
+  void set_patient(bool patient) noexcept override;
+  std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
+  int take_any(std::uint64_t tag, p2p::Watch& watch) override { return traffic_.take_any(tag, watch); }
+  std::vector<int> lost_peers() noexcept override { return traffic_.lost_peers(); }
+  void close(bool failed) noexcept override;
+  p2p::Channels split(const std::vector<int>& members, const std::string& name,
+                      const Deadline& deadline) override;
+
+ private:
+  const TcpSite site_;
+  const int rank_;
+  const std::vector<std::string> hosts_;
+  const std::string medium_;
+  const bool has_core_;  ///< the machine has a core for each of its ranks
+  TcpTraffic traffic_;
+};
+
+/// A transport with its board in the store, over shared memory where all ranks run on this machine. Every
+/// rank numbers the groups of a name, so that names can be used again. Collective; throws as gather().
+p2p::Channels make_tcp_channels(const TcpSite& site, int rank, int size, const std::string& name,
+                                const Deadline& deadline);
+
+}  // namespace dtrain::tcp
