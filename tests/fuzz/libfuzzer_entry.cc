@@ -1,11 +1,12 @@
 // libFuzzer's entry, built once for each target: DTRAIN_FUZZ_TARGET is one function of targets.h,
-// targets_data.h or targets_files.h.
+// targets_data.h, targets_files.h or targets_links.h.
 #include <cstddef>
 #include <cstdint>
 
 #include "tests/fuzz/targets.h"
 #include "tests/fuzz/targets_data.h"
 #include "tests/fuzz/targets_files.h"
+#include "tests/fuzz/targets_links.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   dtrain::fuzz::DTRAIN_FUZZ_TARGET({reinterpret_cast<const char*>(data), size});

@@ -16,6 +16,7 @@
 #include "tests/fuzz/targets.h"
 #include "tests/fuzz/targets_data.h"
 #include "tests/fuzz/targets_files.h"
+#include "tests/fuzz/targets_links.h"
 
 namespace dtrain {
 namespace {
@@ -58,6 +59,8 @@ const std::map<std::string, Target>& targets() {
       {"frames", fuzz::frames},
       {"handshake", fuzz::handshake},
       {"idx", fuzz::idx},
+      {"link_frames", fuzz::link_frames},
+      {"link_introduction", fuzz::link_introduction},
       {"nodelist", fuzz::nodelist},
       {"npy", fuzz::npy},
       {"rendezvous_membership", fuzz::rendezvous_membership},

@@ -1,0 +1,141 @@
+#include "tests/fuzz/targets_links.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "collectives/tcp/introduction.h"
+#include "tests/fuzz/require.h"
+
+namespace dtrain::fuzz {
+namespace {
+
+using namespace tcp;  // NOLINT: the frames, by their names
+
+constexpr std::string_view kKey = "0123456789abcdef0123456789abcdef";
+
+std::vector<std::byte> bytes_of(std::string_view text) {
+  const auto* begin = reinterpret_cast<const std::byte*>(text.data());
+  return {begin, begin + text.size()};
+}
+
+struct Message {
+  std::uint64_t tag = 0;
+  std::vector<std::byte> body;
+  bool operator==(const Message&) const = default;
+};
+
+const std::vector<Message>& messages() {
+  static const std::vector<Message> all = {{1, bytes_of("a")},
+                                           {0xffffffffffffffffULL, std::vector<std::byte>(300, std::byte{7})},
+                                           {1, bytes_of("a")},
+                                           {4, bytes_of("a gradient, say")}};
+  return all;
+}
+
+// The messages' frames, one after another; `ends` receives where each ends.
+std::vector<std::byte> sealed_stream(Protection protection, std::vector<std::size_t>& ends) {
+  FrameSealer sealer(protection, kKey);
+  std::vector<std::byte> stream;
+  for (const Message& message : messages()) {
+    const SealedFrame frame = sealer.seal(message.tag, message.body);
+    stream.insert(stream.end(), frame.header.begin(), frame.header.end());
+    stream.insert(stream.end(), frame.body.begin(), frame.body.end());
+    stream.insert(stream.end(), frame.mac.begin(), frame.mac.begin() + static_cast<long>(frame.mac_bytes));
+    ends.push_back(stream.size());
+  }
+  return stream;
+}
+
+std::vector<Message> open_all(Protection protection, std::vector<std::byte> stream) {
+  FrameOpener opener(protection, kKey);
+  std::vector<Message> opened;
+  std::size_t at = 0;
+  Frame frame;
+  while (opener.open(std::span(stream).subspan(at), frame) == FrameOpener::Result::frame) {
+    require(!frame.body.empty() && frame.bytes <= stream.size() - at, "a frame lies in what has come");
+    opened.push_back({frame.tag, {frame.body.begin(), frame.body.end()}});
+    at += frame.bytes;
+  }
+  return opened;
+}
+
+// Four bytes: what, where (two), and how much or with what.
+void edit(std::vector<std::byte>& stream, std::string_view how) {
+  const auto number = [&](std::size_t i) {
+    return static_cast<std::size_t>(static_cast<unsigned char>(how[i]));
+  };
+  if (stream.empty()) return;
+  const std::size_t at = (number(1) + 256 * number(2)) % stream.size();
+  const std::size_t count = std::min(number(3), stream.size() - at);
+  const auto begin = stream.begin() + static_cast<long>(at);
+  switch (number(0) % 5) {
+    case 0:
+      stream[at] ^= static_cast<std::byte>(number(3));
+      break;
+    case 1:
+      stream.erase(begin, begin + static_cast<long>(count));
+      break;
+    case 2: {
+      const std::vector<std::byte> copy(begin, begin + static_cast<long>(count));
+      stream.insert(begin, copy.begin(), copy.end());
+      break;
+    }
+    case 3:
+      stream.resize(at);
+      break;
+    default:
+      std::rotate(stream.begin(), begin, stream.end());
+  }
+}
+
+}  // namespace
+
+void link_frames(std::string_view input) {
+  if (input.empty()) return;
+  const auto protection = static_cast<Protection>(static_cast<unsigned char>(input[0]) % 3);
+  input.remove_prefix(1);
+  const std::vector<Message> from_input = open_all(protection, bytes_of(input));
+  if (protection == Protection::none) return;
+  require(from_input.size() <= messages().size() &&
+              std::equal(from_input.begin(), from_input.end(), messages().begin()),
+          "what opens was sealed, in this order");
+
+  std::vector<std::size_t> ends;
+  const std::vector<std::byte> stream = sealed_stream(protection, ends);
+  std::vector<std::byte> changed = stream;
+  for (std::size_t at = 0; at + 4 <= input.size() && at < 64; at += 4) edit(changed, input.substr(at, 4));
+  const auto difference = std::mismatch(stream.begin(), stream.end(), changed.begin(), changed.end()).first;
+  const auto whole = static_cast<std::size_t>(std::count_if(ends.begin(), ends.end(), [&](std::size_t end) {
+    return end <= static_cast<std::size_t>(difference - stream.begin());
+  }));
+  const std::vector<Message> opened = open_all(protection, changed);
+  require(opened.size() == whole, "frames before a change open, the one that was changed does not");
+  require(std::equal(opened.begin(), opened.end(), messages().begin()), "what opens is what was sealed");
+}
+
+void link_introduction(std::string_view input) {
+  const Digest secret = link_secret("a token the input does not know", "tcp/world/1", "nonce");
+  const Purpose purpose{"tcp/world/1", 1, 0, Protection::authenticate};
+  for (const std::size_t step : {std::size_t{1}, input.size() + 1}) {
+    Host host(secret, purpose, 4);
+    std::string out;
+    for (std::size_t at = 0; at < input.size() && host.state() == Host::State::listens; at += step)
+      host.feed(input.substr(at, step), out);
+    require(host.state() != Host::State::accepted, "nobody gets in without the secret");
+    require(out.size() <= wire::kChallengeBytes, "a stranger gets one answer");
+  }
+  Caller caller(secret, purpose);
+  std::string out;
+  std::string_view rest = input;
+  while (!rest.empty() && caller.wants() > 0 && caller.state() != Caller::State::failed) {
+    const std::string_view part = rest.substr(0, caller.wants());
+    caller.feed(part, out);
+    rest.remove_prefix(part.size());
+  }
+  require(caller.state() == Caller::State::want_challenge || caller.state() == Caller::State::failed,
+          "nobody is believed without the secret");
+  require(out.empty(), "nothing is proved to somebody who has proved nothing");
+}
+
+}  // namespace dtrain::fuzz
