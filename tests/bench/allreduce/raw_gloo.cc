@@ -12,10 +12,10 @@ namespace {
 
 class RawGloo final : public Side {
  public:
-  RawGloo(int rank, int size, const std::string& folder)
+  RawGloo(int rank, int size, const std::string& folder, const std::string& address)
       : context_(std::make_shared<gloo::rendezvous::Context>(rank, size)) {
     gloo::rendezvous::FileStore store(folder);
-    auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
+    auto device = gloo::transport::tcp::CreateDevice(address.c_str());
     context_->connectFullMesh(store, device);
   }
   void sum(float* data, std::size_t count) override {
@@ -32,8 +32,9 @@ class RawGloo final : public Side {
 
 }  // namespace
 
-std::unique_ptr<Side> make_raw_gloo(int rank, int size, const std::string& folder) {
-  return std::make_unique<RawGloo>(rank, size, folder);
+std::unique_ptr<Side> make_raw_gloo(int rank, int size, const std::string& folder,
+                                    const std::string& address) {
+  return std::make_unique<RawGloo>(rank, size, folder, address);
 }
 
 }  // namespace dtrain::bench

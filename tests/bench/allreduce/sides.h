@@ -16,8 +16,10 @@ class Side {
 };
 
 std::unique_ptr<Side> make_ours(Communicator& communicator);
-/// gloo::allreduce (its ring, the default) or MPI_Allreduce. `folder` is empty and shared by the ranks.
-std::unique_ptr<Side> make_raw_gloo(int rank, int size, const std::string& folder);
+/// gloo::allreduce (its ring, the default) or MPI_Allreduce. `folder` is empty and shared by the ranks;
+/// `address` is this machine's.
+std::unique_ptr<Side> make_raw_gloo(int rank, int size, const std::string& folder,
+                                    const std::string& address);
 std::unique_ptr<Side> make_raw_mpi();
 
 }  // namespace dtrain::bench
