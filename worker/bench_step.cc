@@ -6,11 +6,13 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "runtime/device/cuda/module.h"
 #include "runtime/device/timed_device.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
 #include "worker/benchmark/overlap.h"
 #include "worker/benchmark/peak.h"
+#include "worker/benchmark/roofline.h"
 #include "worker/benchmark/samples.h"
 #include "worker/benchmark/step_profile.h"
 #include "worker/commands.h"
@@ -22,6 +24,9 @@ namespace {
 constexpr OptionSpec kOwnOptions[] = {
     {"warmup", "What to measure", "N", "3", "steps that are not timed"},
     {"iterations", "What to measure", "N", "10", "steps that are"},
+    {"forecast", "What to measure", "GPU", "h100",
+     "on an emulated GPU: whose times to predict (h100, h200, a100, l4, rtx4090)"},
+    {"forecast-batch", "What to measure", "N", "0", "and of a step of how many samples; 0: of this one"},
     {"by", "What to measure", "WHAT", "kind", "one line per kind of operation, or per kernel"},
     {"json", "Output", "", "", "print one JSON object per line"},
     {"help", "Output", "", "", "this text"},
@@ -121,7 +126,47 @@ std::string times_json(const Bench& bench, const StepSamples& samples, double pe
   return json.dump() + "\n";
 }
 
+// What one step with `samples` a worker does on an emulated GPU.
+std::vector<DeviceWork> count_step(const Bench& bench, std::int64_t samples) {
+  Recipe recipe = bench.recipe;
+  recipe.batch.per_worker = samples;
+  StepRunner runner(recipe, bench.task, bench.communicator, bench.device, bench.log);
+  const auto step = [&] {
+    runner.step();
+    bench.device->compute_stream().synchronize();
+  };
+  for (int i = 0; i < bench.warmup(); ++i) step();
+  const WorkPart& work = cuda::module_work();
+  if (!work.note(true))
+    bench.log.write(LogLevel::info, "this build's kernels cannot be watched: bytes are 0");
+  work.take();
+  step();
+  work.note(false);
+  return work.take();
+}
+
+// Times on an emulated GPU would say nothing: what is counted there is exact.
+void count_and_print(const Bench& bench) {
+  const GpuPeaks& gpu = gpu_named(bench.options.text("forecast"));
+  const std::int64_t own = bench.recipe.batch.per_worker;
+  const std::int64_t asked = bench.options.integer("forecast-batch", 0, 1'000'000);
+  std::vector<DeviceWork> step = count_step(bench, own);
+  if (asked != 0 && asked != own) step = at_batch(step, own, count_step(bench, 2 * own), 2 * own, asked);
+  if (bench.communicator.rank() != 0) return;
+  const StepForecast found = forecast(step, gpu);
+  const std::int64_t samples = asked == 0 ? own : asked;
+  if (bench.options.enabled("json")) {
+    fmt::print("{}", forecast_json(found, gpu, samples));
+    return;
+  }
+  fmt::print("# {} in {}, {} samples per worker, {} worker{} by {}, {}; rank 0's\n{}", bench.recipe.model,
+             name_of(bench.recipe.precision), samples, bench.communicator.size(),
+             bench.communicator.size() == 1 ? "" : "s", bench.communicator.backend(), bench.device->name(),
+             forecast_table(found, gpu, samples));
+}
+
 void measure_and_print(const Bench& bench) {
+  if (bench.device->is_emulated()) return count_and_print(bench);
   const double peak = measure_peak_flops(bench.communicator, bench.device, bench.recipe.precision,
                                          bench.recipe.collective_timeout);
   const StepSamples times = measure_times(bench);

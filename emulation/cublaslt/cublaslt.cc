@@ -136,6 +136,29 @@ void compute(const Product& product, const Layout& a, const Layout& b, const Lay
   }
 }
 
+Arithmetic arithmetic_of(const Product& product, const Layout& a) {
+  if (a.type == CUDA_R_64F) return Arithmetic::f64;
+  if (a.type == CUDA_R_16BF) return Arithmetic::bf16;
+  if (a.type == CUDA_R_16F) return Arithmetic::f16;
+  return product.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? Arithmetic::tf32 : Arithmetic::f32;
+}
+
+/// Matrices that a batch shares count once.
+std::uint64_t bytes_of(const Layout& matrix) {
+  Element element{};
+  element_of(matrix.type, element);
+  const auto batch = static_cast<std::uint64_t>(matrix.batch_stride == 0 ? 1 : matrix.batch);
+  return batch * matrix.rows * matrix.columns * size_of(element);
+}
+
+Work work_of(const Product& product, const Layout& a, const Layout& b, const Layout& d, bool adds) {
+  Work work{"cublasLtMatmul", bytes_of(a) + bytes_of(b) + (adds ? bytes_of(d) : 0), bytes_of(d)};
+  const std::uint64_t inner = product.transpose_a != CUBLAS_OP_N ? a.rows : a.columns;
+  work.operations = 2.0 * static_cast<double>(d.rows * d.columns * inner) * d.batch;
+  work.arithmetic = arithmetic_of(product, a);
+  return work;
+}
+
 cublasStatus_t multiply_on(cudaStream_t handle, Product product, const Layout& a, const Layout& b,
                            const Layout& c, const Layout& d, const Operands& at, const void* alpha,
                            const void* beta) {
@@ -148,8 +171,10 @@ cublasStatus_t multiply_on(cudaStream_t handle, Product product, const Layout& a
   const auto run = [&](auto zero) {
     using C = decltype(zero);
     const C first = *static_cast<const C*>(alpha), second = *static_cast<const C*>(beta);
-    machine.queue(stream, at_once(Kind::library, "cublasLtMatmul",
-                                  [=] { compute<C>(product, a, b, c, d, at, first, second); }));
+    machine.queue(stream, at_once(Kind::library, "cublasLtMatmul", [=, &machine] {
+                    compute<C>(product, a, b, c, d, at, first, second);
+                    if (machine.work().is_on()) machine.work().add(work_of(product, a, b, d, second != C{}));
+                  }));
   };
   product.scale == CUDA_R_64F ? run(double{}) : run(float{});
   return CUBLAS_STATUS_SUCCESS;

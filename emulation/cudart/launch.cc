@@ -21,6 +21,22 @@ cudaError_t error_of(std::string_view fault) {
   return fault == "lost" ? cudaErrorUnknown : cudaErrorIllegalAddress;
 }
 
+void run(const GridCall& call, int device) {
+  Machine& machine = Machine::get();
+  const std::string_view asked = machine.fault(Place::launch, device);
+  const Options& options = machine.options();
+  const bool noted = machine.work().is_on();
+  const std::string fault = asked.empty() ? machine.grids().run(call, {noted, options.races, options.twice})
+                                          : "asked for: " + std::string(asked);
+  if (fault.empty()) {
+    const Traffic traffic = machine.grids().traffic();
+    if (noted) machine.work().add({call.name, traffic.read_bytes, traffic.written_bytes});
+    return;
+  }
+  const auto held = machine.lock();
+  machine.lose(device, error_of(asked), std::string("kernel ") + call.name + ": " + fault);
+}
+
 cudaError_t try_launch(GridCall call, cudaStream_t handle) {
   if (const cudaError_t error = enter(); error != cudaSuccess) return error;
   if (!fits_hardware(call.grid, call.block)) return cudaErrorInvalidConfiguration;
@@ -32,15 +48,8 @@ cudaError_t try_launch(GridCall call, cudaStream_t handle) {
   if (stream->capture && stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
   ++machine.counts().launches;
   const int device = stream->device;
-  std::string name = call.name;
-  machine.queue(stream, at_once(Kind::kernel, std::move(name), [&machine, device, kept = std::move(call)] {
-                  const std::string_view asked = machine.fault(Place::launch, device);
-                  const std::string fault =
-                      asked.empty() ? machine.grids().run(kept) : "asked for: " + std::string(asked);
-                  if (fault.empty()) return;
-                  const auto held = machine.lock();
-                  machine.lose(device, error_of(asked), std::string("kernel ") + kept.name + ": " + fault);
-                }));
+  machine.queue(stream,
+                at_once(Kind::kernel, call.name, [device, kept = std::move(call)] { run(kept, device); }));
   return cudaSuccess;
 }
 

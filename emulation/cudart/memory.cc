@@ -65,6 +65,17 @@ cudaError_t check_copy(const std::optional<Piece>& to, void* to_at, const std::o
   return cudaSuccess;
 }
 
+/// Within GPUs it is read and written; else it goes over the bus once.
+Work work_of(const std::optional<Piece>& to, const std::optional<Piece>& from, std::size_t bytes) {
+  Work work{"memcpy"};
+  if (on_device(to) && on_device(from)) {
+    work.read_bytes = work.written_bytes = bytes;
+  } else {
+    work.bus_bytes = bytes;
+  }
+  return work;
+}
+
 cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t handle,
                  bool returns_early) {
   if (const cudaError_t error = enter(); error != cudaSuccess) return error;
@@ -85,13 +96,20 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   }
   ++machine.counts().copies;
   machine.counts().copied_bytes += bytes;
+  const auto noted = [&machine, work = work_of(target, source, bytes)] { machine.work().add(work); };
   if (!source && !stream->capture) {
     // The driver has taken its copy of pageable memory when the call returns.
     auto taken = std::make_shared<std::vector<std::byte>>(bytes);
     std::memcpy(taken->data(), from, bytes);
-    machine.queue(stream, at_once(Kind::copy, "copy", [=] { std::memcpy(to, taken->data(), bytes); }));
+    machine.queue(stream, at_once(Kind::copy, "copy", [=] {
+                    std::memcpy(to, taken->data(), bytes);
+                    noted();
+                  }));
   } else {
-    machine.queue(stream, at_once(Kind::copy, "copy", [=] { std::memmove(to, from, bytes); }));
+    machine.queue(stream, at_once(Kind::copy, "copy", [=] {
+                    std::memmove(to, from, bytes);
+                    noted();
+                  }));
   }
   const bool waits = !returns_early || (!target && !stream->capture);
   if (!waits) return cudaSuccess;
@@ -107,7 +125,10 @@ cudaError_t fill(void* memory, int value, std::size_t bytes, cudaStream_t handle
   auto lock = machine.lock();
   const auto stream = machine.find(handle);
   if (!stream) return cudaErrorInvalidResourceHandle;
-  machine.queue(stream, at_once(Kind::fill, "fill", [=] { std::memset(memory, value, bytes); }));
+  machine.queue(stream, at_once(Kind::fill, "fill", [=, &machine] {
+                  std::memset(memory, value, bytes);
+                  machine.work().add({"memset", 0, bytes});
+                }));
   if (returns_early) return cudaSuccess;
   machine.wait(lock, stream->device, [&] { return stream->queue.empty(); });
   return machine.lost(stream->device);

@@ -1,4 +1,5 @@
 // cuDNN's convolutions: which algorithm, and running it.
+#include <algorithm>
 #include <cstring>
 
 #include "emulation/cudart/enter.h"
@@ -72,14 +73,50 @@ cudnnStatus_t check(Pass pass, const Convolution& convolution, int number, cudnn
   return CUDNN_STATUS_NOT_SUPPORTED;
 }
 
-cudnnStatus_t queue(cudnnHandle_t handle, const char* name, std::function<void()> work) {
+std::uint64_t bytes_of(const Image& image) {
+  return static_cast<std::uint64_t>(image.count()) * size_of(image.type);
+}
+
+Arithmetic arithmetic_of(const Convolution& c) {
+  switch (c.input.type) {
+    case Element::f32:
+      return c.tf32 ? Arithmetic::tf32 : Arithmetic::f32;
+    case Element::f64:
+      return Arithmetic::f64;
+    case Element::bf16:
+      return Arithmetic::bf16;
+    case Element::f16:
+      return Arithmetic::f16;
+  }
+  return Arithmetic::none;
+}
+
+/// A convolution's pass reads two of its arrays and writes the third.
+Work work_of(const char* name, Pass pass, const Convolution& c) {
+  const std::uint64_t all = bytes_of(c.input) + bytes_of(c.filter) + bytes_of(c.output);
+  const std::uint64_t written = bytes_of(pass == Pass::forward    ? c.output
+                                         : pass == Pass::to_input ? c.input
+                                                                  : c.filter);
+  Work work{name, all - written, written};
+  work.operations = 2.0 * static_cast<double>(c.output.count()) *
+                    static_cast<double>(c.filter.count() / std::max<std::int64_t>(c.filter.extent[0], 1));
+  work.arithmetic = arithmetic_of(c);
+  return work;
+}
+
+cudnnStatus_t queue(cudnnHandle_t handle, Work noted, std::function<void()> work) {
   if (enter() != cudaSuccess) return CUDNN_STATUS_EXECUTION_FAILED;
   Machine& machine = Machine::get();
   const auto lock = machine.lock();
   const auto stream = machine.find(handle->stream);
   if (!stream || (stream->capture && stream->capture->invalid)) return CUDNN_STATUS_EXECUTION_FAILED;
   ++machine.counts().launches;
-  machine.queue(stream, at_once(Kind::library, name, std::move(work)));
+  std::string name = noted.name;
+  machine.queue(stream, at_once(Kind::library, std::move(name),
+                                [&machine, noted = std::move(noted), work = std::move(work)] {
+                                  work();
+                                  machine.work().add(noted);
+                                }));
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -150,9 +187,10 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionForward(cudnnHandle_t handle, const vo
   const Convolution joined = join(x, w, c, y);
   const cudnnStatus_t status = emulation::check(Pass::forward, joined, algo, c->math, workspace, bytes);
   if (status != CUDNN_STATUS_SUCCESS) return status;
-  return emulation::queue(handle, "cudnnConvolutionForward", [=, a = number(alpha), b = number(beta)] {
-    emulation::convolve(joined, a, x_data, w_data, b, y_data, nullptr, false);
-  });
+  return emulation::queue(handle, emulation::work_of("cudnnConvolutionForward", Pass::forward, joined),
+                          [=, a = number(alpha), b = number(beta)] {
+                            emulation::convolve(joined, a, x_data, w_data, b, y_data, nullptr, false);
+                          });
 }
 
 // Refused, by its documentation: activations other than relu and identity, identity but for one algorithm,
@@ -173,9 +211,9 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionBiasActivationForward(
   const Convolution joined = join(x, w, c, y);
   const cudnnStatus_t status = emulation::check(Pass::forward, joined, algo, c->math, workspace, bytes);
   if (status != CUDNN_STATUS_SUCCESS) return status;
-  return emulation::queue(handle, "cudnnConvolutionBiasActivationForward", [=, a = number(alpha)] {
-    emulation::convolve(joined, a, x_data, w_data, 0, y_data, bias_data, relu);
-  });
+  return emulation::queue(
+      handle, emulation::work_of("cudnnConvolutionBiasActivationForward", Pass::forward, joined),
+      [=, a = number(alpha)] { emulation::convolve(joined, a, x_data, w_data, 0, y_data, bias_data, relu); });
 }
 
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alpha,
@@ -188,9 +226,10 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardData(cudnnHandle_t handle, con
   const Convolution joined = join(dx, w, c, dy);
   const cudnnStatus_t status = emulation::check(Pass::to_input, joined, algo, c->math, workspace, bytes);
   if (status != CUDNN_STATUS_SUCCESS) return status;
-  return emulation::queue(handle, "cudnnConvolutionBackwardData", [=, a = number(alpha), b = number(beta)] {
-    emulation::convolve_back_to_input(joined, a, w_data, dy_data, b, dx_data);
-  });
+  return emulation::queue(handle, emulation::work_of("cudnnConvolutionBackwardData", Pass::to_input, joined),
+                          [=, a = number(alpha), b = number(beta)] {
+                            emulation::convolve_back_to_input(joined, a, w_data, dy_data, b, dx_data);
+                          });
 }
 
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardFilter(
@@ -201,9 +240,11 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardFilter(
   const Convolution joined = join(x, dw, c, dy);
   const cudnnStatus_t status = emulation::check(Pass::to_filter, joined, algo, c->math, workspace, bytes);
   if (status != CUDNN_STATUS_SUCCESS) return status;
-  return emulation::queue(handle, "cudnnConvolutionBackwardFilter", [=, a = number(alpha), b = number(beta)] {
-    emulation::convolve_back_to_filter(joined, a, x_data, dy_data, b, dw_data);
-  });
+  return emulation::queue(handle,
+                          emulation::work_of("cudnnConvolutionBackwardFilter", Pass::to_filter, joined),
+                          [=, a = number(alpha), b = number(beta)] {
+                            emulation::convolve_back_to_filter(joined, a, x_data, dy_data, b, dw_data);
+                          });
 }
 
 }  // extern "C"

@@ -70,7 +70,7 @@ void launch_kernel(const char* name, dim3 grid, dim3 block, std::size_t dynamic_
 /// kernel<<<grid, block, shared, stream>>>(arguments…), as host compilers can read it. At least one argument.
 #define EMULATED_CUDA_LAUNCH(kernel, grid, block, shared, stream, ...) \
   ::emulation::launch_kernel(                                          \
-      #kernel, grid, block, shared, stream, [](const auto&... each) { kernel(each...); }, __VA_ARGS__)
+      #kernel, grid, block, shared, stream, [=](const auto&... each) { kernel(each...); }, __VA_ARGS__)
 
 // One block runs at a time in a process.
 #undef __shared__
@@ -133,6 +133,13 @@ T __ldg(const T* at) {
   return *at;
 }
 inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }
+// Never one operation with what comes next (kernels are compiled without contraction).
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dsub_rn(double a, double b) { return a - b; }
 inline float __fdividef(float a, float b) { return a / b; }
 
 // Threads take turns, so plain updates are atomic.

@@ -24,10 +24,28 @@ GridRunner::~GridRunner() = default;
 
 GridRunner& GridRunner::current() noexcept { return *active; }
 
-std::string GridRunner::run(const GridCall& call) {
+std::string GridRunner::run(const GridCall& call, const Watch::Wishes& wishes) {
   active = this;
   call_ = &call;
   fault_.clear();
+  watch_.begin(wishes, &thread_);
+  run_blocks(call);
+  if (wishes.twice && fault_.empty()) {
+    watch_.undo();
+    std::swap(order_, other_order_);
+    run_blocks(call);
+    std::swap(order_, other_order_);
+    if (const std::size_t bytes = watch_.differences(); bytes > 0) {
+      fail("its results depend on the order of threads: " + std::to_string(bytes) +
+           " bytes differ between two runs");
+    }
+  }
+  watch_.end();
+  active = nullptr;
+  return fault_;
+}
+
+void GridRunner::run_blocks(const GridCall& call) {
   device::block_dim = call.block;
   device::grid_dim = call.grid;
   const std::size_t blocks = static_cast<std::size_t>(call.grid.x) * call.grid.y * call.grid.z;
@@ -40,9 +58,8 @@ std::string GridRunner::run(const GridCall& call) {
     device::block_idx.y = static_cast<unsigned>(at / call.grid.x % call.grid.y);
     device::block_idx.z = static_cast<unsigned>(at / call.grid.x / call.grid.y);
     run_block(call);
+    if (!watch_.race().empty()) fail(watch_.race());
   }
-  active = nullptr;
-  return fault_;
 }
 
 void GridRunner::run_block(const GridCall& call) {
@@ -54,6 +71,7 @@ void GridRunner::run_block(const GridCall& call) {
   warps_.resize((count + kWarp - 1) / kWarp);
   for (auto& warp : warps_) warp.clear();
   shared_.assign(call.dynamic_shared_bytes, std::byte{kPoison});
+  watch_.begin_block(shared_.data(), shared_.size());
   order_.arrange(fresh_, count);
   next_fresh_ = 0;
   ready_.clear();
@@ -147,6 +165,7 @@ void GridRunner::release_barrier() {
     thread.state = State::ready;
     ready_.push_back(i);
   }
+  watch_.meet_block();
   arrived_ = 0;
   last_votes_ = votes_;
   votes_ = 0;
@@ -187,6 +206,7 @@ const std::uint64_t* GridRunner::exchange(std::uint32_t mask, std::uint64_t valu
               std::begin(exchange.seen[generation % 2]));
     exchange.arrived = 0;
     ++exchange.generation;
+    if (there == (count >= kWarp ? 0xFFFFFFFFU : (1U << count) - 1U)) watch_.meet_warp(warp);
     for (std::uint32_t i = 0; i < std::min(count, kWarp); ++i) {
       Thread& other = threads_[base + i];
       if (base + i == thread_ || other.state != State::in_warp || other.wait != static_cast<int>(at))

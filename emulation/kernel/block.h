@@ -13,6 +13,7 @@
 
 #include "emulation/kernel/fiber.h"
 #include "emulation/kernel/order.h"
+#include "emulation/kernel/watch.h"
 
 namespace emulation {
 
@@ -27,14 +28,19 @@ struct GridCall {
 /// Runs grids. Used by one thread; keeps its fibers, so that one is made for the life of the process.
 class GridRunner {
  public:
-  explicit GridRunner(std::uint64_t seed) : order_(seed) {}
+  /// `find` tells pieces of memory apart, for those who want to know what kernels do to them.
+  GridRunner(std::uint64_t seed, Watch::Find find)
+      : order_(seed), other_order_(seed ^ kOtherOrder), watch_(std::move(find)) {}
   ~GridRunner();
   GridRunner(const GridRunner&) = delete;
   GridRunner& operator=(const GridRunner&) = delete;
 
   /// What the threads did wrong ("divergent barrier ..."), or an empty text. After a fault the grid is given
-  /// up.
-  std::string run(const GridCall& call);
+  /// up. What `wishes` asks for is looked at: races are faults, and so are results that differ when the grid
+  /// runs twice, in two orders.
+  std::string run(const GridCall& call, const Watch::Wishes& wishes);
+  /// Of the last run, where it was wished for.
+  Traffic traffic() const noexcept { return watch_.traffic(); }
 
   /// For the threads themselves (emulated_cuda.h).
   static GridRunner& current() noexcept;
@@ -68,6 +74,7 @@ class GridRunner {
     std::unique_ptr<Fiber> fiber;
   };
 
+  void run_blocks(const GridCall& call);
   void run_block(const GridCall& call);
   void work();
   bool start_next();
@@ -77,7 +84,10 @@ class GridRunner {
   void go_on(std::uint32_t thread);
   void fail(std::string what);
 
-  Order order_;
+  static constexpr std::uint64_t kOtherOrder = 0x5DEECE66DULL;
+
+  Order order_, other_order_;
+  Watch watch_;
   const GridCall* call_ = nullptr;
   std::vector<Thread> threads_;
   std::vector<std::uint32_t> fresh_, ready_, blocks_;

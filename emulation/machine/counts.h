@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <string>
 
 namespace emulation {
@@ -19,6 +20,8 @@ struct Counts {
   std::atomic<std::uint64_t> collectives = 0;
 };
 
+/// By name.
+std::map<std::string, std::uint64_t> values(const Counts& counts);
 /// One JSON object; %p in the name becomes the process' number. Failures are nobody's concern.
 void write(const Counts& counts, std::string file);
 

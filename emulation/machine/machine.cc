@@ -46,7 +46,12 @@ Machine::Machine()
       memory_(options_.memory_bytes),
       faults_(options_.faults),
       order_(options_.seed),
-      grids_(options_.seed),
+      grids_(options_.seed,
+             [this](const void* at) -> std::optional<Watch::Piece> {
+               const auto piece = memory_.find(at);
+               if (!piece) return std::nullopt;
+               return Watch::Piece{piece->data, piece->bytes, piece->kind != MemoryKind::pinned};
+             }),
       lost_(options_.visible.size(), cudaSuccess) {
   for (int device = 0; device < device_count(); ++device) {
     legacy_.push_back(make_stream(device, true, 0));
@@ -222,5 +227,14 @@ void Machine::run() {
     if (!step(lock)) work_.wait_for(lock, kStalled);
   }
 }
+
+bool note_work(bool on) {
+  Machine::get().work().turn(on);
+  return Watch::works();
+}
+
+std::vector<Work> take_work() { return Machine::get().work().take(); }
+
+std::map<std::string, std::uint64_t> current_counts() { return values(Machine::get().counts()); }
 
 }  // namespace emulation

@@ -14,6 +14,7 @@
 #include "emulation/machine/memory.h"
 #include "emulation/machine/options.h"
 #include "emulation/machine/stream.h"
+#include "emulation/machine/work_log.h"
 
 namespace emulation {
 
@@ -33,6 +34,7 @@ class Machine {
   }
   Order& order() noexcept { return order_; }
   GridRunner& grids() noexcept { return grids_; }
+  WorkLog& work() noexcept { return work_log_; }
 
   Lock lock() { return Lock(mutex_); }
 
@@ -81,6 +83,7 @@ class Machine {
   Faults faults_;
   Order order_;
   GridRunner grids_;
+  WorkLog work_log_;
   std::mutex mutex_;
   std::condition_variable work_, progress_;
   std::vector<std::shared_ptr<Stream>> streams_;

@@ -26,6 +26,16 @@ bool read(const char* name, Number& number) {
   return error == std::errc{} && end == value.data() + value.size();
 }
 
+/// Whether `list`, of words and commas, has `wanted`.
+bool names(std::string_view list, std::string_view wanted) {
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    if (list.substr(0, comma) == wanted) return true;
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return false;
+}
+
 int device_named(int gpus, std::string_view name) {
   if (name.starts_with("GPU-")) {
     int found = -1;
@@ -87,6 +97,8 @@ Options read_options() {
     return std::string(value == nullptr ? "" : value);
   };
   options.faults = text("FAULTS");
+  options.races = names(text("CHECK"), "races");
+  options.twice = names(text("CHECK"), "twice");
   options.counts_file = text("COUNTS");
   try {
     const Faults readable(options.faults);

@@ -17,6 +17,8 @@ struct Options {
   int multiprocessors = 4;  ///< …MULTIPROCESSORS: few keep grids small
   std::size_t memory_bytes = std::size_t{16} << 30;  ///< …MEMORY_BYTES: of each GPU
   std::string faults;                                ///< …FAULTS (faults.h)
+  bool races = false;  ///< …CHECK=races: those in shared memory lose the context
+  bool twice = false;  ///< …CHECK=twice: each kernel runs twice, in two orders, and must leave the same
   std::string counts_file;   ///< …COUNTS: where the counts are written when the process ends
   std::vector<int> visible;  ///< what CUDA_VISIBLE_DEVICES leaves, in its order
 };

@@ -9,6 +9,7 @@
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/cuda/nvtx_ranges.h"
 #include "runtime/device/cuda/stream.h"
+#include "runtime/device/cuda/work.h"
 
 namespace dtrain::cuda {
 namespace {
@@ -173,6 +174,7 @@ DTRAIN_MODULE_EXPORT const dtrain::cuda::ModuleHead* dtrain_cuda_module() {
 
 DTRAIN_MODULE_EXPORT const dtrain::cuda::DevicePart* dtrain_cuda_device() {
   static constexpr dtrain::cuda::DevicePart kPart{dtrain::cuda::report, dtrain::cuda::make,
-                                                  dtrain::cuda::find_details, dtrain::cuda::nvtx_ranges};
+                                                  dtrain::cuda::find_details, dtrain::cuda::nvtx_ranges,
+                                                  dtrain::cuda::work_part};
   return &kPart;
 }

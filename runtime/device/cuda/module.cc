@@ -95,6 +95,8 @@ bool emulation_asked_for() noexcept { return is_set(kEmulatedVariable); }
 
 ModuleDetails module_details() { return device_part().details(); }
 
+const WorkPart& module_work() { return device_part().work(); }
+
 SpanListener& module_profiler() { return device_part().profiler(); }
 
 int device_count() noexcept {

@@ -11,11 +11,12 @@
 #include "runtime/base/library_version.h"
 #include "runtime/base/spans.h"
 #include "runtime/device/device.h"
+#include "runtime/device/device_work.h"
 
 namespace dtrain::cuda {
 
 /// Grows with every change of an interface that program and module share (device, kernels, communicator).
-inline constexpr int kModuleInterface = 3;
+inline constexpr int kModuleInterface = 4;
 
 /// What every module begins with: who built it. The module's symbol `dtrain_cuda_module` is a function that
 /// returns it.
@@ -56,6 +57,7 @@ struct DevicePart {
   std::shared_ptr<Device> (*make)(int index, const DeviceOptions& options);
   ModuleDetails (*details)();
   SpanListener& (*profiler)();
+  const WorkPart& (*work)();
 };
 using DevicePartFunction = const DevicePart* (*)();
 
@@ -71,6 +73,9 @@ void* module_symbol(const char* name);
 
 /// What the module was built with and what it finds here. Throws UsageError as module_symbol().
 ModuleDetails module_details();
+
+/// What emulated GPUs have done. Lives for ever. Throws UsageError as module_symbol().
+const WorkPart& module_work();
 
 /// Shows spans as NVTX ranges, which NVIDIA's profilers (nsys profile) put beside what the GPU does; costs
 /// next to nothing while none is attached. Lives for ever. Throws UsageError as module_symbol().

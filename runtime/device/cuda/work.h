@@ -1,0 +1,11 @@
+// What the GPUs of this module have done.
+#pragma once
+
+#include "runtime/device/device_work.h"
+
+namespace dtrain::cuda {
+
+/// Lives for ever.
+const WorkPart& work_part();
+
+}  // namespace dtrain::cuda
