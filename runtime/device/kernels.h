@@ -67,7 +67,7 @@ struct BatchNormRule {
 /// The per-channel arrays of a batch normalisation, each [C] with any stride: f32, or f64 where the
 /// activations are.
 struct BatchNormChannels {
-  View weight, bias;
+  View weight, bias;  ///< backward: a bias only where forward added no residual; the gate follows from it
   View running_mean, running_var;  ///< training: updated, null data when there are none
   View mean, inv_std;              ///< of this batch: training forward writes, backward reads
 };

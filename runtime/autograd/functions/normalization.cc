@@ -1,4 +1,5 @@
 // Batch normalisation, with what usually follows it (adding a shortcut, relu) in the same pass over memory.
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,7 @@ namespace {
 
 struct NormSaved {
   Saved x, weight, y;
+  std::optional<Saved> bias;  ///< on a GPU where nothing was added: the gate can be told from it
   Tensor mean, inv_std;
   BatchNormRule rule;
   bool has_weight = false;
@@ -114,7 +116,9 @@ void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residua
   const Tensor grad_weight = sink.wants(1) ? sink.destination(1, device) : Tensor();
   const Tensor grad_bias = sink.wants(2) ? sink.destination(2, device) : Tensor();
   BatchNormChannels channels;
+  const Tensor bias = saved.bias ? saved.bias->get(sink) : Tensor();
   channels.weight = view_or_none(weight);
+  channels.bias = view_or_none(bias);
   channels.mean = saved.mean.view();
   channels.inv_std = saved.inv_std.view();
   if (saved.peers != nullptr) {
@@ -156,7 +160,11 @@ Tensor normalize_batch(const Tensor& x, const Tensor& weight, const Tensor& bias
   saved.x = Saved::input(x);
   saved.has_weight = weight.defined();
   if (weight.defined()) saved.weight = Saved::input(weight);
-  if (rule.activation == Activation::relu) saved.y = Saved::output(result);
+  if (rule.activation == Activation::relu) {
+    saved.y = Saved::output(result);
+    const bool told_by_bias = device->type() == DeviceType::cuda && bias.defined() && !residual.defined();
+    if (told_by_bias) saved.bias = Saved::input(bias);
+  }
   saved.rule = rule;
   saved.peers = peers;
   return record("batch_norm", std::move(result), {x, weight, bias, residual},

@@ -1,6 +1,6 @@
-// Batch normalisation in one piece. The variance is taken around the channel's first pixel, so that one pass
-// over memory is enough.
-#include "runtime/device/cuda/norm/norm.cuh"
+// Batch normalisation in one piece: a pass that sums, a small one over channels, and a pass that writes.
+#include "runtime/device/cuda/norm/apply.cuh"
+#include "runtime/device/cuda/norm/sums.cuh"
 
 namespace dtrain::cuda {
 
@@ -9,38 +9,36 @@ using namespace norm;
 namespace {
 
 /// Statistics, running statistics, and the affine map (scale, shift) each channel goes through.
-template <class T>
-__global__ void statistics_kernel(std::int64_t pixels, std::int64_t channels, std::int64_t slices,
-                                  BatchNormRule rule, Pixels<const T> input, const double* sums,
-                                  ChannelArrays<Channel<T>> at, Channel<T>* map) {
-  for (std::int64_t c = first_item(); c < channels; c += item_step()) {
-    double a, b;
-    add_slices(sums, slices, channels, c, a, b);
-    const double count = static_cast<double>(pixels), offset = a / count;
-    const double variance = max(b / count - offset * offset, 0.0);
-    at.set_statistics(c, rule, count, static_cast<double>(load(input(0, c))) + offset, variance);
+template <class C>
+struct SetStatistics {
+  __device__ void operator()(std::int64_t c, double count, double mean, double squares) const {
+    at.set_statistics(c, rule, count, mean, squares / count);
     at.set_map(c, channels, at.mean[c], at.inv_std[c], map);
   }
-}
+  std::int64_t channels;
+  BatchNormRule rule;
+  ChannelArrays<C> at;
+  C* map;
+};
+
+/// Gradients of weight and bias, and the map to the gradient of the input.
+template <class C>
+struct SetGradients {
+  __device__ void operator()(std::int64_t c, double count, double sum, double products) const {
+    at.set_gradients(c, sum, products, grad_weight, grad_bias);
+    at.set_gradient_map(c, channels, count, sum, products, map);
+  }
+  std::int64_t channels;
+  ChannelArrays<C> at;
+  PerChannel<C> grad_weight, grad_bias;
+  C* map;
+};
 
 template <class C>
 __global__ void running_map_kernel(std::int64_t channels, BatchNormRule rule, ChannelArrays<C> at, C* map) {
   for (std::int64_t c = first_item(); c < channels; c += item_step()) {
     const C inv_std = static_cast<C>(1.0 / sqrt(static_cast<double>(at.running_var[c]) + rule.eps));
     at.set_map(c, channels, at.running_mean[c], inv_std, map);
-  }
-}
-
-/// Gradients of weight and bias, and the map to the gradient of the input.
-template <class C>
-__global__ void gradient_map_kernel(std::int64_t pixels, std::int64_t channels, std::int64_t slices,
-                                    const double* sums, ChannelArrays<C> at, PerChannel<C> grad_weight,
-                                    PerChannel<C> grad_bias, C* map) {
-  for (std::int64_t c = first_item(); c < channels; c += item_step()) {
-    double a, b;
-    add_slices(sums, slices, channels, c, a, b);
-    at.set_gradients(c, a, b, grad_weight, grad_bias);
-    at.set_gradient_map(c, channels, static_cast<double>(pixels), a, b, map);
   }
 }
 
@@ -54,18 +52,17 @@ void CudaKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels&
   require_optional("batch_norm", "residual", residual, input);
   require_like("batch_norm", "output", output, input);
   if (input.numel() == 0) return;
-  const Cut cut(context_, input);
-  const Scratch sums(context_.memory, cut.sum_bytes());
-  const Scratch map(context_.memory, static_cast<std::size_t>(cut.channels) * 2 * sizeof(double));
-  auto* const at_sums = static_cast<double*>(sums.data());
+  const std::int64_t extent = input.shape[1];
+  const Scratch map(context_.memory, static_cast<std::size_t>(extent) * 2 * sizeof(double));
   dispatch_floating("batch_norm", input.dtype, [&](auto tag) {
     using T = decltype(tag);
-    auto* const at_map = static_cast<Channel<T>*>(map.data());
-    const Pixels<const T> in(input);
-    sum_slices(context_, "batch_norm", cut, Moments<T>{in}, at_sums);
-    DTRAIN_LAUNCH("batch_norm", context_.stream, blocks_for(context_, cut.channels), kThreads,
-                  statistics_kernel<T>, cut.pixels, cut.channels, cut.slices, rule, in, at_sums,
-                  ChannelArrays<Channel<T>>(channels), at_map);
+    using C = Channel<T>;
+    auto* const at_map = static_cast<C*>(map.data());
+    dispatch_width<T>(can_go_wide<T>(input), [&](auto width) {
+      constexpr int V = decltype(width)::value;
+      sum_up<V>(context_, "batch_norm", input, Moments<T, V>{Pixels<const T, V>(input)},
+                SetStatistics<C>{extent, rule, ChannelArrays<C>(channels), at_map});
+    });
     apply<T>(context_, rule, input, at_map, residual, output);
   });
 }
@@ -102,25 +99,24 @@ void CudaKernels::batch_norm_backward(const BatchNormRule& rule, const BatchNorm
   if (gated) require_like(kName, "output", output, input);
   if (input.numel() == 0) return;
   const View gate = gated ? output : View{};
-  const Cut cut(context_, input);
-  const Scratch sums(context_.memory, cut.sum_bytes());
-  const Scratch map(context_.memory, static_cast<std::size_t>(cut.channels) * 3 * sizeof(double));
-  auto* const at_sums = static_cast<double*>(sums.data());
+  const std::int64_t extent = input.shape[1];
+  const Scratch map(context_.memory, static_cast<std::size_t>(extent) * kGradientMap * sizeof(double));
   dispatch_floating(kName, input.dtype, [&](auto tag) {
     using T = decltype(tag);
     using C = Channel<T>;
     auto* const at_map = static_cast<C*>(map.data());
     const ChannelArrays<C> at(channels);
-    const Pixels<const T> in(input), grad(grad_output), open(gate);
-    const PerChannel<const C> mean(channels.mean);
-    sum_slices(context_, kName, cut, GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), mean},
-               at_sums);
-    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, cut.channels), kThreads,
-                  gradient_map_kernel<C>, cut.pixels, cut.channels, cut.slices, at_sums, at,
-                  PerChannel<C>(grad_weight), PerChannel<C>(grad_bias), at_map);
-    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, input.numel()), kThreads,
-                  input_gradient_kernel<T>, input.numel(), cut.channels, grad, open, in, mean, at_map,
-                  Pixels<T>(grad_input));
+    dispatch_width<T>(can_go_wide<T>(input, grad_output, gate, grad_residual), [&](auto width) {
+      constexpr int V = decltype(width)::value;
+      const GradientSums<T, V> terms{Pixels<const T, V>(grad_output), Pixels<const T, V>(input),
+                                     Gate<T, V>(gate, channels.bias), Pixels<T, V>(grad_residual), at};
+      sum_up<V>(context_, kName, input, terms,
+                SetGradients<C>{extent, at, PerChannel<C>(grad_weight), PerChannel<C>(grad_bias), at_map});
+    });
+    // What was gated for the residual need not be gated again.
+    const bool behind = grad_residual.data != nullptr;
+    input_gradient<T>(context_, kName, behind ? grad_residual : grad_output, behind ? View{} : gate,
+                      channels.bias, input, at_map, grad_input);
   });
 }
 

@@ -1,5 +1,6 @@
 // Batch normalisation in steps, between which the parts of a batch exchange what they have.
-#include "runtime/device/cuda/norm/norm.cuh"
+#include "runtime/device/cuda/norm/apply.cuh"
+#include "runtime/device/cuda/norm/sums.cuh"
 
 namespace dtrain::cuda {
 
@@ -7,25 +8,28 @@ using namespace norm;
 
 namespace {
 
-/// The slices' sums as what parts of a batch exchange: the values a channel has, then two numbers of each
-/// channel.
-__global__ void totals_kernel(std::int64_t pixels, std::int64_t channels, std::int64_t slices,
-                              const double* sums, double* totals) {
-  if (first_item() == 0) totals[0] = static_cast<double>(pixels);
-  for (std::int64_t c = first_item(); c < channels; c += item_step()) {
-    add_slices(sums, slices, channels, c, totals[1 + c], totals[1 + channels + c]);
+/// What parts of a batch exchange: the values a channel has, then two numbers of each channel.
+struct SetTotals {
+  __device__ void operator()(std::int64_t c, double count, double first, double second) const {
+    if (c == 0) totals[0] = count;
+    totals[1 + c] = first;
+    totals[1 + channels + c] = second;
   }
-}
+  std::int64_t channels;
+  double* totals;
+};
 
-/// Sums around the first pixel to mean and sum of squared differences from it, in place.
-template <class T>
-__global__ void center_kernel(std::int64_t channels, Pixels<const T> input, double* totals) {
-  for (std::int64_t c = first_item(); c < channels; c += item_step()) {
-    const double sum = totals[1 + c], offset = sum / totals[0];
-    totals[1 + c] = static_cast<double>(load(input(0, c))) + offset;
-    totals[1 + channels + c] = max(totals[1 + channels + c] - sum * offset, 0.0);
+/// That, and this part's gradients of weight and bias.
+template <class C>
+struct SetTotalsAndGradients {
+  __device__ void operator()(std::int64_t c, double count, double sum, double products) const {
+    set_totals(c, count, sum, products);
+    at.set_gradients(c, sum, products, grad_weight, grad_bias);
   }
-}
+  SetTotals set_totals;
+  ChannelArrays<C> at;
+  PerChannel<C> grad_weight, grad_bias;
+};
 
 /// Moments of several parts to statistics, part by part in their order.
 template <class C>
@@ -53,14 +57,6 @@ __global__ void batch_map_kernel(std::int64_t channels, ChannelArrays<C> at, C* 
   }
 }
 
-template <class C>
-__global__ void channel_gradients_kernel(std::int64_t channels, const double* totals, ChannelArrays<C> at,
-                                         PerChannel<C> grad_weight, PerChannel<C> grad_bias) {
-  for (std::int64_t c = first_item(); c < channels; c += item_step()) {
-    at.set_gradients(c, totals[1 + c], totals[1 + channels + c], grad_weight, grad_bias);
-  }
-}
-
 /// What input_gradient_kernel takes, from the sums of all parts.
 template <class C>
 __global__ void totals_map_kernel(std::int64_t channels, const double* totals, ChannelArrays<C> at, C* map) {
@@ -76,17 +72,13 @@ void CudaKernels::batch_norm_moments(const View& input, const View& moments) {
   require_rank(kName, "input", input, 4);
   require_totals(kName, "moments", moments, 1, input.shape[1]);
   if (input.numel() == 0) return fill(moments, 0);
-  const Cut cut(context_, input);
-  const Scratch sums(context_.memory, cut.sum_bytes());
-  auto* const at_sums = static_cast<double*>(sums.data());
   dispatch_floating(kName, input.dtype, [&](auto tag) {
     using T = decltype(tag);
-    const Pixels<const T> in(input);
-    sum_slices(context_, kName, cut, Moments<T>{in}, at_sums);
-    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, cut.channels), kThreads, totals_kernel,
-                  cut.pixels, cut.channels, cut.slices, at_sums, moments.as<double>());
-    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, cut.channels), kThreads, center_kernel<T>,
-                  cut.channels, in, moments.as<double>());
+    dispatch_width<T>(can_go_wide<T>(input), [&](auto width) {
+      constexpr int V = decltype(width)::value;
+      sum_up<V>(context_, kName, input, Moments<T, V>{Pixels<const T, V>(input)},
+                SetTotals{input.shape[1], moments.as<double>()});
+    });
   });
 }
 
@@ -139,22 +131,18 @@ void CudaKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const 
     if (grad_bias.data != nullptr) fill(grad_bias, 0);
     return;
   }
-  const Cut cut(context_, input);
-  const Scratch slices(context_.memory, cut.sum_bytes());
-  auto* const at_slices = static_cast<double*>(slices.data());
   dispatch_floating(kName, input.dtype, [&](auto tag) {
     using T = decltype(tag);
     using C = Channel<T>;
     const ChannelArrays<C> at(channels);
-    const Pixels<const T> in(input), grad(grad_output), open(output);
-    const PerChannel<const C> mean(channels.mean);
-    sum_slices(context_, kName, cut, GradientSums<T>{grad, open, in, Pixels<T>(grad_residual), mean},
-               at_slices);
-    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, cut.channels), kThreads, totals_kernel,
-                  cut.pixels, cut.channels, cut.slices, at_slices, sums.as<double>());
-    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, cut.channels), kThreads,
-                  channel_gradients_kernel<C>, cut.channels, sums.as<const double>(), at,
-                  PerChannel<C>(grad_weight), PerChannel<C>(grad_bias));
+    dispatch_width<T>(can_go_wide<T>(input, grad_output, output, grad_residual), [&](auto width) {
+      constexpr int V = decltype(width)::value;
+      const GradientSums<T, V> terms{Pixels<const T, V>(grad_output), Pixels<const T, V>(input),
+                                     Gate<T, V>(output, channels.bias), Pixels<T, V>(grad_residual), at};
+      sum_up<V>(context_, kName, input, terms,
+                SetTotalsAndGradients<C>{SetTotals{input.shape[1], sums.as<double>()}, at,
+                                         PerChannel<C>(grad_weight), PerChannel<C>(grad_bias)});
+    });
   });
 }
 
@@ -169,7 +157,7 @@ void CudaKernels::batch_norm_grad_input(const BatchNormChannels& channels, const
   require_totals(kName, "sums", sums, 1, input.shape[1]);
   if (input.numel() == 0) return;
   const std::int64_t extent = input.shape[1];
-  const Scratch map(context_.memory, static_cast<std::size_t>(extent) * 3 * sizeof(double));
+  const Scratch map(context_.memory, static_cast<std::size_t>(extent) * kGradientMap * sizeof(double));
   dispatch_floating(kName, input.dtype, [&](auto tag) {
     using T = decltype(tag);
     using C = Channel<T>;
@@ -177,10 +165,7 @@ void CudaKernels::batch_norm_grad_input(const BatchNormChannels& channels, const
     const ChannelArrays<C> at(channels);
     DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, extent), kThreads, totals_map_kernel<C>,
                   extent, sums.as<const double>(), at, at_map);
-    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, input.numel()), kThreads,
-                  input_gradient_kernel<T>, input.numel(), extent, Pixels<const T>(grad_output),
-                  Pixels<const T>(output), Pixels<const T>(input), PerChannel<const C>(channels.mean), at_map,
-                  Pixels<T>(grad_input));
+    input_gradient<T>(context_, kName, grad_output, output, channels.bias, input, at_map, grad_input);
   });
 }
 

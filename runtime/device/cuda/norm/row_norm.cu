@@ -1,5 +1,5 @@
 // Layer and RMS norm: a block takes a row; gradients of weight and bias are column sums, slice by slice.
-#include "runtime/device/cuda/norm/norm.cuh"
+#include "runtime/device/cuda/norm/sums.cuh"
 
 namespace dtrain::cuda {
 namespace {
@@ -89,30 +89,55 @@ __global__ void row_gradient_kernel(RowArrays<T> at, const T* grad_output, T* gr
   }
 }
 
-/// What sums_kernel adds up for each column: the gradient, and its product with the normalised input.
-template <class T>
+/// What sums_kernel adds up for each column: the gradient, and its product with the normalised input. V
+/// columns of a row lie in aligned packs.
+template <class T, int V>
 struct ColumnTerms {
+  using C = norm::Channel<T>;
+  using Index = std::int64_t;
+  using Pack = norm::Pack<T, V>;
+
+  __device__ void gather(Index begin, Index end, Index step, Index column, double (&sum)[V],
+                         double (&products)[V]) const {
+    for (Index row = begin; row < end;) {
+      C near[V] = {}, product[V] = {};
+      for (int n = 0; n < norm::kStretch && row < end; ++n, row += step) {
+        const C mean = at.mean == nullptr ? C(0) : at.mean[row], scale = at.inv_std[row];
+        const Pack dy = *reinterpret_cast<const Pack*>(grad + row * at.count + column);
+        const Pack x = *reinterpret_cast<const Pack*>(at.input + row * at.count + column);
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const C through = static_cast<C>(load(dy.at[v]));
+          near[v] += through;
+          product[v] += through * (static_cast<C>(load(x.at[v])) - mean) * scale;
+        }
+      }
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        sum[v] += static_cast<double>(near[v]);
+        products[v] += static_cast<double>(product[v]);
+      }
+    }
+  }
+  __device__ static void join(double& count, double& sum, double& products, double other, double other_sum,
+                              double other_products) {
+    count += other;
+    sum += other_sum;
+    products += other_products;
+  }
+
   RowArrays<T> at;
   const T* grad;
-  __device__ void operator()(std::int64_t row, std::int64_t column, double& a, double& b) const {
-    const auto dy = static_cast<double>(load(grad[row * at.count + column]));
-    const double mean = at.mean == nullptr ? 0.0 : static_cast<double>(at.mean[row]);
-    const double x = static_cast<double>(load(at.input[row * at.count + column])) - mean;
-    a += dy;
-    b += dy * x * static_cast<double>(at.inv_std[row]);
-  }
 };
 
 template <class T>
-__global__ void column_gradient_kernel(const double* sums, std::int64_t slices, std::int64_t columns,
-                                       T* grad_weight, T* grad_bias) {
-  for (std::int64_t c = first_item(); c < columns; c += item_step()) {
-    double a, b;
-    norm::add_slices(sums, slices, columns, c, a, b);
-    if (grad_weight != nullptr) grad_weight[c] = cast<T>(b);
-    if (grad_bias != nullptr) grad_bias[c] = cast<T>(a);
+struct SetColumnGradients {
+  __device__ void operator()(std::int64_t c, double, double sum, double products) const {
+    if (grad_weight != nullptr) grad_weight[c] = cast<T>(products);
+    if (grad_bias != nullptr) grad_bias[c] = cast<T>(sum);
   }
-}
+  T *grad_weight, *grad_bias;
+};
 
 template <class T>
 RowArrays<T> arrays_of(const View& input, const View& weight, const View& mean, const View& inv_std) {
@@ -163,12 +188,13 @@ void CudaKernels::row_norm_backward(const View& input, const View& weight, const
                     row_gradient_kernel<T>, at, grad, grad_input.as<T>());
     }
     if (grad_weight.data == nullptr && grad_bias.data == nullptr) return;
-    const norm::Cut cut(context_, input);
-    const Scratch sums(context_.memory, cut.sum_bytes());
-    auto* const at_sums = static_cast<double*>(sums.data());
-    norm::sum_slices(context_, kName, cut, ColumnTerms<T>{at, grad}, at_sums);
-    DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, at.count), kThreads, column_gradient_kernel<T>,
-                  at_sums, cut.slices, at.count, grad_weight.as<T>(), grad_bias.as<T>());
+    const auto is_aligned = [](const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; };
+    const bool wide = at.count % norm::kWide<T> == 0 && is_aligned(at.input) && is_aligned(grad);
+    norm::dispatch_width<T>(wide, [&](auto width) {
+      constexpr int V = decltype(width)::value;
+      norm::sum_up<V>(context_, kName, input, ColumnTerms<T, V>{at, grad},
+                      SetColumnGradients<T>{grad_weight.as<T>(), grad_bias.as<T>()});
+    });
   });
 }
 
