@@ -48,12 +48,24 @@ Precision precision_named(std::string_view name) {
   throw UsageError("precision: expected fp32, tf32, bf16 or fp16, got '" + std::string(name) + "'");
 }
 
+namespace {
+
+/// A GPU's convolutions want filters channels-last: order and dtype change in one pass.
+Tensor lowered(const Tensor& weight, DType dtype) {
+  if (weight.rank() != 4 || weight.device().type() != DeviceType::cuda) return weight.to(dtype);
+  Tensor result = Tensor::empty(weight.shape(), weight.shared_device(), dtype, MemoryFormat::channels_last);
+  result.copy_from(weight);
+  return result;
+}
+
+}  // namespace
+
 Tensor LowPrecisionWeights::get(const Tensor& weight, DType dtype) {
   const std::lock_guard lock(mutex_);
   Copy& copy = copies_[weight.view().data];
   if (!copy.value.defined() || copy.version != weight.version() || copy.value.dtype() != dtype ||
       copy.source.shape() != weight.shape() || copy.source.strides() != weight.strides()) {
-    copy = {weight.version(), weight.detach(), weight.detach().to(dtype)};
+    copy = {weight.version(), weight.detach(), lowered(weight.detach(), dtype)};
   }
   return copy.value;
 }

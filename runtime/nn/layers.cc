@@ -85,9 +85,8 @@ BatchNorm2d::BatchNorm2d(std::int64_t features, const std::shared_ptr<Device>& d
 Tensor BatchNorm2d::forward(const Tensor& x, Activation activation, const Tensor& residual) {
   const bool again = is_training() && recomputing();
   if (is_training() && !again) {
-    // On the device, so that a captured step counts too.
-    const Tensor one = Tensor::ones({}, x.shared_device(), DType::i64);
-    x.device().kernels().binary(BinaryOp::add, batches_.view(), one.view(), batches_.view());
+    // On the device, so that a captured step counts too: 1 · count + 1, in one launch and without a constant.
+    x.device().kernels().affine(batches_.view(), 1.0, 1.0, batches_.view());
     batches_.mark_modified();
   }
   return batch_norm(x, weight_, bias_, again ? Tensor() : running_mean_, again ? Tensor() : running_var_,

@@ -9,7 +9,8 @@
 
 namespace dtrain::cuda {
 
-/// `is_input`: filled from `view`; else written back to it by finish(). Null data stays null.
+/// `is_input`: filled from `view`; else written back to it by finish(). A copy of rank 4 is channels-last, as
+/// cuDNN wants it, so that its order and its dtype change in one launch. Null data stays null.
 class InDtype {
  public:
   InDtype(Kernels& kernels, Memory& memory, const View& view, DType dtype, bool is_input)
@@ -17,7 +18,8 @@ class InDtype {
     if (view.data == nullptr || view.dtype == dtype) return;
     if (view.dtype != DType::f32 || dtype != DType::bf16) return;  // the kernel refuses it by name
     memory_.emplace(memory, static_cast<std::size_t>(view.numel()) * size_of(dtype));
-    used_ = {memory_->data(), dtype, view.shape, contiguous_strides(view.shape)};
+    used_ = {memory_->data(), dtype, view.shape,
+             view.rank() == 4 ? channels_last_strides(view.shape) : contiguous_strides(view.shape)};
     if (is_input) kernels.copy(view, used_);
   }
   const View& view() const noexcept { return used_; }

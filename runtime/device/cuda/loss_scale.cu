@@ -1,21 +1,26 @@
 // Dynamic loss scaling: unscaling with the check for overflow, and the rule that moves the scale. The
-// decision stays on the device.
+// decision stays on the device, and all gradients of a dtype are one launch.
 #include "runtime/device/cuda/cuda_kernels.h"
-#include "runtime/device/cuda/elementwise/layout.h"
 #include "runtime/device/cuda/launch.cuh"
+#include "runtime/device/cuda/memory/slot_tables.h"
 
 namespace dtrain::cuda {
 namespace {
 
+/// A block takes one chunk.
 template <class T>
-__global__ void unscale_kernel(Layout<1> layout, T* values, const float* scale, float* found) {
+__global__ void unscale_kernel(SlotTable table, const float* scale, float* found) {
   const auto inverse = static_cast<float>(1.0 / static_cast<double>(*scale));
-  for (std::int64_t i = first_item(); i < layout.count; i += item_step()) {
-    std::int64_t at[1];
-    layout.locate(i, at);
-    const Compute<T> value = load(values[at[0]]) * static_cast<Compute<T>>(inverse);
-    if (!(value * 0 == 0)) *found = 1.0F;  // every thread that writes writes the same
-    values[at[0]] = cast<T>(value);
+  for (std::int64_t at = blockIdx.x; at < table.chunk_count; at += gridDim.x) {
+    const SlotChunk chunk = table.chunks[at];
+    const SlotEntry slot = table.entries[chunk.slot];
+    const std::int64_t end = min(slot.count, chunk.begin + kChunkElements);
+    for (std::int64_t i = chunk.begin + threadIdx.x; i < end; i += blockDim.x) {
+      T& gradient = static_cast<T*>(slot.param)[i];
+      const Compute<T> value = load(gradient) * static_cast<Compute<T>>(inverse);
+      if (!(value * 0 == 0)) *found = 1.0F;  // every thread that writes writes the same
+      gradient = cast<T>(value);
+    }
   }
 }
 
@@ -40,13 +45,19 @@ void CudaKernels::unscale(std::span<const View> gradients, const View& scale, co
   require_dtype("unscale", "scale", scale, DType::f32);
   require_like("unscale", "found", found, scale);
   fill(found, 0.0);
-  for (const View& gradient : gradients) {
-    const Layout<1> layout = make_layout<1>(gradient.shape, {gradient.strides});
-    if (layout.count == 0) continue;
-    dispatch_floating("unscale", gradient.dtype, [&](auto tag) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    std::vector<SlotEntry> entries;
+    for (const View& gradient : gradients) {
+      if (gradient.dtype != dtype || gradient.numel() == 0) continue;
+      entries.push_back({gradient.data, nullptr, nullptr, nullptr, nullptr, gradient.numel()});
+    }
+    if (entries.empty()) continue;
+    const SlotTable table = slot_tables_->find(entries);
+    dispatch_floating("unscale", dtype, [&](auto tag) {
       using T = decltype(tag);
-      DTRAIN_LAUNCH("unscale", context_.stream, blocks_for(context_, layout.count), kThreads,
-                    unscale_kernel<T>, layout, gradient.as<T>(), scale.as<const float>(), found.as<float>());
+      const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(table.chunk_count, INT32_MAX));
+      DTRAIN_LAUNCH("unscale", context_.stream, blocks, kThreads, unscale_kernel<T>, table,
+                    scale.as<const float>(), found.as<float>());
     });
   }
 }
