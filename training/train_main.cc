@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "parallel/data/multi_device_strategy.h"
 #include "runtime/base/program_note.h"
@@ -65,6 +66,10 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
   Tracer tracer(recipe.trace, *placement.rank, log);
   WorkerDevices devices = make_devices(recipe, *placement.local_rank);
   devices.replace_first(traced(devices.first(), tracer));
+  std::optional<cuda::ModuleNotices> notices;  // each worker's are the same
+  if (devices.first()->type() == DeviceType::cuda && *placement.rank == 0) {
+    notices.emplace([&log](const std::string& text) { log.write(LogLevel::warning, text); });
+  }
   Peers peers(placement, recipe.backend, environment, recipe.connect_timeout, log, devices.home.get(),
               tracer.spans());
   StepClock clock;

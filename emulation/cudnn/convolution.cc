@@ -91,13 +91,13 @@ Arithmetic arithmetic_of(const Convolution& c) {
   return Arithmetic::none;
 }
 
-/// A convolution's pass reads two of its arrays and writes the third.
-Work work_of(const char* name, Pass pass, const Convolution& c) {
+/// A convolution's pass reads two of its arrays and writes the third, which it reads too where that counts.
+Work work_of(const char* name, Pass pass, const Convolution& c, float before = 0) {
   const std::uint64_t all = bytes_of(c.input) + bytes_of(c.filter) + bytes_of(c.output);
   const std::uint64_t written = bytes_of(pass == Pass::forward    ? c.output
                                          : pass == Pass::to_input ? c.input
                                                                   : c.filter);
-  Work work{name, all - written, written};
+  Work work{name, all - (before == 0 ? written : 0), written};
   work.operations = 2.0 * static_cast<double>(c.output.count()) *
                     static_cast<double>(c.filter.count() / std::max<std::int64_t>(c.filter.extent[0], 1));
   work.arithmetic = arithmetic_of(c);
@@ -187,7 +187,8 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionForward(cudnnHandle_t handle, const vo
   const Convolution joined = join(x, w, c, y);
   const cudnnStatus_t status = emulation::check(Pass::forward, joined, algo, c->math, workspace, bytes);
   if (status != CUDNN_STATUS_SUCCESS) return status;
-  return emulation::queue(handle, emulation::work_of("cudnnConvolutionForward", Pass::forward, joined),
+  return emulation::queue(handle,
+                          emulation::work_of("cudnnConvolutionForward", Pass::forward, joined, number(beta)),
                           [=, a = number(alpha), b = number(beta)] {
                             emulation::convolve(joined, a, x_data, w_data, b, y_data, nullptr, false);
                           });
@@ -226,10 +227,11 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardData(cudnnHandle_t handle, con
   const Convolution joined = join(dx, w, c, dy);
   const cudnnStatus_t status = emulation::check(Pass::to_input, joined, algo, c->math, workspace, bytes);
   if (status != CUDNN_STATUS_SUCCESS) return status;
-  return emulation::queue(handle, emulation::work_of("cudnnConvolutionBackwardData", Pass::to_input, joined),
-                          [=, a = number(alpha), b = number(beta)] {
-                            emulation::convolve_back_to_input(joined, a, w_data, dy_data, b, dx_data);
-                          });
+  return emulation::queue(
+      handle, emulation::work_of("cudnnConvolutionBackwardData", Pass::to_input, joined, number(beta)),
+      [=, a = number(alpha), b = number(beta)] {
+        emulation::convolve_back_to_input(joined, a, w_data, dy_data, b, dx_data);
+      });
 }
 
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardFilter(
@@ -240,11 +242,11 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardFilter(
   const Convolution joined = join(x, dw, c, dy);
   const cudnnStatus_t status = emulation::check(Pass::to_filter, joined, algo, c->math, workspace, bytes);
   if (status != CUDNN_STATUS_SUCCESS) return status;
-  return emulation::queue(handle,
-                          emulation::work_of("cudnnConvolutionBackwardFilter", Pass::to_filter, joined),
-                          [=, a = number(alpha), b = number(beta)] {
-                            emulation::convolve_back_to_filter(joined, a, x_data, dy_data, b, dw_data);
-                          });
+  return emulation::queue(
+      handle, emulation::work_of("cudnnConvolutionBackwardFilter", Pass::to_filter, joined, number(beta)),
+      [=, a = number(alpha), b = number(beta)] {
+        emulation::convolve_back_to_filter(joined, a, x_data, dy_data, b, dw_data);
+      });
 }
 
 }  // extern "C"

@@ -244,9 +244,18 @@ std::optional<Tensor> GradSink::accumulator(int input) {
   return state.grad;
 }
 
+std::optional<Tensor> GradSink::running_total(int input) {
+  const GradState& state = *node_->inputs()[static_cast<std::size_t>(input)].state;
+  if (state.node == nullptr || pass_.options_.create_graph) return std::nullopt;
+  const Tensor& total = pass_.steps_[pass_.position_.at(state.node.get())].grad;
+  if (!total.defined() || !total.is_sole_owner() || !is_dense(total)) return std::nullopt;
+  return total;
+}
+
 void GradSink::delivered_in_place(int input) {
   const Edge& edge = node_->inputs()[static_cast<std::size_t>(input)];
   delivered_[static_cast<std::size_t>(input)] = true;
+  if (edge.state->node != nullptr) return;
   edge.state->grad.mark_modified();
   pass_.leaf_used(*edge.state);
 }

@@ -49,6 +49,8 @@ class GradSink {
   /// The gradient that the result may be added to directly, followed by delivered_in_place(); nothing when
   /// there is none yet or it must not be changed.
   std::optional<Tensor> accumulator(int input);
+  /// The same for an input that is an operation's result: its gradient so far, where nobody else has it.
+  std::optional<Tensor> running_total(int input);
   void delivered_in_place(int input);
 
   const Dims& shape(int input) const;

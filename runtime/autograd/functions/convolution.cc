@@ -23,6 +23,12 @@ constexpr std::int64_t kMostU8Indices = 256;
 /// `grad` in the memory format of the result it belongs to.
 Tensor as_format(const Tensor& grad, MemoryFormat format) { return grad.contiguous(format); }
 
+/// What pooling reads under autocast: float32, but for GPUs, which add up in full precision whatever they
+/// read.
+Tensor autocast_pooled(const Tensor& x) {
+  return x.defined() && x.device().type() == DeviceType::cuda ? x : autocast_full(x);
+}
+
 struct ConvSaved {
   Saved x, w, y;
   Saved parameter;  ///< w's source, with its history: under autocast w is a copy without one
@@ -71,8 +77,16 @@ void conv_backward(const ConvSaved& saved, Tensor grad, GradSink& sink) {
   deliver_conv_parameters(saved, grad, sink);
   if (!sink.wants(0)) return;
   const Tensor w = saved.w.get(sink);
+  Kernels& kernels = grad.device().kernels();
+  // Where memory decides, what came another way (a shortcut) is not read and written again to be added.
+  const auto total = grad.device().type() == DeviceType::cuda ? sink.running_total(0) : std::nullopt;
+  if (total && total->is_contiguous(kChannelsLast) && total->dtype() == grad.dtype()) {
+    kernels.conv2d_backward_input_add(saved.geometry, grad.view(), w.view(), total->view());
+    total->mark_modified();
+    return sink.delivered_in_place(0);
+  }
   Tensor grad_x = Tensor::empty(sink.shape(0), grad.shared_device(), grad.dtype(), saved.x_format);
-  grad.device().kernels().conv2d_backward_input(saved.geometry, grad.view(), w.view(), grad_x.view());
+  kernels.conv2d_backward_input(saved.geometry, grad.view(), w.view(), grad_x.view());
   sink.deliver(0, std::move(grad_x));
 }
 
@@ -104,7 +118,7 @@ Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, con
 }
 
 Tensor pool2d(const Tensor& given, const Pool2dGeometry& g) {
-  const Tensor input = autocast_full(given);
+  const Tensor input = autocast_pooled(given);
   const Dims shape = pool2d_shape(input, g);
   const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast);
   const MemoryFormat format = format_of(x);
@@ -177,7 +191,7 @@ Tensor average_windows(const Tensor& x, std::int64_t height, std::int64_t width)
 }  // namespace
 
 Tensor adaptive_avg_pool2d(const Tensor& given, std::int64_t height, std::int64_t width) {
-  const Tensor x = autocast_full(given);
+  const Tensor x = autocast_pooled(given);
   check_floating("adaptive_avg_pool2d", x);
   if (x.rank() != 4 || height < 1 || width < 1 || x.size(2) == 0 || x.size(3) == 0) {
     throw UsageError("adaptive_avg_pool2d: expected x [N, C, H, W] with images that are not empty and an " +

@@ -7,6 +7,7 @@
 #include "runtime/device/cuda/details.h"
 #include "runtime/device/cuda/graph.h"
 #include "runtime/device/cuda/module.h"
+#include "runtime/device/cuda/notices.h"
 #include "runtime/device/cuda/nvtx_ranges.h"
 #include "runtime/device/cuda/stream.h"
 #include "runtime/device/cuda/work.h"
@@ -173,8 +174,8 @@ DTRAIN_MODULE_EXPORT const dtrain::cuda::ModuleHead* dtrain_cuda_module() {
 }
 
 DTRAIN_MODULE_EXPORT const dtrain::cuda::DevicePart* dtrain_cuda_device() {
-  static constexpr dtrain::cuda::DevicePart kPart{dtrain::cuda::report, dtrain::cuda::make,
-                                                  dtrain::cuda::find_details, dtrain::cuda::nvtx_ranges,
-                                                  dtrain::cuda::work_part};
+  static constexpr dtrain::cuda::DevicePart kPart{
+      dtrain::cuda::report,      dtrain::cuda::make,      dtrain::cuda::find_details,
+      dtrain::cuda::nvtx_ranges, dtrain::cuda::work_part, dtrain::cuda::listen_to_notices};
   return &kPart;
 }

@@ -95,6 +95,17 @@ bool emulation_asked_for() noexcept { return is_set(kEmulatedVariable); }
 
 ModuleDetails module_details() { return device_part().details(); }
 
+ModuleNotices::ModuleNotices(std::function<void(const std::string&)> listener) {
+  device_part().listen(std::move(listener));
+}
+
+ModuleNotices::~ModuleNotices() {
+  try {
+    device_part().listen(nullptr);
+  } catch (const std::exception&) {  // the module was there when this was made
+  }
+}
+
 const WorkPart& module_work() { return device_part().work(); }
 
 SpanListener& module_profiler() { return device_part().profiler(); }

@@ -3,6 +3,7 @@
 // them from running where those libraries are missing.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -58,6 +59,7 @@ struct DevicePart {
   ModuleDetails (*details)();
   SpanListener& (*profiler)();
   const WorkPart& (*work)();
+  void (*listen)(std::function<void(const std::string&)> listener);
 };
 using DevicePartFunction = const DevicePart* (*)();
 
@@ -73,6 +75,17 @@ void* module_symbol(const char* name);
 
 /// What the module was built with and what it finds here. Throws UsageError as module_symbol().
 ModuleDetails module_details();
+
+/// While it lives `listener` is told of what a user may want to know about how the module does things, each
+/// thing once: "cuDNN does not take ...; ...". Called from the device's thread. One at a time.
+class ModuleNotices {
+ public:
+  /// Throws UsageError as module_symbol().
+  explicit ModuleNotices(std::function<void(const std::string&)> listener);
+  ~ModuleNotices();
+  ModuleNotices(const ModuleNotices&) = delete;
+  ModuleNotices& operator=(const ModuleNotices&) = delete;
+};
 
 /// What emulated GPUs have done. Lives for ever. Throws UsageError as module_symbol().
 const WorkPart& module_work();

@@ -127,6 +127,15 @@ void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const Vie
   naive::conv2d_backward_input(geometry, grad_output, weight, grad_input);
 }
 
+void CpuKernels::conv2d_backward_input_add(const Conv2dGeometry& geometry, const View& grad_output,
+                                           const View& weight, const View& grad_input) {
+  Scratch memory;
+  View apart = grad_input;
+  apart.data = memory.at_least(static_cast<std::size_t>(grad_input.numel()) * size_of(grad_input.dtype));
+  conv2d_backward_input(geometry, grad_output, weight, apart);
+  accumulate(apart, 1.0, grad_input);
+}
+
 void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input,
                                         const View& grad_output, const View& grad_weight,
                                         const View& given_grad_bias) {

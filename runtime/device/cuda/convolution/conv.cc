@@ -7,6 +7,7 @@
 #include "runtime/device/cuda/in_dtype.h"
 #include "runtime/device/cuda/matmul/matmul.h"
 #include "runtime/device/cuda/memory/slot_tables.h"
+#include "runtime/device/cuda/notices.h"
 #include "runtime/device/cuda/pool/windows.h"
 #include "runtime/device/kernel_checks.h"
 
@@ -17,6 +18,14 @@ namespace {
 bool fits_cudnn(const View& input, const View& output) {
   return (input.dtype == DType::f32 || input.dtype == DType::bf16) && input.numel() <= INT32_MAX &&
          output.numel() <= INT32_MAX && input.numel() > 0;
+}
+
+/// What is too large for cuDNN is said; float64, which it could do, is for tests.
+void note_direct(const char* pass, const View& input) {
+  if (input.dtype == DType::f64) return;
+  if (input.numel() <= INT32_MAX) return;  // cuDNN's own refusal, said there
+  give_notice(std::string("cuDNN takes no arrays of more than 2147483647 elements: conv2d ") + pass +
+              ", input " + input.shape.to_string() + ", is done by a direct kernel, many times slower");
 }
 
 /// An array in channels-last order: the one given, or memory of its own that is filled from it (inputs) or
@@ -68,6 +77,7 @@ void CudaKernels::conv2d(const Conv2dGeometry& geometry, const View& input, cons
       return y.finish();
     }
   }
+  note_direct("forward", input);
   direct_conv2d(context_, geometry, input, weight, bias, activation, output);
 }
 
@@ -81,7 +91,25 @@ void CudaKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const Vi
     const ConvKey key = make_conv_key(ConvPass::backward_input, geometry, grad_input, weight, grad_output);
     if (convolutions_->backward_input(key, y.view(), w.view(), x.view())) return x.finish();
   }
+  note_direct("back to the input", grad_input);
   direct_conv2d_backward_input(context_, geometry, grad_output, weight, grad_input);
+}
+
+void CudaKernels::conv2d_backward_input_add(const Conv2dGeometry& geometry, const View& grad_output,
+                                            const View& weight, const View& grad_input) {
+  require_conv2d("conv2d_backward_input_add", geometry, grad_input, weight, grad_input.dtype, grad_output);
+  if (grad_input.numel() == 0 || grad_output.numel() == 0) return;
+  if (fits_cudnn(grad_input, grad_output) && grad_input.is_channels_last()) {
+    const ChannelsLast y(*this, context_.memory, grad_output, true), w(*this, context_.memory, weight, true);
+    const ConvKey key = make_conv_key(ConvPass::backward_input, geometry, grad_input, weight, grad_output);
+    if (convolutions_->add_backward_input(key, y.view(), w.view(), grad_input)) return;
+  }
+  const Scratch memory(context_.memory,
+                       static_cast<std::size_t>(grad_input.numel()) * size_of(grad_input.dtype));
+  View apart = grad_input;
+  apart.data = memory.data();
+  conv2d_backward_input(geometry, grad_output, weight, apart);
+  accumulate(apart, 1.0, grad_input);
 }
 
 void CudaKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input,
@@ -106,6 +134,7 @@ void CudaKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const V
     const ConvKey key = make_conv_key(ConvPass::backward_weight, geometry, input, grad_weight, grad_output);
     if (convolutions_->backward_weight(key, x.view(), y.view(), w.view())) return w.finish();
   }
+  note_direct("back to the weight", input);
   direct_conv2d_backward_weight(context_, geometry, input, grad_output, grad_weight);
 }
 

@@ -21,6 +21,21 @@ std::size_t ConvKeyHash::operator()(const ConvKey& key) const noexcept {
   return hash;
 }
 
+std::string describe(const ConvKey& key) {
+  const auto list = [](const std::int64_t(&extent)[4]) {
+    std::string text = "[";
+    for (int i = 0; i < 4; ++i) text += (i == 0 ? "" : ", ") + std::to_string(extent[i]);
+    return text + "]";
+  };
+  const char* const pass = key.pass == ConvPass::forward          ? "forward"
+                           : key.pass == ConvPass::backward_input ? "back to the input"
+                                                                  : "back to the weight";
+  std::string text = std::string("conv2d ") + pass + ", " + std::string(name_of(key.dtype)) + ", input " +
+                     list(key.input) + ", weight " + list(key.weight);
+  if (key.geometry.groups != 1) text += ", " + std::to_string(key.geometry.groups) + " groups";
+  return text;
+}
+
 ConvKey make_conv_key(ConvPass pass, const Conv2dGeometry& geometry, const View& input, const View& weight,
                       const View& output) {
   ConvKey key;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "runtime/device/cuda/context.h"
 
@@ -27,12 +28,15 @@ struct ConvKeyHash {
   std::size_t operator()(const ConvKey& key) const noexcept;
 };
 
+/// "conv2d forward, bf16, input [8, 64, 14, 14], weight [64, 64, 3, 3]", for messages.
+std::string describe(const ConvKey& key);
+
 ConvKey make_conv_key(ConvPass pass, const Conv2dGeometry& geometry, const View& input, const View& weight,
                       const View& output);
 
 /// Used by the device's thread only. All arrays are dense and channels-last (the weight as O, KH, KW, C), of
 /// the key's dtype and shapes. Each call returns false, having queued nothing, where cuDNN has no
-/// deterministic algorithm. Throws DeviceError.
+/// deterministic algorithm, and gives notice of that. Throws DeviceError.
 class Convolutions {
  public:
   explicit Convolutions(const Context& context);
@@ -43,6 +47,9 @@ class Convolutions {
                Activation activation, const View& output, bool& finished);
   bool backward_input(const ConvKey& key, const View& grad_output, const View& weight,
                       const View& grad_input);
+  /// The same, added to what is in `grad_input`.
+  bool add_backward_input(const ConvKey& key, const View& grad_output, const View& weight,
+                          const View& grad_input);
   bool backward_weight(const ConvKey& key, const View& input, const View& grad_output,
                        const View& grad_weight);
 

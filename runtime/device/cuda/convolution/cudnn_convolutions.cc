@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "runtime/device/cuda/convolution/cudnn_plan.h"
+#include "runtime/device/cuda/notices.h"
 
 namespace dtrain::cuda {
 namespace {
@@ -60,7 +61,29 @@ class Convolutions::Plans {
     if (key.pass == ConvPass::backward_input) find_backward_input(plan, input, weight, output, tensor_cores);
     if (key.pass == ConvPass::backward_weight)
       find_backward_weight(plan, input, weight, output, tensor_cores);
+    if (!plan.usable) {
+      give_notice("cuDNN has no deterministic algorithm for " + describe(key) +
+                  ": a direct kernel does it, many times slower");
+    } else if (plan.untried) {
+      give_notice("cuDNN would not try algorithms for " + describe(key) + ": algorithm " +
+                  std::to_string(plan.algorithm) + " is used, which its heuristic names");
+    }
     return plans_.emplace(key, std::move(plan)).first->second;
+  }
+
+  bool has(const ConvKey& key) const { return plans_.contains(key); }
+
+  /// grad_input = its gradient + before · grad_input. False without an algorithm.
+  bool run_backward_input(const ConvPlan& plan, const View& grad_output, const View& weight, float before,
+                          const View& grad_input) {
+    if (!plan.usable) return false;
+    const Scratch workspace(context_.memory, plan.workspace_bytes);
+    check(cudnnConvolutionBackwardData(
+              handle(), &kOne, plan.weight.get(), weight.data, plan.output.get(), grad_output.data,
+              plan.convolution.get(), static_cast<cudnnConvolutionBwdDataAlgo_t>(plan.algorithm),
+              workspace.data(), plan.workspace_bytes, &before, plan.input.get(), grad_input.data),
+          "convolve back to the input");
+    return true;
   }
 
   cudnnHandle_t handle() const noexcept { return handle_.get(); }
@@ -78,6 +101,7 @@ class Convolutions::Plans {
         choose(plan, results, count, tensor_cores);
     }
     if (plan.usable) return;
+    plan.untried = context_.options.autotune;
     if (supported(guess(&count, results.data()), "choose a convolution algorithm"))
       choose(plan, results, count, tensor_cores);
   }
@@ -162,6 +186,8 @@ bool Convolutions::forward(const ConvKey& key, const View& input, const View& we
         output.data, plan.bias.get(), bias.data, plans_->identity(), plan.output.get(), output.data);
     finished = plan.can_finish = supported(status, "convolve");
     if (finished) return true;
+    give_notice("cuDNN does not add the bias in " + describe(key) + ", algorithm " +
+                std::to_string(plan.algorithm) + ": a kernel of its own does");
   }
   check(cudnnConvolutionForward(plans_->handle(), &kOne, plan.input.get(), input.data, plan.weight.get(),
                                 weight.data, plan.convolution.get(), algorithm, workspace.data(),
@@ -172,15 +198,20 @@ bool Convolutions::forward(const ConvKey& key, const View& input, const View& we
 
 bool Convolutions::backward_input(const ConvKey& key, const View& grad_output, const View& weight,
                                   const View& grad_input) {
-  ConvPlan& plan = plans_->plan(key, grad_input.data, weight.data, grad_output.data);
-  if (!plan.usable) return false;
-  const Scratch workspace(plans_->context().memory, plan.workspace_bytes);
-  check(cudnnConvolutionBackwardData(
-            plans_->handle(), &kOne, plan.weight.get(), weight.data, plan.output.get(), grad_output.data,
-            plan.convolution.get(), static_cast<cudnnConvolutionBwdDataAlgo_t>(plan.algorithm),
-            workspace.data(), plan.workspace_bytes, &kZero, plan.input.get(), grad_input.data),
-        "convolve back to the input");
-  return true;
+  const ConvPlan& plan = plans_->plan(key, grad_input.data, weight.data, grad_output.data);
+  return plans_->run_backward_input(plan, grad_output, weight, kZero, grad_input);
+}
+
+bool Convolutions::add_backward_input(const ConvKey& key, const View& grad_output, const View& weight,
+                                      const View& grad_input) {
+  std::optional<Scratch> to_try_on;  // trying algorithms overwrites the output
+  if (!plans_->has(key)) {
+    to_try_on.emplace(plans_->context().memory,
+                      static_cast<std::size_t>(grad_input.numel()) * size_of(grad_input.dtype));
+  }
+  const ConvPlan& plan =
+      plans_->plan(key, to_try_on ? to_try_on->data() : nullptr, weight.data, grad_output.data);
+  return plans_->run_backward_input(plan, grad_output, weight, kOne, grad_input);
 }
 
 bool Convolutions::backward_weight(const ConvKey& key, const View& input, const View& grad_output,

@@ -23,6 +23,7 @@ struct ConvPlan {
   int algorithm = 0;  ///< of the enumeration of the key's pass
   std::size_t workspace_bytes = 0;
   bool usable = false;
+  bool untried = false;    ///< trying was asked for, and refused
   bool can_finish = true;  ///< cuDNN takes bias and activation into this convolution; until it says no
 };
 

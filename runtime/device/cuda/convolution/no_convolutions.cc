@@ -13,6 +13,7 @@ bool Convolutions::forward(const ConvKey&, const View&, const View&, const View&
   return false;
 }
 bool Convolutions::backward_input(const ConvKey&, const View&, const View&, const View&) { return false; }
+bool Convolutions::add_backward_input(const ConvKey&, const View&, const View&, const View&) { return false; }
 bool Convolutions::backward_weight(const ConvKey&, const View&, const View&, const View&) { return false; }
 
 }  // namespace dtrain::cuda
