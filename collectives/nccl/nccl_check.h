@@ -4,8 +4,10 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <chrono>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "runtime/base/error.h"
 #include "runtime/base/unique.h"
@@ -31,6 +33,23 @@ inline void check(ncclResult_t result, std::string_view what, ncclComm_t comm = 
   if (result == ncclSuccess || result == ncclInProgress) return;
   throw DeviceError(std::string(what) + ": NCCL: " + describe(result, comm), static_cast<int>(result));
 }
+
+/// Between two looks at something that is mostly over in a few microseconds: at first only lets others run, a
+/// sleep takes longer than what is waited for; later sleeps.
+class Patience {
+ public:
+  void wait() {
+    if (std::chrono::steady_clock::now() < sleep_from_) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kSpin{200}, kNap{20};
+  const std::chrono::steady_clock::time_point sleep_from_ = std::chrono::steady_clock::now() + kSpin;
+};
 
 struct StreamTraits {
   using Handle = cudaStream_t;

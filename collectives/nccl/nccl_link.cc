@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kPollEvery{1};
 constexpr std::chrono::milliseconds kAskFor{500};
-constexpr std::chrono::microseconds kShortly{20};
 constexpr int kMostRanksListed = 8;
 
 std::string key_of(const Bootstrap& bootstrap, std::string_view what) {
@@ -54,9 +53,17 @@ std::string missing_ranks(const Bootstrap& bootstrap, int& first) {
       std::move(failure));
 }
 
+// A recorded collective would have its buffers registered with the peers (NCCL_GRAPH_REGISTER), which wants
+// memory from ncclMemAlloc or cudaMalloc; ours is a pool's. Who has set the variable has reasons.
+void keep_graphs_unregistered() {
+  static std::once_flag once;
+  std::call_once(once, [] { ::setenv("NCCL_GRAPH_REGISTER", "0", 0); });
+}
+
 }  // namespace
 
 NcclLink::NcclLink(const Bootstrap& bootstrap, const Deadline& deadline) : rank_(bootstrap.rank) {
+  keep_graphs_unregistered();
   check(cudaSetDevice(bootstrap.device->index()), "choose the GPU for NCCL");
   int least = 0, greatest = 0;
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask for stream priorities");
@@ -117,6 +124,7 @@ void NcclLink::queue(const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>
       check(result, what, comm_.get());
     }
   }
+  Patience patience;
   while (true) {
     {
       const std::lock_guard lock(mutex_);
@@ -126,7 +134,7 @@ void NcclLink::queue(const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>
       if (state == ncclSuccess && !failed_call_) return;
     }
     if (ended()) return;
-    std::this_thread::sleep_for(kShortly);
+    patience.wait();
   }
 }
 

@@ -66,13 +66,14 @@ class Core {
 
 /// Waits on the host until `event` is over; ends the group when `deadline` passes first.
 inline void wait_until_over(Core& core, const Call& call, cudaEvent_t event, const Deadline& deadline) {
+  Patience patience;
   while (true) {
     core.watchdog().check(call);
     const cudaError_t state = cudaEventQuery(event);
     if (state == cudaSuccess) break;
     if (state != cudaErrorNotReady) check(state, "wait for " + call.text());
     if (deadline.expired()) core.watchdog().give_up(call);
-    std::this_thread::sleep_for(kPollEvery);
+    patience.wait();
   }
   core.watchdog().check(call);  // a killed call is over too, with nothing in its memory
 }

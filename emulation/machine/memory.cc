@@ -31,7 +31,7 @@ std::size_t padded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlign
 
 }  // namespace
 
-void* Memory::allocate(MemoryKind kind, int device, std::size_t bytes) {
+void* Memory::allocate(MemoryKind kind, int device, std::size_t bytes, bool pooled) {
   const std::lock_guard lock(mutex_);
   if (kind != MemoryKind::pinned) {
     std::size_t& used = used_[device];
@@ -48,7 +48,7 @@ void* Memory::allocate(MemoryKind kind, int device, std::size_t bytes) {
   std::memset(base, kZoneByte, kZone);
   std::memset(data + bytes, kZoneByte, padded(bytes) - bytes + kZone);
   poison(data, bytes);
-  pieces_.emplace(data, Piece{data, bytes, kind, device});
+  pieces_.emplace(data, Piece{data, bytes, kind, device, pooled});
   return data;
 }
 
@@ -66,7 +66,7 @@ bool Memory::release(void* address, std::string& damage) {
   auto* const data = static_cast<std::byte*>(address);
   const std::lock_guard lock(mutex_);
   const auto found = pieces_.find(data);
-  if (found == pieces_.end()) return false;
+  if (found == pieces_.end() || found->second.adopted) return false;
   const Piece piece = found->second;
   const bool before = is_whole(data - kZone, kZone);
   const bool behind = is_whole(data + piece.bytes, padded(piece.bytes) - piece.bytes + kZone);
@@ -78,6 +78,25 @@ bool Memory::release(void* address, std::string& damage) {
   if (piece.kind != MemoryKind::pinned) used_[piece.device] -= piece.bytes;
   pieces_.erase(found);
   ::operator delete (data - kZone, std::align_val_t{kAlignment});
+  return true;
+}
+
+bool Memory::adopt(void* address, std::size_t bytes) {
+  auto* const data = static_cast<std::byte*>(address);
+  const std::lock_guard lock(mutex_);
+  const auto next = pieces_.lower_bound(data);
+  if (next != pieces_.end() && next->second.data < data + bytes) return false;
+  if (next != pieces_.begin() && std::prev(next)->second.data + std::prev(next)->second.bytes > data)
+    return false;
+  pieces_.emplace(data, Piece{data, bytes, MemoryKind::pinned, 0, false, true});
+  return true;
+}
+
+bool Memory::abandon(void* address) {
+  const std::lock_guard lock(mutex_);
+  const auto found = pieces_.find(static_cast<std::byte*>(address));
+  if (found == pieces_.end() || !found->second.adopted) return false;
+  pieces_.erase(found);
   return true;
 }
 

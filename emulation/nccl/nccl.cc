@@ -158,6 +158,17 @@ ncclResult_t init(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
   return settle(*comm);
 }
 
+/// What is recorded NCCL registers with the peers, unless it is told not to; memory of a pool cannot be.
+bool registers_pool_memory(const std::vector<Request>& requests) {
+  const char* const told = std::getenv("NCCL_GRAPH_REGISTER");
+  if (told != nullptr && std::string_view(told) == "0") return false;
+  const Memory& memory = Machine::get().memory();
+  return std::any_of(requests.begin(), requests.end(), [&](const Request& request) {
+    const auto in = memory.find(request.in), out = memory.find(request.out);
+    return (in && in->pooled) || (out && out->pooled);
+  });
+}
+
 ncclResult_t queue(ncclComm_t comm, cudaStream_t handle,
                    std::shared_ptr<const std::vector<Request>> requests) {
   Machine& machine = Machine::get();
@@ -168,6 +179,10 @@ ncclResult_t queue(ncclComm_t comm, cudaStream_t handle,
   }
   if (machine.lost(comm->device) != cudaSuccess || (stream->capture && stream->capture->invalid)) {
     return fail(comm, ncclUnhandledCudaError, "CUDA failed before");
+  }
+  if (stream->capture && registers_pool_memory(*requests)) {
+    return fail(comm, ncclUnhandledCudaError,
+                "memory of a pool cannot be registered for a graph (NCCL_GRAPH_REGISTER)");
   }
   const std::string_view fault = machine.fault(Place::collective, comm->device);
   if (fault == "fail") return fail(comm, ncclSystemError, "asked for: a collective fails");

@@ -22,7 +22,9 @@ class CudaGraph final : public Graph {
 
   void instantiate(cudaGraph_t graph) {
     cudaGraphExec_t executable = nullptr;
-    check(cudaGraphInstantiate(&executable, graph, 0), "make a CUDA graph of what was recorded");
+    // Collectives keep the priority of the stream they were recorded on.
+    check(cudaGraphInstantiate(&executable, graph, cudaGraphInstantiateFlagUseNodePriority),
+          "make a CUDA graph of what was recorded");
     executable_.reset(executable);
   }
 
