@@ -1,4 +1,7 @@
 // Recording streams, and the graphs that come of it.
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "emulation/cudart/enter.h"
@@ -35,6 +38,7 @@ cudaError_t end_capture(Machine& machine, Stream& stream, cudaGraph_t* graph) {
   if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id()) {
     return cudaErrorStreamCaptureWrongThread;
   }
+  if (machine.fault(Place::recording, stream.device) == "die") ::kill(::getpid(), SIGKILL);
   const bool joined = all_joined(*capture);
   capture->ended = true;
   for (Stream* member : capture->members) {

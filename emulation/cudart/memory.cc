@@ -18,7 +18,7 @@ cudaError_t allocate(void** memory, MemoryKind kind, std::size_t bytes) {
   }
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
-  if (kind == MemoryKind::device && !machine.fault(Place::memory, current_device()).empty()) {
+  if (kind == MemoryKind::device && !machine.fault(Place::memory, current_device(), bytes).empty()) {
     return cudaErrorMemoryAllocation;
   }
   ++(kind == MemoryKind::pinned ? machine.counts().pinned_allocations : machine.counts().allocations);
@@ -34,7 +34,7 @@ cudaError_t release(void* memory, bool host) {
   auto lock = machine.lock();
   if (const cudaError_t error = forbid_while_capturing(machine); error != cudaSuccess) return error;
   const auto piece = machine.memory().find(memory);
-  if (!piece || piece->data != memory || (piece->kind == MemoryKind::pinned) != host)
+  if (!piece || piece->data != memory || piece->adopted || (piece->kind == MemoryKind::pinned) != host)
     return cudaErrorInvalidValue;
   if (const cudaError_t error = synchronize(machine, lock, piece->device); error != cudaSuccess) return error;
   std::string damage;
@@ -148,9 +148,9 @@ cudaError_t allocate_async(void** memory, std::size_t bytes, int device, cudaStr
   }
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
-  if (!machine.fault(Place::memory, device).empty()) return cudaErrorMemoryAllocation;
+  if (!machine.fault(Place::memory, device, bytes).empty()) return cudaErrorMemoryAllocation;
   ++machine.counts().allocations;
-  *memory = machine.memory().allocate(MemoryKind::device, device, bytes);
+  *memory = machine.memory().allocate(MemoryKind::device, device, bytes, true);
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
@@ -181,6 +181,18 @@ cudaError_t CUDARTAPI cudaMallocHost(void** memory, size_t bytes) {
 
 cudaError_t CUDARTAPI cudaFree(void* memory) { return note(emulation::release(memory, false)); }
 cudaError_t CUDARTAPI cudaFreeHost(void* memory) { return note(emulation::release(memory, true)); }
+
+cudaError_t CUDARTAPI cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  if (const cudaError_t error = emulation::enter(); error != cudaSuccess) return note(error);
+  if (memory == nullptr || bytes == 0) return note(cudaErrorInvalidValue);
+  return note(Machine::get().memory().adopt(memory, bytes) ? cudaSuccess
+                                                           : cudaErrorHostMemoryAlreadyRegistered);
+}
+
+cudaError_t CUDARTAPI cudaHostUnregister(void* memory) {
+  if (const cudaError_t error = emulation::enter(); error != cudaSuccess) return note(error);
+  return note(Machine::get().memory().abandon(memory) ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
+}
 
 cudaError_t CUDARTAPI cudaHostGetDevicePointer(void** device, void* host, unsigned) {
   const auto piece = Machine::get().memory().find(host);

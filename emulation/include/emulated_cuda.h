@@ -67,10 +67,10 @@ void launch_kernel(const char* name, dim3 grid, dim3 block, std::size_t dynamic_
 
 }  // namespace emulation
 
-/// kernel<<<grid, block, shared, stream>>>(arguments…), as host compilers can read it. At least one argument.
+/// kernel<<<grid, block, shared, stream>>>(arguments…), as host compilers can read it.
 #define EMULATED_CUDA_LAUNCH(kernel, grid, block, shared, stream, ...) \
-  ::emulation::launch_kernel(                                          \
-      #kernel, grid, block, shared, stream, [=](const auto&... each) { kernel(each...); }, __VA_ARGS__)
+  ::emulation::launch_kernel(#kernel, grid, block, shared, stream,     \
+                             [=](const auto&... each) { kernel(each...); } __VA_OPT__(, ) __VA_ARGS__)
 
 // One block runs at a time in a process.
 #undef __shared__

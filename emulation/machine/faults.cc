@@ -11,6 +11,7 @@ namespace {
 struct Known {
   std::string_view name;
   Place place;
+  bool has_number = false;
 };
 constexpr std::array kKnown = {Known{"launch=illegal-address", Place::launch},
                                Known{"launch=ecc", Place::launch},
@@ -19,7 +20,10 @@ constexpr std::array kKnown = {Known{"launch=illegal-address", Place::launch},
                                Known{"collective=hang", Place::collective},
                                Known{"collective=fail", Place::collective},
                                Known{"connect=hang", Place::connect},
-                               Known{"connect=die", Place::connect}};
+                               Known{"connect=die", Place::connect},
+                               Known{"recording=die", Place::recording},
+                               Known{"memory=above", Place::memory, true},
+                               Known{"speed=slow", Place::speed, true}};
 
 /// The number behind `mark`, which is cut off; false for something else there.
 template <class Number>
@@ -41,23 +45,34 @@ Faults::Faults(std::string_view text) {
     text.remove_prefix(std::min(comma + 1, text.size()));
     std::string_view item = whole;
     Fault fault{};
-    const bool numbers = cut_number(item, '#', fault.gpu) && cut_number(item, '@', fault.at);
+    const bool numbers = cut_number(item, '#', fault.gpu) && cut_number(item, '@', fault.at) &&
+                         cut_number(item, ':', fault.number);
     const auto known =
         std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& k) { return k.name == item; });
-    if (!numbers || known == kKnown.end() || fault.at == 0) throw std::invalid_argument(std::string(whole));
+    if (!numbers || known == kKnown.end() || fault.at == 0 || known->has_number != (fault.number != 0))
+      throw std::invalid_argument(std::string(whole));
     fault.place = known->place;
     fault.what = item.substr(item.find('=') + 1);
     faults_.push_back(std::move(fault));
   }
 }
 
-std::string_view Faults::next(Place place, int gpu) {
+double Faults::slowness(int gpu) const {
+  double times = 1;
+  for (const Fault& fault : faults_) {
+    if (fault.place == Place::speed && (fault.gpu < 0 || fault.gpu == gpu))
+      times = static_cast<double>(fault.number);
+  }
+  return times;
+}
+
+std::string_view Faults::next(Place place, int gpu, std::uint64_t bytes) {
   if (faults_.empty()) return {};
   const std::lock_guard lock(mutex_);
   std::string_view now;
   for (Fault& fault : faults_) {
     if (fault.place != place || (fault.gpu >= 0 && fault.gpu != gpu)) continue;
-    if (++fault.seen == fault.at) now = fault.what;
+    if (fault.number != 0 ? bytes > fault.number : ++fault.seen == fault.at) now = fault.what;
   }
   return now;
 }

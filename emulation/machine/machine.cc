@@ -184,6 +184,12 @@ void Machine::finish(Stream& stream) {
   progress_.notify_all();
 }
 
+// A slow GPU: what has been done is over only now.
+void Machine::drag(int device, Clock::duration taken) const {
+  const double times = faults_.slowness(options_.visible[static_cast<std::size_t>(device)]);
+  if (times > 1) std::this_thread::sleep_for(taken * (times - 1));
+}
+
 // Looks at one stream that is ready, and at another where that one stalls. False: nothing moved.
 bool Machine::step(Lock& lock) {
   std::erase_if(streams_, [](const auto& stream) { return stream->destroyed && stream->queue.empty(); });
@@ -201,7 +207,9 @@ bool Machine::step(Lock& lock) {
     if (first.operation.start) {
       lock.unlock();
       if (!first.run) first.run = first.operation.start();
+      const auto begun = Clock::now();
       progress = first.run();
+      drag(stream.device, Clock::now() - begun);
       lock.lock();
     }
     const std::shared_ptr<Stream> kept = std::move(running_);

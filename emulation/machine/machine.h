@@ -29,8 +29,8 @@ class Machine {
   Memory& memory() noexcept { return memory_; }
   Counts& counts() noexcept { return counts_; }
   /// What is to go wrong now on the visible GPU `device`, if anything.
-  std::string_view fault(Place place, int device) {
-    return faults_.next(place, options_.visible[static_cast<std::size_t>(device)]);
+  std::string_view fault(Place place, int device, std::uint64_t bytes = 0) {
+    return faults_.next(place, options_.visible[static_cast<std::size_t>(device)], bytes);
   }
   Order& order() noexcept { return order_; }
   GridRunner& grids() noexcept { return grids_; }
@@ -76,6 +76,7 @@ class Machine {
   bool is_ready(const Stream& stream) const;
   bool step(Lock& lock);
   void finish(Stream& stream);
+  void drag(int device, std::chrono::steady_clock::duration taken) const;
 
   Options options_;
   Memory memory_;

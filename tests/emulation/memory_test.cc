@@ -100,4 +100,17 @@ TEST(Memory, WritingBehindAPieceLosesTheContext) {
   static_cast<void>(cudaGetLastError());
 }
 
+TEST(Memory, OfTheProgramCanBeRegistered) {
+  std::vector<int> own(1000, 7);
+  void* on_device = nullptr;
+  EXPECT_EQ(cudaHostGetDevicePointer(&on_device, own.data(), 0), cudaErrorInvalidValue);
+  ASSERT_EQ(cudaHostRegister(own.data(), own.size() * sizeof(int), 0), cudaSuccess);
+  EXPECT_EQ(cudaHostRegister(own.data() + 10, 4, 0), cudaErrorHostMemoryAlreadyRegistered);
+  EXPECT_EQ(cudaHostGetDevicePointer(&on_device, own.data(), 0), cudaSuccess);
+  EXPECT_EQ(on_device, own.data());
+  EXPECT_EQ(cudaFreeHost(own.data()), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaHostUnregister(own.data()), cudaSuccess);
+  EXPECT_EQ(cudaHostUnregister(own.data()), cudaErrorHostMemoryNotRegistered);
+}
+
 }  // namespace
