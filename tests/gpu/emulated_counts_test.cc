@@ -2,6 +2,7 @@
 // change in the program, for the better (then it is written down here) or for the worse.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -77,6 +78,38 @@ TEST(EmulatedCounts, OfStepsOfLeNetAsTheyCome) {
 // Each try waits for the GPU: two convolutions forward and back to their weights, one back to its input.
 TEST(EmulatedCounts, WithoutAutotuneNoAlgorithmIsTried) {
   EXPECT_EQ(counts_of("off", 5).at("host_waits") - counts_of("off", 5, "off").at("host_waits"), 5);
+}
+
+/// What a step of ResNet-18 over small images takes, as `dtrain bench step` counts it.
+struct StepCounts {
+  int calls = 0;
+  double megabytes = 0;
+};
+
+StepCounts of_a_step_of_resnet(const std::string& precision) {
+  RunOptions options = limited_to(std::chrono::seconds(60));
+  options.environment["DTRAIN_EMULATED_GPUS"] = "1";
+  const RunResult result =
+      run({std::string(std::getenv("DTRAIN_BIN")) + "/dtrain", "bench", "step", "--device", "cuda", "--model",
+           "resnet18", "--dataset", "synthetic:1x8x8,10,16", "--batch-size", "4", "--warmup", "1",
+           "--precision", precision, "--json"},
+          options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto step =
+      nlohmann::json::parse(result.out.substr(result.out.rfind('\n', result.out.size() - 2) + 1));
+  EXPECT_EQ(step.at("emulated"), true);
+  return {step.at("calls").get<int>(),
+          (step.at("read_bytes").get<double>() + step.at("written_bytes").get<double>()) * 1e-6};
+}
+
+TEST(EmulatedCounts, OfAStepOfResNet18) {
+  const StepCounts fp32 = of_a_step_of_resnet("fp32"), bf16 = of_a_step_of_resnet("bf16"),
+                   fp16 = of_a_step_of_resnet("fp16");
+  EXPECT_EQ(fp32.calls, 0);
+  EXPECT_EQ(bf16.calls, 0);
+  EXPECT_EQ(fp16.calls, 0);
+  EXPECT_NEAR(fp32.megabytes, 0, 1);
+  EXPECT_NEAR(bf16.megabytes, 0, 1);
 }
 
 }  // namespace

@@ -143,6 +143,23 @@ TEST(EmulatedGpus, AreTakenByAutoAndNamedEverywhere) {
   EXPECT_NE(text.find("cuda:0 (emulated GPU 2), backend nccl"), std::string::npos) << text;
 }
 
+TEST(EmulatedGpus, WhatCudnnRefusesIsSaidOnce) {
+  TempDir folder;
+  write_small_dataset(folder / "data", 96, 32);
+  TrainingRun run = on_gpus(1, 1, 0, folder / "run");
+  add(run, {"--model", "lenet", "--data-dir", (folder / "data").string(), "--max-steps", "4",
+            "--global-batch-size", "16", "--eval-every", "0"});
+  run.options.environment["DTRAIN_EMULATED_CUDNN_REFUSES"] = "input";
+  const RunResult result = train(run);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string said =
+      "cuDNN has no deterministic algorithm for conv2d back to the input, float32, input [16, 20, 13, 13], "
+      "weight [50, 20, 5, 5]: a direct kernel does it";
+  const std::size_t first = result.err.find("cuDNN");
+  EXPECT_EQ(first, result.err.find(said)) << result.err;
+  EXPECT_EQ(result.err.find("cuDNN", first + 1), std::string::npos) << result.err;
+}
+
 TEST(EmulatedGpus, TwoRanksOnOneAreRefusedByName) {
   TempDir folder;
   write_small_dataset(folder / "data", 96, 32);

@@ -134,57 +134,130 @@ TEST_F(GpuImages, FusedConvolutionReluPooling) {
   }
 }
 
-TEST_F(GpuImages, BatchNormalisation) {
-  const Dims shape = {5, 70, 6, 7};
-  for (const Layout layout : {Layout::channels_last, Layout::contiguous}) {
-    for (const Activation activation : {Activation::none, Activation::relu}) {
-      const BatchNormRule rule{.activation = activation};
-      Arg variance = channels(70);
-      auto values = variance.array.values();
-      for (double& value : values) value = value * value + 0.5;
-      variance.array.set(values);
-      const auto arrays = [](const std::vector<View>& v) {
-        return BatchNormChannels{v[2], v[3], v[4], v[5], v[6], v[7]};
-      };
-      std::vector<Arg> args = {random_arg(shape, generator, layout),
-                               random_arg(shape, generator, layout),
-                               channels(70),
-                               channels(70),
-                               channels(70),
-                               variance,
-                               channels(70),
-                               variance,
-                               zeros_arg(shape, layout)};
-      check(args, 64, "batch_norm", [&](Kernels& kernels, const std::vector<View>& v) {
-        kernels.batch_norm(rule, arrays(v), v[0], v[1], v[8]);
-      });
-      check(args, 64, "batch_norm_inference", [&](Kernels& kernels, const std::vector<View>& v) {
-        kernels.batch_norm_inference(rule, arrays(v), v[0], {}, v[8]);
-      });
-      args.push_back(random_arg(shape, generator, layout));  // 9: gradient of the output
-      args.push_back(zeros_arg(shape, layout));              // 10: of the residual
-      Arg gradient = zeros_arg({70});
-      gradient.follows = false;
-      args.push_back(gradient);  // 11, 12: of weight and bias
-      args.push_back(gradient);
-      check(args, 210, "batch_norm_backward", [&](Kernels& kernels, const std::vector<View>& v) {
-        kernels.batch_norm_backward(rule, arrays(v), v[0], v[1], v[9], v[8], v[10], v[11], v[12]);
-      });
-      Arg totals = zeros_arg({1, 2 * 70 + 1});
-      totals.stays = true;
-      args.push_back(totals);                    // 13: moments
-      args.push_back(totals);                    // 14: sums of gradients
-      args.push_back(zeros_arg(shape, layout));  // 15: gradient of the input
-      check(args, 210, "batch_norm in steps", [&](Kernels& kernels, const std::vector<View>& v) {
-        const View gate = activation == Activation::relu ? v[1] : View{};
-        kernels.batch_norm_moments(v[0], v[13]);
-        kernels.batch_norm_combine(rule, arrays(v), v[13]);
-        kernels.batch_norm_apply(rule, arrays(v), v[0], {}, v[8]);
-        kernels.batch_norm_grad_sums(arrays(v), v[0], gate, v[9], v[10], v[11], v[12], v[14]);
-        kernels.batch_norm_grad_input(arrays(v), v[14], v[0], {}, v[10], v[15]);
-      });
+// The first call of a shape tries algorithms, which must not cost what is there.
+TEST_F(GpuImages, GradientsOfInputsAddedToWhatIsThere) {
+  for (const Case& c : kCases) {
+    for (const Layout layout : {Layout::channels_last, Layout::contiguous}) {
+      check({random_arg(c.output(), generator, layout), random_arg(c.weight(), generator),
+             random_arg(c.input(), generator, layout)},
+            c.o * c.kh * c.kw, std::string("conv2d_backward_input_add ") + c.name,
+            [&](Kernels& kernels, const std::vector<View>& v) {
+              kernels.conv2d_backward_input_add(c.geometry, v[0], v[1], v[2]);
+            });
     }
   }
+}
+
+/// Values that a variance may have.
+Arg positive(Arg arg) {
+  auto values = arg.array.values();
+  for (double& value : values) value = value * value + 0.5;
+  arg.array.set(values);
+  return arg;
+}
+
+struct NormCase {
+  std::int64_t channels;  // 64: several at a time; 70: one at a time
+  Layout layout;
+  Activation activation;
+};
+constexpr NormCase kNormCases[] = {{70, Layout::channels_last, Activation::none},
+                                   {70, Layout::contiguous, Activation::relu},
+                                   {64, Layout::channels_last, Activation::relu},
+                                   {64, Layout::contiguous, Activation::none},
+                                   {272, Layout::channels_last, Activation::relu}};
+
+BatchNormChannels arrays_of(const std::vector<View>& v) { return {v[2], v[3], v[4], v[5], v[6], v[7]}; }
+/// As backward has them where a residual was added: the gate is told by the output.
+BatchNormChannels backward_arrays_of(const std::vector<View>& v) {
+  return {v[2], {}, v[4], v[5], v[6], v[7]};
+}
+
+TEST_F(GpuImages, BatchNormalisation) {
+  for (const auto& [extent, layout, activation] : kNormCases) {
+    const Dims shape = {5, extent, 6, 7};
+    const BatchNormRule rule{.activation = activation};
+    const Arg variance = positive(channels(extent));
+    std::vector<Arg> args = {random_arg(shape, generator, layout),
+                             random_arg(shape, generator, layout),
+                             channels(extent),
+                             channels(extent),
+                             channels(extent),
+                             variance,
+                             channels(extent),
+                             variance,
+                             zeros_arg(shape, layout)};
+    check(args, 64, "batch_norm", [&, r = rule](Kernels& kernels, const std::vector<View>& v) {
+      kernels.batch_norm(r, arrays_of(v), v[0], v[1], v[8]);
+    });
+    check(args, 64, "batch_norm_inference", [&, r = rule](Kernels& kernels, const std::vector<View>& v) {
+      kernels.batch_norm_inference(r, arrays_of(v), v[0], {}, v[8]);
+    });
+    args.push_back(random_arg(shape, generator, layout));  // 9: gradient of the output
+    args.push_back(zeros_arg(shape, layout));              // 10: of the residual
+    Arg gradient = zeros_arg({extent});
+    gradient.follows = false;
+    args.push_back(gradient);  // 11, 12: of weight and bias
+    args.push_back(gradient);
+    check(args, 210, "batch_norm_backward", [&, r = rule](Kernels& kernels, const std::vector<View>& v) {
+      kernels.batch_norm_backward(r, backward_arrays_of(v), v[0], v[1], v[9], v[8], v[10], v[11], v[12]);
+    });
+    Arg totals = zeros_arg({1, 2 * extent + 1});
+    totals.stays = true;
+    args.push_back(totals);                    // 13: moments
+    args.push_back(totals);                    // 14: sums of gradients
+    args.push_back(zeros_arg(shape, layout));  // 15: gradient of the input
+    check(args, 210, "batch_norm in steps", [&, r = rule](Kernels& kernels, const std::vector<View>& v) {
+      const View gate = r.activation == Activation::relu ? v[1] : View{};
+      kernels.batch_norm_moments(v[0], v[13]);
+      kernels.batch_norm_combine(r, arrays_of(v), v[13]);
+      kernels.batch_norm_apply(r, arrays_of(v), v[0], {}, v[8]);
+      kernels.batch_norm_grad_sums(backward_arrays_of(v), v[0], gate, v[9], v[10], v[11], v[12], v[14]);
+      kernels.batch_norm_grad_input(backward_arrays_of(v), v[14], v[0], {}, v[10], v[15]);
+    });
+  }
+}
+
+// Where nothing was added forward, backward may tell the gate by the bias; it must be the output's.
+TEST_F(GpuImages, BatchNormalisationGatedByItsMap) {
+  for (const auto& [extent, layout, activation] : kNormCases) {
+    const Dims shape = {5, extent, 6, 7};
+    const BatchNormRule rule{.activation = activation};
+    Arg per_channel = zeros_arg({extent});
+    per_channel.follows = false;
+    const std::vector<Arg> args = {random_arg(shape, generator, layout),
+                                   zeros_arg(shape, layout),  // output
+                                   channels(extent),
+                                   channels(extent),
+                                   null_arg(),
+                                   null_arg(),
+                                   per_channel,  // mean
+                                   per_channel,  // inv_std
+                                   random_arg(shape, generator, layout),
+                                   zeros_arg(shape, layout),
+                                   per_channel,
+                                   per_channel};
+    check(args, 210, "batch_norm, gated by its map",
+          [&, r = rule](Kernels& kernels, const std::vector<View>& v) {
+            kernels.batch_norm(r, arrays_of(v), v[0], {}, v[1]);
+            kernels.batch_norm_backward(r, arrays_of(v), v[0], v[1], v[8], v[9], {}, v[10], v[11]);
+          });
+  }
+}
+
+// A first pixel far from all others is not what statistics are taken around.
+TEST_F(GpuImages, StatisticsOfChannelsThatBeginFarOff) {
+  const Dims shape = {3, 32, 40, 40};
+  Arg input = random_arg(shape, generator, Layout::channels_last);
+  auto values = input.array.values();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i % (40 * 40) == 0 && i / (40 * 40) < 32) values[i] = 1000;  // of the first image
+  }
+  input.array.set(values);
+  Arg moments = zeros_arg({1, 2 * 32 + 1});
+  moments.stays = true;
+  compare(*gpu, DType::f32, {input, moments}, 2e-5, "batch_norm_moments",
+          [](Kernels& kernels, const std::vector<View>& v) { kernels.batch_norm_moments(v[0], v[1]); });
 }
 
 // The same call twice gives the same bits: a resumed run must end with the weights of an undisturbed one.

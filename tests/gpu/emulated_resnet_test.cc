@@ -1,0 +1,162 @@
+// ResNet-18 through the whole GPU path on the emulated machine: PyTorch's losses, the CPU's in every
+// precision, the same bits recorded or not, and several ranks on one GPU. DTRAIN_RESNET_LONG=1 runs every
+// combination.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+const bool kLong = std::getenv("DTRAIN_RESNET_LONG") != nullptr;
+
+/// Small images: the network is the same, and a step a hundred times shorter.
+TrainingRun resnet(int world, const std::string& precision, const std::filesystem::path& run_dir) {
+  return {.start = world == 1 ? Start::alone : Start::launcher,
+          .world = world,
+          .launcher_arguments = {},
+          .arguments = {"--model", "resnet18", "--dataset", "synthetic:1x8x8,10,64", "--seed", "0",
+                        "--global-batch-size", "8", "--max-steps", kLong ? "8" : "6", "--lr", "0.001",
+                        "--precision", precision, "--log-every", "1", "--eval-every", "0"},
+          .run_dir = run_dir,
+          .options = limited_to(std::chrono::seconds(kLong ? 900 : 120))};
+}
+
+TrainingRun on_gpus(TrainingRun run, const std::string& graph, int gpus) {
+  const std::vector<std::string> own = {"--device", "cuda", "--cuda-graph", graph, "--collective-timeout",
+                                        "120"};
+  run.arguments.insert(run.arguments.end(), own.begin(), own.end());
+  run.options.environment["DTRAIN_EMULATED_GPUS"] = std::to_string(gpus);
+  return run;
+}
+
+std::vector<double> losses_of(const TrainingRun& run) {
+  const RunResult result = train(run);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return losses(run.run_dir);
+}
+
+struct Case {
+  std::string precision;
+  int world;
+};
+
+std::vector<Case> cases() {
+  if (!kLong) return {{"fp32", 2}, {"bf16", 1}};
+  std::vector<Case> all;
+  for (const char* const precision : {"fp32", "bf16", "fp16"}) {
+    for (const int world : {1, 2, 4}) all.push_back({precision, world});
+  }
+  return all;
+}
+
+class EmulatedResNet18 : public testing::TestWithParam<Case> {};
+
+// The CPU rounds elsewhere in low precision, and batch norm over few small images carries that far.
+TEST_P(EmulatedResNet18, TrainsAsOnTheCpuAndTheSameRecorded) {
+  const auto& [precision, world] = GetParam();
+  TempDir folder;
+  const std::vector<double> cpu = losses_of(resnet(world, precision, folder / "cpu"));
+  ASSERT_GE(cpu.size(), 6U);
+  std::vector<std::size_t> weights;
+  for (const std::string graph : {"off", "on"}) {
+    const TrainingRun run = on_gpus(resnet(world, precision, folder / graph), graph, world);
+    const std::vector<double> gpu = losses_of(run);
+    ASSERT_EQ(gpu.size(), cpu.size());
+    EXPECT_NEAR(gpu[0], cpu[0], precision == "fp32" ? 2e-6 : 2e-2);
+    EXPECT_NEAR(gpu[1], cpu[1], precision == "fp32" ? 1e-4 : 5e-2);
+    for (std::size_t i = 2; i < cpu.size(); ++i)
+      EXPECT_NEAR(gpu[i], cpu[i], 1e-1) << graph << ", step " << i + 1;
+    weights.push_back(final_weights(run.run_dir));
+  }
+  EXPECT_EQ(weights[0], weights[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EmulatedResNet18, testing::ValuesIn(cases()), [](const auto& test) {
+  return test.param.precision + "_world" + std::to_string(test.param.world);
+});
+
+class EmulatedResNet18Trace : public testing::TestWithParam<std::size_t> {};
+
+// With the bounds of the CPU's test (tests/parity/resnet/resnet_test.cc); a step takes many seconds here.
+TEST_P(EmulatedResNet18Trace, FollowsPyTorch) {
+  if (!has_fashion_mnist())
+    GTEST_SKIP() << "skipped: Fashion-MNIST is not installed (apt install dataset-fashion-mnist)";
+  if (!kLong) GTEST_SKIP() << "skipped: minutes long; DTRAIN_RESNET_LONG=1 runs it";
+  std::ifstream in(std::getenv("DTRAIN_RESNET_GOLDEN"));
+  const auto golden = nlohmann::json::parse(in);
+  const auto& trace = golden.at("traces").at(GetParam());
+  TempDir folder;
+  const int world = trace.at("world");
+  TrainingRun run = on_gpus(resnet(world, "fp32", folder / "run"), "off", world);
+  run.arguments = {"--model",
+                   "resnet18",
+                   "--seed",
+                   golden.at("seed").dump(),
+                   "--max-steps",
+                   "3",
+                   "--global-batch-size",
+                   trace.at("global_batch").dump(),
+                   "--lr",
+                   trace.at("lr").dump(),
+                   "--momentum",
+                   trace.at("momentum").dump(),
+                   "--log-every",
+                   "1",
+                   "--eval-every",
+                   "0",
+                   "--checkpoint-every",
+                   "0",
+                   "--device",
+                   "cuda",
+                   "--collective-timeout",
+                   "600"};
+  const std::vector<double> got = losses_of(run), expected = trace.at("losses").get<std::vector<double>>();
+  ASSERT_EQ(got.size(), 3U);
+  EXPECT_NEAR(got[0], expected[0], 1e-6);
+  EXPECT_NEAR(got[1], expected[1], 5e-5);
+  EXPECT_NEAR(got[2], expected[2], 2e-2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, EmulatedResNet18Trace, testing::Values(0, 1),
+                         [](const auto& test) { return "trace" + std::to_string(test.param); });
+
+// NCCL refuses two ranks on one GPU of a host; each rank claims to be a host of its own.
+TEST(EmulatedRanks, ThatShareAGpuTrainAsThoseThatDoNot) {
+  TempDir folder;
+  write_small_dataset(folder / "data", 96, 32);
+  std::vector<std::size_t> weights;
+  for (const int gpus : {2, 1}) {
+    TrainingRun run = on_gpus(resnet(2, "fp32", folder / ("run" + std::to_string(gpus))), "on", gpus);
+    run.arguments = {"--model",
+                     "lenet",
+                     "--data-dir",
+                     (folder / "data").string(),
+                     "--max-steps",
+                     "6",
+                     "--global-batch-size",
+                     "16",
+                     "--eval-every",
+                     "0",
+                     "--device",
+                     gpus == 2 ? "cuda" : "cuda:0",
+                     "--backend",
+                     "nccl"};
+    if (gpus == 1) {
+      run.launcher_arguments = {"--no-python", std::getenv("DTRAIN_OWN_HOST")};
+      run.program = {std::string(std::getenv("DTRAIN_BIN")) + "/dtrain", "train"};
+    }
+    const RunResult result = train(run);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    weights.push_back(final_weights(run.run_dir));
+  }
+  EXPECT_EQ(weights[0], weights[1]);
+}
+
+}  // namespace
+}  // namespace dtrain::test
