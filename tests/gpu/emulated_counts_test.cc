@@ -105,11 +105,11 @@ StepCounts of_a_step_of_resnet(const std::string& precision) {
 TEST(EmulatedCounts, OfAStepOfResNet18) {
   const StepCounts fp32 = of_a_step_of_resnet("fp32"), bf16 = of_a_step_of_resnet("bf16"),
                    fp16 = of_a_step_of_resnet("fp16");
-  EXPECT_EQ(fp32.calls, 0);
-  EXPECT_EQ(bf16.calls, 0);
-  EXPECT_EQ(fp16.calls, 0);
-  EXPECT_NEAR(fp32.megabytes, 0, 1);
-  EXPECT_NEAR(bf16.megabytes, 0, 1);
+  EXPECT_EQ(fp32.calls, 282);
+  EXPECT_EQ(bf16.calls, 340);
+  EXPECT_EQ(fp16.calls, 439);
+  EXPECT_NEAR(fp32.megabytes, 542.6, 1);
+  EXPECT_NEAR(bf16.megabytes, 385.6, 1);
 }
 
 }  // namespace
