@@ -176,7 +176,7 @@ void Trainer::copy_to_memory() {
   if (engine_.runs_ahead()) env_.communicator.barrier("copy to memory")->wait(deadline());
   if (recipe_.check_replicas > 0) compare_replicas();
   env_.strategy.settle(deadline());
-  if (copies_->wants_copy()) {
+  if (copies_->keeps()) {
     const StateParts parts = on_host(env_.strategy.replica());
     copies_->keep({state(), views_of(parts.model), views_of(parts.optimizer)});
   }

@@ -122,8 +122,6 @@ std::optional<Checkpoint> PeerSnapshots::receive(int from, const Deadline& deadl
   return load_checkpoint(folder);
 }
 
-bool PeerSnapshots::wants_copy() const { return writer_ && writer_->stage() != SaveStage::writing; }
-
 void PeerSnapshots::keep(const Snapshot& snapshot) {
   take_failure();
   try {

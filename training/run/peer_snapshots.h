@@ -27,10 +27,11 @@ class PeerSnapshots {
   /// as reading it and sending it to rank 0. Throws PeerError.
   std::optional<Checkpoint> find(std::int64_t step, const Deadline& deadline);
 
-  /// Whether this rank keeps its node's copy, and would take one now: none is being written.
-  bool wants_copy() const;
-  /// Copies `snapshot` and keeps the copy instead of the one before. For a rank of which wants_copy(). Memory
-  /// that does not suffice is only logged.
+  /// Whether this rank keeps its node's copy.
+  bool keeps() const noexcept { return writer_ != nullptr; }
+  /// Copies `snapshot` and keeps the copy instead of the one before, beside training. For a rank that
+  /// keeps(). Waits for the one before if that is still being written, which takes as long as copying memory
+  /// does. Memory that does not suffice is only logged.
   void keep(const Snapshot& snapshot);
 
  private:
