@@ -22,15 +22,17 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// Rank 1 runs `script` between two lines; the others print all the time, until rank 1 has come through.
+/// Rank 1 runs `script` and prints before and, for a second, after it; the others print all the time, until
+/// rank 1 has come through.
 std::vector<std::string> beside_a_busy_rank(const std::vector<std::string>& options,
                                             const std::string& script, const TempDir& folder) {
   const std::string end = (folder / "end").string();
   std::vector<std::string> argv{program("dtrain-launch"), "--nproc_per_node=2", "--hang-timeout=1"};
   argv.insert(argv.end(), options.begin(), options.end());
   argv.insert(argv.end(), {"sh", "-c",
-                           "if [ $RANK = 1 ]; then echo before; " + script + "; echo after; touch " + end +
-                               "; else until [ -e " + end + " ]; do echo on; sleep 0.1; done; sleep 2; fi"});
+                           "if [ $RANK = 1 ]; then echo before; " + script +
+                               "; for i in 1 2 3 4 5 6; do echo after; sleep 0.2; done; touch " + end +
+                               "; else until [ -e " + end + " ]; do echo on; sleep 0.1; done; fi"});
   return argv;
 }
 
