@@ -82,7 +82,7 @@ std::string work_among_strangers(Rank& self) {
       if (values[i] != expected) return fmt::format("round {}: element {} is {}", round, i, values[i]);
     }
   }
-  // Measured: 1 to 10 ms. A machine that does other things too must pass.
+  // Milliseconds on an idle machine; one that does other things too must pass.
   return slowest < 5 ? "ok" : fmt::format("connecting took {:.1f} s", slowest);
 }
 
