@@ -13,13 +13,13 @@ set(DTRAIN_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/dtrain")
 # one that is not fails the installation.
 set(DTRAIN_INTERNAL_HEADERS
   ".*_impl\\.h"
-  "cluster/detect/(detect_reader|slurm_node)\\.h"
+  "cluster/detect/(detect_reader|program_note|slurm_node)\\.h"
   "cluster/rendezvous/.*"
   "cluster/store/store_(barrier|connect|connection|handshake|mac|table|wire)\\.h"
   "collectives/(backends|nccl_module)\\.h"
   "collectives/(gloo|mpi|nccl|p2p|self|shm|tcp|threads)/.*"
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
-  "runtime/base/(blocked_signals|check|durable_file|program_note|terminal)\\.h"
+  "runtime/base/(blocked_signals|check|durable_file|terminal)\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|sealed_json|shard_index|strict_json|writer_lock)\\.h"
   "runtime/data/(cache/.*|formats/.*|sources/(csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
   "runtime/device/(cpu|cuda)/.*"

@@ -5,7 +5,7 @@
 #include "parallel/data/data_parallel_strategy.h"
 #include "parallel/data/local_sgd_strategy.h"
 #include "parallel/data/multi_device_strategy.h"
-#include "parallel/data/sharded_strategy.h"
+#include "parallel/data/sharded/sharded_strategy.h"
 #include "parallel/data/virtual_workers_strategy.h"
 #include "parallel/pipeline/pipeline_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"

@@ -11,7 +11,7 @@
 
 #include "collectives/factory.h"
 #include "parallel/data/compress.h"
-#include "parallel/data/shard_exchange.h"
+#include "parallel/data/sharded/shard_exchange.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/schedule.h"
 #include "runtime/autograd/autocast.h"

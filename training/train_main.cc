@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "cluster/detect/program_note.h"
 #include "parallel/data/multi_device_strategy.h"
-#include "runtime/base/program_note.h"
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/timed_device.h"
 #include "training/divided_task.h"

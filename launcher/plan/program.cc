@@ -7,9 +7,9 @@
 #include <climits>
 #include <optional>
 
+#include "cluster/detect/program_note.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
-#include "runtime/base/program_note.h"
 
 namespace dtrain::launcher {
 namespace {

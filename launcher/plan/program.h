@@ -13,8 +13,8 @@ namespace dtrain::launcher {
 struct Program {
   std::string path;               ///< absolute or relative path for execve
   std::vector<std::string> argv;  ///< argv[0] included
-  /// The `dtrain` beside this launcher, or a program made with its library (runtime/base/program_note.h): it
-  /// gets the store's socket and token, and its exit codes mean what dtrain's do.
+  /// The `dtrain` beside this launcher, or a program made with its library (cluster/detect/program_note.h):
+  /// it gets the store's socket and token, and its exit codes mean what dtrain's do.
   bool builtin = false;
 };
 

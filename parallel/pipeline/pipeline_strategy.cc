@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "parallel/data/shard_state.h"
+#include "parallel/data/sharded/shard_state.h"
 #include "parallel/span_of.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/ops.h"

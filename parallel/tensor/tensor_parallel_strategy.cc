@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "parallel/data/shard_state.h"
+#include "parallel/data/sharded/shard_state.h"
 #include "parallel/span_of.h"
 #include "parallel/tensor/split_module.h"
 #include "runtime/autograd/ops.h"

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/base/program_note.h"
+#include "cluster/detect/program_note.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/launcher/parse.h"
 

@@ -6,7 +6,7 @@
 #include "collectives/thread_ranks.h"
 #include "parallel/data/data_parallel_strategy.h"
 #include "parallel/data/multi_device_strategy.h"
-#include "parallel/data/sharded_strategy.h"
+#include "parallel/data/sharded/sharded_strategy.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/dropout.h"
 #include "runtime/nn/layers.h"

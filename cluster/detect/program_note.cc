@@ -1,4 +1,4 @@
-#include "runtime/base/program_note.h"
+#include "cluster/detect/program_note.h"
 
 #include <elf.h>
 #include <fcntl.h>

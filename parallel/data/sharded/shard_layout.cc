@@ -1,4 +1,4 @@
-#include "parallel/data/shard_layout.h"
+#include "parallel/data/sharded/shard_layout.h"
 
 #include <algorithm>
 #include <utility>

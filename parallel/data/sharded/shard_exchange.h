@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "parallel/data/shard_layout.h"
+#include "parallel/data/sharded/shard_layout.h"
 #include "runtime/tensor/named_tensors.h"
 
 namespace dtrain {

@@ -1,4 +1,4 @@
-#include "parallel/data/shard_state.h"
+#include "parallel/data/sharded/shard_state.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "parallel/data/sharded_strategy.h"
+#include "parallel/data/sharded/sharded_strategy.h"
 
 #include <fmt/format.h>
 

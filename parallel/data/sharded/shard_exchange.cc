@@ -1,4 +1,4 @@
-#include "parallel/data/shard_exchange.h"
+#include "parallel/data/sharded/shard_exchange.h"
 
 #include <fmt/format.h>
 

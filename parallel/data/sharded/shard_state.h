@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "collectives/communicator.h"
-#include "parallel/data/shard_layout.h"
+#include "parallel/data/sharded/shard_layout.h"
 #include "parallel/saved_tensors.h"
 
 namespace dtrain {

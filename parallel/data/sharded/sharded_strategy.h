@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "parallel/data/shard_exchange.h"
-#include "parallel/data/shard_state.h"
+#include "parallel/data/sharded/shard_exchange.h"
+#include "parallel/data/sharded/shard_state.h"
 #include "parallel/strategy.h"
 
 namespace dtrain {
