@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <thread>
 
@@ -86,16 +87,17 @@ std::string flipped_bit_is_named(Rank& rank) {
   } catch (const Error& error) {
     told = error.what();
   }
-  // Flipped in step 10; compared after step 12, before its checkpoint.
+  // Flipped in step 10; compared after step 12, or before a checkpoint that storage has put off until now.
   const std::string expected = rank.size() == 2 ? "ranks 0, 1 differ" : "rank 1 is not as the others";
-  for (const std::string& part : {std::string("step 12: "), std::string("fc2.weight"), expected}) {
+  for (const std::string& part : {std::string("fc2.weight"), expected}) {
     if (told.find(part) == std::string::npos) return fmt::format("expected '{}' in: {}", part, told);
   }
+  if (!std::regex_search(told, std::regex("step 1[012]: "))) return "expected step 10, 11 or 12 in: " + told;
   rank.communicator->barrier("told")->wait(Deadline::after(std::chrono::seconds(20)));
   if (rank.rank() != 0) return "ok";
   NullLog log;
   const auto newest = CheckpointStore(run / "checkpoints", 0, log).latest();
-  return newest && newest->state.step == 9 ? "ok" : "expected the newest checkpoint to be of step 9";
+  return newest && newest->state.step <= 9 ? "ok" : "expected a checkpoint from before, and none after it";
 }
 
 std::string healthy_replicas_agree(Rank& rank) {
