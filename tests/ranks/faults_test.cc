@@ -333,8 +333,7 @@ std::string name_of_case(const testing::TestParamInfo<Case>& one) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Faults,
                          testing::Values(Case{"tcp", 2}, Case{"tcp", 4}, Case{"gloo", 3}, Case{"mpi", 3},
-                                         Case{"tcp_shm", 2}, Case{"tcp_shm", 4}, Case{"mpi_shm", 3},
-                                         Case{"threads", 2}, Case{"threads", 4}),
+                                         Case{"tcp_shm", 4}, Case{"mpi_shm", 3}, Case{"threads", 4}),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Worlds, LateThreads, testing::Values(Case{"threads", 3}), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Worlds, LostProcesses,
