@@ -43,6 +43,15 @@ def root_of_minus_infinity(case, _):
     return case["op"] == "pow" and case["options"]["number"] == 0.5 and "-inf" in case["tensors"]["x"]["values"]
 
 
+def rounds_the_exponent(case, verdict):
+    """The relative error of x ** n is that of n times |log x|: only far from 1 does it show, and then by so much."""
+    if case["op"] != "pow" or case["tensors"]["x"]["dtype"] != "float32" or "epsilons off" not in verdict.what:
+        return False
+    sizes = [abs(float(v)) for v in case["tensors"]["x"]["values"].split()]
+    farthest = max((abs(math.log(v)) for v in sizes if 0 < v < math.inf), default=0)
+    return farthest > 10 and float(verdict.what.split(" epsilons off")[0].split()[-1]) <= farthest * abs(case["options"]["number"])
+
+
 def picks_one_of_two_zeros(case, verdict):
     return case["op"] in ("maximum", "minimum") and "zero of the other sign" in verdict.what
 
@@ -59,6 +68,8 @@ KNOWN = [
      "training on no images: PyTorch's running statistics become NaN, dtrain refuses"),
     ("unary", root_of_minus_infinity,
      "pow(-inf, 0.5): C's, as pow with every other exponent; PyTorch takes sqrt and rsqrt for 0.5"),
+    ("unary", rounds_the_exponent,
+     "pow of a float32 far from 1: dtrain rounds the exponent to float32 as the tensor is, PyTorch keeps it in double"),
     ("unary", saturates,
      "1 - tanh(x)^2 beside 1: dtrain rounds the square first, PyTorch's vector loop may not"),
     ("binary", picks_one_of_two_zeros,
