@@ -4,31 +4,10 @@
 
 #include <utility>
 
+#include "collectives/p2p/traffic_region.h"
+
 namespace dtrain {
 namespace {
-
-class ShmRegion final : public p2p::Region {
- public:
-  ShmRegion(Traffic& traffic, void* data) : traffic_(traffic), data_(static_cast<std::byte*>(data)) {}
-  ~ShmRegion() override {
-    if (sends_ > 0) traffic_.forget(sends_);
-    if (receives_ > 0) traffic_.forget(receives_);
-  }
-
-  void send(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
-    traffic_.send(peer, tag, data_ + offset, bytes, sends_);
-  }
-  void receive(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
-    traffic_.receive(peer, tag, data_ + offset, bytes, receives_);
-  }
-  void wait_sends(p2p::Watch& watch) override { traffic_.wait(sends_, watch); }
-  void wait_receives(p2p::Watch& watch) override { traffic_.wait(receives_, watch); }
-
- private:
-  Traffic& traffic_;
-  std::byte* const data_;
-  int sends_ = 0, receives_ = 0;
-};
 
 // Messages that fit a slot are read there.
 class ShmInbox final : public p2p::Inbox {
@@ -80,7 +59,7 @@ void ShmTransport::set_patient(bool patient) noexcept {
 }
 
 std::unique_ptr<p2p::Region> ShmTransport::map(void* data, std::size_t) {
-  return std::make_unique<ShmRegion>(traffic_, data);
+  return std::make_unique<p2p::TrafficRegion<Traffic>>(traffic_, data);
 }
 
 std::unique_ptr<p2p::Inbox> ShmTransport::inbox(std::byte* memory, std::size_t stride) {

@@ -6,33 +6,11 @@
 #include <algorithm>
 
 #include "collectives/p2p/store_board.h"
+#include "collectives/p2p/traffic_region.h"
 #include "collectives/shm/prefer_shared_memory.h"
 
 namespace dtrain::tcp {
 namespace {
-
-class TcpRegion final : public p2p::Region {
- public:
-  TcpRegion(TcpTraffic& traffic, void* data) : traffic_(traffic), data_(static_cast<std::byte*>(data)) {}
-  ~TcpRegion() override {
-    if (sends_ > 0) traffic_.forget(sends_);
-    if (receives_ > 0) traffic_.forget(receives_);
-  }
-
-  void send(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
-    traffic_.send(peer, tag, data_ + offset, bytes, sends_);
-  }
-  void receive(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
-    traffic_.receive(peer, tag, data_ + offset, bytes, receives_);
-  }
-  void wait_sends(p2p::Watch& watch) override { traffic_.wait(sends_, watch); }
-  void wait_receives(p2p::Watch& watch) override { traffic_.wait(receives_, watch); }
-
- private:
-  TcpTraffic& traffic_;
-  std::byte* const data_;
-  int sends_ = 0, receives_ = 0;
-};
 
 std::string medium_of(Protection protection) {
   switch (protection) {
@@ -63,7 +41,7 @@ void TcpTransport::set_patient(bool patient) noexcept {
 }
 
 std::unique_ptr<p2p::Region> TcpTransport::map(void* data, std::size_t) {
-  return std::make_unique<TcpRegion>(traffic_, data);
+  return std::make_unique<p2p::TrafficRegion<TcpTraffic>>(traffic_, data);
 }
 
 void TcpTransport::close(bool) noexcept { traffic_.close(); }

@@ -39,7 +39,10 @@ std::string read_piece(std::ifstream& file, std::size_t bytes) {
 
 PeerSnapshots::PeerSnapshots(Communicator& communicator, const Environment& environment, Log& log,
                              Duration patience)
-    : communicator_(communicator), log_(log), folder_(variable_or(environment, "DTRAIN_MEMORY_DIR", "")) {
+    : communicator_(communicator),
+      log_(log),
+      patience_(patience),
+      folder_(variable_or(environment, "DTRAIN_MEMORY_DIR", "")) {
   const Deadline deadline = Deadline::after(patience);
   const bool keeps = is_first_of_node(communicator, environment, deadline);
   const int rank = static_cast<int>(all_max(keeps && folder_.empty() ? communicator.rank() : -1, deadline));
@@ -119,29 +122,34 @@ std::optional<Checkpoint> PeerSnapshots::receive(int from, const Deadline& deadl
       left -= static_cast<std::int64_t>(piece.size());
     }
   }
-  return load_checkpoint(folder);
+  try {
+    return load_checkpoint(folder);
+  } catch (const Error& error) {
+    log_.write(
+        LogLevel::warning,
+        fmt::format("the copy of the training state from rank {} is of no use here: {}", from, error.what()));
+    return std::nullopt;
+  }
 }
 
 void PeerSnapshots::keep(const Snapshot& snapshot) {
-  take_failure();
   try {
-    writer_->save(snapshot, Deadline::never());
-  } catch (const SystemError&) {
-    take_failure();
+    if (writer_->stage() == SaveStage::failed) writer_->flush(Deadline::after(patience_));
+  } catch (const Error& error) {
+    warn(error);
+  }
+  try {
+    writer_->save(snapshot, Deadline::after(patience_));
+  } catch (const SystemError& error) {
+    warn(error);
   }
 }
 
-void PeerSnapshots::take_failure() {
-  try {
-    if (writer_->stage() == SaveStage::failed) writer_->flush(Deadline::never());
-    return;
-  } catch (const Error& error) {
-    if (!std::exchange(warned_, true))
-      log_.write(
-          LogLevel::warning,
-          fmt::format("no copy of the training state was kept in memory: {}; training goes on, said once",
-                      error.what()));
-  }
+void PeerSnapshots::warn(const Error& error) {
+  if (std::exchange(warned_, true)) return;
+  log_.write(LogLevel::warning,
+             fmt::format("no copy of the training state was kept in memory: {}; training goes on, said once",
+                         error.what()));
 }
 
 }  // namespace dtrain

@@ -8,6 +8,7 @@
 
 #include "collectives/communicator.h"
 #include "runtime/base/environment.h"
+#include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/async_writer.h"
 
@@ -31,17 +32,18 @@ class PeerSnapshots {
   bool keeps() const noexcept { return writer_ != nullptr; }
   /// Copies `snapshot` and keeps the copy instead of the one before, beside training. For a rank that
   /// keeps(). Waits for the one before if that is still being written, which takes as long as copying memory
-  /// does. Memory that does not suffice is only logged.
+  /// does; longer than `patience`, or memory that does not suffice, is only logged.
   void keep(const Snapshot& snapshot);
 
  private:
   void send(const Checkpoint& checkpoint, const Deadline& deadline);
   std::optional<Checkpoint> receive(int from, const Deadline& deadline);
   std::int64_t all_max(std::int64_t value, const Deadline& deadline);
-  void take_failure();
+  void warn(const Error& error);
 
   Communicator& communicator_;
   Log& log_;
+  Duration patience_;
   std::filesystem::path folder_;
   std::unique_ptr<CheckpointStore> store_;  ///< null on ranks that keep nothing
   std::unique_ptr<AsyncCheckpointWriter> writer_;

@@ -1,0 +1,34 @@
+// The region of a transport whose traffic moves messages of any bytes and counts those that are not done.
+#pragma once
+
+#include "collectives/p2p/transport.h"
+
+namespace dtrain::p2p {
+
+/// `Traffic` has send and receive (peer, tag, data, bytes, pending), wait and forget (pending). Both are
+/// borrowed.
+template <class Traffic>
+class TrafficRegion final : public Region {
+ public:
+  TrafficRegion(Traffic& traffic, void* data) : traffic_(traffic), data_(static_cast<std::byte*>(data)) {}
+  ~TrafficRegion() override {
+    if (sends_ > 0) traffic_.forget(sends_);
+    if (receives_ > 0) traffic_.forget(receives_);
+  }
+
+  void send(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
+    traffic_.send(peer, tag, data_ + offset, bytes, sends_);
+  }
+  void receive(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
+    traffic_.receive(peer, tag, data_ + offset, bytes, receives_);
+  }
+  void wait_sends(Watch& watch) override { traffic_.wait(sends_, watch); }
+  void wait_receives(Watch& watch) override { traffic_.wait(receives_, watch); }
+
+ private:
+  Traffic& traffic_;
+  std::byte* const data_;
+  int sends_ = 0, receives_ = 0;
+};
+
+}  // namespace dtrain::p2p
