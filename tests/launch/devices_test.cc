@@ -1,73 +1,42 @@
 // --devices through the programs: the weights of as many workers, updated on the first device or on the
 // host; and the lesson that does it by hand.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 
-#include "tests/support/temp_dir.h"
-#include "tests/support/training.h"
+#include "tests/launch/option_test.h"
 
 namespace dtrain::test {
 namespace {
 
 using testing::HasSubstr;
 
-class DevicesOption : public testing::Test {
+class DevicesOption : public OptionTest {
  protected:
   TrainingRun training(const std::string& name, int world, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = {"--model",
-                                          "lenet",
-                                          "--dataset",
-                                          "synthetic:1x28x28,10,128",
-                                          "--global-batch-size",
-                                          "32",
-                                          "--eval-every",
-                                          "1",
-                                          "--optimizer",
-                                          "adamw",
-                                          "--lr",
-                                          "0.002",
-                                          "--max-steps",
-                                          "5"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return {.start = world == 1 ? Start::alone : Start::launcher,
-            .world = world,
-            .launcher_arguments = {},
-            .arguments = arguments,
-            .run_dir = folder_ / name,
-            .options = limited_to(std::chrono::seconds(60))};
-  }
-  RunResult trained(const TrainingRun& run) {
-    RunResult result = train(run);
-    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-    return result;
+    return run_named(name, world,
+                     {"--model=lenet", "--dataset=synthetic:1x28x28,10,128", "--global-batch-size=32",
+                      "--eval-every=1", "--optimizer=adamw", "--lr=0.002", "--max-steps=5"},
+                     more);
   }
   void expect_refused(const std::vector<std::string>& more, const std::string& words) {
-    const RunResult result = train(training("refused", 1, more));
-    EXPECT_NE(result.exit_code, 0);
-    EXPECT_THAT(result.err, HasSubstr(words));
-    EXPECT_FALSE(std::filesystem::exists(folder_ / "refused")) << "nothing was started";
+    expect_run_refused(training("refused", 1, more), words);
   }
-
-  TempDir folder_;
 };
 
 TEST_F(DevicesOption, GiveTheWeightsOfAsManyWorkers) {
-  trained(training("workers", 2));
-  const RunResult result = trained(training("devices", 1, {"--devices", "cpu:0,cpu:1", "--profile"}));
+  expect_trained(training("workers", 2));
+  const RunResult result = expect_trained(training("devices", 1, {"--devices", "cpu:0,cpu:1", "--profile"}));
   EXPECT_EQ(final_weights(folder_ / "devices"), final_weights(folder_ / "workers"));
   EXPECT_DOUBLE_EQ(last_accuracy(folder_ / "devices"), last_accuracy(folder_ / "workers"));
   EXPECT_THAT(result.out, HasSubstr("cpu:1 held at most"));
   EXPECT_THAT(result.out, HasSubstr("between devices in a step: 0.49 MiB of parameters, 0.49 of gradients"));
 
-  trained(training("host", 1, {"--devices", "cpu:0,cpu:1", "--update-on", "host"}));
+  expect_trained(training("host", 1, {"--devices", "cpu:0,cpu:1", "--update-on", "host"}));
   EXPECT_EQ(final_weights(folder_ / "host"), final_weights(folder_ / "workers"));
 }
 
 TEST_F(DevicesOption, WorkInsideOtherForms) {
-  trained(training("workers", 2));
-  trained(training("sharded", 2, {"--devices", "cpu:0,cpu:1", "--shard", "gradients"}));
+  expect_trained(training("workers", 2));
+  expect_trained(training("sharded", 2, {"--devices", "cpu:0,cpu:1", "--shard", "gradients"}));
   const auto plain = losses(folder_ / "workers"), sharded = losses(folder_ / "sharded");
   ASSERT_EQ(plain.size(), sharded.size());
   for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(plain[i], sharded[i], 1e-5) << i;

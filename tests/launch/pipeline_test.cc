@@ -1,55 +1,22 @@
 // --pipeline through the programs: the weights of accumulation bit for bit, saved by stages and gone on with
 // by any number of them.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "tests/support/temp_dir.h"
-#include "tests/support/training.h"
+#include "tests/launch/option_test.h"
 
 namespace dtrain::test {
 namespace {
 
-using testing::HasSubstr;
-
-class PipelineOption : public testing::Test {
+class PipelineOption : public OptionTest {
  protected:
   TrainingRun training(const std::string& name, int world, int steps, const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = {"--model",
-                                          "lenet",
-                                          "--dataset",
-                                          "synthetic:1x28x28,10,96",
-                                          "--global-batch-size",
-                                          "32",
-                                          "--threads",
-                                          "1",
-                                          "--log-every",
-                                          "1",
-                                          "--optimizer",
-                                          "adamw",
-                                          "--lr",
-                                          "0.002",
-                                          "--max-steps",
-                                          std::to_string(steps)};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return {.start = world == 1 ? Start::alone : Start::launcher,
-            .world = world,
-            .launcher_arguments = {},
-            .arguments = arguments,
-            .run_dir = folder_ / name,
-            .options = limited_to(std::chrono::seconds(60))};
-  }
-  static void expect_trained(const TrainingRun& run) {
-    const RunResult result = train(run);
-    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    return run_named(
+        name, world,
+        {"--model=lenet", "--dataset=synthetic:1x28x28,10,96", "--global-batch-size=32", "--threads=1",
+         "--log-every=1", "--optimizer=adamw", "--lr=0.002", "--max-steps=" + std::to_string(steps)},
+        more);
   }
   void expect_refused(const std::vector<std::string>& more, const std::string& words, int world) {
-    const RunResult result = train(training("refused", world, 1, more));
-    EXPECT_NE(result.exit_code, 0);
-    EXPECT_THAT(result.err, HasSubstr(words));
-    EXPECT_FALSE(std::filesystem::exists(folder_ / "refused" / "checkpoints")) << "nothing was started";
+    expect_run_refused(training("refused", world, 1, more), words);
   }
-
-  TempDir folder_;
 };
 
 TEST_F(PipelineOption, GivesTheWeightsOfAccumulation) {

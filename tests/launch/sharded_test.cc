@@ -1,50 +1,22 @@
 // --shard through the programs: the weights of plain data parallelism, saved by some workers and gone on with
 // by others, with every optimizer and limit on gradients.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "tests/support/temp_dir.h"
-#include "tests/support/training.h"
+#include "tests/launch/option_test.h"
 
 namespace dtrain::test {
 namespace {
 
 using testing::HasSubstr;
 
-class ShardOption : public testing::Test {
+class ShardOption : public OptionTest {
  protected:
   TrainingRun training(const std::string& name, int world, const std::string& shard, int steps,
-                       std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {"--model",
-                                          "lenet",
-                                          "--dataset",
-                                          "synthetic:1x28x28,10,512",
-                                          "--global-batch-size",
-                                          "48",
-                                          "--eval-every",
-                                          "0",
-                                          "--optimizer",
-                                          "adamw",
-                                          "--lr",
-                                          "0.002",
-                                          "--shard",
-                                          shard,
-                                          "--max-steps",
-                                          std::to_string(steps)};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return {.start = Start::launcher,
-            .world = world,
-            .launcher_arguments = {},
-            .arguments = arguments,
-            .run_dir = folder_ / name,
-            .options = limited_to(std::chrono::seconds(60))};
+                       const std::vector<std::string>& more = {}) {
+    return run_named(
+        name, world,
+        {"--model=lenet", "--dataset=synthetic:1x28x28,10,512", "--global-batch-size=48", "--eval-every=0",
+         "--optimizer=adamw", "--lr=0.002", "--shard=" + shard, "--max-steps=" + std::to_string(steps)},
+        more);
   }
-  static void expect_trained(const TrainingRun& run) {
-    const RunResult result = train(run);
-    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-  }
-
-  TempDir folder_;
 };
 
 TEST_F(ShardOption, GivesTheWeightsOfDataParallelism) {

@@ -1,12 +1,8 @@
 // --tensor and --mesh through the programs: a transformer divided among workers learns as the whole one does,
 // is saved as the whole one, and goes on at any width.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
-#include "tests/support/temp_dir.h"
-#include "tests/support/training.h"
+#include "tests/launch/option_test.h"
 
 namespace dtrain::test {
 namespace {
@@ -21,57 +17,27 @@ std::string some_text() {
   return text;
 }
 
-class TensorOption : public testing::Test {
+class TensorOption : public OptionTest {
  protected:
   void SetUp() override { write_file(folder_ / "book.txt", some_text()); }
 
   TrainingRun training(const std::string& name, int world, int steps,
                        const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = {"--model",
-                                          "transformer",
-                                          "--dataset",
-                                          "text:book.txt,context=16",
-                                          "--data-dir",
-                                          folder_.path().string(),
-                                          "--width",
-                                          "32",
-                                          "--global-batch-size",
-                                          "16",
-                                          "--log-every",
-                                          "1",
-                                          "--optimizer",
-                                          "adamw",
-                                          "--lr",
-                                          "0.003",
-                                          "--clip-grad-norm",
-                                          "0.5",
-                                          "--max-steps",
-                                          std::to_string(steps)};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return {.start = world == 1 ? Start::alone : Start::launcher,
-            .world = world,
-            .launcher_arguments = {},
-            .arguments = arguments,
-            .run_dir = folder_ / name,
-            .options = limited_to(std::chrono::seconds(100))};
-  }
-  static void expect_trained(const TrainingRun& run) {
-    const RunResult result = train(run);
-    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    return run_named(
+        name, world,
+        {"--model=transformer", "--dataset=text:book.txt,context=16", "--data-dir=" + folder_.path().string(),
+         "--width=32", "--global-batch-size=16", "--log-every=1", "--optimizer=adamw", "--lr=0.003",
+         "--clip-grad-norm=0.5", "--max-steps=" + std::to_string(steps)},
+        more);
   }
   void expect_refused(const std::vector<std::string>& more, const std::string& words, int world = 1) {
-    const RunResult result = train(training("refused", world, 1, more));
-    EXPECT_NE(result.exit_code, 0);
-    EXPECT_THAT(result.err, HasSubstr(words));
-    EXPECT_FALSE(std::filesystem::exists(folder_ / "refused" / "checkpoints")) << "nothing was started";
+    expect_run_refused(training("refused", world, 1, more), words);
   }
   void expect_alike(const std::string& name, const std::string& expected) {
     const auto got = losses(folder_ / name), wanted = losses(folder_ / expected);
     ASSERT_EQ(got.size(), wanted.size()) << name;
     for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 2e-5) << name << " " << i;
   }
-
-  TempDir folder_;
 };
 
 // 281 windows to train on: before step 18 all steps have 16 of them, whatever the number of workers.

@@ -1,57 +1,26 @@
 // --virtual-workers through the programs: the same bits for any number of workers, also when it changes in
 // the middle of an epoch, and what does not go together with it.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "tests/support/temp_dir.h"
-#include "tests/support/training.h"
+#include "tests/launch/option_test.h"
 
 namespace dtrain::test {
 namespace {
 
 using testing::HasSubstr;
 
-class VirtualWorkersOption : public testing::Test {
+class VirtualWorkersOption : public OptionTest {
  protected:
   /// 100 samples in steps of 48: the last step of an epoch is a short one, filled up to a multiple of 8.
   TrainingRun training(const std::string& name, int world, int steps,
                        const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = {"--model",
-                                          "lenet",
-                                          "--dataset",
-                                          "synthetic:1x28x28,10,100",
-                                          "--global-batch-size",
-                                          "48",
-                                          "--eval-every",
-                                          "0",
-                                          "--optimizer",
-                                          "adamw",
-                                          "--lr",
-                                          "0.002",
-                                          "--virtual-workers",
-                                          "8",
-                                          "--max-steps",
-                                          std::to_string(steps)};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return {.start = world == 1 ? Start::alone : Start::launcher,
-            .world = world,
-            .launcher_arguments = {},
-            .arguments = arguments,
-            .run_dir = folder_ / name,
-            .options = limited_to(std::chrono::seconds(60))};
-  }
-  static void expect_trained(const TrainingRun& run) {
-    const RunResult result = train(run);
-    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    return run_named(
+        name, world,
+        {"--model=lenet", "--dataset=synthetic:1x28x28,10,100", "--global-batch-size=48", "--eval-every=0",
+         "--optimizer=adamw", "--lr=0.002", "--virtual-workers=8", "--max-steps=" + std::to_string(steps)},
+        more);
   }
   void expect_refused(const std::vector<std::string>& more, const std::string& words, int world = 1) {
-    const RunResult result = train(training("refused", world, 1, more));
-    EXPECT_NE(result.exit_code, 0);
-    EXPECT_THAT(result.err, HasSubstr(words));
-    EXPECT_FALSE(std::filesystem::exists(folder_ / "refused")) << "nothing was started";
+    expect_run_refused(training("refused", world, 1, more), words);
   }
-
-  TempDir folder_;
 };
 
 TEST_F(VirtualWorkersOption, AnyNumberOfWorkersGivesTheSameWeights) {
