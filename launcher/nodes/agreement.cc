@@ -41,7 +41,7 @@ std::string config_path(const Job& job) {
     if (argv[i].starts_with("--config=")) return argv[i].substr(argv[i].find('=') + 1);
     if (argv[i] == "--config" && i + 1 < argv.size()) return argv[i + 1];
   }
-  return job.program.builtin ? variable_or(job.environment, "DTRAIN_CONFIG", "") : "";
+  return job.program.uses_dtrain ? variable_or(job.environment, "DTRAIN_CONFIG", "") : "";
 }
 
 std::string joined(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, " ")); }
@@ -64,7 +64,7 @@ std::vector<std::pair<std::string, std::string>> must_match(const Job& job) {
       {"the program", name.substr(name.rfind('/') + 1)},
       {"the program's arguments", shown},
   };
-  if (job.program.builtin)
+  if (job.program.uses_dtrain)
     values.emplace_back("the build of dtrain", sha256(content_of(job.program.path)).substr(0, kShownDigits));
   const std::string config = config_path(job);
   // NUL cannot be part of an argument.

@@ -81,7 +81,7 @@ class NodesRun final : private RoundLink {
         // a lost one's place may never need it.
         if (first && !succession())
           master_ = settle_master_port(job_.placement.master_addr, job_.placement.master_port,
-                                       job_.program.builtin);
+                                       job_.program.uses_dtrain);
         link_.emplace(hosting);
         return;
       } catch (const SystemError& error) {
@@ -219,10 +219,10 @@ class NodesRun final : private RoundLink {
     const std::string address = first ? place.master_addr : own_route().address;
     if (master_) return address;
     try {
-      master_ = settle_master_port(address, place.master_port, job_.program.builtin);
+      master_ = settle_master_port(address, place.master_port, job_.program.uses_dtrain);
     } catch (const UsageError&) {
       if (round == 0) throw;
-      master_ = settle_master_port(address, 0, job_.program.builtin);
+      master_ = settle_master_port(address, 0, job_.program.uses_dtrain);
     }
     return address;
   }
@@ -238,7 +238,7 @@ class NodesRun final : private RoundLink {
     start.number = news.round;
     start.restart_count = news.restart_count;
     start.launch_time_ns = news.launch_time_ns;
-    if (job_.program.builtin) start.token = token_of(news);
+    if (job_.program.uses_dtrain) start.token = token_of(news);
     MasterPort master;
     if (master_) master = std::move(*master_);
     master_.reset();
@@ -387,10 +387,10 @@ class NodesRun final : private RoundLink {
     if (stop.at_once) return {Order::Kind::kill, 0};
     if (stop.signal) return {Order::Kind::signal, *stop.signal};
     // Only the built-in program knows what SIGUSR2 asks for.
-    if (stop.checkpoint_first && job_.program.builtin) return {Order::Kind::signal, SIGUSR2};
+    if (stop.checkpoint_first && job_.program.uses_dtrain) return {Order::Kind::signal, SIGUSR2};
     // Workers that wait for a node that is gone cannot do anything with a SIGTERM but wait on.
     const bool cut_off = stop.failure && stop.failure->kind == Failure::Kind::node_lost;
-    return {Order::Kind::end, 0, cut_off && job_.program.builtin};
+    return {Order::Kind::end, 0, cut_off && job_.program.uses_dtrain};
   }
 
   void failed(const WorkerFailure& worker, bool consequence, Duration age) override {

@@ -191,10 +191,10 @@ Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, cons
     e["TORCHELASTIC_ERROR_FILE"] = error_file_of(attempt.error_folder, worker);
     e["DTRAIN_SAVING_FILE"] = saving_file_of(attempt.error_folder, worker);
   }
-  if (plan.program.builtin && !attempt.token.empty()) e["DTRAIN_TOKEN"] = attempt.token;
-  if (plan.program.builtin) e["DTRAIN_MEMORY_DIR"] = attempt.memory_folder;
-  if (plan.program.builtin) e["DTRAIN_LAUNCH_TIME_NS"] = std::to_string(attempt.launch_time_ns);
-  if (plan.program.builtin && attempt.store_fd >= 0 && worker.rank == 0)
+  if (plan.program.uses_dtrain && !attempt.token.empty()) e["DTRAIN_TOKEN"] = attempt.token;
+  if (plan.program.uses_dtrain) e["DTRAIN_MEMORY_DIR"] = attempt.memory_folder;
+  if (plan.program.uses_dtrain) e["DTRAIN_LAUNCH_TIME_NS"] = std::to_string(attempt.launch_time_ns);
+  if (plan.program.uses_dtrain && attempt.store_fd >= 0 && worker.rank == 0)
     e["DTRAIN_STORE_FD"] = std::to_string(attempt.store_fd);
   return e;
 }
@@ -206,7 +206,7 @@ std::string plan_text(const Plan& plan) {
                      plan.master_addr + ":" +
                      (plan.master_port == 0 ? "(a free port)" : std::to_string(plan.master_port)) +
                      "\nprogram: " + plan.program.path +
-                     (plan.program.builtin ? " (uses dtrain; gets a token for the store)" : "") + "\n";
+                     (plan.program.uses_dtrain ? " (uses dtrain; gets a token for the store)" : "") + "\n";
   for (const WorkerPlan& worker : plan.workers) text += worker_text(plan, worker);
   return text;
 }

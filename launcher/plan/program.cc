@@ -104,7 +104,7 @@ Program resolve_program(const LaunchOptions& options, const Environment& environ
   Program program;
   program.path = find_executable(options.program[0], environment);
   program.argv = options.program;
-  program.builtin = same_file(program.path, beside) || has_program_note(program.path);
+  program.uses_dtrain = same_file(program.path, beside) || has_program_note(program.path);
   return program;
 }
 

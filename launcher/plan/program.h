@@ -15,7 +15,7 @@ struct Program {
   std::vector<std::string> argv;  ///< argv[0] included
   /// The `dtrain` beside this launcher, or a program made with its library (cluster/detect/program_note.h):
   /// it gets the store's socket and token, and its exit codes mean what dtrain's do.
-  bool builtin = false;
+  bool uses_dtrain = false;
 };
 
 /// Resolves options.program. `environment` gives PATH and PYTHON_EXEC; `own_folder` is the folder of the

@@ -42,13 +42,13 @@ bool writes_files(const LaunchOptions& options) {
 
 }  // namespace
 
-MasterPort settle_master_port(const std::string& address, std::uint16_t port, bool builtin) {
+MasterPort settle_master_port(const std::string& address, std::uint16_t port, bool uses_dtrain) {
   const Deadline deadline = Deadline::after(kResolveTimeout);
   try {
     Listener listener =
         port == 0 ? listen_on_lasting_port(address, deadline) : listen_on(address, port, deadline);
     const std::uint16_t settled = listener.port();
-    return {settled, builtin ? std::move(listener.fd) : UniqueFd()};
+    return {settled, uses_dtrain ? std::move(listener.fd) : UniqueFd()};
   } catch (const SystemError& error) {
     if (error.error_number() != EADDRINUSE) throw;
     throw UsageError(std::string("--master-port: ") + error.what());
@@ -100,7 +100,7 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   attempt.launch_time_ns = start.launch_time_ns;
   GroupSettings settings;
   settings.policy = {job_.options.failure_grace, job_.options.signal_grace, job_.options.saving_grace,
-                     plan.program.builtin};
+                     plan.program.uses_dtrain};
   settings.hang = job_.options.hang;
   settings.passthrough = job_.options.passthrough;
   settings.log_folder = log_root_ + "/attempt_" + std::to_string(start.restart_count);

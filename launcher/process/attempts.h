@@ -18,7 +18,7 @@ struct MasterPort {
 /// Binds the port on the first node, or picks one where it is 0. Only the built-in program can be handed the
 /// socket itself; any other finds the port free. Throws UsageError naming the option, and who holds a taken
 /// port.
-MasterPort settle_master_port(const std::string& address, std::uint16_t port, bool builtin);
+MasterPort settle_master_port(const std::string& address, std::uint16_t port, bool uses_dtrain);
 
 class Attempts {
  public:

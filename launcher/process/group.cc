@@ -63,7 +63,7 @@ bool GroupRun::shows_progress(const WorkerPlan& worker) const {
 
 bool GroupRun::inherits_stdout(const WorkerPlan& worker) const {
   // The built-in program shows progress on stderr, which the launcher has to keep apart from its stdout.
-  return plan_.nproc == 1 && !plan_.program.builtin && console_.out().terminal() && worker.out.console &&
+  return plan_.nproc == 1 && !plan_.program.uses_dtrain && console_.out().terminal() && worker.out.console &&
          worker.out.file.empty() && worker.prefix.empty();
 }
 
@@ -100,7 +100,7 @@ SpawnRequest GroupRun::request_for(const WorkerPlan& worker, const Environment& 
   request.in = reads_input ? -1 : null_fd;
   request.out = streams.out.worker_end();
   request.err = streams.err.worker_end();
-  if (worker.rank == 0 && plan_.program.builtin) request.kept_fd = attempt_.store_fd;
+  if (worker.rank == 0 && plan_.program.uses_dtrain) request.kept_fd = attempt_.store_fd;
   request.cpus = worker.cpus;
   return request;
 }
@@ -202,7 +202,7 @@ void GroupRun::take_signals() {
       take_stop_signal(*signal);
     } else if (*signal == SIGTSTP) {
       suspend();
-    } else if (*signal == SIGUSR2 && settings_.link != nullptr && plan_.program.builtin) {
+    } else if (*signal == SIGUSR2 && settings_.link != nullptr && plan_.program.uses_dtrain) {
       // "Write a checkpoint and end": that concerns the workers of all nodes.
       pass_on(*signal);
       settings_.link->signalled(*signal);

@@ -17,11 +17,11 @@ int run_job(const Job& job, Console& console) {
   const Plan plan = make_plan(job.options, job.placement, share, job.program, job.environment, job.hardware);
   Attempts::Start start;
   start.launch_time_ns = now_in_ns();
-  if (job.program.builtin) start.token = (job.token ? *job.token : make_token()).hex();
+  if (job.program.uses_dtrain) start.token = (job.token ? *job.token : make_token()).hex();
   for (;; ++start.number, ++start.restart_count) {
     // The port is settled here, at the last moment.
     const GroupResult result = attempts.run(
-        plan, start, settle_master_port(plan.master_addr, plan.master_port, plan.program.builtin));
+        plan, start, settle_master_port(plan.master_addr, plan.master_port, plan.program.uses_dtrain));
     attempts.report(result);
     const bool again = result.failure && !result.outcome.signal && result.stuck.empty() &&
                        start.restart_count < job.options.max_restarts;

@@ -13,13 +13,13 @@ namespace dtrain::launcher {
 namespace {
 
 std::map<std::string, std::string> values_of(const std::vector<std::string>& arguments,
-                                             const std::vector<std::string>& argv, bool builtin = false,
+                                             const std::vector<std::string>& argv, bool uses_dtrain = false,
                                              const Environment& environment = {},
                                              const std::string& version = "1.2.3") {
   Job job;
   job.options = options_of(arguments);
   job.placement = settle_placement(job.options, {}, {.hostname = "h"}, true);
-  job.program = {"/nonexistent/program", argv, builtin};
+  job.program = {"/nonexistent/program", argv, uses_dtrain};
   job.environment = environment;
   job.version = version;
   const auto list = must_match(job);

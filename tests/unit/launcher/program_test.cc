@@ -40,7 +40,7 @@ TEST_F(ProgramTest, NothingMeansDtrainTrain) {
   const Program program = resolve({});
   EXPECT_EQ(program.path, path("dtrain"));
   EXPECT_THAT(program.argv, ElementsAre("dtrain", "train"));
-  EXPECT_TRUE(program.builtin);
+  EXPECT_TRUE(program.uses_dtrain);
   EXPECT_THAT(resolve({"--", "--model", "lenet"}).argv, ElementsAre("dtrain", "train", "--model", "lenet"));
 }
 
@@ -48,33 +48,33 @@ TEST_F(ProgramTest, DtrainIsTheOneBesideTheLauncher) {
   const Program program = resolve({"dtrain", "eval", "--x"});
   EXPECT_EQ(program.path, path("dtrain"));
   EXPECT_THAT(program.argv, ElementsAre("dtrain", "eval", "--x"));
-  EXPECT_TRUE(program.builtin);
-  EXPECT_TRUE(resolve({path("dtrain"), "train"}).builtin) << "the same file by its path";
+  EXPECT_TRUE(program.uses_dtrain);
+  EXPECT_TRUE(resolve({path("dtrain"), "train"}).uses_dtrain) << "the same file by its path";
   std::filesystem::remove(folder_ / "dtrain");
   EXPECT_THAT(complaint([&] { resolve({"dtrain"}); }), HasSubstr(path("dtrain")));
 }
 
 // This test is such a program itself.
 TEST_F(ProgramTest, AProgramMadeWithTheLibraryIsKnownByItsNote) {
-  EXPECT_TRUE(resolve({"/proc/self/exe"}).builtin);
-  EXPECT_FALSE(resolve({"/bin/sh"}).builtin);
+  EXPECT_TRUE(resolve({"/proc/self/exe"}).uses_dtrain);
+  EXPECT_FALSE(resolve({"/bin/sh"}).uses_dtrain);
   std::string content = test::read_file("/proc/self/exe");
   for (const std::size_t size : {std::size_t{0}, std::size_t{3}, std::size_t{64}, std::size_t{100}}) {
     test::write_file(folder_ / "tool", content.substr(0, size));
-    EXPECT_FALSE(resolve({"tool"}).builtin) << size << " bytes of a program";
+    EXPECT_FALSE(resolve({"tool"}).uses_dtrain) << size << " bytes of a program";
   }
   const std::size_t note = content.find(std::string("\7\0\0\0\4\0\0\0\1\0\0\0dtrain", 18));
   ASSERT_NE(note, std::string::npos);
   content[note + 20] = 99;
   test::write_file(folder_ / "tool", content);
-  EXPECT_FALSE(resolve({"tool"}).builtin) << "of another version";
+  EXPECT_FALSE(resolve({"tool"}).uses_dtrain) << "of another version";
 }
 
 TEST_F(ProgramTest, PythonFilesAndModules) {
   Program program = resolve({path("train.py"), "-n", "1"});
   EXPECT_EQ(program.path, path("python3"));
   EXPECT_THAT(program.argv, ElementsAre("python3", "-u", path("train.py"), "-n", "1"));
-  EXPECT_FALSE(program.builtin);
+  EXPECT_FALSE(program.uses_dtrain);
   EXPECT_THAT(resolve({"-m", "pkg.mod", "a"}).argv, ElementsAre("python3", "-u", "-m", "pkg.mod", "a"));
   EXPECT_THAT(complaint([&] { resolve({"missing.py"}); }), HasSubstr("missing.py"));
   EXPECT_THAT(complaint([&] { resolve({"-m"}); }), HasSubstr("--module"));
@@ -85,7 +85,7 @@ TEST_F(ProgramTest, ExecutablesAreLookedUpInPath) {
   const Program program = resolve({"tool", "x"});
   EXPECT_EQ(program.path, path("tool"));
   EXPECT_THAT(program.argv, ElementsAre("tool", "x"));
-  EXPECT_FALSE(program.builtin);
+  EXPECT_FALSE(program.uses_dtrain);
   EXPECT_THAT(complaint([&] { resolve({"nowhere"}); }), HasSubstr("'nowhere' was not found in PATH"));
   EXPECT_THAT(complaint([&] { resolve({path("nowhere")}); }), HasSubstr("there is no file"));
   EXPECT_THAT(complaint([&] { resolve({path("data")}); }), HasSubstr("not executable"));
