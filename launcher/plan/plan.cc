@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "launcher/plan/gpus.h"
+#include "cluster/detect/gpus.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
 

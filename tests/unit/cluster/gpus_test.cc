@@ -1,12 +1,12 @@
 // Counting GPUs from files and CUDA_VISIBLE_DEVICES.
-#include "launcher/plan/gpus.h"
+#include "cluster/detect/gpus.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/temp_dir.h"
 
-namespace dtrain::launcher {
+namespace dtrain {
 namespace {
 
 using ::testing::ElementsAre;
@@ -45,4 +45,4 @@ TEST(Gpus, VisibleDevicesFollowCudasRules) {
 }
 
 }  // namespace
-}  // namespace dtrain::launcher
+}  // namespace dtrain

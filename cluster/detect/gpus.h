@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrain::launcher {
+namespace dtrain {
 
 /// Number of NVIDIA GPUs in this machine, from /proc/driver/nvidia/gpus or the /dev/nvidia<N> nodes below
 /// `root` ("" for the real ones; tests give a folder). 0 when there is no driver.
@@ -21,4 +21,4 @@ std::vector<std::string> visible_gpus(const std::optional<std::string>& variable
 /// The NUMA node of installed GPU `index` in PCI order; empty when it cannot be told.
 std::optional<int> numa_node_of_gpu(int index, const std::string& root = "");
 
-}  // namespace dtrain::launcher
+}  // namespace dtrain

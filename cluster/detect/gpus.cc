@@ -1,5 +1,5 @@
 // Counts GPUs without CUDA.
-#include "launcher/plan/gpus.h"
+#include "cluster/detect/gpus.h"
 
 #include <algorithm>
 #include <cctype>
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace dtrain::launcher {
+namespace dtrain {
 namespace {
 
 namespace fs = std::filesystem;
@@ -83,4 +83,4 @@ std::optional<int> numa_node_of_gpu(int index, const std::string& root) {
   return node;
 }
 
-}  // namespace dtrain::launcher
+}  // namespace dtrain
