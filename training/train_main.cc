@@ -111,6 +111,12 @@ void report(const std::string& program, std::string_view message) {
 
 }  // namespace
 
+void check_training(const TrainProgram& program, const std::vector<std::string>& arguments,
+                    const Environment& environment) {
+  const Options options = resolve_options(program.name, all_options(program), arguments, environment);
+  make_recipe(options, program.make_task(options)->name(), *find_placement(environment).world_size);
+}
+
 ExitCode run_training(const TrainProgram& program, const std::vector<std::string>& arguments,
                       const Environment& environment) {
   const std::vector<OptionSpec> specs = all_options(program);
@@ -158,15 +164,18 @@ int run_main(const std::string& program, const std::function<ExitCode()>& body) 
   }
 }
 
-int train_main(int argc, char** argv, const Task& task) {
-  const std::string name = std::filesystem::path(argc > 0 ? argv[0] : task.name()).filename();
-  return run_main(name, [&] {
-    const TrainProgram program{.name = name, .options = {}, .make_task = [&](const Options&) {
-                                 return std::shared_ptr<const Task>(std::shared_ptr<const Task>(),
-                                                                    &task);  // borrowed
-                               }};
+int train_main(int argc, char** argv, TrainProgram program) {
+  if (program.name.empty()) program.name = std::filesystem::path(argc > 0 ? argv[0] : "program").filename();
+  return run_main(program.name, [&] {
     return run_training(program, {argv + std::min(argc, 1), argv + argc}, current_environment());
   });
+}
+
+int train_main(int argc, char** argv, const Task& task) {
+  const auto borrow = [&](const Options&) {
+    return std::shared_ptr<const Task>(std::shared_ptr<const Task>(), &task);
+  };
+  return train_main(argc, argv, TrainProgram{.name = {}, .options = {}, .make_task = borrow});
 }
 
 }  // namespace dtrain

@@ -17,8 +17,8 @@ namespace dtrain {
 
 /// What tells one training program from another.
 struct TrainProgram {
-  std::string name;                     ///< "dtrain train", for messages and the help text
-  std::span<const OptionSpec> options;  ///< the program's own, shown before those that all have
+  std::string name = {};                     ///< "dtrain train", for messages and the help text
+  std::span<const OptionSpec> options = {};  ///< the program's own, shown before those that all have
   std::function<std::shared_ptr<const Task>(const Options& options)> make_task;
 };
 
@@ -27,11 +27,28 @@ struct TrainProgram {
 ExitCode run_training(const TrainProgram& program, const std::vector<std::string>& arguments,
                       const Environment& environment);
 
+/// Checks `arguments` as run_training() does before anything starts, for a worker of the job that
+/// `environment` tells of: unknown options, values, what does not go together. Throws UsageError.
+void check_training(const TrainProgram& program, const std::vector<std::string>& arguments,
+                    const Environment& environment);
+
 /// A program that trains `task`, for main(): with every option of `dtrain train`, its exit codes and its
 /// messages. `task` is borrowed.
 ///
 ///     int main(int argc, char** argv) { return dtrain::train_main(argc, argv, MyTask()); }
 int train_main(int argc, char** argv, const Task& task);
+
+/// The same for a program with options of its own, which stand before the others in --help, among the run's
+/// settings, and in what a checkpoint must agree with. `program.name` is empty: as it was started.
+///
+///     constexpr dtrain::OptionSpec kOptions[] = {{"hidden", "Network", "N", "64", "features in between"}};
+///     std::shared_ptr<const dtrain::Task> make(const dtrain::Options& options) {
+///       return std::make_shared<MyTask>(options.integer("hidden", 1, 4096));
+///     }
+///     int main(int argc, char** argv) {
+///       return dtrain::train_main(argc, argv, {.options = kOptions, .make_task = make});
+///     }
+int train_main(int argc, char** argv, TrainProgram program);
 
 /// Runs `body` for main(): errors become one line on standard error, with the rank of this worker in front,
 /// and the exit code. `program` is what a line begins with.
