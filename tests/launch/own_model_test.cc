@@ -42,6 +42,23 @@ class OwnModel : public testing::Test {
     return false;
   }
 
+  /// Rank 1 is killed with -9 as soon as there is a checkpoint.
+  static void kill_once(TrainingRun& run) {
+    run.options.environment["DTRAIN_TEST_MARK"] = run.run_dir.string();
+    const std::string variable = run.start == Start::mpirun ? "OMPI_COMM_WORLD_RANK" : "RANK";
+    run.options.while_running = [run_dir = run.run_dir, variable](pid_t) {
+      const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+      while (!deadline.expired() && !std::filesystem::exists(run_dir / "summary.json")) {
+        const auto ranks = ranks_marked("DTRAIN_TEST_MARK", run_dir.string(), variable);
+        if (has_checkpoint(run_dir) && ranks.contains(1)) {
+          ::kill(ranks.at(1), SIGKILL);
+          return;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    };
+  }
+
   static void expect_trained(const RunResult& result) {
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   }
@@ -70,26 +87,29 @@ TEST_F(OwnModel, MpirunGivesTheWeightsOfTheLauncher) {
 
 // What is random about a sample is keyed by epoch and index, so a resumed run draws it again.
 TEST_F(OwnModel, ResumesBitForBitAfterKill9) {
-  // Long enough to be caught.
   const TrainingRun whole = training("whole", Start::launcher, 2, {"--epochs", "150"});
   expect_trained(train(whole));
-  TrainingRun killed = training("killed", Start::launcher, 2, {"--epochs", "150"});
-  killed.options.environment["DTRAIN_TEST_MARK"] = killed.run_dir.string();
-  killed.options.while_running = [&](pid_t) {
-    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
-    while (!deadline.expired() && !std::filesystem::exists(killed.run_dir / "summary.json")) {
-      const auto ranks = ranks_marked("DTRAIN_TEST_MARK", killed.run_dir.string());
-      if (has_checkpoint(killed.run_dir) && ranks.contains(1)) {
-        ::kill(ranks.at(1), SIGKILL);
-        return;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  };
+  for (const Start start : {Start::launcher, Start::mpirun}) {
+    TrainingRun killed =
+        training(start == Start::mpirun ? "mpirun" : "killed", start, 2, {"--epochs", "150"});
+    kill_once(killed);
+    const RunResult result = train(killed);
+    killed.options.while_running = {};
+    if (result.exit_code == 0) GTEST_SKIP() << "the run was over before it could be killed";
+    expect_trained(train(killed));
+    EXPECT_EQ(final_weights(killed.run_dir), final_weights(whole.run_dir)) << killed.run_dir;
+  }
+}
+
+TEST_F(OwnModel, RestartsByItselfAndEndsWithTheSameWeights) {
+  const TrainingRun whole = training("whole", Start::launcher, 2, {"--epochs", "150"});
+  expect_trained(train(whole));
+  TrainingRun killed = training("restarted", Start::launcher, 2, {"--epochs", "150"});
+  killed.launcher_arguments = {"--max-restarts=2"};
+  kill_once(killed);
   const RunResult result = train(killed);
-  killed.options.while_running = {};
-  if (result.exit_code == 0) GTEST_SKIP() << "the run was over before it could be killed";
-  expect_trained(train(killed));
+  expect_trained(result);
+  EXPECT_THAT(result.err, HasSubstr("killed by SIGKILL")) << "the run was over before it could be killed";
   EXPECT_EQ(final_weights(killed.run_dir), final_weights(whole.run_dir));
 }
 

@@ -139,11 +139,13 @@ void for_each_marked(const std::string& entry, const std::function<void(pid_t, c
 
 }  // namespace
 
-std::map<int, pid_t> ranks_marked(const std::string& name, const std::string& value) {
+std::map<int, pid_t> ranks_marked(const std::string& name, const std::string& value,
+                                  const std::string& variable) {
   std::map<int, pid_t> ranks;
+  const std::string before = std::string(1, '\0') + variable + "=";
   for_each_marked(name + "=" + value, [&](pid_t pid, const std::string& environment) {
-    const auto at = environment.find(std::string("\0RANK=", 6));
-    if (at != std::string::npos) ranks[std::atoi(environment.c_str() + at + 6)] = pid;
+    const auto at = environment.find(before);
+    if (at != std::string::npos) ranks[std::atoi(environment.c_str() + at + before.size())] = pid;
   });
   return ranks;
 }

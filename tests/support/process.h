@@ -46,8 +46,10 @@ std::string program(const std::string& name);
 std::vector<std::string> launch_command(std::vector<std::string> arguments);
 RunResult launch(const std::vector<std::string>& arguments, const RunOptions& options = {});
 
-/// Processes whose environment holds `name`=`value`, by their RANK (those without one are left out).
-std::map<int, pid_t> ranks_marked(const std::string& name, const std::string& value);
+/// Processes whose environment holds `name`=`value`, by their RANK, or whatever `variable` a launcher says
+/// that in (those without one are left out).
+std::map<int, pid_t> ranks_marked(const std::string& name, const std::string& value,
+                                  const std::string& variable = "RANK");
 
 /// How many live processes have `name`=`value` in their environment; zombies do not count.
 int count_marked(const std::string& name, const std::string& value);
