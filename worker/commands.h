@@ -24,6 +24,7 @@ ExitCode run_eval(const Invocation& invocation);
 ExitCode run_sampler(const Invocation& invocation);
 ExitCode run_doctor(const Invocation& invocation);
 ExitCode run_report(const Invocation& invocation);
+ExitCode run_sweep(const Invocation& invocation);
 ExitCode run_bench(const Invocation& invocation);
 /// The options that say what `dtrain train` and `dtrain bench step` learn, and the task they mean.
 std::span<const OptionSpec> task_options();

@@ -23,6 +23,7 @@ constexpr Command kCommands[] = {
     {"sampler", "print the sample indices a rank gets in an epoch", run_sampler},
     {"doctor", "check this machine and say what is wrong and how to fix it", run_doctor},
     {"bench", "measure all_reduce, or where a training step's time goes", run_bench},
+    {"sweep", "train many times over ranges of options, several at a time", run_sweep},
     {"report", "write report.html for a run directory", run_report},
 };
 

@@ -1,5 +1,5 @@
 // JSON that may come from a damaged or hostile file: duplicate keys, depth and kinds are checked on the way
-// in. Internal to runtime/checkpoint.
+// in. Not installed.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// One writer a folder, by flock(2) on a file in it. Internal to runtime/checkpoint.
+// One writer a folder, by flock(2) on a file in it. Not installed.
 #pragma once
 
 #include <filesystem>
