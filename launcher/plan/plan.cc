@@ -6,6 +6,7 @@
 #include "cluster/detect/gpus.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
+#include "runtime/base/write_permit.h"
 
 namespace dtrain::launcher {
 namespace {
@@ -153,7 +154,8 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
   plan.program = program;
   plan.removed_variables = {"DTRAIN_TOKEN",         "DTRAIN_TOKEN_FILE",  "DTRAIN_STORE_FD",
                             "DTRAIN_STDERR_TTY",    "DTRAIN_COLUMNS",     "TORCHELASTIC_USE_AGENT_STORE",
-                            "DTRAIN_LAUNCH_CONFIG", "DTRAIN_SAVING_FILE", "DTRAIN_MEMORY_DIR"};
+                            "DTRAIN_LAUNCH_CONFIG", "DTRAIN_SAVING_FILE", "DTRAIN_MEMORY_DIR",
+                            kLeaseVariable};
   for (std::string& name : mpi_variables(environment)) plan.removed_variables.push_back(std::move(name));
   check_ranks(options, plan);
   const auto bound = bind_workers(options.binding, plan.nproc, hardware.cpus, hardware.gpu_numa_nodes);
@@ -196,6 +198,7 @@ Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, cons
   if (plan.program.uses_dtrain) e["DTRAIN_LAUNCH_TIME_NS"] = std::to_string(attempt.launch_time_ns);
   if (plan.program.uses_dtrain && attempt.store_fd >= 0 && worker.rank == 0)
     e["DTRAIN_STORE_FD"] = std::to_string(attempt.store_fd);
+  if (plan.program.uses_dtrain && attempt.lease_fd >= 0) e[kLeaseVariable] = std::to_string(attempt.lease_fd);
   return e;
 }
 

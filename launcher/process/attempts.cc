@@ -97,6 +97,7 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   attempt.token = start.token;
   attempt.memory_folder = memory_.path();
   attempt.store_fd = master.socket.get();
+  if (link != nullptr && link->lease() != nullptr) attempt.lease_fd = link->lease()->readable_fd();
   attempt.launch_time_ns = start.launch_time_ns;
   GroupSettings settings;
   settings.policy = {job_.options.failure_grace, job_.options.signal_grace, job_.options.saving_grace,

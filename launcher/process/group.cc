@@ -100,7 +100,10 @@ SpawnRequest GroupRun::request_for(const WorkerPlan& worker, const Environment& 
   request.in = reads_input ? -1 : null_fd;
   request.out = streams.out.worker_end();
   request.err = streams.err.worker_end();
-  if (worker.rank == 0 && plan_.program.uses_dtrain) request.kept_fd = attempt_.store_fd;
+  if (plan_.program.uses_dtrain) {
+    if (worker.rank == 0 && attempt_.store_fd >= 0) request.kept_fds.push_back(attempt_.store_fd);
+    if (attempt_.lease_fd >= 0) request.kept_fds.push_back(attempt_.lease_fd);
+  }
   request.cpus = worker.cpus;
   return request;
 }

@@ -1,6 +1,7 @@
-// An anonymous shared page, an eventfd for the end, timers that run on while the machine sleeps.
+// A page of a memory file, an eventfd for the end, timers that run on while the machine sleeps.
 #include "launcher/process/lease.h"
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/timerfd.h>
@@ -23,8 +24,14 @@ Lease::Lease(const Clock& clock)
     : clock_(clock),
       revoked_(
           static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd of the lease"))) {
-  void* page = ::mmap(nullptr, sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  const UniqueFd memory(static_cast<int>(
+      check(Sys{::memfd_create("dtrain-lease", MFD_CLOEXEC)}, "memfd_create for the lease")));
+  check(Sys{::ftruncate(memory.get(), sizeof(Word))}, "ftruncate of the lease");
+  void* page = ::mmap(nullptr, sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   if (page == MAP_FAILED) throw SystemError("mmap of the lease", errno);
+  const std::string name = "/proc/self/fd/" + std::to_string(memory.get());
+  readable_.reset(static_cast<int>(
+      check(Sys{::open(name.c_str(), O_RDONLY | O_CLOEXEC)}, "open " + name + ", the lease")));
   word_ = ::new (page) Word{kUnlimited, 0, 0};
 }
 

@@ -1,6 +1,6 @@
-// A node's right to have workers, in memory that launcher, link, keeper and guard share. The link extends it
-// as long as the other nodes answer; keeper and guard end the workers when it runs out, whatever the launcher
-// does. See docs/decisions/010-rendezvous.md.
+// A node's right to have workers, in memory that launcher, link, keeper, guard and workers share. The link
+// extends it as long as the other nodes answer; keeper and guard end the workers when it runs out, whatever
+// the launcher does, and dtrain's own workers write nothing any more. See docs/decisions/010-rendezvous.md.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include "cluster/rendezvous/boot_clock.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
+#include "runtime/base/write_permit.h"
 
 namespace dtrain::launcher {
 
@@ -30,6 +31,8 @@ class Lease {
   TimePoint ends() const noexcept;
   /// Readable once revoked; to be polled, not read, and kept open by those who share the lease.
   int revoked_fd() const noexcept { return revoked_.get(); }
+  /// What workers look at (kLeaseVariable): they can read it, and not write.
+  int readable_fd() const noexcept { return readable_.get(); }
 
   /// A guard is about to be made, and: nothing is left below it.
   void begin_work() noexcept;
@@ -41,13 +44,12 @@ class Lease {
 
  private:
   struct Word {
-    std::atomic<std::int64_t> ends;  // nanoseconds of the clock; 0: revoked
+    LeaseWord ends;
     std::atomic<std::int32_t> groups, begun;
   };
-  static_assert(std::atomic<std::int64_t>::is_always_lock_free, "it is shared between processes");
 
   const Clock& clock_;
-  UniqueFd revoked_;
+  UniqueFd revoked_, readable_;
   Word* word_ = nullptr;
 };
 

@@ -60,7 +60,7 @@ void replace(int from, int to) {
   replace(request.in, 0);
   replace(request.out, 1);
   replace(request.err, 2);
-  if (request.kept_fd >= 0) ::fcntl(request.kept_fd, F_SETFD, 0);
+  for (const int fd : request.kept_fds) ::fcntl(fd, F_SETFD, 0);
   ::sigprocmask(SIG_SETMASK, &inherited.mask, nullptr);
   ::execve(request.path.c_str(), prepared.argv.data(), prepared.environment.data());
   const Event event{Event::Kind::exec_failed, request.worker, errno, 0};

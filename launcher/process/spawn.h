@@ -26,7 +26,7 @@ struct SpawnRequest {
   std::vector<std::string> argv;
   std::vector<std::string> environment;  ///< "NAME=value"
   int in = -1, out = -1, err = -1;       ///< become 0, 1, 2; -1 keeps the caller's
-  int kept_fd = -1;                      ///< stays open in the program under its number; -1: none
+  std::vector<int> kept_fds;             ///< stay open in the program under their numbers
   CpuList cpus;                          ///< bound to these; empty: not bound
   int worker = 0;                        ///< named in the event that reports a failed execve
 };

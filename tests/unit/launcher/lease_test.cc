@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/base/error.h"
 #include "tests/support/manual_clock.h"
 
 namespace dtrain::launcher {
@@ -54,6 +56,25 @@ TEST(Lease, ARevokedOneIsNotRenewed) {
   lease.renew(clock.now() + seconds(4));
   EXPECT_TRUE(lease.over());
   EXPECT_TRUE(readable(lease.revoked_fd(), milliseconds(0)));
+}
+
+// What a worker sees of it, by the descriptor that it is started with.
+TEST(Lease, IsTheWorkersPermitToWrite) {
+  EXPECT_TRUE(WritePermit::from({}).holds()) << "nobody said anything";
+  Lease lease;
+  const WritePermit permit = WritePermit::from({{kLeaseVariable, std::to_string(lease.readable_fd())}});
+  EXPECT_TRUE(permit.holds()) << "unlimited so far";
+  lease.renew(rendezvous::boot_clock().now() + seconds(1000));
+  EXPECT_TRUE(permit.holds());
+  lease.renew(rendezvous::boot_clock().now());
+  EXPECT_FALSE(permit.holds());
+  lease.renew(rendezvous::boot_clock().now() + seconds(1000));
+  EXPECT_NO_THROW(permit.check("a test"));
+  lease.revoke();
+  EXPECT_THROW(permit.check("a test"), PeerError);
+  EXPECT_THROW(WritePermit::from({{kLeaseVariable, "mine"}}), UsageError);
+  const void* page = ::mmap(nullptr, 8, PROT_READ | PROT_WRITE, MAP_SHARED, lease.readable_fd(), 0);
+  EXPECT_EQ(page, MAP_FAILED) << "a worker could prolong its own lease";
 }
 
 TEST(Lease, IsSharedWithForkedProcesses) {
