@@ -66,18 +66,15 @@ std::vector<int> outvoted(const std::vector<std::int64_t>& by_rank) {
     for (std::size_t rank = 0; rank < size; ++rank) by_rank.push_back(all[rank * sums.size() + i]);
     if (std::ranges::count(by_rank, by_rank.front()) == static_cast<std::ptrdiff_t>(size)) continue;
     const std::vector<int> odd = outvoted(by_rank);
-    throw Error(fmt::format(
+    throw ReplicaError(fmt::format(
         "replicas differ: expected {} to be the same on all {} ranks, got {:08x}; {}. Memory or a "
-        "computation went "
-        "wrong there. Go on from the last checkpoint, which was compared before it was written, and take the "
-        "machine "
-        "out if it happens again",
+        "computation went wrong there; take the machine out if it happens again",
         tensors[i].first, size, fmt::join(by_rank, ", "),
         odd.size() == 1
             ? fmt::format("rank {} is not as the others", odd.front())
             : fmt::format("ranks {} differ, and which is right cannot be told", fmt::join(odd, ", "))));
   }
-  throw Error(
+  throw ReplicaError(
       fmt::format("replicas differ: expected {} tensors alike on all ranks, got other names or another order",
                   tensors.size()));
 }

@@ -30,7 +30,7 @@ runtime/nn:          runtime/base runtime/device runtime/tensor runtime/autograd
 runtime/optim:       runtime/base runtime/device runtime/tensor runtime/autograd
 runtime/data:        runtime/base runtime/device
 runtime/checkpoint:  runtime/base runtime/device
-runtime/metrics:     runtime/base
+runtime/metrics:     runtime/base runtime/checkpoint
 cluster/net:         runtime/base
 cluster/detect:      runtime/base cluster/net
 cluster/store:       runtime/base cluster/net

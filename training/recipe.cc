@@ -81,6 +81,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"keep-checkpoints", "Output", "K", "3", "how many of the newest checkpoints stay; 0: all"},
     {"peer-snapshots", "Output", "N", "0", "every N steps keep a copy of the training state in each node's memory, to go on from when a node or the disk is lost; 0: never"},
     {"check-replicas", "Output", "N", "0", "every N steps and before each checkpoint compare what workers hold alike; 0: never"},
+    {"loss-spike", "Output", "X", "0", "tell of a loss X times the median of the last 100, with its batch's samples in logs/; 0: only of one that is not finite"},
     {"log-samples", "Output", "", "", "write the samples each rank takes in each step to logs/samples-<rank>.jsonl"},
     {"checkpoint-at-start", "Output", "", "", "also save the initial weights (step 0)"},
     {"profile", "Output", "", "", "print where a step's time goes"},
@@ -191,6 +192,7 @@ void read_output(const Options& options, Recipe& recipe) {
   recipe.keep_checkpoints = static_cast<int>(options.integer("keep-checkpoints", 0, INT32_MAX));
   recipe.peer_snapshots = options.integer("peer-snapshots", 0, kNoLimit);
   recipe.check_replicas = options.integer("check-replicas", 0, kNoLimit);
+  recipe.loss_spike = options.real("loss-spike", 0, 1e9);
   recipe.log_samples = options.enabled("log-samples");
   recipe.checkpoint_at_start = options.enabled("checkpoint-at-start");
   recipe.profile = options.enabled("profile");

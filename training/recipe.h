@@ -95,6 +95,7 @@ struct Recipe {
   bool checkpoint_at_start = false;
   std::int64_t peer_snapshots = 0;  ///< steps between copies of the state in each node's memory; 0: none
   std::int64_t check_replicas = 0;  ///< steps between comparisons of what ranks hold alike; 0: never
+  double loss_spike = 0;            ///< times the median loss; 0: no loss is one
   bool log_samples = false;
   bool profile = false;
   std::optional<TraceRequest> trace;

@@ -83,7 +83,7 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
     if (const auto division = division_of(recipe, mesh.get())) divided.emplace(task, *division);
     const Task& learned = divided ? static_cast<const Task&>(*divided) : task;
     Trainer trainer(recipe, {learned, *strategy, peers.communicator(), devices.first(), options, environment,
-                             stop_signal, log, tracer, clock});
+                             stop_signal, log, tracer, clock, WritePermit::from(environment)});
     code = run_and_tell(trainer, peers.communicator());
     const auto* const replicas = dynamic_cast<const MultiDeviceStrategy*>(strategy.get());
     if (recipe.profile && replicas != nullptr && *placement.rank == 0)

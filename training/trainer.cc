@@ -18,9 +18,22 @@ constexpr Duration kRecordsPatience = std::chrono::seconds(2);
 
 ExitCode Trainer::run() {
   try {
-    return run_all();
+    if (at_.step == 0 && recipe_.checkpoint_at_start && at_.saved_step != 0) save_checkpoint();
+    journal_.begin();
+    env_.communicator.limit_calls(recipe_.collective_timeout);
+    while (true) {
+      try {
+        return run_on();
+      } catch (const ReplicaError& why) {
+        go_back(why);
+      }
+    }
   } catch (const UsageError&) {
     leave_nothing();
+    throw;
+  } catch (const LossError& error) {
+    journal_.bad_loss(error.step(), error.loss(), at_);
+    take_ready_reports();
     throw;
   } catch (...) {
     take_ready_reports();
@@ -38,10 +51,7 @@ void Trainer::leave_nothing() noexcept {
   std::filesystem::remove_all(*made_run_, ignored);
 }
 
-ExitCode Trainer::run_all() {
-  if (at_.step == 0 && recipe_.checkpoint_at_start && at_.saved_step != 0) save_checkpoint();
-  journal_.begin();
-  env_.communicator.limit_calls(recipe_.collective_timeout);
+ExitCode Trainer::run_on() {
   while (!finished()) {
     if (!run_epoch()) {
       stop_at_signal();
@@ -86,6 +96,7 @@ bool Trainer::run_epoch() {
 }
 
 void Trainer::step() {
+  env_.permit.check(fmt::format("step {}", at_.step + 1));
   env_.tracer.begin_step(at_.step + 1);
   const std::string name = fmt::format("step {}", at_.step + 1);
   const SpanScope span(env_.tracer.spans(), name, "step");
@@ -138,10 +149,8 @@ void Trainer::compare_replicas() {
   const SpanScope span(env_.tracer.spans(), "compare replicas", "phase");
   try {
     check_replicas(env_.strategy.replicas(), deadline());
-  } catch (const PeerError&) {
-    throw;
-  } catch (const Error& error) {
-    throw Error(fmt::format("step {}: {}", at_.step, error.what()));
+  } catch (const ReplicaError& error) {
+    throw ReplicaError(fmt::format("step {}: {}", at_.step, error.what()));
   }
   env_.clock.lap(Phase::other);
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "parallel/replicas.h"
 #include "runtime/base/error.h"
 #include "training/engine/engine.h"
 #include "training/run/checkpoint_saver.h"
@@ -27,7 +28,8 @@ struct TrainerEnvironment {
   const StopSignal& stop_signal;
   WorkerLog& log;
   Tracer& tracer;
-  StepClock& clock;  ///< the strategy's too
+  StepClock& clock;         ///< the strategy's too
+  WritePermit permit = {};  ///< without it nothing of the run is written, and training ends
 };
 
 class Trainer {
@@ -44,17 +46,23 @@ class Trainer {
  private:
   TrainingParts parts();
   void apply_layer_options(Module& network);
-  std::filesystem::path resume();
+  void resume();
   void prepare_copies();
   void take_copy(std::optional<Checkpoint>& checkpoint, const std::exception_ptr& trouble);
+  /// All ranks take over what rank 0 has found; false where that is nothing.
+  bool share(std::optional<Checkpoint>& checkpoint);
   void take_over(const std::string& state_text, const Checkpoint* checkpoint);
-  void start_saving(const std::filesystem::path& run_dir, std::unique_ptr<CheckpointStore> locked,
-                    const std::optional<Checkpoint>& checkpoint);
-  void open_logs(const std::filesystem::path& run_dir);
-  void start_trace(const std::filesystem::path& run_dir);
+  void begin_start(std::uint64_t bytes, const std::optional<Checkpoint>& checkpoint);
+  void start_saving(std::unique_ptr<CheckpointStore> locked, const std::optional<Checkpoint>& checkpoint);
+  void open_logs();
+  void start_trace();
   void count_steps();
 
-  ExitCode run_all();
+  /// From where the run is to its end or a stop signal.
+  ExitCode run_on();
+  /// Replicas differ: all ranks take over the newest state that was agreed on. Throws `why` where there is
+  /// none, or where the run went back to it before.
+  void go_back(const ReplicaError& why);
   bool run_epoch();
   void step();
   void take_reports(std::size_t left);
@@ -89,10 +97,12 @@ class Trainer {
   Pace pace_;
   RunPosition at_;
   std::optional<std::filesystem::path>
-      made_run_;                 ///< rank 0: the run's folder, where it was not there before
-  std::string generator_state_;  ///< after the initial weights were drawn
-  bool stop_asked_ = false;      ///< some rank was told to stop; known to all at the same place
-  bool save_asked_ = false;      ///< rank 0 can take a checkpoint that was put off; known likewise
+      made_run_;                    ///< rank 0: the run's folder, where it was not there before
+  std::string generator_state_;     ///< after the initial weights were drawn
+  std::filesystem::path run_dir_;   ///< the run's folder, as rank 0 names it
+  std::int64_t went_back_to_ = -1;  ///< the step to which the run went back last
+  bool stop_asked_ = false;         ///< some rank was told to stop; known to all at the same place
+  bool save_asked_ = false;         ///< rank 0 can take a checkpoint that was put off; known likewise
 };
 
 }  // namespace dtrain

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "parallel/data/batch_peers.h"
+#include "parallel/data/equal_start.h"
 #include "parallel/saved_tensors.h"
 #include "parallel/share.h"
 #include "runtime/base/error.h"
@@ -38,14 +39,15 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
     : recipe_(recipe),
       env_(environment),
       journal_({recipe_, env_.environment, *env_.device, env_.clock, env_.log, env_.tracer.spans(),
-                env_.communicator.rank(), env_.communicator.size()}),
+                env_.communicator.rank(), env_.communicator.size(), env_.permit}),
       data_(recipe_, env_.task, env_.strategy.share(), env_.device, env_.log, env_.tracer.spans()),
       schedule_(make_schedule(recipe_, data_.sampler().steps_from(0))),
       engine_(env_.task, env_.strategy, env_.communicator, env_.device, engine_options(recipe_, env_),
               env_.log),
       pace_(env_.communicator, env_.clock) {
   engine_.prepare(parts(), start_deadline());
-  start_trace(resume());
+  resume();
+  start_trace();
   count_steps();
   env_.strategy.begin(start_deadline());
 }
@@ -99,19 +101,17 @@ void Trainer::count_steps() {
 }
 
 // Rank 0 picks the checkpoint. It hands everything to the others, who need not see its disk, or, where every
-// rank holds a part of its own, the checkpoint's name. Returns the run's folder.
-std::filesystem::path Trainer::resume() {
-  std::filesystem::path run_dir;
-  std::string state_text;
+// rank holds a part of its own, the checkpoint's name.
+void Trainer::resume() {
   std::unique_ptr<CheckpointStore> locked;
   std::optional<Checkpoint> checkpoint;
   std::exception_ptr trouble;  // with the disk
   if (is_root()) {
-    run_dir = choose_run_dir(recipe_, env_.environment);
-    if (!std::filesystem::exists(run_dir)) made_run_ = run_dir;
-    locked = lock_run(recipe_, RunDirectory(run_dir), env_.log);  // before looking inside
+    run_dir_ = choose_run_dir(recipe_, env_.environment);
+    if (!std::filesystem::exists(run_dir_)) made_run_ = run_dir_;
+    locked = lock_run(recipe_, RunDirectory(run_dir_), env_.permit, env_.log);  // before looking inside
     try {
-      checkpoint = find_checkpoint(recipe_, RunDirectory(run_dir), env_.log);
+      checkpoint = find_checkpoint(recipe_, RunDirectory(run_dir_), env_.log);
     } catch (const UsageError&) {
       throw;
     } catch (const Error&) {
@@ -121,19 +121,55 @@ std::filesystem::path Trainer::resume() {
   }
   prepare_copies();
   take_copy(checkpoint, trouble);
-  if (checkpoint) state_text = format_training_state(checkpoint->state, {});
-  run_dir = broadcast_text(env_.communicator, run_dir.string(), start_deadline());
-  start_saving(run_dir, std::move(locked), checkpoint);
-  open_logs(run_dir);
-  state_text = broadcast_text(env_.communicator, state_text, start_deadline());
-  if (state_text.empty()) return run_dir;
+  run_dir_ = broadcast_text(env_.communicator, run_dir_.string(), start_deadline());
+  start_saving(std::move(locked), checkpoint);
+  open_logs();
+  share(checkpoint);
+}
+
+bool Trainer::share(std::optional<Checkpoint>& checkpoint) {
+  const std::string state_text = broadcast_text(
+      env_.communicator, checkpoint ? format_training_state(checkpoint->state, {}) : "", start_deadline());
+  if (state_text.empty()) return false;
   if (env_.strategy.sharded()) {
     const std::string path =
         broadcast_text(env_.communicator, checkpoint ? checkpoint->path.string() : "", start_deadline());
     if (!checkpoint) checkpoint = load_checkpoint(path, CheckValues::later);
   }
   take_over(state_text, checkpoint ? &*checkpoint : nullptr);
-  return run_dir;
+  return true;
+}
+
+// Checkpoints and copies in memory are only taken of what all agreed on.
+void Trainer::go_back(const ReplicaError& why) {
+  take_reports(0);
+  saver_->drain();
+  std::optional<Checkpoint> state;
+  if (is_root()) {
+    env_.log.write(LogLevel::warning, why.what());
+    state = CheckpointStore(RunDirectory(run_dir_).checkpoints(), 0, env_.log).latest();
+  }
+  take_copy(state, nullptr);
+  if (!share(state) || at_.step <= went_back_to_) throw ReplicaError(why);
+  // At the start the strategy's begin() does this.
+  if (!env_.strategy.sharded())
+    copy_from_first_rank(env_.communicator, env_.strategy.module().state_dict(), start_deadline());
+  engine_.forget_recordings();
+  went_back_to_ = at_.step;
+  at_.evaluated_step.reset();
+  count_steps();
+  begin_start(0, state);
+  journal_.message(fmt::format("going on after step {}, the last that all workers agreed on", at_.step));
+}
+
+// This start of the run, or the run going back in the middle of one.
+void Trainer::begin_start(std::uint64_t bytes, const std::optional<Checkpoint>& checkpoint) {
+  const std::int64_t step = checkpoint ? checkpoint->state.step : 0;
+  at_.start = saver_->begin(
+      bytes, step, checkpoint ? std::span(checkpoint->refused) : std::span<const RefusedCheckpoint>());
+  if (!is_root()) return journal_.forget();
+  journal_.record_by(std::make_unique<RunRecorder>(RunDirectory(run_dir_), env_.options, env_.environment,
+                                                   recipe_, *env_.device, at_.start, step));
 }
 
 void Trainer::prepare_copies() {
@@ -181,14 +217,14 @@ void Trainer::take_over(const std::string& state_text, const Checkpoint* checkpo
 }
 
 // Every rank keeps a log of its own where it can see rank 0's run directory.
-void Trainer::open_logs(const std::filesystem::path& run_dir) {
+void Trainer::open_logs() {
   std::string start_id;
   if (recipe_.log_samples) {
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
     start_id = broadcast_text(env_.communicator, std::to_string(now), start_deadline());
   }
   journal_.open_logs(
-      RunDirectory(run_dir).logs(), start_id,
+      RunDirectory(run_dir_).logs(), start_id,
       fmt::format("rank {} of {}, pid {}, {}, backend {}", env_.communicator.rank(), env_.communicator.size(),
                   ::getpid(), env_.device->name(), env_.communicator.backend()));
   if (env_.device->is_emulated()) {
@@ -199,15 +235,15 @@ void Trainer::open_logs(const std::filesystem::path& run_dir) {
 }
 
 // All ranks' times are told from rank 0's this moment, as far as the machines' clocks agree.
-void Trainer::start_trace(const std::filesystem::path& run_dir) {
+void Trainer::start_trace() {
   if (!env_.tracer.wanted()) return;
   const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::system_clock::now().time_since_epoch());
   const std::string zero = broadcast_text(env_.communicator, std::to_string(now.count()), start_deadline());
-  env_.tracer.begin_run(run_dir, at_.step, parse_integer(zero).value_or(0));
+  env_.tracer.begin_run(run_dir_, at_.step, parse_integer(zero).value_or(0));
 }
 
-void Trainer::start_saving(const std::filesystem::path& run_dir, std::unique_ptr<CheckpointStore> locked,
+void Trainer::start_saving(std::unique_ptr<CheckpointStore> locked,
                            const std::optional<Checkpoint>& checkpoint) {
   // Most state appears with the first step only.
   const auto copies = static_cast<std::uint64_t>(copies_of_parameters(recipe_.optimizer.rule));
@@ -216,27 +252,23 @@ void Trainer::start_saving(const std::filesystem::path& run_dir, std::unique_ptr
     const StateParts parts = env_.strategy.save();
     bytes = checkpoint_bytes({state(), views_of(parts.model), views_of(parts.optimizer)}) * copies;
   }
-  const std::int64_t step = checkpoint ? checkpoint->state.step : 0;
-  if (is_root()) {
-    RunDirectory::create(run_dir, bytes);
-    journal_.record_by(std::make_unique<RunRecorder>(RunDirectory(run_dir), env_.options, env_.environment,
-                                                     recipe_, *env_.device, step));
-  }
+  if (is_root()) RunDirectory::create(run_dir_, bytes);
   const std::string* mark = find_variable(env_.environment, "DTRAIN_SAVING_FILE");
-  saver_ = std::make_unique<CheckpointSaver>(std::move(locked), RunDirectory(run_dir).checkpoints(),
+  saver_ = std::make_unique<CheckpointSaver>(std::move(locked), RunDirectory(run_dir_).checkpoints(),
                                              env_.strategy.sharded(),
                                              SaverContext{.communicator = env_.communicator,
                                                           .log = env_.log,
                                                           .spans = env_.tracer.spans(),
+                                                          .permit = env_.permit,
                                                           .start_patience = recipe_.connect_timeout,
                                                           .patience = recipe_.collective_timeout,
                                                           .in_step = env_.strategy.in_step(),
                                                           .mark = mark != nullptr ? *mark : "",
                                                           .before_write = [this] { journal_.sync(); }});
-  saver_->begin(bytes, step,
-                checkpoint ? std::span(checkpoint->refused) : std::span<const RefusedCheckpoint>());
-  if (checkpoint)
-    journal_.message(fmt::format("going on after step {} from {}", step, checkpoint->path.string()));
+  begin_start(bytes, checkpoint);
+  if (!checkpoint) return;
+  journal_.message(
+      fmt::format("going on after step {} from {}", checkpoint->state.step, checkpoint->path.string()));
 }
 
 TrainingState Trainer::state() const {

@@ -14,6 +14,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/durable_file.h"
+#include "runtime/base/options.h"
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/checkpoint/input_file.h"
 #include "runtime/checkpoint/writer_lock.h"
@@ -61,6 +62,11 @@ std::string random_id() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
+std::int64_t start_of(const TrainingState& state) {
+  const auto entry = state.extra.find(kStartEntry);
+  return entry == state.extra.end() ? 0 : parse_integer(entry->second).value_or(0);
+}
+
 SystemError not_saved(std::int64_t step, const SystemError& error) {
   return with_context(fmt::format("checkpoint of step {} was not saved, those before it are intact", step),
                       error);
@@ -94,9 +100,11 @@ void CheckpointStore::begin_writing(std::uint64_t bytes_needed, const Deadline& 
   make_directories(directory_);
   UniqueFd taken;
   if (is_new) taken = take_writer_lock(directory_ / kLockName, deadline, say_after, *log_);
+  permit_.check("writing checkpoints to " + directory_.string());
   if (is_new || bytes_needed > 0) check_writable(directory_, bytes_needed);
   if (!is_new) return;
   clean_leftovers();
+  start_ = Starts::read(directory_).newest();
   lock_ = std::move(taken);
   writer_id_ = random_id();
   saves_ = 0;
@@ -141,6 +149,7 @@ void CheckpointStore::write_for(std::string writer_id) {
 void CheckpointStore::prepare(const Snapshot& snapshot, const Shard& shard) {
   ++saves_;  // also for a save that fails here: the other ranks count it
   if (writer_id_.empty()) throw UsageError("checkpoint shard: expected begin_writing or write_for before");
+  permit_.check(fmt::format("checkpoint of step {}", snapshot.state.step));
   // What cannot be written is refused before anything is touched.
   for (const std::vector<NamedView>* tensors : {&snapshot.model, &snapshot.optimizer})
     safetensors_bytes(*tensors);
@@ -162,8 +171,11 @@ void CheckpointStore::prepare(const Snapshot& snapshot, const Shard& shard) {
 fs::path CheckpointStore::commit(const TrainingState& state, int shards) {
   if (!lock_) throw UsageError("checkpoint commit: expected begin_writing before");
   const fs::path final_path = directory_ / checkpoint_name(state.step);
+  TrainingState of_this_start = state;
+  if (start_ > 0) of_this_start.extra[kStartEntry] = std::to_string(start_);
   try {
-    write_commit_files(staged_, state, shards);
+    write_commit_files(staged_, of_this_start, shards);
+    permit_.check(fmt::format("checkpoint of step {}", state.step));  // the last look before it counts
     publish(final_path);
   } catch (const SystemError& error) {
     abandon();
@@ -239,13 +251,12 @@ std::vector<CheckpointEntry> CheckpointStore::list() const {
 }
 
 // Empty when the checkpoint is refused, which is then the last in `refused`, or has vanished.
-std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry,
+std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry, const Starts& starts,
                                                     std::vector<RefusedCheckpoint>& refused) const {
-  const auto refuse = [&](const char* reason, const Error& error) {
+  const auto refuse = [&](const char* reason, const std::string& why) {
     if (!name_taken(entry.path)) return;  // a writer has removed it since the folder was listed
-    log_->write(LogLevel::warning,
-                fmt::format("checkpoint refused, trying the one before: {}", error.what()));
-    refused.push_back({entry.step, entry.path, reason, error.what()});
+    log_->write(LogLevel::warning, fmt::format("checkpoint refused, trying the one before: {}", why));
+    refused.push_back({entry.step, entry.path, reason, why});
   };
   try {
     Checkpoint checkpoint = load_checkpoint(entry.path);
@@ -253,9 +264,16 @@ std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry
       throw DataError(entry.path.string(), -1, fmt::format("a checkpoint of step {}", entry.step),
                       fmt::format("step {} inside", checkpoint.state.step));
     }
-    return checkpoint;
+    const std::int64_t start = start_of(checkpoint.state);
+    const std::int64_t later = starts.superseded_by(start, entry.step);
+    if (later == 0) return checkpoint;
+    refuse("superseded",
+           fmt::format("{}: start {} of the run wrote it although start {} had gone on from before; it "
+                       "can be resumed from by its path",
+                       entry.path.string(), start, later));
+    return std::nullopt;
   } catch (const DataError& error) {
-    refuse("damaged", error);
+    refuse("damaged", error.what());
   } catch (const SystemError& error) {
     if (error.error_number() != EIO) {
       throw with_context(
@@ -264,22 +282,23 @@ std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry
                       entry.path.string()),
           error);
     }
-    refuse("unreadable", error);
+    refuse("unreadable", error.what());
   }
   return std::nullopt;
 }
 
 std::optional<Checkpoint> CheckpointStore::latest() const {
   std::vector<RefusedCheckpoint> refused;
+  const Starts starts = Starts::read(directory_);
   const auto entries = list();
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    auto checkpoint = try_load(*entry, refused);
+    auto checkpoint = try_load(*entry, starts, refused);
     if (!checkpoint) continue;
     // The disk answers: what failed with EIO before may have been the way to it.
     for (std::size_t i = 0; i < refused.size(); ++i) {
       if (refused[i].reason != "unreadable") continue;
       std::vector<RefusedCheckpoint> again;
-      auto newer = try_load({refused[i].step, refused[i].path}, again);
+      auto newer = try_load({refused[i].step, refused[i].path}, starts, again);
       if (!newer) continue;
       newer->refused.assign(refused.begin(), refused.begin() + static_cast<std::ptrdiff_t>(i));
       return newer;
@@ -312,6 +331,7 @@ void CheckpointStore::sweep_staged() {
 // What was just saved supersedes those of earlier steps and no others.
 void CheckpointStore::prune(std::int64_t just_saved) {
   try {
+    if (!permit_.holds()) return;
     sweep_staged();
     if (keep_ == 0) return;
     std::vector<fs::path> victims;
@@ -327,8 +347,16 @@ void CheckpointStore::prune(std::int64_t just_saved) {
   }
 }
 
-void CheckpointStore::set_aside_after(std::int64_t step, std::span<const RefusedCheckpoint> refused) {
+std::int64_t CheckpointStore::go_on_after(std::int64_t step, std::span<const RefusedCheckpoint> refused) {
   if (!lock_) begin_writing(0);
+  permit_.check(fmt::format("going on after step {} in {}", step, directory_.string()));
+  // First of all: from here on nobody believes what an earlier start writes of later steps.
+  start_ = Starts::read(directory_).begin(directory_, step);
+  set_aside_after(step, refused);
+  return start_;
+}
+
+void CheckpointStore::set_aside_after(std::int64_t step, std::span<const RefusedCheckpoint> refused) {
   for (const auto& entry : list()) {
     if (entry.step <= step) continue;
     const auto found = std::ranges::find_if(refused, [&](const RefusedCheckpoint& one) {

@@ -12,7 +12,9 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
 #include "runtime/base/log.h"
+#include "runtime/base/write_permit.h"
 #include "runtime/checkpoint/named_view.h"
+#include "runtime/checkpoint/starts.h"
 #include "runtime/checkpoint/tensor_files.h"
 #include "runtime/checkpoint/training_state.h"
 
@@ -46,7 +48,7 @@ struct Shard {
 struct RefusedCheckpoint {
   std::int64_t step = 0;
   std::filesystem::path path;
-  std::string reason;   ///< for its name when it is set aside: "damaged" or "unreadable"
+  std::string reason;   ///< for its name when it is set aside: "damaged", "unreadable" or "superseded"
   std::string message;  ///< what the error said
 };
 
@@ -112,6 +114,9 @@ class CheckpointStore {
   /// keep < 0.
   CheckpointStore(std::filesystem::path directory, int keep, Log& log);
 
+  /// From now on nothing is written without it: what writes throws PeerError when it has ended.
+  void write_by(const WritePermit& permit) noexcept { permit_ = permit; }
+
   const std::filesystem::path& directory() const noexcept { return directory_; }
   Log& log() const noexcept { return *log_; }
 
@@ -165,23 +170,27 @@ class CheckpointStore {
   /// See load_checkpoint.
   Checkpoint load(const std::filesystem::path& path) const { return load_checkpoint(path); }
 
-  /// The newest checkpoint that verifies completely. Newer ones that are damaged (DataError), or lie on
-  /// sectors that cannot be read (EIO in every try, and once more after an older one was read), are passed
-  /// over: reported to the log as a warning with the reason, and listed in the result. Empty when none is
-  /// good. Throws SystemError when one cannot be read for any other reason (ESTALE, EMFILE, EACCES, …) in
-  /// several tries: it may be perfectly good, so an older one must not be taken for the newest.
+  /// The newest checkpoint that verifies completely. Newer ones that are damaged (DataError), lie on sectors
+  /// that cannot be read (EIO in every try, and once more after an older one was read), or were made by a
+  /// start of the run that a later one had superseded before that step (see Starts), are passed over:
+  /// reported to the log as a warning with the reason, and listed in the result. Empty when none is good.
+  /// Throws SystemError when one cannot be read for any other reason (ESTALE, EMFILE, EACCES, …) in several
+  /// tries: it may be perfectly good, so an older one must not be taken for the newest.
   std::optional<Checkpoint> latest() const;
 
-  /// Call it when going on after `step`: checkpoints of later steps lose their names, or they would be taken
-  /// for the newest next time. They are renamed to step-00000060.refused-<reason> where `refused`, which
-  /// latest() gave, has them, else to step-00000060.abandoned, and never deleted: that is for whoever looked
-  /// at them. The caller must be the writer. Throws SystemError.
-  void set_aside_after(std::int64_t step, std::span<const RefusedCheckpoint> refused = {});
+  /// Call it when going on after `step`, before anything else of the run is written: says so in starts.jsonl,
+  /// and returns the number of this start, which belongs into all that is recorded; what is saved from now on
+  /// has it (TrainingState::extra, kStartEntry). Checkpoints of later steps lose their names, or they would
+  /// be taken for the newest next time. They are renamed to step-00000060.refused-<reason> where `refused`,
+  /// which latest() gave, has them, else to step-00000060.abandoned, and never deleted: that is for whoever
+  /// looked at them. The caller must be the writer. Throws SystemError.
+  std::int64_t go_on_after(std::int64_t step, std::span<const RefusedCheckpoint> refused = {});
 
  private:
+  void set_aside_after(std::int64_t step, std::span<const RefusedCheckpoint> refused);
   void clean_leftovers();
   void sweep_staged();
-  std::optional<Checkpoint> try_load(const CheckpointEntry& entry,
+  std::optional<Checkpoint> try_load(const CheckpointEntry& entry, const Starts& starts,
                                      std::vector<RefusedCheckpoint>& refused) const;
   void publish(const std::filesystem::path& final_path);
   void prune(std::int64_t just_saved);
@@ -190,7 +199,9 @@ class CheckpointStore {
   std::filesystem::path directory_;
   int keep_;
   Log* log_;
+  WritePermit permit_;
   UniqueFd lock_;
+  std::int64_t start_ = 0;        ///< of the run, to which what is saved belongs
   std::string writer_id_;         ///< empty: neither begin_writing nor write_for
   std::uint64_t saves_ = 0;       ///< prepare calls since; the same on every rank
   std::filesystem::path staged_;  ///< of the last of them; empty when it is not there any more

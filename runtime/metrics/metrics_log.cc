@@ -35,12 +35,30 @@ std::string memory_fields(const std::optional<MemoryUse>& memory) {
       memory->peak_resident_bytes);
 }
 
-// The step of a step line; -1 for an evaluation, anything else, and what is not JSON.
-std::int64_t step_of_line(const std::string& line) {
+// Of a step line; -1 for an evaluation, anything else, and what is not JSON.
+struct LinePlace {
+  std::int64_t step = -1, start = 0;
+};
+
+LinePlace place_of(const std::string& line) {
   const json record = json::parse(line, nullptr, false);
-  if (!record.is_object() || record.value("event", json()) != "step") return -1;
-  const json step = record.value("step", json());
-  return step.is_number_integer() ? step.get<std::int64_t>() : -1;
+  if (!record.is_object() || record.value("event", json()) != "step") return {};
+  const json step = record.value("step", json()), start = record.value("start", json());
+  return {step.is_number_integer() ? step.get<std::int64_t>() : -1,
+          start.is_number_integer() ? start.get<std::int64_t>() : 0};
+}
+
+constexpr std::string_view kStartField = R"(,"start":)";
+
+// The line as it is written: with its start, as the last field.
+std::string stamped(const std::string& line, std::int64_t start) {
+  return fmt::format("{}{}{}}}\n", std::string_view(line).substr(0, line.size() - 1), kStartField, start);
+}
+
+// What stamped() was given.
+std::string unstamped(const std::string& line) {
+  const std::size_t at = line.rfind(kStartField);
+  return at == std::string::npos ? line : line.substr(0, at) + "}";
 }
 
 }  // namespace
@@ -65,8 +83,9 @@ std::string format_record(const EvalRecord& record) {
                      number(record.loss), metrics, record.samples);
 }
 
-MetricsLog::MetricsLog(const fs::path& path)
+MetricsLog::MetricsLog(const fs::path& path, std::int64_t start)
     : path_(path),
+      start_(start),
       fd_(static_cast<int>(check(Sys{::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)},
                                  "open " + path.string()))) {
   const std::string text = read_whole(fd_.get(), path_);
@@ -76,7 +95,7 @@ MetricsLog::MetricsLog(const fs::path& path)
 
 void MetricsLog::write(const StepRecord& record) {
   kept_evaluations_.clear();
-  append_whole(fd_.get(), format_record(record) + "\n", path_);
+  append_whole(fd_.get(), stamped(format_record(record), start_), path_);
 }
 
 void MetricsLog::write(const EvalRecord& record) {
@@ -86,14 +105,14 @@ void MetricsLog::write(const EvalRecord& record) {
     kept_evaluations_.erase(kept);
     return;
   }
-  append_whole(fd_.get(), line + "\n", path_);
+  append_whole(fd_.get(), stamped(line, start_), path_);
 }
 
 void MetricsLog::cut(std::size_t bytes) {
   check(Sys{::ftruncate(fd_.get(), static_cast<off_t>(bytes))}, "truncate " + path_.string());
 }
 
-void MetricsLog::truncate_after(std::int64_t step) {
+void MetricsLog::truncate_after(std::int64_t step, const Starts& starts) {
   const std::string text = read_whole(fd_.get(), path_);
   kept_evaluations_.clear();
   std::size_t at = 0;
@@ -101,12 +120,16 @@ void MetricsLog::truncate_after(std::int64_t step) {
     const std::size_t end = text.find('\n', at);
     if (end == std::string::npos) break;
     std::string line = text.substr(at, end - at);
-    const std::int64_t of_line = step_of_line(line);
-    if (of_line > step) break;
-    if (of_line >= 0) {
+    const LinePlace place = place_of(line);
+    // This start, which goes on from `step`, does not judge: its own cut does.
+    const std::int64_t later = starts.superseded_by(place.start, place.step);
+    if (place.step > step && (later == 0 || later >= start_)) break;
+    if (later != 0) {
+      // nobody's
+    } else if (place.step >= 0) {
       kept_evaluations_.clear();
     } else {
-      kept_evaluations_.push_back(std::move(line));
+      kept_evaluations_.push_back(unstamped(line));
     }
     at = end + 1;
   }

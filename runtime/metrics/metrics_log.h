@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/fd.h"
+#include "runtime/checkpoint/starts.h"
 #include "runtime/metrics/memory.h"
 
 namespace dtrain {
@@ -35,7 +36,7 @@ struct EvalRecord {
   std::int64_t samples = 0;
 };
 
-/// The line for a record, without a newline.
+/// The line for a record, without a newline and without the start that wrote it.
 std::string format_record(const StepRecord& record);
 std::string format_record(const EvalRecord& record);
 
@@ -43,16 +44,18 @@ std::string format_record(const EvalRecord& record);
 class MetricsLog {
  public:
   /// Opens or creates `path`; a torn last line (no newline) is cut off. Throws SystemError.
-  explicit MetricsLog(const std::filesystem::path& path);
+  /// `start`: which start of the run writes (Starts); each line has it.
+  MetricsLog(const std::filesystem::path& path, std::int64_t start);
 
   /// Each is one write(2). Throw SystemError (disk full: the partial line is taken back).
   void write(const StepRecord& record);
   void write(const EvalRecord& record);
 
-  /// Cuts the log at the first line of a later step than `step` (0: all steps), so that after a resume from
-  /// `step` each step is there once. Evaluations after the last step that stays are kept; when the resumed
-  /// run writes the very same one again it is dropped. Throws SystemError.
-  void truncate_after(std::int64_t step);
+  /// Cuts the log at the first line of a later step than `step` (0: all steps) that belongs to the run, so
+  /// that after a resume from `step` each step is there once. Evaluations after the last step that stays are
+  /// kept; when the resumed run writes the very same one again it is dropped. Throws SystemError. What a
+  /// start wrote after `starts` had it superseded stays, and counts for nothing.
+  void truncate_after(std::int64_t step, const Starts& starts);
 
   /// Makes what was written durable; call it before the checkpoint of a step is saved. Throws SystemError.
   void sync();
@@ -61,6 +64,7 @@ class MetricsLog {
   void cut(std::size_t bytes);
 
   std::filesystem::path path_;
+  std::int64_t start_;
   UniqueFd fd_;
   std::vector<std::string> kept_evaluations_;  ///< lines after the last kept step, since truncate_after
 };

@@ -237,10 +237,12 @@ void Engine::key_masks(std::int64_t step, std::span<const std::int64_t> indices)
 // With loss scaling an overflow only skips the step, until the scale is so small that it cannot be the cause.
 void Engine::check_loss(double loss, const StepNote& note) const {
   if (std::isfinite(loss) || (scaler_ && scaler_->scale() >= 1)) return;
-  throw Error(
+  throw LossError(
       fmt::format("step {} (epoch {}): the loss is {}; nothing was updated, the last checkpoint is good. "
-                  "Lower --lr or add --warmup-steps, then run again with --resume auto",
-                  note.step, note.epoch + 1, loss));
+                  "Lower --lr or add --warmup-steps, then run again with --resume auto; the samples of the "
+                  "batch are in the run's logs/batch-step-{}-rank-*.json",
+                  note.step, note.epoch + 1, loss, note.step),
+      note.step, loss);
 }
 
 // Where the device runs ahead the update has happened, and the scale has been halved since.
@@ -248,10 +250,12 @@ StepReport Engine::take_report() {
   const StepReport report = reports_->take(deadline());
   options_.timer.clock->lap(Phase::communication);
   if (!runs_ahead() || std::isfinite(report.loss) || report.loss_scale >= 0.5) return report;
-  throw Error(
+  throw LossError(
       fmt::format("step {} (epoch {}): the loss is {}; the last checkpoint is from before and good. "
-                  "Lower --lr or add --warmup-steps, then run again with --resume auto",
-                  report.note.step, report.note.epoch + 1, report.loss));
+                  "Lower --lr or add --warmup-steps, then run again with --resume auto; the samples of the "
+                  "batch are in the run's logs/batch-step-{}-rank-*.json",
+                  report.note.step, report.note.epoch + 1, report.loss, report.note.step),
+      report.note.step, report.loss);
 }
 
 Evaluation Engine::evaluate(const std::shared_ptr<const Source>& source, std::int64_t batch_size) {

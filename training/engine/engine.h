@@ -10,6 +10,7 @@
 
 #include "parallel/strategy.h"
 #include "runtime/autograd/autocast.h"
+#include "runtime/base/error.h"
 #include "runtime/nn/dropout.h"
 #include "training/engine/batch_feed.h"
 #include "training/engine/step_graph.h"
@@ -18,6 +19,19 @@
 #include "training/task.h"
 
 namespace dtrain {
+
+/// The loss of a step is not finite.
+class LossError : public Error {
+ public:
+  LossError(const std::string& message, std::int64_t step, double loss)
+      : Error(message), step_(step), loss_(loss) {}
+  std::int64_t step() const noexcept { return step_; }
+  double loss() const noexcept { return loss_; }
+
+ private:
+  std::int64_t step_;
+  double loss_;
+};
 
 struct EngineOptions {
   Precision precision = Precision::fp32;
@@ -58,8 +72,12 @@ class Engine {
   /// Null without loss scaling.
   GradScaler* scaler() const noexcept { return scaler_.get(); }
 
+  /// The network or the optimizer has other values, and perhaps other memory, than the steps before left
+  /// behind: what was recorded of them is recorded again.
+  void forget_recordings() { graphs_.clear(); }
+
   /// Runs one step, or queues it where the device runs ahead; its report can be taken later. Where the device
-  /// does not run ahead the loss is known before the update, and one that is not finite is an Error before
+  /// does not run ahead the loss is known before the update, and one that is not finite is a LossError before
   /// anything is changed.
   void step(const StepPlan& plan, const BatchSupply& supply);
   /// The same without exchanging anything and without a report: for measuring.
@@ -70,7 +88,7 @@ class Engine {
   std::size_t reports_waiting() const noexcept { return reports_->waiting(); }
   /// Whether take_report() would not wait.
   bool report_ready() { return reports_->ready(); }
-  /// The oldest report. Throws Error when its loss is not finite, and as StepReports::take.
+  /// The oldest report. Throws LossError when its loss is not finite, and as StepReports::take.
   StepReport take_report();
 
   /// Collective. All of `source`, in batches of `batch_size`, each sample once over all ranks.

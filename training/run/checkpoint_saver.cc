@@ -50,22 +50,23 @@ CheckpointSaver::CheckpointSaver(std::unique_ptr<CheckpointStore> locked, const 
     }
     shard = {rank, context_.communicator.size()};
   }
+  if (store_) store_->write_by(context_.permit);
   if (store_) writer_ = std::make_unique<AsyncCheckpointWriter>(*store_, writer_options(context_, shard));
 }
 
 CheckpointSaver::~CheckpointSaver() = default;
 
-void CheckpointSaver::begin(std::uint64_t bytes, std::int64_t step,
-                            std::span<const RefusedCheckpoint> refused) {
+std::int64_t CheckpointSaver::begin(std::uint64_t bytes, std::int64_t step,
+                                    std::span<const RefusedCheckpoint> refused) {
   auto all = static_cast<double>(bytes);
   if (sharded_) {
     context_.communicator
         .all_reduce({.data = &all, .count = 1, .dtype = DType::f64}, ReduceOp::sum, "checkpoint size")
         ->wait(Deadline::after(context_.start_patience));
   }
-  if (context_.communicator.rank() != 0) return;
+  if (context_.communicator.rank() != 0) return 0;
   store_->begin_writing(static_cast<std::uint64_t>(all));
-  store_->set_aside_after(step, refused);
+  return store_->go_on_after(step, refused);
 }
 
 bool CheckpointSaver::writing() const { return writer_ && writer_->stage() == SaveStage::writing; }

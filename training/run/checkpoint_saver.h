@@ -20,6 +20,7 @@ struct SaverContext {
   Communicator& communicator;
   Log& log;
   SpanRecorder* spans;                 ///< where writing leaves spans; may be null
+  WritePermit permit;                  ///< without it nothing is written
   Duration start_patience;             ///< how long ranks wait for each other's word before training
   Duration patience;                   ///< the same later: each of them answers while its disk is slow
   bool in_step = true;                 ///< Strategy::in_step: without, no rank waits for another here
@@ -39,7 +40,8 @@ class CheckpointSaver {
   /// Checks that `bytes`, of this rank, fit beside the others' on the disk, and sets checkpoints of later
   /// steps than `step` aside; `refused` as Checkpoint::refused. Before the first save; collective where
   /// sharded.
-  void begin(std::uint64_t bytes, std::int64_t step, std::span<const RefusedCheckpoint> refused);
+  /// Returns, on rank 0, the number of this start of the run (CheckpointStore::go_on_after); 0 elsewhere.
+  std::int64_t begin(std::uint64_t bytes, std::int64_t step, std::span<const RefusedCheckpoint> refused);
 
   /// Whether save() would begin at once: nothing is on its way to the disk. The same on all ranks where
   /// sharded.

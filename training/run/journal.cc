@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
+#include "runtime/base/durable_file.h"
 #include "runtime/metrics/memory.h"
 
 namespace dtrain {
@@ -15,17 +17,22 @@ constexpr Duration kSyncPatience = std::chrono::seconds(10);
 }  // namespace
 
 Journal::Journal(const JournalContext& context)
-    : context_(context), scribe_(context.log), started_(steady_clock().now()) {}
+    : context_(context),
+      scribe_(context.log, {.permit = context.permit}),
+      loss_watch_(context.recipe.loss_spike),
+      started_(steady_clock().now()) {}
 
 void Journal::record_by(std::unique_ptr<RunRecorder> recorder) {
   scribe_.drain(Deadline::never());
   recorder_ = std::move(recorder);
+  forget();
 }
 
 void Journal::open_logs(const std::filesystem::path& logs, const std::string& start_id,
                         const std::string& line) {
   start_id_ = start_id;
   if (!std::filesystem::is_directory(logs)) return;
+  logs_ = logs;
   context_.log.attach(logs / fmt::format("rank-{}.log", context_.rank));
   if (context_.recipe.log_samples)
     samples_log_.open(logs / fmt::format("samples-{}.jsonl", context_.rank), std::ios::app);
@@ -40,6 +47,7 @@ void Journal::begin() {
 void Journal::step(const StepReport& report, const RunPosition& at) {
   const StepNote& note = report.note;
   last_loss_ = report.loss;
+  if (const auto median = loss_watch_.judge(report.loss)) dump_batch(note.step, report.loss, median, at);
   rate_samples_ += note.samples;
   samples_done_ += note.samples;
   const TimePoint now = steady_clock().now();
@@ -96,10 +104,44 @@ void Journal::evaluation(const Evaluation& evaluation, const RunPosition& at) {
 }
 
 void Journal::samples(std::span<const std::int64_t> indices, const RunPosition& at) {
+  loss_watch_.take(at.step + 1, indices);
   if (!samples_log_.is_open()) return;
+  context_.permit.check("the log of samples");
   samples_log_ << fmt::format("{{\"start\":{},\"step\":{},\"epoch\":{},\"world\":{},\"indices\":[{}]}}\n",
                               start_id_, at.step + 1, at.epoch, context_.world_size, fmt::join(indices, ","))
                << std::flush;
+}
+
+void Journal::bad_loss(std::int64_t step, double loss, const RunPosition& at) {
+  dump_batch(step, loss, std::nullopt, at);
+}
+
+void Journal::dump_batch(std::int64_t step, double loss, std::optional<double> median,
+                         const RunPosition& at) {
+  const std::string name = fmt::format("batch-step-{}-rank-", step);
+  if (median && context_.rank == 0) {
+    context_.log.write(LogLevel::warning,
+                       fmt::format("step {}: the loss is {:.4g}, {:.1f} times the median of the steps before "
+                                   "({:.4g}); the samples of the batch are in logs/{}*.json",
+                                   step, loss, loss / *median, *median, name));
+  }
+  const std::vector<std::int64_t> samples = loss_watch_.samples_of(step);
+  if (logs_.empty() || samples.empty()) return;
+  const nlohmann::json batch = {{"step", step},
+                                {"epoch", at.epoch},
+                                {"rank", context_.rank},
+                                {"loss", loss},  // null where it is not finite
+                                {"median_loss", median ? nlohmann::json(*median) : nlohmann::json()},
+                                {"indices", samples}};
+  scribe_.post([path = logs_ / fmt::format("{}{}.json", name, context_.rank), text = batch.dump() + "\n"] {
+    replace_file(path, text);
+  });
+}
+
+void Journal::forget() {
+  loss_watch_.forget();
+  rate_samples_ = 0;
+  rate_since_ = steady_clock().now();
 }
 
 void Journal::sync() {
@@ -132,6 +174,7 @@ RunSummary Journal::summarize(const std::string& status, const RunPosition& at) 
   summary.status = status;
   summary.device = context_.device.name();
   summary.emulated = context_.device.is_emulated();
+  summary.start = at.start;
   summary.steps = at.step;
   summary.epochs = at.epoch;
   summary.world_size = context_.world_size;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "training/engine/step_reports.h"
+#include "training/run/loss_watch.h"
 #include "training/run/run_recorder.h"
 #include "training/run/scribe.h"
 #include "training/run/tracer.h"
@@ -22,6 +23,7 @@ struct RunPosition {
   std::int64_t position = 0;         ///< samples of the epoch that all ranks together have taken
   std::int64_t total_steps = 0;
   std::int64_t resumed_from = 0;
+  std::int64_t start = 0;  ///< which start of the run this is, from 1; on rank 0
   std::optional<std::int64_t> saved_step = {}, evaluated_step = {};
 };
 
@@ -34,6 +36,7 @@ struct JournalContext {
   WorkerLog& log;
   SpanRecorder* spans;  ///< may be null
   int rank = 0, world_size = 1;
+  WritePermit permit = {};  ///< without it nothing is written
 };
 
 /// One rank's. Used by the training thread.
@@ -41,7 +44,7 @@ class Journal {
  public:
   explicit Journal(const JournalContext& context);
 
-  /// Rank 0: from now on everything is recorded, or nothing any more (null).
+  /// Rank 0: from now on everything is recorded, as of another start of the run, or nothing any more (null).
   void record_by(std::unique_ptr<RunRecorder> recorder);
   /// Opens this rank's logs in the run's folder, where it can be seen from here. `start_id` tells this start
   /// of the run from others in the log of samples. `line` is the log's first.
@@ -55,6 +58,10 @@ class Journal {
   /// What this rank takes in the step after `at`. A step that a restart repeats is there more than once: of
   /// each step, the lines with the latest start count.
   void samples(std::span<const std::int64_t> indices, const RunPosition& at);
+  /// The loss of `step` is not finite: what this rank took in it is written to the logs.
+  void bad_loss(std::int64_t step, double loss, const RunPosition& at);
+  /// The run goes back to an earlier step: rates and losses begin anew.
+  void forget();
   /// Makes what was told so far durable, or gives up waiting: before a checkpoint is written, which should
   /// not be ahead of it. From any thread.
   void sync();
@@ -72,13 +79,16 @@ class Journal {
 
  private:
   void note_first_step();
+  void dump_batch(std::int64_t step, double loss, std::optional<double> median, const RunPosition& at);
   MemoryUse memory_use() const;
   RunSummary summarize(const std::string& status, const RunPosition& at) const;
 
   JournalContext context_;
   std::unique_ptr<RunRecorder> recorder_;  ///< rank 0 only; what it writes, the scribe's thread does
   Scribe scribe_;
-  std::ofstream samples_log_;  ///< open with --log-samples
+  LossWatch loss_watch_;
+  std::filesystem::path logs_;  ///< empty where the run's folder cannot be seen from here
+  std::ofstream samples_log_;   ///< open with --log-samples
   std::string start_id_;
   TimePoint started_, rate_since_;
   std::int64_t rate_samples_ = 0, samples_done_ = 0;

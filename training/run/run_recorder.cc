@@ -59,6 +59,7 @@ std::string config_json(const Options& options, const Environment& environment, 
 
 std::string summary_json(const RunSummary& summary) {
   nlohmann::json json = {{"status", summary.status},
+                         {"start", summary.start},
                          {"steps", summary.steps},
                          {"epochs", summary.epochs},
                          {"world_size", summary.world_size},
@@ -124,12 +125,13 @@ void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
 }  // namespace
 
 RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-                         const Recipe& recipe, const Device& device, std::int64_t resumed_step)
+                         const Recipe& recipe, const Device& device, std::int64_t start,
+                         std::int64_t resumed_step)
     : run_(run),
-      metrics_((run.write_config(config_json(options, environment, recipe, device)), run.metrics())),
+      metrics_((run.write_config(config_json(options, environment, recipe, device)), run.metrics()), start),
       curves_(run.path(), unix_seconds(), resumed_step),
       progress_(progress_target(environment).fd, progress_target(environment).options) {
-  metrics_.truncate_after(resumed_step);
+  metrics_.truncate_after(resumed_step, Starts::read(run.checkpoints()));
 }
 
 void RunRecorder::show(Scribe& scribe, const Progress& progress) {
@@ -184,8 +186,10 @@ fs::path choose_run_dir(const Recipe& recipe, const Environment& environment) {
   return RunDirectory::default_path(recipe.model, started);
 }
 
-std::unique_ptr<CheckpointStore> lock_run(const Recipe& recipe, const RunDirectory& run, Log& log) {
+std::unique_ptr<CheckpointStore> lock_run(const Recipe& recipe, const RunDirectory& run,
+                                          const WritePermit& permit, Log& log) {
   auto store = std::make_unique<CheckpointStore>(run.checkpoints(), recipe.keep_checkpoints, log);
+  store->write_by(permit);
   try {
     make_directories(run.checkpoints());
     // The other ranks wait for us meanwhile, for connect_timeout: ours must be the first word.

@@ -20,9 +20,10 @@ namespace dtrain {
 
 /// How a run went, for summary.json.
 struct RunSummary {
-  std::string status;     ///< "finished", "stopped" (by a signal, resumable)
-  std::string device;     ///< rank 0's
-  bool emulated = false;  ///< then times and rates say nothing about a GPU
+  std::string status;      ///< "finished", "stopped" (by a signal, resumable)
+  std::string device;      ///< rank 0's
+  bool emulated = false;   ///< then times and rates say nothing about a GPU
+  std::int64_t start = 0;  ///< which start of the run this was
   std::int64_t steps = 0, epochs = 0, world_size = 1;
   double loss = 0, samples_per_second = 0, seconds = 0;
   std::optional<Evaluation> evaluation;
@@ -34,10 +35,10 @@ struct RunSummary {
 
 class RunRecorder {
  public:
-  /// Opens `run`, which exists and whose lock this process holds. Goes on after step `resumed_step`, or from
-  /// the start (0): metrics of later steps are dropped.
+  /// Opens `run`, which exists and whose lock this process holds. As start number `start` of the run goes on
+  /// after step `resumed_step`, or from the beginning (0): metrics of later steps are dropped.
   RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-              const Recipe& recipe, const Device& device, std::int64_t resumed_step);
+              const Recipe& recipe, const Device& device, std::int64_t start, std::int64_t resumed_step);
 
   // ---- handed to `scribe`, whose thread calls all the rest
   void show(Scribe& scribe, const Progress& progress);
@@ -66,8 +67,10 @@ class RunRecorder {
 std::filesystem::path choose_run_dir(const Recipe& recipe, const Environment& environment);
 
 /// Takes the lock of `run` before anything in it is touched, or read to go on from: its last writer may still
-/// be busy. Rank 0 only. Throws as CheckpointStore::begin_writing, naming --run-dir.
-std::unique_ptr<CheckpointStore> lock_run(const Recipe& recipe, const RunDirectory& run, Log& log);
+/// be busy. `permit`: without it the run's checkpoints are not written. Rank 0 only. Throws as
+/// CheckpointStore::begin_writing, naming --run-dir.
+std::unique_ptr<CheckpointStore> lock_run(const Recipe& recipe, const RunDirectory& run,
+                                          const WritePermit& permit, Log& log);
 
 /// What --resume asks for: the checkpoint to go on from, verified, or nothing for a fresh start. Rank 0 only.
 /// Throws UsageError when `never` meets checkpoints or the checkpoint is of another recipe, DataError when

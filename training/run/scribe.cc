@@ -86,6 +86,7 @@ void Scribe::write(const Entry& entry) {
   const Deadline deadline = Deadline::after(refusing_ ? Duration::zero() : options_.patience);
   for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     try {
+      options_.permit.check("a record of the run");
       entry();
       refusing_ = false;
       return;

@@ -12,12 +12,15 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/base/write_permit.h"
 
 namespace dtrain {
 
 struct ScribeOptions {
   /// How long an entry that the system refuses is tried again before it is dropped.
   Duration patience = std::chrono::seconds(10);
+  /// Looked at before each entry: without it the entry is dropped.
+  WritePermit permit = {};
   /// Entries that may wait; post() waits for room beyond.
   std::size_t most = 100'000;
 };

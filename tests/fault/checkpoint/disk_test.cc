@@ -127,7 +127,7 @@ TEST_F(SmallDisk, SpaceIsCheckedBeforeTheStart) {
 TEST_F(SmallDisk, FilesAreReplacedWholeOrNotAtAll) {
   on_small_disk([](const fs::path& disk) {
     replace_file(disk / "summary.json", "old");
-    MetricsLog log(disk / "metrics.jsonl");
+    MetricsLog log(disk / "metrics.jsonl", 1);
     log.write(StepRecord{1, 0, 0, 0, 0});
     const std::string before = test::read_file(disk / "metrics.jsonl");
     fill(disk, 0);
@@ -164,7 +164,7 @@ TEST_F(SmallDisk, ReadOnlyIsOneClearError) {
     }
     EXPECT_EQ(store.latest()->state.step, 1) << "reading needs no writing";
     EXPECT_THROW(RunDirectory::create(disk / "run"), SystemError);
-    EXPECT_THROW(MetricsLog(disk / "metrics.jsonl"), SystemError);
+    EXPECT_THROW(MetricsLog(disk / "metrics.jsonl", 1), SystemError);
   });
 }
 

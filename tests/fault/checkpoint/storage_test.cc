@@ -49,7 +49,9 @@ class Storage : public testing::Test {
   fs::path run_dir() const { return folder_ / "run"; }
   fs::path checkpoints() const { return run_dir() / "checkpoints"; }
   fs::path newest() const { return checkpoints() / "step-00000006" / "model.safetensors"; }
-  static std::vector<std::string> good() { return {".lock", "step-00000003", "step-00000006"}; }
+  static std::vector<std::string> good() {
+    return {".lock", "starts.jsonl", "step-00000003", "step-00000006"};
+  }
 
   RunResult train_with(const std::vector<std::string>& more, const std::string& fail = "") const {
     std::vector<std::string> arguments = {
@@ -94,8 +96,8 @@ TEST_F(Storage, AMomentsTroubleIsWaitedFor) {
                                   rule("read", "*/step-00000006/model.safetensors", 2, 1, ESTALE),
                                   rule("open", "*/checkpoints/.lock", 1, 1, EIO)}) {
     expect_resumed_from(resume(fail, 1), 6);
-    EXPECT_EQ(names(checkpoints()),
-              (std::vector<std::string>{".lock", "step-00000003", "step-00000006", "step-00000007"}))
+    EXPECT_EQ(names(checkpoints()), (std::vector<std::string>{".lock", "starts.jsonl", "step-00000003",
+                                                              "step-00000006", "step-00000007"}))
         << fail;
     fs::remove_all(checkpoints() / "step-00000007");
     fs::remove(fail_log());
@@ -120,7 +122,7 @@ TEST_F(Storage, ALastingErrorStopsAndNothingIsLost) {
 TEST_F(Storage, ABadSectorIsPassedOverAndSetAside) {
   expect_resumed_from(resume(rule("read", "*/step-00000006/model.safetensors", 2, kAlways, EIO), 3), 3);
   EXPECT_EQ(names(checkpoints()),
-            (std::vector<std::string>{".lock", "step-00000003", "step-00000006",
+            (std::vector<std::string>{".lock", "starts.jsonl", "step-00000003", "step-00000006",
                                       "step-00000006.refused-unreadable", "step-00000007"}));
   EXPECT_EQ(read_file(checkpoints() / "step-00000006.refused-unreadable" / "model.safetensors"), weights_);
 }

@@ -1,21 +1,26 @@
 // On a lab of hosts: launcher, link and keeper of one of them are stopped or killed, and its network is cut
 // in both directions, in one, or its connections are reset, all drawn at random. Workers write the number of
 // their start and the time; no line of one start may be later than the first of the next, and every launcher
-// that can still act ends in time. Needs root. DTRAIN_FAULT_ROUNDS=200 for the long run (an hour and a half);
-// the seed is printed and can be given as DTRAIN_FAULT_SEED.
+// that can still act ends in time. The same with workers that train: nothing in the run is of an earlier
+// start than it should be. Needs root. DTRAIN_FAULT_ROUNDS=67 for 200 rounds (an hour and a half); the seed
+// is printed and can be given as DTRAIN_FAULT_SEED.
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
+#include "runtime/base/log.h"
+#include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/cluster/labs.h"
 #include "tests/launch/running.h"
 
@@ -33,13 +38,15 @@ constexpr std::array kNetwork = {"none", "both", "in", "out", "reset"};
 constexpr std::array kParts = {"launcher", "link", "keeper"};
 
 // A job on the lab's first hosts: elastic, led by host 0 as long as it lives; or with a spare on one host
-// more, and led by whom a majority elects.
+// more, and led by whom a majority elects. Its workers write lines, or train.
 struct Kind {
   int hosts = 3, nodes = 3;
   std::vector<std::string> options;
+  bool trains = false;
 };
 const Kind kElastic{3, 3, {"--nnodes=2:3", "--rdzv-conf=last_call_timeout=60"}};
 const Kind kSpared{4, 3, {"--nnodes=3", "--spares=1"}};
+const Kind kTraining{4, 3, {"--nnodes=3", "--spares=1"}, true};
 
 struct Fault {
   int victim = 0;
@@ -68,11 +75,51 @@ class Fencing : public ::testing::Test {
     lab_.emplace(kHosts);
   }
 
+  std::vector<std::string> worker_command(const TempDir& folder) const {
+    if (kind_.trains) {
+      return {"dtrain",
+              "train",
+              "--model",
+              "mlp",
+              "--dataset",
+              "synthetic:1x28x28,10,6000",
+              "--log-every",
+              "1",
+              "--log-samples",
+              "--checkpoint-every",
+              "20",
+              "--eval-every",
+              "0",
+              "--epochs",
+              "100000",
+              "--global-batch-size",
+              "60",
+              "--run-dir",
+              (folder / "run").string()};
+    }
+    return {"sh", "-c",
+            "while [ ! -e " + (folder / "done").string() +
+                " ]; do echo $TORCHELASTIC_RESTART_COUNT $(date +%s%N) >> " + folder.path().string() +
+                "/$(hostname).$LOCAL_RANK; sleep 0.02; done"};
+  }
+
+  // All workers are at work.
+  bool works(const TempDir& folder) const {
+    if (kind_.trains) return metrics_of(folder).size() > 50;
+    return std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2 * kind_.nodes;
+  }
+
+  // The job is to end. Training ends with a checkpoint, on a signal.
+  void end_job(const TempDir& folder, const Fault& fault) {
+    write_file(folder / "done", "");
+    if (!kind_.trains) return;
+    for (int host = 0; host < kind_.hosts; ++host) {
+      if (host != fault.victim) launcher(host).signal(SIGTERM);
+    }
+  }
+
   void start(const TempDir& folder) {
     launchers_.clear();
-    const std::string script = "while [ ! -e " + (folder / "done").string() +
-                               " ]; do echo $TORCHELASTIC_RESTART_COUNT $(date +%s%N) >> " +
-                               folder.path().string() + "/$(hostname).$LOCAL_RANK; sleep 0.02; done";
     for (int host = 0; host < kind_.hosts; ++host) {
       std::vector<std::string> launch{program("dtrain-launch"),
                                       "--node_rank=" + std::to_string(host),
@@ -81,11 +128,13 @@ class Fencing : public ::testing::Test {
                                       "--max-restarts=3",
                                       "--shutdown-timeout=1"};
       launch.insert(launch.end(), kind_.options.begin(), kind_.options.end());
-      launch.insert(launch.end(), {"sh", "-c", script});
+      const std::vector<std::string> worker = worker_command(folder);
+      launch.insert(launch.end(), worker.begin(), worker.end());
       std::vector<std::string> command = lab_->command(host, launch);
       command[0] = "/usr/bin/env";
       launchers_.push_back(std::make_unique<Running>(
-          command, std::map<std::string, std::string>{{"DTRAIN_TOKEN", std::string(64, 'c')}}));
+          command, std::map<std::string, std::string>{{"DTRAIN_TOKEN", std::string(64, 'c')},
+                                                      {"OMP_NUM_THREADS", "1"}}));
     }
   }
 
@@ -129,16 +178,11 @@ class Fencing : public ::testing::Test {
   void round(const Fault& fault) {
     const TempDir folder;
     start(folder);
-    ASSERT_TRUE(eventually(
-        [&] {
-          return std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2 * kind_.nodes;
-        },
-        seconds(40)))
-        << errors();
+    ASSERT_TRUE(eventually([&] { return works(folder); }, seconds(40))) << errors();
     const std::array pids = parts_of(fault.victim);
     strike(fault, pids);
     std::this_thread::sleep_for(kUntilSettled);
-    write_file(folder / "done", "");
+    end_job(folder, fault);
     for (int host = 0; host < kind_.hosts; ++host) {
       if (host == fault.victim && fault.acts[0] != 0) continue;
       EXPECT_NE(launcher(host).wait(kInTime), -1) << "host " << host << " still runs\n" << errors();
@@ -154,13 +198,43 @@ class Fencing : public ::testing::Test {
                          [](const auto& one) { return !one->marked().empty(); });
     };
     EXPECT_TRUE(eventually([&] { return !left(); })) << errors();
-    const std::map<int, Writing> starts = writing_in(folder);
+    const std::map<int, Writing> starts = kind_.trains ? training_in(folder) : writing_in(folder);
     for (auto next = starts.begin(), before = next++; next != starts.end(); before = next++) {
       EXPECT_LT(before->second.last, next->second.first)
           << "start " << before->first << " still wrote in start " << next->first << "\n"
           << errors();
     }
     restarts_ += starts.size() > 1;
+  }
+
+  static std::vector<nlohmann::json> metrics_of(const TempDir& folder) {
+    std::vector<nlohmann::json> lines;
+    std::ifstream in(folder / "run" / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  // What the run's own records say: each line has its start, steps follow each other, and no start wrote
+  // after the next one had begun to, neither lines nor checkpoints.
+  static std::map<int, Writing> training_in(const TempDir& folder) {
+    std::map<int, Writing> starts;
+    int newest = 0;
+    for (const auto& line : metrics_of(folder)) {
+      const int start = line.at("start");
+      const long time = std::lround(line.at("time").get<double>() * 1e6);
+      EXPECT_GE(start, newest) << "a line of start " << start << " after one of start " << newest;
+      newest = std::max(newest, start);
+      starts[start].first = std::min(starts[start].first, time);
+      starts[start].last = std::max(starts[start].last, time);
+    }
+    const Starts told = Starts::read(folder / "run" / "checkpoints");
+    EXPECT_EQ(told.newest(), newest);
+    NullLog log;
+    for (const auto& entry : CheckpointStore(folder / "run" / "checkpoints", 0, log).list()) {
+      const auto& extra = load_checkpoint(entry.path).state.extra;
+      EXPECT_EQ(told.superseded_by(std::stoi(extra.at(kStartEntry)), entry.step), 0) << entry.path;
+    }
+    return starts;
   }
 
   void draw(const Kind& kind, int rounds);
@@ -195,6 +269,31 @@ TEST_F(Fencing, NoTwoStartsWriteAtOnceWhateverStandsStill) {
 
 TEST_F(Fencing, NoTwoLeadersHaveWorkersAtOnce) {
   draw(kSpared, rounds_from_environment("DTRAIN_FAULT_ROUNDS", 1));
+}
+
+TEST_F(Fencing, NoStartOfTrainingWritesAfterAnother) {
+  draw(kTraining, rounds_from_environment("DTRAIN_FAULT_ROUNDS", 1));
+}
+
+// Nobody is left who could end the workers of host 0, the writing one among them: they see for themselves.
+TEST_F(Fencing, WorkersWhoseGuardiansAllStandStillWriteNothing) {
+  kind_ = kTraining;
+  const TempDir folder;
+  start(folder);
+  ASSERT_TRUE(eventually([&] { return works(folder); }, seconds(40))) << errors();
+  const std::array pids = parts_of(0);
+  const pid_t guard = launcher(0).guard();
+  ASSERT_GT(guard, 0);
+  // From above to below, so that nobody lets the next one run on.
+  for (const pid_t pid : {pids[0], pids[1], guard, pids[2]}) ::kill(pid, SIGSTOP);
+  ASSERT_TRUE(eventually([&] { return metrics_of(folder).back().at("start") > 1; }, seconds(60))) << errors();
+  Fault fault;
+  fault.victim = 0;
+  end_job(folder, fault);
+  for (int host = 1; host < kind_.hosts; ++host) EXPECT_NE(launcher(host).wait(kInTime), -1) << errors();
+  for (const pid_t pid : {pids[2], guard, pids[1], pids[0]}) ::kill(pid, SIGCONT);
+  EXPECT_NE(launcher(0).wait(kInTime), -1) << errors();
+  EXPECT_GT(training_in(folder).size(), 1U) << errors();
 }
 
 }  // namespace

@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "runtime/base/clock.h"
@@ -16,6 +19,8 @@
 
 namespace dtrain::test {
 namespace {
+
+constexpr std::size_t kGlobalBatch = 48;
 
 class Resume : public ::testing::Test {
  protected:
@@ -31,7 +36,7 @@ class Resume : public ::testing::Test {
                                           "--epochs",
                                           "3",
                                           "--global-batch-size",
-                                          "48",
+                                          std::to_string(kGlobalBatch),
                                           "--optimizer",
                                           "adamw",
                                           "--lr",
@@ -135,6 +140,20 @@ TEST_F(Resume, ALossThatIsNotFiniteEndsTheRunAndKeepsTheLastCheckpoint) {
   EXPECT_NE(bad.err.find("the loss is"), std::string::npos) << bad.err;
   EXPECT_NE(bad.err.find("--lr"), std::string::npos) << bad.err;
   EXPECT_EQ(final_weights(folder_ / "nan"), before);
+  // What each rank had in that step.
+  int batches = 0;
+  std::set<std::int64_t> samples;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "nan" / "logs")) {
+    if (!entry.path().filename().string().starts_with("batch-step-")) continue;
+    const auto batch = nlohmann::json::parse(read_file(entry.path()));
+    EXPECT_NE(bad.err.find("step " + std::to_string(batch["step"].get<int>()) + " "), std::string::npos)
+        << batch;
+    for (const auto& index : batch["indices"]) samples.insert(index.get<std::int64_t>());
+    EXPECT_EQ(batch["indices"].size() * 2, kGlobalBatch) << batch;
+    ++batches;
+  }
+  EXPECT_EQ(batches, 2);
+  EXPECT_EQ(samples.size(), kGlobalBatch) << "no two ranks took the same";
 }
 
 // A random worker is killed once its run has reached a random step; the launcher starts the group again.

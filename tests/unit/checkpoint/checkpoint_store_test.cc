@@ -132,12 +132,12 @@ TEST(CheckpointStore, SetsAnAbandonedFutureAside) {
   MemoryLog log;
   CheckpointStore store(folder.path(), 0, log);
   for (const int step : {10, 20, 30}) store.save(SampleSnapshot(step).get());
-  store.set_aside_after(10);
+  store.go_on_after(10);
   EXPECT_EQ(steps(store), (std::vector<std::int64_t>{10}));
   store.save(SampleSnapshot(20).get());
-  store.set_aside_after(10);
+  store.go_on_after(10);
   EXPECT_EQ(names(folder.path()),
-            (std::vector<std::string>{".lock", "step-00000010", "step-00000020.abandoned",
+            (std::vector<std::string>{".lock", "starts.jsonl", "step-00000010", "step-00000020.abandoned",
                                       "step-00000020.abandoned-2", "step-00000030.abandoned"}));
   EXPECT_EQ(load_checkpoint(folder / "step-00000030.abandoned").state.step, 30) << "set aside, not damaged";
 }
@@ -157,10 +157,65 @@ TEST(CheckpointStore, FallsBackAndSaysWhy) {
   ASSERT_EQ(latest->refused.size(), 2U);
   EXPECT_EQ(latest->refused[0].step, 40);
 
-  store.set_aside_after(20, latest->refused);
+  store.go_on_after(20, latest->refused);
   EXPECT_EQ(names(folder.path()),
-            (std::vector<std::string>{".lock", "step-00000010", "step-00000020",
+            (std::vector<std::string>{".lock", "starts.jsonl", "step-00000010", "step-00000020",
                                       "step-00000030.refused-damaged", "step-00000040.refused-damaged"}));
+}
+
+// One that was cut off in the middle of a save, and wakes when another has gone on.
+TEST(CheckpointStore, WhatAnEarlierStartSavesAfterALaterOneIsNotTheRuns) {
+  const TempDir folder;
+  MemoryLog log;
+  const auto late = fs::path(folder / "late");
+  {
+    CheckpointStore earlier(folder.path(), 0, log);
+    EXPECT_EQ(earlier.go_on_after(0), 1);
+    for (const int step : {10, 20}) earlier.save(SampleSnapshot(step).get());
+    fs::rename(folder / "step-00000020", late);  // not there yet
+  }
+  CheckpointStore store(folder.path(), 0, log);
+  EXPECT_EQ(store.go_on_after(10), 2);
+  store.save(SampleSnapshot(15).get());
+  fs::rename(late, folder / "step-00000020");
+  const auto latest = store.latest();
+  ASSERT_TRUE(latest);
+  EXPECT_EQ(latest->state.step, 15);
+  EXPECT_THAT(log.warnings(),
+              HasSubstr("start 1 of the run wrote it although start 2 had gone on from before"));
+  EXPECT_EQ(store.go_on_after(15, latest->refused), 3);
+  EXPECT_EQ(names(folder.path()),
+            (std::vector<std::string>{".lock", "starts.jsonl", "step-00000010", "step-00000015",
+                                      "step-00000020.refused-superseded"}));
+  EXPECT_EQ(store.latest()->state.step, 15) << "what all starts had in common stays";
+}
+
+TEST(CheckpointStore, WritesNothingWithoutItsPermit) {
+  const TempDir folder;
+  MemoryLog log;
+  LeaseWord word{std::numeric_limits<std::int64_t>::max()};
+  CheckpointStore store(folder.path(), 1, log);
+  store.write_by(WritePermit(word));
+  store.go_on_after(0);
+  store.save(SampleSnapshot(10).get());
+  const auto before = names(folder.path());
+  word = 0;
+  EXPECT_THROW(store.save(SampleSnapshot(20).get()), PeerError);
+  EXPECT_THROW(store.go_on_after(0), PeerError);
+  EXPECT_EQ(names(folder.path()), before);
+}
+
+TEST(Starts, ATornLineIsLeftOut) {
+  const TempDir folder;
+  EXPECT_EQ(Starts::read(folder.path()).begin(folder.path(), 0), 1);
+  test::write_file(folder / "starts.jsonl", test::read_file(folder / "starts.jsonl") + R"({"start":2,"af)");
+  EXPECT_EQ(Starts::read(folder.path()).begin(folder.path(), 40), 2);
+  const Starts starts = Starts::read(folder.path());
+  EXPECT_EQ(starts.newest(), 2);
+  EXPECT_EQ(starts.superseded_by(1, 40), 0);
+  EXPECT_EQ(starts.superseded_by(1, 41), 2);
+  EXPECT_EQ(starts.superseded_by(2, 41), 0);
+  EXPECT_EQ(starts.superseded_by(0, 1), 1) << "what has no number is older than all";
 }
 
 // A process without descriptors can read nothing: that says nothing about the checkpoint.

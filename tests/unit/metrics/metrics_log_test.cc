@@ -26,11 +26,16 @@ using test::TempDir;
 using testing::HasSubstr;
 
 StepRecord step(std::int64_t number) { return {number, 0, 0.5, 0.1, 100}; }
-std::string line(std::int64_t number) { return format_record(step(number)) + "\n"; }
+
+// As start `start` of the run writes it.
+std::string line(const std::string& record, int start = 1) {
+  return record.substr(0, record.size() - 1) + ",\"start\":" + std::to_string(start) + "}\n";
+}
+std::string line(std::int64_t number, int start = 1) { return line(format_record(step(number)), start); }
 
 const EvalRecord kEval{2, 0.25, {{"accuracy", 0.875}}, 10000};
-const std::string kEvalLine =
-    "{\"event\":\"eval\",\"epoch\":2,\"loss\":0.25,\"accuracy\":0.875,\"samples\":10000}\n";
+const std::string kEvalText = R"({"event":"eval","epoch":2,"loss":0.25,"accuracy":0.875,"samples":10000})";
+const std::string kEvalLine = line(kEvalText);
 
 TEST(MetricsLog, LinesAreExactlyTheDocumentedOnes) {
   EXPECT_EQ(
@@ -38,7 +43,7 @@ TEST(MetricsLog, LinesAreExactlyTheDocumentedOnes) {
       R"({"event":"step","step":1,"epoch":0,"loss":2.3025850929940455,"lr":0.2,"samples_per_second":61234.5})");
   EXPECT_THAT(format_record(StepRecord{1, 0, 2.5, 0.2, 61234.5, 1767322845.25}),
               HasSubstr(R"("samples_per_second":61234.5,"time":1767322845.250000})"));
-  EXPECT_EQ(format_record(kEval) + "\n", kEvalLine);
+  EXPECT_EQ(format_record(kEval), kEvalText);
 }
 
 TEST(MetricsLog, MemoryIsThereWhenItIsTold) {
@@ -67,13 +72,13 @@ TEST(MetricsLog, AppendsAndCutsATornLine) {
   const TempDir folder;
   const auto path = folder / "metrics.jsonl";
   {
-    MetricsLog log(path);
+    MetricsLog log(path, 1);
     log.write(step(1));
     log.write(kEval);
     log.sync();
   }
   test::write_file(path, test::read_file(path) + R"({"event":"st)");
-  MetricsLog log(path);
+  MetricsLog log(path, 1);
   log.write(step(2));
   EXPECT_EQ(test::read_file(path), line(1) + kEvalLine + line(2));
 }
@@ -82,17 +87,17 @@ TEST(MetricsLog, EachStepOnceAfterAResume) {
   const TempDir folder;
   const auto path = folder / "metrics.jsonl";
   {
-    MetricsLog log(path);
+    MetricsLog log(path, 1);
     for (int i = 1; i <= 5; ++i) log.write(step(i));
     log.write(kEval);
     for (int i = 6; i <= 8; ++i) log.write(step(i));
   }
-  MetricsLog log(path);
-  log.truncate_after(6);
+  MetricsLog log(path, 1);
+  log.truncate_after(6, {});
   for (int i = 7; i <= 9; ++i) log.write(step(i));
   EXPECT_EQ(test::read_file(path), line(1) + line(2) + line(3) + line(4) + line(5) + kEvalLine + line(6) +
                                        line(7) + line(8) + line(9));
-  log.truncate_after(0);
+  log.truncate_after(0, {});
   EXPECT_EQ(test::read_file(path), "");
 }
 
@@ -102,20 +107,33 @@ TEST(MetricsLog, AnEvaluationDoneTwiceAppearsOnce) {
   EvalRecord other = kEval;
   other.epoch = 3;
   {
-    MetricsLog log(path);
+    MetricsLog log(path, 1);
     log.write(step(1));
     log.write(kEval);
   }
   {
-    MetricsLog log(path);
-    log.truncate_after(1);
+    MetricsLog log(path, 1);
+    log.truncate_after(1, {});
     log.write(kEval);  // the resumed run evaluates at its first step's start again
     log.write(other);
     log.write(step(2));
     log.write(other);  // not a repetition any more
   }
   EXPECT_EQ(test::read_file(path),
-            line(1) + kEvalLine + format_record(other) + "\n" + line(2) + format_record(other) + "\n");
+            line(1) + kEvalLine + line(format_record(other)) + line(2) + line(format_record(other)));
+}
+
+// Start 1 went on to write when start 2 had already gone on after step 2; start 3 goes on after step 4.
+TEST(MetricsLog, LinesOfASupersededStartCountForNothing) {
+  const TempDir folder;
+  const auto path = folder / "metrics.jsonl";
+  const std::string run = line(1) + line(2) + line(3, 2) + line(9) + line(4, 2);
+  test::write_file(path, run + line(5, 2) + line(10));
+  for (const int after : {0, 2, 4}) Starts::read(folder.path()).begin(folder.path(), after);
+  MetricsLog log(path, 3);
+  log.truncate_after(4, Starts::read(folder.path()));
+  log.write(step(5));
+  EXPECT_EQ(test::read_file(path), run + line(5, 3));
 }
 
 TEST(MetricsLog, KeepsWhatItDoesNotKnow) {
@@ -123,7 +141,7 @@ TEST(MetricsLog, KeepsWhatItDoesNotKnow) {
   const auto path = folder / "metrics.jsonl";
   const std::string odd = "not json\n[1]\n{\"event\":5}\n{\"step\":9}\n\n";
   test::write_file(path, odd + line(1) + odd + line(2) + odd);
-  MetricsLog(path).truncate_after(1);
+  MetricsLog(path, 1).truncate_after(1, {});
   EXPECT_EQ(test::read_file(path), odd + line(1) + odd);
 }
 
@@ -131,7 +149,7 @@ TEST(MetricsLog, AFullDiskLeavesNoHalfLine) {
   const TempDir folder;
   const auto path = folder / "metrics.jsonl";
   const auto codes = test::run_ranks(1, [&](int) {
-    MetricsLog log(path);
+    MetricsLog log(path, 1);
     log.write(step(1));
     // A file size limit stands in for the full disk: the write is short, then refused.
     std::signal(SIGXFSZ, SIG_IGN);
@@ -146,7 +164,7 @@ TEST(MetricsLog, AFullDiskLeavesNoHalfLine) {
 
 TEST(MetricsLog, SaysWhereItCannotWrite) {
   const TempDir folder;
-  EXPECT_THROW(MetricsLog(folder / "absent" / "metrics.jsonl"), SystemError);
+  EXPECT_THROW(MetricsLog(folder / "absent" / "metrics.jsonl", 1), SystemError);
 }
 
 TEST(RunDirectory, HasTheDocumentedNames) {

@@ -78,7 +78,7 @@ TEST(Report, IsOneSafePage) {
   const TempDir folder;
   const auto run = RunDirectory::create(folder / "my<run>");
   {
-    MetricsLog log(run.metrics());
+    MetricsLog log(run.metrics(), 1);
     for (int i = 1; i <= 300; ++i) log.write(StepRecord{i, i / 100, 2.0 / i, 0.1, 1000});
     log.write(EvalRecord{0, 0.5, {{"accuracy", 0.87}}, 10000});
   }
