@@ -24,7 +24,8 @@ set(DTRAIN_INTERNAL_HEADERS
   "runtime/data/(cache/.*|formats/.*|sources/(csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
   "runtime/device/(cpu|cuda)/.*"
   "runtime/device/(dtype_dispatch|functors|kernel_checks|kernel_flops|line_checks|philox|timed_kernels)\\.h"
-  "runtime/metrics/report_(chart|data)\\.h")
+  "runtime/metrics/report_(chart|data)\\.h"
+  "runtime/onnx/(builder|graph|trace_device|translator|values|wire)\\.h")
 
 set(DTRAIN_PUBLIC_HEADERS dtrain.h)
 foreach(library IN LISTS libraries)

@@ -31,6 +31,7 @@ runtime/optim:       runtime/base runtime/device runtime/tensor runtime/autograd
 runtime/data:        runtime/base runtime/device
 runtime/checkpoint:  runtime/base runtime/device
 runtime/metrics:     runtime/base runtime/checkpoint
+runtime/onnx:        runtime/base runtime/device runtime/tensor runtime/autograd
 cluster/net:         runtime/base
 cluster/detect:      runtime/base cluster/net
 cluster/store:       runtime/base cluster/net

@@ -1,0 +1,151 @@
+// Products, convolutions, pooling and norms, with what their kernels have fused into them.
+#include "runtime/base/error.h"
+#include "runtime/onnx/translator.h"
+
+namespace dtrain::onnx {
+namespace {
+
+bool is_there(const View& view) { return view.data != nullptr; }
+
+View transposed(const View& matrix) {
+  return {
+      matrix.data, matrix.dtype, {matrix.shape[1], matrix.shape[0]}, {matrix.strides[1], matrix.strides[0]}};
+}
+
+/// [1, R, C] → [R, C]
+View only_matrix(const View& batch) {
+  return {batch.data, batch.dtype, {batch.shape[1], batch.shape[2]}, {batch.strides[1], batch.strides[2]}};
+}
+
+Attributes window(const Conv2dGeometry& g, const View& weight) {
+  return {{"dilations", Extents{g.dilation_h, g.dilation_w}},
+          {"group", g.groups},
+          {"kernel_shape", Extents{weight.shape[2], weight.shape[3]}},
+          {"pads", Extents{g.pad_h, g.pad_w, g.pad_h, g.pad_w}},
+          {"strides", Extents{g.stride_h, g.stride_w}}};
+}
+
+}  // namespace
+
+std::string Translator::activated(const std::string& name, Activation activation) {
+  return activation == Activation::relu ? builder_.node("Relu", {name}) : name;
+}
+
+void Translator::kernel(Kernel<KernelId::matmul>, Name name, const View& a, const View& b, const View& bias,
+                        const Activation& activation, const bool& accumulate, const View& out) {
+  if (accumulate) refuse_operation(name);
+  if (a.shape[0] != 1 || b.shape[0] != 1) {
+    std::string product = builder_.node("MatMul", {values_.read(a).name, values_.read(b).name});
+    if (is_there(bias)) product = builder_.node("Add", {product, values_.read_whole(bias)});
+    return values_.write(out, activated(product, activation));
+  }
+  // A weight is seen transposed; Gemm takes it as it is.
+  View left = only_matrix(a), right = only_matrix(b);
+  const bool turned = right.strides[0] == 1 && right.strides[1] != 1;
+  if (turned) right = transposed(right);
+  std::vector<std::string> inputs = {values_.read_whole(left), values_.read_whole(right)};
+  if (is_there(bias)) inputs.push_back(values_.read_whole(bias));
+  Attributes attributes;
+  if (turned) attributes.emplace_back("transB", std::int64_t{1});
+  const bool floating = is_floating(out.dtype);
+  if (!floating) refuse_operation("matmul of integers");
+  values_.write(only_matrix(out), activated(builder_.node("Gemm", inputs, attributes), activation));
+}
+
+Value Translator::convolution(const Conv2dGeometry& geometry, const View& input, const View& weight,
+                              const View& bias, const Dims& shape) {
+  std::vector<std::string> inputs = {values_.read_whole(input), values_.read_whole(weight)};
+  if (is_there(bias)) inputs.push_back(values_.read_whole(bias));
+  return {builder_.node("Conv", std::move(inputs), window(geometry, weight)), shape};
+}
+
+void Translator::kernel(Kernel<KernelId::conv2d>, Name, const Conv2dGeometry& geometry, const View& input,
+                        const View& weight, const View& bias, const Activation& activation,
+                        const View& output) {
+  values_.write(output, activated(convolution(geometry, input, weight, bias, output.shape).name, activation));
+}
+
+// The gradient of a convolution's input is what a transposed convolution gives.
+void Translator::kernel(Kernel<KernelId::conv2d_backward_input>, Name, const Conv2dGeometry& geometry,
+                        const View& input, const View& weight, const View& output) {
+  Attributes attributes = window(geometry, weight);
+  const auto missing = [](std::int64_t out, std::int64_t in, std::int64_t stride, std::int64_t pad,
+                          std::int64_t dilation, std::int64_t kernel) {
+    return out - ((in - 1) * stride - 2 * pad + dilation * (kernel - 1) + 1);
+  };
+  attributes.emplace_back("output_padding",
+                          Extents{missing(output.shape[2], input.shape[2], geometry.stride_h, geometry.pad_h,
+                                          geometry.dilation_h, weight.shape[2]),
+                                  missing(output.shape[3], input.shape[3], geometry.stride_w, geometry.pad_w,
+                                          geometry.dilation_w, weight.shape[3])});
+  values_.write(output,
+                builder_.node("ConvTranspose", {values_.read_whole(input), values_.read_whole(weight)},
+                              std::move(attributes)));
+}
+
+std::string Translator::pooling(const Pool2dGeometry& g, const std::string& input) {
+  Attributes attributes = {{"kernel_shape", Extents{g.kernel_h, g.kernel_w}},
+                           {"pads", Extents{g.pad_h, g.pad_w, g.pad_h, g.pad_w}},
+                           {"strides", Extents{g.stride_h, g.stride_w}}};
+  if (g.kind == PoolKind::max) return builder_.node("MaxPool", {input}, std::move(attributes));
+  attributes.emplace_back("count_include_pad", std::int64_t{1});
+  return builder_.node("AveragePool", {input}, std::move(attributes));
+}
+
+void Translator::kernel(Kernel<KernelId::pool2d>, Name name, const Pool2dGeometry& geometry,
+                        const View& input, const View& output, const View& indices) {
+  if (is_there(indices)) refuse_operation(name);
+  values_.write(output, pooling(geometry, values_.read_whole(input)));
+}
+
+void Translator::kernel(Kernel<KernelId::conv2d_relu_pool2d>, Name, const Conv2dGeometry& conv,
+                        const Pool2dGeometry& pool, const View& input, const View& weight, const View& bias,
+                        const View& output, const View& /*mask*/) {
+  const std::string whole = convolution(conv, input, weight, bias, output.shape).name;
+  values_.write(output, pooling(pool, activated(whole, Activation::relu)));
+}
+
+void Translator::kernel(Kernel<KernelId::batch_norm_inference>, Name, const BatchNormRule& rule,
+                        const BatchNormChannels& channels, const View& input, const View& residual,
+                        const View& output) {
+  const std::int64_t count = input.shape[1];
+  const auto channel = [&](const View& values, double otherwise) {
+    return is_there(values) ? values_.read_whole(values) : builder_.numbers(input.dtype, otherwise, count);
+  };
+  std::string name =
+      builder_.node("BatchNormalization",
+                    {values_.read_whole(input), channel(channels.weight, 1), channel(channels.bias, 0),
+                     values_.read_whole(channels.running_mean), values_.read_whole(channels.running_var)},
+                    {{"epsilon", static_cast<float>(rule.eps)}});
+  if (is_there(residual)) name = builder_.node("Add", {name, values_.read_whole(residual)});
+  values_.write(output, activated(name, rule.activation));
+}
+
+void Translator::kernel(Kernel<KernelId::row_norm>, Name, const RowNormRule& rule, const View& input,
+                        const View& weight, const View& bias, const View& /*mean*/, const View& /*inv_std*/,
+                        const View& output) {
+  const DType dtype = input.dtype;
+  const std::string x = values_.read_whole(input);
+  const std::string scale =
+      is_there(weight) ? values_.read_whole(weight) : builder_.numbers(dtype, 1, input.shape[1]);
+  if (rule.centered) {
+    std::vector<std::string> inputs = {x, scale};
+    if (is_there(bias)) inputs.push_back(values_.read_whole(bias));
+    return values_.write(
+        output, builder_.node("LayerNormalization", std::move(inputs),
+                              {{"axis", std::int64_t{-1}}, {"epsilon", static_cast<float>(rule.eps)}}));
+  }
+  const std::string squares = builder_.node("ReduceMean", {builder_.node("Mul", {x, x})},
+                                            {{"axes", Extents{1}}, {"keepdims", std::int64_t{1}}});
+  const std::string size =
+      builder_.node("Sqrt", {builder_.node("Add", {squares, builder_.number(dtype, rule.eps)})});
+  std::string name = builder_.node("Mul", {builder_.node("Div", {x, size}), scale});
+  if (is_there(bias)) name = builder_.node("Add", {name, values_.read_whole(bias)});
+  values_.write(output, name);
+}
+
+void Translator::kernel(Kernel<KernelId::log_softmax>, Name, const View& in, const View& out) {
+  values_.write(out, builder_.node("LogSoftmax", {values_.read_whole(in)}, {{"axis", std::int64_t{-1}}}));
+}
+
+}  // namespace dtrain::onnx
