@@ -25,7 +25,8 @@ set(DTRAIN_INTERNAL_HEADERS
   "runtime/device/(cpu|cuda)/.*"
   "runtime/device/(dtype_dispatch|functors|kernel_checks|kernel_flops|line_checks|philox|timed_kernels)\\.h"
   "runtime/metrics/report_(chart|data)\\.h"
-  "runtime/onnx/(builder|graph|trace_device|translator|values|wire)\\.h")
+  "runtime/onnx/(builder|graph|trace_device|translator|values|wire)\\.h"
+  "training/use/(name_map|output_file|predict_input|predict_output)\\.h")
 
 set(DTRAIN_PUBLIC_HEADERS dtrain.h)
 foreach(library IN LISTS libraries)

@@ -65,7 +65,7 @@ class Values {
   bool join_along(int dim, const Written& newest, Written& whole);
 
   Builder& builder_;
-  std::vector<Written> written_;  ///< oldest first; what was covered since is gone
+  std::vector<Written> written_;               ///< oldest first; what was covered since is gone
   std::map<const char*, std::size_t> memory_;  ///< pieces by where they begin: their bytes
   std::map<std::string, Tensor> weights_;
   std::map<std::string, Port> inputs_;
