@@ -23,6 +23,7 @@ class DividedTask final : public Task {
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
     return task_.loss_divided(outputs, batch, division_);
   }
+  OutputKind output_kind() const override { return task_.output_kind(); }
   double units(const Batch& batch) const override { return task_.units(batch); }
   bool units_vary() const override { return task_.units_vary(); }
   std::size_t sum_count() const override { return task_.sum_count(); }

@@ -19,6 +19,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"data-dir", "What to train", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
     {"epochs", "What to train", "N", "", "passes over the training set; unset: 10, or no limit with --max-steps"},
     {"max-steps", "What to train", "N", "", "stop after this many optimizer steps of the whole run"},
+    {"init-from", "What to train", "PATH", "", "weights to start from: a .safetensors file, a run or a checkpoint of the same network (dtrain convert makes such files)"},
     {"seed", "What to train", "S", "0", "seeds initial weights (as torch.manual_seed) and the sampler"},
 
     {"global-batch-size", "Batch", "N", "", "samples of one optimizer step over all workers, shared out among them; unset: 256"},
@@ -216,6 +217,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.autotune = options.choice("autotune", {"on", "off"}) == "on";
   if (!recipe.device.starts_with("cuda:")) options.choice("device", {"auto", "cpu", "cuda"});
   recipe.backend = backend_named(options.choice("backend", {"auto", "nccl", "tcp", "gloo", "mpi"}));
+  if (options.has("init-from")) recipe.init_from = options.text("init-from");
   recipe.seed = static_cast<std::uint64_t>(options.integer("seed", 0, kNoLimit));
   const std::string& graphs = options.choice("cuda-graph", {"auto", "on", "off"});
   recipe.graphs = graphs == "on" ? GraphUse::on : graphs == "off" ? GraphUse::off : GraphUse::automatic;

@@ -59,6 +59,7 @@ struct Recipe {
   std::map<std::string, std::string>
       own;  ///< the program's own options: a checkpoint is resumed only with the same
   std::string dataset, data_dir;
+  std::string init_from;             ///< weights to start from instead of drawn ones; empty: none
   std::string device;                ///< a name as make_device takes it
   std::vector<std::string> devices;  ///< of a worker that computes on several; empty: on `device`
   bool update_on_host = false;       ///< where parameters of several devices live: not on the first of them

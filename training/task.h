@@ -48,6 +48,12 @@ struct DataRequest {
   Log* log = nullptr;    ///< borrowed during the call; null: silent
 };
 
+/// What a network's first output is.
+enum class OutputKind {
+  values,  ///< what it predicts, as it is
+  logits,  ///< a number for each class, along the last dimension: softmax makes them probabilities
+};
+
 /// Something to learn. Immutable and shared by all ranks' calls: what changes while training is in the
 /// network. Functions are called by the training thread.
 class Task {
@@ -72,6 +78,9 @@ class Task {
   /// The mean loss over the batch's units, floating, one element; `outputs` are what the network made of
   /// inputs(batch), in float32 whatever the precision of the run.
   virtual Tensor loss(const Tensors& outputs, const BatchTensors& batch) const = 0;
+
+  /// What the numbers that the network gives mean, for whoever reads predictions. By default numbers.
+  virtual OutputKind output_kind() const { return OutputKind::values; }
 
   // ---- networks that are divided among ranks (--tensor). By default there are none.
   /// As build(), this rank's part; the initial weights are slices of build()'s. In evaluation its outputs are

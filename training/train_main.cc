@@ -15,6 +15,7 @@
 #include "training/start/peers.h"
 #include "training/start/threads.h"
 #include "training/trainer.h"
+#include "training/use/commands.h"
 
 DTRAIN_PROGRAM_NOTE()
 
@@ -167,6 +168,8 @@ int run_main(const std::string& program, const std::function<ExitCode()>& body) 
 int train_main(int argc, char** argv, TrainProgram program) {
   if (program.name.empty()) program.name = std::filesystem::path(argc > 0 ? argv[0] : "program").filename();
   return run_main(program.name, [&] {
+    const UseCommand* const command = argc > 1 ? find_use_command(argv[1]) : nullptr;
+    if (command != nullptr) return command->run(program, {argv + 2, argv + argc}, current_environment());
     return run_training(program, {argv + std::min(argc, 1), argv + argc}, current_environment());
   });
 }

@@ -33,7 +33,8 @@ void check_training(const TrainProgram& program, const std::vector<std::string>&
                     const Environment& environment);
 
 /// A program that trains `task`, for main(): with every option of `dtrain train`, its exit codes and its
-/// messages. `task` is borrowed.
+/// messages. Where its first argument is a word (predict, export, convert), it uses a run that it trained, as
+/// `dtrain predict` does. `task` is borrowed.
 ///
 ///     int main(int argc, char** argv) { return dtrain::train_main(argc, argv, MyTask()); }
 int train_main(int argc, char** argv, const Task& task);

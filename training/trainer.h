@@ -45,6 +45,7 @@ class Trainer {
 
  private:
   TrainingParts parts();
+  void load_initial_weights(Module& network);
   void apply_layer_options(Module& network);
   void resume();
   void prepare_copies();

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "parallel/data/batch_peers.h"
 #include "parallel/data/equal_start.h"
 #include "parallel/saved_tensors.h"
@@ -9,6 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
 #include "training/trainer.h"
+#include "training/use/weights.h"
 
 namespace dtrain {
 namespace {
@@ -59,6 +62,7 @@ TrainingParts Trainer::parts() {
                 Generator generator(recipe_.seed);
                 auto network = env_.task.build(data_.train().fields(), generator, device);
                 generator_state_ = generator.state();
+                load_initial_weights(*network);
                 apply_layer_options(*network);
                 *vectors = names_of_vectors(network->named_parameters());
                 return network;
@@ -68,6 +72,17 @@ TrainingParts Trainer::parts() {
                 return make_optimizer(recipe_.optimizer, parameters, *vectors);
               },
           .limits = recipe_.optimizer.limits};
+}
+
+// What a checkpoint has, if the run goes on from one, comes later and wins.
+void Trainer::load_initial_weights(Module& network) {
+  if (recipe_.init_from.empty()) return;
+  const auto divided = [](const MeshAxis& axis) { return axis.name == "tp" && axis.size > 1; };
+  if (std::any_of(recipe_.mesh.begin(), recipe_.mesh.end(), divided))
+    throw UsageError(
+        "--init-from: expected workers that each hold whole layers, got --tensor; train one step without it, "
+        "then go on from that checkpoint");
+  load_weights(network, open_weights(recipe_.init_from, "--init-from", env_.log), recipe_.model);
 }
 
 void Trainer::apply_layer_options(Module& network) {
@@ -169,7 +184,8 @@ void Trainer::begin_start(std::uint64_t bytes, const std::optional<Checkpoint>& 
       bytes, step, checkpoint ? std::span(checkpoint->refused) : std::span<const RefusedCheckpoint>());
   if (!is_root()) return journal_.forget();
   journal_.record_by(std::make_unique<RunRecorder>(RunDirectory(run_dir_), env_.options, env_.environment,
-                                                   recipe_, *env_.device, at_.start, step));
+                                                   recipe_, data_.train().fields(), *env_.device, at_.start,
+                                                   step));
 }
 
 void Trainer::prepare_copies() {

@@ -5,17 +5,14 @@
 #include <nlohmann/json.hpp>
 
 #include "models/tasks/built_in.h"
-#include "parallel/saved_tensors.h"
-#include "runtime/checkpoint/checkpoint_store.h"
 #include "training/engine/evaluate.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
+#include "training/use/weights.h"
 #include "worker/commands.h"
 
 namespace dtrain {
 namespace {
-
-namespace fs = std::filesystem;
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
@@ -33,31 +30,8 @@ constexpr OptionSpec kOptions[] = {
 };
 // clang-format on
 
-/// A file of weights and what is known of the run it came from.
-struct Weights {
-  TensorFiles file;
-  std::map<std::string, std::string> identity;
-};
-
-Weights open_weights(const fs::path& path, Log& log) {
-  if (fs::is_regular_file(path)) return {TensorFiles::open(path), {}};
-  if (!fs::is_directory(path))
-    throw UsageError(
-        fmt::format("--checkpoint {}: expected a run directory, a checkpoint directory or a .safetensors "
-                    "file; there is none",
-                    path.string()));
-  if (fs::exists(path / "state.json")) {
-    Checkpoint checkpoint = load_checkpoint(path);
-    return {std::move(checkpoint.model), checkpoint.state.extra};
-  }
-  const fs::path folder = fs::exists(path / "checkpoints") ? path / "checkpoints" : path;
-  auto newest = CheckpointStore(folder, 0, log).latest();
-  if (!newest) throw DataError(folder.string(), -1, "a checkpoint that verifies", "none");
-  return {std::move(newest->model), newest->state.extra};
-}
-
 // `otherwise`: what it was before checkpoints said so.
-std::string option_or(const Options& options, const std::string& name, const Weights& weights,
+std::string option_or(const Options& options, const std::string& name, const SavedWeights& weights,
                       const std::optional<std::string>& otherwise = {}) {
   if (options.has(name)) return options.text(name);
   const auto found = weights.identity.find(name);
@@ -67,7 +41,7 @@ std::string option_or(const Options& options, const std::string& name, const Wei
   return found->second;
 }
 
-TransformerShape shape_of(const Weights& weights) {
+TransformerShape shape_of(const SavedWeights& weights) {
   TransformerShape shape;
   for (const auto& [name, value] :
        {std::pair{"width", &shape.width}, {"heads", &shape.heads}, {"layers", &shape.layers}}) {
@@ -103,7 +77,7 @@ ExitCode run_eval(const Invocation& invocation) {
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
   const auto timeout =
       std::chrono::nanoseconds(static_cast<std::int64_t>(options.real("timeout", 0.001, 1e6) * 1e9));
-  const Weights weights = open_weights(options.text("checkpoint"), log);
+  const SavedWeights weights = open_weights(options.text("checkpoint"), "--checkpoint", log);
   const std::string model = option_or(options, "model", weights);
   const auto task = make_task(option_or(options, "task", weights, std::string(default_task(model))), model,
                               shape_of(weights));
@@ -116,7 +90,7 @@ ExitCode run_eval(const Invocation& invocation) {
               invocation.environment, timeout, log, device.get());
   Generator unused(0);
   const auto network = task->build(source->fields(), unused, device);
-  network->load_state_dict(load_tensors(weights.file, device));
+  load_weights(*network, weights, model);
   network->eval();
   const Evaluation result = evaluate(
       *task, [&](const Tensors& inputs) { return (*network)(inputs); }, source,

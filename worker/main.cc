@@ -25,6 +25,9 @@ constexpr Command kCommands[] = {
     {"bench", "measure all_reduce, or where a training step's time goes", run_bench},
     {"sweep", "train many times over ranges of options, several at a time", run_sweep},
     {"report", "write report.html for a run directory", run_report},
+    {"predict", "say what a trained network makes of samples in a file", run_predict},
+    {"export", "write a trained network as an ONNX file", run_export},
+    {"convert", "read weights from PyTorch's safetensors, or write them so", run_convert},
 };
 
 std::string usage() {

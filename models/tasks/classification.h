@@ -17,6 +17,7 @@ class Classification final : public Task {
   std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
                                 const std::shared_ptr<Device>& device) const override;
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
+  OutputKind output_kind() const override { return OutputKind::logits; }
   /// Sums: the loss, right guesses.
   void add_up(const Tensors& outputs, const BatchTensors& batch, double units,
               std::span<double> sums) const override;

@@ -21,6 +21,7 @@ class Language final : public Task {
                                         const Division& division) const override;
   Tensors inputs(const BatchTensors& batch) const override;
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
+  OutputKind output_kind() const override { return OutputKind::logits; }
   Tensor loss_divided(const Tensors& outputs, const BatchTensors& batch,
                       const Division& division) const override;
 

@@ -8,6 +8,7 @@
 
 #include "runtime/base/durable_file.h"
 #include "runtime/metrics/report.h"
+#include "training/use/saved_run.h"
 
 namespace dtrain {
 namespace {
@@ -40,11 +41,12 @@ ProgressTarget progress_target(const Environment& environment) {
 }
 
 std::string config_json(const Options& options, const Environment& environment, const Recipe& recipe,
-                        const Device& device) {
+                        std::span<const Field> fields, const Device& device) {
   nlohmann::json config;
   for (const auto& [name, value] : options.all())
     config["options"][name] = {{"value", value.text}, {"source", value.source}};
   config["identity"] = identity(recipe);
+  config["fields"] = nlohmann::json::parse(fields_json(fields));
   config["device"] = device.name();
   config["emulated"] = device.is_emulated();
   config["global_batch_size"] = recipe.batch.global;
@@ -125,10 +127,11 @@ void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
 }  // namespace
 
 RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-                         const Recipe& recipe, const Device& device, std::int64_t start,
-                         std::int64_t resumed_step)
+                         const Recipe& recipe, std::span<const Field> fields, const Device& device,
+                         std::int64_t start, std::int64_t resumed_step)
     : run_(run),
-      metrics_((run.write_config(config_json(options, environment, recipe, device)), run.metrics()), start),
+      metrics_((run.write_config(config_json(options, environment, recipe, fields, device)), run.metrics()),
+               start),
       curves_(run.path(), unix_seconds(), resumed_step),
       progress_(progress_target(environment).fd, progress_target(environment).options) {
   metrics_.truncate_after(resumed_step, Starts::read(run.checkpoints()));

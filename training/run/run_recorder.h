@@ -8,6 +8,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/checkpoint_store.h"
+#include "runtime/data/source.h"
 #include "runtime/metrics/metrics_log.h"
 #include "runtime/metrics/progress.h"
 #include "runtime/metrics/run_directory.h"
@@ -35,10 +36,12 @@ struct RunSummary {
 
 class RunRecorder {
  public:
-  /// Opens `run`, which exists and whose lock this process holds. As start number `start` of the run goes on
-  /// after step `resumed_step`, or from the beginning (0): metrics of later steps are dropped.
+  /// Opens `run`, which exists and whose lock this process holds. `fields` are those of its samples. As start
+  /// number `start` of the run goes on after step `resumed_step`, or from the beginning (0): metrics of later
+  /// steps are dropped.
   RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-              const Recipe& recipe, const Device& device, std::int64_t start, std::int64_t resumed_step);
+              const Recipe& recipe, std::span<const Field> fields, const Device& device, std::int64_t start,
+              std::int64_t resumed_step);
 
   // ---- handed to `scribe`, whose thread calls all the rest
   void show(Scribe& scribe, const Progress& progress);

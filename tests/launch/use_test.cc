@@ -1,0 +1,241 @@
+// What is done with a run when it is trained: predict, export, convert and a start from other weights, for
+// built-in networks and for a program of somebody's own; and what is refused, with nothing written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+#include "tests/unit/data/npy_files.h"
+
+namespace dtrain::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::string content(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void write(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+std::vector<double> numbers_of(const std::string& line) {
+  std::vector<double> numbers;
+  std::istringstream in(line);
+  for (std::string cell; std::getline(in, cell, ',');) numbers.push_back(std::stod(cell));
+  return numbers;
+}
+
+class Use : public testing::Test {
+ protected:
+  /// Trains `model` a few steps into folder_/name.
+  void trained(const std::string& name, std::vector<std::string> arguments) {
+    const RunResult result = train({.start = Start::alone,
+                                    .launcher_arguments = {},
+                                    .arguments = std::move(arguments),
+                                    .run_dir = folder_ / name,
+                                    .options = limited_to(std::chrono::seconds(60))});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  }
+  void trained_lenet(const std::string& name, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"--dataset",           "synthetic:1x28x28,10,64",
+                                          "--max-steps",         "2",
+                                          "--global-batch-size", "16",
+                                          "--eval-every",        "0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    trained(name, arguments);
+  }
+  RunResult use(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), program("dtrain"));
+    return run(arguments, limited_to(std::chrono::seconds(60)));
+  }
+  std::string at(const std::string& name) { return folder_ / name; }
+  /// Refused by `code`, in one line that has `text`; nothing is at `output`.
+  void expect_refused(const RunResult& result, int code, const std::string& text, const std::string& output) {
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(text));
+    EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
+    EXPECT_FALSE(fs::exists(output)) << output;
+    for (const auto& entry : fs::directory_iterator(fs::path(at("")))) {
+      EXPECT_THAT(entry.path().filename().string(), testing::Not(HasSubstr("draft")));
+    }
+  }
+
+  TempDir folder_;
+};
+
+/// `count` images of bytes, as .npy and as IDX.
+std::string npy_images(int count) {
+  std::vector<std::uint8_t> pixels;
+  for (int i = 0; i < count * 784; ++i) pixels.push_back(static_cast<std::uint8_t>(i * 37 % 251));
+  std::string shape = "(";
+  shape += std::to_string(count);
+  shape += ", 1, 28, 28)";
+  return npy_bytes("|u1", shape, pixels);
+}
+std::string idx_images(int count) {
+  std::string bytes("\0\0\x08\x03\0\0\0", 7);
+  bytes += static_cast<char>(count);
+  bytes += std::string("\0\0\0\x1c\0\0\0\x1c", 8);
+  for (int i = 0; i < count * 784; ++i) bytes += static_cast<char>(i * 37 % 251);
+  return bytes;
+}
+
+TEST_F(Use, PredictsTheSameFromEveryKindOfFileAndBatch) {
+  trained_lenet("run");
+  write(at("x.npy"), npy_images(5));
+  write(at("x-idx3-ubyte"), idx_images(5));
+  const RunResult table = use({"predict", at("run"), "--input", at("x.npy")});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  const std::vector<std::string> lines = lines_of(table.out);
+  ASSERT_EQ(lines.size(), 6U) << table.out;
+  EXPECT_EQ(lines[0], "class,p0,p1,p2,p3,p4,p5,p6,p7,p8,p9");
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    const std::vector<double> numbers = numbers_of(lines[i]);
+    ASSERT_EQ(numbers.size(), 11U);
+    double sum = 0;
+    for (std::size_t c = 1; c < 11; ++c) {
+      sum += numbers[c];
+      EXPECT_LE(numbers[c], numbers[1 + static_cast<std::size_t>(numbers[0])]);
+    }
+    EXPECT_NEAR(sum, 1, 1e-5);
+  }
+  const RunResult idx = use({"predict", at("run"), "--input", at("x-idx3-ubyte")});
+  EXPECT_EQ(idx.out, table.out) << idx.err;
+  for (const char* batch : {"1", "256"}) {
+    const std::string file = at(std::string("y") + batch + ".npy");
+    const RunResult result =
+        use({"predict", at("run"), "--input", at("x.npy"), "--output", file, "--batch-size", batch});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(content(file), HasSubstr("'shape': (5, 10,)"));
+    EXPECT_EQ(content(file).size() % 64, 5U * 10 * 4 % 64);
+  }
+}
+
+TEST_F(Use, PredictsNumbersFromATableByItsColumns) {
+  std::string table = "price,size,rooms\n";
+  for (int i = 0; i < 40; ++i)
+    table += std::to_string(3 * i) + "," + std::to_string(i) + "," + std::to_string(i % 4) + "\n";
+  write(at("houses.csv"), table);
+  trained("run", {"--model", "linear", "--task", "regression", "--dataset",
+                  "csv:houses.csv,target=price,split=0.8", "--data-dir", at(""), "--max-steps", "3", "--lr",
+                  "0.0001", "--global-batch-size", "8", "--eval-every", "0"});
+  write(at("new.csv"), "note,rooms,size\nbig,2,100\nsmall,1,10\n");
+  const RunResult result = use({"predict", at("run"), "--input", at("new.csv"), "--output", at("out.csv")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<std::string> lines = lines_of(content(at("out.csv")));
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[0], "price");
+  EXPECT_GT(std::abs(std::stod(lines[1])), std::abs(std::stod(lines[2])));  // sizes by name, not by place
+  write(at("bad.csv"), "note,rooms\nbig,2\n");
+  expect_refused(use({"predict", at("run"), "--input", at("bad.csv"), "--output", at("none.csv")}), 5,
+                 "expected a column size", at("none.csv"));
+}
+
+TEST_F(Use, RefusesInputsThatDoNotFitAndOverwritesNothing) {
+  trained_lenet("run");
+  trained_lenet("other", {"--model", "mlp"});
+  write(at("x.npy"), npy_images(2));
+  const std::string out = at("y.npy");
+  const auto predict = [&](const std::string& input, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"predict", at("run"), "--input", at(input), "--output", out};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return use(arguments);
+  };
+  write(at("flat.npy"), npy_bytes("<f4", "(2, 3)", std::vector<float>(6)));
+  expect_refused(predict("flat.npy"), 5, "flat.npy: expected image float32 [1, 28, 28]", out);
+  write(at("long.npy"), npy_bytes("<i8", "(1, 1, 28, 28)", std::vector<std::int64_t>(784)));
+  expect_refused(predict("long.npy"), 5, "image int64 [1, 28, 28]", out);
+  write(at("cut.npy"), npy_images(2).substr(0, 900));
+  expect_refused(predict("cut.npy"), 5, "cut.npy", out);
+  expect_refused(predict("missing.npy"), 5, "missing.npy", out);
+  expect_refused(predict("x.npy", {"--checkpoint", at("other")}), 2, "expected the network lenet, got mlp",
+                 out);
+  fs::copy_file(at("other/checkpoints/step-00000002/model.safetensors"), at("w.safetensors"));
+  expect_refused(predict("x.npy", {"--checkpoint", at("w.safetensors")}), 5, "missing: conv1.weight", out);
+  expect_refused(use({"predict", at(""), "--input", at("x.npy")}), 2, "expected a run directory", out);
+  expect_refused(use({"predict", at("run")}), 2, "--input", out);
+
+  ASSERT_EQ(predict("x.npy").exit_code, 0);
+  const std::string before = content(out);
+  const RunResult again = predict("x.npy");
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("--overwrite replaces it"));
+  EXPECT_EQ(content(out), before);
+  EXPECT_EQ(predict("x.npy", {"--overwrite"}).exit_code, 0);
+}
+
+TEST_F(Use, AProgramOfOnesOwnPredictsAndExports) {
+  const char* examples = std::getenv("DTRAIN_EXAMPLES");
+  const std::string own = std::string(examples == nullptr ? "." : examples) + "/own_model";
+  const auto call = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), own);
+    return run(arguments, limited_to(std::chrono::seconds(60)));
+  };
+  ASSERT_EQ(call({"--max-steps", "2", "--eval-every", "0", "--run-dir", at("run")}).exit_code, 0);
+  write(at("x.csv"), "a,b\n0.1,0.2\n-0.4,0.3\n");
+  const RunResult predicted = call({"predict", at("run"), "--input", at("x.csv")});
+  EXPECT_EQ(predicted.exit_code, 0) << predicted.err;
+  EXPECT_EQ(lines_of(predicted.out).size(), 3U) << predicted.out;
+  EXPECT_EQ(lines_of(predicted.out).front(), "y");
+  const RunResult exported = call({"export", at("run"), at("own.onnx")});
+  EXPECT_EQ(exported.exit_code, 0) << exported.err;
+  for (const char* part : {"Gemm", "Tanh", "point", "hidden.weight", "spirals"})
+    EXPECT_THAT(content(at("own.onnx")), HasSubstr(part));
+  expect_refused(use({"export", at("run"), at("wrong.onnx")}), 2, "expected the network lenet, got spirals",
+                 at("wrong.onnx"));
+  expect_refused(use({"export", at("run"), at("wrong.txt")}), 2, "ends in .onnx", at("wrong.txt"));
+}
+
+TEST_F(Use, WeightsGoOutUnderOtherNamesAndComeBack) {
+  trained_lenet("run");
+  write(at("names"), "conv1.* = features.0.*\nfc2.bias = head\n");
+  const std::string theirs = at("theirs.safetensors"), ours = at("ours.safetensors");
+  ASSERT_EQ(use({"convert", "--from", at("run"), "--to", theirs, "--names", at("names")}).exit_code, 0);
+  EXPECT_THAT(content(theirs), HasSubstr("features.0.weight"));
+  const RunResult back =
+      use({"convert", "--from", theirs, "--to", ours, "--run", at("run"), "--names", at("names")});
+  ASSERT_EQ(back.exit_code, 0) << back.err;
+  trained_lenet("again", {"--init-from", ours, "--max-steps", "0", "--seed", "9"});
+  EXPECT_EQ(final_weights(at("again")), final_weights(at("run")));
+
+  const std::string none = at("none.safetensors");
+  expect_refused(use({"convert", "--from", theirs, "--to", none, "--run", at("run")}), 5,
+                 "missing: conv1.weight, conv1.bias, fc2.bias; unexpected: ", none);
+  expect_refused(use({"convert", "--from", theirs, "--to", none, "--model", "mlp", "--dataset",
+                      "synthetic:1x28x28,10,64"}),
+                 5, "the weights of mlp", none);
+  trained_lenet("wide", {"--dataset", "synthetic:1x32x32,10,64"});
+  expect_refused(use({"convert", "--from", ours, "--to", none, "--run", at("wide")}), 5,
+                 "fc1.weight (expected float32 [128, 1250], found float32 [128, 800])", none);
+}
+
+TEST_F(Use, AnUnknownOptionInARunsConfigurationIsNamed) {
+  trained_lenet("run");
+  std::string config = content(at("run/config.json"));
+  const std::string known = "\"max-steps\"";
+  config.replace(config.find(known), known.size(), "\"most-steps\"");
+  write(at("run/config.json"), config);
+  write(at("x.npy"), npy_images(1));
+  expect_refused(use({"predict", at("run"), "--input", at("x.npy"), "--output", at("y.npy")}), 2,
+                 "--most-steps", at("y.npy"));
+}
+
+}  // namespace
+}  // namespace dtrain::test

@@ -1,0 +1,164 @@
+#include "training/use/predict_input.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+#include "runtime/data/cache/data_cache.h"
+#include "runtime/data/formats/idx.h"
+#include "runtime/data/sources/csv_source.h"
+#include "runtime/data/sources/npy_source.h"
+#include "runtime/data/sources/pixels.h"
+#include "runtime/data/sources/source_spec.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// One field of the run and the file it is read from.
+struct FieldFile {
+  Field field;
+  std::string path;
+};
+
+/// Samples of one field each from sources of their own, under the fields of the run.
+class JoinedSource final : public Source {
+ public:
+  JoinedSource(std::vector<Field> fields, std::vector<std::shared_ptr<const Source>> sources)
+      : fields_(std::move(fields)), sources_(std::move(sources)) {}
+  std::string name() const override { return sources_.front()->name(); }
+  std::int64_t size() const noexcept override { return sources_.front()->size(); }
+  std::span<const Field> fields() const noexcept override { return fields_; }
+  void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override {
+    for (std::size_t i = 0; i < sources_.size(); ++i)
+      sources_[i]->read(index, outputs.subspan(i, 1), generator);
+  }
+
+ private:
+  std::vector<Field> fields_;
+  std::vector<std::shared_ptr<const Source>> sources_;
+};
+
+/// Grey images of an IDX file.
+class IdxImages final : public Source {
+ public:
+  IdxImages(std::string path, const Field& field, IdxArray images)
+      : path_(std::move(path)), fields_{field}, images_(std::move(images)) {}
+  std::string name() const override { return path_; }
+  std::int64_t size() const noexcept override { return images_.dims[0]; }
+  std::span<const Field> fields() const noexcept override { return fields_; }
+  void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& /*unused*/) const override {
+    write_pixels(images_.bytes.data() + index * fields_.front().shape.product(), outputs[0]);
+  }
+
+ private:
+  std::string path_;
+  std::vector<Field> fields_;
+  IdxArray images_;
+};
+
+[[noreturn]] void refuse(const FieldFile& file, const std::string& found) {
+  throw DataError(file.path, -1,
+                  fmt::format("{} for each sample, as the run was trained on", file.field.to_string()),
+                  found);
+}
+
+std::vector<FieldFile> parse(const std::string& text, const SavedRun& run) {
+  if (text.find('=') == std::string::npos) return {{run.fields.front(), text}};
+  std::vector<FieldFile> files;
+  SourceSpec spec("--input", text);
+  for (const auto& [name, path] : spec.take_rest()) {
+    const Field* const field = find_field(run.fields, name);
+    if (field == nullptr) {
+      throw UsageError(fmt::format("--input {}: expected fields of the run's samples ({}), got {}", text,
+                                   describe(run.fields), name));
+    }
+    files.push_back({*field, path});
+  }
+  return files;
+}
+
+std::shared_ptr<const Source> open_npy_file(const FieldFile& file) {
+  const auto source = std::make_shared<const NpySource>(
+      file.path, std::vector<NpyField>{open_npy_field(file.field.name, file.path)});
+  const Field& found = source->fields().front();
+  if (found.dtype != file.field.dtype || found.shape != file.field.shape) refuse(file, found.to_string());
+  return source;
+}
+
+/// How the run's own table was read, where it was one.
+struct Table {
+  char delimiter = ',';
+  std::vector<std::string> features, others;  ///< named ones; targets and label
+};
+
+Table table_of(const SavedRun& run) {
+  constexpr std::string_view kPrefix = "csv:";
+  const std::string dataset = run.options.has("dataset") ? run.options.text("dataset") : "";
+  Table table;
+  if (!dataset.starts_with(kPrefix)) return table;
+  SourceSpec spec("csv", std::string_view(dataset).substr(kPrefix.size()));
+  const std::string delimiter = spec.take("delimiter").value_or(",");
+  table.delimiter = delimiter == "tab" ? '\t' : delimiter[0];
+  table.features = spec.take_list("features");
+  table.others = spec.take_list("target");
+  if (const auto label = spec.take("label")) table.others.push_back(*label);
+  if (!table.features.empty()) return table;
+  // The training file's own columns, in its order, where it is still there.
+  const fs::path file =
+      fs::path(run.options.has("data-dir") ? run.options.text("data-dir") : "") / spec.file();
+  if (!fs::exists(file)) return table;
+  table.features = feature_columns(read_csv_header(file.string(), table.delimiter), {{}, table.others, {}});
+  return table;
+}
+
+std::shared_ptr<const Source> open_csv_file(const FieldFile& file, const SavedRun& run) {
+  if (file.field.shape.rank() != 1 || file.field.dtype != DType::f32)
+    refuse(file, "a table of numbers; use .npy");
+  const Table table = table_of(run);
+  CsvColumns columns{table.features, {}, {}};
+  if (columns.features.empty())
+    columns.features = feature_columns(read_csv_header(file.path, table.delimiter), {{}, table.others, {}});
+  if (static_cast<std::int64_t>(columns.features.size()) != file.field.shape[0])
+    refuse(file, fmt::format("{} columns: {}", columns.features.size(), fmt::join(columns.features, ", ")));
+  const auto rows = std::make_shared<const CsvTable>(file.path, columns, 0, table.delimiter);
+  return CsvTable::source(rows, file.path, 0);
+}
+
+std::shared_ptr<const Source> open_idx_file(const FieldFile& file, Log& log) {
+  const Dims& shape = file.field.shape;
+  if (shape.rank() != 3 || shape[0] != 1 || file.field.dtype != DType::f32)
+    refuse(file, "an IDX file, which holds grey images; use .npy");
+  DataCache no_cache({}, log);
+  IdxExpectation expectation;
+  expectation.item = {shape[1], shape[2]};
+  expectation.purpose = "an IDX file of images (.npy and .csv files are told by their names)";
+  return std::make_shared<IdxImages>(file.path, file.field, read_idx(file.path, expectation, no_cache));
+}
+
+std::shared_ptr<const Source> open_file(const FieldFile& file, const SavedRun& run, Log& log) {
+  if (file.path.ends_with(".npy")) return open_npy_file(file);
+  if (file.path.ends_with(".csv") || file.path.ends_with(".csv.gz")) return open_csv_file(file, run);
+  return open_idx_file(file, log);
+}
+
+}  // namespace
+
+std::shared_ptr<const Source> open_input(const std::string& text, const SavedRun& run, Log& log) {
+  std::vector<Field> fields;
+  std::vector<std::shared_ptr<const Source>> sources;
+  for (const FieldFile& file : parse(text, run)) {
+    fields.push_back(file.field);
+    sources.push_back(open_file(file, run, log));
+    if (sources.back()->size() != sources.front()->size()) {
+      throw DataError(file.path, -1, fmt::format("{} samples, as in the first file", sources.front()->size()),
+                      std::to_string(sources.back()->size()));
+    }
+  }
+  return std::make_shared<JoinedSource>(std::move(fields), std::move(sources));
+}
+
+}  // namespace dtrain

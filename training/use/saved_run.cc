@@ -1,0 +1,144 @@
+#include "training/use/saved_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "runtime/metrics/run_directory.h"
+#include "training/recipe.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr DType kDTypes[] = {DType::f32, DType::f64, DType::bf16, DType::i64, DType::i32,
+                             DType::u8,  DType::f16, DType::i16,  DType::i8,  DType::boolean};
+
+Json read_config(const fs::path& run) {
+  const fs::path path = RunDirectory(run).config();
+  std::ifstream in(path);
+  if (!in) {
+    throw UsageError(fmt::format(
+        "{}: expected a run directory, which has a config.json; there is none (--run-dir of `train` says "
+        "where a run is)",
+        run.string()));
+  }
+  Json config = Json::parse(in, nullptr, false);
+  if (!config.is_object() || !config.contains("options") || !config["options"].is_object())
+    throw DataError(path.string(), -1, "the configuration of a run, as dtrain writes it", "something else");
+  return config;
+}
+
+bool is_known(std::span<const OptionSpec> specs, const std::string& name) {
+  return std::any_of(specs.begin(), specs.end(), [&](const OptionSpec& spec) { return spec.name == name; });
+}
+
+/// The options of the run, checked against those the program has.
+Options options_of(const TrainProgram& program, const Json& config, const fs::path& run) {
+  const std::string path = RunDirectory(run).config().string();
+  std::map<std::string, OptionValue> values;
+  for (const auto& [name, option] : config["options"].items()) {
+    if (!option.is_object() || !option.contains("value") || !option["value"].is_string())
+      throw DataError(path, -1, fmt::format("a value for option {}", name), option.dump());
+    const bool chosen = option.value("source", "") != "default";
+    if (!is_known(program.options, name) && !is_known(train_options(), name)) {
+      if (!chosen) continue;
+      throw UsageError(fmt::format(
+          "{}: expected a run of {}, got one with --{}, which {} does not have; use the program that made it",
+          path, program.name, name, program.name));
+    }
+    values[name] = {option["value"].get<std::string>(), path};
+  }
+  for (const auto& specs : {program.options, train_options()}) {
+    for (const OptionSpec& spec : specs) {
+      if (!spec.default_text.empty())
+        values.try_emplace(std::string(spec.name), OptionValue{std::string(spec.default_text), "default"});
+    }
+  }
+  return Options(std::move(values));
+}
+
+void check_network(const std::string& found, const SavedRun& run, const fs::path& where) {
+  if (found == run.task->name()) return;
+  throw UsageError(
+      fmt::format("{}: expected the network {}, got {}; use the program and the run that made it",
+                  where.string(), run.task->name(), found));
+}
+
+std::vector<Field> fields_of(const SavedRun& run, const Json& config, Log& log) {
+  if (config.contains("fields"))
+    return parse_fields(config["fields"].dump(), RunDirectory(run.path).config());
+  const Splits splits =
+      run.task->open({.dataset = run.options.text("dataset"),
+                      .data_dir = run.options.has("data-dir") ? run.options.text("data-dir") : "",
+                      .log = &log});
+  const auto fields = splits.train->fields();
+  return {fields.begin(), fields.end()};
+}
+
+}  // namespace
+
+std::string fields_json(std::span<const Field> fields) {
+  Json json = Json::array();
+  for (const Field& field : fields) {
+    json.push_back({{"name", field.name},
+                    {"dtype", name_of(field.dtype)},
+                    {"shape", std::vector<std::int64_t>(field.shape.begin(), field.shape.end())},
+                    {"values", field.values}});
+  }
+  return json.dump();
+}
+
+std::vector<Field> parse_fields(const std::string& text, const fs::path& path) {
+  std::vector<Field> fields;
+  try {
+    for (const Json& json : Json::parse(text)) {
+      Field field{.name = json.at("name"), .values = json.at("values")};
+      const auto shape = json.at("shape").get<std::vector<std::int64_t>>();
+      field.shape = Dims(std::span(shape));
+      const std::string dtype = json.at("dtype");
+      const auto known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
+                                      [&](DType each) { return name_of(each) == dtype; });
+      if (known == std::end(kDTypes)) throw DataError(path.string(), -1, "a dtype", dtype);
+      field.dtype = *known;
+      fields.push_back(std::move(field));
+    }
+  } catch (const Json::exception& error) {
+    throw DataError(path.string(), -1, "fields with name, dtype, shape and values", error.what());
+  }
+  if (fields.empty()) throw DataError(path.string(), -1, "at least one field", "none");
+  return fields;
+}
+
+SavedRun open_run(const TrainProgram& program, const fs::path& path, Log& log) {
+  const Json config = read_config(path);
+  SavedRun run{path, options_of(program, config, path), nullptr, {}};
+  run.task = program.make_task(run.options);
+  if (config.contains("identity"))
+    check_network(config["identity"].value("model", run.task->name()), run, RunDirectory(path).config());
+  run.fields = fields_of(run, config, log);
+  return run;
+}
+
+SavedWeights weights_of(const SavedRun& run, const std::string& checkpoint, Log& log) {
+  SavedWeights weights =
+      checkpoint.empty() ? open_weights(run.path, "run", log) : open_weights(checkpoint, "--checkpoint", log);
+  const auto model = weights.identity.find("model");
+  if (model != weights.identity.end()) check_network(model->second, run, weights.path);
+  return weights;
+}
+
+std::unique_ptr<Module> load_network(const SavedRun& run, const SavedWeights& weights,
+                                     const std::shared_ptr<Device>& device) {
+  Generator unused(0);
+  auto network = run.task->build(run.fields, unused, device);
+  load_weights(*network, weights, run.task->name());
+  network->eval();
+  return network;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,39 @@
+// Weights on disk: a run's newest good checkpoint, one checkpoint, or a single safetensors file.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "runtime/base/log.h"
+#include "runtime/checkpoint/tensor_files.h"
+#include "runtime/nn/module.h"
+
+namespace dtrain {
+
+/// Tensors by a network's names, and what is known of the run they came from.
+struct SavedWeights {
+  std::filesystem::path path;  ///< the checkpoint, or the file
+  TensorFiles tensors;
+  std::map<std::string, std::string> identity;    ///< settings of the run (training/recipe.h); of a file none
+  std::map<std::string, std::string> names = {};  ///< a network's name → its name here; empty: the same
+
+  /// What the network's tensor `name` is called here.
+  const std::string& name_here(const std::string& name) const {
+    const auto found = names.find(name);
+    return found == names.end() ? name : found->second;
+  }
+};
+
+/// Opens `path`: a run directory, a checkpoint directory or a .safetensors file. Throws UsageError, its
+/// message beginning with `option`, when there is nothing, DataError when no checkpoint there is good.
+SavedWeights open_weights(const std::filesystem::path& path, std::string_view option, Log& log);
+
+/// Copies `weights` into `network`. Every tensor of the network must be there under its name with its shape,
+/// and nothing else; floating dtypes are converted into each other, others must agree. A name that shares its
+/// memory with another one (tied weights) may be missing. Throws DataError that names the file, missing and
+/// unexpected tensors, and of one that does not fit what was expected and found; nothing is changed then.
+/// `network_name` is for the message.
+void load_weights(Module& network, const SavedWeights& weights, std::string_view network_name);
+
+}  // namespace dtrain
