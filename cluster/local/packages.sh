@@ -105,6 +105,21 @@ find_cmake() {
   PATH=$tools/bin:$PATH
 }
 
+# need_python ROOT NAME PACKAGES…: ROOT/build/tools/NAME, a Python environment with these packages from PyPI. Where that
+# fails, tests that need it are skipped and say so.
+need_python() {
+  local tools=$1/build/tools/$2
+  shift 2
+  [ ! -f "$tools/.complete" ] || return 0
+  need_packages python3-venv
+  say "installing from PyPI into $tools: $*"
+  if python3 -m venv "$tools" && "$tools/bin/pip" install --quiet "$@"; then
+    touch "$tools/.complete"
+  else
+    say "that failed; going on without"
+  fi
+}
+
 # build_preset ROOT PRESET [CACHE ENTRIES…]: configures once (later runs leave that to ninja) and builds with all
 # cores. The cache entries are for the first time only: a developer's own settings stay.
 build_preset() {
