@@ -77,6 +77,7 @@ if(NOT DTRAIN_WITH_MPI STREQUAL "OFF")
 endif()
 dtrain_settle(MPI "${found_mpi}" "${MPI_CXX_VERSION}" "CPU collectives under mpirun" "apt install libopenmpi-dev openmpi-bin")
 
+include(DtrainMpi)
 include(DtrainCuda)
 include(DtrainEmulatedCuda)
 

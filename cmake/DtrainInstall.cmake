@@ -1,11 +1,12 @@
 # Installs the CMake package `dtrain`: one component a library, each with only the dependencies that it links.
 #
-#   find_package(dtrain REQUIRED COMPONENTS runtime)    # neither MPI nor Gloo nor OpenSSL is looked for
+#   find_package(dtrain REQUIRED COMPONENTS runtime)    # neither Gloo nor OpenSSL is looked for
 #   target_link_libraries(mine PRIVATE dtrain::runtime)
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY DTRAIN_LIBRARIES)  # in the order of their dependencies
 get_property(programs GLOBAL PROPERTY DTRAIN_PROGRAMS)
+get_property(modules GLOBAL PROPERTY DTRAIN_MODULES)
 set(DTRAIN_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/dtrain")
 
 # --- headers ---------------------------------------------------------------------------------------------------
@@ -14,12 +15,13 @@ set(DTRAIN_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/dtrain")
 set(DTRAIN_INTERNAL_HEADERS
   ".*_impl\\.h"
   "cluster/detect/(detect_reader|program_note|slurm_node)\\.h"
+  "cluster/mpi/.*"
   "cluster/rendezvous/.*"
   "cluster/store/store_(barrier|connect|connection|handshake|mac|table|wire)\\.h"
-  "collectives/(backends|nccl_module)\\.h"
+  "collectives/(backends|mpi_module|nccl_module)\\.h"
   "collectives/(gloo|mpi|nccl|p2p|self|shm|tcp|threads)/.*"
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
-  "runtime/base/(blocked_signals|check|durable_file|terminal)\\.h"
+  "runtime/base/(blocked_signals|check|durable_file|module_file|terminal)\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|sealed_json|shard_index|strict_json|writer_lock)\\.h"
   "runtime/data/(cache/.*|formats/.*|sources/(csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
   "runtime/device/(cpu|cuda)/.*"
@@ -52,7 +54,6 @@ install(CODE "
 # plain archive member) is not listed here: link it with $<BUILD_INTERFACE:…>.
 set(package_of_fmt::fmt fmt)
 set(package_of_gloo Gloo)
-set(package_of_MPI::MPI_CXX MPI)
 set(package_of_OpenSSL::Crypto OpenSSL)
 set(package_of_Threads::Threads Threads)
 set(package_of_ZLIB::ZLIB ZLIB)
@@ -89,6 +90,9 @@ endforeach()
 if(programs)
   install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+if(modules)
+  install(TARGETS ${modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 
 list(REVERSE DTRAIN_COMPONENTS)
 set(DTRAIN_COMPONENTS_LAST_FIRST ${DTRAIN_COMPONENTS})
@@ -105,7 +109,7 @@ foreach(feature CUDA NCCL CUDNN ONEDNN GLOO MPI)
 endforeach()
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/dtrain-config.cmake.in"
   "${PROJECT_BINARY_DIR}/dtrain-config.cmake" INSTALL_DESTINATION "${DTRAIN_PACKAGE_DIR}"
-  NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+  PATH_VARS CMAKE_INSTALL_LIBDIR NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 # Before 1.0 a minor release may change interfaces.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/dtrain-config-version.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/dtrain-config.cmake" "${PROJECT_BINARY_DIR}/dtrain-config-version.cmake"

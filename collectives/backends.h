@@ -13,7 +13,8 @@ std::unique_ptr<Communicator> make_tcp_communicator(const Bootstrap& bootstrap, 
 bool gloo_is_built() noexcept;
 std::unique_ptr<Communicator> make_gloo_communicator(const Bootstrap& bootstrap, Log& log);
 
-bool mpi_is_built() noexcept;
+/// MPI lives in a module of its own, which is loaded when this is called. Throws UsageError when there is
+/// none.
 std::unique_ptr<Communicator> make_mpi_communicator(const Bootstrap& bootstrap, Log& log);
 
 /// NCCL lives in the CUDA module, which is loaded when this is called. Throws UsageError when there is none.

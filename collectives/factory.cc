@@ -8,6 +8,7 @@
 #include <array>
 
 #include "cluster/detect/detect.h"
+#include "cluster/mpi/module.h"
 #include "collectives/backends.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/error.h"
@@ -33,8 +34,7 @@ Backend choose(const Bootstrap& bootstrap) {
       bootstrap.device->type() == DeviceType::cuda)
     return Backend::nccl;
   if (bootstrap.meeting != nullptr) return Backend::threads;
-  if (mpi_is_built() && bootstrap.store == nullptr && detect_mpi(current_environment()).world_size)
-    return Backend::mpi;
+  if (bootstrap.store == nullptr && detect_mpi(current_environment()).world_size) return Backend::mpi;
   return Backend::tcp;
 }
 
@@ -49,7 +49,7 @@ std::string own_host_name() {
 std::vector<std::string> built_backends() {
   std::vector<std::string> names = {"tcp"};
   if (gloo_is_built()) names.emplace_back("gloo");
-  if (mpi_is_built()) names.emplace_back("mpi");
+  if (mpi::is_here()) names.emplace_back("mpi");
   names.emplace_back("threads");
   names.emplace_back("self");
   return names;

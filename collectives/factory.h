@@ -59,7 +59,7 @@ Backend backend_named(std::string_view name);
 /// the others do not come within the timeout.
 std::unique_ptr<Communicator> make_communicator(Backend backend, const Bootstrap& bootstrap, Log& log);
 
-/// What this build has, `self` included, best first.
+/// What can be had here, `self` included, best first. Loads the MPI module to see whether it can be.
 std::vector<std::string> built_backends();
 
 }  // namespace dtrain

@@ -33,6 +33,7 @@ runtime/checkpoint:  runtime/base runtime/device
 runtime/metrics:     runtime/base runtime/checkpoint
 runtime/onnx:        runtime/base runtime/device runtime/tensor runtime/autograd
 cluster/net:         runtime/base
+cluster/mpi:         runtime/base
 cluster/detect:      runtime/base cluster/net
 cluster/store:       runtime/base cluster/net
 cluster/rendezvous:  runtime/base cluster/net cluster/detect cluster/store
@@ -97,7 +98,7 @@ awk -v arrows="$arrows" '
       home = ""
       if (header ~ /^(cuda|cublas|cudnn|cub\/|nvml|nvtx|nvToolsExt|cooperative_groups|mma\.h|thrust\/)/) home = "^runtime/device/cuda/|^collectives/nccl/|^emulation/|\\.cuh?$"
       else if (header ~ /^nccl/) home = "^collectives/nccl/|^emulation/"
-      else if (header ~ /^mpi\.h/) home = "^collectives/mpi/|^launcher/mpi_exchange/"
+      else if (header ~ /^mpi\.h/) home = "^collectives/mpi/|^cluster/mpi/"
       else if (header ~ /^gloo\//) home = "^collectives/gloo/"
       else if (header ~ /^(oneapi\/)?dnnl/) home = "^runtime/device/cpu/"
       if (home != "" && FILENAME !~ home) print FILENAME ":" FNR ": <" header "> stays in its room (" home ")"

@@ -9,7 +9,7 @@ std::string build_version() { return DTRAIN_VERSION; }
 std::vector<BuildFeature> build_features() {
   return {{"oneDNN", DTRAIN_HAVE_ONEDNN != 0, "fast CPU convolution and matmul", DTRAIN_ONEDNN_VERSION},
           {"Gloo", DTRAIN_HAVE_GLOO != 0, "CPU collectives without MPI", DTRAIN_GLOO_VERSION},
-          {"MPI", DTRAIN_HAVE_MPI != 0, "CPU collectives under mpirun", DTRAIN_MPI_VERSION},
+          {"MPI", DTRAIN_HAVE_MPI != 0, "CPU collectives under mpirun, as a module", DTRAIN_MPI_VERSION},
           {"CUDA", DTRAIN_HAVE_CUDA != 0, "training on NVIDIA GPUs, as a module", DTRAIN_CUDA_VERSION},
           {"cuDNN", DTRAIN_HAVE_CUDNN != 0, "fast convolution on GPUs", DTRAIN_CUDNN_VERSION},
           {"NCCL", DTRAIN_HAVE_NCCL != 0, "collectives between GPUs", DTRAIN_NCCL_VERSION}};

@@ -32,8 +32,8 @@ Finding guarded(const std::string& subject, const std::string& fix, Check check)
 /// each visible GPU. Where there is none it says so, as a note.
 std::vector<Finding> examine_gpus(bool built_cuda, bool built_nccl);
 
-/// Interfaces, the way to rank 0 and its port, the token, the clock, mpirun, Slurm and munge. Takes a few
-/// seconds at most, when names do not resolve.
+/// Interfaces, the way to rank 0 and its port, the token, the clock, the MPI module, mpirun, Slurm and munge.
+/// Takes a few seconds at most, when names do not resolve.
 std::vector<Finding> examine_cluster(const Environment& environment);
 
 }  // namespace dtrain

@@ -14,7 +14,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "cluster/detect/detect.h"
 #include "cluster/detect/slurm_node.h"
+#include "cluster/mpi/module.h"
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
 #include "runtime/base/check.h"
@@ -98,7 +100,21 @@ std::string in_path(const Environment& environment, const std::string& name) {
   return {};
 }
 
-Finding check_mpi(const Environment& environment) {
+// A machine without MPI is well, one whose mpirun has started this is not.
+Finding check_mpi_module(const Environment& environment) {
+  try {
+    const LibraryVersion mpi = mpi::version();
+    return {"mpi", Verdict::good,
+            fmt::format("{} {} ({}), module built with {}", mpi.name, mpi.loaded.text(), mpi.file,
+                        mpi.built.text()),
+            ""};
+  } catch (const UsageError& error) {
+    const bool needed = detect_mpi(environment).world_size.has_value();
+    return {"mpi", needed ? Verdict::bad : Verdict::note, error.what(), ""};
+  }
+}
+
+Finding check_mpirun(const Environment& environment) {
   const std::string mpirun = in_path(environment, "mpirun");
   return {"mpirun", Verdict::good, mpirun.empty() ? "not found; needed only to start jobs with it" : mpirun,
           ""};
@@ -156,7 +172,8 @@ std::vector<Finding> examine_cluster(const Environment& environment) {
       guarded("token", "export DTRAIN_TOKEN=$(openssl rand -hex 32) on one node, and give it to all nodes",
               [&] { return check_token(environment); }),
       check_clock(),
-      check_mpi(environment),
+      guarded("mpi", "unset the variables named", [&] { return check_mpi_module(environment); }),
+      check_mpirun(environment),
       guarded("slurm", "", [&] { return check_slurm(environment); })};
 }
 

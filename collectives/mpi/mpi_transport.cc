@@ -16,7 +16,6 @@
 #include "collectives/mpi/mpi_check.h"
 #include "collectives/p2p/poller.h"
 #include "collectives/p2p/set_up_watch.h"
-#include "collectives/shm/prefer_shared_memory.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -227,7 +226,7 @@ p2p::Channels make_mpi_channels(const MpiSite& site, MPI_Comm comm, const std::s
   channels.transport =
       std::make_unique<MpiTransport>(site, duplicate(site.runtime, comm, deadline), deadline);
   channels.board = std::make_unique<MpiBoard>(duplicate(site.runtime, comm, deadline));
-  return prefer_shared_memory(std::move(channels), name, site.share_memory, deadline);
+  return site.prefer_memory(std::move(channels), name, site.share_memory, deadline);
 }
 
 }  // namespace dtrain

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/mpi/mpi_runtime.h"
+#include "collectives/mpi_module.h"
 #include "collectives/p2p/poller.h"
 #include "collectives/p2p/transport.h"
 #include "runtime/base/fd.h"
@@ -20,6 +21,7 @@ struct MpiSite {
   std::shared_ptr<MpiRuntime> runtime;
   std::string host;
   bool share_memory = true;
+  PreferMemory prefer_memory = nullptr;
 };
 
 class MpiTransport final : public p2p::Transport {

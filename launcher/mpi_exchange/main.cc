@@ -2,45 +2,30 @@
 // launcher can be reached and the job's secret. Prints one line of JSON on stdout, which is the launcher's
 // pipe.
 #include <fmt/format.h>
-#include <mpi.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <string>
-#include <vector>
 
+#include "cluster/mpi/module.h"
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
 #include "runtime/base/error.h"
 
 namespace {
 
-constexpr std::size_t kHostBytes = 128;
-constexpr std::size_t kMessageBytes = 512;
-
 // Equal for two processes exactly when they share this kernel's network: loopback connects them then.
-std::array<char, kHostBytes> host_identity() {
-  std::array<char, kHostBytes> identity{};
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  const std::size_t length = std::min<std::size_t>(boot.size(), 60);
-  std::memcpy(identity.data(), boot.data(), length);
-  if (::readlink("/proc/self/ns/net", identity.data() + length, kHostBytes - length - 1) < 0)
-    identity[length] = '?';
-  return identity;
-}
-
-bool all_on_one_host(int size) {
-  const auto own = host_identity();
-  std::vector<char> all(kHostBytes * static_cast<std::size_t>(size));
-  MPI_Allgather(own.data(), kHostBytes, MPI_CHAR, all.data(), kHostBytes, MPI_CHAR, MPI_COMM_WORLD);
-  for (std::size_t at = 0; at < all.size(); at += kHostBytes) {
-    if (std::memcmp(all.data() + at, own.data(), kHostBytes) != 0) return false;
-  }
-  return true;
+std::string host_identity() {
+  std::string identity;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> identity;
+  identity.resize(std::min<std::size_t>(identity.size(), 60));
+  std::array<char, 64> network{};
+  const bool told = ::readlink("/proc/self/ns/net", network.data(), network.size() - 1) >= 0;
+  return identity + (told ? network.data() : "?");
 }
 
 // What rank 0 tells everybody; on failure a text that does not begin with '{'.
@@ -60,6 +45,15 @@ std::string offer(bool one_host, const std::string& interface, int size) {
   }
 }
 
+std::string agree(const std::string& interface) {
+  try {
+    return dtrain::mpi::exchange(host_identity(),
+                                 [&](bool one_host, int size) { return offer(one_host, interface, size); });
+  } catch (const dtrain::Error& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -67,16 +61,8 @@ int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; ++i) {
     if (std::strcmp(argv[i], "--iface") == 0) interface = argv[i + 1];
   }
-  MPI_Init(&argc, &argv);
-  int rank = 0, size = 1;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  const bool one_host = all_on_one_host(size);
-  std::array<char, kMessageBytes> message{};
-  if (rank == 0) offer(one_host, interface, size).copy(message.data(), kMessageBytes - 1);
-  MPI_Bcast(message.data(), kMessageBytes, MPI_CHAR, 0, MPI_COMM_WORLD);
-  MPI_Finalize();
-  const bool good = message[0] == '{';
-  std::fprintf(good ? stdout : stderr, "%s%s\n", good ? "" : "dtrain-mpi-exchange: ", message.data());
+  const std::string message = agree(interface);
+  const bool good = message.starts_with('{');
+  std::fprintf(good ? stdout : stderr, "%s%s\n", good ? "" : "dtrain-mpi-exchange: ", message.c_str());
   return good ? 0 : 1;
 }

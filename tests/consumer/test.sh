@@ -49,6 +49,15 @@ configure build
   -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 "$cmake" --build "$work/examples"
 "$work/prefix/bin/dtrain-launch" --nproc_per_node=2 "$work/examples/own_model" --max-steps 3 --run-dir "$work/run"
+# MPI is a module that a user's program finds in the package; no program links it.
+if readelf -d "$work/prefix"/bin/dtrain* "$work/examples/own_model" | grep -E 'NEEDED.*libmpi'; then
+  echo "a program above links MPI; expected it in libdtrain_mpi.so alone"
+  exit 1
+fi
+if [ -e "$work/prefix/lib/libdtrain_mpi.so" ] && command -v mpirun >/dev/null; then
+  env -u LD_LIBRARY_PATH OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none \
+    -np 2 "$work/examples/own_model" --backend mpi --max-steps 3 --run-dir "$work/mpi"
+fi
 lines=$(wc -l <"$source_root/examples/own_model/main.cc")
 if [ "$lines" -gt 60 ]; then
   echo "examples/own_model/main.cc: expected at most 60 lines, got $lines"
@@ -56,7 +65,7 @@ if [ "$lines" -gt 60 ]; then
 fi
 
 # The runtime alone needs only what it links, wherever everything else is missing.
-mapfile -t hidden < <(hide MPI Gloo OpenCL dnnl OpenSSL nlohmann_json cxxopts)
+mapfile -t hidden < <(hide Gloo OpenCL dnnl OpenSSL nlohmann_json cxxopts)
 configure alone -DCOMPONENTS=runtime "${hidden[@]}"
 "$cmake" --build "$work/alone" --target consumer
 "$work/alone/consumer"

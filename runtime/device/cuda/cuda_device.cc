@@ -168,8 +168,8 @@ std::shared_ptr<Device> make(int index, const DeviceOptions& options) {
 
 #define DTRAIN_MODULE_EXPORT extern "C" __attribute__((visibility("default")))
 
-DTRAIN_MODULE_EXPORT const dtrain::cuda::ModuleHead* dtrain_cuda_module() {
-  static constexpr dtrain::cuda::ModuleHead kHead{dtrain::cuda::kModuleInterface, DTRAIN_VERSION};
+DTRAIN_MODULE_EXPORT const dtrain::ModuleHead* dtrain_cuda_module() {
+  static constexpr dtrain::ModuleHead kHead{dtrain::cuda::kModuleInterface, DTRAIN_VERSION};
   return &kHead;
 }
 

@@ -1,13 +1,10 @@
 #include "runtime/device/cuda/module.h"
 
-#include <dlfcn.h>
-
 #include <cstdlib>
 #include <filesystem>
-#include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/base/unique.h"
+#include "runtime/base/module_file.h"
 #include "runtime/device/cuda/cuda_device.h"
 
 namespace dtrain::cuda {
@@ -15,63 +12,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPathVariable = "DTRAIN_CUDA_MODULE";
 constexpr const char* kEmulatedVariable = "DTRAIN_EMULATED_GPUS";
-constexpr std::string_view kHowToGet =
+constexpr const char* kHowToGet =
     "build it with -DDTRAIN_WITH_CUDA=ON (CUDA Toolkit 12.2 or later needed), set DTRAIN_CUDA_MODULE to its "
     "path, or use device cpu";
-constexpr std::string_view kHowToGetEmulated =
+constexpr const char* kHowToGetEmulated =
     "DTRAIN_EMULATED_GPUS is set: build the emulated machine with -DDTRAIN_EMULATED_CUDA=ON (CUDA's headers "
-    "needed), "
-    "or unset it";
+    "needed), or unset it";
 
-struct HandleTraits {
-  using Handle = void*;
-  static Handle invalid() noexcept { return nullptr; }
-  static void close(Handle handle) noexcept { ::dlclose(handle); }
-};
-
-bool is_set(const char* variable) {
-  const char* const text = std::getenv(variable);
-  return text != nullptr && *text != '\0';
-}
-
-std::vector<std::string> places() {
-  const std::string file = emulation_asked_for() ? "libdtrain_cuda_emulated.so" : "libdtrain_cuda.so";
-  if (is_set(kPathVariable)) return {std::getenv(kPathVariable)};
-  std::vector<std::string> paths;
-  std::error_code ignored;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  for (const fs::path& candidate :
-       {folder / file, folder / "../lib" / file, folder / (".." DTRAIN_LIBDIR_BESIDE_BIN) / file,
-        fs::path(DTRAIN_LIBDIR_INSTALLED) / file}) {
-    if (fs::exists(candidate, ignored)) paths.push_back(candidate.string());
-  }
-  paths.push_back(file);  // the dynamic linker's own places
-  return paths;
-}
-
-Unique<HandleTraits> open_file() {
-  // NODELETE: devices, and CUDA itself, outlive any one handle.
-  constexpr int kFlags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
-  std::string reason;
-  for (const std::string& path : places()) {
-    if (Unique<HandleTraits> handle(::dlopen(path.c_str(), kFlags)); handle) return handle;
-    const char* text = ::dlerror();
-    if (reason.empty() && text != nullptr) reason = text;
-  }
-  throw UsageError("the CUDA module cannot be loaded (" + reason + "); " +
-                   std::string(emulation_asked_for() ? kHowToGetEmulated : kHowToGet));
-}
-
-void* find(void* handle, const char* name) {
-  void* symbol = ::dlsym(handle, name);
-  if (symbol == nullptr) {
-    throw UsageError("the CUDA module has no part '" + std::string(name) +
-                     "': it was built without the library for it; the table at the end of configure says "
-                     "which and how to get it");
-  }
-  return symbol;
+ModuleFile module_file() {
+  const bool emulated = emulation_asked_for();
+  const char* const how = emulated ? kHowToGetEmulated : kHowToGet;
+  return {.name = "CUDA module",
+          .file = emulated ? "libdtrain_cuda_emulated.so" : "libdtrain_cuda.so",
+          .path_variable = "DTRAIN_CUDA_MODULE",
+          .head = "dtrain_cuda_module",
+          .interface = kModuleInterface,
+          .when_missing = how,
+          .when_not_usable = how};
 }
 
 const DevicePart& device_part() {
@@ -80,18 +38,12 @@ const DevicePart& device_part() {
 
 }  // namespace
 
-void* module_symbol(const char* name) {
-  const Unique<HandleTraits> handle = open_file();
-  const ModuleHead& head = *reinterpret_cast<ModuleHeadFunction>(find(handle.get(), "dtrain_cuda_module"))();
-  if (head.interface != kModuleInterface || std::string_view(head.version) != DTRAIN_VERSION) {
-    throw UsageError("the CUDA module is of dtrain " + std::string(head.version) + " (interface " +
-                     std::to_string(head.interface) + "), this program of " DTRAIN_VERSION " (interface " +
-                     std::to_string(kModuleInterface) + "); build and install both together");
-  }
-  return find(handle.get(), name);
-}
+void* module_symbol(const char* name) { return dtrain::module_symbol(module_file(), name); }
 
-bool emulation_asked_for() noexcept { return is_set(kEmulatedVariable); }
+bool emulation_asked_for() noexcept {
+  const char* const text = std::getenv(kEmulatedVariable);
+  return text != nullptr && *text != '\0';
+}
 
 ModuleDetails module_details() { return device_part().details(); }
 

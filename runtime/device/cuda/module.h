@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/library_version.h"
+#include "runtime/base/module_file.h"
 #include "runtime/base/spans.h"
 #include "runtime/device/device.h"
 #include "runtime/device/device_work.h"
@@ -18,14 +19,6 @@ namespace dtrain::cuda {
 
 /// Grows with every change of an interface that program and module share (device, kernels, communicator).
 inline constexpr int kModuleInterface = 4;
-
-/// What every module begins with: who built it. The module's symbol `dtrain_cuda_module` is a function that
-/// returns it.
-struct ModuleHead {
-  int interface = 0;
-  const char* version = "";
-};
-using ModuleHeadFunction = const ModuleHead* (*)();
 
 /// What the driver and the toolkit say; texts are empty when they cannot be told.
 struct ModuleReport {

@@ -1,10 +1,9 @@
-// The mpi backend: rank and size are MPI_COMM_WORLD's.
+// Inside the MPI module: the messages of the mpi backend, whose rank and size are MPI_COMM_WORLD's.
 #include <fmt/format.h>
 
-#include "collectives/backends.h"
 #include "collectives/mpi/mpi_check.h"
 #include "collectives/mpi/mpi_transport.h"
-#include "collectives/p2p/p2p_communicator.h"
+#include "collectives/mpi_module.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -22,16 +21,16 @@ void check_place(const Bootstrap& bootstrap) {
                   bootstrap.rank, bootstrap.size, rank, size));
 }
 
-}  // namespace
-
-bool mpi_is_built() noexcept { return true; }
-
-std::unique_ptr<Communicator> make_mpi_communicator(const Bootstrap& bootstrap, Log& log) {
-  const MpiSite site{std::make_shared<MpiRuntime>(), bootstrap.host, bootstrap.share_memory};
+p2p::Channels make_channels(const Bootstrap& bootstrap, PreferMemory prefer_memory) {
+  const MpiSite site{std::make_shared<MpiRuntime>(), bootstrap.host, bootstrap.share_memory, prefer_memory};
   check_place(bootstrap);
-  return p2p::make_p2p_communicator(
-      make_mpi_channels(site, MPI_COMM_WORLD, bootstrap.name, Deadline::after(bootstrap.timeout)),
-      bootstrap.name, bootstrap.timeout, log, bootstrap.spans);
+  return make_mpi_channels(site, MPI_COMM_WORLD, bootstrap.name, Deadline::after(bootstrap.timeout));
 }
 
+}  // namespace
 }  // namespace dtrain
+
+extern "C" __attribute__((visibility("default"))) const dtrain::MpiChannelsPart* dtrain_mpi_channels() {
+  static constexpr dtrain::MpiChannelsPart kPart{dtrain::make_channels};
+  return &kPart;
+}

@@ -1,0 +1,35 @@
+// Modules: shared objects with parts of dtrain that stand on large libraries (CUDA, MPI), opened only when a
+// job asks for them. Programs link none of those libraries: each would cost every start its time, and keep
+// the program from running where the library is missing.
+#pragma once
+
+#include <string>
+
+namespace dtrain {
+
+/// What every module begins with: who built it. Its function of the name ModuleFile::head returns it.
+struct ModuleHead {
+  int interface = 0;
+  const char* version = "";
+};
+using ModuleHeadFunction = const ModuleHead* (*)();
+
+/// How a module is found and what is said where it is not.
+struct ModuleFile {
+  const char* name;             ///< in messages: "CUDA module"
+  std::string file;             ///< "libdtrain_cuda.so"
+  const char* path_variable;    ///< the environment variable that names it; then nowhere else is looked
+  const char* head;             ///< "dtrain_cuda_module"
+  int interface;                ///< grows with every change of what program and module share
+  std::string when_missing;     ///< how to get the module itself
+  std::string when_not_usable;  ///< what to do where a library that it needs is missing
+  bool global = false;          ///< plugins of the library behind it want to see that library's symbols
+};
+
+/// Opens the module (once; it stays for the life of the process) and returns its symbol. Looks at
+/// `path_variable`, beside the program, in ../lib of it, where it was installed, and where the dynamic linker
+/// looks, the program's own run path included. Throws UsageError naming what is missing and how to get it,
+/// or that program and module are of different versions. Thread-safe; a few microseconds after the first.
+void* module_symbol(const ModuleFile& module, const char* name);
+
+}  // namespace dtrain
