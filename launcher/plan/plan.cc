@@ -12,6 +12,7 @@ namespace dtrain::launcher {
 namespace {
 
 constexpr const char* kEmulatedGpus = "DTRAIN_EMULATED_GPUS";
+constexpr const char* kNcclErrors = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
 std::string gpu_of(const Hardware& hardware, int local_rank) {
   if (hardware.gpus.empty()) return "";
@@ -170,6 +171,8 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
     worker.environment = base_environment(options, plan, worker);
     if (!environment.contains("OMP_NUM_THREADS"))
       worker.environment["OMP_NUM_THREADS"] = omp_threads(hardware, plan.nproc);
+    // As torchrun has it; PyTorch's own default is another.
+    if (!program.uses_dtrain && !environment.contains(kNcclErrors)) worker.environment[kNcclErrors] = "1";
     plan_output(options, plan, worker);
     plan.writes_files |= !worker.out.file.empty() || !worker.err.file.empty();
     plan.workers.push_back(std::move(worker));
