@@ -1,19 +1,31 @@
 # What a Python wheel brings (pyproject.toml): the programs themselves, which pip puts beside `python`, and below lib/dtrain
-# all libraries that they need but the C library's own. Nothing of it is Python, and nothing else of the system is used.
+# all libraries that they need but the C library's own. Nothing of it is Python, and nothing else of the system is used, but
+# MPI by jobs that ask for it.
 get_property(programs GLOBAL PROPERTY DTRAIN_PROGRAMS)
+get_property(modules GLOBAL PROPERTY DTRAIN_MODULES)
 # RPATH and not RUNPATH: it holds for what the libraries themselves load.
 set_target_properties(${programs} PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib/dtrain")
 foreach(program IN LISTS programs)
   target_link_options(${program} PRIVATE LINKER:--disable-new-dtags)
   list(APPEND files "$<TARGET_FILE:${program}>")
 endforeach()
+# Modules lie beside the libraries, where the programs' run path leads. What they stand on is the machine's own: an MPI is
+# part of its machine, and a job that uses none needs none.
+foreach(module IN LISTS modules)
+  list(APPEND module_files "$<TARGET_FILE:${module}>")
+endforeach()
+if(modules)
+  set_target_properties(${modules} PROPERTIES INSTALL_RPATH "\$ORIGIN" INSTALL_RPATH_USE_LINK_PATH OFF)
+  list(PREPEND module_files MODULES)
+  install(TARGETS ${modules} LIBRARY DESTINATION "${SKBUILD_DATA_DIR}/lib/dtrain")
+endif()
 install(TARGETS ${programs} RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}")
 # A wheel has no symbolic links: each library lies there once, under the name it is loaded by.
 install(CODE "
   set(libraries_dir \"${SKBUILD_DATA_DIR}/lib/dtrain\")
   cmake_policy(SET CMP0057 NEW)
-  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${files} RESOLVED_DEPENDENCIES_VAR libraries
-       PRE_EXCLUDE_REGEXES \"^(ld-linux.*|lib(c|m|dl|rt|pthread))\\\\.so\")
+  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${files} ${module_files} RESOLVED_DEPENDENCIES_VAR libraries
+       PRE_EXCLUDE_REGEXES \"^(ld-linux.*|lib(c|m|dl|rt|pthread|mpi))\\\\.so\")
   file(MAKE_DIRECTORY \"\${libraries_dir}\")
   foreach(library IN LISTS libraries)
     get_filename_component(name \"\${library}\" NAME)

@@ -18,7 +18,7 @@ echo "wheel.sh: $wheel, $(du -k "$wheel" | cut -f1) KiB"
 
 python3 -m venv "$work/empty"
 "$work/empty/bin/pip" install --quiet --no-index "$wheel"
-for program in dtrain dtrain-launch dtrain-launch-nodes; do
+for program in dtrain dtrain-launch dtrain-launch-nodes dtrain-mpi-exchange; do
   foreign=$(LD_TRACE_LOADED_OBJECTS=1 "$work/empty/bin/$program" | awk '/=> \// { print $3 }' |
     grep -vE "^$work/empty/|/lib(c|m|dl|rt|pthread)\.so" || true)
   if [ -n "$foreign" ]; then
@@ -28,6 +28,14 @@ for program in dtrain dtrain-launch dtrain-launch-nodes; do
 done
 
 launch() { env -i HOME="$HOME" PATH=/usr/bin:/bin "$work/empty/bin/dtrain-launch" --nproc_per_node=2 "$@"; }
+if ! env -i PATH=/usr/bin:/bin "$work/empty/bin/dtrain" doctor | grep -E '^(ok|note) +mpi '; then
+  echo "dtrain doctor says nothing of MPI, or that it is bad"
+  exit 1
+fi
+if command -v mpirun >/dev/null; then
+  mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2 "$work/empty/bin/dtrain" train --model lenet --backend mpi \
+    --dataset synthetic:1x28x28,10,256 --max-steps 3 --run-dir "$work/mpi"
+fi
 # The workers' shell expands these.
 # shellcheck disable=SC2016
 [ "$(launch sh -c 'echo $RANK of $WORLD_SIZE' | sort | tr '\n' ',')" = "0 of 2,1 of 2," ]
