@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Builds the image of cluster/container/Dockerfile without a daemon and without a registry: buildah, in a chroot, on a base
+# that debootstrap makes. Then runs a quick start in it, and prints seconds and sizes. Needs root. Images are kept in a
+# folder of their own; nothing else of the machine's is touched.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: bash cluster/container/build.sh [--dir DIR] [--suite SUITE] [--mirror URL] [--ccache DIR] [-- COMMAND…]
+
+  --dir DIR      where images are kept (default: a new folder under /var/tmp, removed at the end)
+  --suite SUITE  the base's release (default bookworm)
+  --mirror URL   where its packages are (default: this machine's own apt source for that suite)
+  --ccache DIR   compile with this compiler cache (its base_dir must be /src), to try the file again in minutes
+  -- COMMAND…    what to run in the image (default: two workers train LeNet for an epoch)
+TEXT
+}
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=cluster/local/bare_root.sh
+source "$repository/cluster/local/bare_root.sh"
+dir='' suite=bookworm mirror='' cache=''
+command=(dtrain-launch --nproc_per_node=2 dtrain train --model lenet --dataset fashion-mnist --epochs 1)
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --) shift; command=("$@"); break ;;
+    --dir | --suite | --mirror | --ccache) [ $# -ge 2 ] || die "$1: expected a value" ;;
+    *) usage >&2; die "unknown argument '$1'" ;;
+  esac
+  case $1 in
+    --dir) dir=$2 ;;
+    --suite) suite=$2 ;;
+    --mirror) mirror=$2 ;;
+    --ccache) cache=$(cd "$2" && pwd) ;;
+  esac
+  shift 2
+done
+[ "$(id -u)" -eq 0 ] || die "needs root: debootstrap and buildah's chroot do"
+need_packages buildah debootstrap
+
+scratch=$(mktemp -d /var/tmp/dtrain-container.XXXXXX)
+trap 'rm -rf --one-file-system "$scratch"' EXIT
+storage=${dir:-$scratch/storage}
+mkdir -p "$storage"
+# vfs copies whole folders: slow, but it works in any file system and in containers.
+builder() { buildah --root "$storage/root" --runroot "$storage/run" --storage-driver vfs "$@"; }
+seconds_since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", b - a }'; }
+size_of() { builder images --format '{{.Size}}' "$1"; }
+
+begin=$EPOCHREALTIME
+packages=ca-certificates
+[ -z "$cache" ] || packages+=,ccache
+make_bare_root "$scratch" "$suite" "$mirror" "$packages"
+rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/*
+container=$(builder from scratch)
+builder add --quiet "$container" "$root" / >/dev/null
+builder commit --quiet --rm "$container" localhost/base >/dev/null
+rm -rf --one-file-system "$root"
+say "the base, $suite by debootstrap: $(seconds_since "$begin"), $(size_of localhost/base)"
+
+options=()
+[ -z "$cache" ] || options=(--volume "$cache:/ccache" --env CCACHE_DIR=/ccache --env CCACHE_BASEDIR=/src --env CCACHE_NOHASHDIR=1)
+begin=$EPOCHREALTIME
+builder bud --isolation chroot --build-arg BASE=localhost/base --build-arg FINAL_BASE=localhost/base "${options[@]}" \
+  --file "$repository/cluster/container/Dockerfile" --tag localhost/dtrain "$repository" >"$scratch/log" 2>&1 ||
+  { tail -n 40 "$scratch/log"; die "the build failed; the end of its log is above"; }
+say "the image: $(seconds_since "$begin"), $(size_of localhost/dtrain)"
+
+container=$(builder from localhost/dtrain)
+begin=$EPOCHREALTIME
+say "in the image: ${command[*]}"
+builder run --isolation chroot "$container" -- "${command[@]}"
+say "that took $(seconds_since "$begin")"
+builder rm "$container" >/dev/null
