@@ -7,7 +7,7 @@
 # DTRAIN_PEER_PYTHON  that Python
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-launcher=${1:-$(command -v dtrain-launch)}
+launcher=$(realpath "${1:-$(command -v dtrain-launch)}")
 python=${DTRAIN_PEER_PYTHON:?"expected a Python that has torch, accelerate and lightning"}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -25,10 +25,10 @@ try() {
   seconds=$(awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
   if [ "$got" -ne "$code" ] || ! grep -qE "$pattern" "$work/$name"; then
     verdict="FAILED: expected exit code $code and a line like /$pattern/, got code $got and:"
-    failed=1
+    [[ $name == *torchrun* ]] || failed=1  # what torchrun does is for comparison
   fi
   printf '%-28s %6s s, exit code %3d: %s\n' "$name" "$seconds" "$got" "$verdict"
-  [ "$verdict" = ok ] || sed 's/^/    /' "$work/$name"
+  [ "$verdict" = ok ] || tail -n 12 "$work/$name" | sed 's/^/    /'
 }
 
 launch() { try "$1" "$2" "$3" "$launcher" --nproc_per_node=2 "${@:4}"; }
