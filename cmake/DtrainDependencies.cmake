@@ -1,5 +1,5 @@
 # Finds what dtrain is built from and remembers it for the table that closes the configure step.
-# Required: cxxopts, nlohmann_json, fmt, zlib, OpenSSL. Optional (DTRAIN_WITH_*): oneDNN, Gloo, MPI, CUDA, NCCL, cuDNN.
+# Required: cxxopts, nlohmann_json, fmt, zlib, OpenSSL. Optional (DTRAIN_WITH_*): oneDNN, Gloo, MPI, CUDA, NCCL, cuDNN, libevent.
 
 # dtrain_record(name found version purpose how_to_get)
 function(dtrain_record name found version purpose how)
@@ -76,6 +76,13 @@ if(NOT DTRAIN_WITH_MPI STREQUAL "OFF")
   set(found_mpi ${MPI_CXX_FOUND})
 endif()
 dtrain_settle(MPI "${found_mpi}" "${MPI_CXX_VERSION}" "CPU collectives under mpirun" "apt install libopenmpi-dev openmpi-bin")
+
+set(found_libevent OFF)
+if(NOT DTRAIN_WITH_LIBEVENT STREQUAL "OFF")
+  find_package(LibeventHttp QUIET)
+  set(found_libevent ${LibeventHttp_FOUND})
+endif()
+dtrain_settle(LIBEVENT "${found_libevent}" "${LIBEVENT_VERSION}" "live reports" "apt install libevent-dev")
 
 include(DtrainMpi)
 include(DtrainCuda)

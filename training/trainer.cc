@@ -19,7 +19,7 @@ constexpr Duration kRecordsPatience = std::chrono::seconds(2);
 ExitCode Trainer::run() {
   try {
     if (at_.step == 0 && recipe_.checkpoint_at_start && at_.saved_step != 0) save_checkpoint();
-    journal_.begin();
+    journal_.begin(at_);
     env_.communicator.limit_calls(recipe_.collective_timeout);
     while (true) {
       try {
@@ -103,7 +103,8 @@ void Trainer::step() {
   const StepPlan plan{.note = {.step = at_.step + 1,
                                .epoch = at_.epoch,
                                .lr = schedule_.at(at_.step),
-                               .samples = data_.sampler().samples_at(at_.position)},
+                               .samples = data_.sampler().samples_at(at_.position),
+                               .ends_epoch = data_.sampler().next(at_.position) >= data_.train().size()},
                       .passes = data_.passes_at(at_.position),
                       .full = data_.full_at(at_.position),
                       .stop = env_.stop_signal.received() != 0,
@@ -141,8 +142,11 @@ void Trainer::take_ready_reports() noexcept {
 void Trainer::watch_over_peers() {
   if (recipe_.check_replicas > 0 && at_.step % recipe_.check_replicas == 0) compare_replicas();
   if (engine_.runs_ahead() || !env_.strategy.in_step()) return;
-  if (const auto slow = pace_.after_step(deadline()); slow && is_root())
-    env_.log.write(LogLevel::warning, fmt::format("step {}: {}", at_.step, *slow));
+  const auto compared = pace_.after_step(deadline());
+  if (!compared || !is_root()) return;
+  if (compared->slow)
+    env_.log.write(LogLevel::warning, fmt::format("step {}: {}", at_.step, *compared->slow));
+  journal_.phases(at_.step, *compared);
 }
 
 void Trainer::compare_replicas() {

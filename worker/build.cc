@@ -12,7 +12,8 @@ std::vector<BuildFeature> build_features() {
           {"MPI", DTRAIN_HAVE_MPI != 0, "CPU collectives under mpirun, as a module", DTRAIN_MPI_VERSION},
           {"CUDA", DTRAIN_HAVE_CUDA != 0, "training on NVIDIA GPUs, as a module", DTRAIN_CUDA_VERSION},
           {"cuDNN", DTRAIN_HAVE_CUDNN != 0, "fast convolution on GPUs", DTRAIN_CUDNN_VERSION},
-          {"NCCL", DTRAIN_HAVE_NCCL != 0, "collectives between GPUs", DTRAIN_NCCL_VERSION}};
+          {"NCCL", DTRAIN_HAVE_NCCL != 0, "collectives between GPUs", DTRAIN_NCCL_VERSION},
+          {"libevent", DTRAIN_HAVE_LIBEVENT != 0, "live reports", DTRAIN_LIBEVENT_VERSION}};
 }
 
 bool has_feature(std::string_view name) {

@@ -6,9 +6,12 @@
 build_packages=(cmake ninja-build g++ nlohmann-json3-dev libcxxopts-dev libfmt-dev zlib1g-dev libssl-dev)
 # Built in where they are found; configure says what is lost without each. (Debian's oneDNN cannot be found by CMake
 # without OpenCL's headers.)
-build_extras=(libdnnl-dev ocl-icd-opencl-dev libgloo-dev libopenmpi-dev openmpi-bin dataset-fashion-mnist)
+build_extras=(libdnnl-dev ocl-icd-opencl-dev libgloo-dev libopenmpi-dev openmpi-bin libevent-dev
+  dataset-fashion-mnist)
 # The one-machine labs of cluster/lab; their tests are skipped without.
 lab_packages=(munge slurmctld slurmd slurm-client iproute2)
+# A browser without a window, for the tests of pages; they are skipped without.
+browser_packages=(chromium-headless-shell)
 test_packages=(libgtest-dev libgmock-dev python3)
 
 say() { printf '==> %s\n' "$*"; }

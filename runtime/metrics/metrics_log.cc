@@ -35,14 +35,16 @@ std::string memory_fields(const std::optional<MemoryUse>& memory) {
       memory->peak_resident_bytes);
 }
 
-// Of a step line; -1 for an evaluation, anything else, and what is not JSON.
+// Of a line that has a step; -1 for an evaluation, anything else, and what is not JSON.
 struct LinePlace {
   std::int64_t step = -1, start = 0;
 };
 
 LinePlace place_of(const std::string& line) {
   const json record = json::parse(line, nullptr, false);
-  if (!record.is_object() || record.value("event", json()) != "step") return {};
+  if (!record.is_object()) return {};
+  const json event = record.value("event", json());
+  if (event != "step" && event != "epoch" && event != "phases") return {};
   const json step = record.value("step", json()), start = record.value("start", json());
   return {step.is_number_integer() ? step.get<std::int64_t>() : -1,
           start.is_number_integer() ? start.get<std::int64_t>() : 0};
@@ -83,6 +85,24 @@ std::string format_record(const EvalRecord& record) {
                      number(record.loss), metrics, record.samples);
 }
 
+std::string format_record(const EpochRecord& record) {
+  const std::string time = record.time > 0 ? fmt::format(R"(,"time":{:.6f})", record.time) : "";
+  return fmt::format(R"({{"event":"epoch","epoch":{},"step":{},"seconds":{},"whole":{}{}}})", record.epoch,
+                     record.step, number(record.seconds), record.whole, time);
+}
+
+std::string format_record(const PhasesRecord& record) {
+  std::string parts;
+  for (const auto& [name, ranks] : record.milliseconds) {
+    std::string values;
+    for (const double milliseconds : ranks)
+      values += fmt::format("{}{:.4g}", values.empty() ? "" : ",", milliseconds);
+    parts += fmt::format("{}{}:[{}]", parts.empty() ? "" : ",", nlohmann::json(name).dump(), values);
+  }
+  return fmt::format(R"({{"event":"phases","step":{},"steps":{},"milliseconds":{{{}}}}})", record.step,
+                     record.steps, parts);
+}
+
 MetricsLog::MetricsLog(const fs::path& path, std::int64_t start)
     : path_(path),
       start_(start),
@@ -106,6 +126,15 @@ void MetricsLog::write(const EvalRecord& record) {
     return;
   }
   append_whole(fd_.get(), stamped(line, start_), path_);
+}
+
+void MetricsLog::write(const EpochRecord& record) {
+  kept_evaluations_.clear();
+  append_whole(fd_.get(), stamped(format_record(record), start_), path_);
+}
+
+void MetricsLog::write(const PhasesRecord& record) {
+  append_whole(fd_.get(), stamped(format_record(record), start_), path_);
 }
 
 void MetricsLog::cut(std::size_t bytes) {

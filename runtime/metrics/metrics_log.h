@@ -36,9 +36,28 @@ struct EvalRecord {
   std::int64_t samples = 0;
 };
 
+/// One pass over the training set that is over.
+struct EpochRecord {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;  ///< its last
+  double seconds = 0;     ///< of training, without the evaluation after it
+  bool whole = true;      ///< false: this start of the run began in the middle of it
+  double time = 0;        ///< when it was over, seconds since 1970; 0: not told
+};
+
+/// Where the ranks' time went in the last steps, in milliseconds a step.
+struct PhasesRecord {
+  std::int64_t step = 0;   ///< the last of them
+  std::int64_t steps = 0;  ///< how many
+  /// By part ("forward"): of rank 0, 1, …
+  std::vector<std::pair<std::string, std::vector<double>>> milliseconds = {};
+};
+
 /// The line for a record, without a newline and without the start that wrote it.
 std::string format_record(const StepRecord& record);
 std::string format_record(const EvalRecord& record);
+std::string format_record(const EpochRecord& record);
+std::string format_record(const PhasesRecord& record);
 
 /// Appends to a run's metrics.jsonl. Rank 0 only. Not thread-safe.
 class MetricsLog {
@@ -50,11 +69,13 @@ class MetricsLog {
   /// Each is one write(2). Throw SystemError (disk full: the partial line is taken back).
   void write(const StepRecord& record);
   void write(const EvalRecord& record);
+  void write(const EpochRecord& record);
+  void write(const PhasesRecord& record);
 
-  /// Cuts the log at the first line of a later step than `step` (0: all steps) that belongs to the run, so
-  /// that after a resume from `step` each step is there once. Evaluations after the last step that stays are
-  /// kept; when the resumed run writes the very same one again it is dropped. Throws SystemError. What a
-  /// start wrote after `starts` had it superseded stays, and counts for nothing.
+  /// Cuts the log at the first line of a later step than `step` (0: all lines with a step) that belongs to
+  /// the run, so that after a resume from `step` each step is there once. Evaluations after the last step
+  /// that stays are kept; when the resumed run writes the very same one again it is dropped. Throws
+  /// SystemError. What a start wrote after `starts` had it superseded stays, and counts for nothing.
   void truncate_after(std::int64_t step, const Starts& starts);
 
   /// Makes what was written durable; call it before the checkpoint of a step is saved. Throws SystemError.

@@ -17,7 +17,10 @@
 #include "runtime/checkpoint/shard_index.h"
 #include "runtime/checkpoint/training_state.h"
 #include "runtime/data/formats/idx.h"
-#include "runtime/metrics/report_data.h"
+#include "runtime/metrics/report/metrics_reader.h"
+#include "runtime/metrics/report/run_facts.h"
+#include "runtime/metrics/report/thin.h"
+#include "runtime/metrics/report/trace_phases.h"
 #include "tests/fuzz/require.h"
 
 namespace dtrain::fuzz {
@@ -126,16 +129,30 @@ void idx(std::string_view input) {
 }
 
 void report(std::string_view input) {
-  ReportData data;
-  add_metrics(input, data);
-  for (const auto* points : {&data.train_loss, &data.eval_loss, &data.accuracy}) {
-    for (const ReportPoint& point : *points)
-      require(std::isfinite(point.x) && std::isfinite(point.y), "points are numbers");
+  MetricsReader reader;
+  reader.add(input);
+  for (const Curve* curve : {&reader.metrics().train_loss, &reader.metrics().eval_loss}) {
+    for (std::size_t i = 0; i < curve->size(); ++i) {
+      require(std::isfinite((*curve)[i].step), "steps are numbers");
+      require(i == 0 || (*curve)[i - 1].step < (*curve)[i].step, "steps ascend");
+    }
+    for (const ThinPoint& point : thin_out(*curve, 7))
+      require(std::isnan(point.mean) || std::isfinite(point.high), "a picture has numbers and gaps");
   }
-  try {
-    for (const ReportRow& row : table_of(std::string(input), "summary.json"))
-      require(row.name.size() <= input.size() + 1, "names come from the file");
-  } catch (const DataError&) {
+  PhaseTimes traced;
+  add_trace(std::string(input), traced);
+  for (const auto& times : traced.milliseconds)
+    require(times.size() == traced.parts.size(), "a trace is a table");
+  log_facts(input, 3);
+  for (const auto read : {0, 1}) {
+    try {
+      if (read == 0) {
+        config_facts(std::string(input), "config.json");
+      } else {
+        summary_facts(std::string(input), "summary.json", "Images");
+      }
+    } catch (const DataError&) {
+    }
   }
 }
 

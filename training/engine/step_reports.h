@@ -18,6 +18,7 @@ struct StepNote {
   std::int64_t step = 0, epoch = 0;  ///< finished steps with this one; where it was
   double lr = 0;
   std::int64_t samples = 0;  ///< over all ranks
+  bool ends_epoch = false;   ///< the epoch's last step
 };
 
 struct StepReport {

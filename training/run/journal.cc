@@ -39,8 +39,9 @@ void Journal::open_logs(const std::filesystem::path& logs, const std::string& st
   context_.log.note(LogLevel::info, line);
 }
 
-void Journal::begin() {
-  rate_since_ = steady_clock().now();
+void Journal::begin(const RunPosition& at) {
+  rate_since_ = epoch_since_ = steady_clock().now();
+  epoch_whole_ = at.position == 0;
   context_.clock = StepClock();
 }
 
@@ -82,8 +83,30 @@ void Journal::step(const StepReport& report, const RunPosition& at) {
     rate_since_ = now;
     rate_samples_ = 0;
   }
+  if (note.ends_epoch) end_epoch(note, now);
   context_.clock.lap(Phase::other);
   context_.clock.finish_step();
+}
+
+void Journal::end_epoch(const StepNote& note, TimePoint now) {
+  if (recorder_) {
+    recorder_->epoch(scribe_, {.epoch = note.epoch,
+                               .step = note.step,
+                               .seconds = std::chrono::duration<double>(now - epoch_since_).count(),
+                               .whole = epoch_whole_});
+  }
+  epoch_since_ = now;
+  epoch_whole_ = true;
+}
+
+void Journal::phases(std::int64_t step, const PaceComparison& compared) {
+  // However many ranks there are, the lines of a run stay short enough to be read in a moment.
+  constexpr std::size_t kRanksEachTime = 64;
+  const std::size_t ranks = compared.milliseconds.empty() ? 0 : compared.milliseconds.front().second.size();
+  const auto every =
+      static_cast<std::int64_t>(Pace::kEvery * std::max<std::size_t>(ranks / kRanksEachTime, 1));
+  if (recorder_ && step % every < Pace::kEvery)
+    recorder_->phases(scribe_, {.step = step, .steps = Pace::kEvery, .milliseconds = compared.milliseconds});
 }
 
 // At the end of an epoch and in the middle of one alike: the epoch the last step belonged to.
@@ -98,7 +121,7 @@ void Journal::evaluation(const Evaluation& evaluation, const RunPosition& at) {
                            .samples = evaluation.samples},
                           at.step);
   }
-  rate_since_ = steady_clock().now();
+  rate_since_ = epoch_since_ = steady_clock().now();
   rate_samples_ = 0;
   context_.clock.skip();
 }

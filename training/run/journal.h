@@ -10,6 +10,7 @@
 
 #include "training/engine/step_reports.h"
 #include "training/run/loss_watch.h"
+#include "training/run/pace.h"
 #include "training/run/run_recorder.h"
 #include "training/run/scribe.h"
 #include "training/run/tracer.h"
@@ -50,11 +51,13 @@ class Journal {
   /// of the run from others in the log of samples. `line` is the log's first.
   void open_logs(const std::filesystem::path& logs, const std::string& start_id, const std::string& line);
 
-  /// Steps are timed from now on.
-  void begin();
+  /// Steps are timed from now on; `at` is where the run is.
+  void begin(const RunPosition& at);
   /// The step of `report` is over; `at` is where the run is.
   void step(const StepReport& report, const RunPosition& at);
   void evaluation(const Evaluation& evaluation, const RunPosition& at);
+  /// Where the time of all ranks went in the steps up to `step`.
+  void phases(std::int64_t step, const PaceComparison& compared);
   /// What this rank takes in the step after `at`. A step that a restart repeats is there more than once: of
   /// each step, the lines with the latest start count.
   void samples(std::span<const std::int64_t> indices, const RunPosition& at);
@@ -80,6 +83,7 @@ class Journal {
  private:
   void note_first_step();
   void dump_batch(std::int64_t step, double loss, std::optional<double> median, const RunPosition& at);
+  void end_epoch(const StepNote& note, TimePoint now);
   MemoryUse memory_use() const;
   RunSummary summarize(const std::string& status, const RunPosition& at) const;
 
@@ -90,7 +94,8 @@ class Journal {
   std::filesystem::path logs_;  ///< empty where the run's folder cannot be seen from here
   std::ofstream samples_log_;   ///< open with --log-samples
   std::string start_id_;
-  TimePoint started_, rate_since_;
+  TimePoint started_, rate_since_, epoch_since_;
+  bool epoch_whole_ = true;  ///< this start trains all of the epoch that goes on
   std::int64_t rate_samples_ = 0, samples_done_ = 0;
   double samples_per_second_ = 0, last_loss_ = 0;
   std::optional<double> seconds_to_first_step_;

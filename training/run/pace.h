@@ -4,11 +4,22 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "collectives/communicator.h"
 #include "runtime/metrics/step_clock.h"
 
 namespace dtrain {
+
+/// What one comparison found; the same on every rank.
+struct PaceComparison {
+  /// By phase: of each rank, milliseconds a step since the comparison before.
+  std::vector<std::pair<std::string, std::vector<double>>> milliseconds;
+  /// A line about a rank whose own work takes twice as long as that of the median rank, when it begins to be
+  /// so.
+  std::optional<std::string> slow;
+};
 
 /// One rank's; used by the training thread. For devices that do not run ahead, whose phases the host can
 /// time.
@@ -20,14 +31,20 @@ class Pace {
   /// Both borrowed.
   Pace(Communicator& communicator, const StepClock& clock);
 
-  /// Collective, after each step. Every kEvery steps: a line about a rank whose own work takes twice as long
-  /// as that of the median rank, when it begins to be so. The same on every rank. Throws PeerError.
-  std::optional<std::string> after_step(const Deadline& deadline);
+  /// Collective, after each step. Every kEvery steps: a comparison, except where there is one rank alone.
+  /// Throws PeerError.
+  std::optional<PaceComparison> after_step(const Deadline& deadline);
 
  private:
-  /// What a rank does by itself; the rest of a step is waiting for others.
-  static constexpr std::array kOwn = {Phase::data, Phase::forward, Phase::backward, Phase::optimizer};
-  using Seconds = std::array<double, kOwn.size()>;
+  /// What a rank does by itself comes first; the rest of a step is waiting for others.
+  static constexpr std::array kPhases = {Phase::data,      Phase::forward,       Phase::backward,
+                                         Phase::optimizer, Phase::communication, Phase::checkpoint,
+                                         Phase::other};
+  static constexpr std::size_t kOwn = 4;
+  using Seconds = std::array<double, kPhases.size()>;  ///< a step, by phase
+
+  Seconds since_last();
+  std::optional<std::string> slow_rank(const std::vector<Seconds>& ranks);
 
   Communicator& communicator_;
   const StepClock& clock_;

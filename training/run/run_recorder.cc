@@ -8,6 +8,7 @@
 
 #include "runtime/base/durable_file.h"
 #include "runtime/metrics/report.h"
+#include "training/run/machine.h"
 #include "training/use/saved_run.h"
 
 namespace dtrain {
@@ -53,6 +54,12 @@ std::string config_json(const Options& options, const Environment& environment, 
   config["batch_size_per_worker"] = recipe.batch.per_worker;
   config["accumulate"] = recipe.batch.accumulate;
   config["lr"] = lr_of(recipe.optimizer.rule);
+  const MachineNote machine = note_machine();
+  config["machine"] = {{"host", machine.host},
+                       {"system", machine.system},
+                       {"processor", machine.processor},
+                       {"cores", machine.cores},
+                       {"memory_bytes", machine.memory_bytes}};
   if (const std::string* launch = find_variable(environment, kLaunchVariable)) {
     config["launch_time_ns"] = *launch;
   }
@@ -169,6 +176,16 @@ void RunRecorder::evaluation(Scribe& scribe, const EvalRecord& evaluation, std::
   scribe.post(
       [this, text = fmt::format("epoch {}: {}test loss {:.4f} ({} samples)", evaluation.epoch + 1, found,
                                 evaluation.loss, evaluation.samples)] { progress_.message(text); });
+}
+
+void RunRecorder::epoch(Scribe& scribe, EpochRecord epoch) {
+  epoch.time = unix_seconds();
+  scribe.post([this, epoch] { metrics_.write(epoch); });
+  curve(scribe, "train/seconds_per_epoch", epoch.seconds, epoch.step, epoch.time);
+}
+
+void RunRecorder::phases(Scribe& scribe, const PhasesRecord& phases) {
+  scribe.post([this, phases] { metrics_.write(phases); });
 }
 
 void RunRecorder::finish(const RunSummary& summary) {

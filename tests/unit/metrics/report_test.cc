@@ -1,106 +1,144 @@
-// report.html: complete, self-contained, and safe to open whatever the files say.
+// report.html: complete, self-contained, of bounded size, and safe to open whatever the files say.
 #include "runtime/metrics/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
-#include "runtime/base/error.h"
 #include "runtime/metrics/metrics_log.h"
-#include "runtime/metrics/report_chart.h"
-#include "runtime/metrics/report_data.h"
+#include "runtime/metrics/report/page.h"
 #include "tests/support/temp_dir.h"
 
 namespace dtrain {
 namespace {
 
+using nlohmann::json;
 using test::TempDir;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(ReportData, CurvesComeFromTheLog) {
-  ReportData data;
-  add_metrics(
-      "{\"event\":\"step\",\"step\":1,\"loss\":2.5}\nnot "
-      "json\n{\"event\":\"step\",\"step\":2,\"loss\":null}\n"
-      "{\"event\":\"eval\",\"epoch\":0,\"loss\":1.5,\"accuracy\":0.5}\n{\"event\":\"other\"}\n{\"event\":7}"
-      "\n{\"torn",
-      data);
-  ASSERT_EQ(data.train_loss.size(), 1U);
-  EXPECT_EQ(data.train_loss[0].y, 2.5);
-  ASSERT_EQ(data.accuracy.size(), 1U);
-  EXPECT_EQ(data.accuracy[0].x, 2);
-  EXPECT_EQ(data.eval_loss[0].y, 1.5);
-  EXPECT_EQ(data.unreadable_lines, 2);
+/// The data in a page, as its script gets it.
+json data_of(const std::string& page) {
+  constexpr std::string_view kBegin = "id=\"data\">";
+  const std::size_t begin = page.find(kBegin) + kBegin.size();
+  return json::parse(page.substr(begin, page.find("</script>", begin) - begin));
 }
 
-TEST(ReportData, TablesAreFlat) {
-  const auto rows =
-      table_of(R"({"lr":{"value":0.2,"source":"flag"},"model":"lenet","data":{"shape":[1,28]}})", "x");
-  ASSERT_EQ(rows.size(), 3U);
-  EXPECT_EQ(rows[0].name + "|" + rows[0].value + "|" + rows[0].source, "lr|0.2|flag");
-  EXPECT_EQ(rows[1].name + "|" + rows[1].value + "|" + rows[1].source, "model|lenet|");
-  EXPECT_EQ(rows[2].name + "|" + rows[2].value + "|" + rows[2].source, "data.shape|[1,28]|");
-  const auto numbers = table_of(R"({"loss":0.28292282670736313,"resident_bytes":84697088})", "x");
-  EXPECT_EQ(numbers.at(0).value, "0.282923");
-  EXPECT_EQ(numbers.at(1).value, "84697088 (80.8 MiB)");
-  EXPECT_THROW(table_of("{", "config.json"), DataError);
+json data_of(const RunDirectory& run) { return data_of(render_report(run)).at("runs").at(0); }
+
+int count(const std::string& text, std::string_view what) {
+  int found = 0;
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) ++found;
+  return found;
 }
 
-TEST(ReportChart, TicksAreRound) {
-  EXPECT_THAT(chart_ticks(0, 10, 5), ElementsAre(0, 2, 4, 6, 8, 10));
-  EXPECT_THAT(chart_ticks(-0.5, 0.9, 3), ElementsAre(-0.5, 0, 0.5));
-  EXPECT_TRUE(chart_ticks(1, 1, 5).empty());
-  EXPECT_TRUE(chart_ticks(0, std::nan(""), 5).empty());
-}
-
-TEST(ReportChart, LongCurvesAreAveraged) {
-  std::vector<ReportPoint> points;
-  for (int i = 0; i < 1000; ++i) points.push_back({static_cast<double>(i), i % 2 == 0 ? 1.0 : 3.0});
-  const auto thin = thin_out(points, 100);
-  ASSERT_EQ(thin.size(), 100U);
-  for (const auto& point : thin) EXPECT_EQ(point.y, 2.0);
-  EXPECT_EQ(thin.front().x, 4.5);
-  EXPECT_EQ(thin_out(points, 1000).size(), 1000U);
-}
-
-TEST(ReportChart, OnePointAndNone) {
-  EXPECT_THAT(render_chart("Loss", {{"training", "train", {}, false}}), HasSubstr("No points"));
-  const std::string one = render_chart("Loss", {{"training", "train", {{1, 2}}, true}});
-  EXPECT_THAT(one, HasSubstr("<circle"));
-  EXPECT_THAT(one, Not(HasSubstr("nan")));
-  EXPECT_THAT(one, Not(HasSubstr("inf")));
+RunDirectory small_run(const std::filesystem::path& path) {
+  const auto run = RunDirectory::create(path);
+  MetricsLog log(run.metrics(), 1);
+  for (int i = 1; i <= 300; ++i) log.write(StepRecord{i, i / 100, 2.0 / i, 0.1, 1000});
+  log.write(EvalRecord{0, 0.5, {{"accuracy", 0.87}}, 10000});
+  return run;
 }
 
 TEST(Report, IsOneSafePage) {
   const TempDir folder;
-  const auto run = RunDirectory::create(folder / "my<run>");
-  {
-    MetricsLog log(run.metrics(), 1);
-    for (int i = 1; i <= 300; ++i) log.write(StepRecord{i, i / 100, 2.0 / i, 0.1, 1000});
-    log.write(EvalRecord{0, 0.5, {{"accuracy", 0.87}}, 10000});
-  }
-  run.write_config(R"({"note":{"value":"<script>alert('x')</script>","source":"flag"}})");
-  run.write_summary(R"({"accuracy":0.87})");
+  const auto run = small_run(folder / "my<script>run");
+  run.write_config(
+      R"({"options":{"note":{"value":"</script><script>alert('x')</script><!--","source":"flag"}}})");
+  run.write_summary(R"({"status":"finished","steps":300,"test":{"accuracy":0.87}})");
   write_report(run);
   const std::string page = test::read_file(run.report());
-  EXPECT_THAT(page, HasSubstr("<title>my&lt;run&gt;"));
-  EXPECT_THAT(page, HasSubstr("&lt;script&gt;alert(&#39;x&#39;)"));
-  EXPECT_THAT(page, Not(HasSubstr("<script")));
-  EXPECT_THAT(page, Not(HasSubstr("http")));
-  EXPECT_THAT(page, HasSubstr("polyline class=\"train\""));
-  EXPECT_THAT(page, HasSubstr("evaluation: last 0.87"));
-  EXPECT_THAT(page, HasSubstr("<th>accuracy</th><td>0.87</td>"));
+  EXPECT_THAT(page, HasSubstr(std::string(kReportMark)));
+  EXPECT_THAT(page, HasSubstr("<title>my&lt;script&gt;run"));
+  EXPECT_EQ(count(page, "<script"), 4) << "the page's own: data and three files";
+  EXPECT_EQ(count(page, "</script"), 4);
+  EXPECT_EQ(count(page, "<!--"), 0);
+  for (const char* outside : {"http://", "https://", "//cdn", "@import", "url("})
+    EXPECT_THAT(page, Not(HasSubstr(outside)));
+  EXPECT_THAT(page, Not(HasSubstr("{{")));
+  const json data = data_of(page).at("runs").at(0);
+  EXPECT_EQ(data.at("options").at(0).at("value"), "</script><script>alert('x')</script><!--");
+  EXPECT_EQ(data.at("curves").at("train_loss").at("x").size(), 300U);
+  EXPECT_EQ(data.at("curves").at("evaluations").at(0).at("curve").at("y"), json::array({0.87}));
+  EXPECT_EQ(data.at("status").at("kind"), "finished");
 }
 
-TEST(Report, NeedsOnlyTheLog) {
+TEST(Report, NeedsNothingButAFolder) {
   const TempDir folder;
-  const RunDirectory run(folder.path());
-  EXPECT_THROW(render_report(run), SystemError);
-  test::write_file(run.metrics(), "");
-  EXPECT_THAT(render_report(run), HasSubstr("There is no summary.json"));
+  const json nothing = data_of(RunDirectory(folder.path()));
+  EXPECT_EQ(nothing.at("status").at("kind"), "empty");
+  EXPECT_TRUE(nothing.at("curves").at("train_loss").is_null());
+  test::write_file(folder / "metrics.jsonl", "{\"event\":\"step\",\"step\":1,\"loss\":null}\n");
+  const json one = data_of(RunDirectory(folder.path()));
+  EXPECT_EQ(one.at("status").at("kind"), "unfinished");
+  EXPECT_EQ(one.at("curves").at("train_loss").at("y"), json::array({nullptr}));
+  EXPECT_THAT(one.at("notes").at(0).get<std::string>(), HasSubstr("not a finite number"));
+}
+
+TEST(Report, BrokenFilesAreNamedAndLeftOut) {
+  const TempDir folder;
+  const auto run = small_run(folder / "run");
+  test::write_file(run.config(), "{\n  \"options\": nonsense\n}");
+  test::write_file(run.summary(), std::string("\xff\xfe\0garbage", 10));
+  std::ofstream(run.metrics(), std::ios::app) << "\x01\x02 garbage\n";
+  const json data = data_of(run);
+  ASSERT_EQ(data.at("notes").size(), 3U);
+  EXPECT_THAT(data.at("notes").at(0).get<std::string>(), HasSubstr("config.json"));
+  EXPECT_THAT(data.at("notes").at(1).get<std::string>(), HasSubstr("summary.json"));
+  EXPECT_THAT(data.at("notes").at(2).get<std::string>(), HasSubstr("the first is line 302"));
+  EXPECT_EQ(data.at("curves").at("train_loss").at("x").size(), 300U);
+}
+
+TEST(Report, ASummaryOfAnEarlierStartIsNotTheEnd) {
+  const TempDir folder;
+  const auto run = small_run(folder / "run");
+  run.write_summary(R"({"status":"stopped","steps":100})");
+  EXPECT_EQ(data_of(run).at("status").at("kind"), "unfinished");
+  run.write_summary(R"({"status":"stopped","steps":300})");
+  EXPECT_EQ(data_of(run).at("status").at("kind"), "stopped");
+}
+
+TEST(Report, ManyLinesGiveASmallPage) {
+  const TempDir folder;
+  {
+    std::ofstream log(folder / "metrics.jsonl");
+    for (int i = 1; i <= 200'000; ++i)
+      log << R"({"event":"step","step":)" << i << R"(,"loss":)" << (i % 97) * 0.123456789 << R"(,"time":)"
+          << 1000 + i << "}\n";
+  }
+  const std::string page = render_report(RunDirectory(folder.path()));
+  EXPECT_LT(page.size(), 400'000U);
+  const json loss = data_of(page).at("runs").at(0).at("curves").at("train_loss");
+  EXPECT_EQ(loss.at("x").size(), 800U);
+  EXPECT_EQ(loss.at("x").back(), 200'000);
+  EXPECT_EQ(loss.at("low").at(0), 0);
+  EXPECT_NEAR(loss.at("high").at(0).get<double>(), 96 * 0.123456789, 1e-4);
+}
+
+TEST(Report, RunsSideBySideHaveNamesOfTheirOwn) {
+  EXPECT_THAT(distinct_names({"/a/runs/x", "/b/runs/x", "/b/runs/y/"}),
+              ElementsAre("a/runs/x", "b/runs/x", "y"));
+  EXPECT_THAT(distinct_names({"/x", "/a/x"}), ElementsAre("x", "a/x"));
+  EXPECT_THAT(distinct_names({"/"}), ElementsAre("/"));
+  const TempDir folder;
+  const std::vector<RunDirectory> runs = {small_run(folder / "a"), small_run(folder / "b")};
+  const std::string page = render_report(runs);
+  const json data = data_of(page);
+  ASSERT_EQ(data.at("runs").size(), 2U);
+  EXPECT_EQ(data.at("runs").at(1).at("name"), "b");
+  EXPECT_THAT(page, HasSubstr("<title>a, b"));
+}
+
+TEST(Report, ManyRunsShareThePage) {
+  const TempDir folder;
+  std::vector<RunDirectory> runs;
+  for (int i = 0; i < 40; ++i) runs.push_back(small_run(folder / ("run-" + std::to_string(i))));
+  const std::string page = render_report(runs);
+  EXPECT_LT(page.size(), 2'000'000U);
+  EXPECT_EQ(data_of(page).at("runs").at(39).at("curves").at("train_loss").at("x").size(), 200U);
 }
 
 }  // namespace

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# Opens the pages of `dtrain report` in headless Chromium: one run, two compared, runs with nothing to draw, and a live
+# run that grows while the browser looks. Checks what the browser made of them (its DOM, its console, its screenshots).
+#
+# usage: DTRAIN_BIN=build/ci/bin bash tests/browser/report.sh [FOLDER]    (FOLDER: where the screenshots stay)
+set -euo pipefail
+bin=$(cd "${DTRAIN_BIN:?expected the folder of dtrain}" && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+browser=$(command -v chromium-headless-shell || command -v chromium || command -v google-chrome || true)
+if [ -z "$browser" ]; then
+  echo "skipped: no chromium here (apt install chromium-headless-shell)"
+  exit 77
+fi
+work=$(mktemp -d)
+shots=${1:-$work/shots}
+mkdir -p "$shots"
+server='' grower=''
+finish() {
+  if [ -n "$grower" ]; then kill "$grower" 2>/dev/null || true; fi
+  if [ -n "$server" ]; then kill "$server" 2>/dev/null && wait "$server" || true; fi
+  rm -rf "$work"
+}
+trap finish EXIT
+fail() { echo "report.sh: $*" >&2; exit 1; }
+
+# browse NAME URL [FLAGS…]: the page's DOM as $work/NAME.html; fails for an error of the page's script.
+browse() {
+  local name=$1 url=$2
+  shift 2
+  HOME=$work timeout 60 "$browser" --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/profile" --window-size=1280,1000 \
+    --enable-logging=stderr --dump-dom "$@" "$url" >"$work/$name.html" 2>"$work/$name.log" || fail "$name: chromium failed: $(tail -n3 "$work/$name.log")"
+  if grep -a "CONSOLE" "$work/$name.log"; then fail "$name: the console has complaints"; fi
+  if grep -q 'id="script-error"' "$work/$name.html"; then fail "$name: $(grep -o 'id="script-error"[^/]*' "$work/$name.html")"; fi
+}
+
+# shoot NAME URL HEIGHT [FLAGS…]: a screenshot that is not blank.
+shoot() {
+  local name=$1 url=$2 height=$3
+  shift 3
+  HOME=$work timeout 60 "$browser" --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/profile" --hide-scrollbars \
+    --window-size="1280,$height" --screenshot="$shots/$name.png" "$@" "$url" >"$work/$name.shot" 2>&1 || fail "$name: no screenshot: $(tail -n3 "$work/$name.shot")"
+  python3 "$here/picture.py" "$shots/$name.png" || fail "$name: the screenshot shows nothing"
+}
+
+expect() {  # expect NAME PATTERN WHAT
+  grep -qE -- "$2" "$work/$1.html" || fail "$1: expected $3 ($2) in what the browser made of the page"
+}
+refuse() { if grep -qE -- "$2" "$work/$1.html"; then fail "$1: expected no $3 ($2)"; fi; }
+
+python3 "$here/make_runs.py" "$work/runs"
+cd "$work/runs"
+
+# --- one run
+"$bin/dtrain" report good >/dev/null
+browse good "file://$work/runs/good/report.html"
+python3 "$here/check_page.py" "$work/good.html" loss accuracy rate memory learning_rate epochs phases
+expect good '<tspan|class="x name"[^>]*>step<' "a name of the axis"
+expect good 'data-name="training" data-points="400"' "every point of the training loss"
+expect good 'data-name="rank 1"' "a bar of rank 1"
+expect good '>Images per second<' "human names"
+expect good '>--lr<' "the options that were changed"
+expect good 'Started 2 times' "how often it was started"
+refuse good 'samples_per_second</' "raw keys"
+shoot good "file://$work/runs/good/report.html" 2050
+shoot good-dark "file://$work/runs/good/report.html" 2050 --blink-settings=preferredColorScheme=0
+shoot good-narrow "file://$work/runs/good/report.html" 1400 --window-size=420,1400
+
+# --- two and many, side by side
+"$bin/dtrain" report good other >/dev/null
+browse compared "file://$work/runs/comparison.html"
+python3 "$here/check_page.py" "$work/compared.html" loss accuracy rate memory
+expect compared 'data-name="good" data-points="400"' "the curve of the first run"
+expect compared 'data-name="other" data-points="400"' "the curve of the second"
+expect compared '>--lr<' "the option that differs"
+expect compared 'class="number best"' "which of them is best"
+shoot compared "file://$work/runs/comparison.html" 1900
+
+# --- little or nothing to draw, and text that would be markup
+for run in empty one broken; do
+  "$bin/dtrain" report "$run" >/dev/null
+  browse "$run" "file://$work/runs/$run/report.html"
+done
+expect empty 'No step was recorded' "a word that there is nothing"
+expect one '<circle' "a dot for the only step"
+expect broken '2 of 7 lines of metrics.jsonl could not be read' "what was left out"
+expect broken '&lt;img src=x onerror=' "the option as text"
+refuse broken '<img' "markup from the files"
+shoot broken "file://$work/runs/broken/report.html" 1300
+
+# --- live
+if ! "$bin/dtrain" --version | grep -q libevent; then
+  echo "report.sh: passed; the live page was left out: dtrain was built without libevent"
+  exit 0
+fi
+"$bin/dtrain" report live --watch >"$work/address" 2>"$work/server.log" &
+server=$!
+for _ in $(seq 400); do grep -q http "$work/address" && break; sleep 0.05; done
+address=$(cat "$work/address")
+[ -n "$address" ] || fail "no address from dtrain report --watch: $(cat "$work/server.log")"
+browse refused "${address%%\?*}"
+expect refused '403: expected the token' "a refusal without the token"
+# The run grows all the time, and the browser looks for fifteen seconds of its own clock: the page must come further than
+# the data that it began with, which still stands in it.
+python3 "$here/make_runs.py" --grow "$work/runs/live" &
+grower=$!
+browse live "$address" --virtual-time-budget=15000
+shoot live "$address" 1500 --virtual-time-budget=3000
+kill "$grower" && wait "$grower" || true
+grower=
+expect live 'data-refreshes="[1-9]' "a page that drew itself again"
+expect live 'class="badge training"' "that it is training"
+first=$(grep -oE '"last_step":[0-9]+' "$work/live.html" | tr -dc 0-9)
+last=$(grep -oE 'data-step="[0-9]+"' "$work/live.html" | tr -dc 0-9)
+[ "$last" -gt "$first" ] || fail "live: expected a step after $first, which the page began with, got $last"
+kill "$server"
+wait "$server" || fail "dtrain report --watch: expected exit code 0 after SIGTERM, got $?"
+server=
+echo "report.sh: passed: one run, two compared, three odd ones, a live one that followed from step $first to $last"
