@@ -145,7 +145,7 @@ bool MetricsReader::record(std::string_view text) {
   }
   if (!record.is_object()) return false;
   // What a start still wrote when the next one had gone on without it is no part of the run.
-  const double start = count(record, "start").value_or(0);
+  const double start = count(record, "start").value_or(newest_start_);
   if (start < newest_start_) return true;
   newest_start_ = start;
   const json event = record.value("event", json());

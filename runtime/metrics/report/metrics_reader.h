@@ -53,8 +53,8 @@ class MetricsReader {
  public:
   /// Adds what has been appended to the file since the last call, in pieces of any size. A last line without
   /// its newline waits for the rest. Lines that are no JSON objects are counted and left out, those of
-  /// unknown events passed over. Where steps begin again (a file that two runs wrote), the later ones count.
-  /// Never throws for what the text says.
+  /// unknown events passed over, and so are those that a start of training wrote after lines of a later one.
+  /// Where steps begin again, the later lines count. Never throws for what the text says.
   void add(std::string_view text);
 
   const RunMetrics& metrics() const noexcept { return metrics_; }
@@ -64,8 +64,9 @@ class MetricsReader {
   bool record(std::string_view text);
 
   RunMetrics metrics_;
-  std::string begun_;       ///< a line whose end has not come
-  bool passing_ = false;    ///< over the rest of a line that is too long to be one of ours
+  std::string begun_;     ///< a line whose end has not come
+  bool passing_ = false;  ///< over the rest of a line that is too long to be one of ours
+  double newest_start_ = 0;
   double phase_steps_ = 0;  ///< that the means of metrics_.phases are over
 };
 

@@ -106,6 +106,17 @@ TEST(ReportReader, StepsThatBeginAgainReplaceTheOldOnes) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(metrics.train_loss[i].step, static_cast<double>(i + 1));
 }
 
+TEST(ReportReader, AStartThatWasLeftBehindCountsForNothing) {
+  const auto line = [](int step, double loss, int start) {
+    return "{\"event\":\"step\",\"step\":" + std::to_string(step) + ",\"loss\":" + std::to_string(loss) +
+           ",\"start\":" + std::to_string(start) + "}\n";
+  };
+  const RunMetrics metrics = metrics_of(line(1, 1, 1) + line(2, 2, 1) + line(2, 5, 2) + line(3, 3, 1) +
+                                        line(4, 4, 1) + line(3, 6, 2));
+  EXPECT_THAT(values_of(metrics.train_loss), ElementsAre(1, 5, 6));
+  EXPECT_EQ(metrics.last_step, 3);
+}
+
 TEST(ReportReader, PiecesOfAnySizeGiveTheSame) {
   const std::string text =
       "{\"event\":\"step\",\"step\":1,\"loss\":2}\ngarbage\n{\"event\":\"step\",\"step\":2,\"loss\":1}\n";
