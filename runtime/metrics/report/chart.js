@@ -163,7 +163,7 @@ class LineChart {
     const xs = extent(own) && extent(own.concat(this.across ? this.across.map((x) => this.axis === "time" ? x / this.seconds.by : x) : []));
     const ys = extent([].concat(...this.series.map((one) => one.curve.low ? one.curve.low.concat(one.curve.high) : one.curve.y)));
     if (!xs || !ys) {
-      this.plot.replaceChildren(html("p", { class: "soft" }, xs ? "No value here is a number." : "The times of these steps are not known."));
+      this.plot.replaceChildren(html("p", { class: "soft" }, xs || this.axis !== "time" ? "No value here is a number." : "The times of these steps are not known."));
       return;
     }
     this.xRange = xs[0] === xs[1] ? [xs[0] - 1, xs[1] + 1] : [Math.min(xs[0], xs[0] > 0 && xs[0] < xs[1] * 0.2 ? 0 : xs[0]), xs[1]];

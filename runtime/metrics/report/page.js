@@ -39,7 +39,9 @@ function render() {
     html("h2", {}, "Numbers"),
     several ? html("div", { style: "display:grid;gap:16px" }, ...tablesOfSeveral(runs).filter((one) => one))
       : html("div", { class: "columns" }, ...tablesOfOne(runs[0]).filter((one) => one))];
+  const before = document.querySelector("details"), open = before !== null && before.open;
   document.getElementById("page").replaceChildren(...elements.filter((one) => one));
+  for (const details of document.querySelectorAll("details")) details.open = open;
   for (const chart of page.charts) chart.draw();
   page.badges = live ? runs.map((run) => badge(run, true).className).join() : "";
   document.body.dataset.step = Math.max(...runs.map((run) => run.last_step));
