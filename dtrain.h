@@ -1,9 +1,11 @@
 // All that a program needs that trains a network of its own, in one header: <dtrain/dtrain.h>. Link
-// dtrain::training. What it leaves out (tensor parallelism, checkpoint files, …) is included by name.
+// dtrain::training. What it leaves out (layers that are divided among ranks, file formats, …) is included by name.
 #pragma once
 
 #include "collectives/factory.h"
 #include "parallel/data/data_parallel.h"
+#include "parallel/functional.h"
+#include "parallel/mesh.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/log.h"
@@ -21,6 +23,8 @@
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/lr_schedule.h"
 #include "runtime/optim/sgd.h"
+#include "runtime/tensor/print.h"
+#include "training/saving.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
 #include "training/train_main.h"
