@@ -48,7 +48,7 @@ configure build
 "$cmake" -S "$source_root/examples" -B "$work/examples" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" \
   -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 "$cmake" --build "$work/examples"
-"$work/prefix/bin/dtrain-launch" --nproc_per_node=2 "$work/examples/own_model" --max-steps 3 --run-dir "$work/run"
+bash "$here/own_model.sh" "$work/prefix" "$work/examples/own_model" "$work/runs"
 # MPI is a module that a user's program finds in the package; no program links it.
 if readelf -d "$work/prefix"/bin/dtrain* "$work/examples/own_model" | grep -E 'NEEDED.*libmpi'; then
   echo "a program above links MPI; expected it in libdtrain_mpi.so alone"
@@ -63,6 +63,16 @@ if [ "$lines" -gt 60 ]; then
   echo "examples/own_model/main.cc: expected at most 60 lines, got $lines"
   exit 1
 fi
+
+# What it takes to compile the umbrella header, as lines that the compiler reads: 3 s of a core at most is some 170,000.
+read_lines=$("$compiler" -std=c++20 -I"$work/prefix/include" -E "$source_root/examples/own_model/main.cc" | wc -l)
+if [ "$read_lines" -gt 170000 ]; then
+  echo "<dtrain/dtrain.h>: expected at most 170000 lines after the preprocessor, got $read_lines; leave headers out of it"
+  exit 1
+fi
+
+# The guide's programs.
+DTRAIN_CONSUMER_FLAGS=$flags bash "$source_root/tests/docs/guide.sh" "$cmake" "$work/prefix" "$compiler" "$generator" "$work/guide"
 
 # The runtime alone needs only what it links, wherever everything else is missing.
 mapfile -t hidden < <(hide Gloo OpenCL dnnl OpenSSL nlohmann_json cxxopts)
