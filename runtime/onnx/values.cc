@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "runtime/base/error.h"
 
@@ -45,10 +46,12 @@ struct Cut {
   Dims lengths;
 };
 
-Cut cut_of(const std::vector<Axis>& axes, std::int64_t elements, std::int64_t offset, const View& view) {
+/// Nothing where rows are read beyond their ends, or in steps that do not divide memory.
+std::optional<Cut> cut_of(const std::vector<Axis>& axes, std::int64_t elements, std::int64_t offset) {
   Cut cut;
+  bool fits = true;
   const auto add = [&](std::int64_t extent, std::int64_t begin, std::int64_t length) {
-    if (begin + length > extent) refuse_view(view, "across the ends of rows");
+    fits = fits && begin >= 0 && begin + length <= extent;
     if (length < extent) {
       cut.axes.push_back(cut.extents.rank());
       cut.begins.push_back(begin);
@@ -59,13 +62,21 @@ Cut cut_of(const std::vector<Axis>& axes, std::int64_t elements, std::int64_t of
   };
   std::int64_t inside = elements;
   for (const Axis& axis : axes) {
-    if (inside % axis.stride != 0) refuse_view(view, "in steps that do not divide its memory");
+    fits = fits && inside % axis.stride == 0;
     add(inside / axis.stride, offset / axis.stride, axis.extent);
     offset %= axis.stride;
     inside = axis.stride;
   }
   if (inside > 1 || axes.empty()) add(inside, offset, 1);
+  if (!fits) return std::nullopt;
   return cut;
+}
+
+/// The places of `view`'s elements from dimension `dim` on, in row-major order, behind `places`.
+void append_places(const View& view, int dim, std::int64_t at, std::vector<std::int64_t>& places) {
+  if (dim == view.rank()) return places.push_back(at);
+  for (std::int64_t i = 0; i < view.shape[dim]; ++i)
+    append_places(view, dim + 1, at + i * view.strides[dim], places);
 }
 
 }  // namespace
@@ -174,7 +185,8 @@ Value Values::read(const View& given) {
     if (is_same(written.view, view) || (is_dense(written.view) && known.covers(range)))
       return derive(written, view);
     Written whole;
-    if (!join(written, whole)) refuse_view(view, "in pieces that were written one by one");
+    if (!join(written, range, whole) && !border(written, i, whole))
+      refuse_view(view, "in pieces that were written one by one");
     put(whole);
     return derive(whole, view);
   }
@@ -199,7 +211,9 @@ Value Values::derive(const Written& from, const View& view) {
   const std::vector<Axis> axes = axes_of(view);
   const std::int64_t offset =
       bytes_between(from.view.data, view.data) / static_cast<std::int64_t>(size_of(view.dtype));
-  const Cut cut = cut_of(axes, from.view.numel(), offset, view);
+  const std::optional<Cut> found = cut_of(axes, from.view.numel(), offset);
+  if (!found) return gather(from, view, offset);
+  const Cut& cut = *found;
   std::vector<int> order;  // from the steps' order to the view's
   for (int place = 0; place < view.rank(); ++place) {
     for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -219,14 +233,59 @@ Value Values::derive(const Written& from, const View& view) {
   return builder_.reshape(builder_.transpose(value, order), view.shape);
 }
 
-bool Values::join(const Written& newest, Written& whole) {
+// Windows that overlap: within a sample, each element by its place.
+Value Values::gather(const Written& from, const View& view, std::int64_t offset) {
+  const View& memory = from.view;
+  const std::int64_t samples = memory.rank() > 0 ? memory.shape[0] : 0;
+  const std::int64_t inner = samples > 0 ? memory.numel() / samples : 0;
+  const bool by_sample = view.rank() > 0 && memory.is_contiguous() && view.shape[0] == samples &&
+                         (samples == 1 || view.strides[0] == inner);
+  std::vector<std::int64_t> places;
+  if (by_sample) append_places(view, 1, offset, places);
+  const bool inside = std::all_of(places.begin(), places.end(),
+                                  [&](std::int64_t place) { return place >= 0 && place < inner; });
+  if (!by_sample || !inside) refuse_view(view, "in steps that do not divide its memory");
+  const auto count = static_cast<std::int64_t>(places.size());
+  const Value rows = builder_.reshape({from.name, memory.shape}, {samples, inner});
+  const std::string index = builder_.constant({places.data(), DType::i64, {count}, {1}});
+  const std::string picked = builder_.node("Gather", {rows.name, index}, {{"axis", std::int64_t{1}}});
+  return builder_.reshape({picked, {samples, count}}, view.shape);
+}
+
+bool Values::join(const Written& newest, const Range& range, Written& whole) {
   for (int dim = 0; dim < newest.view.rank(); ++dim) {
-    if (join_along(dim, newest, whole)) return true;
+    if (join_along(dim, newest, range, whole)) return true;
   }
   return false;
 }
 
-bool Values::join_along(int dim, const Written& newest, Written& whole) {
+// What was filled with one number and then written inside has that number as its border.
+bool Values::border(const Written& newest, std::size_t before, Written& whole) {
+  const View& inside = newest.view;
+  for (std::size_t i = before; i-- > 0;) {
+    const Written filled = written_[i];
+    if (!range_of(filled.view).overlaps(range_of(inside))) continue;
+    const View& all = filled.view;
+    if (!filled.one_number || newest.one_number || all.strides != inside.strides || !all.is_contiguous())
+      return false;
+    std::int64_t offset =
+        bytes_between(all.data, inside.data) / static_cast<std::int64_t>(size_of(all.dtype));
+    Extents before_and_after(static_cast<std::size_t>(2 * all.rank()));
+    for (int dim = 0; dim < all.rank(); ++dim) {
+      const std::int64_t begin = offset / all.strides[dim];
+      offset %= all.strides[dim];
+      before_and_after[static_cast<std::size_t>(dim)] = begin;
+      before_and_after[static_cast<std::size_t>(all.rank() + dim)] =
+          all.shape[dim] - begin - inside.shape[dim];
+    }
+    note_use(newest.name);
+    whole = {all, builder_.node("Pad", {newest.name, builder_.sizes(before_and_after), filled.name})};
+    return true;
+  }
+  return false;
+}
+
+bool Values::join_along(int dim, const Written& newest, const Range& range, Written& whole) {
   const View& model = newest.view;
   const std::int64_t step = model.strides[dim] * static_cast<std::int64_t>(size_of(model.dtype));
   if (step == 0) return false;
@@ -250,7 +309,7 @@ bool Values::join_along(int dim, const Written& newest, Written& whole) {
     at += part.view.shape[dim];
     all.shape[dim] += part.view.shape[dim];
   }
-  if (!is_dense(all)) return false;
+  if (!is_dense(all) || !range_of(all).covers(range)) return false;
   for (const auto& [place, part] : parts) {
     note_use(part.name);
     names.push_back(part.one_number ? builder_.expand({part.name, {}}, part.view.shape).name : part.name);

@@ -61,8 +61,11 @@ class Values {
   void note_use(const std::string& name);
   Value derive(const Written& from, const View& view);
   Value in_memory_order(const Written& from);
-  bool join(const Written& newest, Written& whole);
-  bool join_along(int dim, const Written& newest, Written& whole);
+  Value gather(const Written& from, const View& view, std::int64_t offset);
+  /// The tensor that `newest` and other pieces make, where they tile one that holds `range`.
+  bool join(const Written& newest, const Range& range, Written& whole);
+  bool join_along(int dim, const Written& newest, const Range& range, Written& whole);
+  bool border(const Written& newest, std::size_t before, Written& whole);
 
   Builder& builder_;
   std::vector<Written> written_;               ///< oldest first; what was covered since is gone

@@ -10,6 +10,7 @@
 
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/ops/attention.h"
+#include "runtime/autograd/ops/indexing.h"
 #include "runtime/nn/activations.h"
 #include "runtime/nn/convolutions.h"
 #include "runtime/nn/embedding.h"
@@ -94,6 +95,11 @@ std::vector<Case> functions() {
               const Tensors parts = chunk(x, 4, 1);
               return stack({parts[3], parts[1], parts[0]}, 2).permute({0, 3, 1, 2}).contiguous();
             }),
+      plain("borders", {2, 3, 4},
+            [](const Tensor& x) {
+              const Tensor wide = pad(x, {1, 2, 0, 1}, -0.5), low = pad(x, {0, 0, 2, 0}, 2);
+              return cat({wide.flatten(1), low.flatten(1)}, 1);
+            }),
       plain("reductions", {3, 5, 4},
             [](const Tensor& x) {
               const Tensor all = sum(x, {1, 3}, true), means = mean(x, {2}, true);
@@ -133,6 +139,8 @@ std::vector<Case> layers() {
             }),
       layer("conv1d", {4, 20},
             [](Generator& g, const DevicePtr& d) { return std::make_shared<Conv1d>(4, 3, 5, g, d); }),
+      layer("conv3d", {2, 5, 6, 4},
+            [](Generator& g, const DevicePtr& d) { return std::make_shared<Conv3d>(2, 3, 3, g, d); }),
       layer("conv_transpose", {4, 5, 6},
             [](Generator& g, const DevicePtr& d) {
               ConvTranspose2dOptions options;
