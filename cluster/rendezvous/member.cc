@@ -34,10 +34,10 @@ constexpr Duration kGoodbye = std::chrono::milliseconds(300);
 constexpr Duration kOneAttempt = std::chrono::milliseconds(500);
 constexpr int kPauseMs = 20;
 // To find another leader.
-constexpr Duration kAsk = std::chrono::milliseconds(400);
+constexpr Duration kAsk = std::chrono::milliseconds(800);
 constexpr Duration kTurn = std::chrono::milliseconds(300);
 constexpr int kAskLostLeader = 4;  // one attempt in so many
-constexpr unsigned kScatterMs = 400;
+constexpr Duration kScatter = std::chrono::milliseconds(400);
 constexpr int kAskAgainMs = 300;
 
 NodeOffer with_incarnation(NodeOffer offer) {
@@ -109,7 +109,9 @@ struct Member::Impl {
   void go_elsewhere();
   void look_for_leader();
   bool follow(const Endpoint& leader);
-  bool stand(const VoteRequest& request, const std::vector<VoteAnswer>& answers);
+  bool hold_vote(const std::vector<Endpoint>& others, VoteRequest request);
+  bool is_majority(const std::vector<VoteAnswer>& answers) const;
+  bool leads(std::uint64_t epoch) const;
   std::size_t place_in_council() const;
   template <class Use>
   void with_session(const Use& use);
@@ -123,7 +125,8 @@ struct Member::Impl {
   Session session;
   TimePoint lease_ends{};
   std::optional<TimePoint> orphaned_at;
-  int attempts = 0;  // to find a leader
+  int attempts = 0;               // to find a leader
+  bool referred_in_vain = false;  // whom it was sent to does not answer
   std::mt19937 random{std::random_device{}()};
   UniqueFd wake, arrived;
   std::vector<char> chunk = std::vector<char>(kChunkBytes);
@@ -187,12 +190,15 @@ bool Member::Impl::follow(const Endpoint& leader) {
   return true;
 }
 
-// Who answers does not lead: its leader is, or will be, found through it.
+// Who answers does not lead: its leader is, or will be, found through it. A leader that does not answer may
+// be lost by now: where this launcher looked for the job at first, its successor is heard of.
 void Member::Impl::go_elsewhere() {
-  const bool known = session.elsewhere()->port != 0;
+  const bool known = session.elsewhere()->port != 0 && !std::exchange(referred_in_vain, false);
   const Endpoint leader = known ? *session.elsewhere() : session.admitted() ? server : options.server;
   if (!known) pause(kAskAgainMs);
-  if (!follow(leader)) pause(kAskAgainMs);
+  if (follow(leader)) return;
+  referred_in_vain = known;
+  pause(kAskAgainMs);
 }
 
 std::size_t Member::Impl::place_in_council() const {
@@ -204,48 +210,75 @@ std::size_t Member::Impl::place_in_council() const {
 }
 
 // The lease has run out. Those of the council that hear each other elect one of them; everybody else asks
-// them who it is.
+// them who it is. Whoever would lead asks first whether it would be elected, so that nobody is bound to who
+// will not lead.
 void Member::Impl::look_for_leader() {
   stream.fd.reset();
   const TimePoint now = boot_clock().now();
   if (!orphaned_at) orphaned_at = now;
   const Claim told = options.voter->leader();
-  if (told.epoch > session.epoch() && follow(told.leader)) return;
+  if (leads(told.epoch) && follow(told.leader)) return;
   const auto& council = session.known().leadership.council;
   const std::size_t place = place_in_council();
   VoteRequest request{0, offer.incarnation, session.epoch(), 0};
   // One after the other, so that votes are not divided.
   const bool may_stand = place < council.size() && offer.standby.port != 0 && options.on_elected;
   if (may_stand && now - *orphaned_at >= (place - std::min<std::size_t>(place, 1)) * kTurn)
-    if (const auto own = options.voter->stand(offer.incarnation, now); own.epoch != 0) request = own;
+    if (const auto own = options.voter->stand(offer.incarnation, now, true); own.epoch != 0) request = own;
   std::vector<Endpoint> others;
   const bool all = attempts++ % kAskLostLeader == kAskLostLeader - 1;
   for (const Delegate& one : council) {
     if (one.incarnation != offer.incarnation && (all || &one != council.data())) others.push_back(one.at);
   }
-  const std::vector<VoteAnswer> answers = ask_all(others, store, request, kAsk, council.size() / 2);
-  for (const VoteAnswer& answer : answers) {
-    if (answer.leads > session.epoch() && follow(answer.leader)) return;
-  }
-  if (request.epoch != 0 && stand(request, answers) && follow(offer.standby)) return;
-  pause(static_cast<int>(kPauseMs + random() % kScatterMs));
+  if (hold_vote(others, request)) return;
+  // Scattered over longer than asking takes, on a busy machine too, so that most candidates ask alone.
+  const auto scatter =
+      std::chrono::duration_cast<std::chrono::milliseconds>(kScatter + (boot_clock().now() - now));
+  pause(static_cast<int>(kPauseMs + random() % static_cast<unsigned>(scatter.count())));
 }
 
-bool Member::Impl::stand(const VoteRequest& request, const std::vector<VoteAnswer>& answers) {
-  const auto& council = session.known().leadership.council;
-  std::size_t votes = 1;
+// True when a leader has been found, or this launcher leads.
+bool Member::Impl::hold_vote(const std::vector<Endpoint>& others, VoteRequest request) {
+  const auto ask = [&] {
+    auto answers = ask_all(others, store, request, kAsk, session.known().leadership.council.size() / 2);
+    for (const VoteAnswer& answer : answers) options.voter->hear_of(answer.promised);
+    return answers;
+  };
+  const auto leader_in = [&](const std::vector<VoteAnswer>& answers) {
+    return std::any_of(answers.begin(), answers.end(), [&](const VoteAnswer& answer) {
+      return leads(answer.leads) && follow(answer.leader);
+    });
+  };
+  const std::vector<VoteAnswer> first = ask();
+  if (leader_in(first)) return true;
+  if (!request.probe || !is_majority(first)) return false;
+  request = options.voter->stand(offer.incarnation, boot_clock().now(), false);
+  if (request.epoch == 0) return false;
+  const std::vector<VoteAnswer> answers = ask();
+  const bool elected = is_majority(answers);
+  options.voter->settle(elected);
+  if (!elected) return leader_in(answers);
   Duration heard_ago = options.voter->heard_ago(boot_clock().now());
   for (const VoteAnswer& answer : answers) {
-    const bool delegate = std::any_of(council.begin(), council.end(), [&](const Delegate& one) {
-      return one.incarnation == answer.incarnation && one.incarnation != offer.incarnation;
-    });
-    if (!delegate || !answer.granted || answer.promised != request.epoch) continue;
-    ++votes;
-    heard_ago = std::min(heard_ago, answer.heard_ago);
+    if (answer.granted) heard_ago = std::min(heard_ago, answer.heard_ago);
   }
-  if (votes < council.size() / 2 + 1) return false;
   options.on_elected({request.epoch, heard_ago, session.known(), session.place(), offer.host});
-  return true;
+  return follow(offer.standby);
+}
+
+// With this launcher's own vote.
+bool Member::Impl::is_majority(const std::vector<VoteAnswer>& answers) const {
+  const auto& council = session.known().leadership.council;
+  const auto votes = std::count_if(answers.begin(), answers.end(), [&](const VoteAnswer& answer) {
+    return answer.granted && std::any_of(council.begin(), council.end(), [&](const Delegate& one) {
+             return one.incarnation == answer.incarnation && one.incarnation != offer.incarnation;
+           });
+  });
+  return static_cast<std::size_t>(votes) + 1 >= council.size() / 2 + 1;
+}
+
+bool Member::Impl::leads(std::uint64_t epoch) const {
+  return epoch > session.epoch() && options.voter->may_follow(epoch);
 }
 
 template <class Use>

@@ -215,6 +215,9 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
     news_.push_back(encode(News(Refused{admission->refused})));
     return;
   }
+  // The time to find another leader is not renewed by one who must not be followed.
+  if (admission->epoch != 0 && admission->epoch < floor_)
+    return put_aside("this launcher has voted for another leader");
   place_ = admission->node_rank;
   if (admission->epoch != epoch_) stamp_ = 0;
   if (!offer_.resumes || admission->epoch != epoch_) next_event_ = first_event;

@@ -41,7 +41,7 @@ struct SessionTimes {
   Duration beat = std::chrono::seconds(1);
   Duration lease = std::chrono::seconds(4);
   /// How long another leader is looked for when the lease has run out, where there can be one.
-  Duration succession = std::chrono::seconds(8);
+  Duration succession = std::chrono::seconds(12);
 };
 
 /// What a session has heard that a successor must know.
@@ -83,6 +83,8 @@ class Session {
   int place() const noexcept { return place_; }
   /// When the leader's last answer came; nobody may have workers by its word a lease after that.
   TimePoint heard_at() const noexcept { return heard_at_; }
+  /// This launcher has promised to follow no leader of a lower epoch: whoever admits it there is left again.
+  void follow_none_below(std::uint64_t epoch) noexcept { floor_ = epoch; }
   /// It cannot go on: from now on only LeaseLost is told.
   void lose(std::string why);
   /// Beats when due; ends the session when the lease has run out. Returns when to call again at the latest.
@@ -137,6 +139,7 @@ class Session {
   };
   std::deque<Sent> unanswered_;  // sets only; the server answers them in order
   TimePoint lease_from_, lease_ends_, next_beat_, heard_at_;
+  std::uint64_t floor_ = 0;                  // of epochs
   std::optional<TimePoint> orphaned_until_;  // the lease has run out
   TimePoint patience_{};                     // with a leader who has not granted anything yet
   std::optional<Endpoint> elsewhere_;

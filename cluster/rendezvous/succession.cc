@@ -36,6 +36,7 @@ std::string encode(const VoteRequest& request) {
   out.u64(request.incarnation);
   out.u64(request.known_epoch);
   out.u64(request.known_events);
+  out.u8(request.probe ? 1 : 0);
   return bytes;
 }
 
@@ -82,7 +83,9 @@ std::optional<VoteRequest> decode_vote_request(std::string_view bytes) {
   request.incarnation = in.u64();
   request.known_epoch = in.u64();
   request.known_events = in.u64();
-  return in.finished() ? std::optional(request) : std::nullopt;
+  const std::uint8_t probe = in.u8();
+  request.probe = probe == 1;
+  return in.finished() && probe <= 1 ? std::optional(request) : std::nullopt;
 }
 
 std::optional<VoteAnswer> decode_vote_answer(std::string_view bytes) {

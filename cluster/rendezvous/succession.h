@@ -19,10 +19,11 @@ struct VoteRequest {
   std::uint64_t incarnation = 0;
   /// Of the newest news it has heard: the epoch, and how many of it.
   std::uint64_t known_epoch = 0, known_events = 0;
+  bool probe = false;  ///< it would ask for this vote next: the answer promises nothing
 };
 
 struct VoteAnswer {
-  bool granted = false;           ///< nobody of a lower epoch is followed from now on
+  bool granted = false;           ///< nobody of a lower epoch is followed from now on, but for a probe
   std::uint64_t incarnation = 0;  ///< who answers
   std::uint64_t promised = 0;     ///< the highest epoch that has been granted or followed
   Duration heard_ago{};           ///< since the leader before last answered; with granted

@@ -7,14 +7,15 @@
 namespace dtrain::rendezvous {
 namespace {
 
-// For whoever has the vote to collect the others'.
+// For whoever has the vote to collect the others'. It may ask again: those whose votes it needs are rarely
+// free all at once.
 constexpr Duration kLoyalty = std::chrono::milliseconds(700);
 
 }  // namespace
 
 void Voter::refuse_former(Session& session) const {
   if (session.joining() || session.ended()) return;
-  if (session.epoch() != 0 && session.epoch() < promised_)
+  if (session.epoch() != 0 && session.epoch() < promised())
     session.interrupt("this launcher has voted for another leader");
 }
 
@@ -22,10 +23,12 @@ void Voter::note(const Session& session, TimePoint now) {
   heard_at_ = std::max(heard_at_, session.heard_at());
   known_epoch_ = session.known().epoch;
   known_events_ = session.known().events;
-  if (session.joining() || session.interrupted() || session.ended() || session.epoch() < promised_) return;
+  council_ = session.known().leadership.council.size();
+  if (session.joining() || session.interrupted() || session.ended() || session.epoch() < promised()) return;
   promised_ = std::max(promised_, session.epoch());
   if (session.lease_ends() <= now) return;
   loyal_until_ = std::max(loyal_until_, session.lease_ends());
+  voted_for_ = 0;
   if (session.epoch() != 0) leader_ = {session.epoch(), server_};
 }
 
@@ -37,14 +40,17 @@ void Voter::set_leader(const Endpoint& leader) {
 VoteAnswer Voter::answer(const VoteRequest& request, TimePoint now) {
   const std::lock_guard lock(mutex_);
   VoteAnswer answer;
-  if (request.epoch > promised_ && !loyal(now) && known_epoch_ != 0 &&
-      std::tie(request.known_epoch, request.known_events) >= std::tie(known_epoch_, known_events_)) {
-    answer.granted = true;
+  const bool free = request.epoch > promised() && !loyal(now, request.incarnation);
+  const bool knows_enough =
+      std::tie(request.known_epoch, request.known_events) >= std::tie(known_epoch_, known_events_);
+  answer.granted = free && knows_enough && known_epoch_ != 0;
+  if (answer.granted && !request.probe) {
     answer.heard_ago = std::max(now - heard_at_, Duration::zero());
     promised_ = request.epoch;
     loyal_until_ = now + kLoyalty;
+    voted_for_ = request.incarnation;
   }
-  answer.promised = promised_;
+  answer.promised = promised();
   // Whom it followed when the vote was given leads no more.
   if (leader_.epoch >= promised_) {
     answer.leads = leader_.epoch;
@@ -53,16 +59,38 @@ VoteAnswer Voter::answer(const VoteRequest& request, TimePoint now) {
   return answer;
 }
 
-VoteRequest Voter::stand(std::uint64_t incarnation, TimePoint now) {
+VoteRequest Voter::stand(std::uint64_t incarnation, TimePoint now, bool probe) {
   const std::lock_guard lock(mutex_);
-  if (loyal(now)) return {};
-  ++promised_;
-  return {promised_, incarnation, known_epoch_, known_events_};
+  if (loyal(now, incarnation)) return {};
+  const std::uint64_t epoch = std::max(promised(), heard_of_) + 1;
+  if (!probe) candidacy_ = heard_of_ = epoch;
+  return {epoch, incarnation, known_epoch_, known_events_, probe};
+}
+
+void Voter::settle(bool elected) {
+  const std::lock_guard lock(mutex_);
+  if (elected) promised_ = promised();
+  candidacy_ = 0;
+}
+
+bool Voter::may_follow(std::uint64_t epoch) const {
+  const std::lock_guard lock(mutex_);
+  return epoch >= promised();
+}
+
+void Voter::hear_of(std::uint64_t epoch) {
+  const std::lock_guard lock(mutex_);
+  heard_of_ = std::max(heard_of_, epoch);
 }
 
 Duration Voter::heard_ago(TimePoint now) const {
   const std::lock_guard lock(mutex_);
   return std::max(now - heard_at_, Duration::zero());
+}
+
+std::size_t Voter::council() const {
+  const std::lock_guard lock(mutex_);
+  return council_;
 }
 
 void Voter::hear(const Claim& claim) {

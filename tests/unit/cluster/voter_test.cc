@@ -54,7 +54,7 @@ TEST_F(VoterTest, FollowsALeaderAsLongAsItsLeaseLasts) {
   EXPECT_FALSE(answer.granted);
   EXPECT_EQ(answer.leads, 1U);
   EXPECT_EQ(answer.leader.host, "leader");
-  EXPECT_EQ(voter_.stand(9, now_).epoch, 0U);
+  EXPECT_EQ(voter_.stand(9, now_, false).epoch, 0U);
 }
 
 TEST_F(VoterTest, VotesOnceAnEpochAndSaysSinceWhenItHasHeardNothing) {
@@ -67,8 +67,71 @@ TEST_F(VoterTest, VotesOnceAnEpochAndSaysSinceWhenItHasHeardNothing) {
   pass(seconds(1));
   EXPECT_FALSE(voter_.answer(request(2), now_).granted);
   EXPECT_TRUE(voter_.answer(request(3), now_).granted);
-  EXPECT_EQ(voter_.stand(9, now_ + seconds(1)).epoch, 4U);
+  EXPECT_EQ(voter_.stand(9, now_, false).epoch, 0U);
+  EXPECT_EQ(voter_.stand(9, now_ + seconds(1), false).epoch, 4U);
   EXPECT_FALSE(voter_.answer(request(4), now_ + seconds(2)).granted) << "it has voted for itself";
+}
+
+// Of four launchers of which one is lost, all three must be free to vote for the same one.
+TEST_F(VoterTest, VotesAgainForWhomItHasJustVotedFor) {
+  pass(seconds(5));
+  ASSERT_TRUE(voter_.answer(request(2), now_).granted);
+  VoteRequest another = request(3);
+  another.incarnation = 7;
+  EXPECT_FALSE(voter_.answer(another, now_ + milliseconds(100)).granted);
+  EXPECT_TRUE(voter_.answer(request(4), now_ + milliseconds(100)).granted);
+}
+
+TEST_F(VoterTest, AProbeIsAnsweredAsTheVoteWouldBeAndBindsNobody) {
+  pass(seconds(5));
+  VoteRequest probe = request(7);
+  probe.probe = true;
+  EXPECT_TRUE(voter_.answer(probe, now_).granted);
+  VoteRequest another = request(2);
+  another.incarnation = 7;
+  EXPECT_TRUE(voter_.answer(another, now_).granted);
+  EXPECT_FALSE(voter_.answer(probe, now_).granted) << "it has voted for another one since";
+  EXPECT_EQ(voter_.stand(9, now_ + seconds(1), true).epoch, 3U);
+  EXPECT_TRUE(voter_.may_follow(2));
+}
+
+TEST_F(VoterTest, FollowsALowerEpochThanThatForWhichItStoodInVain) {
+  pass(seconds(5));
+  const std::uint64_t stood = voter_.stand(9, now_, false).epoch;
+  EXPECT_FALSE(voter_.may_follow(stood - 1));
+  voter_.settle(false);
+  EXPECT_TRUE(voter_.may_follow(stood - 1));
+  const std::uint64_t again = voter_.stand(9, now_, false).epoch;
+  EXPECT_EQ(again, stood + 1) << "no epoch is stood for twice";
+  voter_.settle(true);
+  EXPECT_FALSE(voter_.may_follow(again - 1)) << "it leads";
+}
+
+// Its time to find a leader is not renewed by one who must not be followed.
+TEST_F(VoterTest, WhoHasVotedForAnotherStaysWithoutALeaderWhereAFormerOneAdmitsIt) {
+  pass(seconds(5));
+  ASSERT_TRUE(voter_.answer(request(3), now_).granted);
+  session_.resume(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), now_);
+  to_session_ = wire::FrameWriter(MacKey("down"));
+  Admission admission{1, {}, {}};
+  admission.epoch = 2;
+  admission.grant = {9, seconds(4)};
+  wire::FrameReader asked(MacKey("up"));
+  asked.feed(session_.out());
+  std::string_view join;
+  ASSERT_EQ(asked.next(join), wire::FrameReader::Result::frame);
+  voter_.with(session_, now_,
+              [&] { answer(wire::decode_request(join)->id, join_answer(0, encode(admission))); });
+  EXPECT_TRUE(session_.orphaned());
+}
+
+// Who knows less may have stood more often; it is not to keep ahead of those who can be elected.
+TEST_F(VoterTest, StandsForAnEpochAfterAllThatOthersHavePromised) {
+  pass(seconds(5));
+  voter_.hear_of(7);
+  EXPECT_EQ(voter_.stand(9, now_, false).epoch, 8U);
+  voter_.hear_of(3);
+  EXPECT_EQ(voter_.stand(9, now_, false).epoch, 9U);
 }
 
 TEST_F(VoterTest, DoesNotVoteForWhoKnowsLess) {
