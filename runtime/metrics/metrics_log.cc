@@ -63,10 +63,13 @@ std::string unstamped(const std::string& line) {
   return at == std::string::npos ? line : line.substr(0, at) + "}";
 }
 
+std::string time_field(double seconds) {
+  return seconds > 0 ? fmt::format(R"(,"time":{:.6f})", seconds) : std::string();
+}
+
 }  // namespace
 
 std::string format_record(const StepRecord& record) {
-  const std::string time = record.time > 0 ? fmt::format(R"(,"time":{:.6f})", record.time) : "";
   const std::string scaling = record.skipped_steps < 0
                                   ? ""
                                   : fmt::format(R"(,"loss_scale":{},"skipped_steps":{})",
@@ -74,7 +77,7 @@ std::string format_record(const StepRecord& record) {
   return fmt::format(
       R"({{"event":"step","step":{},"epoch":{},"loss":{},"lr":{},"samples_per_second":{}{}{}{}}})",
       record.step, record.epoch, number(record.loss), number(record.lr), number(record.samples_per_second),
-      scaling, memory_fields(record.memory), time);
+      scaling, memory_fields(record.memory), time_field(record.time));
 }
 
 std::string format_record(const EvalRecord& record) {
@@ -86,9 +89,8 @@ std::string format_record(const EvalRecord& record) {
 }
 
 std::string format_record(const EpochRecord& record) {
-  const std::string time = record.time > 0 ? fmt::format(R"(,"time":{:.6f})", record.time) : "";
   return fmt::format(R"({{"event":"epoch","epoch":{},"step":{},"seconds":{},"whole":{}{}}})", record.epoch,
-                     record.step, number(record.seconds), record.whole, time);
+                     record.step, number(record.seconds), record.whole, time_field(record.time));
 }
 
 std::string format_record(const PhasesRecord& record) {
@@ -99,8 +101,8 @@ std::string format_record(const PhasesRecord& record) {
       values += fmt::format("{}{:.4g}", values.empty() ? "" : ",", milliseconds);
     parts += fmt::format("{}{}:[{}]", parts.empty() ? "" : ",", nlohmann::json(name).dump(), values);
   }
-  return fmt::format(R"({{"event":"phases","step":{},"steps":{},"milliseconds":{{{}}}}})", record.step,
-                     record.steps, parts);
+  return fmt::format(R"({{"event":"phases","step":{},"steps":{},"milliseconds":{{{}}}{}}})", record.step,
+                     record.steps, parts, time_field(record.time));
 }
 
 MetricsLog::MetricsLog(const fs::path& path, std::int64_t start)

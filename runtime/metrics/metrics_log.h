@@ -51,6 +51,7 @@ struct PhasesRecord {
   std::int64_t steps = 0;  ///< how many
   /// By part ("forward"): of rank 0, 1, …
   std::vector<std::pair<std::string, std::vector<double>>> milliseconds = {};
+  double time = 0;  ///< when they were compared, seconds since 1970; 0: not told
 };
 
 /// The line for a record, without a newline and without the start that wrote it.

@@ -184,7 +184,8 @@ void RunRecorder::epoch(Scribe& scribe, EpochRecord epoch) {
   curve(scribe, "train/seconds_per_epoch", epoch.seconds, epoch.step, epoch.time);
 }
 
-void RunRecorder::phases(Scribe& scribe, const PhasesRecord& phases) {
+void RunRecorder::phases(Scribe& scribe, PhasesRecord phases) {
+  phases.time = unix_seconds();
   scribe.post([this, phases] { metrics_.write(phases); });
 }
 

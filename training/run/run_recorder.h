@@ -49,7 +49,7 @@ class RunRecorder {
   void step(Scribe& scribe, StepRecord step);
   void evaluation(Scribe& scribe, const EvalRecord& evaluation, std::int64_t step);
   void epoch(Scribe& scribe, EpochRecord epoch);
-  void phases(Scribe& scribe, const PhasesRecord& phases);
+  void phases(Scribe& scribe, PhasesRecord phases);
 
   /// Makes metrics up to now durable: before a checkpoint, which must not be ahead of them.
   void sync() { metrics_.sync(); }
