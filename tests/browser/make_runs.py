@@ -9,12 +9,12 @@ import time
 PARTS = {"data": 0.3, "forward": 8.1, "backward": 18.5, "communication": 2.9, "optimizer": 0.1, "checkpoint": 0.01, "other": 0.08}
 
 
-def step(number, lr, began, loss=None):
+def step(number, lr, began, loss=None, scale=1.0):
     noise = math.sin(number * 12.9898) * 0.11
     value = 0.35 + 1.95 * math.exp(-number * lr / 6) + noise if loss is None else loss
     return {"event": "step", "step": number, "epoch": (number - 1) // 100, "loss": value, "lr": lr * min(1, number / 40) * (1 if number < 250 else 0.3),
-            "samples_per_second": 8500 + 600 * math.sin(number / 9), "allocated_bytes": 1032792 + 40000 * (number > 3), "peak_allocated_bytes": 5848160,
-            "resident_bytes": 70582272 + min(number, 150) * 100000, "peak_resident_bytes": 86630400, "time": began + number * 0.03}
+            "samples_per_second": (8500 + 600 * math.sin(number / 9)) / scale, "allocated_bytes": 1032792 + 40000 * (number > 3), "peak_allocated_bytes": 5848160,
+            "resident_bytes": 54000000 + int(16582272 * scale) + min(number, 150) * 100000, "peak_resident_bytes": 86630400, "time": began + number * 0.03 * scale}
 
 
 def write_lines(run, lines):
@@ -40,7 +40,7 @@ def trained(run, lr, scale):
     os.makedirs(os.path.join(run, "logs"))
     write_json(run, "config.json", config(lr))
     for number in range(1, 401):
-        write_lines(run, [step(number, lr, 1.7e9)])
+        write_lines(run, [step(number, lr, 1.7e9, scale=scale)])
         if number % 50 == 0:
             write_lines(run, [{"event": "phases", "step": number, "steps": 50,
                                "milliseconds": {name: [ms * scale, ms * scale * 1.1] for name, ms in PARTS.items()}}])

@@ -36,6 +36,16 @@ browse() {
   [ "$name" = refused ] || python3 "$here/picture.py" "$shots/$name.png" || fail "$name: the screenshot shows nothing"
 }
 
+# looked_over FILE: the address of a copy of that page whose layout is checked by a script at its end (layout.js); see expect_layout.
+looked_over() {
+  local copy=${1%.html}.looked-over.html
+  { sed '/<\/body>/,$d' "$1"; echo '<script>'; cat "$here/layout.js"; echo '</script></body></html>'; } >"$copy"
+  echo "file://$copy"
+}
+expect_layout() {
+  grep -q ' data-layout=""' "$work/$1.html" || fail "$1: $(grep -o 'data-layout="[^"]*"' "$work/$1.html" || echo "the layout was not checked")"
+}
+
 expect() {  # expect NAME PATTERN WHAT
   grep -qE -- "$2" "$work/$1.html" || fail "$1: expected $3 ($2) in what the browser made of the page"
 }
@@ -46,7 +56,9 @@ cd "$work/runs"
 
 # --- one run
 "$bin/dtrain" report good >/dev/null
-browse good "file://$work/runs/good/report.html" 2050
+good=$(looked_over "$work/runs/good/report.html")
+browse good "$good" 2050
+expect_layout good
 python3 "$here/check_page.py" "$work/good.html" loss accuracy rate memory learning_rate epochs phases
 expect good '<tspan|class="x name"[^>]*>step<' "a name of the axis"
 expect good 'data-name="training" data-points="400"' "every point of the training loss"
@@ -55,17 +67,23 @@ expect good '>Images per second<' "human names"
 expect good '>--lr<' "the options that were changed"
 expect good 'Started 2 times' "how often it was started"
 refuse good 'samples_per_second</' "raw keys"
-browse good-dark "file://$work/runs/good/report.html" 2050 --blink-settings=preferredColorScheme=0
-browse good-narrow "file://$work/runs/good/report.html" 1400 --window-size=420,1400
+browse good-dark "$good" 2050 --blink-settings=preferredColorScheme=0
+browse good-narrow "$good" 2600 --window-size=420,2600
+expect_layout good-narrow
 
 # --- two and many, side by side
 "$bin/dtrain" report good other >/dev/null
-browse compared "file://$work/runs/comparison.html" 1900
+compared=$(looked_over "$work/runs/comparison.html")
+browse compared "$compared" 1900
+expect_layout compared
 python3 "$here/check_page.py" "$work/compared.html" loss accuracy rate memory
 expect compared 'data-name="good" data-points="400"' "the curve of the first run"
 expect compared 'data-name="other" data-points="400"' "the curve of the second"
 expect compared '>--lr<' "the option that differs"
 expect compared 'class="number best"' "which of them is best"
+
+browse compared-narrow "$compared" 3400 --window-size=420,3400
+expect_layout compared-narrow
 
 # --- little or nothing to draw, and text that would be markup
 for run in empty one broken; do

@@ -38,6 +38,17 @@ function ticks(low, high, count, least) {
   return { step, at };
 }
 
+// Ticks of an upright axis, which begins and ends with one, so that every height can be read off: some five steps.
+function roundTicks([low, high]) {
+  const rough = tickStep(low, high, 5), power = Math.pow(10, Math.floor(Math.log10(rough)));
+  const range = (step) => [Math.floor(low / step + 1e-9), Math.ceil(high / step - 1e-9)];
+  const off = (step) => { const [first, last] = range(step); return Math.abs(last - first - 5); };
+  const step = [0.5, 1, 2, 5, 10].map((factor) => factor * power).reduce((best, other) => off(other) < off(best) ? other : best);
+  const [first, last] = range(step), at = [];
+  for (let i = first; i <= last; ++i) at.push(i === 0 ? 0 : i * step);
+  return { step, at };
+}
+
 function fixed(value, digits) {
   return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
@@ -83,14 +94,12 @@ function extent(values) {
   return low <= high ? [low, high] : null;
 }
 
-// Where the picture begins and ends, with some room. `zero`: it shows 0, so that heights can be compared.
-function widened([low, high], zero, share, bounds) {
+// Where the picture begins and ends, with some room where nothing varies. `zero`: it shows 0, so that heights can be compared.
+function widened([low, high], zero, bounds) {
   if (zero) low = Math.min(low, 0), high = Math.max(high, 0);
-  const span = high - low;
-  const room = span > 0 ? span * share : Math.max(Math.abs(low) * 0.1, 1e-6);
-  const result = [zero && low === 0 ? 0 : low - room, zero && high === 0 && low < 0 ? 0 : high + room];
-  if (bounds) return [Math.max(result[0], bounds[0]), Math.min(result[1], bounds[1])];
-  return result;
+  if (high > low) return [low, high];
+  const room = Math.max(Math.abs(low) * 0.1, bounds ? (bounds[1] - bounds[0]) * 0.01 : 1e-6), result = [zero && low === 0 ? 0 : low - room, high + room];
+  return bounds ? [Math.max(result[0], bounds[0]), Math.min(result[1], bounds[1])] : result;
 }
 
 // "M1,2L3,4M…": a new piece after each value that is not a number.
@@ -167,8 +176,8 @@ class LineChart {
       return;
     }
     this.xRange = xs[0] === xs[1] ? [xs[0] - 1, xs[1] + 1] : [Math.min(xs[0], xs[0] > 0 && xs[0] < xs[1] * 0.2 ? 0 : xs[0]), xs[1]];
-    this.yRange = widened(ys.map((y) => y / this.by), this.zero, 0.06, this.bounds);
-    const count = 5, wide = ticks(this.yRange[0], this.yRange[1], count);
+    const wide = roundTicks(widened(ys.map((y) => y / this.by), this.zero, this.bounds));
+    this.yRange = [wide.at[0], wide.at[wide.at.length - 1]];
     const labels = wide.at.map((at) => tickText(at, wide.step));
     this.left = 14 + 7 * Math.max(...labels.map((label) => label.length), 2);
     const root = svg("svg", { height: frame.height, viewBox: `0 0 ${this.width} ${frame.height}`, role: "img", "aria-label": this.title });
@@ -205,7 +214,7 @@ class LineChart {
     }
     root.append(svg("line", { class: "axis", x1: this.left, x2: this.width - frame.right, y1: bottom, y2: bottom }),
       svg("text", { class: "x name", x: (this.left + this.width - frame.right) / 2, y: frame.height - 4, "text-anchor": "middle" },
-        time ? this.seconds.name + " since the first line" : this.axis));
+        time ? this.seconds.name + " since the first step" : this.axis));
   }
 
   drawSeries(root, one) {
@@ -271,7 +280,7 @@ function lineSwatch(key) {
 
 // ---- bars
 
-// {id, title, unit, short, axis, wide, tall, keys: [{name, color}], rows: [{name, text, parts: [{name, value, color}]}], note}:
+// {id, title, unit, short, axis, wide, tall, keys: [{name, color}], rows: [{name, parts: [{name, value, color}]}], note}:
 // a horizontal bar for each row, its parts one after the other.
 class BarChart {
   constructor(options) {
@@ -294,7 +303,7 @@ class BarChart {
     const width = Math.max(this.plot.clientWidth, 240), line = this.tall ? Math.min(Math.max(220 / this.rows.length, 18), 56) : this.rows.length > 24 ? 16 : 26;
     const height = this.rows.length * line + 44;
     const totals = this.rows.map((row) => row.parts.reduce((sum, part) => sum + part.value, 0));
-    const most = Math.max(...totals, 0) || 1;
+    const most = Math.max(...totals, 0) || 1, digits = most < 10 ? 2 : most < 1000 ? 1 : 0;  // the same for every bar
     const longest = Math.max(...this.rows.map((row) => row.name.length));
     const left = Math.min(14 + 7 * longest, width * 0.4), right = 64;
     const px = (value) => left + value / most * (width - left - right);
@@ -308,12 +317,12 @@ class BarChart {
     this.rows.forEach((row, i) => {
       const y = 4 + i * line, label = row.name.length > letters ? row.name.slice(0, letters - 1) + "…" : row.name;
       root.append(svg("text", { x: left - 8, y: y + line / 2 + 3, "text-anchor": "end" }, label, svg("title", {}, row.name)));
-      this.drawRow(root, row, y, line, px, totals[i]);
+      this.drawRow(root, row, y, line, px, totals[i], fixed(totals[i], digits));
     });
     this.plot.replaceChildren(root);
   }
 
-  drawRow(root, row, y, line, px, total) {
+  drawRow(root, row, y, line, px, total, text) {
     let from = 0;
     const group = svg("g", { class: "bar-row", "data-name": row.name });
     for (const part of row.parts) {
@@ -325,7 +334,7 @@ class BarChart {
       group.append(bar);
       from += part.value;
     }
-    group.append(svg("text", { class: "value", x: px(total) + 6, y: y + line / 2 + 3 }, row.text || valueText(total)));
+    group.append(svg("text", { class: "value", x: px(total) + 6, y: y + line / 2 + 3 }, text));
     root.append(group);
   }
 

@@ -153,7 +153,7 @@ std::vector<Fact> results_of(const RunFollower& run, const std::string& samples)
       facts, {"steps", "Steps", count_text(metrics.last_step), static_cast<double>(metrics.last_step), 0});
   if (metrics.first_time)
     facts.push_back(
-        {"span", "From the first line to the last", seconds_text(*metrics.last_time - *metrics.first_time)});
+        {"span", "Time between first and last step", seconds_text(*metrics.last_time - *metrics.first_time)});
   return facts;
 }
 

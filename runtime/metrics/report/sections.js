@@ -116,12 +116,12 @@ function shownRanks(ranks) {
   return ranks.length <= most ? ranks : ranks.slice(0, most);
 }
 
-function phasesChart(runs) {
+// `wide`: over both columns.
+function phasesChart(runs, wide) {
   const several = runs.length > 1, rows = [], parts = [], notes = new Set();
-  for (const run of runs) {
-    for (const part of run.phases.parts) if (!parts.includes(part)) parts.push(part);
-    if (run.phases.ranks.length > 0) notes.add(run.phases.measured);
-  }
+  const measured = runs.filter((run) => run.phases.ranks.length > 0), alike = new Set(measured.map((run) => run.phases.measured)).size === 1;
+  for (const run of runs) for (const part of run.phases.parts) if (!parts.includes(part)) parts.push(part);
+  for (const run of measured) notes.add((alike ? "" : run.name + ": ") + run.phases.measured);
   const place = (part) => partOrder.includes(part) ? partOrder.indexOf(part) : partOrder.length - 1.5;
   parts.sort((a, b) => place(a) - place(b));
   const largestPart = (part) => Math.max(...runs.map((run) => Math.max(0, ...run.phases.ranks.map((rank) => rank.milliseconds[run.phases.parts.indexOf(part)] || 0))));
@@ -132,12 +132,12 @@ function phasesChart(runs) {
         value: rank.milliseconds[run.phases.parts.indexOf(part)] || 0 })) });
     }
     const left = run.phases.ranks.length - shownRanks(run.phases.ranks).length;
-    if (left > 0) notes.add(`${left} more ranks are left out`);
+    if (left > 0) notes.add(`${several ? run.name + ": " : ""}${left} more ranks are left out`);
   }
   if (rows.length === 0) return null;
   const seen = parts.filter((part) => largestPart(part) > total * 1e-3);
-  return new BarChart({ id: "phases", title: "Time of a step's parts by rank", unit: "ms", short: "ms", axis: "milliseconds a step", wide: true, rows,
-    keys: seen.map((part) => ({ name: capital(part), color: partColor(part, parts.indexOf(part)) })), note: capital([...notes].join("; ")) + "." });
+  return new BarChart({ id: "phases", title: "Time of a step's parts by rank", unit: "ms", short: "ms", axis: "milliseconds a step", wide, rows,
+    keys: seen.map((part) => ({ name: capital(part), color: partColor(part, parts.indexOf(part)) })), note: (alike ? capital([...notes].join("; ")) : [...notes].join("; ")) + "." });
 }
 
 function epochsChart(runs) {
@@ -163,7 +163,12 @@ function chartsOf(runs, axis) {
   const curves = [].concat(...drawn.map((chart) => chart.series.map((one) => axis === "time" ? one.curve.t : one.curve.x)));
   const across = extent([].concat(...curves));
   for (const chart of drawn) chart.across = across || undefined;
-  return drawn.concat([epochsChart(runs), phasesChart(runs)].filter((chart) => chart));
+  const epochs = epochsChart(runs);
+  if (epochs) drawn.push(epochs);
+  // A few ranks fill the place that an odd number of pictures leaves.
+  const rows = runs.reduce((sum, run) => sum + run.phases.ranks.length, 0);
+  const phases = phasesChart(runs, drawn.length % 2 === 0 || rows > 8);
+  return phases ? drawn.concat(phases) : drawn;
 }
 
 // ---- tables
@@ -172,7 +177,7 @@ function table(title, head, rows, note) {
   if (rows.length === 0) return null;
   const body = html("tbody", {}, ...rows);
   const content = html("table", {}, head ? html("thead", {}, head) : null, body);
-  return html("section", { class: "card table", "data-table": title }, html("h3", {}, title), rows.length > 14 ? html("div", { class: "scroll" }, content) : content,
+  return html("section", { class: "card table", "data-table": title }, html("h3", {}, title), rows.length > 40 ? html("div", { class: "scroll" }, content) : content,
     note ? html("p", { class: "soft", style: "font-size:13px;margin:4px 0" }, note) : null);
 }
 
