@@ -77,7 +77,7 @@ mount_kernel_folders
 if [ -n "$cache" ]; then
   mkdir "$root/ccache"
   mount --bind "$cache" "$root/ccache"
-  printf 'cache_dir = /ccache\nbase_dir = /root/dtrain\nhash_dir = false\n' >"$root/etc/ccache.conf"
+  printf 'cache_dir = /ccache\nbase_dir = /root/dtrain\nhash_dir = false\nsloppiness = locale\n' >"$root/etc/ccache.conf"
 fi
 in_root sh -c '! command -v g++ cmake python3 mpirun' || die "the root is not bare"
 
