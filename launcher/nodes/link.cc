@@ -56,6 +56,21 @@ bool is_last(const News& news) {
          std::holds_alternative<rendezvous::LeaseLost>(news);
 }
 
+// For people who wait; on this machine it can be seen that somebody else listens where the launchers are to
+// meet.
+std::string no_answer_from(const Endpoint& meeting_point) {
+  std::string text = "no answer yet from the rendezvous at " + meeting_point.text();
+  try {
+    const SocketAddress there = resolve(meeting_point, Deadline::after(kOwnAddress)).front();
+    const std::string owner = is_own_address(there) ? port_owner(there) : std::string();
+    if (!owner.empty())
+      return text + "; " + owner +
+             " listens there: unless that is a launcher of this job, choose another port";
+  } catch (const Error&) {  // what cannot be found out is left unsaid
+  }
+  return text + "; does the launcher of node_rank 0 run there?";
+}
+
 // The child. Ends with the process; nothing of the launcher's is destroyed here.
 class LinkProcess {
  public:
@@ -178,8 +193,7 @@ class LinkProcess {
       const std::lock_guard lock(mutex_);
       if (attempt_) break;
       if (!say_waiting.expired()) continue;
-      send(rendezvous::Waiting{{"no answer yet from the rendezvous at " + settings_.member.server.text() +
-                                "; does the launcher of node_rank 0 run there?"}});
+      send(rendezvous::Waiting{{no_answer_from(settings_.member.server)}});
       say_waiting = Deadline::after(seconds(10));
     }
     const std::lock_guard lock(mutex_);

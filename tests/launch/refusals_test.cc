@@ -44,6 +44,19 @@ TEST(Refusals, AFirstNodeThatNeverComesIsSaid) {
   EXPECT_THAT(nodes[0].err(), AllOf(HasSubstr("no answer yet"), HasSubstr("node_rank 0")));
 }
 
+// Launchers whose number may vary cannot tell a stranger from one of theirs that is slow: it is named, and
+// they wait.
+TEST(Refusals, AStrangerWhereTheyMeetIsNamed) {
+  const Listener stranger = listen_on("127.0.0.1", 0, Deadline::after(std::chrono::seconds(5)));
+  const RunResult result =
+      run({program("dtrain-launch"), "--nnodes=1:2", "--rdzv-conf=join_timeout=5.5",
+           "--rdzv-endpoint=127.0.0.1:" + std::to_string(stranger.port()), "sh", "-c", "echo up"});
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("no answer yet"), HasSubstr("pid " + std::to_string(::getpid()) + " ("),
+                    HasSubstr("choose another port")));
+}
+
 TEST(Refusals, ANodeRankUsedTwiceNamesBoth) {
   Nodes nodes(0, {});
   nodes.add(0, kProgram, "3");
