@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cxxopts.hpp>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -148,13 +149,29 @@ std::string text_of(const nlohmann::json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-void fill_from_file(const std::string& path, std::span<const OptionSpec> specs,
-                    std::map<std::string, OptionValue>& values) {
+/// The object in the configuration file, or what is wrong with it and in which line.
+nlohmann::json read_object(const std::string& path) {
   std::ifstream in(path);
   if (!in) throw UsageError(fmt::format("--config {}: cannot be opened; expected a JSON file", path));
-  const auto object = nlohmann::json::parse(in, nullptr, false);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  nlohmann::json object;
+  try {
+    object = nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    const auto at = static_cast<std::ptrdiff_t>(std::min<std::size_t>(error.byte, text.size()));
+    throw UsageError(fmt::format("--config {}: expected one JSON object, got something else in line {}", path,
+                                 1 + std::count(text.begin(), text.begin() + at, '\n')));
+  } catch (const nlohmann::json::exception& error) {  // a number too large for a double
+    throw UsageError(fmt::format("--config {}: expected one JSON object: {}", path, error.what()));
+  }
   if (!object.is_object())
-    throw UsageError(fmt::format("--config {}: expected one JSON object, got something else", path));
+    throw UsageError(fmt::format("--config {}: expected one JSON object, got {}", path, object.type_name()));
+  return object;
+}
+
+void fill_from_file(const std::string& path, std::span<const OptionSpec> specs,
+                    std::map<std::string, OptionValue>& values) {
+  const nlohmann::json object = read_object(path);
   for (const auto& [key, value] : object.items()) {
     const OptionSpec* spec = find_spec(specs, key);
     if (spec == nullptr) {

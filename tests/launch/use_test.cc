@@ -224,6 +224,8 @@ TEST_F(Use, WeightsGoOutUnderOtherNamesAndComeBack) {
   trained_lenet("wide", {"--dataset", "synthetic:1x32x32,10,64"});
   expect_refused(use({"convert", "--from", ours, "--to", none, "--run", at("wide")}), 5,
                  "fc1.weight (expected float32 [128, 1250], found float32 [128, 800])", none);
+  expect_refused(use({"convert", "--from", at("run"), "--to", none, "--run", at("wide")}), 2,
+                 "--run " + at("wide") + ": expected only with weights of a .safetensors file", none);
 }
 
 TEST_F(Use, AnUnknownOptionInARunsConfigurationIsNamed) {

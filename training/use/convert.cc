@@ -78,6 +78,12 @@ Converted from_theirs(const TrainProgram& program, const Options& options, Log& 
 
 /// A checkpoint of ours, however it was cut, under their names.
 Converted to_theirs(const Options& options, Log& log) {
+  if (options.has("run")) {
+    throw UsageError(
+        fmt::format("--run {}: expected only with weights of a .safetensors file; --from {} is a run or a "
+                    "checkpoint, which knows its network",
+                    options.text("run"), options.text("from")));
+  }
   const SavedWeights weights = open_weights(options.text("from"), "--from", log);
   const auto device = make_device("cpu");
   std::vector<std::string> ours;

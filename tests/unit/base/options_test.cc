@@ -82,11 +82,16 @@ TEST(Options, RefusesBrokenConfigurationFiles) {
             std::string::npos);
   test::write_file(file, R"({"lr": [1]})");
   EXPECT_NE(refusal_of([&] { resolve({"--config", file}); }).find("got [1]"), std::string::npos);
-  test::write_file(file, "nonsense");
-  EXPECT_NE(refusal_of([&] {
+  test::write_file(file, "{\"lr\": 0.1,\n \"nesterov\" true}");
+  EXPECT_EQ(refusal_of([&] {
               resolve({"--config", file});
-            }).find("expected one JSON object"),
-            std::string::npos);
+            }),
+            "--config " + file + ": expected one JSON object, got something else in line 2");
+  test::write_file(file, "[1]");
+  EXPECT_EQ(refusal_of([&] {
+              resolve({"--config", file});
+            }),
+            "--config " + file + ": expected one JSON object, got array");
   EXPECT_NE(refusal_of([&] {
               resolve({"--config", "/nonexistent"});
             }).find("cannot be opened"),
