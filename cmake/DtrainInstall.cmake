@@ -127,7 +127,7 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 # What the programs load is what the package depends on; modules (MPI, CUDA) are for machines that have what they load.
 set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/cmake/deb_depends.cmake")
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "openmpi-bin, dataset-fashion-mnist, g++, cmake, libfmt-dev, libssl-dev, zlib1g-dev")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "openmpi-bin, dataset-fashion-mnist, g++, cmake, make, libfmt-dev, libssl-dev, zlib1g-dev")
 if(DTRAIN_HAVE_ONEDNN)
   string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libdnnl-dev")
 endif()

@@ -113,9 +113,9 @@ say "installed: $(dpkg-deb -f "$deb" Installed-Size) KiB, with $(($(in_root dpkg
 use_it /usr/bin
 under_mpirun /usr/bin
 # What compiles is among what the package suggests.
-mapfile -t compiling < <(dpkg-deb -f "$deb" Suggests | tr ',' '\n' | grep -E 'g\+\+|cmake|-dev' | tr -d ' ')
+mapfile -t compiling < <(dpkg-deb -f "$deb" Suggests | tr ',' '\n' | grep -E 'g\+\+|make|-dev' | tr -d ' ')
 timed "apt install ${compiling[*]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qqy --no-install-recommends \
-  make "${compiling[@]}"
+  "${compiling[@]}"
 cp -r "$repository/examples" "$repository/tests/consumer/own_path.sh" "$root/root/"
 in_root bash /root/own_path.sh /root/examples
 say "bare.sh: all good"
