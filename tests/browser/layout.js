@@ -24,14 +24,18 @@
     }
   }
 
-  // A word of a table is never broken; paths and other long values may be.
-  for (const cell of document.querySelectorAll("th, td.number")) {
+  for (const table of document.querySelectorAll(".card.table")) {
+    if (table.scrollWidth > table.clientWidth) complaints.push(`the table "${table.dataset.table}" is ${table.scrollWidth} wide in a card of ${table.clientWidth}`);
+  }
+
+  // A word of a table or a run's name is never broken; paths and other long values may be.
+  for (const cell of document.querySelectorAll("th, td.number, .runs b")) {
     const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), range = document.createRange();
     while (walker.nextNode()) {
       for (const word of walker.currentNode.data.matchAll(/\S+/g)) {
         range.setStart(walker.currentNode, word.index);
         range.setEnd(walker.currentNode, word.index + word[0].length);
-        if (range.getClientRects().length > 1) complaints.push(`table: the word "${word[0]}" is broken`);
+        if (range.getClientRects().length > 1) complaints.push(`the word "${word[0]}" is broken`);
       }
     }
   }
