@@ -67,8 +67,8 @@ use_it() {
     expect 'rank 1 of 2: loss'
   fi
   timed "dtrain doctor: MPI is not here, which is a note" sh -c "$bin/dtrain doctor; true"
-  expect '^note +mpi +the MPI module cannot be loaded \(libmpi.* apt install openmpi-bin'
-  expect_failure 'the MPI module cannot be loaded \(libmpi.* apt install openmpi-bin' env OMPI_COMM_WORLD_RANK=0 \
+  expect '^note +mpi +the MPI module cannot be loaded \(libmpi.*apt install openmpi-bin'
+  expect_failure 'the MPI module cannot be loaded \(libmpi.*apt install openmpi-bin' env OMPI_COMM_WORLD_RANK=0 \
     OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2 "$bin/dtrain" bench allreduce
   no_compiler
 }

@@ -308,7 +308,7 @@ class BarChart {
     const left = Math.min(14 + 7 * longest, width * 0.4), right = 64;
     const px = (value) => left + value / most * (width - left - right);
     const root = svg("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": this.title });
-    const along = ticks(0, most, Math.max(Math.floor((width - left - right) / 90), 2));
+    const along = ticks(0, most, Math.max(Math.floor((width - left - right) / 65), 2));
     for (const at of along.at) root.append(
       svg("line", { class: "grid", x1: px(at), x2: px(at), y1: 4, y2: height - 38 }),
       svg("text", { class: "x tick", x: px(at), y: height - 22, "text-anchor": "middle" }, tickText(at, along.step)));

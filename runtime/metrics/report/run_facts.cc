@@ -135,8 +135,8 @@ PhaseTimes phases_of(const ordered_json& summary) {
 /// What nobody here knows the name of.
 void add_others(const ordered_json& summary, std::vector<Fact>& results) {
   const auto known = [](const std::string& key) {
-    for (const char* name :
-         {"status", "device", "emulated", "samples_per_second", "test", "phase_milliseconds_per_step"}) {
+    for (const char* name : {"status", "device", "emulated", "samples_per_second", "test",
+                             "phase_milliseconds_per_step", "start"}) {
       if (key == name) return true;
     }
     return std::ranges::any_of(kKnown, [&](const Known& one) { return key == one.key; });

@@ -136,7 +136,7 @@ function phasesChart(runs, wide) {
   }
   if (rows.length === 0) return null;
   const seen = parts.filter((part) => largestPart(part) > total * 1e-3);
-  return new BarChart({ id: "phases", title: "Time of a step's parts by rank", unit: "ms", short: "ms", axis: "milliseconds a step", wide, rows,
+  return new BarChart({ id: "phases", title: "Time of a step's parts by rank", unit: "ms", short: "ms", axis: "milliseconds a step", wide, tall: !wide, rows,
     keys: seen.map((part) => ({ name: capital(part), color: partColor(part, parts.indexOf(part)) })), note: (alike ? capital([...notes].join("; ")) : [...notes].join("; ")) + "." });
 }
 
@@ -242,7 +242,8 @@ function comparedResults(runs) {
     const values = facts.map((fact) => fact && typeof fact.value === "number" ? fact.value * (better || 0) : NaN).filter((value) => !isNaN(value));
     const best = better && values.length > 1 && new Set(values).size > 1 ? Math.max(...values) : NaN;
     const cells = facts.map((fact) => html("td", { class: "number" + (fact && fact.value * better === best ? " best" : "") }, fact ? fact.text : "–"));
-    return { same: new Set(facts.map((fact) => fact ? fact.text : "")).size === 1, row: html("tr", {}, html("th", {}, name), ...cells) };
+    const same = new Set(facts.map((fact) => fact ? fact.text : "")).size === 1;
+    return { same, row: same ? factRow(facts[0]) : html("tr", {}, html("th", {}, name), ...cells) };
   });
 }
 
@@ -253,8 +254,9 @@ function comparedOptions(runs) {
     const options = runs.map((run) => run.options.find((option) => option.name === name));
     const texts = options.map((option) => option ? option.value : "–");
     const cells = options.map((option, i) => html("td", { class: "number" + (option && option.source === "default" ? " soft" : "") }, texts[i]));
-    return { same: new Set(texts).size === 1, default: options.every((option) => !option || option.source === "default"),
-      row: html("tr", {}, html("th", {}, html("code", {}, "--" + name)), ...cells) };
+    const same = new Set(texts).size === 1;
+    return { same, default: options.every((option) => !option || option.source === "default"),
+      row: html("tr", {}, html("th", {}, html("code", {}, "--" + name)), ...(same ? [html("td", {}, texts[0])] : cells)) };
   });
 }
 
@@ -267,5 +269,5 @@ function tablesOfSeveral(runs) {
     different.length > 0 ? table("Options that differ", headRow(runs), different, "Grey: the default.")
       : html("section", { class: "card table", "data-table": "Options that differ" }, html("h3", {}, "Options that differ"), html("p", {}, "None: these runs had the same options.")),
     html("details", {}, html("summary", {}, "What is the same"), html("div", { class: "columns" },
-      table("Same results", headRow(runs), rows(results, true)), table("Same options, not the defaults", headRow(runs), same)))];
+      table("Same results", null, rows(results, true)), table("Same options, not the defaults", null, same)))];
 }

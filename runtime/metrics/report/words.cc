@@ -40,7 +40,7 @@ std::string number_text(double value) {
 std::string bytes_text(double bytes) {
   constexpr std::array<const char*, 5> kNames = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
-  for (; std::abs(bytes) >= 1024 && unit + 1 < kNames.size(); ++unit) bytes /= 1024;
+  for (; std::abs(bytes) >= 1000 && unit + 1 < kNames.size(); ++unit) bytes /= 1024;
   return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kNames[unit]);
 }
 

@@ -157,6 +157,7 @@ TEST(ReportWords, AreForPeople) {
   EXPECT_EQ(count_text(-1234567), "-1,234,567");
   EXPECT_EQ(count_text(100), "100");
   EXPECT_EQ(bytes_text(86630400), "82.6 MiB");
+  EXPECT_EQ(bytes_text(1032792), "1.0 MiB");  // not 1008.6 KiB
   EXPECT_EQ(seconds_text(0.1677), "168 ms");
   EXPECT_EQ(seconds_text(123), "2 min 03 s");
   EXPECT_EQ(seconds_text(3900), "1 h 05 min");
