@@ -5,10 +5,10 @@ namespace dtrain::test {
 std::optional<SlurmLab> SlurmTest::lab_;
 std::optional<std::string> SlurmTest::unavailable_;
 
-void SlurmTest::SetUpTestSuite() {
+void SlurmTest::start_lab(int nodes, int cores) {
   unavailable_ = SlurmLab::unavailable();
   try {
-    if (!unavailable_) lab_.emplace(2, 4);
+    if (!unavailable_) lab_.emplace(nodes, cores);
   } catch (const LabUnavailable& error) {
     unavailable_ = error.what();
   }

@@ -10,10 +10,12 @@
 
 namespace dtrain::test {
 
-/// Tests against one Slurm cluster of two nodes with four cores each, and a small dataset in folder_/data.
+/// Tests against one Slurm cluster, of two nodes with four cores each if nothing else is said, and a small
+/// dataset in folder_/data.
 class SlurmTest : public ::testing::Test {
  protected:
-  static void SetUpTestSuite();
+  static void SetUpTestSuite() { start_lab(2, 4); }
+  static void start_lab(int nodes, int cores);
   static void TearDownTestSuite() { lab_.reset(); }
   void SetUp() override;
 
