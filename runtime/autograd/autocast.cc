@@ -1,5 +1,6 @@
 #include "runtime/autograd/autocast.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -58,14 +59,47 @@ Tensor lowered(const Tensor& weight, DType dtype) {
   return result;
 }
 
+/// Makes the copy of a weight again whose memory was let go of with the weight's.
+class CopyKeeper final : public StorageKeeper {
+ public:
+  CopyKeeper(const Tensor& weight, const Tensor& copy)
+      : weight_(weight.detach()),
+        copy_(copy.view()),
+        bytes_(static_cast<std::size_t>(copy.numel()) * size_of(copy.dtype())) {}
+  void attend(Storage& storage) override {
+    if (storage.is_there()) return;
+    const View from = weight_.view();
+    storage.restore(bytes_);
+    View to = copy_;
+    to.data = storage.data();
+    storage.device()->kernels().copy(from, to);
+  }
+
+ private:
+  Tensor weight_;
+  View copy_;
+  std::size_t bytes_;
+};
+
+/// A copy that comes and goes with its weight.
+Tensor lowered_together(const Tensor& weight, DType dtype) {
+  Tensor copy = lowered(weight, dtype);
+  copy.shared_storage()->set_keeper(std::make_shared<CopyKeeper>(weight, copy));
+  weight.shared_storage()->take_along(copy.shared_storage());
+  return copy;
+}
+
 }  // namespace
 
 Tensor LowPrecisionWeights::get(const Tensor& weight, DType dtype) {
   const std::lock_guard lock(mutex_);
-  Copy& copy = copies_[weight.view().data];
+  // The address of memory that comes and goes says nothing.
+  const bool kept = weight.shared_storage()->is_kept();
+  Copy& copy = copies_[kept ? weight.shared_storage().get() : weight.view().data];
   if (!copy.value.defined() || copy.version != weight.version() || copy.value.dtype() != dtype ||
       copy.source.shape() != weight.shape() || copy.source.strides() != weight.strides()) {
-    copy = {weight.version(), weight.detach(), lowered(weight.detach(), dtype)};
+    copy = {weight.version(), weight.detach(),
+            kept ? lowered_together(weight.detach(), dtype) : lowered(weight.detach(), dtype)};
   }
   return copy.value;
 }

@@ -7,6 +7,7 @@
 
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
+#include "runtime/tensor/tracking.h"
 
 namespace dtrain {
 namespace {
@@ -137,6 +138,7 @@ void BackwardPass::run_step(Step& step) {
       if (sink.wants(static_cast<int>(i)) && !sink.delivered_[i]) sink.deliver(static_cast<int>(i), {});
     }
   }
+  end_operation();
   step.grad = Tensor();
   if (step.node->sequence() <= floor_) return step.node.reset();
   if (!options_.retain_graph && !options_.create_graph) step.node->release();

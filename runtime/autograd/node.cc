@@ -104,6 +104,7 @@ bool recording(std::span<const Tensor> inputs) {
 
 Tensor record_node(std::string_view name, Tensor output, std::span<const Tensor> inputs,
                    BackwardFunction backward, bool keeps_tensors) {
+  end_operation();
   if (!recording(inputs)) return output;
   std::vector<Edge> edges;
   edges.reserve(inputs.size());

@@ -8,6 +8,7 @@
 #include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/dropout.h"
+#include "runtime/tensor/tracking.h"
 
 namespace dtrain {
 namespace {
@@ -40,7 +41,15 @@ class Mismatch {
   std::string missing_, unexpected_, shapes_, twice_;
 };
 
+thread_local ModuleWatch* module_watch = nullptr;
+
 }  // namespace
+
+ModuleWatch::ModuleWatch(std::function<void(Module& module)> made) : made_(std::move(made)) {
+  module_watch = this;
+}
+
+ModuleWatch::~ModuleWatch() { module_watch = nullptr; }
 
 void Module::check_name(std::string_view name) const {
   const auto same = [name](const auto& entry) { return entry.first == name; };
@@ -70,6 +79,7 @@ void Module::add_child(std::string_view name, std::shared_ptr<Module> child) {
   check_name(name);
   if (child == nullptr) throw UsageError("module: child \"" + std::string(name) + "\" is null");
   children_.emplace_back(name, std::move(child));
+  if (module_watch != nullptr) module_watch->made_(*children_.back().second);
 }
 
 void Module::collect(const std::string& prefix, bool parameters, bool buffers, NamedTensors& out) const {
@@ -156,10 +166,16 @@ Tensors Module::forward_all(const Tensors& inputs) {
   throw UsageError("module: expected one input, got " + std::to_string(inputs.size()));
 }
 
-Tensor Module::operator()(const Tensor& x) { return recompute_ ? recomputed(*this, x) : forward(x); }
+Tensor Module::operator()(const Tensor& x) {
+  Tensor result = recompute_ ? recomputed(*this, x) : forward(x);
+  end_operation();
+  return result;
+}
 
 Tensors Module::operator()(const Tensors& inputs) {
-  return recompute_ ? recomputed(*this, inputs) : forward_all(inputs);
+  Tensors results = recompute_ ? recomputed(*this, inputs) : forward_all(inputs);
+  end_operation();
+  return results;
 }
 
 void MultiModule::check_inputs(std::string_view module, const Tensors& inputs, std::size_t least,

@@ -73,6 +73,8 @@ class Module {
   bool is_block() const noexcept { return block_; }
   /// The modules registered here, in construction order.
   const NamedModules& children() const noexcept { return children_; }
+  /// The parameters registered here, without the children's.
+  const NamedTensors& own_parameters() const noexcept { return parameters_; }
   /// Calls `visitor` with this module, then with everything below it, in construction order.
   void visit(const std::function<void(Module&)>& visitor);
 
@@ -99,6 +101,20 @@ class Module {
   bool training_ = true;
   bool recompute_ = false;
   bool block_ = false;
+};
+
+/// While it lives, `made` is called with each module of its thread as it is added to another one, below which
+/// everything was before: a network can be worked on part by part while it is being built. One at a time.
+class ModuleWatch {
+ public:
+  explicit ModuleWatch(std::function<void(Module& module)> made);
+  ~ModuleWatch();
+  ModuleWatch(const ModuleWatch&) = delete;
+  ModuleWatch& operator=(const ModuleWatch&) = delete;
+
+ private:
+  friend class Module;
+  std::function<void(Module& module)> made_;
 };
 
 /// Makes every block (Module::is_block) of `network` compute its inside again in backward instead of keeping

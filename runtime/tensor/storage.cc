@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/base/error.h"
+
 namespace dtrain {
 
 Storage::Storage(std::shared_ptr<Device> device, void* data, std::size_t bytes, bool borrowed,
@@ -22,6 +24,41 @@ std::shared_ptr<Storage> Storage::borrow(std::shared_ptr<Device> device, void* d
 
 Storage::~Storage() {
   if (!borrowed_ && data_ != nullptr) device_->deallocate(data_, bytes_);
+}
+
+void Storage::set_keeper(std::shared_ptr<StorageKeeper> keeper) {
+  if (borrowed_ || bytes_ == 0)
+    throw UsageError("storage: expected memory of its own that can come and go, got borrowed memory or none");
+  keeper_ = std::move(keeper);
+  kept_ = true;
+}
+
+void Storage::attend() {
+  if (const auto keeper = keeper_) keeper->attend(*this);
+  if (data_ == nullptr) {
+    throw UsageError(
+        "a tensor was used whose memory was given back: the strategy that divided this parameter among "
+        "ranks is gone");
+  }
+}
+
+void Storage::let_go() noexcept {
+  for (const auto& companion : companions_) {
+    if (const auto storage = companion.lock()) storage->let_go();
+  }
+  if (data_ == nullptr || borrowed_) return;
+  device_->deallocate(data_, bytes_);
+  data_ = nullptr;
+}
+
+void Storage::restore(std::size_t bytes) {
+  data_ = device_->allocate(bytes);
+  bytes_ = bytes;
+}
+
+void Storage::take_along(const std::shared_ptr<Storage>& other) {
+  std::erase_if(companions_, [](const auto& companion) { return companion.expired(); });
+  companions_.push_back(other);
 }
 
 }  // namespace dtrain

@@ -5,10 +5,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "runtime/device/device.h"
 
 namespace dtrain {
+
+class Storage;
+
+/// Brings back memory that was let go of: of parameters that are divided among ranks, say.
+class StorageKeeper {
+ public:
+  virtual ~StorageKeeper() = default;
+  /// Somebody is about to use `storage`, in this thread: gives it memory with its values where it has none
+  /// (Storage::restore()). Called before each use, so it is short where there is nothing to do. What it
+  /// throws leaves the use.
+  virtual void attend(Storage& storage) = 0;
+};
 
 /// Memory of one device, shared by all views of a tensor. Not thread-safe but for its reference count.
 class Storage {
@@ -26,6 +39,25 @@ class Storage {
   void* data() const noexcept { return data_; }
   const std::shared_ptr<Device>& device() const noexcept { return device_; }
   bool is_borrowed() const noexcept { return borrowed_; }
+  /// Of the memory that this storage owns; 0 where it is borrowed.
+  std::size_t bytes() const noexcept { return bytes_; }
+
+  // ---- memory that comes and goes: the same for all views, which follow it to where it is
+  /// From now on `keeper` is asked before each use, until it is replaced; null: what is there stays, and what
+  /// is not cannot be used any more. Only for memory that this storage owns, more than 0 bytes.
+  void set_keeper(std::shared_ptr<StorageKeeper> keeper);
+  /// Whether a keeper was ever set.
+  bool is_kept() const noexcept { return kept_; }
+  bool is_there() const noexcept { return data_ != nullptr; }
+  /// Asks the keeper. Throws UsageError where there is no memory afterwards, and what the keeper throws.
+  void attend();
+  /// Frees the memory, and that of storages that go with it. Work that is queued may still use it.
+  void let_go() noexcept;
+  /// New memory of `bytes`, uninitialised, in the place of none; views see the beginning of it. Throws
+  /// DeviceError when there is none.
+  void restore(std::size_t bytes);
+  /// `other` (made from this one's values: a copy in another precision) is let go of whenever this one is.
+  void take_along(const std::shared_ptr<Storage>& other);
 
   /// Grows with every modification through any view.
   std::uint64_t version() const noexcept { return version_; }
@@ -37,10 +69,13 @@ class Storage {
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<void> owner_;
+  std::shared_ptr<StorageKeeper> keeper_;
+  std::vector<std::weak_ptr<Storage>> companions_;
   void* data_;
   std::size_t bytes_;
   std::uint64_t version_ = 0;
   bool borrowed_;
+  bool kept_ = false;
 };
 
 }  // namespace dtrain

@@ -10,7 +10,10 @@
 namespace dtrain {
 
 Tensor::Tensor(std::shared_ptr<Storage> storage, const View& view)
-    : body_(std::make_shared<Body>(Body{std::move(storage), view, nullptr})) {}
+    : body_(std::make_shared<Body>(Body{std::move(storage), view, nullptr})) {
+  if (view.data != nullptr)
+    body_->offset = static_cast<std::byte*>(view.data) - static_cast<std::byte*>(body_->storage->data());
+}
 
 Tensor Tensor::empty(const Dims& shape, const std::shared_ptr<Device>& device, DType dtype,
                      MemoryFormat format) {
@@ -72,6 +75,15 @@ void Tensor::to_host(void* values, DType dtype) const {
 
 const View& Tensor::view() const {
   if (body_ == nullptr) throw UsageError("an undefined tensor was used: it was never assigned");
+  if (body_->storage->is_kept()) {
+    body_->storage->attend();
+    body_->view.data = static_cast<std::byte*>(body_->storage->data()) + body_->offset;
+  }
+  return body_->view;
+}
+
+const View& Tensor::layout() const {
+  if (body_ == nullptr) throw UsageError("an undefined tensor was used: it was never assigned");
   return body_->view;
 }
 
@@ -90,7 +102,7 @@ std::int64_t Tensor::size(int dim) const {
 }
 
 bool Tensor::is_contiguous(MemoryFormat format) const {
-  return format == MemoryFormat::channels_last ? view().is_channels_last() : view().is_contiguous();
+  return format == MemoryFormat::channels_last ? layout().is_channels_last() : layout().is_contiguous();
 }
 
 std::string Tensor::describe() const {
@@ -114,7 +126,22 @@ Tensor Tensor::alias(void* data, const Dims& shape, const Dims& strides) const {
   return Tensor(storage(), View{data, dtype(), shape, strides});
 }
 
-Tensor Tensor::detach() const { return Tensor(storage(), view()); }
+Tensor Tensor::detach() const {
+  Tensor result;
+  result.body_ = std::make_shared<Body>(Body{storage(), layout(), nullptr, body_->offset});
+  return result;
+}
+
+namespace {
+
+// Per thread, as operations are.
+thread_local std::uint64_t operations = 0;
+
+}  // namespace
+
+void end_operation() noexcept { ++operations; }
+
+std::uint64_t operations_ended() noexcept { return operations; }
 
 const std::shared_ptr<AutogradState>& Tensor::autograd_state() const noexcept {
   static const std::shared_ptr<AutogradState> kNone;
@@ -122,7 +149,7 @@ const std::shared_ptr<AutogradState>& Tensor::autograd_state() const noexcept {
 }
 
 void Tensor::attach(std::shared_ptr<AutogradState> state) {
-  view();  // refuses an undefined tensor
+  layout();  // refuses an undefined tensor
   body_->autograd = std::move(state);
 }
 

@@ -115,15 +115,16 @@ class Tensor {
 
   // ---- looking
   bool defined() const noexcept { return body_ != nullptr; }
-  const Dims& shape() const { return view().shape; }
-  const Dims& strides() const { return view().strides; }
+  const Dims& shape() const { return layout().shape; }
+  const Dims& strides() const { return layout().strides; }
   std::int64_t size(int dim) const;
-  int rank() const { return view().rank(); }
-  std::int64_t numel() const { return view().numel(); }
-  DType dtype() const { return view().dtype; }
+  int rank() const { return layout().rank(); }
+  std::int64_t numel() const { return layout().numel(); }
+  DType dtype() const { return layout().dtype; }
   Device& device() const { return *storage()->device(); }
   const std::shared_ptr<Device>& shared_device() const { return storage()->device(); }
-  /// What kernels take: borrowed, valid while a handle to this memory lives. Whoever writes through it calls
+  /// What kernels take: borrowed, valid while a handle to this memory lives; of memory that comes and goes
+  /// (StorageKeeper), which this brings back, until the operation is over. Whoever writes through it calls
   /// mark_modified().
   const View& view() const;
   bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
@@ -225,6 +226,8 @@ class Tensor {
   std::uint64_t version() const { return storage()->version(); }
   void mark_modified() const { storage()->mark_modified(); }
   bool shares_storage(const Tensor& other) const;
+  /// The memory behind this and all its views.
+  const std::shared_ptr<Storage>& shared_storage() const { return storage(); }
   /// True when this handle is the only one to memory that nobody else can see, so that it may be reused.
   bool is_sole_owner() const noexcept;
   /// Another view of the same memory, without history; `data` lies inside it.
@@ -242,6 +245,7 @@ class Tensor {
   static Tensor borrow_host(void* values, std::size_t count, DType dtype, const Dims& shape,
                             const std::shared_ptr<Device>& device, std::shared_ptr<void> owner);
   void to_host(void* values, DType dtype) const;
+  const View& layout() const;  ///< its data may be of before
   const std::shared_ptr<Storage>& storage() const;
 
   std::shared_ptr<Body> body_;
@@ -253,6 +257,7 @@ struct Tensor::Body {
   std::shared_ptr<Storage> storage;
   View view;
   std::shared_ptr<AutogradState> autograd;
+  std::ptrdiff_t offset = 0;  ///< bytes from the storage's beginning to view.data
 };
 
 }  // namespace dtrain

@@ -1,6 +1,7 @@
 // How the data-moving members of Tensor tell autograd what they did, without including it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string_view>
 #include <type_traits>
@@ -26,6 +27,11 @@ Tensor record_linear(std::string_view name, const Tensor& source, Tensor result,
   return record_linear(name, source, std::move(result), Adjoint(std::move(adjoint)),
                        !std::is_trivially_destructible_v<F>);
 }
+
+/// This thread is done with an operation: whatever it looked at through Tensor::view() is not used any more.
+void end_operation() noexcept;
+/// How often this thread said so.
+std::uint64_t operations_ended() noexcept;
 
 /// Throws UsageError when `target` may not be modified in place from `source` (may be undefined) now.
 void check_in_place(std::string_view name, const Tensor& target, const Tensor& source);
