@@ -109,6 +109,9 @@ class Strategy {
   /// Whether ranks other than 0 hold what nobody else does. Then every rank saves and loads its part, and all
   /// of them must see the run's folder; without, rank 0 alone does, and hands to the others what they need.
   virtual bool sharded() const noexcept = 0;
+  /// Whether ranks of different shares compute each pass together, in evaluation too: all of them then
+  /// evaluate the same number of times.
+  virtual bool computes_together() const noexcept { return false; }
   /// Collective, between prepare() and begin(). Takes over what this rank needs of `state`, which is there on
   /// rank 0, and on every rank where sharded(). Throws UsageError for names, shapes or dtypes that do not
   /// fit, and what reading throws.

@@ -1,5 +1,7 @@
 #include "training/make_strategy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "parallel/data/data_parallel_strategy.h"
@@ -14,8 +16,16 @@
 namespace dtrain {
 namespace {
 
-std::unique_ptr<Strategy> strategy_between_workers(const Recipe& recipe, const StrategyContext& context) {
-  if (recipe.shard) return std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = *recipe.shard});
+std::unique_ptr<Strategy> make_sharded(const Recipe& recipe, const StrategyContext& context,
+                                       const WorkerMesh* mesh) {
+  std::optional<ShardGroups> groups;
+  if (mesh != nullptr) groups.emplace(ShardGroups{mesh->mesh.group("parts"), mesh->mesh.group("copies")});
+  return std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = *recipe.shard}, groups);
+}
+
+std::unique_ptr<Strategy> strategy_between_workers(const Recipe& recipe, const StrategyContext& context,
+                                                   const WorkerMesh* mesh) {
+  if (recipe.shard) return make_sharded(recipe, context, mesh);
   if (recipe.virtual_workers > 0)
     return std::make_unique<VirtualWorkersStrategy>(context, static_cast<int>(recipe.virtual_workers));
   if (recipe.sync_every > 0) return std::make_unique<LocalSgdStrategy>(context, recipe.sync_every);
@@ -24,6 +34,20 @@ std::unique_ptr<Strategy> strategy_between_workers(const Recipe& recipe, const S
   return std::make_unique<DataParallelStrategy>(
       context, ReducerOptions{.exchange = exchange_for(recipe.compress, recipe.seed)},
       recipe.sync_batch_norm || compresses);
+}
+
+/// The axes of workers that have a part each; none where all have.
+std::vector<MeshAxis> shard_axes(const Recipe& recipe, const Communicator& world, int local_rank,
+                                 int local_size) {
+  if (recipe.shard_group == 0) return {};
+  if (recipe.shard_group != kShardNode) return {{"copies", kAutoSize}, {"parts", recipe.shard_group}};
+  if (world.size() % local_size != 0 || world.rank() % local_size != local_rank) {
+    throw UsageError(
+        fmt::format("--shard-group node: expected nodes with equally many workers whose ranks follow each "
+                    "other, got {} of {} workers here, rank {} the one number {}; give a number",
+                    local_size, world.size(), world.rank(), local_rank));
+  }
+  return {{"copies", kAutoSize}, {"parts", local_size}};
 }
 
 }  // namespace
@@ -44,7 +68,12 @@ WorkerDevices make_devices(const Recipe& recipe, int local_rank) {
   return devices;
 }
 
-std::unique_ptr<WorkerMesh> make_mesh(const Recipe& recipe, Communicator& world) {
+std::unique_ptr<WorkerMesh> make_mesh(const Recipe& recipe, Communicator& world, int local_rank,
+                                      int local_size) {
+  if (const auto axes = shard_axes(recipe, world, local_rank, local_size); !axes.empty()) {
+    return std::make_unique<WorkerMesh>(
+        WorkerMesh{Mesh(world, axes, Deadline::after(recipe.connect_timeout)), nullptr});
+  }
   if (recipe.mesh.empty()) return nullptr;
   std::vector<MeshAxis> axes = recipe.mesh;
   const bool has_copies = std::ranges::find(axes, "dp", &MeshAxis::name) != axes.end();
@@ -70,11 +99,11 @@ std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyCont
         context, division->group,
         std::make_unique<DataParallelStrategy>(among_copies, ReducerOptions{}, true));
   }
-  if (mesh != nullptr) {
+  if (!recipe.mesh.empty()) {
     const PipelineGroups groups{mesh->mesh.group("pp"), *mesh->gradients, mesh->mesh.group("dp")};
     return std::make_unique<PipelineStrategy>(context, groups, recipe.schedule);
   }
-  auto strategy = strategy_between_workers(recipe, context);
+  auto strategy = strategy_between_workers(recipe, context, mesh);
   if (devices.all.size() == 1) return strategy;
   return std::make_unique<MultiDeviceStrategy>(std::move(strategy), devices.all);
 }

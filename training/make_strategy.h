@@ -34,8 +34,11 @@ struct WorkerMesh {
   std::unique_ptr<Communicator> gradients;
 };
 
-/// Collective where the recipe has a mesh, whose groups are split off; null without.
-std::unique_ptr<WorkerMesh> make_mesh(const Recipe& recipe, Communicator& world);
+/// Collective where the recipe has a mesh or groups of shards, which are split off; null without.
+/// `local_size`: workers of this node; the recipe may mean them (kShardNode). Throws UsageError where nodes
+/// do not hold equal numbers of neighbours.
+std::unique_ptr<WorkerMesh> make_mesh(const Recipe& recipe, Communicator& world, int local_rank,
+                                      int local_size);
 
 /// The ranks that divide a network; nothing where each worker or stage has whole layers.
 std::optional<Division> division_of(const Recipe& recipe, const WorkerMesh* mesh);

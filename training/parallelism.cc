@@ -138,11 +138,29 @@ std::vector<std::string> device_names(const Options& options) {
   return names;
 }
 
-void read_sharding(const Options& options, Recipe& recipe) {
+/// How many workers have a part each.
+int read_shard_group(const Options& options, std::int64_t world_size) {
+  const std::string& text = options.text("shard-group");
+  if (text == "job") return 0;
+  if (text == "node") return kShardNode;
+  const auto size = parse_integer(text);
+  if (!size || *size < 1) options.refuse("shard-group", "a number of workers, node or job");
+  if (world_size % *size != 0) {
+    throw UsageError(fmt::format("--shard-group: expected a number that {} workers can be divided by, got {}",
+                                 world_size, *size));
+  }
+  return static_cast<int>(*size);
+}
+
+void read_sharding(const Options& options, std::int64_t world_size, Recipe& recipe) {
   recipe.compress = compression_named(options.text("compress"));
-  const std::string& shard = options.choice("shard", {"none", "optimizer", "gradients"});
+  const std::string& shard = options.choice("shard", {"none", "optimizer", "gradients", "parameters"});
   if (shard == "optimizer") recipe.shard = ShardStage::optimizer;
   if (shard == "gradients") recipe.shard = ShardStage::gradients;
+  if (shard == "parameters") recipe.shard = ShardStage::parameters;
+  recipe.shard_group = read_shard_group(options, world_size);
+  if (recipe.shard_group != 0 && !recipe.shard)
+    options.refuse("shard-group", "--shard beside it, which says what is shared out");
   if (recipe.shard && recipe.compress.kind != Compression::Kind::none)
     options.refuse("compress", "none beside --shard, whose gradients go to their owners whole");
 }
@@ -151,7 +169,7 @@ void read_sharding(const Options& options, Recipe& recipe) {
 
 void read_parallelism(const Options& options, std::int64_t world_size, Recipe& recipe) {
   recipe.sync_batch_norm = options.enabled("sync-batch-norm");
-  read_sharding(options, recipe);
+  read_sharding(options, world_size, recipe);
   read_virtual_workers(options, world_size, recipe);
   read_mesh(options, world_size, recipe);
   read_local_sgd(options, recipe);
@@ -193,6 +211,8 @@ void read_devices(const Options& options, Recipe& recipe) {
                    "nothing beside --virtual-workers, whose parts are computed one after the other");
   if (!recipe.mesh.empty())
     options.refuse("devices", "nothing beside --tensor and --pipeline, whose messages belong to one thread");
+  if (recipe.shard == ShardStage::parameters)
+    options.refuse("devices", "nothing beside --shard parameters, which are whole on one device at a time");
   if (recipe.sync_batch_norm)
     options.refuse("sync-batch-norm", "nothing beside --devices, where each device has its statistics");
   const auto count = static_cast<std::int64_t>(recipe.devices.size());

@@ -54,6 +54,9 @@ struct ResumeFrom {
   std::string path;
 };
 
+/// Recipe::shard_group: the workers of a node.
+inline constexpr int kShardNode = -1;
+
 struct Recipe {
   std::string model;  ///< what is learned: the task's name
   std::map<std::string, std::string>
@@ -76,6 +79,7 @@ struct Recipe {
   bool sync_batch_norm = false;
   Compression compress;             ///< of gradients between workers
   std::optional<ShardStage> shard;  ///< unset: data parallel, every rank keeps everything
+  int shard_group = 0;              ///< workers that have a part each; 0: all; see kShardNode
   std::vector<MeshAxis> mesh;       ///< axes dp and tp or pp, their product the workers; empty: dp alone
   bool sequence_parallel = false;   ///< activations between divided layers are cut along the sequence
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< of a mesh with pp

@@ -268,6 +268,7 @@ Evaluation Engine::evaluate(const std::shared_ptr<const Source>& source, std::in
       {.batch_size = batch_size,
        .share = strategy_.share(),
        .counts = strategy_.holds_outputs(),
+       .together = strategy_.computes_together(),
        .patience = options_.patience},
       communicator_, device_);
   network.train();

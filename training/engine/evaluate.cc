@@ -1,5 +1,7 @@
 #include "training/engine/evaluate.h"
 
+#include <algorithm>
+
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/data/loader.h"
@@ -12,6 +14,20 @@ Tensors in_full_precision(Tensors outputs) {
   return outputs;
 }
 
+namespace {
+
+/// Of the rank that has most samples, which are the first's.
+std::int64_t most_batches(std::int64_t samples, const EvaluateOptions& options) {
+  std::int64_t most = 0;
+  for (int rank = 0; rank < options.share.size; ++rank) {
+    const EvalSampler sampler(samples, options.share.size, rank);
+    most = std::max(most, sampler.end() - sampler.begin());
+  }
+  return (most + options.batch_size - 1) / options.batch_size;
+}
+
+}  // namespace
+
 Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors& inputs)>& network,
                     const std::shared_ptr<const Source>& source, const EvaluateOptions& options,
                     Communicator& communicator, const std::shared_ptr<Device>& device) {
@@ -22,20 +38,31 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
     const std::vector<std::int64_t> more = EvalSampler(source->size(), options.share.size, part).order();
     order.insert(order.end(), more.begin(), more.end());
   }
+  // A rank without a sample takes part with one that others count.
+  const bool counted_here = !order.empty();
+  if (options.together && order.empty() && source->size() > 0) order.push_back(0);
   loader.start(std::move(order), 0);
 
   const TimePoint start = steady_clock().now();
   const std::size_t counted = task.sum_count();
   std::vector<double> sums(counted + 1);  // the task's, then the samples
+  std::int64_t batches = 0;
+  Tensors last;
   while (const auto batch = loader.next(Deadline::after(options.patience))) {
     const BatchTensors tensors = to_tensors(*batch, device);
-    const Tensors outputs = network(task.inputs(tensors));
-    if (options.counts) {
+    const Tensors inputs = task.inputs(tensors);
+    if (options.together) last = inputs;
+    ++batches;
+    const Tensors outputs = network(inputs);
+    if (options.counts && counted_here) {
       task.add_up(in_full_precision(outputs), tensors, task.units(*batch), std::span(sums).first(counted));
       sums[counted] += static_cast<double>(batch->size());
     } else if (device->runs_ahead()) {
       device->compute_stream().synchronize();  // the batch is still being copied from
     }
+  }
+  if (options.together) {
+    for (; batches < most_batches(source->size(), options); ++batches) network(last);
   }
   // A rank that is slower than this one, be it by half, is no lost one.
   const Duration own = steady_clock().now() - start;

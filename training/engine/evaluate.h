@@ -12,8 +12,9 @@ namespace dtrain {
 
 struct EvaluateOptions {
   std::int64_t batch_size = 1;
-  DataShare share = {};  ///< which samples this rank takes, in one run of consecutive ones
-  bool counts = true;    ///< whether `network` gives outputs here (Strategy::holds_outputs)
+  DataShare share = {};   ///< which samples this rank takes, in one run of consecutive ones
+  bool counts = true;     ///< whether `network` gives outputs here (Strategy::holds_outputs)
+  bool together = false;  ///< every rank calls `network` as often as the one that has most batches
   Duration
       patience{};  ///< bounds each wait for a batch and, beyond the time this rank took, that for the others
 };

@@ -27,7 +27,7 @@ View flat(const Tensor& tensor) { return {tensor.view().data, tensor.dtype(), {t
 }  // namespace
 
 ShardExchange::ShardExchange(Communicator& communicator, const NamedTensors& parameters,
-                             const ShardOptions& options)
+                             const ShardOptions& options, std::span<const std::size_t> last_of_bucket)
     : communicator_(communicator), options_(options), parameters_(parameters) {
   for (const auto& [name, tensor] : parameters_) {
     if (!tensor.is_contiguous() || tensor.shared_device() != parameters_.front().second.shared_device()) {
@@ -37,7 +37,8 @@ ShardExchange::ShardExchange(Communicator& communicator, const NamedTensors& par
     }
     slots_.push_back({name, static_cast<std::size_t>(tensor.numel()), tensor.dtype()});
   }
-  buckets_ = lay_out_shards(slots_, reverse_order(slots_.size()), ranks(), options_.bucket_bytes);
+  buckets_ = lay_out_shards(slots_, reverse_order(slots_.size()), ranks(), options_.bucket_bytes, cut(),
+                            last_of_bucket);
   last_bucket_.resize(slots_.size());
   std::size_t most_bytes = 0;
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
@@ -48,7 +49,7 @@ ShardExchange::ShardExchange(Communicator& communicator, const NamedTensors& par
   for (Staging& staging : staging_)
     staging.memory = Tensor::empty({static_cast<std::int64_t>(most_bytes)}, device, DType::u8);
   owned_gradients_.resize(slots_.size());
-  for (std::size_t i = 0; options_.stage == ShardStage::gradients && i < slots_.size(); ++i) {
+  for (std::size_t i = 0; keeps_own() && i < slots_.size(); ++i) {
     if (owned(i).count > 0)
       owned_gradients_[i] =
           Tensor::zeros({static_cast<std::int64_t>(owned(i).count)}, device, slots_[i].dtype);
@@ -67,9 +68,7 @@ ShardExchange::~ShardExchange() {
   }
 }
 
-ShardRange ShardExchange::owned(std::size_t index) const {
-  return owned_range(slots_[index].count, communicator_.rank(), ranks());
-}
+ShardRange ShardExchange::owned(std::size_t index) const { return range(index, communicator_.rank()); }
 
 void ShardExchange::begin_step() {
   later_pass_ = false;
@@ -116,7 +115,7 @@ void ShardExchange::pack_gradients(const ShardBucket& bucket, const View& memory
   for (const ShardCell& cell : bucket.cells) {
     const Tensor gradient = flat_gradient(cell.slot, false);
     for (int rank = 0; rank < ranks(); ++rank) {
-      const ShardRange range = owned_range(slots_[cell.slot].count, rank, ranks());
+      const ShardRange range = this->range(cell.slot, rank);
       const std::size_t count = cell.first < range.count ? std::min(cell.count, range.count - cell.first) : 0;
       const std::size_t place = static_cast<std::size_t>(rank) * bucket.part + cell.offset;
       const View target = part_of(memory, place, count);
@@ -134,7 +133,7 @@ void ShardExchange::pack_gradients(const ShardBucket& bucket, const View& memory
 
 // Once the last of it is packed, a gradient is not needed any more.
 void ShardExchange::let_go_of_gradients(const ShardBucket& bucket) {
-  if (options_.stage != ShardStage::gradients) return;
+  if (!keeps_own()) return;
   const auto index = static_cast<std::size_t>(&bucket - buckets_.data());
   for (const ShardCell& cell : bucket.cells) {
     if (last_bucket_[cell.slot] == index) parameters_[cell.slot].second.zero_grad();
@@ -159,7 +158,7 @@ void ShardExchange::take_gradients(const ShardBucket& bucket, const View& own) {
     if (cell.first >= range.count) continue;
     const std::size_t count = std::min(cell.count, range.count - cell.first);
     const View source = part_of(own, cell.offset, count);
-    if (options_.stage == ShardStage::gradients) {
+    if (keeps_own()) {
       const View target = part_of(flat(owned_gradients_[cell.slot]), cell.first, count);
       later_pass_ ? kernels.accumulate(source, 1.0, target) : kernels.copy(source, target);
       owned_gradients_[cell.slot].mark_modified();
@@ -185,11 +184,11 @@ void ShardExchange::finish_pass() {
   while (next_ < buckets_.size()) launch(next_++);
   for (std::size_t i = 0; i < staging_.size(); ++i) land(staging_[(buckets_.size() + i) % 2]);
   begin_step();
-  later_pass_ = options_.stage == ShardStage::gradients;
+  later_pass_ = keeps_own();
 }
 
 Tensor ShardExchange::owned_gradient(std::size_t index) const {
-  if (options_.stage == ShardStage::gradients) return owned_gradients_[index];
+  if (keeps_own()) return owned_gradients_[index];
   const ShardRange range = owned(index);
   const Tensor gradient = flat_gradient(index, true);
   const View own = part_of(flat(gradient), range.first, range.count);
@@ -233,7 +232,7 @@ void ShardExchange::take_parameters(Staging& staging) {
   const View memory = memory_for(staging, bucket);
   for (const ShardCell& cell : bucket.cells) {
     for (int rank = 0; rank < ranks(); ++rank) {
-      const ShardRange range = owned_range(slots_[cell.slot].count, rank, ranks());
+      const ShardRange range = this->range(cell.slot, rank);
       if (rank == communicator_.rank() || cell.first >= range.count) continue;
       const std::size_t count = std::min(cell.count, range.count - cell.first);
       kernels.copy(part_of(memory, static_cast<std::size_t>(rank) * bucket.part + cell.offset, count),
@@ -243,7 +242,9 @@ void ShardExchange::take_parameters(Staging& staging) {
 }
 
 void ShardExchange::exchange_nothing(const Deadline& deadline) {
-  for (std::size_t index = 0; index < 2 * buckets_.size(); ++index) {
+  // Parameters that are divided are gathered before forward and again before backward.
+  const std::size_t rounds = options_.stage == ShardStage::parameters ? 3 : 2;
+  for (std::size_t index = 0; index < rounds * buckets_.size(); ++index) {
     Staging& staging = staging_[index % 2];
     if (staging.work) std::exchange(staging.work, nullptr)->wait(deadline);
     const ShardBucket& bucket = buckets_[index % buckets_.size()];

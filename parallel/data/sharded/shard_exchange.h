@@ -13,10 +13,11 @@
 
 namespace dtrain {
 
-/// What ranks share out besides the work. Each stage includes those before it (ZeRO-1 and ZeRO-2).
+/// What ranks share out besides the work. Each stage includes those before it (ZeRO-1, -2 and -3).
 enum class ShardStage {
   optimizer,  ///< the optimizer's state: every rank updates the elements that it owns
-  gradients   ///< and gradients are kept for those elements only
+  gradients,  ///< and gradients are kept for those elements only
+  parameters  ///< and so are parameters, which come whole while a module computes (DividedParameters)
 };
 
 struct ShardOptions {
@@ -35,15 +36,17 @@ struct ShardStats {
 /// it is as dead as its communicator.
 class ShardExchange {
  public:
-  /// `communicator` is borrowed. Every rank passes the same parameters and options. Throws UsageError for
-  /// parameters that it cannot cut.
-  ShardExchange(Communicator& communicator, const NamedTensors& parameters, const ShardOptions& options);
+  /// `communicator` is borrowed. Every rank passes the same parameters and options. After the gradients of
+  /// parameters `last_of_bucket` nothing is waited for before they travel. Throws UsageError for parameters
+  /// that it cannot cut.
+  ShardExchange(Communicator& communicator, const NamedTensors& parameters, const ShardOptions& options,
+                std::span<const std::size_t> last_of_bucket = {});
   /// Waits (for at most seconds) until nothing is under way in its memory.
   ~ShardExchange();
   ShardExchange(const ShardExchange&) = delete;
   ShardExchange& operator=(const ShardExchange&) = delete;
 
-  /// What this rank owns of parameter `index`.
+  /// What this rank owns of parameter `index`: equal ranges with stage parameters, else even ones.
   ShardRange owned(std::size_t index) const;
 
   /// Begins a step: no gradients yet.
@@ -52,14 +55,15 @@ class ShardExchange {
   void set_sync(bool sync) noexcept { sync_ = sync; }
   /// Parameter `index` has its whole gradient of this pass. Throws UsageError when it had before.
   void mark_ready(std::size_t index);
-  /// Ends a pass that is exchanged: parameters without a gradient count as zero. With stage gradients the
+  /// Ends a pass that is exchanged: parameters without a gradient count as zero. From stage gradients on the
   /// next pass of the step adds to it.
   void finish_pass();
   /// After the last pass: the averaged gradient of what this rank owns of `index`, [count], which stays until
   /// begin_step().
   Tensor owned_gradient(std::size_t index) const;
 
-  /// Collective: every parameter gets its owners' values. Marks parameters as modified.
+  /// Collective: every parameter gets its owners' values. Marks parameters as modified. Not with stage
+  /// parameters.
   void gather_parameters();
   /// The traffic of one step and nothing else, with zeros.
   void exchange_nothing(const Deadline& deadline);
@@ -74,6 +78,13 @@ class ShardExchange {
     std::size_t bucket = 0;
   };
 
+  ShardCut cut() const noexcept {
+    return options_.stage == ShardStage::parameters ? ShardCut::equal : ShardCut::even;
+  }
+  bool keeps_own() const noexcept { return options_.stage != ShardStage::optimizer; }
+  ShardRange range(std::size_t index, int rank) const {
+    return owned_range(slots_[index].count, rank, ranks(), cut());
+  }
   Deadline patience() const { return Deadline::after(options_.patience); }
   void launch(std::size_t bucket);
   void pack_gradients(const ShardBucket& bucket, const View& memory);
@@ -96,7 +107,7 @@ class ShardExchange {
   std::vector<std::size_t> last_bucket_;  ///< in which a parameter's gradient is packed, by parameter
   std::vector<std::size_t> missing_;      ///< gradients of a bucket that are not ready
   std::vector<bool> ready_;
-  std::vector<Tensor> owned_gradients_;  ///< stage gradients: by parameter; undefined where it owns nothing
+  std::vector<Tensor> owned_gradients_;  ///< if keeps_own(): by parameter; undefined where it owns nothing
   std::array<Staging, 2> staging_;
   std::size_t next_ = 0;  ///< first bucket not launched
   bool sync_ = true;

@@ -10,8 +10,19 @@ constexpr std::size_t kAlign = 16, kLeastAligned = 64;
 
 }  // namespace
 
-ShardRange owned_range(std::size_t count, int rank, int ranks) {
+std::size_t equal_length(std::size_t count, int ranks) {
   const auto parts = static_cast<std::size_t>(ranks);
+  const std::size_t least = (count + parts - 1) / parts;
+  return count < kLeastAligned * parts ? least : (least + kAlign - 1) / kAlign * kAlign;
+}
+
+ShardRange owned_range(std::size_t count, int rank, int ranks, ShardCut how) {
+  const auto parts = static_cast<std::size_t>(ranks);
+  if (how == ShardCut::equal) {
+    const std::size_t length = equal_length(count, ranks);
+    const std::size_t begin = std::min(count, static_cast<std::size_t>(rank) * length);
+    return {begin, std::min(length, count - begin)};
+  }
   const auto cut = [&](std::size_t at) {
     if (at == parts) return count;
     const std::size_t place = count / parts * at + count % parts * at / parts;
@@ -22,8 +33,8 @@ ShardRange owned_range(std::size_t count, int rank, int ranks) {
 }
 
 std::vector<ShardBucket> lay_out_shards(std::span<const GradientSlot> slots,
-                                        std::span<const std::size_t> order, int ranks,
-                                        std::size_t most_bytes) {
+                                        std::span<const std::size_t> order, int ranks, std::size_t most_bytes,
+                                        ShardCut cut, std::span<const std::size_t> last_of_bucket) {
   std::vector<ShardBucket> buckets;
   ShardBucket open;
   const auto close = [&] {
@@ -37,7 +48,7 @@ std::vector<ShardBucket> lay_out_shards(std::span<const GradientSlot> slots,
         std::max<std::size_t>(1, most_bytes / size_of(dtype) / static_cast<std::size_t>(ranks));
     std::size_t longest = 0;
     for (int rank = 0; rank < ranks; ++rank)
-      longest = std::max(longest, owned_range(slots[slot].count, rank, ranks).count);
+      longest = std::max(longest, owned_range(slots[slot].count, rank, ranks, cut).count);
     for (std::size_t first = 0; first < longest;) {
       if (open.part == most) {
         close();
@@ -48,6 +59,7 @@ std::vector<ShardBucket> lay_out_shards(std::span<const GradientSlot> slots,
       open.part += count;
       first += count;
     }
+    if (std::ranges::find(last_of_bucket, slot) != last_of_bucket.end()) close();
   }
   close();
   return buckets;

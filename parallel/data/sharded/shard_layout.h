@@ -14,9 +14,18 @@ struct ShardRange {
   std::size_t first = 0, count = 0;
 };
 
-/// What rank `rank` of `ranks` owns of a parameter of `count` elements: ranges are as even as can be, but
-/// begin at multiples of 16 elements where the parameter has at least 64 a rank.
-ShardRange owned_range(std::size_t count, int rank, int ranks);
+/// How a parameter's elements are cut over ranks. Ranges begin at multiples of 16 elements where the
+/// parameter has at least 64 a rank.
+enum class ShardCut {
+  even,  ///< as even as can be
+  equal  ///< all ranges of one length but for the last, so that a rank's range is at rank · length
+};
+
+/// What rank `rank` of `ranks` owns of a parameter of `count` elements.
+ShardRange owned_range(std::size_t count, int rank, int ranks, ShardCut cut = ShardCut::even);
+
+/// The length of all ranges of a parameter of `count` elements that is cut `equal`; the last may have less.
+std::size_t equal_length(std::size_t count, int ranks);
 
 /// A stretch of every rank's range of one parameter: elements [first, first + count) of each, as far as it
 /// goes.
@@ -38,9 +47,10 @@ struct ShardBucket {
 };
 
 /// Buckets of at most `most_bytes` each (but at least one element a rank), in the order in which gradients
-/// arrive: `order` names each slot once.
+/// arrive: `order` names each slot once. A bucket ends with each of the slots `last_of_bucket`, if any.
 std::vector<ShardBucket> lay_out_shards(std::span<const GradientSlot> slots,
-                                        std::span<const std::size_t> order, int ranks,
-                                        std::size_t most_bytes);
+                                        std::span<const std::size_t> order, int ranks, std::size_t most_bytes,
+                                        ShardCut cut = ShardCut::even,
+                                        std::span<const std::size_t> last_of_bucket = {});
 
 }  // namespace dtrain

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -33,6 +34,7 @@ TensorPart OwnedParameter::part() const {
 }
 
 Tensor OwnedParameter::owned() const {
+  if (own.defined()) return own.detach();
   void* const data = static_cast<std::byte*>(whole.view().data) + range.first * size_of(whole.dtype());
   return whole.detach().alias(data, {static_cast<std::int64_t>(range.count)}, {1});
 }
@@ -75,6 +77,35 @@ void check_values_together(const TensorFiles& files, Communicator& communicator,
   if (failed > 0)
     throw Error(
         fmt::format("checkpoint: rank {} could not read its share of it, or found it damaged", failed - 1));
+}
+
+void read_owned(const TensorFiles& files, const std::vector<OwnedParameter>& parameters) {
+  std::map<std::string, Dims> saved;
+  for (const SavedTensor& tensor : files.tensors()) saved.emplace(tensor.name, tensor.shape);
+  std::string wrong;
+  for (const OwnedParameter& parameter : parameters) {
+    const auto found = saved.find(parameter.name);
+    if (found == saved.end()) {
+      wrong += "; missing: " + parameter.name;
+    } else if (found->second != parameter.whole.shape()) {
+      wrong += fmt::format("; wrong shape: {} (expected {}, got {})", parameter.name,
+                           parameter.whole.shape().to_string(), found->second.to_string());
+    }
+  }
+  if (!wrong.empty()) throw UsageError("checkpoint: the state does not fit this module" + wrong);
+  const NoGrad no_grad;
+  for (const OwnedParameter& parameter : parameters) {
+    if (!parameter.is_owned()) continue;
+    const Tensor own = parameter.owned();
+    const bool away = own.device().runs_ahead();
+    const Tensor read = away ? Tensor::empty(own.shape(), make_device("cpu"), own.dtype()) : own;
+    View target = read.view();
+    target.shape = parameter.part().held_shape();
+    target.strides = contiguous_strides(target.shape);
+    files.read(parameter.name, parameter.part(), target);
+    if (away) Tensor(own).copy_from(read.to(own.shared_device()));
+    own.mark_modified();
+  }
 }
 
 NamedTensors owned_state(const TensorFiles& files, const std::vector<OwnedParameter>& parameters,

@@ -15,12 +15,13 @@ namespace dtrain {
 /// A parameter with what this rank owns of it.
 struct OwnedParameter {
   std::string name;
-  Tensor whole;
+  Tensor whole;  ///< its memory may be away where `own` is defined
   ShardRange range;
+  Tensor own = {};  ///< the owned elements, [count], where they have memory of their own
 
   bool is_owned() const noexcept { return range.count > 0; }
   TensorPart part() const;
-  /// The owned elements, [count], in the parameter's memory; without history.
+  /// The owned elements, [count], in their own memory or the parameter's; without history.
   Tensor owned() const;
 };
 
@@ -33,6 +34,10 @@ StateParts sharded_parts(const std::vector<OwnedParameter>& parameters, const Na
 /// Collective. Reads every rank's share of `files` and throws on all of them where a checksum is wrong on
 /// one: there DataError, on the others Error.
 void check_values_together(const TensorFiles& files, Communicator& communicator, const Deadline& deadline);
+
+/// Reads this rank's elements of every parameter with memory of its own. Throws UsageError that lists every
+/// parameter which `files` lack, or have in another shape, and what reading throws.
+void read_owned(const TensorFiles& files, const std::vector<OwnedParameter>& parameters);
 
 /// What an optimizer of owned() takes over from the state of all parameters that is in `files`. Throws what
 /// reading throws.

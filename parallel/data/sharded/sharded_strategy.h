@@ -1,21 +1,32 @@
 // Sharded data parallelism (ZeRO, Rajbhandari et al. 2020): every rank computes its share of each batch with
-// the whole network, but keeps the optimizer's state, and with the second stage the gradients too, of 1/W of
-// the elements only. docs/parallelism.md has the costs.
+// the whole network, but keeps the optimizer's state, with the second stage the gradients too, and with the
+// third the parameters, of 1/W of the elements only. docs/parallelism.md has the costs.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "parallel/data/sharded/divided_parameters.h"
 #include "parallel/data/sharded/shard_exchange.h"
 #include "parallel/data/sharded/shard_state.h"
 #include "parallel/strategy.h"
 
 namespace dtrain {
 
+/// Hybrid sharding: the ranks that have a part each, and those that have the same part. Every rank is in one
+/// group of each kind; all of the first kind are of one size.
+struct ShardGroups {
+  Communicator& parts;
+  Communicator& copies;
+};
+
 class ShardedStrategy final : public Strategy {
  public:
-  /// The patience of `options` is the context's.
-  ShardedStrategy(const StrategyContext& context, ShardOptions options);
+  /// The patience of `options` is the context's. Without `groups`, which are borrowed, all ranks have a part
+  /// each.
+  ShardedStrategy(const StrategyContext& context, ShardOptions options,
+                  std::optional<ShardGroups> groups = std::nullopt);
 
   std::string_view name() const noexcept override { return "sharded data parallel"; }
   DataShare share() const noexcept override {
@@ -24,10 +35,12 @@ class ShardedStrategy final : public Strategy {
   bool holds_outputs() const noexcept override { return true; }
   bool in_step() const noexcept override { return true; }
 
-  /// Throws UsageError on ranks that would own nothing: a network of fewer elements than there are ranks.
+  /// With stage parameters no more than a module is whole at a time while the network is built. Throws
+  /// UsageError on ranks that would own nothing: a network of fewer elements than there are ranks.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// Every rank writes and reads what it owns.
   bool sharded() const noexcept override { return true; }
+  bool computes_together() const noexcept override { return divides(); }
   void load(const SavedState& state, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override;
   void step(Passes& passes, Exchange exchange) override;
@@ -36,9 +49,10 @@ class ShardedStrategy final : public Strategy {
   void settle(const Deadline& deadline) override;
   Tensors evaluate(const Tensors& inputs) override;
   StateParts save() override;
-  /// Parameters; the optimizer's state is held once.
-  Replicas replicas() override { return {&context_.communicator, network_->named_parameters()}; }
-  /// The whole network.
+  /// Parameters; the optimizer's state is held once. With stage parameters nothing is held twice but by
+  /// copies.
+  Replicas replicas() override;
+  /// The whole network. With stage parameters each look at one that learns is collective.
   Module& module() noexcept override { return *network_; }
   /// The optimizer of this rank's elements: parameters keep their names and are flat.
   Optimizer* optimizer() noexcept override { return optimizer_.get(); }
@@ -46,8 +60,19 @@ class ShardedStrategy final : public Strategy {
 
   /// What was moved so far; after begin().
   const ShardStats& stats() const noexcept { return exchange_->stats(); }
+  /// With stage parameters, after prepare(); else null.
+  const DividedParameters* divided() const noexcept { return divided_.get(); }
 
  private:
+  bool divides() const noexcept { return options_.stage == ShardStage::parameters; }
+  Communicator& parts() const noexcept { return groups_ ? groups_->parts : context_.communicator; }
+  bool has_copies() const noexcept { return groups_ && groups_->copies.size() > 1; }
+  void build_divided(const TrainingParts& parts);
+  void own_parameters();
+  void begin_use(ParameterUse use);
+  void average_copies();
+  NamedTensors whole_tensors() const;
+  std::vector<OwnedParameter> with_other_names() const;
   void run_pass(Passes& passes, std::size_t i, bool exchange);
   void update();
   void clip_to_norm(const std::vector<Tensor>& gradients, double most);
@@ -55,8 +80,10 @@ class ShardedStrategy final : public Strategy {
 
   StrategyContext context_;
   ShardOptions options_;
+  std::optional<ShardGroups> groups_;
   GradScaler* scaler_ = nullptr;
   GradientLimits limits_;
+  std::unique_ptr<DividedParameters> divided_;  ///< stage parameters; outlives the network
   std::unique_ptr<Module> network_;
   std::vector<OwnedParameter> parameters_;  ///< those that learn, in the module's order
   std::vector<Tensor> owned_;  ///< the optimizer's, beside `parameters_`; undefined: owns nothing

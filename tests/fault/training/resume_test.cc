@@ -181,6 +181,39 @@ TEST_F(Resume, KillsWithRestartsLeaveTheSameWeights) {
   }
 }
 
+// The same where each worker holds a part of everything: what is left are parts that belong together.
+TEST_F(Resume, KillsOfWorkersThatHoldPartsLeaveTheSameWeights) {
+  const char* rounds_text = std::getenv("DTRAIN_FAULT_ROUNDS");
+  const int rounds = rounds_text != nullptr ? std::atoi(rounds_text) : 2;
+  const std::vector<std::string> constant = {"--lr-schedule", "constant", "--warmup-steps", "0"};
+  const TrainingRun whole = training("whole", 3, constant);
+  ASSERT_EQ(train(whole).exit_code, 0);
+  std::mt19937 random(29);
+  for (int round = 0; round < rounds; ++round) {
+    const std::string name = "round" + std::to_string(round);
+    std::vector<std::string> parts = constant;
+    parts.insert(parts.end(), {"--shard", "parameters", "--max-steps", "58"});
+    TrainingRun run = training(name, 3, parts);
+    const int rank = static_cast<int>(random() % 3);
+    const std::size_t step = random() % 50;
+    int killed = 0;
+    run.launcher_arguments = {"--max-restarts=3"};
+    run.options.environment["DTRAIN_TEST_MARK"] = (folder_ / name).string();
+    run.options.while_running = [&](pid_t) { killed = signal_at_step(run, rank, step, SIGKILL); };
+    const RunResult result = train(run);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(killed, 1) << "the run ended before step " << step;
+    EXPECT_EQ(count_marked("DTRAIN_TEST_MARK", (folder_ / name).string()), 0) << "an orphan";
+    // Whole again for the last steps, whose checkpoint is one file.
+    const TrainingRun rest = training(name, 3, constant);
+    const RunResult last = train(rest);
+    ASSERT_EQ(last.exit_code, 0) << last.err;
+    EXPECT_EQ(final_weights(rest.run_dir), final_weights(whole.run_dir))
+        << "rank " << rank << " killed at step " << step;
+    EXPECT_EQ(losses(rest.run_dir), losses(whole.run_dir));
+  }
+}
+
 // A worker that hangs is found by the deadline of the collective that the others wait in.
 TEST_F(Resume, AStoppedWorkerIsNamedAndTheJobEnds) {
   TrainingRun run = training("hang", 2, {"--epochs", "100000", "--collective-timeout", "2"});

@@ -1,32 +1,23 @@
 // Sharded data parallelism, with ranks as threads: the layout, the bits of data parallelism, the bytes held
 // against the formulas, and state that any number of ranks takes over.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <mutex>
 
-#include "collectives/thread_ranks.h"
-#include "parallel/data/data_parallel_strategy.h"
-#include "parallel/data/sharded/sharded_strategy.h"
 #include "runtime/base/error.h"
-#include "runtime/nn/layers.h"
-#include "runtime/optim/adamw.h"
-#include "runtime/optim/parameter_groups.h"
-#include "runtime/optim/sgd.h"
 #include "tests/support/message_of.h"
+#include "tests/unit/parallel/sharded_fixture.h"
 
 namespace dtrain {
 namespace {
 
 using testing::HasSubstr;
 
-const Deadline kNever = Deadline::never();
-constexpr auto kPatience = std::chrono::seconds(30);
-
 TEST(ShardLayout, RangesCoverEveryElementOnce) {
-  for (const std::size_t count : {0, 1, 3, 7, 64, 1000, 4096, 100'003}) {
+  for (const std::size_t count : {0, 1, 3, 7, 9, 64, 1000, 4096, 100'003}) {
     for (const int ranks : {1, 2, 3, 4, 8}) {
       std::size_t next = 0, least = count + 1, most = 0;
       for (int rank = 0; rank < ranks; ++rank) {
@@ -37,6 +28,15 @@ TEST(ShardLayout, RangesCoverEveryElementOnce) {
       }
       EXPECT_EQ(next, count);
       EXPECT_LE(most - least, 32U) << count << " elements, " << ranks << " ranks";
+      const std::size_t length = equal_length(count, ranks);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const ShardRange range = owned_range(count, rank, ranks, ShardCut::equal);
+        const std::size_t first = std::min(count, static_cast<std::size_t>(rank) * length);
+        EXPECT_EQ(range.first, first);
+        EXPECT_EQ(range.count, std::min(length, count - first));
+      }
+      EXPECT_GE(length * static_cast<std::size_t>(ranks), count);
+      EXPECT_LT(length, count / static_cast<std::size_t>(ranks) + 17);
     }
   }
 }
@@ -64,124 +64,6 @@ TEST(ShardLayout, BucketsAreBoundedAndHoldEveryOwnedElementOnce) {
   }
 }
 
-/// Linear layers with relu between them.
-class Layers final : public Module {
- public:
-  Layers(std::vector<std::int64_t> widths, const std::shared_ptr<Device>& device) {
-    Generator generator(11);
-    for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
-      layers_.push_back(add_module(fmt::format("fc{}", i),
-                                   std::make_shared<Linear>(widths[i], widths[i + 1], generator, device)));
-    }
-  }
-  Tensor forward(const Tensor& x) override {
-    Tensor h = x;
-    for (std::size_t i = 0; i < layers_.size(); ++i) h = (*layers_[i])(i == 0 ? h : relu(h));
-    return h;
-  }
-
- private:
-  std::vector<std::shared_ptr<Linear>> layers_;
-};
-
-/// Batches of numbers that depend on step, rank and pass alone.
-class Numbers final : public Passes {
- public:
-  Numbers(int step, DataShare share, std::size_t passes, std::int64_t width, std::shared_ptr<Device> device)
-      : step_(step), share_(share), passes_(passes), width_(width), device_(std::move(device)) {}
-  std::size_t count() const noexcept override { return passes_; }
-  Tensors inputs(std::size_t i) override {
-    Generator generator(1000U * static_cast<unsigned>(step_) + 10U * static_cast<unsigned>(share_.rank) +
-                        static_cast<unsigned>(i));
-    return {Tensor::randn({4, width_}, generator, device_)};
-  }
-  Tensor loss(std::size_t, const Tensors& outputs) override {
-    const Tensor loss = mean(mul(outputs[0], outputs[0]));
-    last_loss = loss.item();
-    return loss;
-  }
-  double weight(std::size_t) const override { return 1.0 / static_cast<double>(passes_); }
-  void losses_done() override {}
-  void gradients_done() override { ++done; }
-
-  double last_loss = 0;
-  int done = 0;
-
- private:
-  int step_;
-  DataShare share_;
-  std::size_t passes_;
-  std::int64_t width_;
-  std::shared_ptr<Device> device_;
-};
-
-struct Setting {
-  std::vector<std::int64_t> widths = {20, 130, 37, 5};
-  std::string optimizer = "adamw";
-  std::size_t passes = 1;
-  GradientLimits limits = {};
-  std::size_t bucket_bytes = 2048;
-};
-
-TrainingParts parts_of(const Setting& setting) {
-  return {.build =
-              [setting](const std::shared_ptr<Device>& device) {
-                return std::make_unique<Layers>(setting.widths, device);
-              },
-          .make_optimizer = [setting](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
-            if (setting.optimizer == "sgd")
-              return std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.05, .momentum = 0.9});
-            return std::make_unique<AdamW>(parameters, AdamWOptions{.lr = 0.01});
-          },
-          .limits = setting.limits};
-}
-
-std::vector<std::vector<float>> values_of(const NamedTensors& tensors) {
-  std::vector<std::vector<float>> values;
-  for (const auto& [name, tensor] : tensors) values.push_back(tensor.to_vector<float>());
-  return values;
-}
-
-/// Weights after `steps` steps, on every rank; all ranks must agree.
-std::vector<std::vector<float>> train(int ranks, const Setting& setting, std::optional<ShardStage> stage,
-                                      int steps = 4) {
-  NullLog log;
-  std::vector<std::vector<std::vector<float>>> all(static_cast<std::size_t>(ranks));
-  run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
-    const auto device = make_device("cpu");
-    StepClock clock;
-    const StrategyContext context{communicator, device, kPatience, {&clock}};
-    std::unique_ptr<Strategy> strategy;
-    if (stage) {
-      strategy = std::make_unique<ShardedStrategy>(
-          context, ShardOptions{.stage = *stage, .bucket_bytes = setting.bucket_bytes});
-    } else {
-      strategy = std::make_unique<DataParallelStrategy>(context);
-    }
-    strategy->prepare(parts_of(setting), kNever);
-    strategy->begin(kNever);
-    for (int step = 0; step < steps; ++step) {
-      Numbers passes(step, strategy->share(), setting.passes, setting.widths.front(), device);
-      strategy->step(passes);
-      EXPECT_EQ(passes.done, 1);
-    }
-    all[static_cast<std::size_t>(communicator.rank())] = values_of(strategy->module().state_dict());
-    communicator.barrier("end")->wait(kNever);
-  });
-  for (const auto& one : all) EXPECT_EQ(one, all[0]) << "ranks differ";
-  return all[0];
-}
-
-double largest_difference(const std::vector<std::vector<float>>& a,
-                          const std::vector<std::vector<float>>& b) {
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    for (std::size_t k = 0; k < a[i].size(); ++k)
-      largest = std::max(largest, std::abs(static_cast<double>(a[i][k]) - b[i][k]));
-  }
-  return largest;
-}
-
 class Sharded : public testing::TestWithParam<int> {};
 
 TEST_P(Sharded, GivesTheBitsOfDataParallelism) {
@@ -190,6 +72,7 @@ TEST_P(Sharded, GivesTheBitsOfDataParallelism) {
     const auto expected = train(GetParam(), setting, std::nullopt);
     EXPECT_EQ(train(GetParam(), setting, ShardStage::optimizer), expected) << optimizer;
     EXPECT_EQ(train(GetParam(), setting, ShardStage::gradients), expected) << optimizer;
+    EXPECT_EQ(train(GetParam(), setting, ShardStage::parameters), expected) << optimizer;
     Setting large = setting;
     large.bucket_bytes = 1U << 20;
     EXPECT_EQ(train(GetParam(), large, ShardStage::gradients), expected) << "whatever the buckets";
@@ -201,14 +84,16 @@ TEST_P(Sharded, Accumulates) {
   const auto expected = train(GetParam(), setting, std::nullopt);
   EXPECT_EQ(train(GetParam(), setting, ShardStage::optimizer), expected);
   // Each pass is summed over the ranks before the passes are: another order.
-  EXPECT_LT(largest_difference(train(GetParam(), setting, ShardStage::gradients), expected), 1e-4);
+  for (const ShardStage stage : {ShardStage::gradients, ShardStage::parameters})
+    EXPECT_LT(largest_difference(train(GetParam(), setting, stage), expected), 1e-4);
 }
 
 TEST_P(Sharded, LimitsTheNormOfAllGradientsTogether) {
   Setting setting{.optimizer = "sgd"};
   setting.limits.norm = 0.05;
   const auto expected = train(GetParam(), setting, std::nullopt);
-  EXPECT_LT(largest_difference(train(GetParam(), setting, ShardStage::gradients), expected), 1e-6);
+  for (const ShardStage stage : {ShardStage::gradients, ShardStage::parameters})
+    EXPECT_LT(largest_difference(train(GetParam(), setting, stage), expected), 1e-6);
   Setting free = setting;
   free.limits = {};
   EXPECT_GT(largest_difference(train(GetParam(), free, std::nullopt), expected), 1e-3)
@@ -222,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Sharded, testing::Values(1, 2, 3, 4, 8));
 
 // Facts: DDP 16 P bytes, stage 1 8 P + 8 P / W, stage 2 4 P + 12 P / W, plus two buckets.
 TEST(ShardedMemory, IsThatOfTheFormulas) {
-  const Setting setting{.widths = {256, 1024, 1024, 1024, 1024, 256}, .bucket_bytes = 1U << 20};
+  const Setting setting{.widths = large_widths(), .bucket_bytes = 1U << 20};
   const double slack =
       2.0 * (1U << 20) + 64 * 1024;  // two buckets; batches and allocator steps are counted as asked for
   for (const int ranks : {2, 4, 8}) {
@@ -261,6 +146,9 @@ TEST(ShardedMemory, IsThatOfTheFormulas) {
       });
       const double formula = stage == ShardStage::optimizer ? 8 * parameters + 8 * parameters / ranks
                                                             : 4 * parameters + 12 * parameters / ranks;
+      fmt::print(
+          "{} ranks, stage {}, {:.0f} MB of parameters: {:.0f} bytes a rank by the formula, held {:.0f}\n",
+          ranks, static_cast<int>(stage) + 1, parameters * 4 / 1e6, formula, most_held);
       EXPECT_LE(most_held, formula + slack) << ranks << " ranks, stage " << static_cast<int>(stage) + 1;
       EXPECT_GE(most_held, formula) << "something is not counted";
     }

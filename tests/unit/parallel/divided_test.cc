@@ -1,0 +1,288 @@
+// Parameters of which each rank keeps a part: whole where something looks, the next module's ahead, never
+// more at a time than the two largest modules, and gone afterwards. DTRAIN_SHARD_MEGABYTES=400 for a network
+// of that size.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <thread>
+
+#include "runtime/autograd/autocast.h"
+#include "runtime/base/error.h"
+#include "runtime/tensor/tracking.h"
+#include "tests/support/message_of.h"
+#include "tests/unit/parallel/sharded_fixture.h"
+
+namespace dtrain {
+namespace {
+
+using testing::HasSubstr;
+
+std::size_t bytes_of(const Module& module) { return 4 * static_cast<std::size_t>(module.parameter_count()); }
+
+/// The network of `widths`, divided over the ranks of `communicator` while it is built.
+struct Divided {
+  Divided(Communicator& communicator, const std::vector<std::int64_t>& widths)
+      : device(make_device("cpu")), parameters(communicator, kPatience) {
+    const ModuleWatch watch([this](Module& module) { parameters.divide(module); });
+    network = std::make_unique<Layers>(widths, device);
+  }
+  Tensor weight(int layer) const {
+    return network->children()[static_cast<std::size_t>(layer)].second->own_parameters()[0].second;
+  }
+
+  std::shared_ptr<Device> device;
+  DividedParameters parameters;
+  std::unique_ptr<Layers> network;
+};
+
+TEST(DividedParameters, AreWholeWhereSomethingLooksAtThem) {
+  const std::vector<std::int64_t> widths = {30, 40, 50, 7};
+  const Layers whole(widths, make_device("cpu"));
+  const auto expected = values_of(whole.named_parameters());
+  NullLog log;
+  for (const int ranks : {1, 2, 3, 4}) {
+    run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
+      Divided divided(communicator, widths);
+      std::size_t parts = 0;
+      for (const auto& parameter : divided.parameters.parameters())
+        parts += static_cast<std::size_t>(parameter.part.numel()) * 4;
+      EXPECT_EQ(divided.device->allocated_bytes(), parts) << "nothing is whole after building";
+      EXPECT_LE(parts, bytes_of(whole) / static_cast<std::size_t>(ranks) + 6 * 17 * 4);
+      for (int round = 0; round < 2; ++round) {
+        const NamedTensors all = divided.network->named_parameters();
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          EXPECT_EQ(all[i].second.to_vector<float>(), expected[i]) << all[i].first;
+          end_operation();
+        }
+      }
+      EXPECT_LE(divided.parameters.stats().most_bytes, divided.parameters.two_largest_bytes());
+      divided.parameters.let_go();
+      EXPECT_EQ(divided.device->allocated_bytes(), parts);
+      communicator.barrier("end")->wait(kNever);
+    });
+  }
+}
+
+TEST(DividedParameters, KeepWhatIsWrittenAndShowItToAllViews) {
+  NullLog log;
+  run_thread_ranks(3, {}, log, [&](Communicator& communicator) {
+    Divided divided(communicator, {10, 20, 30});
+    Tensor weight = divided.weight(0);
+    const Tensor row = weight.detach().select(0, 3);  // a view from before
+    const std::uint64_t version = weight.version();
+    {
+      const NoGrad no_grad;
+      weight.fill(2.5);
+    }
+    EXPECT_GT(weight.version(), version);
+    divided.parameters.let_go();
+    EXPECT_EQ(row.to_vector<float>(), std::vector<float>(10, 2.5F)) << "follows the memory";
+    end_operation();
+    divided.weight(1).view();
+    end_operation();
+    divided.weight(1).view();
+    EXPECT_EQ(weight.to_vector<float>(), std::vector<float>(200, 2.5F));
+    communicator.barrier("end")->wait(kNever);
+  });
+}
+
+TEST(DividedParameters, OfOneOperationStayTogether) {
+  NullLog log;
+  run_thread_ranks(2, {}, log, [&](Communicator& communicator) {
+    Divided divided(communicator, {64, 64, 64, 64, 64});
+    end_operation();
+    const float* const first = static_cast<const float*>(divided.weight(0).view().data);
+    const float before = first[5];
+    for (int layer = 1; layer < 4; ++layer) divided.weight(layer).view();
+    EXPECT_EQ(first, divided.weight(0).view().data) << "nothing was freed within an operation";
+    EXPECT_EQ(first[5], before);
+    end_operation();
+    divided.weight(1).view();
+    communicator.barrier("end")->wait(kNever);
+  });
+}
+
+TEST(DividedParameters, ComeAheadOnceTheOrderIsKnown) {
+  NullLog log;
+  run_thread_ranks(2, {}, log, [&](Communicator& communicator) {
+    Divided divided(communicator, {64, 64, 64, 64, 64});
+    const auto forward = [&] {
+      divided.parameters.let_go();
+      for (int layer = 0; layer < 4; ++layer) {
+        divided.weight(layer).view();
+        end_operation();
+      }
+    };
+    forward();
+    EXPECT_EQ(divided.parameters.stats().begun_ahead, 0U);
+    forward();
+    EXPECT_EQ(divided.parameters.stats().begun_ahead, 3U);
+    EXPECT_EQ(divided.parameters.stats().gathers, 8U);
+    EXPECT_EQ(divided.parameters.stats().most_bytes, divided.parameters.two_largest_bytes());
+    communicator.barrier("end")->wait(kNever);
+  });
+}
+
+TEST(DividedParameters, CopiesInLowPrecisionGoWithThem) {
+  NullLog log;
+  run_thread_ranks(2, {}, log, [&](Communicator& communicator) {
+    Divided divided(communicator, {32, 32, 32});
+    LowPrecisionWeights weights;
+    const std::size_t without = divided.device->allocated_bytes();
+    const Tensor weight = divided.weight(0);
+    const Tensor low = weights.get(weight, DType::bf16);
+    EXPECT_TRUE(low.shares_storage(weights.get(weight, DType::bf16))) << "made once";
+    const auto values = low.to_vector<float>();
+    divided.parameters.let_go();
+    EXPECT_EQ(divided.device->allocated_bytes(), without);
+    EXPECT_EQ(low.to_vector<float>(), values) << "made again from the weight";
+    divided.parameters.let_go();
+    {
+      const NoGrad no_grad;
+      Tensor(weight).fill(3);
+    }
+    EXPECT_EQ(weights.get(weight, DType::bf16).to_vector<float>(), std::vector<float>(32 * 32, 3));
+    communicator.barrier("end")->wait(kNever);
+  });
+}
+
+TEST(DividedParameters, RefuseWhatCannotWork) {
+  NullLog log;
+  run_thread_ranks(1, {}, log, [&](Communicator& communicator) {
+    Tensor weight;
+    {
+      Divided divided(communicator, {4, 4});
+      weight = divided.weight(0);
+      std::string other;
+      std::thread([&] { other = test::message_of([&] { weight.view(); }); }).join();
+      EXPECT_THAT(other, HasSubstr("one thread"));
+    }
+    EXPECT_EQ(weight.shape(), (Dims{4, 4})) << "what it is can still be asked";
+    EXPECT_THAT(test::message_of([&] { weight.view(); }), HasSubstr("given back"));
+  });
+}
+
+/// Another layer's weight under a name of its own.
+class Reuses final : public Module {
+ public:
+  explicit Reuses(const Tensor& weight) : weight_(add_parameter("weight", weight)) {}
+  Tensor forward(const Tensor& x) override { return linear(x, weight_, Tensor()); }
+
+ private:
+  Tensor weight_;
+};
+
+class Tied final : public Module {
+ public:
+  explicit Tied(const std::shared_ptr<Device>& device) {
+    Generator generator(3);
+    first_ = add_module("first", std::make_shared<Linear>(24, 24, generator, device));
+    second_ = add_module("second", std::make_shared<Reuses>(first_->own_parameters()[0].second));
+  }
+  Tensor forward(const Tensor& x) override { return (*second_)(relu((*first_)(x))); }
+
+ private:
+  std::shared_ptr<Module> first_, second_;
+};
+
+// One parameter, gathered where it is used under either name, and saved under both.
+TEST(DividedParameters, MayHaveSeveralNames) {
+  NullLog log;
+  TrainingParts parts = parts_of({});
+  parts.build = [](const std::shared_ptr<Device>& device) { return std::make_unique<Tied>(device); };
+  run_thread_ranks(2, {}, log, [&](Communicator& communicator) {
+    const auto device = make_device("cpu");
+    StepClock clock;
+    const StrategyContext context{communicator, device, kPatience, {&clock}};
+    std::vector<std::unique_ptr<Strategy>> strategies;
+    strategies.push_back(std::make_unique<DataParallelStrategy>(context));
+    for (const ShardStage stage : {ShardStage::optimizer, ShardStage::parameters})
+      strategies.push_back(
+          std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = stage, .bucket_bytes = 2048}));
+    std::vector<std::vector<std::vector<float>>> values;
+    for (const auto& strategy : strategies) {
+      strategy->prepare(parts, kNever);
+      strategy->begin(kNever);
+      for (int step = 0; step < 3; ++step) {
+        Numbers passes(step, strategy->share(), 1, 24, device);
+        strategy->step(passes);
+      }
+      values.push_back(values_of(strategy->module().state_dict()));
+      EXPECT_EQ(values.back(), values.front());
+      std::vector<std::string> names;
+      for (const SavedPart& saved : strategy->save().model) names.push_back(saved.name);
+      if (!strategy->sharded()) continue;
+      EXPECT_THAT(names, testing::UnorderedElementsAre("first.weight", "first.bias", "second.weight"));
+    }
+    communicator.barrier("end")->wait(kNever);
+  });
+}
+
+/// The caller's passes, noting the memory when gradients are shared, and the most before.
+class Counted final : public Passes {
+ public:
+  Counted(Passes& inner, Device& device) : inner_(inner), device_(device) {}
+  std::size_t count() const noexcept override { return inner_.count(); }
+  Tensors inputs(std::size_t i) override { return inner_.inputs(i); }
+  Tensor loss(std::size_t i, const Tensors& outputs) override { return inner_.loss(i, outputs); }
+  double weight(std::size_t i) const override { return inner_.weight(i); }
+  void losses_done() override {}
+  void gradients_done() override { held = device_.allocated_bytes(); }
+
+  std::size_t held = 0;
+
+ private:
+  Passes& inner_;
+  Device& device_;
+};
+
+// Facts: 16 P / W and two buckets, and while modules compute the two largest of them. At no moment more, the
+// building of the network included.
+TEST(DividedMemory, IsThatOfTheFormulaAtEveryMoment) {
+  const Setting setting{.widths = large_widths(), .bucket_bytes = 1U << 20};
+  const std::int64_t width = setting.widths[1];
+  constexpr std::size_t kBuckets = 2U << 20;
+  for (const int ranks : {2, 4, 8}) {
+    NullLog log;
+    std::mutex mutex;
+    std::size_t elements = 0, most_held = 0, least_held = SIZE_MAX, most_ever = 0, largest = 0;
+    DividedStats stats;
+    run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
+      const auto device = make_device("cpu");
+      StepClock clock;
+      ShardedStrategy strategy({communicator, device, std::chrono::minutes(5), {&clock}},
+                               {.stage = ShardStage::parameters, .bucket_bytes = setting.bucket_bytes});
+      strategy.prepare(parts_of(setting), kNever);
+      strategy.begin(kNever);
+      std::size_t held = 0;
+      for (int step = 0; step < 3; ++step) {
+        Numbers inner(step, strategy.share(), 1, setting.widths.front(), device);
+        Counted passes(inner, *device);
+        strategy.step(passes, Exchange::all);
+        held = passes.held;
+      }
+      const std::lock_guard lock(mutex);
+      elements = static_cast<std::size_t>(strategy.module().parameter_count());
+      most_held = std::max(most_held, held), least_held = std::min(least_held, held);
+      most_ever = std::max(most_ever, device->peak_allocated_bytes());
+      largest = strategy.divided()->two_largest_bytes();
+      stats = strategy.divided()->stats();
+    });
+    const std::size_t formula = 16 * elements / static_cast<std::size_t>(ranks);
+    const std::size_t padding = 4 * 4 * 16 * 10;  // four numbers an element, ten parameters
+    const auto activations = static_cast<std::size_t>(8 * 4 * 4 * (4 * width + 128));
+    fmt::print(
+        "{} ranks, {} MB of parameters: {} bytes a rank by 16 P / W, held {} to {}, most ever {}; two "
+        "largest modules {}; {} gathers, {} begun ahead\n",
+        ranks, elements * 4 / 1000000, formula, least_held, most_held, most_ever, largest, stats.gathers,
+        stats.begun_ahead);
+    EXPECT_LE(most_held, formula + kBuckets + padding) << ranks << " ranks";
+    EXPECT_GE(least_held + padding, formula) << "something is not counted";
+    EXPECT_LE(most_ever, formula + kBuckets + padding + largest + activations) << ranks << " ranks";
+    EXPECT_GT(stats.begun_ahead, 0U);
+  }
+}
+
+}  // namespace
+}  // namespace dtrain
