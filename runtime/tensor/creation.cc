@@ -72,7 +72,16 @@ Tensor Tensor::arange(double start, double end, double step, const std::shared_p
   return from_data(values, {static_cast<std::int64_t>(values.size())}, device).to(dtype);
 }
 
+// Where steps are recorded the numbers are made on the device: a recording would copy them from host memory
+// that is gone when it runs again.
 Tensor Tensor::arange(std::int64_t count, const std::shared_ptr<Device>& device, DType dtype) {
+  if (device != nullptr && device->has_graphs() && count > 0) {
+    const Tensor ones = Tensor::ones({count}, device, DType::i64),
+                 places = empty({count}, device, DType::i64);
+    device->kernels().cumsum(ones.view(), 0, false, places.view());
+    device->kernels().affine(places.view(), 1.0, -1.0, places.view());
+    return places.to(dtype);
+  }
   return arange(0.0, static_cast<double>(count), 1.0, device, dtype);
 }
 
