@@ -14,13 +14,19 @@ import tempfile
 here = pathlib.Path(__file__).resolve().parent
 
 
-def closing(text, at):
-    """Where the bracket opened at text[at] closes."""
+def masked(text):
+    """The text with its comments and literals blanked, so that what is found in it is code."""
+    blank = lambda found: re.sub(r"[^\n]", " ", found.group())
+    return re.sub(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'", blank, text, flags=re.S)
+
+
+def closing(code, at):
+    """Where the bracket opened at code[at] closes."""
     depth = 0
-    for i in range(at, len(text)):
-        if text[i] in "([{":
+    for i in range(at, len(code)):
+        if code[i] in "([{":
             depth += 1
-        elif text[i] in ")]}":
+        elif code[i] in ")]}":
             depth -= 1
             if depth == 0:
                 return i
@@ -38,42 +44,91 @@ def split(text):
     return [part.strip() for part in parts + [text[last:]]]
 
 
-def kernel_before(text, end):
+def kernel_before(code, end):
     """Where the name of the kernel before `end` begins: a name, perhaps with template arguments."""
     at = end
-    while text[at - 1].isspace():
+    while code[at - 1].isspace():
         at -= 1
-    if text[at - 1] == ">":
+    if code[at - 1] == ">":
         depth = 0
         while True:
             at -= 1
-            depth += (text[at] == ">") - (text[at] == "<")
+            depth += (code[at] == ">") - (code[at] == "<")
             if depth == 0:
                 break
-    while re.match(r"[\w:]", text[at - 1]):
+    while re.match(r"[\w:]", code[at - 1]):
         at -= 1
     return at
 
 
-def rewrite(text):
-    text = re.sub(r"extern\s+__shared__\s+([\w: ]+?)\s+(\w+)\s*\[\s*\]\s*;",
-                  r"\1* const \2 = static_cast<\1*>(::emulation::device::dynamic_shared());", text)
+def rewrite_launches(text):
     after = 0
-    while (at := text.find("<<<", after)) >= 0:
-        after = at + 3
-        if "//" in text[text.rfind("\n", 0, at) + 1:at]:
-            continue
-        begin = kernel_before(text, at)
-        name, end = text[begin:at].strip(), text.index(">>>", at)
+    while (at := (code := masked(text)).find("<<<", after)) >= 0:
+        begin = kernel_before(code, at)
+        name, end = text[begin:at].strip(), code.index(">>>", at)
         how = split(text[at + 3:end])
         how += ["0", "nullptr"][len(how) - 2:]
-        opened = text.index("(", end)
-        closed = closing(text, opened)
+        opened = code.index("(", end)
+        closed = closing(code, opened)
         given = text[opened + 1:closed].strip()
         call = f"EMULATED_CUDA_LAUNCH(({name}), {', '.join(f'({part})' for part in how)}{', ' if given else ''}{given})"
         text = text[:begin] + call + text[closed + 1:]
         after = begin
     return text
+
+
+def register_kernels(text):
+    """What nvcc's code does when a program starts: kernels are known by their address. Templates are not."""
+    code, found = masked(text), []
+    for match in re.finditer(r"\b__global__\b", code):
+        if code[:match.start()].rstrip().endswith(">"):
+            continue
+        named = re.compile(r"(?!__launch_bounds__)\b(\w+)\s*\(").search(re.sub(r"__launch_bounds__\s*\([^)]*\)", lambda f: " " * len(f.group()), code),
+                                                                     match.end())
+        body = closing(code, named.end() - 1) + 1
+        body += len(code[body:]) - len(code[body:].lstrip())
+        if code[body] == "{":  # and not declared only
+            found.append((named.group(1), closing(code, body) + 1))
+    names = [name for name, _ in found]
+    for name, end in reversed(found):
+        if names.count(name) == 1:
+            text = text[:end] + f"\nstatic const bool emulated_kernel_{name} = ::emulation::register_kernel({name}, \"{name}\");\n" + text[end:]
+    return text
+
+
+# Instructions that are one function of CUDA's: the function, and its arguments' numbers.
+instructions = {
+    "red.global.add.u64 [%0],%1;": "atomicAdd(reinterpret_cast<unsigned long long*>({0}), static_cast<unsigned long long>({1}))",
+}
+
+
+def rewrite_ptx(text):
+    after = 0
+    while found := re.compile(r"\basm\s*(?:volatile)?\s*\(").search(masked(text), after):
+        end = closing(masked(text), found.end() - 1)
+        inside = text[found.end():end]
+        instruction = "".join(re.findall(r'"((?:\\.|[^"\\])*)"', inside.split(":")[0]))
+        given = re.findall(r'"[^"]*"\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)', inside)
+        call = f'::emulation::device::no_such_instruction("{instruction}")'
+        if instruction in instructions:
+            call = instructions[instruction].format(*given)
+        text = text[:found.start()] + call + text[end + 1:]
+        after = found.start() + len(call)
+    return text
+
+
+def rewrite(text):
+    text = re.sub(r"extern\s+__shared__\s+([\w: ]+?)\s+(\w+)\s*\[\s*\]\s*;",
+                  r"\1* const \2 = static_cast<\1*>(::emulation::device::dynamic_shared());", text)
+    return register_kernels(rewrite_launches(rewrite_ptx(text)))
+
+
+def read(source):
+    return source.read_bytes().decode("utf-8", "surrogateescape")
+
+
+def write(copy, text):
+    copy.write_bytes(text.encode("utf-8", "surrogateescape"))
 
 
 def main():
@@ -87,13 +142,16 @@ def main():
     folders = [here / "include", here.parent]
     with tempfile.TemporaryDirectory() as folder:
         options = ["-std=c++20", "-O2", "-fno-strict-aliasing", "-ffp-contract=off", "-fsanitize=thread",
-                   "--param=tsan-instrument-func-entry-exit=0", "-w", "-include", "emulated_cuda.h"]
+                   "--param=tsan-instrument-func-entry-exit=0", "-w", "-include", "emulated_cuda.h", "-include", "emulated_ptx.h"]
         options += [f"-I{f}" for f in folders] + [f"-I{s.resolve().parent}" for s in given.sources]
         options += [f"-I{f}" for f in given.include]
         objects = []
         for source in given.sources:
+            # Beside the source are the headers that only it includes; they may hold kernels, too.
+            for header in [h for suffix in ("h", "cuh", "cu") for h in source.resolve().parent.glob(f"*.{suffix}")]:
+                write(pathlib.Path(folder) / header.name, rewrite(read(header)))
             copy = pathlib.Path(folder) / (source.name + ".cc")
-            copy.write_text(rewrite(source.read_text()))
+            write(copy, rewrite(read(source)))
             objects.append(str(copy) + ".o")
             subprocess.run([given.cxx, *options, "-c", str(copy), "-o", objects[-1]], check=True)
         subprocess.run([given.cxx, *objects, given.library, "-lpthread", "-o", given.program], check=True)

@@ -64,34 +64,6 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int de
   return cudaSuccess;
 }
 
-cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  cudaDeviceProp properties;
-  const cudaError_t result = cudaGetDeviceProperties(&properties, device);
-  if (result != cudaSuccess) return result;
-  switch (attribute) {
-    case cudaDevAttrMultiProcessorCount:
-      *value = properties.multiProcessorCount;
-      return cudaSuccess;
-    case cudaDevAttrMaxThreadsPerBlock:
-      *value = properties.maxThreadsPerBlock;
-      return cudaSuccess;
-    case cudaDevAttrWarpSize:
-      *value = 32;
-      return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor:
-      *value = properties.major;
-      return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor:
-      *value = properties.minor;
-      return cudaSuccess;
-    case cudaDevAttrMemoryPoolsSupported:
-      *value = 1;
-      return cudaSuccess;
-    default:
-      return note(cudaErrorNotSupported);
-  }
-}
-
 cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
   if (const cudaError_t error = emulation::enter(); error != cudaSuccess) return note(error);
   Machine& machine = Machine::get();
@@ -114,7 +86,9 @@ cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   return note(emulation::enter());
 }
 
+// Every GPU reaches every other one's memory at once: nothing is switched on or off.
 cudaError_t CUDARTAPI cudaDeviceEnablePeerAccess(int, unsigned) { return note(emulation::enter()); }
+cudaError_t CUDARTAPI cudaDeviceDisablePeerAccess(int) { return note(emulation::enter()); }
 
 // Nobody profiles; how the host waits is the machine's own affair.
 cudaError_t CUDARTAPI cudaProfilerStart(void) { return note(emulation::enter()); }

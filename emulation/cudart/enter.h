@@ -15,6 +15,11 @@ cudaError_t forbid_while_capturing(Machine& machine);
 /// How the calling thread takes recordings (cudaThreadExchangeStreamCaptureMode).
 cudaStreamCaptureMode& capture_mode() noexcept;
 
+/// What is wrong with a launch whatever its stream.
+cudaError_t check_configuration(const GridCall& call);
+/// A run of a kernel on that GPU.
+Operation kernel_operation(GridCall call, int device);
+
 /// Waits until all that the GPU was given is done. Returns its error.
 cudaError_t synchronize(Machine& machine, Machine::Lock& lock, int device);
 

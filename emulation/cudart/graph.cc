@@ -201,10 +201,4 @@ cudaError_t CUDARTAPI cudaGraphDestroy(cudaGraph_t graph) {
   return note(emulation::enter());
 }
 
-cudaError_t CUDARTAPI cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
-  if (graph == nullptr || nodes != nullptr) return note(cudaErrorInvalidValue);
-  *count = graph->nodes->size();
-  return note(emulation::enter());
-}
-
 }  // extern "C"

@@ -39,25 +39,32 @@ void run(const GridCall& call, int device) {
 
 cudaError_t try_launch(GridCall call, cudaStream_t handle) {
   if (const cudaError_t error = enter(); error != cudaSuccess) return error;
-  if (!fits_hardware(call.grid, call.block)) return cudaErrorInvalidConfiguration;
-  if (call.dynamic_shared_bytes > kMostShared) return cudaErrorInvalidValue;
+  if (const cudaError_t error = check_configuration(call); error != cudaSuccess) return error;
   Machine& machine = Machine::get();
   const auto lock = machine.lock();
   const auto stream = machine.find(handle);
   if (!stream) return cudaErrorInvalidResourceHandle;
   if (stream->capture && stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
   ++machine.counts().launches;
-  const int device = stream->device;
-  machine.queue(stream,
-                at_once(Kind::kernel, call.name, [device, kept = std::move(call)] { run(kept, device); }));
+  machine.queue(stream, kernel_operation(std::move(call), stream->device));
   return cudaSuccess;
 }
 
 }  // namespace
 
-void launch(const char* name, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, cudaStream_t stream,
-            std::function<void()> thread) {
-  static_cast<void>(note(try_launch({grid, block, dynamic_shared_bytes, std::move(thread), name}, stream)));
+cudaError_t launch(const char* name, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+                   cudaStream_t stream, std::function<void()> thread) {
+  return note(try_launch({grid, block, dynamic_shared_bytes, std::move(thread), name}, stream));
+}
+
+cudaError_t check_configuration(const GridCall& call) {
+  if (!fits_hardware(call.grid, call.block)) return cudaErrorInvalidConfiguration;
+  return call.dynamic_shared_bytes > kMostShared ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+Operation kernel_operation(GridCall call, int device) {
+  const std::string name = call.name;
+  return at_once(Kind::kernel, name, [device, kept = std::move(call)] { run(kept, device); });
 }
 
 }  // namespace emulation

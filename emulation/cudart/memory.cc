@@ -1,5 +1,4 @@
 // Allocating, freeing and copying.
-#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -134,26 +133,6 @@ cudaError_t fill(void* memory, int value, std::size_t bytes, cudaStream_t handle
   return machine.lost(stream->device);
 }
 
-cudaError_t allocate_async(void** memory, std::size_t bytes, int device, cudaStream_t handle) {
-  if (const cudaError_t error = enter(); error != cudaSuccess) return error;
-  Machine& machine = Machine::get();
-  {
-    const auto lock = machine.lock();
-    const auto stream = machine.find(handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
-    if (stream->capture) {  // a graph's own memory: nothing here asks for it yet
-      stream->capture->invalid = true;
-      return cudaErrorStreamCaptureUnsupported;
-    }
-  }
-  *memory = nullptr;
-  if (bytes == 0) return cudaSuccess;
-  if (!machine.fault(Place::memory, device, bytes).empty()) return cudaErrorMemoryAllocation;
-  ++machine.counts().allocations;
-  *memory = machine.memory().allocate(MemoryKind::device, device, bytes, true);
-  return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
-}
-
 }  // namespace
 }  // namespace emulation
 
@@ -231,6 +210,23 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, 
   return note(emulation::copy(to, from, bytes, kind, stream, true));
 }
 
+cudaError_t CUDARTAPI cudaMemcpyPeer(void* to, int, const void* from, int, size_t bytes) {
+  return note(emulation::copy(to, from, bytes, cudaMemcpyDeviceToDevice, nullptr, false));
+}
+
+// A symbol is a variable of the program, whose address is the same for the host and the GPU.
+cudaError_t CUDARTAPI cudaMemcpyToSymbol(const void* symbol, const void* from, size_t bytes, size_t offset,
+                                         cudaMemcpyKind) {
+  std::byte* const to = static_cast<std::byte*>(const_cast<void*>(symbol)) + offset;
+  return note(emulation::copy(to, from, bytes, cudaMemcpyDefault, nullptr, false));
+}
+
+cudaError_t CUDARTAPI cudaMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset,
+                                           cudaMemcpyKind) {
+  const std::byte* const from = static_cast<const std::byte*>(symbol) + offset;
+  return note(emulation::copy(to, from, bytes, cudaMemcpyDefault, nullptr, false));
+}
+
 cudaError_t CUDARTAPI cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes,
                                           cudaStream_t stream) {
   return note(emulation::copy(to, from, bytes, cudaMemcpyDeviceToDevice, stream, true));
@@ -242,67 +238,6 @@ cudaError_t CUDARTAPI cudaMemset(void* memory, int value, size_t bytes) {
 
 cudaError_t CUDARTAPI cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   return note(emulation::fill(memory, value, bytes, stream, true));
-}
-
-cudaError_t CUDARTAPI cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
-  if (const cudaError_t error = emulation::enter(); error != cudaSuccess) return note(error);
-  if (properties->location.id < 0 || properties->location.id >= Machine::get().device_count()) {
-    return note(cudaErrorInvalidValue);
-  }
-  *pool = new CUmemPoolHandle_st{properties->location.id, 0};
-  return cudaSuccess;
-}
-
-cudaError_t CUDARTAPI cudaMemPoolDestroy(cudaMemPool_t pool) {
-  delete pool;
-  return note(emulation::enter());
-}
-
-cudaError_t CUDARTAPI cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
-  if (pool == nullptr) return note(cudaErrorInvalidValue);
-  if (attribute == cudaMemPoolAttrReleaseThreshold)
-    std::memcpy(&pool->threshold, value, sizeof pool->threshold);
-  return note(emulation::enter());
-}
-
-cudaError_t CUDARTAPI cudaMemPoolTrimTo(cudaMemPool_t pool, size_t) {
-  return note(pool == nullptr ? cudaErrorInvalidValue : emulation::enter());
-}
-
-cudaError_t CUDARTAPI cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t pool,
-                                              cudaStream_t stream) {
-  return note(emulation::allocate_async(memory, bytes, pool->device, stream));
-}
-
-cudaError_t CUDARTAPI cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream) {
-  return note(emulation::allocate_async(memory, bytes, emulation::current_device(), stream));
-}
-
-// The memory goes when the stream is there: who uses it later finds it poisoned.
-cudaError_t CUDARTAPI cudaFreeAsync(void* memory, cudaStream_t handle) {
-  if (const cudaError_t error = emulation::enter(); error != cudaSuccess) return note(error);
-  if (memory == nullptr) return cudaSuccess;
-  Machine& machine = Machine::get();
-  const auto piece = machine.memory().find(memory);
-  if (!piece || piece->data != memory || piece->kind != MemoryKind::device)
-    return note(cudaErrorInvalidValue);
-  const auto lock = machine.lock();
-  const auto stream = machine.find(handle);
-  if (!stream) return note(cudaErrorInvalidResourceHandle);
-  if (stream->capture) {
-    stream->capture->invalid = true;
-    return note(cudaErrorStreamCaptureUnsupported);
-  }
-  const int device = piece->device;
-  machine.queue(stream, emulation::at_once(emulation::Kind::release, "free", [&machine, memory, device] {
-                  std::string damage;
-                  const bool known = machine.memory().release(memory, damage);
-                  if (!known) damage = "memory was freed twice";
-                  if (damage.empty()) return;
-                  const auto held = machine.lock();
-                  machine.lose(device, cudaErrorIllegalAddress, damage);
-                }));
-  return cudaSuccess;
 }
 
 }  // extern "C"

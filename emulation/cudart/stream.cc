@@ -186,6 +186,30 @@ cudaError_t CUDARTAPI cudaEventElapsedTime(float* milliseconds, cudaEvent_t begi
   return cudaSuccess;
 }
 
+// As cudaLaunchHostFunc, but not for recordings.
+cudaError_t CUDARTAPI cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t callback, void* data,
+                                            unsigned) {
+  if (const cudaError_t error = emulation::enter(); error != cudaSuccess) return note(error);
+  Machine& machine = Machine::get();
+  const auto lock = machine.lock();
+  const auto stream = machine.find(handle);
+  if (!stream) return note(cudaErrorInvalidResourceHandle);
+  if (stream->capture) {
+    stream->capture->invalid = true;
+    return note(cudaErrorStreamCaptureUnsupported);
+  }
+  machine.queue(stream, emulation::at_once(emulation::Kind::host, "callback",
+                                           [=] { callback(handle, cudaSuccess, data); }));
+  return cudaSuccess;
+}
+
+// Memory of both sides is one here.
+cudaError_t CUDARTAPI cudaStreamAttachMemAsync(cudaStream_t, void* memory, size_t, unsigned) {
+  if (const cudaError_t error = emulation::enter(); error != cudaSuccess) return note(error);
+  const auto piece = Machine::get().memory().find(memory);
+  return note(piece && piece->kind == emulation::MemoryKind::managed ? cudaSuccess : cudaErrorInvalidValue);
+}
+
 cudaError_t CUDARTAPI cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void* data) {
   if (const cudaError_t error = emulation::enter(); error != cudaSuccess) return note(error);
   Machine& machine = Machine::get();

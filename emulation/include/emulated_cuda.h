@@ -16,40 +16,47 @@
 /// A source can tell what it is compiled for.
 #define EMULATED_CUDA 1
 
+/// Where the running thread is. Variables and no macros: members of CUDA's structures have these names, too.
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
 namespace emulation {
 
-/// Queues a kernel: `thread` is what each of its threads does. What was wrong with the launch is the calling
-/// thread's last error (cudaGetLastError).
-void launch(const char* name, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, cudaStream_t stream,
-            std::function<void()> thread);
+/// Queues a kernel: `thread` is what each of its threads does. What was wrong with the launch is returned,
+/// and the calling thread's last error (cudaGetLastError).
+cudaError_t launch(const char* name, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+                   cudaStream_t stream, std::function<void()> thread);
 
-/// For kernels: where the running thread is, and what it does with the others of its block.
+/// For kernels: what the running thread does with the others of its block.
 namespace device {
-
-extern uint3 thread_idx, block_idx;
-extern dim3 block_dim, grid_dim;
 
 void barrier(const char* file, int line);
 int barrier_count(const char* file, int line, bool value);
 /// Waits for the lanes in `mask`; returns what each of them brought, by lane (32 values).
 const std::uint64_t* exchange(std::uint32_t mask, std::uint64_t value);
+/// Waits for the block's threads [first, first + count), of which this is one.
+void meet(unsigned first, unsigned count);
 /// The memory that a launch asked for, aligned to 16.
 void* dynamic_shared();
 
 inline int lane() {
-  return static_cast<int>((thread_idx.x + block_dim.x * (thread_idx.y + block_dim.y * thread_idx.z)) % 32);
+  return static_cast<int>((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32);
 }
 
 /// What lane `from` brought, or the own value where there is no such lane in the part of `width` lanes.
 template <class T>
 T shuffle(std::uint32_t mask, T value, int from, int width) {
-  static_assert(sizeof(T) <= sizeof(std::uint64_t));
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof value);
-  const std::uint64_t* const seen = exchange(mask, bits);
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
   const int part = lane() / width * width;
-  if (from < part || from >= part + width) return value;
-  std::memcpy(&value, &seen[from], sizeof value);
+  // Large values (uint4) go word by word.
+  for (std::size_t at = 0; at < sizeof value; at += kWord) {
+    std::byte* const word = reinterpret_cast<std::byte*>(&value) + at;
+    const std::size_t bytes = sizeof value - at < kWord ? sizeof value - at : kWord;
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, word, bytes);
+    const std::uint64_t* const seen = exchange(mask, bits);
+    if (from >= part && from < part + width) std::memcpy(word, &seen[from], bytes);
+  }
   return value;
 }
 
@@ -77,10 +84,6 @@ void launch_kernel(const char* name, dim3 grid, dim3 block, std::size_t dynamic_
 #define __shared__ static
 #undef __constant__
 #define __constant__ static
-#define threadIdx ::emulation::device::thread_idx
-#define blockIdx ::emulation::device::block_idx
-#define blockDim ::emulation::device::block_dim
-#define gridDim ::emulation::device::grid_dim
 #ifndef warpSize
 #define warpSize 32
 #endif
@@ -140,45 +143,10 @@ inline float __fsub_rn(float a, float b) { return a - b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dsub_rn(double a, double b) { return a - b; }
+// Of the lowest 24 bits.
+inline int __mul24(int a, int b) { return ((a << 8) >> 8) * ((b << 8) >> 8); }
+inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xFFFFFFU) * (b & 0xFFFFFFU); }
 inline float __fdividef(float a, float b) { return a / b; }
-
-// Threads take turns, so plain updates are atomic.
-template <class T, class V>
-T atomicAdd(T* at, V value) {
-  const T before = *at;
-  *at = static_cast<T>(before + static_cast<T>(value));
-  return before;
-}
-template <class T, class V>
-T atomicSub(T* at, V value) {
-  const T before = *at;
-  *at = static_cast<T>(before - static_cast<T>(value));
-  return before;
-}
-template <class T, class V>
-T atomicMax(T* at, V value) {
-  const T before = *at;
-  if (static_cast<T>(value) > before) *at = static_cast<T>(value);
-  return before;
-}
-template <class T, class V>
-T atomicMin(T* at, V value) {
-  const T before = *at;
-  if (static_cast<T>(value) < before) *at = static_cast<T>(value);
-  return before;
-}
-template <class T, class V>
-T atomicExch(T* at, V value) {
-  const T before = *at;
-  *at = static_cast<T>(value);
-  return before;
-}
-template <class T, class V, class W>
-T atomicCAS(T* at, V expected, W value) {
-  const T before = *at;
-  if (before == static_cast<T>(expected)) *at = static_cast<T>(value);
-  return before;
-}
 
 // CUDA's min and max take arithmetic types of any two kinds.
 template <class A, class B>
@@ -189,3 +157,6 @@ template <class A, class B>
 requires(std::is_arithmetic_v<A>&& std::is_arithmetic_v<B>) constexpr std::common_type_t<A, B> max(A a, B b) {
   return a < b ? static_cast<std::common_type_t<A, B>>(b) : static_cast<std::common_type_t<A, B>>(a);
 }
+
+#include "emulation/include/emulated_atomics.h"
+#include "emulation/include/emulated_registry.h"

@@ -4,6 +4,10 @@
 #include <cstring>
 
 #include "emulation/include/emulated_cuda.h"
+#include "emulation/include/emulated_ptx.h"
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
 
 namespace emulation {
 
@@ -46,17 +50,17 @@ std::string GridRunner::run(const GridCall& call, const Watch::Wishes& wishes) {
 }
 
 void GridRunner::run_blocks(const GridCall& call) {
-  device::block_dim = call.block;
-  device::grid_dim = call.grid;
+  blockDim = call.block;
+  gridDim = call.grid;
   const std::size_t blocks = static_cast<std::size_t>(call.grid.x) * call.grid.y * call.grid.z;
   // A large grid is not worth a list of its blocks.
   const bool listed = !order_.natural() && blocks <= (std::size_t{1} << 20);
   if (listed) order_.arrange(blocks_, blocks);
   for (std::size_t i = 0; i < blocks && fault_.empty(); ++i) {
     const std::size_t at = listed ? blocks_[i] : i;
-    device::block_idx.x = static_cast<unsigned>(at % call.grid.x);
-    device::block_idx.y = static_cast<unsigned>(at / call.grid.x % call.grid.y);
-    device::block_idx.z = static_cast<unsigned>(at / call.grid.x / call.grid.y);
+    blockIdx.x = static_cast<unsigned>(at % call.grid.x);
+    blockIdx.y = static_cast<unsigned>(at / call.grid.x % call.grid.y);
+    blockIdx.z = static_cast<unsigned>(at / call.grid.x / call.grid.y);
     run_block(call);
     if (!watch_.race().empty()) fail(watch_.race());
   }
@@ -70,6 +74,7 @@ void GridRunner::run_block(const GridCall& call) {
   }
   warps_.resize((count + kWarp - 1) / kWarp);
   for (auto& warp : warps_) warp.clear();
+  tiles_.clear();
   shared_.assign(call.dynamic_shared_bytes, std::byte{kPoison});
   watch_.begin_block(shared_.data(), shared_.size());
   order_.arrange(fresh_, count);
@@ -102,7 +107,9 @@ void GridRunner::run_block(const GridCall& call) {
                                         [](const Thread& t) { return t.state != State::done; });
       fail("threads wait for each other: thread " + std::to_string(waiting - threads_.begin()) +
            (waiting->state == State::in_warp ? " for the lanes of its mask"
-                                             : " at the barrier in " + place(waiting->file, waiting->line)));
+            : waiting->state == State::in_tile
+                ? " for the threads of its tile"
+                : " at the barrier in " + place(waiting->file, waiting->line)));
     }
   }
   if (fault_.empty()) return;
@@ -114,7 +121,7 @@ void GridRunner::go_on(std::uint32_t thread) {
   running_ = threads_[thread].worker;
   thread_ = thread;
   threads_[thread].state = State::running;
-  device::thread_idx = threads_[thread].index;
+  threadIdx = threads_[thread].index;
   running_->fiber->resume(home_);
 }
 
@@ -136,7 +143,7 @@ void GridRunner::work() {
 bool GridRunner::start_next() {
   if (next_fresh_ == fresh_.size()) return false;
   thread_ = fresh_[next_fresh_++];
-  device::thread_idx = threads_[thread_].index;
+  threadIdx = threads_[thread_].index;
   return true;
 }
 
@@ -184,6 +191,28 @@ int GridRunner::barrier_count(const char* file, int line, bool value) {
   return last_votes_;
 }
 
+void GridRunner::meet(std::uint32_t first, std::uint32_t count) {
+  // Threads that a block does not have are not waited for.
+  count = std::min(count, static_cast<std::uint32_t>(threads_.size()) - first);
+  auto tile = std::find_if(tiles_.begin(), tiles_.end(),
+                           [&](const Tile& t) { return t.first == first && t.count == count; });
+  if (tile == tiles_.end()) tile = tiles_.insert(tile, Tile{first, count, 0});
+  const int number = static_cast<int>(tile - tiles_.begin());
+  if (++tile->arrived == count) {
+    tile->arrived = 0;
+    watch_.meet_block();
+    for (std::uint32_t i = first; i < first + count; ++i) {
+      if (threads_[i].state != State::in_tile || threads_[i].wait != number) continue;
+      threads_[i].state = State::ready;
+      ready_.push_back(i);
+    }
+    return;
+  }
+  threads_[thread_].state = State::in_tile;
+  threads_[thread_].wait = number;
+  leave();
+}
+
 const std::uint64_t* GridRunner::exchange(std::uint32_t mask, std::uint64_t value) {
   const std::uint32_t lane = thread_ % kWarp, warp = thread_ / kWarp;
   auto& exchanges = warps_[warp];
@@ -228,15 +257,16 @@ void GridRunner::fail(std::string what) {
 
 namespace device {
 
-uint3 thread_idx, block_idx;
-dim3 block_dim, grid_dim;
-
 void barrier(const char* file, int line) { GridRunner::current().barrier(file, line); }
 int barrier_count(const char* file, int line, bool value) {
   return GridRunner::current().barrier_count(file, line, value);
 }
 const std::uint64_t* exchange(std::uint32_t mask, std::uint64_t value) {
   return GridRunner::current().exchange(mask, value);
+}
+void meet(unsigned first, unsigned count) { GridRunner::current().meet(first, count); }
+void no_such_instruction(const char* instruction) {
+  GridRunner::current().fail(std::string("no emulated GPU has the instruction ") + instruction);
 }
 void* dynamic_shared() { return GridRunner::current().dynamic_shared(); }
 

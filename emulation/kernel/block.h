@@ -48,12 +48,17 @@ class GridRunner {
   void barrier(const char* file, int line);
   /// How many of the block's threads have a true `value`; a barrier too.
   int barrier_count(const char* file, int line, bool value);
+  /// Waits for the threads [first, first + count), of which this is one. For the race detector a barrier of
+  /// the whole block.
+  void meet(std::uint32_t first, std::uint32_t count);
   /// Waits until every lane in `mask` is here, and returns what each of them brought, by lane.
   const std::uint64_t* exchange(std::uint32_t mask, std::uint64_t value);
+  /// The kernel did something wrong: it is given up when the thread waits or ends.
+  void fail(std::string what);
   void* dynamic_shared() noexcept { return shared_.data(); }
 
  private:
-  enum class State : std::uint8_t { running, ready, at_barrier, in_warp, done };
+  enum class State : std::uint8_t { running, ready, at_barrier, in_warp, in_tile, done };
   struct Worker;
   struct Thread {
     State state = State::running;
@@ -61,13 +66,17 @@ class GridRunner {
     Worker* worker = nullptr;    ///< on whose stack it waits
     const char* file = nullptr;  ///< where it waits
     int line = 0;
-    int wait = 0;  ///< of which of the warp's exchanges
+    int wait = 0;  ///< of which of the warp's exchanges, or of the block's tiles
   };
   /// Lanes that exchange values: those of one mask.
   struct Exchange {
     std::uint32_t mask = 0, arrived = 0;
     int generation = 0;
     std::uint64_t brought[32] = {}, seen[2][32] = {};
+  };
+  /// Threads that wait for those of a part of the block.
+  struct Tile {
+    std::uint32_t first = 0, count = 0, arrived = 0;
   };
   struct Worker {
     GridRunner* runner = nullptr;
@@ -82,7 +91,6 @@ class GridRunner {
   void release_barrier();
   void leave();
   void go_on(std::uint32_t thread);
-  void fail(std::string what);
 
   static constexpr std::uint64_t kOtherOrder = 0x5DEECE66DULL;
 
@@ -92,6 +100,7 @@ class GridRunner {
   std::vector<Thread> threads_;
   std::vector<std::uint32_t> fresh_, ready_, blocks_;
   std::vector<std::vector<Exchange>> warps_;
+  std::vector<Tile> tiles_;
   std::vector<std::byte> shared_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> idle_;

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -98,12 +99,15 @@ TEST(Nccl, LettersOfAGroupMoveTogether) {
 }
 
 TEST(Nccl, WithoutBlockingTheFirstCallConnects) {
-  run_ranks(false, [](Rank& rank) {
-    if (rank.index == 1) std::this_thread::sleep_for(50ms);
+  std::atomic<bool> has_called = false;
+  run_ranks(false, [&](Rank& rank) {
+    // The second is not there before the first has called.
+    while (rank.index == 1 && !has_called) std::this_thread::sleep_for(1ms);
     rank.fill(1);
     const ncclResult_t called =
         ncclAllReduce(rank.memory, rank.memory, 10, ncclFloat32, ncclSum, rank.comm, rank.stream);
     if (rank.index == 0) {
+      has_called = true;
       EXPECT_EQ(called, ncclInProgress);
     }
     ncclResult_t state = ncclInProgress;
