@@ -1,13 +1,24 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one command and under 10 minutes: builds what it needs, checks kernels, training, NCCL
-# and faults, measures against PyTorch, and prints one table. A check that cannot run has failed. For a machine with
-# CUDA, CMake, ninja and PyTorch but none of our packages, run pack.sh first on one that has them; .gpu/ goes along.
+# Everything that needs a GPU, in one command: builds what it needs, checks kernels, training, NCCL and faults, measures
+# against PyTorch, and prints one table. A check that cannot run has failed. For a machine with CUDA, CMake, ninja and PyTorch
+# but none of our packages, run pack.sh first on one that has them; .gpu/ goes along.
 #
-# usage: tests/gpu/run.sh [FOLDER FOR LOGS]
+# usage: tests/gpu/run.sh [--long] [--emulated BUILD_DIR] [FOLDER FOR LOGS]
+#   --long       what long.sh adds: 45 minutes in all instead of 10
+#   --emulated   on GPUs of software, with what is built in BUILD_DIR (build/ci): tries this script where there is no GPU
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 here=$root/tests/gpu
+long=no
+emulated=no
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+    --long) long=yes; shift ;;
+    --emulated) emulated=yes; built=$(cd "${2:?"--emulated: expected the folder of a build"}" && pwd); shift 2 ;;
+    *) echo "run.sh: unknown argument '$1'" >&2; exit 2 ;;
+  esac
+done
 logs=${1:-$root/build/gpu/logs}
 mkdir -p "$logs"
 logs=$(cd "$logs" && pwd)
@@ -42,11 +53,17 @@ check() {
   fi
 }
 
-if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L >"$logs/gpu.txt" 2>&1 || [ ! -s "$logs/gpu.txt" ]; then
+if [ "$emulated" = yes ]; then
+  build=$built
+  bin=$build/bin
+  export DTRAIN_EMULATED_GPUS=1
+  note "gpu" ok "software, by $build"
+elif ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L >"$logs/gpu.txt" 2>&1 || [ ! -s "$logs/gpu.txt" ]; then
   note "gpu" FAILED "no NVIDIA GPU on this machine: nvidia-smi sees none"
   finish
+else
+  note "gpu" ok "$(head -n 1 "$logs/gpu.txt")"
 fi
-note "gpu" ok "$(head -n 1 "$logs/gpu.txt")"
 
 build_all() {
   local places=()
@@ -65,20 +82,23 @@ build_all() {
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES=native -DDTRAIN_BUILD_TESTS=ON \
     -DDTRAIN_WITH_CUDA=ON -DDTRAIN_WITH_CUDNN=ON -DDTRAIN_WITH_NCCL=ON -DDTRAIN_WITH_MPI=OFF -DDTRAIN_WITH_GLOO=OFF \
     "${places[@]}" || return
-  cmake --build "$build" --target dtrain dtrain-launch dtrain_cuda gpu_kernels
+  # The emulated module, too: it counts what predictions come from.
+  cmake --build "$build" --target dtrain dtrain-launch dtrain_cuda dtrain_cuda_emulated gpu_kernels
 }
-check "build" 240 build_all
+[ "$emulated" = yes ] || check "build" 300 build_all
 [ -x "$bin/dtrain" ] || finish
 
 export DTRAIN_BIN=$bin NO_COLOR=1
 # Steps run as they come unless a check says otherwise: so what recording them gets wrong fails the checks of recording.
 train() { "$bin/dtrain" train --cuda-graph off --device cuda --data-dir "$data" --log-every 1 --checkpoint-every 0 --eval-every 0 "$@"; }
 export -f train
-export bin data here logs root
+export bin build data here logs root
 
 check "doctor" 30 bash -c '"$bin/dtrain" doctor --data-dir "$data" | grep -E "^ok +gpu"'
 check "kernels" 90 "$build/tests/gpu_kernels" --gtest_brief=1
-if command -v compute-sanitizer >/dev/null; then
+if [ "$emulated" = yes ]; then
+  :
+elif command -v compute-sanitizer >/dev/null; then
   check "compute-sanitizer" 120 compute-sanitizer --error-exitcode 9 "$build/tests/gpu_kernels" \
     --gtest_filter='Gpu.Losses:Gpu.RowsByIndex:Gpu.OptimizerSteps:GpuImages.PoolingAndItsGradient:GpuImages.BatchNormalisation'
 else
@@ -121,5 +141,9 @@ check "nccl graph" 90 "$bin/dtrain-launch" --nproc-per-node 2 --no-python "$here
 check "losses nccl graph = nccl" 30 python3 "$here/compare_losses.py" "$logs/run-nccl-2" "$logs/run-nccl-graph" 2e-5
 check "killed rank" 90 bash "$here/killed_rank.sh" off
 check "killed rank, graph" 90 bash "$here/killed_rank.sh" on
-check "speed lenet" 150 python3 "$here/speed.py"
+if [ "$long" = yes ]; then
+  # shellcheck source=tests/gpu/long.sh
+  source "$here/long.sh"
+fi
+[ "$emulated" = yes ] || check "speed lenet" 250 python3 "$here/speed.py" lenet
 finish

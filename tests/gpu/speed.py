@@ -1,16 +1,21 @@
-"""Images a second of LeNet training (batch 256, fp32) on this GPU: dtrain with and without steps as graphs and PyTorch eager, in
+"""Images a second of training on this GPU (batch 256): dtrain with and without steps as graphs, PyTorch eager and compiled, in
 turns, in one run. Prints all and their ratios; fails when one does not run. run.sh exports bin, data and logs.
+
+usage: speed.py lenet|resnet18      in fp32; in bf16, PyTorch by autocast and channels last
 """
 import json
 import os
 import subprocess
+import sys
 import time
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-BATCH, STEPS, WARM_UP = 256, 400, 40
+MODEL = sys.argv[1]
+BF16 = MODEL == "resnet18"
+BATCH, STEPS, WARM_UP = 256, 400 if MODEL == "lenet" else 100, 40
 
 
 class LeNet(nn.Module):
@@ -25,10 +30,35 @@ class LeNet(nn.Module):
         return self.fc2(F.relu(self.fc1(x.flatten(1))))
 
 
-def pytorch():
+class Block(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(inputs, outputs, 3, stride, 1), nn.BatchNorm2d(outputs)
+        self.conv2, self.bn2 = nn.Conv2d(outputs, outputs, 3, 1, 1), nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride) if stride != 1 or inputs != outputs else nn.Identity()
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(y + self.shortcut(x))
+
+
+def resnet18():
+    """The network of tests/parity/resnet: a stem of 7 x 7 with pooling, four stages of two blocks."""
+    layers = [nn.Conv2d(1, 64, 7, 2, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    inputs = 64
+    for stage, outputs in enumerate((64, 128, 256, 512)):
+        layers += [Block(inputs, outputs, 2 if stage else 1), Block(outputs, outputs, 1)]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+def pytorch(compiled):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    net = LeNet().cuda()
+    net = (LeNet() if MODEL == "lenet" else resnet18()).cuda()
+    if BF16:
+        net = net.to(memory_format=torch.channels_last)
+    forward = torch.compile(net) if compiled else net
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     images = torch.rand(60000, 1, 28, 28).pin_memory()
     labels = torch.randint(0, 10, (60000,)).pin_memory()
@@ -40,16 +70,18 @@ def pytorch():
         x = images[at : at + BATCH].cuda(non_blocking=True)
         y = labels[at : at + BATCH].cuda(non_blocking=True)
         optimizer.zero_grad(set_to_none=True)
-        F.cross_entropy(net(x), y).backward()
+        with torch.autocast("cuda", torch.bfloat16, enabled=BF16):
+            loss = F.cross_entropy(forward(x), y)
+        loss.backward()
         optimizer.step()
     torch.cuda.synchronize()
     return STEPS * BATCH / (time.perf_counter() - start)
 
 
 def dtrain(turn, graph):
-    run = f"{os.environ['logs']}/run-speed-{graph}-{turn}"
+    run = f"{os.environ['logs']}/run-speed-{MODEL}-{graph}-{turn}"
     subprocess.run(
-        [os.environ["bin"] + "/dtrain", "train", "--device", "cuda", "--data-dir", os.environ["data"], "--model", "lenet",
+        [os.environ["bin"] + "/dtrain", "train", "--device", "cuda", "--data-dir", os.environ["data"], "--model", MODEL, "--precision", "bf16" if BF16 else "fp32",
          "--global-batch-size", str(BATCH), "--lr", "0.05", "--momentum", "0.9", "--max-steps", str(STEPS + WARM_UP),
          "--log-every", "20", "--eval-every", "0", "--checkpoint-every", "0", "--loader-threads", "2", "--cuda-graph", graph,
          "--run-dir", run],
@@ -60,11 +92,12 @@ def dtrain(turn, graph):
     return rates[len(rates) // 2]
 
 
-graphs, plain, theirs = [], [], []
+graphs, plain, eager, compiled = [], [], [], []
 for turn in range(3):
     graphs.append(dtrain(turn, "on"))
     plain.append(dtrain(turn, "off"))
-    theirs.append(pytorch())
-with_graph, without, other = (sorted(rates)[1] for rates in (graphs, plain, theirs))
-print(f"dtrain {with_graph:,.0f} images/s as a graph, {without:,.0f} step by step, PyTorch {torch.__version__} eager {other:,.0f}: "
-      f"{with_graph / other:.2f} and {without / other:.2f} times")
+    eager.append(pytorch(False))
+    compiled.append(pytorch(True))
+with_graph, without, theirs, best = (sorted(rates)[1] for rates in (graphs, plain, eager, compiled))
+print(f"{MODEL}: dtrain {with_graph:,.0f} images/s as a graph, {without:,.0f} step by step; PyTorch {torch.__version__} eager {theirs:,.0f}, "
+      f"compiled {best:,.0f}: as a graph {with_graph / theirs:.2f} and {with_graph / best:.2f} times")
