@@ -14,6 +14,7 @@ usage: bash tests/clean_room.sh [--dir DIR] [--suite SUITE] [--mirror URL] [--ke
   --mirror URL        where its packages are (default: this machine's own apt source for that suite)
   --keep              leave the root there afterwards
   --quickstart ARGS   passed to cluster/local/quickstart.sh, e.g. --build-only; "skip" leaves it out
+                      with --cuda in it, the CUDA module must have been built and load
   --tests ARGS        passed to tests/run.sh; "skip" leaves it out
   --tutorial skip     leaves docs/tutorial.md out
   --ccache DIR        compiles with this compiler cache (to try again in minutes; its base_dir is the clone)
@@ -85,6 +86,14 @@ code_quickstart=0 seconds_quickstart=- code_tutorial=0 seconds_tutorial=- code_t
 # Both lists of arguments are meant to be split at spaces.
 # shellcheck disable=SC2086
 [ "$quickstart" = skip ] || timed quickstart bash /root/dtrain/cluster/local/quickstart.sh $quickstart
+if [[ $quickstart == *--cuda* ]] && [ "$code_quickstart" -eq 0 ]; then
+  in_root test -f /root/dtrain/build/release/lib/libdtrain_cuda.so || die "quickstart.sh --cuda built no CUDA module"
+  # Without a GPU it is the driver that is missing, and not the module or a library of it.
+  doctor=$(in_root /root/dtrain/build/release/bin/dtrain doctor 2>&1 || true)
+  grep -E 'gpu|cuda|nccl|cudnn' -i <<<"$doctor"
+  grep -qi 'driver' <<<"$doctor" || die "dtrain doctor does not say that the driver is missing"
+  say "CUDA from PyPI: $(in_root du -sm /root/dtrain/build/tools/cuda | cut -f1) MB installed"
+fi
 [ "$tutorial" = skip ] || timed tutorial bash /root/dtrain/tests/docs/tutorial.sh
 # shellcheck disable=SC2086
 [ "$tests" = skip ] || timed tests bash /root/dtrain/tests/run.sh $tests

@@ -5,10 +5,12 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: bash cluster/local/quickstart.sh [--workers N] [--build-only] [-- ARGUMENTS OF dtrain train]
+usage: bash cluster/local/quickstart.sh [--workers N] [--build-only] [--cuda] [-- ARGUMENTS OF dtrain train]
 
   --workers N    worker processes (default 2)
   --build-only   install and build, do not train
+  --cuda         build for NVIDIA GPUs, too; where no CUDA toolkit is installed one comes from PyPI into build/tools
+                 (2 GB)
   -- ARGUMENTS   replace the default recipe:
                  --epochs 10 --global-batch-size 256 --lr 0.2
 TEXT
@@ -17,14 +19,18 @@ TEXT
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=cluster/local/packages.sh
 source "$root/cluster/local/packages.sh"
+# shellcheck source=cluster/local/cuda.sh
+source "$root/cluster/local/cuda.sh"
 
 workers=2
 train=yes
+cuda=no
 recipe=(--epochs 10 --global-batch-size 256 --lr 0.2)
 while [ $# -gt 0 ]; do
   case $1 in
     --workers) workers=${2:?"--workers: expected a number"}; shift 2 ;;
     --build-only) train=no; shift ;;
+    --cuda) cuda=yes; shift ;;
     --) shift; recipe=("$@"); break ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; die "unknown argument '$1'" ;;
@@ -34,7 +40,15 @@ done
 started=$SECONDS
 say "dtrain quick start: install what is missing, build, train LeNet on Fashion-MNIST with $workers workers"
 need_packages "${build_packages[@]}" -- "${build_extras[@]}"
-build_preset "$root" release -DDTRAIN_BUILD_TESTS=OFF
+if [ "$cuda" = yes ]; then
+  need_cuda "$root"
+  # A folder that was configured without CUDA is configured again.
+  grep -qsx 'DTRAIN_WITH_CUDA:[A-Z]*=ON' "$root/build/release/CMakeCache.txt" || rm -f "$root/build/release/CMakeCache.txt"
+  [ -f "$root/build/release/CMakeCache.txt" ] || rm -f "$root/build/release/build.ninja"
+elif has_gpu && ! has_cuda_toolkit; then
+  say "this machine has an NVIDIA GPU and no CUDA toolkit: the GPU stays unused; run again with --cuda to use it"
+fi
+build_preset "$root" release -DDTRAIN_BUILD_TESTS=OFF "${cuda_settings[@]}"
 say "installed and built after $((SECONDS - started)) s: $root/build/release/bin"
 [ "$train" = yes ] || exit 0
 
