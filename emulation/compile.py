@@ -96,6 +96,22 @@ def register_kernels(text):
     return text
 
 
+def register_addresses(text):
+    """An instance of a kernel template whose address is taken as a void pointer is known from then on."""
+    after = 0
+    taken = re.compile(r"\(\s*(?:void\s+const|const\s+void|void)\s*\*\s*\)\s*&\s*[\w:]+\s*<")
+    while found := taken.search(masked(text), after):
+        code, depth, at = masked(text), 1, found.end()
+        while depth > 0:
+            depth += (code[at] == "<") - (code[at] == ">")
+            at += 1
+        begin = code.index("&", found.start())
+        kernel = text[begin:at]
+        text = text[:begin] + f"::emulation::registered({kernel})" + text[at:]
+        after = at
+    return text
+
+
 # Instructions that are one function of CUDA's: the function, and its arguments' numbers.
 instructions = {
     "red.global.add.u64 [%0],%1;": "atomicAdd(reinterpret_cast<unsigned long long*>({0}), static_cast<unsigned long long>({1}))",
@@ -120,7 +136,7 @@ def rewrite_ptx(text):
 def rewrite(text):
     text = re.sub(r"extern\s+__shared__\s+([\w: ]+?)\s+(\w+)\s*\[\s*\]\s*;",
                   r"\1* const \2 = static_cast<\1*>(::emulation::device::dynamic_shared());", text)
-    return register_kernels(rewrite_launches(rewrite_ptx(text)))
+    return register_kernels(register_addresses(rewrite_launches(rewrite_ptx(text))))
 
 
 def read(source):
@@ -142,7 +158,7 @@ def main():
     folders = [here / "include", here.parent]
     with tempfile.TemporaryDirectory() as folder:
         options = ["-std=c++20", "-O2", "-fno-strict-aliasing", "-ffp-contract=off", "-fsanitize=thread",
-                   "--param=tsan-instrument-func-entry-exit=0", "-w", "-include", "emulated_cuda.h", "-include", "emulated_ptx.h"]
+                   "--param=tsan-instrument-func-entry-exit=0", "-w", "-include", "emulated_cuda.h", "-include", "emulated_source.h"]
         options += [f"-I{f}" for f in folders] + [f"-I{s.resolve().parent}" for s in given.sources]
         options += [f"-I{f}" for f in given.include]
         objects = []

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "emulation/include/emulated_cuda.h"
-#include "emulation/include/emulated_ptx.h"
+#include "emulation/include/emulated_source.h"
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
