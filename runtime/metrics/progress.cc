@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/terminal.h"
@@ -174,7 +175,19 @@ void ProgressLine::message(const std::string& text) {
   if (drawn_) show();
 }
 
+void ProgressLine::result(const std::string& text) {
+  const TimePoint now = clock_->now();
+  if (result_at_ && now - *result_at_ < options_.result_every) {
+    held_result_ = text;
+    return;
+  }
+  result_at_ = now;
+  held_result_.clear();
+  message(text);
+}
+
 void ProgressLine::finish() {
+  if (!held_result_.empty()) message(std::exchange(held_result_, {}));
   if (pending_) show();
   if (drawn_) write_ignoring_failure(fd_, "\n");
   drawn_ = false;

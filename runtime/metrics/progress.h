@@ -40,6 +40,7 @@ struct ProgressOptions {
   std::function<int()> width;  ///< columns of the terminal, asked before each redraw; empty: 80
   Duration redraw_every = std::chrono::milliseconds(100);
   Duration print_every = std::chrono::seconds(10);  ///< not on a terminal
+  Duration result_every = std::chrono::seconds(1);
 };
 
 /// The options that suit `fd`: whether it shows on a terminal, its window size, and NO_COLOR.
@@ -57,8 +58,11 @@ class ProgressLine {
   /// Shows `progress` when it is time to (the first call, then every redraw_every or print_every); fills in
   /// time_left from the pace so far when it is empty and total_steps is known.
   void update(const Progress& progress);
-  /// Prints a line of its own above the progress line (an evaluation, a saved checkpoint).
+  /// Prints a line of its own above the progress line (a saved checkpoint).
   void message(const std::string& text);
+  /// The same for what may come many times a second (evaluations of a small network): one that comes within
+  /// result_every of the last that was printed is left out, unless none follows until finish().
+  void result(const std::string& text);
   /// Shows the last progress if it was not, and leaves the line. The destructor does it too.
   void finish();
 
@@ -73,8 +77,10 @@ class ProgressLine {
   std::optional<TimePoint> first_at_;  ///< when first_step_ was reported
   std::int64_t first_step_ = 0;
   std::optional<TimePoint> shown_at_;
-  bool pending_ = false;  ///< last_ was not shown yet
-  bool drawn_ = false;    ///< the terminal's cursor is in the progress line
+  std::optional<TimePoint> result_at_;
+  std::string held_result_;  ///< came too soon; empty: none
+  bool pending_ = false;     ///< last_ was not shown yet
+  bool drawn_ = false;       ///< the terminal's cursor is in the progress line
 };
 
 }  // namespace dtrain

@@ -38,6 +38,6 @@ type_in 'dtrain-launch --nproc_per_node=2 build/mine --epochs 300 --lr 0.3 --mom
 for file in first/summary.json first/report.html; do
   [ -s "$file" ] || { echo "own_path.sh: $file: expected a file, there is none"; exit 1; }
 done
-printf 'own_path.sh: %d commands, %s s, %d lines of C++, %d of CMake; accuracy %s\n' "$commands" \
+printf 'own_path.sh: %d commands, %s s, %d lines of C++, %d of CMake; test loss %s\n' "$commands" \
   "$(awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')" "$(wc -l <main.cc)" "$(wc -l <CMakeLists.txt)" \
-  "$(sed -n '/"event": *"eval"/s/.*"accuracy": *\([0-9.]*\).*/\1/p' first/metrics.jsonl | tail -n1)"
+  "$(sed -n '/"event": *"eval"/s/.*"loss": *\([0-9.e-]*\).*/\1/p' first/metrics.jsonl | tail -n1)"

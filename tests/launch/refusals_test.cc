@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "cluster/net/endpoint.h"
@@ -55,6 +56,19 @@ TEST(Refusals, AStrangerWhereTheyMeetIsNamed) {
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("no answer yet"), HasSubstr("pid " + std::to_string(::getpid()) + " ("),
                     HasSubstr("choose another port")));
+}
+
+TEST(Refusals, APortThatIsTakenIsAnErrorThatNamesItsOwner) {
+  const Listener other = listen_on("127.0.0.1", 0, Deadline::after(std::chrono::seconds(5)));
+  const std::string port = std::to_string(other.port());
+  const RunResult result =
+      run({program("dtrain-launch"), "--nproc_per_node=2", "--master_port=" + port, "sh", "-c", "echo up"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("--master-port: listen on 127.0.0.1:" + port +
+                                          ": the port is taken by pid " + std::to_string(::getpid())),
+                                HasSubstr("choose another port")));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_EQ(result.out, "");
 }
 
 TEST(Refusals, ANodeRankUsedTwiceNamesBoth) {

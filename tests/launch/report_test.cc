@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -223,6 +224,20 @@ TEST_F(LiveReport, GivesNothingWithoutItsToken) {
     EXPECT_THAT(get(port, with), HasSubstr("200 OK")) << "garbage changes nothing";
   });
   EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
+TEST_F(LiveReport, APortThatIsTakenIsOneError) {
+  const RunResult first = watch(SIGTERM, [&](int port, const std::string&) {
+    const RunResult second = run(
+        {program("dtrain"), "report", (runs_ / "run").string(), "--watch", "--port", std::to_string(port)},
+        limited_to(std::chrono::seconds(30)));
+    EXPECT_EQ(second.exit_code, 6);
+    EXPECT_EQ(second.out, "");
+    EXPECT_THAT(second.err,
+                HasSubstr("listen on 127.0.0.1:" + std::to_string(port) + ": the port is taken by pid "));
+    EXPECT_EQ(std::count(second.err.begin(), second.err.end(), '\n'), 1) << second.err;
+  });
+  EXPECT_EQ(first.exit_code, 0) << first.err;
 }
 
 TEST_F(LiveReport, FollowsTheRunAndEndsAtInterrupt) {

@@ -175,7 +175,7 @@ void RunRecorder::evaluation(Scribe& scribe, const EvalRecord& evaluation, std::
   }
   scribe.post(
       [this, text = fmt::format("epoch {}: {}test loss {:.4f} ({} samples)", evaluation.epoch + 1, found,
-                                evaluation.loss, evaluation.samples)] { progress_.message(text); });
+                                evaluation.loss, evaluation.samples)] { progress_.result(text); });
 }
 
 void RunRecorder::epoch(Scribe& scribe, EpochRecord epoch) {

@@ -136,6 +136,17 @@ TEST_F(ProgressLineTest, RedrawsInPlaceOnATerminal) {
   EXPECT_EQ(text.back(), '\n');
 }
 
+TEST_F(ProgressLineTest, ResultsThatComeManyTimesASecondAreNoFlood) {
+  {
+    ProgressLine line(fd_.get(), ProgressOptions{}, clock_);
+    for (int epoch = 1; epoch <= 30; ++epoch) {
+      line.result("epoch " + std::to_string(epoch));
+      clock_.advance(milliseconds(100));
+    }
+  }
+  EXPECT_EQ(written(), "epoch 1\nepoch 11\nepoch 21\nepoch 30\n") << "a second apart, and the last";
+}
+
 TEST_F(ProgressLineTest, EstimatesTheTimeLeft) {
   ProgressLine line(fd_.get(), ProgressOptions{}, clock_);
   Progress progress = sample();
