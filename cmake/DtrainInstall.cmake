@@ -20,6 +20,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "cluster/store/store_(barrier|connect|connection|handshake|mac|table|wire)\\.h"
   "collectives/(backends|mpi_module|nccl_module)\\.h"
   "collectives/(gloo|mpi|nccl|p2p|self|shm|tcp|threads)/.*"
+  "parallel/server/(message_link|protocol|purpose|server_lines|table)\\.h"
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
   "runtime/base/(blocked_signals|check|durable_file|module_file|terminal)\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|sealed_json|shard_index|strict_json|writer_lock)\\.h"

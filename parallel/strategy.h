@@ -9,13 +9,16 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "collectives/communicator.h"
 #include "parallel/replicas.h"
 #include "parallel/saved_tensors.h"
+#include "parallel/server/delays.h"
 #include "runtime/metrics/step_clock.h"
 #include "runtime/nn/module.h"
 #include "runtime/optim/clip.h"
@@ -150,6 +153,21 @@ class Strategy {
 
   /// Collective. What a step exchanges, with nothing beside it: for measuring.
   virtual void exchange_alone(const Deadline& deadline) = 0;
+
+  // ---- of ranks that do not step together (in_step() is false); the others need none of it
+  /// What a checkpoint says beside the tensors that the last save() gave.
+  virtual std::map<std::string, std::string> notes() const { return {}; }
+  /// Before load(): what notes() said in the checkpoint, on every rank.
+  virtual void load_notes(const std::map<std::string, std::string>& /*notes*/) {}
+  /// After begin(): steps of this rank that are part of the state from which it goes on; unset: those of all.
+  virtual std::optional<std::int64_t> own_steps() const { return std::nullopt; }
+  /// After the last step. On rank 0 it waits until the others have made theirs, or are gone; then save()
+  /// gives what all of them have done.
+  virtual void finish(const Deadline& /*deadline*/) {}
+  /// How old the weights of the last step were when it was applied.
+  virtual std::optional<PushDelay> delay() const { return std::nullopt; }
+  /// The same of all ranks' steps; on rank 0.
+  virtual std::optional<UpdateDelays> delays() { return std::nullopt; }
 };
 
 /// Backward from weight · loss, scaled where there is a `scaler` (may be null).

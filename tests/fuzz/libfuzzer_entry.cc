@@ -1,5 +1,5 @@
 // libFuzzer's entry, built once for each target: DTRAIN_FUZZ_TARGET is one function of targets.h,
-// targets_data.h, targets_files.h or targets_links.h.
+// targets_data.h, targets_files.h, targets_links.h or targets_server.h.
 #include <cstddef>
 #include <cstdint>
 
@@ -7,6 +7,7 @@
 #include "tests/fuzz/targets_data.h"
 #include "tests/fuzz/targets_files.h"
 #include "tests/fuzz/targets_links.h"
+#include "tests/fuzz/targets_server.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   dtrain::fuzz::DTRAIN_FUZZ_TARGET({reinterpret_cast<const char*>(data), size});

@@ -17,6 +17,7 @@
 #include "tests/fuzz/targets_data.h"
 #include "tests/fuzz/targets_files.h"
 #include "tests/fuzz/targets_links.h"
+#include "tests/fuzz/targets_server.h"
 
 namespace dtrain {
 namespace {
@@ -68,6 +69,8 @@ const std::map<std::string, Target>& targets() {
       {"rendezvous_session", fuzz::rendezvous_session},
       {"report", fuzz::report},
       {"safetensors", fuzz::safetensors},
+      {"server_messages", fuzz::server_messages},
+      {"server_table", fuzz::server_table},
       {"shard_index", fuzz::shard_index},
       {"state", fuzz::state},
       {"tasks_per_node", fuzz::tasks_per_node},

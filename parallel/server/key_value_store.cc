@@ -1,0 +1,248 @@
+#include "parallel/server/key_value_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "parallel/server/protocol.h"
+#include "parallel/server/server_lines.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+using server::Message;
+using server::Op;
+
+Message request(Op op) {
+  Message message;
+  message.head.kind = static_cast<std::uint8_t>(op);
+  return message;
+}
+
+std::size_t bytes_of(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype());
+}
+
+/// Its values where this process can read them, dense in row-major order.
+Tensor on_host(const Tensor& tensor) {
+  Tensor dense = tensor.detach();
+  if (dense.device().type() != DeviceType::cpu) dense = dense.to(make_device("cpu"));
+  return dense.contiguous();
+}
+
+void append(const Tensor& tensor, std::vector<std::byte>& payload) {
+  const Tensor dense = on_host(tensor);
+  const auto* bytes = static_cast<const std::byte*>(dense.view().data);
+  payload.insert(payload.end(), bytes, bytes + bytes_of(dense));
+}
+
+server::TensorNote note_of(const std::string& name, const Tensor& tensor) {
+  const Dims& shape = tensor.shape();
+  return {name, static_cast<int>(tensor.dtype()), {shape.begin(), shape.end()}};
+}
+
+/// Where a key is, and how often it was pushed from here.
+struct Place {
+  int server = 0;
+  std::uint32_t index = 0;
+  std::int64_t pushes = 0;
+};
+
+/// What of one request goes to each server, by the tensors' place in it.
+using Shares = std::map<int, std::vector<std::size_t>>;
+
+}  // namespace
+
+struct KeyValueStore::Impl {
+  Impl(std::span<const std::string> cards, const WorkerSite& site, const Deadline& deadline)
+      : lines(cards, site, deadline) {}
+
+  Place& place(const std::string& key) {
+    const auto found = places.find(key);
+    if (found == places.end())
+      throw UsageError("parameter servers: key '" + key + "' was not initialised here");
+    return found->second;
+  }
+
+  Shares shares_of(const NamedTensors& tensors) {
+    Shares shares;
+    for (std::size_t i = 0; i < tensors.size(); ++i) shares[place(tensors[i].first).server].push_back(i);
+    return shares;
+  }
+
+  void post_push(int server, const std::vector<std::size_t>& share, const NamedTensors& gradients,
+                 double rate) {
+    Message message = request(Op::push);
+    message.head.rate = rate;
+    for (const std::size_t i : share) {
+      Place& at = place(gradients[i].first);
+      message.keys.push_back(at.index);
+      ++at.pushes;
+      append(gradients[i].second, message.payload);
+    }
+    lines.post(server, std::move(message));
+  }
+
+  void post_pull(int server, const std::vector<std::size_t>& share, const NamedTensors& values) {
+    Message message = request(Op::pull);
+    for (const std::size_t i : share) {
+      const Place& at = place(values[i].first);
+      message.keys.push_back(at.index);
+      message.head.number = std::max(message.head.number, at.pushes);
+    }
+    lines.post(server, std::move(message));
+  }
+
+  void fill(const std::vector<std::size_t>& share, const NamedTensors& values, const Message& answer) {
+    std::size_t offset = 0;
+    for (const std::size_t i : share) {
+      Tensor value = values[i].second.detach();
+      if (answer.payload.size() - offset < bytes_of(value))
+        throw PeerError("parameter server: a pull brought too few bytes", PeerFailure{-1, "", "pull", 0, ""});
+      const bool here = value.device().type() == DeviceType::cpu;
+      const Tensor host = Tensor::empty(value.shape(), here ? value.shared_device() : cpu, value.dtype());
+      std::memcpy(host.view().data, answer.payload.data() + offset, bytes_of(value));
+      offset += bytes_of(value);
+      value.copy_from(here ? host : host.to(value.shared_device()));
+      values[i].second.mark_modified();
+    }
+  }
+
+  PushDelay take_push(int server, const Deadline& deadline) {
+    const Message answer = lines.answer(server, deadline);
+    return {answer.head.number, answer.head.ahead};
+  }
+
+  std::int64_t introduce(const std::string& key, const Tensor& value, bool brings, int server,
+                         const Deadline& deadline) {
+    Message message = request(Op::init);
+    message.text = to_text(note_of(key, value));
+    if (brings) append(value, message.payload);
+    const Message answer = lines.ask(server, std::move(message), deadline);
+    places[key] = {server, static_cast<std::uint32_t>(answer.head.number), 0};
+    return answer.head.ahead;
+  }
+
+  void tell_all(Op op, const Deadline& deadline) {
+    for (int server = 0; server < lines.size(); ++server) lines.post(server, request(op));
+    for (int server = 0; server < lines.size(); ++server) lines.answer(server, deadline);
+  }
+
+  server::ServerLines lines;
+  std::map<std::string, Place> places;
+  std::shared_ptr<Device> cpu = make_device("cpu");
+};
+
+KeyValueStore::KeyValueStore(std::span<const std::string> cards, const WorkerSite& site,
+                             const Deadline& deadline)
+    : impl_(std::make_unique<Impl>(cards, site, deadline)) {}
+
+KeyValueStore::~KeyValueStore() = default;
+
+int KeyValueStore::servers() const noexcept { return impl_->lines.size(); }
+
+int KeyValueStore::server_of(const std::string& key) const noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return static_cast<int>(hash % static_cast<std::uint64_t>(servers()));
+}
+
+std::int64_t KeyValueStore::init(const std::string& key, const Tensor& value, const Deadline& deadline,
+                                 std::optional<int> server) {
+  return impl_->introduce(key, value, true, server.value_or(server_of(key)), deadline);
+}
+
+std::int64_t KeyValueStore::expect(const std::string& key, const Tensor& value, const Deadline& deadline,
+                                   std::optional<int> server) {
+  return impl_->introduce(key, value, false, server.value_or(server_of(key)), deadline);
+}
+
+PushDelay KeyValueStore::push(const NamedTensors& gradients, double rate, const Deadline& deadline) {
+  return exchange(gradients, rate, {}, deadline);
+}
+
+void KeyValueStore::pull(const NamedTensors& values, const Deadline& deadline) {
+  exchange({}, 0, values, deadline);
+}
+
+PushDelay KeyValueStore::exchange(const NamedTensors& gradients, double rate, const NamedTensors& values,
+                                  const Deadline& deadline) {
+  const Shares pushes = impl_->shares_of(gradients), pulls = impl_->shares_of(values);
+  for (const auto& [server, share] : pushes) impl_->post_push(server, share, gradients, rate);
+  for (const auto& [server, share] : pulls) impl_->post_pull(server, share, values);
+  PushDelay delay;
+  for (const auto& [server, share] : pushes) {
+    const PushDelay of_server = impl_->take_push(server, deadline);
+    delay = {std::max(delay.behind, of_server.behind), std::max(delay.ahead, of_server.ahead)};
+  }
+  for (const auto& [server, share] : pulls) impl_->fill(share, values, impl_->lines.answer(server, deadline));
+  return delay;
+}
+
+void KeyValueStore::say(std::int64_t number, std::span<const std::byte> text, const Deadline& deadline) {
+  Message message = request(Op::say);
+  message.head.number = number;
+  message.payload.assign(text.begin(), text.end());
+  impl_->lines.ask(0, std::move(message), deadline);
+}
+
+std::vector<std::byte> KeyValueStore::hear(std::int64_t number, const Deadline& deadline) {
+  Message message = request(Op::hear);
+  message.head.number = number;
+  return impl_->lines.ask(0, std::move(message), deadline).payload;
+}
+
+ServerState KeyValueStore::state(int server, const Deadline& deadline) {
+  const Message answer = impl_->lines.ask(server, request(Op::state), deadline);
+  const auto note = server::state_note(answer.text);
+  if (!note) throw PeerError("parameter server: its state is none", PeerFailure{-1, "", "state", 0, ""});
+  ServerState state;
+  state.applied = note->applied;
+  std::size_t offset = 0;
+  for (std::size_t i = 0; i < note->tensors.size(); ++i) {
+    const server::TensorNote& item = note->tensors[i];
+    const std::size_t bytes = server::bytes_of(item);
+    if (answer.payload.size() - offset < bytes)
+      throw PeerError("parameter server: its state is cut off", PeerFailure{-1, "", "state", 0, ""});
+    Tensor tensor = Tensor::empty(Dims(item.shape), impl_->cpu, static_cast<DType>(item.dtype));
+    std::memcpy(tensor.view().data, answer.payload.data() + offset, bytes);
+    offset += bytes;
+    (static_cast<std::int64_t>(i) < note->keys ? state.values : state.state).emplace_back(item.name, tensor);
+  }
+  return state;
+}
+
+void KeyValueStore::restore(int server, const NamedTensors& state, std::span<const std::int64_t> applied,
+                            const Deadline& deadline) {
+  Message message = request(Op::restore);
+  server::StateNote note;
+  for (const auto& [name, tensor] : state) {
+    note.tensors.push_back(note_of(name, tensor));
+    append(tensor, message.payload);
+  }
+  note.applied.assign(applied.begin(), applied.end());
+  message.text = to_text(note);
+  impl_->lines.ask(server, std::move(message), deadline);
+}
+
+UpdateDelays KeyValueStore::delays(const Deadline& deadline) {
+  const auto delays = UpdateDelays::parse(impl_->lines.ask(0, request(Op::report), deadline).text);
+  if (!delays)
+    throw PeerError("parameter server 0: its report is none", PeerFailure{-1, "", "report", 0, ""});
+  return *delays;
+}
+
+void KeyValueStore::finish(const Deadline& deadline) { impl_->tell_all(Op::finish, deadline); }
+void KeyValueStore::wait_for_others(const Deadline& deadline) { impl_->tell_all(Op::settle, deadline); }
+void KeyValueStore::leave(const Deadline& deadline) {
+  for (int server = 0; server < servers(); ++server) impl_->lines.post(server, request(Op::leave));
+  for (int server = 0; server < servers(); ++server) {
+    impl_->lines.answer(server, deadline);
+    impl_->lines.part(server);
+  }
+}
+
+}  // namespace dtrain

@@ -1,0 +1,153 @@
+#include "parallel/server/protocol.h"
+
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/dtype.h"
+
+namespace dtrain::server {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMostElements = std::int64_t{1} << 36;
+constexpr std::size_t kMostDims = 8;
+
+class Writer {
+ public:
+  explicit Writer(std::byte* out) : out_(out) {}
+  void put(std::uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) *out_++ = static_cast<std::byte>(value >> (8 * i) & 0xff);
+  }
+
+ private:
+  std::byte* out_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::byte* in) : in_(in) {}
+  std::uint64_t take(int bytes) {
+    std::uint64_t value = 0;
+    for (int i = 0; i < bytes; ++i) value |= std::to_integer<std::uint64_t>(*in_++) << (8 * i);
+    return value;
+  }
+
+ private:
+  const std::byte* in_;
+};
+
+json describe(const TensorNote& note) {
+  return {{"name", note.name}, {"dtype", note.dtype}, {"shape", note.shape}};
+}
+
+// Throws json's exceptions for what is not there or of another type.
+std::optional<TensorNote> read_tensor(const json& item) {
+  TensorNote note{item.at("name").get<std::string>(), item.at("dtype").get<int>(),
+                  item.at("shape").get<std::vector<std::int64_t>>()};
+  if (note.dtype < 0 || note.dtype > static_cast<int>(DType::boolean) || note.shape.size() > kMostDims)
+    return std::nullopt;
+  std::int64_t count = 1;
+  for (const std::int64_t extent : note.shape) {
+    if (extent < 0 || (extent > 0 && count > kMostElements / extent)) return std::nullopt;
+    count *= extent;
+  }
+  return note;
+}
+
+}  // namespace
+
+std::array<std::byte, kEnvelopeBytes> encode(const Envelope& envelope) {
+  std::array<std::byte, kEnvelopeBytes> bytes;
+  Writer writer(bytes.data());
+  writer.put(envelope.kind, 4);
+  writer.put(envelope.keys, 4);
+  writer.put(envelope.text_bytes, 4);
+  writer.put(envelope.payload_bytes, 8);
+  writer.put(envelope.id, 8);
+  writer.put(static_cast<std::uint64_t>(envelope.number), 8);
+  writer.put(static_cast<std::uint64_t>(envelope.ahead), 8);
+  writer.put(std::bit_cast<std::uint64_t>(envelope.rate), 8);
+  return bytes;
+}
+
+std::optional<Envelope> decode_envelope(std::span<const std::byte> bytes, bool answer) {
+  if (bytes.size() != kEnvelopeBytes) return std::nullopt;
+  Reader reader(bytes.data());
+  const std::uint64_t kind = reader.take(4);
+  const auto last = answer ? static_cast<std::uint64_t>(kLastStatus) : static_cast<std::uint64_t>(kLastOp);
+  if (kind < 1 || kind > last) return std::nullopt;
+  Envelope envelope;
+  envelope.kind = static_cast<std::uint8_t>(kind);
+  envelope.keys = static_cast<std::uint32_t>(reader.take(4));
+  envelope.text_bytes = static_cast<std::uint32_t>(reader.take(4));
+  envelope.payload_bytes = reader.take(8);
+  envelope.id = reader.take(8);
+  envelope.number = static_cast<std::int64_t>(reader.take(8));
+  envelope.ahead = static_cast<std::int64_t>(reader.take(8));
+  envelope.rate = std::bit_cast<double>(reader.take(8));
+  if (envelope.keys > kMostKeys || envelope.text_bytes > kMostTextBytes ||
+      envelope.payload_bytes > kMostPayloadBytes)
+    return std::nullopt;
+  return envelope;
+}
+
+std::vector<std::byte> encode_preface(const Message& message) {
+  std::vector<std::byte> bytes(4 * message.keys.size() + message.text.size());
+  Writer writer(bytes.data());
+  for (const std::uint32_t key : message.keys) writer.put(key, 4);
+  if (!message.text.empty())
+    std::memcpy(bytes.data() + 4 * message.keys.size(), message.text.data(), message.text.size());
+  return bytes;
+}
+
+void decode_preface(std::span<const std::byte> bytes, Message& message) {
+  Reader reader(bytes.data());
+  message.keys.resize(message.head.keys);
+  for (std::uint32_t& key : message.keys) key = static_cast<std::uint32_t>(reader.take(4));
+  const auto* text = reinterpret_cast<const char*>(bytes.data()) + 4 * message.keys.size();
+  message.text.assign(text, message.head.text_bytes);
+}
+
+std::string to_text(const TensorNote& note) { return describe(note).dump(); }
+
+std::string to_text(const StateNote& note) {
+  json tensors = json::array();
+  for (const TensorNote& tensor : note.tensors) tensors.push_back(describe(tensor));
+  return json{{"tensors", std::move(tensors)}, {"keys", note.keys}, {"applied", note.applied}}.dump();
+}
+
+std::optional<TensorNote> tensor_note(const std::string& text) {
+  try {
+    return read_tensor(json::parse(text));
+  } catch (const json::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<StateNote> state_note(const std::string& text) {
+  try {
+    const json parsed = json::parse(text);
+    StateNote note;
+    for (const json& item : parsed.at("tensors")) {
+      auto tensor = read_tensor(item);
+      if (!tensor) return std::nullopt;
+      note.tensors.push_back(std::move(*tensor));
+    }
+    note.keys = parsed.at("keys").get<std::int64_t>();
+    note.applied = parsed.at("applied").get<std::vector<std::int64_t>>();
+    if (note.keys < 0 || note.keys > static_cast<std::int64_t>(note.tensors.size())) return std::nullopt;
+    return note;
+  } catch (const json::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::size_t bytes_of(const TensorNote& note) {
+  std::size_t count = 1;
+  for (const std::int64_t extent : note.shape) count *= static_cast<std::size_t>(extent);
+  return count * size_of(static_cast<DType>(note.dtype));
+}
+
+}  // namespace dtrain::server

@@ -1,0 +1,52 @@
+// A worker's connections to all servers: requests go out and answers come in on all of them while it waits
+// for one. Internal to KeyValueStore.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "parallel/server/key_value_store.h"
+#include "parallel/server/message_link.h"
+
+namespace dtrain::server {
+
+/// Used by one thread.
+class ServerLines {
+ public:
+  /// Connects; throws PeerError naming the server that cannot be reached by `deadline`.
+  ServerLines(std::span<const std::string> cards, const WorkerSite& site, const Deadline& deadline);
+  ~ServerLines();
+
+  int size() const noexcept { return static_cast<int>(lines_.size()); }
+  /// Queues a request; its answer comes after those of the ones before.
+  void post(int server, Message request);
+  /// The answer to the oldest request to `server` that was not asked for yet.
+  Message answer(int server, const Deadline& deadline);
+  /// The server may close its connection from now on.
+  void part(int server) { lines_.at(static_cast<std::size_t>(server)).parted = true; }
+  Message ask(int server, Message request, const Deadline& deadline) {
+    post(server, std::move(request));
+    return answer(server, deadline);
+  }
+
+ private:
+  struct Line {
+    std::string name;  ///< "parameter server 0 on box (127.0.0.1:4711)"
+    std::string host;
+    MessageLink link;
+    std::uint64_t next_id = 1, awaited = 1;
+    std::deque<Message> answers;
+    bool parted = false;
+  };
+
+  void connect(int server, const std::string& card, const WorkerSite& site, const Deadline& deadline);
+  void pump(Line& line);
+  [[noreturn]] static void lose(const Line& line, const std::string& why);
+
+  std::vector<Line> lines_;
+};
+
+}  // namespace dtrain::server

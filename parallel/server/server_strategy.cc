@@ -1,0 +1,196 @@
+#include "parallel/server/server_strategy.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "parallel/data/equal_start.h"
+#include "parallel/share.h"
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
+#include "runtime/base/options.h"
+
+namespace dtrain {
+namespace {
+
+const std::string kApplied = "server-applied";
+
+}  // namespace
+
+void ServerStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
+  if (parts.scaler != nullptr) {
+    throw UsageError(
+        "parameter server: expected float32 or bfloat16, got float16, whose loss scaling would differ among "
+        "the workers");
+  }
+  ReplicatedStrategy::prepare(parts, deadline);
+  for (NamedTensor& parameter : network_->named_parameters()) {
+    if (parameter.second.requires_grad()) parameters_.push_back(std::move(parameter));
+  }
+  keys_ = server::lay_out_keys(parameters_, store_.servers());
+}
+
+void ServerStrategy::load(const SavedState& state, const Deadline& /*deadline*/) {
+  if (!is_root()) return;
+  network_->load_state_dict(load_tensors(*state.model, context_.device));
+  loaded_ = load_tensors(*state.optimizer, make_device("cpu"));
+}
+
+void ServerStrategy::load_notes(const std::map<std::string, std::string>& notes) {
+  const auto found = notes.find(kApplied);
+  if (found == notes.end()) return;
+  applied_.clear();
+  std::istringstream text(found->second);
+  for (std::string word; std::getline(text, word, ',');) applied_.push_back(parse_integer(word).value_or(0));
+  // Of another number of workers, nobody knows which has seen what: all go on with the slowest.
+  const auto workers = static_cast<std::size_t>(context_.communicator.size());
+  if (applied_.size() != workers && !applied_.empty())
+    applied_.assign(workers, *std::min_element(applied_.begin(), applied_.end()));
+}
+
+std::map<std::string, std::string> ServerStrategy::notes() const {
+  if (in_step() || applied_.empty()) return {};
+  return {{kApplied, fmt::format("{}", fmt::join(applied_, ","))}};
+}
+
+void ServerStrategy::begin(const Deadline& deadline) {
+  if (in_step()) {
+    const NamedTensors state = network_->state_dict();
+    check_same_model(context_.communicator, state, deadline);
+    copy_from_first_rank(context_.communicator, network_->named_buffers(), deadline);
+  }
+  if (is_root()) start_servers(deadline);
+  // What rank 0 has brought is all there when it says so.
+  broadcast_text(context_.communicator, "ready", deadline);
+  for (const server::ParameterKey& key : keys_) {
+    const Tensor value = key.part_of(parameters_[key.parameter].second);
+    if (!is_root()) own_steps_ = store_.expect(key.name, value, deadline, key.server);
+  }
+  begun_ = true;
+  pull(deadline);
+}
+
+void ServerStrategy::start_servers(const Deadline& deadline) {
+  if (!loaded_.empty() || !applied_.empty()) {
+    const auto states = server::state_by_server(keys_, parameters_, loaded_, store_.servers());
+    for (int i = 0; i < store_.servers(); ++i)
+      store_.restore(i, states[static_cast<std::size_t>(i)], applied_, deadline);
+  }
+  loaded_.clear();
+  for (const server::ParameterKey& key : keys_)
+    own_steps_ = store_.init(key.name, key.part_of(parameters_[key.parameter].second), deadline, key.server);
+}
+
+std::optional<std::int64_t> ServerStrategy::own_steps() const {
+  return in_step() ? std::nullopt : std::optional(own_steps_);
+}
+
+void ServerStrategy::step(Passes& passes, Exchange exchange) {
+  optimizer_->zero_grad();
+  for (std::size_t i = 0; i < passes.count(); ++i) run_pass(passes, i);
+  if (exchange == Exchange::none) return;
+  passes.gradients_done();
+  const PhaseScope phase = context_.timer.phase(Phase::communication);
+  // So many asynchronous updates as there are workers move the parameters as one synchronous one does.
+  const double rate = optimizer_->lr() / (in_step() ? 1 : context_.communicator.size());
+  delay_ = store_.exchange(gradients(), rate, values(), patience());
+  for (const auto& [name, tensor] : parameters_) tensor.mark_modified();
+}
+
+void ServerStrategy::run_pass(Passes& passes, std::size_t i) {
+  const Tensors inputs = passes.inputs(i);
+  Tensor loss;
+  {
+    const PhaseScope phase = context_.timer.phase(Phase::forward);
+    loss = passes.loss(i, (*network_)(inputs));
+  }
+  const PhaseScope phase = context_.timer.phase(Phase::backward);
+  if (i + 1 == passes.count()) passes.losses_done();
+  start_backward(loss, passes.weight(i), nullptr);
+}
+
+// Each worker's part of the mean, as a bucket of data parallelism has it before it is added up: + 0 too.
+NamedTensors ServerStrategy::gradients() {
+  const NoGrad no_grad;
+  const int workers = context_.communicator.size();
+  std::vector<Tensor> whole;
+  for (const auto& [name, parameter] : parameters_) {
+    Tensor gradient = parameter.grad().defined()
+                          ? parameter.grad().detach().contiguous()
+                          : Tensor::zeros(parameter.shape(), parameter.shared_device(), parameter.dtype());
+    if (in_step() && workers > 1)
+      gradient.device().kernels().affine(gradient.view(), 1.0 / workers, 0.0, gradient.view());
+    whole.push_back(gradient);
+  }
+  NamedTensors parts;
+  for (const server::ParameterKey& key : keys_)
+    parts.emplace_back(key.name, key.part_of(whole[key.parameter]));
+  return parts;
+}
+
+NamedTensors ServerStrategy::values() const {
+  NamedTensors parts;
+  for (const server::ParameterKey& key : keys_)
+    parts.emplace_back(key.name, key.part_of(parameters_[key.parameter].second));
+  return parts;
+}
+
+void ServerStrategy::pull(const Deadline& deadline) {
+  const NoGrad no_grad;
+  store_.pull(values(), deadline);
+  for (const auto& [name, tensor] : parameters_) tensor.mark_modified();
+}
+
+// Asynchronous: what rank 0 evaluates and saves has its own running statistics, and nobody is waited for.
+void ServerStrategy::settle(const Deadline& deadline) {
+  if (in_step()) copy_from_first_rank(context_.communicator, network_->named_buffers(), deadline);
+}
+
+StateParts ServerStrategy::save() {
+  if (!is_root()) return {};
+  if (!begun_) return {whole(network_->state_dict()), {}};
+  const NoGrad no_grad;
+  std::vector<NamedTensors> states;
+  for (int i = 0; i < store_.servers(); ++i) {
+    ServerState held = store_.state(i, patience());
+    if (i == 0) applied_ = held.applied;
+    for (const server::ParameterKey& key : keys_) {
+      for (const auto& [name, value] : held.values) {
+        if (name != key.name) continue;
+        Tensor own = key.part_of(parameters_[key.parameter].second).detach();
+        own.copy_from(value.to(own.shared_device()));
+      }
+    }
+    states.push_back(std::move(held.state));
+  }
+  for (const auto& [name, tensor] : parameters_) tensor.mark_modified();
+  return {whole(network_->state_dict()), whole(server::state_of_parameters(keys_, parameters_, states))};
+}
+
+Replicas ServerStrategy::replicas() {
+  if (!in_step()) return {};
+  return {&context_.communicator, network_->named_parameters()};
+}
+
+void ServerStrategy::exchange_alone(const Deadline& deadline) { pull(deadline); }
+
+void ServerStrategy::finish(const Deadline& deadline) {
+  if (in_step()) return;
+  store_.finish(deadline);
+  if (!is_root()) return;
+  store_.wait_for_others(deadline);
+  pull(deadline);
+}
+
+std::optional<PushDelay> ServerStrategy::delay() const {
+  return in_step() ? std::nullopt : std::optional(delay_);
+}
+
+std::optional<UpdateDelays> ServerStrategy::delays() {
+  if (in_step() || !is_root()) return std::nullopt;
+  return store_.delays(patience());
+}
+
+}  // namespace dtrain

@@ -1,0 +1,71 @@
+// Data parallelism with parameters on servers: every worker computes its share of each batch with the whole
+// network, pushes gradients to the servers and pulls parameters. Synchronous: the numbers of
+// DataParallelStrategy, bit for bit. Asynchronous: each worker goes on at its own pace. Decision 037.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "parallel/data/replicated_strategy.h"
+#include "parallel/server/key_layout.h"
+#include "parallel/server/key_value_store.h"
+#include "parallel/server/server_rules.h"
+
+namespace dtrain {
+
+class ServerStrategy final : public ReplicatedStrategy {
+ public:
+  /// `store` is borrowed. Asynchronous: `context.communicator` is one that only hands on what rank 0 says
+  /// (see make_board_communicator), since a group dies with a worker.
+  ServerStrategy(const StrategyContext& context, KeyValueStore& store, ServerUpdate update)
+      : ReplicatedStrategy(context), store_(store), update_(update) {}
+
+  std::string_view name() const noexcept override { return "parameter server"; }
+  DataShare share() const noexcept override {
+    return {context_.communicator.rank(), context_.communicator.size()};
+  }
+  bool in_step() const noexcept override { return update_ == ServerUpdate::sync; }
+  /// Throws UsageError for loss scaling, whose overflow each worker would see alone.
+  void prepare(const TrainingParts& parts, const Deadline& deadline) override;
+  /// Rank 0 keeps the optimizer's state for the servers.
+  void load(const SavedState& state, const Deadline& deadline) override;
+  void begin(const Deadline& deadline) override;
+  void step(Passes& passes, Exchange exchange) override;
+  /// None: each step waits for a server.
+  std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
+  void settle(const Deadline& deadline) override;
+  /// On rank 0 what the servers hold, between two updates of each.
+  StateParts save() override;
+  /// None: a worker has no optimizer's state.
+  StateParts replica() override { return {}; }
+  Replicas replicas() override;
+  /// A pull of everything.
+  void exchange_alone(const Deadline& deadline) override;
+
+  std::map<std::string, std::string> notes() const override;
+  void load_notes(const std::map<std::string, std::string>& notes) override;
+  std::optional<std::int64_t> own_steps() const override;
+  void finish(const Deadline& deadline) override;
+  std::optional<PushDelay> delay() const override;
+  std::optional<UpdateDelays> delays() override;
+
+ private:
+  bool is_root() const noexcept { return context_.communicator.rank() == 0; }
+  void start_servers(const Deadline& deadline);
+  void run_pass(Passes& passes, std::size_t i);
+  NamedTensors gradients();
+  NamedTensors values() const;
+  void pull(const Deadline& deadline);
+
+  KeyValueStore& store_;
+  ServerUpdate update_;
+  NamedTensors parameters_;
+  std::vector<server::ParameterKey> keys_;
+  NamedTensors loaded_;                ///< rank 0: the optimizer's state, until begin()
+  std::vector<std::int64_t> applied_;  ///< updates by worker: of the checkpoint, then as of the last save()
+  std::int64_t own_steps_ = 0;         ///< of this worker that had been applied when it began
+  bool begun_ = false;
+  PushDelay delay_;
+};
+
+}  // namespace dtrain
