@@ -10,6 +10,7 @@
 #include "parallel/data/sharded/sharded_strategy.h"
 #include "parallel/data/virtual_workers_strategy.h"
 #include "parallel/pipeline/pipeline_strategy.h"
+#include "parallel/server/server_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/base/error.h"
 
@@ -91,7 +92,9 @@ std::optional<Division> division_of(const Recipe& recipe, const WorkerMesh* mesh
 }
 
 std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context,
-                                        const WorkerDevices& devices, const WorkerMesh* mesh) {
+                                        const WorkerDevices& devices, const WorkerMesh* mesh,
+                                        KeyValueStore* servers) {
+  if (servers != nullptr) return std::make_unique<ServerStrategy>(context, *servers, recipe.update);
   if (const auto division = division_of(recipe, mesh)) {
     const StrategyContext among_copies{mesh->mesh.group("dp"), context.device, context.patience,
                                        context.timer};

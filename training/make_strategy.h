@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/mesh.h"
+#include "parallel/server/key_value_store.h"
 #include "parallel/strategy.h"
 #include "parallel/tensor/division.h"
 #include "training/recipe.h"
@@ -43,8 +44,10 @@ std::unique_ptr<WorkerMesh> make_mesh(const Recipe& recipe, Communicator& world,
 /// The ranks that divide a network; nothing where each worker or stage has whole layers.
 std::optional<Division> division_of(const Recipe& recipe, const WorkerMesh* mesh);
 
-/// `context` has the home device. `mesh` may be null; it outlives the strategy.
+/// `context` has the home device. `mesh` may be null, as may `servers` where the recipe has none; both
+/// outlive the strategy.
 std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context,
-                                        const WorkerDevices& devices, const WorkerMesh* mesh);
+                                        const WorkerDevices& devices, const WorkerMesh* mesh,
+                                        KeyValueStore* servers);
 
 }  // namespace dtrain

@@ -121,6 +121,46 @@ void read_local_sgd(const Options& options, Recipe& recipe) {
     options.refuse("precision", "fp32 or bf16 beside --sync-every, whose workers would overflow one by one");
 }
 
+void refuse_beside_servers(const Options& options, const Recipe& recipe) {
+  const auto beside = [&](bool given, const char* option, const char* why) {
+    if (given) options.refuse(option, std::string("nothing beside --servers, ") + why);
+  };
+  beside(recipe.virtual_workers > 0, "virtual-workers", "whose sums are over workers");
+  beside(recipe.shard.has_value(), "shard", "which hold the optimizer's state");
+  beside(recipe.compress.kind != Compression::Kind::none, "compress", "which take whole gradients");
+  beside(recipe.sync_every > 0, "sync-every", "which take each step's gradients");
+  beside(options.has("devices"), "devices", "whose workers have one device each");
+  beside(options.integer("peer-snapshots", 0, INT64_MAX) > 0, "peer-snapshots",
+         "where workers do not hold the optimizer's state; use --checkpoint-every");
+  if (!recipe.mesh.empty())
+    options.refuse("servers", "0 beside --tensor and --pipeline, whose workers hold parts of a network");
+  if (recipe.precision == Precision::fp16)
+    options.refuse("precision", "fp32 or bf16 beside --servers, whose workers would overflow one by one");
+  beside(recipe.servers > 1 && options.has("clip-grad-norm"), "clip-grad-norm",
+         "unless there is one server: each would see the norm of its part only");
+}
+
+void read_servers(const Options& options, Recipe& recipe) {
+  recipe.servers = static_cast<int>(options.integer("servers", 0, kMostParts));
+  recipe.update =
+      options.choice("update", {"sync", "async"}) == "async" ? ServerUpdate::async : ServerUpdate::sync;
+  const bool async = recipe.update == ServerUpdate::async;
+  if (recipe.servers == 0 && async)
+    options.refuse("update", "--servers N beside it (of dtrain-launch, or of the program under mpirun)");
+  if (options.has("max-staleness")) {
+    if (!async) options.refuse("max-staleness", "--update async beside it, with --servers N");
+    recipe.max_staleness = options.integer("max-staleness", 0, INT64_MAX);
+  }
+  if (recipe.servers == 0) return;
+  refuse_beside_servers(options, recipe);
+  if (!async) return;
+  if (recipe.sync_batch_norm)
+    options.refuse("sync-batch-norm",
+                   "nothing beside --update async, where workers do not wait for each other");
+  if (options.integer("check-replicas", 0, INT64_MAX) > 0)
+    options.refuse("check-replicas", "0 beside --update async, where workers hold different weights");
+}
+
 std::vector<std::string> device_names(const Options& options) {
   std::vector<std::string> names;
   const std::string& text = options.text("devices");
@@ -173,11 +213,12 @@ void read_parallelism(const Options& options, std::int64_t world_size, Recipe& r
   read_virtual_workers(options, world_size, recipe);
   read_mesh(options, world_size, recipe);
   read_local_sgd(options, recipe);
+  read_servers(options, recipe);
 }
 
 void check_optimizer(const Options& options, Recipe& recipe) {
   if (!is_layerwise(recipe.optimizer.rule)) return;
-  if (recipe.shard || axis_size(recipe, "tp") > 1)
+  if (recipe.shard || axis_size(recipe, "tp") > 1 || recipe.servers > 1)
     options.refuse("optimizer", "one without a rate for each layer where workers hold parts of layers");
   if (recipe.graphs == GraphUse::on)
     options.refuse("cuda-graph",

@@ -37,6 +37,9 @@ constexpr OptionSpec kTrainOptions[] = {
     {"mesh", "Batch", "AXES", "", "workers as a grid: dp=2,tp=2 or dp=2,pp=2 (dp shares batches, tp divides layers, pp makes stages); dp=auto: what is left"},
     {"sequence-parallel", "Batch", "", "", "with --tensor: what lies between divided layers is cut along the sequence too"},
     {"sync-every", "Batch", "H", "0", "local SGD: workers take H steps of their own, then average parameters; 0: share gradients"},
+    {"servers", "Batch", "S", "0", "parameter servers: the last S processes of mpirun or srun keep the parameters; beside dtrain-launch --servers S: that S"},
+    {"update", "Batch", "HOW", "sync", "with servers: sync (all workers' gradients together) or async (each worker's when it comes)"},
+    {"max-staleness", "Batch", "K", "", "with --update async: a worker that is more than K updates ahead of the slowest waits; unset: none waits"},
     {"recompute", "Batch", "", "", "less memory, more time: residual blocks are computed again in backward, not kept"},
 
     {"optimizer", "Optimizer", "NAME", "sgd", "sgd, adam, adamw, rmsprop or adagrad, as in torch.optim; lars or lamb, for large batches"},
@@ -267,6 +270,7 @@ std::map<std::string, std::string> identity(const Recipe& recipe) {
       {"sync-batch-norm", recipe.sync_batch_norm ? "true" : "false"}});
   // Sums within a kernel may depend on how many threads share it.
   if (recipe.virtual_workers > 0) settings.emplace("threads", std::to_string(recipe.threads));
+  if (recipe.servers > 0 && recipe.update == ServerUpdate::async) settings.emplace("update", "async");
   return settings;
 }
 

@@ -14,6 +14,7 @@
 #include "parallel/data/sharded/shard_exchange.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/schedule.h"
+#include "parallel/server/server_rules.h"
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/options.h"
 #include "runtime/optim/lr_schedule.h"
@@ -83,6 +84,9 @@ struct Recipe {
   std::vector<MeshAxis> mesh;       ///< axes dp and tp or pp, their product the workers; empty: dp alone
   bool sequence_parallel = false;   ///< activations between divided layers are cut along the sequence
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< of a mesh with pp
+  int servers = 0;  ///< processes beside the workers that keep and update the parameters; 0: workers do
+  ServerUpdate update = ServerUpdate::sync;   ///< of servers
+  std::optional<std::int64_t> max_staleness;  ///< ServerRules::max_staleness
   bool recompute = false;
   BatchPlan batch;
   OptimizerRecipe optimizer;

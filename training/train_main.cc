@@ -13,6 +13,7 @@
 #include "runtime/device/timed_device.h"
 #include "training/divided_task.h"
 #include "training/make_strategy.h"
+#include "training/serve.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
 #include "training/trainer.h"
@@ -81,7 +82,8 @@ ExitCode run_and_tell(Trainer& trainer, Communicator& communicator) {
 }
 
 ExitCode train(const Task& task, const Environment& environment, const Options& options, const Recipe& recipe,
-               const Placement& placement, const StopSignal& stop_signal, WorkerLog& log) {
+               const Placement& placement, const ServerRole& role, const StopSignal& stop_signal,
+               WorkerLog& log) {
   Tracer tracer(recipe.trace, *placement.rank, log);
   WorkerDevices devices = make_devices(recipe, *placement.local_rank);
   devices.replace_first(traced(devices.first(), tracer));
@@ -90,7 +92,7 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
     notices.emplace([&log](const std::string& text) { log.write(LogLevel::warning, text); });
   }
   Peers peers(placement, recipe.backend, environment, recipe.connect_timeout, log, devices.home.get(),
-              tracer.spans());
+              tracer.spans(), role, recipe.update);
   StepClock clock;
   ExitCode code = ExitCode::ok;
   {
@@ -98,7 +100,7 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
                                 placement.local_world_size.value_or(1));
     const auto strategy = make_strategy(
         recipe, {peers.communicator(), devices.home, recipe.collective_timeout, {&clock, tracer.spans()}},
-        devices, mesh.get());
+        devices, mesh.get(), peers.servers());
     std::optional<DividedTask> divided;
     if (const auto division = division_of(recipe, mesh.get())) divided.emplace(task, *division);
     const Task& learned = divided ? static_cast<const Task&>(*divided) : task;
@@ -114,6 +116,11 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
   }
   peers.leave();
   return code;
+}
+
+std::string name_of_process(const Placement& placement, const ServerRole& role) {
+  if (role.server) return fmt::format("dtrain: server {}", *role.server);
+  return role.workers == 1 ? "dtrain" : fmt::format("dtrain: rank {}", *placement.rank);
 }
 
 std::vector<OptionSpec> all_options(const TrainProgram& program) {
@@ -137,7 +144,8 @@ void report(const std::string& program, std::string_view message) {
 void check_training(const TrainProgram& program, const std::vector<std::string>& arguments,
                     const Environment& environment) {
   const Options options = resolve_options(program.name, all_options(program), arguments, environment);
-  make_recipe(options, program.make_task(options)->name(), *find_placement(environment).world_size);
+  const ServerRole role = find_server_role(options, find_placement(environment), environment);
+  make_recipe(options, program.make_task(options)->name(), role.workers);
 }
 
 ExitCode run_training(const TrainProgram& program, const std::vector<std::string>& arguments,
@@ -150,22 +158,25 @@ ExitCode run_training(const TrainProgram& program, const std::vector<std::string
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
-  const Placement placement = find_placement(environment);
+  Placement placement = find_placement(environment);
+  const ServerRole role = find_server_role(options, placement, environment);
+  placement.world_size = role.workers;
   const std::shared_ptr<const Task> task = program.make_task(options);
-  Recipe recipe = make_recipe(options, task->name(), *placement.world_size);
+  Recipe recipe = make_recipe(options, task->name(), role.workers);
   for (const OptionSpec& spec : program.options) {
     const std::string name(spec.name);
     if (options.has(name)) recipe.own[name] = options.text(name);
   }
   if (options.enabled("print-config")) {
-    if (*placement.rank == 0) fmt::print("{}", options_table(options));
+    if (*placement.rank == 0 && !role.server) fmt::print("{}", options_table(options));
     return ExitCode::ok;
   }
   limit_threads(placement, environment, recipe.threads, static_cast<int>(recipe.devices.size()));
   const StopSignal stop_signal;  // before any thread
-  WorkerLog log(*placement.world_size == 1 ? "dtrain" : fmt::format("dtrain: rank {}", *placement.rank));
+  WorkerLog log(name_of_process(placement, role));
   try {
-    return train(*task, environment, options, recipe, placement, stop_signal, log);
+    if (role.server) return serve(recipe, role, placement, environment, stop_signal, log);
+    return train(*task, environment, options, recipe, placement, role, stop_signal, log);
   } catch (const Error& error) {
     log.note(LogLevel::error, error.what());
     throw;

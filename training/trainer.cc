@@ -58,6 +58,7 @@ ExitCode Trainer::run_on() {
       return ExitCode::requeue;
     }
   }
+  finish_with_others();
   if (recipe_.eval_every > 0 && at_.evaluated_step != at_.step) evaluate();
   save_last();
   if (recipe_.profile) journal_.message(env_.clock.table());
@@ -121,7 +122,8 @@ void Trainer::step() {
 // Reads reports until only `left` are under way: those of the newest steps.
 void Trainer::take_reports(std::size_t left) {
   while (engine_.reports_waiting() > left) {
-    const StepReport report = engine_.take_report();
+    StepReport report = engine_.take_report();
+    report.delay = env_.strategy.delay();
     stop_asked_ = stop_asked_ || report.stop;
     save_asked_ = save_asked_ || report.save;
     journal_.step(report, at_);
@@ -160,6 +162,7 @@ void Trainer::compare_replicas() {
 }
 
 void Trainer::evaluate() {
+  if (!env_.strategy.in_step() && !is_root()) return;
   take_reports(0);
   const SpanScope span(env_.tracer.spans(), "evaluation", "phase");
   env_.clock.lap(Phase::other);
@@ -216,6 +219,17 @@ void Trainer::save_last() {
   saver_->check();
 }
 
+// Where ranks do not step together, what rank 0 evaluates and saves last is what all of them have done. A
+// rank that hangs is the launcher's to tell of.
+void Trainer::finish_with_others() {
+  if (env_.strategy.in_step()) return;
+  take_reports(0);
+  env_.strategy.finish(Deadline::never());
+  journal_.delays(env_.strategy.delays());
+  at_.evaluated_step.reset();
+  at_.saved_step.reset();
+}
+
 // Nobody leaves before all is written: srun and mpirun may be set to end all tasks when one goes.
 void Trainer::finish(const std::string& status) {
   journal_.finish(status, at_);
@@ -224,6 +238,7 @@ void Trainer::finish(const std::string& status) {
 }
 
 void Trainer::stop_at_signal() {
+  finish_with_others();
   save_last();
   journal_.message(fmt::format(
       "stopped by a signal after step {}; the checkpoint is saved, run again to go on", at_.step));

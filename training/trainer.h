@@ -58,6 +58,7 @@ class Trainer {
   void open_logs();
   void start_trace();
   void count_steps();
+  void place_at(std::int64_t step);
 
   /// From where the run is to its end or a stop signal.
   ExitCode run_on();
@@ -76,6 +77,7 @@ class Trainer {
   void save_checkpoint();
   void hand_over();
   void save_last();
+  void finish_with_others();
   void finish(const std::string& status);
   void stop_at_signal();
   /// What a checkpoint says of the run beside its tensors.

@@ -51,8 +51,20 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
   engine_.prepare(parts(), start_deadline());
   resume();
   start_trace();
-  count_steps();
   env_.strategy.begin(start_deadline());
+  if (const auto steps = env_.strategy.own_steps()) place_at(*steps);
+  count_steps();
+}
+
+// Where this rank goes on, of ranks that do not step together.
+void Trainer::place_at(std::int64_t step) {
+  if (step == at_.step) return;
+  const StepSampler& sampler = data_.sampler();
+  const std::int64_t per_epoch = sampler.steps_from(0);
+  at_.step = at_.resumed_from = step;
+  at_.epoch = step / per_epoch;
+  at_.position = 0;
+  for (std::int64_t done = 0; done < step % per_epoch; ++done) at_.position = sampler.next(at_.position);
 }
 
 TrainingParts Trainer::parts() {
@@ -221,6 +233,7 @@ void Trainer::take_over(const std::string& state_text, const Checkpoint* checkpo
   const TrainingState state = parse_training_state(state_text, "state from rank 0", ignored);
   SavedState saved;
   if (checkpoint != nullptr) saved = {&checkpoint->model, &checkpoint->optimizer};
+  env_.strategy.load_notes(state.extra);
   env_.strategy.load(saved, start_deadline());
   if (engine_.scaler() != nullptr) engine_.scaler()->load_state(scaler_entries(state.extra));
   at_.step = at_.resumed_from = state.step;
@@ -297,6 +310,7 @@ TrainingState Trainer::state() const {
   if (const GradScaler* scaler = engine_.scaler()) {
     for (const auto& [name, value] : scaler->state()) state.extra[kScalerPrefix + name] = value;
   }
+  state.extra.merge(env_.strategy.notes());
   state.extra.emplace(kPositionUnit, "samples");
   return state;
 }

@@ -74,10 +74,13 @@ std::string format_record(const StepRecord& record) {
                                   ? ""
                                   : fmt::format(R"(,"loss_scale":{},"skipped_steps":{})",
                                                 number(record.loss_scale), record.skipped_steps);
+  const std::string delay = record.staleness ? fmt::format(R"(,"staleness":{},"ahead":{})", *record.staleness,
+                                                           record.ahead.value_or(0))
+                                             : "";
   return fmt::format(
-      R"({{"event":"step","step":{},"epoch":{},"loss":{},"lr":{},"samples_per_second":{}{}{}{}}})",
+      R"({{"event":"step","step":{},"epoch":{},"loss":{},"lr":{},"samples_per_second":{}{}{}{}{}}})",
       record.step, record.epoch, number(record.loss), number(record.lr), number(record.samples_per_second),
-      scaling, memory_fields(record.memory), time_field(record.time));
+      scaling, delay, memory_fields(record.memory), time_field(record.time));
 }
 
 std::string format_record(const EvalRecord& record) {

@@ -25,6 +25,9 @@ struct StepRecord {
   double loss_scale = 0;
   std::int64_t skipped_steps = -1;
   std::optional<MemoryUse> memory = std::nullopt;  ///< of this rank; unset: not told
+  /// Of asynchronous updates: by how many others it came late, and by how many this rank was ahead of the
+  /// slowest; unset where updates are made together.
+  std::optional<std::int64_t> staleness = std::nullopt, ahead = std::nullopt;
 };
 
 /// One evaluation over all samples of the test set.

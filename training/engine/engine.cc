@@ -266,11 +266,11 @@ Evaluation Engine::evaluate(const std::shared_ptr<const Source>& source, std::in
   const Evaluation found = dtrain::evaluate(
       task_, [this](const Tensors& inputs) { return strategy_.evaluate(inputs); }, source,
       {.batch_size = batch_size,
-       .share = strategy_.share(),
+       .share = alone_ ? DataShare{} : strategy_.share(),
        .counts = strategy_.holds_outputs(),
        .together = strategy_.computes_together(),
        .patience = options_.patience},
-      communicator_, device_);
+      alone_ ? *alone_ : communicator_, device_);
   network.train();
   return found;
 }

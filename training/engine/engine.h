@@ -91,7 +91,8 @@ class Engine {
   /// The oldest report. Throws LossError when its loss is not finite, and as StepReports::take.
   StepReport take_report();
 
-  /// Collective. All of `source`, in batches of `batch_size`, each sample once over all ranks.
+  /// Collective, unless ranks do not step together: then this one alone. All of `source`, in batches of
+  /// `batch_size`, each sample once over all ranks.
   Evaluation evaluate(const std::shared_ptr<const Source>& source, std::int64_t batch_size);
 
  private:

@@ -5,9 +5,11 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "parallel/server/delays.h"
 #include "runtime/optim/grad_scaler.h"
 #include "runtime/tensor/tensor.h"
 
@@ -23,11 +25,12 @@ struct StepNote {
 
 struct StepReport {
   StepNote note;
-  double loss = 0;            ///< mean over the global batch, the same on every rank
-  bool stop = false;          ///< some rank was told to stop
-  bool save = false;          ///< some rank asks for a checkpoint
-  double loss_scale = 0;      ///< after the step; 0 without loss scaling
-  std::int64_t skipped = -1;  ///< steps skipped so far; -1 without loss scaling
+  double loss = 0;                                ///< mean over the global batch, the same on every rank
+  bool stop = false;                              ///< some rank was told to stop
+  bool save = false;                              ///< some rank asks for a checkpoint
+  double loss_scale = 0;                          ///< after the step; 0 without loss scaling
+  std::int64_t skipped = -1;                      ///< steps skipped so far; -1 without loss scaling
+  std::optional<PushDelay> delay = std::nullopt;  ///< of asynchronous steps (Strategy::delay)
 };
 
 /// A step: begin(), add() for each pass, send(), post(); take() gives the reports in the order of the steps.

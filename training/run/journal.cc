@@ -14,6 +14,14 @@ namespace {
 
 constexpr Duration kSyncPatience = std::chrono::seconds(10);
 
+std::optional<std::int64_t> staleness_of(const StepReport& report) {
+  return report.delay ? std::optional(report.delay->behind) : std::nullopt;
+}
+
+std::optional<std::int64_t> ahead_of(const StepReport& report) {
+  return report.delay ? std::optional(report.delay->ahead) : std::nullopt;
+}
+
 }  // namespace
 
 Journal::Journal(const JournalContext& context)
@@ -76,7 +84,9 @@ void Journal::step(const StepReport& report, const RunPosition& at) {
                                 .samples_per_second = samples_per_second_,
                                 .loss_scale = report.loss_scale,
                                 .skipped_steps = report.skipped,
-                                .memory = memory_use()});
+                                .memory = memory_use(),
+                                .staleness = staleness_of(report),
+                                .ahead = ahead_of(report)});
     }
   }
   if (record) {
@@ -209,6 +219,7 @@ RunSummary Journal::summarize(const std::string& status, const RunPosition& at) 
   summary.seconds_to_first_step = seconds_to_first_step_;
   summary.resumed_from_step = at.resumed_from;
   summary.memory = memory_use();
+  summary.delays = delays_;
   for (std::size_t i = 0; i <= static_cast<std::size_t>(Phase::other); ++i) {
     const auto phase = static_cast<Phase>(i);
     const double steps = static_cast<double>(std::max<std::int64_t>(clock.steps(), 1));

@@ -68,6 +68,8 @@ class Journal {
   /// Makes what was told so far durable, or gives up waiting: before a checkpoint is written, which should
   /// not be ahead of it. From any thread.
   void sync();
+  /// How late the updates of all ranks were, for the summary.
+  void delays(const std::optional<UpdateDelays>& delays) { delays_ = delays; }
   /// Shown by rank 0.
   void message(const std::string& text);
   /// Rank 0: begins to write summary.json and report.html, when the last checkpoint is durable. `status`:
@@ -100,6 +102,7 @@ class Journal {
   double samples_per_second_ = 0, last_loss_ = 0;
   std::optional<double> seconds_to_first_step_;
   std::optional<Evaluation> evaluation_;
+  std::optional<UpdateDelays> delays_;
 };
 
 }  // namespace dtrain

@@ -83,6 +83,7 @@ std::string summary_json(const RunSummary& summary) {
                          {"resident_bytes", summary.memory.resident_bytes},
                          {"peak_resident_bytes", summary.memory.peak_resident_bytes},
                          {"phase_milliseconds_per_step", summary.phase_milliseconds}};
+  if (summary.delays) json["staleness"] = nlohmann::json::parse(summary.delays->text());
   if (summary.evaluation) {
     json["test"] = {{"loss", summary.evaluation->loss}, {"samples", summary.evaluation->samples}};
     for (const auto& [name, value] : summary.evaluation->metrics) json["test"][name] = value;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "parallel/server/delays.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "runtime/data/source.h"
@@ -31,6 +32,7 @@ struct RunSummary {
   std::optional<double> seconds_to_first_step;  ///< since the launcher (or this process) started
   std::int64_t resumed_from_step = 0;
   MemoryUse memory;                                  ///< of rank 0 at the end
+  std::optional<UpdateDelays> delays;                ///< of the asynchronous updates of all ranks
   std::map<std::string, double> phase_milliseconds;  ///< a step's time by phase
 };
 

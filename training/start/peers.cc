@@ -7,6 +7,7 @@
 #include "cluster/detect/slurm_node.h"
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
+#include "parallel/server/board_communicator.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
 
@@ -27,11 +28,6 @@ bool wants_shared_memory(const Environment& environment) {
   const std::string text = text_or(environment, "DTRAIN_SHARED_MEMORY", "1");
   if (text == "0" || text == "1") return text == "1";
   throw UsageError("DTRAIN_SHARED_MEMORY: expected 0 or 1, got '" + text + "'; unset it to share memory");
-}
-
-Protection protection(const Environment& environment) {
-  constexpr std::string_view kVariable = "DTRAIN_TCP_PROTECTION";
-  return protection_named(text_or(environment, kVariable, "authenticate"), kVariable);
 }
 
 Endpoint store_endpoint(const Placement& placement) {
@@ -82,11 +78,18 @@ void check_token(const std::optional<Token>& token, const Endpoint& endpoint, Jo
                           : "the command that starts the workers, on one node, and hand it to all"));
 }
 
-bool needs_store(Backend backend, const Placement& placement) {
-  if (*placement.world_size == 1 || backend == Backend::mpi) return false;
+bool needs_store(Backend backend, const Placement& placement, const ServerRole& role) {
+  if ((*placement.world_size == 1 && role.servers == 0) || backend == Backend::mpi) return false;
   return backend == Backend::tcp || backend == Backend::gloo || backend == Backend::nccl ||
          placement.system != JobSystem::openmpi;
 }
+
+// The last ranks serve, and all processes are ranks of one group before they part.
+bool meets_by_mpi(Backend backend, const Placement& placement, const ServerRole& role) {
+  return role.servers > 0 && !role.beside && !needs_store(backend, placement, role);
+}
+
+std::string card_key(int server) { return fmt::format("servers/{}", server); }
 
 }  // namespace
 
@@ -98,20 +101,124 @@ Placement find_placement(const Environment& environment) {
   return placement;
 }
 
-Peers::Peers(const Placement& told, Backend backend, const Environment& environment, Duration timeout,
-             Log& log, Device* device, SpanRecorder* spans) {
+Protection find_protection(const Environment& environment) {
+  constexpr std::string_view kVariable = "DTRAIN_TCP_PROTECTION";
+  return protection_named(text_or(environment, kVariable, "authenticate"), kVariable);
+}
+
+MeetingPlace::MeetingPlace(const Placement& told, Backend backend, const Environment& environment,
+                           Duration timeout, Log& log, const ServerRole& role)
+    : role_(role) {
   Placement placement = told;
-  if (needs_store(backend, placement)) use_reachable_master(placement, kNamePatience);
-  if (needs_store(backend, placement)) meet_in_store(placement, environment, timeout, log);
+  if (needs_store(backend, placement, role)) use_reachable_master(placement, kNamePatience);
+  if (needs_store(backend, placement, role))
+    meet_in_store(placement, environment, Deadline::after(timeout), log);
+  master_ = placement.master_addr.value_or("");
+  if (!meets_by_mpi(backend, placement, role)) return;
+  Bootstrap bootstrap;
+  bootstrap.rank = *placement.rank;
+  bootstrap.size = role.workers + role.servers;
+  bootstrap.timeout = timeout;
+  all_ = make_communicator(backend, bootstrap, log);
+}
+
+void MeetingPlace::meet_in_store(const Placement& placement, const Environment& environment,
+                                 const Deadline& deadline, Log& log) {
+  const Endpoint endpoint = store_endpoint(placement);
+  const auto token = find_token(environment);
+  check_token(token, endpoint, placement.system, deadline);
+  const std::string job = job_name(placement, environment);
+  if (*placement.rank == 0 && !role_.server) {
+    StoreServerOptions options;
+    options.token = token;
+    options.job = job;
+    options.log = &log;
+    server_ =
+        std::make_unique<StoreServer>(store_listener(environment, endpoint, deadline), std::move(options));
+  }
+  StoreClientOptions options;
+  options.token = token;
+  options.job = job;
+  if (role_.server) options.role = "server";
+  options.rank = role_.server.value_or(*placement.rank);
+  store_ = std::make_unique<StoreClient>(endpoint, std::move(options), deadline);
+}
+
+std::unique_ptr<Communicator> MeetingPlace::take_group(const Deadline& deadline) {
+  return all_ ? all_->split(role_.server ? 1 : 0, all_->rank(), deadline) : nullptr;
+}
+
+void MeetingPlace::publish(const std::string& card, const Deadline& deadline) {
+  if (all_) {
+    gather_cards(card, deadline);
+  } else {
+    store_->set(card_key(*role_.server), card, deadline);
+  }
+}
+
+std::vector<std::string> MeetingPlace::cards(const Deadline& deadline) {
+  if (all_) return gather_cards("", deadline);
+  std::vector<std::string> cards;
+  for (int server = 0; server < role_.servers; ++server)
+    cards.push_back(store_->get(card_key(server), deadline));
+  return cards;
+}
+
+std::vector<std::string> MeetingPlace::gather_cards(const std::string& own, const Deadline& deadline) {
+  constexpr std::size_t kMostCardBytes = 1024;
+  std::string padded = own;
+  padded.resize(kMostCardBytes);
+  std::string all(kMostCardBytes * static_cast<std::size_t>(all_->size()), '\0');
+  all_->all_gather({.data = padded.data(), .count = padded.size(), .dtype = DType::u8},
+                   {.data = all.data(), .count = all.size(), .dtype = DType::u8}, "cards of the servers")
+      ->wait(deadline);
+  std::vector<std::string> cards;
+  for (int rank = role_.workers; rank < all_->size(); ++rank)
+    cards.emplace_back(all.c_str() + kMostCardBytes * static_cast<std::size_t>(rank));
+  return cards;
+}
+
+std::string MeetingPlace::own_address(const Environment& environment, const Deadline& deadline) const {
+  const std::string interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
+  std::string address;
+  if (!interface.empty() && interface != "lo") {
+    address = outward_address(interface);
+  } else if (!master_.empty()) {
+    address = address_towards(master_, deadline);
+  } else if (all_ && find_token(environment)) {
+    address = outward_address("");
+  }
+  return address.empty() ? "127.0.0.1" : address;
+}
+
+void MeetingPlace::leave() {
+  all_.reset();
+  store_.reset();
+  if (server_) server_->wait_until_clients(0, Deadline::after(kLeaveTimeout));
+}
+
+Peers::Peers(const Placement& placement, Backend backend, const Environment& environment, Duration timeout,
+             Log& log, Device* device, SpanRecorder* spans, const ServerRole& role, ServerUpdate update)
+    : place_(placement, backend, environment, timeout, log, role) {
+  if (role.servers > 0) {
+    const WorkerSite site{*placement.rank, find_token(environment), find_protection(environment)};
+    const Deadline deadline = Deadline::after(timeout);
+    const std::vector<std::string> cards = place_.cards(deadline);
+    communicator_ = place_.take_group(deadline);  // servers answer when they have theirs
+    servers_ = std::make_unique<KeyValueStore>(cards, site, deadline);
+    if (update == ServerUpdate::async)
+      communicator_ = make_board_communicator(*servers_, *placement.rank, *placement.world_size);
+    if (communicator_) return;
+  }
   Bootstrap bootstrap;
   bootstrap.rank = *placement.rank;
   bootstrap.size = *placement.world_size;
-  bootstrap.store = store_.get();
+  bootstrap.store = place_.store();
   bootstrap.token = find_token(environment);
-  bootstrap.protection = protection(environment);
+  bootstrap.protection = find_protection(environment);
   bootstrap.interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
   bootstrap.share_memory = wants_shared_memory(environment);
-  bootstrap.master = placement.master_addr.value_or("");
+  bootstrap.master = place_.master();
   bootstrap.timeout = timeout;
   bootstrap.device = device;
   bootstrap.spans = spans;
@@ -126,32 +233,11 @@ Peers::~Peers() {
     communicator_->abort("this worker has ended with an error of its own; its output says which");
 }
 
-void Peers::meet_in_store(const Placement& placement, const Environment& environment, Duration timeout,
-                          Log& log) {
-  const Deadline deadline = Deadline::after(timeout);
-  const Endpoint endpoint = store_endpoint(placement);
-  const auto token = find_token(environment);
-  check_token(token, endpoint, placement.system, deadline);
-  const std::string job = job_name(placement, environment);
-  if (*placement.rank == 0) {
-    StoreServerOptions options;
-    options.token = token;
-    options.job = job;
-    options.log = &log;
-    server_ =
-        std::make_unique<StoreServer>(store_listener(environment, endpoint, deadline), std::move(options));
-  }
-  StoreClientOptions options;
-  options.token = token;
-  options.job = job;
-  options.rank = *placement.rank;
-  store_ = std::make_unique<StoreClient>(endpoint, std::move(options), deadline);
-}
-
 void Peers::leave() {
   communicator_.reset();
-  store_.reset();
-  if (server_) server_->wait_until_clients(0, Deadline::after(kLeaveTimeout));
+  if (servers_) servers_->leave(Deadline::after(kLeaveTimeout));
+  servers_.reset();
+  place_.leave();
 }
 
 }  // namespace dtrain

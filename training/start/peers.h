@@ -5,13 +5,17 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cluster/detect/detect.h"
 #include "cluster/store/store_client.h"
 #include "cluster/store/store_server.h"
 #include "collectives/factory.h"
+#include "parallel/server/key_value_store.h"
+#include "parallel/server/parameter_server.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/log.h"
+#include "training/start/server_role.h"
 
 namespace dtrain {
 
@@ -20,32 +24,74 @@ namespace dtrain {
 /// naming the variable when the environment contradicts itself.
 Placement find_placement(const Environment& environment);
 
-/// The connection to the other workers. Rank 0 also serves the store the others meet in.
+/// What workers and servers of a job meet in: the store that rank 0 serves, or, where mpirun has started all
+/// of them, the group of all processes.
+class MeetingPlace {
+ public:
+  /// `placement`, `backend`: as Peers takes them; `role` says which of the processes are workers. Blocks
+  /// until the store answers, or all processes have come.
+  MeetingPlace(const Placement& placement, Backend backend, const Environment& environment, Duration timeout,
+               Log& log, const ServerRole& role);
+
+  /// Null where nobody needs it.
+  Store* store() const noexcept { return store_.get(); }
+  const std::string& master() const noexcept { return master_; }
+  /// The group of this process' kind, workers or servers, where mpirun has started both; else null.
+  std::unique_ptr<Communicator> take_group(const Deadline& deadline);
+  /// A server leaves its card (ParameterServer::card) for the workers.
+  void publish(const std::string& card, const Deadline& deadline);
+  /// The cards of all servers, in their order. Waits for them.
+  std::vector<std::string> cards(const Deadline& deadline);
+  /// Where this process listens so that all others can reach it.
+  std::string own_address(const Environment& environment, const Deadline& deadline) const;
+  /// Takes leave; rank 0 waits for a few seconds until all others have.
+  void leave();
+
+ private:
+  void meet_in_store(const Placement& placement, const Environment& environment, const Deadline& deadline,
+                     Log& log);
+  std::vector<std::string> gather_cards(const std::string& own, const Deadline& deadline);
+
+  ServerRole role_;
+  std::string master_;
+  std::unique_ptr<StoreServer> server_;
+  std::unique_ptr<StoreClient> store_;
+  std::unique_ptr<Communicator> all_;  ///< workers and servers under mpirun
+};
+
+/// The connection to the other workers, and to servers where there are some. Rank 0 also serves the store the
+/// others meet in.
 class Peers {
  public:
   /// Blocks until every worker has come. `placement` as find_placement gives it. `backend` as
   /// make_communicator; nccl works on `device`, borrowed, as is `spans`, where collectives leave their spans;
   /// null: nowhere. Throws PeerError when somebody does not come within `timeout`, UsageError when there is
   /// no way to meet (no MASTER_ADDR, backend not built).
+  /// Beside servers `role` says which processes are workers, and `update` how servers update: asynchronous
+  /// ones are all that workers have in common, and communicator() hands on what rank 0 says at the start.
   Peers(const Placement& placement, Backend backend, const Environment& environment, Duration timeout,
-        Log& log, Device* device = nullptr, SpanRecorder* spans = nullptr);
+        Log& log, Device* device = nullptr, SpanRecorder* spans = nullptr, const ServerRole& role = {},
+        ServerUpdate update = ServerUpdate::sync);
   /// While an exception unwinds, the others are told that this worker ends with an error.
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
   Communicator& communicator() noexcept { return *communicator_; }
+  /// Null without servers.
+  KeyValueStore* servers() noexcept { return servers_.get(); }
   /// Call when all went well: whoever serves the store waits (a few seconds at most) for the others to leave
   /// first.
   void leave();
 
  private:
-  void meet_in_store(const Placement& placement, const Environment& environment, Duration timeout, Log& log);
-
   const int exceptions_ = std::uncaught_exceptions();
-  std::unique_ptr<StoreServer> server_;
-  std::unique_ptr<StoreClient> store_;
+  MeetingPlace place_;
+  std::unique_ptr<KeyValueStore> servers_;
   std::unique_ptr<Communicator> communicator_;
 };
+
+/// Protection of messages between machines, by DTRAIN_TCP_PROTECTION.
+Protection find_protection(const Environment& environment);
 
 }  // namespace dtrain

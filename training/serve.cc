@@ -1,0 +1,52 @@
+#include "training/serve.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "parallel/server/parameter_server.h"
+#include "training/start/peers.h"
+
+namespace dtrain {
+namespace {
+
+std::string host_name() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+std::unique_ptr<Updater> updater_of(const Recipe& recipe) {
+  const auto make = [rule = recipe.optimizer](const NamedTensors& parameters) {
+    return make_optimizer(rule, parameters, names_of_vectors(parameters));
+  };
+  return make_optimizer_updater(make, recipe.optimizer.limits);
+}
+
+}  // namespace
+
+ExitCode serve(const Recipe& recipe, const ServerRole& role, const Placement& placement,
+               const Environment& environment, const StopSignal& stop_signal, Log& log) {
+  const Deadline deadline = Deadline::after(recipe.connect_timeout);
+  MeetingPlace place(placement, recipe.backend, environment, recipe.connect_timeout, log, role);
+  const bool async = recipe.update == ServerUpdate::async;
+  // Of asynchronous workers any may go but the first, which writes the run's records and checkpoints.
+  const ServerRules rules{.workers = role.workers,
+                          .update = recipe.update,
+                          .max_staleness = recipe.max_staleness,
+                          .keeper = async ? 0 : -1};
+  ParameterServer server(rules, updater_of(recipe),
+                         {.number = *role.server,
+                          .host = place.own_address(environment, deadline),
+                          .name = host_name(),
+                          .token = find_token(environment),
+                          .protection = find_protection(environment),
+                          .log = &log});
+  place.publish(server.card(), deadline);
+  const auto group = place.take_group(deadline);
+  if (place.store() != nullptr) place.leave();  // what it keeps is enough; a worker may host it
+  log.write(LogLevel::debug, fmt::format("parameter server {} of {} for {} workers", *role.server,
+                                         role.servers, role.workers));
+  server.run(recipe.connect_timeout, [&] { return stop_signal.received() != 0; });
+  return ExitCode::ok;
+}
+
+}  // namespace dtrain
