@@ -68,9 +68,11 @@ std::optional<std::uint64_t> group_kills() {
 }  // namespace
 
 std::string failure_line(const WorkerFailure& failure) {
-  std::string text = "rank " + std::to_string(failure.rank) + " (";
+  std::string text = failure.server ? "parameter server " + std::to_string(*failure.server) + " ("
+                                    : "rank " + std::to_string(failure.rank) + " (";
   if (failure.node_rank) text += "node_rank " + std::to_string(*failure.node_rank) + ", ";
-  text += "host " + failure.host + ", local rank " + std::to_string(failure.local_rank);
+  text += "host " + failure.host;
+  if (!failure.server) text += ", local rank " + std::to_string(failure.local_rank);
   if (failure.pid > 0) text += ", pid " + std::to_string(failure.pid);
   return text + ") failed first: " + cause(failure);
 }

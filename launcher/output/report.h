@@ -15,6 +15,7 @@ namespace dtrain::launcher {
 struct WorkerFailure {
   int rank = 0;
   int local_rank = 0;
+  std::optional<int> server;     ///< of a parameter server, its number
   std::optional<int> node_rank;  ///< where there are more nodes than one
   std::string host;
   long pid = 0;

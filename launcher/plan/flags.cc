@@ -19,6 +19,9 @@ constexpr std::array kOptions = {
         "nproc-per-node", kWorkers, "N", "",
         "workers on this node: a number; auto (one per visible GPU, else 1); gpu (as auto, but fails without "
         "a GPU); cpu (one per usable core) [auto]"},
+    OptionSpec{"servers", kWorkers, "S", "0",
+               "parameter servers: S more processes, outside WORLD_SIZE, that keep and update the parameters "
+               "of a program that uses dtrain (its --update and --max-staleness)"},
     OptionSpec{"emulated-gpus", kWorkers, "N", "",
                "run on N GPUs made of software in place of this machine's (slow, the same semantics): sets "
                "DTRAIN_EMULATED_GPUS"},

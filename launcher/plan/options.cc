@@ -225,6 +225,7 @@ LaunchOptions make_options(const ParsedCommand& line) {
   options.spares = read.number("spares", 0, kMaxNodes);
   if (read.given("node-rank")) options.node_rank = read.number("node-rank", 0, 2 * kMaxNodes - 1);
   read_nproc(read, options);
+  options.servers = read.number("servers", 0, kMaxWorkers);
   if (read.given("emulated-gpus")) options.emulated_gpus = read.number("emulated-gpus", 1, kMaxWorkers);
   read_master(read, options);
   options.iface = read.text("iface");

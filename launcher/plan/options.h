@@ -60,6 +60,7 @@ struct LaunchOptions {
   bool standalone = false;
   NprocKind nproc_kind = NprocKind::automatic;
   int nproc = 0;                     ///< used with NprocKind::count
+  int servers = 0;                   ///< parameter servers beside all workers of the job
   std::optional<int> emulated_gpus;  ///< in place of the machine's GPUs
   std::string master_addr;           ///< empty: not given
   std::optional<std::uint16_t> master_port;

@@ -21,6 +21,8 @@ std::string gpu_of(const Hardware& hardware, int local_rank) {
   return index < hardware.gpus.size() ? hardware.gpus[index] : "";
 }
 
+constexpr const char* kServer = "DTRAIN_SERVER";
+
 Environment base_environment(const LaunchOptions& options, const Plan& plan, const WorkerPlan& worker) {
   Environment e;
   e["RANK"] = e["ROLE_RANK"] = std::to_string(worker.rank);
@@ -33,6 +35,13 @@ Environment base_environment(const LaunchOptions& options, const Plan& plan, con
   e["MASTER_ADDR"] = plan.master_addr;
   e["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options.max_restarts);
   e["TORCHELASTIC_RUN_ID"] = options.run_id;
+  if (options.servers > 0) {
+    e["DTRAIN_SERVERS"] = std::to_string(options.servers);
+    e[kServer] = worker.server ? std::to_string(*worker.server) : "none";
+  }
+  if (worker.server) {
+    for (const char* name : {"RANK", "ROLE_RANK", "LOCAL_RANK"}) e.erase(name);
+  }
   if (options.virtual_local_rank) e["CUDA_VISIBLE_DEVICES"] = worker.gpu;
   if (options.emulated_gpus) e[kEmulatedGpus] = std::to_string(*options.emulated_gpus);
   if (!options.iface.empty()) e["NCCL_SOCKET_IFNAME"] = e["GLOO_SOCKET_IFNAME"] = options.iface;
@@ -40,6 +49,7 @@ Environment base_environment(const LaunchOptions& options, const Plan& plan, con
 }
 
 bool shown(const LaunchOptions& options, const WorkerPlan& worker) {
+  if (worker.server) return true;
   if (options.local_ranks_filter && !options.local_ranks_filter->contains(worker.local_rank)) return false;
   return !options.ranks_filter || options.ranks_filter->contains(worker.rank);
 }
@@ -99,9 +109,9 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 std::string worker_text(const Plan& plan, const WorkerPlan& worker) {
-  std::string text = "rank " + std::to_string(worker.rank) + " (local rank " +
-                     std::to_string(worker.local_rank) + ") on " + plan.host + ", " +
-                     (worker.gpu.empty() ? "no GPU" : "GPU " + worker.gpu);
+  std::string text = name_of(worker);
+  if (!worker.server) text += " (local rank " + std::to_string(worker.local_rank) + ")";
+  text += " on " + plan.host + ", " + (worker.gpu.empty() ? "no GPU" : "GPU " + worker.gpu);
   if (!worker.cpus.empty()) {
     text += ", cores";
     for (const int cpu : worker.cpus) text.append(" ").append(std::to_string(cpu));
@@ -116,6 +126,31 @@ std::string worker_text(const Plan& plan, const WorkerPlan& worker) {
     return line + (where.console || !where.file.empty() ? "" : " nowhere");
   };
   return text + stream("stdout:     ", worker.out) + stream("stderr:     ", worker.err) + "\n";
+}
+
+// Servers compute on the CPU and are bound to no core.
+void add_servers(const LaunchOptions& options, const Environment& environment, const Hardware& hardware,
+                 Plan& plan) {
+  if (options.servers == 0) return;
+  if (!plan.program.uses_dtrain)
+    throw UsageError(
+        "--servers: expected a program that uses dtrain, since others know nothing of its parameter "
+        "servers, got " +
+        plan.program.path);
+  const int here = count_servers(options, plan.share);
+  for (int i = 0; i < here; ++i) {
+    WorkerPlan server;
+    server.server = plan.share.group_rank + i * plan.share.nnodes;
+    server.rank = plan.share.world_size + *server.server;
+    server.local_rank = plan.nproc + i;
+    server.argv = plan.program.argv;
+    server.environment = base_environment(options, plan, server);
+    if (!environment.contains("OMP_NUM_THREADS"))
+      server.environment["OMP_NUM_THREADS"] = omp_threads(hardware, plan.nproc);
+    plan_output(options, plan, server);
+    plan.writes_files |= !server.out.file.empty() || !server.err.file.empty();
+    plan.workers.push_back(std::move(server));
+  }
 }
 
 }  // namespace
@@ -138,6 +173,15 @@ int count_workers(const LaunchOptions& options, const Hardware& hardware) {
   return static_cast<int>(hardware.gpus.size());
 }
 
+int count_servers(const LaunchOptions& options, const NodeShare& share) {
+  return (options.servers - share.group_rank + share.nnodes - 1) / share.nnodes;
+}
+
+std::string name_of(const WorkerPlan& worker) {
+  return worker.server ? "parameter server " + std::to_string(*worker.server)
+                       : "rank " + std::to_string(worker.rank);
+}
+
 NodeShare equal_share(const NodePlacement& placement, int nproc) {
   // What a spare would run is only known when it takes a node's place: shown as the last one's.
   const int node = std::min(placement.node_rank.value_or(0), placement.nodes.most - 1);
@@ -153,10 +197,20 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
   plan.master_addr = placement.master_addr;
   plan.master_port = placement.master_port;
   plan.program = program;
-  plan.removed_variables = {"DTRAIN_TOKEN",         "DTRAIN_TOKEN_FILE",  "DTRAIN_STORE_FD",
-                            "DTRAIN_STDERR_TTY",    "DTRAIN_COLUMNS",     "TORCHELASTIC_USE_AGENT_STORE",
-                            "DTRAIN_LAUNCH_CONFIG", "DTRAIN_SAVING_FILE", "DTRAIN_MEMORY_DIR",
-                            kLeaseVariable};
+  plan.removed_variables = {"DTRAIN_TOKEN",
+                            "DTRAIN_TOKEN_FILE",
+                            "DTRAIN_STORE_FD",
+                            "DTRAIN_STDERR_TTY",
+                            "DTRAIN_COLUMNS",
+                            "TORCHELASTIC_USE_AGENT_STORE",
+                            "DTRAIN_LAUNCH_CONFIG",
+                            "DTRAIN_SAVING_FILE",
+                            "DTRAIN_MEMORY_DIR",
+                            kLeaseVariable,
+                            kServer};
+  // Workers get their own; servers have none.
+  if (options.servers > 0)
+    plan.removed_variables.insert(plan.removed_variables.end(), {"RANK", "ROLE_RANK", "LOCAL_RANK"});
   for (std::string& name : mpi_variables(environment)) plan.removed_variables.push_back(std::move(name));
   check_ranks(options, plan);
   const auto bound = bind_workers(options.binding, plan.nproc, hardware.cpus, hardware.gpu_numa_nodes);
@@ -177,6 +231,7 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
     plan.writes_files |= !worker.out.file.empty() || !worker.err.file.empty();
     plan.workers.push_back(std::move(worker));
   }
+  add_servers(options, environment, hardware, plan);
   return plan;
 }
 
@@ -207,10 +262,13 @@ Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, cons
 
 std::string plan_text(const Plan& plan) {
   std::string text = "node " + std::to_string(plan.share.group_rank) + " of " +
-                     std::to_string(plan.share.nnodes) + ": " + std::to_string(plan.nproc) +
-                     " workers, world size " + std::to_string(plan.share.world_size) + ", master " +
-                     plan.master_addr + ":" +
-                     (plan.master_port == 0 ? "(a free port)" : std::to_string(plan.master_port)) +
+                     std::to_string(plan.share.nnodes) + ": " + std::to_string(plan.nproc) + " workers, " +
+                     (plan.workers.size() > static_cast<std::size_t>(plan.nproc)
+                          ? std::to_string(plan.workers.size() - static_cast<std::size_t>(plan.nproc)) +
+                                " parameter servers, "
+                          : "") +
+                     "world size " + std::to_string(plan.share.world_size) + ", master " + plan.master_addr +
+                     ":" + (plan.master_port == 0 ? "(a free port)" : std::to_string(plan.master_port)) +
                      "\nprogram: " + plan.program.path +
                      (plan.program.uses_dtrain ? " (uses dtrain; gets a token for the store)" : "") + "\n";
   for (const WorkerPlan& worker : plan.workers) text += worker_text(plan, worker);

@@ -29,8 +29,9 @@ struct StreamPlan {
 };
 
 struct WorkerPlan {
-  int rank = 0;
-  int local_rank = 0;
+  int rank = 0;        ///< of a parameter server: its number, counted on from the workers' ranks
+  int local_rank = 0;  ///< among the processes of this node; servers come last
+  std::optional<int> server = std::nullopt;  ///< the parameter server's number; unset: a worker
   std::vector<std::string> argv;
   Environment environment;  ///< what is added to the inherited environment, attempt's part excluded
   std::string gpu;          ///< the device it is meant for, empty where there is none
@@ -51,7 +52,7 @@ struct NodeShare {
 struct Plan {
   std::string host;
   NodeShare share;
-  int nproc = 1;
+  int nproc = 1;  ///< workers
   std::string master_addr;
   std::uint16_t master_port = 0;  ///< 0: a free one is picked at each start
   Program program;
@@ -76,6 +77,12 @@ struct Attempt {
 
 /// How many workers this node starts. Throws UsageError when GPUs are asked for and there are none.
 int count_workers(const LaunchOptions& options, const Hardware& hardware);
+
+/// How many of the job's parameter servers run on the node of `share`: they go round the nodes.
+int count_servers(const LaunchOptions& options, const NodeShare& share);
+
+/// "rank 3", "parameter server 0"
+std::string name_of(const WorkerPlan& worker);
 
 /// The share when all nodes take part and start as many workers as this one.
 NodeShare equal_share(const NodePlacement& placement, int nproc);

@@ -63,7 +63,7 @@ Attempts::Attempts(const Job& job, Console& console)
       signals_(job.options.stop_signals),
       scratch_(make_temporary_folder(job.environment, "dtrain")),
       log_root_(find_log_root()) {
-  raise_descriptor_limit(count_workers(job.options, job.hardware));
+  raise_descriptor_limit(count_workers(job.options, job.hardware) + job.options.servers);
 }
 
 Attempts::~Attempts() {
@@ -100,8 +100,12 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   if (link != nullptr && link->lease() != nullptr) attempt.lease_fd = link->lease()->readable_fd();
   attempt.launch_time_ns = start.launch_time_ns;
   GroupSettings settings;
-  settings.policy = {job_.options.failure_grace, job_.options.signal_grace, job_.options.saving_grace,
-                     plan.program.uses_dtrain};
+  settings.policy = {job_.options.failure_grace,
+                     job_.options.signal_grace,
+                     job_.options.saving_grace,
+                     plan.program.uses_dtrain,
+                     static_cast<int>(plan.workers.size()) - plan.nproc,
+                     job_.options.max_restarts};
   settings.hang = job_.options.hang;
   settings.passthrough = job_.options.passthrough;
   settings.log_folder = log_root_ + "/attempt_" + std::to_string(start.restart_count);

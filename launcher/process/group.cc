@@ -34,7 +34,7 @@ GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& 
       console_(console),
       clock_(clock),
       oom_before_(read_oom_kills()),
-      supervisor_(plan.nproc, settings.policy),
+      supervisor_(static_cast<int>(plan.workers.size()), settings.policy),
       hang_(settings.hang, plan, environment, console, clock) {
   const UniqueFd null(
       static_cast<int>(check(Sys{::open("/dev/null", O_RDWR | O_CLOEXEC)}, "open /dev/null")));
@@ -104,6 +104,8 @@ SpawnRequest GroupRun::request_for(const WorkerPlan& worker, const Environment& 
     if (worker.rank == 0 && attempt_.store_fd >= 0) request.kept_fds.push_back(attempt_.store_fd);
     if (attempt_.lease_fd >= 0) request.kept_fds.push_back(attempt_.lease_fd);
   }
+  // Rank 0 serves the store, which is lost with it.
+  request.may_return = settings_.policy.servers > 0 && settings_.policy.returns > 0 && worker.rank != 0;
   request.cpus = worker.cpus;
   return request;
 }
@@ -153,7 +155,7 @@ std::optional<Duration> GroupRun::longest_wait() const {
   });
   std::optional<Duration> wait;
   if (held_back) wait = kLookAgain;
-  for (const auto& deadline : {supervisor_.deadline(), hang_.deadline()}) {
+  for (const auto& deadline : {supervisor_.deadline(), supervisor_.return_due(), hang_.deadline()}) {
     if (!deadline) continue;
     const Duration left = std::max(Duration::zero(), *deadline - clock_.now());
     wait = std::min(wait.value_or(left), left);
@@ -312,6 +314,7 @@ void GroupRun::take_event(const Event& event) {
   switch (event.kind) {
     case Event::Kind::started:
       worker.pid = static_cast<pid_t>(event.value);
+      supervisor_.on_return(event.worker);
       hang_.on_start(event.worker, worker.pid);
       break;
     case Event::Kind::exec_failed:
@@ -321,6 +324,7 @@ void GroupRun::take_event(const Event& event) {
       worker.max_rss_kib = static_cast<long>(event.max_rss_kib);
       hang_.on_exit(event.worker);
       carry_out(supervisor_.on_exit(event.worker, static_cast<int>(event.value), clock_.now()));
+      tell_loss(event.worker);
       break;
     case Event::Kind::swept:
     case Event::Kind::stuck:
@@ -329,11 +333,24 @@ void GroupRun::take_event(const Event& event) {
   }
 }
 
+// Of a worker that the others can do without.
+void GroupRun::tell_loss(int local_rank) {
+  if (!supervisor_.is_lost(local_rank)) return;
+  const int code = exit_code_of(supervisor_.ends()[static_cast<std::size_t>(local_rank)]->status);
+  console_.complain(name_of(plan_.workers[static_cast<std::size_t>(local_rank)]) + " was killed by " +
+                    signal_name(code - 128) + "; the others go on as long as they can");
+}
+
 void GroupRun::keep_time() {
   const TimePoint now = clock_.now();
   const bool due = supervisor_.deadline() && now >= *supervisor_.deadline();
   if (due) carry_out(supervisor_.on_time(now, saving_rank().has_value()));
   hang_.keep_time();
+  while (const auto worker = supervisor_.take_return(now)) {
+    if (plan_.workers[static_cast<std::size_t>(*worker)].rank == 0) continue;
+    console_.say(name_of(plan_.workers[static_cast<std::size_t>(*worker)]) + " is started again");
+    command(Command::Kind::start_again, *worker);
+  }
 }
 
 // Whose file says that it is writing a checkpoint.
@@ -379,7 +396,7 @@ void GroupRun::give_up() {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (supervisor_.ends()[i]) continue;
     const auto process = find_process(workers_[i].pid);
-    stuck_.push_back("rank " + std::to_string(plan_.workers[i].rank) + ", " +
+    stuck_.push_back(name_of(plan_.workers[i]) + ", " +
                      (process ? text_of(*process) : "process " + std::to_string(workers_[i].pid)));
   }
 }
@@ -390,6 +407,7 @@ WorkerFailure GroupRun::failure_of(int local_rank, const OomKills& now) const {
   WorkerFailure failure;
   failure.rank = plan.rank;
   failure.local_rank = local_rank;
+  failure.server = plan.server;
   failure.host = plan_.host;
   if (plan_.share.nnodes > 1 || settings_.link != nullptr) failure.node_rank = plan_.share.node_rank;
   failure.pid = worker.pid;

@@ -73,6 +73,7 @@ class GroupRun {
   void tell_failure();
   void take_events();
   void take_event(const Event& event);
+  void tell_loss(int local_rank);
   std::optional<Duration> longest_wait() const;
   void read_output(std::span<const pollfd> waits);
   void keep_time();

@@ -45,7 +45,9 @@ class KeeperProcess {
     keep_lease();
     spawn_all();
     // Pipes must end with the workers, the launcher's streams with the launcher.
-    let_go_of_all_but({socket_, signals_.get(), lease_.timer_fd(), lease_.revoked_fd()});
+    std::vector<int> kept{socket_, signals_.get(), lease_.timer_fd(), lease_.revoked_fd()};
+    keep_streams(kept);
+    let_go_of_all_but(kept);
     while (live_ > 0 && !ordered_to_end_) step();
     const int code = ordered_to_end_ ? end_all() : sweep();
     deliver();
@@ -75,6 +77,29 @@ class KeeperProcess {
       ++live_;
       send({Event::Kind::started, worker, pids_[i], 0});
     }
+  }
+
+  // What a worker that is started again is given.
+  void keep_streams(std::vector<int>& kept) const {
+    for (const SpawnRequest& worker : group_.workers) {
+      if (!worker.may_return) continue;
+      kept.insert(kept.end(), {worker.in, worker.out, worker.err});
+      kept.insert(kept.end(), worker.kept_fds.begin(), worker.kept_fds.end());
+    }
+    std::erase(kept, -1);
+  }
+
+  void start_again(int worker) {
+    const auto i = static_cast<std::size_t>(worker);
+    if (i >= pids_.size() || !group_.workers[i].may_return || pids_[i] != 0 || killing_ || fenced_) return;
+    try {
+      pids_[i] = spawn(group_.workers[i], group_.inherited, socket_);
+    } catch (const SystemError& failure) {
+      send({Event::Kind::exec_failed, worker, failure.error_number(), 0});
+      return;
+    }
+    ++live_;
+    send({Event::Kind::started, worker, pids_[i], 0});
   }
 
   void step() {
@@ -135,6 +160,7 @@ class KeeperProcess {
       return;
     }
     if (command.kind == Command::Kind::kill_all) killing_ = true;
+    if (command.kind == Command::Kind::start_again) start_again(command.signal);
     if (command.kind == Command::Kind::signal) {
       for (const pid_t pid : pids_) {
         if (pid > 0) ::kill(-pid, command.signal);  // not reaped yet, so the number is still its own

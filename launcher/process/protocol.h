@@ -25,11 +25,12 @@ struct Event {
 /// Launcher → keeper.
 struct Command {
   enum class Kind : std::int32_t {
-    signal,    ///< send `signal` to every worker's process group
-    kill_all,  ///< SIGKILL to every descendant until none is left
+    signal,       ///< send `signal` to every worker's process group
+    kill_all,     ///< SIGKILL to every descendant until none is left
+    start_again,  ///< the worker `signal`, which has ended; only where SpawnRequest::may_return
   };
   Kind kind;
-  std::int32_t signal;
+  std::int32_t signal;  ///< or a worker's number
 };
 
 }  // namespace dtrain::launcher

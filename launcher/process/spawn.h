@@ -28,6 +28,7 @@ struct SpawnRequest {
   int in = -1, out = -1, err = -1;       ///< become 0, 1, 2; -1 keeps the caller's
   std::vector<int> kept_fds;             ///< stay open in the program under their numbers
   CpuList cpus;                          ///< bound to these; empty: not bound
+  bool may_return = false;               ///< may be started again by itself, while others run
   int worker = 0;                        ///< named in the event that reports a failed execve
 };
 

@@ -42,12 +42,62 @@ Action Supervisor::kill(TimePoint now) {
   return {Action::Kind::kill_all, SIGKILL};
 }
 
+int Supervisor::running_workers() const {
+  const auto workers = static_cast<std::ptrdiff_t>(ends_.size()) - policy_.servers;
+  return static_cast<int>(std::count(ends_.begin(), ends_.begin() + workers, std::nullopt));
+}
+
+// Servers go on with the workers they have. Which can be done without, they know: those that cannot go on
+// fail by themselves.
+bool Supervisor::can_be_spared(int local_rank, int status) const {
+  const bool worker = local_rank < static_cast<int>(ends_.size()) - policy_.servers;
+  return policy_.servers > 0 && worker && !ending_ && WIFSIGNALED(status) && running_workers() > 0;
+}
+
+bool Supervisor::is_lost(int local_rank) const {
+  return std::find(lost_.begin(), lost_.end(), local_rank) != lost_.end();
+}
+
+std::optional<TimePoint> Supervisor::return_due() const {
+  if (ending_ || awaited_.empty() || returns_ >= policy_.returns) return std::nullopt;
+  return ends_[static_cast<std::size_t>(awaited_.front())]->at + kReturn;
+}
+
+std::optional<int> Supervisor::take_return(TimePoint now) {
+  const auto due = return_due();
+  if (!due || now < *due) return std::nullopt;
+  const int local_rank = awaited_.front();
+  awaited_.erase(awaited_.begin());
+  ++returns_;
+  return local_rank;
+}
+
+void Supervisor::on_return(int local_rank) {
+  if (!is_lost(local_rank)) return;
+  std::erase(lost_, local_rank);
+  ends_[static_cast<std::size_t>(local_rank)].reset();
+  ++running_;
+}
+
+// The first failure that follows from a loss makes that the cause.
+void Supervisor::count_losses(TimePoint now) {
+  for (const int lost : lost_) {
+    if (now - ends_[static_cast<std::size_t>(lost)]->at <= kMissed) failures_.push_back(lost);
+  }
+}
+
 Action Supervisor::on_exit(int local_rank, int status, TimePoint now) {
   auto& end = ends_[static_cast<std::size_t>(local_rank)];
   if (end) return {};
   end = WorkerEnd{status, now};
   --running_;
+  if (is_failure(status) && can_be_spared(local_rank, status)) {
+    lost_.push_back(local_rank);
+    awaited_.push_back(local_rank);
+    return {};
+  }
   if (is_failure(status)) {
+    if (failures_.empty()) count_losses(now);
     // After the first failure only what the launcher did not cause is of interest.
     const int code = exit_code_of(status);
     if (!ending_ || (code != 128 + SIGTERM && code != 128 + SIGKILL)) failures_.push_back(local_rank);
@@ -56,7 +106,9 @@ Action Supervisor::on_exit(int local_rank, int status, TimePoint now) {
     deadline_.reset();
     return {};
   }
-  if (failures_.empty() || ending_) return {};
+  // Servers end by themselves when the last worker has gone.
+  const bool only_servers = policy_.servers > 0 && running_workers() == 0;
+  if (ending_ || (failures_.empty() && !only_servers)) return {};
   ending_ = true;
   const TimePoint by = now + policy_.failure_grace;
   deadline_ = deadline_ ? std::min(*deadline_, by) : by;
@@ -144,8 +196,9 @@ Outcome Supervisor::outcome() const {
     return outcome;
   }
   bool all_well = running_ == 0, requeue = false;
-  for (const auto& end : ends_) {
-    const int code = end ? exit_code_of(end->status) : -1;
+  for (std::size_t i = 0; i < ends_.size(); ++i) {
+    if (is_lost(static_cast<int>(i))) continue;
+    const int code = ends_[i] ? exit_code_of(ends_[i]->status) : -1;
     all_well = all_well && code == 0;
     requeue = requeue || code == kRequeue;
   }

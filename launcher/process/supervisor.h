@@ -37,6 +37,10 @@ struct Policy {
   Duration signal_grace{};   ///< from a forwarded signal to SIGKILL
   Duration saving_grace{};   ///< so much longer for a worker that is writing a checkpoint
   bool own_codes = false;  ///< the workers are dtrain's: 75 is an orderly end, 4 the consequence of another's
+  /// The last so many are parameter servers: workers beside them that are killed end nobody else, unless the
+  /// others fail for it.
+  int servers = 0;
+  int returns = 0;  ///< how many such workers may be started again by themselves
 };
 
 class Supervisor {
@@ -60,6 +64,14 @@ class Supervisor {
   const std::vector<std::optional<WorkerEnd>>& ends() const { return ends_; }
   /// The worker whose failure explains the others' as far as is known; empty when none failed by itself.
   std::optional<int> root_cause() const;
+  /// When a lost worker is to be started again: not before it is clear that the others go on without it.
+  std::optional<TimePoint> return_due() const;
+  /// The worker to be started again now; each once.
+  std::optional<int> take_return(TimePoint now);
+  /// Worker `local_rank`, who was lost, has been started again.
+  void on_return(int local_rank);
+  /// Whether this worker was killed and the others were left to go on.
+  bool is_lost(int local_rank) const;
   /// Whether this failed worker only reported that it had lost a peer.
   bool is_consequence(int local_rank) const;
   /// Meaningful once running() is 0, or after give_up.
@@ -68,6 +80,9 @@ class Supervisor {
   static constexpr std::chrono::milliseconds kEcho{50};
   static constexpr std::chrono::milliseconds kLookAgain{200};  ///< whether the checkpoint has been written
   static constexpr std::chrono::seconds kAfterSaving{2};       ///< for the worker to end by itself then
+  static constexpr std::chrono::seconds kReturn{2};            ///< until a lost worker is started again
+  static constexpr std::chrono::seconds kMissed{
+      3};  ///< a failure so soon after a worker was lost is for that
   static constexpr std::chrono::seconds kInsist{
       3};  ///< SIGKILL without effect for so long: perhaps the keeper itself is stopped
   static constexpr std::chrono::seconds kGiveUp{
@@ -77,12 +92,18 @@ class Supervisor {
   bool is_failure(int status) const;
   bool ended_by_signal(int status) const;
   Action kill(TimePoint now);
+  bool can_be_spared(int local_rank, int status) const;
+  void count_losses(TimePoint now);
+  int running_workers() const;
   bool waits_for_saving(TimePoint now, bool saving);
 
   Policy policy_;
   int running_;
   std::vector<std::optional<WorkerEnd>> ends_;
   std::vector<int> failures_;  // local ranks in the order of their ends
+  int returns_ = 0;            // asked for so far
+  std::vector<int> awaited_;   // of lost_, those that were not asked for
+  std::vector<int> lost_;      // the same, of workers that were killed beside servers
   std::optional<int> signal_;
   TimePoint signal_at_{};
   bool ending_ = false, killing_ = false, insisting_ = false;

@@ -30,7 +30,8 @@ HangWatch::HangWatch(const HangSettings& settings, const Plan& plan, const Envir
       clock_(clock),
       nccl_monitor_(nccl_monitor_of(plan, environment)),
       pids_(plan.workers.size(), 0),
-      progress_(plan.nproc, settings.on_hang == OnHang::none ? Duration::zero() : Duration(settings.timeout),
+      progress_(static_cast<int>(plan.workers.size()),
+                settings.on_hang == OnHang::none ? Duration::zero() : Duration(settings.timeout),
                 clock.now()) {}
 
 void HangWatch::keep_time() {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/error.h"
 #include "tests/unit/launcher/parse.h"
 
 namespace dtrain::launcher {
@@ -49,6 +50,27 @@ TEST(Plan, RanksOfTheSecondNodeFollowTheFirst) {
   EXPECT_EQ(e.at("MASTER_ADDR"), "head");
   EXPECT_EQ(e.at("TORCHELASTIC_RUN_ID"), "none");
   EXPECT_EQ(e.at("TORCHELASTIC_MAX_RESTARTS"), "0");
+}
+
+TEST(Plan, ServersStandBesideTheWorkersAndGoRoundTheNodes) {
+  const std::vector<std::string> arguments = {"--nnodes=2", "--nproc_per_node=2", "--servers=3",
+                                              "--master_addr=head", "--node_rank=1"};
+  const Plan plan = plan_of(arguments, hardware_with({}), {}, kBuiltin);
+  EXPECT_EQ(plan.nproc, 2);
+  ASSERT_EQ(plan.workers.size(), 3u) << "server 1 is here, 0 and 2 are on the first node";
+  EXPECT_EQ(plan.workers[0].environment.at("WORLD_SIZE"), "4");
+  EXPECT_EQ(plan.workers[0].environment.at("LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(plan.workers[0].environment.at("DTRAIN_SERVERS"), "3");
+  EXPECT_EQ(plan.workers[0].environment.at("DTRAIN_SERVER"), "none");
+  const WorkerPlan& server = plan.workers[2];
+  EXPECT_EQ(server.server, 1);
+  EXPECT_EQ(server.rank, 5) << "no worker's";
+  EXPECT_EQ(name_of(server), "parameter server 1");
+  EXPECT_EQ(server.environment.at("DTRAIN_SERVER"), "1");
+  EXPECT_EQ(server.environment.at("WORLD_SIZE"), "4");
+  EXPECT_FALSE(server.environment.contains("RANK"));
+  EXPECT_THAT(plan_text(plan), HasSubstr("2 workers, 1 parameter servers, world size 4"));
+  EXPECT_THROW(plan_of({"--servers=1"}), UsageError) << "others know nothing of servers";
 }
 
 TEST(Plan, EmulatedGpusAreCountedAndHandedOn) {

@@ -209,5 +209,65 @@ TEST_F(SupervisorTest, AnEndReportedTwiceCountsOnce) {
   EXPECT_EQ(s.running(), 1);
 }
 
+// Three workers and a parameter server, the last.
+Supervisor beside_servers(int returns = 0) {
+  return Supervisor(4, {seconds(5), seconds(30), seconds(60), true, 1, returns});
+}
+
+TEST_F(SupervisorTest, BesideServersTheOthersGoOnWithoutAWorkerThatIsKilled) {
+  Supervisor s = beside_servers();
+  EXPECT_EQ(s.on_exit(1, killed(SIGKILL), start_).kind, Kind::none);
+  EXPECT_TRUE(s.is_lost(1));
+  EXPECT_FALSE(s.return_due());
+  EXPECT_EQ(s.on_exit(0, exited(0), after(seconds(9))).kind, Kind::none);
+  EXPECT_EQ(s.on_exit(2, exited(0), after(seconds(10))).kind, Kind::signal) << "the server is to end";
+  s.on_exit(3, exited(0), after(seconds(10)));
+  EXPECT_EQ(s.outcome().exit_code, 0);
+  EXPECT_FALSE(s.outcome().first_failed);
+}
+
+TEST_F(SupervisorTest, AKilledWorkerIsTheCauseWhereOthersFailForIt) {
+  Supervisor s = beside_servers(1);
+  s.on_exit(1, killed(SIGKILL), start_);
+  EXPECT_EQ(s.on_exit(0, exited(4), after(milliseconds(600))).kind, Kind::signal);
+  EXPECT_FALSE(s.return_due()) << "all are to begin again";
+  s.on_exit(2, exited(4), after(milliseconds(700)));
+  s.on_exit(3, exited(4), after(milliseconds(800)));
+  EXPECT_EQ(s.outcome().first_failed, 1);
+  EXPECT_EQ(s.outcome().exit_code, 128 + SIGKILL);
+}
+
+TEST_F(SupervisorTest, AServerThatIsKilledLongAfterAWorkerIsTheCause) {
+  Supervisor s = beside_servers();
+  s.on_exit(1, killed(SIGKILL), start_);
+  EXPECT_EQ(s.on_exit(3, killed(SIGSEGV), after(seconds(60))).kind, Kind::signal);
+  s.on_exit(0, exited(4), after(seconds(60)));
+  s.on_exit(2, exited(4), after(seconds(60)));
+  EXPECT_EQ(s.outcome().first_failed, 3);
+}
+
+TEST_F(SupervisorTest, ALostWorkerIsStartedAgainAsOftenAsAllowed) {
+  Supervisor s = beside_servers(1);
+  s.on_exit(1, killed(SIGKILL), start_);
+  EXPECT_EQ(s.return_due(), after(Supervisor::kReturn));
+  EXPECT_FALSE(s.take_return(after(milliseconds(100))));
+  EXPECT_EQ(s.take_return(after(Supervisor::kReturn)), 1);
+  EXPECT_FALSE(s.take_return(after(Supervisor::kReturn))) << "once";
+  s.on_return(1);
+  EXPECT_FALSE(s.is_lost(1));
+  EXPECT_EQ(s.running(), 4);
+  s.on_exit(1, killed(SIGKILL), after(seconds(10)));
+  EXPECT_TRUE(s.is_lost(1));
+  EXPECT_FALSE(s.return_due());
+}
+
+TEST_F(SupervisorTest, TheLastWorkerIsMissedAndSoIsOneThatFailsByItself) {
+  Supervisor last = Supervisor(2, {seconds(5), seconds(30), seconds(60), true, 1});
+  EXPECT_EQ(last.on_exit(0, killed(SIGKILL), start_).kind, Kind::signal);
+  EXPECT_EQ(last.outcome().first_failed, 0);
+  Supervisor failed = beside_servers();
+  EXPECT_EQ(failed.on_exit(1, exited(2), start_).kind, Kind::signal);
+}
+
 }  // namespace
 }  // namespace dtrain::launcher
