@@ -27,7 +27,8 @@ def has_fraction_beside_integers(case, _):
 
 
 def trains_on_nothing(case, _):
-    return case["op"] == "batch_norm" and case["options"]["training"] and 0 in case["tensors"]["x"]["shape"]
+    shapes = [case["tensors"]["x"]["shape"]] + [seed["shape"] for seed in case["seeds"].values()]  # before and after views
+    return case["op"] == "batch_norm" and case["options"]["training"] and any(0 in shape for shape in shapes)
 
 
 def spoils_neighbours(case, verdict):
@@ -39,8 +40,17 @@ def drops_what_is_spoilt(case, verdict):
     return case["op"] == "conv2d_relu_pool2d" and "grad" in verdict.what and verdict.what.endswith("PyTorch's nan")
 
 
-def root_of_minus_infinity(case, _):
-    return case["op"] == "pow" and case["options"]["number"] == 0.5 and "-inf" in case["tensors"]["x"]["values"]
+def root_of_what_is_not_positive(case, _):
+    values = case["tensors"]["x"]["values"].split()
+    return case["op"] == "pow" and abs(case["options"]["number"]) == 0.5 and ("-inf" in values or "-0" in values)
+
+
+def slope_vanishes(case, verdict):
+    """gelu's slope is 0 at -0.7518, as a difference of two terms of 0.23 each that changes by 0.43 times the distance."""
+    if case["op"] != "gelu" or "grad" not in verdict.what or "epsilons off" not in verdict.what:
+        return False
+    nearest = min((abs(float(v) + 0.7517915246935645) for v in case["tensors"]["x"]["values"].split()), default=1)
+    return float(verdict.what.split(" epsilons off")[0].split()[-1]) * nearest <= 2
 
 
 def rounds_the_exponent(case, verdict):
@@ -66,8 +76,10 @@ KNOWN = [
      "integers and a fraction: PyTorch converts the tensor to float32, dtrain refuses what is not asked for"),
     ("batch_norm", trains_on_nothing,
      "training on no images: PyTorch's running statistics become NaN, dtrain refuses"),
-    ("unary", root_of_minus_infinity,
-     "pow(-inf, 0.5): C's, as pow with every other exponent; PyTorch takes sqrt and rsqrt for 0.5"),
+    ("unary", root_of_what_is_not_positive,
+     "pow(-inf, 0.5), pow(-0, 0.5): C's, as pow with every other exponent; PyTorch takes sqrt and rsqrt for 0.5 and -0.5"),
+    ("unary", slope_vanishes,
+     "gelu's gradient beside its zero, where two terms cancel"),
     ("unary", rounds_the_exponent,
      "pow of a float32 far from 1: dtrain rounds the exponent to float32 as the tensor is, PyTorch keeps it in double"),
     ("unary", saturates,

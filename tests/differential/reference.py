@@ -89,8 +89,10 @@ def pool(x, o):
 
 def batch_norm(t, o):
     # Dense: where strides fit two layouts (N = W = 1), PyTorch 2.15 adds up the wrong gradients for weight and bias,
-    # and takes a stepped weight for a dense one in the backward pass of evaluation.
+    # and takes a stepped weight and expanded statistics for dense ones in the backward pass of evaluation.
     mean, var, x = t["running_mean"], t["running_var"], t["x"].contiguous()
+    if not o["training"]:
+        mean, var = (None if one is None else one.contiguous() for one in (mean, var))
     weight = t["weight"] if t["weight"] is None else t["weight"].contiguous()
     y = F.batch_norm(x, mean, var, weight, t["bias"], o["training"], o["momentum"], o["eps"])
     if t["residual"] is not None:
