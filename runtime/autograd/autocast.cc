@@ -128,6 +128,12 @@ Tensor autocast_full(const Tensor& x) {
   return current.precision == Precision::bf16 && x.dtype() == DType::bf16 ? x.to(DType::f32) : x;
 }
 
+bool autocast_mixes(const Tensor& a, const Tensor& b) noexcept {
+  const auto pair = [&](DType one, DType other) { return a.dtype() == one && b.dtype() == other; };
+  return current.precision == Precision::bf16 &&
+         (pair(DType::f32, DType::bf16) || pair(DType::bf16, DType::f32));
+}
+
 Tensor autocast_weight(const Tensor& weight, const Tensor& x) {
   const bool lower =
       current.precision == Precision::bf16 && x.dtype() == DType::bf16 && weight.dtype() == DType::f32;

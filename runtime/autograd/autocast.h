@@ -4,7 +4,8 @@
 // throughout and get float32 gradients.
 //
 //   low precision   conv2d and what is made of it, conv_transpose2d, linear, matmul
-//   as they come    batch_norm (statistics in float32), relu and other element-wise operations, max pooling
+//   as they come    batch_norm (statistics in float32), relu and other element-wise operations, max pooling;
+//                   of one float32 and one low-precision operand: in float32
 //   float32         cross_entropy, log_softmax, adaptive and average pooling, conv2d_relu_pool2d (whose
 //                   kernel is faster in float32 than the general ones in bf16)
 #pragma once
@@ -82,6 +83,8 @@ bool autocast_enabled() noexcept;
 Tensor autocast_low(const Tensor& x);
 /// A low-precision activation in float32, while autocast is on; recorded. Others as they are.
 Tensor autocast_full(const Tensor& x);
+/// True while autocast is on and one operand is float32, the other in the low precision.
+bool autocast_mixes(const Tensor& a, const Tensor& b) noexcept;
 /// The weight a kernel reads beside activation `x`, which autocast_low() gave: in x's dtype, without history
 /// where that differs from `weight`'s.
 Tensor autocast_weight(const Tensor& weight, const Tensor& x);

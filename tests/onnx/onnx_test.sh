@@ -50,8 +50,8 @@ network mlp 5x1x28x28 "$dtrain" train --model mlp "${small[@]}"
 network lenet 5x1x28x28 "$dtrain" train --model lenet "${small[@]}"
 network resnet18 3x3x32x32 "$dtrain" train --model resnet18 --dataset synthetic:3x32x32,10,16 --global-batch-size 4
 # Until batch norm's running statistics are those of its inputs: before, what comes out of 50 layers is 1e28.
-steps=12
-network resnet50 3x3x32x32 "$dtrain" train --model resnet50 --dataset synthetic:3x32x32,10,8 --global-batch-size 4 --lr 0.005
+steps=16
+network resnet50 3x3x32x32 "$dtrain" train --model resnet50 --dataset synthetic:3x32x32,10,16 --global-batch-size 8 --lr 0.005
 steps=2
 head -c 20000 "$dtrain" >text
 network transformer 3x33 "$dtrain" train --model transformer --dataset text:text,context=32 --global-batch-size 4

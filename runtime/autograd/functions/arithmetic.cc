@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/autograd/autocast.h"
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
@@ -27,6 +28,7 @@ void check_number(std::string_view name, const Tensor& x, double value) {
 }
 
 Tensor extreme(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b) {
+  if (autocast_mixes(a, b)) return extreme(name, op, autocast_full(a), autocast_full(b));
   Tensor result = apply(name, op, a, b);
   if (!recording({a, b})) return result;
   const BinaryOp loses = op == BinaryOp::max ? BinaryOp::less : BinaryOp::greater;
@@ -48,6 +50,7 @@ Tensor extreme(std::string_view name, BinaryOp op, const Tensor& a, const Tensor
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
+  if (autocast_mixes(a, b)) return add(autocast_full(a), autocast_full(b));
   Tensor result = apply("add", BinaryOp::add, a, b);
   if (!recording({a, b})) return result;
   return record("add", std::move(result), {a, b}, [](Tensor grad, GradSink& sink) {
@@ -57,6 +60,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
 }
 
 Tensor sub(const Tensor& a, const Tensor& b) {
+  if (autocast_mixes(a, b)) return sub(autocast_full(a), autocast_full(b));
   Tensor result = apply("sub", BinaryOp::sub, a, b);
   if (!recording({a, b})) return result;
   return record("sub", std::move(result), {a, b}, [](const Tensor& grad, GradSink& sink) {
@@ -66,6 +70,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
+  if (autocast_mixes(a, b)) return mul(autocast_full(a), autocast_full(b));
   Tensor result = apply("mul", BinaryOp::mul, a, b);
   if (!recording({a, b})) return result;
   return record("mul", std::move(result), {a, b},
@@ -77,6 +82,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor div(const Tensor& a, const Tensor& b) {
+  if (autocast_mixes(a, b)) return div(autocast_full(a), autocast_full(b));
   Tensor result = apply("div", BinaryOp::div, a, b);
   if (!recording({a, b})) return result;
   return record("div", std::move(result), {a, b},

@@ -48,6 +48,23 @@ TEST_F(AutocastTest, FollowsTheOperationList) {
   EXPECT_EQ(conv2d(x.to(DType::f64), w.to(DType::f64), {}).dtype(), DType::f64);
 }
 
+// As where a residual stream in float32 gets what a layer computed.
+TEST_F(AutocastTest, OperandsOfTwoPrecisionsMeetInFloat32) {
+  Tensor stream = random({4, 10});
+  stream.set_requires_grad(true);
+  Tensor weight = random({10, 10});
+  weight.set_requires_grad(true);
+  const Autocast autocast(Precision::bf16, weights_);
+  const Tensor computed = linear(stream, weight, {});
+  ASSERT_EQ(computed.dtype(), DType::bf16);
+  for (const Tensor& result : {add(stream, computed), sub(computed, stream), mul(stream, computed),
+                               div(computed, add(square(stream), 1.0)), maximum(stream, computed)})
+    EXPECT_EQ(result.dtype(), DType::f32);
+  sum(add(stream, computed)).backward();
+  EXPECT_EQ(stream.grad().dtype(), DType::f32);
+  EXPECT_EQ(weight.grad().dtype(), DType::f32);
+}
+
 TEST_F(AutocastTest, GuardsNestAndEnd) {
   EXPECT_FALSE(autocast_enabled());
   {
