@@ -60,7 +60,8 @@ rm -rf --one-file-system "$root"
 say "the base, $suite by debootstrap: $(seconds_since "$begin"), $(size_of localhost/base)"
 
 options=()
-[ -z "$cache" ] || options=(--volume "$cache:/ccache" --env CCACHE_DIR=/ccache --env CCACHE_BASEDIR=/src --env CCACHE_NOHASHDIR=1)
+[ -z "$cache" ] || options=(--volume "$cache:/ccache" --env CCACHE_DIR=/ccache --env CCACHE_BASEDIR=/src --env CCACHE_NOHASHDIR=1
+  --env CCACHE_SLOPPINESS=locale)
 begin=$EPOCHREALTIME
 builder bud --isolation chroot --build-arg BASE=localhost/base --build-arg FINAL_BASE=localhost/base "${options[@]}" \
   --file "$repository/cluster/container/Dockerfile" --tag localhost/dtrain "$repository" >"$scratch/log" 2>&1 ||
