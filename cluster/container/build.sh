@@ -53,6 +53,8 @@ packages=ca-certificates
 [ -z "$cache" ] || packages+=,ccache
 make_bare_root "$scratch" "$suite" "$mirror" "$packages"
 rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/*
+# A file, since variables given to buildah do not reach what a build runs.
+[ -z "$cache" ] || printf 'cache_dir = /ccache\nbase_dir = /src\nhash_dir = false\nsloppiness = locale\n' >"$root/etc/ccache.conf"
 container=$(builder from scratch)
 builder add --quiet "$container" "$root" / >/dev/null
 builder commit --quiet --rm "$container" localhost/base >/dev/null
@@ -60,8 +62,7 @@ rm -rf --one-file-system "$root"
 say "the base, $suite by debootstrap: $(seconds_since "$begin"), $(size_of localhost/base)"
 
 options=()
-[ -z "$cache" ] || options=(--volume "$cache:/ccache" --env CCACHE_DIR=/ccache --env CCACHE_BASEDIR=/src --env CCACHE_NOHASHDIR=1
-  --env CCACHE_SLOPPINESS=locale)
+[ -z "$cache" ] || options=(--volume "$cache:/ccache")
 begin=$EPOCHREALTIME
 builder bud --isolation chroot --build-arg BASE=localhost/base --build-arg FINAL_BASE=localhost/base "${options[@]}" \
   --file "$repository/cluster/container/Dockerfile" --tag localhost/dtrain "$repository" >"$scratch/log" 2>&1 ||
