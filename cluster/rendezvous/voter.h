@@ -62,7 +62,6 @@ class Voter {
   TimePoint loyal_until_{};      // follows a leader, or has just voted for one
   std::uint64_t voted_for_ = 0;  // who may ask again; 0: a leader is followed
   TimePoint heard_at_{};         // the leader, by its session
-  std::uint64_t follows_ = 0;
   std::uint64_t known_epoch_ = 0, known_events_ = 0;
   std::size_t council_ = 0;
   Endpoint server_;  // of the session

@@ -35,6 +35,20 @@ class VoterTest : public testing::Test {
     now_ += time;
     voter_.with(session_, now_, [&] { session_.tick(now_); });
   }
+  // The leader of `epoch` admits it again.
+  void come_back_to(std::uint64_t epoch) {
+    session_.resume(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), now_);
+    to_session_ = wire::FrameWriter(MacKey("down"));
+    Admission admission{1, {}, {}};
+    admission.epoch = epoch;
+    admission.grant = {9, seconds(4)};
+    wire::FrameReader asked(MacKey("up"));
+    asked.feed(session_.out());
+    std::string_view join;
+    ASSERT_EQ(asked.next(join), wire::FrameReader::Result::frame);
+    voter_.with(session_, now_,
+                [&] { answer(wire::decode_request(join)->id, join_answer(0, encode(admission))); });
+  }
   VoteRequest request(std::uint64_t epoch, std::uint64_t events = 1) const { return {epoch, 8, 1, events}; }
 
   TimePoint now_{seconds(100)};
@@ -111,17 +125,7 @@ TEST_F(VoterTest, FollowsALowerEpochThanThatForWhichItStoodInVain) {
 TEST_F(VoterTest, WhoHasVotedForAnotherStaysWithoutALeaderWhereAFormerOneAdmitsIt) {
   pass(seconds(5));
   ASSERT_TRUE(voter_.answer(request(3), now_).granted);
-  session_.resume(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), now_);
-  to_session_ = wire::FrameWriter(MacKey("down"));
-  Admission admission{1, {}, {}};
-  admission.epoch = 2;
-  admission.grant = {9, seconds(4)};
-  wire::FrameReader asked(MacKey("up"));
-  asked.feed(session_.out());
-  std::string_view join;
-  ASSERT_EQ(asked.next(join), wire::FrameReader::Result::frame);
-  voter_.with(session_, now_,
-              [&] { answer(wire::decode_request(join)->id, join_answer(0, encode(admission))); });
+  ASSERT_NO_FATAL_FAILURE(come_back_to(2));
   EXPECT_TRUE(session_.orphaned());
 }
 
@@ -143,17 +147,7 @@ TEST_F(VoterTest, DoesNotVoteForWhoKnowsLess) {
 TEST_F(VoterTest, DoesNotListenToTheLeaderBeforeOnceItHasVoted) {
   pass(seconds(5));
   ASSERT_TRUE(voter_.answer(request(2), now_).granted);
-  session_.resume(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), now_);
-  to_session_ = wire::FrameWriter(MacKey("down"));
-  Admission admission{1, {}, {}};
-  admission.epoch = 1;
-  admission.grant = {9, seconds(4)};
-  wire::FrameReader asked(MacKey("up"));
-  asked.feed(session_.out());
-  std::string_view join;
-  ASSERT_EQ(asked.next(join), wire::FrameReader::Result::frame);
-  voter_.with(session_, now_,
-              [&] { answer(wire::decode_request(join)->id, join_answer(0, encode(admission))); });
+  ASSERT_NO_FATAL_FAILURE(come_back_to(1));
   EXPECT_TRUE(session_.interrupted());
   EXPECT_FALSE(session_.ended());
 }
