@@ -275,8 +275,9 @@ class LinkProcess {
   }
 
   void send(const News& news) {
-    line_.send(rendezvous::encode(news));
+    // Before the launcher can read it and begin one.
     if (std::holds_alternative<rendezvous::Start>(news)) round_begun_ = lease_.groups_begun();
+    line_.send(rendezvous::encode(news));
     if (is_pressing(news) && !unread_until_) unread_until_ = Deadline::after(Link::kDeaf);
   }
 
