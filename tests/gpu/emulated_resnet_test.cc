@@ -61,9 +61,11 @@ std::vector<Case> cases() {
 class EmulatedResNet18 : public testing::TestWithParam<Case> {};
 
 /// How far the losses of the first steps may be from the CPU's. In low precision the CPU rounds elsewhere.
-/// Batch norm over a few values makes much of the last bit from step to step: later losses say nothing.
+/// Batch norm over a few values makes much of the last bit: of 72 such batches PyTorch in fp32 is up to 3.4e-6
+/// from itself in float64 in the first loss, so that two who round differently are up to 7e-6 apart. From step
+/// to step it makes more of it: later losses say nothing.
 std::array<double, 2> bounds_of(const std::string& precision) {
-  if (precision == "fp32") return {2e-6, 1e-3};
+  if (precision == "fp32") return {1e-5, 1e-3};
   return kLong ? std::array{2e-2, 5e-2} : std::array{1e-1, 3e-1};
 }
 
