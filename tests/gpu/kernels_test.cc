@@ -2,6 +2,8 @@
 // is for machines that have one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "runtime/base/error.h"
 #include "tests/gpu/on_gpu.h"
 
@@ -217,6 +219,23 @@ TEST_F(Gpu, OptimizerSteps) {
           kernels.adamw(slots, {.step = 1});
           kernels.adamw(slots, {.step = 2});
         });
+}
+
+// Into pinned memory a copy only begins; before the wait is over nothing may be read.
+TEST_F(Gpu, TheHostWaitsForCopiesIntoPinnedMemory) {
+  constexpr std::size_t kCount = 5000, kBytes = kCount * sizeof(float);
+  void* const memory = gpu->allocate(kBytes);
+  auto* const pinned = static_cast<float*>(gpu->allocate_pinned(kBytes));
+  const View values{memory, DType::f32, {static_cast<std::int64_t>(kCount)}, {1}};
+  for (int round = 1; round <= 8; ++round) {
+    std::fill_n(pinned, kCount, -1.0F);
+    gpu->kernels().fill(values, round);
+    gpu->copy(pinned, memory, kBytes, CopyKind::device_to_host, gpu->compute_stream());
+    gpu->compute_stream().synchronize();
+    EXPECT_EQ(std::count(pinned, pinned + kCount, static_cast<float>(round)), static_cast<int>(kCount));
+  }
+  gpu->deallocate_pinned(pinned, kBytes);
+  gpu->deallocate(memory, kBytes);
 }
 
 TEST_F(Gpu, FaultsAreThrownByTheNextWait) {

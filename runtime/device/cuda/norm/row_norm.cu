@@ -18,9 +18,7 @@ __device__ C block_sum(C value) {
     total = sum;
   }
   __syncthreads();
-  const C result = total;
-  __syncthreads();  // the next sum writes where this one is read
-  return result;
+  return total;  // the next sum writes it behind its first barrier, where all have read this one
 }
 
 /// The matrices of a row norm; null data where there is none.
