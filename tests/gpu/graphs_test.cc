@@ -1,6 +1,8 @@
 // Recorded work of the CUDA device: what runs when, which memory it uses, and what cannot be recorded.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
 #include "runtime/tensor/tensor.h"
@@ -115,6 +117,36 @@ TEST_F(GpuGraphs, OptimizerStepsChangeBetweenLaunches) {
     }
     for (std::size_t i = 0; i < results[0].size(); ++i) ASSERT_NEAR(results[0][i], results[1][i], 1e-6) << i;
   }
+}
+
+// What was recorded of pageable memory would be read again when somebody else has it.
+TEST_F(GpuGraphs, RefuseCopiesOfPageableMemory) {
+  const Tensor on_gpu = Tensor::zeros({256}, gpu);
+  std::vector<float> host(256, 3.0F);
+  Stream& stream = gpu->compute_stream();
+  const auto copy_in = [&](const void* from) {
+    gpu->copy(on_gpu.view().data, from, 256 * sizeof(float), CopyKind::host_to_device, stream);
+  };
+  const auto copy_out = [&](void* to) {
+    gpu->copy(to, on_gpu.view().data, 256 * sizeof(float), CopyKind::device_to_host, stream);
+  };
+  try {
+    gpu->record([&] { copy_in(host.data()); });
+    FAIL() << "recorded";
+  } catch (const DeviceError& error) {
+    EXPECT_NE(std::string(error.what()).find("pageable"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(gpu->record([&] { copy_out(host.data()); }), DeviceError);
+  auto* const pinned = static_cast<float*>(gpu->allocate_pinned(256 * sizeof(float)));
+  const auto graph = gpu->record([&] { copy_in(pinned); });
+  for (const float value : {1.0F, 2.0F}) {
+    std::fill_n(pinned, 256, value);
+    graph->launch(stream);
+    EXPECT_EQ(on_gpu.to_vector<float>()[255], value);  // waits, so the memory may change
+  }
+  gpu->deallocate_pinned(pinned, 256 * sizeof(float));
+  copy_in(host.data());  // as it comes it is taken at once
+  EXPECT_EQ(on_gpu.to_vector<float>()[255], 3);
 }
 
 TEST_F(GpuGraphs, FailuresLeaveTheDeviceUsable) {

@@ -27,6 +27,28 @@ cudaMemcpyKind native(CopyKind kind) {
   return cudaMemcpyDefault;
 }
 
+/// A recorded copy reads or writes its host memory whenever the graph runs: memory that nobody has pinned for
+/// that is most often gone or another's by then, and CUDA would not say so.
+void refuse_pageable_in_recording(const void* to, const void* from, std::size_t bytes, CopyKind kind,
+                                  cudaStream_t stream) {
+  if (kind == CopyKind::device_to_device) return;
+  cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &recording), "ask whether a stream is being recorded");
+  if (recording == cudaStreamCaptureStatusNone) return;
+  const bool reads = kind == CopyKind::host_to_device;
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, reads ? from : to), "ask what kind of memory a copy uses");
+  if (attributes.type != cudaMemoryTypeUnregistered) return;
+  throw DeviceError("cuda: copy of " + std::to_string(bytes) + " bytes " +
+                        (reads ? "from host memory to the GPU" : "from the GPU to host memory") +
+                        " while a graph is recorded: expected pinned host memory that lives as long as the "
+                        "graph, got pageable "
+                        "memory, which each run of the graph would " +
+                        (reads ? "read" : "write") +
+                        " again as it is then; copy before the recording, or use Device::allocate_pinned",
+                    static_cast<int>(cudaErrorStreamCaptureUnsupported));
+}
+
 /// Makes the device current before any member creates something on it.
 struct Current {
   explicit Current(int index) { check(cudaSetDevice(index), "choose GPU " + std::to_string(index)); }
@@ -82,6 +104,7 @@ class CudaDevice final : public Device {
   // keeps it until the stream is there.
   void copy(void* to, const void* from, std::size_t bytes, CopyKind kind, Stream& stream) override {
     if (bytes == 0) return;
+    refuse_pageable_in_recording(to, from, bytes, kind, cuda::native(stream));
     check(cudaMemcpyAsync(to, from, bytes, native(kind), cuda::native(stream)),
           "copy " + std::to_string(bytes) + " bytes");
   }
