@@ -8,6 +8,7 @@
 #include <new>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(__SANITIZE_THREAD__)
@@ -142,6 +143,10 @@ Fiber::Fiber(Entry entry, void* argument) : entry_(entry), argument_(argument) {
 Fiber::~Fiber() {
 #if defined(__SANITIZE_THREAD__)
   if (stack_ != nullptr) __tsan_destroy_fiber(tsan_);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+  // A fiber given up in mid-kernel leaves the red zones of its locals behind, and the pages may come back.
+  if (stack_ != nullptr) __asan_unpoison_memory_region(bottom_, bottom_bytes_);
 #endif
   if (stack_ != nullptr) ::munmap(stack_, stack_bytes_);
 }
