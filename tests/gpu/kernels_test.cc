@@ -111,6 +111,41 @@ TEST_F(Gpu, RowsByIndex) {
         [](Kernels& kernels, const std::vector<View>& v) { kernels.index_add(v[0], v[1], v[2]); });
 }
 
+// Small numbers beside a large one, infinities and what is not a number: as a sum of doubles has them.
+TEST_F(Gpu, SumsOfFloatsKeepWhatAFloatDrops) {
+  for (const std::int64_t count : {300, 70000}) {
+    for (const Dims& shape : {Dims{count, 1}, Dims{count, 40}}) {
+      std::vector<double> values;
+      for (std::int64_t i = 0; i < shape.product(); ++i) {
+        const std::int64_t row = i / shape[1];
+        values.push_back(row == 0           ? 33554432.0
+                         : row == count - 1 ? -33554432.0
+                                            : 0.3125 + (row % 7) * 0.0625);
+      }
+      Arg in = zeros_arg(shape);
+      in.array.set(values);
+      compare(
+          *gpu, DType::f32, {in, zeros_arg({1, shape[1]})}, 1e-7, "sum " + shape.to_string(),
+          [](Kernels& kernels, const std::vector<View>& v) { kernels.reduce(Reduction::sum, v[0], v[1]); });
+    }
+  }
+  Arg in = zeros_arg({3, 500});
+  std::vector<double> values(1500, 1.0);
+  values[77] = INFINITY;
+  values[577] = INFINITY, values[578] = -INFINITY;
+  in.array.set(values);
+  compare(*gpu, DType::f32, {in, zeros_arg({3, 1})}, 0, "sums without a bound",
+          [](Kernels& kernels, const std::vector<View>& v) { kernels.reduce(Reduction::sum, v[0], v[1]); });
+  Arg logits = zeros_arg({4, 50});
+  values.assign(200, 0.5);
+  for (std::size_t i = 0; i < 49; ++i) values[i] = -INFINITY;
+  values[60] = 1e6;
+  values[110] = 3e38;
+  logits.array.set(values);
+  compare(*gpu, DType::f32, {logits, zeros_arg({4, 50})}, 1e-7, "log_softmax of far numbers",
+          [](Kernels& kernels, const std::vector<View>& v) { kernels.log_softmax(v[0], v[1]); });
+}
+
 // Layer and RMS norm, of rows shorter and longer than a block, with and without weight and bias.
 TEST_F(Gpu, RowNorms) {
   for (const auto& [rows, count] : {std::pair(1, 1), {7, 33}, {300, 300}, {3, 1030}}) {

@@ -1,7 +1,8 @@
 // Kernels that work on rows: argmax, gathers, and the softmax losses. One warp a row; sums of exponentials
-// are accumulated in double, as on the CPU.
+// are accumulated with a double's digits, as on the CPU.
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/elementwise/layout.h"
+#include "runtime/device/cuda/float_pair.cuh"
 #include "runtime/device/cuda/launch.cuh"
 
 namespace dtrain::cuda {
@@ -30,6 +31,26 @@ __device__ T warp_max(T value) {
 __device__ inline double warp_sum(double value) {
   for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
   return value;
+}
+// TwoSum of a and b is that of b and a: all lanes end with the same bits.
+__device__ inline FloatPair warp_sum(FloatPair value) {
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const FloatPair other = {__shfl_xor_sync(kAllLanes, value.high, step),
+                             __shfl_xor_sync(kAllLanes, value.low, step)};
+    value = plus(value, other);
+  }
+  return value;
+}
+
+/// x - largest - log_sum, rounded once: the sum of a large maximum and a logarithm has no digits left for the
+/// logarithm.
+__device__ inline double log_probability(double x, double largest, double log_sum) {
+  return (x - largest) - log_sum;
+}
+__device__ inline float log_probability(float x, float largest, double log_sum) {
+  const auto high = static_cast<float>(log_sum);
+  const auto low = static_cast<float>(log_sum - static_cast<double>(high));
+  return rounded(plus(exact_sum(x, -largest), FloatPair{-high, -low}));
 }
 
 /// Whether (a, at i) comes before (b, at j) as a maximum: NaN first, then the larger, then the earlier.
@@ -128,14 +149,11 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
       if (value > largest || value != value) largest = value;
     }
     largest = warp_max(largest);
-    double sum = 0;
-    for (std::int64_t c = lane(); c < columns; c += kWarp) {
-      sum += static_cast<double>(exp(load(in(r, c)) - largest));
-    }
-    // In double, and one by one for double itself: see runtime/device/cpu/loss.cc.
-    const double log_sum = log(warp_sum(sum));
+    SumType<C> sum{};
+    for (std::int64_t c = lane(); c < columns; c += kWarp) sum = plus(sum, exp(load(in(r, c)) - largest));
+    const double log_sum = log(widened(warp_sum(sum)));
     const auto log_prob = [&](std::int64_t c) {
-      return cast<T>(static_cast<C>((static_cast<double>(load(in(r, c))) - largest) - log_sum));
+      return cast<T>(log_probability(load(in(r, c)), largest, log_sum));
     };
     for (std::int64_t c = lane(); c < columns; c += kWarp) out(r, c) = log_prob(c);
     if (target == nullptr || lane() != 0) continue;

@@ -1,9 +1,11 @@
-// Reductions over any dimensions. Sums are accumulated in double and in an order that depends on shapes
-// alone: slices of a long sum go to different blocks, and a second kernel adds the slices up in their order.
+// Reductions over any dimensions. Sums are accumulated with a double's digits and in an order that depends on
+// shapes alone: slices of a long sum go to different blocks, and a second kernel adds the slices up in their
+// order.
 #include <cub/block/block_reduce.cuh>
 
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/elementwise/layout.h"
+#include "runtime/device/cuda/float_pair.cuh"
 #include "runtime/device/cuda/launch.cuh"
 #include "runtime/device/functors.h"
 
@@ -15,15 +17,22 @@ constexpr std::int64_t kShortRow = 64;  // elements below which a block for each
 
 template <class T>
 struct SumOf {
-  using A = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+  using A = SumType<Compute<T>>;
   double divisor;
-  __host__ __device__ A identity() const { return A(0); }
-  __device__ A operator()(A a, A b) const { return a + b; }
+  __host__ __device__ A identity() const { return A{}; }
+  template <class B>  // one more element, or another sum
+  __device__ A operator()(A a, B b) const {
+    if constexpr (std::is_integral_v<T>) {
+      return a + b;
+    } else {
+      return plus(a, b);
+    }
+  }
   __device__ T finish(A total) const {
     if constexpr (std::is_integral_v<T>) {
       return total;
     } else {
-      return cast<T>(total / divisor);
+      return cast<T>(widened(total) / divisor);
     }
   }
 };
@@ -63,7 +72,7 @@ __global__ void row_kernel(Reduced what, Op op, const T* in, T* out, typename Op
     const std::int64_t end = slice_begin(what, slice + 1);
     for (std::int64_t i = slice_begin(what, slice) + threadIdx.x; i < end; i += kThreads) {
       what.reduced.locate(i, inside);
-      total = op(total, static_cast<A>(load(in[at[0] + inside[0]])));
+      total = op(total, load(in[at[0] + inside[0]]));
     }
     total = BlockReduce(storage).Reduce(total, op);
     if (threadIdx.x == 0) {
@@ -93,7 +102,7 @@ __global__ void column_kernel(Reduced what, Op op, const T* in, T* out, typename
     const std::int64_t end = inside_out ? slice_begin(what, slice + 1) : 0;
     for (std::int64_t i = slice_begin(what, slice) + threadIdx.y; i < end; i += kColumnRows) {
       what.reduced.locate(i, inside);
-      total = op(total, static_cast<A>(load(in[at[0] + inside[0]])));
+      total = op(total, load(in[at[0] + inside[0]]));
     }
     totals[threadIdx.y][threadIdx.x] = total;
     __syncthreads();
