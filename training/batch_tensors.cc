@@ -10,12 +10,19 @@
 namespace dtrain {
 namespace {
 
-Tensor to_tensor(const View& view, const Batch& batch, const std::shared_ptr<Device>& device) {
-  if (device->type() == DeviceType::cpu) return Tensor::borrow(view, device, batch.memory);
-  Tensor copy = empty_like(view, device);
-  device->copy(copy.view().data, view.data, static_cast<std::size_t>(view.numel()) * size_of(view.dtype),
-               CopyKind::host_to_device, device->compute_stream());
-  return copy;
+Tensor to_tensor(const View& view, DType dtype, const Batch& batch, const std::shared_ptr<Device>& device) {
+  const bool on_cpu = device->type() == DeviceType::cpu;
+  if (on_cpu && view.dtype == dtype) return Tensor::borrow(view, device, batch.memory);
+  const Tensor there =
+      on_cpu ? Tensor::borrow(view, device, batch.memory) : empty_for(view, view.dtype, device);
+  if (!on_cpu) {
+    device->copy(there.view().data, view.data, static_cast<std::size_t>(view.numel()) * size_of(view.dtype),
+                 CopyKind::host_to_device, device->compute_stream());
+  }
+  if (view.dtype == dtype) return there;
+  Tensor values = empty_for(view, dtype, device);
+  decode_bytes(there.view(), values.view(), *device);
+  return values;
 }
 
 }  // namespace
@@ -38,15 +45,20 @@ bool BatchTensors::contains(std::string_view field) const noexcept {
   return std::find(names_.begin(), names_.end(), field) != names_.end();
 }
 
-Tensor empty_like(const View& view, const std::shared_ptr<Device>& device) {
-  return Tensor::empty(view.shape, device, view.dtype,
+Tensor empty_for(const View& view, DType dtype, const std::shared_ptr<Device>& device) {
+  return Tensor::empty(view.shape, device, dtype,
                        view.is_contiguous() ? MemoryFormat::contiguous : MemoryFormat::channels_last);
+}
+
+void decode_bytes(const View& bytes, const View& values, Device& device) {
+  device.kernels().affine(bytes, 1.0 / 255, 0.0, values);
 }
 
 BatchTensors to_tensors(const Batch& batch, const std::shared_ptr<Device>& device) {
   std::vector<Tensor> tensors;
   tensors.reserve(batch.views().size());
-  for (const View& view : batch.views()) tensors.push_back(to_tensor(view, batch, device));
+  for (std::size_t i = 0; i < batch.views().size(); ++i)
+    tensors.push_back(to_tensor(batch.views()[i], batch.fields()[i].dtype, batch, device));
   return {batch.fields(), std::move(tensors)};
 }
 

@@ -33,11 +33,17 @@ class BatchTensors {
   std::vector<Tensor> tensors_;
 };
 
-/// Uninitialised, of the view's shape, dtype and memory format.
-Tensor empty_like(const View& view, const std::shared_ptr<Device>& device);
+/// Uninitialised, of the view's shape and memory format.
+Tensor empty_for(const View& view, DType dtype, const std::shared_ptr<Device>& device);
 
-/// On the CPU the tensors are the batch's own memory and keep it alive. On a GPU they are copies under way on
-/// the compute stream: the caller keeps the batch until it has waited for something that comes later there.
+/// values = bytes / 255, correctly rounded: what the source would have written. `bytes` u8, `values` f32, of
+/// one shape, both on `device`; queued on its compute stream.
+void decode_bytes(const View& bytes, const View& values, Device& device);
+
+/// Each tensor has its field's dtype, whatever the batch carries it as (LoaderOptions::bytes). On the CPU the
+/// tensors are the batch's own memory where it has that dtype, and keep it alive. On a GPU they are copies
+/// under way on the compute stream: the caller keeps the batch until it has waited for something that comes
+/// later there.
 BatchTensors to_tensors(const Batch& batch, const std::shared_ptr<Device>& device);
 
 }  // namespace dtrain

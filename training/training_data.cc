@@ -27,10 +27,12 @@ TrainingData::TrainingData(const Recipe& recipe, const Task& task, DataShare sha
                                                               .seed = recipe.seed,
                                                               .parts = share.parts});
   pass_size_ = sampler_->full_share() / recipe.batch.accumulate;
-  loader_ = std::make_unique<Loader>(
-      train_, device,
-      LoaderOptions{
-          .batch_size = pass_size_, .threads = recipe.loader_threads, .seed = recipe.seed, .spans = spans});
+  loader_ = std::make_unique<Loader>(train_, device,
+                                     LoaderOptions{.batch_size = pass_size_,
+                                                   .threads = recipe.loader_threads,
+                                                   .bytes = device->type() != DeviceType::cpu,
+                                                   .seed = recipe.seed,
+                                                   .spans = spans});
 }
 
 void TrainingData::start(std::int64_t epoch, std::int64_t position) {

@@ -31,7 +31,7 @@ class Batch {
 
   /// What a sample is made of; empty for a default-constructed batch.
   std::span<const Field> fields() const noexcept { return fields_ ? *fields_ : std::span<const Field>(); }
-  /// One for each field, in order.
+  /// One for each field, in order: of its dtype, or u8 where the loader was told that bytes will do.
   std::span<const View> views() const noexcept { return views_; }
   /// B: how many samples.
   std::int64_t size() const noexcept { return static_cast<std::int64_t>(indices.size()); }

@@ -20,8 +20,8 @@ class Bytes {
  public:
   Bytes(const Source& source, std::int64_t batch_size) : source_(source), batch_size_(batch_size) {}
 
-  std::size_t of(const Field& field, std::int64_t samples) const {
-    std::size_t bytes = checked(times(size_of(field.dtype), samples));
+  std::size_t of(const Field& field, DType dtype, std::int64_t samples) const {
+    std::size_t bytes = checked(times(size_of(dtype), samples));
     for (const std::int64_t extent : field.shape) bytes = checked(times(bytes, extent));
     return bytes;
   }
@@ -81,7 +81,7 @@ std::optional<Stray> find_stray(const Field& field, const std::byte* elements, s
 }  // namespace
 
 BatchLayout::BatchLayout(const Source& source, std::int64_t batch_size,
-                         const std::vector<std::string>& channels_last) {
+                         const std::vector<std::string>& channels_last, bool bytes) {
   check_fields(source);
   const auto fields = source.fields();
   fields_ = std::make_shared<const std::vector<Field>>(fields.begin(), fields.end());
@@ -92,16 +92,22 @@ BatchLayout::BatchLayout(const Source& source, std::int64_t batch_size,
         fmt::format("loader: expected a field of shape [C, H, W] to lie channels-last, got \"{}\"; {} has {}",
                     name, source.name(), describe(*fields_)));
   }
-  const Bytes bytes(source, batch_size);
-  for (const Field& field : *fields_) {
+  const Bytes size(source, batch_size);
+  for (std::size_t i = 0; i < fields_->size(); ++i) {
+    const Field& field = (*fields_)[i];
+    const DType dtype = bytes && source.has_bytes(i) ? DType::u8 : field.dtype;
+    if (dtype != field.dtype && field.dtype != DType::f32) {
+      throw UsageError(fmt::format("{}: field {}: expected float32 values that bytes stand for, got {}",
+                                   source.name(), i, field.to_string()));
+    }
     // With one channel both orders are the same.
     const bool by_pixel =
         std::find(channels_last.begin(), channels_last.end(), field.name) != channels_last.end() &&
         field.shape[0] != 1;
-    places_.push_back({indices_offset_, bytes.of(field, 1), sample_strides(field, by_pixel)});
-    indices_offset_ = bytes.checked(indices_offset_ + aligned(bytes.of(field, batch_size)));
+    places_.push_back({indices_offset_, size.of(field, dtype, 1), dtype, sample_strides(field, by_pixel)});
+    indices_offset_ = size.checked(indices_offset_ + aligned(size.of(field, dtype, batch_size)));
   }
-  bytes_ = indices_offset_ + bytes.of_indices();
+  bytes_ = indices_offset_ + size.of_indices();
 }
 
 std::vector<View> BatchLayout::first_sample(std::byte* piece) const {
@@ -109,7 +115,7 @@ std::vector<View> BatchLayout::first_sample(std::byte* piece) const {
   views.reserve(places_.size());
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const Field& field = (*fields_)[i];
-    views.push_back({piece + places_[i].offset, field.dtype, field.shape, places_[i].strides});
+    views.push_back({piece + places_[i].offset, places_[i].dtype, field.shape, places_[i].strides});
   }
   return views;
 }

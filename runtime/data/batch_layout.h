@@ -11,10 +11,12 @@ namespace dtrain {
 /// Computed once for a source and a batch size; immutable.
 class BatchLayout {
  public:
-  /// `channels_last` names image fields ([C, H, W]) that are to lie pixel by pixel. Throws UsageError for
-  /// fields that are not well-formed (check_fields), for a name that is no image field, and when the batch is
-  /// too large to be addressed.
-  BatchLayout(const Source& source, std::int64_t batch_size, const std::vector<std::string>& channels_last);
+  /// `channels_last` names image fields ([C, H, W]) that are to lie pixel by pixel; with `bytes`, fields that
+  /// can are carried as bytes (Source::has_bytes). Throws UsageError for fields that are not well-formed
+  /// (check_fields), for a name that is no image field, for bytes that stand for something else than f32, and
+  /// when the batch is too large to be addressed.
+  BatchLayout(const Source& source, std::int64_t batch_size, const std::vector<std::string>& channels_last,
+              bool bytes = false);
 
   /// Of a full batch.
   std::size_t bytes() const noexcept { return bytes_; }
@@ -39,6 +41,7 @@ class BatchLayout {
   struct Place {
     std::size_t offset = 0;        ///< of the first sample, in bytes
     std::size_t sample_bytes = 0;  ///< from one sample to the next
+    DType dtype = DType::f32;      ///< the field's, or u8 in its place
     Dims strides;                  ///< inside a sample, in elements
   };
 

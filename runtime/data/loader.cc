@@ -36,7 +36,7 @@ Loader::Loader(std::shared_ptr<const Source> source, std::shared_ptr<Device> dev
                const LoaderOptions& options)
     : source_(std::move(source)),
       options_(checked(options, source_, device)),
-      layout_(*source_, options_.batch_size, options_.channels_last),
+      layout_(*source_, options_.batch_size, options_.channels_last, options_.bytes),
       pool_(std::make_shared<BufferPool>(std::move(device), layout_.bytes())),
       window_(static_cast<std::size_t>(options.prefetch)) {
   start_threads();

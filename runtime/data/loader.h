@@ -27,7 +27,8 @@ struct LoaderOptions {
   int prefetch = 2;        ///< batches read ahead of the one in use; ≥ 1; without threads it has no meaning
   bool drop_last = false;  ///< leave out the last batch of an order when it is not full
   std::vector<std::string> channels_last = {};  ///< fields of shape [C, H, W] that are to lie pixel by pixel
-  std::uint64_t seed = 0;                       ///< of the generators that sources read with
+  bool bytes = false;      ///< fields that have bytes (Source::has_bytes) come as u8; to_tensors divides
+  std::uint64_t seed = 0;  ///< of the generators that sources read with
   SpanRecorder* spans = nullptr;  ///< where reading a batch leaves a span; borrowed; null: nowhere
 };
 

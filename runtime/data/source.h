@@ -57,6 +57,15 @@ class Source {
   /// that it is the same for any number of workers and after any restart. A sample that has to be read from
   /// disk may throw DataError or SystemError.
   virtual void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const = 0;
+
+  /// True: the field numbered `field`, f32, holds nothing but b / 255 with b from 0 to 255, and read() writes
+  /// the bytes b themselves where it is handed a view of dtype u8. Batches for GPUs then take a quarter of
+  /// the memory and of the bus, and the GPU divides. A source made of another one says so only if it leaves
+  /// the outputs to it.
+  virtual bool has_bytes(std::size_t field) const noexcept {
+    static_cast<void>(field);
+    return false;
+  }
 };
 
 /// The field of that name; null where there is none.

@@ -60,7 +60,7 @@ Counts of_twenty_steps(const std::string& graph) {
 
 TEST(EmulatedCounts, OfRecordedStepsOfLeNet) {
   const Counts steps = of_twenty_steps("on");
-  EXPECT_EQ(steps.at("launches"), 20 * 8);  // around the graph
+  EXPECT_EQ(steps.at("launches"), 20 * 9);  // around the graph, one of them the images' division
   EXPECT_EQ(steps.at("graph_launches"), 20);
   EXPECT_EQ(steps.at("graph_nodes"), 20 * 36);
   EXPECT_EQ(steps.at("host_waits"), 0);
@@ -70,7 +70,9 @@ TEST(EmulatedCounts, OfRecordedStepsOfLeNet) {
 
 TEST(EmulatedCounts, OfStepsOfLeNetAsTheyCome) {
   const Counts steps = of_twenty_steps("off");
-  EXPECT_EQ(steps.at("launches"), 20 * 42);
+  EXPECT_EQ(steps.at("launches"), 20 * 43);
+  // Images as bytes and labels to the GPU, labels once more on it, a report back.
+  EXPECT_EQ(steps.at("copied_bytes"), 20 * (32 * 784 + 2 * 32 * 8 + 40));
   EXPECT_EQ(steps.at("host_waits"), 0);
   EXPECT_EQ(steps.at("pinned_allocations"), 0);
 }

@@ -111,6 +111,22 @@ TEST_F(Gpu, RowsByIndex) {
         [](Kernels& kernels, const std::vector<View>& v) { kernels.index_add(v[0], v[1], v[2]); });
 }
 
+// What sources write as numbers and batches carry as bytes is the same to the last bit.
+TEST_F(Gpu, BytesBecomeTheirQuotients) {
+  constexpr std::int64_t kCount = 1027;
+  std::vector<std::uint8_t> bytes(kCount);
+  for (std::int64_t i = 0; i < kCount; ++i) bytes[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(i);
+  void *const from = gpu->allocate(kCount), *const to = gpu->allocate(kCount * sizeof(float));
+  gpu->copy(from, bytes.data(), kCount, CopyKind::host_to_device, gpu->compute_stream());
+  gpu->kernels().affine({from, DType::u8, {kCount}, {1}}, 1.0 / 255, 0.0, {to, DType::f32, {kCount}, {1}});
+  std::vector<float> values(kCount);
+  gpu->copy(values.data(), to, kCount * sizeof(float), CopyKind::device_to_host, gpu->compute_stream());
+  gpu->compute_stream().synchronize();
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], static_cast<float>(bytes[i]) / 255.0F);
+  gpu->deallocate(from, kCount);
+  gpu->deallocate(to, kCount * sizeof(float));
+}
+
 // Small numbers beside a large one, infinities and what is not a number: as a sum of doubles has them.
 TEST_F(Gpu, SumsOfFloatsKeepWhatAFloatDrops) {
   for (const std::int64_t count : {300, 70000}) {

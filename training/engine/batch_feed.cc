@@ -34,7 +34,8 @@ BatchTensors BatchFeed::take(const Batch& batch) {
   if (device_->type() == DeviceType::cpu) return to_tensors(batch, device_);
   std::vector<Tensor> tensors;
   tensors.reserve(batch.views().size());
-  for (const View& view : batch.views()) tensors.push_back(empty_like(view, device_));
+  for (std::size_t i = 0; i < batch.views().size(); ++i)
+    tensors.push_back(empty_for(batch.views()[i], batch.fields()[i].dtype, device_));
   const BatchTensors to(batch.fields(), std::move(tensors));
   take_into(batch, to);
   return to;
@@ -55,7 +56,14 @@ void BatchFeed::take_into(const Batch& batch, const BatchTensors& to) {
   landing.arrived->make_wait(compute);
   at = landing.memory.view().as<std::byte>();
   for (std::size_t i = 0; i < views.size(); ++i) {
-    device_->copy(to.tensors()[i].view().data, at, bytes_of(views[i]), CopyKind::device_to_device, compute);
+    const View target = to.tensors()[i].view();
+    if (target.dtype == views[i].dtype) {
+      device_->copy(target.data, at, bytes_of(views[i]), CopyKind::device_to_device, compute);
+    } else {
+      View landed = views[i];
+      landed.data = at;
+      decode_bytes(landed, target, *device_);
+    }
     at += aligned(bytes_of(views[i]));
   }
   landing.free->record(compute);

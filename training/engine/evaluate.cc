@@ -32,7 +32,8 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
                     const std::shared_ptr<const Source>& source, const EvaluateOptions& options,
                     Communicator& communicator, const std::shared_ptr<Device>& device) {
   const NoGrad no_grad;
-  Loader loader(source, device, {.batch_size = options.batch_size});
+  Loader loader(source, device,
+                {.batch_size = options.batch_size, .bytes = device->type() != DeviceType::cpu});
   std::vector<std::int64_t> order;
   for (int part = options.share.rank; part < options.share.rank + options.share.parts; ++part) {
     const std::vector<std::int64_t> more = EvalSampler(source->size(), options.share.size, part).order();

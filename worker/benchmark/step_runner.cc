@@ -50,7 +50,10 @@ Batch StepRunner::load_batch(const std::shared_ptr<const Source>& source) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(recipe_.batch.per_worker));
   std::iota(order.begin(), order.end(), communicator_.rank() * recipe_.batch.per_worker);
   for (std::int64_t& index : order) index %= source->size();
-  Loader loader(source, device_, {.batch_size = recipe_.batch.per_worker, .seed = recipe_.seed});
+  Loader loader(source, device_,
+                {.batch_size = recipe_.batch.per_worker,
+                 .bytes = device_->type() != DeviceType::cpu,
+                 .seed = recipe_.seed});
   loader.start(std::move(order), 0);
   return loader.next(Deadline::after(recipe_.collective_timeout)).value();
 }

@@ -32,6 +32,7 @@ class IdxSource final : public Source {
   std::int64_t size() const noexcept override { return images_.dims[0]; }
   std::span<const Field> fields() const noexcept override { return fields_; }
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
+  bool has_bytes(std::size_t field) const noexcept override { return field == 0; }  // the image
 
  private:
   std::string name_;

@@ -100,6 +100,8 @@ NpySource::NpySource(std::string name, std::vector<NpyField> files, std::int64_t
   check_fields(*this);
 }
 
+bool NpySource::has_bytes(std::size_t field) const noexcept { return is_image(files_[field]); }
+
 void NpySource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     const View sample = sample_of(files_[i].array.view(), index);

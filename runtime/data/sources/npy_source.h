@@ -36,6 +36,7 @@ class NpySource final : public Source {
   std::int64_t size() const noexcept override { return files_.front().array.header.shape[0]; }
   std::span<const Field> fields() const noexcept override { return fields_; }
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
+  bool has_bytes(std::size_t field) const noexcept override;
 
   /// One more than the largest label in `file`; throws DataError for a negative one, or one that is not below
   /// `limit` where that is not 0.

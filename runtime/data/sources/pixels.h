@@ -13,8 +13,9 @@ namespace dtrain {
 /// `classes`.
 std::vector<Field> labelled_image(const Dims& shape, std::int64_t classes);
 
-/// Writes `pixels`, plane by plane, into `out` (f32 [C, H, W], any strides) as value / 255 in float32,
-/// correctly rounded: bit for bit what PyTorch's `x.float().div_(255)` gives.
+/// Writes `pixels`, plane by plane, into `out` ([C, H, W], any strides): f32 as value / 255 in float32,
+/// correctly rounded, bit for bit what PyTorch's `x.float().div_(255)` gives; u8 as they are
+/// (Source::has_bytes).
 void write_pixels(const std::uint8_t* pixels, const View& out);
 
 }  // namespace dtrain

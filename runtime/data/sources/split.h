@@ -32,6 +32,7 @@ class SubsetSource final : public Source {
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override {
     source_->read(indices_[static_cast<std::size_t>(index)], outputs, generator);
   }
+  bool has_bytes(std::size_t field) const noexcept override { return source_->has_bytes(field); }
 
  private:
   std::string name_;

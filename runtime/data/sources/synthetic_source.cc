@@ -58,15 +58,20 @@ void SyntheticSource::read(std::int64_t index, std::span<const View> outputs, Ke
   const std::uint64_t start = mix(seed_ + 1) ^ mix(static_cast<std::uint64_t>(index) + 1);
   const auto base = static_cast<std::uint64_t>(label * 128 / spec_.classes);
   const View& out = outputs[0];
-  auto* const to = out.as<float>();
-  std::uint64_t i = 0;
-  for (std::int64_t c = 0; c < out.shape[0]; ++c) {
-    for (std::int64_t y = 0; y < out.shape[1]; ++y) {
-      float* const row = to + c * out.strides[0] + y * out.strides[1];
-      for (std::int64_t x = 0; x < out.shape[2]; ++x)
-        row[x * out.strides[2]] = static_cast<float>(base + mix(start + i++) % 128) / 255.0F;
+  const auto fill = [&](auto* to, auto convert) {
+    std::uint64_t i = 0;
+    for (std::int64_t c = 0; c < out.shape[0]; ++c) {
+      for (std::int64_t y = 0; y < out.shape[1]; ++y) {
+        auto* const row = to + c * out.strides[0] + y * out.strides[1];
+        for (std::int64_t x = 0; x < out.shape[2]; ++x)
+          row[x * out.strides[2]] = convert(base + mix(start + i++) % 128);
+      }
     }
+  };
+  if (out.dtype == DType::u8) {
+    return fill(out.as<std::uint8_t>(), [](std::uint64_t pixel) { return static_cast<std::uint8_t>(pixel); });
   }
+  fill(out.as<float>(), [](std::uint64_t pixel) { return static_cast<float>(pixel) / 255.0F; });
 }
 
 }  // namespace dtrain

@@ -58,6 +58,7 @@ TEST_F(Cifar10, ReadsAllFilesInOrder) {
     EXPECT_EQ(chw[i], static_cast<float>((2 + i) % 256) / 255.0F);
     EXPECT_EQ(hwc[i % 1024 * 3 + i / 1024], chw[i]);
   }
+  EXPECT_EQ(test::difference_of_bytes(*train, 3), "");
 }
 
 TEST_F(Cifar10, FindsTheFolderOfTheArchive) {
@@ -99,6 +100,9 @@ TEST(Synthetic, IsAFunctionOfIndexAndSplit) {
   EXPECT_NE(x, z);
   EXPECT_EQ(hwc[1], x[15]);
   for (const float value : x) EXPECT_TRUE(value >= 0 && value <= 1);
+  EXPECT_EQ(test::difference_of_bytes(*a, 42), "");
+  const SubsetSource some("some", a, {7, 42});
+  EXPECT_EQ(test::difference_of_bytes(some, 1), "");
 }
 
 TEST(Synthetic, RefusesOtherSpellings) {

@@ -145,6 +145,7 @@ TEST_F(NpyFiles, ImagesAreReadAsPixels) {
     EXPECT_EQ(planes[i], static_cast<float>((12 + i) * 10) / 255.0F);
     EXPECT_EQ(by_pixel[i % 4 * 3 + i / 4], planes[i]);
   }
+  EXPECT_EQ(test::difference_of_bytes(source, 1), "");
 }
 
 TEST_F(NpyFiles, FloatImagesMayLieChannelsLastToo) {
@@ -153,6 +154,7 @@ TEST_F(NpyFiles, FloatImagesMayLieChannelsLastToo) {
   const NpySource source("images", {write("image", npy_bytes<float>("<f4", "(2, 3, 2, 2)", values))});
   const auto by_pixel = test::Sample(source, 1, {"image"}).values<float>("image");
   for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(by_pixel[i % 4 * 3 + i / 4], static_cast<float>(12 + i));
+  EXPECT_EQ(test::difference_of_bytes(source, 1), "the image is not carried as bytes");
 }
 
 TEST_F(NpyFiles, ElementsNeedNotBeAligned) {
