@@ -61,9 +61,9 @@ std::vector<Case> cases() {
 class EmulatedResNet18 : public testing::TestWithParam<Case> {};
 
 /// How far the losses of the first steps may be from the CPU's. In low precision the CPU rounds elsewhere.
-/// Batch norm over a few values makes much of the last bit: of 72 such batches PyTorch in fp32 is up to 3.4e-6
-/// from itself in float64 in the first loss, so that two who round differently are up to 7e-6 apart. From step
-/// to step it makes more of it: later losses say nothing.
+/// Batch norm over a few values makes much of the last bit: of 72 such batches PyTorch in fp32 is up
+/// to 3.4e-6 from itself in float64 in the first loss, so that two who round differently are up to 7e-6
+/// apart. From step to step it makes more of it: later losses say nothing.
 std::array<double, 2> bounds_of(const std::string& precision) {
   if (precision == "fp32") return {1e-5, 1e-3};
   return kLong ? std::array{2e-2, 5e-2} : std::array{1e-1, 3e-1};
@@ -94,11 +94,12 @@ INSTANTIATE_TEST_SUITE_P(All, EmulatedResNet18, testing::ValuesIn(cases()), [](c
 
 class EmulatedResNet18Trace : public testing::TestWithParam<std::size_t> {};
 
-// With the bounds of the CPU's test (tests/parity/resnet/resnet_test.cc); a step takes many seconds here.
+// With the bounds of the CPU's test (tests/parity/resnet/resnet_test.cc). PyTorch in fp32 holds them with one
+// of its ways to convolve: others, or another memory format, put the second loss 5e-5 to 2e-4 elsewhere.
 TEST_P(EmulatedResNet18Trace, FollowsPyTorch) {
   if (!has_fashion_mnist())
     GTEST_SKIP() << "skipped: Fashion-MNIST is not installed (apt install dataset-fashion-mnist)";
-  if (!kLong) GTEST_SKIP() << "skipped: minutes long; DTRAIN_RESNET_LONG=1 runs it";
+  if (!kLong && GetParam() > 0) GTEST_SKIP() << "skipped: a minute long; DTRAIN_RESNET_LONG=1 runs it";
   std::ifstream in(std::getenv("DTRAIN_RESNET_GOLDEN"));
   const auto golden = nlohmann::json::parse(in);
   const auto& trace = golden.at("traces").at(GetParam());
