@@ -18,8 +18,8 @@
 namespace emulation {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kStackBytes = std::size_t{256} << 10;  // red zones around every local
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::size_t kStackBytes = std::size_t{256} << 10;  // red zones around every local, longer frames
 #else
 constexpr std::size_t kStackBytes = std::size_t{64} << 10;
 #endif
