@@ -82,6 +82,7 @@ Outcome train(int ranks, std::int64_t sync_every, int steps) {
     outcome.weights[rank] = weights();
     strategy->settle(kNever);
     outcome.settled[rank] = weights();
+    EXPECT_EQ(strategy->save().model.empty(), communicator.rank() != 0) << "rank 0 saves what was averaged";
     if (rank == 0 && sync_every > 0)
       outcome.averages = dynamic_cast<const LocalSgdStrategy&>(*strategy).averages();
     communicator.barrier("end")->wait(kNever);
