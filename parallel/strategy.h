@@ -47,6 +47,8 @@ struct TrainingParts {
   /// For the whole network's gradients: a strategy that holds a part of them combines its part's norm with
   /// the other ranks' (total_norm, scale_to_norm).
   GradientLimits limits = {};
+  /// What the network may be fed to be measured: some samples, on `device`. May be empty.
+  std::function<Tensors(const std::shared_ptr<Device>& device)> example = {};
 };
 
 /// What a strategy borrows; all of it outlives the strategy.

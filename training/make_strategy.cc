@@ -10,6 +10,8 @@
 #include "parallel/data/sharded/sharded_strategy.h"
 #include "parallel/data/virtual_workers_strategy.h"
 #include "parallel/pipeline/pipeline_strategy.h"
+#include "parallel/placed/device_pipeline.h"
+#include "parallel/placed/placed_strategy.h"
 #include "parallel/server/server_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/base/error.h"
@@ -71,18 +73,18 @@ WorkerDevices make_devices(const Recipe& recipe, int local_rank) {
 
 std::unique_ptr<WorkerMesh> make_mesh(const Recipe& recipe, Communicator& world, int local_rank,
                                       int local_size) {
-  if (const auto axes = shard_axes(recipe, world, local_rank, local_size); !axes.empty()) {
-    return std::make_unique<WorkerMesh>(
-        WorkerMesh{Mesh(world, axes, Deadline::after(recipe.connect_timeout)), nullptr});
-  }
+  const Deadline deadline = Deadline::after(recipe.connect_timeout);
+  if (const auto axes = shard_axes(recipe, world, local_rank, local_size); !axes.empty())
+    return std::make_unique<WorkerMesh>(world, axes, deadline);
   if (recipe.mesh.empty()) return nullptr;
   std::vector<MeshAxis> axes = recipe.mesh;
   const bool has_copies = std::ranges::find(axes, "dp", &MeshAxis::name) != axes.end();
   if (!has_copies) axes.insert(axes.begin(), {"dp", 1});
-  const Deadline deadline = Deadline::after(recipe.connect_timeout);
-  auto made = std::make_unique<WorkerMesh>(WorkerMesh{Mesh(world, axes, deadline), nullptr});
-  const std::string stages[] = {"pp"};
-  if (made->mesh.size("pp") > 1) made->gradients = made->mesh.make_group(stages, deadline);
+  auto made = std::make_unique<WorkerMesh>(world, axes, deadline);
+  if (made->mesh.size("pp") > 1) {
+    const bool comes_again = recipe.schedule == PipelineSchedule::interleaved;
+    made->links.emplace(made->mesh, comes_again ? PipelineShape::ring : PipelineShape::line, deadline);
+  }
   return made;
 }
 
@@ -91,22 +93,53 @@ std::optional<Division> division_of(const Recipe& recipe, const WorkerMesh* mesh
   return Division{{mesh->mesh.group("tp"), recipe.collective_timeout}, recipe.sequence_parallel};
 }
 
+namespace {
+
+NamedDevices named(const Recipe& recipe, const WorkerDevices& devices) {
+  NamedDevices named;
+  for (std::size_t i = 0; i < recipe.devices.size(); ++i) named.emplace(recipe.devices[i], devices.all[i]);
+  return named;
+}
+
+/// Workers that hold slices of layers, stages, or slices of a stage's layers.
+std::unique_ptr<Strategy> make_divided(const Recipe& recipe, const StrategyContext& context,
+                                       const WorkerMesh& mesh) {
+  const ReducerOptions reducer{.exchange = exchange_for(recipe.compress, recipe.seed)};
+  Communicator& copies = mesh.mesh.group("dp");
+  const auto division = division_of(recipe, &mesh);
+  if (!mesh.links) {
+    const StrategyContext among_copies{copies, context.device, context.patience, context.timer};
+    return std::make_unique<TensorParallelStrategy>(
+        context, division->group, std::make_unique<DataParallelStrategy>(among_copies, reducer, true));
+  }
+  auto stages = std::make_unique<PipelineStrategy>(
+      context, PipelineGroups{*mesh.links, copies},
+      PipelineOptions{.schedule = recipe.schedule, .chunks = recipe.chunks, .reducer = reducer});
+  if (!division) return stages;
+  const OtherParts others{mesh.links->stages(), stages->ties()};
+  return std::make_unique<TensorParallelStrategy>(context, division->group, std::move(stages), others);
+}
+
+}  // namespace
+
 std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context,
                                         const WorkerDevices& devices, const WorkerMesh* mesh,
                                         KeyValueStore* servers) {
   if (servers != nullptr) return std::make_unique<ServerStrategy>(context, *servers, recipe.update);
-  if (const auto division = division_of(recipe, mesh)) {
-    const StrategyContext among_copies{mesh->mesh.group("dp"), context.device, context.patience,
-                                       context.timer};
-    return std::make_unique<TensorParallelStrategy>(
-        context, division->group,
-        std::make_unique<DataParallelStrategy>(among_copies, ReducerOptions{}, true));
-  }
-  if (!recipe.mesh.empty()) {
-    const PipelineGroups groups{mesh->mesh.group("pp"), *mesh->gradients, mesh->mesh.group("dp")};
-    return std::make_unique<PipelineStrategy>(context, groups, recipe.schedule);
+  if (!recipe.mesh.empty()) return make_divided(recipe, context, *mesh);
+  if (recipe.device_stages > 0) {
+    return std::make_unique<DevicePipelineStrategy>(
+        context,
+        DevicePipelineOptions{
+            .devices = recipe.devices, .schedule = recipe.schedule, .chunks = recipe.chunks},
+        named(recipe, devices));
   }
   auto strategy = strategy_between_workers(recipe, context, mesh);
+  if (recipe.placed) {
+    return std::make_unique<PlacedStrategy>(context.communicator, std::move(strategy),
+                                            PlaceOptions{recipe.devices, recipe.places},
+                                            named(recipe, devices));
+  }
   if (devices.all.size() == 1) return strategy;
   return std::make_unique<MultiDeviceStrategy>(std::move(strategy), devices.all);
 }

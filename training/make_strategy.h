@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/mesh.h"
+#include "parallel/pipeline/links.h"
 #include "parallel/server/key_value_store.h"
 #include "parallel/strategy.h"
 #include "parallel/tensor/division.h"
@@ -31,8 +32,12 @@ WorkerDevices make_devices(const Recipe& recipe, int local_rank);
 /// The groups of a mesh.
 struct WorkerMesh {
   Mesh mesh;
-  /// Of a pipeline: the same ranks as its axis pp, for gradients.
-  std::unique_ptr<Communicator> gradients;
+  std::optional<PipelineLinks> links;  ///< where it has stages
+
+  WorkerMesh(Communicator& world, std::vector<MeshAxis> axes, const Deadline& deadline)
+      : mesh(world, std::move(axes), deadline) {}
+  WorkerMesh(const WorkerMesh&) = delete;  // links refer to the mesh
+  WorkerMesh& operator=(const WorkerMesh&) = delete;
 };
 
 /// Collective where the recipe has a mesh or groups of shards, which are split off; null without.

@@ -46,9 +46,11 @@ void read_virtual_workers(const Options& options, std::int64_t world_size, Recip
 /// The axes that options ask for; none: data parallelism alone.
 std::vector<MeshAxis> axes_of(const Options& options, std::int64_t tensor, std::int64_t pipeline) {
   if (!options.has("mesh")) {
-    if (tensor > 1) return {{"dp", kAutoSize}, {"tp", static_cast<int>(tensor)}};
-    if (pipeline > 1) return {{"dp", kAutoSize}, {"pp", static_cast<int>(pipeline)}};
-    return {};
+    std::vector<MeshAxis> axes;
+    if (tensor > 1 || pipeline > 1) axes.push_back({"dp", kAutoSize});
+    if (pipeline > 1) axes.push_back({"pp", static_cast<int>(pipeline)});
+    if (tensor > 1) axes.push_back({"tp", static_cast<int>(tensor)});
+    return axes;
   }
   std::vector<MeshAxis> axes = parse_mesh(options.text("mesh"));
   for (const MeshAxis& axis : axes) {
@@ -69,41 +71,70 @@ void check_beside_mesh(const Options& options, const Recipe& recipe, const std::
   };
   beside(recipe.virtual_workers > 0, "virtual-workers", "whose sums are over workers");
   beside(recipe.shard.has_value(), "shard", "which divides parameters in another way");
-  beside(recipe.compress.kind != Compression::Kind::none, "compress", "whose gradients are parts already");
   beside(recipe.sync_batch_norm, "sync-batch-norm", "where a batch norm is on some workers only");
   if (recipe.precision == Precision::fp16)
     options.refuse("precision", "fp32 or bf16 beside " + form + ", whose workers would overflow one by one");
+}
+
+void read_schedule(const Options& options, int stages, Recipe& recipe) {
+  const std::string& schedule = options.choice("schedule", {"gpipe", "1f1b", "interleaved"});
+  if (schedule == "gpipe") recipe.schedule = PipelineSchedule::gpipe;
+  if (schedule == "interleaved") recipe.schedule = PipelineSchedule::interleaved;
+  const bool interleaved = recipe.schedule == PipelineSchedule::interleaved;
+  const auto needs_stages = [&](bool given, const char* option) {
+    if (given && stages == 1)
+      options.refuse(option, "--pipeline N beside it, with N of 2 or more; --accumulate is for the others");
+  };
+  needs_stages(options.has("micro-batches"), "micro-batches");
+  needs_stages(schedule != "1f1b", "schedule");
+  if (options.has("chunks") && !interleaved)
+    options.refuse("chunks", "--schedule interleaved beside it, whose stages have several");
+  if (interleaved)
+    recipe.chunks = options.has("chunks") ? static_cast<int>(options.integer("chunks", 2, 4096)) : 2;
+}
+
+/// Workers must be whole grids of `tensor` times `pipeline`.
+void check_grid(const Options& options, std::int64_t world_size, std::int64_t tensor, std::int64_t pipeline) {
+  if (options.has("mesh") || world_size % (tensor * pipeline) == 0) return;
+  if (tensor > 1 && pipeline > 1) {
+    throw UsageError(
+        fmt::format("--pipeline: expected {} workers to be a multiple of {} x {} (--pipeline x --tensor)",
+                    world_size, pipeline, tensor));
+  }
+  throw UsageError(fmt::format("--{}: expected a number that {} workers can be divided by, got {}",
+                               tensor > 1 ? "tensor" : "pipeline", world_size, tensor * pipeline));
+}
+
+/// --pipeline beside --devices: stages are devices, not workers.
+void read_device_stages(const Options& options, Recipe& recipe) {
+  const auto beside = [&](bool given, const char* option, const char* why) {
+    if (given) options.refuse(option, std::string("nothing beside --pipeline over --devices, ") + why);
+  };
+  beside(options.integer("tensor", 1, 4096) > 1, "tensor", "whose layers are whole");
+  beside(options.has("mesh"), "mesh", "whose stages are no workers");
+  beside(recipe.sequence_parallel, "sequence-parallel", "whose layers are whole");
+  beside(recipe.compress.kind != Compression::Kind::none, "compress", "whose gradients go tensor by tensor");
+  recipe.device_stages = static_cast<int>(options.integer("pipeline", 1, 4096));
+  read_schedule(options, recipe.device_stages, recipe);
 }
 
 void read_mesh(const Options& options, std::int64_t world_size, Recipe& recipe) {
   const std::int64_t tensor = options.integer("tensor", 1, 4096),
                      pipeline = options.integer("pipeline", 1, 4096);
   recipe.sequence_parallel = options.enabled("sequence-parallel");
-  recipe.schedule = options.choice("schedule", {"gpipe", "1f1b"}) == "gpipe"
-                        ? PipelineSchedule::gpipe
-                        : PipelineSchedule::one_forward_one_backward;
-  if (tensor > 1 && pipeline > 1)
-    options.refuse("pipeline", "nothing beside --tensor: the two do not go together yet");
-  for (const auto& [option, size] : {std::pair{"tensor", tensor}, {"pipeline", pipeline}}) {
-    if (options.has("mesh") || world_size % size == 0) continue;
-    throw UsageError(fmt::format("--{}: expected a number that {} workers can be divided by, got {}", option,
-                                 world_size, size));
-  }
+  if (pipeline > 1 && options.has("devices")) return read_device_stages(options, recipe);
+  check_grid(options, world_size, tensor, pipeline);
   if (const std::vector<MeshAxis> axes = axes_of(options, tensor, pipeline); !axes.empty()) {
     const MeshShape shape(axes, static_cast<int>(world_size));
     check_axis(options, "tensor", tensor, shape.size("tp"));
     check_axis(options, "pipeline", pipeline, shape.size("pp"));
-    if (shape.size("tp") > 1 && shape.size("pp") > 1)
-      options.refuse("mesh", "tp or pp: the two do not go together yet");
     if (shape.size("tp") > 1 || shape.size("pp") > 1) recipe.mesh = shape.axes();
   }
   const int divided = axis_size(recipe, "tp"), stages = axis_size(recipe, "pp");
   if (!recipe.mesh.empty()) check_beside_mesh(options, recipe, divided > 1 ? "--tensor" : "--pipeline");
   if (recipe.sequence_parallel && divided == 1)
     options.refuse("sequence-parallel", "--tensor N beside it, with N of 2 or more");
-  if (options.has("micro-batches") && stages == 1)
-    options.refuse("micro-batches",
-                   "--pipeline N beside it, with N of 2 or more; --accumulate is for the others");
+  read_schedule(options, stages, recipe);
 }
 
 void read_local_sgd(const Options& options, Recipe& recipe) {
@@ -161,15 +192,18 @@ void read_servers(const Options& options, Recipe& recipe) {
     options.refuse("check-replicas", "0 beside --update async, where workers hold different weights");
 }
 
+/// "cpu:0"
+bool is_device(const std::string& name) {
+  return name.starts_with("cpu:") && parse_integer(name.substr(4)).value_or(-1) >= 0;
+}
+
 std::vector<std::string> device_names(const Options& options) {
   std::vector<std::string> names;
   const std::string& text = options.text("devices");
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     names.push_back(text.substr(begin, end - begin));
-    const bool is_cpu =
-        names.back().starts_with("cpu:") && parse_integer(names.back().substr(4)).value_or(-1) >= 0;
-    if (!is_cpu || std::ranges::count(names, names.back()) > 1)
+    if (!is_device(names.back()) || std::ranges::count(names, names.back()) > 1)
       options.refuse("devices",
                      "two CPUs or more, each once, as in cpu:0,cpu:1 (a worker for each GPU is faster)");
     begin = end + 1;
@@ -233,31 +267,89 @@ std::int64_t shares_of(const Recipe& recipe, std::int64_t world_size) {
 
 std::int64_t passes_of(const Options& options, const Recipe& recipe) {
   const std::int64_t accumulate = options.integer("accumulate", 1, INT64_MAX);
-  const int stages = axis_size(recipe, "pp");
+  const int stages = std::max(axis_size(recipe, "pp"), recipe.device_stages);
   if (stages == 1) return accumulate;
   if (accumulate > 1) options.refuse("accumulate", "1 beside --pipeline; choose --micro-batches");
-  return options.has("micro-batches") ? options.integer("micro-batches", 1, 1 << 20) : 4 * stages;
+  const std::int64_t passes =
+      options.has("micro-batches") ? options.integer("micro-batches", 1, 1 << 20) : 4 * stages;
+  if (recipe.schedule == PipelineSchedule::interleaved && passes % stages != 0) {
+    throw UsageError(fmt::format(
+        "--micro-batches: expected a multiple of the {} stages beside --schedule interleaved, got {}", stages,
+        passes));
+  }
+  return passes;
 }
+
+namespace {
+
+/// What --place asks for; the devices that it names are those there are, unless --devices says so.
+void read_place(const Options& options, Recipe& recipe) {
+  if (!options.has("place")) return;
+  recipe.placed = true;
+  if (recipe.device_stages > 0)
+    options.refuse("place", "nothing beside --pipeline over --devices, which places its stages");
+  if (options.text("place") == "auto") {
+    if (recipe.devices.empty()) options.refuse("place", "--devices beside auto, as in cpu:0,cpu:1");
+    return;
+  }
+  recipe.places = parse_places(options.text("place"));
+  for (const auto& [module, device] : recipe.places) {
+    if (std::ranges::find(recipe.devices, device) != recipe.devices.end()) continue;
+    if (options.has("devices") || !is_device(device)) {
+      throw UsageError(fmt::format("--place: expected {} for {}, got {}",
+                                   options.has("devices")
+                                       ? "one of the devices of --devices (" + options.text("devices") + ")"
+                                       : std::string("a CPU, as in cpu:0"),
+                                   module, device));
+    }
+    recipe.devices.push_back(device);
+  }
+}
+
+/// What parts of a network on several devices do not go with.
+void check_beside_places(const Options& options, const Recipe& recipe) {
+  const std::string form = recipe.placed ? "--place" : "--pipeline over --devices";
+  const auto beside = [&](bool given, const char* option, const char* why) {
+    if (given) options.refuse(option, "nothing beside " + form + ", " + why);
+  };
+  beside(recipe.update_on_host, "update-on", "where each part is updated on its device");
+  beside(recipe.shard.has_value(), "shard", "whose workers hold whole parts");
+  beside(recipe.sync_every > 0, "sync-every", "which shares gradients in each step");
+  if (recipe.precision == Precision::fp16)
+    options.refuse("precision", "fp32 or bf16 beside " + form + ", whose devices would overflow one by one");
+}
+
+}  // namespace
 
 void read_devices(const Options& options, Recipe& recipe) {
   recipe.update_on_host = options.choice("update-on", {"device", "host"}) == "host";
-  if (!options.has("devices")) {
+  if (options.has("devices")) recipe.devices = device_names(options);
+  read_place(options, recipe);
+  if (recipe.devices.empty()) {
     if (recipe.update_on_host) options.refuse("update-on", "--devices beside it");
     return;
   }
-  recipe.devices = device_names(options);
-  if (recipe.device != "auto") options.refuse("device", "nothing beside --devices, which names them");
-  if (recipe.virtual_workers > 0)
-    options.refuse("devices",
-                   "nothing beside --virtual-workers, whose parts are computed one after the other");
-  if (!recipe.mesh.empty())
-    options.refuse("devices", "nothing beside --tensor and --pipeline, whose messages belong to one thread");
-  if (recipe.shard == ShardStage::parameters)
-    options.refuse("devices", "nothing beside --shard parameters, which are whole on one device at a time");
+  const char* const given = options.has("devices") ? "devices" : "place";
+  if (recipe.device != "auto")
+    options.refuse("device", fmt::format("nothing beside --{}, which names them", given));
+  const auto refuse = [&](bool beside, const char* why) {
+    if (beside) options.refuse(given, why);
+  };
+  refuse(recipe.virtual_workers > 0,
+         "nothing beside --virtual-workers, whose parts are computed one after the other");
+  refuse(!recipe.mesh.empty(), "nothing beside --tensor and --pipeline, whose messages belong to one thread");
+  refuse(recipe.shard == ShardStage::parameters,
+         "nothing beside --shard parameters, which are whole on one device at a time");
   if (recipe.sync_batch_norm)
     options.refuse("sync-batch-norm", "nothing beside --devices, where each device has its statistics");
   const auto count = static_cast<std::int64_t>(recipe.devices.size());
-  if (recipe.batch.per_worker < count) {
+  if (recipe.device_stages > 0 && recipe.device_stages != count) {
+    throw UsageError(fmt::format("--pipeline: expected a stage for each of {} devices, got {}", count,
+                                 recipe.device_stages));
+  }
+  if (recipe.placed || recipe.device_stages > 0) {
+    check_beside_places(options, recipe);
+  } else if (recipe.batch.per_worker < count) {
     throw UsageError(
         fmt::format("--devices: expected at least one sample of a pass for each of {} devices, got {}; "
                     "use a larger batch",

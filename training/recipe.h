@@ -14,6 +14,7 @@
 #include "parallel/data/sharded/shard_exchange.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/schedule.h"
+#include "parallel/placed/device_map.h"
 #include "parallel/server/server_rules.h"
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/options.h"
@@ -67,6 +68,9 @@ struct Recipe {
   std::string device;                ///< a name as make_device takes it
   std::vector<std::string> devices;  ///< of a worker that computes on several; empty: on `device`
   bool update_on_host = false;       ///< where parameters of several devices live: not on the first of them
+  bool placed = false;               ///< parts of the network are on different ones of `devices`
+  std::vector<Place> places;         ///< where; empty: where a proposal puts them
+  int device_stages = 0;             ///< of a pipeline over `devices`, one each; 0: none
   bool autotune = true;              ///< DeviceOptions::autotune
   Precision precision = Precision::fp32;
   Backend backend = Backend::automatic;
@@ -81,9 +85,10 @@ struct Recipe {
   Compression compress;             ///< of gradients between workers
   std::optional<ShardStage> shard;  ///< unset: data parallel, every rank keeps everything
   int shard_group = 0;              ///< workers that have a part each; 0: all; see kShardNode
-  std::vector<MeshAxis> mesh;       ///< axes dp and tp or pp, their product the workers; empty: dp alone
+  std::vector<MeshAxis> mesh;       ///< axes dp, pp, tp, their product the workers; empty: dp alone
   bool sequence_parallel = false;   ///< activations between divided layers are cut along the sequence
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< of a mesh with pp
+  int chunks = 1;   ///< of the network in each stage; more than 1 where interleaved
   int servers = 0;  ///< processes beside the workers that keep and update the parameters; 0: workers do
   ServerUpdate update = ServerUpdate::sync;   ///< of servers
   std::optional<std::int64_t> max_staleness;  ///< ServerRules::max_staleness

@@ -9,6 +9,7 @@
 #include "cluster/detect/program_note.h"
 #include "parallel/data/multi_device_strategy.h"
 #include "parallel/data/sharded/sharded_strategy.h"
+#include "parallel/placed/placed_strategy.h"
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/timed_device.h"
 #include "training/divided_task.h"
@@ -106,6 +107,9 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
     const Task& learned = divided ? static_cast<const Task&>(*divided) : task;
     Trainer trainer(recipe, {learned, *strategy, peers.communicator(), devices.first(), options, environment,
                              stop_signal, log, tracer, clock, WritePermit::from(environment)});
+    const auto* const placed = dynamic_cast<const PlacedStrategy*>(strategy.get());
+    if (placed != nullptr && recipe.places.empty() && *placement.rank == 0)
+      fmt::print("{}\n--place {}\n", placed->table(), text_of(placed->places()));
     code = run_and_tell(trainer, peers.communicator());
     const auto* const replicas = dynamic_cast<const MultiDeviceStrategy*>(strategy.get());
     if (recipe.profile && replicas != nullptr && *placement.rank == 0)

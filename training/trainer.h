@@ -45,6 +45,7 @@ class Trainer {
 
  private:
   TrainingParts parts();
+  Tensors example(const std::shared_ptr<Device>& device);
   void load_initial_weights(Module& network);
   void apply_layer_options(Module& network);
   void resume();

@@ -3,13 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "parallel/data/batch_peers.h"
 #include "parallel/data/equal_start.h"
 #include "parallel/saved_tensors.h"
 #include "parallel/share.h"
 #include "runtime/base/error.h"
+#include "runtime/data/loader.h"
 #include "runtime/nn/layers.h"
+#include "training/batch_tensors.h"
 #include "training/trainer.h"
 #include "training/use/weights.h"
 
@@ -83,7 +86,22 @@ TrainingParts Trainer::parts() {
               [this, vectors](const NamedTensors& parameters) {
                 return make_optimizer(recipe_.optimizer, parameters, *vectors);
               },
-          .limits = recipe_.optimizer.limits};
+          .limits = recipe_.optimizer.limits,
+          .example = [this](const std::shared_ptr<Device>& device) { return example(device); }};
+}
+
+// A pass of the first samples.
+Tensors Trainer::example(const std::shared_ptr<Device>& device) {
+  std::vector<std::int64_t> order(
+      static_cast<std::size_t>(std::min(recipe_.batch.per_worker, data_.train().size())));
+  std::iota(order.begin(), order.end(), 0);
+  Loader loader(data_.shared_train(), device, {.batch_size = static_cast<std::int64_t>(order.size())});
+  loader.start(std::move(order), 0);
+  const auto batch = loader.next(start_deadline());
+  Tensors inputs;
+  for (const Tensor& input : env_.task.inputs(to_tensors(*batch, device))) inputs.push_back(input.clone());
+  device->compute_stream().synchronize();  // the batch is still being copied from
+  return inputs;
 }
 
 // What a checkpoint has, if the run goes on from one, comes later and wins.

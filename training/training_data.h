@@ -21,6 +21,7 @@ class TrainingData {
                Log& log, SpanRecorder* spans);
 
   const Source& train() const noexcept { return *train_; }
+  const std::shared_ptr<const Source>& shared_train() const noexcept { return train_; }
   const std::shared_ptr<const Source>& test() const noexcept { return test_; }
   const StepSampler& sampler() const noexcept { return *sampler_; }
 

@@ -48,6 +48,7 @@ TransformerShape shape_of(const SavedWeights& weights) {
     const auto found = weights.identity.find(name);
     if (found != weights.identity.end()) *value = parse_integer(found->second).value_or(*value);
   }
+  shape.tied = weights.identity.contains("tied");
   return shape;
 }
 

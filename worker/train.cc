@@ -13,6 +13,7 @@ constexpr OptionSpec kTaskOptions[] = {
     {"width", "What to train", "N", "", "transformer: features of a token; unset: 64"},
     {"heads", "What to train", "N", "", "transformer: heads of attention; unset: 4"},
     {"layers", "What to train", "N", "", "transformer: blocks; unset: 2"},
+    {"tied", "What to train", "", "", "transformer: input and output share one table of words"},
 };
 // clang-format on
 
@@ -29,6 +30,8 @@ std::shared_ptr<const Task> task_of(const Options& options) {
     if (model != "transformer") options.refuse(name, "--model transformer beside it");
     *value = options.integer(name, 1, 1 << 20);
   }
+  shape.tied = options.enabled("tied");
+  if (shape.tied && model != "transformer") options.refuse("tied", "--model transformer beside it");
   return make_task(options.has("task") ? options.text("task") : default_task(model), model, shape);
 }
 

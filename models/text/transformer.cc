@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "parallel/tensor/layers.h"
+#include "parallel/tensor/split_module.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/ops/attention.h"
 #include "runtime/base/error.h"
@@ -144,6 +145,44 @@ class Embed final : public Module {
   std::optional<Division> division_;
 };
 
+Tensor table_of(const Module& embed) {
+  for (const auto& [name, tensor] : embed.named_parameters()) {
+    if (name == "words.weight") return tensor;
+  }
+  throw UsageError("transformer: expected a table of words, got none");
+}
+
+/// x [..., width] → [..., words], by the table of the words of input.
+class TiedHead final : public Module {
+ public:
+  explicit TiedHead(const Tensor& table) : weight_(add_parameter("weight", table)) {}
+  Tensor forward(const Tensor& x) override { return linear(x, weight_, {}); }
+
+ private:
+  Tensor weight_;
+};
+
+/// The same of divided words: this rank's part of the words.
+class DividedTiedHead final : public SplitModule {
+ public:
+  DividedTiedHead(const Tensor& table, const Division& division)
+      : SplitModule(division.group), division_(division), weight_(add_tied_slice("weight", table, 0)) {}
+  Tensor forward(const Tensor& x) override {
+    const Tensor whole = division_.sequence ? all_gather(x, 1, division_.group, "head")
+                                            : copy_to_ranks(x, division_.group, "head");
+    return linear(whole, weight_, {});
+  }
+
+ private:
+  Division division_;
+  Tensor weight_;
+};
+
+std::shared_ptr<Module> tied_head(const Module& embed, const Division* division) {
+  if (division == nullptr) return std::make_shared<TiedHead>(table_of(embed));
+  return std::make_shared<DividedTiedHead>(table_of(embed), *division);
+}
+
 }  // namespace
 
 Transformer::Transformer(const TransformerShape& asked, Generator& generator,
@@ -156,21 +195,27 @@ Transformer::Transformer(const TransformerShape& asked, Generator& generator,
   for (std::int64_t i = 0; i < shape.layers; ++i)
     blocks_->append(std::make_shared<Block>(shape, layers, fmt::format("block {}", i)));
   norm_ = add_module("norm", layers.norm(shape.width, "norm"));
-  head_ = add_module("head", layers.columns(shape.width, shape.vocabulary, "head", Activation::none, false));
+  head_ = add_module(
+      "head", shape.tied ? tied_head(*embed_, division)
+                         : layers.columns(shape.width, shape.vocabulary, "head", Activation::none, false));
 }
 
 Tensor Transformer::forward(const Tensor& tokens) {
-  Tensor h = (*embed_)(tokens);
-  for (const auto& [name, block] : blocks_->children()) h = (*block)(h);
-  const Tensor logits = (*head_)((*norm_)(h));
-  return division_ && !is_training() ? gather_alike(logits, -1, division_->group, "logits") : logits;
+  Tensor y = tokens;
+  for (const ChainPart& part : chain()) y = part.forward(y);
+  return y;
 }
 
+// In training a divided head's logits stay divided: the loss wants no more.
 std::vector<ChainPart> Transformer::chain() const {
   std::vector<ChainPart> chain{chain_part("embed", embed_)};
   for (const auto& [name, block] : blocks_->children()) chain.push_back(chain_part("blocks." + name, block));
   chain.push_back({{{"norm", norm_}, {"head", head_}},
-                   [norm = norm_, head = head_](const Tensor& x) { return (*head)((*norm)(x)); }});
+                   [norm = norm_, head = head_, division = division_](const Tensor& x) {
+                     const Tensor logits = (*head)((*norm)(x));
+                     if (!division || head->is_training()) return logits;
+                     return gather_alike(logits, -1, division->group, "logits");
+                   }});
   return chain;
 }
 

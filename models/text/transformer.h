@@ -16,12 +16,13 @@ struct TransformerShape {
   std::int64_t width = 64;
   std::int64_t heads = 4;
   std::int64_t layers = 2;
+  bool tied = false;  ///< words of output have the table of the words of input (Press and Wolf 2017)
 };
 
 /// tokens, integers [B, L], L <= context → logits [B, L, vocabulary]. Blocks of causal attention and a layer
 /// of 4 · width with gelu, each behind a norm and with a path around it (Radford et al. 2019); the words of
-/// input and output have tables of their own. Rows of a block's qkv go head by head (q, k, v of the first
-/// head, then of the second, …), so that heads can be divided.
+/// input and output have tables of their own unless they are tied. Rows of a block's qkv go head by head (q,
+/// k, v of the first head, then of the second, …), so that heads can be divided.
 ///
 /// Divided, every rank of the group calls it alike with the same tokens; in training the logits are this
 /// rank's part of the vocabulary (see vocab_parallel_cross_entropy), in evaluation all of them. The initial

@@ -19,12 +19,14 @@ DataParallel::DataParallel(Communicator& communicator, Module& module, const Dea
   for (NamedTensor& parameter : module.named_parameters()) {
     const Tensor& tensor = parameter.second;
     if (!tensor.requires_grad()) continue;
-    if (device && device != tensor.shared_device()) {
-      throw UsageError(
-          fmt::format("data parallel: parameter '{}' is on {}, the ones before it on {}; expected one device",
-                      parameter.first, tensor.device().name(), device->name()));
+    // CPUs share the host's memory, so that buckets of one hold gradients of all.
+    const bool on_host = tensor.device().type() == DeviceType::cpu;
+    if (device && device != tensor.shared_device() && !(on_host && device->type() == DeviceType::cpu)) {
+      throw UsageError(fmt::format(
+          "data parallel: parameter '{}' is on {}, the ones before it on {}; expected one GPU, or CPUs",
+          parameter.first, tensor.device().name(), device->name()));
     }
-    device = tensor.shared_device();
+    if (!device) device = tensor.shared_device();
     parameters_.push_back(std::move(parameter));
   }
   if (parameters_.empty())

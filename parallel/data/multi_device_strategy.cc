@@ -10,7 +10,7 @@ namespace dtrain {
 
 MultiDeviceStrategy::MultiDeviceStrategy(std::unique_ptr<Strategy> inner,
                                          std::vector<std::shared_ptr<Device>> devices)
-    : inner_(std::move(inner)), devices_(std::move(devices)) {
+    : StrategyAround(std::move(inner)), devices_(std::move(devices)) {
   if (devices_.size() < 2)
     throw UsageError(fmt::format("replicas: expected two devices or more, got {}", devices_.size()));
   for (auto device = devices_.begin(); device != devices_.end(); ++device) {
@@ -34,7 +34,7 @@ void MultiDeviceStrategy::prepare(const TrainingParts& parts, const Deadline& de
     replicated_ = network.get();
     return network;
   };
-  inner_->prepare(replicated, deadline);
+  inner().prepare(replicated, deadline);
 }
 
 }  // namespace dtrain

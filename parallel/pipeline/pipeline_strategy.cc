@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "parallel/data/sharded/shard_state.h"
 #include "parallel/span_of.h"
@@ -14,30 +15,35 @@
 namespace dtrain {
 namespace {
 
-/// What goes ahead of a tensor: its dtype, rank and extents.
-using Header = std::array<std::int64_t, 8>;
+/// What goes ahead of a tensor: its dtype, whether it is channels-last, its rank and extents.
+using Header = std::array<std::int64_t, 10>;
+constexpr std::size_t kBeforeExtents = 3;
+
+/// Kernels may add up in another order where elements lie in another order, so it crosses the network too.
+MemoryFormat format_of(const Tensor& tensor) {
+  const bool is_last =
+      tensor.rank() == 4 && !tensor.is_contiguous() && tensor.is_contiguous(MemoryFormat::channels_last);
+  return is_last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+}
 
 Header header_of(const Tensor& tensor) {
-  Header header{static_cast<std::int64_t>(tensor.dtype()), tensor.rank()};
-  for (int i = 0; i < tensor.rank(); ++i) header[static_cast<std::size_t>(i) + 2] = tensor.size(i);
+  Header header{static_cast<std::int64_t>(tensor.dtype()),
+                format_of(tensor) == MemoryFormat::channels_last ? 1 : 0, tensor.rank()};
+  for (int i = 0; i < tensor.rank(); ++i)
+    header[static_cast<std::size_t>(i) + kBeforeExtents] = tensor.size(i);
   return header;
 }
 
-/// A network's parts, weighed by their parameters and, as much together, each alike: convolutions take time
-/// that their parameters do not show.
-std::vector<double> costs_of(const std::vector<ChainPart>& chain) {
-  double total = 0;
-  for (const ChainPart& part : chain) total += static_cast<double>(parameter_count(part));
-  std::vector<double> costs;
-  for (const ChainPart& part : chain) {
-    costs.push_back(static_cast<double>(parameter_count(part)) / std::max(total, 1.0) +
-                    1.0 / static_cast<double>(chain.size()));
-  }
-  return costs;
+Tensor tensor_for(std::span<const std::int64_t> header, const std::shared_ptr<Device>& device) {
+  const auto extents = header.subspan(kBeforeExtents, static_cast<std::size_t>(header[2]));
+  return Tensor::empty(Dims(std::vector<std::int64_t>(extents.begin(), extents.end())), device,
+                       static_cast<DType>(header[0]),
+                       header[1] == 1 ? MemoryFormat::channels_last : MemoryFormat::contiguous);
 }
 
-/// Those of `files` that belong to a tensor of `names`, as "fc1.weight.exp_avg" does to "fc1.weight".
-NamedTensors read_own(const TensorFiles& files, const NamedTensors& names,
+/// Those of `files` that belong to a tensor of `names`, as "fc1.weight.exp_avg" does to "fc1.weight"; what
+/// `ties` knows under another name here, under that.
+NamedTensors read_own(const TensorFiles& files, const NamedTensors& names, const Ties& ties,
                       const std::shared_ptr<Device>& device) {
   const auto host = device->runs_ahead() ? make_device("cpu") : device;
   const auto is_own = [&](const std::string& saved) {
@@ -47,10 +53,11 @@ NamedTensors read_own(const TensorFiles& files, const NamedTensors& names,
   };
   NamedTensors own;
   for (const SavedTensor& saved : files.tensors()) {
-    if (!is_own(saved.name)) continue;
+    const auto copy = ties.copy_of(saved.name);
+    if (!copy && !is_own(saved.name)) continue;
     const Tensor read = Tensor::empty(saved.shape, host, saved.dtype);
     files.read(saved.name, read.view());
-    own.emplace_back(saved.name, host == device ? read : read.to(device));
+    own.emplace_back(copy.value_or(saved.name), host == device ? read : read.to(device));
   }
   return own;
 }
@@ -58,8 +65,11 @@ NamedTensors read_own(const TensorFiles& files, const NamedTensors& names,
 }  // namespace
 
 PipelineStrategy::PipelineStrategy(const StrategyContext& context, const PipelineGroups& groups,
-                                   PipelineSchedule schedule)
-    : context_(context), groups_(groups), schedule_(schedule) {}
+                                   PipelineOptions options)
+    : context_(context),
+      groups_(groups),
+      options_(std::move(options)),
+      alive_(static_cast<std::size_t>(options_.chunks)) {}
 
 PipelineStrategy::~PipelineStrategy() = default;
 
@@ -67,37 +77,63 @@ void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& /*dea
   if (parts.scaler != nullptr) {
     throw UsageError(
         "pipeline: expected float32 or bfloat16, got float16, whose loss scaling would have to agree among "
-        "the "
-        "stages");
+        "the stages");
   }
   limits_ = parts.limits;
   const std::unique_ptr<Module> whole = parts.build(context_.device);
   const auto* const chained = dynamic_cast<const Chained*>(whole.get());
   if (chained == nullptr)
     throw UsageError("pipeline: expected a network that is a chain of parts, got one that is not");
-  std::vector<ChainPart> chain = chained->chain();
-  const auto ends = cut_evenly(costs_of(chain), groups_.activations.size());
-  const auto stage = static_cast<std::size_t>(groups_.activations.rank());
-  first_part_ = stage == 0 ? 0 : ends[stage - 1];
-  end_part_ = ends[stage];
-  const auto at = [&](std::size_t part) { return chain.begin() + static_cast<std::ptrdiff_t>(part); };
-  stage_ = std::make_unique<StageModule>(std::vector<ChainPart>(at(first_part_), at(end_part_)));
-  if (stage_->named_parameters().empty()) {
-    throw UsageError(fmt::format("pipeline: expected parameters in each stage, got none in stage {} of {}",
-                                 stage + 1, ends.size()));
-  }
+  cut(*whole, chained->chain());
   optimizer_ = parts.make_optimizer(stage_->named_parameters());
 }
 
+// The c-th chunk of stage s is the run of parts number c · stages + s.
+void PipelineStrategy::cut(const Module& whole, const std::vector<ChainPart>& chain) {
+  const auto runs = static_cast<std::size_t>(stages()) * alive_.size();
+  const auto ends = cut_evenly(costs_of(chain), static_cast<int>(runs));
+  std::vector<Chunk> own;
+  std::map<std::string, int> stage_of_module;
+  for (std::size_t run = 0, begin = 0; run < runs; begin = ends[run++]) {
+    const int holder = static_cast<int>(run) % stages();
+    const auto at = [&](std::size_t part) { return chain.begin() + static_cast<std::ptrdiff_t>(part); };
+    Chunk chunk(at(begin), at(ends[run]));
+    if (std::ranges::all_of(chunk, [](const ChainPart& part) { return parameter_count(part) == 0; })) {
+      throw UsageError(fmt::format(
+          "pipeline: expected parameters in each of the {} chunks of the network, got none in number {}",
+          runs, run + 1));
+    }
+    for (const ChainPart& part : chunk) {
+      for (const auto& [name, module] : part.modules) stage_of_module.emplace(name, holder);
+    }
+    if (holder == stage()) own.push_back(std::move(chunk));
+  }
+  stage_ = std::make_unique<StageModule>(std::move(own));
+  ties_ = Ties(
+      whole,
+      [&](const std::string& name) {
+        for (const auto& [module, holder] : stage_of_module) {
+          if (name.starts_with(module + ".")) return holder;
+        }
+        throw UsageError("pipeline: expected each parameter in a part of the network, got none with " + name);
+      },
+      stage());
+}
+
 void PipelineStrategy::begin(const Deadline& deadline) {
-  parallel_ = std::make_unique<DataParallel>(groups_.copies, *stage_, deadline);
+  parallel_ = std::make_unique<DataParallel>(groups_.copies, *stage_, deadline, options_.reducer);
 }
 
 void PipelineStrategy::send(const Tensor& tensor, int to, Communicator& group) {
   const Header header = header_of(tensor);
   const Tensor ahead = Tensor::from_data(std::span<const std::int64_t>(header),
                                          {static_cast<std::int64_t>(header.size())}, context_.device);
-  const Tensor dense = tensor.detach().contiguous();
+  const Tensor dense = tensor.detach().contiguous(format_of(tensor));
+  std::erase_if(sent_, [](const Sent& sent) {
+    if (!sent.work->done()) return false;
+    sent.work->wait(Deadline::never());
+    return true;
+  });
   sent_.push_back({group.send(span_of(ahead), to, "shape"), ahead});
   sent_.push_back({group.send(span_of(dense), to, "micro-batch"), dense});
   stats_.bytes += static_cast<std::uint64_t>(dense.numel()) * size_of(dense.dtype());
@@ -109,9 +145,7 @@ Tensor PipelineStrategy::receive(int from, Communicator& group) {
   const Tensor ahead = Tensor::empty({std::tuple_size_v<Header>}, context_.device, DType::i64);
   group.receive(span_of(ahead), from, "shape")->wait(patience());
   ahead.mark_modified();
-  const auto header = ahead.to_vector<std::int64_t>();
-  std::vector<std::int64_t> extents(header.begin() + 2, header.begin() + 2 + header[1]);
-  const Tensor tensor = Tensor::empty(Dims(extents), context_.device, static_cast<DType>(header[0]));
+  const Tensor tensor = tensor_for(ahead.to_vector<std::int64_t>(), context_.device);
   group.receive(span_of(tensor), from, "micro-batch")->wait(patience());
   tensor.mark_modified();
   stats_.waiting += steady_clock().now() - start;
@@ -123,69 +157,76 @@ void PipelineStrategy::finish_sends() {
   sent_.clear();
 }
 
-void PipelineStrategy::forward(Passes& passes, std::size_t i) {
+template <class Body>
+void PipelineStrategy::compute(Phase phase, const Body& body) {
+  const PhaseScope scope = context_.timer.phase(phase);
+  const TimePoint start = steady_clock().now();
+  body();
+  stats_.computing += steady_clock().now() - start;
+}
+
+void PipelineStrategy::forward(Passes& passes, std::size_t chunk, std::size_t i) {
   // On every stage: it keys dropout's masks, and the last one needs the targets.
   const Tensors inputs = passes.inputs(i);
   if (inputs.size() != 1)
     throw UsageError(fmt::format("pipeline: expected a network of one input, got {}", inputs.size()));
-  Alive& alive = alive_[i];
-  if (!is_first()) {
-    alive.input = receive(groups_.activations.rank() - 1, groups_.activations);
+  Alive& alive = alive_[chunk][i];
+  if (!is_first(chunk)) {
+    alive.input = receive(before(), groups_.links.activations(before()));
     alive.input.set_requires_grad(true);
   }
-  {
-    const PhaseScope phase = context_.timer.phase(Phase::forward);
-    alive.output = (*stage_)(is_first() ? inputs.front() : alive.input);
-    if (is_last()) alive.output = passes.loss(i, {alive.output});
-  }
-  if (!is_last()) send(alive.output, groups_.activations.rank() + 1, groups_.activations);
-  if (i + 1 == passes.count()) passes.losses_done();
+  compute(Phase::forward, [&] {
+    alive.output = stage_->run(chunk, is_first(chunk) ? inputs.front() : alive.input);
+    if (is_last(chunk)) alive.output = passes.loss(i, {alive.output});
+  });
+  if (!is_last(chunk)) send(alive.output, behind(), groups_.links.activations(stage()));
+  if (chunk + 1 == alive_.size() && i + 1 == passes.count()) passes.losses_done();
 }
 
-void PipelineStrategy::backward(Passes& passes, std::size_t i, bool exchange) {
-  Alive& alive = alive_[i];
+// Each chunk's gradients are final after its last micro-batch.
+void PipelineStrategy::backward(Passes& passes, std::size_t chunk, std::size_t i, bool exchange) {
+  Alive& alive = alive_[chunk][i];
   Tensor grad;
-  if (!is_last()) grad = receive(groups_.gradients.rank() + 1, groups_.gradients);
-  {
-    const PhaseScope phase = context_.timer.phase(Phase::backward);
-    const auto run = [&] {
-      if (is_last()) return start_backward(alive.output, passes.weight(i), nullptr);
-      alive.output.backward(grad);
-    };
-    if (exchange) {
-      run();
+  if (!is_last(chunk)) grad = receive(behind(), groups_.links.gradients(stage()));
+  const auto run = [&] {
+    if (is_last(chunk)) return start_backward(alive.output, passes.weight(i), nullptr);
+    alive.output.backward(grad);
+  };
+  compute(Phase::backward, [&] {
+    if (exchange && i + 1 == passes.count()) return run();
+    const auto no_sync = parallel_->no_sync();
+    run();
+  });
+  if (!is_first(chunk)) send(alive.input.grad(), before(), groups_.links.gradients(before()));
+  alive = {};
+}
+
+void PipelineStrategy::run(Passes& passes, std::span<const StageAction> actions, bool exchange) {
+  for (const StageAction& action : actions) {
+    const auto i = static_cast<std::size_t>(action.micro_batch);
+    const auto chunk = static_cast<std::size_t>(action.chunk);
+    if (action.kind == StageAction::Kind::forward) {
+      forward(passes, chunk, i);
     } else {
-      const auto no_sync = parallel_->no_sync();
-      run();
+      backward(passes, chunk, i, exchange);
     }
   }
-  if (!is_first()) send(alive.input.grad(), groups_.gradients.rank() - 1, groups_.gradients);
-  alive = {};
 }
 
 void PipelineStrategy::step(Passes& passes, Exchange exchange) {
   const bool all = exchange == Exchange::all;
-  const auto count = static_cast<int>(passes.count());
   optimizer_->zero_grad();
-  alive_.assign(passes.count(), {});
+  for (auto& alive : alive_) alive.assign(passes.count(), {});
   const auto actions =
-      stage_actions(schedule_, groups_.activations.rank(), groups_.activations.size(), count);
+      stage_actions(options_.schedule, stage(), stages(), static_cast<int>(passes.count()), options_.chunks);
   stats_.most_alive = std::max(stats_.most_alive, most_alive(actions));
-  const TimePoint start = steady_clock().now();
-  for (const StageAction& action : actions) {
-    const auto i = static_cast<std::size_t>(action.micro_batch);
-    if (action.kind == StageAction::Kind::forward) {
-      forward(passes, i);
-    } else {
-      backward(passes, i, all && action.micro_batch + 1 == count);
-    }
-  }
-  stats_.steps += steady_clock().now() - start;
+  run(passes, actions, all);
   {
     const PhaseScope phase = context_.timer.phase(Phase::communication);
     finish_sends();
     if (all) {
       parallel_->finish(patience());
+      ties_.add_up_gradients(*stage_, groups_.links.stages(), patience());
       passes.gradients_done();
     }
   }
@@ -199,28 +240,41 @@ void PipelineStrategy::limit() {
   const std::vector<Tensor> gradients = optimizer_->gradients();
   if (limits_.value) clip_grad_value(gradients, *limits_.value);
   if (!limits_.norm) return;
-  const Tensor own = total_norm(gradients);
+  std::vector<Tensor> counted;
+  for (const auto& [name, tensor] : stage_->named_parameters()) {
+    if (!ties_.is_copy(name)) counted.push_back(tensor.grad());
+  }
+  const Tensor own = total_norm(counted);
   const Tensor squares = mul(own, own);
-  groups_.activations.all_reduce(span_of(squares), ReduceOp::sum, "norm of the gradients")->wait(patience());
+  groups_.links.stages()
+      .all_reduce(span_of(squares), ReduceOp::sum, "norm of the gradients")
+      ->wait(patience());
   squares.mark_modified();
   scale_to_norm(gradients, sqrt(squares), *limits_.norm);
 }
 
 Tensors PipelineStrategy::evaluate(const Tensors& inputs) {
   const NoGrad no_grad;
-  const Tensor x = is_first() ? inputs.front() : receive(groups_.activations.rank() - 1, groups_.activations);
-  const Tensor y = (*stage_)(x);
-  if (is_last()) return {y};
-  send(y, groups_.activations.rank() + 1, groups_.activations);
+  Tensors outputs;
+  for (std::size_t chunk = 0; chunk < alive_.size(); ++chunk) {
+    const Tensor x =
+        is_first(chunk) ? inputs.front() : receive(before(), groups_.links.activations(before()));
+    const Tensor y = stage_->run(chunk, x);
+    if (is_last(chunk)) {
+      outputs = {y};
+    } else {
+      send(y, behind(), groups_.links.activations(stage()));
+    }
+  }
   finish_sends();
-  return {};
+  return outputs;
 }
 
 void PipelineStrategy::load(const SavedState& state, const Deadline& deadline) {
   check_values_together(*state.model, context_.communicator, deadline);
   check_values_together(*state.optimizer, context_.communicator, deadline);
-  stage_->load_state_dict(read_own(*state.model, stage_->state_dict(), context_.device));
-  optimizer_->load_state(read_own(*state.optimizer, stage_->named_parameters(), context_.device));
+  stage_->load_state_dict(read_own(*state.model, stage_->state_dict(), {}, context_.device));
+  optimizer_->load_state(read_own(*state.optimizer, stage_->named_parameters(), ties_, context_.device));
 }
 
 // Of the copies of a stage each writes some: the n-th tensor is the n-th one's.
@@ -233,7 +287,9 @@ StateParts PipelineStrategy::save() {
     }
     return whole(mine);
   };
-  return {own(stage_->state_dict()), own(optimizer_->named_state())};
+  NamedTensors state = optimizer_->named_state();
+  std::erase_if(state, [&](const NamedTensor& named) { return ties_.is_copy(named.first); });
+  return {own(stage_->state_dict()), own(state)};
 }
 
 Replicas PipelineStrategy::replicas() {

@@ -1,46 +1,55 @@
 // Pipeline parallelism: each rank of a group holds some consecutive parts of the network, a stage; the passes
 // of a step are micro-batches that go through the stages one after the other, so that all of them have work.
-// Across the groups the copies of a stage share batches as data parallelism does.
+// Where stages are interleaved a rank holds several such runs of parts, its chunks: of V chunks the c-th of
+// stage s is run c · stages + s of the network. Across the groups the copies of a stage share batches as data
+// parallelism does.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "parallel/data/data_parallel.h"
+#include "parallel/pipeline/links.h"
 #include "parallel/pipeline/schedule.h"
 #include "parallel/pipeline/stage_module.h"
+#include "parallel/pipeline/ties.h"
 #include "parallel/strategy.h"
 
 namespace dtrain {
 
-/// The groups that a rank of a pipeline talks in; borrowed. Activations and gradients go in opposite
-/// directions at the same time, so each has a group of its own.
+/// The groups that a rank of a pipeline talks in; borrowed.
 struct PipelineGroups {
-  Communicator& activations;  ///< the stages of this pipeline, in order
-  Communicator& gradients;    ///< the same ranks
-  Communicator& copies;       ///< the ranks that hold this stage
+  const PipelineLinks& links;  ///< of this pipeline; a ring where stages are interleaved
+  Communicator& copies;        ///< the ranks that hold this stage
+};
+
+struct PipelineOptions {
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  int chunks = 1;               ///< of the network in each stage: 2 or more where interleaved
+  ReducerOptions reducer = {};  ///< of gradients among the copies
 };
 
 /// Of all steps so far.
 struct PipelineStats {
   Duration waiting{};       ///< for activations and gradients of other stages
-  Duration steps{};         ///< from the first pass of a step to its last
-  int most_alive = 0;       ///< micro-batches that waited for their backward at the same time
+  Duration computing{};     ///< forward and backward
+  int most_alive = 0;       ///< forwards that waited for their backward at the same time, in any chunk
   std::uint64_t bytes = 0;  ///< sent to other stages
 };
 
 class PipelineStrategy final : public Strategy {
  public:
-  PipelineStrategy(const StrategyContext& context, const PipelineGroups& groups, PipelineSchedule schedule);
+  PipelineStrategy(const StrategyContext& context, const PipelineGroups& groups, PipelineOptions options);
   ~PipelineStrategy() override;
 
   std::string_view name() const noexcept override { return "pipeline"; }
   DataShare share() const noexcept override { return {groups_.copies.rank(), groups_.copies.size()}; }
-  bool holds_outputs() const noexcept override { return is_last(); }
+  bool holds_outputs() const noexcept override { return stage() + 1 == stages(); }
   bool in_step() const noexcept override { return true; }
 
   /// The whole network exists on each rank for a moment, for the sake of its initial weights. Throws
-  /// UsageError for a network that is no chain (Chained) or has fewer parts than there are stages, a stage
+  /// UsageError for a network that is no chain (Chained) or has fewer parts than there are chunks, a chunk
   /// without parameters, and loss scaling.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// Every rank writes its stage.
@@ -60,8 +69,8 @@ class PipelineStrategy final : public Strategy {
   void exchange_alone(const Deadline& deadline) override;
 
   const PipelineStats& stats() const noexcept { return stats_; }
-  /// Parts of the network that are in this rank's stage: [first, end).
-  std::pair<std::size_t, std::size_t> parts() const noexcept { return {first_part_, end_part_}; }
+  /// Tied weights that other stages hold too; after prepare().
+  const Ties& ties() const noexcept { return ties_; }
 
  private:
   /// A micro-batch that waits for its backward.
@@ -74,11 +83,26 @@ class PipelineStrategy final : public Strategy {
     Tensor tensor;  ///< kept until the work is done
   };
 
-  bool is_first() const noexcept { return groups_.activations.rank() == 0; }
-  bool is_last() const noexcept { return groups_.activations.rank() + 1 == groups_.activations.size(); }
+  /// Whether a chunk begins, or ends, the network.
+  bool is_first(std::size_t chunk) const noexcept { return stage() == 0 && chunk == 0; }
+  bool is_last(std::size_t chunk) const noexcept {
+    return stage() + 1 == stages() && chunk + 1 == alive_.size();
+  }
+  int stage() const noexcept { return groups_.links.stages().rank(); }
+  int stages() const noexcept { return groups_.links.stages().size(); }
+  /// The stage whose chunk comes before, or behind, each of this one's.
+  int before() const noexcept { return (stage() + stages() - 1) % stages(); }
+  int behind() const noexcept { return (stage() + 1) % stages(); }
   Deadline patience() const { return Deadline::after(context_.patience); }
-  void forward(Passes& passes, std::size_t i);
-  void backward(Passes& passes, std::size_t i, bool exchange);
+
+  /// This stage's chunks of a network, and what it shares with other stages.
+  void cut(const Module& whole, const std::vector<ChainPart>& chain);
+  void run(Passes& passes, std::span<const StageAction> actions, bool exchange);
+  void forward(Passes& passes, std::size_t chunk, std::size_t i);
+  void backward(Passes& passes, std::size_t chunk, std::size_t i, bool exchange);
+  /// Computes, and counts the time.
+  template <class Body>
+  void compute(Phase phase, const Body& body);
   void send(const Tensor& tensor, int to, Communicator& group);
   Tensor receive(int from, Communicator& group);
   void finish_sends();
@@ -86,14 +110,14 @@ class PipelineStrategy final : public Strategy {
 
   StrategyContext context_;
   PipelineGroups groups_;
-  PipelineSchedule schedule_;
+  PipelineOptions options_;
   GradientLimits limits_;
-  std::size_t first_part_ = 0, end_part_ = 0;
   std::unique_ptr<StageModule> stage_;
+  Ties ties_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DataParallel> parallel_;  ///< among the copies
   std::unique_ptr<Reducer> idle_;
-  std::vector<Alive> alive_;  ///< by micro-batch
+  std::vector<std::vector<Alive>> alive_;  ///< by chunk, by micro-batch
   std::vector<Sent> sent_;
   PipelineStats stats_;
 };

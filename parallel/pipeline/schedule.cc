@@ -9,18 +9,82 @@
 
 namespace dtrain {
 
-std::vector<StageAction> stage_actions(PipelineSchedule schedule, int stage, int stages, int micro_batches) {
-  using Kind = StageAction::Kind;
-  const int ahead =
-      schedule == PipelineSchedule::gpipe ? micro_batches : std::min(stages - stage - 1, micro_batches);
+namespace {
+
+using Kind = StageAction::Kind;
+
+/// `forwards` and `backwards`: what comes first, second, … of either; `ahead` forwards come before the first
+/// backward, from then on they take turns.
+template <class Forwards, class Backwards>
+std::vector<StageAction> take_turns(int count, int ahead, const Forwards& forwards,
+                                    const Backwards& backwards) {
   std::vector<StageAction> actions;
-  for (int i = 0; i < ahead; ++i) actions.push_back({Kind::forward, i});
-  for (int i = ahead; i < micro_batches; ++i) {
-    actions.push_back({Kind::forward, i});
-    actions.push_back({Kind::backward, i - ahead});
+  for (int k = 0; k < ahead; ++k) actions.push_back(forwards(k));
+  for (int k = ahead; k < count; ++k) {
+    actions.push_back(forwards(k));
+    actions.push_back(backwards(k - ahead));
   }
-  for (int i = micro_batches - ahead; i < micro_batches; ++i) actions.push_back({Kind::backward, i});
+  for (int k = count - ahead; k < count; ++k) actions.push_back(backwards(k));
   return actions;
+}
+
+/// How many forwards a stage makes before its first backward.
+int forwards_ahead(PipelineSchedule schedule, int stage, int stages, int micro_batches, int chunks) {
+  switch (schedule) {
+    case PipelineSchedule::gpipe:
+      return micro_batches;
+    case PipelineSchedule::one_forward_one_backward:
+      return std::min(stages - stage - 1, micro_batches);
+    case PipelineSchedule::interleaved:
+      return std::min(2 * (stages - stage - 1) + (chunks - 1) * stages, chunks * micro_batches);
+  }
+  throw UsageError("pipeline: expected one of three schedules");
+}
+
+void check_chunks(PipelineSchedule schedule, int stages, int micro_batches, int chunks) {
+  const bool interleaved = schedule == PipelineSchedule::interleaved;
+  if (interleaved ? chunks < 2 : chunks != 1) {
+    throw UsageError(fmt::format("pipeline: expected {}, got {} chunks a stage",
+                                 interleaved ? "2 chunks or more a stage for interleaved stages"
+                                             : "one chunk a stage for a schedule that is not interleaved",
+                                 chunks));
+  }
+  if (interleaved && micro_batches % stages != 0) {
+    throw UsageError(
+        fmt::format("pipeline: expected micro-batches that are a multiple of the {} stages, which are "
+                    "interleaved, got {}",
+                    stages, micro_batches));
+  }
+}
+
+}  // namespace
+
+// Interleaved: `stages` micro-batches go through a chunk, then the same through the next one, and so on.
+std::vector<StageAction> stage_actions(PipelineSchedule schedule, int stage, int stages, int micro_batches,
+                                       int chunks) {
+  check_chunks(schedule, stages, micro_batches, chunks);
+  const int ahead = forwards_ahead(schedule, stage, stages, micro_batches, chunks);
+  if (schedule != PipelineSchedule::interleaved) {
+    return take_turns(
+        micro_batches, ahead,
+        [](int k) {
+          return StageAction{Kind::forward, k};
+        },
+        [](int k) {
+          return StageAction{Kind::backward, k};
+        });
+  }
+  const int round = stages * chunks;
+  const auto micro_batch = [&](int k) { return k / round * stages + k % stages; };
+  const auto turn = [&](int k) { return k % round / stages; };
+  return take_turns(
+      micro_batches * chunks, ahead,
+      [&](int k) {
+        return StageAction{Kind::forward, micro_batch(k), turn(k)};
+      },
+      [&](int k) {
+        return StageAction{Kind::backward, micro_batch(k), chunks - 1 - turn(k)};
+      });
 }
 
 int most_alive(std::span<const StageAction> actions) {
@@ -32,8 +96,13 @@ int most_alive(std::span<const StageAction> actions) {
   return most;
 }
 
-double idle_share(int stages, int micro_batches) {
-  return static_cast<double>(stages - 1) / (micro_batches + stages - 1);
+int alive_bound(PipelineSchedule schedule, int stage, int stages, int micro_batches, int chunks) {
+  const int ahead = forwards_ahead(schedule, stage, stages, micro_batches, chunks);
+  return std::min(ahead + 1, micro_batches * chunks);
+}
+
+double idle_share(int stages, int micro_batches, int chunks) {
+  return static_cast<double>(stages - 1) / (chunks * micro_batches + stages - 1);
 }
 
 // best[k][i]: the most expensive of k runs that hold the first i parts.

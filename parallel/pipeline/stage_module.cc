@@ -1,5 +1,6 @@
 #include "parallel/pipeline/stage_module.h"
 
+#include <algorithm>
 #include <map>
 
 #include "runtime/base/error.h"
@@ -30,17 +31,25 @@ class Names final : public Module {
 
 }  // namespace
 
-StageModule::StageModule(std::vector<ChainPart> parts) : parts_(std::move(parts)) {
+StageModule::StageModule(std::vector<Chunk> chunks) : chunks_(std::move(chunks)) {
   Names root;
-  for (const ChainPart& part : parts_) {
-    for (const auto& [path, module] : part.modules) root.hold(path, module);
+  for (const Chunk& chunk : chunks_) {
+    for (const ChainPart& part : chunk) {
+      for (const auto& [path, module] : part.modules) root.hold(path, module);
+    }
   }
   for (const auto& [name, child] : root.children()) add_module(name, child);
 }
 
+Tensor StageModule::run(std::size_t chunk, const Tensor& x) const {
+  Tensor y = x;
+  for (const ChainPart& part : chunks_.at(chunk)) y = part.forward(y);
+  return y;
+}
+
 Tensor StageModule::forward(const Tensor& x) {
   Tensor y = x;
-  for (const ChainPart& part : parts_) y = part.forward(y);
+  for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk) y = run(chunk, y);
   return y;
 }
 
@@ -48,6 +57,17 @@ std::int64_t parameter_count(const ChainPart& part) {
   std::int64_t count = 0;
   for (const auto& [path, module] : part.modules) count += module->parameter_count();
   return count;
+}
+
+std::vector<double> costs_of(const std::vector<ChainPart>& chain) {
+  double total = 0;
+  for (const ChainPart& part : chain) total += static_cast<double>(parameter_count(part));
+  std::vector<double> costs;
+  for (const ChainPart& part : chain) {
+    costs.push_back(static_cast<double>(parameter_count(part)) / std::max(total, 1.0) +
+                    1.0 / static_cast<double>(chain.size()));
+  }
+  return costs;
 }
 
 }  // namespace dtrain

@@ -5,16 +5,26 @@
 
 namespace dtrain {
 
+/// Consecutive parts of a network.
+using Chunk = std::vector<ChainPart>;
+
+/// What a stage of a pipeline holds: one chunk, or several that are not neighbours.
 class StageModule final : public Module {
  public:
-  explicit StageModule(std::vector<ChainPart> parts);
+  explicit StageModule(std::vector<Chunk> chunks);
+  /// Through one chunk.
+  Tensor run(std::size_t chunk, const Tensor& x) const;
+  /// Through all of them, one after the other.
   Tensor forward(const Tensor& x) override;
 
  private:
-  std::vector<ChainPart> parts_;
+  std::vector<Chunk> chunks_;
 };
 
 /// Elements of the parameters of `part`.
 std::int64_t parameter_count(const ChainPart& part);
+/// A network's parts, weighed by their parameters and, as much together, each alike: convolutions take time
+/// that their parameters do not show.
+std::vector<double> costs_of(const std::vector<ChainPart>& chain);
 
 }  // namespace dtrain

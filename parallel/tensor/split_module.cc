@@ -32,6 +32,11 @@ Tensor SplitModule::add_slice(std::string_view layer, std::string_view name, con
   return add_parameter(name, slice_of(whole, dim, rank(), ranks()).clone());
 }
 
+Tensor SplitModule::add_tied_slice(std::string_view name, const Tensor& slice, int dim) {
+  split_.emplace(name, SplitDim{dim});
+  return add_parameter(name, slice);
+}
+
 std::map<std::string, SplitDim> split_parameters(const Module& network) {
   std::map<std::string, SplitDim> found;
   collect(network, "", found);

@@ -30,6 +30,8 @@ class SplitModule : public Module {
   /// This rank's slice of `whole` along `dim` as a parameter. Throws UsageError, beginning with `layer`,
   /// where the dimension is not a multiple of the ranks.
   Tensor add_slice(std::string_view layer, std::string_view name, const Tensor& whole, int dim);
+  /// Another layer's slice along `dim` as a parameter of this one, too (tied weights).
+  Tensor add_tied_slice(std::string_view name, const Tensor& slice, int dim);
 
  private:
   RankGroup group_;

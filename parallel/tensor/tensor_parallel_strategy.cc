@@ -28,6 +28,8 @@ class HeldParameters {
     }
   }
 
+  /// Whether this rank holds it, whole or a slice of it.
+  bool contains(const std::string& name) const { return find(name) != nullptr; }
   /// The part of the whole tensor that `local`, saved as `name`, is; nothing where it is all of it.
   std::optional<TensorPart> part(const std::string& name, DType dtype, const Dims& local) const {
     const Held* const held = find(name);
@@ -62,19 +64,22 @@ class HeldParameters {
   std::map<std::string, Held> held_;
 };
 
-NamedTensors read_own(const TensorFiles& files, const HeldParameters& held,
+/// `ties`: of a stage, which leaves what other stages hold; null where all of the network is here.
+NamedTensors read_own(const TensorFiles& files, const HeldParameters& held, const Ties* ties,
                       const std::shared_ptr<Device>& device) {
   const auto host = device->runs_ahead() ? make_device("cpu") : device;
   NamedTensors own;
   for (const SavedTensor& saved : files.tensors()) {
-    const auto part = held.part_of_whole(saved.name, saved.dtype, saved.shape);
+    const std::string name = ties == nullptr ? saved.name : ties->copy_of(saved.name).value_or(saved.name);
+    if (ties != nullptr && !held.contains(name)) continue;
+    const auto part = held.part_of_whole(name, saved.dtype, saved.shape);
     const Tensor read = Tensor::empty(part ? part->held_shape() : saved.shape, host, saved.dtype);
     if (part) {
       files.read(saved.name, *part, read.view());
     } else {
       files.read(saved.name, read.view());
     }
-    own.emplace_back(saved.name, host == device ? read : read.to(device));
+    own.emplace_back(name, host == device ? read : read.to(device));
   }
   return own;
 }
@@ -103,8 +108,9 @@ class TensorParallelStrategy::LimitedPasses final : public Passes {
 };
 
 TensorParallelStrategy::TensorParallelStrategy(const StrategyContext& context, const RankGroup& group,
-                                               std::unique_ptr<Strategy> inner)
-    : context_(context), group_(group), inner_(std::move(inner)) {}
+                                               std::unique_ptr<Strategy> inner,
+                                               std::optional<OtherParts> others)
+    : context_(context), group_(group), inner_(std::move(inner)), others_(others) {}
 
 void TensorParallelStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
   if (parts.scaler != nullptr) {
@@ -131,7 +137,7 @@ void TensorParallelStrategy::limit() {
   const auto split = split_parameters(module());
   std::vector<Tensor> slices, wholes;
   for (const auto& [name, tensor] : module().named_parameters()) {
-    if (!tensor.grad().defined()) continue;
+    if (!tensor.grad().defined() || (others_ && others_->ties.is_copy(name))) continue;
     (split.contains(name) ? slices : wholes).push_back(tensor.grad());
   }
   const auto squares = [&](const std::vector<Tensor>& tensors) {
@@ -140,10 +146,15 @@ void TensorParallelStrategy::limit() {
     return mul(norm, norm);
   };
   const Tensor of_slices = squares(slices);
-  group_.communicator.all_reduce(span_of(of_slices), ReduceOp::sum, "norm of the gradients")
-      ->wait(patience());
-  of_slices.mark_modified();
-  scale_to_norm(gradients, sqrt(add(of_slices, squares(wholes))), *limits_.norm);
+  add_up(of_slices, group_.communicator);
+  const Tensor all = add(of_slices, squares(wholes));
+  if (others_) add_up(all, others_->stages);
+  scale_to_norm(gradients, sqrt(all), *limits_.norm);
+}
+
+void TensorParallelStrategy::add_up(const Tensor& number, Communicator& ranks) {
+  ranks.all_reduce(span_of(number), ReduceOp::sum, "norm of the gradients")->wait(patience());
+  number.mark_modified();
 }
 
 Tensors TensorParallelStrategy::evaluate(const Tensors& inputs) {
@@ -155,8 +166,10 @@ void TensorParallelStrategy::load(const SavedState& state, const Deadline& deadl
   check_values_together(*state.model, context_.communicator, deadline);
   check_values_together(*state.optimizer, context_.communicator, deadline);
   const HeldParameters held(module(), group_);
-  module().load_state_dict(read_own(*state.model, held, context_.device));
-  optimizer()->load_state(read_own(*state.optimizer, held, context_.device));
+  const Ties none;
+  module().load_state_dict(read_own(*state.model, held, others_ ? &none : nullptr, context_.device));
+  optimizer()->load_state(
+      read_own(*state.optimizer, held, others_ ? &others_->ties : nullptr, context_.device));
 }
 
 // Of the ranks that hold the same, each writes some: the n-th tensor is the n-th one's.
@@ -173,7 +186,10 @@ StateParts TensorParallelStrategy::save() {
     }
   };
   add_own(parts.model, module().state_dict());
-  add_own(parts.optimizer, optimizer()->named_state());
+  NamedTensors state = optimizer()->named_state();
+  if (others_)
+    std::erase_if(state, [&](const NamedTensor& named) { return others_->ties.is_copy(named.first); });
+  add_own(parts.optimizer, state);
   return parts;
 }
 

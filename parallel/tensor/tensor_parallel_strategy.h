@@ -4,11 +4,19 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "parallel/functional.h"
+#include "parallel/pipeline/ties.h"
 #include "parallel/strategy.h"
 
 namespace dtrain {
+
+/// Where the inner strategy holds some parts of the network. Borrowed.
+struct OtherParts {
+  Communicator& stages;  ///< the ranks that hold the same slices of the others (PipelineLinks::stages)
+  const Ties& ties;      ///< PipelineStrategy::ties
+};
 
 class TensorParallelStrategy final : public Strategy {
  public:
@@ -16,12 +24,14 @@ class TensorParallelStrategy final : public Strategy {
   /// divided network, and works among the ranks that hold the same slices; each batch goes to all of `group`.
   /// The network that is built must be divided over `group` (SplitModule).
   TensorParallelStrategy(const StrategyContext& context, const RankGroup& group,
-                         std::unique_ptr<Strategy> inner);
+                         std::unique_ptr<Strategy> inner, std::optional<OtherParts> others = std::nullopt);
 
   std::string_view name() const noexcept override { return "tensor parallel"; }
   DataShare share() const noexcept override { return inner_->share(); }
-  /// On the first rank of each group.
-  bool holds_outputs() const noexcept override { return group_.communicator.rank() == 0; }
+  /// On the first rank of each group that has any.
+  bool holds_outputs() const noexcept override {
+    return group_.communicator.rank() == 0 && inner_->holds_outputs();
+  }
   bool in_step() const noexcept override { return true; }
 
   /// Throws UsageError for loss scaling, whose overflow the ranks of a group would not see alike.
@@ -44,11 +54,14 @@ class TensorParallelStrategy final : public Strategy {
  private:
   class LimitedPasses;
   void limit();
+  /// Adds a number up over a group.
+  void add_up(const Tensor& number, Communicator& ranks);
   Deadline patience() const { return Deadline::after(context_.patience); }
 
   StrategyContext context_;
   RankGroup group_;
   std::unique_ptr<Strategy> inner_;
+  std::optional<OtherParts> others_;
   GradientLimits limits_;
 };
 

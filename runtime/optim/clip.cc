@@ -44,7 +44,8 @@ Tensor total_norm(std::span<const Tensor> gradients, NormKind kind) {
   for (const Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
     const Tensor exact = gradient.detach();
-    norms.push_back(norm_of(exact.dtype() == DType::bf16 ? exact.to(DType::f32) : exact, kind));
+    const Tensor norm = norm_of(exact.dtype() == DType::bf16 ? exact.to(DType::f32) : exact, kind);
+    norms.push_back(norms.empty() ? norm : norm.to(norms.front().shared_device()));
   }
   if (norms.empty()) {
     throw UsageError("total_norm: expected at least one gradient, got none; run backward first");
@@ -58,7 +59,7 @@ void scale_to_norm(std::span<const Tensor> gradients, const Tensor& norm, double
   const Tensor share = div(number(max_norm, norm, {}), add(norm, 1e-6));
   const Tensor factor = minimum(share, number(1.0, norm, {}));
   for_each_defined(gradients, [&](const Tensor& gradient) {
-    const Tensor scale = factor.to(gradient.dtype()).expand(gradient.shape());
+    const Tensor scale = factor.to(gradient.dtype()).to(gradient.shared_device()).expand(gradient.shape());
     gradient.device().kernels().binary(BinaryOp::mul, gradient.view(), scale.view(), gradient.view());
   });
 }

@@ -42,6 +42,57 @@ TEST_F(DevicesOption, WorkInsideOtherForms) {
   for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(plain[i], sharded[i], 1e-5) << i;
 }
 
+TEST_F(DevicesOption, HoldPartsOfOneNetwork) {
+  expect_trained(training("plain", 1));
+  expect_trained(training("placed", 1, {"--place", "conv1=cpu:0,conv2=cpu:1,fc1=cpu:1"}));
+  const RunResult proposed =
+      expect_trained(training("proposed", 1, {"--place", "auto", "--devices", "cpu:0,cpu:1"}));
+  EXPECT_THAT(proposed.out, HasSubstr("--place conv1=cpu:0,"));
+  EXPECT_THAT(proposed.out, HasSubstr(",fc2=cpu:1"));
+  for (const char* name : {"placed", "proposed"}) {
+    EXPECT_EQ(losses(folder_ / name), losses(folder_ / "plain")) << name;
+    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "plain")) << name;
+  }
+  expect_trained(training("workers", 2));
+  expect_trained(training("both", 2, {"--place", "conv1=cpu:0,fc1=cpu:1"}));
+  EXPECT_EQ(final_weights(folder_ / "both"), final_weights(folder_ / "workers"));
+}
+
+TEST_F(DevicesOption, AreStagesOfAPipeline) {
+  const std::vector<std::string> stages = {"--pipeline",      "2", "--devices", "cpu:0,cpu:1",
+                                           "--micro-batches", "4"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), stages.begin(), stages.end());
+    return more;
+  };
+  expect_trained(training("plain", 1, {"--accumulate", "4", "--clip-grad-norm", "0.5", "--threads", "1"}));
+  expect_trained(training("1f1b", 1, with({"--clip-grad-norm", "0.5"})));
+  expect_trained(training("laced", 1, with({"--clip-grad-norm", "0.5", "--schedule", "interleaved"})));
+  for (const char* name : {"1f1b", "laced"}) {
+    EXPECT_EQ(losses(folder_ / name), losses(folder_ / "plain")) << name;
+    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "plain")) << name;
+  }
+  expect_trained(training("workers", 2, {"--accumulate", "4"}));
+  expect_trained(training("both", 2, stages));
+  EXPECT_EQ(final_weights(folder_ / "both"), final_weights(folder_ / "workers"));
+}
+
+TEST_F(DevicesOption, SayWhatCannotBePlaced) {
+  expect_refused({"--place", "features=cpu:0,fc1=cpu:1"},
+                 "expected a module of the network (conv1, conv2, fc1, fc2), got 'features'");
+  expect_refused({"--place", "conv1=cpu:0,fc1=gpu:1"}, "expected a CPU, as in cpu:0 for fc1, got gpu:1");
+  expect_refused({"--place", "fc1=cpu:2", "--devices", "cpu:0,cpu:1"},
+                 "expected one of the devices of --devices (cpu:0,cpu:1) for fc1, got cpu:2");
+  expect_refused({"--place", "auto"}, "--devices beside auto");
+  expect_refused({"--place", "auto", "--devices", "cpu:0,cpu:1,cpu:2,cpu:3,cpu:4"},
+                 "each of 5 stages, got 4 parts");
+  expect_refused({"--place", "fc1=cpu:1", "--shard", "optimizer"}, "nothing beside --place");
+  expect_refused({"--pipeline", "3", "--devices", "cpu:0,cpu:1", "--micro-batches", "4"},
+                 "expected a stage for each of 2 devices, got 3");
+  expect_refused({"--pipeline", "2", "--devices", "cpu:0,cpu:1", "--place", "fc1=cpu:1"},
+                 "which places its stages");
+}
+
 TEST_F(DevicesOption, SayWhatTheyDoNotGoWith) {
   expect_refused({"--devices", "cpu:0"}, "expected two CPUs or more");
   expect_refused({"--devices", "cpu:0,cpu:0"}, "each once");

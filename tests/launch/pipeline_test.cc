@@ -25,9 +25,14 @@ TEST_F(PipelineOption, GivesTheWeightsOfAccumulation) {
   expect_trained(training("piped", 2, 2, {"--pipeline", "2", "--micro-batches", "4"}));
   expect_trained(training("piped", 4, 4, {"--pipeline", "4", "--micro-batches", "4", "--schedule", "gpipe"}));
   expect_trained(training("piped", 3, 6, {"--mesh", "pp=3", "--micro-batches", "4"}));
+  expect_trained(
+      training("laced", 2, 4, {"--pipeline", "2", "--micro-batches", "4", "--schedule", "interleaved"}));
+  expect_trained(training("laced", 1, 7, plain));
   expect_trained(training("piped", 1, 7, plain));  // whose checkpoint is one file
-  EXPECT_EQ(losses(folder_ / "piped"), losses(folder_ / "plain"));
-  EXPECT_EQ(final_weights(folder_ / "piped"), final_weights(folder_ / "plain"));
+  for (const char* name : {"piped", "laced"}) {
+    EXPECT_EQ(losses(folder_ / name), losses(folder_ / "plain")) << name;
+    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "plain")) << name;
+  }
   EXPECT_DOUBLE_EQ(last_accuracy(folder_ / "piped"), last_accuracy(folder_ / "plain"));
 }
 
@@ -42,6 +47,13 @@ TEST_F(PipelineOption, GoesTogetherWithDataParallelism) {
   const auto expected = losses(folder_ / "plain"), got = losses(folder_ / "grid");
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-5) << i;
+
+  grid.insert(grid.end(), {"--compress", "bf16"});
+  expect_trained(training("thin", 4, 4, grid));
+  const auto thin = losses(folder_ / "thin");
+  ASSERT_EQ(thin.size(), expected.size());
+  for (std::size_t i = 0; i < thin.size(); ++i) EXPECT_NEAR(thin[i], expected[i], 1e-2) << i;
+  EXPECT_NE(thin, got) << "gradients of 8 bits";
 }
 
 TEST_F(PipelineOption, SaysWhatCannotBe) {
@@ -53,6 +65,15 @@ TEST_F(PipelineOption, SaysWhatCannotBe) {
   expect_refused({"--pipeline", "2", "--micro-batches", "5"},
                  "expected a multiple of 1 (workers) x 5 (passes)", 2);
   expect_refused({"--pipeline", "2", "--shard", "optimizer"}, "--shard", 2);
+  const std::vector<std::string> laced = {"--pipeline", "2", "--schedule", "interleaved"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), laced.begin(), laced.end());
+    return more;
+  };
+  expect_refused(with({"--micro-batches", "1"}), "expected a multiple of the 2 stages", 2);
+  expect_refused(with({"--chunks", "3"}), "one part for each of 6 stages, got 4 parts", 2);
+  expect_refused({"--pipeline", "2", "--chunks", "2"}, "--schedule interleaved beside it", 2);
+  expect_refused({"--schedule", "gpipe"}, "--pipeline N beside it", 2);
 }
 
 }  // namespace

@@ -71,7 +71,42 @@ TEST_F(TensorOption, GoesOnAtAnyWidthAndIsEvaluatedWhole) {
   }
 }
 
+// Stages whose layers are divided; four parts: words, two blocks, head.
+TEST_F(TensorOption, GoesTogetherWithPipelines) {
+  expect_trained(training("one", 1, 16));
+  expect_trained(training("grid", 4, 16, {"--tensor", "2", "--pipeline", "2", "--micro-batches", "4"}));
+  expect_alike("grid", "one");
+  EXPECT_NEAR(last_accuracy(folder_ / "grid"), last_accuracy(folder_ / "one"), 0.01);
+  const std::vector<std::string> laced = {"--mesh",          "pp=2,tp=2", "--schedule",         "interleaved",
+                                          "--micro-batches", "4",         "--sequence-parallel"};
+  expect_trained(training("changing", 4, 5, laced));
+  expect_trained(training("changing", 1, 9));
+  expect_trained(training("changing", 8, 13, {"--mesh", "dp=2,pp=2,tp=2", "--micro-batches", "2"}));
+  expect_trained(training("changing", 2, 16, {"--tensor", "2"}));
+  expect_alike("changing", "one");
+}
+
+// The table of words is in the first stage and in the last.
+TEST_F(TensorOption, TiesWordsInEveryForm) {
+  const auto tied = [&](const std::string& name, int world, int steps, std::vector<std::string> more) {
+    more.push_back("--tied");
+    expect_trained(training(name, world, steps, more));
+  };
+  tied("one", 1, 12, {});
+  expect_trained(training("untied", 1, 12));
+  EXPECT_NE(losses(folder_ / "untied"), losses(folder_ / "one"));
+  tied("shards", 2, 12, {"--shard", "parameters"});
+  tied("parts", 1, 12, {"--virtual-workers", "2"});
+  tied("changing", 2, 3, {"--pipeline", "2", "--micro-batches", "4"});
+  tied("changing", 4, 6, {"--pipeline", "2", "--tensor", "2", "--micro-batches", "4"});
+  tied("changing", 2, 8, {"--tensor", "2"});
+  tied("changing", 4, 10, {"--mesh", "dp=2,pp=2", "--micro-batches", "2"});
+  tied("changing", 1, 12, {});
+  for (const char* name : {"shards", "parts", "changing"}) expect_alike(name, "one");
+}
+
 TEST_F(TensorOption, SaysWhatCannotBe) {
+  expect_refused({"--tensor", "2", "--pipeline", "2"}, "expected 2 workers to be a multiple of 2 x 2", 2);
   expect_refused({"--tensor", "2"}, "expected a number that 3 workers can be divided by, got 2", 3);
   expect_refused({"--mesh", "dp=2,tp=2"}, "mesh", 2);
   expect_refused({"--mesh", "dp=2,xp=2"}, "axes dp (batches are shared), tp (layers are divided) and pp", 4);

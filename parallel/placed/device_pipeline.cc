@@ -1,0 +1,237 @@
+#include "parallel/placed/device_pipeline.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "parallel/data/equal_start.h"
+#include "parallel/placed/placed_module.h"
+#include "parallel/span_of.h"
+#include "runtime/autograd/fork.h"
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
+#include "runtime/nn/dropout.h"
+
+namespace dtrain {
+namespace {
+
+using Kind = StageAction::Kind;
+
+/// What stages hand to each other: the input of each run of parts, and the gradient of its output.
+class Mail {
+ public:
+  void put(Kind kind, std::size_t run, std::size_t i, Tensor tensor) {
+    const std::lock_guard lock(mutex_);
+    tensors_[{kind, run, i}] = std::move(tensor);
+    changed_.notify_all();
+  }
+  /// Waits for it; undefined where a stage has failed.
+  Tensor take(Kind kind, std::size_t run, std::size_t i) {
+    std::unique_lock lock(mutex_);
+    const std::tuple key(kind, run, i);
+    changed_.wait(lock, [&] { return failure_ != nullptr || tensors_.contains(key); });
+    if (failure_ != nullptr) return {};
+    return std::move(tensors_.extract(key).mapped());
+  }
+  /// The first failure counts; all stages end.
+  void fail(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    if (failure_ == nullptr) failure_ = std::move(failure);
+    changed_.notify_all();
+  }
+  void rethrow() const {
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::tuple<Kind, std::size_t, std::size_t>, Tensor> tensors_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+/// One step of all stages.
+class DevicePipelineStrategy::Step {
+ public:
+  Step(const DevicePipelineStrategy& pipeline, Passes& passes)
+      : pipeline_(pipeline), runs_(pipeline.runs_), passes_(passes), alive_(runs_.size()) {
+    for (auto& alive : alive_) alive.resize(passes.count());
+  }
+
+  void run() {
+    const int stages = static_cast<int>(pipeline_.options_.devices.size());
+    spawn([&](int stage) { run_stage(stage, stages); }, stages);
+    mail_.rethrow();
+  }
+
+ private:
+  struct Alive {
+    Tensor input, output;
+  };
+
+  void run_stage(int stage, int stages) {
+    try {
+      const auto actions = stage_actions(pipeline_.options_.schedule, stage, stages,
+                                         static_cast<int>(passes_.count()), pipeline_.options_.chunks);
+      for (const StageAction& action : actions) {
+        const auto run = static_cast<std::size_t>(action.chunk * stages + stage);
+        const auto i = static_cast<std::size_t>(action.micro_batch);
+        if (!(action.kind == Kind::forward ? forward(run, i) : backward(run, i))) return;
+      }
+    } catch (...) {
+      mail_.fail(std::current_exception());
+    }
+  }
+
+  bool is_last(std::size_t run) const { return run + 1 == runs_.size(); }
+
+  /// False where another stage has failed.
+  bool forward(std::size_t run, std::size_t i) {
+    Alive& alive = alive_[run][i];
+    if (run == 0) {
+      alive.input = first_input(i);
+    } else {
+      const Tensor sent = mail_.take(Kind::forward, run, i);
+      if (!sent.defined()) return false;
+      alive.input = sent.to(pipeline_.device_of(run)).detach();
+      alive.input.set_requires_grad(true);
+    }
+    alive.output = alive.input;
+    for (const ChainPart& part : runs_[run]) alive.output = part.forward(alive.output);
+    if (is_last(run)) {
+      alive.output = loss(i, alive.output);
+    } else {
+      mail_.put(Kind::forward, run + 1, i, alive.output.detach());
+    }
+    return true;
+  }
+
+  bool backward(std::size_t run, std::size_t i) {
+    Alive& alive = alive_[run][i];
+    if (is_last(run)) {
+      start_backward(alive.output, weight(i), nullptr);
+    } else {
+      const Tensor sent = mail_.take(Kind::backward, run, i);
+      if (!sent.defined()) return false;
+      alive.output.backward(sent.to(pipeline_.device_of(run)));
+    }
+    if (run > 0) mail_.put(Kind::backward, run - 1, i, alive.input.grad());
+    alive = {};
+    return true;
+  }
+
+  // The caller's passes know one thread at a time.
+  Tensor first_input(std::size_t i) {
+    const std::lock_guard lock(passes_mutex_);
+    const Tensors inputs = passes_.inputs(i);
+    if (inputs.size() == 1) return inputs.front();
+    throw UsageError(fmt::format("pipeline: expected a network of one input, got {}", inputs.size()));
+  }
+  Tensor loss(std::size_t i, const Tensor& output) {
+    const std::lock_guard lock(passes_mutex_);
+    const Tensor loss = passes_.loss(i, {output});
+    if (i + 1 == passes_.count()) passes_.losses_done();
+    return loss;
+  }
+  double weight(std::size_t i) {
+    const std::lock_guard lock(passes_mutex_);
+    return passes_.weight(i);
+  }
+
+  const DevicePipelineStrategy& pipeline_;
+  const std::vector<Chunk>& runs_;
+  Passes& passes_;
+  std::mutex passes_mutex_;
+  Mail mail_;
+  std::vector<std::vector<Alive>> alive_;  ///< by run, by micro-batch
+};
+
+DevicePipelineStrategy::DevicePipelineStrategy(const StrategyContext& context, DevicePipelineOptions options,
+                                               NamedDevices devices)
+    : ReplicatedStrategy(context), options_(std::move(options)), devices_(std::move(devices)) {}
+
+DevicePipelineStrategy::~DevicePipelineStrategy() = default;
+
+const std::shared_ptr<Device>& DevicePipelineStrategy::device_of(std::size_t run) const {
+  return devices_.at(options_.devices[run % options_.devices.size()]);
+}
+
+void DevicePipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
+  if (parts.scaler != nullptr)
+    throw UsageError("pipeline: expected float32 or bfloat16, got float16, whose losses are scaled");
+  const std::vector<ChainPart> chain = chain_of(parts, context_.device);
+  const std::size_t runs = options_.devices.size() * static_cast<std::size_t>(options_.chunks);
+  const auto ends = cut_evenly(costs_of(chain), static_cast<int>(runs));
+  std::vector<std::string> devices;
+  for (std::size_t run = 0; run < runs; ++run)
+    devices.resize(ends[run], options_.devices[run % options_.devices.size()]);
+  TrainingParts placed = parts;
+  placed.build = [&](const std::shared_ptr<Device>& home) {
+    PlacedParts built = build_placed(parts, devices, devices_);
+    built.chain.back() = brought_to(std::move(built.chain.back()), home);
+    for (std::size_t run = 0, begin = 0; run < runs; begin = ends[run++]) {
+      const auto at = [&](std::size_t part) {
+        return built.chain.begin() + static_cast<std::ptrdiff_t>(part);
+      };
+      runs_.emplace_back(at(begin), at(ends[run]));
+    }
+    return network_of(std::move(built), home);
+  };
+  ReplicatedStrategy::prepare(placed, deadline);
+  if (!dropout_keys(*network_).empty()) {
+    throw UsageError(
+        "pipeline: expected a network without dropout on devices of one process, got one with it, whose "
+        "masks "
+        "belong to one micro-batch at a time; give each stage a worker");
+  }
+}
+
+void DevicePipelineStrategy::begin(const Deadline& deadline) {
+  const NamedTensors state = network_->state_dict();
+  check_same_model(context_.communicator, state, deadline);
+  copy_from_first_rank(context_.communicator, state, deadline);
+}
+
+void DevicePipelineStrategy::step(Passes& passes, Exchange exchange) {
+  optimizer_->zero_grad();
+  {
+    const PhaseScope phase = context_.timer.phase(Phase::backward);
+    Step(*this, passes).run();
+  }
+  if (exchange == Exchange::all) {
+    const PhaseScope phase = context_.timer.phase(Phase::communication);
+    share_gradients(patience());
+    passes.gradients_done();
+  }
+  update();
+}
+
+void DevicePipelineStrategy::share_gradients(const Deadline& deadline) {
+  const int ranks = context_.communicator.size();
+  if (ranks == 1) return;
+  const NoGrad no_grad;
+  std::vector<std::unique_ptr<Work>> works;
+  const std::vector<Tensor> gradients = optimizer_->gradients();
+  for (const Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    Tensor share = gradient.detach();
+    share.scale_in_place(1.0 / ranks);
+    works.push_back(context_.communicator.all_reduce(span_of(share), ReduceOp::sum, "gradient"));
+  }
+  for (auto& work : works) work->wait(deadline);
+  for (const Tensor& gradient : gradients) {
+    if (gradient.defined()) gradient.mark_modified();
+  }
+}
+
+void DevicePipelineStrategy::settle(const Deadline& deadline) {
+  copy_from_first_rank(context_.communicator, network_->named_buffers(), deadline);
+}
+
+}  // namespace dtrain

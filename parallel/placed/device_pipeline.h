@@ -1,0 +1,51 @@
+// A pipeline over devices of one process: a thread for each stage, which hands tensors to its neighbours'
+// devices. Processes that do so share batches as data parallelism does.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/data/replicated_strategy.h"
+#include "parallel/pipeline/schedule.h"
+#include "parallel/placed/placed_network.h"
+
+namespace dtrain {
+
+struct DevicePipelineOptions {
+  std::vector<std::string> devices;  ///< one stage each, in order
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  int chunks = 1;  ///< of the network in each stage: 2 or more where interleaved
+};
+
+class DevicePipelineStrategy final : public ReplicatedStrategy {
+ public:
+  /// `context` has the first of the devices. All are CPUs.
+  DevicePipelineStrategy(const StrategyContext& context, DevicePipelineOptions options, NamedDevices devices);
+  ~DevicePipelineStrategy() override;
+
+  std::string_view name() const noexcept override { return "pipeline"; }
+  DataShare share() const noexcept override {
+    return {context_.communicator.rank(), context_.communicator.size()};
+  }
+  /// Throws UsageError for a network that is no chain or has fewer parts than there are chunks, one with
+  /// dropout (whose masks belong to one micro-batch at a time), and loss scaling.
+  void prepare(const TrainingParts& parts, const Deadline& deadline) override;
+  void begin(const Deadline& deadline) override;
+  /// Every pass is a micro-batch. Gradients are shared when all of them are there.
+  void step(Passes& passes, Exchange exchange) override;
+  std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
+  void settle(const Deadline& deadline) override;
+  void exchange_alone(const Deadline& deadline) override { share_gradients(deadline); }
+
+ private:
+  class Step;
+  const std::shared_ptr<Device>& device_of(std::size_t run) const;
+  void share_gradients(const Deadline& deadline);
+
+  DevicePipelineOptions options_;
+  NamedDevices devices_;
+  std::vector<Chunk> runs_;  ///< of the network's parts, in order; each with its input brought to its device
+};
+
+}  // namespace dtrain

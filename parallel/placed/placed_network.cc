@@ -1,0 +1,85 @@
+#include "parallel/placed/placed_network.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "parallel/pipeline/schedule.h"
+#include "parallel/placed/placed_module.h"
+#include "runtime/autograd/ops.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+
+std::vector<std::vector<std::string>> module_names(const std::vector<ChainPart>& chain) {
+  std::vector<std::vector<std::string>> names;
+  for (const ChainPart& part : chain) {
+    names.emplace_back();
+    for (const auto& [name, module] : part.modules) names.back().push_back(name);
+  }
+  return names;
+}
+
+std::vector<ChainPart> chain_of(const TrainingParts& parts, const std::shared_ptr<Device>& device) {
+  const std::unique_ptr<Module> whole = parts.build(device);
+  const auto* const chained = dynamic_cast<const Chained*>(whole.get());
+  if (chained == nullptr)
+    throw UsageError("place: expected a network that is a chain of parts, got one that is not");
+  return chained->chain();
+}
+
+PlacedParts build_placed(const TrainingParts& parts, const std::vector<std::string>& devices,
+                         const NamedDevices& all) {
+  PlacedParts placed{{}, devices};
+  placed.chain.resize(devices.size());
+  for (const auto& [name, device] : all) {
+    if (std::ranges::find(devices, name) == devices.end()) continue;
+    std::vector<ChainPart> chain = chain_of(parts, device);
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+      if (devices[i] == name) placed.chain[i] = place(std::move(chain[i]), device);
+    }
+  }
+  return placed;
+}
+
+std::unique_ptr<Module> network_of(PlacedParts parts, const std::shared_ptr<Device>& home) {
+  parts.chain.back() = brought_to(std::move(parts.chain.back()), home);
+  return std::make_unique<StageModule>(std::vector<Chunk>{std::move(parts.chain)});
+}
+
+std::vector<std::string> propose_devices(const std::vector<ChainPart>& chain, std::span<const double> times,
+                                         std::span<const std::string> devices) {
+  double time = 0, elements = 0;
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    time += times[i];
+    elements += static_cast<double>(parameter_count(chain[i]));
+  }
+  std::vector<double> costs;
+  for (std::size_t i = 0; i < chain.size(); ++i)
+    costs.push_back(times[i] / time + static_cast<double>(parameter_count(chain[i])) / elements);
+  const auto ends = cut_evenly(costs, static_cast<int>(devices.size()));
+  std::vector<std::string> proposed;
+  for (std::size_t device = 0; device < ends.size(); ++device) proposed.resize(ends[device], devices[device]);
+  return proposed;
+}
+
+std::vector<double> times_of(const std::vector<ChainPart>& chain, const Tensor& input) {
+  std::vector<double> times(chain.size());
+  for (const bool counts : {false, true}) {
+    Tensor x = input;
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+      x = x.detach();
+      if (i > 0) x.set_requires_grad(true);
+      const TimePoint start = steady_clock().now();
+      const Tensor y = chain[i].forward(x);
+      if (y.requires_grad()) y.backward(Tensor::zeros_like(y));
+      y.device().compute_stream().synchronize();
+      if (counts) times[i] = std::chrono::duration<double>(steady_clock().now() - start).count();
+      x = y;
+    }
+  }
+  return times;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,93 @@
+#include "parallel/placed/placed_strategy.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "parallel/share.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+/// A place for each module of each part.
+std::vector<Place> places_of(const PlacedParts& placed) {
+  std::vector<Place> places;
+  const auto names = module_names(placed.chain);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    for (const std::string& name : names[i]) places.push_back({name, placed.devices[i]});
+  }
+  return places;
+}
+
+std::string describe(const PlacedParts& placed, std::span<const double> times) {
+  const auto names = module_names(placed.chain);
+  std::string text = fmt::format("{:<24} {:<8} {:>14} {:>12}", "part", "device", "parameters", "a pass");
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += fmt::format("\n{:<24} {:<8} {:>10.2f} MiB {:>12}", fmt::format("{}", fmt::join(names[i], ", ")),
+                        placed.devices[i],
+                        4.0 * static_cast<double>(parameter_count(placed.chain[i])) / (1 << 20),
+                        times.empty() ? "" : fmt::format("{:.2f} ms", 1e3 * times[i]));
+  }
+  return text;
+}
+
+void check_devices(std::span<const Place> places, const PlaceOptions& options) {
+  for (const Place& place : places) {
+    if (std::ranges::find(options.devices, place.device) != options.devices.end()) continue;
+    throw UsageError(fmt::format("place: expected one of the devices there are ({}), got {} for {}",
+                                 fmt::join(options.devices, ", "), place.device, place.module));
+  }
+}
+
+}  // namespace
+
+PlacedStrategy::PlacedStrategy(Communicator& communicator, std::unique_ptr<Strategy> inner,
+                               PlaceOptions options, NamedDevices devices)
+    : StrategyAround(std::move(inner)),
+      communicator_(communicator),
+      options_(std::move(options)),
+      devices_(std::move(devices)) {
+  check_devices(options_.places, options_);
+}
+
+// Times differ from rank to rank; the map must not.
+std::vector<std::string> PlacedStrategy::proposed(const TrainingParts& parts, const Deadline& deadline) {
+  const auto& home = devices_.at(options_.devices.front());
+  const std::vector<ChainPart> chain = chain_of(parts, home);
+  std::string text;
+  if (communicator_.rank() == 0) {
+    if (!parts.example) throw UsageError("place: expected an example to measure the parts with, got none");
+    times_ = times_of(chain, parts.example(home).front());
+    text = fmt::format("{}", fmt::join(propose_devices(chain, times_, options_.devices), ","));
+  }
+  text = broadcast_text(communicator_, text, deadline);
+  std::vector<std::string> devices;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    devices.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return devices;
+}
+
+void PlacedStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
+  const std::string& home = options_.devices.front();
+  std::vector<std::string> devices;
+  if (options_.places.empty()) {
+    devices = proposed(parts, deadline);
+  } else {
+    devices = devices_of(module_names(chain_of(parts, devices_.at(home))), options_.places, home);
+  }
+  TrainingParts placed = parts;
+  placed.build = [&](const std::shared_ptr<Device>& on) -> std::unique_ptr<Module> {
+    PlacedParts built = build_placed(parts, devices, devices_);
+    options_.places = places_of(built);
+    table_ = describe(built, times_);
+    return network_of(std::move(built), on);
+  };
+  inner().prepare(placed, deadline);
+}
+
+}  // namespace dtrain

@@ -1,0 +1,50 @@
+// A network over several devices of one process, part by part: model parallelism without a second process.
+// Any strategy of whole networks works between processes that do so.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/placed/placed_network.h"
+#include "parallel/strategy_around.h"
+
+namespace dtrain {
+
+/// Where the parts of a network are to be.
+struct PlaceOptions {
+  std::vector<std::string> devices;  ///< names of the devices there are; batches come to the first
+  std::vector<Place> places;         ///< empty: the devices are proposed by time and memory
+};
+
+class PlacedStrategy final : public StrategyAround {
+ public:
+  /// `inner` is given a network whose parts are on `devices`, by name; its context has the first of
+  /// options.devices, where outputs are brought.
+  PlacedStrategy(Communicator& communicator, std::unique_ptr<Strategy> inner, PlaceOptions options,
+                 NamedDevices devices);
+
+  std::string_view name() const noexcept override { return "placed"; }
+  /// Collective where devices are proposed: all ranks take rank 0's proposal. Throws UsageError for a network
+  /// that is no chain, places that do not fit it (devices_of), more devices than parts, and where a proposal
+  /// is asked for and there is no example to measure.
+  void prepare(const TrainingParts& parts, const Deadline& deadline) override;
+  /// None: a recording is of one device.
+  std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
+
+  /// Where parts are, as --place takes it; after prepare().
+  const std::vector<Place>& places() const noexcept { return options_.places; }
+  /// The same as a table, with what each part holds and, where it was measured, its time.
+  const std::string& table() const noexcept { return table_; }
+
+ private:
+  std::vector<std::string> proposed(const TrainingParts& parts, const Deadline& deadline);
+
+  Communicator& communicator_;
+  PlaceOptions options_;
+  NamedDevices devices_;
+  std::vector<double> times_;  ///< of parts, where they were measured
+  std::string table_;
+};
+
+}  // namespace dtrain

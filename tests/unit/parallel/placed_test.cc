@@ -1,0 +1,268 @@
+// Networks over several devices of one process: names and devices, modules on devices of their own, branches
+// at the same time, and pipelines whose stages are devices.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "collectives/thread_ranks.h"
+#include "parallel/data/data_parallel_strategy.h"
+#include "parallel/placed/device_map.h"
+#include "parallel/placed/device_pipeline.h"
+#include "parallel/placed/placed_module.h"
+#include "parallel/placed/placed_strategy.h"
+#include "runtime/autograd/fork.h"
+#include "runtime/base/error.h"
+#include "runtime/nn/layers.h"
+#include "runtime/optim/sgd.h"
+#include "tests/support/message_of.h"
+
+namespace dtrain {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const Deadline kNever = Deadline::never();
+constexpr auto kPatience = std::chrono::seconds(30);
+
+const std::vector<std::vector<std::string>> kParts = {
+    {"embed"}, {"blocks.0"}, {"blocks.1"}, {"norm", "head"}};
+
+TEST(DeviceMap, PlacesWholePartsByTheLongestName) {
+  EXPECT_THAT(devices_of(kParts, parse_places("blocks=cpu:1,blocks.1=cpu:2,head=cpu:0"), "cpu:3"),
+              ElementsAre("cpu:3", "cpu:1", "cpu:2", "cpu:0"));
+  EXPECT_EQ(text_of(parse_places("a=cpu:0,b=cpu:1")), "a=cpu:0,b=cpu:1");
+}
+
+TEST(DeviceMap, ListsWhatThereIs) {
+  const auto refused = [](const char* map) {
+    return test::message_of([&] { devices_of(kParts, parse_places(map), "cpu:0"); });
+  };
+  EXPECT_THAT(
+      refused("features=cpu:0"),
+      HasSubstr("a module of the network (blocks, blocks.0, blocks.1, embed, head, norm), got 'features'"));
+  EXPECT_THAT(refused("blocks.0.qkv=cpu:1"), HasSubstr("got 'blocks.0.qkv', which is inside 'blocks.0'"));
+  EXPECT_THAT(refused("norm=cpu:0,head=cpu:1"),
+              HasSubstr("norm and head on one device, got cpu:0 and cpu:1"));
+  EXPECT_THAT(refused("head"), HasSubstr("got 'head'"));
+  EXPECT_THAT(refused("head=cpu:0,head=cpu:1"), HasSubstr("got head twice"));
+}
+
+/// Two branches of one input, joined.
+class Branches final : public Module {
+ public:
+  Branches(const std::shared_ptr<Device>& left, const std::shared_ptr<Device>& right) : home_(left) {
+    Generator generator(5);
+    left_ = add_module("left", place(std::make_shared<Linear>(16, 32, generator, left), left));
+    right_ = add_module("right", place(std::make_shared<Linear>(16, 32, generator, right), right));
+    head_ = add_module("head", std::make_shared<Linear>(64, 4, generator, left));
+  }
+  Tensor forward(const Tensor& x) override {
+    const Fork right = fork([&] { return tanh((*right_)(x)); });
+    const Tensor left = tanh((*left_)(x));
+    return (*head_)(cat({left, right.wait().to(home_)}, 1));
+  }
+
+ private:
+  std::shared_ptr<Device> home_;
+  std::shared_ptr<Module> left_, right_, head_;
+};
+
+using State = std::map<std::string, std::vector<float>>;
+
+State trained_branches(const std::shared_ptr<Device>& left, const std::shared_ptr<Device>& right) {
+  Branches network(left, right);
+  EXPECT_EQ(network.named_parameters()[2].second.shared_device(), right);
+  Sgd sgd(network.named_parameters(), {.lr = 0.1, .momentum = 0.9});
+  Generator generator(6);
+  for (int step = 0; step < 4; ++step) {
+    sgd.zero_grad();
+    mean(square(network(Tensor::randn({8, 16}, generator, left)))).backward();
+    sgd.step();
+  }
+  State state;
+  for (const auto& [name, tensor] : network.state_dict()) state[name] = tensor.to_vector<float>();
+  return state;
+}
+
+TEST(PlacedModule, BranchesOnTwoDevicesGiveTheBitsOfOne) {
+  const auto one = make_device("cpu:0"), two = make_device("cpu:1");
+  const State expected = trained_branches(one, one);
+  EXPECT_EQ(trained_branches(one, two), expected);
+  EXPECT_TRUE(expected.contains("right.weight")) << "the names of the modules that were placed";
+}
+
+TEST(PlacedModule, SaysWhatIsElsewhere) {
+  const auto one = make_device("cpu:0"), two = make_device("cpu:1");
+  Generator generator(1);
+  EXPECT_THAT(test::message_of([&] { place(std::make_shared<Linear>(2, 2, generator, one), two); }),
+              HasSubstr("weight on"));
+}
+
+class Layers final : public Module, public Chained {
+ public:
+  explicit Layers(const std::shared_ptr<Device>& device) {
+    Generator generator(11);
+    for (int i = 0; i < 8; ++i)
+      add_module(fmt::format("fc{}", i), std::make_shared<Linear>(8, 8, generator, device));
+  }
+  Tensor forward(const Tensor& x) override {
+    Tensor y = x;
+    for (const ChainPart& part : chain()) y = part.forward(y);
+    return y;
+  }
+  std::vector<ChainPart> chain() const override {
+    std::vector<ChainPart> chain;
+    for (const auto& [name, layer] : children())
+      chain.push_back({{{name, layer}}, [layer = layer](const Tensor& x) { return tanh((*layer)(x)); }});
+    return chain;
+  }
+};
+
+class MicroBatches final : public Passes {
+ public:
+  MicroBatches(int step, DataShare share, std::shared_ptr<Device> device)
+      : step_(step), share_(share), device_(std::move(device)) {}
+  std::size_t count() const noexcept override { return 8; }
+  Tensors inputs(std::size_t i) override {
+    Generator generator(1000U * static_cast<unsigned>(step_) + 100U * static_cast<unsigned>(share_.rank) +
+                        static_cast<unsigned>(i));
+    return {Tensor::randn({2, 8}, generator, device_)};
+  }
+  Tensor loss(std::size_t i, const Tensors& outputs) override {
+    if (static_cast<int>(i) == fail_at) throw UsageError("a loss that fails");
+    return mean(square(outputs[0] + 1.0));
+  }
+  double weight(std::size_t) const override { return 1.0 / 8; }
+  void losses_done() override { ++losses; }
+  void gradients_done() override {}
+  int losses = 0, fail_at = -1;
+
+ private:
+  int step_;
+  DataShare share_;
+  std::shared_ptr<Device> device_;
+};
+
+TrainingParts parts_of() {
+  return {.build = [](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {
+            return std::make_unique<Layers>(device);
+          },
+          .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
+            return std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.2, .momentum = 0.9});
+          },
+          .limits = {.norm = 0.3, .value = {}},
+          .example =
+              [](const std::shared_ptr<Device>& device) {
+                return Tensors{Tensor::ones({2, 8}, device)};
+              }};
+}
+
+NamedDevices devices_named(const std::vector<std::string>& names) {
+  NamedDevices devices;
+  for (const std::string& name : names) devices.emplace(name, make_device(name));
+  return devices;
+}
+
+using MakeStrategy =
+    std::function<std::unique_ptr<Strategy>(const StrategyContext& context, const NamedDevices& devices)>;
+
+/// Each rank has devices of its own.
+State trained(int ranks, const std::vector<std::string>& names, const MakeStrategy& make) {
+  NullLog log;
+  State state;
+  run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
+    StepClock clock;
+    const NamedDevices devices = devices_named(names);
+    const auto& home = devices.at(names.front());
+    const auto strategy = make({communicator, home, kPatience, {&clock}}, devices);
+    strategy->prepare(parts_of(), kNever);
+    strategy->begin(kNever);
+    for (int step = 0; step < 3; ++step) {
+      MicroBatches passes(step, strategy->share(), home);
+      strategy->step(passes);
+      EXPECT_EQ(passes.losses, 1);
+    }
+    strategy->settle(kNever);
+    if (communicator.rank() != 0) return;
+    for (const auto& [name, tensor] : strategy->module().state_dict())
+      state[name] = tensor.to_vector<float>();
+    state["output"] = strategy->evaluate({Tensor::ones({1, 8}, home)})[0].to_vector<float>();
+  });
+  return state;
+}
+
+std::unique_ptr<Strategy> data_parallel(const StrategyContext& context, const NamedDevices& /*devices*/) {
+  return std::make_unique<DataParallelStrategy>(context);
+}
+
+TEST(PlacedStrategy, GivesTheBitsOfOneDevice) {
+  const std::vector<std::string> names = {"cpu:0", "cpu:1", "cpu:2"};
+  for (const int ranks : {1, 2}) {
+    const State expected = trained(ranks, names, data_parallel);
+    for (const char* map : {"fc0=cpu:2,fc5=cpu:1", ""}) {
+      const auto places = *map == 0 ? std::vector<Place>() : parse_places(map);
+      EXPECT_EQ(trained(ranks, names,
+                        [&](const StrategyContext& context, const NamedDevices& devices) {
+                          return std::make_unique<PlacedStrategy>(context.communicator,
+                                                                  data_parallel(context, devices),
+                                                                  PlaceOptions{names, places}, devices);
+                        }),
+                expected)
+          << ranks << " ranks, map '" << map << "'";
+    }
+  }
+}
+
+TEST(PlacedStrategy, ProposesRunsOfEqualCost) {
+  const auto device = make_device("cpu");
+  const std::vector<ChainPart> chain = Layers(device).chain();
+  const std::string devices[] = {"cpu:0", "cpu:1"};
+  const std::vector<double> even(8, 1.0), late = {1, 1, 1, 1, 1, 1, 1, 13};
+  EXPECT_THAT(propose_devices(chain, even, devices),
+              ElementsAre("cpu:0", "cpu:0", "cpu:0", "cpu:0", "cpu:1", "cpu:1", "cpu:1", "cpu:1"));
+  EXPECT_THAT(propose_devices(chain, late, devices),
+              ElementsAre("cpu:0", "cpu:0", "cpu:0", "cpu:0", "cpu:0", "cpu:0", "cpu:1", "cpu:1"));
+}
+
+TEST(DevicePipeline, GivesTheBitsOfAccumulation) {
+  for (const auto& names : {std::vector<std::string>{"cpu:0", "cpu:1"},
+                            std::vector<std::string>{"cpu:0", "cpu:1", "cpu:2", "cpu:3"}}) {
+    for (const int ranks : {1, 2}) {
+      const State expected = trained(ranks, names, data_parallel);
+      for (const auto& [schedule, chunks] : {std::pair{PipelineSchedule::gpipe, 1},
+                                             {PipelineSchedule::one_forward_one_backward, 1},
+                                             {PipelineSchedule::interleaved, 2}}) {
+        EXPECT_EQ(trained(ranks, names,
+                          [&, schedule = schedule, chunks = chunks](const StrategyContext& context,
+                                                                    const NamedDevices& devices) {
+                            return std::make_unique<DevicePipelineStrategy>(
+                                context, DevicePipelineOptions{names, schedule, chunks}, devices);
+                          }),
+                  expected)
+            << names.size() << " stages, " << ranks << " ranks, " << chunks << " chunks";
+      }
+    }
+  }
+}
+
+TEST(DevicePipeline, SaysWhatFailedFirst) {
+  const std::vector<std::string> names = {"cpu:0", "cpu:1"};
+  const NamedDevices devices = devices_named(names);
+  NullLog log;
+  run_thread_ranks(1, {}, log, [&](Communicator& communicator) {
+    StepClock clock;
+    DevicePipelineStrategy strategy({communicator, devices.at("cpu:0"), kPatience, {&clock}}, {names},
+                                    devices);
+    strategy.prepare(parts_of(), kNever);
+    strategy.begin(kNever);
+    MicroBatches passes(0, strategy.share(), devices.at("cpu:0"));
+    passes.fail_at = 3;
+    EXPECT_EQ(test::message_of([&] { strategy.step(passes, Exchange::all); }), "a loss that fails");
+  });
+}
+
+}  // namespace
+}  // namespace dtrain
