@@ -1,0 +1,207 @@
+// Every form of parallelism and every pair of forms against one process that trains the whole batch: prints a
+// table of the worst differences. The short form runs with the tests; all of it by hand
+// (tests/bench/forms.sh):
+//
+//   DTRAIN_FORMS_MODELS=mlp,lenet,resnet18,transformer DTRAIN_FORMS_WORKERS=1,2,3,4,8
+//   DTRAIN_FORMS_OVER=processes,gloo,mpi,gpus
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "parallel/saved_tensors.h"
+#include "runtime/base/log.h"
+#include "runtime/checkpoint/checkpoint_store.h"
+#include "tests/launch/forms.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+/// What a run left behind.
+struct Trained {
+  std::vector<double> losses;
+  std::map<std::string, std::vector<double>> weights;
+};
+
+struct Difference {
+  double losses = 0, weights = 0;
+  bool equal_bits() const { return losses == 0 && weights == 0; }
+};
+
+std::vector<std::string> listed(const char* variable, const char* otherwise) {
+  const char* const given = std::getenv(variable);
+  std::stringstream text(given == nullptr ? otherwise : given);
+  std::vector<std::string> items;
+  for (std::string item; std::getline(text, item, ',');) items.push_back(item);
+  return items;
+}
+
+/// Where a run's model lies, in its newest checkpoint.
+std::map<std::string, std::vector<double>> weights_of(const std::filesystem::path& run_dir) {
+  NullLog log;
+  const auto checkpoint = CheckpointStore(run_dir / "checkpoints", 0, log).latest();
+  std::map<std::string, std::vector<double>> weights;
+  if (!checkpoint) return weights;
+  for (const auto& [name, tensor] : load_tensors(checkpoint->model, make_device("cpu")))
+    weights[name] = tensor.to_vector<double>();
+  return weights;
+}
+
+Difference difference(const Trained& got, const Trained& wanted) {
+  Difference worst;
+  if (got.losses.size() != wanted.losses.size() || got.weights.size() != wanted.weights.size())
+    return {INFINITY, INFINITY};
+  const auto apart = [](double a, double b) {
+    return a == b ? 0 : std::isfinite(a - b) ? std::abs(a - b) : INFINITY;
+  };
+  for (std::size_t i = 0; i < got.losses.size(); ++i)
+    worst.losses = std::max(worst.losses, apart(got.losses[i], wanted.losses[i]));
+  for (const auto& [name, values] : wanted.weights) {
+    const auto found = got.weights.find(name);
+    if (found == got.weights.end() || found->second.size() != values.size()) return {INFINITY, INFINITY};
+    for (std::size_t i = 0; i < values.size(); ++i)
+      worst.weights = std::max(worst.weights, apart(found->second[i], values[i]));
+  }
+  return worst;
+}
+
+/// The rows of one model over one kind of group.
+class Table {
+ public:
+  Table(std::string model, std::string over) : model_(std::move(model)), over_(std::move(over)) {
+    std::ofstream words(folder_ / "words.txt");
+    for (int i = 0; i < 1200; ++i) words << "the cat sat on mat number " << i * i % 97 << ";\n";
+  }
+
+  void rows(int workers) {
+    for (const Form& form : forms_of(model_, workers)) row(form, workers);
+  }
+
+ private:
+  bool on_gpus() const { return over_ == "gpus"; }
+  bool is_large() const { return model_ == "resnet18"; }
+  // Powers of two where that can be, so that dividing by them is exact.
+  static int batch_of(int workers) { return workers % 3 == 0 ? 48 : 64; }
+
+  Arguments training(int workers) const {
+    Arguments arguments = {"--model",
+                           model_,
+                           "--global-batch-size",
+                           std::to_string(batch_of(workers)),
+                           "--max-steps",
+                           is_large() ? "3" : "10",
+                           "--eval-every",
+                           "0",
+                           "--log-every",
+                           "1",
+                           "--threads",
+                           "1",
+                           "--optimizer",
+                           "sgd",
+                           "--momentum",
+                           "0.9",
+                           "--lr",
+                           is_large() ? "0.001" : "0.05"};
+    const Arguments data = model_ == "transformer" ? Arguments{"--dataset",  "text:words.txt,context=16",
+                                                               "--data-dir", folder_.path().string(),
+                                                               "--width",    "32",
+                                                               "--heads",    "4"}
+                           : is_large()            ? Arguments{"--dataset", "synthetic:3x32x32,10,192"}
+                                                   : Arguments{"--dataset", "synthetic:1x28x28,10,640"};
+    arguments.insert(arguments.end(), data.begin(), data.end());
+    if (on_gpus()) arguments.insert(arguments.end(), {"--device", "cuda", "--cuda-graph", "off"});
+    return arguments;
+  }
+
+  std::optional<Trained> run(const Form& form, int workers) {
+    TrainingRun run{.start = Start::launcher,
+                    .world = form.processes,
+                    .launcher_arguments = form.launcher,
+                    .arguments = training(workers),
+                    .run_dir = folder_ / std::to_string(++runs_),
+                    .options = limited_to(std::chrono::seconds(300))};
+    if (over_ == "mpi") run.start = Start::mpirun;
+    if (on_gpus()) run.launcher_arguments.push_back("--emulated-gpus=" + std::to_string(form.processes));
+    if (over_ == "gloo" && form.processes > 1)
+      run.arguments.insert(run.arguments.end(), {"--backend", "gloo"});
+    run.arguments.insert(run.arguments.end(), form.arguments.begin(), form.arguments.end());
+    const RunResult result = train(run);
+    if (result.exit_code != 0) {
+      ADD_FAILURE() << form.name << ", " << model_ << ", " << workers << " workers: " << result.out
+                    << result.err;
+      return std::nullopt;
+    }
+    Trained trained{losses(run.run_dir), weights_of(run.run_dir)};
+    std::filesystem::remove_all(run.run_dir);
+    return trained;
+  }
+
+  const Trained& reference(const Reference& what, int workers) {
+    const int processes = what.kind == Reference::Kind::one ? 1 : workers;
+    const std::string key =
+        fmt::format("{} {} {}", processes, batch_of(workers), fmt::join(what.arguments, " "));
+    const auto found = references_.find(key);
+    if (found != references_.end()) return found->second;
+    const Form form{"reference: " + key, processes, what.arguments, {}, {}, false, {}};
+    return references_.emplace(key, run(form, workers).value_or(Trained{})).first->second;
+  }
+
+  /// Servers under mpirun are ranks; devices of a process are CPUs here.
+  bool can_run(const Form& form) const {
+    const bool has_devices = std::ranges::find(form.arguments, "--devices") != form.arguments.end();
+    if (over_ == "mpi") return form.launcher.empty();
+    return !on_gpus() || !has_devices;
+  }
+
+  void row(const Form& form, int workers) {
+    if (!can_run(form)) return;
+    const auto trained = run(form, workers);
+    if (!trained) return;
+    const Difference near = difference(*trained, reference(form.near, workers));
+    // Devices of one process and workers add the reported losses up in different orders.
+    const bool equal = form.exact && difference(*trained, reference(form.bits, workers)).weights == 0;
+    const double bound = is_large() ? 3e-4 : 1e-5;
+    const bool is_right =
+        near.losses <= bound && (is_large() || near.weights <= bound) && (equal || !form.exact);
+    const bool bits_of_workers = form.bits.kind == Reference::Kind::workers;
+    fmt::print("{:<12} {:<36} {:>7} {:<10} {:>10.1e} {:>10.1e}  {:<22} {}\n", model_, form.name, workers,
+               over_, near.losses, near.weights,
+               !form.exact ? (near.equal_bits() ? "yes" : "within rounding")
+               : equal     ? fmt::format("yes{}", bits_of_workers ? ", of data parallel" : "")
+                           : "NO, and should be",
+               is_right ? "" : "WRONG");
+    std::fflush(stdout);
+    EXPECT_TRUE(is_right) << form.name << ", " << model_ << ", " << workers << " workers over " << over_;
+  }
+
+  std::string model_, over_;
+  TempDir folder_;
+  int runs_ = 0;
+  std::map<std::string, Trained> references_;
+};
+
+TEST(FormsOfParallelism, AgreeWithOneProcess) {
+  fmt::print("{:<12} {:<36} {:>7} {:<10} {:>10} {:>10}  {}\n", "model", "form", "workers", "over", "losses",
+             "weights", "equal bits");
+  for (const std::string& model : listed("DTRAIN_FORMS_MODELS", "mlp,lenet")) {
+    for (const std::string& over : listed("DTRAIN_FORMS_OVER", "processes")) {
+      Table table(model, over);
+      for (const std::string& workers : listed("DTRAIN_FORMS_WORKERS", "2,4")) table.rows(std::stoi(workers));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtrain::test
