@@ -6,14 +6,13 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <set>
 
 #include "cluster/rendezvous/boot_clock.h"
 #include "cluster/rendezvous/herald.h"
-#include "cluster/rendezvous/membership.h"
 #include "cluster/rendezvous/messages.h"
+#include "cluster/rendezvous/office.h"
 #include "cluster/rendezvous/session.h"
 #include "cluster/store/store_server.h"
 #include "runtime/base/error.h"
@@ -64,11 +63,20 @@ JobRules rules_of(const CoordinatorOptions& options, const SocketAddress& addres
 struct Coordinator::Impl final : StoreObserver {
   Impl(const CoordinatorOptions& options_, const SocketAddress& address, bool stands_by)
       : options(options_),
-        rules(rules_of(options_, address)),
         own{address.host(), address.port()},
+        office(rules_of(options_, address), options_.office, steady_clock().now()),
         keep_events(options_.lost_after + kKeepEvents) {
-    if (!stands_by) membership.emplace(rules, steady_clock().now());
-    leading = !stands_by;
+    if (options.office == nullptr || options.office->empty()) {
+      if (!stands_by) office.found(steady_clock().now());
+    } else if (office.council()) {
+      // They follow as before, which their first heartbeats show.
+      council.emplace(office.council()->members, options.lease + slack(), office.council()->changed_at,
+                      office.council()->alone);
+      establish_until = boot_clock().now() + kEstablish;
+      tell_leadership = true;
+    }
+    leading = office.open();
+    if (council) send_herald();
   }
 
   std::string_view prefix() const noexcept override { return kPrefix; }
@@ -79,7 +87,7 @@ struct Coordinator::Impl final : StoreObserver {
     take_office(desk);
     if (key == kVoteKey) return vote(value);
     if (key == kClaimKey) return hear_claim(desk, value);
-    if (!membership) return key == kJoinKey ? refer() : encode(Grant{0, Duration::zero()});
+    if (!office.open()) return key == kJoinKey ? refer() : encode(Grant{0, Duration::zero()});
     const TimePoint now = steady_clock().now();
     std::string answer;
     if (key == kJoinKey) {
@@ -88,9 +96,11 @@ struct Coordinator::Impl final : StoreObserver {
       beat(client, value, now);
     } else if (key == kWordKey) {
       const NumberedWord numbered = split_word(value);
-      if (const auto word = decode_word(numbered.word)) membership->hear(client, *word, now, numbered.number);
+      office.hear(client, numbered.word, numbered.number, now);
     } else if (key == kSilenceKey) {
-      membership->leave(client, Departure::silent, now);
+      office.leave(client, Departure::silent, now);
+    } else if (key == kHeardKey) {
+      office.heard_the_end(client);
     }
     // A heartbeat alone is no news; of a council's it may be what others wait for.
     if (key != kBeatKey || council) publish(desk, now);
@@ -102,16 +112,16 @@ struct Coordinator::Impl final : StoreObserver {
   // order has said so.
   void on_leave(StoreDesk& desk, std::uint64_t client, bool) override {
     clients.erase(client);
-    if (!membership) return;
+    if (!office.open()) return;
     const TimePoint now = steady_clock().now();
-    membership->leave(client, Departure::broken, now);
+    office.leave(client, Departure::broken, now);
     publish(desk, now);
   }
 
   TimePoint on_turn(StoreDesk& desk, TimePoint now) override {
     take_office(desk);
-    if (!membership) return now + kLookForMandate;
-    const TimePoint next = membership->tick(now);
+    if (!office.open()) return now + kLookForMandate;
+    const TimePoint next = office.tick(now);
     publish(desk, now);
     return next;
   }
@@ -119,10 +129,11 @@ struct Coordinator::Impl final : StoreObserver {
   // A newcomer hears the news that its own coming makes.
   std::string join(std::uint64_t client, std::string_view value, TimePoint now) {
     const auto offer = decode_offer(value);
-    const std::uint64_t first = offer && offer->resumes && offer->epoch != epoch() ? 0 : next_event;
-    Admission admission{
-        -1, "the rendezvous did not understand the join; run the same dtrain on every node", {}};
-    if (offer) admission = membership->join(client, *offer, now);
+    Admission admission = office.join(client, value, now);
+    const std::uint64_t first = !offer                    ? office.next_event()
+                                : !offer->resumes         ? office.first_event_of(offer->incarnation)
+                                : offer->epoch != epoch() ? 0
+                                                          : office.next_event();
     tell_leadership = tell_leadership || (council && offer && !offer->resumes);
     admission.epoch = epoch();
     admission.grant = grant();
@@ -130,9 +141,11 @@ struct Coordinator::Impl final : StoreObserver {
   }
 
   void beat(std::uint64_t client, std::string_view value, TimePoint now) {
-    membership->beat(client, now);
+    office.beat(client, now);
     const auto echo = council ? decode_echo(value) : std::nullopt;
-    if (echo) council->hear(membership->incarnation_of(client), *echo);
+    if (!echo) return;
+    council->hear(office.incarnation_of(client), *echo);
+    note_council();
   }
 
   // Nothing is promised for longer than a majority stands behind it.
@@ -140,7 +153,7 @@ struct Coordinator::Impl final : StoreObserver {
     if (options.voter == nullptr) return {};
     const TimePoint now = boot_clock().now();
     const std::int64_t stamp = now.time_since_epoch().count();
-    if (!membership) return {0, Duration::zero()};
+    if (!office.open()) return {0, Duration::zero()};
     if (!council) return {stamp, Duration::max()};
     const TimePoint until = council->leads_until();
     if (until == TimePoint::max()) return {stamp, Duration::max()};
@@ -151,7 +164,7 @@ struct Coordinator::Impl final : StoreObserver {
   // for it.
   Duration slack() const noexcept { return options.lease / 8; }
 
-  std::uint64_t epoch() const noexcept { return options.voter == nullptr ? 0 : own_epoch; }
+  std::uint64_t epoch() const noexcept { return options.voter == nullptr ? 0 : office.epoch(); }
 
   // --- who leads ----------------------------------------------------------------------------------------
 
@@ -159,8 +172,8 @@ struct Coordinator::Impl final : StoreObserver {
     const auto request = decode_vote_request(value);
     if (!request || options.voter == nullptr) return {};
     VoteAnswer answer;
-    if (membership && council) {
-      answer.promised = answer.leads = own_epoch;
+    if (office.open() && council) {
+      answer.promised = answer.leads = office.epoch();
       answer.leader = own;
     } else {
       answer = options.voter->answer(*request, boot_clock().now());
@@ -174,7 +187,7 @@ struct Coordinator::Impl final : StoreObserver {
     if (!claim || options.voter == nullptr) return {};
     options.voter->hear(*claim);
     // Begun where newcomers begin, while the job goes on elsewhere.
-    if (membership && !membership->formed() && claim->epoch > own_epoch) depose(desk);
+    if (office.open() && !office.membership().formed() && claim->epoch > office.epoch()) depose(desk);
     return {};
   }
 
@@ -189,10 +202,10 @@ struct Coordinator::Impl final : StoreObserver {
   }
 
   void depose(StoreDesk& desk) {
-    membership.reset();
+    for (const Office::Event& event : office.events()) desk.forget(event_key(event.number));
+    office.close();
     council.reset();
     herald.reset();
-    queue.clear();
     for (const std::uint64_t client : clients) desk.expel(client);
     clients.clear();
     established = false;
@@ -203,14 +216,16 @@ struct Coordinator::Impl final : StoreObserver {
 
   // A mandate that lead() has left.
   void take_office(StoreDesk& desk) {
+    if (std::exchange(taken_up, false)) {
+      for (const Office::Event& event : office.events()) desk.publish(event_key(event.number), event.news);
+    }
     std::optional<Mandate> mandate;
     {
       const std::lock_guard lock(mutex);
       mandate.swap(elected);
     }
-    if (!mandate || mandate->epoch <= own_epoch) return;
-    if (membership) depose(desk);
-    own_epoch = mandate->epoch;
+    if (!mandate || mandate->epoch <= office.epoch()) return;
+    if (office.open()) depose(desk);
     const TimePoint now = steady_clock().now();
     Inheritance inheritance;
     inheritance.known = mandate->known.leadership;
@@ -223,117 +238,113 @@ struct Coordinator::Impl final : StoreObserver {
         std::chrono::duration<double>(mandate->heard_ago).count(), mandate->host);
     std::stable_partition(members.begin(), members.end(),
                           [&](const Delegate& one) { return one.incarnation == options.incarnation; });
-    for (const Event& event : published) desk.forget(event_key(event.number));
-    published.clear();
-    next_event = 0;
-    membership.emplace(rules, inheritance, now);
+    office.inherit(mandate->epoch, inheritance, now);
     council.emplace(std::move(members), options.lease + slack(), std::nullopt);
+    note_council();
     establish_until = boot_clock().now() + kEstablish;
     established = false;
     tell_leadership = true;
+    send_herald();
+    const std::lock_guard lock(mutex);
+    leading = true;
+  }
+
+  // To where newcomers look for the job, unless that is here.
+  void send_herald() {
     StoreClientOptions store;
     store.token = options.token;
     store.insecure = options.insecure;
     store.job = options.job;
     store.role = "launcher";
     if (options.meeting_point.port != 0 && !(options.meeting_point == own))
-      herald = std::make_unique<Herald>(options.meeting_point, std::move(store), Claim{own_epoch, own});
-    const std::lock_guard lock(mutex);
-    leading = true;
+      herald = std::make_unique<Herald>(options.meeting_point, std::move(store), Claim{office.epoch(), own});
   }
+
+  void note_council() { office.set_council({council->members(), council->changed_at(), council->alone()}); }
 
   // False when this one does not lead any more.
   bool keep_office(StoreDesk& desk) {
     // What has been said is said: who has not heard the end yet may still do so.
-    if (!council || (membership->over() && queue.empty())) return true;
+    if (!council || (office.membership().over() && office.next() == nullptr)) return true;
     const TimePoint now = boot_clock().now();
     const bool followed = council->leads_until() > now;
     established = established || followed;
-    if (membership->abdicated() || (!followed && (established || now >= establish_until))) {
+    if (office.membership().abdicated() || (!followed && (established || now >= establish_until))) {
       depose(desk);
       return false;
     }
     if (!established || now < next_look) return true;
     next_look = now + kLookAtCouncil;
-    tell_leadership = council->adapt(delegates(), next_event + 1) || tell_leadership;
-    membership->set_successors(council->has_successors());
+    tell_leadership = council->adapt(delegates(), office.next_event() + 1) || tell_leadership;
+    note_council();
+    office.set_successors(council->has_successors());
     return true;
   }
 
-  std::vector<Delegate> delegates() const { return membership->delegates(options.incarnation); }
+  std::vector<Delegate> delegates() const { return office.membership().delegates(options.incarnation); }
 
   void found_council() {
     std::vector<Delegate> members = delegates();
     if (members.size() >= kMostCouncil) members.resize(kMostCouncil - 1);
     members.insert(members.begin(), Delegate{options.incarnation, options.host, own});
     council.emplace(std::move(members), options.lease + slack(), boot_clock().now());
+    note_council();
     established = true;
-    membership->set_successors(council->has_successors());
+    office.set_successors(council->has_successors());
     tell_leadership = true;
   }
 
   // --- news ---------------------------------------------------------------------------------------------
 
   void publish(StoreDesk& desk, TimePoint now) {
-    for (News& news : membership->take_news()) queue.push_back(std::move(news));
-    for (const SeatId id : membership->take_lost()) desk.expel(id);
-    const bool forms = std::any_of(queue.begin(), queue.end(),
-                                   [](const News& news) { return std::holds_alternative<Forming>(news); });
-    if (forms && options.voter != nullptr && !council) found_council();
+    for (const std::uint64_t client : office.take_lost()) desk.expel(client);
+    if (office.forms() && options.voter != nullptr && !council) found_council();
     if (!keep_office(desk)) return;
     if (std::exchange(tell_leadership, false)) {
-      Leadership leadership = membership->leadership();
-      leadership.epoch = own_epoch;
+      Leadership leadership = office.membership().leadership();
+      leadership.epoch = office.epoch();
       leadership.council = council->members();
-      tell(desk, leadership, now);
+      tell(desk, office.tell(leadership, now));
     }
-    while (!queue.empty() && established_or_alone()) {
+    while (office.next() != nullptr && established_or_alone()) {
       // A round that begins must be known to whoever may succeed, and so must those who take part in it.
-      if (std::holds_alternative<Start>(queue.front()) && council && !council->decided(formed_at)) break;
-      if (std::holds_alternative<Forming>(queue.front())) formed_at = next_event + 1;
-      tell(desk, queue.front(), now);
-      queue.pop_front();
+      if (std::holds_alternative<Start>(*office.next()) && council && !council->decided(office.formed_at()))
+        break;
+      tell(desk, office.tell_next(now));
     }
-    while (!published.empty() && now - published.front().at > keep_events) {
-      desk.forget(event_key(published.front().number));
-      published.pop_front();
+    while (!office.events().empty() && now - office.events().front().at > keep_events) {
+      desk.forget(event_key(office.events().front().number));
+      office.forget_first();
     }
-    if (!membership->over() || !queue.empty()) return;
+    if (!office.membership().over() || office.next() != nullptr) return;
+    const std::size_t left = office.unheard();
     const std::lock_guard lock(mutex);
     over = true;
+    unheard = left;
     ended.notify_all();
   }
 
   bool established_or_alone() const { return !council || established; }
 
-  void tell(StoreDesk& desk, const News& news, TimePoint now) {
-    desk.publish(event_key(next_event), encode(news));
-    published.push_back({next_event++, now});
+  static void tell(StoreDesk& desk, const Office::Event& event) {
+    desk.publish(event_key(event.number), event.news);
   }
 
-  struct Event {
-    std::uint64_t number = 0;
-    TimePoint at{};
-  };
   const CoordinatorOptions options;
-  const JobRules rules;
   const Endpoint own;
-  std::optional<Membership> membership;  // while this one leads
-  std::optional<Council> council;        // from the first round on, where there is succession
+  Office office;
+  bool taken_up = office.taken_up();  // and not yet told again what it had told
+  std::optional<Council> council;     // from the first round on, where there is succession
   std::unique_ptr<Herald> herald;
-  std::uint64_t own_epoch = 1;
   bool established = false;  // a majority follows
   TimePoint establish_until{}, next_look{};
   bool tell_leadership = false;
-  std::deque<News> queue;
-  std::uint64_t formed_at = 0;
   std::set<std::uint64_t> clients;
   const Duration keep_events;
-  std::uint64_t next_event = 0;
-  std::deque<Event> published;
-  mutable std::mutex mutex;  // guards over, leading and elected
+  mutable std::mutex mutex;  // guards over, unheard, leading and elected
   mutable std::condition_variable ended;
   bool over = false, leading = false;
+  std::size_t unheard = 0;  // launchers that have not heard the end
   std::optional<Mandate> elected;
   std::unique_ptr<StoreServer> server;  // last: it ends before what it calls
 };
@@ -363,11 +374,11 @@ void Coordinator::lead(Mandate mandate) {
 bool Coordinator::wait_until_over(const Deadline& deadline) const {
   {
     std::unique_lock lock(impl_->mutex);
-    const auto is_over = [&] { return impl_->over || !impl_->leading; };
+    const auto is_over = [&] { return (impl_->over && impl_->unheard == 0) || !impl_->leading; };
     if (deadline.is_never())
       impl_->ended.wait(lock, is_over);
     else if (!impl_->ended.wait_until(lock, *deadline.at(), is_over))
-      return false;
+      return impl_->over;
     if (!impl_->over) return true;
   }
   return impl_->server->wait_until_clients(0, deadline);

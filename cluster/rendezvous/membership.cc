@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "runtime/base/error.h"
 
@@ -14,6 +15,8 @@ constexpr Duration kSweepEvery = std::chrono::milliseconds(250);
 // When the coordinator itself was held up, heartbeats wait to be read: nobody is lost before that is done.
 constexpr Duration kHeldUp = std::chrono::milliseconds(750);
 constexpr Duration kCatchUp = std::chrono::seconds(1);
+// Launchers try again every 20 ms.
+constexpr Duration kReturn = std::chrono::seconds(2);
 constexpr Duration kIdle = std::chrono::hours(1);
 // Workers that have agreed on a checkpoint end by themselves; the last of them within this time.
 constexpr Duration kRequeuePatience = std::chrono::seconds(10);
@@ -39,6 +42,12 @@ Membership::Membership(JobRules rules, TimePoint now)
 
 Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
   if (offer.resumes) return resume(id, offer, now);
+  // Whoever asks again has not heard the answer.
+  Seat* const own = offer.incarnation == 0 ? nullptr : roster_.find_incarnation(offer.incarnation);
+  if (own != nullptr) {
+    own->offer.standby = offer.standby;
+    return come_back(*own, id, now);
+  }
   if (over()) return {-1, over_because_, {}};
   std::string why = roster_.objection(offer);
   if (why.empty() && !elastic() && !takes_replacements() && phase_ != Phase::gathering)
@@ -218,21 +227,39 @@ Membership::SeenFailure Membership::silent(const Seat& seat, TimePoint now) cons
   return {std::move(failure), std::min(now, seat.last_heard + std::chrono::seconds(1))};
 }
 
-void Membership::sweep_leases(TimePoint now) {
+std::vector<Expiry> Membership::expired(TimePoint now) {
+  std::vector<Expiry> expired;
   if (now - last_tick_ > kHeldUp) leases_count_from_ = now + kCatchUp;
   last_tick_ = now;
-  if (now < next_sweep_ || now < leases_count_from_) return;
+  if (over() || now < next_sweep_ || now < leases_count_from_) return expired;
   next_sweep_ = now + kSweepEvery;
-  std::vector<SeatId> expired;
   for (const auto& [id, seat] : roster_.seats()) {
     if (now - seat.last_heard >= rules_.lost_after || (seat.lost_at && now >= *seat.lost_at))
-      expired.push_back(id);
+      expired.push_back({id, seat.last_heard});
   }
-  for (const SeatId id : expired) {
+  return expired;
+}
+
+void Membership::expire(const std::vector<Expiry>& expired, TimePoint now) {
+  for (const Expiry& one : expired) {
     if (over()) return;
-    lost_.push_back(id);
-    lose(id, silent(*roster_.find(id), now), now);
+    Seat* const seat = roster_.find(one.seat);
+    if (seat == nullptr) continue;
+    seat->last_heard = one.last_heard;
+    lost_.push_back(one.seat);
+    lose(one.seat, silent(*seat, now), now);
   }
+}
+
+// As if the network between all had been cut for a moment.
+void Membership::lose_all_connections(TimePoint now) {
+  std::vector<SeatId> all;
+  returning_until_ = now + kReturn;
+  for (auto& [id, seat] : roster_.seats()) {
+    seat.last_heard = now;
+    all.push_back(id);
+  }
+  for (const SeatId id : all) leave(id, Departure::broken, now);
 }
 
 // A launcher that is stopped, or stuck in a system call, while its link beats on. Its connection is closed,
@@ -255,7 +282,17 @@ void Membership::leave_slow_ones_behind(TimePoint now) {
   }
 }
 
-TimePoint Membership::tick(TimePoint now) {
+TimePoint Membership::tick(TimePoint now, const std::vector<Expiry>& expired) {
+  const auto decided = [this] {
+    return std::tuple(phase_, round_, enough_since_, settle_at_, requeue_at_, overdue_at_);
+  };
+  const auto before = decided();
+  const TimePoint next = take_steps(now, expired);
+  ticked_ = !expired.empty() || !news_.empty() || !lost_.empty() || decided() != before;
+  return next;
+}
+
+TimePoint Membership::take_steps(TimePoint now, const std::vector<Expiry>& expired) {
   if (settle_at_ && now >= *settle_at_) stop_round(now);
   if (requeue_at_ && now >= *requeue_at_) {
     if (!found_) found_ = SeenFailure{Failure{Failure::Kind::requeue, 0, {}, -1, kRequeue, false, {}}, now};
@@ -263,7 +300,7 @@ TimePoint Membership::tick(TimePoint now) {
   }
   if (phase_ == Phase::gathering) gather(now);
   if (overdue_at_ && now >= *overdue_at_) leave_slow_ones_behind(now);
-  if (!over()) sweep_leases(now);
+  expire(expired, now);
   if (over()) return now + kIdle;
   if (now >= next_waiting_) say_waiting(now);
   TimePoint next = std::min(next_waiting_, now + kSweepEvery);

@@ -105,4 +105,12 @@ std::uint64_t Membership::incarnation_of(SeatId id) const {
   return found == roster_.seats().end() ? 0 : found->second.offer.incarnation;
 }
 
+std::vector<std::uint64_t> Membership::incarnations() const {
+  std::vector<std::uint64_t> incarnations;
+  for (const auto& [id, seat] : roster_.seats()) {
+    if (seat.offer.incarnation != 0) incarnations.push_back(seat.offer.incarnation);
+  }
+  return incarnations;
+}
+
 }  // namespace dtrain::rendezvous

@@ -61,6 +61,43 @@ Session::Session(wire::FrameReader reader, wire::FrameWriter writer, const NodeO
   set(kJoinKey, encode(offer), now);
 }
 
+Session::Session(const KeptSession& kept, SessionTimes times, TimePoint lease_ends, TimePoint now)
+    : reader_(MacKey("")),
+      writer_(MacKey("")),
+      offer_(kept.offer),
+      times_(times),
+      cause_("the process that held the connection has ended"),
+      words_(kept.words),
+      unsaid_(kept.unanswered.begin(), kept.unanswered.end()),
+      news_(kept.news.begin(), kept.news.end()),
+      next_event_(kept.next_event),
+      place_(kept.place),
+      index_(kept.index),
+      round_(kept.round),
+      lease_from_(lease_ends - times.lease),
+      lease_ends_(lease_ends),
+      next_beat_(now),
+      heard_at_(now),
+      epoch_(kept.epoch),
+      known_(kept.known),
+      joining_(false),
+      at_work_(kept.at_work),
+      ended_with_(kept.ended_with),
+      ended_(kept.ended) {
+  find_delegate();
+}
+
+KeptSession Session::kept() const {
+  KeptSession kept{offer_,   place_,      epoch_, next_event_, round_, index_,
+                   at_work_, ended_with_, known_, words_,      {},     {news_.begin(), news_.end()},
+                   ended_};
+  for (const Sent& sent : unanswered_) {
+    if (!sent.word.empty()) kept.unanswered.push_back(sent.word);
+  }
+  kept.unanswered.insert(kept.unanswered.end(), unsaid_.begin(), unsaid_.end());
+  return kept;
+}
+
 std::uint64_t Session::ask(Op op, std::string_view key, std::string value) {
   const wire::Request request{
       .op = op, .id = next_request_++, .keys = {std::string(key)}, .value = std::move(value), .expected = {}};
@@ -79,7 +116,9 @@ void Session::say(const Word& word, TimePoint now) {
     at_work_ = false;
     ended_with_ = ended->exit_code;
   }
-  if (!ended_) say_numbered(number_word(++words_, encode(word)), now);
+  ++words_;
+  ++changes_;
+  if (!ended_) say_numbered(number_word(words_, encode(word)), now);
 }
 
 void Session::say_numbered(std::string numbered, TimePoint now) {
@@ -93,7 +132,6 @@ void Session::say_numbered(std::string numbered, TimePoint now) {
 
 void Session::interrupt(std::string why) {
   if (ended_ || interrupted()) return;
-  if (!admitted() && !elsewhere_) return lose(std::move(why));  // there is no seat to come back to
   put_aside(std::move(why));
   out_.clear();
 }
@@ -110,7 +148,7 @@ void Session::put_aside(std::string why) {
 
 void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
   if (!interrupted()) return;
-  offer_.resumes = true;
+  offer_.resumes = admitted();
   offer_.epoch = known_.epoch;
   offer_.place = place_;
   offer_.round = index_ ? round_ : -1;
@@ -124,6 +162,9 @@ void Session::rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoi
   if (!interrupted()) return;
   place_ = -1;
   offer_.resumes = false;
+  lease_from_ = now;
+  lease_ends_ = now + times_.lease;
+  ++changes_;
   connected_again(std::move(reader), std::move(writer), now);
 }
 
@@ -135,10 +176,6 @@ void Session::connected_again(wire::FrameReader reader, wire::FrameWriter writer
   elsewhere_.reset();
   joining_ = true;
   patience_ = now + kFirstGrant;
-  if (!admitted()) {
-    lease_from_ = now;
-    lease_ends_ = now + times_.lease;
-  }
   join_request_ = next_request_;
   set(kJoinKey, encode(offer_), now);
   event_request_ = 0;
@@ -148,6 +185,7 @@ void Session::connected_again(wire::FrameReader reader, wire::FrameWriter writer
 void Session::lose(std::string why) {
   if (ended_) return;
   ended_ = true;
+  ++changes_;
   news_.push_back(encode(News(LeaseLost{std::move(why)})));
 }
 
@@ -170,6 +208,7 @@ void Session::receive(std::string_view bytes, TimePoint now) {
 void Session::answered(wire::Response& response, TimePoint now) {
   if (!unanswered_.empty() && unanswered_.front().request == response.id) {
     const TimePoint asked = unanswered_.front().at;
+    if (!unanswered_.front().word.empty()) ++changes_;
     unanswered_.pop_front();
     if (response.id == join_request_) return take_admission(response.value, asked, now);
     const auto grant = decode_grant(response.value);
@@ -212,6 +251,7 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
   if (!admission->refused.empty() && offer_.resumes) return lose(admission->refused);
   if (!admission->refused.empty()) {
     ended_ = true;
+    ++changes_;
     news_.push_back(encode(News(Refused{admission->refused})));
     return;
   }
@@ -222,6 +262,7 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
   if (admission->epoch != epoch_) stamp_ = 0;
   if (!offer_.resumes || admission->epoch != epoch_) next_event_ = first_event;
   epoch_ = admission->epoch;
+  ++changes_;
   take_grant(admission->grant, asked, now);
   if (!admission->lines.empty()) news_.push_back(encode(News(Waiting{admission->lines})));
   await_event();
@@ -229,6 +270,7 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
 
 // What concerns a round is only for those in it.
 void Session::hear(std::string news, TimePoint now) {
+  ++changes_;
   if (epoch_ != 0) remember(news, now);
   if (is_leadership(news)) return;
   const auto round = round_of(news);
@@ -241,7 +283,10 @@ void Session::hear(std::string news, TimePoint now) {
   if (round && (!index_ || *round != round_)) return;
   if (round) set_self(news, *index_);
   at_work_ = at_work_ || is_start(news);
-  ended_ = is_over(news);
+  if (is_over(news)) {
+    set(kHeardKey, {}, now);
+    ended_ = true;
+  }
   news_.push_back(std::move(news));
 }
 
@@ -262,10 +307,14 @@ void Session::remember(const std::string& news, TimePoint now) {
     known_.leadership.nodes = std::move(forming.nodes);
     known_.leadership.displaced = std::move(forming.displaced);
   }
+  find_delegate();
+  if (delegate_) beat(now);
+}
+
+void Session::find_delegate() {
   const auto& council = known_.leadership.council;
   delegate_ = std::any_of(council.begin(), council.end(),
                           [&](const Delegate& one) { return one.incarnation == offer_.incarnation; });
-  if (delegate_) beat(now);
 }
 
 void Session::beat(TimePoint now) {

@@ -132,6 +132,12 @@ Council::Council(std::vector<Delegate> members, Duration lease, std::optional<Ti
   for (std::size_t i = 1; i < members_.size(); ++i) seen_.push_back({members_[i].incarnation, founded, 0});
 }
 
+Council::Council(std::vector<Delegate> members, Duration lease, std::uint64_t changed_at, bool alone)
+    : Council(std::move(members), lease, std::nullopt) {
+  changed_at_ = changed_at;
+  alone_ = alone;
+}
+
 const Council::Seen* Council::seen(std::uint64_t incarnation) const {
   const auto found = std::find_if(seen_.begin(), seen_.end(),
                                   [&](const Seen& one) { return one.incarnation == incarnation; });

@@ -73,6 +73,8 @@ class Council {
   /// `members`: the leader first. `founded`: they have followed it until then; absent for a successor, whom
   /// nobody follows yet.
   Council(std::vector<Delegate> members, Duration lease, std::optional<TimePoint> founded);
+  /// Goes on with that of another process of the same leader: `changed_at` and `alone` as that had them.
+  Council(std::vector<Delegate> members, Duration lease, std::uint64_t changed_at, bool alone);
 
   /// A delegate has shown an echo.
   void hear(std::uint64_t incarnation, const Echo& echo);
@@ -86,6 +88,10 @@ class Council {
   bool adapt(const std::vector<Delegate>& present, std::uint64_t events);
 
   const std::vector<Delegate>& members() const noexcept { return members_; }
+  /// How many news there were when it was changed last.
+  std::uint64_t changed_at() const noexcept { return changed_at_; }
+  /// The leader is the majority.
+  bool alone() const noexcept { return alone_; }
   bool has_successors() const noexcept { return members_.size() >= kLeastCouncil; }
 
  private:

@@ -13,6 +13,20 @@ constexpr Duration kLoyalty = std::chrono::milliseconds(700);
 
 }  // namespace
 
+void Voter::keep_in(std::atomic<std::uint64_t>& promised, TimePoint loyal_until) {
+  const std::lock_guard lock(mutex_);
+  kept_ = &promised;
+  promised_ = promised.load();
+  loyal_until_ = loyal_until;
+}
+
+// Before anybody hears of it.
+void Voter::promise(std::uint64_t epoch) {
+  if (epoch == promised_) return;
+  promised_ = epoch;
+  if (kept_ != nullptr) kept_->store(epoch);
+}
+
 void Voter::refuse_former(Session& session) const {
   if (session.joining() || session.ended()) return;
   if (session.epoch() != 0 && session.epoch() < promised())
@@ -25,7 +39,7 @@ void Voter::note(const Session& session, TimePoint now) {
   known_events_ = session.known().events;
   council_ = session.known().leadership.council.size();
   if (session.joining() || session.interrupted() || session.ended() || session.epoch() < promised()) return;
-  promised_ = std::max(promised_, session.epoch());
+  promise(std::max(promised_, session.epoch()));
   if (session.lease_ends() <= now) return;
   loyal_until_ = std::max(loyal_until_, session.lease_ends());
   voted_for_ = 0;
@@ -46,7 +60,7 @@ VoteAnswer Voter::answer(const VoteRequest& request, TimePoint now) {
   answer.granted = free && knows_enough && known_epoch_ != 0;
   if (answer.granted && !request.probe) {
     answer.heard_ago = std::max(now - heard_at_, Duration::zero());
-    promised_ = request.epoch;
+    promise(request.epoch);
     loyal_until_ = now + kLoyalty;
     voted_for_ = request.incarnation;
   }
@@ -69,7 +83,7 @@ VoteRequest Voter::stand(std::uint64_t incarnation, TimePoint now, bool probe) {
 
 void Voter::settle(bool elected) {
   const std::lock_guard lock(mutex_);
-  if (elected) promised_ = promised();
+  if (elected) promise(promised());
   candidacy_ = 0;
 }
 

@@ -151,9 +151,17 @@ TEST_F(SessionTest, ASeatThatWasGivenUpIsALostLease) {
   EXPECT_EQ(std::get<LeaseLost>(heard()).why, "gone on without");
 }
 
-TEST_F(SessionTest, WithoutASeatABrokenConnectionIsTheEnd) {
+TEST_F(SessionTest, WhoseJoinWasNotAnsweredAsksAgainForAsLongAsALease) {
   session_.interrupt("the cable was pulled");
-  EXPECT_EQ(std::get<LeaseLost>(heard()).why, "the cable was pulled");
+  asked();
+  pass(seconds(2));
+  reconnect();
+  const auto requests = asked();
+  ASSERT_EQ(requests.size(), 1U);
+  EXPECT_FALSE(decode_offer(requests[0].value)->resumes);
+  session_.interrupt("the cable was pulled");
+  pass(milliseconds(2100));
+  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("cable"));
 }
 
 // Suspended with a good connection: the answer to an old beat waits in the socket when the machine wakes.
@@ -186,7 +194,9 @@ TEST_F(SessionTest, RoundsWithoutUsAreNotHeardOf) {
   EXPECT_EQ(std::get<Over>(heard()).exit_code, 3);
   EXPECT_TRUE(session_.ended());
   session_.say(Ready{}, now_);
-  EXPECT_TRUE(asked().empty());
+  const auto last = asked();
+  ASSERT_EQ(last.size(), 1U) << "nothing is said after the end";
+  EXPECT_EQ(last[0].keys.front(), kHeardKey);
 }
 
 TEST_F(SessionTest, OddAnswersEndIt) {
