@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -19,6 +21,7 @@
 #include <vector>
 
 #include "cluster/rendezvous/messages.h"
+#include "launcher/plan/options.h"
 #include "launcher/process/forked.h"
 #include "runtime/base/check.h"
 
@@ -31,11 +34,14 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr char kName[] = "dtrain-link";
+constexpr std::string_view kWho = "the link, this launcher's process for the network,";
 constexpr std::string_view kGoodbye = "bye";
-constexpr Duration kOrderlyEnd = seconds(1);
+// For a link that was killed at the end, too.
+constexpr Duration kOrderlyEnd = seconds(3);
 // The launcher was killed, but others on this rendezvous still clear up.
 constexpr Duration kDisorderlyEnd = seconds(5);
-constexpr Duration kReap = seconds(2);
+constexpr Duration kReap = kDisorderlyEnd + seconds(2);
+constexpr Duration kDies = seconds(2);  // of SIGKILL
 // Whether the launcher reads, whether its workers have ended.
 constexpr Duration kLookAgain = milliseconds(500), kLookSoon = milliseconds(5);
 // From the end of the last worker until the launcher has said so; log files are given 5 s of that.
@@ -75,12 +81,20 @@ std::string no_answer_from(const Endpoint& meeting_point) {
 class LinkProcess {
  public:
   LinkProcess(LinkSettings settings, UniqueFd socket, std::optional<Listener> listener, pid_t launcher,
-              Lease& lease)
+              Lease& lease, rendezvous::SeatMemory& memory)
       : settings_(std::move(settings)),
         line_(std::move(socket)),
         listener_(std::move(listener)),
         launcher_(launcher),
-        lease_(lease) {
+        lease_(lease),
+        memory_(memory),
+        seat_(memory.seat()),
+        told_(memory.words().news_read) {
+    settings_.member.memory = &memory;
+    settings_.coordinator.office = &memory.office();
+    if (seat_) settings_.offer = seat_->session.offer;
+    if (const std::int64_t begun = memory.words().begun; begun > 0)
+      round_begun_ = static_cast<int>(begun - 1);
     settings_.member.on_lease = [&lease](TimePoint ends) { lease.renew(ends); };
     if (settings_.succession) prepare_succession();
   }
@@ -134,9 +148,7 @@ class LinkProcess {
   }
 
   void prepare_succession() {
-    std::random_device random;
-    while (settings_.offer.incarnation == 0)
-      settings_.offer.incarnation = (std::uint64_t{random()} << 32) | random();
+    voter_.keep_in(memory_.words().promised, seat_ ? granted() : TimePoint{});
     settings_.coordinator.voter = settings_.member.voter = &voter_;
     settings_.coordinator.incarnation = settings_.offer.incarnation;
     settings_.coordinator.host = settings_.offer.host;
@@ -158,6 +170,12 @@ class LinkProcess {
       const SocketAddress there = resolve(settings_.member.server, deadline).front();
       const std::string own = route_to(there).address;
       std::optional<Listener> listener;
+      if (seat_ && settings_.offer.standby.port != 0) {
+        // Where the others know it to be.
+        listener = listen_on(settings_.offer.standby.host, settings_.offer.standby.port, deadline);
+        coordinator_.emplace(std::move(*listener), settings_.coordinator, true);
+        return;
+      }
       try {
         // Not where node 0 is about to listen on this very machine.
         listener = listen_on(own, is_own_address(there) ? 0 : settings_.member.server.port, deadline);
@@ -168,11 +186,22 @@ class LinkProcess {
       settings_.offer.standby = coordinator_->endpoint();
     } catch (const Error&) {
       settings_.offer.standby = {};
+      settings_.member.on_elected = nullptr;  // of a seat that was kept, whose standby was
     }
+  }
+
+  // What the link before was granted, if it was anything yet.
+  TimePoint granted() const {
+    const TimePoint whole = rendezvous::boot_clock().now() + settings_.member.lease;
+    return std::min(lease_.ends(), whole);
   }
 
   // In a thread, since the launcher may end meanwhile. False when there is no member to relay for.
   bool connect() {
+    if (seat_) {
+      member_ = std::make_unique<rendezvous::Member>(settings_.member, *seat_, granted());
+      return true;
+    }
     connected_.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC)}, "eventfd of the link")));
     std::thread([this] {
       Attempt attempt;
@@ -211,7 +240,7 @@ class LinkProcess {
     const bool looks = line_.unread() || round_begun_;
     wait({member_->fd()}, looks ? Deadline::after(kLookAgain) : Deadline::never());
     while (auto news = member_->next(Deadline::after(Duration::zero()))) {
-      send(*news);
+      send(*news, ++told_);
       if (!is_last(*news)) continue;
       if (!std::holds_alternative<rendezvous::Over>(*news)) lease_.revoke();
       return false;
@@ -265,7 +294,7 @@ class LinkProcess {
       }
       const auto word = rendezvous::decode_word(message);
       if (!word) continue;
-      if (std::holds_alternative<rendezvous::Ended>(*word)) round_begun_.reset();
+      if (std::holds_alternative<rendezvous::Ended>(*word)) note_round(std::nullopt);
       if (member_)
         member_->say(*word);
       else
@@ -274,10 +303,16 @@ class LinkProcess {
     if (received == Line::Received::gone) gone_ = true;
   }
 
-  void send(const News& news) {
+  void note_round(std::optional<int> groups_begun) {
+    round_begun_ = groups_begun;
+    memory_.words().begun = groups_begun ? *groups_begun + 1 : 0;
+  }
+
+  // `number`: of the session's news, which are numbered from 1; 0: it is the link's own.
+  void send(const News& news, std::uint64_t number = 0) {
     // Before the launcher can read it and begin one.
-    if (std::holds_alternative<rendezvous::Start>(news)) round_begun_ = lease_.groups_begun();
-    line_.send(rendezvous::encode(news));
+    if (std::holds_alternative<rendezvous::Start>(news)) note_round(lease_.groups_begun());
+    line_.send(rendezvous::number_word(number, rendezvous::encode(news)));
     if (is_pressing(news) && !unread_until_) unread_until_ = Deadline::after(Link::kDeaf);
   }
 
@@ -300,6 +335,9 @@ class LinkProcess {
   std::optional<Listener> listener_;
   pid_t launcher_;
   Lease& lease_;
+  rendezvous::SeatMemory& memory_;
+  const std::optional<rendezvous::KeptSeat> seat_;  // of the link before
+  std::uint64_t told_;                              // of the session's news
   rendezvous::Voter voter_;
   std::optional<rendezvous::Coordinator> coordinator_;
   std::unique_ptr<rendezvous::Member> member_;
@@ -316,12 +354,21 @@ class LinkProcess {
 
 }  // namespace
 
-Link::Link(const LinkSettings& settings) {
+// What a launcher's seat is known by is the launcher's: its links may change.
+Link::Link(const LinkSettings& settings) : settings_(settings) {
+  std::random_device random;
+  while (settings_.offer.incarnation == 0)
+    settings_.offer.incarnation = (std::uint64_t{random()} << 32) | random();
+  start();
+}
+
+void Link::start() {
   std::optional<Listener> listener;
-  if (settings.hosts)
-    listener =
-        listen_on(settings.member.server.host, settings.listen_port.value_or(settings.member.server.port),
-                  Deadline::after(seconds(10)));
+  if (settings_.hosts) {
+    const std::uint16_t port =
+        port_ != 0 ? port_ : settings_.listen_port.value_or(settings_.member.server.port);
+    listener = listen_on(settings_.member.server.host, port, Deadline::after(seconds(10)));
+  }
   if (listener) port_ = listener->port();
   int ends[2];
   check(Sys{::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)}, "socketpair for the link");
@@ -331,19 +378,79 @@ Link::Link(const LinkSettings& settings) {
   pid_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the link"));
   if (pid_ > 0) return;
   line_.close();
-  LinkSettings own = settings;
+  LinkSettings own = settings_;
   if (port_ != 0) own.member.server.port = port_;
-  LinkProcess(std::move(own), std::move(theirs), std::move(listener), launcher, lease_).run();
+  LinkProcess(std::move(own), std::move(theirs), std::move(listener), launcher, lease_, memory_).run();
 }
 
 Link::~Link() {
+  while (!part()) {
+    // The others have not all heard the end from it.
+    if (memory_.office().empty() || !start_again().empty()) return;
+  }
+}
+
+// False when the link was killed before it had ended.
+bool Link::part() {
+  if (pid_ <= 0) return true;
   line_.send(kGoodbye);
   line_.close();
   const Deadline deadline = Deadline::after(kReap);
-  while (::waitpid(pid_, nullptr, WNOHANG) == 0) {
-    if (deadline.expired()) ::kill(pid_, SIGKILL);
+  int status = 0;
+  bool patient = true;
+  while (::waitpid(pid_, &status, WNOHANG) == 0) {
+    if (patient && deadline.expired()) {
+      patient = false;
+      ::kill(pid_, SIGKILL);
+    }
     std::this_thread::sleep_for(milliseconds(2));
   }
+  pid_ = -1;
+  return !patient || !WIFSIGNALED(status);
+}
+
+// The one before must be gone before another one renews the lease. Returns how it ended.
+std::string Link::reap() {
+  line_.close();
+  if (pid_ <= 0) return "was killed";
+  ::kill(pid_, SIGKILL);  // whatever it is doing without its line
+  int status = 0;
+  const Deadline deadline = Deadline::after(kDies);
+  while (::waitpid(pid_, &status, WNOHANG) == 0) {
+    if (deadline.expired()) return {};
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  pid_ = -1;
+  return WIFSIGNALED(status) ? "was killed by " + signal_name(WTERMSIG(status))
+                             : fmt::format("ended with exit code {}", WEXITSTATUS(status));
+}
+
+// Returns why not; empty: there is another one.
+std::string Link::start_again() {
+  const std::string how = reap();
+  if (how.empty()) return fmt::format("{} does not end on SIGKILL", kWho);
+  const TimePoint now = steady_clock().now();
+  while (!starts_.empty() && now - starts_.front() > kOften) starts_.pop_front();
+  if (starts_.size() == kStarts)
+    return fmt::format("{} {}, for the {}th time within {} s", kWho, how, kStarts + 1,
+                       std::chrono::duration_cast<seconds>(kOften).count());
+  // One whose session has ended renews nothing, and has news to tell.
+  const auto seat = memory_.seat();
+  if (lease_.revoked() && !(seat && seat->session.ended))
+    return fmt::format("{} {} when it had given its seat up", kWho, how);
+  if (!memory_.office().whole())
+    return fmt::format("{} {}, and led too large a job to be started again", kWho, how);
+  starts_.push_back(now);
+  try {
+    start();
+  } catch (const Error& error) {
+    return fmt::format("{} {} and cannot be started again: {}", kWho, how, error.what());
+  }
+  forget_taken();
+  for (const std::string& word : untaken_) line_.send(word);
+  if (settings_.on_restart)
+    settings_.on_restart(fmt::format("{} {}; another one has taken its place", kWho, how));
+  return {};
 }
 
 std::optional<News> Link::take() {
@@ -354,12 +461,32 @@ std::optional<News> Link::take() {
   const Line::Received received = line_.receive(message);
   if (received == Line::Received::nothing) return std::nullopt;
   std::optional<News> news;
-  if (received == Line::Received::message) news = rendezvous::decode_news(message);
-  if (!news) news = rendezvous::LeaseLost{"the link, this launcher's process for the network, was killed"};
+  if (received == Line::Received::message) {
+    const rendezvous::NumberedWord numbered = rendezvous::split_word(message);
+    news = rendezvous::decode_news(numbered.word);
+    if (numbered.number != 0) memory_.words().news_read = numbered.number;
+    if (!news) news = rendezvous::LeaseLost{std::string(kWho) + " said what cannot be understood"};
+  } else {
+    const std::string why_not = start_again();
+    if (why_not.empty()) return std::nullopt;
+    lease_.revoke();
+    news = rendezvous::LeaseLost{why_not};
+  }
   over_ = is_last(*news);
   return news;
 }
 
-void Link::say(const Word& word) { line_.send(rendezvous::encode(word)); }
+// Those that a link has taken into the memory are its successor's too.
+void Link::forget_taken() {
+  const std::uint64_t taken = memory_.words().words_taken;
+  while (!untaken_.empty() && said_ - untaken_.size() < taken) untaken_.pop_front();
+}
+
+void Link::say(const Word& word) {
+  ++said_;
+  untaken_.push_back(rendezvous::encode(word));
+  forget_taken();
+  line_.send(untaken_.back());
+}
 
 }  // namespace dtrain::launcher

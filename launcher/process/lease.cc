@@ -50,6 +50,7 @@ void Lease::revoke() noexcept {
 }
 
 TimePoint Lease::ends() const noexcept { return TimePoint(Duration(word_->ends.load())); }
+bool Lease::revoked() const noexcept { return word_->ends.load() == kRevoked; }
 bool Lease::over() const noexcept { return clock_.now() >= ends(); }
 
 void Lease::begin_work() noexcept {

@@ -27,6 +27,7 @@ class Lease {
   /// Over, for good.
   void revoke() noexcept;
   bool over() const noexcept;
+  bool revoked() const noexcept;
   /// When it runs out, by its clock; TimePoint::max() while unlimited.
   TimePoint ends() const noexcept;
   /// Readable once revoked; to be polled, not read, and kept open by those who share the lease.

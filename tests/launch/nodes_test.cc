@@ -178,16 +178,5 @@ TEST(Nodes, AnElasticJobGoesOnWithoutALostNodeAndTakesItInAgain) {
   EXPECT_THAT(nodes[0].err(), HasSubstr("its launcher was killed"));
 }
 
-TEST(Nodes, WithoutItsLinkANodeEndsItsWorkers) {
-  Nodes nodes(2, kStay);
-  ASSERT_TRUE(eventually([&] { return nodes.lines() == 4; })) << nodes.errors();
-  ASSERT_GT(nodes[1].child("dtrain-link"), 0);
-  ::kill(nodes[1].child("dtrain-link"), SIGKILL);
-  EXPECT_EQ(nodes[1].wait(), 4) << nodes.errors();
-  EXPECT_THAT(nodes[1].err(), HasSubstr("it lost the others"));
-  EXPECT_NE(nodes[0].wait(), 0);
-  EXPECT_TRUE(eventually([&] { return nodes.marked() == 0; }));
-}
-
 }  // namespace
 }  // namespace dtrain::test

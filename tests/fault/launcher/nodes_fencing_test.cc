@@ -280,6 +280,21 @@ TEST_F(Fencing, NoStartOfTrainingWritesAfterAnother) {
   draw(kTraining, rounds_from_environment("DTRAIN_FAULT_ROUNDS", 1));
 }
 
+// The launcher starts another link, which reaches nobody and so renews nothing.
+TEST_F(Fencing, ALinkThatIsReplacedBehindACutDoesNotKeepTheLease) {
+  kind_ = kElastic;
+  for (int i = 0; i < rounds_from_environment("DTRAIN_FAULT_ROUNDS", 1) && !HasFailure(); ++i) {
+    const std::array networks = {"both", "out", "in"};
+    Fault fault;
+    fault.victim = 1 + i % 2;
+    fault.acts = {0, SIGKILL, 0};
+    fault.network = networks[static_cast<std::size_t>(i) % networks.size()];
+    SCOPED_TRACE(fault.text());
+    round(fault);
+    EXPECT_EQ(restarts_, i + 1) << "the others have gone on\n" << errors();
+  }
+}
+
 // Nobody is left who could end the workers of host 0, the writing one among them: they see for themselves.
 TEST_F(Fencing, WorkersWhoseGuardiansAllStandStillWriteNothing) {
   kind_ = kTraining;

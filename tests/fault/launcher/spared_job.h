@@ -19,13 +19,14 @@ class SparedJob {
  public:
   static constexpr int kNodes = 4, kPlaces = 5;
 
-  /// Trains for `steps` steps; `more` are arguments of `dtrain train`.
+  /// Trains for `steps` steps; `more` are arguments of `dtrain train`, `options` the launchers'.
   SparedJob(std::filesystem::path data, std::filesystem::path run_dir, int steps,
-            std::vector<std::string> more)
+            std::vector<std::string> more, std::vector<std::string> options = {})
       : data_(std::move(data)),
         run_dir_(std::move(run_dir)),
         steps_(steps),
         more_(std::move(more)),
+        options_(std::move(options)),
         port_(free_port_pair()) {
     for (int place = 0; place < kPlaces; ++place) start(place);
   }
@@ -40,6 +41,7 @@ class SparedJob {
                                      "--nproc-per-node=1",
                                      "--max-restarts=100",
                                      "--shutdown-timeout=1"};
+    command.insert(command.end(), options_.begin(), options_.end());
     for (const std::string& word :
          std::vector<std::string>{"dtrain", "train", "--model", "lenet", "--data-dir", data_.string(),
                                   "--global-batch-size", "20", "--log-every", "1", "--eval-every", "0",
@@ -102,7 +104,7 @@ class SparedJob {
  private:
   std::filesystem::path data_, run_dir_;
   int steps_;
-  std::vector<std::string> more_;
+  std::vector<std::string> more_, options_;
   int port_;
   std::map<int, std::unique_ptr<Running>> launchers_;
 };
