@@ -275,7 +275,7 @@ struct Coordinator::Impl final : StoreObserver {
     }
     if (!established || now < next_look) return true;
     next_look = now + kLookAtCouncil;
-    tell_leadership = council->adapt(delegates(), office.next_event() + 1) || tell_leadership;
+    tell_leadership = council->adapt(delegates(), office.next_event() + 1, now) || tell_leadership;
     note_council();
     office.set_successors(council->has_successors());
     return true;

@@ -176,24 +176,32 @@ bool Council::decided(std::uint64_t events) const {
   return static_cast<std::size_t>(heard) + 1 >= majority();
 }
 
-bool Council::adapt(const std::vector<Delegate>& present, std::uint64_t events) {
+bool Council::adapt(const std::vector<Delegate>& present, std::uint64_t events, TimePoint now) {
   if (!decided(changed_at_)) return false;
   const auto gone = std::find_if(members_.begin() + 1, members_.end(),
                                  [&](const Delegate& one) { return !has(present, one.incarnation); });
   const auto extra = std::find_if(present.begin(), present.end(),
                                   [&](const Delegate& one) { return !has(members_, one.incarnation); });
+  Council changed = *this;
   if (gone != members_.end()) {
-    std::erase_if(seen_, [&](const Seen& one) { return one.incarnation == gone->incarnation; });
-    members_.erase(gone);
+    changed.leave_out(gone->incarnation);
   } else if (extra != present.end() && members_.size() < kMostCouncil) {
-    members_.push_back(*extra);
-    seen_.push_back({extra->incarnation, std::nullopt, 0});
-    if (has_successors()) alone_ = false;
+    changed.members_.push_back(*extra);
+    changed.seen_.push_back({extra->incarnation, std::nullopt, 0});
+    if (changed.has_successors()) changed.alone_ = false;
   } else {
     return false;
   }
-  changed_at_ = events;
+  // Of four it takes one follower more than of three, and a newcomer follows only once it has heard.
+  if (changed.leads_until() <= now) return false;
+  changed.changed_at_ = events;
+  *this = std::move(changed);
   return true;
+}
+
+void Council::leave_out(std::uint64_t incarnation) {
+  std::erase_if(seen_, [&](const Seen& one) { return one.incarnation == incarnation; });
+  std::erase_if(members_, [&](const Delegate& one) { return one.incarnation == incarnation; });
 }
 
 }  // namespace dtrain::rendezvous

@@ -85,7 +85,8 @@ class Council {
   bool decided(std::uint64_t events) const;
   /// Takes a delegate in or leaves one out if that is due and possible, of those who are there; true when it
   /// has: then `events` is the number of news with the one that says so.
-  bool adapt(const std::vector<Delegate>& present, std::uint64_t events);
+  /// Nobody is taken in or left out by whom the leader would not lead any more `now`.
+  bool adapt(const std::vector<Delegate>& present, std::uint64_t events, TimePoint now);
 
   const std::vector<Delegate>& members() const noexcept { return members_; }
   /// How many news there were when it was changed last.
@@ -102,6 +103,7 @@ class Council {
   };
   std::size_t majority() const noexcept { return members_.size() / 2 + 1; }
   const Seen* seen(std::uint64_t incarnation) const;
+  void leave_out(std::uint64_t incarnation);
 
   std::vector<Delegate> members_;
   std::vector<Seen> seen_;  // of all but the leader

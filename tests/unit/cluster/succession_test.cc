@@ -57,32 +57,45 @@ TEST(Council, DecidesByMajority) {
 TEST(Council, ChangesOneByOneAndOnlyWhenTheLastChangeIsDecided) {
   Council council(delegates({1, 2, 3, 4, 5}), kLease, kFounded);
   const auto present = delegates({2, 3, 6});
-  EXPECT_FALSE(council.adapt(present, 5)) << "nobody has heard of the council yet";
+  EXPECT_FALSE(council.adapt(present, 5, kFounded)) << "nobody has heard of the council yet";
   council.hear(2, echo(kFounded, 1));
   council.hear(3, echo(kFounded, 1));
-  EXPECT_TRUE(council.adapt(present, 5));
+  EXPECT_TRUE(council.adapt(present, 5, kFounded));
   EXPECT_EQ(council.members().size(), 4U);
-  EXPECT_FALSE(council.adapt(present, 6)) << "the last change has not been heard of";
+  EXPECT_FALSE(council.adapt(present, 6, kFounded)) << "the last change has not been heard of";
   council.hear(2, echo(kFounded, 5));
   council.hear(3, echo(kFounded, 5));
-  EXPECT_TRUE(council.adapt(present, 6));
+  EXPECT_TRUE(council.adapt(present, 6, kFounded));
   council.hear(2, echo(kFounded, 6));
-  EXPECT_TRUE(council.adapt(present, 7)) << "of three two have heard";
+  EXPECT_TRUE(council.adapt(present, 7, kFounded)) << "of three two have heard";
   std::vector<std::uint64_t> left;
   for (const Delegate& one : council.members()) left.push_back(one.incarnation);
   EXPECT_THAT(left, ElementsAre(1, 2, 3, 6));
 }
 
+// A successor, or a leader's next process, has heard of a bare majority at first.
+TEST(Council, TakesNobodyInWithWhomTheLeaderWouldLoseItsMajority) {
+  Council council(delegates({1, 2, 3}), kLease, std::nullopt);
+  council.hear(2, echo(kFounded, 1));
+  ASSERT_EQ(council.leads_until(), kFounded + kLease);
+  EXPECT_FALSE(council.adapt(delegates({2, 3, 4}), 2, kFounded)) << "of four, two more must follow";
+  EXPECT_EQ(council.leads_until(), kFounded + kLease);
+  council.hear(3, echo(kFounded, 1));
+  EXPECT_FALSE(council.adapt(delegates({2, 3, 4}), 2, kFounded + kLease)) << "not any more";
+  EXPECT_TRUE(council.adapt(delegates({2, 3, 4}), 2, kFounded));
+  EXPECT_EQ(council.leads_until(), kFounded + kLease);
+}
+
 TEST(Council, OfTwoTheLeaderIsTheMajorityOnceTheOtherKnows) {
   Council council(delegates({1, 2, 3}), kLease, kFounded);
   council.hear(2, echo(kFounded, 1));
-  ASSERT_TRUE(council.adapt(delegates({2}), 2));
+  ASSERT_TRUE(council.adapt(delegates({2}), 2, kFounded));
   EXPECT_LT(council.leads_until(), TimePoint::max()) << "the lost one and the other could still elect";
   council.hear(2, echo(kFounded, 2));
   EXPECT_EQ(council.leads_until(), TimePoint::max());
   EXPECT_FALSE(council.has_successors());
   // A third one ends that before it has heard of it.
-  ASSERT_TRUE(council.adapt(delegates({2, 4}), 3));
+  ASSERT_TRUE(council.adapt(delegates({2, 4}), 3, kFounded));
   EXPECT_LT(council.leads_until(), TimePoint::max());
 }
 
