@@ -18,21 +18,34 @@ inline void store(float value, Bits* to) {
   *to = static_cast<Bits>(value != value ? 0x7fc0U : rounded);
 }
 
-/// Four rows at a time, pairs first: a sum of many equal numbers is rounded the same way each time, so that
-/// the error grows with the additions in a row.
 template <class T>
-void moments_of(const NormRows& size, const T* in, const float* __restrict shift, float* __restrict sum,
-                float* __restrict squares) {
-  const std::int64_t n = size.channels, rest = size.rows % 4;
-  for (std::int64_t row = 0; row < rest; ++row, in += n) {
+void moments_by_row(const NormRows& size, const T* in, const float* __restrict shift, float* __restrict sum,
+                    float* __restrict squares) {
+  const std::int64_t n = size.channels;
+  for (std::int64_t row = 0; row < size.rows; ++row, in += n) {
     for (std::int64_t c = 0; c < n; ++c) {
       const float x = load(in + c) - shift[c];
       sum[c] += x;
       squares[c] += x * x;
     }
   }
+}
+
+void moments_of(const NormRows& size, const float* in, const float* __restrict shift, float* __restrict sum,
+                float* __restrict squares) {
+  moments_by_row(size, in, shift, sum, squares);
+}
+
+/// Four rows at a time, pairs first: with 8 bits many values of a channel are equal, and the same number
+/// added again and again is rounded the same way each time, so that the error grows with the additions in a
+/// row.
+void moments_of(const NormRows& size, const Bits* in, const float* __restrict shift, float* __restrict sum,
+                float* __restrict squares) {
+  const std::int64_t n = size.channels, rest = size.rows % 4;
+  moments_by_row({rest, n}, in, shift, sum, squares);
+  in += rest * n;
   for (std::int64_t row = rest; row < size.rows; row += 4, in += 4 * n) {
-    const T *second = in + n, *third = second + n, *fourth = third + n;
+    const Bits *second = in + n, *third = second + n, *fourth = third + n;
     for (std::int64_t i = 0; i < n; ++i) {
       const float a = load(in + i) - shift[i], b = load(second + i) - shift[i],
                   c = load(third + i) - shift[i], d = load(fourth + i) - shift[i];
