@@ -2,14 +2,31 @@
 
 namespace dtrain {
 
-NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device) {
+namespace {
+
+/// Those whose names begin with kExchangeState, or all others.
+NamedTensors read_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device,
+                          bool of_an_exchange) {
   const auto host = device->runs_ahead() ? make_device("cpu") : device;
   NamedTensors tensors;
   for (const SavedTensor& saved : files.tensors()) {
+    if (saved.name.starts_with(kExchangeState) != of_an_exchange) continue;
     const Tensor read = Tensor::empty(saved.shape, host, saved.dtype);
     files.read(saved.name, read.view());
     tensors.emplace_back(saved.name, host == device ? read : read.to(device));
   }
+  return tensors;
+}
+
+}  // namespace
+
+NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device) {
+  return read_tensors(files, device, false);
+}
+
+NamedTensors load_exchange_state(const TensorFiles& files, const std::shared_ptr<Device>& device) {
+  NamedTensors tensors = read_tensors(files, device, true);
+  for (auto& [name, tensor] : tensors) name.erase(0, kExchangeState.size());
   return tensors;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/checkpoint/named_view.h"
@@ -29,9 +30,16 @@ struct StateParts {
 /// `tensors`, each whole.
 std::vector<SavedPart> whole(const NamedTensors& tensors);
 
-/// All tensors of `files` on `device`, read one by one; a device other than the CPU needs one of them on the
-/// host.
+/// All tensors of `files` on `device`, read one by one, but for an exchange's; a device other than the CPU
+/// needs one of them on the host.
 NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device);
+
+/// What GradientExchange::state() gave stands among the optimizer's tensors, its names behind this; who
+/// exchanges gradients in another way leaves it out.
+inline constexpr std::string_view kExchangeState = "exchange/";
+
+/// Those of `files`, by their own names.
+NamedTensors load_exchange_state(const TensorFiles& files, const std::shared_ptr<Device>& device);
 
 /// `parts` where the host can read them: its own tensors themselves, of a device that runs ahead copies
 /// (waits for it).

@@ -135,6 +135,9 @@ class Strategy {
   /// Collective. Makes equal what ranks may hold differently between steps (running statistics, weights that
   /// are only averaged now and then): before evaluating and saving.
   virtual void settle(const Deadline& deadline) = 0;
+  /// Whether later steps compute otherwise after settle(). It is then only called where the plan of the run
+  /// says so, or a run that is repeated, or goes on, would come to other numbers.
+  virtual bool settling_counts() const noexcept { return false; }
   /// The network's outputs in evaluation, empty where holds_outputs() is false. All ranks of a share call it
   /// alike.
   virtual Tensors evaluate(const Tensors& inputs) = 0;

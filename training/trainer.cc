@@ -109,7 +109,7 @@ void Trainer::step() {
                       .passes = data_.passes_at(at_.position),
                       .full = data_.full_at(at_.position),
                       .stop = env_.stop_signal.received() != 0,
-                      .save = saver_->wants_save()};
+                      .save = !env_.strategy.settling_counts() && saver_->wants_save()};
   if (Optimizer* optimizer = env_.strategy.optimizer()) set_lr(*optimizer, schedule_, at_.step);
   engine_.step(plan, [this] {
     const SpanScope waiting(env_.tracer.spans(), "wait for batch", "phase");

@@ -39,25 +39,32 @@ class CompressedWork final : public Work {
   MemorySpan bucket_;
 };
 
+class CastExchange final : public GradientExchange {
+ public:
+  explicit CastExchange(DType dtype) : dtype_(dtype) {}
+
+  std::unique_ptr<Work> begin(Communicator& communicator, const FullBucket& full) override {
+    const MemorySpan& bucket = full.span;
+    if (bucket.dtype != DType::f32 || communicator.size() == 1)
+      return communicator.all_reduce(bucket, ReduceOp::sum, full.label);
+    const Tensor small = Tensor::empty({static_cast<std::int64_t>(bucket.count)}, full.device, dtype_);
+    full.device->kernels().copy(flat_view(bucket), small.view());
+    return std::make_unique<CompressedWork>(
+        communicator.all_reduce(span_of(small), ReduceOp::sum, full.label), small, bucket);
+  }
+
+ private:
+  DType dtype_;
+};
+
 }  // namespace
 
-BucketExchange compress_to(DType dtype) {
+std::shared_ptr<GradientExchange> compress_to(DType dtype) {
   if (dtype != DType::f16 && dtype != DType::bf16) {
     throw UsageError("compressed gradients: expected float16 or bfloat16, got " +
                      std::string(dtrain::name_of(dtype)));
   }
-  return [dtype](Communicator& communicator, const FullBucket& full) -> std::unique_ptr<Work> {
-    const MemorySpan& bucket = full.span;
-    const std::string_view label = full.label;
-    if (bucket.dtype != DType::f32 || communicator.size() == 1)
-      return communicator.all_reduce(bucket, ReduceOp::sum, label);
-    // The reducer's device outlives the work, so that it need not be owned here.
-    const std::shared_ptr<Device> device(std::shared_ptr<void>(), bucket.device);
-    const Tensor small = Tensor::empty({static_cast<std::int64_t>(bucket.count)}, device, dtype);
-    device->kernels().copy(flat_view(bucket), small.view());
-    return std::make_unique<CompressedWork>(communicator.all_reduce(span_of(small), ReduceOp::sum, label),
-                                            small, bucket);
-  };
+  return std::make_shared<CastExchange>(dtype);
 }
 
 Compression compression_named(std::string_view text) {
@@ -74,10 +81,10 @@ Compression compression_named(std::string_view text) {
       std::string(text) + "'");
 }
 
-BucketExchange exchange_for(const Compression& compression, std::uint64_t seed) {
+std::shared_ptr<GradientExchange> exchange_for(const Compression& compression, std::uint64_t seed) {
   switch (compression.kind) {
     case Compression::Kind::none:
-      return {};
+      return nullptr;
     case Compression::Kind::fp16:
       return compress_to(DType::f16);
     case Compression::Kind::bf16:
@@ -85,7 +92,7 @@ BucketExchange exchange_for(const Compression& compression, std::uint64_t seed) 
     case Compression::Kind::power_sgd:
       return power_sgd({.rank = compression.rank, .seed = seed});
   }
-  return {};
+  return nullptr;
 }
 
 }  // namespace dtrain

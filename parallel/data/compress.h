@@ -2,7 +2,10 @@
 // bf16_compress_hook). For DataParallelStrategy's buckets.
 #pragma once
 
-#include "parallel/data/reducer.h"
+#include <memory>
+#include <string_view>
+
+#include "parallel/data/gradient_exchange.h"
 
 namespace dtrain {
 
@@ -13,7 +16,7 @@ namespace dtrain {
 /// UsageError for other dtypes.
 ///
 ///     DataParallelStrategy strategy(context, {.exchange = compress_to(DType::bf16)});
-BucketExchange compress_to(DType dtype);
+std::shared_ptr<GradientExchange> compress_to(DType dtype);
 
 /// How gradients are compressed, as a value.
 struct Compression {
@@ -25,7 +28,7 @@ struct Compression {
 /// "none", "fp16", "bf16" or "powersgd:R". Throws UsageError for any other text.
 Compression compression_named(std::string_view text);
 
-/// The exchange that does it; empty for none. `seed` as PowerSgdOptions::seed.
-BucketExchange exchange_for(const Compression& compression, std::uint64_t seed);
+/// The exchange that does it; null for none. `seed` as PowerSgdOptions::seed.
+std::shared_ptr<GradientExchange> exchange_for(const Compression& compression, std::uint64_t seed);
 
 }  // namespace dtrain

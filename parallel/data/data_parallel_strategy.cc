@@ -1,10 +1,20 @@
 #include "parallel/data/data_parallel_strategy.h"
 
+#include "parallel/share.h"
+
 namespace dtrain {
 
 DataParallelStrategy::DataParallelStrategy(const StrategyContext& context, ReducerOptions options,
                                            bool waits_inside)
     : ReplicatedStrategy(context), options_(std::move(options)), waits_inside_(waits_inside) {}
+
+void DataParallelStrategy::load(const SavedState& state, const Deadline& deadline) {
+  ReplicatedStrategy::load(state, deadline);
+  if (!options_.exchange || !options_.exchange->remembers()) return;
+  NamedTensors remembered;
+  if (context_.communicator.rank() == 0) remembered = load_exchange_state(*state.optimizer, context_.device);
+  options_.exchange->load(broadcast_tensors(context_.communicator, remembered, context_.device, deadline));
+}
 
 void DataParallelStrategy::begin(const Deadline& deadline) {
   parallel_ = std::make_unique<DataParallel>(context_.communicator, *network_, deadline, options_);
@@ -42,7 +52,22 @@ std::optional<int> DataParallelStrategy::variant(std::int64_t /*step*/) const {
   return waits_inside_ ? std::nullopt : std::optional(0);
 }
 
-void DataParallelStrategy::settle(const Deadline& deadline) { parallel_->sync_buffers(deadline); }
+bool DataParallelStrategy::settling_counts() const noexcept {
+  return options_.exchange && options_.exchange->remembers();
+}
+
+void DataParallelStrategy::settle(const Deadline& deadline) {
+  parallel_->sync_buffers(deadline);
+  if (options_.exchange) options_.exchange->settle(context_.communicator, deadline);
+}
+
+StateParts DataParallelStrategy::replica() {
+  StateParts parts = ReplicatedStrategy::replica();
+  if (!options_.exchange) return parts;
+  for (auto& [name, tensor] : options_.exchange->state())
+    parts.optimizer.push_back({std::string(kExchangeState) + name, tensor});
+  return parts;
+}
 
 void DataParallelStrategy::exchange_alone(const Deadline& deadline) {
   if (!idle_) idle_ = parallel_->make_idle_reducer();

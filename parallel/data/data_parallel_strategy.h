@@ -18,10 +18,14 @@ class DataParallelStrategy final : public ReplicatedStrategy {
   DataShare share() const noexcept override {
     return {context_.communicator.rank(), context_.communicator.size()};
   }
+  /// With what the exchange of gradients remembers.
+  void load(const SavedState& state, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override;
   void step(Passes& passes, Exchange exchange) override;
   std::optional<int> variant(std::int64_t step) const override;
+  bool settling_counts() const noexcept override;
   void settle(const Deadline& deadline) override;
+  StateParts replica() override;
   /// Scales and all-reduces as many bytes in the same buckets.
   void exchange_alone(const Deadline& deadline) override;
 

@@ -48,28 +48,36 @@ void LocalSgdStrategy::step(Passes& passes, Exchange exchange) {
   update();
   if (!all || ++since_ < sync_every_) return;
   const PhaseScope phase = context_.timer.phase(Phase::communication);
-  average(patience());
+  average_parameters(patience());
 }
 
-void LocalSgdStrategy::average(const Deadline& deadline) {
+void LocalSgdStrategy::average_parameters(const Deadline& deadline) {
   since_ = 0;
   ++averages_;
+  average(network_->named_parameters(), deadline);
+}
+
+void LocalSgdStrategy::average(const NamedTensors& tensors, const Deadline& deadline) {
   if (context_.communicator.size() == 1) return;
   const NoGrad no_grad;
   std::vector<std::unique_ptr<Work>> works;
-  const NamedTensors parameters = network_->named_parameters();
-  for (const auto& [name, tensor] : parameters) {
+  for (const auto& [name, tensor] : tensors) {
     Tensor shares = tensor.detach();
     shares.scale_in_place(1.0 / context_.communicator.size());
     works.push_back(context_.communicator.all_reduce(span_of(tensor), ReduceOp::sum, name));
   }
   for (auto& work : works) work->wait(deadline);
-  for (const auto& [name, tensor] : parameters) tensor.mark_modified();
+  for (const auto& [name, tensor] : tensors) tensor.mark_modified();
 }
 
 // Every rank has taken as many steps since the last average, so all of them come here alike.
 void LocalSgdStrategy::settle(const Deadline& deadline) {
-  if (since_ > 0) average(deadline);
+  if (since_ > 0) average_parameters(deadline);
+  NamedTensors moments;
+  for (auto& state : optimizer_->named_state()) {
+    if (is_floating(state.second.dtype())) moments.push_back(std::move(state));
+  }
+  average(moments, deadline);
   copy_from_first_rank(context_.communicator, network_->named_buffers(), deadline);
 }
 

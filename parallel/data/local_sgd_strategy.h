@@ -7,9 +7,9 @@
 namespace dtrain {
 
 /// Parameters are averaged after every `sync_every` steps, and by settle(): before evaluation and saving. The
-/// optimizer's state stays each rank's own; saved is rank 0's. Averaging after each step gives the numbers of
-/// data parallelism, within rounding, with an optimizer that is linear in the gradient (SGD, with momentum
-/// too).
+/// optimizer's state is each rank's own and averaged by settle() only, so that what is saved is the state of
+/// all. Averaging after each step gives the numbers of data parallelism, within rounding, with an optimizer
+/// that is linear in the gradient (SGD, with momentum too).
 class LocalSgdStrategy final : public ReplicatedStrategy {
  public:
   /// `sync_every` of at least 1, the same on all ranks; else UsageError.
@@ -25,18 +25,18 @@ class LocalSgdStrategy final : public ReplicatedStrategy {
   void step(Passes& passes, Exchange exchange) override;
   /// None: steps that average are unlike the others.
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
+  bool settling_counts() const noexcept override { return context_.communicator.size() > 1; }
   void settle(const Deadline& deadline) override;
-  /// None: another rank's optimizer is not rank 0's.
-  StateParts replica() override { return {}; }
   /// Nobody's state is held twice between two averages.
   Replicas replicas() override { return {}; }
-  void exchange_alone(const Deadline& deadline) override { average(deadline); }
+  void exchange_alone(const Deadline& deadline) override { average_parameters(deadline); }
 
   /// How often parameters were averaged so far.
   std::int64_t averages() const noexcept { return averages_; }
 
  private:
-  void average(const Deadline& deadline);
+  void average_parameters(const Deadline& deadline);
+  void average(const NamedTensors& tensors, const Deadline& deadline);
 
   std::int64_t sync_every_, since_ = 0, averages_ = 0;
 };

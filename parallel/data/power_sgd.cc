@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "parallel/span_of.h"
 #include "runtime/autograd/autocast.h"
@@ -20,6 +23,7 @@ constexpr double kIndependent = 1e-5;
 
 /// A gradient that is compressed, and what is kept for it from step to step.
 struct Matrix {
+  std::string name;        ///< of the parameter
   std::size_t offset = 0;  ///< in the bucket, elements
   std::int64_t rows = 0, columns = 0, rank = 0;
   Tensor q;      ///< [columns, rank]
@@ -76,13 +80,17 @@ Tensor packed(const Tensors& tensors) {
 class PowerSgdWork final : public Work {
  public:
   PowerSgdWork(Communicator& communicator, const FullBucket& bucket, BucketState& state)
-      : communicator_(communicator), span_(bucket.span), label_(bucket.label), state_(state) {
+      : communicator_(communicator),
+        device_(bucket.device),
+        span_(bucket.span),
+        label_(bucket.label),
+        state_(state) {
     const NoGrad no_grad;
     const Autocast full_precision(AutocastState{});
-    Kernels& kernels = device().kernels();
+    Kernels& kernels = device_->kernels();
     Tensors products, rests;
     for (Matrix& matrix : state_.matrices) {
-      Tensor gradient = Tensor::empty({matrix.rows, matrix.columns}, shared_device());
+      Tensor gradient = Tensor::empty({matrix.rows, matrix.columns}, device_);
       kernels.copy(flat(span_.data, matrix.offset, matrix.count()),
                    flat(gradient.view().data, 0, matrix.count()));
       gradient.add_in_place(matrix.error);
@@ -90,7 +98,7 @@ class PowerSgdWork final : public Work {
       products.push_back(matmul(gradient, orthogonalized(matrix.q)));
     }
     for (const Rest& rest : state_.rests)
-      rests.push_back(Tensor::borrow(flat(span_.data, rest.offset, rest.count), shared_device(), nullptr));
+      rests.push_back(Tensor::borrow(flat(span_.data, rest.offset, rest.count), device_, nullptr));
     rests_ = packed(rests);
     products_ = packed(products);
     if (rests_.defined()) rest_work_ = communicator_.all_reduce(span_of(rests_), ReduceOp::sum, label_);
@@ -107,15 +115,11 @@ class PowerSgdWork final : public Work {
   bool done() noexcept override { return over_; }
 
  private:
-  Device& device() const { return *span_.device; }
-  // The reducer's device outlives the work, so that it need not be owned here.
-  std::shared_ptr<Device> shared_device() const { return {std::shared_ptr<void>(), span_.device}; }
-
   void bring_back_rests(const Deadline& deadline) {
     rest_work_->wait(deadline);
     std::size_t place = 0;
     for (const Rest& rest : state_.rests) {
-      device().kernels().copy(flat(rests_.view().data, place, rest.count),
+      device_->kernels().copy(flat(rests_.view().data, place, rest.count),
                               flat(span_.data, rest.offset, rest.count));
       place += rest.count;
     }
@@ -141,10 +145,10 @@ class PowerSgdWork final : public Work {
       const std::int64_t end = place + matrix.columns * matrix.rank;
       const Tensor q = sums.slice(0, place, end).reshape({matrix.columns, matrix.rank});
       const Tensor mean = matmul(bases[i], q.transpose(0, 1));
-      device().kernels().copy(flat(mean.view().data, 0, matrix.count()),
+      device_->kernels().copy(flat(mean.view().data, 0, matrix.count()),
                               flat(span_.data, matrix.offset, matrix.count()));
       // Not finite on all ranks where it is on one; such a step is skipped, and must not be remembered.
-      const Tensor finite = equal(sum(mul(mean, 0.0)), Tensor::zeros({}, shared_device()));
+      const Tensor finite = equal(sum(mul(mean, 0.0)), Tensor::zeros({}, device_));
       matrix.error = where(finite, sub(gradients_[i], mul(mean, share)), matrix.error);
       matrix.q = where(finite, q, matrix.q);
       place = end;
@@ -152,6 +156,7 @@ class PowerSgdWork final : public Work {
   }
 
   Communicator& communicator_;
+  std::shared_ptr<Device> device_;
   MemorySpan span_;
   std::string label_;
   BucketState& state_;
@@ -162,14 +167,14 @@ class PowerSgdWork final : public Work {
 };
 
 /// The state of all buckets of one reducer.
-class PowerSgd {
+class PowerSgd final : public GradientExchange {
  public:
   explicit PowerSgd(const PowerSgdOptions& options) : options_(options) {}
 
-  std::unique_ptr<Work> exchange(Communicator& communicator, const FullBucket& bucket) {
+  std::unique_ptr<Work> begin(Communicator& communicator, const FullBucket& bucket) override {
     const bool compressible = bucket.span.dtype == DType::f32 && communicator.size() > 1;
     if (!compressible) return communicator.all_reduce(bucket.span, ReduceOp::sum, bucket.label);
-    const auto [place, made] = states_.try_emplace(bucket.index);
+    const auto [place, made] = buckets_.try_emplace(bucket.index);
     BucketState& state = place->second;
     if (made) state = first_state(bucket);
     if (state.step++ < options_.start_step || state.matrices.empty())
@@ -177,14 +182,62 @@ class PowerSgd {
     return std::make_unique<PowerSgdWork>(communicator, bucket, state);
   }
 
+  bool remembers() const noexcept override { return true; }
+
+  // Only the ranks' sum of what was lost enters the products, and it stays what it was. The bases are equal.
+  void settle(Communicator& communicator, const Deadline& deadline) override {
+    const NoGrad no_grad;
+    for (auto& [index, state] : buckets_) {
+      if (state.step <= options_.start_step) continue;  // nothing was lost yet
+      for (Matrix& matrix : state.matrices) {
+        communicator.all_reduce(span_of(matrix.error), ReduceOp::sum, "lost of " + matrix.name)
+            ->wait(deadline);
+        matrix.error.scale_in_place(1.0 / communicator.size());
+      }
+    }
+  }
+
+  NamedTensors state() const override {
+    if (buckets_.empty()) return loaded_;
+    NamedTensors state;
+    std::int64_t steps = 0;
+    std::shared_ptr<Device> device;
+    for (const auto& [index, bucket] : buckets_) {
+      steps = bucket.step;
+      for (const Matrix& matrix : bucket.matrices) {
+        device = matrix.q.shared_device();
+        state.emplace_back(matrix.name + kBasis, matrix.q);
+        state.emplace_back(matrix.name + kLost, matrix.error);
+      }
+    }
+    if (device) state.emplace_back(kSteps, Tensor::full({}, static_cast<double>(steps), device, DType::f64));
+    return state;
+  }
+
+  void load(NamedTensors state) override {
+    loaded_ = std::move(state);
+    buckets_.clear();
+  }
+
  private:
+  static constexpr char kBasis[] = ".basis", kLost[] = ".lost", kSteps[] = "steps";
+
+  /// What was loaded under `name`, if it has this shape.
+  std::optional<Tensor> loaded(const std::string& name, const Dims& shape) const {
+    for (const auto& [key, tensor] : loaded_)
+      if (key == name && tensor.shape() == shape) return tensor;
+    return std::nullopt;
+  }
+
   BucketState first_state(const FullBucket& bucket) const {
-    const std::shared_ptr<Device> device(std::shared_ptr<void>(), bucket.span.device);
+    const std::shared_ptr<Device>& device = bucket.device;
     Generator generator(options_.seed + bucket.index);
     BucketState state;
+    if (const auto steps = loaded(kSteps, {})) state.step = static_cast<std::int64_t>(steps->item());
     for (std::size_t i = 0; i < bucket.layout.slots.size(); ++i) {
       const GradientSlot& slot = bucket.slots[bucket.layout.slots[i]];
       Matrix matrix;
+      matrix.name = slot.name;
       matrix.offset = bucket.layout.offsets[i];
       matrix.rows = slot.shape.rank() > 1 ? slot.shape[0] : 0;
       matrix.columns = matrix.rows > 0 ? static_cast<std::int64_t>(slot.count) / matrix.rows : 0;
@@ -197,27 +250,27 @@ class PowerSgd {
       const Dims shape = {matrix.columns, matrix.rank};
       matrix.q = options_.initial ? options_.initial(shape, device) : Tensor::randn(shape, generator, device);
       matrix.error = Tensor::zeros({matrix.rows, matrix.columns}, device);
+      if (const auto basis = loaded(slot.name + kBasis, shape)) matrix.q = *basis;
+      if (const auto lost = loaded(slot.name + kLost, matrix.error.shape())) matrix.error = *lost;
       state.matrices.push_back(std::move(matrix));
     }
     return state;
   }
 
   const PowerSgdOptions options_;
-  std::map<std::size_t, BucketState> states_;
+  std::map<std::size_t, BucketState> buckets_;
+  NamedTensors loaded_;  ///< what buckets begin with
 };
 
 }  // namespace
 
-BucketExchange power_sgd(const PowerSgdOptions& options) {
+std::shared_ptr<GradientExchange> power_sgd(const PowerSgdOptions& options) {
   if (options.rank < 1 || options.start_step < 0 || !(options.min_compression_rate >= 1)) {
     throw UsageError(fmt::format(
         "PowerSGD: expected a rank from 1 on, a first step from 0 on and a rate from 1 on, got {}, {} and {}",
         options.rank, options.start_step, options.min_compression_rate));
   }
-  const auto hook = std::make_shared<PowerSgd>(options);
-  return [hook](Communicator& communicator, const FullBucket& bucket) {
-    return hook->exchange(communicator, bucket);
-  };
+  return std::make_shared<PowerSgd>(options);
 }
 
 }  // namespace dtrain

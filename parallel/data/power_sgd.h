@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "parallel/data/reducer.h"
+#include "parallel/data/gradient_exchange.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {
@@ -23,10 +23,9 @@ struct PowerSgdOptions {
 /// What ReducerOptions::exchange takes. A gradient of two or more dimensions is a matrix of its first
 /// dimension by the others; others, and small ones, go whole. What is lost in a step is added to the next
 /// one's gradients; a step with gradients that are not finite leaves that as it was. Twice as much memory as
-/// the compressed gradients, and none of it is in checkpoints: after a resume it begins anew. Throws
-/// UsageError for options that make no sense.
+/// the compressed gradients. Throws UsageError for options that make no sense.
 ///
 ///     DataParallelStrategy strategy(context, {.exchange = power_sgd({.rank = 4})});
-BucketExchange power_sgd(const PowerSgdOptions& options);
+std::shared_ptr<GradientExchange> power_sgd(const PowerSgdOptions& options);
 
 }  // namespace dtrain

@@ -133,8 +133,9 @@ void Reducer::launch(std::size_t index) {
     device_->kernels().affine(all, 1.0 / communicator_.size(), 0.0, all);
   }
   const MemorySpan span{bucket.memory.get(), layout.count, layout.dtype, device_.get(), nullptr};
-  bucket.work = exchange_ ? exchange_(communicator_, {span, index, bucket.label, layout, slots_})
-                          : communicator_.all_reduce(span, ReduceOp::sum, bucket.label);
+  bucket.work = exchange_
+                    ? exchange_->begin(communicator_, {span, device_, index, bucket.label, layout, slots_})
+                    : communicator_.all_reduce(span, ReduceOp::sum, bucket.label);
   stats_.bytes += layout.bytes();
 }
 

@@ -3,38 +3,21 @@
 // rank.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "parallel/data/buckets.h"
+#include "parallel/data/gradient_exchange.h"
 #include "runtime/device/device.h"
 #include "runtime/device/view.h"
 
 namespace dtrain {
 
-/// A bucket that is full. It holds gradients divided by the number of ranks; padding between them is zero at
-/// first and nobody's.
-struct FullBucket {
-  MemorySpan span;         ///< its memory outlives the work
-  std::size_t index = 0;   ///< counts buckets; the same on all ranks, like `label`
-  std::string_view label;  ///< of its collectives; lives until the call returns
-  const BucketLayout& layout;
-  std::span<const GradientSlot> slots;  ///< of all buckets; layout and slots outlive the work
-};
-
-/// Begins to add a bucket up over the ranks of `communicator`, in place, as all_reduce does: what compresses
-/// gradients, or exchanges them in another way, stands in its place. Works are waited for in the order of the
-/// buckets, when all have begun.
-using BucketExchange =
-    std::function<std::unique_ptr<Work>(Communicator& communicator, const FullBucket& bucket)>;
-
 struct ReducerOptions {
   BucketOptions buckets = {};
-  /// Empty: Communicator::all_reduce. The same on all ranks.
-  BucketExchange exchange = {};
+  /// Null: Communicator::all_reduce. The same on all ranks.
+  std::shared_ptr<GradientExchange> exchange = nullptr;
   /// The order in which gradients arrive, where it is known; empty: the reverse of the slots. The same on all
   /// ranks.
   std::vector<std::size_t> arrival_order = {};
@@ -115,7 +98,7 @@ class Reducer {
 
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
-  BucketExchange exchange_;
+  std::shared_ptr<GradientExchange> exchange_;
   std::vector<GradientSlot> slots_;
   std::vector<Bucket> buckets_;
   std::vector<Place> places_;

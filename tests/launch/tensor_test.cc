@@ -9,17 +9,9 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Words in an order that can be learned.
-std::string some_text() {
-  const std::string words[] = {"the ", "small ", "ring ", "adds ", "what ", "others ", "send. "};
-  std::string text;
-  for (std::size_t i = 0; text.size() < 5000; ++i) text += words[i * i % 7];
-  return text;
-}
-
 class TensorOption : public OptionTest {
  protected:
-  void SetUp() override { write_file(folder_ / "book.txt", some_text()); }
+  void SetUp() override { write_file(folder_ / "book.txt", learnable_text()); }
 
   TrainingRun training(const std::string& name, int world, int steps,
                        const std::vector<std::string>& more = {}) {

@@ -120,6 +120,13 @@ void write_small_dataset(const fs::path& folder, int train_samples, int test_sam
   write_split(folder, "t10k", test_samples, Generator(2));
 }
 
+std::string learnable_text() {
+  const std::string words[] = {"the ", "small ", "ring ", "adds ", "what ", "others ", "send. "};
+  std::string text;
+  for (std::size_t i = 0; text.size() < 5000; ++i) text += words[i * i % 7];
+  return text;
+}
+
 bool has_fashion_mnist() {
   return fs::exists("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz");
 }

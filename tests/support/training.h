@@ -54,6 +54,9 @@ std::size_t final_weights(const std::filesystem::path& run_dir);
 /// classes).
 void write_small_dataset(const std::filesystem::path& folder, int train_samples, int test_samples);
 
+/// 5,000 letters of words in an order that a small transformer learns.
+std::string learnable_text();
+
 /// True when Debian's Fashion-MNIST is installed; tests that need the real set skip without it.
 bool has_fashion_mnist();
 

@@ -113,6 +113,7 @@ NamedTensors owned_state(const TensorFiles& files, const std::vector<OwnedParame
   const auto host = device->runs_ahead() ? make_device("cpu") : device;
   NamedTensors state;
   for (const SavedTensor& saved : files.tensors()) {
+    if (saved.name.starts_with(kExchangeState)) continue;
     const OwnedParameter* const owner = owner_of(saved.name, parameters);
     if (owner != nullptr && !owner->is_owned()) continue;
     Tensor read;

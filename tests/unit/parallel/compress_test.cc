@@ -11,6 +11,7 @@
 
 #include "collectives/thread_ranks.h"
 #include "parallel/data/power_sgd.h"
+#include "parallel/data/reducer.h"
 #include "runtime/base/error.h"
 #include "tests/support/message_of.h"
 #include "tests/unit/parallel/torch_hooks.h"
@@ -31,10 +32,11 @@ float hook_value(int rank, int step, int i) {
 /// Steps of a reducer whose gradients are those of `slots`; results of each step, slot after slot.
 class Steps {
  public:
-  Steps(Communicator& communicator, std::vector<GradientSlot> slots, const BucketExchange& exchange)
+  Steps(Communicator& communicator, std::vector<GradientSlot> slots,
+        std::shared_ptr<GradientExchange> exchange, std::shared_ptr<Device> device = make_device("cpu"))
       : slots_(std::move(slots)),
-        device_(make_device("cpu")),
-        reducer_(communicator, device_, slots_, {.exchange = exchange}) {}
+        device_(std::move(device)),
+        reducer_(communicator, device_, slots_, {.exchange = std::move(exchange)}) {}
 
   template <class Value>
   std::vector<float> run(Value value) {
@@ -185,6 +187,34 @@ TEST(PowerSgd, AStepThatIsNotFiniteLeavesNoTrace) {
     EXPECT_FALSE(std::isfinite(std::accumulate(overflow.begin(), overflow.begin() + 48, 0.0F)))
         << "on both ranks, so that both skip";
     EXPECT_EQ(disturbed.run(value(1)), quiet.run(value(1)));
+  });
+}
+
+// Settling moves what was lost from rank to rank, not their sum; what is saved then is all there is.
+TEST(PowerSgd, GoesOnFromItsState) {
+  NullLog log;
+  run_thread_ranks(3, {}, log, [](Communicator& communicator) {
+    const auto value = [&](int step) {
+      return [&, step](int i) { return hook_value(communicator.rank(), step, i); };
+    };
+    PowerSgdOptions options = recorded_options();
+    options.start_step = 1;  // of which the state tells too
+    const auto exchange = power_sgd(options);
+    const auto device = make_device("cpu");
+    Steps settled(communicator, kRecordedSlots, exchange, device),
+        plain(communicator, kRecordedSlots, power_sgd(options));
+    for (int step = 0; step < 3; ++step) expect_near(settled.run(value(step)), plain.run(value(step)), 0);
+    exchange->settle(communicator, kNever);
+    NamedTensors saved;
+    for (const auto& [name, tensor] : exchange->state()) saved.emplace_back(name, tensor.clone());
+    const auto again = power_sgd(options);
+    again->load(saved);
+    Steps resumed(communicator, kRecordedSlots, again, device);
+    for (int step = 3; step < 6; ++step) {
+      const auto got = settled.run(value(step));
+      EXPECT_EQ(resumed.run(value(step)), got) << step;
+      expect_near(plain.run(value(step)), got, 1e-5);
+    }
   });
 }
 

@@ -1,0 +1,140 @@
+// kill -9 at any moment, whatever way the work is divided: one cause is named, no process is left, and the
+// same command goes on to the very weights and losses of a run that was never disturbed.
+#include <gmock/gmock.h>
+
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "tests/launch/option_test.h"
+#include "tests/launch/running.h"
+
+namespace dtrain::test {
+namespace {
+
+struct Division {
+  const char* name;
+  int world;
+  std::vector<std::string> arguments;
+  int servers = 0;
+};
+
+void PrintTo(const Division& division, std::ostream* out) { *out << division.name; }
+
+constexpr int kSteps = 120;
+
+class KilledStrategies : public OptionTest, public testing::WithParamInterface<Division> {
+ protected:
+  void SetUp() override { write_file(folder_ / "book.txt", learnable_text()); }
+
+  TrainingRun training(const std::string& name) {
+    const Division& division = GetParam();
+    TrainingRun run = run_named(
+        name, division.world,
+        {"--model=transformer", "--dataset=text:book.txt,context=16", "--data-dir=" + folder_.path().string(),
+         "--width=32", "--global-batch-size=16", "--log-every=1", "--optimizer=adamw", "--lr=0.003",
+         "--checkpoint-every=7", "--eval-every=0", "--max-steps=" + std::to_string(kSteps)},
+        division.arguments);
+    run.start = Start::launcher;
+    if (division.servers > 0) run.launcher_arguments = {"--servers=" + std::to_string(division.servers)};
+    run.options.environment["DTRAIN_TEST_MARK"] = run.run_dir.string();
+    return run;
+  }
+
+  /// Kills `rank` once the run has reached `step`. False: the run was over first.
+  static bool kill_at(const TrainingRun& run, int rank, int step, pid_t launcher) {
+    while (::kill(launcher, 0) == 0) {
+      const auto ranks = ranks_marked("DTRAIN_TEST_MARK", run.run_dir.string());
+      if (ranks.contains(rank) && reached(run, step)) return ::kill(ranks.at(rank), SIGKILL) == 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+
+  static bool reached(const TrainingRun& run, int step) {
+    if (step == 0) return true;
+    if (!std::filesystem::exists(run.run_dir / "metrics.jsonl")) return false;
+    const std::string text = read_file(run.run_dir / "metrics.jsonl");
+    return std::count(text.begin(), text.end(), '\n') >= step;
+  }
+
+  /// Everything the newest checkpoint holds in numbers, by file.
+  static std::map<std::string, std::size_t> state(const std::filesystem::path& run_dir) {
+    std::filesystem::path newest;
+    for (const auto& entry : std::filesystem::directory_iterator(run_dir / "checkpoints"))
+      if (entry.is_directory()) newest = std::max(newest, entry.path());
+    std::map<std::string, std::size_t> hashes;
+    for (const auto& entry : std::filesystem::directory_iterator(newest))
+      if (entry.path().extension() == ".safetensors")
+        hashes[entry.path().filename().string()] = std::hash<std::string>{}(read_file(entry.path()));
+    return hashes;
+  }
+};
+
+// One line with a cause, and it is that one.
+MATCHER_P(NamesOnce, who, "") {
+  const std::string text = arg;
+  const std::size_t at = text.find("failed first: ");
+  if (at == std::string::npos || text.find("failed first: ", at + 1) != std::string::npos) return false;
+  const std::string line = text.substr(text.rfind('\n', at) + 1, text.find('\n', at) - text.rfind('\n', at));
+  return line.find(who + " ") != std::string::npos && line.find("killed by SIGKILL") != std::string::npos;
+}
+
+TEST_P(KilledStrategies, NameOneCauseAndGoOnBitForBit) {
+  const int rounds = rounds_from_environment("DTRAIN_FAULT_ROUNDS", 1);
+  const int seed =
+      rounds_from_environment("DTRAIN_FAULT_SEED", static_cast<int>(std::random_device{}() >> 2));
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(static_cast<unsigned>(seed));
+  expect_trained(training("whole"));
+  for (int round = 0, spoiled = 0; round < rounds && !HasFailure();) {
+    const TrainingRun rest = training("round" + std::to_string(round) + "-" + std::to_string(spoiled));
+    const int rank = static_cast<int>(random() % static_cast<unsigned>(GetParam().world));
+    const int step = static_cast<int>(random() % (kSteps * 2 / 3));
+    SCOPED_TRACE("rank " + std::to_string(rank) + " killed at step " + std::to_string(step));
+    TrainingRun run = rest;
+    bool killed = false;
+    run.options.while_running = [&](pid_t launcher) { killed = kill_at(run, rank, step, launcher); };
+    const RunResult result = train(run);
+    if (result.exit_code == 0 && ++spoiled < 10) continue;  // it was through before the kill
+    ASSERT_TRUE(killed) << result.err;
+    EXPECT_EQ(result.exit_code, 128 + SIGKILL) << result.err;
+    EXPECT_THAT(result.err, NamesOnce("rank " + std::to_string(rank)));
+    EXPECT_EQ(count_marked("DTRAIN_TEST_MARK", run.run_dir.string()), 0) << "an orphan";
+    expect_trained(rest);
+    EXPECT_EQ(losses(rest.run_dir), losses(folder_ / "whole"));
+    EXPECT_EQ(state(rest.run_dir), state(folder_ / "whole"));
+    ++round;
+  }
+}
+
+const Division kDivisions[] = {
+    {"ddp", 2, {}},
+    {"virtual_workers", 3, {"--virtual-workers=4"}},
+    {"devices", 2, {"--devices=cpu:0,cpu:1"}},
+    {"optimizer_shards", 3, {"--shard=optimizer"}},
+    {"gradient_shards", 3, {"--shard=gradients"}},
+    {"parameter_shards", 3, {"--shard=parameters"}},
+    {"hybrid_shards", 4, {"--shard=parameters", "--shard-group=2"}},
+    {"tensor", 2, {"--tensor=2"}},
+    {"sequence", 2, {"--tensor=2", "--sequence-parallel"}},
+    {"tensor_mesh", 4, {"--mesh=dp=2,tp=2"}},
+    {"pipeline_gpipe", 2, {"--pipeline=2", "--micro-batches=4", "--schedule=gpipe"}},
+    {"pipeline_mesh", 4, {"--mesh=dp=2,pp=2", "--micro-batches=4", "--schedule=1f1b"}},
+    {"local_sgd", 2, {"--sync-every=4"}},
+    {"powersgd", 2, {"--compress=powersgd:2"}},
+    {"server", 2, {}, 1},
+};
+
+INSTANTIATE_TEST_SUITE_P(Divisions, KilledStrategies, testing::ValuesIn(kDivisions),
+                         [](const auto& made) { return std::string(made.param.name); });
+
+}  // namespace
+}  // namespace dtrain::test
