@@ -33,10 +33,7 @@ Tensors ReplicatedStrategy::evaluate(const Tensors& inputs) {
   return (*network_)(inputs);
 }
 
-// Also of ranks whose state is no other rank's, so that they have no replica() to give.
-StateParts ReplicatedStrategy::save() {
-  return context_.communicator.rank() == 0 ? ReplicatedStrategy::replica() : StateParts{};
-}
+StateParts ReplicatedStrategy::save() { return context_.communicator.rank() == 0 ? replica() : StateParts{}; }
 
 StateParts ReplicatedStrategy::replica() {
   return {whole(network_->state_dict()), whole(optimizer_->named_state())};
