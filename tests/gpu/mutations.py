@@ -37,7 +37,7 @@ mutations = {
     "wait of a stream for another": (cuda + "stream.cc", 'check(cudaStreamWaitEvent(native(stream), event_.get(), 0), "let a CUDA stream wait for an event");', 0, training),
     "point that another waits for": (cuda + "stream.cc", 'check(cudaEventRecord(event_.get(), native(stream)), "record a CUDA event");', 0, training),
     "wait of the host": (cuda + "stream.cc", 'check(cudaStreamSynchronize(stream_.get()), "wait for a CUDA stream");', 0, kernels("Gpu.TheHostWaits*")),
-    "stream argument of a copy": (cuda + "cuda_device.cc", "cuda::native(stream))", 0, training),
+    "stream argument of a copy": (cuda + "cuda_device.cc", "native(kind), cuda::native(stream))", 0, training),
     "stream of cuDNN": (cuda + "convolution/cudnn_convolutions.cc", 'check(cudnnSetStream(handle, context.stream), "give cuDNN its stream");', 0, kernels("GpuImages.*")),
     "stream of a product": (cuda + "matmul/matmul.cc", "context_.stream),", 0, kernels("Gpu.Matrix*")),
     "stream of dense elements": (cuda + "elementwise/elementwise.cu", "DTRAIN_LAUNCH(name, context.stream, blocks, kThreads, dense_kernel,", 0, kernels("Gpu.*")),
@@ -50,7 +50,7 @@ mutations = {
 }
 # What stands in place of what was deleted: most often the legacy default stream, which orders nothing here.
 replacements = {
-    "stream argument of a copy": "nullptr)",
+    "stream argument of a copy": "native(kind), nullptr)",
     "stream of a product": "nullptr),",
     "stream of dense elements": "DTRAIN_LAUNCH(name, nullptr, blocks, kThreads, dense_kernel,",
     "stream of strided elements": "DTRAIN_LAUNCH(name, nullptr, blocks_for(context, layout.count), kThreads, strided_kernel,",
