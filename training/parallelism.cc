@@ -192,23 +192,28 @@ void read_servers(const Options& options, Recipe& recipe) {
     options.refuse("check-replicas", "0 beside --update async, where workers hold different weights");
 }
 
-/// "cpu:0"
-bool is_device(const std::string& name) {
-  return name.starts_with("cpu:") && parse_integer(name.substr(4)).value_or(-1) >= 0;
+/// "cpu:0", "cuda:0": `type` is what stands before the colon.
+bool is_device(const std::string& name, std::string_view type) {
+  const std::string prefix = std::string(type) + ":";
+  return name.starts_with(prefix) && parse_integer(name.substr(prefix.size())).value_or(-1) >= 0;
 }
 
 std::vector<std::string> device_names(const Options& options) {
   std::vector<std::string> names;
   const std::string& text = options.text("devices");
+  const std::string_view type = text.starts_with("cuda:") ? "cuda" : "cpu";
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     names.push_back(text.substr(begin, end - begin));
-    if (!is_device(names.back()) || std::ranges::count(names, names.back()) > 1)
+    if (!is_device(names.back(), type) || std::ranges::count(names, names.back()) > 1) {
       options.refuse("devices",
-                     "two CPUs or more, each once, as in cpu:0,cpu:1 (a worker for each GPU is faster)");
+                     "two CPUs or more, or GPUs, each once, as in cpu:0,cpu:1 or cuda:0,cuda:1 (a worker for "
+                     "each GPU is faster)");
+    }
     begin = end + 1;
   }
-  if (names.size() < 2) options.refuse("devices", "two CPUs or more, as in cpu:0,cpu:1");
+  if (names.size() < 2)
+    options.refuse("devices", "two CPUs or more, or GPUs, as in cpu:0,cpu:1 or cuda:0,cuda:1");
   return names;
 }
 
@@ -295,7 +300,7 @@ void read_place(const Options& options, Recipe& recipe) {
   recipe.places = parse_places(options.text("place"));
   for (const auto& [module, device] : recipe.places) {
     if (std::ranges::find(recipe.devices, device) != recipe.devices.end()) continue;
-    if (options.has("devices") || !is_device(device)) {
+    if (options.has("devices") || !is_device(device, "cpu")) {
       throw UsageError(fmt::format("--place: expected {} for {}, got {}",
                                    options.has("devices")
                                        ? "one of the devices of --devices (" + options.text("devices") + ")"
@@ -348,6 +353,8 @@ void read_devices(const Options& options, Recipe& recipe) {
                                  recipe.device_stages));
   }
   if (recipe.placed || recipe.device_stages > 0) {
+    if (is_device(recipe.devices.front(), "cuda"))
+      options.refuse("devices", "CPUs beside --place and --pipeline: parts on GPUs need a worker for each");
     check_beside_places(options, recipe);
   } else if (recipe.batch.per_worker < count) {
     throw UsageError(

@@ -25,10 +25,16 @@ PipelineLinks::PipelineLinks(const Mesh& mesh, PipelineShape shape, const Deadli
     : mesh_(mesh), shape_(shape) {
   const int stages = mesh.size("pp");
   if (stages == 1) return;
+  // NCCL connects a group at its first call, which waits for all of its ranks; a message is between two.
   const std::string axes[] = {"pp"};
+  const auto connected = [&] {
+    auto group = mesh.make_group(axes, deadline);
+    group->barrier("stages connect")->wait(deadline);
+    return group;
+  };
   for (int color = 0; color < colors_of(stages, shape); ++color) {
-    forwards_.push_back(mesh.make_group(axes, deadline));
-    backwards_.push_back(mesh.make_group(axes, deadline));
+    forwards_.push_back(connected());
+    backwards_.push_back(connected());
   }
 }
 

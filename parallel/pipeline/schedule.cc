@@ -36,12 +36,13 @@ int forwards_ahead(PipelineSchedule schedule, int stage, int stages, int micro_b
     case PipelineSchedule::one_forward_one_backward:
       return std::min(stages - stage - 1, micro_batches);
     case PipelineSchedule::interleaved:
+      if (micro_batches % stages != 0) return chunks * micro_batches;
       return std::min(2 * (stages - stage - 1) + (chunks - 1) * stages, chunks * micro_batches);
   }
   throw UsageError("pipeline: expected one of three schedules");
 }
 
-void check_chunks(PipelineSchedule schedule, int stages, int micro_batches, int chunks) {
+void check_chunks(PipelineSchedule schedule, int chunks) {
   const bool interleaved = schedule == PipelineSchedule::interleaved;
   if (interleaved ? chunks < 2 : chunks != 1) {
     throw UsageError(fmt::format("pipeline: expected {}, got {} chunks a stage",
@@ -49,20 +50,15 @@ void check_chunks(PipelineSchedule schedule, int stages, int micro_batches, int 
                                              : "one chunk a stage for a schedule that is not interleaved",
                                  chunks));
   }
-  if (interleaved && micro_batches % stages != 0) {
-    throw UsageError(
-        fmt::format("pipeline: expected micro-batches that are a multiple of the {} stages, which are "
-                    "interleaved, got {}",
-                    stages, micro_batches));
-  }
 }
 
 }  // namespace
 
-// Interleaved: `stages` micro-batches go through a chunk, then the same through the next one, and so on.
+// Interleaved: `stages` micro-batches go through a chunk, then the same through the next one, and so on; all
+// of them where they are no multiple of the stages.
 std::vector<StageAction> stage_actions(PipelineSchedule schedule, int stage, int stages, int micro_batches,
                                        int chunks) {
-  check_chunks(schedule, stages, micro_batches, chunks);
+  check_chunks(schedule, chunks);
   const int ahead = forwards_ahead(schedule, stage, stages, micro_batches, chunks);
   if (schedule != PipelineSchedule::interleaved) {
     return take_turns(
@@ -74,9 +70,9 @@ std::vector<StageAction> stage_actions(PipelineSchedule schedule, int stage, int
           return StageAction{Kind::backward, k};
         });
   }
-  const int round = stages * chunks;
-  const auto micro_batch = [&](int k) { return k / round * stages + k % stages; };
-  const auto turn = [&](int k) { return k % round / stages; };
+  const int together = micro_batches % stages == 0 ? stages : micro_batches, round = together * chunks;
+  const auto micro_batch = [&](int k) { return k / round * together + k % together; };
+  const auto turn = [&](int k) { return k % round / together; };
   return take_turns(
       micro_batches * chunks, ahead,
       [&](int k) {

@@ -23,8 +23,8 @@ struct StageAction {
 
 /// What stage `stage` of `stages` does in a step, in order. Backwards come in the order of the micro-batches
 /// for each chunk, so gradients are added up as in accumulation. `chunks`: at least 2 where interleaved, else
-/// 1. Throws UsageError, with the numbers, for another number of chunks, and where interleaved for
-/// micro-batches that are no multiple of the stages.
+/// 1; throws UsageError for another number. Where stages are interleaved and micro-batches are no multiple of
+/// them (in the short last step of an epoch), all forwards come before all backwards.
 std::vector<StageAction> stage_actions(PipelineSchedule schedule, int stage, int stages, int micro_batches,
                                        int chunks = 1);
 
@@ -32,7 +32,8 @@ std::vector<StageAction> stage_actions(PipelineSchedule schedule, int stage, int
 int most_alive(std::span<const StageAction> actions);
 
 /// What most_alive() is at most: m for GPipe, p - s for 1F1B, and 2 (p - s - 1) + (v - 1) p + 1 for
-/// interleaved stages, where each is a micro-batch in one of v chunks; never more than m v.
+/// interleaved stages, where each is a micro-batch in one of v chunks; never more than m v, which it is where
+/// these are no multiple of the stages.
 int alive_bound(PipelineSchedule schedule, int stage, int stages, int micro_batches, int chunks = 1);
 
 /// The share of a step that a stage waits, if all of them take the same time: (p - 1) / (v m + p - 1).

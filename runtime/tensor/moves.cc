@@ -87,6 +87,8 @@ Tensor Tensor::to(const std::shared_ptr<Device>& target) const {
   // The side that has a queue orders the copy; the result is usable on both sides when this returns.
   Device& queue = to_host_memory ? device() : *target;
   if (numel() > 0) {
+    // Between two that have queues the copy is in the target's; what is copied must be there before.
+    if (&queue != &device() && device().runs_ahead()) device().compute_stream().synchronize();
     queue.copy(result.view().data, dense.view().data, static_cast<std::size_t>(numel()) * size_of(dtype()),
                kind, queue.compute_stream());
     queue.compute_stream().synchronize();

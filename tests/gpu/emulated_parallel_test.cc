@@ -101,12 +101,25 @@ TEST_P(EmulatedParallelism, VirtualWorkersGiveTheSameBitsOnAnyNumberOfGpus) {
   }
 }
 
+// torch's DataParallel: one process, a thread for each GPU.
+TEST_P(EmulatedParallelism, GpusOfOneProcessGiveTheWeightsOfAsManyWorkers) {
+  train_on("workers", 2, 4, lenet_, {"--cuda-graph", "off"});
+  for (const char* where : {"device", "host"}) {
+    train_on(where, 1, 4, lenet_, {"--device", "auto", "--devices", "cuda:0,cuda:1", "--update-on", where});
+    expect_near(where, "workers");
+  }
+  EXPECT_EQ(final_weights(folder_ / "device"), final_weights(folder_ / "workers"));
+}
+
 TEST_P(EmulatedParallelism, PipelinesGiveTheBitsOfAccumulation) {
   const Arguments plain = {"--accumulate", "4", "--cuda-graph", "off"};
   train_on("plain", 1, 4, lenet_, plain);
   train_on("piped", 2, 2, lenet_, {"--pipeline", "2", "--micro-batches", "4"});
   train_on("piped", 3, 3, lenet_, {"--pipeline", "3", "--micro-batches", "4", "--schedule", "gpipe"});
   train_on("piped", 1, 4, lenet_, plain);
+  train_on("laced", 2, 3, lenet_, {"--pipeline", "2", "--micro-batches", "4", "--schedule", "interleaved"});
+  train_on("laced", 1, 4, lenet_, plain);
+  expect_equal("laced", "plain");
   expect_equal("piped", "plain");
   train_on("two", 2, 3, lenet_, {"--accumulate", "4"});
   train_on("grid", 4, 3, lenet_, {"--mesh", "dp=2,pp=2", "--micro-batches", "4"});

@@ -86,7 +86,10 @@ class CudaDevice final : public Device {
   bool is_emulated() const noexcept override { return true; }
 #endif
 
-  void* allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  void* allocate(std::size_t bytes) override {
+    make_current();
+    return memory_.allocate(bytes);
+  }
   void deallocate(void* memory, std::size_t bytes) noexcept override { memory_.deallocate(memory, bytes); }
 
   void* allocate_pinned(std::size_t bytes) override {
@@ -104,18 +107,29 @@ class CudaDevice final : public Device {
   // keeps it until the stream is there.
   void copy(void* to, const void* from, std::size_t bytes, CopyKind kind, Stream& stream) override {
     if (bytes == 0) return;
+    make_current();
     refuse_pageable_in_recording(to, from, bytes, kind, cuda::native(stream));
     check(cudaMemcpyAsync(to, from, bytes, native(kind), cuda::native(stream)),
           "copy " + std::to_string(bytes) + " bytes");
   }
 
   Stream& compute_stream() noexcept override { return stream_; }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(faults_, true); }
-  std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(faults_); }
-  Kernels& kernels() noexcept override { return kernels_; }
+  std::unique_ptr<Stream> make_stream() override {
+    make_current();
+    return std::make_unique<CudaStream>(faults_, true);
+  }
+  std::unique_ptr<Event> make_event() override {
+    make_current();
+    return std::make_unique<CudaEvent>(faults_);
+  }
+  Kernels& kernels() noexcept override {
+    make_current();
+    return kernels_;
+  }
 
   bool has_graphs() const noexcept override { return true; }
   std::unique_ptr<Graph> record(const std::function<void()>& work) override {
+    make_current();
     return record_graph(stream_.native(), memory_, work);
   }
 
@@ -123,6 +137,10 @@ class CudaDevice final : public Device {
   std::size_t peak_allocated_bytes() const noexcept override { return memory_.peak_allocated_bytes(); }
 
  private:
+  /// A process may have several GPUs, and a thread may come from another one's; what follows is this one's.
+  /// An error comes back with what is asked of it next.
+  void make_current() const noexcept { static_cast<void>(cudaSetDevice(index_)); }
+
   int index_;
   Current current_;
   cudaDeviceProp properties_;

@@ -77,7 +77,6 @@ TEST(PipelineSchedule, EachMicroBatchGoesOnceForwardAndThenOnceBackwardThroughEa
   for (const Way& way : kWays) {
     for (const int stages : {1, 2, 3, 4}) {
       for (const int count : {1, 2, 3, 8, 12}) {
-        if (way.chunks > 1 && count % stages != 0) continue;
         for (int stage = 0; stage < stages; ++stage) {
           const auto actions = stage_actions(way.schedule, stage, stages, count, way.chunks);
           std::vector<int> forwards(static_cast<std::size_t>(way.chunks)), backwards = forwards;
@@ -115,8 +114,6 @@ TEST(PipelineSchedule, StagesOfEqualTimeWaitAsLongAsTheFormulaSays) {
 }
 
 TEST(PipelineSchedule, SaysWhatCannotBeInterleaved) {
-  EXPECT_THAT(test::message_of([] { stage_actions(PipelineSchedule::interleaved, 0, 4, 6, 2); }),
-              HasSubstr("a multiple of the 4 stages, which are interleaved, got 6"));
   EXPECT_THAT(test::message_of([] { stage_actions(PipelineSchedule::interleaved, 0, 4, 8, 1); }),
               HasSubstr("2 chunks or more a stage for interleaved stages, got 1"));
   EXPECT_THAT(test::message_of([] { stage_actions(kOneByOne, 0, 4, 8, 2); }),
@@ -261,7 +258,7 @@ TEST(Pipeline, GivesTheBitsOfAccumulation) {
   for (const auto& [stages, count] : {std::pair{1, 2}, {2, 4}, {4, 3}, {3, 9}, {4, 8}}) {
     const State expected = accumulated(1, 12, static_cast<std::size_t>(count), std::nullopt);
     for (const Way& way : kWays) {
-      if (way.chunks > 1 && (stages == 1 || count % stages != 0)) continue;
+      if (way.chunks > 1 && stages == 1) continue;
       const Piped got = piped(1, stages, 12, static_cast<std::size_t>(count), way);
       EXPECT_EQ(got.state, expected) << stages << " stages, " << count << " micro-batches";
       for (const auto& [name, times] : got.saved) EXPECT_EQ(times, 1) << name;
