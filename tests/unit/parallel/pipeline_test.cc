@@ -284,17 +284,16 @@ TEST(Pipeline, GoesTogetherWithDataParallelismAndLimits) {
   }
 }
 
-// Stages that only sleep, so that two cores can show four of them; on a busy machine the best of some steps.
-TEST(Pipeline, WaitsAsLongAsTheFormulaSays) {
+// Stages that only sleep, so that two cores can show four of them. How near the formula they come on a
+// machine that does nothing else is pipeline_idle's to show; here they work beside each other and not in
+// turns.
+TEST(Pipeline, WorksOnSeveralStagesAtOnce) {
   for (const Way& way : {kWays[0], kWays[1], kWays[2]}) {
-    for (const int count : {8, 16}) {
-      const double formula = idle_share(4, count, way.chunks);
-      const bench::Idle idle = bench::measure_idle(
-          {.schedule = way.schedule, .stages = 4, .micro_batches = count, .chunks = way.chunks}, 10,
-          formula + 0.05);
-      EXPECT_LE(idle.share, formula + 0.05) << way.chunks << " chunks, " << count << " micro-batches";
-      EXPECT_GT(idle.share, formula - 0.05) << way.chunks << " chunks, " << count << " micro-batches";
-    }
+    const double formula = idle_share(4, 8, way.chunks), in_turns = 3.0 / 4, limit = (formula + in_turns) / 2;
+    const bench::Idle idle = bench::measure_idle(
+        {.schedule = way.schedule, .stages = 4, .micro_batches = 8, .chunks = way.chunks}, 10, limit);
+    EXPECT_LE(idle.share, limit) << way.chunks << " chunks";
+    EXPECT_GT(idle.share, formula - 0.05) << way.chunks << " chunks";
   }
 }
 
