@@ -44,7 +44,7 @@ node() {
     --master_addr="$(lab address h0)" --master_port=29500 dtrain train --device cpu --compress "$way" --max-steps "$last" \
     --log-every 1 --checkpoint-every 0 --eval-every 0 --resume never --run-dir "$run" "$@" >"$run.$number.log" 2>&1
 }
-sent() { lab exec h0 cat /sys/class/net/eth0/statistics/tx_bytes; }
+sent() { lab exec h0 awk '/eth0:/ { print $10 }' /proc/net/dev; }
 
 # measure RUN WAY [OPTION...]: milliseconds and megabytes a step, of those after the first ones.
 measure() {
@@ -52,7 +52,7 @@ measure() {
   node 1 "$@" &
   node 0 "$@" &
   for ((i = 0; i < 6000; ++i)); do
-    [ "$(grep -c '"event":"step"' "$run/metrics.jsonl" 2>/dev/null || true)" -lt "$first" ] 2>/dev/null || break
+    [ ! -e "$run/metrics.jsonl" ] || [ "$(grep -c '"event":"step"' "$run/metrics.jsonl")" -lt "$first" ] || break
     sleep 0.02
   done
   before=$(sent)
