@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "runtime/base/check.h"
 #include "runtime/base/durable_file.h"
@@ -35,7 +36,7 @@ std::string memory_fields(const std::optional<MemoryUse>& memory) {
       memory->peak_resident_bytes);
 }
 
-// Of a line that has a step; -1 for an evaluation, anything else, and what is not JSON.
+// A step of -1: an evaluation, anything else, and what is not JSON.
 struct LinePlace {
   std::int64_t step = -1, start = 0;
 };
@@ -44,8 +45,9 @@ LinePlace place_of(const std::string& line) {
   const json record = json::parse(line, nullptr, false);
   if (!record.is_object()) return {};
   const json event = record.value("event", json());
-  if (event != "step" && event != "epoch" && event != "phases") return {};
-  const json step = record.value("step", json()), start = record.value("start", json());
+  const bool has_step = event == "step" || event == "epoch" || event == "phases";
+  if (!has_step && event != "eval") return {};
+  const json step = has_step ? record.value("step", json()) : json(), start = record.value("start", json());
   return {step.is_number_integer() ? step.get<std::int64_t>() : -1,
           start.is_number_integer() ? start.get<std::int64_t>() : 0};
 }
@@ -149,25 +151,25 @@ void MetricsLog::cut(std::size_t bytes) {
 void MetricsLog::truncate_after(std::int64_t step, const Starts& starts) {
   const std::string text = read_whole(fd_.get(), path_);
   kept_evaluations_.clear();
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t end = text.find('\n', at);
-    if (end == std::string::npos) break;
+  // Starts whose last step above is nobody's, and so is what they evaluated after it.
+  std::set<std::int64_t> gone;
+  std::size_t kept = 0, at = 0;
+  for (std::size_t end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
     std::string line = text.substr(at, end - at);
     const LinePlace place = place_of(line);
     // This start, which goes on from `step`, does not judge: its own cut does.
     const std::int64_t later = starts.superseded_by(place.start, place.step);
     if (place.step > step && (later == 0 || later >= start_)) break;
-    if (later != 0) {
-      // nobody's
-    } else if (place.step >= 0) {
+    if (later != 0) gone.insert(place.start);
+    if (later == 0 && place.step >= 0) gone.erase(place.start);
+    if (gone.contains(place.start)) continue;
+    if (place.step >= 0)
       kept_evaluations_.clear();
-    } else {
+    else
       kept_evaluations_.push_back(unstamped(line));
-    }
-    at = end + 1;
+    kept = end + 1;
   }
-  if (at != text.size()) cut(at);
+  if (kept != text.size()) cut(kept);
   sync();
 }
 

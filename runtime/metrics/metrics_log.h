@@ -76,10 +76,10 @@ class MetricsLog {
   void write(const EpochRecord& record);
   void write(const PhasesRecord& record);
 
-  /// Cuts the log at the first line of a later step than `step` (0: all lines with a step) that belongs to
-  /// the run, so that after a resume from `step` each step is there once. Evaluations after the last step
-  /// that stays are kept; when the resumed run writes the very same one again it is dropped. Throws
-  /// SystemError. What a start wrote after `starts` had it superseded stays, and counts for nothing.
+  /// Cuts the log after the last line of a step up to `step` (0: none) that belongs to the run, so that
+  /// after a resume from `step` each step is there once. Evaluations after that line are kept; when the
+  /// resumed run writes the very same one again it is dropped. What a start wrote after `starts` had it
+  /// superseded counts for nothing; it stays where lines of the run come after it. Throws SystemError.
   void truncate_after(std::int64_t step, const Starts& starts);
 
   /// Makes what was written durable; call it before the checkpoint of a step is saved. Throws SystemError.

@@ -136,6 +136,21 @@ TEST(MetricsLog, LinesOfASupersededStartCountForNothing) {
   EXPECT_EQ(test::read_file(path), run + line(5, 3));
 }
 
+// Start 2 was killed when it had said that it goes on after step 1 and had not cut the log yet.
+TEST(MetricsLog, TheNextStartMakesUpForACutThatWasNotMade) {
+  const TempDir folder;
+  const auto path = folder / "metrics.jsonl";
+  const std::string eval = line(format_record(kEval));
+  test::write_file(path, eval + line(1) + eval + line(2) + line(3) + eval + line(4) + eval);
+  for (const int after : {0, 1, 1}) Starts::read(folder.path()).begin(folder.path(), after);
+  MetricsLog log(path, 3);
+  log.truncate_after(1, Starts::read(folder.path()));
+  EXPECT_EQ(test::read_file(path), eval + line(1) + eval);
+  log.write(kEval);
+  log.write(step(2));
+  EXPECT_EQ(test::read_file(path), eval + line(1) + eval + line(2, 3));
+}
+
 TEST(MetricsLog, KeepsWhatItDoesNotKnow) {
   const TempDir folder;
   const auto path = folder / "metrics.jsonl";
