@@ -32,7 +32,8 @@ struct LinkSettings {
   std::function<void(const std::string& what)> on_restart;
 };
 
-/// To be made before any thread and any other child. The link renews the node's lease while the others
+/// To be made before any thread and any other child; a link that takes the place of another is forked beside
+/// the launcher's threads, whose locks it does not touch. The link renews the node's lease while the others
 /// answer, and revokes it when they have gone on without this node, when its launcher ends, or when that does
 /// not read for kDeaf what concerns its workers. It ends by itself when the launcher does, and tells the
 /// others once nothing is at work here any more. One that is killed is started again and goes on where it

@@ -200,11 +200,7 @@ Transformer::Transformer(const TransformerShape& asked, Generator& generator,
                          : layers.columns(shape.width, shape.vocabulary, "head", Activation::none, false));
 }
 
-Tensor Transformer::forward(const Tensor& tokens) {
-  Tensor y = tokens;
-  for (const ChainPart& part : chain()) y = part.forward(y);
-  return y;
-}
+Tensor Transformer::forward(const Tensor& tokens) { return through(chain(), tokens); }
 
 // In training a divided head's logits stay divided: the loss wants no more.
 std::vector<ChainPart> Transformer::chain() const {

@@ -15,9 +15,6 @@ class DataParallelStrategy final : public ReplicatedStrategy {
                                 bool waits_inside = false);
 
   std::string_view name() const noexcept override { return "data parallel"; }
-  DataShare share() const noexcept override {
-    return {context_.communicator.rank(), context_.communicator.size()};
-  }
   /// With what the exchange of gradients remembers.
   void load(const SavedState& state, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override;

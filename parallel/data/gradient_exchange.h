@@ -41,8 +41,8 @@ class GradientExchange {
   virtual void settle(Communicator& /*communicator*/, const Deadline& /*deadline*/) {}
   /// What is remembered, after settle(): sharing memory, by names of its own.
   virtual NamedTensors state() const { return {}; }
-  /// Before the first bucket: what state() gave, of any number of ranks, on the gradients' device. What does
-  /// not fit the gradients that come is forgotten.
+  /// Before the first bucket: what state() gave, of any number of ranks, on any device. What does not fit the
+  /// gradients that come is forgotten.
   virtual void load(NamedTensors /*state*/) {}
 };
 

@@ -16,9 +16,6 @@ class LocalSgdStrategy final : public ReplicatedStrategy {
   LocalSgdStrategy(const StrategyContext& context, std::int64_t sync_every);
 
   std::string_view name() const noexcept override { return "local SGD"; }
-  DataShare share() const noexcept override {
-    return {context_.communicator.rank(), context_.communicator.size()};
-  }
   /// Throws UsageError for loss scaling, whose overflow each rank would see alone.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override;

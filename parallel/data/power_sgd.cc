@@ -250,8 +250,8 @@ class PowerSgd final : public GradientExchange {
       const Dims shape = {matrix.columns, matrix.rank};
       matrix.q = options_.initial ? options_.initial(shape, device) : Tensor::randn(shape, generator, device);
       matrix.error = Tensor::zeros({matrix.rows, matrix.columns}, device);
-      if (const auto basis = loaded(slot.name + kBasis, shape)) matrix.q = *basis;
-      if (const auto lost = loaded(slot.name + kLost, matrix.error.shape())) matrix.error = *lost;
+      if (const auto basis = loaded(slot.name + kBasis, shape)) matrix.q = basis->to(device);
+      if (const auto lost = loaded(slot.name + kLost, matrix.error.shape())) matrix.error = lost->to(device);
       state.matrices.push_back(std::move(matrix));
     }
     return state;

@@ -8,6 +8,10 @@ namespace dtrain {
 
 class ReplicatedStrategy : public Strategy {
  public:
+  /// Of as many as there are ranks.
+  DataShare share() const noexcept override {
+    return {context_.communicator.rank(), context_.communicator.size()};
+  }
   bool holds_outputs() const noexcept override { return true; }
   bool in_step() const noexcept override { return true; }
   bool sharded() const noexcept override { return false; }

@@ -41,11 +41,7 @@ StageModule::StageModule(std::vector<Chunk> chunks) : chunks_(std::move(chunks))
   for (const auto& [name, child] : root.children()) add_module(name, child);
 }
 
-Tensor StageModule::run(std::size_t chunk, const Tensor& x) const {
-  Tensor y = x;
-  for (const ChainPart& part : chunks_.at(chunk)) y = part.forward(y);
-  return y;
-}
+Tensor StageModule::run(std::size_t chunk, const Tensor& x) const { return through(chunks_.at(chunk), x); }
 
 Tensor StageModule::forward(const Tensor& x) {
   Tensor y = x;

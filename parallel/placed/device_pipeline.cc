@@ -29,7 +29,8 @@ class Mail {
     tensors_[{kind, run, i}] = std::move(tensor);
     changed_.notify_all();
   }
-  /// Waits for it; undefined where a stage has failed.
+  /// Waits for it; undefined where a stage has failed. Without a deadline: stages are threads of this process
+  /// that only compute, and each of them ends with what it owes the others or with fail().
   Tensor take(Kind kind, std::size_t run, std::size_t i) {
     std::unique_lock lock(mutex_);
     const std::tuple key(kind, run, i);
@@ -102,8 +103,7 @@ class DevicePipelineStrategy::Step {
       alive.input = sent.to(pipeline_.device_of(run)).detach();
       alive.input.set_requires_grad(true);
     }
-    alive.output = alive.input;
-    for (const ChainPart& part : runs_[run]) alive.output = part.forward(alive.output);
+    alive.output = through(runs_[run], alive.input);
     if (is_last(run)) {
       alive.output = loss(i, alive.output);
     } else {

@@ -25,9 +25,6 @@ class DevicePipelineStrategy final : public ReplicatedStrategy {
   ~DevicePipelineStrategy() override;
 
   std::string_view name() const noexcept override { return "pipeline"; }
-  DataShare share() const noexcept override {
-    return {context_.communicator.rank(), context_.communicator.size()};
-  }
   /// Throws UsageError for a network that is no chain or has fewer parts than there are chunks, one with
   /// dropout (whose masks belong to one micro-batch at a time), and loss scaling.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;

@@ -21,9 +21,6 @@ class ServerStrategy final : public ReplicatedStrategy {
       : ReplicatedStrategy(context), store_(store), update_(update) {}
 
   std::string_view name() const noexcept override { return "parameter server"; }
-  DataShare share() const noexcept override {
-    return {context_.communicator.rank(), context_.communicator.size()};
-  }
   bool in_step() const noexcept override { return update_ == ServerUpdate::sync; }
   /// Throws UsageError for loss scaling, whose overflow each worker would see alone.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,13 @@ struct ChainPart {
 /// A part that is one module, called.
 inline ChainPart chain_part(std::string name, const std::shared_ptr<Module>& module) {
   return {{{std::move(name), module}}, [module](const Tensor& x) { return (*module)(x); }};
+}
+
+/// What the last of `parts` gives when the first one takes `x`.
+inline Tensor through(std::span<const ChainPart> parts, const Tensor& x) {
+  Tensor y = x;
+  for (const ChainPart& part : parts) y = part.forward(y);
+  return y;
 }
 
 /// A network that can be cut. All its parameters are in the modules of its parts, each in one, and its

@@ -105,6 +105,7 @@ TEST_F(TensorOption, SaysWhatCannotBe) {
   expect_refused({"--tensor", "2", "--heads", "1"}, "got 1 heads", 2);
   expect_refused({"--tensor", "2", "--shard", "optimizer"}, "--shard", 2);
   expect_refused({"--sequence-parallel"}, "--tensor N beside it");
+  expect_refused({"--tensor", "2", "--compress", "powersgd:2"}, "expected fp16 or bf16 beside --tensor", 2);
   expect_refused({"--heads", "5"}, "got 2 layers, a width of 32 and 5 heads");
 
   TrainingRun lenet = training("refused", 2, 1, {"--tensor", "2"});

@@ -36,11 +36,7 @@ class Sleepers final : public Module, public Chained {
     for (int i = 0; i < parts; ++i)
       add_module(fmt::format("fc{}", i), std::make_shared<Linear>(kWidth, kWidth, generator, device));
   }
-  Tensor forward(const Tensor& x) override {
-    Tensor y = x;
-    for (const ChainPart& part : chain()) y = part.forward(y);
-    return y;
-  }
+  Tensor forward(const Tensor& x) override { return through(chain(), x); }
   std::vector<ChainPart> chain() const override {
     std::vector<ChainPart> chain;
     for (const auto& [name, layer] : children()) {

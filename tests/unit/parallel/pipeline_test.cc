@@ -19,10 +19,13 @@
 #include "runtime/optim/sgd.h"
 #include "tests/bench/pipeline/idle.h"
 #include "tests/support/message_of.h"
+#include "tests/unit/parallel/layers.h"
 
 namespace dtrain {
 namespace {
 
+using test::Layers;
+using test::MicroBatches;
 using testing::HasSubstr;
 
 const Deadline kNever = Deadline::never();
@@ -129,52 +132,6 @@ TEST(PipelineSchedule, StagesAreCutEvenly) {
               }),
               HasSubstr("one part for each of 4 stages, got 3 parts"));
 }
-
-/// Linear layers with tanh between them.
-class Layers final : public Module, public Chained {
- public:
-  Layers(int count, const std::shared_ptr<Device>& device) {
-    Generator generator(11);
-    for (int i = 0; i < count; ++i)
-      add_module(fmt::format("fc{}", i), std::make_shared<Linear>(8, 8, generator, device));
-  }
-  Tensor forward(const Tensor& x) override {
-    Tensor y = x;
-    for (const ChainPart& part : chain()) y = part.forward(y);
-    return y;
-  }
-  std::vector<ChainPart> chain() const override {
-    std::vector<ChainPart> chain;
-    for (const auto& [name, layer] : children())
-      chain.push_back({{{name, layer}}, [layer = layer](const Tensor& x) { return tanh((*layer)(x)); }});
-    return chain;
-  }
-};
-
-class MicroBatches final : public Passes {
- public:
-  MicroBatches(int step, DataShare share, std::size_t count, std::shared_ptr<Device> device)
-      : step_(step), share_(share), count_(count), device_(std::move(device)) {}
-  std::size_t count() const noexcept override { return count_; }
-  Tensors inputs(std::size_t i) override {
-    Generator generator(1000U * static_cast<unsigned>(step_) + 100U * static_cast<unsigned>(share_.rank) +
-                        static_cast<unsigned>(i));
-    return {Tensor::randn({2, 8}, generator, device_)};
-  }
-  Tensor loss(std::size_t, const Tensors& outputs) override {
-    return mean(mul(outputs[0] + 1.0, outputs[0] + 1.0));
-  }
-  double weight(std::size_t) const override { return 1.0 / static_cast<double>(count_); }
-  void losses_done() override { ++losses; }
-  void gradients_done() override { ++gradients; }
-  int losses = 0, gradients = 0;
-
- private:
-  int step_;
-  DataShare share_;
-  std::size_t count_;
-  std::shared_ptr<Device> device_;
-};
 
 TrainingParts parts_of(int layers, std::optional<double> norm) {
   GradientLimits limits;

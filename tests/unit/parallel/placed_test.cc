@@ -17,10 +17,13 @@
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"
 #include "tests/support/message_of.h"
+#include "tests/unit/parallel/layers.h"
 
 namespace dtrain {
 namespace {
 
+using test::Layers;
+using test::MicroBatches;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -101,54 +104,9 @@ TEST(PlacedModule, SaysWhatIsElsewhere) {
               HasSubstr("weight on"));
 }
 
-class Layers final : public Module, public Chained {
- public:
-  explicit Layers(const std::shared_ptr<Device>& device) {
-    Generator generator(11);
-    for (int i = 0; i < 8; ++i)
-      add_module(fmt::format("fc{}", i), std::make_shared<Linear>(8, 8, generator, device));
-  }
-  Tensor forward(const Tensor& x) override {
-    Tensor y = x;
-    for (const ChainPart& part : chain()) y = part.forward(y);
-    return y;
-  }
-  std::vector<ChainPart> chain() const override {
-    std::vector<ChainPart> chain;
-    for (const auto& [name, layer] : children())
-      chain.push_back({{{name, layer}}, [layer = layer](const Tensor& x) { return tanh((*layer)(x)); }});
-    return chain;
-  }
-};
-
-class MicroBatches final : public Passes {
- public:
-  MicroBatches(int step, DataShare share, std::shared_ptr<Device> device)
-      : step_(step), share_(share), device_(std::move(device)) {}
-  std::size_t count() const noexcept override { return 8; }
-  Tensors inputs(std::size_t i) override {
-    Generator generator(1000U * static_cast<unsigned>(step_) + 100U * static_cast<unsigned>(share_.rank) +
-                        static_cast<unsigned>(i));
-    return {Tensor::randn({2, 8}, generator, device_)};
-  }
-  Tensor loss(std::size_t i, const Tensors& outputs) override {
-    if (static_cast<int>(i) == fail_at) throw UsageError("a loss that fails");
-    return mean(square(outputs[0] + 1.0));
-  }
-  double weight(std::size_t) const override { return 1.0 / 8; }
-  void losses_done() override { ++losses; }
-  void gradients_done() override {}
-  int losses = 0, fail_at = -1;
-
- private:
-  int step_;
-  DataShare share_;
-  std::shared_ptr<Device> device_;
-};
-
 TrainingParts parts_of() {
   return {.build = [](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {
-            return std::make_unique<Layers>(device);
+            return std::make_unique<Layers>(8, device);
           },
           .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
             return std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.2, .momentum = 0.9});
@@ -181,7 +139,7 @@ State trained(int ranks, const std::vector<std::string>& names, const MakeStrate
     strategy->prepare(parts_of(), kNever);
     strategy->begin(kNever);
     for (int step = 0; step < 3; ++step) {
-      MicroBatches passes(step, strategy->share(), home);
+      MicroBatches passes(step, strategy->share(), 8, home);
       strategy->step(passes);
       EXPECT_EQ(passes.losses, 1);
     }
@@ -218,7 +176,7 @@ TEST(PlacedStrategy, GivesTheBitsOfOneDevice) {
 
 TEST(PlacedStrategy, ProposesRunsOfEqualCost) {
   const auto device = make_device("cpu");
-  const std::vector<ChainPart> chain = Layers(device).chain();
+  const std::vector<ChainPart> chain = Layers(8, device).chain();
   const std::string devices[] = {"cpu:0", "cpu:1"};
   const std::vector<double> even(8, 1.0), late = {1, 1, 1, 1, 1, 1, 1, 13};
   EXPECT_THAT(propose_devices(chain, even, devices),
@@ -258,7 +216,7 @@ TEST(DevicePipeline, SaysWhatFailedFirst) {
                                     devices);
     strategy.prepare(parts_of(), kNever);
     strategy.begin(kNever);
-    MicroBatches passes(0, strategy.share(), devices.at("cpu:0"));
+    MicroBatches passes(0, strategy.share(), 8, devices.at("cpu:0"));
     passes.fail_at = 3;
     EXPECT_EQ(test::message_of([&] { strategy.step(passes, Exchange::all); }), "a loss that fails");
   });
