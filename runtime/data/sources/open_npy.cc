@@ -47,15 +47,13 @@ std::vector<NpyField> open_fields(const Files& files, const std::filesystem::pat
 Files in_order(const SourceSpec& spec, const Files& test, const Files& train) {
   Files ordered;
   for (const auto& [name, file] : train) {
-    const auto found =
-        std::find_if(test.begin(), test.end(), [&](const auto& other) { return other.first == name; });
+    const auto found = std::ranges::find(test, name, &Files::value_type::first);
     if (found == test.end()) spec.refuse(fmt::format("test.{}=FILE beside {}", name, name), "none");
     ordered.push_back(*found);
   }
   for (const auto& [name, file] : test) {
-    const bool known =
-        std::any_of(train.begin(), train.end(), [&](const auto& other) { return other.first == name; });
-    if (!known) spec.refuse(fmt::format("{}=FILE beside test.{}", name, name), "none");
+    if (std::ranges::find(train, name, &Files::value_type::first) == train.end())
+      spec.refuse(fmt::format("{}=FILE beside test.{}", name, name), "none");
   }
   return ordered;
 }
