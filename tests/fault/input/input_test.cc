@@ -179,7 +179,7 @@ class Mounted : public Input {
                   .launcher_arguments = {},
                   .arguments = arguments,
                   .run_dir = folder_ / "mount" / "run",
-                  .options = {}});
+                  .options = limited_to(std::chrono::seconds(120))});
   }
 
   bool mounted_ = false;
@@ -201,7 +201,7 @@ TEST_F(Mounted, DiskThatFillsUpInMidRunLeavesTheCheckpointsBefore) {
   ASSERT_EQ(::umount((folder_ / "mount").c_str()), 0);
   ASSERT_TRUE(mount_tmpfs("size=30m"));  // room for five checkpoints of 5 MiB
   const RunResult result = train_on_mount(
-      {"--momentum", "0.9", "--epochs", "10", "--checkpoint-every", "1", "--keep-checkpoints", "0"});
+      {"--momentum", "0.9", "--max-steps", "40", "--checkpoint-every", "1", "--keep-checkpoints", "0"});
   EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::system)) << result.err;
   for (const char* part : {"was not saved, those before it are intact", "No space left", "checkpoints/"})
     EXPECT_NE(result.err.find(part), std::string::npos) << "missing '" << part << "' in: " << result.err;
