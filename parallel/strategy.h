@@ -159,6 +159,13 @@ class Strategy {
   /// Collective. What a step exchanges, with nothing beside it: for measuring.
   virtual void exchange_alone(const Deadline& deadline) = 0;
 
+  /// For people, after prepare(): what it decided that nobody had asked for, and how to ask for it. Lines
+  /// without the last newline; on rank 0; empty: nothing.
+  virtual std::string proposal() const { return {}; }
+  /// For people, after `steps` steps: what this rank held and what was moved in a step, beside a step's
+  /// times. Lines without the last newline; empty: nothing to say.
+  virtual std::string account(std::int64_t /*steps*/) const { return {}; }
+
   // ---- of ranks that do not step together (in_step() is false); the others need none of it
   /// What a checkpoint says beside the tensors that the last save() gave.
   virtual std::map<std::string, std::string> notes() const { return {}; }

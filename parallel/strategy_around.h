@@ -32,6 +32,8 @@ class StrategyAround : public Strategy {
   Module& module() noexcept override { return inner_->module(); }
   Optimizer* optimizer() noexcept override { return inner_->optimizer(); }
   void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
+  std::string proposal() const override { return inner_->proposal(); }
+  std::string account(std::int64_t steps) const override { return inner_->account(steps); }
   std::map<std::string, std::string> notes() const override { return inner_->notes(); }
   void load_notes(const std::map<std::string, std::string>& notes) override { inner_->load_notes(notes); }
   std::optional<std::int64_t> own_steps() const override { return inner_->own_steps(); }
@@ -41,6 +43,7 @@ class StrategyAround : public Strategy {
 
  protected:
   Strategy& inner() noexcept { return *inner_; }
+  const Strategy& inner() const noexcept { return *inner_; }
 
  private:
   std::unique_ptr<Strategy> inner_;

@@ -7,9 +7,6 @@
 #include <optional>
 
 #include "cluster/detect/program_note.h"
-#include "parallel/data/multi_device_strategy.h"
-#include "parallel/data/sharded/sharded_strategy.h"
-#include "parallel/placed/placed_strategy.h"
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/timed_device.h"
 #include "training/divided_task.h"
@@ -33,41 +30,6 @@ std::shared_ptr<Device> traced(std::shared_ptr<Device> device, Tracer& tracer) {
     return device;
   }
   return tracer.wanted() ? make_timed_device(std::move(device), *tracer.spans()) : device;
-}
-
-constexpr double kMiB = 1 << 20;
-
-// Where memory was and what moved, of a worker with several devices.
-std::string traffic_text(const MultiDeviceStrategy& strategy, std::int64_t steps) {
-  std::string text;
-  for (const auto& device : strategy.devices()) {
-    text += fmt::format("{}:{} held at most {:.1f} MiB\n", device->type() == DeviceType::cpu ? "cpu" : "cuda",
-                        device->index(), static_cast<double>(device->peak_allocated_bytes()) / kMiB);
-  }
-  const ReplicaTraffic& moved = strategy.traffic();
-  const auto each = [&](std::uint64_t bytes) {
-    return static_cast<double>(bytes) / kMiB / static_cast<double>(std::max<std::int64_t>(steps, 1));
-  };
-  return text + fmt::format(
-                    "between devices in a step: {:.2f} MiB of parameters, {:.2f} of gradients, {:.2f} of "
-                    "activations",
-                    each(moved.parameters), each(moved.gradients), each(moved.activations));
-}
-
-// What a worker held that has parts only, and what moved.
-std::string shards_text(const ShardedStrategy& strategy, const Device& device, std::int64_t steps) {
-  const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / kMiB; };
-  const auto count = static_cast<double>(std::max<std::int64_t>(steps, 1));
-  const DividedParameters* const divided = strategy.divided();
-  std::string text = fmt::format(
-      "held at most {:.1f} MiB; in a step: {:.2f} MiB of gradients, {:.2f} of parameters",
-      mib(device.peak_allocated_bytes()), mib(strategy.stats().reduced_bytes) / count,
-      mib(divided != nullptr ? divided->stats().gathered_bytes : strategy.stats().gathered_bytes) / count);
-  if (divided == nullptr) return text;
-  const DividedStats& stats = divided->stats();
-  return text + fmt::format(
-                    "\nwhole at the same time: at most {:.2f} MiB of parameters; {} of {} modules came ahead",
-                    mib(stats.most_bytes), stats.begun_ahead, stats.gathers);
 }
 
 /// Peers that wait for this rank are to hear why it ends, not to find out that it has.
@@ -107,16 +69,12 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
     const Task& learned = divided ? static_cast<const Task&>(*divided) : task;
     Trainer trainer(recipe, {learned, *strategy, peers.communicator(), devices.first(), options, environment,
                              stop_signal, log, tracer, clock, WritePermit::from(environment)});
-    const auto* const placed = dynamic_cast<const PlacedStrategy*>(strategy.get());
-    if (placed != nullptr && recipe.places.empty() && *placement.rank == 0)
-      fmt::print("{}\n--place {}\n", placed->table(), text_of(placed->places()));
+    const auto tell = [&](const std::string& text) {
+      if (*placement.rank == 0 && !text.empty()) fmt::print("{}\n", text);
+    };
+    tell(strategy->proposal());
     code = run_and_tell(trainer, peers.communicator());
-    const auto* const replicas = dynamic_cast<const MultiDeviceStrategy*>(strategy.get());
-    if (recipe.profile && replicas != nullptr && *placement.rank == 0)
-      fmt::print("{}\n", traffic_text(*replicas, clock.steps()));
-    const auto* const shards = dynamic_cast<const ShardedStrategy*>(strategy.get());
-    if (recipe.profile && shards != nullptr && *placement.rank == 0)
-      fmt::print("{}\n", shards_text(*shards, *devices.first(), clock.steps()));
+    if (recipe.profile) tell(strategy->account(clock.steps()));
   }
   peers.leave();
   return code;

@@ -23,7 +23,7 @@ void DataParallelStrategy::begin(const Deadline& deadline) {
 void DataParallelStrategy::step(Passes& passes, Exchange exchange) {
   const bool all = exchange == Exchange::all;
   optimizer_->zero_grad();
-  for (std::size_t i = 0; i < passes.count(); ++i) run_pass(passes, i, all && i + 1 == passes.count());
+  for (std::size_t i = 0; i < passes.count(); ++i) compute(passes, i, all && i + 1 == passes.count());
   if (all) {
     const PhaseScope phase = context_.timer.phase(Phase::communication);
     parallel_->finish(patience());
@@ -33,19 +33,10 @@ void DataParallelStrategy::step(Passes& passes, Exchange exchange) {
 }
 
 // Gradients of the last pass go to the peers while it runs; those of the passes before only add up.
-void DataParallelStrategy::run_pass(Passes& passes, std::size_t i, bool exchange) {
-  const Tensors inputs = passes.inputs(i);
-  Tensor loss;
-  {
-    const PhaseScope phase = context_.timer.phase(Phase::forward);
-    loss = passes.loss(i, (*network_)(inputs));
-  }
-  const PhaseScope phase = context_.timer.phase(Phase::backward);
-  if (i + 1 == passes.count()) passes.losses_done();
-  const auto backward = [&] { start_backward(loss, passes.weight(i), scaler_); };
-  if (exchange) return backward();
+void DataParallelStrategy::compute(Passes& passes, std::size_t i, bool exchange) {
+  if (exchange) return run_pass(passes, i);
   const auto no_sync = parallel_->no_sync();
-  backward();
+  run_pass(passes, i);
 }
 
 std::optional<int> DataParallelStrategy::variant(std::int64_t /*step*/) const {

@@ -27,7 +27,7 @@ class DataParallelStrategy final : public ReplicatedStrategy {
   void exchange_alone(const Deadline& deadline) override;
 
  private:
-  void run_pass(Passes& passes, std::size_t i, bool exchange);
+  void compute(Passes& passes, std::size_t i, bool exchange);
 
   ReducerOptions options_;
   bool waits_inside_;

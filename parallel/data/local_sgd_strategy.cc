@@ -33,17 +33,7 @@ void LocalSgdStrategy::begin(const Deadline& deadline) {
 void LocalSgdStrategy::step(Passes& passes, Exchange exchange) {
   const bool all = exchange == Exchange::all;
   optimizer_->zero_grad();
-  for (std::size_t i = 0; i < passes.count(); ++i) {
-    const Tensors inputs = passes.inputs(i);
-    Tensor loss;
-    {
-      const PhaseScope phase = context_.timer.phase(Phase::forward);
-      loss = passes.loss(i, (*network_)(inputs));
-    }
-    const PhaseScope phase = context_.timer.phase(Phase::backward);
-    if (i + 1 == passes.count()) passes.losses_done();
-    start_backward(loss, passes.weight(i), nullptr);
-  }
+  for (std::size_t i = 0; i < passes.count(); ++i) run_pass(passes, i);
   if (all) passes.gradients_done();
   update();
   if (!all || ++since_ < sync_every_) return;

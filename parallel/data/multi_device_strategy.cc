@@ -7,6 +7,11 @@
 #include "runtime/base/error.h"
 
 namespace dtrain {
+namespace {
+
+double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+}  // namespace
 
 MultiDeviceStrategy::MultiDeviceStrategy(std::unique_ptr<Strategy> inner,
                                          std::vector<std::shared_ptr<Device>> devices)
@@ -35,6 +40,22 @@ void MultiDeviceStrategy::prepare(const TrainingParts& parts, const Deadline& de
     return network;
   };
   inner().prepare(replicated, deadline);
+}
+
+std::string MultiDeviceStrategy::account(std::int64_t steps) const {
+  std::string text = inner().account(steps);
+  if (!text.empty()) text += '\n';
+  for (const auto& device : devices_) {
+    text += fmt::format("{}:{} held at most {:.1f} MiB\n", device->type() == DeviceType::cpu ? "cpu" : "cuda",
+                        device->index(), mib(device->peak_allocated_bytes()));
+  }
+  const auto each = [&](std::uint64_t bytes) {
+    return mib(bytes) / static_cast<double>(std::max<std::int64_t>(steps, 1));
+  };
+  return text + fmt::format(
+                    "between devices in a step: {:.2f} MiB of parameters, {:.2f} of gradients, {:.2f} of "
+                    "activations",
+                    each(traffic().parameters), each(traffic().gradients), each(traffic().activations));
 }
 
 }  // namespace dtrain

@@ -22,9 +22,11 @@ class MultiDeviceStrategy final : public StrategyAround {
   /// None: a recording is of one device.
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
 
+  /// What each device held, and what went between them.
+  std::string account(std::int64_t steps) const override;
+
   /// Bytes that crossed between the devices so far; after prepare().
   const ReplicaTraffic& traffic() const noexcept { return replicated_->traffic(); }
-  const std::vector<std::shared_ptr<Device>>& devices() const noexcept { return devices_; }
 
  private:
   std::vector<std::shared_ptr<Device>> devices_;

@@ -23,6 +23,18 @@ void ReplicatedStrategy::load(const SavedState& state, const Deadline& deadline)
   optimizer_->load_state(broadcast_tensors(context_.communicator, optimizer, context_.device, deadline));
 }
 
+void ReplicatedStrategy::run_pass(Passes& passes, std::size_t i) {
+  const Tensors inputs = passes.inputs(i);
+  Tensor loss;
+  {
+    const PhaseScope phase = context_.timer.phase(Phase::forward);
+    loss = passes.loss(i, (*network_)(inputs));
+  }
+  const PhaseScope phase = context_.timer.phase(Phase::backward);
+  if (i + 1 == passes.count()) passes.losses_done();
+  start_backward(loss, passes.weight(i), scaler_);
+}
+
 void ReplicatedStrategy::update() {
   const PhaseScope phase = context_.timer.phase(Phase::optimizer);
   apply_update(*optimizer_, scaler_, limits_);

@@ -31,6 +31,8 @@ class ReplicatedStrategy : public Strategy {
   explicit ReplicatedStrategy(const StrategyContext& context) : context_(context) {}
 
   Deadline patience() const { return Deadline::after(context_.patience); }
+  /// Forward and backward of pass `i`; gradients add up to those that are in the network.
+  void run_pass(Passes& passes, std::size_t i);
   /// The update by the gradients that are in the network.
   void update();
 

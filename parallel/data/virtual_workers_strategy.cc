@@ -77,7 +77,7 @@ void VirtualWorkersStrategy::step(Passes& passes, Exchange exchange) {
   const NamedTensors buffers = network_->named_buffers();
   NamedTensors after_first;
   for (std::size_t i = 0; i < passes.count(); ++i) {
-    run_pass(passes, i, all);
+    run_part(passes, i, all);
     if (i == 0 && passes.count() > 1) after_first = copies_of(buffers);
   }
   for (std::size_t i = 0; i < after_first.size(); ++i) {
@@ -97,7 +97,7 @@ void VirtualWorkersStrategy::step(Passes& passes, Exchange exchange) {
   update();
 }
 
-void VirtualWorkersStrategy::run_pass(Passes& passes, std::size_t i, bool exchange) {
+void VirtualWorkersStrategy::run_part(Passes& passes, std::size_t i, bool exchange) {
   const Tensors inputs = passes.inputs(i);
   network_->zero_grad();
   Tensor loss;

@@ -35,7 +35,7 @@ class VirtualWorkersStrategy final : public ReplicatedStrategy {
   std::uint64_t bytes() const noexcept { return reducer_->bytes(); }
 
  private:
-  void run_pass(Passes& passes, std::size_t i, bool exchange);
+  void run_part(Passes& passes, std::size_t i, bool exchange);
   void attach(std::size_t index);
   std::vector<GradientSlot> slots() const;
 

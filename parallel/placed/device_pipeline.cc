@@ -187,8 +187,7 @@ void DevicePipelineStrategy::prepare(const TrainingParts& parts, const Deadline&
   if (!dropout_keys(*network_).empty()) {
     throw UsageError(
         "pipeline: expected a network without dropout on devices of one process, got one with it, whose "
-        "masks "
-        "belong to one micro-batch at a time; give each stage a worker");
+        "masks belong to one micro-batch at a time; give each stage a worker");
   }
 }
 

@@ -21,6 +21,7 @@ std::vector<Place> places_of(const PlacedParts& placed) {
   return places;
 }
 
+// What each part holds, its time, and the places as parse_places() reads them.
 std::string describe(const PlacedParts& placed, std::span<const double> times) {
   const auto names = module_names(placed.chain);
   std::string text = fmt::format("{:<24} {:<8} {:>14} {:>12}", "part", "device", "parameters", "a pass");
@@ -28,9 +29,9 @@ std::string describe(const PlacedParts& placed, std::span<const double> times) {
     text += fmt::format("\n{:<24} {:<8} {:>10.2f} MiB {:>12}", fmt::format("{}", fmt::join(names[i], ", ")),
                         placed.devices[i],
                         4.0 * static_cast<double>(parameter_count(placed.chain[i])) / (1 << 20),
-                        times.empty() ? "" : fmt::format("{:.2f} ms", 1e3 * times[i]));
+                        fmt::format("{:.2f} ms", 1e3 * times[i]));
   }
-  return text;
+  return fmt::format("{}\nplaces: {}", text, text_of(places_of(placed)));
 }
 
 void check_devices(std::span<const Place> places, const PlaceOptions& options) {
@@ -53,14 +54,15 @@ PlacedStrategy::PlacedStrategy(Communicator& communicator, std::unique_ptr<Strat
 }
 
 // Times differ from rank to rank; the map must not.
-std::vector<std::string> PlacedStrategy::proposed(const TrainingParts& parts, const Deadline& deadline) {
+std::vector<std::string> PlacedStrategy::proposed(const TrainingParts& parts, std::vector<double>& times,
+                                                  const Deadline& deadline) {
   const auto& home = devices_.at(options_.devices.front());
   const std::vector<ChainPart> chain = chain_of(parts, home);
   std::string text;
   if (communicator_.rank() == 0) {
     if (!parts.example) throw UsageError("place: expected an example to measure the parts with, got none");
-    times_ = times_of(chain, parts.example(home).front());
-    text = fmt::format("{}", fmt::join(propose_devices(chain, times_, options_.devices), ","));
+    times = times_of(chain, parts.example(home).front());
+    text = fmt::format("{}", fmt::join(propose_devices(chain, times, options_.devices), ","));
   }
   text = broadcast_text(communicator_, text, deadline);
   std::vector<std::string> devices;
@@ -74,17 +76,15 @@ std::vector<std::string> PlacedStrategy::proposed(const TrainingParts& parts, co
 
 void PlacedStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
   const std::string& home = options_.devices.front();
-  std::vector<std::string> devices;
-  if (options_.places.empty()) {
-    devices = proposed(parts, deadline);
-  } else {
-    devices = devices_of(module_names(chain_of(parts, devices_.at(home))), options_.places, home);
-  }
+  std::vector<double> times;
+  const std::vector<std::string> devices =
+      options_.places.empty()
+          ? proposed(parts, times, deadline)
+          : devices_of(module_names(chain_of(parts, devices_.at(home))), options_.places, home);
   TrainingParts placed = parts;
   placed.build = [&](const std::shared_ptr<Device>& on) -> std::unique_ptr<Module> {
     PlacedParts built = build_placed(parts, devices, devices_);
-    options_.places = places_of(built);
-    table_ = describe(built, times_);
+    if (!times.empty()) proposal_ = describe(built, times);
     return network_of(std::move(built), on);
   };
   inner().prepare(placed, deadline);

@@ -32,19 +32,18 @@ class PlacedStrategy final : public StrategyAround {
   /// None: a recording is of one device.
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
 
-  /// Where parts are, as --place takes it; after prepare().
-  const std::vector<Place>& places() const noexcept { return options_.places; }
-  /// The same as a table, with what each part holds and, where it was measured, its time.
-  const std::string& table() const noexcept { return table_; }
+  /// Where devices were proposed: a table of the parts, and the places as parse_places() reads them.
+  std::string proposal() const override { return proposal_; }
 
  private:
-  std::vector<std::string> proposed(const TrainingParts& parts, const Deadline& deadline);
+  /// A device for each part, and `times` of them in seconds on rank 0, which measures.
+  std::vector<std::string> proposed(const TrainingParts& parts, std::vector<double>& times,
+                                    const Deadline& deadline);
 
   Communicator& communicator_;
   PlaceOptions options_;
   NamedDevices devices_;
-  std::vector<double> times_;  ///< of parts, where they were measured
-  std::string table_;
+  std::string proposal_;
 };
 
 }  // namespace dtrain

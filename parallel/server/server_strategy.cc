@@ -99,18 +99,6 @@ void ServerStrategy::step(Passes& passes, Exchange exchange) {
   for (const auto& [name, tensor] : parameters_) tensor.mark_modified();
 }
 
-void ServerStrategy::run_pass(Passes& passes, std::size_t i) {
-  const Tensors inputs = passes.inputs(i);
-  Tensor loss;
-  {
-    const PhaseScope phase = context_.timer.phase(Phase::forward);
-    loss = passes.loss(i, (*network_)(inputs));
-  }
-  const PhaseScope phase = context_.timer.phase(Phase::backward);
-  if (i + 1 == passes.count()) passes.losses_done();
-  start_backward(loss, passes.weight(i), nullptr);
-}
-
 // Each worker's part of the mean, as a bucket of data parallelism has it before it is added up: + 0 too.
 NamedTensors ServerStrategy::gradients() {
   const NoGrad no_grad;

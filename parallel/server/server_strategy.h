@@ -49,7 +49,6 @@ class ServerStrategy final : public ReplicatedStrategy {
  private:
   bool is_root() const noexcept { return context_.communicator.rank() == 0; }
   void start_servers(const Deadline& deadline);
-  void run_pass(Passes& passes, std::size_t i);
   NamedTensors gradients();
   NamedTensors values() const;
   void pull(const Deadline& deadline);

@@ -47,7 +47,7 @@ TEST_F(DevicesOption, HoldPartsOfOneNetwork) {
   expect_trained(training("placed", 1, {"--place", "conv1=cpu:0,conv2=cpu:1,fc1=cpu:1"}));
   const RunResult proposed =
       expect_trained(training("proposed", 1, {"--place", "auto", "--devices", "cpu:0,cpu:1"}));
-  EXPECT_THAT(proposed.out, HasSubstr("--place conv1=cpu:0,"));
+  EXPECT_THAT(proposed.out, HasSubstr("places: conv1=cpu:0,"));
   EXPECT_THAT(proposed.out, HasSubstr(",fc2=cpu:1"));
   for (const char* name : {"placed", "proposed"}) {
     EXPECT_EQ(losses(folder_ / name), losses(folder_ / "plain")) << name;

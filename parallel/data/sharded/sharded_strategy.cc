@@ -286,4 +286,19 @@ void ShardedStrategy::exchange_alone(const Deadline& /*deadline*/) {
   exchange_->exchange_nothing(patience());
 }
 
+std::string ShardedStrategy::account(std::int64_t steps) const {
+  const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  const auto count = static_cast<double>(std::max<std::int64_t>(steps, 1));
+  const std::uint64_t gathered = divided_ ? divided_->stats().gathered_bytes : stats().gathered_bytes;
+  const std::string text =
+      fmt::format("held at most {:.1f} MiB; in a step: {:.2f} MiB of gradients, {:.2f} of parameters",
+                  mib(context_.device->peak_allocated_bytes()), mib(stats().reduced_bytes) / count,
+                  mib(gathered) / count);
+  if (!divided_) return text;
+  const DividedStats& divided = divided_->stats();
+  return text + fmt::format(
+                    "\nwhole at the same time: at most {:.2f} MiB of parameters; {} of {} modules came ahead",
+                    mib(divided.most_bytes), divided.begun_ahead, divided.gathers);
+}
+
 }  // namespace dtrain

@@ -57,6 +57,8 @@ class ShardedStrategy final : public Strategy {
   /// The optimizer of this rank's elements: parameters keep their names and are flat.
   Optimizer* optimizer() noexcept override { return optimizer_.get(); }
   void exchange_alone(const Deadline& deadline) override;
+  /// What a rank held that has parts only, and what moved.
+  std::string account(std::int64_t steps) const override;
 
   /// What was moved so far; after begin().
   const ShardStats& stats() const noexcept { return exchange_->stats(); }
