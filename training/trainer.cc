@@ -41,7 +41,8 @@ ExitCode Trainer::run() {
   }
 }
 
-// A task that cannot be trained shows in the first step; there is no run then.
+// What --resume names shows to be unfit before the first step, a task that cannot be trained in it: there is
+// no run then.
 void Trainer::leave_nothing() noexcept {
   if (!made_run_ || at_.step > 0 || at_.saved_step) return;
   if (!journal_.wait(Deadline::after(kRecordsPatience))) return;  // a disk that hangs keeps what it has

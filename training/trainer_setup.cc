@@ -52,7 +52,15 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
               env_.log),
       pace_(env_.communicator, env_.clock) {
   engine_.prepare(parts(), start_deadline());
-  resume();
+  try {
+    resume();
+  } catch (const UsageError&) {
+    leave_nothing();
+    throw;
+  } catch (const DataError&) {
+    leave_nothing();
+    throw;
+  }
   start_trace();
   env_.strategy.begin(start_deadline());
   if (const auto steps = env_.strategy.own_steps()) place_at(*steps);

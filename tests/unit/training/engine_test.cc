@@ -297,5 +297,19 @@ TEST(TrainMain, LeavesNothingOfATaskThatCannotBeTrained) {
   EXPECT_TRUE(std::filesystem::exists(run));
 }
 
+TEST(TrainMain, LeavesNothingWhereResumeNamesNoCheckpoint) {
+  const test::TempDir folder;
+  const std::string run = folder / "run", other = folder / "other";
+  const TrainProgram program{.name = "two_losses", .options = {}, .make_task = [](const Options&) {
+                               return std::make_shared<TwoLosses>();
+                             }};
+  const std::vector<std::string> arguments = {"--run-dir", run, "--resume", other};
+  EXPECT_THROW(run_training(program, arguments, {}), UsageError);
+  EXPECT_FALSE(std::filesystem::exists(run));
+  std::filesystem::create_directories(std::filesystem::path(other) / "checkpoints" / "step-00000002");
+  EXPECT_THROW(run_training(program, arguments, {}), DataError);
+  EXPECT_FALSE(std::filesystem::exists(run));
+}
+
 }  // namespace
 }  // namespace dtrain
