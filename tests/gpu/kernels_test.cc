@@ -272,6 +272,28 @@ TEST_F(Gpu, OptimizerSteps) {
         });
 }
 
+// Nothing else is under way when the optimizer meets new parameters: its table must be there for its kernel.
+TEST_F(Gpu, OptimizerTablesComeBeforeTheirKernels) {
+  constexpr std::int64_t kCount = 12;
+  const std::size_t bytes = kCount * sizeof(float);
+  void *const values = gpu->allocate(bytes), *const ones = gpu->allocate(bytes);
+  for (std::int64_t count = 1; count <= kCount; ++count) {  // each has a table of its own
+    const View param{values, DType::f32, {count}, {1}}, grad{ones, DType::f32, {count}, {1}};
+    gpu->kernels().fill(param, 1.0);
+    gpu->kernels().fill(grad, 1.0);
+    gpu->compute_stream().synchronize();
+    const OptimizerSlot slots[] = {{param, grad, {}, {}}};
+    gpu->kernels().sgd(slots, {.lr = 0.5});
+    std::vector<float> results(static_cast<std::size_t>(count));
+    gpu->copy(results.data(), values, results.size() * sizeof(float), CopyKind::device_to_host,
+              gpu->compute_stream());
+    gpu->compute_stream().synchronize();
+    EXPECT_EQ(std::count(results.begin(), results.end(), 0.5F), count);
+  }
+  gpu->deallocate(values, bytes);
+  gpu->deallocate(ones, bytes);
+}
+
 // Into pinned memory a copy only begins; before the wait is over nothing may be read.
 TEST_F(Gpu, TheHostWaitsForCopiesIntoPinnedMemory) {
   constexpr std::size_t kCount = 5000, kBytes = kCount * sizeof(float);

@@ -46,7 +46,7 @@ mutations = {
     "stream of an optimizer": (cuda + "optimizer.cu", 'DTRAIN_LAUNCH("optimizer step", context.stream,', 0, kernels("Gpu.Opt*")),
     "stream of a pooling": (cuda + "pool/pool.cu", 'DTRAIN_LAUNCH("pool2d", context_.stream,', 0, images),
     "stream of a free": (cuda + "memory/memory.cc", "static_cast<void>(cudaFreeAsync(memory, stream_));  // can only", 0, training),
-    "stream of the optimizer's table": (cuda + "memory/slot_tables.cc", "cudaMemcpyHostToDevice, context_.stream),", 0, kernels("Gpu.Opt*")),
+    "stream of the optimizer's table": (cuda + "memory/slot_tables.cc", "cudaMemcpyHostToDevice, context_.stream),", 0, kernels("Gpu.OptimizerTables*")),
 }
 # What stands in place of what was deleted: most often the legacy default stream, which orders nothing here.
 replacements = {
