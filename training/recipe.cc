@@ -71,7 +71,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
     {"devices", "Machine", "LIST", "", "several devices of one worker, which share its batches: cpu:0,cpu:1 or cuda:0,cuda:1"},
     {"update-on", "Machine", "WHERE", "device", "with --devices, where parameters are updated: device (the first) or host"},
-    {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (with loss scaling; emulated), or tf32 (GPU only)"},
+    {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (with loss scaling; on CPUs emulated), or tf32 (GPU only)"},
     {"cuda-graph", "Machine", "WHEN", "auto", "record a step as one CUDA graph and replay it: auto (on a GPU), on or off"},
     {"autotune", "Machine", "WHEN", "on", "on: try a GPU's convolution algorithms once a shape; off: as cuDNN advises, the same in each run"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo or mpi"},

@@ -19,7 +19,8 @@ std::string_view name_of(Pass pass) {
 bool is_taken_away(Pass pass, Element type) {
   const char* const text = std::getenv(EMULATION_PREFIX "CUDNN_REFUSES");
   if (text == nullptr) return false;
-  const std::string typed = std::string(name_of(pass)) + (type == Element::bf16 ? ":bf16" : ":f32");
+  const char* const of_type = type == Element::bf16 ? ":bf16" : type == Element::f16 ? ":f16" : ":f32";
+  const std::string typed = std::string(name_of(pass)) + of_type;
   std::string_view rest(text);
   while (!rest.empty()) {
     const std::size_t comma = std::min(rest.find(','), rest.size());

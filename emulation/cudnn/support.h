@@ -1,6 +1,6 @@
 // Which convolutions the emulated cuDNN takes, by which algorithm: the tables of cuDNN's documentation as far
-// as they concern 2-D convolutions of float and bfloat16. A GPU's own cuDNN may know better; what it refutes
-// is changed here.
+// as they concern 2-D convolutions of float, bfloat16 and half. A GPU's own cuDNN may know better; what it
+// refutes is changed here.
 #pragma once
 
 #include <cudnn.h>

@@ -41,6 +41,11 @@ void with_reader(const Matrix& matrix, F f) {
       return static_cast<C>(from_bf16(at[i]));
     });
   }
+  if (matrix.type == Element::f16) {
+    return f([at = static_cast<const std::uint16_t*>(matrix.data)](std::int64_t i) {
+      return static_cast<C>(from_f16(at[i]));
+    });
+  }
   f([&](std::int64_t i) {
     const C value = load<C>(matrix.type, matrix.data, i);
     return matrix.tf32 ? static_cast<C>(round_to_tf32(static_cast<float>(value))) : value;

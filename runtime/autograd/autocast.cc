@@ -1,6 +1,7 @@
 #include "runtime/autograd/autocast.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -22,8 +23,15 @@ Tensor round_half(const Tensor& x) {
                 [](const Tensor& grad, GradSink& sink) { sink.deliver(0, round_half(grad)); });
 }
 
+/// The dtype of the low precision on x's device; none where it is off, or emulated.
+std::optional<DType> low_dtype(const Tensor& x) {
+  if (current.precision == Precision::bf16) return DType::bf16;
+  if (current.precision != Precision::fp16 || x.device().type() == DeviceType::cpu) return std::nullopt;
+  return DType::f16;
+}
+
 bool emulates_half(const Tensor& x) {
-  return current.precision == Precision::fp16 && x.defined() && x.dtype() == DType::f32;
+  return current.precision == Precision::fp16 && x.defined() && x.dtype() == DType::f32 && !low_dtype(x);
 }
 
 }  // namespace
@@ -120,24 +128,24 @@ bool autocast_enabled() noexcept {
 }
 
 Tensor autocast_low(const Tensor& x) {
-  if (current.precision == Precision::bf16 && x.dtype() == DType::f32) return x.to(DType::bf16);
+  if (x.dtype() != DType::f32) return x;
+  if (const auto dtype = low_dtype(x)) return x.to(*dtype);
   return emulates_half(x) ? round_half(x) : x;
 }
 
 Tensor autocast_full(const Tensor& x) {
-  return current.precision == Precision::bf16 && x.dtype() == DType::bf16 ? x.to(DType::f32) : x;
+  return x.defined() && x.dtype() == low_dtype(x) ? x.to(DType::f32) : x;
 }
 
 bool autocast_mixes(const Tensor& a, const Tensor& b) noexcept {
+  const auto low = low_dtype(a);
   const auto pair = [&](DType one, DType other) { return a.dtype() == one && b.dtype() == other; };
-  return current.precision == Precision::bf16 &&
-         (pair(DType::f32, DType::bf16) || pair(DType::bf16, DType::f32));
+  return low && (pair(DType::f32, *low) || pair(*low, DType::f32));
 }
 
 Tensor autocast_weight(const Tensor& weight, const Tensor& x) {
-  const bool lower =
-      current.precision == Precision::bf16 && x.dtype() == DType::bf16 && weight.dtype() == DType::f32;
-  return lower ? current.weights->get(weight, DType::bf16) : weight;
+  const bool lower = x.dtype() == low_dtype(x) && weight.dtype() == DType::f32;
+  return lower ? current.weights->get(weight, x.dtype()) : weight;
 }
 
 Tensor autocast_rounded(const Tensor& x) { return emulates_half(x) ? round_half(x) : x; }

@@ -8,6 +8,8 @@
 //                   of one float32 and one low-precision operand: in float32
 //   float32         cross_entropy, log_softmax, adaptive and average pooling, conv2d_relu_pool2d (whose
 //                   kernel is faster in float32 than the general ones in bf16)
+//
+// The low precision of fp16 is float16 on GPUs; CPUs emulate it in float32.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +25,8 @@ enum class Precision {
   fp32,
   tf32,  ///< fp32 whose matrix products the device rounds (DeviceOptions::tf32)
   bf16,
-  /// On the CPU emulated: float32 arithmetic on values rounded to float16, forward and backward, so that
-  /// overflow and underflow are those of float16.
+  /// On GPUs float16 operands, sums in float32. On the CPU emulated: float32 arithmetic on values rounded to
+  /// float16, forward and backward, so that overflow and underflow are those of float16.
   fp16,
 };
 

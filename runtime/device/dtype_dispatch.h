@@ -1,15 +1,17 @@
-// From a run-time dtype to a compile-time type. BF16 and F16 are what the device calls bfloat16 and float16.
+// From a run-time dtype to a compile-time type. BF16 and F16 are what the device calls bfloat16 and float16;
+// F16 is void where it does not compute in it.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "runtime/device/kernel_checks.h"
 
 namespace dtrain {
 
-/// Calls `f` with a value of the floating type: float, double or BF16.
-template <class BF16>
+/// Calls `f` with a value of the floating type: float, double, BF16 or F16.
+template <class BF16, class F16 = void>
 struct DispatchFloating {
   template <class F>
   void operator()(std::string_view operation, DType dtype, F&& f) const {
@@ -20,6 +22,9 @@ struct DispatchFloating {
         return f(double{});
       case DType::bf16:
         return f(BF16{});
+      case DType::f16:
+        if constexpr (!std::is_void_v<F16>) return f(F16{});
+        [[fallthrough]];
       default:
         refuse_dtype(operation, dtype);
     }
@@ -27,23 +32,23 @@ struct DispatchFloating {
 };
 
 /// Floating types and int64.
-template <class BF16>
+template <class BF16, class F16 = void>
 struct DispatchArithmetic {
   template <class F>
   void operator()(std::string_view operation, DType dtype, F&& f) const {
     if (dtype == DType::i64) return f(std::int64_t{});
-    DispatchFloating<BF16>()(operation, dtype, f);
+    DispatchFloating<BF16, F16>()(operation, dtype, f);
   }
 };
 
 /// What can be scaled: the types above and those that pixels and tokens come in.
-template <class BF16>
+template <class BF16, class F16 = void>
 struct DispatchScalable {
   template <class F>
   void operator()(std::string_view operation, DType dtype, F&& f) const {
     if (dtype == DType::i32) return f(std::int32_t{});
     if (dtype == DType::u8) return f(std::uint8_t{});
-    DispatchArithmetic<BF16>()(operation, dtype, f);
+    DispatchArithmetic<BF16, F16>()(operation, dtype, f);
   }
 };
 

@@ -1,5 +1,5 @@
 // What each element-wise operation does to one element, written once for host and device. A functor works in
-// the compute type: float for f32 and bf16, double for f64, and int64 where kIntegers says that it makes
+// the compute type: float for f32, bf16 and f16, double for f64, and int64 where kIntegers says that it makes
 // sense.
 #pragma once
 

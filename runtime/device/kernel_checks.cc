@@ -114,7 +114,7 @@ void require_writable(std::string_view operation, std::string_view argument, con
 }
 
 DType parameter_dtype(const View& parameter, const View& activation) {
-  return parameter.dtype == DType::f32 && activation.dtype == DType::bf16 ? DType::f32 : activation.dtype;
+  return parameter.dtype == DType::f32 && is_half(activation.dtype) ? DType::f32 : activation.dtype;
 }
 
 void require_geometry(std::string_view operation, const Conv2dGeometry& g, const View& weight) {

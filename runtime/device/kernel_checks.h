@@ -31,7 +31,10 @@ void require_vector(std::string_view operation, std::string_view argument, const
 /// For what is written: each element has memory of its own, which a broadcast view has not.
 void require_writable(std::string_view operation, std::string_view argument, const View& view);
 
-/// The dtype to expect of a parameter or its gradient: f32 is allowed beside bf16 activations.
+/// True for the floating types of 16 bits, which are computed with in float32: bf16, and on GPUs f16.
+constexpr bool is_half(DType dtype) noexcept { return dtype == DType::bf16 || dtype == DType::f16; }
+
+/// The dtype to expect of a parameter or its gradient: f32 is allowed beside bf16 and f16 activations.
 DType parameter_dtype(const View& parameter, const View& activation);
 
 /// How many positions a window takes along one dimension.

@@ -6,6 +6,7 @@
 #include "runtime/autograd/ops.h"
 #include "runtime/autograd/ops/joining.h"
 #include "runtime/base/error.h"
+#include "runtime/device/kernel_checks.h"
 
 namespace dtrain {
 namespace {
@@ -44,7 +45,7 @@ Tensor total_norm(std::span<const Tensor> gradients, NormKind kind) {
   for (const Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
     const Tensor exact = gradient.detach();
-    const Tensor norm = norm_of(exact.dtype() == DType::bf16 ? exact.to(DType::f32) : exact, kind);
+    const Tensor norm = norm_of(is_half(exact.dtype()) ? exact.to(DType::f32) : exact, kind);
     norms.push_back(norms.empty() ? norm : norm.to(norms.front().shared_device()));
   }
   if (norms.empty()) {

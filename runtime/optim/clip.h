@@ -15,8 +15,8 @@ enum class NormKind {
 };
 
 /// The norm of all elements of `gradients` (those that are defined, of one dtype and device) as one vector,
-/// as a tensor [] of their dtype (float32 for bf16) on their device. Throws UsageError without any. Where
-/// each rank has a part of the gradients, ranks combine their parts' norms and use scale_to_norm().
+/// as a tensor [] of their dtype (float32 for bf16 and f16) on their device. Throws UsageError without any.
+/// Where each rank has a part of the gradients, ranks combine their parts' norms and use scale_to_norm().
 Tensor total_norm(std::span<const Tensor> gradients, NormKind kind = NormKind::euclidean);
 
 /// Multiplies the gradients in place by min(1, max_norm / (norm + 1e-6)); `norm` is a tensor [] as

@@ -25,7 +25,7 @@ constexpr ParametricOp kParametric[] = {
 class GpuFormulas : public testing::Test {
  protected:
   void check(const std::vector<Arg>& args, const std::string& what, int op, const Call& call) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
       compare(*gpu, dtype, args, bound_of(dtype, 4), what + " " + std::to_string(op), call);
     }
   }

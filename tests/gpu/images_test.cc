@@ -6,7 +6,7 @@
 namespace dtrain::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f64};
+constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
 
 struct Case {
   const char* name;

@@ -10,7 +10,7 @@ namespace {
 class GpuLines : public testing::Test {
  protected:
   void check(const std::vector<Arg>& args, std::int64_t terms, const std::string& what, const Call& call) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
       compare(*gpu, dtype, args, bound_of(dtype, terms), what, call);
     }
   }

@@ -13,7 +13,7 @@ namespace dtrain::test {
 struct Arg {
   Array array;
   Layout layout = Layout::contiguous;
-  bool follows = true;  ///< else f32 on the GPU, for per-channel arrays beside bf16 activations
+  bool follows = true;  ///< else f32 on the GPU, for per-channel arrays beside those of 16 bits
   bool is_null = false;
   bool stays = false;  ///< keeps its dtype on the GPU
 };
@@ -87,7 +87,8 @@ inline void compare(Device& gpu, DType dtype, const std::vector<Arg>& args, doub
 inline double bound_of(DType dtype, std::int64_t terms = 1) {
   const double size = std::sqrt(static_cast<double>(terms));
   if (dtype == DType::f64) return 1e-12 * size;
-  return dtype == DType::bf16 ? 1.0 / 64 + 1.0 / 128 * size : 2e-6 * size + 2e-6;
+  if (dtype == DType::bf16) return 1.0 / 64 + 1.0 / 128 * size;
+  return dtype == DType::f16 ? 1.0 / 512 + 1.0 / 1024 * size : 2e-6 * size + 2e-6;
 }
 
 }  // namespace dtrain::test

@@ -26,7 +26,7 @@ constexpr OptionSpec kOptions[] = {
     {"output", "Output", "FILE", "", "FILE.npy (the network's outputs as they are) or FILE.csv (classes and probabilities, or numbers); unset: a table on standard output"},
     {"overwrite", "Output", "", "", "replace the file where it is there already"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda or cuda:N"},
-    {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (emulated) or tf32 (GPU only)"},
+    {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (on CPUs emulated) or tf32 (GPU only)"},
     {"threads", "Machine", "N", "", "threads to compute with; unset: OMP_NUM_THREADS or all cores"},
     {"help", "Output", "", "", "this text"},
 };

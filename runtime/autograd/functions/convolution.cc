@@ -12,6 +12,7 @@
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
+#include "runtime/device/kernel_checks.h"
 #include "runtime/tensor/checks.h"
 
 namespace dtrain {
@@ -202,9 +203,9 @@ Tensor adaptive_avg_pool2d(const Tensor& given, std::int64_t height, std::int64_
     const std::int64_t kh = x.size(2) / height, kw = x.size(3) / width;
     return pool2d(x, {PoolKind::avg, kh, kw, kh, kw, 0, 0});
   }
-  // Sums and window sizes of more than 256 need more digits than bf16 has.
-  return x.dtype() == DType::bf16 ? average_windows(x.to(DType::f32), height, width).to(DType::bf16)
-                                  : average_windows(x, height, width);
+  // Sums and window sizes of more than 256 need more digits than bf16 has, sums more range than f16.
+  return is_half(x.dtype()) ? average_windows(x.to(DType::f32), height, width).to(x.dtype())
+                            : average_windows(x, height, width);
 }
 
 }  // namespace dtrain

@@ -12,7 +12,7 @@ namespace dtrain {
 Dims conv2d_shape(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& g) {
   check_floating("conv2d", x);
   check_same_kind("conv2d", x, w);
-  if (bias.defined() && !(x.dtype() == DType::bf16 && bias.dtype() == DType::f32)) {
+  if (bias.defined() && !(is_half(x.dtype()) && bias.dtype() == DType::f32)) {
     check_same_kind("conv2d", x, bias);
   }
   check_same_device("conv2d", x, bias);

@@ -6,6 +6,7 @@
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/device/kernel_checks.h"
 
 namespace dtrain {
 namespace {
@@ -121,8 +122,8 @@ Tensor tanh(const Tensor& x) {
 
 Tensor gelu(const Tensor& x) {
   return function_of_input("gelu", UnaryOp::gelu, x, [](const Tensor& grad, const Tensor& input) {
-    // The two terms cancel near x = -0.75, of which bf16 leaves nothing.
-    const Tensor wide = input.dtype() == DType::bf16 ? input.to(DType::f32) : input;
+    // The two terms cancel near x = -0.75, of which 16 bits leave nothing.
+    const Tensor wide = is_half(input.dtype()) ? input.to(DType::f32) : input;
     const Tensor slope = add(normal_distribution(wide), mul(wide, normal_density(wide)));
     return mul(grad.to(wide.dtype()), slope).to(input.dtype());
   });

@@ -7,6 +7,7 @@
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
+#include "runtime/device/kernel_checks.h"
 #include "runtime/tensor/checks.h"
 #include "runtime/tensor/shape.h"
 
@@ -145,7 +146,7 @@ void linear_backward(const LinearSaved& saved, Tensor grad, GradSink& sink) {
 void check_linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
   check_floating("linear", x);
   check_same_kind("linear", x, w);
-  const bool full_bias = bias.defined() && x.dtype() == DType::bf16 && bias.dtype() == DType::f32;
+  const bool full_bias = bias.defined() && is_half(x.dtype()) && bias.dtype() == DType::f32;
   if (bias.defined() && !full_bias) check_same_kind("linear", x, bias);
   check_same_device("linear", x, bias);
   const bool fits = w.rank() == 2 && x.rank() >= 1 && x.size(-1) == w.size(1) &&

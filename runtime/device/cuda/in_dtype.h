@@ -1,5 +1,5 @@
 // An array in the dtype a kernel works in: the one given, or a dense copy of it. Parameters and their
-// gradients may be f32 beside bf16 activations; as under PyTorch's autocast they are rounded on the way.
+// gradients may be f32 beside those of 16 bits; as under PyTorch's autocast they are rounded on the way.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ class InDtype {
   InDtype(Kernels& kernels, Memory& memory, const View& view, DType dtype, bool is_input)
       : kernels_(kernels), given_(view), used_(view) {
     if (view.data == nullptr || view.dtype == dtype) return;
-    if (view.dtype != DType::f32 || dtype != DType::bf16) return;  // the kernel refuses it by name
+    if (view.dtype != DType::f32 || !is_half(dtype)) return;  // the kernel refuses it by name
     memory_.emplace(memory, static_cast<std::size_t>(view.numel()) * size_of(dtype));
     used_ = {memory_->data(), dtype, view.shape,
              view.rank() == 4 ? channels_last_strides(view.shape) : contiguous_strides(view.shape)};

@@ -15,10 +15,13 @@ namespace dtrain::cuda {
 using BF16 = __nv_bfloat16;
 using F16 = __half;
 
+template <class T>
+inline constexpr bool kIsHalf = std::is_same_v<T, BF16> || std::is_same_v<T, F16>;
+
 /// The type arithmetic on T is done in.
 template <class T>
-using Compute = std::conditional_t<std::is_same_v<T, BF16> || std::is_same_v<T, F16>, float,
-                                   std::conditional_t<std::is_same_v<T, Bool>, std::uint8_t, T>>;
+using Compute =
+    std::conditional_t<kIsHalf<T>, float, std::conditional_t<std::is_same_v<T, Bool>, std::uint8_t, T>>;
 
 template <class To, class From>
 __device__ __forceinline__ To cast(From value) {
@@ -48,9 +51,9 @@ __device__ __forceinline__ Compute<T> load(const T& value) {
   return cast<Compute<T>>(value);
 }
 
-inline constexpr DispatchFloating<BF16> dispatch_floating;
-inline constexpr DispatchArithmetic<BF16> dispatch_arithmetic;
-inline constexpr DispatchScalable<BF16> dispatch_scalable;
+inline constexpr DispatchFloating<BF16, F16> dispatch_floating;
+inline constexpr DispatchArithmetic<BF16, F16> dispatch_arithmetic;
+inline constexpr DispatchScalable<BF16, F16> dispatch_scalable;
 inline constexpr DispatchAny<BF16, F16> dispatch_any;
 inline constexpr DispatchBits dispatch_bits;
 

@@ -45,7 +45,7 @@ void CudaKernels::unscale(std::span<const View> gradients, const View& scale, co
   require_dtype("unscale", "scale", scale, DType::f32);
   require_like("unscale", "found", found, scale);
   fill(found, 0.0);
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
     std::vector<SlotEntry> entries;
     for (const View& gradient : gradients) {
       if (gradient.dtype != dtype || gradient.numel() == 0) continue;

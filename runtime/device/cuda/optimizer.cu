@@ -222,7 +222,7 @@ __global__ void step_kernel(SlotTable table, Rule rule) {
 
 template <template <class> class Rule, class Step>
 void run(const Context& context, SlotTables& tables, std::span<const OptimizerSlot> slots, const Step& step) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
     std::vector<SlotEntry> entries;
     for (const OptimizerSlot& slot : slots) {
       if (slot.param.dtype != dtype || slot.param.numel() == 0) continue;

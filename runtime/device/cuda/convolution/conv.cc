@@ -16,7 +16,7 @@ namespace {
 
 /// cuDNN's extents are ints, and float64 has the direct kernels.
 bool fits_cudnn(const View& input, const View& output) {
-  return (input.dtype == DType::f32 || input.dtype == DType::bf16) && input.numel() <= INT32_MAX &&
+  return (input.dtype == DType::f32 || is_half(input.dtype)) && input.numel() <= INT32_MAX &&
          output.numel() <= INT32_MAX && input.numel() > 0;
 }
 

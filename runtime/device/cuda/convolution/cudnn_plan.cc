@@ -11,6 +11,8 @@ cudnnDataType_t data_type(DType dtype) {
       return CUDNN_DATA_FLOAT;
     case DType::bf16:
       return CUDNN_DATA_BFLOAT16;
+    case DType::f16:
+      return CUDNN_DATA_HALF;
     default:
       refuse_dtype("conv2d", dtype);
   }

@@ -27,7 +27,7 @@ struct ConvPlan {
   bool can_finish = true;  ///< cuDNN takes bias and activation into this convolution; until it says no
 };
 
-/// Descriptors for `key`. `tensor_cores`: reduced-precision inputs (bf16, or f32 as TF32) may use them.
+/// Descriptors for `key`. `tensor_cores`: reduced-precision inputs (bf16, f16, or f32 as TF32) may use them.
 ConvPlan describe_convolution(const ConvKey& key, bool tensor_cores);
 
 /// True when the call succeeded; false when cuDNN does not do that; throws DeviceError for a real failure.

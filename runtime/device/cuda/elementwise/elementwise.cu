@@ -52,7 +52,7 @@ __global__ void strided_kernel(Layout<N> layout, Op op, Out* out, const In*... i
 
 /// Types worth a packed kernel of their own; the rest always takes the strided one.
 template <class T>
-constexpr bool kHot = std::is_same_v<T, float> || std::is_same_v<T, BF16>;
+constexpr bool kHot = std::is_same_v<T, float> || kIsHalf<T>;
 template <class Out, class... In>
 constexpr bool kWorthPacking = kHot<Out> && ((kHot<In> || std::is_same_v<In, std::uint8_t>)&&...);
 
@@ -110,12 +110,10 @@ struct Cast {
   __device__ To operator()(From x) const { return cast<To>(x); }
 };
 
-/// f32 and bf16 scale in float as PyTorch does; everything else in double, so that u8 pixels times 1/255 are
-/// the correctly rounded quotients.
+/// f32, bf16 and f16 scale in float as PyTorch does; everything else in double, so that u8 pixels times 1/255
+/// are the correctly rounded quotients.
 template <class From, class To>
-using AffineType = std::conditional_t<(std::is_same_v<From, float> || std::is_same_v<From, BF16>)&&(
-                                          std::is_same_v<To, float> || std::is_same_v<To, BF16>),
-                                      float, double>;
+using AffineType = std::conditional_t<kHot<From> && kHot<To>, float, double>;
 
 template <class To, class From>
 struct Affine {
@@ -250,7 +248,7 @@ void CudaKernels::where(const View& condition, const View& a, const View& b, con
     });
   };
   if (out.dtype == DType::f32) return run(float{});  // these two are worth packing
-  if (out.dtype == DType::bf16) return run(BF16{});
+  if (is_half(out.dtype)) return run(BF16{});
   dispatch_bits(out.dtype, run);
 }
 

@@ -21,6 +21,8 @@ cudaDataType_t data_type(DType dtype) {
       return CUDA_R_64F;
     case DType::bf16:
       return CUDA_R_16BF;
+    case DType::f16:
+      return CUDA_R_16F;
     default:
       refuse_dtype("matmul", dtype);
   }
@@ -138,10 +140,10 @@ bool MatmulPlans::run(const MatmulKey& key, const void* first, const void* secon
 
 void CudaKernels::matmul(const View& a, const View& b, const View& bias, Activation activation,
                          bool accumulate, const View& out) {
-  // A gradient of f32 takes sums of products of bf16 as they are: rounded to bf16 on the way, small ones
-  // would be lost in a total of several passes.
-  const bool wide_out = out.dtype == DType::f32 && a.dtype == DType::bf16 && bias.data == nullptr &&
-                        activation == Activation::none;
+  // A gradient of f32 takes sums of products of bf16 or f16 as they are: rounded to that on the way, small
+  // ones would be lost in a total of several passes.
+  const bool wide_out =
+      out.dtype == DType::f32 && is_half(a.dtype) && bias.data == nullptr && activation == Activation::none;
   if ((out.dtype != a.dtype && !wide_out) || (bias.data != nullptr && bias.dtype != a.dtype)) {
     const InDtype own_bias(*this, context_.memory, bias, a.dtype, true);
     InDtype own_out(*this, context_.memory, out, a.dtype, accumulate);

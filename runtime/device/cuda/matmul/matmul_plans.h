@@ -27,7 +27,7 @@ struct MatmulKey {
   std::int64_t out_leading = 0, out_batch_stride = 0;
   int out_alignment = 0;
   DType dtype = DType::f32;
-  DType out_dtype = DType::f32;  ///< dtype, or f32 for gradients of f32 parameters from bf16 operands
+  DType out_dtype = DType::f32;  ///< dtype, or f32 for gradients of f32 parameters from bf16 or f16
   bool bias = false, relu = false, accumulate = false;
   bool operator==(const MatmulKey&) const = default;
 };
