@@ -132,7 +132,7 @@ void BackwardPass::run_step(Step& step) {
     slots_[wanted->second] = step.grad;
   }
   if (step.needed) {
-    GradSink sink(*this, step.node);
+    GradSink sink(*this, step.node, step.is_balanced);
     if (step.grad.defined()) step.node->run(std::move(step.grad), sink);
     for (std::size_t i = 0; i < step.node->inputs().size(); ++i) {
       if (sink.wants(static_cast<int>(i)) && !sink.delivered_[i]) sink.deliver(static_cast<int>(i), {});
@@ -156,7 +156,9 @@ void BackwardPass::sum_into(Tensor& total, Tensor grad) const {
 }
 
 void BackwardPass::add_to_node(const Node* node, Tensor grad) {
-  sum_into(steps_[position_.at(node)].grad, std::move(grad));
+  Step& step = steps_[position_.at(node)];
+  step.is_balanced = false;
+  sum_into(step.grad, std::move(grad));
 }
 
 bool BackwardPass::writes_in_place(const GradState& leaf) const {
@@ -196,8 +198,8 @@ void BackwardPass::leaf_used(GradState& leaf) {
   ready();
 }
 
-GradSink::GradSink(BackwardPass& pass, const std::shared_ptr<Node>& node)
-    : pass_(pass), node_(node), delivered_(node->inputs().size()) {}
+GradSink::GradSink(BackwardPass& pass, const std::shared_ptr<Node>& node, bool is_balanced)
+    : pass_(pass), node_(node), is_balanced_(is_balanced), delivered_(node->inputs().size()) {}
 
 bool GradSink::wants(int input) const {
   return pass_.is_needed(node_->inputs()[static_cast<std::size_t>(input)]);
@@ -230,6 +232,14 @@ void GradSink::deliver(int input, Tensor grad) {
   pass_.leaf_used(*edge.state);
 }
 
+void GradSink::deliver_balanced(int input, Tensor grad) {
+  const Edge& edge = node_->inputs()[static_cast<std::size_t>(input)];
+  const Node* const node = edge.state == nullptr ? nullptr : edge.state->node.get();
+  const bool is_first = node != nullptr && !pass_.steps_[pass_.position_.at(node)].grad.defined();
+  deliver(input, std::move(grad));
+  if (is_first) pass_.steps_[pass_.position_.at(node)].is_balanced = true;
+}
+
 Tensor GradSink::destination(int input, const std::shared_ptr<Device>& device) {
   const Edge& edge = node_->inputs()[static_cast<std::size_t>(input)];
   const GradState& state = *edge.state;
@@ -257,7 +267,10 @@ std::optional<Tensor> GradSink::running_total(int input) {
 void GradSink::delivered_in_place(int input) {
   const Edge& edge = node_->inputs()[static_cast<std::size_t>(input)];
   delivered_[static_cast<std::size_t>(input)] = true;
-  if (edge.state->node != nullptr) return;
+  if (edge.state->node != nullptr) {
+    pass_.steps_[pass_.position_.at(edge.state->node.get())].is_balanced = false;
+    return;
+  }
   edge.state->grad.mark_modified();
   pass_.leaf_used(*edge.state);
 }

@@ -36,6 +36,7 @@ class BackwardPass {
     std::shared_ptr<Node> node;
     Tensor grad;
     bool needed = true;
+    bool is_balanced = false;  ///< grad: see GradSink::deliver_balanced
   };
 
   void discover(std::span<const Root> roots);

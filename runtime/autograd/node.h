@@ -36,12 +36,17 @@ struct GradState final : AutogradState {
 /// delivered_in_place()); the earlier, the sooner a gradient can be sent to other ranks.
 class GradSink {
  public:
-  GradSink(BackwardPass& pass, const std::shared_ptr<Node>& node);
+  GradSink(BackwardPass& pass, const std::shared_ptr<Node>& node, bool is_balanced = false);
 
   /// False for inputs that need no gradient: skip the work.
   bool wants(int input) const;
   /// Hands over the gradient of `input`, of its shape and dtype. Undefined means none.
   void deliver(int input, Tensor grad);
+  /// The same for a gradient [N, C, …] whose sum over each channel is 0 but for rounding, as behind batch
+  /// norm, which takes its channels' means away.
+  void deliver_balanced(int input, Tensor grad);
+  /// True where the whole gradient that this operation was given was delivered so.
+  bool is_balanced() const noexcept { return is_balanced_; }
 
   /// Uninitialised row-major memory for the gradient of `input`, to be overwritten and delivered: the final
   /// place itself where that is possible, so that nothing is copied. `device` is where it is made otherwise.
@@ -64,6 +69,7 @@ class GradSink {
   friend class BackwardPass;
   BackwardPass& pass_;
   const std::shared_ptr<Node>& node_;
+  bool is_balanced_;
   std::vector<bool> delivered_;
 };
 

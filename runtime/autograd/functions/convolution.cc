@@ -35,14 +35,27 @@ struct ConvSaved {
   Saved parameter;  ///< w's source, with its history: under autocast w is a copy without one
   MemoryFormat x_format;
   bool has_bias;
-  bool full_bias;  ///< float32 beside bf16 activations
+  bool full_bias;  ///< float32 beside activations of 16 bits
   Conv2dGeometry geometry;
   Activation activation;
 };
 
+/// The gradient of a bias whose channels' gradients add up to nothing: batch norm takes the bias away again.
+void deliver_no_bias(const Tensor& grad, GradSink& sink) {
+  const Tensor grad_b = sink.destination(2, grad.shared_device());
+  grad.device().kernels().fill(grad_b.view(), 0.0);
+  sink.deliver(2, grad_b);
+}
+
 /// Gradients of weight and bias, which one kernel computes together.
 void deliver_conv_parameters(const ConvSaved& saved, const Tensor& grad, GradSink& sink) {
-  const bool bias_wanted = saved.has_bias && sink.wants(2);
+  bool bias_wanted = saved.has_bias && sink.wants(2);
+  // Where memory decides, what is known is not read once more.
+  if (bias_wanted && sink.is_balanced() && saved.activation == Activation::none &&
+      grad.device().type() == DeviceType::cuda) {
+    deliver_no_bias(grad, sink);
+    bias_wanted = false;
+  }
   if (!sink.wants(1)) {
     if (bias_wanted) {
       const Tensor exact = saved.full_bias ? grad.to(DType::f32) : grad;

@@ -134,7 +134,10 @@ void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residua
   if (residual_wanted) {
     sink.deliver(3, gated ? differentiable_once(sink, grad, grad_residual) : grad);
   }
-  if (sink.wants(0)) sink.deliver(0, differentiable_once(sink, grad, grad_x));
+  if (!sink.wants(0)) return;
+  const Tensor grad_input = differentiable_once(sink, grad, grad_x);
+  // Of a part of a batch only all parts' sums together are 0.
+  saved.peers == nullptr ? sink.deliver_balanced(0, grad_input) : sink.deliver(0, grad_input);
 }
 
 /// Training: statistics of this batch.
