@@ -18,6 +18,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
+#include "tests/support/slowness.h"
 
 namespace dtrain::test {
 namespace {
@@ -92,7 +93,7 @@ RunResult run(const std::vector<std::string>& argv, const RunOptions& options) {
   in.write_end.reset();
 
   RunResult result;
-  const Deadline deadline = Deadline::after(options.timeout);
+  const Deadline deadline = Deadline::after(options.timeout * kSlowness);
   std::thread companion;
   if (options.while_running) companion = std::thread(options.while_running, child);
   collect(out.read_end, err.read_end, result, deadline);
@@ -176,7 +177,7 @@ std::vector<int> run_ranks(int world, const std::function<void(int rank)>& body,
     }
     children.push_back(child);
   }
-  const Deadline deadline = Deadline::after(timeout);
+  const Deadline deadline = Deadline::after(timeout * kSlowness);
   std::vector<int> codes;
   for (const pid_t child : children) {
     int status = 0;

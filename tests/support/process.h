@@ -16,7 +16,8 @@ struct RunOptions {
   std::map<std::string, std::string> environment;  ///< added to (or replacing) the test's own
   std::string working_directory;                   ///< empty: the test's own
   std::string standard_input;
-  std::chrono::seconds timeout{30};  ///< the program's process group is killed after it
+  /// The program's process group is killed after it, times kSlowness.
+  std::chrono::seconds timeout{30};
   std::function<void(pid_t)>
       while_running;  ///< called in a thread of its own with the program's pid; must return
 };
@@ -55,8 +56,8 @@ std::map<int, pid_t> ranks_marked(const std::string& name, const std::string& va
 int count_marked(const std::string& name, const std::string& value);
 
 /// Forks `world` processes that each run `body(rank)`; returns each one's exit code (128 + signal when
-/// killed, an exception in `body` prints its text and counts as 1). All are killed at `timeout`, with code
-/// 128 + SIGKILL.
+/// killed, an exception in `body` prints its text and counts as 1). All are killed at `timeout`, times
+/// kSlowness, with code 128 + SIGKILL.
 std::vector<int> run_ranks(int world, const std::function<void(int rank)>& body,
                            std::chrono::seconds timeout = std::chrono::seconds{30});
 

@@ -20,6 +20,7 @@
 #include "cluster/store/store_handshake.h"
 #include "cluster/store/store_wire.h"
 #include "runtime/base/check.h"
+#include "tests/support/slowness.h"
 
 namespace dtrain {
 namespace {
@@ -29,7 +30,7 @@ using std::chrono::seconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-Deadline soon() { return Deadline::after(seconds(20)); }
+Deadline soon() { return Deadline::after(seconds(20) * test::kSlowness); }
 
 const Token& token() {
   static const Token made = make_token();

@@ -1,0 +1,14 @@
+// How slow a program may be through the way it was built. Limits on time that only end what hangs are
+// multiplied by it.
+#pragma once
+
+namespace dtrain::test {
+
+/// A sanitizer costs a factor of up to ten, on top of a busy machine.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int kSlowness = 10;
+#else
+inline constexpr int kSlowness = 1;
+#endif
+
+}  // namespace dtrain::test
