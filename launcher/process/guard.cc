@@ -83,6 +83,8 @@ class GuardProcess {
   }
 
   void wait() {
+    // Before the first poll, too: nothing else need ever happen that would wake this process.
+    if (!patience_ && lease_.over()) patience_ = Deadline::after(kKeeperPatience);
     // Not POLLIN: messages are the keeper's.
     pollfd waits[] = {{patience_ ? -1 : settings_.socket, POLLRDHUP, 0},
                       {signals_.get(), POLLIN, 0},

@@ -9,9 +9,11 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <thread>
 
+#include "tests/fault/launcher/blocked.h"
 #include "tests/launch/nodes.h"
 
 namespace dtrain::test {
@@ -90,6 +92,31 @@ TEST_F(NodesFence, AllThreeStopped) { disturb({SIGSTOP, SIGSTOP, SIGSTOP}); }
 TEST_F(NodesFence, LauncherAndLinkStopped) { disturb({SIGSTOP, SIGSTOP, 0}); }
 TEST_F(NodesFence, TheLauncherStoppedAndTheLinkKilled) { disturb({SIGSTOP, SIGKILL, 0}); }
 TEST_F(NodesFence, TheLauncherKilledAndTheKeeperStopped) { disturb({SIGKILL, 0, SIGSTOP}); }
+
+// None of them takes SIGCONT or SIGTERM: the guard alone is left, and nothing but the lease's end wakes it.
+TEST_F(NodesFence, AllThreeBlocked) {
+  TwoNodes job;
+  ASSERT_TRUE(job.started()) << job.nodes.errors();
+  std::array<std::optional<Blocked>, 3> blocked;
+  for (int part = 0; part < 3; ++part) {
+    const pid_t pid = job.process(part);
+    ASSERT_GT(pid, 0) << kParts[part];
+    blocked[static_cast<std::size_t>(part)].emplace(pid);
+  }
+  EXPECT_TRUE(eventually([&] { return workers_of(job.nodes[1]) == 0; }, kInTime)) << job.nodes.errors();
+  EXPECT_GT(job.nodes[0].wait(kInTime), 0) << job.nodes.errors();
+}
+
+// The launcher hears nothing of its link, and does not wait for it at the end.
+TEST_F(NodesFence, TheLinkBlocked) {
+  TwoNodes job;
+  ASSERT_TRUE(job.started()) << job.nodes.errors();
+  const Blocked blocked(job.process(1));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(eventually([&] { return workers_of(job.nodes[1]) == 0; }, kInTime)) << job.nodes.errors();
+  for (int node : {0, 1}) EXPECT_EQ(job.nodes[node].wait(kInTime), 4) << job.nodes.errors();
+  slowest_ = std::chrono::steady_clock::now() - begin;
+}
 
 TEST_F(NodesFence, AnyCombination) {
   const int rounds = rounds_from_environment("DTRAIN_FAULT_ROUNDS", 2);
