@@ -83,6 +83,13 @@ Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
 Admission Membership::resume(SeatId id, const NodeOffer& offer, TimePoint now) {
   Seat* seat = offer.incarnation == 0 ? nullptr : roster_.find_incarnation(offer.incarnation);
   if (seat == nullptr && inherited_) return claim(id, offer, now);
+  if (seat == nullptr && !formed()) {
+    // Of a job that goes on, or has ended, without whoever began this one here: a leader that was killed and
+    // is started again at once finds those who followed it at its door.
+    Admission admission{-1, {}, {}};
+    admission.elsewhere = true;
+    return admission;
+  }
   if (seat == nullptr) return {-1, "the job has gone on without this node, whose lease has run out", {}};
   return come_back(*seat, id, now);
 }

@@ -245,6 +245,8 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
   const auto admission = decode_admission(answer.substr(std::min<std::size_t>(answer.size(), 8)));
   if (!reader.good() || !admission) return lose("the rendezvous sent a malformed admission");
   if (admission->elsewhere) {
+    if (offer_.resumes && round_ >= 0 && known_.leadership.council.empty())
+      return lose("the rendezvous that led this job is gone, and another one has begun in its place");
     elsewhere_ = admission->leader;
     return put_aside("the rendezvous is elsewhere");
   }

@@ -223,6 +223,17 @@ TEST(Membership, ALauncherThatComesBackTooLateIsRefused) {
   EXPECT_THAT(job.join(32, known(7, true)).refused, HasSubstr("lease has run out")) << "never was here";
 }
 
+// A leader that was killed, and is started again before those who followed it know: they are another job's.
+TEST(Membership, BeforeAnyRoundNobodyIsToldThatTheJobHasGoneOn) {
+  Job job(fixed(3, 1));
+  job.join(0);
+  const Admission admission = job.join(31, known(1, true));
+  EXPECT_EQ(admission.refused, "");
+  EXPECT_TRUE(admission.elsewhere);
+  job.pass(seconds(1));
+  EXPECT_EQ(job.count<Forming>(), 0U) << "it has no seat here";
+}
+
 TEST(Membership, AWordThatIsSaidAgainIsHeardOnce) {
   Job job = running_with_known(fixed(2, 1));
   job.say(1, Signalled{15}, 1);

@@ -151,6 +151,50 @@ TEST_F(SessionTest, ASeatThatWasGivenUpIsALostLease) {
   EXPECT_EQ(std::get<LeaseLost>(heard()).why, "gone on without");
 }
 
+// Whoever has begun anew where the leader was knows of no seat, and whom to ask instead.
+TEST_F(SessionTest, AnotherRendezvousAtTheSameAddressEndsNoSessionThatMayBeSucceeded) {
+  answer(asked().at(0), join_answer(5, encode(Admission{1, {}, {}, false, {}, 1, {1, seconds(4)}})));
+  Leadership leadership;
+  leadership.council = {{1, "h0", {"10.0.0.1", 1}}, {2, "h1", {"10.0.0.2", 1}}, {3, "h2", {"10.0.0.3", 1}}};
+  answer(asked().at(0), encode(News(leadership)));
+  answer(asked().at(0), encode(News(Forming{0, 0, {{0, "h0", 2, 0}, {1, "host1", 2, 2}}})));
+  EXPECT_EQ(std::get<Forming>(heard()).round, 0);
+  session_.interrupt("the cable was pulled");
+  Admission nobody_knows{-1, {}, {}};
+  nobody_knows.elsewhere = true;
+  reconnect();
+  answer(asked().at(0), join_answer(0, encode(nobody_knows)));
+  EXPECT_TRUE(session_.interrupted());
+  EXPECT_FALSE(session_.ended());
+  pass(milliseconds(4100));
+  EXPECT_TRUE(session_.orphaned()) << "the others elect a leader";
+}
+
+// Nobody else can lead this job, and its workers must not be another one's.
+TEST_F(SessionTest, AnotherRendezvousAtTheSameAddressEndsASessionWithoutSuccessors) {
+  const auto event = admit();
+  answer(event, encode(News(Forming{0, 0, {{0, "h0", 2, 0}, {1, "host1", 2, 2}}})));
+  EXPECT_EQ(std::get<Forming>(heard()).round, 0);
+  session_.interrupt("the cable was pulled");
+  Admission nobody_knows{-1, {}, {}};
+  nobody_knows.elsewhere = true;
+  reconnect();
+  answer(asked().at(0), join_answer(0, encode(nobody_knows)));
+  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("another one has begun"));
+}
+
+TEST_F(SessionTest, WhoIsAboutToLeaveSaysItsWordsButBeatsNoMore) {
+  admit();
+  pass(milliseconds(1100));
+  answer(asked().at(0));
+  session_.hush();
+  pass(seconds(20));
+  EXPECT_TRUE(asked().empty());
+  EXPECT_FALSE(session_.ended());
+  session_.say(Gone{}, now_);
+  EXPECT_EQ(asked().at(0).keys.at(0), kWordKey);
+}
+
 TEST_F(SessionTest, WhoseJoinWasNotAnsweredAsksAgainForAsLongAsALease) {
   session_.interrupt("the cable was pulled");
   asked();
