@@ -371,6 +371,11 @@ void Coordinator::lead(Mandate mandate) {
   impl_->leading = true;
 }
 
+bool Coordinator::leads() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->leading && !impl_->over;
+}
+
 bool Coordinator::wait_until_over(const Deadline& deadline) const {
   {
     std::unique_lock lock(impl_->mutex);

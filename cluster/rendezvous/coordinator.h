@@ -67,6 +67,8 @@ class Coordinator {
   Endpoint endpoint() const;
   /// Leads the job as the leader's successor. May be called from any thread.
   void lead(Mandate mandate);
+  /// Whether this is where the job is led, until it is over. May be called from any thread.
+  bool leads() const;
   /// Blocks until the job is over, every member has heard so and gone, or `deadline` passes; true when over.
   /// At once where another one leads.
   bool wait_until_over(const Deadline& deadline) const;

@@ -157,7 +157,7 @@ struct Member::Impl {
   std::deque<Word> words;
   std::deque<News> news;
   bool last_delivered = false;
-  bool leaving = false;
+  bool leaving = false, hushed = false;
 
   std::thread thread;
 };
@@ -346,6 +346,7 @@ void Member::Impl::take_words() {
   {
     const std::lock_guard lock(mutex);
     taken.swap(words);
+    if (hushed) session.hush();
   }
   for (const Word& word : taken) session.say(word, boot_clock().now());
 }
@@ -460,6 +461,12 @@ std::optional<News> Member::next(const Deadline& deadline) {
 }
 
 int Member::fd() const noexcept { return impl_->arrived.get(); }
+
+void Member::hush() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->hushed = true;
+  raise(impl_->wake);
+}
 
 void Member::say(const Word& word) {
   const std::lock_guard lock(impl_->mutex);

@@ -59,6 +59,10 @@ class Member {
   /// error here: next() tells.
   void say(const Word& word);
 
+  /// This node is about to leave: the coordinator hears no heartbeat any more, only words. Whether anything
+  /// is still at work here is then known with the lease at the latest. From any thread.
+  void hush();
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

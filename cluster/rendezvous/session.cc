@@ -320,6 +320,7 @@ void Session::find_delegate() {
 }
 
 void Session::beat(TimePoint now) {
+  if (hushed_) return;
   const std::string echo = epoch_ == 0 ? std::string() : encode(Echo{stamp_, known_.events});
   set(kBeatKey, echo, now);
   next_beat_ = now + (delegate_ ? times_.beat / kDelegateBeats : times_.beat);
@@ -333,7 +334,7 @@ std::optional<std::string> Session::take() {
 }
 
 TimePoint Session::tick(TimePoint now) {
-  if (ended_) return now + kIdle;
+  if (ended_ || hushed_) return now + kIdle;
   if (orphaned_until_ && now >= *orphaned_until_)
     lose(fmt::format("its lease has run out, and no other leader was found in {:.0f} s; {}",
                      std::chrono::duration<double>(times_.succession).count(), cause_));

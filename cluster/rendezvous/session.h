@@ -111,6 +111,9 @@ class Session {
   TimePoint heard_at() const noexcept { return heard_at_; }
   /// This launcher has promised to follow no leader of a lower epoch: whoever admits it there is left again.
   void follow_none_below(std::uint64_t epoch) noexcept { floor_ = epoch; }
+  /// This node is about to leave, and promises nothing any more: no heartbeat from now on, so that its lease
+  /// is not waited for longer than it must be. What it says is sent as before.
+  void hush() noexcept { hushed_ = true; }
   /// It cannot go on: from now on only LeaseLost is told.
   void lose(std::string why);
   /// Beats when due; ends the session when the lease has run out. Returns when to call again at the latest.
@@ -174,6 +177,7 @@ class Session {
   std::int64_t stamp_ = 0;
   Known known_;
   bool joining_ = true;
+  bool hushed_ = false;
   bool delegate_ = false;  // of the council
   bool at_work_ = false;
   std::optional<int> ended_with_;  // the round's part

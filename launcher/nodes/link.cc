@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cluster/rendezvous/messages.h"
+#include "launcher/nodes/reach.h"
 #include "launcher/plan/options.h"
 #include "launcher/process/forked.h"
 #include "runtime/base/check.h"
@@ -40,13 +41,16 @@ constexpr std::string_view kGoodbye = "bye";
 constexpr Duration kOrderlyEnd = seconds(3);
 // The launcher was killed, but others on this rendezvous still clear up.
 constexpr Duration kDisorderlyEnd = seconds(5);
+// From whoever leads the others until its workers are known to have ended: without that another one must be
+// elected, which takes longer than a node's lease.
+constexpr Duration kLeadersEnd = seconds(2);
 constexpr Duration kReap = kDisorderlyEnd + seconds(2);
 constexpr Duration kDies = seconds(2);  // of SIGKILL
 // Whether the launcher reads, whether its workers have ended.
 constexpr Duration kLookAgain = milliseconds(500), kLookSoon = milliseconds(5);
 // From the end of the last worker until the launcher has said so; log files are given 5 s of that.
 constexpr Duration kSayEnded = seconds(10);
-// For the name of the meeting point, and the way there.
+// For the way to the meeting point.
 constexpr Duration kOwnAddress = seconds(3);
 constexpr Duration kSayWaiting = milliseconds(4500);
 
@@ -60,21 +64,6 @@ bool is_last(const News& news) {
   return std::holds_alternative<rendezvous::Over>(news) ||
          std::holds_alternative<rendezvous::Refused>(news) ||
          std::holds_alternative<rendezvous::LeaseLost>(news);
-}
-
-// For people who wait; on this machine it can be seen that somebody else listens where the launchers are to
-// meet.
-std::string no_answer_from(const Endpoint& meeting_point) {
-  std::string text = "no answer yet from the rendezvous at " + meeting_point.text();
-  try {
-    const SocketAddress there = resolve(meeting_point, Deadline::after(kOwnAddress)).front();
-    const std::string owner = is_own_address(there) ? port_owner(there) : std::string();
-    if (!owner.empty())
-      return text + "; " + owner +
-             " listens there: unless that is a launcher of this job, choose another port";
-  } catch (const Error&) {  // what cannot be found out is left unsaid
-  }
-  return text + "; does the launcher of node_rank 0 run there?";
 }
 
 // The child. Ends with the process; nothing of the launcher's is destroyed here.
@@ -222,7 +211,7 @@ class LinkProcess {
       const std::lock_guard lock(mutex_);
       if (attempt_) break;
       if (!say_waiting.expired()) continue;
-      send(rendezvous::Waiting{{no_answer_from(settings_.member.server)}});
+      send(rendezvous::Waiting{{no_answer_from(settings_.member.server, Deadline::after(kOwnAddress))}});
       say_waiting = Deadline::after(seconds(10));
     }
     const std::lock_guard lock(mutex_);
@@ -263,12 +252,17 @@ class LinkProcess {
   }
 
   // Nothing more may run on this node, and as soon as nothing does, the others need not wait for the lease.
-  void leave() {
+  // Where nobody is left who could tell when that is, they wait from now on. Whether it is known.
+  bool leave() {
     lease_.revoke();
-    const Deadline deadline = Deadline::after(kDisorderlyEnd);
+    member_->hush();
+    const bool succeeded = settings_.succession && coordinator_ && coordinator_->leads();
+    const Deadline deadline = Deadline::after(succeeded ? kLeadersEnd : kDisorderlyEnd);
     while (!lease_.idle() && !deadline.expired()) std::this_thread::sleep_for(kLookSoon);
-    if (lease_.idle()) member_->say(rendezvous::Gone{});
+    const bool idle = lease_.idle();
+    if (idle) member_->say(rendezvous::Gone{});
     member_.reset();
+    return idle;
   }
 
   // Until one of `fds` or the launcher has something to say.
@@ -320,7 +314,9 @@ class LinkProcess {
   void part() {
     // The last news are on their way; the launcher says goodbye when it has read them.
     while (!gone_) wait({}, Deadline::never());
-    if (member_) leave();
+    const bool idle = !member_ || leave();
+    // They follow another one when this one grants nothing any more.
+    if (!idle && settings_.succession) return;
     if (coordinator_) coordinator_->wait_until_over(Deadline::after(orderly_ ? kOrderlyEnd : kDisorderlyEnd));
   }
 
@@ -395,14 +391,16 @@ bool Link::part() {
   if (pid_ <= 0) return true;
   line_.send(kGoodbye);
   line_.close();
-  const Deadline deadline = Deadline::after(kReap);
+  Deadline deadline = Deadline::after(kReap);
   int status = 0;
   bool patient = true;
   while (::waitpid(pid_, &status, WNOHANG) == 0) {
-    if (patient && deadline.expired()) {
+    if (patient && (put_down_ || deadline.expired())) {
       patient = false;
+      deadline = Deadline::after(kDies);
       ::kill(pid_, SIGKILL);
     }
+    if (!patient && deadline.expired()) break;
     std::this_thread::sleep_for(milliseconds(2));
   }
   pid_ = -1;

@@ -58,6 +58,8 @@ class Link {
   std::optional<rendezvous::News> take();
   /// Never blocks.
   void say(const rendezvous::Word& word);
+  /// It stands still: its end is not waited for.
+  void put_down() noexcept { put_down_ = true; }
   /// What the node's workers live by.
   Lease& lease() noexcept { return lease_; }
 
@@ -79,7 +81,8 @@ class Link {
   Line line_{UniqueFd()};
   pid_t pid_ = -1;
   std::uint16_t port_ = 0;
-  bool over_ = false;                // nothing more comes
+  bool over_ = false;  // nothing more comes
+  bool put_down_ = false;
   std::uint64_t said_ = 0;           // words
   std::deque<std::string> untaken_;  // the last of these, encoded
   std::deque<TimePoint> starts_;     // again, lately

@@ -288,11 +288,13 @@ class NodesRun final : private RoundLink {
       pending_ = link_->take();
       if (pending_) continue;
       pollfd wait{link_->fd(), POLLIN, 0};
-      if (patience.expired())
-        pending_ = rendezvous::LeaseLost{
-            "its lease has run out, and the link, its process for the network, is silent"};
-      else
+      if (!patience.expired()) {
         ::poll(&wait, 1, patience.poll_timeout_ms());
+        continue;
+      }
+      pending_ = rendezvous::LeaseLost{
+          "its lease has run out, and the link, its process for the network, is silent"};
+      link_->put_down();
     }
   }
 

@@ -108,4 +108,18 @@ bool rendezvous_is_here(const NodePlacement& placement, const Deadline& deadline
   return address && is_own_address(*address);
 }
 
+// On this machine it can be seen that somebody else listens where the launchers are to meet.
+std::string no_answer_from(const Endpoint& meeting_point, const Deadline& deadline) {
+  const std::string text = "no answer yet from the rendezvous at " + meeting_point.text();
+  try {
+    const SocketAddress there = resolve(meeting_point, deadline).front();
+    const std::string owner = is_own_address(there) ? port_owner(there) : std::string();
+    if (!owner.empty())
+      return text + "; " + owner +
+             " listens there: unless that is a launcher of this job, choose another port";
+  } catch (const Error&) {  // what cannot be found out is left unsaid
+  }
+  return text + "; does the launcher of node_rank 0 run there?";
+}
+
 }  // namespace dtrain::launcher

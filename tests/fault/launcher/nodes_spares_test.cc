@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <memory>
 #include <random>
 #include <thread>
 
@@ -25,66 +27,104 @@ const std::vector<std::string> kRecipe{"--checkpoint-every", "20"};
 
 class Spares : public ::testing::Test {
  protected:
-  // Returns how long nothing was trained.
-  double lose_and_replace(SparedJob& job, int victim) {
-    const bool waits = job.waits_as_spare(victim);
-    job.kill(victim);
-    const auto killed = Clock::now();
-    // What was on its way is written; then nothing, until the next start.
-    if (!waits) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    EXPECT_TRUE(job.trains(kPatience)) << "after the loss of " << victim << "\n" << job.errors();
-    const double took = std::chrono::duration<double>(Clock::now() - killed).count();
-    job.start(victim);
-    EXPECT_TRUE(eventually([&] { return job.waits_as_spare(victim); }, kPatience))
-        << victim << " is not taken in as a spare\n"
-        << job.errors();
-    return took;
+  static void SetUpTestSuite() {
+    folder_ = std::make_unique<TempDir>();
+    write_small_dataset(*folder_ / "data", 1000, 100);
+    SparedJob job(*folder_ / "data", *folder_ / "undisturbed", kSteps, kRecipe);
+    for (int place = 0; place < kPlaces; ++place) ASSERT_EQ(job[place].wait(seconds(300)), 0) << job.errors();
+    undisturbed_ = final_weights(*folder_ / "undisturbed");
+  }
+  static void TearDownTestSuite() { folder_.reset(); }
+
+  Spares() {
+    std::printf("seed %d\n", seed_);
+    std::fflush(stdout);
   }
 
-  void finish(SparedJob& job, const std::filesystem::path& run_dir) {
+  // Trains, and has its spare.
+  std::unique_ptr<SparedJob> begin() {
+    run_dir_ = *folder_ / ("run" + std::to_string(jobs_++));
+    auto job = std::make_unique<SparedJob>(*folder_ / "data", run_dir_, kSteps, kRecipe);
+    EXPECT_TRUE(eventually([&] { return job->steps() >= 5 && job->waits_as_spare(kNodes); }, kPatience))
+        << job->errors();
+    return job;
+  }
+
+  // Ends with the weights of the undisturbed run.
+  void finish(SparedJob& job) {
     for (int place = 0; place < kPlaces; ++place)
       EXPECT_EQ(job[place].wait(seconds(300)), 0) << "place " << place << "\n" << job.errors();
     EXPECT_TRUE(eventually([&] { return job.left() == 0; })) << job.errors();
-    const std::size_t weights = final_weights(run_dir);
-    if (!undisturbed_) undisturbed_ = weights;
-    EXPECT_EQ(weights, *undisturbed_) << "other weights than without a loss";
+    EXPECT_EQ(final_weights(run_dir_), undisturbed_) << "other weights than without a loss";
+    std::filesystem::remove_all(run_dir_);
   }
 
-  std::optional<std::size_t> undisturbed_;
+  // Since `killed`, when a node that worked was.
+  double until_it_trains(SparedJob& job, Clock::time_point killed) {
+    // What was on its way is written; then nothing, until the next start.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    EXPECT_TRUE(job.trains(kPatience)) << job.errors();
+    return std::chrono::duration<double>(Clock::now() - killed).count();
+  }
+
+  void tell(int round, int victim, const char* what, double took) {
+    std::printf("round %d: place %d killed%s, training again after %.1f s\n", round, victim, what, took);
+    std::fflush(stdout);
+    slowest_ = std::max(slowest_, took);
+  }
+
+  void TearDown() override {
+    std::printf("slowest %.1f s\n", slowest_);
+    EXPECT_LT(slowest_, 40);  // on a machine that does other things too; 15 by itself
+  }
+
+  inline static std::unique_ptr<TempDir> folder_;
+  inline static std::size_t undisturbed_ = 0;
+  inline static int jobs_ = 0;
+  const int rounds_ = rounds_from_environment("DTRAIN_FAULT_ROUNDS", 2);
+  const int seed_ =
+      rounds_from_environment("DTRAIN_FAULT_SEED", static_cast<int>(std::random_device{}() >> 2));
+  std::mt19937 random_{static_cast<unsigned>(seed_)};
+  std::filesystem::path run_dir_;
+  double slowest_ = 0;
 };
 
 TEST_F(Spares, TakeThePlaceOfNodesThatAreKilledNodeZeroIncluded) {
-  const int rounds = rounds_from_environment("DTRAIN_FAULT_ROUNDS", 2);
-  const int seed =
-      rounds_from_environment("DTRAIN_FAULT_SEED", static_cast<int>(std::random_device{}() >> 2));
-  std::printf("seed %d, %d rounds\n", seed, rounds);
-  std::mt19937 random(static_cast<unsigned>(seed));
-  const TempDir folder;
-  write_small_dataset(folder / "data", 1000, 100);
-  {
-    SparedJob job(folder / "data", folder / "undisturbed", kSteps, kRecipe);
-    finish(job, folder / "undisturbed");
-  }
-  double slowest = 0;
   // The first to go is node 0, which leads.
-  for (int done = 0, jobs = 0; done < rounds && !HasFailure(); ++jobs) {
-    const auto run_dir = folder / ("run" + std::to_string(jobs));
-    SparedJob job(folder / "data", run_dir, kSteps, kRecipe);
-    ASSERT_TRUE(eventually([&] { return job.steps() >= 5 && job.waits_as_spare(kNodes); }, kPatience))
-        << job.errors();
-    for (int i = 0; i < kKillsAJob && done < rounds && !HasFailure(); ++i, ++done) {
-      const int victim = done == 0 ? 0 : static_cast<int>(random() % kPlaces);
+  for (int done = 0; done < rounds_ && !HasFailure();) {
+    const auto job = begin();
+    int spare = kNodes;
+    for (int i = 0; i < kKillsAJob && done < rounds_ && !HasFailure(); ++i, ++done) {
+      const int victim = done == 0 ? 0 : static_cast<int>(random_() % kPlaces);
       SCOPED_TRACE("round " + std::to_string(done) + ", place " + std::to_string(victim));
-      const double took = lose_and_replace(job, victim);
-      slowest = std::max(slowest, took);
-      std::printf("round %d: place %d killed, training again after %.1f s\n", done, victim, took);
-      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 500));
+      const auto killed = Clock::now();
+      job->kill(victim);
+      if (victim != spare) tell(done, victim, "", until_it_trains(*job, killed));
+      job->start(victim);
+      EXPECT_TRUE(eventually([&] { return job->waits_as_spare(victim); }, kPatience))
+          << victim << " is not taken in as a spare\n"
+          << job->errors();
+      spare = victim;
+      std::this_thread::sleep_for(std::chrono::milliseconds(random_() % 500));
     }
-    finish(job, run_dir);
-    std::filesystem::remove_all(run_dir);
+    finish(*job);
   }
-  std::printf("slowest %.1f s\n", slowest);
-  EXPECT_LT(slowest, 40);  // on a machine that does other things too; 15 by itself
+}
+
+// Before anybody knows that it was lost: the machine takes its own place again, or becomes the spare. Where
+// it led, what it begins at the same address is no rendezvous of this job.
+TEST_F(Spares, AMachineThatIsStartedAgainAtOnceDisturbsNobody) {
+  for (int round = 0; round < std::max(1, rounds_ / 5) && !HasFailure(); ++round) {
+    const int victim = round == 0 ? 0 : static_cast<int>(random_() % kNodes);
+    SCOPED_TRACE("round " + std::to_string(round) + ", place " + std::to_string(victim));
+    const auto job = begin();
+    const auto killed = Clock::now();
+    job->kill(victim);
+    std::this_thread::sleep_for(std::chrono::milliseconds(round == 0 ? 0 : random_() % 4000));
+    job->start(victim);
+    tell(round, victim, " and started again", until_it_trains(*job, killed));
+    finish(*job);
+  }
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ class SparedJob {
         std::make_unique<Running>(command, std::map<std::string, std::string>{{"OMP_NUM_THREADS", "1"}});
   }
 
-  /// The whole machine, as far as the job can tell.
+  /// The whole machine, as far as the job can tell; from below to above, so that each part sees the end of
+  /// those below it before its own.
   void kill(int place) {
     Running& launcher = *launchers_.at(place);
     std::vector<pid_t> all = launcher.marked();
