@@ -218,8 +218,10 @@ void Trainer::go_back(const ReplicaError& why) {
 // This start of the run, or the run going back in the middle of one.
 void Trainer::begin_start(std::uint64_t bytes, const std::optional<Checkpoint>& checkpoint) {
   const std::int64_t step = checkpoint ? checkpoint->state.step : 0;
-  at_.start = saver_->begin(
+  const std::int64_t start = saver_->begin(
       bytes, step, checkpoint ? std::span(checkpoint->refused) : std::span<const RefusedCheckpoint>());
+  at_.start =
+      parse_integer(broadcast_text(env_.communicator, std::to_string(start), start_deadline())).value_or(0);
   if (!is_root()) return journal_.forget();
   journal_.record_by(std::make_unique<RunRecorder>(RunDirectory(run_dir_), env_.options, env_.environment,
                                                    recipe_, data_.train().fields(), *env_.device, at_.start,
@@ -273,13 +275,8 @@ void Trainer::take_over(const std::string& state_text, const Checkpoint* checkpo
 
 // Every rank keeps a log of its own where it can see rank 0's run directory.
 void Trainer::open_logs() {
-  std::string start_id;
-  if (recipe_.log_samples) {
-    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-    start_id = broadcast_text(env_.communicator, std::to_string(now), start_deadline());
-  }
   journal_.open_logs(
-      RunDirectory(run_dir_).logs(), start_id,
+      RunDirectory(run_dir_).logs(),
       fmt::format("rank {} of {}, pid {}, {}, backend {}", env_.communicator.rank(), env_.communicator.size(),
                   ::getpid(), env_.device->name(), env_.communicator.backend()));
   if (env_.device->is_emulated()) {

@@ -36,9 +36,7 @@ void Journal::record_by(std::unique_ptr<RunRecorder> recorder) {
   forget();
 }
 
-void Journal::open_logs(const std::filesystem::path& logs, const std::string& start_id,
-                        const std::string& line) {
-  start_id_ = start_id;
+void Journal::open_logs(const std::filesystem::path& logs, const std::string& line) {
   if (!std::filesystem::is_directory(logs)) return;
   logs_ = logs;
   context_.log.attach(logs / fmt::format("rank-{}.log", context_.rank));
@@ -141,7 +139,7 @@ void Journal::samples(std::span<const std::int64_t> indices, const RunPosition& 
   if (!samples_log_.is_open()) return;
   context_.permit.check("the log of samples");
   samples_log_ << fmt::format("{{\"start\":{},\"step\":{},\"epoch\":{},\"world\":{},\"indices\":[{}]}}\n",
-                              start_id_, at.step + 1, at.epoch, context_.world_size, fmt::join(indices, ","))
+                              at.start, at.step + 1, at.epoch, context_.world_size, fmt::join(indices, ","))
                << std::flush;
 }
 
@@ -160,7 +158,8 @@ void Journal::dump_batch(std::int64_t step, double loss, std::optional<double> m
   }
   const std::vector<std::int64_t> samples = loss_watch_.samples_of(step);
   if (logs_.empty() || samples.empty()) return;
-  const nlohmann::json batch = {{"step", step},
+  const nlohmann::json batch = {{"start", at.start},
+                                {"step", step},
                                 {"epoch", at.epoch},
                                 {"rank", context_.rank},
                                 {"loss", loss},  // null where it is not finite

@@ -24,7 +24,7 @@ struct RunPosition {
   std::int64_t position = 0;         ///< samples of the epoch that all ranks together have taken
   std::int64_t total_steps = 0;
   std::int64_t resumed_from = 0;
-  std::int64_t start = 0;  ///< which start of the run this is, from 1; on rank 0
+  std::int64_t start = 0;  ///< which start of the run this is, from 1
   std::optional<std::int64_t> saved_step = {}, evaluated_step = {};
 };
 
@@ -47,9 +47,8 @@ class Journal {
 
   /// Rank 0: from now on everything is recorded, as of another start of the run, or nothing any more (null).
   void record_by(std::unique_ptr<RunRecorder> recorder);
-  /// Opens this rank's logs in the run's folder, where it can be seen from here. `start_id` tells this start
-  /// of the run from others in the log of samples. `line` is the log's first.
-  void open_logs(const std::filesystem::path& logs, const std::string& start_id, const std::string& line);
+  /// Opens this rank's logs in the run's folder, where it can be seen from here. `line` is the log's first.
+  void open_logs(const std::filesystem::path& logs, const std::string& line);
 
   /// Steps are timed from now on; `at` is where the run is.
   void begin(const RunPosition& at);
@@ -95,7 +94,6 @@ class Journal {
   LossWatch loss_watch_;
   std::filesystem::path logs_;  ///< empty where the run's folder cannot be seen from here
   std::ofstream samples_log_;   ///< open with --log-samples
-  std::string start_id_;
   TimePoint started_, rate_since_, epoch_since_;
   bool epoch_whole_ = true;  ///< this start trains all of the epoch that goes on
   std::int64_t rate_samples_ = 0, samples_done_ = 0;
