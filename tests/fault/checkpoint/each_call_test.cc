@@ -1,6 +1,7 @@
 // Every system call of resuming and saving fails, is cut short or stalls in turn: no checkpoint that verifies
 // is lost, nobody fails because of a stall, and training ends with the weights of an undisturbed run. CI
-// draws some of the cases (the seed is printed); DTRAIN_FAULT_ROUNDS=0 goes through all of them.
+// draws some of the cases (the seed is printed, and can be given as DTRAIN_FAULT_SEED); DTRAIN_FAULT_ROUNDS=0
+// goes through all of them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,6 +60,18 @@ class EachCall : public testing::Test {
       weights_[world] = final_weights(run_dir);
     }
     return weights_[world];
+  }
+
+  /// How long two workers may wait for each other in a step, in milliseconds: longer than it takes them to
+  /// start, train and end when nothing stalls, whatever else this machine does.
+  int timeout_for_two() {
+    const auto begun = std::chrono::steady_clock::now();
+    weights(2);
+    const auto took = std::chrono::steady_clock::now() - begun;
+    return std::clamp(static_cast<int>(took / std::chrono::milliseconds(1)), 500, 3000);
+  }
+  static std::vector<std::string> collective_timeout(int milliseconds) {
+    return {"--collective-timeout", std::to_string(milliseconds / 1000.0)};
   }
 
   fs::path base() const { return folder_ / "base"; }
@@ -141,7 +154,9 @@ std::vector<Case> drawn(std::vector<Case> all, std::size_t most) {
   const char* rounds = std::getenv("DTRAIN_FAULT_ROUNDS");
   if (rounds != nullptr) most = std::strtoul(rounds, nullptr, 10);
   if (most == 0 || most >= all.size()) return all;
-  const auto seed = std::random_device()();
+  const char* given = std::getenv("DTRAIN_FAULT_SEED");
+  const auto seed =
+      given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device()();
   std::printf("%zu of %zu cases, seed %u\n", most, all.size(), seed);
   std::mt19937 generator(seed);
   std::shuffle(all.begin(), all.end(), generator);
@@ -168,24 +183,29 @@ TEST_F(EachCall, MayFailOnceOrTwice) {
 
 // Ten times as long as the peers wait in a step.
 TEST_F(EachCall, MayStall) {
+  const int timeout_ms = timeout_for_two();
+  const std::string stall = std::to_string(10 * timeout_ms) + "ms";
   std::vector<Case> all;
   for (const auto& [call, count] : counts_) {
-    for (int number = 1; number <= count; ++number) all.push_back({call, number, 1, "5000ms"});
+    for (int number = 1; number <= count; ++number) all.push_back({call, number, 1, stall});
   }
+  std::printf("%zu calls, each stalled for %s\n", all.size(), stall.c_str());
   for (const Case& one : drawn(all, 2)) {
     SCOPED_TRACE(one.rule("RUN"));
-    meet(one, 2, {"--collective-timeout", "0.5"});
+    meet(one, 2, collective_timeout(timeout_ms));
   }
 }
 
 // A disk that takes longer than the steps between two checkpoints: training does not wait for it.
 TEST_F(EachCall, MayStallAgainAndAgain) {
+  const int timeout_ms = timeout_for_two();
+  const std::string stall = ",1,0," + std::to_string(timeout_ms + timeout_ms / 2) + "ms";
   for (const std::string rule :
        {"fsync,*/run/*", "write,*/run/checkpoints/*", "open,*/run/checkpoints/.staged*"}) {
     const fs::path run_dir = folder_ / "run";
     fs::remove_all(run_dir);
     fs::copy(base(), run_dir, fs::copy_options::recursive);
-    const RunResult result = run(run_dir, 12, rule + ",1,0,700ms", 2, {"--collective-timeout", "0.5"});
+    const RunResult result = run(run_dir, 12, rule + stall, 2, collective_timeout(timeout_ms));
     EXPECT_EQ(result.exit_code, 0) << rule << "\n" << result.err;
     EXPECT_TRUE(fs::exists(fail_log()));
     EXPECT_EQ(final_weights(run_dir), weights(2));

@@ -1,5 +1,6 @@
 // A node is killed, node 0 among them, when no disk has a checkpoint: the others go on from what they have in
-// memory, at most so many steps back, with the weights of an undisturbed run. DTRAIN_FAULT_ROUNDS for more.
+// memory, at most so many steps back, with the weights of an undisturbed run. DTRAIN_FAULT_ROUNDS for
+// more, DTRAIN_FAULT_SEED repeats one.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -66,7 +67,9 @@ class Snapshots : public ::testing::Test {
     std::printf("place %d killed after step %d%s: going on after step %d from %s\n", victim, done,
                 unmount ? ", the disk unmounted" : "", from, folder_used.c_str());
     EXPECT_GE(from, done - kEvery) << job.output();
-    EXPECT_LE(from, done);
+    // Records are written beside training: those of the last steps may have gone with the node that wrote
+    // them.
+    EXPECT_LE(from, done + kEvery);
     EXPECT_EQ(folder_used.find(kMemory), 0U);
     return folder_used;
   }
@@ -84,7 +87,10 @@ TEST_F(Snapshots, StandInForCheckpointsThatAreNotThere) {
     SparedJob job(folder / "data", folder / "undisturbed", kSteps, {"--checkpoint-every", "0"});
     finish(job, folder / "undisturbed");
   }
-  std::mt19937 random(std::random_device{}());
+  const int seed =
+      rounds_from_environment("DTRAIN_FAULT_SEED", static_cast<int>(std::random_device{}() >> 2));
+  std::printf("seed %d, %d rounds\n", seed, rounds);
+  std::mt19937 random(static_cast<unsigned>(seed));
   for (int round = 0; round < rounds && !HasFailure(); ++round) {
     const auto run_dir = folder / ("run" + std::to_string(round));
     std::filesystem::create_directory(run_dir);
