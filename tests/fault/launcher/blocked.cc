@@ -51,6 +51,23 @@ int hold_threads(pid_t pid) {
 
 }  // namespace
 
+std::optional<std::string> Blocked::unavailable() {
+  const pid_t pid = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (true) ::pause();
+  }
+  std::optional<std::string> why;
+  try {
+    const Blocked held(pid);
+  } catch (const SystemError& error) {
+    why = error.what();
+  }
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  return why;
+}
+
 Blocked::Blocked(pid_t pid) {
   std::array<int, 2> pipe{};
   check(Sys{::pipe(pipe.data())}, "pipe");

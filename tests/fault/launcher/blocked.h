@@ -4,10 +4,16 @@
 
 #include <sys/types.h>
 
+#include <optional>
+#include <string>
+
 namespace dtrain::test {
 
 class Blocked {
  public:
+  /// Why no process can be held here (a container or Yama forbids tracing); nothing where one can.
+  static std::optional<std::string> unavailable();
+
   /// Returns when all threads of `pid` stand still. Throws SystemError where it cannot be traced.
   explicit Blocked(pid_t pid);
   /// Lets it run on.

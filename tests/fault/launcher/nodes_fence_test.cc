@@ -95,6 +95,7 @@ TEST_F(NodesFence, TheLauncherKilledAndTheKeeperStopped) { disturb({SIGKILL, 0, 
 
 // None of them takes SIGCONT or SIGTERM: the guard alone is left, and nothing but the lease's end wakes it.
 TEST_F(NodesFence, AllThreeBlocked) {
+  if (const auto why = Blocked::unavailable()) GTEST_SKIP() << *why;
   TwoNodes job;
   ASSERT_TRUE(job.started()) << job.nodes.errors();
   std::array<std::optional<Blocked>, 3> blocked;
@@ -109,6 +110,7 @@ TEST_F(NodesFence, AllThreeBlocked) {
 
 // The launcher hears nothing of its link, and does not wait for it at the end.
 TEST_F(NodesFence, TheLinkBlocked) {
+  if (const auto why = Blocked::unavailable()) GTEST_SKIP() << *why;
   TwoNodes job;
   ASSERT_TRUE(job.started()) << job.nodes.errors();
   const Blocked blocked(job.process(1));

@@ -378,11 +378,16 @@ void Fencing::draw(const Kind& kind, int rounds) {
       rounds_from_environment("DTRAIN_FAULT_SEED", static_cast<int>(std::random_device{}() >> 2));
   std::printf("seed %d, %d rounds\n", seed, rounds);
   std::mt19937 random(static_cast<unsigned>(seed));
+  const auto cannot_block = Blocked::unavailable();
+  if (cannot_block) std::printf("parts are stopped instead of blocked: %s\n", cannot_block->c_str());
   for (int i = 0; i < rounds && !HasFailure(); ++i) {
     constexpr std::array kActs = {0, kBlock, SIGSTOP, SIGKILL};
     Fault fault;
     fault.victim = static_cast<int>(random() % static_cast<unsigned>(kind_.nodes));
-    for (int& act : fault.acts) act = kActs[random() % kActs.size()];
+    for (int& act : fault.acts) {
+      act = kActs[random() % kActs.size()];
+      if (act == kBlock && cannot_block) act = SIGSTOP;
+    }
     fault.network = kNetwork[random() % kNetwork.size()];
     SCOPED_TRACE("round " + std::to_string(i) + ": " + fault.text());
     round(fault);
