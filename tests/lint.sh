@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The rules of the house that a machine can check: formatting, the one direction of includes, which headers stay in
-# which rooms, file length, no exits, prints or flags in libraries, lines of the documentation. Prints every violation;
+# which rooms, size of files and folders, no exits, prints or flags in libraries, lines of the documentation. Prints every violation;
 # exit code 1 when there is one.
 #
 # usage: bash tests/lint.sh [ROOT]    (ROOT: another tree to check; used by the test of this script)
@@ -110,6 +110,9 @@ awk -v arrows="$arrows" '
 max_lines=500
 wc -l "${all_files[@]}" | awk -v max="$max_lines" '$2 != "total" && $1 > max {
   print $2 ": " $1 " lines; split it (at most " max ")" }' >>"$violations"
+max_files=30
+printf '%s\n' "${sources[@]}" | sed 's|/[^/]*$||' | sort | uniq -c | awk -v max="$max_files" '$1 > max {
+  print $2 ": " $1 " files; group some of them in a folder of their own (at most " max ")" }' >>"$violations"
 awk 'FNR == 1 && FILENAME !~ /\.(cmake|txt)$/ && !/^(\/\/|#|"""|\/\*)/ { print FILENAME ":1: begin with two or three lines: what the file is for, the one thing to know" }' \
   "${all_files[@]}" >>"$violations"
 for header in "${sources[@]}"; do

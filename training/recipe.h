@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/factory.h"
-#include "parallel/data/compress.h"
+#include "parallel/data/compress/compress.h"
 #include "parallel/data/sharded/shard_exchange.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/schedule.h"

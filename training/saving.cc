@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "parallel/saved_tensors.h"
-#include "runtime/base/durable_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/checkpoint/safetensors.h"
 
 namespace dtrain {

@@ -7,8 +7,8 @@
 #include <cstdio>
 
 #include "cluster/net/token.h"
-#include "runtime/base/durable_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/files/durable_file.h"
 #include "worker/commands.h"
 #include "worker/report/live_server.h"
 #include "worker/report/request.h"

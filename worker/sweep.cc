@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "runtime/base/durable_file.h"
+#include "runtime/base/files/durable_file.h"
 #include "training/recipe.h"
 #include "training/train_main.h"
 #include "worker/commands.h"

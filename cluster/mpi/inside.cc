@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cluster/mpi/module.h"
-#include "runtime/base/module_file.h"
+#include "runtime/base/files/module_file.h"
 
 namespace dtrain::mpi {
 namespace {

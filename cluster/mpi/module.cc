@@ -1,7 +1,7 @@
 #include "cluster/mpi/module.h"
 
 #include "runtime/base/error.h"
-#include "runtime/base/module_file.h"
+#include "runtime/base/files/module_file.h"
 
 namespace dtrain::mpi {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "parallel/data/gradient_exchange.h"
+#include "parallel/data/compress/gradient_exchange.h"
 #include "runtime/device/device.h"
 #include "runtime/device/view.h"
 

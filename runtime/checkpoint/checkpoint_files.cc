@@ -7,9 +7,9 @@
 #include <charconv>
 
 #include "runtime/base/check.h"
-#include "runtime/base/durable_file.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/checkpoint/input_file.h"
-#include "runtime/checkpoint/sealed_json.h"
+#include "runtime/checkpoint/json/sealed_json.h"
 #include "runtime/checkpoint/shard_index.h"
 
 namespace dtrain {

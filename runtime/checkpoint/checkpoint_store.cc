@@ -13,7 +13,7 @@
 #include <random>
 
 #include "runtime/base/check.h"
-#include "runtime/base/durable_file.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/base/options.h"
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/checkpoint/input_file.h"

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "runtime/base/check.h"
-#include "runtime/base/durable_file.h"
+#include "runtime/base/files/durable_file.h"
 
 namespace dtrain {
 namespace {

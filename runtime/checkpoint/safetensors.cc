@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "runtime/base/check.h"
-#include "runtime/base/durable_file.h"
 #include "runtime/base/fd.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/checkpoint/checksum.h"
 #include "runtime/checkpoint/input_file.h"
 #include "runtime/checkpoint/safetensors_header.h"

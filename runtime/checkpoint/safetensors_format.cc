@@ -10,8 +10,8 @@
 
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/checksum.h"
+#include "runtime/checkpoint/json/strict_json.h"
 #include "runtime/checkpoint/safetensors_header.h"
-#include "runtime/checkpoint/strict_json.h"
 
 namespace dtrain {
 namespace {

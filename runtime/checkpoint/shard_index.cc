@@ -8,9 +8,9 @@
 #include <unordered_map>
 
 #include "runtime/base/error.h"
+#include "runtime/checkpoint/json/sealed_json.h"
+#include "runtime/checkpoint/json/strict_json.h"
 #include "runtime/checkpoint/safetensors_header.h"
-#include "runtime/checkpoint/sealed_json.h"
-#include "runtime/checkpoint/strict_json.h"
 
 namespace dtrain {
 namespace {

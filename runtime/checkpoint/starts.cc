@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "runtime/base/check.h"
-#include "runtime/base/durable_file.h"
 #include "runtime/base/fd.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/checkpoint/input_file.h"
 
 namespace dtrain {

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
-#include "runtime/checkpoint/sealed_json.h"
-#include "runtime/checkpoint/strict_json.h"
+#include "runtime/checkpoint/json/sealed_json.h"
+#include "runtime/checkpoint/json/strict_json.h"
 
 namespace dtrain {
 namespace {

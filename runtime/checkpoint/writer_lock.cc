@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "runtime/base/check.h"
-#include "runtime/base/durable_file.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/checkpoint/input_file.h"
 
 namespace dtrain {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "runtime/base/check.h"
-#include "runtime/base/durable_file.h"
+#include "runtime/base/files/durable_file.h"
 
 namespace dtrain {
 namespace {

@@ -1,6 +1,6 @@
 #include "runtime/metrics/report.h"
 
-#include "runtime/base/durable_file.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/metrics/report/page.h"
 #include "runtime/metrics/report/run_follower.h"
 

@@ -4,8 +4,8 @@
 
 #include <string_view>
 
-#include "runtime/base/durable_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/files/durable_file.h"
 
 namespace dtrain {
 namespace {

@@ -91,6 +91,9 @@ echo 'int x;' >"$work/tree/cluster/store/store.cc"
 expect '^cluster/store/store.cc:1: begin with two or three lines'
 printf '//%.0s\n' {1..501} >"$work/tree/cluster/store/store.cc"
 expect '^cluster/store/store.cc: 501 lines'
+mkdir "$work/tree/cluster/many"
+for i in {1..31}; do put "cluster/many/file$i.cc" "int x$i;"; done
+expect '^cluster/many: 31 files'
 if command -v clang-format-14 >/dev/null; then
   cp "$(dirname "$lint")/../.clang-format" "$work/tree/"
   put cluster/store/store.cc 'int  f( ){return 1 ;}'

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/durable_file.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/metrics/memory.h"
 
 namespace dtrain {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/durable_file.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/metrics/report.h"
 #include "training/run/machine.h"
 #include "training/use/saved_run.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "cluster/detect/detect.h"
-#include "runtime/base/durable_file.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/metrics/trace.h"
 
 namespace dtrain {

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/durable_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/files/durable_file.h"
 
 namespace dtrain {
 namespace {

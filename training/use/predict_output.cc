@@ -7,8 +7,8 @@
 #include <cmath>
 #include <optional>
 
-#include "runtime/base/durable_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/files/durable_file.h"
 #include "training/use/output_file.h"
 
 namespace dtrain {

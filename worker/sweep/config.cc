@@ -11,7 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
-#include "runtime/checkpoint/strict_json.h"
+#include "runtime/checkpoint/json/strict_json.h"
 
 namespace dtrain::sweep {
 namespace {

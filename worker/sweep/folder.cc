@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/durable_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/checkpoint/writer_lock.h"
 #include "runtime/metrics/run_directory.h"
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "runtime/base/error.h"
-#include "runtime/base/module_file.h"
+#include "runtime/base/files/module_file.h"
 #include "runtime/device/cuda/cuda_device.h"
 
 namespace dtrain::cuda {

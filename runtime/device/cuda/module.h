@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/files/module_file.h"
 #include "runtime/base/library_version.h"
-#include "runtime/base/module_file.h"
 #include "runtime/base/spans.h"
 #include "runtime/device/device.h"
 #include "runtime/device/device_work.h"

@@ -3,8 +3,8 @@
 #include <fcntl.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/durable_file.h"
 #include "runtime/base/fd.h"
+#include "runtime/base/files/durable_file.h"
 
 namespace dtrain {
 

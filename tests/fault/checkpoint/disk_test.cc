@@ -6,7 +6,7 @@
 #include <sys/mount.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/durable_file.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/checkpoint/async_writer.h"
 #include "runtime/metrics/metrics_log.h"
 #include "runtime/metrics/run_directory.h"

@@ -12,8 +12,8 @@
 #include <limits>
 
 #include "runtime/base/check.h"
-#include "runtime/base/durable_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/metrics/run_directory.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"

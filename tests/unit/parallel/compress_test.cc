@@ -1,6 +1,6 @@
 // Compressed gradients: PyTorch's hooks on recorded gradients, what error feedback keeps, and what is
 // refused. Ranks are threads.
-#include "parallel/data/compress.h"
+#include "parallel/data/compress/compress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/power_sgd.h"
+#include "parallel/data/compress/power_sgd.h"
 #include "parallel/data/reducer.h"
 #include "runtime/base/error.h"
 #include "tests/support/message_of.h"

@@ -1,6 +1,6 @@
-#include "parallel/data/compress.h"
+#include "parallel/data/compress/compress.h"
 
-#include "parallel/data/power_sgd.h"
+#include "parallel/data/compress/power_sgd.h"
 #include "parallel/span_of.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "parallel/data/gradient_exchange.h"
+#include "parallel/data/compress/gradient_exchange.h"
 
 namespace dtrain {
 

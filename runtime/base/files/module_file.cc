@@ -1,4 +1,4 @@
-#include "runtime/base/module_file.h"
+#include "runtime/base/files/module_file.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "parallel/data/power_sgd.h"
+#include "parallel/data/compress/power_sgd.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "parallel/data/gradient_exchange.h"
+#include "parallel/data/compress/gradient_exchange.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {

@@ -1,5 +1,5 @@
 // The order that survives a power cut: data, fsync, rename, fsync of the folder that holds the name.
-#include "runtime/base/durable_file.h"
+#include "runtime/base/files/durable_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

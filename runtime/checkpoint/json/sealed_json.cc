@@ -1,11 +1,11 @@
-#include "runtime/checkpoint/sealed_json.h"
+#include "runtime/checkpoint/json/sealed_json.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/durable_file.h"
 #include "runtime/base/fd.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/checkpoint/checksum.h"
 #include "runtime/checkpoint/input_file.h"
 

@@ -1,5 +1,5 @@
 // nlohmann keeps the last of two equal keys without a word; the parser callback sees both.
-#include "runtime/checkpoint/strict_json.h"
+#include "runtime/checkpoint/json/strict_json.h"
 
 #include <set>
 #include <vector>
