@@ -26,7 +26,7 @@ Tensor round_half(const Tensor& x) {
 /// The dtype of the low precision on x's device; none where it is off, or emulated.
 std::optional<DType> low_dtype(const Tensor& x) {
   if (current.precision == Precision::bf16) return DType::bf16;
-  if (current.precision != Precision::fp16 || x.device().type() == DeviceType::cpu) return std::nullopt;
+  if (current.precision != Precision::fp16 || !x.device().has_float16()) return std::nullopt;
   return DType::f16;
 }
 

@@ -61,6 +61,8 @@ class Device {
   virtual std::string name() const = 0;
   /// Software that behaves like the device, for tests and trials (docs/gpu.md): its speed means nothing.
   virtual bool is_emulated() const noexcept { return false; }
+  /// Whether kernels compute with operands of float16, whose precision is emulated in float32 elsewhere.
+  virtual bool has_float16() const noexcept { return false; }
 
   /// Memory of at least `bytes`, aligned to 64, usable by work queued on the compute stream from now on.
   /// Thread-safe. Throws DeviceError naming the size when there is none.

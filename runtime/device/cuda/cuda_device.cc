@@ -127,6 +127,7 @@ class CudaDevice final : public Device {
     return kernels_;
   }
 
+  bool has_float16() const noexcept override { return true; }
   bool has_graphs() const noexcept override { return true; }
   std::unique_ptr<Graph> record(const std::function<void()>& work) override {
     make_current();
