@@ -54,11 +54,10 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
   engine_.prepare(parts(), start_deadline());
   try {
     resume();
-  } catch (const UsageError&) {
-    leave_nothing();
-    throw;
-  } catch (const DataError&) {
-    leave_nothing();
+  } catch (const Error& error) {
+    // What it was told to go on from is unfit. A fault of the machine is none of this: a restart may get over
+    // it.
+    if (error.exit_code() == ExitCode::usage || error.exit_code() == ExitCode::data) leave_nothing();
     throw;
   }
   start_trace();

@@ -20,7 +20,7 @@ constexpr std::int64_t kSideOnCpu = 1024, kSideOnGpu = 8192;
 double measure_peak_flops(Communicator& communicator, const std::shared_ptr<Device>& device,
                           Precision precision, Duration timeout) {
   const std::int64_t side = device->type() == DeviceType::cpu ? kSideOnCpu : kSideOnGpu;
-  const bool halves = precision == Precision::fp16 && device->type() != DeviceType::cpu;  // there emulated
+  const bool halves = precision == Precision::fp16 && device->has_float16();
   const DType dtype = precision == Precision::bf16 ? DType::bf16 : halves ? DType::f16 : DType::f32;
   const Tensor a = Tensor::full({1, side, side}, 0.5, device, dtype), b = a.clone(), out = a.clone();
   const auto multiply = [&] {

@@ -46,6 +46,14 @@ class SessionTest : public testing::Test {
     to_session_ = wire::FrameWriter(MacKey("down2"));
     session_.resume(wire::FrameReader(MacKey("down2")), wire::FrameWriter(MacKey("up2")), now_);
   }
+  // The connection ends, and at the leader's address another rendezvous answers.
+  void reach_a_stranger() {
+    session_.interrupt("the cable was pulled");
+    reconnect();
+    Admission nobody_knows{-1, {}, {}};
+    nobody_knows.elsewhere = true;
+    answer(asked().at(0), join_answer(0, encode(nobody_knows)));
+  }
   void pass(Duration time) {
     now_ += time;
     session_.tick(now_);
@@ -159,11 +167,7 @@ TEST_F(SessionTest, AnotherRendezvousAtTheSameAddressEndsNoSessionThatMayBeSucce
   answer(asked().at(0), encode(News(leadership)));
   answer(asked().at(0), encode(News(Forming{0, 0, {{0, "h0", 2, 0}, {1, "host1", 2, 2}}})));
   EXPECT_EQ(std::get<Forming>(heard()).round, 0);
-  session_.interrupt("the cable was pulled");
-  Admission nobody_knows{-1, {}, {}};
-  nobody_knows.elsewhere = true;
-  reconnect();
-  answer(asked().at(0), join_answer(0, encode(nobody_knows)));
+  reach_a_stranger();
   EXPECT_TRUE(session_.interrupted());
   EXPECT_FALSE(session_.ended());
   pass(milliseconds(4100));
@@ -175,11 +179,7 @@ TEST_F(SessionTest, AnotherRendezvousAtTheSameAddressEndsASessionWithoutSuccesso
   const auto event = admit();
   answer(event, encode(News(Forming{0, 0, {{0, "h0", 2, 0}, {1, "host1", 2, 2}}})));
   EXPECT_EQ(std::get<Forming>(heard()).round, 0);
-  session_.interrupt("the cable was pulled");
-  Admission nobody_knows{-1, {}, {}};
-  nobody_knows.elsewhere = true;
-  reconnect();
-  answer(asked().at(0), join_answer(0, encode(nobody_knows)));
+  reach_a_stranger();
   EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("another one has begun"));
 }
 
