@@ -74,12 +74,38 @@ class GuardProcess {
   }
 
   int end_all() {
+    if (!status_) take_over();
     const std::vector<Process> stuck = end_descendants(Deadline::after(kStuckAfter));
-    for (const Process& process : stuck) {
-      const Event event{Event::Kind::stuck, -1, process.pid, 0};
-      ::send(settings_.socket, &event, sizeof event, MSG_NOSIGNAL | MSG_DONTWAIT);
-    }
+    for (const Process& process : stuck) tell({Event::Kind::stuck, -1, process.pid, 0});
     return stuck.empty() ? 0 : kKeeperLeftSome;
+  }
+
+  // From a keeper that stands still: how those ended that it has not reaped is known to nobody else. One that
+  // does not even end on SIGKILL keeps what it knows.
+  void take_over() {
+    ::kill(keeper_, SIGKILL);  // not reaped yet, so the number is still its own
+    for (const Deadline end = Deadline::after(kKeeperPatience); !status_ && !end.expired(); reap()) {
+      pollfd wait{signals_.get(), POLLIN, 0};
+      ::poll(&wait, 1, end.poll_timeout_ms());
+      drain_signals(signals_);
+    }
+  }
+
+  // Whoever is not the keeper has become a child of ours because that has ended. With it, workers that still
+  // worked are killed: that is no end of their own.
+  void reap() {
+    int status = 0;
+    pid_t ended;
+    while ((ended = ::waitpid(-1, &status, WNOHANG)) > 0) {
+      if (ended == keeper_)
+        status_ = status;
+      else if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+        tell({Event::Kind::left, ended, status, 0});
+    }
+  }
+
+  void tell(const Event& event) const {
+    ::send(settings_.socket, &event, sizeof event, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
   void wait() {
@@ -94,11 +120,7 @@ class GuardProcess {
     drain_signals(signals_);
     if (!patience_ && (waits[0].revents != 0 || lease_.over())) patience_ = Deadline::after(kKeeperPatience);
     if (!status_) continue_if_stopped(keeper_);  // it has no business standing still
-    int status = 0;
-    pid_t ended;
-    while ((ended = ::waitpid(-1, &status, WNOHANG)) > 0) {
-      if (ended == keeper_) status_ = status;
-    }
+    reap();
   }
 
   const GuardSettings& settings_;

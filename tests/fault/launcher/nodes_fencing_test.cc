@@ -287,8 +287,6 @@ class Fencing : public ::testing::Test {
     const std::array pids = parts_of(fault.victim);
     strike(fault, pids);
     settle(folder, fault);
-    // A keeper that is stuck where the lease is renewed costs nothing before it is needed, which is now.
-    if (at_work(folder).contains(fault.victim)) blocked_[2].reset();
     end_job(folder, fault);
     for (int host = 0; host < kind_.hosts; ++host) {
       if (host == fault.victim && fault.acts[0] != 0) continue;

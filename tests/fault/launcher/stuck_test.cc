@@ -10,6 +10,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "tests/fault/launcher/blocked.h"
 #include "tests/launch/running.h"
 #include "tests/support/process.h"
 
@@ -88,6 +89,26 @@ TEST_F(Stuck, ALauncherThatIsKilledLeavesNoKeeperSpinning) {
   job.signal(SIGKILL);
   EXPECT_TRUE(eventually([&] { return job.marked().size() == 1; }, seconds(30)))
       << "only the one that cannot be ended is left, not " << job.marked().size();
+}
+
+// Who alone is told how workers end stands still, as in a system call that does not return.
+TEST(KeeperThatStandsStill, HowWorkersEndedIsKnownAllTheSame) {
+  if (const auto why = Blocked::unavailable()) GTEST_SKIP() << *why;
+  for (const int code : {0, 7}) {
+    const TempDir folder;
+    const std::string done = folder.path() / "done";
+    Running job({program("dtrain-launch"), "--nproc_per_node=2", "sh", "-c",
+                 "echo up; until [ -e " + done + " ]; do sleep 0.02; done; exit " + std::to_string(code)});
+    ASSERT_TRUE(eventually([&] { return job.out() == "up\nup\n"; })) << job.err();
+    const Blocked held(job.keeper());
+    write_file(done, "");
+    EXPECT_EQ(job.wait(seconds(60)), code) << job.err();
+    EXPECT_THAT(job.err(), HasSubstr("stands still"));
+    if (code == 7) {
+      EXPECT_THAT(job.err(), HasSubstr("exit code 7"));
+    }
+    EXPECT_TRUE(eventually([&] { return job.marked().empty(); })) << job.err();
+  }
 }
 
 }  // namespace
