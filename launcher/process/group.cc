@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +12,6 @@
 #include <cerrno>
 
 #include "launcher/process/forked.h"
-#include "launcher/process/guard.h"
 #include "launcher/system/descendants.h"
 #include "runtime/base/check.h"
 
@@ -162,11 +160,6 @@ std::optional<Duration> GroupRun::longest_wait() const {
     const Duration left = std::max(Duration::zero(), *deadline - clock_.now());
     wait = std::min(wait.value_or(left), left);
   }
-  for (const Worker& worker : workers_) {
-    if (!worker.untold) continue;
-    const Duration left = std::max(Duration::zero(), *worker.untold + kStuckAfter - clock_.now());
-    wait = std::min(wait.value_or(left), left);
-  }
   return wait;
 }
 
@@ -179,7 +172,6 @@ void GroupRun::wait_for_news() {
   for (const Sink* sink : {&console_.out(), &console_.err()}) {
     waits.push_back({sink->wants_to_write() ? sink->fd() : -1, POLLOUT, 0});
   }
-  for (const Worker& worker : workers_) waits.push_back({worker.process.get(), POLLIN, 0});
   for (Worker& worker : workers_) {
     waits.push_back({worker.out.poll_fd(), POLLIN, 0});
     waits.push_back({worker.err.poll_fd(), POLLIN, 0});
@@ -195,7 +187,6 @@ void GroupRun::wait_for_news() {
   continue_if_stopped(keeper_.pid);
   reap_as_process_one();
   if (waits[3].revents != 0) hang_.print();
-  see_ends(std::span(waits).last(3 * workers_.size()).first(workers_.size()));
   read_output(std::span(waits).last(2 * workers_.size()));
   console_.flush();
 }
@@ -207,29 +198,6 @@ void GroupRun::read_output(std::span<const pollfd> waits) {
     if (waits[2 * i].revents != 0) any = workers_[i].out.read_some(kReadLimit);
     if (waits[2 * i + 1].revents != 0) any = workers_[i].err.read_some(kReadLimit) || any;
     if (any) hang_.on_output(static_cast<int>(i));
-  }
-}
-
-// The keeper tells of an end at once, and better: this is for one that cannot.
-void GroupRun::see_ends(std::span<const pollfd> waits) {
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    if (waits[i].revents == 0) continue;
-    workers_[i].process.reset();
-    workers_[i].untold = clock_.now();
-  }
-}
-
-// It is held in the kernel or by a debugger. The guard takes its place and tells how those ended that have.
-void GroupRun::do_without_keeper() {
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    Worker& worker = workers_[i];
-    if (!worker.untold || clock_.now() < *worker.untold + kStuckAfter) continue;
-    console_.complain(name_of(plan_.workers[i]) + " (process " + std::to_string(worker.pid) + ") ended " +
-                      std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kStuckAfter).count()) +
-                      " s ago and the keeper process does not say so: it stands still; it is ended, and what "
-                      "works below it");
-    for (Worker& each : workers_) each.untold.reset();
-    return carry_out({Action::Kind::insist, SIGKILL});
   }
 }
 
@@ -331,6 +299,18 @@ void GroupRun::take_event(const Event& event) {
     carry_out(supervisor_.on_kill(clock_.now()));
     return;
   }
+  if (event.kind == Event::Kind::held) {
+    console_.complain(
+        "the keeper process stands still, held in the kernel or by a debugger, and a process that it started "
+        "has ended: it is killed, and with it what works on");
+    return;
+  }
+  if (event.kind == Event::Kind::left) {
+    const auto is_it = [&](const Worker& worker) { return worker.pid == event.worker; };
+    const auto found = std::find_if(workers_.begin(), workers_.end(), is_it);
+    if (found != workers_.end()) take_end(static_cast<int>(found - workers_.begin()), event);
+    return;
+  }
   if (event.kind == Event::Kind::stuck) {
     const auto process = find_process(static_cast<pid_t>(event.value));
     if (process) stuck_.push_back(text_of(*process));  // else it has ended after all
@@ -342,17 +322,10 @@ void GroupRun::take_event(const Event& event) {
                    " that workers had left behind");
     return;
   }
-  if (event.kind == Event::Kind::left) {
-    const auto of_worker = [&](const Worker& worker) { return worker.pid == event.worker; };
-    const auto found = std::find_if(workers_.begin(), workers_.end(), of_worker);
-    if (found != workers_.end()) take_end(static_cast<int>(found - workers_.begin()), event);
-    return;
-  }
   Worker& worker = workers_[static_cast<std::size_t>(event.worker)];
   switch (event.kind) {
     case Event::Kind::started:
       worker.pid = static_cast<pid_t>(event.value);
-      worker.process.reset(static_cast<int>(::syscall(SYS_pidfd_open, worker.pid, 0)));
       supervisor_.on_return(event.worker);
       hang_.on_start(event.worker, worker.pid);
       break;
@@ -364,6 +337,7 @@ void GroupRun::take_event(const Event& event) {
       break;
     case Event::Kind::swept:
     case Event::Kind::stuck:
+    case Event::Kind::held:
     case Event::Kind::left:
     case Event::Kind::fenced:
       break;
@@ -371,10 +345,7 @@ void GroupRun::take_event(const Event& event) {
 }
 
 void GroupRun::take_end(int local_rank, const Event& event) {
-  Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
-  worker.process.reset();
-  worker.untold.reset();
-  worker.max_rss_kib = static_cast<long>(event.max_rss_kib);
+  workers_[static_cast<std::size_t>(local_rank)].max_rss_kib = static_cast<long>(event.max_rss_kib);
   hang_.on_exit(local_rank);
   carry_out(supervisor_.on_exit(local_rank, static_cast<int>(event.value), clock_.now()));
   tell_loss(local_rank);
@@ -393,7 +364,6 @@ void GroupRun::keep_time() {
   const bool due = supervisor_.deadline() && now >= *supervisor_.deadline();
   if (due) carry_out(supervisor_.on_time(now, saving_rank().has_value()));
   hang_.keep_time();
-  do_without_keeper();
   while (const auto worker = supervisor_.take_return(now)) {
     if (plan_.workers[static_cast<std::size_t>(*worker)].rank == 0) continue;
     console_.say(name_of(plan_.workers[static_cast<std::size_t>(*worker)]) + " is started again");

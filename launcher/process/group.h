@@ -54,8 +54,6 @@ class GroupRun {
   struct Worker {
     Capture out, err;
     pid_t pid = 0;
-    UniqueFd process{};                 // readable once it has ended, whoever tells of it
-    std::optional<TimePoint> untold{};  // since when it has ended and the keeper has not said so
     int exec_error = 0;
     long max_rss_kib = 0;
   };
@@ -79,8 +77,6 @@ class GroupRun {
   void tell_loss(int local_rank);
   std::optional<Duration> longest_wait() const;
   void read_output(std::span<const pollfd> waits);
-  void see_ends(std::span<const pollfd> waits);
-  void do_without_keeper();
   void keep_time();
   std::optional<int> saving_rank() const;
   void carry_out(const Action& action);

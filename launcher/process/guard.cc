@@ -24,8 +24,11 @@ namespace {
 // No "dtrain" in it, nor in the keeper's: `pkill -9 dtrain` must hit the launcher only; and not the keeper's
 // name either.
 constexpr std::string_view kName = "process-guard";
-// The keeper needs milliseconds; one that stands still (SIGSTOP) never ends.
+// The keeper needs milliseconds; one that stands still never ends.
 constexpr Duration kKeeperPatience = std::chrono::milliseconds(500);
+// How often the keeper is looked at, and how many looks in a row find it standing still before it is held.
+constexpr Duration kLook = std::chrono::seconds(5);
+constexpr int kLooks = 3;
 
 class GuardProcess {
  public:
@@ -116,11 +119,24 @@ class GuardProcess {
                       {signals_.get(), POLLIN, 0},
                       {patience_ ? -1 : lease_.timer_fd(), POLLIN, 0},
                       {patience_ ? -1 : lease_.revoked_fd(), POLLIN, 0}};
-    ::poll(waits, std::size(waits), patience_ ? patience_->poll_timeout_ms() : -1);
+    ::poll(waits, std::size(waits), (patience_ ? *patience_ : look_).poll_timeout_ms());
     drain_signals(signals_);
     if (!patience_ && (waits[0].revents != 0 || lease_.over())) patience_ = Deadline::after(kKeeperPatience);
     if (!status_) continue_if_stopped(keeper_);  // it has no business standing still
     reap();
+    if (!patience_ && look_.expired()) look_at_keeper();
+  }
+
+  // One that is held in the kernel or by a debugger costs nothing before what it started ends, of which
+  // nobody else is told.
+  void look_at_keeper() {
+    look_ = Deadline::after(kLook);
+    const auto keeper = find_process(keeper_);
+    const bool waits = !keeper || keeper->state == 'S' || keeper->state == 'R';
+    looks_ = !waits && has_ended_child(keeper_) ? looks_ + 1 : 0;
+    if (looks_ < kLooks) return;
+    tell({Event::Kind::held, -1, 0, 0});
+    patience_ = Deadline::after(Duration::zero());
   }
 
   const GuardSettings& settings_;
@@ -129,6 +145,8 @@ class GuardProcess {
   pid_t keeper_ = -1;
   std::optional<int> status_;         // of the keeper that has ended
   std::optional<Deadline> patience_;  // with the keeper, once it should end everything
+  Deadline look_ = Deadline::after(kLook);
+  int looks_ = 0;  // in a row that have found the keeper held and a child of its that has ended
 };
 
 }  // namespace

@@ -15,6 +15,7 @@ struct Event {
     swept,        ///< value: how many processes workers had left behind; worker is -1
     fenced,       ///< the lease is over: all workers are being killed; worker is -1
     stuck,        ///< value: pid of a process that cannot be ended; worker is -1
+    held,         ///< the keeper stands still and is being taken the place of; worker is -1
     left,         ///< value: wait status of a process that the keeper has not reaped; worker is its pid
   };
   Kind kind;

@@ -105,6 +105,13 @@ std::vector<Process> descendants() {
   }
 }
 
+bool has_ended_child(pid_t parent) {
+  const auto children = children_of_all();
+  const auto below = children.find(parent);
+  return below != children.end() && std::any_of(below->second.begin(), below->second.end(),
+                                                [](const Process& child) { return child.state == 'Z'; });
+}
+
 // The descriptor holds on to the process it was opened for; that one is looked at before it is signalled.
 bool signal_process(const Process& process, int signal) {
   const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));

@@ -36,6 +36,10 @@ void reap_as_process_one();
 /// mounted. Includes those that have ended and wait to be reaped.
 std::vector<Process> descendants();
 
+/// Whether a child of `parent`, which need not be below this process, has ended and waits to be reaped. One
+/// pass over /proc.
+bool has_ended_child(pid_t parent);
+
 /// Sends `signal` to exactly that process, never to one that got its number since it was seen. False when it
 /// has ended or may not be signalled (errno tells).
 bool signal_process(const Process& process, int signal);

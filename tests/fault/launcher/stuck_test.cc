@@ -103,7 +103,7 @@ TEST(KeeperThatStandsStill, HowWorkersEndedIsKnownAllTheSame) {
     const Blocked held(job.keeper());
     write_file(done, "");
     EXPECT_EQ(job.wait(seconds(60)), code) << job.err();
-    EXPECT_THAT(job.err(), HasSubstr("stands still"));
+    EXPECT_THAT(job.err(), HasSubstr("the keeper process stands still"));
     if (code == 7) {
       EXPECT_THAT(job.err(), HasSubstr("exit code 7"));
     }
