@@ -27,8 +27,8 @@ constexpr std::string_view kName = "process-guard";
 // The keeper needs milliseconds; one that stands still never ends.
 constexpr Duration kKeeperPatience = std::chrono::milliseconds(500);
 // How often the keeper is looked at, and how many looks in a row find it standing still before it is held.
-constexpr Duration kLook = std::chrono::seconds(5);
-constexpr int kLooks = 3;
+constexpr Duration kLook = std::chrono::seconds(1);
+constexpr int kLooks = 4;
 
 class GuardProcess {
  public:
