@@ -61,6 +61,10 @@ def rounds_the_exponent(case, verdict):
     return farthest > 10 and float(verdict.what.split(" epsilons off")[0].split()[-1]) <= farthest * abs(case["options"]["number"])
 
 
+def is_the_greatest_of_nothing(case, verdict):
+    return case["op"] in ("amax", "amin") and verdict.what == "PyTorch refuses" and not case["tensors"]["x"]["values"]
+
+
 def picks_one_of_two_zeros(case, verdict):
     return case["op"] in ("maximum", "minimum") and "zero of the other sign" in verdict.what
 
@@ -85,6 +89,8 @@ KNOWN = [
      "1 - tanh(x)^2 beside 1: dtrain rounds the square first, PyTorch's vector loop may not"),
     ("binary", picks_one_of_two_zeros,
      "the larger or smaller of 0 and -0, which are equal: PyTorch's vector and scalar loops choose differently"),
+    ("reductions", is_the_greatest_of_nothing,
+     "amax and amin along no elements where no result is wanted either: PyTorch refuses, dtrain gives the empty result"),
     ("conv2d", spoils_neighbours,
      "bf16 with an odd channel count: oneDNN multiplies the next pixel's first channel by 0, and 0 times NaN is NaN"),
     ("conv2d", drops_what_is_spoilt,
