@@ -1,5 +1,6 @@
 // A process that workers left behind and that nobody here may end: the launcher names it, gives it a bounded
-// time and not a core, and exits with the job's code. It runs as another user, as only root can arrange.
+// time and not a core, and exits with the job's code. It runs as another user, as only root can arrange. The
+// same code where the keeper itself stands still.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
