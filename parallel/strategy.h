@@ -19,6 +19,7 @@
 #include "parallel/replicas.h"
 #include "parallel/saved_tensors.h"
 #include "parallel/server/delays.h"
+#include "runtime/autograd/autocast.h"
 #include "runtime/metrics/step_clock.h"
 #include "runtime/nn/module.h"
 #include "runtime/optim/clip.h"
@@ -49,6 +50,11 @@ struct TrainingParts {
   GradientLimits limits = {};
   /// What the network may be fed to be measured: some samples, on `device`. May be empty.
   std::function<Tensors(const std::shared_ptr<Device>& device)> example = {};
+  /// What passes compute in, where a strategy makes some of its own to measure them.
+  Precision precision = Precision::fp32;
+  /// Collective. What an earlier start of the same run chose (Strategy::choices()), the same on all ranks;
+  /// empty: nothing. May be empty itself.
+  std::function<std::map<std::string, std::string>()> chosen = {};
 };
 
 /// What a strategy borrows; all of it outlives the strategy.
@@ -162,6 +168,9 @@ class Strategy {
   /// For people, after prepare(): what it decided that nobody had asked for, and how to ask for it. Lines
   /// without the last newline; on rank 0; empty: nothing.
   virtual std::string proposal() const { return {}; }
+  /// After prepare(): the same for the run's records, as option → value, on every rank: what a later start
+  /// of the run finds in TrainingParts::chosen.
+  virtual std::map<std::string, std::string> choices() const { return {}; }
   /// For people, after `steps` steps: what this rank held and what was moved in a step, beside a step's
   /// times. Lines without the last newline; empty: nothing to say.
   virtual std::string account(std::int64_t /*steps*/) const { return {}; }

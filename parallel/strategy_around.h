@@ -33,6 +33,7 @@ class StrategyAround : public Strategy {
   Optimizer* optimizer() noexcept override { return inner_->optimizer(); }
   void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
   std::string proposal() const override { return inner_->proposal(); }
+  std::map<std::string, std::string> choices() const override { return inner_->choices(); }
   std::string account(std::int64_t steps) const override { return inner_->account(steps); }
   std::map<std::string, std::string> notes() const override { return inner_->notes(); }
   void load_notes(const std::map<std::string, std::string>& notes) override { inner_->load_notes(notes); }

@@ -114,9 +114,10 @@ std::unique_ptr<Strategy> make_divided(const Recipe& recipe, const StrategyConte
   }
   auto stages = std::make_unique<PipelineStrategy>(
       context, PipelineGroups{*mesh.links, copies},
-      PipelineOptions{.schedule = recipe.schedule, .chunks = recipe.chunks, .reducer = reducer});
+      PipelineOptions{
+          .schedule = recipe.schedule, .chunks = recipe.chunks, .cut = recipe.stages, .reducer = reducer});
   if (!division) return stages;
-  const OtherParts others{mesh.links->stages(), stages->ties()};
+  const OtherParts others{mesh.links->stages(), stages->ties(), stages->order()};
   return std::make_unique<TensorParallelStrategy>(context, division->group, std::move(stages), others);
 }
 
@@ -128,11 +129,12 @@ std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyCont
   if (servers != nullptr) return std::make_unique<ServerStrategy>(context, *servers, recipe.update);
   if (!recipe.mesh.empty()) return make_divided(recipe, context, *mesh);
   if (recipe.device_stages > 0) {
-    return std::make_unique<DevicePipelineStrategy>(
-        context,
-        DevicePipelineOptions{
-            .devices = recipe.devices, .schedule = recipe.schedule, .chunks = recipe.chunks},
-        named(recipe, devices));
+    return std::make_unique<DevicePipelineStrategy>(context,
+                                                    DevicePipelineOptions{.devices = recipe.devices,
+                                                                          .schedule = recipe.schedule,
+                                                                          .chunks = recipe.chunks,
+                                                                          .cut = recipe.stages},
+                                                    named(recipe, devices));
   }
   auto strategy = strategy_between_workers(recipe, context, mesh);
   if (recipe.placed) {

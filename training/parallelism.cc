@@ -79,6 +79,20 @@ void check_beside_mesh(const Options& options, const Recipe& recipe, const std::
     options.refuse("precision", "fp32 or bf16 beside " + form + ", whose workers would overflow one by one");
 }
 
+/// Where `stages` stages with the recipe's chunks are cut.
+void read_stages(const Options& options, int stages, Recipe& recipe) {
+  recipe.stages = parse_stages(options.text("stages"));
+  if (recipe.stages.kind != StageCut::Kind::even && stages == 1)
+    options.refuse("stages", "even, or --pipeline N beside it, with N of 2 or more");
+  const auto given = recipe.stages.firsts.size(), runs = static_cast<std::size_t>(stages * recipe.chunks);
+  if (recipe.stages.kind != StageCut::Kind::listed || given == runs) return;
+  const std::string wanted = recipe.chunks == 1
+                                 ? fmt::format("each of {} stages", stages)
+                                 : fmt::format("{} chunks in each of {} stages", recipe.chunks, stages);
+  throw UsageError(fmt::format("--stages: expected the first part of {}, {} numbers, got {} ({})", wanted,
+                               runs, given, options.text("stages")));
+}
+
 void read_schedule(const Options& options, int stages, Recipe& recipe) {
   const std::string& schedule = options.choice("schedule", {"gpipe", "1f1b", "interleaved"});
   if (schedule == "gpipe") recipe.schedule = PipelineSchedule::gpipe;
@@ -94,6 +108,7 @@ void read_schedule(const Options& options, int stages, Recipe& recipe) {
     options.refuse("chunks", "--schedule interleaved beside it, whose stages have several");
   if (interleaved)
     recipe.chunks = options.has("chunks") ? static_cast<int>(options.integer("chunks", 2, 4096)) : 2;
+  read_stages(options, stages, recipe);
 }
 
 /// Workers must be whole grids of `tensor` times `pipeline`.

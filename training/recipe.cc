@@ -36,6 +36,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"micro-batches", "Batch", "M", "", "with --pipeline: passes of a step; unset: 4 for each stage"},
     {"schedule", "Batch", "NAME", "1f1b", "with --pipeline: gpipe (all forwards, then all backwards), 1f1b (fewer alive) or interleaved (less waiting)"},
     {"chunks", "Batch", "V", "", "with --schedule interleaved: parts of the network, not neighbours, in each stage; unset: 2"},
+    {"stages", "Batch", "HOW", "even", "with --pipeline, where the network is cut: even (by parameters and parts), auto (by measured time), or each stage's first part: 0,3,7"},
     {"mesh", "Batch", "AXES", "", "workers as a grid: dp=2,pp=2,tp=2 (dp shares batches, tp divides layers, pp makes stages); dp=auto: what is left"},
     {"sequence-parallel", "Batch", "", "", "with --tensor: what lies between divided layers is cut along the sequence too"},
     {"sync-every", "Batch", "H", "0", "local SGD: workers take H steps of their own, then average parameters; 0: share gradients"},

@@ -14,6 +14,7 @@
 #include "parallel/data/sharded/shard_exchange.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/stage_choice.h"
 #include "parallel/placed/device_map.h"
 #include "parallel/server/server_rules.h"
 #include "runtime/autograd/autocast.h"
@@ -89,6 +90,7 @@ struct Recipe {
   bool sequence_parallel = false;   ///< activations between divided layers are cut along the sequence
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< of a mesh with pp
   int chunks = 1;   ///< of the network in each stage; more than 1 where interleaved
+  StageCut stages;  ///< where the network is cut into stages, or their chunks
   int servers = 0;  ///< processes beside the workers that keep and update the parameters; 0: workers do
   ServerUpdate update = ServerUpdate::sync;   ///< of servers
   std::optional<std::int64_t> max_staleness;  ///< ServerRules::max_staleness

@@ -2,6 +2,7 @@
 // engine knows.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -46,6 +47,7 @@ class Trainer {
  private:
   TrainingParts parts();
   Tensors example(const std::shared_ptr<Device>& device);
+  std::map<std::string, std::string> chosen_before();
   void load_initial_weights(Module& network);
   void apply_layer_options(Module& network);
   void resume();

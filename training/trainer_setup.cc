@@ -13,6 +13,7 @@
 #include "runtime/data/loader.h"
 #include "runtime/nn/layers.h"
 #include "training/batch_tensors.h"
+#include "training/run/choices.h"
 #include "training/trainer.h"
 #include "training/use/weights.h"
 
@@ -94,7 +95,19 @@ TrainingParts Trainer::parts() {
                 return make_optimizer(recipe_.optimizer, parameters, *vectors);
               },
           .limits = recipe_.optimizer.limits,
-          .example = [this](const std::shared_ptr<Device>& device) { return example(device); }};
+          .example = [this](const std::shared_ptr<Device>& device) { return example(device); },
+          .chosen = [this] { return chosen_before(); }};
+}
+
+// Rank 0 reads it before the run is locked: it is replaced whole, and what is kept of it is what this start
+// records again.
+std::map<std::string, std::string> Trainer::chosen_before() {
+  std::string text;
+  if (is_root()) {
+    run_dir_ = choose_run_dir(recipe_, env_.environment);
+    text = format_choices(read_choices(recipe_, RunDirectory(run_dir_)));
+  }
+  return parse_choices(broadcast_text(env_.communicator, text, start_deadline()));
 }
 
 // A pass of the first samples.
@@ -159,7 +172,7 @@ void Trainer::resume() {
   std::optional<Checkpoint> checkpoint;
   std::exception_ptr trouble;  // with the disk
   if (is_root()) {
-    run_dir_ = choose_run_dir(recipe_, env_.environment);
+    if (run_dir_.empty()) run_dir_ = choose_run_dir(recipe_, env_.environment);
     if (!std::filesystem::exists(run_dir_)) made_run_ = run_dir_;
     locked = lock_run(recipe_, RunDirectory(run_dir_), env_.permit, env_.log);  // before looking inside
     try {
@@ -223,8 +236,8 @@ void Trainer::begin_start(std::uint64_t bytes, const std::optional<Checkpoint>& 
       parse_integer(broadcast_text(env_.communicator, std::to_string(start), start_deadline())).value_or(0);
   if (!is_root()) return journal_.forget();
   journal_.record_by(std::make_unique<RunRecorder>(RunDirectory(run_dir_), env_.options, env_.environment,
-                                                   recipe_, data_.train().fields(), *env_.device, at_.start,
-                                                   step));
+                                                   recipe_, data_.train().fields(), *env_.device,
+                                                   env_.strategy.choices(), at_.start, step));
 }
 
 void Trainer::prepare_copies() {

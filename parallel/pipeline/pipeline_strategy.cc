@@ -9,7 +9,7 @@
 #include "parallel/data/sharded/shard_state.h"
 #include "parallel/span_of.h"
 #include "runtime/autograd/grad_mode.h"
-#include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/joining.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -69,17 +69,19 @@ PipelineStrategy::PipelineStrategy(const StrategyContext& context, const Pipelin
     : context_(context),
       groups_(groups),
       options_(std::move(options)),
+      choice_(options_.cut, stages(), stages() * options_.chunks),
       alive_(static_cast<std::size_t>(options_.chunks)) {}
 
 PipelineStrategy::~PipelineStrategy() = default;
 
-void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& /*deadline*/) {
+void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
   if (parts.scaler != nullptr) {
     throw UsageError(
         "pipeline: expected float32 or bfloat16, got float16, whose loss scaling would have to agree among "
         "the stages");
   }
   limits_ = parts.limits;
+  choice_.decide(parts, context_.device, context_.communicator, deadline);
   const std::unique_ptr<Module> whole = parts.build(context_.device);
   const auto* const chained = dynamic_cast<const Chained*>(whole.get());
   if (chained == nullptr)
@@ -91,7 +93,7 @@ void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& /*dea
 // The c-th chunk of stage s is the run of parts number c · stages + s.
 void PipelineStrategy::cut(const Module& whole, const std::vector<ChainPart>& chain) {
   const auto runs = static_cast<std::size_t>(stages()) * alive_.size();
-  const auto ends = cut_evenly(costs_of(chain), static_cast<int>(runs));
+  const auto ends = choice_.ends(chain);
   std::vector<Chunk> own;
   std::map<std::string, int> stage_of_module;
   for (std::size_t run = 0, begin = 0; run < runs; begin = ends[run++]) {
@@ -109,6 +111,7 @@ void PipelineStrategy::cut(const Module& whole, const std::vector<ChainPart>& ch
     if (holder == stage()) own.push_back(std::move(chunk));
   }
   stage_ = std::make_unique<StageModule>(std::move(own));
+  order_ = ParameterOrder(whole);
   ties_ = Ties(
       whole,
       [&](const std::string& name) {
@@ -235,22 +238,21 @@ void PipelineStrategy::step(Passes& passes, Exchange exchange) {
   optimizer_->step();
 }
 
-// The norm of all stages' gradients together.
+// The norm of all stages' gradients together, with the bits that one process gets from all of them.
 void PipelineStrategy::limit() {
+  const NoGrad no_grad;
   const std::vector<Tensor> gradients = optimizer_->gradients();
   if (limits_.value) clip_grad_value(gradients, *limits_.value);
   if (!limits_.norm) return;
-  std::vector<Tensor> counted;
+  Tensors norms(order_.size(), Tensor::zeros({}, context_.device));
   for (const auto& [name, tensor] : stage_->named_parameters()) {
-    if (!ties_.is_copy(name)) counted.push_back(tensor.grad());
+    if (!ties_.is_copy(name) && tensor.grad().defined())
+      norms[order_.at(name)] = gradient_norm(tensor.grad());
   }
-  const Tensor own = total_norm(counted);
-  const Tensor squares = mul(own, own);
-  groups_.links.stages()
-      .all_reduce(span_of(squares), ReduceOp::sum, "norm of the gradients")
-      ->wait(patience());
-  squares.mark_modified();
-  scale_to_norm(gradients, sqrt(squares), *limits_.norm);
+  const Tensor all = stack(norms);  // of each parameter one stage has the norm, the others 0
+  groups_.links.stages().all_reduce(span_of(all), ReduceOp::sum, "norms of the gradients")->wait(patience());
+  all.mark_modified();
+  scale_to_norm(gradients, norm_of_norms(all), *limits_.norm);
 }
 
 Tensors PipelineStrategy::evaluate(const Tensors& inputs) {

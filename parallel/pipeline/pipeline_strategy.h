@@ -11,7 +11,9 @@
 
 #include "parallel/data/data_parallel.h"
 #include "parallel/pipeline/links.h"
+#include "parallel/pipeline/parameter_order.h"
 #include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/stage_choice.h"
 #include "parallel/pipeline/stage_module.h"
 #include "parallel/pipeline/ties.h"
 #include "parallel/strategy.h"
@@ -27,6 +29,7 @@ struct PipelineGroups {
 struct PipelineOptions {
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   int chunks = 1;               ///< of the network in each stage: 2 or more where interleaved
+  StageCut cut = {};            ///< where the network is cut
   ReducerOptions reducer = {};  ///< of gradients among the copies
 };
 
@@ -48,9 +51,10 @@ class PipelineStrategy final : public Strategy {
   bool holds_outputs() const noexcept override { return stage() + 1 == stages(); }
   bool in_step() const noexcept override { return true; }
 
-  /// The whole network exists on each rank for a moment, for the sake of its initial weights. Throws
-  /// UsageError for a network that is no chain (Chained) or has fewer parts than there are chunks, a chunk
-  /// without parameters, and loss scaling.
+  /// The whole network exists on each rank for a moment, for the sake of its initial weights, and once more
+  /// before that where stages are measured. Throws UsageError for a network that is no chain (Chained) or has
+  /// fewer parts than there are chunks, a cut that does not fit it, a chunk without parameters, and loss
+  /// scaling.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// Every rank writes its stage.
   bool sharded() const noexcept override { return true; }
@@ -67,10 +71,14 @@ class PipelineStrategy final : public Strategy {
   Module& module() noexcept override { return *stage_; }
   Optimizer* optimizer() noexcept override { return optimizer_.get(); }
   void exchange_alone(const Deadline& deadline) override;
+  std::string proposal() const override { return choice_.proposal(); }
+  std::map<std::string, std::string> choices() const override { return choice_.choices(); }
 
   const PipelineStats& stats() const noexcept { return stats_; }
   /// Tied weights that other stages hold too; after prepare().
   const Ties& ties() const noexcept { return ties_; }
+  /// Of the whole network's parameters; after prepare().
+  const ParameterOrder& order() const noexcept { return order_; }
 
  private:
   /// A micro-batch that waits for its backward.
@@ -111,9 +119,11 @@ class PipelineStrategy final : public Strategy {
   StrategyContext context_;
   PipelineGroups groups_;
   PipelineOptions options_;
+  StageChoice choice_;
   GradientLimits limits_;
   std::unique_ptr<StageModule> stage_;
   Ties ties_;
+  ParameterOrder order_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DataParallel> parallel_;  ///< among the copies
   std::unique_ptr<Reducer> idle_;

@@ -102,12 +102,18 @@ double idle_share(int stages, int micro_batches, int chunks) {
 }
 
 // best[k][i]: the most expensive of k runs that hold the first i parts.
-std::vector<std::size_t> cut_evenly(std::span<const double> costs, int stages) {
+std::vector<std::size_t> cut_evenly(std::span<const double> costs, int stages,
+                                    const std::vector<bool>& needed) {
   const std::size_t parts = costs.size(), runs = static_cast<std::size_t>(stages);
   if (parts < runs) {
     throw UsageError(
         fmt::format("pipeline: expected a network of at least one part for each of {} stages, got {} parts",
                     stages, parts));
+  }
+  if (const auto usable = std::ranges::count(needed, true); !needed.empty() && usable < stages) {
+    throw UsageError(
+        fmt::format("pipeline: expected a part with parameters for each of {} stages, got {} of {} parts",
+                    stages, usable, parts));
   }
   std::vector<std::vector<double>> best(runs + 1,
                                         std::vector<double>(parts + 1, std::numeric_limits<double>::max()));
@@ -116,8 +122,11 @@ std::vector<std::size_t> cut_evenly(std::span<const double> costs, int stages) {
   for (std::size_t k = 1; k <= runs; ++k) {
     for (std::size_t end = k; end <= parts; ++end) {
       double run = 0;
+      bool enough = needed.empty();
       for (std::size_t begin = end; begin-- > k - 1;) {
         run += costs[begin];
+        enough = enough || needed[begin];
+        if (!enough) continue;
         const double most = std::max(run, best[k - 1][begin]);
         if (most < best[k][end]) best[k][end] = most, from[k][end] = begin;
       }

@@ -40,7 +40,9 @@ int alive_bound(PipelineSchedule schedule, int stage, int stages, int micro_batc
 double idle_share(int stages, int micro_batches, int chunks = 1);
 
 /// Cuts parts of these costs into `stages` runs of at least one part so that the most expensive run is as
-/// cheap as possible; gives where each ends. Throws UsageError where there are fewer parts than stages.
-std::vector<std::size_t> cut_evenly(std::span<const double> costs, int stages);
+/// cheap as possible; gives where each ends. `needed`, one a part: a run needs a part for which it is true;
+/// empty: any part will do. Throws UsageError where there are fewer such parts than stages.
+std::vector<std::size_t> cut_evenly(std::span<const double> costs, int stages,
+                                    const std::vector<bool>& needed = {});
 
 }  // namespace dtrain

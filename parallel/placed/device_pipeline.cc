@@ -154,7 +154,11 @@ class DevicePipelineStrategy::Step {
 
 DevicePipelineStrategy::DevicePipelineStrategy(const StrategyContext& context, DevicePipelineOptions options,
                                                NamedDevices devices)
-    : ReplicatedStrategy(context), options_(std::move(options)), devices_(std::move(devices)) {}
+    : ReplicatedStrategy(context),
+      options_(std::move(options)),
+      devices_(std::move(devices)),
+      choice_(options_.cut, static_cast<int>(options_.devices.size()),
+              static_cast<int>(options_.devices.size()) * options_.chunks) {}
 
 DevicePipelineStrategy::~DevicePipelineStrategy() = default;
 
@@ -165,9 +169,9 @@ const std::shared_ptr<Device>& DevicePipelineStrategy::device_of(std::size_t run
 void DevicePipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
   if (parts.scaler != nullptr)
     throw UsageError("pipeline: expected float32 or bfloat16, got float16, whose losses are scaled");
-  const std::vector<ChainPart> chain = chain_of(parts, context_.device);
-  const std::size_t runs = options_.devices.size() * static_cast<std::size_t>(options_.chunks);
-  const auto ends = cut_evenly(costs_of(chain), static_cast<int>(runs));
+  choice_.decide(parts, context_.device, context_.communicator, deadline);
+  const auto ends = choice_.ends(chain_of(parts, context_.device));
+  const std::size_t runs = ends.size();
   std::vector<std::string> devices;
   for (std::size_t run = 0; run < runs; ++run)
     devices.resize(ends[run], options_.devices[run % options_.devices.size()]);

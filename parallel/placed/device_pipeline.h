@@ -8,6 +8,7 @@
 
 #include "parallel/data/replicated_strategy.h"
 #include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/stage_choice.h"
 #include "parallel/placed/placed_network.h"
 
 namespace dtrain {
@@ -15,7 +16,8 @@ namespace dtrain {
 struct DevicePipelineOptions {
   std::vector<std::string> devices;  ///< one stage each, in order
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
-  int chunks = 1;  ///< of the network in each stage: 2 or more where interleaved
+  int chunks = 1;     ///< of the network in each stage: 2 or more where interleaved
+  StageCut cut = {};  ///< where the network is cut; measured on the first device
 };
 
 class DevicePipelineStrategy final : public ReplicatedStrategy {
@@ -25,8 +27,8 @@ class DevicePipelineStrategy final : public ReplicatedStrategy {
   ~DevicePipelineStrategy() override;
 
   std::string_view name() const noexcept override { return "pipeline"; }
-  /// Throws UsageError for a network that is no chain or has fewer parts than there are chunks, one with
-  /// dropout (whose masks belong to one micro-batch at a time), and loss scaling.
+  /// Throws UsageError for a network that is no chain or has fewer parts than there are chunks, a cut that
+  /// does not fit it, one with dropout (whose masks belong to one micro-batch at a time), and loss scaling.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override;
   /// Every pass is a micro-batch. Gradients are shared when all of them are there.
@@ -34,6 +36,8 @@ class DevicePipelineStrategy final : public ReplicatedStrategy {
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
   void settle(const Deadline& deadline) override;
   void exchange_alone(const Deadline& deadline) override { share_gradients(deadline); }
+  std::string proposal() const override { return choice_.proposal(); }
+  std::map<std::string, std::string> choices() const override { return choice_.choices(); }
 
  private:
   class Step;
@@ -42,6 +46,7 @@ class DevicePipelineStrategy final : public ReplicatedStrategy {
 
   DevicePipelineOptions options_;
   NamedDevices devices_;
+  StageChoice choice_;
   std::vector<Chunk> runs_;  ///< of the network's parts, in order; each with its input brought to its device
 };
 

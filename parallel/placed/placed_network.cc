@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "parallel/pipeline/schedule.h"
 #include "parallel/placed/placed_module.h"
-#include "runtime/autograd/ops.h"
-#include "runtime/base/error.h"
 
 namespace dtrain {
 
@@ -19,14 +16,6 @@ std::vector<std::vector<std::string>> module_names(const std::vector<ChainPart>&
     for (const auto& [name, module] : part.modules) names.back().push_back(name);
   }
   return names;
-}
-
-std::vector<ChainPart> chain_of(const TrainingParts& parts, const std::shared_ptr<Device>& device) {
-  const std::unique_ptr<Module> whole = parts.build(device);
-  const auto* const chained = dynamic_cast<const Chained*>(whole.get());
-  if (chained == nullptr)
-    throw UsageError("place: expected a network that is a chain of parts, got one that is not");
-  return chained->chain();
 }
 
 PlacedParts build_placed(const TrainingParts& parts, const std::vector<std::string>& devices,
@@ -62,24 +51,6 @@ std::vector<std::string> propose_devices(const std::vector<ChainPart>& chain, st
   std::vector<std::string> proposed;
   for (std::size_t device = 0; device < ends.size(); ++device) proposed.resize(ends[device], devices[device]);
   return proposed;
-}
-
-std::vector<double> times_of(const std::vector<ChainPart>& chain, const Tensor& input) {
-  std::vector<double> times(chain.size());
-  for (const bool counts : {false, true}) {
-    Tensor x = input;
-    for (std::size_t i = 0; i < chain.size(); ++i) {
-      x = x.detach();
-      if (i > 0) x.set_requires_grad(true);
-      const TimePoint start = steady_clock().now();
-      const Tensor y = chain[i].forward(x);
-      if (y.requires_grad()) y.backward(Tensor::zeros_like(y));
-      y.device().compute_stream().synchronize();
-      if (counts) times[i] = std::chrono::duration<double>(steady_clock().now() - start).count();
-      x = y;
-    }
-  }
-  return times;
 }
 
 }  // namespace dtrain

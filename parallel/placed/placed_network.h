@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/pipeline/stage_choice.h"
 #include "parallel/pipeline/stage_module.h"
 #include "parallel/placed/device_map.h"
 #include "parallel/strategy.h"
@@ -25,9 +26,6 @@ struct PlacedParts {
 /// The names of the modules of each part.
 std::vector<std::vector<std::string>> module_names(const std::vector<ChainPart>& chain);
 
-/// Builds the network on `device` and cuts it into its parts. Throws UsageError for one that is no chain.
-std::vector<ChainPart> chain_of(const TrainingParts& parts, const std::shared_ptr<Device>& device);
-
 /// Builds the network with its parts where `devices` (one name of `all` each) says. It exists whole on each
 /// of those devices for a moment, for the sake of its initial weights.
 PlacedParts build_placed(const TrainingParts& parts, const std::vector<std::string>& devices,
@@ -42,8 +40,5 @@ std::unique_ptr<Module> network_of(PlacedParts parts, const std::shared_ptr<Devi
 /// gives (seconds, forward and backward) and, weighing as much, its share of the parameters.
 std::vector<std::string> propose_devices(const std::vector<ChainPart>& chain, std::span<const double> times,
                                          std::span<const std::string> devices);
-
-/// The seconds that each part takes forward and backward with `input`, the second time.
-std::vector<double> times_of(const std::vector<ChainPart>& chain, const Tensor& input);
 
 }  // namespace dtrain

@@ -61,7 +61,7 @@ std::vector<std::string> PlacedStrategy::proposed(const TrainingParts& parts, st
   std::string text;
   if (communicator_.rank() == 0) {
     if (!parts.example) throw UsageError("place: expected an example to measure the parts with, got none");
-    times = times_of(chain, parts.example(home).front());
+    times = times_of(chain, parts.example(home).front(), parts.precision);
     text = fmt::format("{}", fmt::join(propose_devices(chain, times, options_.devices), ","));
   }
   text = broadcast_text(communicator_, text, deadline);

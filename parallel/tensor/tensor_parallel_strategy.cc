@@ -5,7 +5,9 @@
 #include "parallel/data/sharded/shard_state.h"
 #include "parallel/span_of.h"
 #include "parallel/tensor/split_module.h"
+#include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/joining.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -122,6 +124,7 @@ void TensorParallelStrategy::prepare(const TrainingParts& parts, const Deadline&
   TrainingParts own = parts;
   own.limits = {};  // a norm is of all slices together
   inner_->prepare(own, deadline);
+  if (!others_) order_ = ParameterOrder(module());
 }
 
 void TensorParallelStrategy::step(Passes& passes, Exchange exchange) {
@@ -129,32 +132,30 @@ void TensorParallelStrategy::step(Passes& passes, Exchange exchange) {
   inner_->step(limited, exchange);
 }
 
-// Slices are of different elements on each rank; what is whole is equal on all of them and counts once.
+// Slices are of different elements on each rank; what is whole is equal on all of them and counts once. Added
+// up by parameter, so that the sum does not depend on which stage has which.
 void TensorParallelStrategy::limit() {
+  const NoGrad no_grad;
   const std::vector<Tensor> gradients = optimizer()->gradients();
   if (limits_.value) clip_grad_value(gradients, *limits_.value);
   if (!limits_.norm) return;
+  const ParameterOrder& order = others_ ? others_->order : order_;
   const auto split = split_parameters(module());
-  std::vector<Tensor> slices, wholes;
+  Tensors squares(order.size(), Tensor::zeros({}, context_.device));
   for (const auto& [name, tensor] : module().named_parameters()) {
     if (!tensor.grad().defined() || (others_ && others_->ties.is_copy(name))) continue;
-    (split.contains(name) ? slices : wholes).push_back(tensor.grad());
+    if (split.contains(name) || group_.communicator.rank() == 0)
+      squares[order.at(name)] = square(gradient_norm(tensor.grad()));
   }
-  const auto squares = [&](const std::vector<Tensor>& tensors) {
-    if (tensors.empty()) return Tensor::zeros({}, context_.device);
-    const Tensor norm = total_norm(tensors);
-    return mul(norm, norm);
-  };
-  const Tensor of_slices = squares(slices);
-  add_up(of_slices, group_.communicator);
-  const Tensor all = add(of_slices, squares(wholes));
+  const Tensor all = stack(squares);
+  add_up(all, group_.communicator);
   if (others_) add_up(all, others_->stages);
-  scale_to_norm(gradients, sqrt(all), *limits_.norm);
+  scale_to_norm(gradients, norm_of_norms(sqrt(all)), *limits_.norm);
 }
 
-void TensorParallelStrategy::add_up(const Tensor& number, Communicator& ranks) {
-  ranks.all_reduce(span_of(number), ReduceOp::sum, "norm of the gradients")->wait(patience());
-  number.mark_modified();
+void TensorParallelStrategy::add_up(const Tensor& numbers, Communicator& ranks) {
+  ranks.all_reduce(span_of(numbers), ReduceOp::sum, "norms of the gradients")->wait(patience());
+  numbers.mark_modified();
 }
 
 Tensors TensorParallelStrategy::evaluate(const Tensors& inputs) {

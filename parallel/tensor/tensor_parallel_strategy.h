@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "parallel/functional.h"
+#include "parallel/pipeline/parameter_order.h"
 #include "parallel/pipeline/ties.h"
 #include "parallel/strategy.h"
 
@@ -14,8 +15,9 @@ namespace dtrain {
 
 /// Where the inner strategy holds some parts of the network. Borrowed.
 struct OtherParts {
-  Communicator& stages;  ///< the ranks that hold the same slices of the others (PipelineLinks::stages)
-  const Ties& ties;      ///< PipelineStrategy::ties
+  Communicator& stages;         ///< the ranks that hold the same slices of the others (PipelineLinks::stages)
+  const Ties& ties;             ///< PipelineStrategy::ties
+  const ParameterOrder& order;  ///< PipelineStrategy::order
 };
 
 class TensorParallelStrategy final : public Strategy {
@@ -50,18 +52,21 @@ class TensorParallelStrategy final : public Strategy {
   Module& module() noexcept override { return inner_->module(); }
   Optimizer* optimizer() noexcept override { return inner_->optimizer(); }
   void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
+  std::string proposal() const override { return inner_->proposal(); }
+  std::map<std::string, std::string> choices() const override { return inner_->choices(); }
 
  private:
   class LimitedPasses;
   void limit();
-  /// Adds a number up over a group.
-  void add_up(const Tensor& number, Communicator& ranks);
+  /// Adds numbers up over a group.
+  void add_up(const Tensor& numbers, Communicator& ranks);
   Deadline patience() const { return Deadline::after(context_.patience); }
 
   StrategyContext context_;
   RankGroup group_;
   std::unique_ptr<Strategy> inner_;
   std::optional<OtherParts> others_;
+  ParameterOrder order_;  ///< where all of the network is here
   GradientLimits limits_;
 };
 

@@ -44,14 +44,24 @@ Tensor total_norm(std::span<const Tensor> gradients, NormKind kind) {
   Tensors norms;
   for (const Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
-    const Tensor exact = gradient.detach();
-    const Tensor norm = norm_of(is_half(exact.dtype()) ? exact.to(DType::f32) : exact, kind);
+    const Tensor norm = gradient_norm(gradient, kind);
     norms.push_back(norms.empty() ? norm : norm.to(norms.front().shared_device()));
   }
   if (norms.empty()) {
     throw UsageError("total_norm: expected at least one gradient, got none; run backward first");
   }
-  return norm_of(stack(norms), kind);
+  return norm_of_norms(stack(norms), kind);
+}
+
+Tensor gradient_norm(const Tensor& gradient, NormKind kind) {
+  const NoGrad no_grad;
+  const Tensor exact = gradient.detach();
+  return norm_of(is_half(exact.dtype()) ? exact.to(DType::f32) : exact, kind);
+}
+
+Tensor norm_of_norms(const Tensor& norms, NormKind kind) {
+  const NoGrad no_grad;
+  return norm_of(norms, kind);
 }
 
 void scale_to_norm(std::span<const Tensor> gradients, const Tensor& norm, double max_norm) {

@@ -16,8 +16,14 @@ enum class NormKind {
 
 /// The norm of all elements of `gradients` (those that are defined, of one dtype and device) as one vector,
 /// as a tensor [] of their dtype (float32 for bf16 and f16) on their device. Throws UsageError without any.
-/// Where each rank has a part of the gradients, ranks combine their parts' norms and use scale_to_norm().
+/// Where each rank has a part of the gradients, ranks combine their norms and use scale_to_norm().
 Tensor total_norm(std::span<const Tensor> gradients, NormKind kind = NormKind::euclidean);
+
+/// The two halves of total_norm(), for ranks that have some gradients each: the norm of one gradient, which
+/// is defined, as above, and the norm of all from those of each, [N] in the order of the network's
+/// parameters. Where ranks put those N together, it has the same bits whoever has which.
+Tensor gradient_norm(const Tensor& gradient, NormKind kind = NormKind::euclidean);
+Tensor norm_of_norms(const Tensor& norms, NormKind kind = NormKind::euclidean);
 
 /// Multiplies the gradients in place by min(1, max_norm / (norm + 1e-6)); `norm` is a tensor [] as
 /// total_norm() gives. A norm that is not finite makes them so too: the loss scaler sees it, or the caller.

@@ -118,6 +118,7 @@ class Forms {
       stages("pipeline, gpipe", workers_, {"--pipeline", count, "--schedule", "gpipe"});
       stages("pipeline, 1f1b", workers_, {"--pipeline", count});
       stages("pipeline over devices", 1, {"--pipeline", count, "--devices", device_list()});
+      stages("pipeline, cut by time", workers_, {"--pipeline", count, "--stages", "auto"});
       if (2 * workers_ <= parts() && kMicroBatches % workers_ == 0)
         stages("pipeline, interleaved", workers_, {"--pipeline", count, "--schedule", "interleaved"});
     }

@@ -1,5 +1,8 @@
 // --pipeline through the programs: the weights of accumulation bit for bit, saved by stages and gone on with
 // by any number of them.
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "tests/launch/option_test.h"
 
 namespace dtrain::test {
@@ -56,6 +59,47 @@ TEST_F(PipelineOption, GoesTogetherWithDataParallelism) {
   EXPECT_NE(thin, got) << "gradients of 8 bits";
 }
 
+/// What the run's records say that it chose.
+std::string chosen_stages(const std::filesystem::path& run_dir) {
+  std::ifstream in(run_dir / "config.json");
+  const auto config = nlohmann::json::parse(in);
+  return config.contains("chosen") ? config["chosen"]["stages"].get<std::string>() : "";
+}
+
+TEST_F(PipelineOption, GivesTheSameWeightsWhereverItIsCut) {
+  const std::vector<std::string> limit = {"--clip-grad-norm", "0.05"};
+  const auto trained = [&](const std::string& name, int world, int steps, std::vector<std::string> more) {
+    more.insert(more.end(), limit.begin(), limit.end());
+    return expect_trained(training(name, world, steps, more)).out;
+  };
+  const std::vector<std::string> piped = {"--pipeline", "2", "--micro-batches", "4"};
+  const auto stages = [&](const std::string& where, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), piped.begin(), piped.end());
+    more.insert(more.end(), {"--stages", where});
+    return more;
+  };
+  trained("plain", 1, 7, {"--accumulate", "4"});
+  trained("listed", 2, 6, stages("0,1"));
+  trained("laced", 2, 6, stages("auto", {"--schedule", "interleaved"}));
+  trained("devices", 1, 6, stages("0,3", {"--devices", "cpu:0,cpu:1"}));
+  EXPECT_EQ(chosen_stages(folder_ / "listed"), "") << "was asked for";
+  EXPECT_EQ(chosen_stages(folder_ / "laced"), "0,1,2,3") << "four parts, four chunks";
+
+  const std::string first = trained("chosen", 2, 3, stages("auto"));
+  const std::string chosen = chosen_stages(folder_ / "chosen");
+  EXPECT_THAT(first, testing::HasSubstr("stages: " + chosen + "\n"));
+  EXPECT_EQ(first.find("stages: "), first.rfind("stages: ")) << "said once";
+  EXPECT_THAT(trained("chosen", 2, 5, stages("auto")),
+              testing::HasSubstr("stages: " + chosen + ", as the run began"));
+  EXPECT_EQ(chosen_stages(folder_ / "chosen"), chosen);
+  EXPECT_THAT(trained("chosen", 2, 6, stages("even")), testing::Not(testing::HasSubstr("stages: ")));
+  for (const char* name : {"listed", "laced", "devices", "chosen"}) {
+    trained(name, 1, 7, {"--accumulate", "4"});  // whose checkpoint is one file
+    EXPECT_EQ(losses(folder_ / name), losses(folder_ / "plain")) << name;
+    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "plain")) << name;
+  }
+}
+
 TEST_F(PipelineOption, SaysWhatCannotBe) {
   expect_refused({"--pipeline", "2"}, "expected a number that 3 workers can be divided by, got 2", 3);
   expect_refused({"--pipeline", "5", "--micro-batches", "4"}, "one part for each of 5 stages, got 4 parts",
@@ -74,6 +118,15 @@ TEST_F(PipelineOption, SaysWhatCannotBe) {
   expect_refused(with({"--chunks", "3"}), "one part for each of 6 stages, got 4 parts", 2);
   expect_refused({"--pipeline", "2", "--chunks", "2"}, "--schedule interleaved beside it", 2);
   expect_refused({"--schedule", "gpipe"}, "--pipeline N beside it", 2);
+  expect_refused({"--stages", "auto"}, "even, or --pipeline N beside it", 2);
+  expect_refused({"--pipeline", "2", "--stages", "some"}, "expected even, auto, or the number", 2);
+  expect_refused({"--pipeline", "2", "--stages", "1,2"}, "the first stage to begin at part 0, got 1", 2);
+  expect_refused({"--pipeline", "3", "--stages", "0,2,1"}, "that ascend, got 1 behind 2", 3);
+  expect_refused({"--pipeline", "2", "--stages", "0,1,2"}, "each of 2 stages, 2 numbers, got 3 (0,1,2)", 2);
+  expect_refused(with({"--stages", "0,1"}), "2 chunks in each of 2 stages, 4 numbers, got 2", 2);
+  expect_refused({"--pipeline", "2", "--stages", "0,4"}, "of the parts 0 to 3, got 0,4", 2);
+  expect_refused({"--pipeline", "5", "--stages", "auto", "--micro-batches", "4"},
+                 "one part for each of 5 stages, got 4 parts", 5);
 }
 
 }  // namespace

@@ -140,6 +140,7 @@ Engine::~Engine() = default;
 
 void Engine::prepare(TrainingParts parts, const Deadline& deadline) {
   parts.scaler = scaler_.get();
+  parts.precision = options_.precision;
   strategy_.prepare(parts, deadline);
   reports_ = std::make_unique<StepReports>(alone_ ? *alone_ : communicator_,
                                            alone_ ? 1 : strategy_.share().size, device_);

@@ -42,7 +42,7 @@ ProgressTarget progress_target(const Environment& environment) {
 }
 
 std::string config_json(const Options& options, const Environment& environment, const Recipe& recipe,
-                        std::span<const Field> fields, const Device& device) {
+                        std::span<const Field> fields, const Device& device, const Choices& choices) {
   nlohmann::json config;
   for (const auto& [name, value] : options.all())
     config["options"][name] = {{"value", value.text}, {"source", value.source}};
@@ -54,6 +54,7 @@ std::string config_json(const Options& options, const Environment& environment, 
   config["batch_size_per_worker"] = recipe.batch.per_worker;
   config["accumulate"] = recipe.batch.accumulate;
   config["lr"] = lr_of(recipe.optimizer.rule);
+  if (!choices.empty()) config["chosen"] = choices;
   const MachineNote machine = note_machine();
   config["machine"] = {{"host", machine.host},
                        {"system", machine.system},
@@ -136,9 +137,10 @@ void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
 
 RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
                          const Recipe& recipe, std::span<const Field> fields, const Device& device,
-                         std::int64_t start, std::int64_t resumed_step)
+                         const Choices& choices, std::int64_t start, std::int64_t resumed_step)
     : run_(run),
-      metrics_((run.write_config(config_json(options, environment, recipe, fields, device)), run.metrics()),
+      metrics_((run.write_config(config_json(options, environment, recipe, fields, device, choices)),
+                run.metrics()),
                start),
       curves_(run.path(), unix_seconds(), resumed_step),
       progress_(progress_target(environment).fd, progress_target(environment).options) {

@@ -16,6 +16,7 @@
 #include "runtime/metrics/tensorboard.h"
 #include "training/engine/evaluate.h"
 #include "training/recipe.h"
+#include "training/run/choices.h"
 #include "training/run/scribe.h"
 
 namespace dtrain {
@@ -38,12 +39,13 @@ struct RunSummary {
 
 class RunRecorder {
  public:
-  /// Opens `run`, which exists and whose lock this process holds. `fields` are those of its samples. As start
-  /// number `start` of the run goes on after step `resumed_step`, or from the beginning (0): metrics of later
-  /// steps are dropped.
+  /// Opens `run`, which exists and whose lock this process holds. `fields` are those of its samples,
+  /// `choices` what was decided that no option said (Strategy::choices()), for read_choices() of a later
+  /// start. As start number `start` of the run goes on after step `resumed_step`, or from the beginning (0):
+  /// metrics of later steps are dropped.
   RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-              const Recipe& recipe, std::span<const Field> fields, const Device& device, std::int64_t start,
-              std::int64_t resumed_step);
+              const Recipe& recipe, std::span<const Field> fields, const Device& device,
+              const Choices& choices, std::int64_t start, std::int64_t resumed_step);
 
   // ---- handed to `scribe`, whose thread calls all the rest
   void show(Scribe& scribe, const Progress& progress);

@@ -35,11 +35,12 @@ constexpr auto kOneByOne = PipelineSchedule::one_forward_one_backward;
 struct Way {
   PipelineSchedule schedule;
   int chunks;
+  StageCut cut = {};
 };
-constexpr Way kWays[] = {{PipelineSchedule::gpipe, 1},
-                         {kOneByOne, 1},
-                         {PipelineSchedule::interleaved, 2},
-                         {PipelineSchedule::interleaved, 3}};
+const Way kWays[] = {{PipelineSchedule::gpipe, 1},
+                     {kOneByOne, 1},
+                     {PipelineSchedule::interleaved, 2},
+                     {PipelineSchedule::interleaved, 3}};
 
 /// How long a step takes where each forward and each backward of a stage's chunk takes 1, and messages
 /// nothing. 0: it never ends.
@@ -142,7 +143,11 @@ TrainingParts parts_of(int layers, std::optional<double> norm) {
           .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
             return std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.2, .momentum = 0.9});
           },
-          .limits = limits};
+          .limits = limits,
+          .example =
+              [](const std::shared_ptr<Device>& device) {
+                return Tensors{Tensor::ones({2, 8}, device)};
+              }};
 }
 
 using State = std::map<std::string, std::vector<float>>;
@@ -185,7 +190,7 @@ Piped piped(int copies, int stages, int layers, std::size_t count, const Way& wa
     const Mesh mesh(communicator, {{"dp", copies}, {"pp", stages}}, kNever);
     const PipelineLinks links(mesh, way.chunks > 1 ? PipelineShape::ring : PipelineShape::line, kNever);
     PipelineStrategy strategy({communicator, device, kPatience, {&clock}}, {links, mesh.group("dp")},
-                              {.schedule = way.schedule, .chunks = way.chunks});
+                              {.schedule = way.schedule, .chunks = way.chunks, .cut = way.cut});
     strategy.prepare(parts_of(layers, norm), kNever);
     strategy.begin(kNever);
     for (int step = 0; step < 3; ++step) {
@@ -224,6 +229,27 @@ TEST(Pipeline, GivesTheBitsOfAccumulation) {
                   alive_bound(way.schedule, stage, stages, count, way.chunks));
       }
     }
+  }
+}
+
+// Wherever the network is cut.
+TEST(Pipeline, GivesTheSameBitsForEachCut) {
+  const State expected = accumulated(1, 6, 4, 0.01);
+  for (const char* cut : {"even", "auto", "0,1,2", "0,1,5", "0,4,5"})
+    EXPECT_EQ(piped(1, 3, 6, 4, {kOneByOne, 1, parse_stages(cut)}, 0.01).state, expected) << cut;
+  for (const char* cut : {"auto", "0,1,4,5"}) {
+    EXPECT_EQ(piped(1, 2, 6, 4, {PipelineSchedule::interleaved, 2, parse_stages(cut)}, 0.01).state, expected)
+        << cut;
+  }
+}
+
+// The norm too is added up as one process adds it up, wherever the network is cut.
+TEST(Pipeline, LimitsTheNormBitForBit) {
+  const State expected = accumulated(1, 12, 4, 0.01);
+  EXPECT_NE(accumulated(1, 12, 4, std::nullopt), expected) << "a limit that bites";
+  for (const int stages : {2, 3, 4}) {
+    EXPECT_EQ(piped(1, stages, 12, 4, {kOneByOne, 1}, 0.01).state, expected) << stages << " stages";
+    EXPECT_EQ(piped(1, stages, 12, 4, {PipelineSchedule::interleaved, 2}, 0.01).state, expected) << stages;
   }
 }
 

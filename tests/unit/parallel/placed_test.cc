@@ -206,6 +206,21 @@ TEST(DevicePipeline, GivesTheBitsOfAccumulation) {
   }
 }
 
+TEST(DevicePipeline, GivesTheSameBitsForEachCut) {
+  const std::vector<std::string> names = {"cpu:0", "cpu:1"};
+  const State expected = trained(2, names, data_parallel);
+  for (const char* cut : {"auto", "0,1", "0,7"}) {
+    EXPECT_EQ(trained(2, names,
+                      [&](const StrategyContext& context, const NamedDevices& devices) {
+                        return std::make_unique<DevicePipelineStrategy>(
+                            context, DevicePipelineOptions{.devices = names, .cut = parse_stages(cut)},
+                            devices);
+                      }),
+              expected)
+        << cut;
+  }
+}
+
 TEST(DevicePipeline, SaysWhatFailedFirst) {
   const std::vector<std::string> names = {"cpu:0", "cpu:1"};
   const NamedDevices devices = devices_named(names);

@@ -1,0 +1,24 @@
+// What a run decided by itself, which no option said (where a network is cut, say): in its config.json, so
+// that a later start of the run decides the same.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "runtime/metrics/run_directory.h"
+#include "training/recipe.h"
+
+namespace dtrain {
+
+using Choices = std::map<std::string, std::string>;  ///< option → value, as Strategy::choices()
+
+/// What the starts of `run` before this one chose; where it has no config.json, those of the run that
+/// --resume names. Nothing where there is none, where it cannot be read, and with --resume never. Rank 0
+/// only.
+Choices read_choices(const Recipe& recipe, const RunDirectory& run);
+
+/// As one text, to be handed to other ranks, and back.
+std::string format_choices(const Choices& choices);
+Choices parse_choices(const std::string& text);
+
+}  // namespace dtrain
