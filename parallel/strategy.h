@@ -50,6 +50,9 @@ struct TrainingParts {
   GradientLimits limits = {};
   /// What the network may be fed to be measured: some samples, on `device`. May be empty.
   std::function<Tensors(const std::shared_ptr<Device>& device)> example = {};
+  /// For a strategy around another: called by the inner one in each step, when gradients are shared and free
+  /// of the loss scale, before limits and the update. May be empty.
+  std::function<void()> before_update = {};
   /// What passes compute in, where a strategy makes some of its own to measure them.
   Precision precision = Precision::fp32;
   /// Collective. What an earlier start of the same run chose (Strategy::choices()), the same on all ranks;
@@ -194,8 +197,14 @@ class Strategy {
 /// Backward from weight · loss, scaled where there is a `scaler` (may be null).
 void start_backward(const Tensor& loss, double weight, const GradScaler* scaler);
 
-/// One update by shared gradients, which the optimizer has whole: undoes the scaling, limits them, skips the
-/// step on overflow, moves the scale. `scaler` may be null.
-void apply_update(Optimizer& optimizer, GradScaler* scaler, const GradientLimits& limits);
+/// One update by shared gradients, which the optimizer has whole: undoes the scaling, calls `before_update`
+/// (which may be empty), limits them, skips the step on overflow, moves the scale. `scaler` may be null.
+void apply_update(Optimizer& optimizer, GradScaler* scaler, const GradientLimits& limits,
+                  const std::function<void()>& before_update = {});
+
+/// Collective over `ranks`, between GradScaler::unscale() and the optimizer's step. Where one rank found a
+/// gradient that is not finite, all of them have: ranks that hold different parts of a network skip a step
+/// together, and their scales stay equal. Throws PeerError.
+void agree_on_overflow(const GradScaler& scaler, Communicator& ranks, const Deadline& deadline);
 
 }  // namespace dtrain

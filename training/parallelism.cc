@@ -71,12 +71,9 @@ void check_beside_mesh(const Options& options, const Recipe& recipe, const std::
   };
   beside(recipe.virtual_workers > 0, "virtual-workers", "whose sums are over workers");
   beside(recipe.shard.has_value(), "shard", "which divides parameters in another way");
-  beside(recipe.sync_batch_norm, "sync-batch-norm", "where a batch norm is on some workers only");
   if (recipe.compress.kind == Compression::Kind::power_sgd)
     options.refuse("compress", "fp16 or bf16 beside " + form +
                                    ", whose checkpoints have no room for what powersgd still has to send");
-  if (recipe.precision == Precision::fp16)
-    options.refuse("precision", "fp32 or bf16 beside " + form + ", whose workers would overflow one by one");
 }
 
 /// Where `stages` stages with the recipe's chunks are cut.

@@ -68,7 +68,8 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
     if (const auto division = division_of(recipe, mesh.get())) divided.emplace(task, *division);
     const Task& learned = divided ? static_cast<const Task&>(*divided) : task;
     Trainer trainer(recipe, {learned, *strategy, peers.communicator(), devices.first(), options, environment,
-                             stop_signal, log, tracer, clock, WritePermit::from(environment)});
+                             stop_signal, log, tracer, clock, WritePermit::from(environment),
+                             mesh && !recipe.mesh.empty() ? &mesh->mesh.group("dp") : nullptr});
     const auto tell = [&](const std::string& text) {
       if (*placement.rank == 0 && !text.empty()) fmt::print("{}\n", text);
     };

@@ -29,8 +29,9 @@ struct TrainerEnvironment {
   const StopSignal& stop_signal;
   WorkerLog& log;
   Tracer& tracer;
-  StepClock& clock;         ///< the strategy's too
-  WritePermit permit = {};  ///< without it nothing of the run is written, and training ends
+  StepClock& clock;                ///< the strategy's too
+  WritePermit permit = {};         ///< without it nothing of the run is written, and training ends
+  Communicator* copies = nullptr;  ///< of the workers that hold the same parts of the network; null: all
 };
 
 class Trainer {

@@ -143,10 +143,9 @@ void Trainer::apply_layer_options(Module& network) {
         recipe_.model));
   }
   if (!recipe_.sync_batch_norm) return;
-  // A world of one has its whole batch.
-  const auto peers = env_.communicator.size() == 1
-                         ? nullptr
-                         : make_batch_peers(env_.communicator, recipe_.collective_timeout);
+  // Those that share a batch norm's batch; one alone has all of it.
+  Communicator& sharing = env_.copies != nullptr ? *env_.copies : env_.communicator;
+  const auto peers = sharing.size() == 1 ? nullptr : make_batch_peers(sharing, recipe_.collective_timeout);
   if (synchronize_batch_norms(network, peers) > 0) return;
   throw UsageError(
       fmt::format("--sync-batch-norm: expected a model with batch norm (resnet18, resnet50), got {}, "

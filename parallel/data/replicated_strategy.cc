@@ -10,6 +10,7 @@ void ReplicatedStrategy::prepare(const TrainingParts& parts, const Deadline& /*d
   optimizer_ = parts.make_optimizer(network_->named_parameters());
   scaler_ = parts.scaler;
   limits_ = parts.limits;
+  before_update_ = parts.before_update;
   if (scaler_ != nullptr) scaler_->attach(*optimizer_);
 }
 
@@ -37,7 +38,7 @@ void ReplicatedStrategy::run_pass(Passes& passes, std::size_t i) {
 
 void ReplicatedStrategy::update() {
   const PhaseScope phase = context_.timer.phase(Phase::optimizer);
-  apply_update(*optimizer_, scaler_, limits_);
+  apply_update(*optimizer_, scaler_, limits_, before_update_);
 }
 
 Tensors ReplicatedStrategy::evaluate(const Tensors& inputs) {

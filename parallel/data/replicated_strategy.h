@@ -39,6 +39,7 @@ class ReplicatedStrategy : public Strategy {
   StrategyContext context_;
   GradientLimits limits_;
   GradScaler* scaler_ = nullptr;
+  std::function<void()> before_update_;
   std::unique_ptr<Module> network_;
   std::unique_ptr<Optimizer> optimizer_;
 };

@@ -75,12 +75,9 @@ PipelineStrategy::PipelineStrategy(const StrategyContext& context, const Pipelin
 PipelineStrategy::~PipelineStrategy() = default;
 
 void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
-  if (parts.scaler != nullptr) {
-    throw UsageError(
-        "pipeline: expected float32 or bfloat16, got float16, whose loss scaling would have to agree among "
-        "the stages");
-  }
   limits_ = parts.limits;
+  scaler_ = parts.scaler;
+  before_update_ = parts.before_update;
   choice_.decide(parts, context_.device, context_.communicator, deadline);
   const std::unique_ptr<Module> whole = parts.build(context_.device);
   const auto* const chained = dynamic_cast<const Chained*>(whole.get());
@@ -88,6 +85,7 @@ void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadl
     throw UsageError("pipeline: expected a network that is a chain of parts, got one that is not");
   cut(*whole, chained->chain());
   optimizer_ = parts.make_optimizer(stage_->named_parameters());
+  if (scaler_ != nullptr) scaler_->attach(*optimizer_);
 }
 
 // The c-th chunk of stage s is the run of parts number c · stages + s.
@@ -192,7 +190,7 @@ void PipelineStrategy::backward(Passes& passes, std::size_t chunk, std::size_t i
   Tensor grad;
   if (!is_last(chunk)) grad = receive(behind(), groups_.links.gradients(stage()));
   const auto run = [&] {
-    if (is_last(chunk)) return start_backward(alive.output, passes.weight(i), nullptr);
+    if (is_last(chunk)) return start_backward(alive.output, passes.weight(i), scaler_);
     alive.output.backward(grad);
   };
   compute(Phase::backward, [&] {
@@ -234,8 +232,19 @@ void PipelineStrategy::step(Passes& passes, Exchange exchange) {
     }
   }
   const PhaseScope phase = context_.timer.phase(Phase::optimizer);
+  update();
+}
+
+// Of an overflow one stage may know alone: whether there is an update is said by all ranks.
+void PipelineStrategy::update() {
+  if (scaler_ != nullptr) {
+    scaler_->unscale(optimizer_->gradients());
+    agree_on_overflow(*scaler_, context_.communicator, patience());
+  }
+  if (before_update_) before_update_();
   limit();
   optimizer_->step();
+  if (scaler_ != nullptr) scaler_->update();
 }
 
 // The norm of all stages' gradients together, with the bits that one process gets from all of them.

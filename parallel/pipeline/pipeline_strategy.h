@@ -53,8 +53,7 @@ class PipelineStrategy final : public Strategy {
 
   /// The whole network exists on each rank for a moment, for the sake of its initial weights, and once more
   /// before that where stages are measured. Throws UsageError for a network that is no chain (Chained) or has
-  /// fewer parts than there are chunks, a cut that does not fit it, a chunk without parameters, and loss
-  /// scaling.
+  /// fewer parts than there are chunks, a cut that does not fit it, and a chunk without parameters.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// Every rank writes its stage.
   bool sharded() const noexcept override { return true; }
@@ -114,6 +113,7 @@ class PipelineStrategy final : public Strategy {
   void send(const Tensor& tensor, int to, Communicator& group);
   Tensor receive(int from, Communicator& group);
   void finish_sends();
+  void update();
   void limit();
 
   StrategyContext context_;
@@ -121,6 +121,8 @@ class PipelineStrategy final : public Strategy {
   PipelineOptions options_;
   StageChoice choice_;
   GradientLimits limits_;
+  GradScaler* scaler_ = nullptr;
+  std::function<void()> before_update_;
   std::unique_ptr<StageModule> stage_;
   Ties ties_;
   ParameterOrder order_;

@@ -88,48 +88,24 @@ NamedTensors read_own(const TensorFiles& files, const HeldParameters& held, cons
 
 }  // namespace
 
-/// The caller's, with the limits applied when gradients are shared.
-class TensorParallelStrategy::LimitedPasses final : public Passes {
- public:
-  LimitedPasses(TensorParallelStrategy& strategy, Passes& passes, bool limits)
-      : strategy_(strategy), passes_(passes), limits_(limits) {}
-  std::size_t count() const noexcept override { return passes_.count(); }
-  Tensors inputs(std::size_t i) override { return passes_.inputs(i); }
-  Tensor loss(std::size_t i, const Tensors& outputs) override { return passes_.loss(i, outputs); }
-  double weight(std::size_t i) const override { return passes_.weight(i); }
-  void losses_done() override { passes_.losses_done(); }
-  void gradients_done() override {
-    passes_.gradients_done();
-    if (limits_) strategy_.limit();
-  }
-
- private:
-  TensorParallelStrategy& strategy_;
-  Passes& passes_;
-  bool limits_;
-};
-
 TensorParallelStrategy::TensorParallelStrategy(const StrategyContext& context, const RankGroup& group,
                                                std::unique_ptr<Strategy> inner,
                                                std::optional<OtherParts> others)
     : context_(context), group_(group), inner_(std::move(inner)), others_(others) {}
 
 void TensorParallelStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
-  if (parts.scaler != nullptr) {
-    throw UsageError(
-        "tensor parallel: expected float32 or bfloat16, got float16, whose loss scaling would have to agree "
-        "among the ranks of a network");
-  }
   limits_ = parts.limits;
   TrainingParts own = parts;
   own.limits = {};  // a norm is of all slices together
+  own.before_update = [this, scaler = parts.scaler] { before_update(scaler); };
   inner_->prepare(own, deadline);
   if (!others_) order_ = ParameterOrder(module());
 }
 
-void TensorParallelStrategy::step(Passes& passes, Exchange exchange) {
-  LimitedPasses limited(*this, passes, limits_.value.has_value() || limits_.norm.has_value());
-  inner_->step(limited, exchange);
+void TensorParallelStrategy::before_update(const GradScaler* scaler) {
+  // Stages agree by themselves, over all ranks.
+  if (scaler != nullptr && !others_) agree_on_overflow(*scaler, context_.communicator, patience());
+  limit();
 }
 
 // Slices are of different elements on each rank; what is whole is equal on all of them and counts once. Added

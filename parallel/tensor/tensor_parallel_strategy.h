@@ -24,7 +24,8 @@ class TensorParallelStrategy final : public Strategy {
  public:
   /// `context` is of all ranks. `group`: those that share this rank's network, in order. `inner` is given the
   /// divided network, and works among the ranks that hold the same slices; each batch goes to all of `group`.
-  /// The network that is built must be divided over `group` (SplitModule).
+  /// `inner` calls TrainingParts::before_update. The network that is built must be divided over `group`
+  /// (SplitModule).
   TensorParallelStrategy(const StrategyContext& context, const RankGroup& group,
                          std::unique_ptr<Strategy> inner, std::optional<OtherParts> others = std::nullopt);
 
@@ -36,13 +37,12 @@ class TensorParallelStrategy final : public Strategy {
   }
   bool in_step() const noexcept override { return true; }
 
-  /// Throws UsageError for loss scaling, whose overflow the ranks of a group would not see alike.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// Every rank writes slices: the files hold the undivided network, at any width.
   bool sharded() const noexcept override { return true; }
   void load(const SavedState& state, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override { inner_->begin(deadline); }
-  void step(Passes& passes, Exchange exchange) override;
+  void step(Passes& passes, Exchange exchange) override { inner_->step(passes, exchange); }
   /// None: collectives inside a pass wait for the peers.
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
   void settle(const Deadline& deadline) override { inner_->settle(deadline); }
@@ -56,7 +56,8 @@ class TensorParallelStrategy final : public Strategy {
   std::map<std::string, std::string> choices() const override { return inner_->choices(); }
 
  private:
-  class LimitedPasses;
+  /// What concerns all slices together. `scaler` may be null.
+  void before_update(const GradScaler* scaler);
   void limit();
   /// Adds numbers up over a group.
   void add_up(const Tensor& numbers, Communicator& ranks);

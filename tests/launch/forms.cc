@@ -118,6 +118,16 @@ class Forms {
       stages("pipeline, gpipe", workers_, {"--pipeline", count, "--schedule", "gpipe"});
       stages("pipeline, 1f1b", workers_, {"--pipeline", count});
       stages("pipeline over devices", 1, {"--pipeline", count, "--devices", device_list()});
+      const Reference halves = {Kind::one,
+                                {"--accumulate", std::to_string(kMicroBatches), "--precision", "fp16"}};
+      forms_.push_back(
+          {"pipeline, float16",
+           workers_,
+           {"--pipeline", count, "--micro-batches", std::to_string(kMicroBatches), "--precision", "fp16"},
+           {},
+           halves,
+           true,
+           halves});
       stages("pipeline, cut by time", workers_, {"--pipeline", count, "--stages", "auto"});
       if (2 * workers_ <= parts() && kMicroBatches % workers_ == 0)
         stages("pipeline, interleaved", workers_, {"--pipeline", count, "--schedule", "interleaved"});
@@ -130,6 +140,14 @@ class Forms {
                         {},
                         false,
                         {}});
+    } else if (workers_ == 4) {
+      forms_.push_back({"pipeline x data parallel, sync batch norm",
+                        workers_,
+                        {"--mesh", "dp=2,pp=2", "--micro-batches", "4", "--sync-batch-norm"},
+                        {},
+                        {},
+                        false,
+                        accumulated()});
     }
   }
 

@@ -1,5 +1,6 @@
 // --pipeline through the programs: the weights of accumulation bit for bit, saved by stages and gone on with
 // by any number of them.
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -59,6 +60,17 @@ TEST_F(PipelineOption, GoesTogetherWithDataParallelism) {
   EXPECT_NE(thin, got) << "gradients of 8 bits";
 }
 
+/// How many steps of the run overflowed, by its metrics.
+std::int64_t skipped_steps(const std::filesystem::path& run_dir) {
+  std::ifstream in(run_dir / "metrics.jsonl");
+  std::int64_t skipped = -1;
+  for (std::string line; std::getline(in, line);) {
+    const auto event = nlohmann::json::parse(line);
+    if (event.contains("skipped_steps")) skipped = event["skipped_steps"].get<std::int64_t>();
+  }
+  return skipped;
+}
+
 /// What the run's records say that it chose.
 std::string chosen_stages(const std::filesystem::path& run_dir) {
   std::ifstream in(run_dir / "config.json");
@@ -100,6 +112,40 @@ TEST_F(PipelineOption, GivesTheSameWeightsWhereverItIsCut) {
   }
 }
 
+// Whether float16 overflowed is said by all stages, and by all copies of them; the first steps overflow.
+TEST_F(PipelineOption, TakesFloat16) {
+  const auto trained = [&](const std::string& name, int world, std::vector<std::string> more) {
+    more.insert(more.end(), {"--precision", "fp16"});
+    expect_trained(training(name, world, 6, more));
+    return losses(folder_ / name);
+  };
+  const auto expected = trained("plain", 1, {"--accumulate", "4"});
+  EXPECT_EQ(trained("piped", 3, {"--pipeline", "3", "--micro-batches", "4"}), expected);
+  EXPECT_EQ(skipped_steps(folder_ / "piped"), skipped_steps(folder_ / "plain"));
+  const auto grid = trained("grid", 4, {"--mesh", "dp=2,pp=2", "--micro-batches", "4"});
+  ASSERT_EQ(grid.size(), expected.size());
+  for (std::size_t i = 0; i < grid.size(); ++i) EXPECT_NEAR(grid[i], expected[i], 2e-2) << i;
+}
+
+// Statistics are those of a micro-batch on both copies of a stage: the whole one that one process has.
+TEST_F(PipelineOption, SynchronizesBatchNormAmongCopies) {
+  const std::vector<std::string> net = {"--model=resnet18", "--dataset=synthetic:3x8x8,4,48",
+                                        "--global-batch-size=16", "--lr=0.001", "--optimizer=sgd"};
+  const auto trained = [&](const std::string& name, int world, std::vector<std::string> more) {
+    more.insert(more.begin(), net.begin(), net.end());
+    expect_trained(training(name, world, 3, more));
+    return losses(folder_ / name);
+  };
+  const auto expected = trained("plain", 1, {"--accumulate", "2"});
+  const std::vector<std::string> mesh = {"--mesh", "dp=2,pp=2", "--micro-batches", "2"};
+  std::vector<std::string> synced = mesh;
+  synced.push_back("--sync-batch-norm");
+  const auto grid = trained("grid", 4, synced), apart = trained("apart", 4, mesh);
+  ASSERT_EQ(grid.size(), expected.size());
+  for (std::size_t i = 0; i < grid.size(); ++i) EXPECT_NEAR(grid[i], expected[i], 1e-4) << i;
+  EXPECT_GT(std::abs(apart.back() - expected.back()), 1e-3) << "each copy its own statistics";
+}
+
 TEST_F(PipelineOption, SaysWhatCannotBe) {
   expect_refused({"--pipeline", "2"}, "expected a number that 3 workers can be divided by, got 2", 3);
   expect_refused({"--pipeline", "5", "--micro-batches", "4"}, "one part for each of 5 stages, got 4 parts",
@@ -118,6 +164,7 @@ TEST_F(PipelineOption, SaysWhatCannotBe) {
   expect_refused(with({"--chunks", "3"}), "one part for each of 6 stages, got 4 parts", 2);
   expect_refused({"--pipeline", "2", "--chunks", "2"}, "--schedule interleaved beside it", 2);
   expect_refused({"--schedule", "gpipe"}, "--pipeline N beside it", 2);
+  expect_refused({"--pipeline", "2", "--sync-batch-norm"}, "expected a model with batch norm", 2);
   expect_refused({"--stages", "auto"}, "even, or --pipeline N beside it", 2);
   expect_refused({"--pipeline", "2", "--stages", "some"}, "expected even, auto, or the number", 2);
   expect_refused({"--pipeline", "2", "--stages", "1,2"}, "the first stage to begin at part 0, got 1", 2);

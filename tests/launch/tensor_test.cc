@@ -78,6 +78,25 @@ TEST_F(TensorOption, GoesTogetherWithPipelines) {
   expect_alike("changing", "one");
 }
 
+// Slices overflow one by one, and skip a step together. Sums of products are rounded to float16 in other
+// places, so the numbers are near.
+TEST_F(TensorOption, TakesFloat16) {
+  const auto trained = [&](const std::string& name, int world, std::vector<std::string> more) {
+    more.insert(more.end(), {"--precision", "fp16"});
+    expect_trained(training(name, world, 12, more));
+    return losses(folder_ / name);
+  };
+  const auto expected = trained("one", 1, {});
+  const std::vector<std::pair<std::string, std::vector<std::string>>> forms = {
+      {"tensor", {"--tensor", "2"}},
+      {"stages", {"--tensor", "2", "--pipeline", "2", "--micro-batches", "4"}}};
+  for (const auto& [name, form] : forms) {
+    const auto got = trained(name, name == "tensor" ? 2 : 4, form);
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 2e-2) << name << " " << i;
+  }
+}
+
 // The table of words is in the first stage and in the last.
 TEST_F(TensorOption, TiesWordsInEveryForm) {
   const auto tied = [&](const std::string& name, int world, int steps, std::vector<std::string> more) {

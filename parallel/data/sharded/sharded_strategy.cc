@@ -195,8 +195,7 @@ void ShardedStrategy::update() {
     const std::vector<Tensor> gradients = optimizer_->gradients();
     if (scaler_ != nullptr) {
       scaler_->unscale(gradients);
-      context_.communicator.all_reduce(span_of(scaler_->found()), ReduceOp::max, "overflow")
-          ->wait(patience());
+      agree_on_overflow(*scaler_, context_.communicator, patience());
     }
     if (limits_.value) clip_grad_value(gradients, *limits_.value);
     if (limits_.norm) clip_to_norm(gradients, *limits_.norm);

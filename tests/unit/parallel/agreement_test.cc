@@ -1,0 +1,262 @@
+// What ranks that hold different parts of a network have to say to each other beside activations: whether
+// float16 overflowed anywhere, and the statistics of batch norm among the copies of a stage.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "collectives/thread_ranks.h"
+#include "parallel/data/batch_peers.h"
+#include "parallel/data/data_parallel_strategy.h"
+#include "parallel/mesh.h"
+#include "parallel/pipeline/pipeline_strategy.h"
+#include "parallel/tensor/tensor_parallel_strategy.h"
+#include "runtime/autograd/ops/joining.h"
+#include "runtime/nn/layers.h"
+#include "runtime/optim/sgd.h"
+#include "tests/unit/parallel/layers.h"
+
+namespace dtrain {
+namespace {
+
+using test::Layers;
+using test::MicroBatches;
+using testing::Each;
+
+const Deadline kNever = Deadline::never();
+constexpr auto kPatience = std::chrono::seconds(30);
+constexpr int kSteps = 4, kBadStep = 1;
+constexpr std::size_t kMicroBatches = 4;
+
+using State = std::map<std::string, std::vector<float>>;
+
+/// Puts something that is no number among this rank's gradients, where it is `bad`.
+class SpoiledPasses final : public Passes {
+ public:
+  SpoiledPasses(Passes& passes, Strategy& strategy, bool bad)
+      : passes_(passes), strategy_(strategy), bad_(bad) {}
+  std::size_t count() const noexcept override { return passes_.count(); }
+  Tensors inputs(std::size_t i) override { return passes_.inputs(i); }
+  Tensor loss(std::size_t i, const Tensors& outputs) override { return passes_.loss(i, outputs); }
+  double weight(std::size_t i) const override { return passes_.weight(i); }
+  void losses_done() override { passes_.losses_done(); }
+  void gradients_done() override {
+    passes_.gradients_done();
+    if (!bad_) return;
+    Tensor gradient = strategy_.optimizer()->gradients().front().detach();
+    gradient.fill(std::numeric_limits<double>::infinity());
+  }
+
+ private:
+  Passes& passes_;
+  Strategy& strategy_;
+  bool bad_;
+};
+
+TrainingParts parts_of(GradScaler* scaler) {
+  return {.build = [](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {
+            return std::make_unique<Layers>(4, device);
+          },
+          .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
+            return std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.2, .momentum = 0.9});
+          },
+          .scaler = scaler,
+          .limits = {.norm = 0.01, .value = {}}};
+}
+
+/// What ranks make of a mesh that outlives the strategy.
+using MakeStrategy = std::function<std::unique_ptr<Strategy>(const StrategyContext& context, const Mesh& mesh,
+                                                             const PipelineLinks* links)>;
+
+struct Trained {
+  State state;
+  std::vector<double> scales, skipped;  ///< of each rank
+};
+
+/// `bad_rank` overflows in one step; of all the others' gradients nothing is wrong.
+Trained trained(const std::vector<MeshAxis>& axes, int ranks, int bad_rank, const MakeStrategy& make) {
+  NullLog log;
+  std::mutex mutex;
+  Trained trained;
+  run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
+    const auto device = make_device("cpu");
+    StepClock clock;
+    const Mesh mesh(communicator, axes, kNever);
+    std::optional<PipelineLinks> links;
+    if (mesh.size("pp") > 1) links.emplace(mesh, PipelineShape::line, kNever);
+    GradScaler scaler(device, {.initial_scale = 1024});
+    const auto strategy = make({communicator, device, kPatience, {&clock}}, mesh, links ? &*links : nullptr);
+    strategy->prepare(parts_of(&scaler), kNever);
+    strategy->begin(kNever);
+    for (int step = 0; step < kSteps; ++step) {
+      MicroBatches passes(step, strategy->share(), kMicroBatches, device);
+      SpoiledPasses spoiled(passes, *strategy, communicator.rank() == bad_rank && step == kBadStep);
+      strategy->step(spoiled, Exchange::all);
+    }
+    const std::lock_guard lock(mutex);
+    trained.scales.push_back(scaler.scale());
+    trained.skipped.push_back(static_cast<double>(scaler.skipped()));
+    for (const auto& [name, tensor] : strategy->module().state_dict())
+      trained.state[name] = tensor.to_vector<float>();
+  });
+  return trained;
+}
+
+std::unique_ptr<Strategy> data_parallel(const StrategyContext& context, const Mesh& mesh,
+                                        const PipelineLinks* /*links*/) {
+  return std::make_unique<DataParallelStrategy>(
+      StrategyContext{mesh.group("dp"), context.device, context.patience, context.timer});
+}
+
+std::unique_ptr<Strategy> pipeline(const StrategyContext& context, const Mesh& mesh,
+                                   const PipelineLinks* links) {
+  return std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
+                                            PipelineOptions{});
+}
+
+void expect_one_step_skipped(const Trained& got, const State& expected) {
+  EXPECT_THAT(got.scales, Each(512.0));
+  EXPECT_THAT(got.skipped, Each(1.0));
+  EXPECT_EQ(got.state, expected);
+}
+
+TEST(Overflow, OfOneStageSkipsTheStepOnAll) {
+  const State expected = trained({{"dp", 1}}, 1, 0, data_parallel).state;
+  EXPECT_NE(trained({{"dp", 1}}, 1, -1, data_parallel).state, expected);
+  for (const int bad_rank : {0, 1, 2})
+    expect_one_step_skipped(trained({{"dp", 1}, {"pp", 3}}, 3, bad_rank, pipeline), expected);
+  const Trained clean = trained({{"dp", 1}, {"pp", 3}}, 3, -1, pipeline);
+  EXPECT_THAT(clean.scales, Each(1024.0));
+  EXPECT_EQ(clean.state, trained({{"dp", 1}}, 1, -1, data_parallel).state);
+}
+
+// A rank of one pipeline, whose other stages and copies have good gradients.
+TEST(Overflow, OfOneCopySkipsTheStepOnAll) {
+  const Trained got = trained({{"dp", 2}, {"pp", 2}}, 4, 3, pipeline);
+  EXPECT_THAT(got.scales, Each(512.0));
+  EXPECT_THAT(got.skipped, Each(1.0));
+}
+
+// The layers are whole here: what is divided does not matter to who overflows.
+TEST(Overflow, OfOneSliceSkipsTheStepOnAll) {
+  const State expected = trained({{"dp", 1}}, 1, 0, data_parallel).state;
+  for (const int bad_rank : {0, 1}) {
+    expect_one_step_skipped(
+        trained({{"dp", 1}, {"tp", 2}}, 2, bad_rank,
+                [](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
+                  return std::make_unique<TensorParallelStrategy>(
+                      context, RankGroup{mesh.group("tp"), kPatience}, data_parallel(context, mesh, links));
+                }),
+        expected);
+  }
+  for (const int bad_rank : {0, 1, 2, 3}) {
+    expect_one_step_skipped(
+        trained({{"dp", 1}, {"pp", 2}, {"tp", 2}}, 4, bad_rank,
+                [](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
+                  auto stages = std::make_unique<PipelineStrategy>(
+                      context, PipelineGroups{*links, mesh.group("dp")}, PipelineOptions{});
+                  const OtherParts others{links->stages(), stages->ties(), stages->order()};
+                  return std::make_unique<TensorParallelStrategy>(
+                      context, RankGroup{mesh.group("tp"), kPatience}, std::move(stages), others);
+                }),
+        expected);
+  }
+}
+
+/// Convolutions with a batch norm behind each.
+class Norms final : public Module, public Chained {
+ public:
+  explicit Norms(const std::shared_ptr<Device>& device) {
+    Generator generator(4);
+    for (int i = 0; i < 3; ++i) {
+      layers_.push_back(
+          add_module(fmt::format("fc{}", i), std::make_shared<Linear>(8, 8, generator, device)));
+      norms_.push_back(add_module(fmt::format("bn{}", i), std::make_shared<BatchNorm2d>(2, device)));
+    }
+  }
+  Tensor forward(const Tensor& x) override { return through(chain(), x); }
+  std::vector<ChainPart> chain() const override {
+    std::vector<ChainPart> chain;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      const auto layer = layers_[i];
+      const auto norm = norms_[i];
+      chain.push_back(
+          {{{fmt::format("fc{}", i), layer}, {fmt::format("bn{}", i), norm}}, [layer, norm](const Tensor& x) {
+             const Tensor y = (*layer)(x);
+             return tanh((*norm)(y.reshape({y.size(0), 2, 2, 2})).reshape({y.size(0), 8}));
+           }});
+    }
+    return chain;
+  }
+
+ private:
+  std::vector<std::shared_ptr<Linear>> layers_;
+  std::vector<std::shared_ptr<BatchNorm2d>> norms_;
+};
+
+/// The passes of two shares, one behind the other.
+class WholePasses final : public Passes {
+ public:
+  WholePasses(int step, const std::shared_ptr<Device>& device)
+      : first_(step, {0, 2}, kMicroBatches, device), second_(step, {1, 2}, kMicroBatches, device) {}
+  std::size_t count() const noexcept override { return kMicroBatches; }
+  Tensors inputs(std::size_t i) override { return {cat({first_.inputs(i)[0], second_.inputs(i)[0]}, 0)}; }
+  Tensor loss(std::size_t i, const Tensors& outputs) override { return first_.loss(i, outputs); }
+  double weight(std::size_t i) const override { return first_.weight(i); }
+  void losses_done() override {}
+  void gradients_done() override {}
+
+ private:
+  MicroBatches first_, second_;
+};
+
+State with_norms(int copies, int stages) {
+  NullLog log;
+  std::mutex mutex;
+  State state;
+  run_thread_ranks(copies * stages, {}, log, [&](Communicator& communicator) {
+    const auto device = make_device("cpu");
+    StepClock clock;
+    const Mesh mesh(communicator, {{"dp", copies}, {"pp", stages}}, kNever);
+    const PipelineLinks links(mesh, PipelineShape::line, kNever);
+    PipelineStrategy strategy({communicator, device, kPatience, {&clock}}, {links, mesh.group("dp")}, {});
+    TrainingParts parts = parts_of(nullptr);
+    parts.build = [&](const std::shared_ptr<Device>& where) -> std::unique_ptr<Module> {
+      auto network = std::make_unique<Norms>(where);
+      if (copies > 1) synchronize_batch_norms(*network, make_batch_peers(mesh.group("dp"), kPatience));
+      return network;
+    };
+    strategy.prepare(parts, kNever);
+    strategy.begin(kNever);
+    for (int step = 0; step < kSteps; ++step) {
+      MicroBatches shared(step, strategy.share(), kMicroBatches, device);
+      WholePasses whole(step, device);
+      strategy.step(copies > 1 ? static_cast<Passes&>(shared) : whole, Exchange::all);
+    }
+    strategy.settle(kNever);
+    const std::lock_guard lock(mutex);
+    for (const SavedPart& part : strategy.save().model) {
+      if (is_floating(part.tensor.dtype())) state[part.name] = part.tensor.to_vector<float>();
+    }
+  });
+  return state;
+}
+
+TEST(BatchNormOverCopies, TakesTheStatisticsOfAStagesCopies) {
+  const State expected = with_norms(1, 1);
+  for (const int stages : {1, 3}) {
+    const State got = with_norms(2, stages);
+    ASSERT_EQ(got.size(), expected.size());
+    for (const auto& [name, values] : expected) {
+      for (std::size_t i = 0; i < values.size(); ++i)
+        EXPECT_NEAR(got.at(name)[i], values[i], 1e-5) << stages << " stages, " << name;
+    }
+  }
+  EXPECT_EQ(with_norms(1, 3), expected) << "one copy has the whole batch";
+}
+
+}  // namespace
+}  // namespace dtrain
