@@ -335,8 +335,6 @@ void check_beside_places(const Options& options, const Recipe& recipe) {
   beside(recipe.update_on_host, "update-on", "where each part is updated on its device");
   beside(recipe.shard.has_value(), "shard", "whose workers hold whole parts");
   beside(recipe.sync_every > 0, "sync-every", "which shares gradients in each step");
-  if (recipe.precision == Precision::fp16)
-    options.refuse("precision", "fp32 or bf16 beside " + form + ", whose devices would overflow one by one");
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ class DevicePipelineStrategy::Step {
   bool backward(std::size_t run, std::size_t i) {
     Alive& alive = alive_[run][i];
     if (is_last(run)) {
-      start_backward(alive.output, weight(i), nullptr);
+      start_backward(alive.output, weight(i), pipeline_.scaler_);
     } else {
       const Tensor sent = mail_.take(Kind::backward, run, i);
       if (!sent.defined()) return false;
@@ -167,8 +167,6 @@ const std::shared_ptr<Device>& DevicePipelineStrategy::device_of(std::size_t run
 }
 
 void DevicePipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
-  if (parts.scaler != nullptr)
-    throw UsageError("pipeline: expected float32 or bfloat16, got float16, whose losses are scaled");
   choice_.decide(parts, context_.device, context_.communicator, deadline);
   const auto ends = choice_.ends(chain_of(parts, context_.device));
   const std::size_t runs = ends.size();

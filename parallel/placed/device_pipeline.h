@@ -28,7 +28,7 @@ class DevicePipelineStrategy final : public ReplicatedStrategy {
 
   std::string_view name() const noexcept override { return "pipeline"; }
   /// Throws UsageError for a network that is no chain or has fewer parts than there are chunks, a cut that
-  /// does not fit it, one with dropout (whose masks belong to one micro-batch at a time), and loss scaling.
+  /// does not fit it, and one with dropout (whose masks belong to one micro-batch at a time).
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override;
   /// Every pass is a micro-batch. Gradients are shared when all of them are there.

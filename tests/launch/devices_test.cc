@@ -77,6 +77,22 @@ TEST_F(DevicesOption, AreStagesOfAPipeline) {
   EXPECT_EQ(final_weights(folder_ / "both"), final_weights(folder_ / "workers"));
 }
 
+// The scale is one for all parts, and so is the decision to skip a step.
+TEST_F(DevicesOption, TakeFloat16InPartsAndStages) {
+  const auto trained = [&](const std::string& name, int world, std::vector<std::string> more) {
+    more.insert(more.end(), {"--precision", "fp16", "--threads", "1"});
+    expect_trained(training(name, world, more));
+    return final_weights(folder_ / name);
+  };
+  const std::vector<std::string> stages = {"--pipeline",      "2", "--devices", "cpu:0,cpu:1",
+                                           "--micro-batches", "4"};
+  const std::vector<std::string> places = {"--place", "conv1=cpu:0,fc1=cpu:1"};
+  EXPECT_EQ(trained("placed", 1, places), trained("plain", 1, {}));
+  EXPECT_EQ(trained("staged", 1, stages), trained("passes", 1, {"--accumulate", "4"}));
+  EXPECT_EQ(trained("placed2", 2, places), trained("plain2", 2, {}));
+  EXPECT_EQ(trained("staged2", 2, stages), trained("passes2", 2, {"--accumulate", "4"}));
+}
+
 TEST_F(DevicesOption, SayWhatCannotBePlaced) {
   expect_refused({"--place", "features=cpu:0,fc1=cpu:1"},
                  "expected a module of the network (conv1, conv2, fc1, fc2), got 'features'");
