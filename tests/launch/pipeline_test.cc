@@ -112,7 +112,7 @@ TEST_F(PipelineOption, GivesTheSameWeightsWhereverItIsCut) {
   }
 }
 
-// Whether float16 overflowed is said by all stages, and by all copies of them; the first steps overflow.
+// The bits of one process. None of these steps overflows: agreement_test.cc has those that do.
 TEST_F(PipelineOption, TakesFloat16) {
   const auto trained = [&](const std::string& name, int world, std::vector<std::string> more) {
     more.insert(more.end(), {"--precision", "fp16"});
