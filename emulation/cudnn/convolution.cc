@@ -4,6 +4,7 @@
 
 #include "emulation/cudart/enter.h"
 #include "emulation/cudnn/handles.h"
+#include "emulation/cudnn/queue.h"
 #include "emulation/cudnn/support.h"
 
 namespace emulation {
@@ -73,24 +74,6 @@ cudnnStatus_t check(Pass pass, const Convolution& convolution, int number, cudnn
   return CUDNN_STATUS_NOT_SUPPORTED;
 }
 
-std::uint64_t bytes_of(const Image& image) {
-  return static_cast<std::uint64_t>(image.count()) * size_of(image.type);
-}
-
-Arithmetic arithmetic_of(const Convolution& c) {
-  switch (c.input.type) {
-    case Element::f32:
-      return c.tf32 ? Arithmetic::tf32 : Arithmetic::f32;
-    case Element::f64:
-      return Arithmetic::f64;
-    case Element::bf16:
-      return Arithmetic::bf16;
-    case Element::f16:
-      return Arithmetic::f16;
-  }
-  return Arithmetic::none;
-}
-
 /// A convolution's pass reads two of its arrays and writes the third, which it reads too where that counts.
 Work work_of(const char* name, Pass pass, const Convolution& c, float before = 0) {
   const std::uint64_t all = bytes_of(c.input) + bytes_of(c.filter) + bytes_of(c.output);
@@ -102,22 +85,6 @@ Work work_of(const char* name, Pass pass, const Convolution& c, float before = 0
                     static_cast<double>(c.filter.count() / std::max<std::int64_t>(c.filter.extent[0], 1));
   work.arithmetic = arithmetic_of(c);
   return work;
-}
-
-cudnnStatus_t queue(cudnnHandle_t handle, Work noted, std::function<void()> work) {
-  if (enter() != cudaSuccess) return CUDNN_STATUS_EXECUTION_FAILED;
-  Machine& machine = Machine::get();
-  const auto lock = machine.lock();
-  const auto stream = machine.find(handle->stream);
-  if (!stream || (stream->capture && stream->capture->invalid)) return CUDNN_STATUS_EXECUTION_FAILED;
-  ++machine.counts().launches;
-  std::string name = noted.name;
-  machine.queue(stream, at_once(Kind::library, std::move(name),
-                                [&machine, noted = std::move(noted), work = std::move(work)] {
-                                  work();
-                                  machine.work().add(noted);
-                                }));
-  return CUDNN_STATUS_SUCCESS;
 }
 
 float number(const void* scalar) { return *static_cast<const float*>(scalar); }

@@ -4,7 +4,6 @@
 #include "emulation/cudart/enter.h"
 
 namespace emulation {
-namespace {
 
 bool element_of(cudnnDataType_t type, Element& element) {
   switch (type) {
@@ -24,6 +23,8 @@ bool element_of(cudnnDataType_t type, Element& element) {
       return false;
   }
 }
+
+namespace {
 
 cudnnStatus_t describe(Image& image, cudnnTensorFormat_t format, cudnnDataType_t type,
                        const int (&extent)[4]) {

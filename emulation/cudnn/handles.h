@@ -5,6 +5,11 @@
 
 #include "emulation/math/convolution.h"
 
+namespace emulation {
+/// False for types that there are no arrays of here.
+bool element_of(cudnnDataType_t type, Element& element);
+}  // namespace emulation
+
 struct cudnnContext {
   cudaStream_t stream = nullptr;
 };

@@ -16,16 +16,16 @@ std::string_view name_of(Pass pass) {
 }
 
 /// …CUDNN_REFUSES=forward:bf16,filter makes a library that lacks them.
-bool is_taken_away(Pass pass, Element type) {
+bool is_taken_away(std::string_view name, Element type) {
   const char* const text = std::getenv(EMULATION_PREFIX "CUDNN_REFUSES");
   if (text == nullptr) return false;
   const char* const of_type = type == Element::bf16 ? ":bf16" : type == Element::f16 ? ":f16" : ":f32";
-  const std::string typed = std::string(name_of(pass)) + of_type;
+  const std::string typed = std::string(name) + of_type;
   std::string_view rest(text);
   while (!rest.empty()) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
     const std::string_view item = rest.substr(0, comma);
-    if (item == typed || item == name_of(pass)) return true;
+    if (item == typed || item == name) return true;
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
   return false;
@@ -44,7 +44,7 @@ bool fits(const Convolution& c) {
 }  // namespace
 
 std::vector<Algorithm> algorithms(Pass pass, const Convolution& c) {
-  if (!fits(c) || is_taken_away(pass, c.input.type)) return {};
+  if (!fits(c) || is_taken_away(name_of(pass), c.input.type)) return {};
   const int best = pass == Pass::forward ? static_cast<int>(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)
                    : pass == Pass::to_input ? static_cast<int>(CUDNN_CONVOLUTION_BWD_DATA_ALGO_1)
                                             : static_cast<int>(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1);
@@ -61,6 +61,27 @@ std::vector<Algorithm> algorithms(Pass pass, const Convolution& c) {
     found.push_back({best, CUDNN_DETERMINISTIC, CUDNN_FMA_MATH, 65536});
   }
   return found;
+}
+
+std::vector<FusionEngine> engines(const Fusion& fusion) {
+  const Convolution& c = fusion.convolution;
+  constexpr std::int64_t kVectorBytes = 16;
+  if (!fits(c) || c.groups != 1 || is_taken_away("statistics", c.input.type)) return {};
+  // Tensor cores take vectors of channels, so that packed NHWC is what they need.
+  if (fusion.alignment % kVectorBytes != 0) return {};
+  for (const Image* const image : {&c.input, &c.filter, &c.output}) {
+    const std::int64_t channels = image->extent[1], width = image->extent[3];
+    const bool packed = image->step[1] == 1 && image->step[3] == channels &&
+                        image->step[2] == channels * width &&
+                        image->step[0] == channels * width * image->extent[2];
+    if (!packed || channels * static_cast<std::int64_t>(size_of(image->type)) % kVectorBytes != 0) return {};
+  }
+  const cudnnBackendNumericalNote_t tensor_core = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+  // Here too the fastest adds atomically; one loses digits between its tiles, and one turns out not to fit.
+  return {{0, {tensor_core, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}, 0, true, false},
+          {1, {tensor_core, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION}, 0, true, false},
+          {2, {tensor_core}, 0, false, true},
+          {3, {tensor_core}, 8192, false, false}};
 }
 
 }  // namespace emulation

@@ -205,6 +205,14 @@ void CpuKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels& 
   batch_norm_apply(rule, channels, input, residual, output);
 }
 
+void CpuKernels::conv2d_batch_norm(const Conv2dGeometry& geometry, const View& input, const View& weight,
+                                   const View& bias, const View& convolved, const BatchNormRule& rule,
+                                   const BatchNormChannels& channels, const View& residual,
+                                   const View& output) {
+  conv2d(geometry, input, weight, bias, Activation::none, convolved);
+  batch_norm(rule, channels, convolved, residual, output);
+}
+
 void CpuKernels::batch_norm_moments(const View& input, const View& moments) {
   require_rank("batch_norm_moments", "input", input, 4);
   require_totals("batch_norm_moments", "moments", moments, 1, input.shape[1]);

@@ -3,7 +3,6 @@
 #include "runtime/device/kernel_checks.h"
 
 namespace dtrain::cuda {
-namespace {
 
 cudnnDataType_t data_type(DType dtype) {
   switch (dtype) {
@@ -17,6 +16,8 @@ cudnnDataType_t data_type(DType dtype) {
       refuse_dtype("conv2d", dtype);
   }
 }
+
+namespace {
 
 UniqueTensor make_tensor(cudnnDataType_t type, const std::int64_t (&extent)[4]) {
   cudnnTensorDescriptor_t tensor = nullptr;

@@ -27,6 +27,9 @@ struct ConvPlan {
   bool can_finish = true;  ///< cuDNN takes bias and activation into this convolution; until it says no
 };
 
+/// Throws UsageError for types that cuDNN does not convolve here.
+cudnnDataType_t data_type(DType dtype);
+
 /// Descriptors for `key`. `tensor_cores`: reduced-precision inputs (bf16, f16, or f32 as TF32) may use them.
 ConvPlan describe_convolution(const ConvKey& key, bool tensor_cores);
 
