@@ -125,6 +125,17 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
                   const Tensor& running_var, const BatchNormRule& rule, bool training,
                   const Tensor& residual = {}, const std::shared_ptr<BatchPeers>& peers = nullptr);
 
+/// What batch_norm has of its channels, each [C] or undefined.
+struct BatchNormTensors {
+  Tensor weight, bias, running_mean, running_var;
+};
+/// batch_norm(conv2d(x, w, conv_bias, geometry), …, residual) in training. A GPU gathers the statistics while
+/// it convolves, where its library does that (docs/decisions/039-statistics-in-the-convolution.md): in 16
+/// bits, with sums in float.
+Tensor conv2d_batch_norm(const Tensor& x, const Tensor& w, const Tensor& conv_bias,
+                         const Conv2dGeometry& geometry, const BatchNormTensors& norm,
+                         const BatchNormRule& rule, const Tensor& residual = {});
+
 // ---- losses and what they are made of
 enum class LossReduction { mean, sum, none };
 Tensor softmax(const Tensor& x, int dim = -1);

@@ -82,15 +82,32 @@ BatchNorm2d::BatchNorm2d(std::int64_t features, const std::shared_ptr<Device>& d
   batches_ = add_buffer("num_batches_tracked", Tensor::zeros({}, device, DType::i64));
 }
 
-Tensor BatchNorm2d::forward(const Tensor& x, Activation activation, const Tensor& residual) {
+bool BatchNorm2d::begin_batch() {
   const bool again = is_training() && recomputing();
   if (is_training() && !again) {
     // On the device, so that a captured step counts too: 1 · count + 1, in one launch and without a constant.
-    x.device().kernels().affine(batches_.view(), 1.0, 1.0, batches_.view());
+    batches_.device().kernels().affine(batches_.view(), 1.0, 1.0, batches_.view());
     batches_.mark_modified();
   }
-  return batch_norm(x, weight_, bias_, again ? Tensor() : running_mean_, again ? Tensor() : running_var_,
-                    {eps_, momentum_, activation}, is_training(), residual, peers_);
+  return again;
+}
+
+BatchNormTensors BatchNorm2d::tensors(bool again) const {
+  return {weight_, bias_, again ? Tensor() : running_mean_, again ? Tensor() : running_var_};
+}
+
+Tensor BatchNorm2d::forward(const Tensor& x, Activation activation, const Tensor& residual) {
+  const auto [weight, bias, mean, var] = tensors(begin_batch());
+  return batch_norm(x, weight, bias, mean, var, {eps_, momentum_, activation}, is_training(), residual,
+                    peers_);
+}
+
+Tensor BatchNorm2d::after(Conv2d& conv, const Tensor& x, Activation activation, const Tensor& residual) {
+  const Conv2dOptions& options = conv.options();
+  const bool plain = options.activation == Activation::none && !options.pool && !conv.is_recomputed();
+  if (!is_training() || peers_ != nullptr || !plain) return forward(conv(x), activation, residual);
+  return conv2d_batch_norm(x, conv.weight(), conv.bias(), options.geometry, tensors(begin_batch()),
+                           {eps_, momentum_, activation}, residual);
 }
 
 int synchronize_batch_norms(Module& module, const std::shared_ptr<BatchPeers>& peers) {

@@ -43,6 +43,10 @@ class Conv2d : public Module {
   Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, Generator& generator,
          const std::shared_ptr<Device>& device, Conv2dOptions options = {});
   Tensor forward(const Tensor& x) override;
+  const Tensor& weight() const noexcept { return weight_; }
+  /// Undefined where it has none.
+  const Tensor& bias() const noexcept { return bias_; }
+  const Conv2dOptions& options() const noexcept { return options_; }
 
  private:
   Tensor weight_, bias_;
@@ -89,11 +93,21 @@ class BatchNorm2d : public Module {
   Tensor forward(const Tensor& x) override { return forward(x, Activation::none); }
   /// activation(norm(x) + residual) in the same kernel; `residual` has x's shape, or is undefined.
   Tensor forward(const Tensor& x, Activation activation, const Tensor& residual = {});
+  /// forward(conv(x), activation, residual). In training a GPU gathers the statistics while it convolves,
+  /// which spares it to read the convolution's output for them:
+  ///
+  ///     Tensor y = norm->after(*conv, x, Activation::relu);
+  Tensor after(Conv2d& conv, const Tensor& x, Activation activation = Activation::none,
+               const Tensor& residual = {});
   /// From now on training takes the statistics of the whole batch, of which each peer has a part: every rank
   /// must run forward and backward alike. Null: this rank's part alone again.
   void synchronize(std::shared_ptr<BatchPeers> peers) { peers_ = std::move(peers); }
 
  private:
+  /// Whether this is the second run of a forward that is computed again; counts the batch where it is not.
+  bool begin_batch();
+  BatchNormTensors tensors(bool again) const;
+
   Tensor weight_, bias_, running_mean_, running_var_, batches_;
   double eps_, momentum_;
   std::shared_ptr<BatchPeers> peers_;

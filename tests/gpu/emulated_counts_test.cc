@@ -108,11 +108,11 @@ TEST(EmulatedCounts, OfAStepOfResNet18) {
   const StepCounts fp32 = of_a_step_of_resnet("fp32"), bf16 = of_a_step_of_resnet("bf16"),
                    fp16 = of_a_step_of_resnet("fp16");
   EXPECT_EQ(fp32.calls, 273);
-  EXPECT_EQ(bf16.calls, 314);
-  EXPECT_EQ(fp16.calls, 317);  // and loss scaling
+  EXPECT_EQ(bf16.calls, 282);  // all batch norms but the first take their statistics from a convolution
+  EXPECT_EQ(fp16.calls, 285);  // and loss scaling
   EXPECT_NEAR(fp32.megabytes, 542.0, 0.3);
-  EXPECT_NEAR(bf16.megabytes, 385.2, 0.3);
-  EXPECT_NEAR(fp16.megabytes, 340.5, 0.3);  // its first steps overflow and leave the optimizer's arrays alone
+  EXPECT_NEAR(bf16.megabytes, 384.9, 0.1);
+  EXPECT_NEAR(fp16.megabytes, 340.2, 0.1);  // its first steps overflow and leave the optimizer's arrays alone
 }
 
 }  // namespace

@@ -10,8 +10,11 @@
 #include <limits>
 #include <optional>
 
+#include "runtime/autograd/autocast.h"
+#include "runtime/autograd/batch_peers.h"
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/kernel_checks.h"
+#include "runtime/nn/layers.h"
 #include "tests/gpu/on_gpu.h"
 
 namespace dtrain::test {
@@ -293,6 +296,42 @@ TEST_F(GpuStatistics, OfWhatIsNotFiniteAreNotFinite) {
     std::memcpy(&first, bytes->data(), sizeof first);
     EXPECT_FALSE(std::isfinite(first));
   }
+}
+
+/// A batch that is all here, as its peers' exchange has it.
+class NoOtherPeer final : public BatchPeers {
+ public:
+  int size() const noexcept override { return 1; }
+  void all_gather(const Tensor& mine, const Tensor& all) override {
+    all.detach().copy_from(mine.reshape(all.shape()));
+  }
+  void add_up(const Tensor&) override {}
+};
+
+// Where statistics are not those of the convolution's output, or not of this batch, nothing gathers them.
+TEST_F(GpuStatistics, AreGatheredInTrainingOfAPlainConvolutionWithItsBatchHere) {
+  LowPrecisionWeights weights;
+  const Autocast autocast(Precision::bf16, weights);
+  Generator draws{5};
+  Conv2dOptions active;
+  active.activation = Activation::relu;
+  Conv2d plain(8, 16, 3, draws, gpu), gated(8, 16, 3, draws, gpu, active), again(8, 16, 3, draws, gpu);
+  again.set_recompute();
+  BatchNorm2d norm(16, gpu), frozen(16, gpu), among_peers(16, gpu);
+  frozen.eval();
+  among_peers.synchronize(std::make_shared<NoOtherPeer>());
+  const Tensor x = Tensor::rand({2, 8, 9, 9}, draws, gpu, -1.0F, 1.0F);
+  const auto gathers = [&](BatchNorm2d& of, Conv2d& behind) {
+    const auto names = asked(*gpu, [&] { of.after(behind, x, Activation::relu); });
+    return names && has(*names, "cudnnBackendExecute");
+  };
+  EXPECT_EQ(gathers(norm, plain), gpu->is_emulated());
+  EXPECT_FALSE(gathers(norm, gated));
+  EXPECT_FALSE(gathers(norm, again));
+  EXPECT_FALSE(gathers(frozen, plain));
+  EXPECT_FALSE(gathers(among_peers, plain));
+  EXPECT_EQ(norm.named_buffers().back().second.to_vector<std::int64_t>()[0],
+            3);  // batches, each counted once
 }
 
 }  // namespace

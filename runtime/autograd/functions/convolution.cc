@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/autograd/autocast.h"
+#include "runtime/autograd/functions/convolution_call.h"
 #include "runtime/autograd/functions/convolution_gradients.h"
 #include "runtime/autograd/functions/convolution_shape.h"
 #include "runtime/autograd/functions/elementwise.h"
@@ -106,16 +107,24 @@ void conv_backward(const ConvSaved& saved, Tensor grad, GradSink& sink) {
 
 }  // namespace
 
-Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv2dGeometry& geometry,
-              Activation activation) {
-  const Tensor low = autocast_low(input), parameter = autocast_rounded(weight).contiguous();
-  const Tensor w = autocast_weight(parameter, low);
-  const Dims shape = conv2d_shape(low, w, bias, geometry);
-  const Tensor x = is_dense(low) ? low : low.contiguous(kChannelsLast);
-  Tensor result = Tensor::empty(shape, x.shared_device(), x.dtype(), kChannelsLast);
-  x.device().kernels().conv2d(geometry, x.view(), w.view(), bias.defined() ? bias.view() : View{}, activation,
-                              result.view());
-  if (!recording({x, parameter, bias})) return autocast_rounded(result);
+ConvolutionCall prepare_conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                               const Conv2dGeometry& geometry, Activation activation) {
+  const Tensor low = autocast_low(input);
+  ConvolutionCall call;
+  call.parameter = autocast_rounded(weight).contiguous();
+  call.w = autocast_weight(call.parameter, low);
+  call.bias = bias;
+  call.geometry = geometry;
+  call.activation = activation;
+  const Dims shape = conv2d_shape(low, call.w, bias, geometry);
+  call.x = is_dense(low) ? low : low.contiguous(kChannelsLast);
+  call.result = Tensor::empty(shape, call.x.shared_device(), call.x.dtype(), kChannelsLast);
+  return call;
+}
+
+Tensor record_conv2d(ConvolutionCall call) {
+  auto& [x, parameter, w, bias, result, geometry, activation] = call;
+  if (!recording({x, parameter, bias})) return std::move(result);
   ConvSaved saved{Saved::input_if(parameter.requires_grad(), x),
                   Saved::input_if(x.requires_grad(), w),
                   activation == Activation::relu ? Saved::output(result) : Saved(),
@@ -125,10 +134,18 @@ Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, con
                   bias.defined() && bias.dtype() == DType::f32,
                   geometry,
                   activation};
-  return autocast_rounded(record("conv2d", std::move(result), {x, parameter, bias},
-                                 [saved = std::move(saved)](Tensor grad, GradSink& sink) {
-                                   conv_backward(saved, std::move(grad), sink);
-                                 }));
+  return record("conv2d", std::move(result), {x, parameter, bias},
+                [saved = std::move(saved)](Tensor grad, GradSink& sink) {
+                  conv_backward(saved, std::move(grad), sink);
+                });
+}
+
+Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv2dGeometry& geometry,
+              Activation activation) {
+  ConvolutionCall call = prepare_conv2d(input, weight, bias, geometry, activation);
+  call.x.device().kernels().conv2d(geometry, call.x.view(), call.w.view(), call.bias_view(), activation,
+                                   call.result.view());
+  return autocast_rounded(record_conv2d(std::move(call)));
 }
 
 Tensor pool2d(const Tensor& given, const Pool2dGeometry& g) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/autograd/functions/convolution_call.h"
 #include "runtime/autograd/functions/convolution_shape.h"
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
@@ -140,39 +141,68 @@ void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residua
   saved.peers == nullptr ? sink.deliver_balanced(0, grad_input) : sink.deliver(0, grad_input);
 }
 
-/// Training: statistics of this batch.
-Tensor normalize_batch(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
-                       const Tensor& running_var, const BatchNormRule& rule, const Tensor& residual,
-                       const std::shared_ptr<BatchPeers>& peers) {
-  const auto& device = x.shared_device();
-  const DType dtype = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
-  NormSaved saved;
-  saved.mean = Tensor::empty({x.size(1)}, device, dtype);
-  saved.inv_std = Tensor::empty({x.size(1)}, device, dtype);
-  const BatchNormChannels channels{view_or_none(weight),      view_or_none(bias), view_or_none(running_mean),
-                                   view_or_none(running_var), saved.mean.view(),  saved.inv_std.view()};
-  Tensor result = empty_like(x);
-  if (peers != nullptr) {
-    norm_among_peers(*peers, rule, channels, x, residual, result);
-  } else {
-    device->kernels().batch_norm(rule, channels, x.view(), view_or_none(residual), result.view());
+/// Training with the statistics of this batch, around the kernel.
+struct NormCall {
+  NormCall(const Tensor& given, const BatchNormTensors& tensors, const BatchNormRule& its_rule,
+           const Tensor& added)
+      : x(given),
+        norm(tensors),
+        rule(its_rule),
+        residual(added),
+        mean(
+            Tensor::empty({x.size(1)}, x.shared_device(), x.dtype() == DType::f64 ? DType::f64 : DType::f32)),
+        inv_std(empty_like(mean)),
+        result(empty_like(x)) {}
+  BatchNormChannels channels() const {
+    return {view_or_none(norm.weight),
+            view_or_none(norm.bias),
+            view_or_none(norm.running_mean),
+            view_or_none(norm.running_var),
+            mean.view(),
+            inv_std.view()};
   }
+
+  Tensor x;
+  BatchNormTensors norm;
+  BatchNormRule rule;
+  Tensor residual, mean, inv_std, result;
+};
+
+/// The result with its history, once the kernel has been called.
+Tensor record_norm(const NormCall& call, const std::shared_ptr<BatchPeers>& peers) {
+  const auto& [x, norm, rule, residual, mean, inv_std, result] = call;
+  const auto& [weight, bias, running_mean, running_var] = norm;
   if (running_mean.defined()) running_mean.mark_modified();
   if (running_var.defined()) running_var.mark_modified();
   if (!recording({x, weight, bias, residual})) return result;
+  NormSaved saved;
   saved.x = Saved::input(x);
+  saved.mean = mean;
+  saved.inv_std = inv_std;
   saved.has_weight = weight.defined();
   if (weight.defined()) saved.weight = Saved::input(weight);
   if (rule.activation == Activation::relu) {
     saved.y = Saved::output(result);
-    const bool told_by_bias = device->type() == DeviceType::cuda && bias.defined() && !residual.defined();
+    const bool told_by_bias = x.device().type() == DeviceType::cuda && bias.defined() && !residual.defined();
     if (told_by_bias) saved.bias = Saved::input(bias);
   }
   saved.rule = rule;
   saved.peers = peers;
-  return record("batch_norm", std::move(result), {x, weight, bias, residual},
+  return record("batch_norm", result, {x, weight, bias, residual},
                 [saved = std::move(saved), has_residual = residual.defined()](
                     const Tensor& grad, GradSink& sink) { norm_backward(saved, grad, has_residual, sink); });
+}
+
+Tensor normalize_batch(const Tensor& x, const BatchNormTensors& norm, const BatchNormRule& rule,
+                       const Tensor& residual, const std::shared_ptr<BatchPeers>& peers) {
+  const NormCall call(x, norm, rule, residual);
+  if (peers != nullptr) {
+    norm_among_peers(*peers, rule, call.channels(), x, residual, call.result);
+  } else {
+    x.device().kernels().batch_norm(rule, call.channels(), x.view(), view_or_none(residual),
+                                    call.result.view());
+  }
+  return record_norm(call, peers);
 }
 
 /// Evaluation with gradients, which nobody needs fast: in differentiable operations.
@@ -195,7 +225,7 @@ Tensor batch_norm(const Tensor& input, const Tensor& weight, const Tensor& bias,
   check_batch_norm(input, weight, bias, running_mean, running_var, shortcut, training);
   const Tensor x = is_dense(input) ? input : input.contiguous(MemoryFormat::channels_last);
   const Tensor residual = shortcut.defined() ? shortcut.contiguous(format_of(x)) : Tensor();
-  if (training) return normalize_batch(x, weight, bias, running_mean, running_var, rule, residual, peers);
+  if (training) return normalize_batch(x, {weight, bias, running_mean, running_var}, rule, residual, peers);
   if (recording({x, weight, bias, residual})) {
     return normalize_recorded(x, weight, bias, running_mean, running_var, rule, residual);
   }
@@ -204,6 +234,25 @@ Tensor batch_norm(const Tensor& input, const Tensor& weight, const Tensor& bias,
       view_or_none(weight), view_or_none(bias), running_mean.view(), running_var.view(), {}, {}};
   x.device().kernels().batch_norm_inference(rule, channels, x.view(), view_or_none(residual), result.view());
   return result;
+}
+
+Tensor conv2d_batch_norm(const Tensor& input, const Tensor& w, const Tensor& conv_bias,
+                         const Conv2dGeometry& geometry, const BatchNormTensors& norm,
+                         const BatchNormRule& rule, const Tensor& shortcut) {
+  const auto& [weight, bias, running_mean, running_var] = norm;
+  if (!input.defined() || input.device().type() != DeviceType::cuda) {
+    return batch_norm(conv2d(input, w, conv_bias, geometry), weight, bias, running_mean, running_var, rule,
+                      true, shortcut);
+  }
+  ConvolutionCall conv = prepare_conv2d(input, w, conv_bias, geometry, Activation::none);
+  check_batch_norm(conv.result, weight, bias, running_mean, running_var, shortcut, true);
+  const Tensor residual = shortcut.defined() ? shortcut.contiguous(format_of(conv.result)) : Tensor();
+  NormCall call(conv.result, norm, rule, residual);
+  input.device().kernels().conv2d_batch_norm(geometry, conv.x.view(), conv.w.view(), conv.bias_view(),
+                                             conv.result.view(), rule, call.channels(),
+                                             view_or_none(residual), call.result.view());
+  call.x = record_conv2d(std::move(conv));
+  return record_norm(call, nullptr);
 }
 
 }  // namespace dtrain
