@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for a while, one after another, from the seeds in the tree. Prints one line a target and the
-# total number of executions; exit code 1 at the first finding, whose input is left in build/fuzz/findings/. `pack` turns
-# such files into lines for tests/fuzz/seeds/<target>.txt.
+# Runs every fuzz target for a while, --jobs at a time, from the seeds in the tree. Prints one line a target and the total
+# number of executions; exit code 1 with a finding, whose input is left in build/fuzz/findings/. `pack` turns such files
+# into lines for tests/fuzz/seeds/<target>.txt.
 #
-# usage: bash tests/fuzz/run.sh [--seconds N] [--targets "a b"]     (N a target, default 60; needs clang 14 or newer)
+# usage: bash tests/fuzz/run.sh [--seconds N] [--jobs N] [--targets "a b"]
+#          --seconds a target (default 60), --jobs targets side by side (default 1); needs clang 14 or newer
 #        bash tests/fuzz/run.sh pack FILE…
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -18,13 +19,14 @@ for path in sys.argv[1:]:
     print("".join(chr(c) if plain(i, c) else f"\\x{c:02x}" for i, c in enumerate(data)))' "$@"
 fi
 
-seconds=60
+seconds=60 jobs=1
 targets="nodelist tasks_per_node config handshake frames rendezvous_messages rendezvous_session rendezvous_membership csv npy safetensors state shard_index idx report link_frames link_introduction server_messages server_table"
 while [ $# -gt 0 ]; do
   case $1 in
     --seconds) seconds=$2 && shift 2 ;;
+    --jobs) jobs=$2 && shift 2 ;;
     --targets) targets=$2 && shift 2 ;;
-    *) echo "run.sh: expected --seconds N or --targets \"a b\", got $1" >&2 && exit 2 ;;
+    *) echo "run.sh: expected --seconds N, --jobs N or --targets \"a b\", got $1" >&2 && exit 2 ;;
   esac
 done
 
@@ -51,24 +53,33 @@ unpack() {
   done <"$1"
 }
 
-mkdir -p $build/findings
-total=0
-for target in $targets; do
-  corpus=$build/corpus/$target seeds=$build/seeds/$target
+# fuzz TARGET: its line, or what it found.
+fuzz() {
+  local target=$1 corpus=$build/corpus/$1 seeds=$build/seeds/$1 log=$build/$1.log longest=1024 runs coverage
   mkdir -p "$corpus"
   unpack "tests/fuzz/seeds/$target.txt" "$seeds"
-  log=$build/$target.log
-  longest=1024
   [ "$target" != frames ] || longest=200  # every input is read byte by byte, and each byte costs an HMAC
   if ! $build/tests/fuzz_"$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=$longest \
     -artifact_prefix=$build/findings/"$target"- -print_final_stats=1 "$corpus" "$seeds" >"$log" 2>&1; then
     tail -n 30 "$log"
     echo "$target: FINDING; its input is in $build/findings/"
-    exit 1
+    return 1
   fi
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   coverage=$(sed -n 's/.*cov: \([0-9]*\).*/\1/p' "$log" | tail -n 1)
   printf '%-24s %10d executions, %6d edges, %4d inputs kept\n' "$target" "$runs" "$coverage" "$(find "$corpus" -type f | wc -l)"
-  total=$((total + runs))
+  echo "$runs" >$build/"$target".executions
+}
+
+mkdir -p $build/findings
+rm -f $build/*.executions
+failed=0
+for target in $targets; do
+  while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || failed=1; done
+  [ $failed = 0 ] || break
+  fuzz "$target" &
 done
-echo "no finding in $total executions"
+# shellcheck disable=SC2046
+for job in $(jobs -p); do wait "$job" || failed=1; done
+[ $failed = 0 ] || exit 1
+echo "no finding in $(awk '{ total += $1 } END { print total }' $build/*.executions) executions"

@@ -1,10 +1,13 @@
 // Every seed of every fuzz target, one by one: inputs that once reached new code, or broke a promise, keep
-// being tried where there is no clang.
+// being tried where there is no clang. Then, for a while, new neighbours of the seeds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -128,6 +131,34 @@ TEST(FuzzSeeds, SoDoTheirNeighbours) {
     for (int i = 0; i < 1500; ++i) targets().at(file.stem())(mutated(seeds[random() % seeds.size()], random));
   }
 }
+
+// Files and frames from outside, other neighbours each time: 15 seconds a target, or DTRAIN_FUZZ_SECONDS.
+// DTRAIN_FAULT_SEED draws those of an earlier run.
+class FuzzForAWhile : public testing::TestWithParam<std::string> {};
+
+TEST_P(FuzzForAWhile, BreaksNoPromise) {
+  const char* const given = std::getenv("DTRAIN_FAULT_SEED");
+  const auto seed = given != nullptr ? static_cast<std::uint32_t>(std::strtoul(given, nullptr, 10))
+                                     : std::random_device()();
+  const char* const seconds = std::getenv("DTRAIN_FUZZ_SECONDS");
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::seconds(seconds != nullptr ? std::strtol(seconds, nullptr, 10) : 15);
+  std::printf("%s: seed %u\n", GetParam().c_str(), seed);
+  std::fflush(stdout);  // a broken promise aborts
+  std::mt19937 random(seed);
+  const std::vector<std::string> seeds =
+      seeds_of(std::filesystem::path(DTRAIN_FUZZ_SEEDS) / (GetParam() + ".txt"));
+  std::int64_t runs = 0;
+  for (; std::chrono::steady_clock::now() < end; ++runs)
+    targets().at(GetParam())(mutated(seeds[random() % seeds.size()], random));
+  std::printf("%s: %lld inputs\n", GetParam().c_str(), static_cast<long long>(runs));
+  EXPECT_GT(runs, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, FuzzForAWhile,
+                         testing::Values("csv", "idx", "link_frames", "npy", "report", "safetensors",
+                                         "state"),
+                         [](const auto& target) { return target.param; });
 
 }  // namespace
 }  // namespace dtrain
