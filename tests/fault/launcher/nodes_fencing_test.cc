@@ -174,13 +174,17 @@ class Fencing : public ::testing::Test {
     return {launcher(host).pid(), launcher(host).child("dtrain-link"), launcher(host).keeper()};
   }
 
+  // Kills come last: a part that is to be held must not end before because another one is gone.
   void strike(const Fault& fault, const std::array<pid_t, 3>& pids) {
-    for (std::size_t part = 0; part < pids.size(); ++part) {
-      ASSERT_GT(pids[part], 0) << kParts[part];
-      if (fault.acts[part] == kBlock)
-        blocked_[part].emplace(pids[part]);
-      else if (fault.acts[part] != 0)
-        ::kill(pids[part], fault.acts[part]);
+    for (const int act : {kBlock, SIGSTOP, SIGKILL}) {
+      for (std::size_t part = 0; part < pids.size(); ++part) {
+        ASSERT_GT(pids[part], 0) << kParts[part];
+        if (fault.acts[part] != act) continue;
+        if (act == kBlock)
+          blocked_[part].emplace(pids[part]);
+        else
+          ::kill(pids[part], act);
+      }
     }
     if (fault.network == "reset") {
       lab_->run(fault.victim, {"ss", "-K", "dport", "=", "29501", "or", "sport", "=", "29501"});
