@@ -217,8 +217,8 @@ void parse_part(const std::string& text, SafetensorsEntry& entry, const std::fil
   try {
     entry.tensor = parsed.at("tensor").get<std::string>();
     entry.part = TensorPart{dims_of_json(parsed.at("shape")), dims_of_json(parsed.at("begin")),
-                            dims_of_json(parsed.at("extent")), parsed.at("first").get<std::int64_t>(),
-                            parsed.at("count").get<std::int64_t>()};
+                            dims_of_json(parsed.at("extent")), integer_of(parsed.at("first")),
+                            integer_of(parsed.at("count"))};
     entry.part->check(entry.name);
   } catch (const json::exception& error) {
     fail(error.what());

@@ -98,7 +98,7 @@ IndexedTensor tensor_from(const std::string& name, const json& value) {
       tensor.pieces.push_back(
           {piece.at("file").get<std::string>(), piece.at("key").get<std::string>(),
            TensorPart{tensor.shape, dims_of_json(piece.at("begin")), dims_of_json(piece.at("extent")),
-                      piece.at("first").get<std::int64_t>(), piece.at("count").get<std::int64_t>()}});
+                      integer_of(piece.at("first")), integer_of(piece.at("count"))}});
     }
   }
   for (const auto& piece : tensor.pieces) piece.part.check("tensor '" + name + "'");
@@ -154,7 +154,7 @@ std::vector<IndexedTensor> parse_shard_index(const std::string& text, const std:
   std::vector<IndexedTensor> tensors;
   try {
     const auto& ours = parsed.at("dtrain");
-    if (const int format = ours.at("format").get<int>(); format != kFormatVersion) {
+    if (const std::int64_t format = integer_of(ours.at("format")); format != kFormatVersion) {
       fail("format " + std::to_string(format));
     }
     for (const auto& [name, value] : ours.at("tensors").items()) {

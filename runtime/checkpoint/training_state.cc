@@ -65,23 +65,26 @@ TrainingState parse_training_state(const std::string& text, const std::filesyste
   check_sealed_json(text, path);
   const json parsed = parse_strict_json(text, path, 0, kDeepest);
   try {
-    if (const int format = parsed.at("format").get<int>(); format != kFormatVersion) {
+    if (const std::int64_t format = integer_of(parsed.at("format")); format != kFormatVersion) {
       throw DataError(path.string(), -1, "format " + std::to_string(kFormatVersion), std::to_string(format));
     }
     TrainingState state;
-    parsed.at("step").get_to(state.step);
-    parsed.at("epoch").get_to(state.epoch);
-    parsed.at("position_in_epoch").get_to(state.position_in_epoch);
+    state.step = integer_of(parsed.at("step"));
+    state.epoch = integer_of(parsed.at("epoch"));
+    state.position_in_epoch = integer_of(parsed.at("position_in_epoch"));
     parsed.at("generators").get_to(state.generators);
     parsed.at("schedule").get_to(state.schedule);
     parsed.at("extra").get_to(state.extra);
     parsed.at("config_hash").get_to(state.config_hash);
     parsed.at("program_version").get_to(state.program_version);
     for (const auto& [name, seal] : parsed.at("files").items()) {
-      seals[name] = {seal.at("bytes").get<std::uint64_t>(), seal.at("header_crc32").get<std::string>()};
+      seals[name] = {static_cast<std::uint64_t>(integer_of(seal.at("bytes"))),
+                     seal.at("header_crc32").get<std::string>()};
     }
     return state;
   } catch (const json::exception& error) {
+    throw DataError(path.string(), -1, "a training state", error.what());
+  } catch (const UsageError& error) {
     throw DataError(path.string(), -1, "a training state", error.what());
   }
 }

@@ -98,7 +98,11 @@ std::vector<Field> parse_fields(const std::string& text, const fs::path& path) {
   try {
     for (const Json& json : Json::parse(text)) {
       Field field{.name = json.at("name"), .values = json.at("values")};
-      const auto shape = json.at("shape").get<std::vector<std::int64_t>>();
+      const Json& extents = json.at("shape");
+      if (!std::all_of(extents.begin(), extents.end(),
+                       [](const Json& each) { return each.is_number_integer(); }))
+        throw DataError(path.string(), -1, "a shape of integers", extents.dump());
+      const auto shape = extents.get<std::vector<std::int64_t>>();
       field.shape = Dims(std::span(shape));
       const std::string dtype = json.at("dtype");
       const auto known = std::find_if(std::begin(kDTypes), std::end(kDTypes),

@@ -1,6 +1,7 @@
 // nlohmann keeps the last of two equal keys without a word; the parser callback sees both.
 #include "runtime/checkpoint/json/strict_json.h"
 
+#include <cstdint>
 #include <set>
 #include <vector>
 
@@ -61,6 +62,13 @@ json parse_strict_json(std::string_view text, const std::filesystem::path& path,
   }
 }
 
+std::int64_t integer_of(const json& value) {
+  const bool fits =
+      value.is_number_unsigned() ? value.get<std::uint64_t>() <= INT64_MAX : value.is_number_integer();
+  if (!fits) throw UsageError("expected an integer, got " + value.dump(-1, ' ', true).substr(0, 80));
+  return value.get<std::int64_t>();
+}
+
 nlohmann::ordered_json json_of(const Dims& dims) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const std::int64_t value : dims) list.push_back(value);
@@ -68,8 +76,9 @@ nlohmann::ordered_json json_of(const Dims& dims) {
 }
 
 Dims dims_of_json(const json& list) {
+  if (!list.is_array()) throw UsageError("expected an array of integers, got " + kind_of(list));
   Dims dims;
-  for (const json& value : list) dims.push_back(value.get<std::int64_t>());
+  for (const json& value : list) dims.push_back(integer_of(value));
   return dims;
 }
 

@@ -16,8 +16,12 @@ namespace dtrain {
 nlohmann::json parse_strict_json(std::string_view text, const std::filesystem::path& path,
                                  std::int64_t offset_bytes, int deepest);
 
-/// `dims` as an array, and back. dims_of_json throws json::exception for anything but an array of numbers,
-/// UsageError for too many.
+/// `value`, an integer. Throws UsageError for anything else, fractions and integers that do not fit included:
+/// nlohmann would convert them, out of range too.
+std::int64_t integer_of(const nlohmann::json& value);
+
+/// `dims` as an array, and back. dims_of_json throws UsageError for too many and for anything but an array of
+/// integers.
 nlohmann::ordered_json json_of(const Dims& dims);
 Dims dims_of_json(const nlohmann::json& list);
 
