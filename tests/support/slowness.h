@@ -11,4 +11,7 @@ inline constexpr int kSlowness = 10;
 inline constexpr int kSlowness = 1;
 #endif
 
+/// A sanitizer's allocator ends the program where operator new throws.
+inline constexpr bool kNewThrows = kSlowness == 1;
+
 }  // namespace dtrain::test
