@@ -70,7 +70,9 @@ TEST_F(EdgeValues, AdaptivePoolingAveragesAndSharesGradients) {
   EXPECT_EQ(gradient_of(x, adaptive_avg_pool2d(x, 3, 1)),
             (Floats{third, third, 2 * third, third, 2 * third, third, third}));
   EXPECT_EQ(adaptive_avg_pool2d(x.reshape({1, 1, 1, 7}), 2, 9).shape(), (Dims{1, 1, 2, 9}));
-  if (test::kNewThrows) EXPECT_THROW(adaptive_avg_pool2d(x, std::int64_t{1} << 50, 1), Error);
+  if (test::kNewThrows) {
+    EXPECT_THROW(adaptive_avg_pool2d(x, std::int64_t{1} << 50, 1), Error);
+  }
 }
 
 TEST_F(EdgeValues, EmptyArraysGoForwardAndBack) {
