@@ -19,6 +19,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
+#include "tests/support/slowness.h"
 
 namespace dtrain::test {
 namespace {
@@ -136,7 +137,7 @@ pid_t Running::keeper() const {
 }
 
 bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds timeout) {
-  const Deadline deadline = Deadline::after(timeout);
+  const Deadline deadline = Deadline::after(timeout * kSlowness);
   while (true) {
     if (condition()) return true;
     if (deadline.expired()) return false;

@@ -46,7 +46,7 @@ class Running {
   bool ended_ = false;
 };
 
-/// Polls `condition` until it holds; false at the timeout.
+/// Polls `condition` until it holds; false at the timeout, times kSlowness.
 bool eventually(const std::function<bool()>& condition,
                 std::chrono::milliseconds timeout = std::chrono::seconds(20));
 
