@@ -482,9 +482,8 @@ void Link::forget_taken() {
 
 void Link::say(const Word& word) {
   ++said_;
-  untaken_.push_back(rendezvous::encode(word));
-  forget_taken();
-  line_.send(untaken_.back());
+  line_.send(untaken_.emplace_back(rendezvous::encode(word)));
+  forget_taken();  // even this one, where a link that gave its seat up had a word of its own counted
 }
 
 }  // namespace dtrain::launcher
