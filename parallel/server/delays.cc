@@ -2,7 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/error.h"
 #include "runtime/base/options.h"
+#include "runtime/checkpoint/json/strict_json.h"
 
 namespace dtrain {
 namespace {
@@ -21,7 +23,7 @@ bool read(const json& object, std::map<Key, std::int64_t>& map) {
   for (const auto& [name, count] : object.items()) {
     const auto key = parse_integer(name);
     if (!key) return false;
-    map[static_cast<Key>(*key)] = count.template get<std::int64_t>();
+    map[static_cast<Key>(*key)] = integer_of(count);
   }
   return true;
 }
@@ -40,6 +42,8 @@ std::optional<UpdateDelays> UpdateDelays::parse(const std::string& text) {
                       read(parsed.at("pushes"), delays.pushes);
     return good ? std::optional(delays) : std::nullopt;
   } catch (const json::exception&) {
+    return std::nullopt;
+  } catch (const UsageError&) {  // a number that is no integer
     return std::nullopt;
   }
 }

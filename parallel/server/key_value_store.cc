@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "parallel/server/protocol.h"
@@ -13,6 +12,7 @@
 namespace dtrain {
 namespace {
 
+using server::bytes_of;
 using server::Message;
 using server::Op;
 
@@ -20,10 +20,6 @@ Message request(Op op) {
   Message message;
   message.head.kind = static_cast<std::uint8_t>(op);
   return message;
-}
-
-std::size_t bytes_of(const Tensor& tensor) {
-  return static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype());
 }
 
 /// Its values where this process can read them, dense in row-major order.
@@ -100,12 +96,10 @@ struct KeyValueStore::Impl {
     std::size_t offset = 0;
     for (const std::size_t i : share) {
       Tensor value = values[i].second.detach();
-      if (answer.payload.size() - offset < bytes_of(value))
-        throw PeerError("parameter server: a pull brought too few bytes", PeerFailure{-1, "", "pull", 0, ""});
       const bool here = value.device().type() == DeviceType::cpu;
       const Tensor host = Tensor::empty(value.shape(), here ? value.shared_device() : cpu, value.dtype());
-      std::memcpy(host.view().data, answer.payload.data() + offset, bytes_of(value));
-      offset += bytes_of(value);
+      if (!server::take_values(answer.payload, offset, host))
+        throw PeerError("parameter server: a pull brought too few bytes", PeerFailure{-1, "", "pull", 0, ""});
       value.copy_from(here ? host : host.to(value.shared_device()));
       values[i].second.mark_modified();
     }
@@ -204,12 +198,10 @@ ServerState KeyValueStore::state(int server, const Deadline& deadline) {
   std::size_t offset = 0;
   for (std::size_t i = 0; i < note->tensors.size(); ++i) {
     const server::TensorNote& item = note->tensors[i];
-    const std::size_t bytes = server::bytes_of(item);
-    if (answer.payload.size() - offset < bytes)
+    if (answer.payload.size() - offset < bytes_of(item))
       throw PeerError("parameter server: its state is cut off", PeerFailure{-1, "", "state", 0, ""});
-    Tensor tensor = Tensor::empty(Dims(item.shape), impl_->cpu, static_cast<DType>(item.dtype));
-    std::memcpy(tensor.view().data, answer.payload.data() + offset, bytes);
-    offset += bytes;
+    const Tensor tensor = Tensor::empty(Dims(item.shape), impl_->cpu, static_cast<DType>(item.dtype));
+    server::take_values(answer.payload, offset, tensor);
     (static_cast<std::int64_t>(i) < note->keys ? state.values : state.state).emplace_back(item.name, tensor);
   }
   return state;

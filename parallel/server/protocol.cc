@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/dtype.h"
+#include "runtime/base/error.h"
+#include "runtime/checkpoint/json/strict_json.h"
 
 namespace dtrain::server {
 namespace {
@@ -42,12 +44,19 @@ json describe(const TensorNote& note) {
   return {{"name", note.name}, {"dtype", note.dtype}, {"shape", note.shape}};
 }
 
-// Throws json's exceptions for what is not there or of another type.
+/// Throws UsageError for a number that is no integer, json's exceptions for what is no array.
+std::vector<std::int64_t> integers_of(const json& list) {
+  std::vector<std::int64_t> integers;
+  for (const json& item : list.get_ref<const json::array_t&>()) integers.push_back(integer_of(item));
+  return integers;
+}
+
+// Throws UsageError and json's exceptions for what is not there or of another type.
 std::optional<TensorNote> read_tensor(const json& item) {
-  TensorNote note{item.at("name").get<std::string>(), item.at("dtype").get<int>(),
-                  item.at("shape").get<std::vector<std::int64_t>>()};
-  if (note.dtype < 0 || note.dtype > static_cast<int>(DType::boolean) || note.shape.size() > kMostDims)
-    return std::nullopt;
+  const std::int64_t dtype = integer_of(item.at("dtype"));
+  if (dtype < 0 || dtype > static_cast<int>(DType::boolean)) return std::nullopt;
+  TensorNote note{item.at("name").get<std::string>(), static_cast<int>(dtype), integers_of(item.at("shape"))};
+  if (note.shape.size() > kMostDims) return std::nullopt;
   std::int64_t count = 1;
   for (const std::int64_t extent : note.shape) {
     if (extent < 0 || (extent > 0 && count > kMostElements / extent)) return std::nullopt;
@@ -123,6 +132,8 @@ std::optional<TensorNote> tensor_note(const std::string& text) {
     return read_tensor(json::parse(text));
   } catch (const json::exception&) {
     return std::nullopt;
+  } catch (const UsageError&) {  // a number that is no integer
+    return std::nullopt;
   }
 }
 
@@ -135,11 +146,13 @@ std::optional<StateNote> state_note(const std::string& text) {
       if (!tensor) return std::nullopt;
       note.tensors.push_back(std::move(*tensor));
     }
-    note.keys = parsed.at("keys").get<std::int64_t>();
-    note.applied = parsed.at("applied").get<std::vector<std::int64_t>>();
+    note.keys = integer_of(parsed.at("keys"));
+    note.applied = integers_of(parsed.at("applied"));
     if (note.keys < 0 || note.keys > static_cast<std::int64_t>(note.tensors.size())) return std::nullopt;
     return note;
   } catch (const json::exception&) {
+    return std::nullopt;
+  } catch (const UsageError&) {  // a number that is no integer
     return std::nullopt;
   }
 }
@@ -148,6 +161,19 @@ std::size_t bytes_of(const TensorNote& note) {
   std::size_t count = 1;
   for (const std::int64_t extent : note.shape) count *= static_cast<std::size_t>(extent);
   return count * size_of(static_cast<DType>(note.dtype));
+}
+
+std::size_t bytes_of(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype());
+}
+
+bool take_values(std::span<const std::byte> payload, std::size_t& offset, const Tensor& tensor) {
+  const std::size_t bytes = bytes_of(tensor);
+  if (payload.size() - offset < bytes) return false;
+  // Neither a payload nor a tensor of no bytes need have an address.
+  if (bytes > 0) std::memcpy(tensor.view().data, payload.data() + offset, bytes);
+  offset += bytes;
+  return true;
 }
 
 }  // namespace dtrain::server

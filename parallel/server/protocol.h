@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/tensor/tensor.h"
+
 namespace dtrain::server {
 
 /// What a worker asks. Each request has one answer, and a worker's requests are answered in their order.
@@ -98,5 +100,9 @@ std::optional<TensorNote> tensor_note(const std::string& text);
 std::optional<StateNote> state_note(const std::string& text);
 /// Of the tensor's values.
 std::size_t bytes_of(const TensorNote& note);
+std::size_t bytes_of(const Tensor& tensor);
+/// Copies the values of `tensor`, dense and of the CPU, out of `payload` from `offset` on, which then is
+/// behind them. False where there are too few bytes.
+bool take_values(std::span<const std::byte> payload, std::size_t& offset, const Tensor& tensor);
 
 }  // namespace dtrain::server

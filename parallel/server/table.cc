@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "collectives/p2p/reduce.h"
@@ -17,10 +16,6 @@ Message refusal(Status status, std::string why) {
   message.head.kind = static_cast<std::uint8_t>(status);
   message.text = std::move(why);
   return message;
-}
-
-std::size_t byte_count(const Tensor& tensor) {
-  return static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype());
 }
 
 /// In the order of the workers, from the first on: the bits of Communicator::all_reduce.
@@ -181,8 +176,8 @@ bool Table::init(int worker, Message& request) {
     Key key;
     key.name = note->name;
     key.value = Tensor::empty(Dims(note->shape), device_, dtype);
-    if (!request.payload.empty())
-      std::memcpy(key.value.view().data, request.payload.data(), request.payload.size());
+    std::size_t offset = 0;
+    take_values(request.payload, offset, key.value);
     key.value.set_requires_grad(true);
     key.pulled.resize(workers_.size());
     key.contributed.resize(workers_.size());
@@ -210,11 +205,9 @@ std::vector<Tensor> Table::gradients_of(const Message& request) const {
   for (const std::uint32_t index : request.keys) {
     if (index >= keys_.size()) return {};
     const Tensor& value = keys_[index].value;
-    const std::size_t bytes = byte_count(value);
-    if (request.payload.size() - offset < bytes) return {};
+    if (request.payload.size() - offset < bytes_of(value)) return {};
     gradients.push_back(Tensor::empty(value.shape(), device_, value.dtype()));
-    std::memcpy(gradients.back().view().data, request.payload.data() + offset, bytes);
-    offset += bytes;
+    take_values(request.payload, offset, gradients.back());
   }
   if (offset != request.payload.size()) return {};
   return gradients;
@@ -312,7 +305,7 @@ bool Table::pull(int worker, const Message& request) {
     Key& key = keys_[index];
     key.pulled[static_cast<std::size_t>(worker)] = key.version;
     const auto* bytes = static_cast<const std::byte*>(key.value.view().data);
-    answer.payload.insert(answer.payload.end(), bytes, bytes + byte_count(key.value));
+    answer.payload.insert(answer.payload.end(), bytes, bytes + bytes_of(key.value));
   }
   if (!request.keys.empty()) answer.head.number = keys_[request.keys.front()].version;
   reply(worker, request, std::move(answer));
@@ -339,7 +332,7 @@ void Table::give_state(int worker, const Message& request) {
     const Dims& shape = dense.shape();
     note.tensors.push_back({name, static_cast<int>(dense.dtype()), {shape.begin(), shape.end()}});
     const auto* bytes = static_cast<const std::byte*>(dense.view().data);
-    answer.payload.insert(answer.payload.end(), bytes, bytes + byte_count(dense));
+    answer.payload.insert(answer.payload.end(), bytes, bytes + bytes_of(dense));
   }
   for (const Worker& each : workers_) note.applied.push_back(each.applied);
   answer.text = to_text(note);
@@ -359,8 +352,7 @@ void Table::restore(int worker, const Message& request) {
   for (const TensorNote& tensor : note->tensors) {
     state.emplace_back(tensor.name,
                        Tensor::empty(Dims(tensor.shape), device_, static_cast<DType>(tensor.dtype)));
-    std::memcpy(state.back().second.view().data, request.payload.data() + offset, bytes_of(tensor));
-    offset += bytes_of(tensor);
+    take_values(request.payload, offset, state.back().second);
   }
   try {
     updater_->load_state(std::move(state));
