@@ -14,4 +14,7 @@ inline constexpr int kSlowness = 1;
 /// A sanitizer's allocator ends the program where operator new throws.
 inline constexpr bool kNewThrows = kSlowness == 1;
 
+/// A sanitizer opens pipes to find out what memory it may look at.
+inline constexpr bool kNeedsNoDescriptors = kSlowness == 1;
+
 }  // namespace dtrain::test
