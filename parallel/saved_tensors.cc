@@ -1,33 +1,41 @@
 #include "parallel/saved_tensors.h"
 
+#include <algorithm>
+
 namespace dtrain {
 
-namespace {
-
-/// Those whose names begin with kExchangeState, or all others.
-NamedTensors read_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device,
-                          bool of_an_exchange) {
+NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device,
+                          const NameHere& name_here) {
   const auto host = device->runs_ahead() ? make_device("cpu") : device;
   NamedTensors tensors;
   for (const SavedTensor& saved : files.tensors()) {
-    if (saved.name.starts_with(kExchangeState) != of_an_exchange) continue;
+    const auto name = name_here(saved.name);
+    if (!name) continue;
     const Tensor read = Tensor::empty(saved.shape, host, saved.dtype);
     files.read(saved.name, read.view());
-    tensors.emplace_back(saved.name, host == device ? read : read.to(device));
+    tensors.emplace_back(*name, host == device ? read : read.to(device));
   }
   return tensors;
 }
 
-}  // namespace
-
 NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device) {
-  return read_tensors(files, device, false);
+  return load_tensors(files, device, [](const std::string& saved) {
+    return saved.starts_with(kExchangeState) ? std::nullopt : std::optional(saved);
+  });
 }
 
 NamedTensors load_exchange_state(const TensorFiles& files, const std::shared_ptr<Device>& device) {
-  NamedTensors tensors = read_tensors(files, device, true);
-  for (auto& [name, tensor] : tensors) name.erase(0, kExchangeState.size());
-  return tensors;
+  return load_tensors(files, device, [](const std::string& saved) {
+    return saved.starts_with(kExchangeState) ? std::optional(saved.substr(kExchangeState.size()))
+                                             : std::nullopt;
+  });
+}
+
+bool belongs_to(std::string_view name, const NamedTensors& tensors) {
+  return std::ranges::any_of(tensors, [&](const NamedTensor& tensor) {
+    return name.starts_with(tensor.first) &&
+           (name.size() == tensor.first.size() || name[tensor.first.size()] == '.');
+  });
 }
 
 std::vector<SavedPart> whole(const NamedTensors& tensors) {

@@ -2,6 +2,7 @@
 // checkpoint a rank holds.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,9 +31,19 @@ struct StateParts {
 /// `tensors`, each whole.
 std::vector<SavedPart> whole(const NamedTensors& tensors);
 
-/// All tensors of `files` on `device`, read one by one, but for an exchange's; a device other than the CPU
-/// needs one of them on the host.
+/// By which name a rank has what was saved as `saved`; nothing where it has it not.
+using NameHere = std::function<std::optional<std::string>(const std::string& saved)>;
+
+/// Those of `files` that have a name here, on `device`, read one by one; a device other than the CPU needs
+/// one of them on the host.
+NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device,
+                          const NameHere& name_here);
+/// All of `files` but an exchange's.
 NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device);
+
+/// Whether what was saved as `name` is one of `tensors`, or the state of one, as "fc1.weight.exp_avg" is of
+/// "fc1.weight".
+bool belongs_to(std::string_view name, const NamedTensors& tensors);
 
 /// What GradientExchange::state() gave stands among the optimizer's tensors, its names behind this; who
 /// exchanges gradients in another way leaves it out.

@@ -7,6 +7,7 @@
 #include "parallel/data/data_parallel_strategy.h"
 #include "parallel/data/local_sgd_strategy.h"
 #include "parallel/data/multi_device_strategy.h"
+#include "parallel/data/sharded/dealt_strategy.h"
 #include "parallel/data/sharded/sharded_strategy.h"
 #include "parallel/data/virtual_workers_strategy.h"
 #include "parallel/pipeline/pipeline_strategy.h"
@@ -109,13 +110,21 @@ std::unique_ptr<Strategy> make_divided(const Recipe& recipe, const StrategyConte
   const auto division = division_of(recipe, &mesh);
   if (!mesh.links) {
     const StrategyContext among_copies{copies, context.device, context.patience, context.timer};
-    return std::make_unique<TensorParallelStrategy>(
-        context, division->group, std::make_unique<DataParallelStrategy>(among_copies, reducer, true));
+    std::unique_ptr<Strategy> inner;
+    if (recipe.shard) {
+      inner = std::make_unique<DealtStrategy>(among_copies, reducer, true);
+    } else {
+      inner = std::make_unique<DataParallelStrategy>(among_copies, reducer, true);
+    }
+    return std::make_unique<TensorParallelStrategy>(context, division->group, std::move(inner));
   }
-  auto stages = std::make_unique<PipelineStrategy>(
-      context, PipelineGroups{*mesh.links, copies},
-      PipelineOptions{
-          .schedule = recipe.schedule, .chunks = recipe.chunks, .cut = recipe.stages, .reducer = reducer});
+  auto stages =
+      std::make_unique<PipelineStrategy>(context, PipelineGroups{*mesh.links, copies},
+                                         PipelineOptions{.schedule = recipe.schedule,
+                                                         .chunks = recipe.chunks,
+                                                         .cut = recipe.stages,
+                                                         .reducer = reducer,
+                                                         .deal_optimizer = recipe.shard.has_value()});
   if (!division) return stages;
   const OtherParts others{mesh.links->stages(), stages->ties(), stages->order()};
   return std::make_unique<TensorParallelStrategy>(context, division->group, std::move(stages), others);

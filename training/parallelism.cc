@@ -70,7 +70,11 @@ void check_beside_mesh(const Options& options, const Recipe& recipe, const std::
     if (given) options.refuse(option, "nothing beside " + form + ", " + why);
   };
   beside(recipe.virtual_workers > 0, "virtual-workers", "whose sums are over workers");
-  beside(recipe.shard.has_value(), "shard", "which divides parameters in another way");
+  beside(recipe.shard_group != 0, "shard-group", "whose copies of a part share its state out");
+  if (recipe.shard.value_or(ShardStage::optimizer) != ShardStage::optimizer) {
+    options.refuse(
+        "shard", "optimizer or none beside " + form + ", whose gradients and parameters are divided already");
+  }
   if (recipe.compress.kind == Compression::Kind::power_sgd)
     options.refuse("compress", "fp16 or bf16 beside " + form +
                                    ", whose checkpoints have no room for what powersgd still has to send");
@@ -272,7 +276,8 @@ void read_parallelism(const Options& options, std::int64_t world_size, Recipe& r
 
 void check_optimizer(const Options& options, Recipe& recipe) {
   if (!is_layerwise(recipe.optimizer.rule)) return;
-  if (recipe.shard || axis_size(recipe, "tp") > 1 || recipe.servers > 1)
+  const bool cuts_layers = recipe.shard && recipe.mesh.empty();
+  if (cuts_layers || axis_size(recipe, "tp") > 1 || recipe.servers > 1)
     options.refuse("optimizer", "one without a rate for each layer where workers hold parts of layers");
   if (recipe.graphs == GraphUse::on)
     options.refuse("cuda-graph",

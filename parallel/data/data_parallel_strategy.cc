@@ -22,7 +22,7 @@ void DataParallelStrategy::begin(const Deadline& deadline) {
 
 void DataParallelStrategy::step(Passes& passes, Exchange exchange) {
   const bool all = exchange == Exchange::all;
-  optimizer_->zero_grad();
+  network_->zero_grad();
   for (std::size_t i = 0; i < passes.count(); ++i) compute(passes, i, all && i + 1 == passes.count());
   if (all) {
     const PhaseScope phase = context_.timer.phase(Phase::communication);

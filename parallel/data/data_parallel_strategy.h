@@ -7,7 +7,7 @@
 
 namespace dtrain {
 
-class DataParallelStrategy final : public ReplicatedStrategy {
+class DataParallelStrategy : public ReplicatedStrategy {
  public:
   /// `waits_inside`: steps wait for peers while they compute (batch norm over all workers), so none can be
   /// recorded.

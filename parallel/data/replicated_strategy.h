@@ -34,7 +34,7 @@ class ReplicatedStrategy : public Strategy {
   /// Forward and backward of pass `i`; gradients add up to those that are in the network.
   void run_pass(Passes& passes, std::size_t i);
   /// The update by the gradients that are in the network.
-  void update();
+  virtual void update();
 
   StrategyContext context_;
   GradientLimits limits_;

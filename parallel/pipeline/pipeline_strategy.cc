@@ -41,25 +41,14 @@ Tensor tensor_for(std::span<const std::int64_t> header, const std::shared_ptr<De
                        header[1] == 1 ? MemoryFormat::channels_last : MemoryFormat::contiguous);
 }
 
-/// Those of `files` that belong to a tensor of `names`, as "fc1.weight.exp_avg" does to "fc1.weight"; what
-/// `ties` knows under another name here, under that.
+/// Those of `files` that belong to a tensor of `names`; what `ties` knows under another name here, under
+/// that.
 NamedTensors read_own(const TensorFiles& files, const NamedTensors& names, const Ties& ties,
                       const std::shared_ptr<Device>& device) {
-  const auto host = device->runs_ahead() ? make_device("cpu") : device;
-  const auto is_own = [&](const std::string& saved) {
-    return std::ranges::any_of(names, [&](const NamedTensor& own) {
-      return saved == own.first || saved.starts_with(own.first + ".");
-    });
-  };
-  NamedTensors own;
-  for (const SavedTensor& saved : files.tensors()) {
-    const auto copy = ties.copy_of(saved.name);
-    if (!copy && !is_own(saved.name)) continue;
-    const Tensor read = Tensor::empty(saved.shape, host, saved.dtype);
-    files.read(saved.name, read.view());
-    own.emplace_back(copy.value_or(saved.name), host == device ? read : read.to(device));
-  }
-  return own;
+  return load_tensors(files, device, [&](const std::string& saved) {
+    auto name = ties.copy_of(saved).value_or(saved);
+    return belongs_to(name, names) ? std::optional(std::move(name)) : std::nullopt;
+  });
 }
 
 }  // namespace
@@ -84,7 +73,8 @@ void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadl
   if (chained == nullptr)
     throw UsageError("pipeline: expected a network that is a chain of parts, got one that is not");
   cut(*whole, chained->chain());
-  optimizer_ = parts.make_optimizer(stage_->named_parameters());
+  if (options_.deal_optimizer) dealt_.emplace(stage_->named_parameters(), groups_.copies);
+  optimizer_ = parts.make_optimizer(updated());
   if (scaler_ != nullptr) scaler_->attach(*optimizer_);
 }
 
@@ -216,7 +206,7 @@ void PipelineStrategy::run(Passes& passes, std::span<const StageAction> actions,
 
 void PipelineStrategy::step(Passes& passes, Exchange exchange) {
   const bool all = exchange == Exchange::all;
-  optimizer_->zero_grad();
+  stage_->zero_grad();
   for (auto& alive : alive_) alive.assign(passes.count(), {});
   const auto actions =
       stage_actions(options_.schedule, stage(), stages(), static_cast<int>(passes.count()), options_.chunks);
@@ -238,19 +228,26 @@ void PipelineStrategy::step(Passes& passes, Exchange exchange) {
 // Of an overflow one stage may know alone: whether there is an update is said by all ranks.
 void PipelineStrategy::update() {
   if (scaler_ != nullptr) {
-    scaler_->unscale(optimizer_->gradients());
+    scaler_->unscale(gradients());
     agree_on_overflow(*scaler_, context_.communicator, patience());
   }
   if (before_update_) before_update_();
   limit();
   optimizer_->step();
   if (scaler_ != nullptr) scaler_->update();
+  if (dealt_) dealt_->hand_over(patience());
+}
+
+NamedTensors PipelineStrategy::updated() const { return dealt_ ? dealt_->own() : stage_->named_parameters(); }
+
+std::vector<Tensor> PipelineStrategy::gradients() const {
+  return dealt_ ? dealt_->gradients() : optimizer_->gradients();
 }
 
 // The norm of all stages' gradients together, with the bits that one process gets from all of them.
 void PipelineStrategy::limit() {
   const NoGrad no_grad;
-  const std::vector<Tensor> gradients = optimizer_->gradients();
+  const std::vector<Tensor> gradients = this->gradients();
   if (limits_.value) clip_grad_value(gradients, *limits_.value);
   if (!limits_.norm) return;
   Tensors norms(order_.size(), Tensor::zeros({}, context_.device));
@@ -285,10 +282,11 @@ void PipelineStrategy::load(const SavedState& state, const Deadline& deadline) {
   check_values_together(*state.model, context_.communicator, deadline);
   check_values_together(*state.optimizer, context_.communicator, deadline);
   stage_->load_state_dict(read_own(*state.model, stage_->state_dict(), {}, context_.device));
-  optimizer_->load_state(read_own(*state.optimizer, stage_->named_parameters(), ties_, context_.device));
+  optimizer_->load_state(read_own(*state.optimizer, updated(), ties_, context_.device));
 }
 
-// Of the copies of a stage each writes some: the n-th tensor is the n-th one's.
+// Of the copies of a stage each writes some: the n-th tensor is the n-th one's. What is dealt out one alone
+// has.
 StateParts PipelineStrategy::save() {
   const auto own = [&](const NamedTensors& tensors) {
     NamedTensors mine;
@@ -300,11 +298,12 @@ StateParts PipelineStrategy::save() {
   };
   NamedTensors state = optimizer_->named_state();
   std::erase_if(state, [&](const NamedTensor& named) { return ties_.is_copy(named.first); });
-  return {own(stage_->state_dict()), own(state)};
+  return {own(stage_->state_dict()), dealt_ ? whole(state) : own(state)};
 }
 
 Replicas PipelineStrategy::replicas() {
   NamedTensors tensors = stage_->named_parameters();
+  if (dealt_) return {&groups_.copies, std::move(tensors)};
   for (auto& state : optimizer_->named_state()) tensors.push_back(std::move(state));
   return {&groups_.copies, std::move(tensors)};
 }

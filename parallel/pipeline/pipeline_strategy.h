@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "parallel/data/data_parallel.h"
+#include "parallel/data/sharded/dealt_parameters.h"
 #include "parallel/pipeline/links.h"
 #include "parallel/pipeline/parameter_order.h"
 #include "parallel/pipeline/schedule.h"
@@ -31,6 +32,7 @@ struct PipelineOptions {
   int chunks = 1;               ///< of the network in each stage: 2 or more where interleaved
   StageCut cut = {};            ///< where the network is cut
   ReducerOptions reducer = {};  ///< of gradients among the copies
+  bool deal_optimizer = false;  ///< a stage's copies share the optimizer's state out (DealtParameters)
 };
 
 /// Of all steps so far.
@@ -68,6 +70,7 @@ class PipelineStrategy final : public Strategy {
   Replicas replicas() override;
   /// This rank's stage.
   Module& module() noexcept override { return *stage_; }
+  /// Of all that is here, or with deal_optimizer of what is this rank's.
   Optimizer* optimizer() noexcept override { return optimizer_.get(); }
   void exchange_alone(const Deadline& deadline) override;
   std::string proposal() const override { return choice_.proposal(); }
@@ -115,6 +118,9 @@ class PipelineStrategy final : public Strategy {
   void finish_sends();
   void update();
   void limit();
+  /// What this rank's optimizer has.
+  NamedTensors updated() const;
+  std::vector<Tensor> gradients() const;
 
   StrategyContext context_;
   PipelineGroups groups_;
@@ -126,6 +132,7 @@ class PipelineStrategy final : public Strategy {
   std::unique_ptr<StageModule> stage_;
   Ties ties_;
   ParameterOrder order_;
+  std::optional<DealtParameters> dealt_;  ///< with deal_optimizer
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DataParallel> parallel_;  ///< among the copies
   std::unique_ptr<Reducer> idle_;

@@ -66,22 +66,22 @@ class HeldParameters {
   std::map<std::string, Held> held_;
 };
 
-/// `ties`: of a stage, which leaves what other stages hold; null where all of the network is here.
-NamedTensors read_own(const TensorFiles& files, const HeldParameters& held, const Ties* ties,
+/// Those of `files` that have a name here, of divided ones this rank's slices.
+NamedTensors read_own(const TensorFiles& files, const HeldParameters& held, const NameHere& name_here,
                       const std::shared_ptr<Device>& device) {
   const auto host = device->runs_ahead() ? make_device("cpu") : device;
   NamedTensors own;
   for (const SavedTensor& saved : files.tensors()) {
-    const std::string name = ties == nullptr ? saved.name : ties->copy_of(saved.name).value_or(saved.name);
-    if (ties != nullptr && !held.contains(name)) continue;
-    const auto part = held.part_of_whole(name, saved.dtype, saved.shape);
+    const auto name = name_here(saved.name);
+    if (!name) continue;
+    const auto part = held.part_of_whole(*name, saved.dtype, saved.shape);
     const Tensor read = Tensor::empty(part ? part->held_shape() : saved.shape, host, saved.dtype);
     if (part) {
       files.read(saved.name, *part, read.view());
     } else {
       files.read(saved.name, read.view());
     }
-    own.emplace_back(name, host == device ? read : read.to(device));
+    own.emplace_back(*name, host == device ? read : read.to(device));
   }
   return own;
 }
@@ -98,6 +98,10 @@ void TensorParallelStrategy::prepare(const TrainingParts& parts, const Deadline&
   TrainingParts own = parts;
   own.limits = {};  // a norm is of all slices together
   own.before_update = [this, scaler = parts.scaler] { before_update(scaler); };
+  own.make_optimizer = [&](const NamedTensors& parameters) {
+    updated_ = parameters;
+    return parts.make_optimizer(parameters);
+  };
   inner_->prepare(own, deadline);
   if (!others_) order_ = ParameterOrder(module());
 }
@@ -112,13 +116,15 @@ void TensorParallelStrategy::before_update(const GradScaler* scaler) {
 // up by parameter, so that the sum does not depend on which stage has which.
 void TensorParallelStrategy::limit() {
   const NoGrad no_grad;
-  const std::vector<Tensor> gradients = optimizer()->gradients();
+  const NamedTensors parameters = module().named_parameters();
+  std::vector<Tensor> gradients;
+  for (const auto& [name, tensor] : parameters) gradients.push_back(tensor.grad());
   if (limits_.value) clip_grad_value(gradients, *limits_.value);
   if (!limits_.norm) return;
   const ParameterOrder& order = others_ ? others_->order : order_;
   const auto split = split_parameters(module());
   Tensors squares(order.size(), Tensor::zeros({}, context_.device));
-  for (const auto& [name, tensor] : module().named_parameters()) {
+  for (const auto& [name, tensor] : parameters) {
     if (!tensor.grad().defined() || (others_ && others_->ties.is_copy(name))) continue;
     if (split.contains(name) || group_.communicator.rank() == 0)
       squares[order.at(name)] = square(gradient_norm(tensor.grad()));
@@ -143,30 +149,42 @@ void TensorParallelStrategy::load(const SavedState& state, const Deadline& deadl
   check_values_together(*state.model, context_.communicator, deadline);
   check_values_together(*state.optimizer, context_.communicator, deadline);
   const HeldParameters held(module(), group_);
-  const Ties none;
-  module().load_state_dict(read_own(*state.model, held, others_ ? &none : nullptr, context_.device));
-  optimizer()->load_state(
-      read_own(*state.optimizer, held, others_ ? &others_->ties : nullptr, context_.device));
+  module().load_state_dict(read_own(
+      *state.model, held,
+      [&](const std::string& saved) {
+        return !others_ || held.contains(saved) ? std::optional(saved) : std::nullopt;
+      },
+      context_.device));
+  const auto name_here = [&](const std::string& saved) {
+    auto name = others_ ? others_->ties.copy_of(saved).value_or(saved) : saved;
+    const bool all_here = !others_ && !deals();
+    return all_here || belongs_to(name, updated_) ? std::optional(std::move(name)) : std::nullopt;
+  };
+  optimizer()->load_state(read_own(*state.optimizer, held, name_here, context_.device));
 }
 
-// Of the ranks that hold the same, each writes some: the n-th tensor is the n-th one's.
+bool TensorParallelStrategy::deals() { return updated_.size() < module().named_parameters().size(); }
+
+// Of the ranks that hold the same, each writes some: the n-th tensor is the n-th one's. State that is dealt
+// out one of them alone has.
 StateParts TensorParallelStrategy::save() {
   const HeldParameters held(module(), group_);
   const DataShare copies = inner_->share();
   StateParts parts;
-  const auto add_own = [&](std::vector<SavedPart>& to, const NamedTensors& tensors) {
+  const auto add_own = [&](std::vector<SavedPart>& to, const NamedTensors& tensors, bool is_held_once) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      if (static_cast<int>(i % static_cast<std::size_t>(copies.size)) != copies.rank) continue;
+      const auto writer = static_cast<int>(i % static_cast<std::size_t>(copies.size));
+      if (!is_held_once && writer != copies.rank) continue;
       const auto& [name, tensor] = tensors[i];
       const auto part = held.part(name, tensor.dtype(), tensor.shape());
       if (part || group_.communicator.rank() == 0) to.push_back({name, tensor, part});
     }
   };
-  add_own(parts.model, module().state_dict());
+  add_own(parts.model, module().state_dict(), false);
   NamedTensors state = optimizer()->named_state();
   if (others_)
     std::erase_if(state, [&](const NamedTensor& named) { return others_->ties.is_copy(named.first); });
-  add_own(parts.optimizer, state);
+  add_own(parts.optimizer, state, deals());
   return parts;
 }
 

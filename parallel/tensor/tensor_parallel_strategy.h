@@ -24,8 +24,8 @@ class TensorParallelStrategy final : public Strategy {
  public:
   /// `context` is of all ranks. `group`: those that share this rank's network, in order. `inner` is given the
   /// divided network, and works among the ranks that hold the same slices; each batch goes to all of `group`.
-  /// `inner` calls TrainingParts::before_update. The network that is built must be divided over `group`
-  /// (SplitModule).
+  /// `inner` calls TrainingParts::before_update, and may have an optimizer of some parameters only. The
+  /// network that is built must be divided over `group` (SplitModule).
   TensorParallelStrategy(const StrategyContext& context, const RankGroup& group,
                          std::unique_ptr<Strategy> inner, std::optional<OtherParts> others = std::nullopt);
 
@@ -59,6 +59,8 @@ class TensorParallelStrategy final : public Strategy {
   /// What concerns all slices together. `scaler` may be null.
   void before_update(const GradScaler* scaler);
   void limit();
+  /// Whether the inner strategy's ranks have the optimizer's state of some parameters each.
+  bool deals();
   /// Adds numbers up over a group.
   void add_up(const Tensor& numbers, Communicator& ranks);
   Deadline patience() const { return Deadline::after(context_.patience); }
@@ -68,6 +70,7 @@ class TensorParallelStrategy final : public Strategy {
   std::unique_ptr<Strategy> inner_;
   std::optional<OtherParts> others_;
   ParameterOrder order_;  ///< where all of the network is here
+  NamedTensors updated_;  ///< those of the optimizer
   GradientLimits limits_;
 };
 

@@ -140,6 +140,13 @@ class Forms {
                         {},
                         false,
                         {}});
+      forms_.push_back({"pipeline x shard optimizer",
+                        workers_,
+                        {"--mesh", "dp=2,pp=2", "--micro-batches", "4", "--shard", "optimizer"},
+                        {},
+                        {},
+                        false,
+                        {}});
     } else if (workers_ == 4) {
       forms_.push_back({"pipeline x data parallel, sync batch norm",
                         workers_,
@@ -162,6 +169,7 @@ class Forms {
     }
     if (workers_ == 4) {
       add("tensor x data parallel", {"--mesh", "dp=2,tp=2"});
+      add("tensor x shard optimizer", {"--mesh", "dp=2,tp=2", "--shard", "optimizer"});
       add("tensor x pipeline", {"--mesh", "pp=2,tp=2", "--micro-batches", "4"});
       add("tensor x pipeline, interleaved", {"--mesh", "pp=2,tp=2", "--micro-batches", "4", "--schedule",
                                              "interleaved", "--sequence-parallel"});

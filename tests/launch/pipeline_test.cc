@@ -60,6 +60,24 @@ TEST_F(PipelineOption, GoesTogetherWithDataParallelism) {
   EXPECT_NE(thin, got) << "gradients of 8 bits";
 }
 
+// Who updates a parameter does not change its bits, nor does the number of stages among which it is one.
+TEST_F(PipelineOption, SharesTheOptimizersStateOutAmongCopies) {
+  const auto with = [](const std::string& mesh, std::vector<std::string> more) {
+    more.insert(more.end(), {"--mesh", mesh, "--micro-batches", "4", "--clip-grad-norm", "0.05"});
+    return more;
+  };
+  const std::vector<std::string> dealt = {"--shard", "optimizer"};
+  expect_trained(training("grid", 4, 6, with("dp=2,pp=2", {})));
+  expect_trained(training("changing", 4, 2, with("dp=2,pp=2", dealt)));
+  expect_trained(training("changing", 4, 3, with("dp=2,pp=2", {})));
+  expect_trained(training("changing", 6, 5, with("dp=2,pp=3", dealt)));
+  expect_trained(training("changing", 4, 6, with("dp=2,pp=2", dealt)));
+  EXPECT_EQ(losses(folder_ / "changing"), losses(folder_ / "grid"));
+  expect_trained(training("changing", 1, 7, {"--accumulate", "4"}));  // whose checkpoint is one file
+  expect_trained(training("grid", 1, 7, {"--accumulate", "4"}));
+  EXPECT_EQ(final_weights(folder_ / "changing"), final_weights(folder_ / "grid"));
+}
+
 /// How many steps of the run overflowed, by its metrics.
 std::int64_t skipped_steps(const std::filesystem::path& run_dir) {
   std::ifstream in(run_dir / "metrics.jsonl");
@@ -154,7 +172,9 @@ TEST_F(PipelineOption, SaysWhatCannotBe) {
   expect_refused({"--pipeline", "2", "--accumulate", "2"}, "choose --micro-batches", 2);
   expect_refused({"--pipeline", "2", "--micro-batches", "5"},
                  "expected a multiple of 1 (workers) x 5 (passes)", 2);
-  expect_refused({"--pipeline", "2", "--shard", "optimizer"}, "--shard", 2);
+  expect_refused({"--pipeline", "2", "--shard", "gradients"}, "expected optimizer or none beside --pipeline",
+                 2);
+  expect_refused({"--pipeline", "2", "--shard", "optimizer", "--shard-group", "2"}, "--shard-group", 2);
   const std::vector<std::string> laced = {"--pipeline", "2", "--schedule", "interleaved"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), laced.begin(), laced.end());

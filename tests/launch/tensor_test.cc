@@ -1,6 +1,7 @@
 // --tensor and --mesh through the programs: a transformer divided among workers learns as the whole one does,
 // is saved as the whole one, and goes on at any width.
 #include <algorithm>
+#include <tuple>
 
 #include "tests/launch/option_test.h"
 
@@ -78,6 +79,27 @@ TEST_F(TensorOption, GoesTogetherWithPipelines) {
   expect_alike("changing", "one");
 }
 
+// Each slice's state is with one of the workers that hold it.
+TEST_F(TensorOption, SharesTheOptimizersStateOutAmongCopies) {
+  const auto dealt = [](std::vector<std::string> mesh) {
+    mesh.insert(mesh.end(), {"--shard", "optimizer"});
+    return mesh;
+  };
+  const std::vector<std::string> grid = {"--mesh", "dp=2,tp=2"},
+                                 stages = {"--mesh", "dp=2,pp=2,tp=2", "--micro-batches", "2"};
+  expect_trained(training("one", 1, 16));
+  for (const auto& [name, world, form] : {std::tuple("grid", 4, grid), std::tuple("stages", 8, stages)}) {
+    expect_trained(training(name, world, 8, form));
+    expect_trained(training(name + std::string("-dealt"), world, 8, dealt(form)));
+    EXPECT_EQ(losses(folder_ / (name + std::string("-dealt"))), losses(folder_ / name)) << name;
+  }
+  expect_trained(training("changing", 8, 5, dealt(stages)));
+  expect_trained(training("changing", 1, 9));
+  expect_trained(training("changing", 4, 12, dealt(grid)));
+  expect_trained(training("changing", 6, 16, dealt({"--mesh", "dp=3,tp=2"})));
+  expect_alike("changing", "one");
+}
+
 // Slices overflow one by one, and skip a step together. Sums of products are rounded to float16 in other
 // places, so the numbers are near.
 TEST_F(TensorOption, TakesFloat16) {
@@ -122,7 +144,7 @@ TEST_F(TensorOption, SaysWhatCannotBe) {
   expect_refused({"--mesh", "dp=2,tp=2"}, "mesh", 2);
   expect_refused({"--mesh", "dp=2,xp=2"}, "axes dp (batches are shared), tp (layers are divided) and pp", 4);
   expect_refused({"--tensor", "2", "--heads", "1"}, "got 1 heads", 2);
-  expect_refused({"--tensor", "2", "--shard", "optimizer"}, "--shard", 2);
+  expect_refused({"--tensor", "2", "--shard", "parameters"}, "expected optimizer or none beside --tensor", 2);
   expect_refused({"--sequence-parallel"}, "--tensor N beside it");
   expect_refused({"--tensor", "2", "--compress", "powersgd:2"}, "expected fp16 or bf16 beside --tensor", 2);
   expect_refused({"--heads", "5"}, "got 2 layers, a width of 32 and 5 heads");

@@ -1,0 +1,54 @@
+// Parameters that ranks hold alike and deal out among each other, each whole to one rank: the optimizer's
+// state of a parameter exists on its owner alone, which updates it and hands it to the others (torch's
+// ZeroRedundancyOptimizer). Where ranks of a mesh hold slices or stages this is what --shard optimizer is;
+// decision 043 says why not ranges of elements.
+//
+//     DealtParameters dealt(network.named_parameters(), copies);
+//     auto optimizer = make_sgd(dealt.own());
+//     …                                     // backward, and gradients averaged over the copies
+//     optimizer->step();
+//     dealt.hand_over(Deadline::after(std::chrono::seconds(30)));
+#pragma once
+
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "runtime/tensor/named_tensors.h"
+
+namespace dtrain {
+
+/// The owner of each of `parameters` among `ranks`: the largest first, each to whom has the fewest bytes yet.
+std::vector<int> deal_out(const NamedTensors& parameters, int ranks);
+
+/// One rank's. Used by one thread.
+class DealtParameters {
+ public:
+  /// `ranks` is borrowed; all of them pass the same dense `parameters`. Throws UsageError where there are
+  /// fewer parameters than ranks.
+  DealtParameters(const NamedTensors& parameters, Communicator& ranks);
+
+  /// What this rank updates, in the order of all; at least one.
+  const NamedTensors& own() const noexcept { return own_; }
+  /// Of all parameters, in order; undefined where there is none.
+  std::vector<Tensor> gradients() const;
+  /// Collective, after the update: every rank gets each parameter's values from its owner. Throws PeerError.
+  void hand_over(const Deadline& deadline);
+
+ private:
+  /// What travels at once: parameters of one owner. Several are packed.
+  struct Parcel {
+    int owner = 0;
+    std::vector<std::size_t> parameters;
+    Tensor packed;  ///< [elements]; undefined where one parameter goes as it is
+  };
+
+  void lay_out(const std::vector<int>& owners);
+  void pack(const Parcel& parcel) const;
+  void unpack(const Parcel& parcel) const;
+
+  Communicator& ranks_;
+  NamedTensors all_, own_;
+  std::vector<Parcel> parcels_;
+};
+
+}  // namespace dtrain

@@ -1,0 +1,202 @@
+// Optimizers whose state is dealt out among the ranks that hold the same parameters, with ranks as threads.
+#include "parallel/data/sharded/dealt_parameters.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "collectives/thread_ranks.h"
+#include "parallel/data/sharded/dealt_strategy.h"
+#include "parallel/mesh.h"
+#include "parallel/pipeline/pipeline_strategy.h"
+#include "parallel/tensor/tensor_parallel_strategy.h"
+#include "runtime/base/error.h"
+#include "runtime/optim/adam.h"
+#include "tests/support/message_of.h"
+#include "tests/unit/parallel/layers.h"
+
+namespace dtrain {
+namespace {
+
+using test::Layers;
+using test::MicroBatches;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const Deadline kNever = Deadline::never();
+constexpr auto kPatience = std::chrono::seconds(30);
+constexpr std::size_t kMicroBatches = 4;
+
+TEST(DealOut, GivesTheLargestFirstToWhoHasLeast) {
+  const auto device = make_device("cpu");
+  NamedTensors parameters;
+  for (const std::int64_t size : {3, 10, 0, 4, 6, 0})
+    parameters.emplace_back("p", Tensor::zeros({size}, device));
+  EXPECT_THAT(deal_out(parameters, 2), ElementsAre(0, 0, 1, 1, 1, 1));
+  EXPECT_THAT(deal_out(parameters, 1), ElementsAre(0, 0, 0, 0, 0, 0));
+}
+
+TEST(DealtParameters, ComeFromTheirOwners) {
+  NullLog log;
+  run_thread_ranks(3, {}, log, [](Communicator& communicator) {
+    const auto device = make_device("cpu");
+    NamedTensors parameters;
+    for (const std::int64_t size : {3, 400'000, 0, 5, 200'000, 1, 100'000, 100'000, 100'000}) {
+      parameters.emplace_back(fmt::format("p{}", parameters.size()), Tensor::zeros({size}, device));
+    }
+    DealtParameters dealt(parameters, communicator);
+    for (int round = 1; round < 3; ++round) {
+      std::size_t i = 0;
+      for (const auto& [name, tensor] : dealt.own()) Tensor(tensor).fill(100.0 * round + communicator.rank());
+      dealt.hand_over(kNever);
+      for (const int owner : deal_out(parameters, 3)) {
+        for (const float value : parameters[i].second.to_vector<float>())
+          ASSERT_EQ(value, 100.0F * static_cast<float>(round) + static_cast<float>(owner)) << i;
+        ++i;
+      }
+    }
+  });
+}
+
+TEST(DealtParameters, WantOneForEachRank) {
+  NullLog log;
+  run_thread_ranks(3, {}, log, [](Communicator& communicator) {
+    const NamedTensors two = {{"a", Tensor::zeros({4}, make_device("cpu"))},
+                              {"b", Tensor::zeros({4}, make_device("cpu"))}};
+    EXPECT_THAT(test::message_of([&] { const DealtParameters dealt(two, communicator); }),
+                HasSubstr("a parameter for each of the 3 workers"));
+  });
+}
+
+TrainingParts parts_of(GradScaler* scaler) {
+  return {.build = [](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {
+            return std::make_unique<Layers>(4, device);
+          },
+          .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
+            return std::make_unique<Adam>(parameters, AdamOptions{.lr = 0.02});
+          },
+          .scaler = scaler,
+          .limits = {.norm = 0.01, .value = 0.002}};
+}
+
+struct Trained {
+  std::map<std::string, std::vector<float>> model, optimizer;
+  std::map<std::string, int> saved;    ///< by how many ranks
+  std::vector<std::int64_t> elements;  ///< of the optimizer's state, by rank
+};
+
+using MakeStrategy = std::function<std::unique_ptr<Strategy>(const StrategyContext& context, const Mesh& mesh,
+                                                             const PipelineLinks* links)>;
+
+Trained trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStrategy& make) {
+  NullLog log;
+  std::mutex mutex;
+  Trained trained;
+  trained.elements.resize(static_cast<std::size_t>(ranks));
+  run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
+    const auto device = make_device("cpu");
+    StepClock clock;
+    const Mesh mesh(communicator, axes, kNever);
+    std::optional<PipelineLinks> links;
+    if (mesh.size("pp") > 1) links.emplace(mesh, PipelineShape::line, kNever);
+    GradScaler scaler(device, {.initial_scale = 1024});
+    const auto strategy = make({communicator, device, kPatience, {&clock}}, mesh, links ? &*links : nullptr);
+    strategy->prepare(parts_of(&scaler), kNever);
+    strategy->begin(kNever);
+    for (int step = 0; step < 4; ++step) {
+      MicroBatches passes(step, strategy->share(), kMicroBatches, device);
+      strategy->step(passes, Exchange::all);
+    }
+    const std::lock_guard lock(mutex);
+    const StateParts parts = strategy->save();
+    for (const SavedPart& part : parts.model) {
+      trained.model[part.name] = part.tensor.to_vector<float>();
+      ++trained.saved[part.name];
+    }
+    for (const SavedPart& part : parts.optimizer) {
+      if (part.tensor.dtype() == DType::f32) trained.optimizer[part.name] = part.tensor.to_vector<float>();
+      ++trained.saved[part.name];
+    }
+    for (const auto& [name, tensor] : strategy->optimizer()->named_state())
+      trained.elements[static_cast<std::size_t>(communicator.rank())] += tensor.numel();
+  });
+  return trained;
+}
+
+/// Of `dealt` each rank has about 1/copies of the state that it has of `all`.
+void expect_the_same(const Trained& dealt, const Trained& all, int copies) {
+  EXPECT_EQ(dealt.model, all.model);
+  EXPECT_EQ(dealt.optimizer, all.optimizer);
+  for (const auto& [name, times] : dealt.saved) EXPECT_EQ(times, 1) << name;
+  constexpr std::int64_t kLargest = 2 * 64 + 1;  // of one parameter
+  for (std::size_t i = 0; i < all.elements.size(); ++i) {
+    EXPECT_GT(dealt.elements[i], 0);
+    EXPECT_LE(dealt.elements[i], all.elements[i] / copies + kLargest) << "rank " << i;
+  }
+}
+
+TEST(Dealt, DataParallelismHasTheBitsOfTheWholeOptimizer) {
+  for (const int ranks : {1, 2, 4}) {
+    const auto way = [](auto make) {
+      return [make](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
+        return make(context);
+      };
+    };
+    const Trained all = trained({{"dp", ranks}}, ranks, way([](const StrategyContext& context) {
+                                  return std::make_unique<DataParallelStrategy>(context);
+                                }));
+    const Trained dealt =
+        trained({{"dp", ranks}}, ranks,
+                way([](const StrategyContext& context) { return std::make_unique<DealtStrategy>(context); }));
+    expect_the_same(dealt, all, ranks);
+  }
+}
+
+MakeStrategy pipeline(bool deal) {
+  return [deal](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
+    return std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
+                                              PipelineOptions{.deal_optimizer = deal});
+  };
+}
+
+TEST(Dealt, PipelinesHaveTheBitsOfTheWholeOptimizer) {
+  for (const int copies : {1, 2, 3}) {
+    const std::vector<MeshAxis> axes = {{"dp", copies}, {"pp", 2}};
+    expect_the_same(trained(axes, 2 * copies, pipeline(true)), trained(axes, 2 * copies, pipeline(false)),
+                    copies);
+  }
+}
+
+// Its layers are whole here: tensor_test.cc has divided ones.
+MakeStrategy tensor_parallel(bool deal) {
+  return [deal](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
+    const RankGroup group{mesh.group("tp"), kPatience};
+    if (links == nullptr) {
+      const StrategyContext copies{mesh.group("dp"), context.device, context.patience, context.timer};
+      std::unique_ptr<Strategy> inner;
+      if (deal) {
+        inner = std::make_unique<DealtStrategy>(copies);
+      } else {
+        inner = std::make_unique<DataParallelStrategy>(copies);
+      }
+      return std::make_unique<TensorParallelStrategy>(context, group, std::move(inner));
+    }
+    auto stages = std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
+                                                     PipelineOptions{.deal_optimizer = deal});
+    const OtherParts others{links->stages(), stages->ties(), stages->order()};
+    return std::make_unique<TensorParallelStrategy>(context, group, std::move(stages), others);
+  };
+}
+
+TEST(Dealt, TensorParallelismHasTheBitsOfTheWholeOptimizer) {
+  const std::vector<MeshAxis> grid = {{"dp", 2}, {"tp", 2}}, stages = {{"dp", 2}, {"pp", 2}, {"tp", 2}};
+  expect_the_same(trained(grid, 4, tensor_parallel(true)), trained(grid, 4, tensor_parallel(false)), 2);
+  expect_the_same(trained(stages, 8, tensor_parallel(true)), trained(stages, 8, tensor_parallel(false)), 2);
+}
+
+}  // namespace
+}  // namespace dtrain
