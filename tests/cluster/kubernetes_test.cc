@@ -58,6 +58,9 @@ TEST(Kubernetes, ThePodsOfTheManifestFindEachOther) {
   command.front() = program("dtrain-launch");
   command.insert(command.end(), {"--nproc_per_node=2", "sh", "-c",
                                  "echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"});
+  // Before there are threads: libstdc++'s regular expressions share a table that they fill as they compile.
+  const std::string settings =
+      " NNODES=" + value_in_manifest("NNODES") + " MASTER_PORT=" + value_in_manifest("MASTER_PORT");
   const NetnsLab lab(pods);
   const TempDir folder;
   std::vector<RunResult> results(static_cast<std::size_t>(pods));
@@ -67,9 +70,7 @@ TEST(Kubernetes, ThePodsOfTheManifestFindEachOther) {
       started.emplace_back([&, i] {
         std::string script = as_pod(i, folder) +
                              "KUBERNETES_SERVICE_HOST=10.96.0.1 JOB_COMPLETION_INDEX=" + std::to_string(i) +
-                             " NNODES=" + value_in_manifest("NNODES") +
-                             " MASTER_PORT=" + value_in_manifest("MASTER_PORT") +
-                             " DTRAIN_TOKEN=" + std::string(64, 'a') + " \"$@\"";
+                             settings + " DTRAIN_TOKEN=" + std::string(64, 'a') + " \"$@\"";
         std::vector<std::string> line{"unshare", "--mount", "--uts", "sh", "-c", script, "sh"};
         line.insert(line.end(), command.begin(), command.end());
         results[static_cast<std::size_t>(i)] = lab.run(i, line, limited_to(std::chrono::seconds(60)));
