@@ -133,6 +133,8 @@ const Division kDivisions[] = {
      {"--pipeline=2", "--micro-batches=4", "--schedule=interleaved", "--chunks=2"}},
     {"pipeline_of_devices", 2, {"--pipeline=2", "--devices=cpu:0,cpu:1", "--micro-batches=4"}},
     {"tensor_pipeline", 4, {"--mesh=pp=2,tp=2", "--micro-batches=4"}},
+    {"tensor_optimizer_shards", 4, {"--mesh=dp=2,tp=2", "--shard=optimizer"}},
+    {"pipeline_optimizer_shards", 4, {"--mesh=dp=2,pp=2", "--micro-batches=4", "--shard=optimizer"}},
     {"placed", 2, {"--place=head=cpu:1"}},
     {"local_sgd", 2, {"--sync-every=4"}},
     {"powersgd", 2, {"--compress=powersgd:2"}},
