@@ -151,6 +151,8 @@ void read_mesh(const Options& options, std::int64_t world_size, Recipe& recipe) 
   }
   const int divided = axis_size(recipe, "tp"), stages = axis_size(recipe, "pp");
   if (!recipe.mesh.empty()) check_beside_mesh(options, recipe, divided > 1 ? "--tensor" : "--pipeline");
+  if (recipe.mesh.empty() && recipe.shard && recipe.compress.kind != Compression::Kind::none)
+    options.refuse("compress", "none beside --shard, whose gradients go to their owners whole");
   if (recipe.sequence_parallel && divided == 1)
     options.refuse("sequence-parallel", "--tensor N beside it, with N of 2 or more");
   read_schedule(options, stages, recipe);
@@ -259,8 +261,6 @@ void read_sharding(const Options& options, std::int64_t world_size, Recipe& reci
   recipe.shard_group = read_shard_group(options, world_size);
   if (recipe.shard_group != 0 && !recipe.shard)
     options.refuse("shard-group", "--shard beside it, which says what is shared out");
-  if (recipe.shard && recipe.compress.kind != Compression::Kind::none)
-    options.refuse("compress", "none beside --shard, whose gradients go to their owners whole");
 }
 
 }  // namespace

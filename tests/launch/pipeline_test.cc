@@ -73,6 +73,10 @@ TEST_F(PipelineOption, SharesTheOptimizersStateOutAmongCopies) {
   expect_trained(training("changing", 6, 5, with("dp=2,pp=3", dealt)));
   expect_trained(training("changing", 4, 6, with("dp=2,pp=2", dealt)));
   EXPECT_EQ(losses(folder_ / "changing"), losses(folder_ / "grid"));
+  expect_trained(training("thin", 4, 3, with("dp=2,pp=2", {"--compress", "bf16"})));
+  expect_trained(
+      training("thin-dealt", 4, 3, with("dp=2,pp=2", {"--compress", "bf16", "--shard", "optimizer"})));
+  EXPECT_EQ(losses(folder_ / "thin-dealt"), losses(folder_ / "thin"));
   expect_trained(training("changing", 1, 7, {"--accumulate", "4"}));  // whose checkpoint is one file
   expect_trained(training("grid", 1, 7, {"--accumulate", "4"}));
   EXPECT_EQ(final_weights(folder_ / "changing"), final_weights(folder_ / "grid"));
