@@ -46,7 +46,7 @@ DealtParameters::DealtParameters(const NamedTensors& parameters, Communicator& r
   if (all_.size() < static_cast<std::size_t>(ranks.size())) {
     throw UsageError(fmt::format(
         "optimizer dealt out: expected a parameter for each of the {} workers that hold the same part of the "
-        "network, got {} parameters; use fewer workers or none",
+        "network, got {} parameters; use fewer workers, or give each the whole optimizer",
         ranks.size(), all_.size()));
   }
   const std::vector<int> owners = deal_out(all_, ranks.size());
