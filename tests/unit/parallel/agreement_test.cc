@@ -18,12 +18,15 @@
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"
 #include "tests/unit/parallel/layers.h"
+#include "tests/unit/parallel/mesh_ranks.h"
 
 namespace dtrain {
 namespace {
 
 using test::Layers;
+using test::MakeStrategy;
 using test::MicroBatches;
+using test::run_mesh_ranks;
 using testing::Each;
 
 const Deadline kNever = Deadline::never();
@@ -67,10 +70,6 @@ TrainingParts parts_of(GradScaler* scaler) {
           .limits = {.norm = 0.01, .value = {}}};
 }
 
-/// What ranks make of a mesh that outlives the strategy.
-using MakeStrategy = std::function<std::unique_ptr<Strategy>(const StrategyContext& context, const Mesh& mesh,
-                                                             const PipelineLinks* links)>;
-
 struct Trained {
   State state;
   std::vector<double> scales, skipped;  ///< of each rank
@@ -78,30 +77,25 @@ struct Trained {
 
 /// `bad_rank` overflows in one step; of all the others' gradients nothing is wrong.
 Trained trained(const std::vector<MeshAxis>& axes, int ranks, int bad_rank, const MakeStrategy& make) {
-  NullLog log;
   std::mutex mutex;
   Trained trained;
-  run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
-    const auto device = make_device("cpu");
-    StepClock clock;
-    const Mesh mesh(communicator, axes, kNever);
-    std::optional<PipelineLinks> links;
-    if (mesh.size("pp") > 1) links.emplace(mesh, PipelineShape::line, kNever);
-    GradScaler scaler(device, {.initial_scale = 1024});
-    const auto strategy = make({communicator, device, kPatience, {&clock}}, mesh, links ? &*links : nullptr);
-    strategy->prepare(parts_of(&scaler), kNever);
-    strategy->begin(kNever);
-    for (int step = 0; step < kSteps; ++step) {
-      MicroBatches passes(step, strategy->share(), kMicroBatches, device);
-      SpoiledPasses spoiled(passes, *strategy, communicator.rank() == bad_rank && step == kBadStep);
-      strategy->step(spoiled, Exchange::all);
-    }
-    const std::lock_guard lock(mutex);
-    trained.scales.push_back(scaler.scale());
-    trained.skipped.push_back(static_cast<double>(scaler.skipped()));
-    for (const auto& [name, tensor] : strategy->module().state_dict())
-      trained.state[name] = tensor.to_vector<float>();
-  });
+  run_mesh_ranks(axes, ranks, make,
+                 [&](Strategy& strategy, GradScaler& scaler, Communicator& communicator,
+                     const std::shared_ptr<Device>& device) {
+                   strategy.prepare(parts_of(&scaler), kNever);
+                   strategy.begin(kNever);
+                   for (int step = 0; step < kSteps; ++step) {
+                     MicroBatches passes(step, strategy.share(), kMicroBatches, device);
+                     SpoiledPasses spoiled(passes, strategy,
+                                           communicator.rank() == bad_rank && step == kBadStep);
+                     strategy.step(spoiled, Exchange::all);
+                   }
+                   const std::lock_guard lock(mutex);
+                   trained.scales.push_back(scaler.scale());
+                   trained.skipped.push_back(static_cast<double>(scaler.skipped()));
+                   for (const auto& [name, tensor] : strategy.module().state_dict())
+                     trained.state[name] = tensor.to_vector<float>();
+                 });
   return trained;
 }
 

@@ -7,7 +7,6 @@
 
 #include <map>
 #include <mutex>
-#include <optional>
 
 #include "collectives/thread_ranks.h"
 #include "parallel/data/sharded/dealt_strategy.h"
@@ -18,12 +17,15 @@
 #include "runtime/optim/adam.h"
 #include "tests/support/message_of.h"
 #include "tests/unit/parallel/layers.h"
+#include "tests/unit/parallel/mesh_ranks.h"
 
 namespace dtrain {
 namespace {
 
 using test::Layers;
+using test::MakeStrategy;
 using test::MicroBatches;
+using test::run_mesh_ranks;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -89,41 +91,33 @@ struct Trained {
   std::vector<std::int64_t> elements;  ///< of the optimizer's state, by rank
 };
 
-using MakeStrategy = std::function<std::unique_ptr<Strategy>(const StrategyContext& context, const Mesh& mesh,
-                                                             const PipelineLinks* links)>;
-
 Trained trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStrategy& make) {
-  NullLog log;
   std::mutex mutex;
   Trained trained;
   trained.elements.resize(static_cast<std::size_t>(ranks));
-  run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
-    const auto device = make_device("cpu");
-    StepClock clock;
-    const Mesh mesh(communicator, axes, kNever);
-    std::optional<PipelineLinks> links;
-    if (mesh.size("pp") > 1) links.emplace(mesh, PipelineShape::line, kNever);
-    GradScaler scaler(device, {.initial_scale = 1024});
-    const auto strategy = make({communicator, device, kPatience, {&clock}}, mesh, links ? &*links : nullptr);
-    strategy->prepare(parts_of(&scaler), kNever);
-    strategy->begin(kNever);
-    for (int step = 0; step < 4; ++step) {
-      MicroBatches passes(step, strategy->share(), kMicroBatches, device);
-      strategy->step(passes, Exchange::all);
-    }
-    const std::lock_guard lock(mutex);
-    const StateParts parts = strategy->save();
-    for (const SavedPart& part : parts.model) {
-      trained.model[part.name] = part.tensor.to_vector<float>();
-      ++trained.saved[part.name];
-    }
-    for (const SavedPart& part : parts.optimizer) {
-      if (part.tensor.dtype() == DType::f32) trained.optimizer[part.name] = part.tensor.to_vector<float>();
-      ++trained.saved[part.name];
-    }
-    for (const auto& [name, tensor] : strategy->optimizer()->named_state())
-      trained.elements[static_cast<std::size_t>(communicator.rank())] += tensor.numel();
-  });
+  run_mesh_ranks(axes, ranks, make,
+                 [&](Strategy& strategy, GradScaler& scaler, Communicator& communicator,
+                     const std::shared_ptr<Device>& device) {
+                   strategy.prepare(parts_of(&scaler), kNever);
+                   strategy.begin(kNever);
+                   for (int step = 0; step < 4; ++step) {
+                     MicroBatches passes(step, strategy.share(), kMicroBatches, device);
+                     strategy.step(passes, Exchange::all);
+                   }
+                   const std::lock_guard lock(mutex);
+                   const StateParts parts = strategy.save();
+                   for (const SavedPart& part : parts.model) {
+                     trained.model[part.name] = part.tensor.to_vector<float>();
+                     ++trained.saved[part.name];
+                   }
+                   for (const SavedPart& part : parts.optimizer) {
+                     if (part.tensor.dtype() == DType::f32)
+                       trained.optimizer[part.name] = part.tensor.to_vector<float>();
+                     ++trained.saved[part.name];
+                   }
+                   for (const auto& [name, tensor] : strategy.optimizer()->named_state())
+                     trained.elements[static_cast<std::size_t>(communicator.rank())] += tensor.numel();
+                 });
   return trained;
 }
 
