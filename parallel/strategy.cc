@@ -9,11 +9,11 @@ void start_backward(const Tensor& loss, double weight, const GradScaler* scaler)
   weight == 1.0 ? loss.backward() : loss.backward(Tensor::full({}, weight, loss.shared_device()));
 }
 
-void apply_update(Optimizer& optimizer, GradScaler* scaler, const GradientLimits& limits,
-                  const std::function<void()>& before_update) {
-  if (scaler != nullptr) scaler->unscale(optimizer.gradients());
+void apply_update(Optimizer& optimizer, std::span<const Tensor> gradients, GradScaler* scaler,
+                  const GradientLimits& limits, const std::function<void()>& before_update) {
+  if (scaler != nullptr) scaler->unscale(gradients);
   if (before_update) before_update();
-  limit_gradients(optimizer.gradients(), limits);
+  limit_gradients(gradients, limits);
   optimizer.step();
   if (scaler != nullptr) scaler->update();
 }

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -197,10 +198,11 @@ class Strategy {
 /// Backward from weight · loss, scaled where there is a `scaler` (may be null).
 void start_backward(const Tensor& loss, double weight, const GradScaler* scaler);
 
-/// One update by shared gradients, which the optimizer has whole: undoes the scaling, calls `before_update`
-/// (which may be empty), limits them, skips the step on overflow, moves the scale. `scaler` may be null.
-void apply_update(Optimizer& optimizer, GradScaler* scaler, const GradientLimits& limits,
-                  const std::function<void()>& before_update = {});
+/// One update by the shared `gradients` of all parameters, of which the optimizer may have some: undoes the
+/// scaling, calls `before_update` (which may be empty), limits them, skips the step on overflow, moves the
+/// scale. `scaler` may be null.
+void apply_update(Optimizer& optimizer, std::span<const Tensor> gradients, GradScaler* scaler,
+                  const GradientLimits& limits, const std::function<void()>& before_update = {});
 
 /// Collective over `ranks`, between GradScaler::unscale() and the optimizer's step. Where one rank found a
 /// gradient that is not finite, all of them have: ranks that hold different parts of a network skip a step

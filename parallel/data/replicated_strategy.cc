@@ -38,7 +38,7 @@ void ReplicatedStrategy::run_pass(Passes& passes, std::size_t i) {
 
 void ReplicatedStrategy::update() {
   const PhaseScope phase = context_.timer.phase(Phase::optimizer);
-  apply_update(*optimizer_, scaler_, limits_, before_update_);
+  apply_update(*optimizer_, optimizer_->gradients(), scaler_, limits_, before_update_);
 }
 
 Tensors ReplicatedStrategy::evaluate(const Tensors& inputs) {

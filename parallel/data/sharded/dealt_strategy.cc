@@ -1,10 +1,16 @@
 #include "parallel/data/sharded/dealt_strategy.h"
 
 #include "parallel/data/sharded/shard_state.h"
+#include "runtime/base/error.h"
 
 namespace dtrain {
 
 void DealtStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
+  if (settling_counts()) {
+    throw UsageError(
+        "optimizer dealt out: expected gradients to be exchanged without memory of earlier steps, got an "
+        "exchange that has some to save; compress to 16 bits or not at all");
+  }
   TrainingParts own = parts;
   own.make_optimizer = [&](const NamedTensors& parameters) {
     return parts.make_optimizer(dealt_.emplace(parameters, context_.communicator).own());
@@ -29,12 +35,7 @@ StateParts DealtStrategy::save() {
 
 void DealtStrategy::update() {
   const PhaseScope phase = context_.timer.phase(Phase::optimizer);
-  const std::vector<Tensor> gradients = dealt_->gradients();
-  if (scaler_ != nullptr) scaler_->unscale(gradients);
-  if (before_update_) before_update_();
-  limit_gradients(gradients, limits_);
-  optimizer_->step();
-  if (scaler_ != nullptr) scaler_->update();
+  apply_update(*optimizer_, dealt_->gradients(), scaler_, limits_, before_update_);
   dealt_->hand_over(patience());
 }
 
