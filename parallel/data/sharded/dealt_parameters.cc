@@ -62,24 +62,19 @@ void DealtParameters::lay_out(const std::vector<int>& owners) {
     const std::size_t bytes = bytes_of(all_[i].second);
     if (bytes == 0) continue;
     std::size_t& last = open[static_cast<std::size_t>(owners[i])];
-    const auto packed_bytes = [&](const Parcel& parcel) {
-      std::size_t sum = 0;
-      for (const std::size_t at : parcel.parameters) sum += bytes_of(all_[at].second);
-      return sum;
-    };
-    const bool fits = last != SIZE_MAX && packed_bytes(parcels_[last]) + bytes <= kMostPackedBytes &&
+    const bool fits = last != SIZE_MAX && parcels_[last].bytes + bytes <= kMostPackedBytes &&
                       all_[parcels_[last].parameters[0]].second.dtype() == all_[i].second.dtype();
     if (!fits) {
       last = parcels_.size();
-      parcels_.push_back({owners[i], {}, {}});
+      parcels_.push_back({.owner = owners[i]});
     }
     parcels_[last].parameters.push_back(i);
+    parcels_[last].bytes += bytes;
   }
   for (Parcel& parcel : parcels_) {
     if (parcel.parameters.size() == 1) continue;
-    std::int64_t elements = 0;
-    for (const std::size_t i : parcel.parameters) elements += all_[i].second.numel();
     const Tensor& first = all_[parcel.parameters[0]].second;
+    const auto elements = static_cast<std::int64_t>(parcel.bytes / size_of(first.dtype()));
     parcel.packed = Tensor::empty({elements}, first.shared_device(), first.dtype());
   }
 }

@@ -38,8 +38,9 @@ class DealtParameters {
   /// What travels at once: parameters of one owner. Several are packed.
   struct Parcel {
     int owner = 0;
-    std::vector<std::size_t> parameters;
-    Tensor packed;  ///< [elements]; undefined where one parameter goes as it is
+    std::size_t bytes = 0;
+    std::vector<std::size_t> parameters = {};
+    Tensor packed = {};  ///< [elements]; undefined where one parameter goes as it is
   };
 
   void lay_out(const std::vector<int>& owners);
