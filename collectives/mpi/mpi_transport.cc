@@ -1,10 +1,7 @@
 #include "collectives/mpi/mpi_transport.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sched.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,20 +97,13 @@ class MpiRegion final : public p2p::Region {
 // What ranks tell each other at the start.
 struct Card {
   std::array<char, 64> host;
-  std::int64_t pid;
-  std::uint64_t pid_namespace;  ///< process ids mean something only within the same one
+  ProcessName process;
 };
-
-std::uint64_t own_pid_namespace() {
-  struct stat status {};
-  return ::stat("/proc/self/ns/pid", &status) == 0 ? static_cast<std::uint64_t>(status.st_ino) : 0;
-}
 
 Card own_card(const std::string& host) {
   Card card{};
   host.copy(card.host.data(), card.host.size() - 1);
-  card.pid = ::getpid();
-  card.pid_namespace = own_pid_namespace();
+  card.process = ProcessName::own();
   return card;
 }
 
@@ -159,16 +149,12 @@ void MpiTransport::introduce(const Deadline& deadline) {
     check(MpiResult{MPI_Test(&request, &done, MPI_STATUS_IGNORE)}, "MPI_Test");
     if (done == 0) poller.pause();
   }
-  processes_.resize(cards.size());
+  std::vector<ProcessName> processes(cards.size());
   for (std::size_t r = 0; r < cards.size(); ++r) {
     hosts_[r] = cards[r].host.data();
-    if (hosts_[r] != mine.host.data() || cards[r].pid_namespace != mine.pid_namespace ||
-        cards[r].pid == mine.pid) {
-      continue;
-    }
-    // Without pidfds (old kernels, sandboxes) a dead peer is found by the deadline only.
-    processes_[r].reset(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(cards[r].pid), 0U)));
+    if (hosts_[r] == mine.host.data()) processes[r] = cards[r].process;
   }
+  processes_ = PeerProcesses(processes);
 }
 
 void MpiTransport::set_patient(bool patient) noexcept {
@@ -192,16 +178,6 @@ int MpiTransport::take_any(std::uint64_t tag, p2p::Watch& watch) {
                            MPI_STATUS_IGNORE)},
         "MPI_Recv");
   return status.MPI_SOURCE;
-}
-
-std::vector<int> MpiTransport::lost_peers() noexcept {
-  std::vector<int> lost;
-  for (int peer = 0; peer < size_; ++peer) {
-    const UniqueFd& process = processes_[static_cast<std::size_t>(peer)];
-    pollfd ended{process.get(), POLLIN, 0};
-    if (process && ::poll(&ended, 1, 0) == 1) lost.push_back(peer);
-  }
-  return lost;
 }
 
 void MpiTransport::close(bool failed) noexcept {

@@ -12,7 +12,7 @@
 #include "collectives/mpi_module.h"
 #include "collectives/p2p/poller.h"
 #include "collectives/p2p/transport.h"
-#include "runtime/base/fd.h"
+#include "collectives/peer_processes.h"
 
 namespace dtrain {
 
@@ -42,7 +42,7 @@ class MpiTransport final : public p2p::Transport {
   void set_patient(bool patient) noexcept override;
   std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
   int take_any(std::uint64_t tag, p2p::Watch& watch) override;
-  std::vector<int> lost_peers() noexcept override;
+  std::vector<int> lost_peers() noexcept override { return processes_.ended(); }
   void close(bool failed) noexcept override;
   p2p::Channels split(const std::vector<int>& members, const std::string& name,
                       const Deadline& deadline) override;
@@ -54,7 +54,7 @@ class MpiTransport final : public p2p::Transport {
   std::shared_ptr<OwnedComm> comm_;
   int rank_ = 0, size_ = 1;
   std::vector<std::string> hosts_;
-  std::vector<UniqueFd> processes_;  ///< pidfds of the ranks on this machine; empty for the others
+  PeerProcesses processes_;
   p2p::Patience patience_ = p2p::Patience::none;
   bool has_core_ = false;  ///< the machine has a core for each of its ranks
   bool closed_ = false;

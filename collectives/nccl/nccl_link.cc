@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <sstream>
 #include <thread>
 
 namespace dtrain::nccl {
@@ -22,13 +23,28 @@ bool is_of_the_group(ncclResult_t result) {
          result != ncclInvalidUsage;
 }
 
-/// Who has not left a host name in the store, for people.
+/// What a rank leaves in the store for the others: its process, and the name of its host.
+std::string card_of(const std::string& host) {
+  const auto [pid, pid_namespace] = ProcessName::own();
+  return fmt::format("{} {} {}", pid, pid_namespace, host);
+}
+
+/// Reads what card_of() wrote.
+std::pair<ProcessName, std::string> read_card(const std::string& card) {
+  ProcessName process;
+  std::istringstream text(card);
+  std::string host;
+  text >> process.pid >> process.pid_namespace >> host;
+  return {process, host};
+}
+
+/// Who has not left a card in the store, for people.
 std::string missing_ranks(const Bootstrap& bootstrap, int& first) {
   std::string text;
   int missing = 0;
   for (int rank = 0; rank < bootstrap.size; ++rank) {
     const auto host =
-        bootstrap.store->try_get(key_of(bootstrap, fmt::format("host/{}", rank)), Deadline::after(kAskFor));
+        bootstrap.store->try_get(key_of(bootstrap, fmt::format("card/{}", rank)), Deadline::after(kAskFor));
     if (host) continue;
     if (missing++ == 0) first = rank;
     if (missing <= kMostRanksListed) text += fmt::format("{}{}", text.empty() ? "rank " : ", ", rank);
@@ -77,20 +93,25 @@ NcclLink::NcclLink(const Bootstrap& bootstrap, const Deadline& deadline) : rank_
 void NcclLink::meet(const Bootstrap& bootstrap, const Deadline& deadline) {
   Store& store = *bootstrap.store;
   ncclUniqueId id{};
+  std::vector<ProcessName> processes;
   try {
-    store.set(key_of(bootstrap, fmt::format("host/{}", bootstrap.rank)), bootstrap.host, deadline);
+    store.set(key_of(bootstrap, fmt::format("card/{}", bootstrap.rank)), card_of(bootstrap.host), deadline);
     if (bootstrap.rank == 0) {
       check(ncclGetUniqueId(&id), "make an NCCL id");
       store.set(key_of(bootstrap, "id"), std::string_view(id.internal, sizeof id.internal), deadline);
     }
-    for (int rank = 0; rank < bootstrap.size; ++rank)
-      hosts_.push_back(store.get(key_of(bootstrap, fmt::format("host/{}", rank)), deadline));
+    for (int rank = 0; rank < bootstrap.size; ++rank) {
+      auto [process, host] = read_card(store.get(key_of(bootstrap, fmt::format("card/{}", rank)), deadline));
+      processes.push_back(host == bootstrap.host ? process : ProcessName{});
+      hosts_.push_back(std::move(host));
+    }
     const std::string text = store.get(key_of(bootstrap, "id"), deadline);
     std::memcpy(id.internal, text.data(), std::min(text.size(), sizeof id.internal));
   } catch (const PeerError&) {
     if (!deadline.expired()) throw;
     throw_late(bootstrap, "meeting the other ranks in the store");
   }
+  processes_ = PeerProcesses(processes);
   connect(bootstrap, id, deadline);
 }
 

@@ -11,6 +11,7 @@
 #include "collectives/factory.h"
 #include "collectives/nccl/nccl_check.h"
 #include "collectives/p2p/transport.h"
+#include "collectives/peer_processes.h"
 
 namespace dtrain::nccl {
 
@@ -27,7 +28,10 @@ class NcclLink final : public p2p::Members {
   const std::string& host_of(int rank) const noexcept override {
     return hosts_[static_cast<std::size_t>(rank)];
   }
-  std::vector<int> lost_peers() noexcept override { return {}; }  // NCCL does not say
+  // NCCL does not say, and a process that has ended may have done all its calls.
+  std::vector<int> lost_peers() noexcept override { return {}; }
+  /// Of those on this machine.
+  std::vector<int> ended_peers() noexcept override { return processes_.ended(); }
 
   cudaStream_t stream() const noexcept { return stream_.get(); }
 
@@ -50,6 +54,7 @@ class NcclLink final : public p2p::Members {
 
   int rank_;
   std::vector<std::string> hosts_;
+  PeerProcesses processes_;
   UniqueStream stream_;
   std::mutex mutex_;  // guards comm_: the watchdog may take it away
   UniqueComm comm_;

@@ -92,8 +92,11 @@ class Members {
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
   virtual const std::string& host_of(int rank) const noexcept = 0;
-  /// Ranks known to be gone now.
+  /// Ranks known to be gone now: a call under way cannot end well.
   virtual std::vector<int> lost_peers() noexcept = 0;
+  /// Ranks whose processes are known to have ended, perhaps in good order: whom to name when a call has
+  /// failed.
+  virtual std::vector<int> ended_peers() noexcept { return lost_peers(); }
 };
 
 /// How the ranks of a group met: all about the group but its messages. Used by one thread at a time.

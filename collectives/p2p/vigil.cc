@@ -105,6 +105,7 @@ PeerFailure Vigil::accuse(const std::string& happened) {
   if (const auto end = sources_.board.end()) {
     if (auto failure = decode(*end)) return *failure;
   }
+  const std::vector<int> ended = sources_.members.ended_peers();
   int first_missing = -1, missing = 0;
   std::string who;
   for (int peer = 0; peer < std::min(size, kMostRanksAsked); ++peer) {
@@ -115,14 +116,25 @@ PeerFailure Vigil::accuse(const std::string& happened) {
     if (first_missing < 0) first_missing = peer;
     if (++missing > kMostRanksListed) continue;
     who += fmt::format("{}{}", who.empty() ? "" : ", ", name_rank(peer));
-    if (note) who += " (last seen waiting in " + seen.latest() + ")";
+    if (std::ranges::find(ended, peer) != ended.end()) {
+      who += " (its process has ended)";
+    } else if (note) {
+      who += " (last seen waiting in " + seen.latest() + ")";
+    }
   }
   if (missing > kMostRanksListed) who += fmt::format(" and {} more", missing - kMostRanksListed);
-  return blame(
-      first_missing,
-      fmt::format("{}; {}", happened,
-                  missing == 0 ? "all ranks have made the call but not finished it: a slow or cut network?"
-                               : who + " did not show up in this call: stopped, stuck or much slower?"));
+  if (missing > 0) {
+    return blame(
+        first_missing,
+        fmt::format("{}; {} did not show up in this call: stopped, stuck or much slower?", happened, who));
+  }
+  // Whoever has made the call may have ended in it.
+  for (const int peer : ended) {
+    if (!call_.involves(peer)) continue;
+    return blame(
+        peer, fmt::format("{}; {} has made the call, and its process has ended", happened, name_rank(peer)));
+  }
+  return blame(-1, happened + "; all ranks have made the call but not finished it: a slow or cut network?");
 }
 
 PeerFailure Vigil::failure_of(const LinkLost& lost) {

@@ -65,6 +65,9 @@ class FakeMembers final : public p2p::Members {
     return hosts_[static_cast<std::size_t>(rank)];
   }
   std::vector<int> lost_peers() noexcept override { return {}; }
+  std::vector<int> ended_peers() noexcept override { return ended; }
+
+  std::vector<int> ended;  ///< before a call is made
 
  private:
   int rank_;
@@ -141,6 +144,30 @@ TEST(Watchdog, DeadlineNamesTheRankThatDidNotCome) {
   EXPECT_EQ(error.failure().tensor, "bucket 2");
   EXPECT_TRUE(rank.killed);
   EXPECT_TRUE(rank.ended_first) << "a call that the kill breaks off could pass for a finished one";
+}
+
+TEST(Watchdog, ARankThatDiesInACallItHasMadeIsNamed) {
+  Shared shared;
+  Rank north(shared, 0, std::chrono::seconds(1));
+  north.members.ended = {1};
+  Call call{.operation = Operation::all_reduce, .dtype = DType::f32, .count = 10, .label = "bucket 0"};
+  p2p::CallNumbering numbering("world", 1, 2);
+  numbering.number(call);
+  p2p::Notes notes;
+  notes.begin(call);
+  FakeBoard(shared, 1).post_note(notes.text(1));  // made the call, waited in it, and was killed then
+  const PeerError error = north.error(north.start("bucket 0"));
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("gave up after"),
+                                  HasSubstr("rank 1 on south has made the call, and its process has ended")));
+  EXPECT_EQ(error.failure().rank, 1);
+}
+
+TEST(Watchdog, ARankThatDiedBeforeTheCallIsNamed) {
+  Shared shared;
+  Rank north(shared, 0, std::chrono::milliseconds(300));
+  north.members.ended = {1};
+  EXPECT_THAT(north.error(north.start("bucket 0")).what(),
+              HasSubstr("rank 1 on south (its process has ended) did not show up"));
 }
 
 TEST(Watchdog, LibraryFailureEndsTheGroupAndNamesWhoIsSilent) {
