@@ -123,7 +123,9 @@ for kind in "bf16 --precision bf16 --optimizer adamw --lr 0.001" "fp16 --precisi
   check "losses $name graph" 30 python3 "$here/compare_losses.py" "$logs/run-$name-off" "$logs/run-$name-on" "$bound"
 done
 # 4 full steps an epoch and one of another shape, which runs as it comes between two launches.
-epochs="--model resnet18 --dataset synthetic:1x28x28,10,1100 --global-batch-size 240 --epochs 3 --lr 0.001 --seed 42"
+image=28
+[ "$emulated" = no ] || image=8
+epochs="--model resnet18 --dataset synthetic:1x${image}x$image,10,1100 --global-batch-size 240 --epochs 3 --lr 0.001 --seed 42"
 for graph in on off; do
   check "epochs $graph" 90 bash -c "train $epochs --eval-every 1 --cuda-graph $graph --run-dir $logs/run-epochs-$graph"
 done
