@@ -34,9 +34,9 @@ def closing(code, at):
 
 
 def split(text):
-    """At the commas outside brackets."""
+    """At the commas outside brackets, comments and literals."""
     parts, depth, last = [], 0, 0
-    for i, c in enumerate(text):
+    for i, c in enumerate(masked(text)):
         depth += (c in "([{") - (c in ")]}")
         if c == "," and depth == 0:
             parts.append(text[last:i])

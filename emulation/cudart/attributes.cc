@@ -12,7 +12,7 @@ cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribut
   cudaDeviceProp properties;
   const cudaError_t result = cudaGetDeviceProperties(&properties, device);
   if (result != cudaSuccess) return result;
-  const std::array<std::pair<cudaDeviceAttr, int>, 25> answers{{
+  const std::array<std::pair<cudaDeviceAttr, int>, 26> answers{{
       {cudaDevAttrMultiProcessorCount, properties.multiProcessorCount},
       {cudaDevAttrMaxThreadsPerBlock, properties.maxThreadsPerBlock},
       {cudaDevAttrMaxThreadsPerMultiProcessor, properties.maxThreadsPerMultiProcessor},
@@ -38,6 +38,7 @@ cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribut
       {cudaDevAttrCooperativeLaunch, 0},  // blocks run one after the other
       {cudaDevAttrClockRate, 1'000'000},  // kHz; what clock() counts in
       {cudaDevAttrAsyncEngineCount, 2},
+      {cudaDevAttrGpuOverlap, 1},
   }};
   for (const auto& [known, answer] : answers) {
     if (known != attribute) continue;
