@@ -34,17 +34,6 @@ std::vector<std::int64_t> places_of(std::int64_t rows, std::int64_t parts) {
 /// Parameters and buffers without a dot in their names are the module's own.
 bool is_own(const std::string& name) { return name.find('.') == std::string::npos; }
 
-/// Copies values between devices of this process without recording it.
-void copy_across(const Tensor& from, const Tensor& to) {
-  Tensor target = to.detach();
-  const bool on_host = from.device().type() == DeviceType::cpu && to.device().type() == DeviceType::cpu;
-  if (!on_host || from.strides() != to.strides() || !from.is_contiguous())
-    return target.copy_from(from.detach().to(to.shared_device()));
-  to.device().copy(target.view().data, from.view().data, bytes_of(from), CopyKind::device_to_device,
-                   to.device().compute_stream());
-  target.mark_modified();
-}
-
 }  // namespace
 
 Tensors scatter_rows(const Tensor& x, const std::vector<std::shared_ptr<Device>>& devices, Deal deal) {
@@ -133,7 +122,7 @@ void ReplicatedModule::replicate(std::size_t used) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const Tensor& source = parameters_[i].second;
       Tensor& copy = replica_state_[j][i].second;
-      copy_across(source, copy);
+      copy.detach().copy_across(source);
       traffic_->parameters += bytes_of(source);
       const Tensor recorded =
           record("replicate", copy.detach(), {source},
@@ -164,7 +153,7 @@ void ReplicatedModule::hand_on_masks(std::size_t used) {
 void ReplicatedModule::keep_buffers() {
   if (replicas_.front().network == learning_) return;
   const NamedTensors theirs = replicas_.front().network->named_buffers(), own = learning_->named_buffers();
-  for (std::size_t i = 0; i < own.size(); ++i) copy_across(theirs[i].second, own[i].second);
+  for (std::size_t i = 0; i < own.size(); ++i) own[i].second.detach().copy_across(theirs[i].second);
 }
 
 Tensors ReplicatedModule::forward_all(const Tensors& inputs) {

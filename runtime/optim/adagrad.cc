@@ -25,10 +25,11 @@ Adagrad::Adagrad(const std::vector<ParameterGroup<AdagradOptions>>& groups)
   }
 }
 
-void Adagrad::run(std::size_t group, std::int64_t step, std::span<const OptimizerSlot> slots) {
+void Adagrad::run(std::size_t group, std::int64_t step, const Site& site,
+                  std::span<const OptimizerSlot> slots) {
   const AdagradOptions& options = options_[group];
-  kernels().adagrad(
-      slots, {lr(group), options.lr_decay, options.weight_decay, options.eps, step, gate(), changes(group)});
+  site.kernels().adagrad(slots, {lr(group), options.lr_decay, options.weight_decay, options.eps, step,
+                                 site.gate(), changes(group)});
 }
 
 }  // namespace dtrain

@@ -22,7 +22,8 @@ class Adagrad : public CountingOptimizer {
 
  protected:
   double initial_value(std::size_t group) const override { return options_[group].initial_accumulator_value; }
-  void run(std::size_t group, std::int64_t step, std::span<const OptimizerSlot> slots) override;
+  void run(std::size_t group, std::int64_t step, const Site& site,
+           std::span<const OptimizerSlot> slots) override;
 
  private:
   std::vector<AdagradOptions> options_;  ///< of each group

@@ -23,10 +23,11 @@ MomentOptimizer::MomentOptimizer(std::string_view name,
   }
 }
 
-void MomentOptimizer::run(std::size_t group, std::int64_t step, std::span<const OptimizerSlot> slots) {
+void MomentOptimizer::run(std::size_t group, std::int64_t step, const Site& site,
+                          std::span<const OptimizerSlot> slots) {
   const AdamOptions& options = options_[group];
-  kernels().adamw(slots, {lr(group), options.beta1, options.beta2, options.eps, options.weight_decay, step,
-                          gate(), changes(group), decay_ == WeightDecay::of_weight});
+  site.kernels().adamw(slots, {lr(group), options.beta1, options.beta2, options.eps, options.weight_decay,
+                               step, site.gate(), changes(group), decay_ == WeightDecay::of_weight});
 }
 
 Adam::Adam(NamedTensors parameters, const AdamOptions& options)

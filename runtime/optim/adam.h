@@ -21,7 +21,8 @@ class MomentOptimizer : public CountingOptimizer {
   /// Throws UsageError naming `name` and the option for values outside their range.
   MomentOptimizer(std::string_view name, const std::vector<ParameterGroup<AdamOptions>>& groups,
                   WeightDecay decay);
-  void run(std::size_t group, std::int64_t step, std::span<const OptimizerSlot> slots) override;
+  void run(std::size_t group, std::int64_t step, const Site& site,
+           std::span<const OptimizerSlot> slots) override;
 
  private:
   std::vector<AdamOptions> options_;  ///< of each group

@@ -2,11 +2,14 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/autograd/ops.h"
 #include "runtime/autograd/ops/joining.h"
 #include "runtime/base/error.h"
 #include "runtime/device/kernel_checks.h"
+#include "runtime/optim/device_sites.h"
 
 namespace dtrain {
 namespace {
@@ -38,19 +41,29 @@ Tensor norm_of(const Tensor& gradient, NormKind kind) {
 
 }  // namespace
 
-// As PyTorch: the norm of the tensors' norms.
+// As PyTorch: the norm of the tensors' norms, in the order of the gradients. Those of another GPU come in one
+// piece.
 Tensor total_norm(std::span<const Tensor> gradients, NormKind kind) {
   const NoGrad no_grad;
-  Tensors norms;
+  DeviceSites sites;
+  std::vector<Tensors> norms;  // by site
+  std::vector<std::pair<std::size_t, std::size_t>> places;
   for (const Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
-    const Tensor norm = gradient_norm(gradient, kind);
-    norms.push_back(norms.empty() ? norm : norm.to(norms.front().shared_device()));
+    const std::size_t site = sites.find(gradient.shared_device());
+    norms.resize(sites.devices().size());
+    places.emplace_back(site, norms[site].size());
+    norms[site].push_back(gradient_norm(gradient, kind).to(sites.devices()[site]));
   }
-  if (norms.empty()) {
+  if (places.empty()) {
     throw UsageError("total_norm: expected at least one gradient, got none; run backward first");
   }
-  return norm_of_norms(stack(norms), kind);
+  if (norms.size() == 1) return norm_of_norms(stack(norms.front()), kind);
+  Tensors brought, in_order;
+  for (const Tensors& there : norms) brought.push_back(stack(there).to(sites.devices().front()));
+  for (const auto& [site, place] : places)
+    in_order.push_back(brought[site].select(0, static_cast<std::int64_t>(place)));
+  return norm_of_norms(stack(in_order), kind);
 }
 
 Tensor gradient_norm(const Tensor& gradient, NormKind kind) {
@@ -69,8 +82,12 @@ void scale_to_norm(std::span<const Tensor> gradients, const Tensor& norm, double
   const NoGrad no_grad;
   const Tensor share = div(number(max_norm, norm, {}), add(norm, 1e-6));
   const Tensor factor = minimum(share, number(1.0, norm, {}));
+  DeviceSites sites;
+  Tensors factors;  // by site
   for_each_defined(gradients, [&](const Tensor& gradient) {
-    const Tensor scale = factor.to(gradient.dtype()).to(gradient.shared_device()).expand(gradient.shape());
+    const std::size_t site = sites.find(gradient.shared_device());
+    if (site == factors.size()) factors.push_back(factor.to(gradient.shared_device()));
+    const Tensor scale = factors[site].to(gradient.dtype()).expand(gradient.shape());
     gradient.device().kernels().binary(BinaryOp::mul, gradient.view(), scale.view(), gradient.view());
   });
 }

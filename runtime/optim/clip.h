@@ -14,8 +14,9 @@ enum class NormKind {
   largest,    ///< the largest absolute value (norm_type inf)
 };
 
-/// The norm of all elements of `gradients` (those that are defined, of one dtype and device) as one vector,
-/// as a tensor [] of their dtype (float32 for bf16 and f16) on their device. Throws UsageError without any.
+/// The norm of all elements of `gradients` (those that are defined, of one dtype) as one vector, as a tensor
+/// [] of their dtype (float32 for bf16 and f16) on the first one's device: the same bits wherever the others
+/// are. Throws UsageError without any.
 /// Where each rank has a part of the gradients, ranks combine their norms and use scale_to_norm().
 Tensor total_norm(std::span<const Tensor> gradients, NormKind kind = NormKind::euclidean);
 

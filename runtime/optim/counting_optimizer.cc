@@ -28,8 +28,8 @@ void CountingOptimizer::advance(State& state, const Tensor& parameter, std::size
 }
 
 void CountingOptimizer::update_group(std::size_t group) {
-  // One call for all parameters that have had equally many steps: usually all there are.
-  std::map<std::int64_t, std::vector<OptimizerSlot>> slots_by_step;
+  // One call on each site for all parameters that have had equally many steps: usually all there are.
+  std::map<std::int64_t, Slots> slots_by_step;
   std::vector<Tensor> gradients;  // keeps a dense copy alive, where one is needed
   for (std::size_t i = groups()[group].begin; i < groups()[group].end; ++i) {
     const Tensor& parameter = parameters()[i].second;
@@ -38,11 +38,16 @@ void CountingOptimizer::update_group(std::size_t group) {
     gradients.push_back(gradient.detach().contiguous());
     State& state = states_[i];
     advance(state, parameter, group);
-    slots_by_step[state.steps].push_back(
-        {parameter.view(), gradients.back().view(), view_of(state.arrays[0]), view_of(state.arrays[1])});
+    slots_by_step.try_emplace(state.steps, *this)
+        .first->second.add(i, {parameter.view(), gradients.back().view(), view_of(state.arrays[0]),
+                               view_of(state.arrays[1])});
     parameter.mark_modified();
   }
-  for (const auto& [step, slots] : slots_by_step) run(group, step, slots);
+  for (const auto& [step, slots] : slots_by_step) {
+    slots.on_each_site([&, step = step](const Site& site, std::span<const OptimizerSlot> here) {
+      run(group, step, site, here);
+    });
+  }
 }
 
 // Whoever has state takes part in every step that is replayed.

@@ -29,8 +29,9 @@ class CountingOptimizer : public Optimizer {
 
   /// What the arrays of a group's parameters are filled with before their first step.
   virtual double initial_value(std::size_t /*group*/) const { return 0; }
-  /// Runs the rule on parameters of a group for which this is step `step`, counted from 1.
-  virtual void run(std::size_t group, std::int64_t step, std::span<const OptimizerSlot> slots) = 0;
+  /// Runs the rule on parameters of a group, all on `site`, for which this is step `step`, counted from 1.
+  virtual void run(std::size_t group, std::int64_t step, const Site& site,
+                   std::span<const OptimizerSlot> slots) = 0;
 
  private:
   struct State {

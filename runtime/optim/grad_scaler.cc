@@ -8,6 +8,7 @@
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
+#include "runtime/optim/device_sites.h"
 
 namespace dtrain {
 namespace {
@@ -52,13 +53,23 @@ Tensor GradScaler::scale_seed(double weight) const {
 }
 
 void GradScaler::unscale(std::span<const Tensor> gradients) {
-  std::vector<View> views;
+  DeviceSites sites;
+  const std::shared_ptr<Device>& home = scale_.shared_device();
+  std::vector<std::vector<View>> views(sites.find(home) + 1);
   for (const Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
-    views.push_back(gradient.view());
+    const std::size_t site = sites.find(gradient.shared_device());
+    views.resize(sites.devices().size());
+    views[site].push_back(gradient.view());
     gradient.mark_modified();
   }
-  scale_.device().kernels().unscale(views, scale_.view(), found_.view());
+  home->kernels().unscale(views.front(), scale_.view(), found_.view());
+  for (std::size_t site = 1; site < views.size(); ++site) {
+    const std::shared_ptr<Device>& there = sites.devices()[site];
+    const Tensor scale = scale_.to(there), found = Tensor::empty({1}, there);
+    there->kernels().unscale(views[site], scale.view(), found.view());
+    home->kernels().binary(BinaryOp::max, found_.view(), found.to(home).view(), found_.view());
+  }
   found_.mark_modified();
 }
 

@@ -31,7 +31,8 @@ class GradScaler {
 
   /// What to start backward with instead of `weight`: weight · scale, float32 [].
   Tensor scale_seed(double weight) const;
-  /// Divides the gradients (those that are defined) by the scale, in place, and looks for what is not finite.
+  /// Divides the gradients (those that are defined), of any devices, by the scale, in place, and looks for
+  /// what is not finite.
   void unscale(std::span<const Tensor> gradients);
   /// Whether unscale() found something: float32 [1], not 0 then. Ranks that look at parts of the gradients
   /// agree on it (the largest of theirs) between unscale() and the optimizer's step.

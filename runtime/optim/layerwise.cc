@@ -41,10 +41,11 @@ Lars::Lars(const std::vector<ParameterGroup<LarsOptions>>& groups)
   }
 }
 
-void Lars::run(std::size_t group, std::int64_t /*step*/, std::span<const OptimizerSlot> slots) {
+void Lars::run(std::size_t group, std::int64_t /*step*/, const Site& site,
+               std::span<const OptimizerSlot> slots) {
   const NoGrad no_grad;
   const LarsOptions& options = options_[group];
-  const std::shared_ptr<Device>& device = parameters()[groups()[group].begin].second.shared_device();
+  const std::shared_ptr<Device>& device = site.device;
   std::vector<OptimizerSlot> scaled;
   std::vector<Tensor> directions;  // kept until the kernel has them
   for (const OptimizerSlot& slot : slots) {
@@ -60,8 +61,9 @@ void Lars::run(std::size_t group, std::int64_t /*step*/, std::span<const Optimiz
     directions.push_back(direction.contiguous());
     scaled.push_back({slot.param, directions.back().view(), slot.momentum, View{}});
   }
-  kernels().sgd(scaled,
-                {.lr = lr(group), .momentum = options.momentum, .gate = gate(), .changes = changes(group)});
+  site.kernels().sgd(
+      scaled,
+      {.lr = lr(group), .momentum = options.momentum, .gate = site.gate(), .changes = changes(group)});
 }
 
 Lamb::Lamb(NamedTensors parameters, const LambOptions& options)
@@ -80,23 +82,23 @@ Lamb::Lamb(const std::vector<ParameterGroup<LambOptions>>& groups)
 }
 
 // Adam's kernel moves zeros by its direction, at a rate of 1: what they become is the direction, negative.
-void Lamb::run(std::size_t group, std::int64_t step, std::span<const OptimizerSlot> slots) {
+void Lamb::run(std::size_t group, std::int64_t step, const Site& site, std::span<const OptimizerSlot> slots) {
   const NoGrad no_grad;
   const LambOptions& options = options_[group];
-  const std::shared_ptr<Device>& device = parameters()[groups()[group].begin].second.shared_device();
+  const std::shared_ptr<Device>& device = site.device;
   std::vector<OptimizerSlot> moments, moved;
   std::vector<Tensor> directions;
   for (const OptimizerSlot& slot : slots) {
     directions.push_back(Tensor::zeros(slot.param.shape, device, slot.param.dtype));
     moments.push_back({directions.back().view(), slot.grad, slot.momentum, slot.variance});
   }
-  kernels().adamw(moments, {.lr = 1,
-                            .beta1 = options.beta1,
-                            .beta2 = options.beta2,
-                            .eps = options.eps,
-                            .weight_decay = 0,
-                            .step = step,
-                            .gate = gate()});
+  site.kernels().adamw(moments, {.lr = 1,
+                                 .beta1 = options.beta1,
+                                 .beta2 = options.beta2,
+                                 .eps = options.eps,
+                                 .weight_decay = 0,
+                                 .step = step,
+                                 .gate = site.gate()});
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const Tensor w = borrowed(slots[i].param, device);
     Tensor& direction = directions[i];
@@ -106,7 +108,7 @@ void Lamb::run(std::size_t group, std::int64_t step, std::span<const OptimizerSl
     direction = direction.contiguous();
     moved.push_back(plain_slot(slots[i], direction));
   }
-  kernels().sgd(moved, {.lr = lr(group), .gate = gate(), .changes = changes(group)});
+  site.kernels().sgd(moved, {.lr = lr(group), .gate = site.gate(), .changes = changes(group)});
 }
 
 }  // namespace dtrain

@@ -35,7 +35,8 @@ class Lars : public CountingOptimizer {
   explicit Lars(const std::vector<ParameterGroup<LarsOptions>>& groups);
 
  protected:
-  void run(std::size_t group, std::int64_t step, std::span<const OptimizerSlot> slots) override;
+  void run(std::size_t group, std::int64_t step, const Site& site,
+           std::span<const OptimizerSlot> slots) override;
 
  private:
   std::vector<LarsOptions> options_;  ///< of each group
@@ -49,7 +50,8 @@ class Lamb : public CountingOptimizer {
   explicit Lamb(const std::vector<ParameterGroup<LambOptions>>& groups);
 
  protected:
-  void run(std::size_t group, std::int64_t step, std::span<const OptimizerSlot> slots) override;
+  void run(std::size_t group, std::int64_t step, const Site& site,
+           std::span<const OptimizerSlot> slots) override;
 
  private:
   std::vector<LambOptions> options_;

@@ -4,6 +4,8 @@
 #include <unordered_set>
 
 #include "runtime/base/error.h"
+#include "runtime/device/between.h"
+#include "runtime/optim/device_sites.h"
 #include "runtime/tensor/checks.h"
 
 namespace dtrain {
@@ -37,12 +39,13 @@ void Optimizer::check_parameters() const {
       throw UsageError("optimizer: parameter \"" + name +
                        "\" must be a dense leaf that requires a gradient, got " + tensor.describe());
     }
-    // CPUs share the host's memory, so that kernels of one update parameters of all.
-    const Tensor& first = parameters_.front().second;
-    const bool on_host =
-        first.device().type() == DeviceType::cpu && tensor.device().type() == DeviceType::cpu;
-    if (!on_host) check_same_device("optimizer: parameter \"" + name + "\"", first, tensor);
   }
+}
+
+void Optimizer::find_sites() {
+  DeviceSites found;
+  for (const auto& [name, tensor] : parameters_) site_of_.push_back(found.find(tensor.shared_device()));
+  for (const auto& device : found.devices()) sites_.push_back({device, {}, {}});
 }
 
 const Optimizer::Group& Optimizer::group_at(std::size_t index) const {
@@ -62,12 +65,18 @@ std::vector<Tensor> Optimizer::gradients() const {
 }
 
 void Optimizer::step() {
+  hand_out_gate();
   update();
   ++steps_;
 }
 
 void Optimizer::begin_recording() {
   if (steps_ == 0) throw UsageError("optimizer: expected at least one step before one is recorded, got none");
+  if (sites_.size() > 1) {
+    throw UsageError(
+        "optimizer: expected parameters on one device for a step that is recorded, got them on " +
+        std::to_string(sites_.size()));
+  }
   if (!changes_.defined()) {
     const auto rows = static_cast<std::int64_t>(groups_.size());
     changes_ = Tensor::zeros({rows, 2}, parameters_.front().second.shared_device(), DType::f64);
@@ -111,16 +120,23 @@ void Optimizer::set_gate(const Tensor& skip, const Tensor& skipped) {
     throw UsageError("optimizer: expected a gate of float32 [1] and int64 [1], got " + skip.describe() +
                      " and " + skipped.describe());
   }
-  for (const Tensor* gate : {&skip, &skipped}) {
-    check_same_device("optimizer: gate", parameters_.front().second, *gate);
-  }
+  check_same_device("optimizer: gate", skip, skipped);
   skip_ = skip;
   skipped_ = skipped;
+  for (Site& site : sites_) {
+    const bool is_here = share_memory(*site.device, skip.device());
+    site.skip = is_here ? skip : Tensor::empty({1}, site.device);
+    site.skipped = is_here ? skipped : Tensor::empty({1}, site.device, DType::i64);
+  }
 }
 
-StepGate Optimizer::gate() const {
-  if (!skip_.defined()) return {};
-  return {skip_.view(), skipped_.view()};
+void Optimizer::hand_out_gate() {
+  if (!skip_.defined()) return;
+  for (Site& site : sites_) {
+    if (share_memory(*site.device, skip_.device())) continue;
+    site.skip.copy_across(skip_);
+    site.skipped.copy_across(skipped_);
+  }
 }
 
 std::int64_t Optimizer::skipped_steps() const {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@ namespace dtrain {
 /// Groups of named parameters and the rule that moves them. Parameters without a gradient are left alone, as
 /// in PyTorch. A group has options and a learning rate of its own; an optimizer made from parameters and
 /// options has one group. State goes by the parameters' names, so that a checkpoint fits whatever the groups.
+/// Parameters may be on several devices: each is updated where it is, with its state beside it.
 class Optimizer {
  public:
   using NamedTensors = dtrain::NamedTensors;
@@ -27,7 +29,8 @@ class Optimizer {
   void step();
 
   // ---- a step() that a device records once and replays (Device::record)
-  /// The next step() is the one that is recorded. The first steps make state and must be past.
+  /// The next step() is the one that is recorded. The first steps make state and must be past. Throws
+  /// UsageError before them, and for parameters on several devices: a recording is of one.
   void begin_recording();
   void end_recording() noexcept { recording_ = false; }
   /// Before each run of the recorded step: hands it the learning rates and the count. Queues device work.
@@ -52,7 +55,8 @@ class Optimizer {
   void set_lr(double lr);
 
   /// From now on a step is skipped on the device when `skip` (float32 [1]) is not 0; `skipped` (int64 [1])
-  /// counts the steps skipped since this call, which comes before the first step. See GradScaler.
+  /// counts the steps skipped since this call, which comes before the first step. Both are on one device,
+  /// any; others of the parameters get a copy for each step. See GradScaler.
   void set_gate(const Tensor& skip, const Tensor& skipped);
 
   /// Everything but the parameters that decides the next step: "<parameter>.<quantity>" → tensor (sharing
@@ -68,6 +72,34 @@ class Optimizer {
     std::size_t begin = 0, end = 0;
     double base_lr = 0, lr = 0;
   };
+  /// Where a kernel call updates parameters: a device, or all CPUs, whose kernels share the host's memory.
+  struct Site {
+    std::shared_ptr<Device> device;  ///< of its first parameter
+    Tensor skip, skipped;            ///< the gate, here; undefined without one
+
+    Kernels& kernels() const { return device->kernels(); }
+    StepGate gate() const { return skip.defined() ? StepGate{skip.view(), skipped.view()} : StepGate{}; }
+  };
+  /// What is to be updated in a kernel call on each site.
+  class Slots {
+   public:
+    explicit Slots(const Optimizer& optimizer) : optimizer_(&optimizer), by_site_(optimizer.sites_.size()) {}
+    /// `parameter` counts those of parameters(), whose the slot is.
+    void add(std::size_t parameter, const OptimizerSlot& slot) {
+      by_site_[optimizer_->site_of_[parameter]].push_back(slot);
+    }
+    /// Calls `apply(const Site&, std::span<const OptimizerSlot>)` for sites that have any.
+    template <class Apply>
+    void on_each_site(Apply apply) const {
+      for (std::size_t site = 0; site < by_site_.size(); ++site) {
+        if (!by_site_[site].empty()) apply(optimizer_->sites_[site], std::span(by_site_[site]));
+      }
+    }
+
+   private:
+    const Optimizer* optimizer_;
+    std::vector<std::vector<OptimizerSlot>> by_site_;
+  };
 
   /// Throws UsageError when there is no group, a group is empty, a name is used twice, or a tensor needs no
   /// gradient or is not dense, and for a rate that set_lr() refuses.
@@ -75,17 +107,16 @@ class Optimizer {
   explicit Optimizer(const std::vector<ParameterGroup<Options>>& groups) {
     for (const auto& group : groups) add_group(group.parameters, group.options.lr);
     check_parameters();
+    find_sites();
   }
 
   /// Those of all groups, one group after the other.
   const NamedTensors& parameters() const noexcept { return parameters_; }
   const std::vector<Group>& groups() const noexcept { return groups_; }
-  Kernels& kernels() const { return parameters_.front().second.device().kernels(); }
-  /// Updates all groups and counts, with gate() and changes().
+  /// Updates all groups and counts, with each site's gate and changes().
   virtual void update() = 0;
   /// Counts a step as update() does.
   virtual void count_step() = 0;
-  StepGate gate() const;
   StepChanges changes(std::size_t group) const;
   /// Steps that the gate held back. Waits for the device.
   std::int64_t skipped_steps() const;
@@ -93,11 +124,16 @@ class Optimizer {
  private:
   void add_group(const NamedTensors& parameters, double lr);
   void check_parameters() const;
+  void find_sites();
+  /// Copies the gate to sites that have none of their own.
+  void hand_out_gate();
   const Group& group_at(std::size_t index) const;
 
   NamedTensors parameters_;
   std::vector<Group> groups_;
-  Tensor skip_, skipped_;  ///< undefined without a gate
+  std::vector<Site> sites_;
+  std::vector<std::size_t> site_of_;  ///< of each parameter
+  Tensor skip_, skipped_;             ///< undefined without a gate
   bool recording_ = false;
   Tensor changes_;                              ///< a row a group; undefined before the first recording
   std::int64_t steps_ = 0, recorded_step_ = 0;  ///< since construction; the recorded one's number

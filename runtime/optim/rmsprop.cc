@@ -34,7 +34,7 @@ void RmsProp::update() {
 
 void RmsProp::update_group(std::size_t group) {
   const RmsPropOptions& options = options_[group];
-  std::vector<OptimizerSlot> slots;
+  Slots slots(*this);
   std::vector<Tensor> gradients;  // keeps a dense copy alive, where one is needed
   const auto view_of = [](const Tensor& tensor) { return tensor.defined() ? tensor.view() : View{}; };
   for (std::size_t i = groups()[group].begin; i < groups()[group].end; ++i) {
@@ -48,13 +48,14 @@ void RmsProp::update_group(std::size_t group) {
       if (options.momentum != 0) averages.momentum = Tensor::zeros_like(parameter);
       if (options.centered) averages.mean = Tensor::zeros_like(parameter);
     }
-    slots.push_back({parameter.view(), gradients.back().view(), view_of(averages.momentum),
-                     averages.square.view(), view_of(averages.mean)});
+    slots.add(i, {parameter.view(), gradients.back().view(), view_of(averages.momentum),
+                  averages.square.view(), view_of(averages.mean)});
     parameter.mark_modified();
   }
-  if (slots.empty()) return;
-  kernels().rmsprop(slots, {lr(group), options.alpha, options.eps, options.weight_decay, options.momentum,
-                            options.centered, gate(), changes(group)});
+  slots.on_each_site([&](const Site& site, std::span<const OptimizerSlot> here) {
+    site.kernels().rmsprop(here, {lr(group), options.alpha, options.eps, options.weight_decay,
+                                  options.momentum, options.centered, site.gate(), changes(group)});
+  });
 }
 
 Optimizer::NamedTensors RmsProp::named_state() const {

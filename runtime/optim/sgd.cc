@@ -50,7 +50,7 @@ void Sgd::count_step() {
 
 void Sgd::apply(std::size_t group, bool first) {
   const SgdOptions& options = options_[group];
-  std::vector<OptimizerSlot> slots;
+  Slots slots(*this);
   std::vector<Tensor> gradients;  // keeps a dense copy alive, where one is needed
   for (std::size_t i = groups()[group].begin; i < groups()[group].end; ++i) {
     const Tensor& parameter = parameters()[i].second;
@@ -61,13 +61,14 @@ void Sgd::apply(std::size_t group, bool first) {
     if (is_first) {
       buffers_[i] = Tensor::empty(parameter.shape(), parameter.shared_device(), parameter.dtype());
     }
-    slots.push_back({parameter.view(), gradients.back().view(),
-                     buffers_[i].defined() ? buffers_[i].view() : View{}, View{}});
+    slots.add(i, {parameter.view(), gradients.back().view(),
+                  buffers_[i].defined() ? buffers_[i].view() : View{}, View{}});
     parameter.mark_modified();
   }
-  if (slots.empty()) return;
-  kernels().sgd(slots, {lr(group), options.momentum, options.dampening, options.weight_decay,
-                        options.nesterov, first, attempts_, gate(), changes(group)});
+  slots.on_each_site([&](const Site& site, std::span<const OptimizerSlot> here) {
+    site.kernels().sgd(here, {lr(group), options.momentum, options.dampening, options.weight_decay,
+                              options.nesterov, first, attempts_, site.gate(), changes(group)});
+  });
 }
 
 Optimizer::NamedTensors Sgd::named_state() const {

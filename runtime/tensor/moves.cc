@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/device/between.h"
 #include "runtime/tensor/checks.h"
 #include "runtime/tensor/shape.h"
 #include "runtime/tensor/tensor.h"
@@ -79,20 +80,8 @@ Tensor Tensor::to(const std::shared_ptr<Device>& target) const {
   if (target == shared_device()) return *this;
   const Tensor dense = detach().contiguous(format_of(*this));
   Tensor result = empty(shape(), target, dtype(), format_of(*this));
-  const bool from_host_memory = device().type() == DeviceType::cpu;
-  const bool to_host_memory = target->type() == DeviceType::cpu;
-  const CopyKind kind = to_host_memory     ? CopyKind::device_to_host
-                        : from_host_memory ? CopyKind::host_to_device
-                                           : CopyKind::device_to_device;
-  // The side that has a queue orders the copy; the result is usable on both sides when this returns.
-  Device& queue = to_host_memory ? device() : *target;
-  if (numel() > 0) {
-    // Between two that have queues the copy is in the target's; what is copied must be there before.
-    if (&queue != &device() && device().runs_ahead()) device().compute_stream().synchronize();
-    queue.copy(result.view().data, dense.view().data, static_cast<std::size_t>(numel()) * size_of(dtype()),
-               kind, queue.compute_stream());
-    queue.compute_stream().synchronize();
-  }
+  copy_between(device(), dense.view().data, *target, result.view().data,
+               static_cast<std::size_t>(numel()) * size_of(dtype()));
   return record_linear(
       "to", *this, result, [before = shared_device()](const Tensor& grad) { return grad.to(before); }, false);
 }
@@ -148,6 +137,16 @@ void Tensor::copy_from(const Tensor& source) {
   check_in_place("copy_from", *this, source);
   check_no_overlap("copy_from", *this);
   device().kernels().copy(source_for("copy_from", *this, source).view(), view());
+  mark_modified();
+}
+
+void Tensor::copy_across(const Tensor& source) {
+  const bool alike = dtype() == source.dtype() && shape() == source.shape() && strides() == source.strides();
+  const bool dense = is_contiguous() || is_contiguous(MemoryFormat::channels_last);
+  if (!alike || !dense) return copy_from(source.detach().to(shared_device()));
+  check_in_place("copy_across", *this, {});
+  copy_between(source.device(), source.view().data, device(), view().data,
+               static_cast<std::size_t>(numel()) * size_of(dtype()));
   mark_modified();
 }
 

@@ -171,7 +171,7 @@ class Tensor {
   Tensor clone() const;
   /// This tensor itself when the dtype is already right. Gradients flow between floating dtypes only.
   Tensor to(DType dtype) const;
-  /// Copies to another device.
+  /// Copies to another device; between GPUs the host does not wait for it.
   Tensor to(const std::shared_ptr<Device>& device) const;
   /// Rows index[0], index[1], … along `dim`; index is i64 [n] on the same device.
   Tensor index_select(int dim, const Tensor& index) const;
@@ -187,6 +187,9 @@ class Tensor {
   void fill_normal(Generator& generator, double mean = 0, double deviation = 1);
   /// Broadcasts and converts `source`, of this device.
   void copy_from(const Tensor& source);
+  /// The same for a source on any device of the process; without memory in between where both are dense and
+  /// laid out alike.
+  void copy_across(const Tensor& source);
   /// this += scale · other, broadcasting other, of this device.
   void add_in_place(const Tensor& other, double scale = 1.0);
   /// this *= scale
