@@ -34,9 +34,12 @@ void Calls::Watched::settle(std::shared_ptr<UniqueEvent> over) {
   settling_->over = std::move(over);
 }
 
+Device& Calls::device_of(const MemorySpan& span) {
+  return span.device != nullptr ? *span.device : core_->device();
+}
+
 cudaStream_t Calls::stream_of(const MemorySpan& span) {
-  Device& device = span.device != nullptr ? *span.device : core_->device();
-  Stream& stream = span.stream != nullptr ? *span.stream : device.compute_stream();
+  Stream& stream = span.stream != nullptr ? *span.stream : device_of(span).compute_stream();
   return static_cast<cudaStream_t>(stream.native_handle());
 }
 
@@ -48,6 +51,7 @@ Calls::Place Calls::begin(Call& call, const MemorySpan& given, std::string_view 
   Place place;
   place.host = call.operation == Operation::barrier || on_host(given);
   place.target = place.host ? nullptr : stream_of(given);
+  place.away = !place.host && device_of(given).index() != core_->device().index();
   place.recording = is_recording(place.host ? stream_of({}) : place.target);
   if (place.host && place.recording) {
     throw UsageError("backend nccl: " + call.text() +
@@ -58,10 +62,17 @@ Calls::Place Calls::begin(Call& call, const MemorySpan& given, std::string_view 
   const auto settling = std::make_shared<Settling>();
   core_->watchdog().watch({call, [settling] { return settling->done(); }});
   place.watched = std::make_shared<Watched>(settling);
-  if (place.host) return place;
-  const UniqueEvent ready = make_event();
-  check(cudaEventRecord(ready.get(), place.target), "record the start of " + call.text());
-  check(cudaStreamWaitEvent(core_->link().stream(), ready.get(), 0), "order " + call.text());
+  // Events and stages are of the thread's current GPU, which may be any of this process'.
+  const auto choose = [&](const Device& device) {
+    check(cudaSetDevice(device.index()), "choose the GPU of " + call.text());
+  };
+  if (!place.host) {
+    choose(device_of(given));
+    const UniqueEvent ready = make_event();
+    check(cudaEventRecord(ready.get(), place.target), "record the start of " + call.text());
+    check(cudaStreamWaitEvent(core_->link().stream(), ready.get(), 0), "order " + call.text());
+  }
+  choose(core_->device());
   return place;
 }
 
@@ -77,6 +88,13 @@ void Calls::copy_to_stage(const Call& call, const Stage& stage, std::size_t offs
   check(cudaMemcpyAsync(static_cast<std::byte*>(stage.device.get()) + offset, pinned, span.bytes(),
                         cudaMemcpyHostToDevice, core_->link().stream()),
         "copy to the GPU for " + call.text());
+}
+
+void Calls::copy_from_peer(const Call& call, const Stage& stage, std::size_t offset, const MemorySpan& span) {
+  if (span.bytes() == 0) return;
+  check(cudaMemcpyAsync(static_cast<std::byte*>(stage.device.get()) + offset, span.data, span.bytes(),
+                        cudaMemcpyDeviceToDevice, core_->link().stream()),
+        "copy from another GPU for " + call.text());
 }
 
 // `results`: what lies on the GPU from `from` on, in order, and goes back to the host.
@@ -124,15 +142,24 @@ std::unique_ptr<Work> Calls::start(Call call, const MemorySpan& input, const Mem
   std::shared_ptr<Stage> stage;
   const void* in = input.data;
   void* out = output.data;
-  if (place.host) {
+  if (place.host || place.away) {
     const Staged staged = stage_of(call.operation, input, output);
-    stage = core_->take_stage(std::max<std::size_t>(staged.bytes, 1));
-    copy_to_stage(call, *stage, staged.in, input);
+    stage = core_->take_stage(std::max<std::size_t>(staged.bytes, 1), place.host);
+    place.host ? copy_to_stage(call, *stage, staged.in, input)
+               : copy_from_peer(call, *stage, staged.in, input);
     in = static_cast<std::byte*>(stage->device.get()) + staged.in;
     out = static_cast<std::byte*>(stage->device.get()) + staged.out;
   }
   if (given.count > 0 || call.operation == Operation::barrier) {
     queue(call, [&](ncclComm_t comm, cudaStream_t stream) { return enqueue(in, out, comm, stream); });
+  }
+  if (place.away) {
+    if (output.bytes() > 0) {
+      check(
+          cudaMemcpyAsync(output.data, out, output.bytes(), cudaMemcpyDeviceToDevice, core_->link().stream()),
+          "copy to another GPU for " + call.text());
+    }
+    stage.reset();  // whoever gets it next uses it after this, in the same stream
   }
   return finish(std::move(call), place, std::move(stage), out, {output});
 }
@@ -152,8 +179,10 @@ std::unique_ptr<Work> Calls::start_exchange(Call call, std::span<const Message> 
   }
   const Place place = begin(call, first, label);
   for (const Message& message : messages) {
-    if (place.host || stream_of(message.span) == place.target) continue;
-    throw UsageError(fmt::format("exchange('{}'): expected memory of one stream, got several", label));
+    if (place.host || (!place.away && stream_of(message.span) == place.target)) continue;
+    throw UsageError(
+        fmt::format("exchange('{}'): expected memory of one stream of the communicator's GPU, got {}", label,
+                    place.away ? "another GPU's" : "several"));
   }
   std::shared_ptr<Stage> stage;
   std::vector<void*> places;

@@ -42,8 +42,9 @@ class Calls {
 
   Core& core() noexcept { return *core_; }
 
-  /// Starts `call`, whose memory is on one side, the host's or the GPU's. Throws PeerError when the group is
-  /// dead, UsageError for host memory in a step that is being recorded, DeviceError.
+  /// Starts `call`, whose memory is in one place: the host's, the GPU's, or that of another GPU of this
+  /// process, which is copied to the communicator's and back. Throws PeerError when the group is dead,
+  /// UsageError for host memory in a step that is being recorded, DeviceError.
   std::unique_ptr<Work> start(Call call, const MemorySpan& input, const MemorySpan& output,
                               std::string_view label, const Enqueue& enqueue);
   /// The same for an exchange, whose `call` has its messages: the receives, then the sends.
@@ -75,11 +76,12 @@ class Calls {
   // Where a call's memory is, and the caller's stream for it.
   struct Place {
     bool host = false;
+    bool away = false;              ///< on another GPU than the communicator's
     cudaStream_t target = nullptr;  ///< null on the host
     bool recording = false;
     std::shared_ptr<Watched> watched;
   };
-  // How host memory lies in its stage; in bytes.
+  // How memory from elsewhere lies in its stage; in bytes.
   struct Staged {
     std::size_t bytes, in, out;
   };
@@ -90,6 +92,8 @@ class Calls {
   void queue(const Call& call, const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>& enqueue);
   void copy_to_stage(const Call& call, const Stage& stage, std::size_t offset, const MemorySpan& span);
   Staged stage_of(Operation operation, const MemorySpan& input, const MemorySpan& output) const;
+  void copy_from_peer(const Call& call, const Stage& stage, std::size_t offset, const MemorySpan& span);
+  Device& device_of(const MemorySpan& span);
   cudaStream_t stream_of(const MemorySpan& span);
 
   std::shared_ptr<Core> core_;

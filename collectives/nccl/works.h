@@ -18,12 +18,15 @@ using p2p::Operation;
 inline constexpr std::chrono::microseconds kPollEvery{20};
 inline constexpr std::size_t kSmallestStageBytes = 4096;
 
-/// Where a span in host memory goes on its way: pinned memory and as much on the GPU.
+/// Where a span that is not on the communicator's GPU goes on its way: as much there, and pinned memory where
+/// it comes from the host.
 struct Stage {
-  explicit Stage(std::size_t wanted) : bytes(wanted) {
+  Stage(std::size_t wanted, bool from_host) : bytes(wanted) {
     void* memory = nullptr;
-    check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "allocate pinned memory for NCCL");
-    pinned.reset(memory);
+    if (from_host) {
+      check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "allocate pinned memory for NCCL");
+      pinned.reset(memory);
+    }
     check(cudaMalloc(&memory, bytes), "allocate GPU memory for NCCL");
     device.reset(memory);
   }
@@ -47,13 +50,14 @@ class Core {
   NcclLink& link() noexcept { return link_; }
   Watchdog& watchdog() noexcept { return watchdog_; }
 
-  std::shared_ptr<Stage> take_stage(std::size_t bytes) {
+  std::shared_ptr<Stage> take_stage(std::size_t bytes, bool from_host = true) {
     std::size_t wanted = kSmallestStageBytes;
     while (wanted < bytes) wanted *= 2;
     for (const auto& stage : stages_) {
-      if (stage.use_count() == 1 && stage->bytes == wanted) return stage;
+      const bool fits = stage->bytes == wanted && (stage->pinned.get() != nullptr) == from_host;
+      if (stage.use_count() == 1 && fits) return stage;
     }
-    return stages_.emplace_back(std::make_shared<Stage>(wanted));
+    return stages_.emplace_back(std::make_shared<Stage>(wanted, from_host));
   }
 
  private:

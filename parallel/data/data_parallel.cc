@@ -1,10 +1,9 @@
 #include "parallel/data/data_parallel.h"
 
-#include <fmt/format.h>
-
 #include "parallel/data/equal_start.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
+#include "runtime/device/between.h"
 
 namespace dtrain {
 DataParallel::DataParallel(Communicator& communicator, Module& module, const Deadline& deadline,
@@ -15,23 +14,18 @@ DataParallel::DataParallel(Communicator& communicator, Module& module, const Dea
       buffers_(module.named_buffers()) {
   check_same_model(communicator_, state_, deadline);
   copy_from_first_rank(communicator_, state_, deadline);
-  std::shared_ptr<Device> device;
+  home_ = options_.device;
+  const bool shares = communicator_.size() > 1 || options_.exchange != nullptr;
   for (NamedTensor& parameter : module.named_parameters()) {
-    const Tensor& tensor = parameter.second;
-    if (!tensor.requires_grad()) continue;
-    // CPUs share the host's memory, so that buckets of one hold gradients of all.
-    const bool on_host = tensor.device().type() == DeviceType::cpu;
-    if (device && device != tensor.shared_device() && !(on_host && device->type() == DeviceType::cpu)) {
-      throw UsageError(fmt::format(
-          "data parallel: parameter '{}' is on {}, the ones before it on {}; expected one GPU, or CPUs",
-          parameter.first, tensor.device().name(), device->name()));
-    }
-    if (!device) device = tensor.shared_device();
-    parameters_.push_back(std::move(parameter));
+    if (!parameter.second.requires_grad()) continue;
+    if (!home_) home_ = parameter.second.shared_device();
+    const bool away = !share_memory(parameter.second.device(), *home_);
+    (away && !shares ? alone_ : parameters_).push_back(std::move(parameter));
   }
-  if (parameters_.empty())
+  if (parameters_.empty() && alone_.empty())
     throw UsageError("data parallel: the module has no parameter that requires a gradient");
-  reducer_ = std::make_unique<Reducer>(communicator_, device, slots(), options_);
+  reducer_ = std::make_unique<Reducer>(communicator_, home_, slots(), options_);
+  brought_.resize(parameters_.size());
   for (std::size_t index = 0; index < parameters_.size(); ++index) attach(index);
 }
 
@@ -48,23 +42,38 @@ std::vector<GradientSlot> DataParallel::slots() const {
 }
 
 std::unique_ptr<Reducer> DataParallel::make_idle_reducer() const {
-  return std::make_unique<Reducer>(communicator_, parameters_.front().second.shared_device(), slots(),
-                                   options_);
+  return std::make_unique<Reducer>(communicator_, home_, slots(), options_);
+}
+
+bool DataParallel::is_away(std::size_t index) const {
+  return !share_memory(parameters_[index].second.device(), *home_);
 }
 
 // The gradient has the strides of a dense tensor of the parameter's shape in the parameter's own memory
 // order.
 void DataParallel::attach(std::size_t index) {
   Tensor& parameter = parameters_[index].second;
+  const bool away = is_away(index);
   View view = reducer_->gradient(index);
   view.shape = parameter.shape();
-  view.strides = parameter.is_contiguous() ? contiguous_strides(view.shape) : parameter.strides();
-  gradients_.push_back(Tensor::borrow(view, parameter.shared_device(), reducer_->memory_of(index)));
+  view.strides = away || parameter.is_contiguous() ? contiguous_strides(view.shape) : parameter.strides();
+  in_bucket_.push_back(
+      Tensor::borrow(view, away ? home_ : parameter.shared_device(), reducer_->memory_of(index)));
+  gradients_.push_back(away ? Tensor::zeros(view.shape, parameter.shared_device(), view.dtype)
+                            : in_bucket_.back());
   parameter.set_grad_storage(gradients_.back());
   // A part of the graph that turned out not to use the parameter reports it too, with nothing in the bucket.
   parameter.on_grad_ready([this, index] {
-    if (parameters_[index].second.grad().defined()) reducer_->mark_ready(index);
+    if (!parameters_[index].second.grad().defined()) return;
+    if (is_away(index) && reducer_->sync()) bring(index);
+    reducer_->mark_ready(index);
   });
+}
+
+void DataParallel::bring(std::size_t index) {
+  const NoGrad no_grad;
+  in_bucket_[index].copy_across(gradients_[index]);
+  brought_[index] = true;
 }
 
 void DataParallel::sync_buffers(const Deadline& deadline) {
@@ -72,11 +81,21 @@ void DataParallel::sync_buffers(const Deadline& deadline) {
 }
 
 void DataParallel::finish(const Deadline& deadline) {
-  reducer_->finish(deadline);
   const NoGrad no_grad;
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    // What only passes before the last one used.
+    const bool is_left = is_away(index) && !brought_[index] && parameters_[index].second.grad().defined();
+    if (is_left) bring(index);
+    brought_[index] = false;
+  }
+  reducer_->finish(deadline);
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    if (is_away(index)) gradients_[index].copy_across(in_bucket_[index]);
     gradients_[index].mark_modified();
     if (!reducer_->was_used(index)) parameters_[index].second.set_grad(gradients_[index]);
+  }
+  for (auto& [name, parameter] : alone_) {
+    if (!parameter.grad().defined()) parameter.set_grad(Tensor::zeros_like(parameter));
   }
 }
 

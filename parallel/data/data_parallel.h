@@ -9,8 +9,10 @@
 namespace dtrain {
 
 /// Wraps `module` (borrowed, must outlive this, like `communicator`): its gradients live in buckets from now
-/// on. A step: zero_grad, forward, backward, finish(), optimizer. Every rank constructs and calls it alike;
-/// local batches may use different parts of the module. Used by one thread at a time.
+/// on. Buckets are on one device; the gradients of parameters on another GPU live there, are copied to their
+/// bucket as they become final, and back when it is shared. A step: zero_grad, forward, backward, finish(),
+/// optimizer. Every rank constructs and calls it alike; local batches may use different parts of the module.
+/// Used by one thread at a time.
 class DataParallel {
  public:
   /// Collective: checks that names, shapes and dtypes are those of rank 0 (UsageError on every rank
@@ -53,13 +55,20 @@ class DataParallel {
  private:
   void attach(std::size_t index);
   std::vector<GradientSlot> slots() const;
+  bool is_away(std::size_t index) const;
+  /// Copies a gradient that is away to its place in the bucket, in a step that exchanges.
+  void bring(std::size_t index);
 
   Communicator& communicator_;
   ReducerOptions options_;
   NamedTensors state_;  // everything that must be equal
   NamedTensors buffers_;
   NamedTensors parameters_;  // with gradients, in the module's order
+  NamedTensors alone_;       // those on other GPUs that nobody shares, since there is one rank
   std::vector<Tensor> gradients_;
+  std::vector<Tensor> in_bucket_;  // where each gradient is shared: itself, unless it is away
+  std::vector<bool> brought_;      // in this step
+  std::shared_ptr<Device> home_;   // of the buckets
   std::unique_ptr<Reducer> reducer_;
 };
 

@@ -6,7 +6,9 @@ namespace dtrain {
 
 DataParallelStrategy::DataParallelStrategy(const StrategyContext& context, ReducerOptions options,
                                            bool waits_inside)
-    : ReplicatedStrategy(context), options_(std::move(options)), waits_inside_(waits_inside) {}
+    : ReplicatedStrategy(context), options_(std::move(options)), waits_inside_(waits_inside) {
+  if (!options_.device) options_.device = context.device;
+}
 
 void DataParallelStrategy::load(const SavedState& state, const Deadline& deadline) {
   ReplicatedStrategy::load(state, deadline);

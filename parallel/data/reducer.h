@@ -21,6 +21,8 @@ struct ReducerOptions {
   /// The order in which gradients arrive, where it is known; empty: the reverse of the slots. The same on all
   /// ranks.
   std::vector<std::size_t> arrival_order = {};
+  /// Where DataParallel has its buckets: the communicator's device. Null: that of the first parameter.
+  std::shared_ptr<Device> device = nullptr;
 };
 
 /// What the reducer did so far. `exposed` is the time finish() had to wait; `window` runs from the start of a
