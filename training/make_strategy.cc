@@ -16,6 +16,8 @@
 #include "parallel/server/server_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/base/error.h"
+#include "runtime/base/options.h"
+#include "runtime/device/cuda/cuda_device.h"
 
 namespace dtrain {
 namespace {
@@ -54,21 +56,46 @@ std::vector<MeshAxis> shard_axes(const Recipe& recipe, const Communicator& world
   return {{"copies", kAutoSize}, {"parts", local_size}};
 }
 
+constexpr std::string_view kCuda = "cuda:";
+
+/// N of "cuda:N"; -1 for a CPU.
+int gpu_index(const std::string& name) {
+  return name.starts_with(kCuda) ? static_cast<int>(parse_integer(name.substr(kCuda.size())).value_or(-1))
+                                 : -1;
+}
+
 }  // namespace
 
-WorkerDevices make_devices(const Recipe& recipe, int local_rank) {
+std::vector<std::string> own_gpus(const std::vector<std::string>& names, int local_rank, int local_size,
+                                  int visible) {
+  int used = 0;
+  for (const std::string& name : names) used = std::max(used, gpu_index(name) + 1);
+  const int each = visible / std::max(local_size, 1);
+  if (used == 0 || each < used) return names;
+  std::vector<std::string> own;
+  for (const std::string& name : names)
+    own.push_back(fmt::format("{}{}", kCuda, local_rank * each + gpu_index(name)));
+  return own;
+}
+
+WorkerDevices make_devices(const Recipe& recipe, int local_rank, int local_size) {
   // What is fastest here need not be what was fastest elsewhere, and need not give the same bits.
   const bool autotune = recipe.autotune && recipe.virtual_workers == 0;
   const DeviceOptions options{
       .local_rank = local_rank, .tf32 = recipe.precision == Precision::tf32, .autotune = autotune};
   WorkerDevices devices;
-  for (const std::string& name : recipe.devices) devices.all.push_back(make_device(name, options));
+  const bool has_gpus = !recipe.devices.empty() && gpu_index(recipe.devices.front()) >= 0;
+  const int visible = has_gpus ? cuda::device_count() : 0;
+  for (const std::string& name : own_gpus(recipe.devices, local_rank, local_size, visible))
+    devices.all.push_back(make_device(name, options));
   if (devices.all.empty()) devices.all.push_back(make_device(recipe.device, options));
   for (const auto& device : devices.all) {
     if (recipe.precision == Precision::tf32 && device->type() == DeviceType::cpu)
       throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
   }
-  devices.home = recipe.update_on_host ? make_device("cpu") : devices.first();
+  if (recipe.device_stages > 0 && devices.all.back()->runs_ahead())
+    devices.main_index = devices.all.size() - 1;
+  devices.home = recipe.update_on_host ? make_device("cpu") : devices.main();
   return devices;
 }
 

@@ -15,19 +15,26 @@
 namespace dtrain {
 
 struct WorkerDevices {
-  std::vector<std::shared_ptr<Device>> all;  ///< at least one; batches come to the first
-  std::shared_ptr<Device> home;  ///< where parameters live and are updated: the first, or the host
+  std::vector<std::shared_ptr<Device>> all;  ///< at least one
+  std::size_t main_index = 0;                ///< of the one where batches come and losses are computed
+  std::shared_ptr<Device> home;  ///< where parameters live and are updated: the main device, or the host
 
-  const std::shared_ptr<Device>& first() const noexcept { return all.front(); }
-  /// Puts `device`, which stands for the first, in its place.
-  void replace_first(const std::shared_ptr<Device>& device) {
-    if (home == all.front()) home = device;
-    all.front() = device;
+  const std::shared_ptr<Device>& main() const noexcept { return all[main_index]; }
+  /// Puts `device`, which stands for the main one, in its place.
+  void replace_main(const std::shared_ptr<Device>& device) {
+    if (home == main()) home = device;
+    all[main_index] = device;
   }
 };
 
-/// Throws UsageError for devices that are not there.
-WorkerDevices make_devices(const Recipe& recipe, int local_rank);
+/// What GPUs of the list `names` ("cuda:0", …) are to the `local_rank`-th of `local_size` workers of a node
+/// where `visible` GPUs are visible: its own where those suffice for all, as many for each, so that cuda:0 is
+/// the first of the worker's; else, as where each worker sees its own alone, the names as they are.
+std::vector<std::string> own_gpus(const std::vector<std::string>& names, int local_rank, int local_size,
+                                  int visible);
+
+/// Those of the recipe, own_gpus() among them. Throws UsageError for devices that are not there.
+WorkerDevices make_devices(const Recipe& recipe, int local_rank, int local_size);
 
 /// The groups of a mesh.
 struct WorkerMesh {

@@ -318,15 +318,18 @@ void read_place(const Options& options, Recipe& recipe) {
     return;
   }
   recipe.places = parse_places(options.text("place"));
+  const std::string& first = recipe.places.front().device;
+  const std::string type = first.starts_with("cuda:") ? "cuda" : "cpu";
   for (const auto& [module, device] : recipe.places) {
     if (std::ranges::find(recipe.devices, device) != recipe.devices.end()) continue;
-    if (options.has("devices") || !is_device(device, "cpu")) {
-      throw UsageError(fmt::format("--place: expected {} for {}, got {}",
-                                   options.has("devices")
-                                       ? "one of the devices of --devices (" + options.text("devices") + ")"
-                                       : std::string("a CPU, as in cpu:0"),
-                                   module, device));
-    }
+    const auto refuse = [&, &module = module, &device = device](const std::string& expected) {
+      throw UsageError(fmt::format("--place: expected {} for {}, got {}", expected, module, device));
+    };
+    if (options.has("devices"))
+      refuse(fmt::format("one of the devices of --devices ({})", options.text("devices")));
+    if (!is_device(device, "cpu") && !is_device(device, "cuda"))
+      refuse("a CPU or a GPU, as in cpu:0 and cuda:0,");
+    if (!is_device(device, type)) refuse(fmt::format("devices of one kind, as {},", first));
     recipe.devices.push_back(device);
   }
 }
@@ -371,8 +374,6 @@ void read_devices(const Options& options, Recipe& recipe) {
                                  recipe.device_stages));
   }
   if (recipe.placed || recipe.device_stages > 0) {
-    if (is_device(recipe.devices.front(), "cuda"))
-      options.refuse("devices", "CPUs beside --place and --pipeline: parts on GPUs need a worker for each");
     check_beside_places(options, recipe);
   } else if (recipe.batch.per_worker < count) {
     throw UsageError(

@@ -32,7 +32,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"shard-group", "Batch", "N", "job", "with --shard: workers that have a part each, neighbours in rank; the other groups hold copies: a number, node (those of a node), or job (all)"},
     {"tensor", "Batch", "N", "1", "divide the layers of one network among N workers that are close (transformer)"},
     {"pipeline", "Batch", "N", "1", "cut the network into N stages, one worker (with --devices: one device) each, which micro-batches go through"},
-    {"place", "Batch", "MAP", "", "parts of the network on different devices of a worker: conv1=cpu:0,fc1=cpu:1 (names as in checkpoints), or auto with --devices"},
+    {"place", "Batch", "MAP", "", "parts of the network on different devices of a worker: conv1=cpu:0,fc1=cpu:1, or cuda:0 and so on (names as in checkpoints), or auto with --devices"},
     {"micro-batches", "Batch", "M", "", "with --pipeline: passes of a step; unset: 4 for each stage"},
     {"schedule", "Batch", "NAME", "1f1b", "with --pipeline: gpipe (all forwards, then all backwards), 1f1b (fewer alive) or interleaved (less waiting)"},
     {"chunks", "Batch", "V", "", "with --schedule interleaved: parts of the network, not neighbours, in each stage; unset: 2"},
@@ -70,7 +70,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"base-batch-size", "Optimizer", "N", "256", "the batch size that --lr was chosen for"},
 
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
-    {"devices", "Machine", "LIST", "", "several devices of one worker, which share its batches: cpu:0,cpu:1 or cuda:0,cuda:1"},
+    {"devices", "Machine", "LIST", "", "several devices of one worker, which share its batches, or are its stages (--pipeline) or places (--place): cpu:0,cpu:1 or cuda:0,cuda:1"},
     {"update-on", "Machine", "WHERE", "device", "with --devices, where parameters are updated: device (the first) or host"},
     {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (with loss scaling; on CPUs emulated), or tf32 (GPU only)"},
     {"cuda-graph", "Machine", "WHEN", "auto", "record a step as one CUDA graph and replay it: auto (on a GPU), on or off"},

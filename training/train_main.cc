@@ -48,10 +48,11 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
                const Placement& placement, const ServerRole& role, const StopSignal& stop_signal,
                WorkerLog& log) {
   Tracer tracer(recipe.trace, *placement.rank, log);
-  WorkerDevices devices = make_devices(recipe, *placement.local_rank);
-  devices.replace_first(traced(devices.first(), tracer));
+  const int local_size = placement.local_world_size.value_or(1);
+  WorkerDevices devices = make_devices(recipe, *placement.local_rank, local_size);
+  devices.replace_main(traced(devices.main(), tracer));
   std::optional<cuda::ModuleNotices> notices;  // each worker's are the same
-  if (devices.first()->type() == DeviceType::cuda && *placement.rank == 0) {
+  if (devices.main()->type() == DeviceType::cuda && *placement.rank == 0) {
     notices.emplace([&log](const std::string& text) { log.write(LogLevel::warning, text); });
   }
   Peers peers(placement, recipe.backend, environment, recipe.connect_timeout, log, devices.home.get(),
@@ -59,15 +60,14 @@ ExitCode train(const Task& task, const Environment& environment, const Options& 
   StepClock clock;
   ExitCode code = ExitCode::ok;
   {
-    const auto mesh = make_mesh(recipe, peers.communicator(), *placement.local_rank,
-                                placement.local_world_size.value_or(1));
+    const auto mesh = make_mesh(recipe, peers.communicator(), *placement.local_rank, local_size);
     const auto strategy = make_strategy(
         recipe, {peers.communicator(), devices.home, recipe.collective_timeout, {&clock, tracer.spans()}},
         devices, mesh.get(), peers.servers());
     std::optional<DividedTask> divided;
     if (const auto division = division_of(recipe, mesh.get())) divided.emplace(task, *division);
     const Task& learned = divided ? static_cast<const Task&>(*divided) : task;
-    Trainer trainer(recipe, {learned, *strategy, peers.communicator(), devices.first(), options, environment,
+    Trainer trainer(recipe, {learned, *strategy, peers.communicator(), devices.main(), options, environment,
                              stop_signal, log, tracer, clock, WritePermit::from(environment),
                              mesh && !recipe.mesh.empty() ? &mesh->mesh.group("dp") : nullptr});
     const auto tell = [&](const std::string& text) {

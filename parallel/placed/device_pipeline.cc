@@ -38,6 +38,11 @@ class Mail {
     if (failure_ != nullptr) return {};
     return std::move(tensors_.extract(key).mapped());
   }
+  /// Whether take() would find it at once.
+  bool has(Kind kind, std::size_t run, std::size_t i) {
+    const std::lock_guard lock(mutex_);
+    return tensors_.contains({kind, run, i});
+  }
   /// The first failure counts; all stages end.
   void fail(std::exception_ptr failure) {
     const std::lock_guard lock(mutex_);
@@ -61,13 +66,18 @@ class Mail {
 class DevicePipelineStrategy::Step {
  public:
   Step(const DevicePipelineStrategy& pipeline, Passes& passes)
-      : pipeline_(pipeline), runs_(pipeline.runs_), passes_(passes), alive_(runs_.size()) {
+      : pipeline_(pipeline),
+        runs_(pipeline.runs_),
+        passes_(passes),
+        stages_(static_cast<int>(pipeline.options_.devices.size())),
+        runs_ahead_(pipeline.context_.device->runs_ahead()),
+        alive_(runs_.size()) {
     for (auto& alive : alive_) alive.resize(passes.count());
   }
 
   void run() {
-    const int stages = static_cast<int>(pipeline_.options_.devices.size());
-    spawn([&](int stage) { run_stage(stage, stages); }, stages);
+    if (runs_ahead_) return queue_all();
+    spawn([&](int stage) { run_stage(stage); }, stages_);
     mail_.rethrow();
   }
 
@@ -76,18 +86,59 @@ class DevicePipelineStrategy::Step {
     Tensor input, output;
   };
 
-  void run_stage(int stage, int stages) {
+  std::vector<StageAction> actions_of(int stage) const {
+    return stage_actions(pipeline_.options_.schedule, stage, stages_, static_cast<int>(passes_.count()),
+                         pipeline_.options_.chunks);
+  }
+  std::size_t run_of(const StageAction& action, int stage) const {
+    return static_cast<std::size_t>(action.chunk * stages_ + stage);
+  }
+  /// False where another stage has failed.
+  bool act(const StageAction& action, int stage) {
+    const std::size_t run = run_of(action, stage), i = static_cast<std::size_t>(action.micro_batch);
+    return action.kind == Kind::forward ? forward(run, i) : backward(run, i);
+  }
+
+  void run_stage(int stage) {
     try {
-      const auto actions = stage_actions(pipeline_.options_.schedule, stage, stages,
-                                         static_cast<int>(passes_.count()), pipeline_.options_.chunks);
-      for (const StageAction& action : actions) {
-        const auto run = static_cast<std::size_t>(action.chunk * stages + stage);
-        const auto i = static_cast<std::size_t>(action.micro_batch);
-        if (!(action.kind == Kind::forward ? forward(run, i) : backward(run, i))) return;
+      for (const StageAction& action : actions_of(stage)) {
+        if (!act(action, stage)) return;
       }
     } catch (...) {
       mail_.fail(std::current_exception());
     }
+  }
+
+  // Devices that run ahead compute at the same time when one thread queues for all of them: for each in turn
+  // what is next there, once what it needs is queued. All inputs are fetched first, so that no stage waits
+  // for the device that they come to.
+  void queue_all() {
+    for (std::size_t i = 0; i < passes_.count(); ++i)
+      alive_[0][i].input = first_input(i).to(pipeline_.device_of(0));
+    std::vector<std::vector<StageAction>> actions;
+    for (int stage = 0; stage < stages_; ++stage) actions.push_back(actions_of(stage));
+    std::vector<std::size_t> next(actions.size());
+    for (bool any = true; any;) {
+      any = false;
+      for (int stage = 0; stage < stages_; ++stage) {
+        const auto& list = actions[static_cast<std::size_t>(stage)];
+        std::size_t& at = next[static_cast<std::size_t>(stage)];
+        if (at == list.size() || !has_input(list[at], stage)) continue;
+        act(list[at++], stage);
+        any = true;
+      }
+    }
+  }
+
+  bool has_input(const StageAction& action, int stage) {
+    const std::size_t run = run_of(action, stage);
+    const bool has_none = action.kind == Kind::forward ? run == 0 : is_last(run);
+    return has_none || mail_.has(action.kind, run, static_cast<std::size_t>(action.micro_batch));
+  }
+
+  /// Hands `tensor` to a run of parts. A copy that is queued at once waits for nothing that comes later.
+  void send(Kind kind, std::size_t run, std::size_t i, const Tensor& tensor) {
+    mail_.put(kind, run, i, runs_ahead_ ? tensor.to(pipeline_.device_of(run)) : tensor);
   }
 
   bool is_last(std::size_t run) const { return run + 1 == runs_.size(); }
@@ -96,7 +147,7 @@ class DevicePipelineStrategy::Step {
   bool forward(std::size_t run, std::size_t i) {
     Alive& alive = alive_[run][i];
     if (run == 0) {
-      alive.input = first_input(i);
+      if (!alive.input.defined()) alive.input = first_input(i);
     } else {
       const Tensor sent = mail_.take(Kind::forward, run, i);
       if (!sent.defined()) return false;
@@ -107,7 +158,7 @@ class DevicePipelineStrategy::Step {
     if (is_last(run)) {
       alive.output = loss(i, alive.output);
     } else {
-      mail_.put(Kind::forward, run + 1, i, alive.output.detach());
+      send(Kind::forward, run + 1, i, alive.output.detach());
     }
     return true;
   }
@@ -121,7 +172,7 @@ class DevicePipelineStrategy::Step {
       if (!sent.defined()) return false;
       alive.output.backward(sent.to(pipeline_.device_of(run)));
     }
-    if (run > 0) mail_.put(Kind::backward, run - 1, i, alive.input.grad());
+    if (run > 0) send(Kind::backward, run - 1, i, alive.input.grad());
     alive = {};
     return true;
   }
@@ -147,6 +198,8 @@ class DevicePipelineStrategy::Step {
   const DevicePipelineStrategy& pipeline_;
   const std::vector<Chunk>& runs_;
   Passes& passes_;
+  const int stages_;
+  const bool runs_ahead_;
   std::mutex passes_mutex_;
   Mail mail_;
   std::vector<std::vector<Alive>> alive_;  ///< by run, by micro-batch

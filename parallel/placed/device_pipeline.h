@@ -1,5 +1,5 @@
-// A pipeline over devices of one process: a thread for each stage, which hands tensors to its neighbours'
-// devices. Processes that do so share batches as data parallelism does.
+// A pipeline over devices of one process: a thread for each CPU, or one that queues for all GPUs. Stages hand
+// tensors to their neighbours' devices. Processes that do so share batches as data parallelism does.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,13 @@ struct DevicePipelineOptions {
   std::vector<std::string> devices;  ///< one stage each, in order
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   int chunks = 1;     ///< of the network in each stage: 2 or more where interleaved
-  StageCut cut = {};  ///< where the network is cut; measured on the first device
+  StageCut cut = {};  ///< where the network is cut; measured on the context's device
 };
 
 class DevicePipelineStrategy final : public ReplicatedStrategy {
  public:
-  /// `context` has the first of the devices. All are CPUs.
+  /// `context` has one of the devices, where batches come and losses are computed: best the last of GPUs,
+  /// whose stage then waits for no other one's. All are CPUs, or all are GPUs.
   DevicePipelineStrategy(const StrategyContext& context, DevicePipelineOptions options, NamedDevices devices);
   ~DevicePipelineStrategy() override;
 

@@ -20,6 +20,11 @@ class EmulatedParallelism : public testing::TestWithParam<int> {
  protected:
   /// Trains up to `steps` on `world` GPUs of four, in an order of work of the test's own.
   void train_on(const std::string& name, int world, int steps, const Arguments& what, const Arguments& how) {
+    const RunResult result = try_on(name, world, steps, what, how);
+    ASSERT_EQ(result.exit_code, 0) << name << ": " << result.out << result.err;
+  }
+  RunResult try_on(const std::string& name, int world, int steps, const Arguments& what,
+                   const Arguments& how) {
     TrainingRun run{.start = Start::launcher,
                     .world = world,
                     .launcher_arguments = {"--emulated-gpus=4"},
@@ -30,8 +35,8 @@ class EmulatedParallelism : public testing::TestWithParam<int> {
     for (const Arguments* more : {&what, &how})
       run.arguments.insert(run.arguments.end(), more->begin(), more->end());
     run.options.environment["DTRAIN_EMULATED_SEED"] = std::to_string(GetParam());
-    const RunResult result = train(run);
-    ASSERT_EQ(result.exit_code, 0) << name << ": " << result.out << result.err;
+    if (!faults_.empty()) run.options.environment["DTRAIN_EMULATED_FAULTS"] = faults_;
+    return train(run);
   }
   void expect_equal(const std::string& name, const std::string& expected) {
     EXPECT_EQ(losses(folder_ / name), losses(folder_ / expected)) << name;
@@ -68,6 +73,7 @@ class EmulatedParallelism : public testing::TestWithParam<int> {
   const Arguments lenet_ = {"--model", "lenet", "--dataset", "synthetic:1x28x28,10,50", "--optimizer",
                             "adamw",   "--lr",  "0.002",     "--global-batch-size",     "24"};
   TempDir folder_;
+  std::string faults_;  ///< of the GPUs, in the runs to come
 };
 
 // The last step is taken without the form, since its checkpoint is one file. Two steps an epoch, the second a
@@ -109,6 +115,67 @@ TEST_P(EmulatedParallelism, GpusOfOneProcessGiveTheWeightsOfAsManyWorkers) {
     expect_near(where, "workers");
   }
   EXPECT_EQ(final_weights(folder_ / "device"), final_weights(folder_ / "workers"));
+}
+
+/// `arguments` for a worker whose devices they name.
+Arguments over_gpus(Arguments arguments) {
+  arguments.insert(arguments.begin(), {"--device", "auto"});
+  return arguments;
+}
+
+// Batches come to cuda:1, while the first parameters are on cuda:0. A run goes on with the parts elsewhere,
+// or without.
+TEST_P(EmulatedParallelism, PartsOnGpusOfOneProcessGiveTheBitsOfOneGpu) {
+  const Arguments limits = {"--clip-grad-norm", "0.5", "--optimizer", "sgd", "--momentum", "0.9"};
+  const auto with = [&](Arguments arguments, const Arguments& more) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  const Arguments halves = with(limits, {"--precision", "fp16", "--accumulate", "2"});
+  for (const Arguments& what : {limits, halves}) {
+    const std::string suffix = what == limits ? "" : "16";
+    train_on("plain" + suffix, 1, 4, lenet_, with(what, {"--cuda-graph", "off"}));
+    train_on("placed" + suffix, 1, 2, lenet_,
+             over_gpus(with(what, {"--place", "conv2=cuda:1,conv1=cuda:0"})));
+    train_on("placed" + suffix, 1, 3, lenet_,
+             over_gpus(with(what, {"--place", "auto", "--devices", "cuda:2,cuda:0"})));
+    train_on("placed" + suffix, 1, 4, lenet_, with(what, {"--cuda-graph", "off"}));
+    expect_equal("placed" + suffix, "plain" + suffix);
+  }
+}
+
+// Two GPUs of their own for each of two workers, which share gradients on one of them.
+TEST_P(EmulatedParallelism, WorkersWithGpusOfTheirOwnShareBatches) {
+  const Arguments place = over_gpus({"--place", "conv2=cuda:1,conv1=cuda:0", "--check-replicas", "2"});
+  train_on("workers", 2, 4, lenet_, {"--cuda-graph", "off"});
+  train_on("placed", 2, 4, lenet_, place);
+  expect_equal("placed", "workers");
+  train_on("replicas", 2, 4, lenet_, over_gpus({"--devices", "cuda:0,cuda:1"}));
+  expect_near("replicas", "workers");
+
+  faults_ = "launch=lost#3";
+  EXPECT_NE(try_on("lost", 2, 4, lenet_, place).exit_code, 0) << "GPU 3 is the second worker's second";
+  faults_.clear();
+  const RunResult none = try_on("none", 2, 4, lenet_, over_gpus({"--place", "conv1=cuda:0,fc1=cuda:7"}));
+  EXPECT_NE(none.exit_code, 0);
+  EXPECT_THAT(none.err, testing::HasSubstr("device cuda:7: expected an index below 4"));
+}
+
+TEST_P(EmulatedParallelism, GpusOfOneProcessAreStagesWithTheBitsOfAccumulation) {
+  const Arguments stages = {"--pipeline", "2", "--devices", "cuda:0,cuda:1", "--micro-batches", "4"};
+  const auto with = [&](const Arguments& more) {
+    Arguments arguments = over_gpus(stages);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  train_on("plain", 1, 4, lenet_, {"--accumulate", "4", "--cuda-graph", "off", "--precision", "fp16"});
+  train_on("piped", 1, 2, lenet_, with({"--precision", "fp16"}));
+  train_on("piped", 1, 3, lenet_, with({"--precision", "fp16", "--schedule", "interleaved"}));
+  train_on("piped", 1, 4, lenet_, with({"--precision", "fp16", "--schedule", "gpipe"}));
+  expect_equal("piped", "plain");
+  train_on("two", 2, 3, lenet_, {"--accumulate", "4", "--cuda-graph", "off"});
+  train_on("both", 2, 3, lenet_, with({}));
+  EXPECT_EQ(final_weights(folder_ / "both"), final_weights(folder_ / "two"));
 }
 
 TEST_P(EmulatedParallelism, PipelinesGiveTheBitsOfAccumulation) {

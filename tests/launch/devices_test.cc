@@ -96,7 +96,10 @@ TEST_F(DevicesOption, TakeFloat16InPartsAndStages) {
 TEST_F(DevicesOption, SayWhatCannotBePlaced) {
   expect_refused({"--place", "features=cpu:0,fc1=cpu:1"},
                  "expected a module of the network (conv1, conv2, fc1, fc2), got 'features'");
-  expect_refused({"--place", "conv1=cpu:0,fc1=gpu:1"}, "expected a CPU, as in cpu:0 for fc1, got gpu:1");
+  expect_refused({"--place", "conv1=cpu:0,fc1=gpu:1"},
+                 "expected a CPU or a GPU, as in cpu:0 and cuda:0, for fc1, got gpu:1");
+  expect_refused({"--place", "conv1=cpu:0,fc1=cuda:1"},
+                 "expected devices of one kind, as cpu:0, for fc1, got cuda:1");
   expect_refused({"--place", "fc1=cpu:2", "--devices", "cpu:0,cpu:1"},
                  "expected one of the devices of --devices (cpu:0,cpu:1) for fc1, got cpu:2");
   expect_refused({"--place", "auto"}, "--devices beside auto");

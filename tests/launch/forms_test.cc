@@ -95,6 +95,25 @@ class Table {
   // Powers of two where that can be, so that dividing by them is exact.
   static int batch_of(int workers) { return workers % 3 == 0 ? 48 : 64; }
 
+  /// Devices of a process that `form` names; 1 where it names none.
+  static int devices_of(const Form& form) {
+    const auto option = std::ranges::find(form.arguments, "--devices");
+    return option == form.arguments.end() ? 1 : 1 + static_cast<int>(std::ranges::count(option[1], ','));
+  }
+
+  /// What `form` is started with; devices of a process are GPUs where workers have GPUs.
+  Arguments arguments_of(const Form& form) const {
+    Arguments arguments = form.arguments;
+    if (!on_gpus()) return arguments;
+    arguments.insert(arguments.end(), {"--cuda-graph", "off"});
+    if (devices_of(form) == 1) arguments.insert(arguments.end(), {"--device", "cuda"});
+    for (std::string& argument : arguments) {
+      for (std::size_t at = 0; (at = argument.find("cpu:", at)) != std::string::npos;)
+        argument.replace(at, 4, "cuda:");
+    }
+    return arguments;
+  }
+
   Arguments training(int workers) const {
     Arguments arguments = {"--model",
                            model_,
@@ -121,7 +140,6 @@ class Table {
                            : is_large()            ? Arguments{"--dataset", "synthetic:3x32x32,10,192"}
                                                    : Arguments{"--dataset", "synthetic:1x28x28,10,640"};
     arguments.insert(arguments.end(), data.begin(), data.end());
-    if (on_gpus()) arguments.insert(arguments.end(), {"--device", "cuda", "--cuda-graph", "off"});
     return arguments;
   }
 
@@ -133,10 +151,12 @@ class Table {
                     .run_dir = folder_ / std::to_string(++runs_),
                     .options = limited_to(std::chrono::seconds(300))};
     if (over_ == "mpi") run.start = Start::mpirun;
-    if (on_gpus()) run.launcher_arguments.push_back("--emulated-gpus=" + std::to_string(form.processes));
+    if (on_gpus())
+      run.launcher_arguments.push_back(fmt::format("--emulated-gpus={}", form.processes * devices_of(form)));
     if (over_ == "gloo" && form.processes > 1)
       run.arguments.insert(run.arguments.end(), {"--backend", "gloo"});
-    run.arguments.insert(run.arguments.end(), form.arguments.begin(), form.arguments.end());
+    const Arguments of_form = arguments_of(form);
+    run.arguments.insert(run.arguments.end(), of_form.begin(), of_form.end());
     const RunResult result = train(run);
     if (result.exit_code != 0) {
       ADD_FAILURE() << form.name << ", " << model_ << ", " << workers << " workers: " << result.out
@@ -158,12 +178,8 @@ class Table {
     return references_.emplace(key, run(form, workers).value_or(Trained{})).first->second;
   }
 
-  /// Servers under mpirun are ranks; devices of a process are CPUs here.
-  bool can_run(const Form& form) const {
-    const bool has_devices = std::ranges::find(form.arguments, "--devices") != form.arguments.end();
-    if (over_ == "mpi") return form.launcher.empty();
-    return !on_gpus() || !has_devices;
-  }
+  /// Servers under mpirun are ranks.
+  bool can_run(const Form& form) const { return over_ != "mpi" || form.launcher.empty(); }
 
   void row(const Form& form, int workers) {
     if (!can_run(form)) return;
