@@ -128,6 +128,14 @@ class DevicePipelineStrategy::Step {
         any = true;
       }
     }
+    for (int stage = 0; stage < stages_; ++stage) {
+      const std::size_t at = next[static_cast<std::size_t>(stage)],
+                        all = actions[static_cast<std::size_t>(stage)].size();
+      if (at < all)
+        throw UsageError(
+            fmt::format("pipeline: expected a schedule that ends, got stage {} waiting at action {} of {}",
+                        stage, at, all));
+    }
   }
 
   bool has_input(const StageAction& action, int stage) {

@@ -6,7 +6,8 @@
 #                             [--over processes,gloo,mpi,gpus]
 #
 # processes: workers on this machine over shared memory and TCP; mpi: started by mpirun; gpus: emulated GPUs over
-# NCCL's stand-in. All of it takes about an hour on two cores. BUILD names the build folder (build/release).
+# NCCL's stand-in, devices of a process too. All of it takes about an hour on two cores. BUILD names the build
+# folder (build/release).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build/release}

@@ -1,8 +1,11 @@
 // Two GPUs of one process: copies between them, and updates of parameters on both.
 #include <gtest/gtest.h>
 
+#include "collectives/factory.h"
+#include "parallel/data/data_parallel.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
+#include "runtime/base/log.h"
 #include "runtime/device/cuda/cuda_device.h"
 #include "tests/support/several_devices.h"
 
@@ -35,6 +38,72 @@ TEST_F(SeveralGpus, OrderCopiesAmongThemselves) {
 }
 
 TEST_F(SeveralGpus, UpdateParametersOnBothWithTheBitsOfOne) { expect_the_bits_of_one(gpus, gpus[0]); }
+
+/// A parameter on each GPU.
+class Apart final : public Module {
+ public:
+  explicit Apart(const Devices& gpus) {
+    here = add_parameter("here", Tensor::ones({5}, gpus[0]));
+    there = add_parameter("there", Tensor::ones({7}, gpus[1]));
+  }
+  Tensor forward(const Tensor&) override { return {}; }
+  void learn(const Tensor& parameter, double factor) { mul(sum(parameter), factor).backward(); }
+  Tensor here, there;
+};
+
+/// Adds buckets up as one rank does, and so has them shared.
+class Alone final : public GradientExchange {
+ public:
+  std::unique_ptr<Work> begin(Communicator& communicator, const FullBucket& bucket) override {
+    bucket.device->kernels().affine(flat(bucket.span), 2.0, 0.0, flat(bucket.span));
+    return communicator.all_reduce(bucket.span, ReduceOp::sum, bucket.label);
+  }
+
+ private:
+  static View flat(const MemorySpan& span) {
+    return {span.data, span.dtype, {static_cast<std::int64_t>(span.count)}, {1}};
+  }
+};
+
+// The exchange doubles what it is given: gradients of the second GPU come to their bucket and back, once a
+// step, also those of passes before the last one, and zeros where there were none.
+TEST_F(SeveralGpus, ShareGradientsInBucketsOnOne) {
+  NullLog log;
+  const auto self = make_communicator(Backend::self, {}, log);
+  Apart network(gpus);
+  DataParallel parallel(*self, network, Deadline::never(), {.exchange = std::make_shared<Alone>()});
+  const auto finished = [&] {
+    parallel.finish(Deadline::never());
+    return std::pair(network.here.grad().to_vector<float>()[4], network.there.grad().to_vector<float>()[6]);
+  };
+  network.learn(network.there, 3);
+  network.learn(network.here, 1);
+  EXPECT_EQ(finished(), std::pair(2.0F, 6.0F));
+
+  network.zero_grad();
+  {
+    const auto no_sync = parallel.no_sync();
+    network.learn(network.there, 4);
+  }
+  network.learn(network.here, 1);
+  EXPECT_EQ(finished(), std::pair(2.0F, 8.0F));
+
+  network.zero_grad();
+  network.learn(network.here, 1);
+  EXPECT_EQ(finished(), std::pair(2.0F, 0.0F));
+}
+
+// Nobody to share with: no copies, and what was not used counts as zero there too.
+TEST_F(SeveralGpus, LeaveGradientsOfOneWorkerWhereTheyAre) {
+  NullLog log;
+  const auto self = make_communicator(Backend::self, {}, log);
+  Apart network(gpus);
+  DataParallel parallel(*self, network, Deadline::never(), {.device = gpus[0]});
+  EXPECT_EQ(parallel.reducer().slot_count(), 1);
+  network.learn(network.here, 1);
+  parallel.finish(Deadline::never());
+  EXPECT_EQ(network.there.grad().to_vector<float>(), std::vector<float>(7, 0.0F));
+}
 
 TEST_F(SeveralGpus, AreNotRecordedTogether) {
   NamedTensors parameters;
