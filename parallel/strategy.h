@@ -54,6 +54,9 @@ struct TrainingParts {
   /// For a strategy around another: called by the inner one in each step, when gradients are shared and free
   /// of the loss scale, before limits and the update. May be empty.
   std::function<void()> before_update = {};
+  /// For a strategy around another: what of the undivided network's parameters the slices in `network` are,
+  /// by name; the others are whole. May be empty.
+  std::function<std::map<std::string, TensorPart>(const Module& network)> slices = {};
   /// What passes compute in, where a strategy makes some of its own to measure them.
   Precision precision = Precision::fp32;
   /// Collective. What an earlier start of the same run chose (Strategy::choices()), the same on all ranks;
@@ -165,6 +168,11 @@ class Strategy {
   virtual Module& module() noexcept = 0;
   /// The optimizer of this rank's part; null where another process updates.
   virtual Optimizer* optimizer() noexcept = 0;
+
+  /// Where this rank updates a range of each parameter's elements, and has these gradients only: the ranks
+  /// that have the others. The optimizer's parameters are then those ranges, flat, and load() and save() know
+  /// TrainingParts::slices. Null: the gradients are those of module(), whole.
+  virtual Communicator* ranges() noexcept { return nullptr; }
 
   /// Collective. What a step exchanges, with nothing beside it: for measuring.
   virtual void exchange_alone(const Deadline& deadline) = 0;

@@ -129,6 +129,14 @@ NamedDevices named(const Recipe& recipe, const WorkerDevices& devices) {
   return named;
 }
 
+/// How those share the work that hold the same slices.
+std::unique_ptr<Strategy> among_copies_of_slices(const Recipe& recipe, const StrategyContext& copies,
+                                                 const ReducerOptions& reducer) {
+  if (!recipe.shard) return std::make_unique<DataParallelStrategy>(copies, reducer, true);
+  if (*recipe.shard == ShardStage::optimizer) return std::make_unique<DealtStrategy>(copies, reducer, true);
+  return std::make_unique<ShardedStrategy>(copies, ShardOptions{.stage = *recipe.shard});
+}
+
 /// Workers that hold slices of layers, stages, or slices of a stage's layers.
 std::unique_ptr<Strategy> make_divided(const Recipe& recipe, const StrategyContext& context,
                                        const WorkerMesh& mesh) {
@@ -137,13 +145,8 @@ std::unique_ptr<Strategy> make_divided(const Recipe& recipe, const StrategyConte
   const auto division = division_of(recipe, &mesh);
   if (!mesh.links) {
     const StrategyContext among_copies{copies, context.device, context.patience, context.timer};
-    std::unique_ptr<Strategy> inner;
-    if (recipe.shard) {
-      inner = std::make_unique<DealtStrategy>(among_copies, reducer, true);
-    } else {
-      inner = std::make_unique<DataParallelStrategy>(among_copies, reducer, true);
-    }
-    return std::make_unique<TensorParallelStrategy>(context, division->group, std::move(inner));
+    return std::make_unique<TensorParallelStrategy>(context, division->group,
+                                                    among_copies_of_slices(recipe, among_copies, reducer));
   }
   auto stages =
       std::make_unique<PipelineStrategy>(context, PipelineGroups{*mesh.links, copies},

@@ -71,10 +71,15 @@ void check_beside_mesh(const Options& options, const Recipe& recipe, const std::
   };
   beside(recipe.virtual_workers > 0, "virtual-workers", "whose sums are over workers");
   beside(recipe.shard_group != 0, "shard-group", "whose copies of a part share its state out");
-  if (recipe.shard.value_or(ShardStage::optimizer) != ShardStage::optimizer) {
+  const bool cuts = recipe.shard.value_or(ShardStage::optimizer) != ShardStage::optimizer;
+  if (cuts && axis_size(recipe, "pp") > 1)
     options.refuse(
-        "shard", "optimizer or none beside " + form + ", whose gradients and parameters are divided already");
-  }
+        "shard",
+        "optimizer or none beside --pipeline, whose micro-batches add to whole gradients, and would "
+        "fetch parameters one by one");
+  if (cuts && recipe.compress.kind != Compression::Kind::none)
+    options.refuse("compress",
+                   "none beside --shard gradients and parameters, whose gradients go to their owners whole");
   if (recipe.compress.kind == Compression::Kind::power_sgd)
     options.refuse("compress", "fp16 or bf16 beside " + form +
                                    ", whose checkpoints have no room for what powersgd still has to send");

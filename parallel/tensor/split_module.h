@@ -6,6 +6,7 @@
 #include <string>
 
 #include "parallel/functional.h"
+#include "runtime/checkpoint/tensor_part.h"
 #include "runtime/nn/module.h"
 
 namespace dtrain {
@@ -40,6 +41,9 @@ class SplitModule : public Module {
 
 /// The split parameters of `network` and of all below it, by their dotted names.
 std::map<std::string, SplitDim> split_parameters(const Module& network);
+
+/// The same with what of the undivided parameter each slice is; `group` is the one that it is divided over.
+std::map<std::string, TensorPart> slices_of(const Module& network, const RankGroup& group);
 
 /// Collective over `group`. network's state_dict() as the unsplit network has it: slices are gathered. On
 /// every rank.

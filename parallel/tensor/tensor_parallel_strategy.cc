@@ -15,18 +15,18 @@ namespace {
 
 /// How a rank holds what is saved under a name.
 struct Held {
-  Dims local;                   ///< of the parameter that it belongs to
-  std::optional<SplitDim> cut;  ///< nothing: whole
+  Dims local;                       ///< of the parameter that it belongs to
+  std::optional<TensorPart> slice;  ///< nothing: whole
 };
 
 /// By parameter. Also for state that is named after one, as "fc1.weight.exp_avg".
 class HeldParameters {
  public:
-  HeldParameters(const Module& network, const RankGroup& group) : group_(group) {
-    const auto split = split_parameters(network);
+  HeldParameters(const Module& network, const RankGroup& group) {
+    const auto slices = slices_of(network, group);
     for (const auto& [name, tensor] : network.state_dict()) {
-      const auto cut = split.find(name);
-      held_[name] = {tensor.shape(), cut == split.end() ? std::nullopt : std::optional(cut->second)};
+      const auto slice = slices.find(name);
+      held_[name] = {tensor.shape(), slice == slices.end() ? std::nullopt : std::optional(slice->second)};
     }
   }
 
@@ -35,25 +35,17 @@ class HeldParameters {
   /// The part of the whole tensor that `local`, saved as `name`, is; nothing where it is all of it.
   std::optional<TensorPart> part(const std::string& name, DType dtype, const Dims& local) const {
     const Held* const held = find(name);
-    if (held == nullptr || !held->cut || !is_floating(dtype) || local != held->local) return std::nullopt;
-    Dims whole = local;
-    whole[held->cut->dim] *= group_.communicator.size();
-    return cut(whole, held->cut->dim);
+    const bool is_slice = held != nullptr && is_floating(dtype) && local == held->local;
+    return is_slice ? held->slice : std::nullopt;
   }
   /// The same where only the shape of the whole tensor is known.
   std::optional<TensorPart> part_of_whole(const std::string& name, DType dtype, const Dims& whole) const {
     const Held* const held = find(name);
-    if (held == nullptr || !held->cut || !is_floating(dtype)) return std::nullopt;
-    Dims expected = held->local;
-    expected[held->cut->dim] *= group_.communicator.size();
-    return whole == expected ? std::optional(cut(whole, held->cut->dim)) : std::nullopt;
+    const bool is_cut = held != nullptr && held->slice && is_floating(dtype) && held->slice->shape == whole;
+    return is_cut ? held->slice : std::nullopt;
   }
 
  private:
-  TensorPart cut(const Dims& whole, int dim) const {
-    const std::int64_t part = whole[dim] / group_.communicator.size(), rank = group_.communicator.rank();
-    return TensorPart::slice(whole, dim, part * rank, part * (rank + 1));
-  }
   const Held* find(const std::string& name) const {
     for (std::size_t end = name.size(); end != std::string::npos && end > 0; end = name.rfind('.', end - 1)) {
       const auto found = held_.find(name.substr(0, end));
@@ -62,9 +54,11 @@ class HeldParameters {
     return nullptr;
   }
 
-  RankGroup group_;
   std::map<std::string, Held> held_;
 };
+
+/// What the first rank of a group alone saves: all but slices.
+bool is_alike(const SavedPart& saved) { return !saved.part || saved.part->extent == saved.part->shape; }
 
 /// Those of `files` that have a name here, of divided ones this rank's slices.
 NamedTensors read_own(const TensorFiles& files, const HeldParameters& held, const NameHere& name_here,
@@ -98,6 +92,7 @@ void TensorParallelStrategy::prepare(const TrainingParts& parts, const Deadline&
   TrainingParts own = parts;
   own.limits = {};  // a norm is of all slices together
   own.before_update = [this, scaler = parts.scaler] { before_update(scaler); };
+  own.slices = [this](const Module& network) { return slices_of(network, group_); };
   own.make_optimizer = [&](const NamedTensors& parameters) {
     updated_ = parameters;
     return parts.make_optimizer(parameters);
@@ -113,10 +108,12 @@ void TensorParallelStrategy::before_update(const GradScaler* scaler) {
 }
 
 // Slices are of different elements on each rank; what is whole is equal on all of them and counts once. Added
-// up by parameter, so that the sum does not depend on which stage has which.
+// up by parameter, so that the sum does not depend on which stage has which. Ranges are of different elements
+// again.
 void TensorParallelStrategy::limit() {
   const NoGrad no_grad;
-  const NamedTensors parameters = module().named_parameters();
+  Communicator* const ranges = inner_->ranges();
+  const NamedTensors parameters = ranges != nullptr ? updated_ : module().named_parameters();
   std::vector<Tensor> gradients;
   for (const auto& [name, tensor] : parameters) gradients.push_back(tensor.grad());
   if (limits_.value) clip_grad_value(gradients, *limits_.value);
@@ -130,6 +127,7 @@ void TensorParallelStrategy::limit() {
       squares[order.at(name)] = square(gradient_norm(tensor.grad()));
   }
   const Tensor all = stack(squares);
+  if (ranges != nullptr) add_up(all, *ranges);
   add_up(all, group_.communicator);
   if (others_) add_up(all, others_->stages);
   scale_to_norm(gradients, norm_of_norms(sqrt(all)), *limits_.norm);
@@ -146,6 +144,7 @@ Tensors TensorParallelStrategy::evaluate(const Tensors& inputs) {
 }
 
 void TensorParallelStrategy::load(const SavedState& state, const Deadline& deadline) {
+  if (inner_->ranges() != nullptr) return inner_->load(state, deadline);
   check_values_together(*state.model, context_.communicator, deadline);
   check_values_together(*state.optimizer, context_.communicator, deadline);
   const HeldParameters held(module(), group_);
@@ -168,6 +167,7 @@ bool TensorParallelStrategy::deals() { return updated_.size() < module().named_p
 // Of the ranks that hold the same, each writes some: the n-th tensor is the n-th one's. State that is dealt
 // out one of them alone has.
 StateParts TensorParallelStrategy::save() {
+  if (inner_->ranges() != nullptr) return save_ranges();
   const HeldParameters held(module(), group_);
   const DataShare copies = inner_->share();
   StateParts parts;
@@ -185,6 +185,15 @@ StateParts TensorParallelStrategy::save() {
   if (others_)
     std::erase_if(state, [&](const NamedTensor& named) { return others_->ties.is_copy(named.first); });
   add_own(parts.optimizer, state, deals());
+  return parts;
+}
+
+// The inner strategy shares out among the ranks that hold the same.
+StateParts TensorParallelStrategy::save_ranges() {
+  StateParts parts = inner_->save();
+  if (group_.communicator.rank() == 0) return parts;
+  std::erase_if(parts.model, is_alike);
+  std::erase_if(parts.optimizer, is_alike);
   return parts;
 }
 

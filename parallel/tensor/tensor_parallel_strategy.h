@@ -24,8 +24,8 @@ class TensorParallelStrategy final : public Strategy {
  public:
   /// `context` is of all ranks. `group`: those that share this rank's network, in order. `inner` is given the
   /// divided network, and works among the ranks that hold the same slices; each batch goes to all of `group`.
-  /// `inner` calls TrainingParts::before_update, and may have an optimizer of some parameters only. The
-  /// network that is built must be divided over `group` (SplitModule).
+  /// `inner` calls TrainingParts::before_update, and may have an optimizer of some parameters only, or of
+  /// ranges of them (Strategy::ranges). The network that is built must be divided over `group` (SplitModule).
   TensorParallelStrategy(const StrategyContext& context, const RankGroup& group,
                          std::unique_ptr<Strategy> inner, std::optional<OtherParts> others = std::nullopt);
 
@@ -40,6 +40,7 @@ class TensorParallelStrategy final : public Strategy {
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// Every rank writes slices: the files hold the undivided network, at any width.
   bool sharded() const noexcept override { return true; }
+  bool computes_together() const noexcept override { return inner_->computes_together(); }
   void load(const SavedState& state, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override { inner_->begin(deadline); }
   void step(Passes& passes, Exchange exchange) override { inner_->step(passes, exchange); }
@@ -54,6 +55,7 @@ class TensorParallelStrategy final : public Strategy {
   void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
   std::string proposal() const override { return inner_->proposal(); }
   std::map<std::string, std::string> choices() const override { return inner_->choices(); }
+  std::string account(std::int64_t steps) const override { return inner_->account(steps); }
 
  private:
   /// What concerns all slices together. `scaler` may be null.
@@ -61,6 +63,7 @@ class TensorParallelStrategy final : public Strategy {
   void limit();
   /// Whether the inner strategy's ranks have the optimizer's state of some parameters each.
   bool deals();
+  StateParts save_ranges();
   /// Adds numbers up over a group.
   void add_up(const Tensor& numbers, Communicator& ranks);
   Deadline patience() const { return Deadline::after(context_.patience); }

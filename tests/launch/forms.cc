@@ -169,7 +169,10 @@ class Forms {
     }
     if (workers_ == 4) {
       add("tensor x data parallel", {"--mesh", "dp=2,tp=2"});
-      add("tensor x shard optimizer", {"--mesh", "dp=2,tp=2", "--shard", "optimizer"});
+      for (const char* what : {"optimizer", "gradients", "parameters"})
+        add(fmt::format("tensor x shard {}", what), {"--mesh", "dp=2,tp=2", "--shard", what});
+      add("tensor, sequence x shard parameters",
+          {"--mesh", "dp=2,tp=2", "--sequence-parallel", "--shard", "parameters"});
       add("tensor x pipeline", {"--mesh", "pp=2,tp=2", "--micro-batches", "4"});
       add("tensor x pipeline, interleaved", {"--mesh", "pp=2,tp=2", "--micro-batches", "4", "--schedule",
                                              "interleaved", "--sequence-parallel"});

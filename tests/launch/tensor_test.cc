@@ -100,6 +100,31 @@ TEST_F(TensorOption, SharesTheOptimizersStateOutAmongCopies) {
   expect_alike("changing", "one");
 }
 
+// Copies of a slice have a range each of its gradients, or of all; the limit on the norm is added up by
+// ranges.
+TEST_F(TensorOption, DividesGradientsAndParametersAmongCopies) {
+  const auto sharded = [](std::vector<std::string> form, const char* what) {
+    form.insert(form.end(), {"--shard", what});
+    return form;
+  };
+  const std::vector<std::string> grid = {"--mesh", "dp=2,tp=2"};
+  expect_trained(training("one", 1, 16));
+  for (const char* what : {"gradients", "parameters"}) {
+    expect_trained(training(what, 4, 16, sharded(grid, what)));
+    expect_alike(what, "one");
+    EXPECT_NEAR(last_accuracy(folder_ / what), last_accuracy(folder_ / "one"), 0.01) << what;
+  }
+  expect_trained(training("changing", 4, 3, sharded(grid, "gradients")));
+  expect_trained(training("changing", 1, 5));
+  expect_trained(
+      training("changing", 6, 8, sharded({"--mesh", "dp=3,tp=2", "--sequence-parallel"}, "parameters")));
+  expect_trained(training("changing", 2, 10, sharded({}, "parameters")));
+  expect_trained(training("changing", 4, 12, sharded({"--tensor", "4"}, "gradients")));
+  expect_trained(training("changing", 4, 14, sharded(grid, "optimizer")));
+  expect_trained(training("changing", 4, 16, sharded(grid, "parameters")));
+  expect_alike("changing", "one");
+}
+
 // Slices overflow one by one, and skip a step together. Sums of products are rounded to float16 in other
 // places, so the numbers are near.
 TEST_F(TensorOption, TakesFloat16) {
@@ -111,6 +136,7 @@ TEST_F(TensorOption, TakesFloat16) {
   const auto expected = trained("one", 1, {});
   const std::vector<std::pair<std::string, std::vector<std::string>>> forms = {
       {"tensor", {"--tensor", "2"}},
+      {"shards", {"--mesh", "dp=2,tp=2", "--shard", "parameters"}},
       {"stages", {"--tensor", "2", "--pipeline", "2", "--micro-batches", "4"}}};
   for (const auto& [name, form] : forms) {
     const auto got = trained(name, name == "tensor" ? 2 : 4, form);
@@ -132,7 +158,8 @@ TEST_F(TensorOption, TiesWordsInEveryForm) {
   tied("parts", 1, 12, {"--virtual-workers", "2"});
   tied("changing", 2, 3, {"--pipeline", "2", "--micro-batches", "4"});
   tied("changing", 4, 6, {"--pipeline", "2", "--tensor", "2", "--micro-batches", "4"});
-  tied("changing", 2, 8, {"--tensor", "2"});
+  tied("changing", 2, 7, {"--tensor", "2"});
+  tied("changing", 4, 8, {"--mesh", "dp=2,tp=2", "--shard", "parameters"});
   tied("changing", 4, 10, {"--mesh", "dp=2,pp=2", "--micro-batches", "2"});
   tied("changing", 1, 12, {});
   for (const char* name : {"shards", "parts", "changing"}) expect_alike(name, "one");
@@ -144,7 +171,10 @@ TEST_F(TensorOption, SaysWhatCannotBe) {
   expect_refused({"--mesh", "dp=2,tp=2"}, "mesh", 2);
   expect_refused({"--mesh", "dp=2,xp=2"}, "axes dp (batches are shared), tp (layers are divided) and pp", 4);
   expect_refused({"--tensor", "2", "--heads", "1"}, "got 1 heads", 2);
-  expect_refused({"--tensor", "2", "--shard", "parameters"}, "expected optimizer or none beside --tensor", 2);
+  expect_refused({"--mesh", "pp=2,tp=2", "--shard", "gradients"},
+                 "expected optimizer or none beside --pipeline", 4);
+  expect_refused({"--tensor", "2", "--shard", "parameters", "--compress", "fp16"},
+                 "expected none beside --shard gradients and parameters", 2);
   expect_refused({"--sequence-parallel"}, "--tensor N beside it");
   expect_refused({"--tensor", "2", "--compress", "powersgd:2"}, "expected fp16 or bf16 beside --tensor", 2);
   expect_refused({"--heads", "5"}, "got 2 layers, a width of 32 and 5 heads");

@@ -29,8 +29,8 @@ bool goes_by_element(DType dtype, const Dims& shape, const Dims& parameter) {
 }  // namespace
 
 TensorPart OwnedParameter::part() const {
-  return TensorPart::elements(whole.shape(), static_cast<std::int64_t>(range.first),
-                              static_cast<std::int64_t>(range.count));
+  return slice.value_or(TensorPart::whole(whole.shape()))
+      .range(static_cast<std::int64_t>(range.first), static_cast<std::int64_t>(range.count));
 }
 
 Tensor OwnedParameter::owned() const {
@@ -87,9 +87,9 @@ void read_owned(const TensorFiles& files, const std::vector<OwnedParameter>& par
     const auto found = saved.find(parameter.name);
     if (found == saved.end()) {
       wrong += "; missing: " + parameter.name;
-    } else if (found->second != parameter.whole.shape()) {
+    } else if (found->second != parameter.saved_shape()) {
       wrong += fmt::format("; wrong shape: {} (expected {}, got {})", parameter.name,
-                           parameter.whole.shape().to_string(), found->second.to_string());
+                           parameter.saved_shape().to_string(), found->second.to_string());
     }
   }
   if (!wrong.empty()) throw UsageError("checkpoint: the state does not fit this module" + wrong);
@@ -117,7 +117,7 @@ NamedTensors owned_state(const TensorFiles& files, const std::vector<OwnedParame
     const OwnedParameter* const owner = owner_of(saved.name, parameters);
     if (owner != nullptr && !owner->is_owned()) continue;
     Tensor read;
-    if (owner != nullptr && goes_by_element(saved.dtype, saved.shape, owner->whole.shape())) {
+    if (owner != nullptr && goes_by_element(saved.dtype, saved.shape, owner->saved_shape())) {
       read = Tensor::empty({static_cast<std::int64_t>(owner->range.count)}, host, saved.dtype);
       View target = read.view();
       target.shape = owner->part().held_shape();

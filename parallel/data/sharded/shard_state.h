@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "collectives/communicator.h"
 #include "parallel/data/sharded/shard_layout.h"
@@ -18,8 +19,12 @@ struct OwnedParameter {
   Tensor whole;  ///< its memory may be away where `own` is defined
   ShardRange range;
   Tensor own = {};  ///< the owned elements, [count], where they have memory of their own
+  /// Of an undivided parameter, the slice that `whole` is; nothing: all of it.
+  std::optional<TensorPart> slice = std::nullopt;
 
   bool is_owned() const noexcept { return range.count > 0; }
+  /// As checkpoints have it.
+  Dims saved_shape() const { return slice ? slice->shape : whole.shape(); }
   TensorPart part() const;
   /// The owned elements, [count], in their own memory or the parameter's; without history.
   Tensor owned() const;

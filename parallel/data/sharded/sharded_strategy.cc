@@ -51,12 +51,13 @@ ShardedStrategy::ShardedStrategy(const StrategyContext& context, ShardOptions op
 void ShardedStrategy::prepare(const TrainingParts& parts, const Deadline& /*deadline*/) {
   limits_ = parts.limits;
   scaler_ = parts.scaler;
+  before_update_ = parts.before_update;
   if (divides()) {
     build_divided(parts);
   } else {
     network_ = parts.build(context_.device);
   }
-  own_parameters();
+  own_parameters(parts.slices ? parts.slices(*network_) : std::map<std::string, TensorPart>());
   NamedTensors owned;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (owned_[i].defined()) owned.emplace_back(parameters_[i].name, owned_[i]);
@@ -83,7 +84,8 @@ void ShardedStrategy::build_divided(const TrainingParts& parts) {
   divided_->let_go();
 }
 
-void ShardedStrategy::own_parameters() {
+void ShardedStrategy::own_parameters(const std::map<std::string, TensorPart>& slices) {
+  is_sliced_ = !slices.empty();
   const NamedTensors whole = learning(*network_);
   std::vector<std::size_t> units(whole.size()), last_of_bucket;
   for (std::size_t i = 0; divided_ && i < whole.size(); ++i) {
@@ -103,6 +105,8 @@ void ShardedStrategy::own_parameters() {
   exchange_ = std::make_unique<ShardExchange>(parts(), whole, options_, last_of_bucket);
   for (std::size_t i = 0; i < whole.size(); ++i) {
     if (!divided_) parameters_.push_back({whole[i].first, whole[i].second, exchange_->owned(i)});
+    if (const auto slice = slices.find(whole[i].first); slice != slices.end())
+      parameters_[i].slice = slice->second;
     owned_.emplace_back();
     if (!parameters_[i].is_owned()) continue;
     owned_.back() = parameters_[i].owned();
@@ -110,18 +114,26 @@ void ShardedStrategy::own_parameters() {
   }
 }
 
-// What is whole everywhere is read whole; of the rest each rank reads its own.
 void ShardedStrategy::load(const SavedState& state, const Deadline& deadline) {
   check_values_together(*state.optimizer, context_.communicator, deadline);
-  if (divides()) {
+  if (divides() || is_sliced_) {
     check_values_together(*state.model, context_.communicator, deadline);
-    read_owned(*state.model, with_other_names());
-    load_whole(*state.model, whole_tensors(), context_.device);
-    divided_->mark_modified();
+    load_model(*state.model);
   } else {
     network_->load_state_dict(load_tensors(*state.model, context_.device));
   }
   optimizer_->load_state(owned_state(*state.optimizer, parameters_, context_.device));
+}
+
+// What is whole everywhere is read whole; of the rest each rank reads what it has.
+void ShardedStrategy::load_model(const TensorFiles& files) {
+  std::vector<OwnedParameter> here = with_other_names();
+  for (OwnedParameter& parameter : here) {
+    if (!divides()) parameter.range = {0, static_cast<std::size_t>(parameter.whole.numel())};
+  }
+  read_owned(files, here);
+  load_whole(files, whole_tensors(), context_.device);
+  if (divided_) divided_->mark_modified();
 }
 
 void ShardedStrategy::begin(const Deadline& deadline) {
@@ -160,6 +172,9 @@ void ShardedStrategy::step(Passes& passes, Exchange exchange) {
   {
     const PhaseScope phase = context_.timer.phase(Phase::communication);
     if (has_copies()) average_copies();
+    for (std::size_t i = 0; i < owned_.size(); ++i) {
+      if (owned_[i].defined()) owned_[i].set_grad(exchange_->owned_gradient(i));
+    }
     passes.gradients_done();
   }
   update();
@@ -189,14 +204,12 @@ void ShardedStrategy::update() {
   {
     const PhaseScope phase = context_.timer.phase(Phase::optimizer);
     const NoGrad no_grad;
-    for (std::size_t i = 0; i < owned_.size(); ++i) {
-      if (owned_[i].defined()) owned_[i].set_grad(exchange_->owned_gradient(i));
-    }
     const std::vector<Tensor> gradients = optimizer_->gradients();
     if (scaler_ != nullptr) {
       scaler_->unscale(gradients);
       agree_on_overflow(*scaler_, context_.communicator, patience());
     }
+    if (before_update_) before_update_();
     if (limits_.value) clip_grad_value(gradients, *limits_.value);
     if (limits_.norm) clip_to_norm(gradients, *limits_.norm);
     optimizer_->step();

@@ -56,6 +56,7 @@ class ShardedStrategy final : public Strategy {
   Module& module() noexcept override { return *network_; }
   /// The optimizer of this rank's elements: parameters keep their names and are flat.
   Optimizer* optimizer() noexcept override { return optimizer_.get(); }
+  Communicator* ranges() noexcept override { return &parts(); }
   void exchange_alone(const Deadline& deadline) override;
   /// What a rank held that has parts only, and what moved.
   std::string account(std::int64_t steps) const override;
@@ -70,7 +71,8 @@ class ShardedStrategy final : public Strategy {
   Communicator& parts() const noexcept { return groups_ ? groups_->parts : context_.communicator; }
   bool has_copies() const noexcept { return groups_ && groups_->copies.size() > 1; }
   void build_divided(const TrainingParts& parts);
-  void own_parameters();
+  void own_parameters(const std::map<std::string, TensorPart>& slices);
+  void load_model(const TensorFiles& files);
   void begin_use(ParameterUse use);
   void average_copies();
   NamedTensors whole_tensors() const;
@@ -85,8 +87,10 @@ class ShardedStrategy final : public Strategy {
   std::optional<ShardGroups> groups_;
   GradScaler* scaler_ = nullptr;
   GradientLimits limits_;
+  std::function<void()> before_update_;
   std::unique_ptr<DividedParameters> divided_;  ///< stage parameters; outlives the network
   std::unique_ptr<Module> network_;
+  bool is_sliced_ = false;                  ///< parameters are slices of the saved ones
   std::vector<OwnedParameter> parameters_;  ///< those that learn, in the module's order
   std::vector<Tensor> owned_;  ///< the optimizer's, beside `parameters_`; undefined: owns nothing
   std::unique_ptr<Optimizer> optimizer_;

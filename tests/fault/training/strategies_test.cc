@@ -134,6 +134,8 @@ const Division kDivisions[] = {
     {"pipeline_of_devices", 2, {"--pipeline=2", "--devices=cpu:0,cpu:1", "--micro-batches=4"}},
     {"tensor_pipeline", 4, {"--mesh=pp=2,tp=2", "--micro-batches=4"}},
     {"tensor_optimizer_shards", 4, {"--mesh=dp=2,tp=2", "--shard=optimizer"}},
+    {"tensor_gradient_shards", 4, {"--mesh=dp=2,tp=2", "--shard=gradients"}},
+    {"tensor_parameter_shards", 4, {"--mesh=dp=2,tp=2", "--shard=parameters", "--sequence-parallel"}},
     {"pipeline_optimizer_shards", 4, {"--mesh=dp=2,pp=2", "--micro-batches=4", "--shard=optimizer"}},
     {"placed", 2, {"--place=head=cpu:1"}},
     {"local_sgd", 2, {"--sync-every=4"}},

@@ -15,6 +15,7 @@
 #include "runtime/data/sources/text_source.h"
 #include "runtime/optim/sgd.h"
 #include "tests/support/message_of.h"
+#include "tests/support/put_together.h"
 
 namespace dtrain {
 namespace {
@@ -135,8 +136,7 @@ TEST_P(DividedTransformer, LearnsWhatTheWholeOneDoes) {
   const auto expected = whole_network(4);
   NullLog log;
   std::mutex mutex;
-  std::map<std::string, std::vector<float>> saved;
-  std::map<std::string, std::int64_t> counted;
+  test::PutTogether saved;
   run_thread_ranks(grid.dp * grid.tp, {}, log, [&](Communicator& communicator) {
     const auto device = make_device("cpu");
     StepClock clock;
@@ -164,25 +164,16 @@ TEST_P(DividedTransformer, LearnsWhatTheWholeOneDoes) {
     const StateParts parts = strategy.save();
     {
       const std::lock_guard lock(mutex);
-      for (const SavedPart& part : parts.model) {
-        const TensorPart where = part.part.value_or(TensorPart::whole(part.tensor.shape()));
-        auto& whole = saved[part.name];
-        whole.resize(static_cast<std::size_t>(where.shape.product()));
-        const auto values = part.tensor.to_vector<float>();
-        for_each_shared_run(TensorPart::whole(where.shape), where, [&](const SharedRun& run) {
-          std::copy_n(values.begin() + run.in_b, run.count, whole.begin() + run.in_a);
-          return true;
-        });
-        counted[part.name] += where.count;
-      }
+      saved.add(parts.model);
     }
     communicator.barrier("end")->wait(kNever);
   });
-  ASSERT_EQ(saved.size(), expected.size());
+  ASSERT_EQ(saved.values.size(), expected.size());
   for (const auto& [name, values] : expected) {
-    ASSERT_EQ(saved[name].size(), values.size()) << name;
-    EXPECT_EQ(counted[name], static_cast<std::int64_t>(values.size())) << name << ": each element once";
-    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(saved[name][i], values[i], 1e-5) << name;
+    ASSERT_EQ(saved.values[name].size(), values.size()) << name;
+    EXPECT_EQ(saved.counted[name], static_cast<std::int64_t>(values.size())) << name << ": each element once";
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(saved.values[name][i], values[i], 1e-5) << name;
   }
 }
 

@@ -11,6 +11,7 @@
 #include "collectives/thread_ranks.h"
 #include "parallel/data/batch_peers.h"
 #include "parallel/data/data_parallel_strategy.h"
+#include "parallel/data/sharded/sharded_strategy.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/pipeline_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
@@ -111,6 +112,14 @@ std::unique_ptr<Strategy> pipeline(const StrategyContext& context, const Mesh& m
                                             PipelineOptions{});
 }
 
+template <ShardStage stage>
+std::unique_ptr<Strategy> sharded(const StrategyContext& context, const Mesh& mesh,
+                                  const PipelineLinks* /*links*/) {
+  return std::make_unique<ShardedStrategy>(
+      StrategyContext{mesh.group("dp"), context.device, context.patience, context.timer},
+      ShardOptions{.stage = stage});
+}
+
 void expect_one_step_skipped(const Trained& got, const State& expected) {
   EXPECT_THAT(got.scales, Each(512.0));
   EXPECT_THAT(got.skipped, Each(1.0));
@@ -137,14 +146,17 @@ TEST(Overflow, OfOneCopySkipsTheStepOnAll) {
 // The layers are whole here: what is divided does not matter to who overflows.
 TEST(Overflow, OfOneSliceSkipsTheStepOnAll) {
   const State expected = trained({{"dp", 1}}, 1, 0, data_parallel).state;
-  for (const int bad_rank : {0, 1}) {
-    expect_one_step_skipped(
-        trained({{"dp", 1}, {"tp", 2}}, 2, bad_rank,
-                [](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
-                  return std::make_unique<TensorParallelStrategy>(
-                      context, RankGroup{mesh.group("tp"), kPatience}, data_parallel(context, mesh, links));
-                }),
-        expected);
+  for (const MakeStrategy& inner : {MakeStrategy(data_parallel), MakeStrategy(sharded<ShardStage::gradients>),
+                                    MakeStrategy(sharded<ShardStage::parameters>)}) {
+    for (const int bad_rank : {0, 1}) {
+      expect_one_step_skipped(
+          trained({{"dp", 1}, {"tp", 2}}, 2, bad_rank,
+                  [&](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
+                    return std::make_unique<TensorParallelStrategy>(
+                        context, RankGroup{mesh.group("tp"), kPatience}, inner(context, mesh, links));
+                  }),
+          expected);
+    }
   }
   for (const int bad_rank : {0, 1, 2, 3}) {
     expect_one_step_skipped(

@@ -15,14 +15,20 @@
 #include "runtime/nn/norms.h"
 #include "runtime/optim/adamw.h"
 #include "tests/support/message_of.h"
+#include "tests/unit/parallel/split_network.h"
 
 namespace dtrain {
 namespace {
 
+using test::Split;
 using testing::HasSubstr;
 
-constexpr std::int64_t kBatch = 3, kSequence = 8, kWidth = 16, kHidden = 24, kWords = 40;
+constexpr std::int64_t kWidth = 16, kHidden = 24, kWords = 40;
 const Deadline kNever = Deadline::never();
+
+Tensor words(std::uint64_t seed, const std::shared_ptr<Device>& device) {
+  return test::words(seed, kWords, device);
+}
 
 /// Embedding, a norm, two blocks of two layers with a sum around each, a norm, a classifier of words.
 class Whole final : public Module {
@@ -54,65 +60,6 @@ class Whole final : public Module {
   std::vector<std::shared_ptr<Linear>> up_, down_;
   std::shared_ptr<Linear> out_;
 };
-
-/// The same network over the ranks of a group; with `sequence` the activations between blocks are cut along
-/// it.
-class Split final : public Module {
- public:
-  Split(const std::shared_ptr<Device>& device, const RankGroup& group, bool sequence)
-      : group_(group), sequence_(sequence) {
-    Generator generator(5);
-    const std::optional<int> dim = sequence ? std::optional(1) : std::nullopt;
-    words_ = add_module(
-        "words", std::make_shared<VocabParallelEmbedding>(kWords, kWidth, generator, device, group, "words"));
-    if (sequence) {
-      norm_ = add_module("norm", std::make_shared<SequenceParallelNorm>(Dims{kWidth}, device, group, "norm"));
-    } else {
-      norm_ = add_module("norm", std::make_shared<LayerNorm>(Dims{kWidth}, device));
-    }
-    for (int i = 0; i < 2; ++i) {
-      const std::string block = "block" + std::to_string(i);
-      up_.push_back(add_module(block + "_up", std::make_shared<ColumnParallelLinear>(
-                                                  kWidth, kHidden, generator, device, group, block + " up",
-                                                  ColumnOptions{.sequence_dim = dim})));
-      down_.push_back(add_module(block + "_down", std::make_shared<RowParallelLinear>(
-                                                      kHidden, kWidth, generator, device, group,
-                                                      block + " down", RowOptions{.sequence_dim = dim})));
-    }
-    out_ =
-        add_module("out", std::make_shared<ColumnParallelLinear>(kWidth, kWords, generator, device, group,
-                                                                 "out", ColumnOptions{.sequence_dim = dim}));
-  }
-  Tensor forward(const Tensor& index) override {
-    Tensor h = (*words_)(index);
-    if (sequence_) h = own_part(h, 1, group_, "cut");
-    for (std::size_t i = 0; i < up_.size(); ++i) h = add(h, (*down_[i])(gelu((*up_[i])((*norm_)(h)))));
-    return (*out_)(h);
-  }
-  Tensor loss(const Tensor& index, const Tensor& target) {
-    const Tensor logits = (*this)(index);
-    return vocab_parallel_cross_entropy(logits.reshape({-1, logits.size(-1)}), target.reshape({-1}), group_,
-                                        "loss");
-  }
-
- private:
-  RankGroup group_;
-  bool sequence_;
-  std::shared_ptr<VocabParallelEmbedding> words_;
-  std::shared_ptr<Module> norm_;
-  std::vector<std::shared_ptr<ColumnParallelLinear>> up_;
-  std::vector<std::shared_ptr<RowParallelLinear>> down_;
-  std::shared_ptr<ColumnParallelLinear> out_;
-};
-
-Tensor words(std::uint64_t seed, const std::shared_ptr<Device>& device) {
-  Generator generator(seed);
-  std::vector<std::int64_t> index(static_cast<std::size_t>(kBatch * kSequence));
-  std::vector<double> drawn(index.size());
-  generator.uniform(drawn, 0, kWords);
-  for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int64_t>(drawn[i]) % kWords;
-  return Tensor::from_data(index, {kBatch, kSequence}, device);
-}
 
 void expect_near(const Tensor& got, const Tensor& expected, double tolerance, const std::string& what) {
   ASSERT_EQ(got.shape(), expected.shape()) << what;

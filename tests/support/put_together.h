@@ -1,0 +1,34 @@
+// Tensors that ranks saved in parts, put together again.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "parallel/saved_tensors.h"
+
+namespace dtrain::test {
+
+/// What the ranks saved; add() the parts of each.
+struct PutTogether {
+  std::map<std::string, std::vector<float>> values;  ///< row-major, by name
+  std::map<std::string, std::int64_t> counted;       ///< elements, by all ranks
+
+  void add(const std::vector<SavedPart>& parts) {
+    for (const SavedPart& part : parts) {
+      const TensorPart where = part.part.value_or(TensorPart::whole(part.tensor.shape()));
+      auto& whole = values[part.name];
+      whole.resize(static_cast<std::size_t>(where.shape.product()));
+      const auto here = part.tensor.to_vector<float>();
+      for_each_shared_run(TensorPart::whole(where.shape), where, [&](const SharedRun& run) {
+        std::copy_n(here.begin() + run.in_b, run.count, whole.begin() + run.in_a);
+        return true;
+      });
+      counted[part.name] += where.count;
+    }
+  }
+};
+
+}  // namespace dtrain::test
