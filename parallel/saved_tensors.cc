@@ -24,10 +24,16 @@ NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device
   });
 }
 
-NamedTensors load_exchange_state(const TensorFiles& files, const std::shared_ptr<Device>& device) {
-  return load_tensors(files, device, [](const std::string& saved) {
-    return saved.starts_with(kExchangeState) ? std::optional(saved.substr(kExchangeState.size()))
-                                             : std::nullopt;
+std::optional<std::string> name_in_exchange(const std::string& saved) {
+  return saved.starts_with(kExchangeState) ? std::optional(saved.substr(kExchangeState.size()))
+                                           : std::nullopt;
+}
+
+NamedTensors load_exchange_state(const TensorFiles& files, const std::shared_ptr<Device>& device,
+                                 const NameHere& name_here) {
+  return load_tensors(files, device, [&](const std::string& saved) {
+    const auto name = name_in_exchange(saved);
+    return name ? name_here(*name) : std::nullopt;
   });
 }
 

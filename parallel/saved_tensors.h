@@ -49,8 +49,12 @@ bool belongs_to(std::string_view name, const NamedTensors& tensors);
 /// exchanges gradients in another way leaves it out.
 inline constexpr std::string_view kExchangeState = "exchange/";
 
-/// Those of `files`, by their own names.
-NamedTensors load_exchange_state(const TensorFiles& files, const std::shared_ptr<Device>& device);
+/// The exchange's own name of what was saved as `saved`; nothing for what is not an exchange's.
+std::optional<std::string> name_in_exchange(const std::string& saved);
+
+/// Those of `files` that have a name here, given their own names.
+NamedTensors load_exchange_state(const TensorFiles& files, const std::shared_ptr<Device>& device,
+                                 const NameHere& name_here);
 
 /// `parts` where the host can read them: its own tensors themselves, of a device that runs ahead copies
 /// (waits for it).

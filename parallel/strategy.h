@@ -29,6 +29,8 @@
 
 namespace dtrain {
 
+class GradientExchange;
+
 /// Which samples of a step a rank computes: every size-th, from the rank-th. Ranks that hold parts of one
 /// model (the stages of a pipeline, say) have the same share. A rank with several shares computes them one
 /// after the other, each in passes of its own.
@@ -173,6 +175,9 @@ class Strategy {
   /// that have the others. The optimizer's parameters are then those ranges, flat, and load() and save() know
   /// TrainingParts::slices. Null: the gradients are those of module(), whole.
   virtual Communicator* ranges() noexcept { return nullptr; }
+  /// What exchanges this rank's gradients, where it remembers something from step to step, by the names of
+  /// module()'s parameters; else null.
+  virtual GradientExchange* remembers() noexcept { return nullptr; }
 
   /// Collective. What a step exchanges, with nothing beside it: for measuring.
   virtual void exchange_alone(const Deadline& deadline) = 0;

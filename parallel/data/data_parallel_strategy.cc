@@ -12,9 +12,12 @@ DataParallelStrategy::DataParallelStrategy(const StrategyContext& context, Reduc
 
 void DataParallelStrategy::load(const SavedState& state, const Deadline& deadline) {
   ReplicatedStrategy::load(state, deadline);
-  if (!options_.exchange || !options_.exchange->remembers()) return;
+  if (remembers() == nullptr) return;
   NamedTensors remembered;
-  if (context_.communicator.rank() == 0) remembered = load_exchange_state(*state.optimizer, context_.device);
+  if (context_.communicator.rank() == 0) {
+    remembered = load_exchange_state(*state.optimizer, context_.device,
+                                     [](const std::string& name) { return std::optional(name); });
+  }
   options_.exchange->load(broadcast_tensors(context_.communicator, remembered, context_.device, deadline));
 }
 
@@ -49,6 +52,10 @@ bool DataParallelStrategy::settling_counts() const noexcept {
   return options_.exchange && options_.exchange->remembers();
 }
 
+GradientExchange* DataParallelStrategy::remembers() noexcept {
+  return settling_counts() ? options_.exchange.get() : nullptr;
+}
+
 void DataParallelStrategy::settle(const Deadline& deadline) {
   parallel_->sync_buffers(deadline);
   if (options_.exchange) options_.exchange->settle(context_.communicator, deadline);
@@ -56,9 +63,7 @@ void DataParallelStrategy::settle(const Deadline& deadline) {
 
 StateParts DataParallelStrategy::replica() {
   StateParts parts = ReplicatedStrategy::replica();
-  if (!options_.exchange) return parts;
-  for (auto& [name, tensor] : options_.exchange->state())
-    parts.optimizer.push_back({std::string(kExchangeState) + name, tensor});
+  for (SavedPart& part : whole(saved_state(remembers()))) parts.optimizer.push_back(std::move(part));
   return parts;
 }
 

@@ -23,6 +23,7 @@ class DataParallelStrategy : public ReplicatedStrategy {
   bool settling_counts() const noexcept override;
   void settle(const Deadline& deadline) override;
   StateParts replica() override;
+  GradientExchange* remembers() noexcept override;
   /// Scales and all-reduces as many bytes in the same buckets.
   void exchange_alone(const Deadline& deadline) override;
 

@@ -261,6 +261,11 @@ void PipelineStrategy::limit() {
   scale_to_norm(gradients, norm_of_norms(all), *limits_.norm);
 }
 
+void PipelineStrategy::settle(const Deadline& deadline) {
+  parallel_->sync_buffers(deadline);
+  if (GradientExchange* exchange = remembers()) exchange->settle(groups_.copies, deadline);
+}
+
 Tensors PipelineStrategy::evaluate(const Tensors& inputs) {
   const NoGrad no_grad;
   Tensors outputs;
@@ -283,6 +288,13 @@ void PipelineStrategy::load(const SavedState& state, const Deadline& deadline) {
   check_values_together(*state.optimizer, context_.communicator, deadline);
   stage_->load_state_dict(read_own(*state.model, stage_->state_dict(), {}, context_.device));
   optimizer_->load_state(read_own(*state.optimizer, updated(), ties_, context_.device));
+  if (GradientExchange* exchange = remembers()) {
+    const NamedTensors here = stage_->named_parameters();
+    exchange->load(load_exchange_state(*state.optimizer, context_.device, [&](const std::string& name) {
+      const bool is_everyones = name.find('.') == std::string::npos;
+      return is_everyones || belongs_to(name, here) ? std::optional(name) : std::nullopt;
+    }));
+  }
 }
 
 // Of the copies of a stage each writes some: the n-th tensor is the n-th one's. What is dealt out one alone
@@ -298,7 +310,20 @@ StateParts PipelineStrategy::save() {
   };
   NamedTensors state = optimizer_->named_state();
   std::erase_if(state, [&](const NamedTensor& named) { return ties_.is_copy(named.first); });
-  return {own(stage_->state_dict()), dealt_ ? whole(state) : own(state)};
+  StateParts parts{own(stage_->state_dict()), dealt_ ? whole(state) : own(state)};
+  for (SavedPart& part : own(remembered_here())) parts.optimizer.push_back(std::move(part));
+  return parts;
+}
+
+// Copies of tied weights lose something each, which they keep under their own names. What belongs to no
+// parameter the first stage saves.
+NamedTensors PipelineStrategy::remembered_here() {
+  NamedTensors state = saved_state(remembers());
+  const NamedTensors here = stage_->named_parameters();
+  std::erase_if(state, [&](const NamedTensor& named) {
+    return stage() > 0 && !belongs_to(*name_in_exchange(named.first), here);
+  });
+  return state;
 }
 
 Replicas PipelineStrategy::replicas() {

@@ -64,7 +64,10 @@ class PipelineStrategy final : public Strategy {
   /// Every pass is a micro-batch.
   void step(Passes& passes, Exchange exchange) override;
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
-  void settle(const Deadline& deadline) override { parallel_->sync_buffers(deadline); }
+  void settle(const Deadline& deadline) override;
+  bool settling_counts() const noexcept override {
+    return options_.reducer.exchange && options_.reducer.exchange->remembers();
+  }
   Tensors evaluate(const Tensors& inputs) override;
   StateParts save() override;
   Replicas replicas() override;
@@ -72,6 +75,9 @@ class PipelineStrategy final : public Strategy {
   Module& module() noexcept override { return *stage_; }
   /// Of all that is here, or with deal_optimizer of what is this rank's.
   Optimizer* optimizer() noexcept override { return optimizer_.get(); }
+  GradientExchange* remembers() noexcept override {
+    return settling_counts() ? options_.reducer.exchange.get() : nullptr;
+  }
   void exchange_alone(const Deadline& deadline) override;
   std::string proposal() const override { return choice_.proposal(); }
   std::map<std::string, std::string> choices() const override { return choice_.choices(); }
@@ -120,6 +126,8 @@ class PipelineStrategy final : public Strategy {
   void limit();
   /// What this rank's optimizer has.
   NamedTensors updated() const;
+  /// What the exchange of gradients remembers and this stage saves, by the names of checkpoints.
+  NamedTensors remembered_here();
   std::vector<Tensor> gradients() const;
 
   StrategyContext context_;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "parallel/data/compress/gradient_exchange.h"
 #include "parallel/data/sharded/shard_state.h"
 #include "parallel/span_of.h"
 #include "parallel/tensor/split_module.h"
@@ -32,6 +35,11 @@ class HeldParameters {
 
   /// Whether this rank holds it, whole or a slice of it.
   bool contains(const std::string& name) const { return find(name) != nullptr; }
+  /// Whether it belongs to a slice.
+  bool is_cut(const std::string& name) const {
+    const Held* const held = find(name);
+    return held != nullptr && held->slice;
+  }
   /// The part of the whole tensor that `local`, saved as `name`, is; nothing where it is all of it.
   std::optional<TensorPart> part(const std::string& name, DType dtype, const Dims& local) const {
     const Held* const held = find(name);
@@ -56,6 +64,23 @@ class HeldParameters {
 
   std::map<std::string, Held> held_;
 };
+
+/// The name under which a slice's own is saved that is no part of something undivided:
+/// "fc.weight.basis.1of2".
+std::string name_of_slice(const std::string& name, const RankGroup& group) {
+  return fmt::format("{}.{}of{}", name, group.communicator.rank() + 1, group.communicator.size());
+}
+
+/// Whether `name` is such a name, of any slice.
+bool is_of_slice(std::string_view name) {
+  const std::string_view last = name.substr(name.rfind('.') + 1);
+  const std::size_t number = last.find("of");
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  };
+  return number != std::string_view::npos && is_number(last.substr(0, number)) &&
+         is_number(last.substr(number + 2));
+}
 
 /// What the first rank of a group alone saves: all but slices.
 bool is_alike(const SavedPart& saved) { return !saved.part || saved.part->extent == saved.part->shape; }
@@ -156,10 +181,41 @@ void TensorParallelStrategy::load(const SavedState& state, const Deadline& deadl
       context_.device));
   const auto name_here = [&](const std::string& saved) {
     auto name = others_ ? others_->ties.copy_of(saved).value_or(saved) : saved;
+    if (name_in_exchange(saved)) return std::optional<std::string>();
     const bool all_here = !others_ && !deals();
     return all_here || belongs_to(name, updated_) ? std::optional(std::move(name)) : std::nullopt;
   };
   optimizer()->load_state(read_own(*state.optimizer, held, name_here, context_.device));
+  if (inner_->remembers() != nullptr) load_remembered(*state.optimizer);
+}
+
+// What was lost of a slice's gradients is a slice of what was lost. Other slices have no use for a basis.
+void TensorParallelStrategy::load_remembered(const TensorFiles& files) {
+  const HeldParameters held(module(), group_);
+  const std::string own = name_of_slice("", group_);
+  const auto name_here = [&](const std::string& saved) -> std::optional<std::string> {
+    auto name = name_in_exchange(saved);
+    if (!name || (name->find('.') != std::string::npos && !held.contains(*name))) return std::nullopt;
+    if (name->ends_with(own)) return name->substr(0, name->size() - own.size());
+    return is_of_slice(*name) ? std::nullopt : name;
+  };
+  inner_->remembers()->load(read_own(files, held, name_here, context_.device));
+}
+
+std::vector<SavedPart> TensorParallelStrategy::remembered_here() {
+  const HeldParameters held(module(), group_);
+  std::vector<SavedPart> parts;
+  for (auto& [saved, tensor] : saved_state(inner_->remembers())) {
+    const std::string name = *name_in_exchange(saved);
+    const auto part = held.part(name, tensor.dtype(), tensor.shape());
+    if (part || held.is_cut(name)) {
+      parts.push_back({part ? saved : name_of_slice(saved, group_), tensor, part});
+      continue;
+    }
+    const bool is_first = held.contains(name) || !others_ || others_->stages.rank() == 0;
+    if (is_first && group_.communicator.rank() == 0) parts.push_back({saved, tensor});
+  }
+  return parts;
 }
 
 bool TensorParallelStrategy::deals() { return updated_.size() < module().named_parameters().size(); }
@@ -185,6 +241,11 @@ StateParts TensorParallelStrategy::save() {
   if (others_)
     std::erase_if(state, [&](const NamedTensor& named) { return others_->ties.is_copy(named.first); });
   add_own(parts.optimizer, state, deals());
+  std::vector<SavedPart> remembered = remembered_here();
+  for (std::size_t i = 0; i < remembered.size(); ++i) {
+    if (static_cast<int>(i % static_cast<std::size_t>(copies.size)) == copies.rank)
+      parts.optimizer.push_back(std::move(remembered[i]));
+  }
   return parts;
 }
 

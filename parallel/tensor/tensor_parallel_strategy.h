@@ -47,6 +47,7 @@ class TensorParallelStrategy final : public Strategy {
   /// None: collectives inside a pass wait for the peers.
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
   void settle(const Deadline& deadline) override { inner_->settle(deadline); }
+  bool settling_counts() const noexcept override { return inner_->settling_counts(); }
   Tensors evaluate(const Tensors& inputs) override;
   StateParts save() override;
   Replicas replicas() override { return inner_->replicas(); }
@@ -64,6 +65,8 @@ class TensorParallelStrategy final : public Strategy {
   /// Whether the inner strategy's ranks have the optimizer's state of some parameters each.
   bool deals();
   StateParts save_ranges();
+  void load_remembered(const TensorFiles& files);
+  std::vector<SavedPart> remembered_here();
   /// Adds numbers up over a group.
   void add_up(const Tensor& numbers, Communicator& ranks);
   Deadline patience() const { return Deadline::after(context_.patience); }

@@ -82,6 +82,27 @@ TEST_F(PipelineOption, SharesTheOptimizersStateOutAmongCopies) {
   EXPECT_EQ(final_weights(folder_ / "changing"), final_weights(folder_ / "grid"));
 }
 
+// What gradients lost, from the 11th step on, goes on with the run wherever the network is cut.
+TEST_F(PipelineOption, CompressesWithTheBitsOfDataParallelism) {
+  const auto compressed = [](std::vector<std::string> form) {
+    form.insert(form.end(), {"--compress", "powersgd:2", "--checkpoint-every", "12", "--eval-every", "0"});
+    return form;
+  };
+  const auto copies = compressed({"--accumulate", "4"}),
+             stages = compressed({"--mesh", "dp=2,pp=2", "--micro-batches", "4"});
+  expect_trained(training("plain", 2, 14, {"--accumulate", "4"}));
+  expect_trained(training("copies", 2, 14, copies));
+  expect_trained(training("changing", 4, 12, stages));
+  expect_trained(training("changing", 2, 14, copies));
+  EXPECT_EQ(final_weights(folder_ / "changing"), final_weights(folder_ / "copies"));
+  EXPECT_NE(final_weights(folder_ / "plain"), final_weights(folder_ / "copies"));
+  expect_trained(training("back", 2, 12, copies));
+  expect_trained(training("back", 4, 14, stages));
+  expect_trained(training("back", 2, 15, copies));
+  expect_trained(training("copies", 2, 15, copies));
+  EXPECT_EQ(final_weights(folder_ / "back"), final_weights(folder_ / "copies"));
+}
+
 /// How many steps of the run overflowed, by its metrics.
 std::int64_t skipped_steps(const std::filesystem::path& run_dir) {
   std::ifstream in(run_dir / "metrics.jsonl");

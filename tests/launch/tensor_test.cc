@@ -125,6 +125,39 @@ TEST_F(TensorOption, DividesGradientsAndParametersAmongCopies) {
   expect_alike("changing", "one");
 }
 
+// What gradients lost goes on with the run, from the 11th step on: exactly in the same form, and within what
+// is lost in others.
+TEST_F(TensorOption, CompressesGradientsOfCopies) {
+  const auto compressed = [](std::vector<std::string> form) {
+    form.insert(form.end(), {"--compress", "powersgd:2", "--checkpoint-every", "13", "--eval-every", "0"});
+    return form;
+  };
+  const auto grid = compressed({"--mesh", "dp=2,tp=2"}), copies = compressed({}),
+             stages = compressed({"--mesh", "dp=2,pp=2,tp=2", "--micro-batches", "2"}),
+             dealt = compressed({"--mesh", "dp=2,tp=2", "--shard", "optimizer"});
+  expect_trained(training("plain", 4, 17, {"--mesh", "dp=2,tp=2"}));
+  for (const auto& [name, world, form] :
+       {std::tuple("grid", 4, grid), std::tuple("stages", 8, stages), std::tuple("dealt", 4, dealt)}) {
+    expect_trained(training(name, world, 17, form));
+    const std::string again = name + std::string("-again");
+    expect_trained(training(again, world, 13, form));
+    expect_trained(training(again, world, 17, form));
+    EXPECT_EQ(losses(folder_ / again), losses(folder_ / name)) << name;
+  }
+  EXPECT_EQ(losses(folder_ / "dealt"), losses(folder_ / "grid"));
+  expect_trained(training("changing", 2, 13, copies));
+  expect_trained(training("changing", 4, 14, grid));
+  expect_trained(training("changing", 8, 15, stages));
+  expect_trained(training("changing", 2, 16, compressed({"--tensor", "2"})));
+  expect_trained(training("changing", 2, 17, copies));
+  const auto expected = losses(folder_ / "plain");
+  for (const char* name : {"grid", "stages", "changing"}) {
+    const auto got = losses(folder_ / name);
+    EXPECT_NE(got, expected) << name;
+    EXPECT_NEAR(got.back(), expected.back(), 0.25) << name;
+  }
+}
+
 // Slices overflow one by one, and skip a step together. Sums of products are rounded to float16 in other
 // places, so the numbers are near.
 TEST_F(TensorOption, TakesFloat16) {
@@ -176,7 +209,8 @@ TEST_F(TensorOption, SaysWhatCannotBe) {
   expect_refused({"--tensor", "2", "--shard", "parameters", "--compress", "fp16"},
                  "expected none beside --shard gradients and parameters", 2);
   expect_refused({"--sequence-parallel"}, "--tensor N beside it");
-  expect_refused({"--tensor", "2", "--compress", "powersgd:2"}, "expected fp16 or bf16 beside --tensor", 2);
+  expect_refused({"--tensor", "2", "--compress", "powersgd:2", "--precision", "fp16"},
+                 "expected fp32 or bf16 beside --compress powersgd within --tensor", 2);
   expect_refused({"--heads", "5"}, "got 2 layers, a width of 32 and 5 heads");
 
   TrainingRun lenet = training("refused", 2, 1, {"--tensor", "2"});

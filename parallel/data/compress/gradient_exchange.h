@@ -46,4 +46,7 @@ class GradientExchange {
   virtual void load(NamedTensors /*state*/) {}
 };
 
+/// What `exchange` remembers, by the names that checkpoints have for it (kExchangeState); null: nothing.
+NamedTensors saved_state(const GradientExchange* exchange);
+
 }  // namespace dtrain

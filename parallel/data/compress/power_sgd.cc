@@ -41,7 +41,15 @@ struct BucketState {
   std::vector<Matrix> matrices;
   std::vector<Rest> rests;
   std::int64_t step = 0;
+  std::shared_ptr<Device> device;
 };
+
+/// FNV-1a.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
 
 View flat(void* data, std::size_t offset, std::size_t count) {
   return {static_cast<float*>(data) + offset, DType::f32, {static_cast<std::int64_t>(count)}, {1}};
@@ -200,17 +208,14 @@ class PowerSgd final : public GradientExchange {
   NamedTensors state() const override {
     if (buckets_.empty()) return loaded_;
     NamedTensors state;
-    std::int64_t steps = 0;
-    std::shared_ptr<Device> device;
     for (const auto& [index, bucket] : buckets_) {
-      steps = bucket.step;
       for (const Matrix& matrix : bucket.matrices) {
-        device = matrix.q.shared_device();
         state.emplace_back(matrix.name + kBasis, matrix.q);
         state.emplace_back(matrix.name + kLost, matrix.error);
       }
     }
-    if (device) state.emplace_back(kSteps, Tensor::full({}, static_cast<double>(steps), device, DType::f64));
+    const BucketState& any = buckets_.begin()->second;
+    state.emplace_back(kSteps, Tensor::full({}, static_cast<double>(any.step), any.device, DType::f64));
     return state;
   }
 
@@ -231,8 +236,8 @@ class PowerSgd final : public GradientExchange {
 
   BucketState first_state(const FullBucket& bucket) const {
     const std::shared_ptr<Device>& device = bucket.device;
-    Generator generator(options_.seed + bucket.index);
     BucketState state;
+    state.device = device;
     if (const auto steps = loaded(kSteps, {})) state.step = static_cast<std::int64_t>(steps->item());
     for (std::size_t i = 0; i < bucket.layout.slots.size(); ++i) {
       const GradientSlot& slot = bucket.slots[bucket.layout.slots[i]];
@@ -248,13 +253,19 @@ class PowerSgd final : public GradientExchange {
         continue;
       }
       const Dims shape = {matrix.columns, matrix.rank};
-      matrix.q = options_.initial ? options_.initial(shape, device) : Tensor::randn(shape, generator, device);
+      matrix.q = options_.initial ? options_.initial(shape, device) : drawn(slot.name, shape, device);
       matrix.error = Tensor::zeros({matrix.rows, matrix.columns}, device);
       if (const auto basis = loaded(slot.name + kBasis, shape)) matrix.q = basis->to(device);
       if (const auto lost = loaded(slot.name + kLost, matrix.error.shape())) matrix.error = lost->to(device);
       state.matrices.push_back(std::move(matrix));
     }
     return state;
+  }
+
+  // By the parameter's name: the same whichever other parameters are here.
+  Tensor drawn(const std::string& name, const Dims& shape, const std::shared_ptr<Device>& device) const {
+    Generator generator(options_.seed + hash_of(name));
+    return Tensor::randn(shape, generator, device);
   }
 
   const PowerSgdOptions options_;

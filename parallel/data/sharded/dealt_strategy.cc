@@ -1,16 +1,10 @@
 #include "parallel/data/sharded/dealt_strategy.h"
 
 #include "parallel/data/sharded/shard_state.h"
-#include "runtime/base/error.h"
 
 namespace dtrain {
 
 void DealtStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
-  if (settling_counts()) {
-    throw UsageError(
-        "optimizer dealt out: expected gradients to be exchanged without memory of earlier steps, got an "
-        "exchange that has some to save; compress to 16 bits or not at all");
-  }
   TrainingParts own = parts;
   own.make_optimizer = [&](const NamedTensors& parameters) {
     return parts.make_optimizer(dealt_.emplace(parameters, context_.communicator).own());
@@ -25,11 +19,16 @@ void DealtStrategy::load(const SavedState& state, const Deadline& deadline) {
   optimizer_->load_state(load_tensors(*state.optimizer, context_.device, [&](const std::string& saved) {
     return belongs_to(saved, dealt_->own()) ? std::optional(saved) : std::nullopt;
   }));
+  if (remembers() == nullptr) return;
+  remembers()->load(load_exchange_state(*state.optimizer, context_.device,
+                                        [](const std::string& name) { return std::optional(name); }));
 }
 
 StateParts DealtStrategy::save() {
   StateParts parts{{}, whole(optimizer_->named_state())};
-  if (context_.communicator.rank() == 0) parts.model = whole(network_->state_dict());
+  if (context_.communicator.rank() > 0) return parts;
+  parts.model = whole(network_->state_dict());
+  for (SavedPart& part : whole(saved_state(remembers()))) parts.optimizer.push_back(std::move(part));
   return parts;
 }
 

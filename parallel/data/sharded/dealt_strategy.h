@@ -15,8 +15,7 @@ class DealtStrategy final : public DataParallelStrategy {
   using DataParallelStrategy::DataParallelStrategy;
 
   std::string_view name() const noexcept override { return "data parallel, optimizer dealt out"; }
-  /// Throws UsageError for a network of fewer parameters than there are ranks, and for an exchange of
-  /// gradients that remembers (GradientExchange::remembers).
+  /// Throws UsageError for a network of fewer parameters than there are ranks.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// Every rank saves the state that it has.
   bool sharded() const noexcept override { return true; }
