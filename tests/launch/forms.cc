@@ -169,10 +169,21 @@ class Forms {
     }
     if (workers_ == 4) {
       add("tensor x data parallel", {"--mesh", "dp=2,tp=2"});
-      for (const char* what : {"optimizer", "gradients", "parameters"})
-        add(fmt::format("tensor x shard {}", what), {"--mesh", "dp=2,tp=2", "--shard", what});
-      add("tensor, sequence x shard parameters",
-          {"--mesh", "dp=2,tp=2", "--sequence-parallel", "--shard", "parameters"});
+      for (const char* what : {"optimizer", "gradients", "parameters"}) {
+        const auto shared = [&](const std::string& name, const Arguments& mesh) {
+          Arguments arguments = mesh;
+          arguments.insert(arguments.end(), {"--shard", what});
+          forms_.push_back({fmt::format("{} x shard {}", name, what),
+                            workers_,
+                            arguments,
+                            {},
+                            {Kind::workers, mesh},
+                            true,
+                            {}});
+        };
+        shared("tensor", {"--mesh", "dp=2,tp=2"});
+        shared("tensor, sequence", {"--mesh", "dp=2,tp=2", "--sequence-parallel"});
+      }
       add("tensor x pipeline", {"--mesh", "pp=2,tp=2", "--micro-batches", "4"});
       add("tensor x pipeline, interleaved", {"--mesh", "pp=2,tp=2", "--micro-batches", "4", "--schedule",
                                              "interleaved", "--sequence-parallel"});

@@ -192,10 +192,13 @@ class Table {
     const bool is_right =
         near.losses <= bound && (is_large() || near.weights <= bound) && (equal || !form.exact);
     const bool bits_of_workers = form.bits.kind == Reference::Kind::workers;
+    const char* const whose = !bits_of_workers              ? ""
+                              : form.bits.arguments.empty() ? ", of data parallel"
+                                                            : ", of the mesh without";
     fmt::print("{:<12} {:<36} {:>7} {:<10} {:>10.1e} {:>10.1e}  {:<22} {}\n", model_, form.name, workers,
                over_, near.losses, near.weights,
                !form.exact ? (near.equal_bits() ? "yes" : "within rounding")
-               : equal     ? fmt::format("yes{}", bits_of_workers ? ", of data parallel" : "")
+               : equal     ? fmt::format("yes{}", whose)
                            : "NO, and should be",
                is_right ? "" : "WRONG");
     std::fflush(stdout);
