@@ -80,9 +80,6 @@ void check_beside_mesh(const Options& options, const Recipe& recipe, const std::
   if (cuts && recipe.compress.kind != Compression::Kind::none)
     options.refuse("compress",
                    "none beside --shard gradients and parameters, whose gradients go to their owners whole");
-  if (recipe.compress.kind == Compression::Kind::power_sgd && recipe.precision == Precision::fp16)
-    options.refuse("precision", "fp32 or bf16 beside --compress powersgd within " + form +
-                                    ", whose workers overflow one by one");
 }
 
 /// Where `stages` stages with the recipe's chunks are cut.

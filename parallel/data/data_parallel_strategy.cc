@@ -10,6 +10,17 @@ DataParallelStrategy::DataParallelStrategy(const StrategyContext& context, Reduc
   if (!options_.device) options_.device = context.device;
 }
 
+void DataParallelStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
+  ReplicatedStrategy::prepare(parts, deadline);
+  GradientExchange* const exchange = remembers();
+  if (exchange == nullptr || scaler_ == nullptr) return;
+  exchange->await_decisions();
+  before_update_ = [this, exchange, agree = parts.before_update] {
+    if (agree) agree();
+    exchange->decided(scaler_->found());
+  };
+}
+
 void DataParallelStrategy::load(const SavedState& state, const Deadline& deadline) {
   ReplicatedStrategy::load(state, deadline);
   if (remembers() == nullptr) return;

@@ -15,6 +15,7 @@ class DataParallelStrategy : public ReplicatedStrategy {
                                 bool waits_inside = false);
 
   std::string_view name() const noexcept override { return "data parallel"; }
+  void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// With what the exchange of gradients remembers.
   void load(const SavedState& state, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override;

@@ -76,6 +76,8 @@ void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadl
   if (options_.deal_optimizer) dealt_.emplace(stage_->named_parameters(), groups_.copies);
   optimizer_ = parts.make_optimizer(updated());
   if (scaler_ != nullptr) scaler_->attach(*optimizer_);
+  if (GradientExchange* exchange = remembers(); exchange != nullptr && scaler_ != nullptr)
+    exchange->await_decisions();
 }
 
 // The c-th chunk of stage s is the run of parts number c · stages + s.
@@ -230,6 +232,7 @@ void PipelineStrategy::update() {
   if (scaler_ != nullptr) {
     scaler_->unscale(gradients());
     agree_on_overflow(*scaler_, context_.communicator, patience());
+    if (GradientExchange* exchange = remembers()) exchange->decided(scaler_->found());
   }
   if (before_update_) before_update_();
   limit();

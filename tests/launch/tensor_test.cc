@@ -170,6 +170,7 @@ TEST_F(TensorOption, TakesFloat16) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> forms = {
       {"tensor", {"--tensor", "2"}},
       {"shards", {"--mesh", "dp=2,tp=2", "--shard", "parameters"}},
+      {"compressed", {"--mesh", "dp=2,tp=2", "--compress", "powersgd:8"}},
       {"stages", {"--tensor", "2", "--pipeline", "2", "--micro-batches", "4"}}};
   for (const auto& [name, form] : forms) {
     const auto got = trained(name, name == "tensor" ? 2 : 4, form);
@@ -209,8 +210,6 @@ TEST_F(TensorOption, SaysWhatCannotBe) {
   expect_refused({"--tensor", "2", "--shard", "parameters", "--compress", "fp16"},
                  "expected none beside --shard gradients and parameters", 2);
   expect_refused({"--sequence-parallel"}, "--tensor N beside it");
-  expect_refused({"--tensor", "2", "--compress", "powersgd:2", "--precision", "fp16"},
-                 "expected fp32 or bf16 beside --compress powersgd within --tensor", 2);
   expect_refused({"--heads", "5"}, "got 2 layers, a width of 32 and 5 heads");
 
   TrainingRun lenet = training("refused", 2, 1, {"--tensor", "2"});

@@ -36,6 +36,12 @@ class GradientExchange {
 
   /// Whether anything is remembered.
   virtual bool remembers() const noexcept { return false; }
+  /// Before the first bucket, with loss scaling: decided() follows each step's works, and only then is it
+  /// known whether the step is made.
+  virtual void await_decisions() {}
+  /// Where `skipped`, float32 [1], is not 0 on the device, the step is not made and not remembered. The same
+  /// on all ranks.
+  virtual void decided(const Tensor& /*skipped*/) {}
   /// Collective, between steps. Makes what is remembered equal on all ranks, so that the next steps exchange
   /// the same sums, within rounding. Throws PeerError.
   virtual void settle(Communicator& /*communicator*/, const Deadline& /*deadline*/) {}

@@ -26,8 +26,9 @@ struct Matrix {
   std::string name;        ///< of the parameter
   std::size_t offset = 0;  ///< in the bucket, elements
   std::int64_t rows = 0, columns = 0, rank = 0;
-  Tensor q;      ///< [columns, rank]
-  Tensor error;  ///< [rows, columns], divided by the number of ranks like the bucket
+  Tensor q;                       ///< [columns, rank]
+  Tensor error;                   ///< [rows, columns], divided by the number of ranks like the bucket
+  Tensor q_before, error_before;  ///< of a step that may turn out not to be made
 
   std::size_t count() const { return static_cast<std::size_t>(rows * columns); }
 };
@@ -42,6 +43,7 @@ struct BucketState {
   std::vector<Rest> rests;
   std::int64_t step = 0;
   std::shared_ptr<Device> device;
+  bool awaits_decisions = false;
 };
 
 /// FNV-1a.
@@ -155,12 +157,14 @@ class PowerSgdWork final : public Work {
       const Tensor mean = matmul(bases[i], q.transpose(0, 1));
       device_->kernels().copy(flat(mean.view().data, 0, matrix.count()),
                               flat(span_.data, matrix.offset, matrix.count()));
+      if (state_.awaits_decisions) matrix.q_before = matrix.q, matrix.error_before = matrix.error;
       // Not finite on all ranks where it is on one; such a step is skipped, and must not be remembered.
       const Tensor finite = equal(sum(mul(mean, 0.0)), Tensor::zeros({}, device_));
       matrix.error = where(finite, sub(gradients_[i], mul(mean, share)), matrix.error);
       matrix.q = where(finite, q, matrix.q);
       place = end;
     }
+    gradients_.clear();
   }
 
   Communicator& communicator_;
@@ -191,6 +195,22 @@ class PowerSgd final : public GradientExchange {
   }
 
   bool remembers() const noexcept override { return true; }
+
+  void await_decisions() override { awaits_decisions_ = true; }
+
+  // Another gradient, or another rank's part of the network, may have overflowed.
+  void decided(const Tensor& skipped) override {
+    const NoGrad no_grad;
+    for (auto& [index, state] : buckets_) {
+      for (Matrix& matrix : state.matrices) {
+        if (!matrix.q_before.defined()) continue;
+        const Tensor made = equal(skipped, Tensor::zeros({}, state.device));
+        matrix.q = where(made, matrix.q, matrix.q_before);
+        matrix.error = where(made, matrix.error, matrix.error_before);
+        matrix.q_before = matrix.error_before = Tensor();
+      }
+    }
+  }
 
   // Only the ranks' sum of what was lost enters the products, and it stays what it was. The bases are equal.
   void settle(Communicator& communicator, const Deadline& deadline) override {
@@ -238,6 +258,7 @@ class PowerSgd final : public GradientExchange {
     const std::shared_ptr<Device>& device = bucket.device;
     BucketState state;
     state.device = device;
+    state.awaits_decisions = awaits_decisions_;
     if (const auto steps = loaded(kSteps, {})) state.step = static_cast<std::int64_t>(steps->item());
     for (std::size_t i = 0; i < bucket.layout.slots.size(); ++i) {
       const GradientSlot& slot = bucket.slots[bucket.layout.slots[i]];
@@ -269,6 +290,7 @@ class PowerSgd final : public GradientExchange {
   }
 
   const PowerSgdOptions options_;
+  bool awaits_decisions_ = false;
   std::map<std::size_t, BucketState> buckets_;
   NamedTensors loaded_;  ///< what buckets begin with
 };

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -20,6 +19,7 @@
 #include "runtime/optim/sgd.h"
 #include "tests/unit/parallel/layers.h"
 #include "tests/unit/parallel/mesh_ranks.h"
+#include "tests/unit/parallel/spoiled_passes.h"
 
 namespace dtrain {
 namespace {
@@ -28,6 +28,7 @@ using test::Layers;
 using test::MakeStrategy;
 using test::MicroBatches;
 using test::run_mesh_ranks;
+using test::SpoiledPasses;
 using testing::Each;
 
 const Deadline kNever = Deadline::never();
@@ -36,29 +37,6 @@ constexpr int kSteps = 4, kBadStep = 1;
 constexpr std::size_t kMicroBatches = 4;
 
 using State = std::map<std::string, std::vector<float>>;
-
-/// Puts something that is no number among this rank's gradients, where it is `bad`.
-class SpoiledPasses final : public Passes {
- public:
-  SpoiledPasses(Passes& passes, Strategy& strategy, bool bad)
-      : passes_(passes), strategy_(strategy), bad_(bad) {}
-  std::size_t count() const noexcept override { return passes_.count(); }
-  Tensors inputs(std::size_t i) override { return passes_.inputs(i); }
-  Tensor loss(std::size_t i, const Tensors& outputs) override { return passes_.loss(i, outputs); }
-  double weight(std::size_t i) const override { return passes_.weight(i); }
-  void losses_done() override { passes_.losses_done(); }
-  void gradients_done() override {
-    passes_.gradients_done();
-    if (!bad_) return;
-    Tensor gradient = strategy_.optimizer()->gradients().front().detach();
-    gradient.fill(std::numeric_limits<double>::infinity());
-  }
-
- private:
-  Passes& passes_;
-  Strategy& strategy_;
-  bool bad_;
-};
 
 TrainingParts parts_of(GradScaler* scaler) {
   return {.build = [](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {

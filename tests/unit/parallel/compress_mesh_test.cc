@@ -14,6 +14,7 @@
 #include "tests/unit/parallel/layers.h"
 #include "tests/unit/parallel/mesh_ranks.h"
 #include "tests/unit/parallel/split_network.h"
+#include "tests/unit/parallel/spoiled_passes.h"
 
 namespace dtrain {
 namespace {
@@ -21,6 +22,7 @@ namespace {
 using test::MakeStrategy;
 using test::PutTogether;
 using test::Split;
+using test::SpoiledPasses;
 using testing::Contains;
 using testing::Key;
 using testing::Not;
@@ -31,26 +33,31 @@ constexpr std::size_t kMicroBatches = 4;
 
 ReducerOptions compressed() { return {.exchange = power_sgd({.rank = 1, .start_step = 1, .seed = 3})}; }
 
-/// What four steps leave behind, put together of all ranks, after settle().
-PutTogether trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStrategy& make) {
+/// What `steps` steps leave behind, put together of all ranks, after settle(); in the last of them `bad_rank`
+/// overflows.
+PutTogether trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStrategy& make, int steps = 4,
+                    int bad_rank = -1) {
   std::mutex mutex;
   PutTogether saved;
   test::run_mesh_ranks(
       axes, ranks, make,
-      [&](Strategy& strategy, GradScaler& /*scaler*/, Communicator& communicator,
+      [&](Strategy& strategy, GradScaler& scaler, Communicator& communicator,
           const std::shared_ptr<Device>& device) {
         strategy.prepare(
             {.build =
                  [](const std::shared_ptr<Device>& home) { return std::make_unique<test::Layers>(4, home); },
              .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
                return std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.2});
-             }},
+             },
+             .scaler = &scaler},
             kNever);
         strategy.begin(kNever);
-        for (int step = 0; step < 4; ++step) {
+        for (int step = 0; step < steps; ++step) {
           test::MicroBatches passes(step, strategy.share(), kMicroBatches, device);
-          strategy.step(passes, Exchange::all);
+          SpoiledPasses spoiled(passes, strategy, communicator.rank() == bad_rank && step + 1 == steps);
+          strategy.step(spoiled, Exchange::all);
         }
+        EXPECT_EQ(scaler.skipped(), bad_rank < 0 ? 0 : 1);
         EXPECT_TRUE(strategy.settling_counts());
         strategy.settle(kNever);
         const StateParts parts = strategy.save();
@@ -115,6 +122,21 @@ TEST(PowerSgdInAMesh, HasTheBitsOfDataParallelism) {
     EXPECT_EQ(trained({{"dp", 2}, {"tp", 2}}, 4, tensor_parallel(deal)).values, expected.values);
     EXPECT_EQ(trained({{"dp", 2}, {"pp", 2}, {"tp", 2}}, 8, tensor_parallel(deal)).values, expected.values);
   }
+}
+
+// Whoever overflowed: the step is not made, and not remembered.
+TEST(PowerSgdInAMesh, ForgetsAStepThatIsSkipped) {
+  const PutTogether expected = trained({{"dp", 2}}, 2, data_parallel(false), 3);
+  const auto expect_forgotten = [&](const std::vector<MeshAxis>& axes, int ranks, const MakeStrategy& make) {
+    auto values = trained(axes, ranks, make, 4, ranks - 1).values;
+    EXPECT_EQ(values.at("exchange/steps"), std::vector<float>{4});
+    values["exchange/steps"] = {3};
+    EXPECT_EQ(values, expected.values);
+  };
+  expect_forgotten({{"dp", 2}, {"pp", 2}}, 4, pipeline(false));
+  expect_forgotten({{"dp", 2}, {"tp", 2}}, 4, tensor_parallel(false));
+  expect_forgotten({{"dp", 2}, {"tp", 2}}, 4, tensor_parallel(true));
+  expect_forgotten({{"dp", 2}, {"pp", 2}, {"tp", 2}}, 8, tensor_parallel(false));
 }
 
 /// One step of a divided network whose gradients travel as products of one column and one row.
