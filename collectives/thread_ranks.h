@@ -23,8 +23,8 @@ class ThreadMeeting;
 std::shared_ptr<ThreadMeeting> make_thread_meeting();
 
 struct ThreadRanksOptions {
-  Duration timeout = std::chrono::minutes(5);  ///< bounds each single call
-  SpanRecorder* spans = nullptr;               ///< as Bootstrap::spans
+  Duration timeout = std::chrono::minutes(5);         ///< bounds each single call
+  std::function<SpanRecorder*(int rank)> spans = {};  ///< a rank's Bootstrap::spans; empty: none
 };
 
 /// Runs `body` once on each of `size` >= 1 threads, each with its communicator, and returns when all have

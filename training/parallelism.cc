@@ -10,6 +10,7 @@ namespace dtrain {
 namespace {
 
 constexpr std::int64_t kMostParts = 65'536;
+constexpr std::int64_t kMostThreadWorkers = 4096;
 
 /// 1 for an axis that the workers do not have.
 int axis_size(const Recipe& recipe, std::string_view name) {
@@ -276,6 +277,10 @@ void read_parallelism(const Options& options, std::int64_t world_size, Recipe& r
   read_servers(options, recipe);
 }
 
+int thread_workers(const Options& options) {
+  return static_cast<int>(options.integer("thread-workers", 1, kMostThreadWorkers));
+}
+
 void check_optimizer(const Options& options, Recipe& recipe) {
   if (!is_layerwise(recipe.optimizer.rule)) return;
   const bool cuts_layers = recipe.shard && recipe.mesh.empty();
@@ -385,6 +390,22 @@ void read_devices(const Options& options, Recipe& recipe) {
   }
   if (recipe.graphs == GraphUse::on)
     options.refuse("cuda-graph", "auto or off beside --devices, since a graph is of one device");
+}
+
+void check_beside_thread_workers(const Options& options, Recipe& recipe) {
+  if (recipe.thread_workers == 1) return;
+  const char* const expected =
+      "CPUs beside --thread-workers; start a process for each GPU with dtrain-launch";
+  if (recipe.devices.empty()) {
+    if (recipe.device == "auto") recipe.device = "cpu";
+    if (recipe.device != "cpu") options.refuse("device", expected);
+  } else if (!is_device(recipe.devices.front(), "cpu")) {
+    options.refuse(options.has("devices") ? "devices" : "place", expected);
+  }
+  if (recipe.backend != Backend::automatic)
+    options.refuse("backend", "auto beside --thread-workers, which share the memory of their process");
+  if (recipe.peer_snapshots > 0)
+    options.refuse("peer-snapshots", "0 beside --thread-workers, which are lost together");
 }
 
 }  // namespace dtrain

@@ -9,6 +9,9 @@ namespace dtrain {
 /// the option, with the numbers, for what cannot be.
 void read_parallelism(const Options& options, std::int64_t world_size, Recipe& recipe);
 
+/// --thread-workers, at least 1. Throws UsageError.
+int thread_workers(const Options& options);
+
 /// Into how many shares a batch is cut: workers, parts, or groups of workers that share a network.
 std::int64_t shares_of(const Recipe& recipe, std::int64_t world_size);
 
@@ -21,5 +24,8 @@ void check_optimizer(const Options& options, Recipe& recipe);
 
 /// The same for the devices of a worker, when the batch is known.
 void read_devices(const Options& options, Recipe& recipe);
+
+/// Throws UsageError for what several workers of one process cannot have; their device is the CPU.
+void check_beside_thread_workers(const Options& options, Recipe& recipe);
 
 }  // namespace dtrain

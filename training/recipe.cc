@@ -76,6 +76,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"cuda-graph", "Machine", "WHEN", "auto", "record a step as one CUDA graph and replay it: auto (on a GPU), on or off"},
     {"autotune", "Machine", "WHEN", "on", "on: try a GPU's convolution algorithms once a shape; off: as cuDNN advises, the same in each run"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo or mpi"},
+    {"thread-workers", "Machine", "N", "1", "workers of this process, each a thread on the CPU, in the place of processes that a launcher starts"},
     {"threads", "Machine", "N", "", "threads a worker computes with; unset: 1 with --virtual-workers, else OMP_NUM_THREADS or its share of the cores"},
     {"loader-threads", "Machine", "N", "0", "threads that prepare batches ahead; 0: in the training thread"},
     {"collective-timeout", "Machine", "SECONDS", "30", "longest wait for the peers in one step"},
@@ -232,6 +233,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   recipe.collective_timeout = seconds_of(options, "collective-timeout");
   recipe.connect_timeout = seconds_of(options, "connect-timeout");
   if (options.has("threads")) recipe.threads = static_cast<int>(options.integer("threads", 1, 4096));
+  recipe.thread_workers = thread_workers(options);
   read_parallelism(options, world_size, recipe);
   recipe.batch = make_batch(options, shares_of(recipe, world_size), passes_of(options, recipe));
   read_devices(options, recipe);
@@ -242,6 +244,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   read_schedule(options, recipe);
   read_output(options, recipe);
   read_trace(options, recipe);
+  check_beside_thread_workers(options, recipe);
   return recipe;
 }
 

@@ -81,6 +81,7 @@ struct Recipe {
   /// many workers there are; 0: cut by workers.
   std::int64_t virtual_workers = 0;
   std::int64_t sync_every = 0;  ///< steps between averages of parameters; 0: gradients are shared
+  int thread_workers = 1;       ///< workers of this process, each a thread; 1: it is one itself
   int threads = 0;              ///< of the math library; 0: as the environment says
   bool sync_batch_norm = false;
   Compression compress;             ///< of gradients between workers

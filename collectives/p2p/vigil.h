@@ -34,7 +34,7 @@ class Vigil final : public Watch {
   /// Why the group ends when a link broke: what the board says, else the lost rank.
   PeerFailure failure_of(const LinkLost& lost);
   /// Why the group ends when `happened` says that it broke but not through whom: what the board
-  /// says, else the ranks whose notes do not show them in this call.
+  /// says, else the ranks whose notes do not show them in this call or whose processes have ended.
   PeerFailure accuse(const std::string& happened);
   /// A failure of this call that blames `rank` (-1: nobody in particular).
   PeerFailure blame(int rank, std::string what) const;

@@ -70,12 +70,12 @@ void run_thread_ranks(int size, const ThreadRanksOptions& options, Log& log,
   Bootstrap bootstrap;
   bootstrap.size = size;
   bootstrap.timeout = options.timeout;
-  bootstrap.spans = options.spans;
   bootstrap.meeting = make_thread_meeting();
   FirstCause first;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     bootstrap.rank = rank;
+    bootstrap.spans = options.spans ? options.spans(rank) : nullptr;
     threads.emplace_back([bootstrap, &log, &body, &first] { run_rank(bootstrap, log, body, first); });
   }
   for (std::thread& thread : threads) thread.join();

@@ -3,15 +3,15 @@
 # prints one table: worst difference of losses and of weights, and whether the bits are equal.
 #
 #   bash tests/bench/forms.sh [--models mlp,lenet,resnet18,transformer] [--workers 1,2,3,4,8]
-#                             [--over processes,gloo,mpi,gpus]
+#                             [--over processes,gloo,mpi,threads,gpus]
 #
-# processes: workers on this machine over shared memory and TCP; mpi: started by mpirun; gpus: emulated GPUs over
-# NCCL's stand-in, devices of a process too. All of it takes about an hour on two cores. BUILD names the build
-# folder (build/release).
+# processes: workers on this machine over shared memory and TCP; mpi: started by mpirun; threads: workers that are
+# threads of one process; gpus: emulated GPUs over NCCL's stand-in, devices of a process too. All of it takes about an
+# hour on two cores. BUILD names the build folder (build/release).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build/release}
-models=mlp,lenet,resnet18,transformer workers=1,2,3,4,8 over=processes,gloo,mpi,gpus
+models=mlp,lenet,resnet18,transformer workers=1,2,3,4,8 over=processes,gloo,mpi,threads,gpus
 while (($#)); do
   case $1 in
     --models) models=$2 ;;

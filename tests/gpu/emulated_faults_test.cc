@@ -53,8 +53,8 @@ void ends_with_its_cause(const FaultCase& given, const std::regex& expected, con
 // Both at once: most of the time is spent waiting.
 TEST_P(EmulatedFaults, EndTheRunWithItsCause) {
   const FaultCase& given = GetParam();
-  const std::regex expected(
-      given.expected);  // threads must not compile expressions side by side in libstdc++
+  // Threads must not compile expressions side by side in libstdc++.
+  const std::regex expected(given.expected);
   const auto recorded = std::async(std::launch::async, [&] { ends_with_its_cause(given, expected, "on"); });
   if (!given.only_recorded) ends_with_its_cause(given, expected, "off");
   recorded.wait();

@@ -3,7 +3,7 @@
 // (tests/bench/forms.sh):
 //
 //   DTRAIN_FORMS_MODELS=mlp,lenet,resnet18,transformer DTRAIN_FORMS_WORKERS=1,2,3,4,8
-//   DTRAIN_FORMS_OVER=processes,gloo,mpi,gpus
+//   DTRAIN_FORMS_OVER=processes,gloo,mpi,threads,gpus
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -151,6 +151,11 @@ class Table {
                     .run_dir = folder_ / std::to_string(++runs_),
                     .options = limited_to(std::chrono::seconds(300))};
     if (over_ == "mpi") run.start = Start::mpirun;
+    if (over_ == "threads" && form.processes > 1) {
+      run.start = Start::alone;
+      run.world = 1;
+      run.arguments.insert(run.arguments.end(), {"--thread-workers", std::to_string(form.processes)});
+    }
     if (on_gpus())
       run.launcher_arguments.push_back(fmt::format("--emulated-gpus={}", form.processes * devices_of(form)));
     if (over_ == "gloo" && form.processes > 1)
@@ -178,8 +183,10 @@ class Table {
     return references_.emplace(key, run(form, workers).value_or(Trained{})).first->second;
   }
 
-  /// Servers under mpirun are ranks.
-  bool can_run(const Form& form) const { return over_ != "mpi" || form.launcher.empty(); }
+  /// Servers are processes that dtrain-launch starts; under mpirun they are ranks.
+  bool can_run(const Form& form) const {
+    return (over_ != "mpi" && over_ != "threads") || form.launcher.empty();
+  }
 
   void row(const Form& form, int workers) {
     if (!can_run(form)) return;

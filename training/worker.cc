@@ -1,0 +1,152 @@
+#include "training/worker.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collectives/thread_ranks.h"
+#include "runtime/device/cuda/module.h"
+#include "runtime/device/timed_device.h"
+#include "training/divided_task.h"
+#include "training/make_strategy.h"
+#include "training/parallelism.h"
+#include "training/start/threads.h"
+#include "training/trainer.h"
+
+namespace dtrain {
+namespace {
+
+// The device that computes, with its kernels in the trace where they run when they are called. Those of a
+// device that runs ahead would have to be waited for; there a profiler has the times.
+std::shared_ptr<Device> traced(std::shared_ptr<Device> device, Tracer& tracer) {
+  if (device->runs_ahead()) {
+    tracer.set_listener(cuda::module_profiler());
+    return device;
+  }
+  return tracer.wanted() ? make_timed_device(std::move(device), *tracer.spans()) : device;
+}
+
+/// Peers that wait for this rank are to hear why it ends, not to find out that it has.
+ExitCode run_and_tell(Trainer& trainer, Communicator& communicator) {
+  try {
+    return trainer.run();
+  } catch (const PeerError&) {
+    throw;  // they know
+  } catch (const std::exception& error) {
+    communicator.abort(error.what());
+    throw;
+  }
+}
+
+/// What a worker computes and records with, and its place among those of its node.
+struct Desk {
+  Desk(const Recipe& recipe, const Placement& placement, WorkerLog& to)
+      : rank(*placement.rank),
+        local_rank(*placement.local_rank),
+        local_size(placement.local_world_size.value_or(1)),
+        log(to),
+        tracer(recipe.trace, rank, to),
+        devices(make_devices(recipe, local_rank, local_size)) {
+    devices.replace_main(traced(devices.main(), tracer));
+  }
+
+  const int rank, local_rank, local_size;
+  WorkerLog& log;
+  Tracer tracer;
+  WorkerDevices devices;
+};
+
+/// `servers` may be null.
+ExitCode train_among(const WorkerJob& job, Desk& desk, Communicator& workers, KeyValueStore* servers) {
+  const Recipe& recipe = job.recipe;
+  StepClock clock;
+  const auto mesh = make_mesh(recipe, workers, desk.local_rank, desk.local_size);
+  const auto strategy = make_strategy(
+      recipe, {workers, desk.devices.home, recipe.collective_timeout, {&clock, desk.tracer.spans()}},
+      desk.devices, mesh.get(), servers);
+  std::optional<DividedTask> divided;
+  if (const auto division = division_of(recipe, mesh.get())) divided.emplace(job.task, *division);
+  const Task& learned = divided ? static_cast<const Task&>(*divided) : job.task;
+  Trainer trainer(recipe, {learned, *strategy, workers, desk.devices.main(), job.options, job.environment,
+                           job.stop_signal, desk.log, desk.tracer, clock, WritePermit::from(job.environment),
+                           mesh && !recipe.mesh.empty() ? &mesh->mesh.group("dp") : nullptr});
+  const auto tell = [&](const std::string& text) {
+    if (desk.rank == 0 && !text.empty()) fmt::print("{}\n", text);
+  };
+  tell(strategy->proposal());
+  const ExitCode code = run_and_tell(trainer, workers);
+  if (recipe.profile) tell(strategy->account(clock.steps()));
+  return code;
+}
+
+/// A worker that is a thread.
+struct ThreadWorker {
+  ThreadWorker(const Recipe& recipe, const Placement& placement)
+      : log(worker_name(*placement.rank, recipe.thread_workers)), desk(recipe, placement, log) {}
+
+  WorkerLog log;
+  Desk desk;
+  ExitCode code = ExitCode::ok;
+};
+
+}  // namespace
+
+int worker_count(const Options& options, const ServerRole& role) {
+  const int threads = thread_workers(options);
+  if (threads > 1 && role.workers + role.servers > 1) {
+    options.refuse("thread-workers", fmt::format("1 in a job of {} processes, each of which is a worker",
+                                                 role.workers + role.servers));
+  }
+  return threads > 1 ? threads : role.workers;
+}
+
+std::string worker_name(int rank, int workers) {
+  return workers == 1 ? "dtrain" : fmt::format("dtrain: rank {}", rank);
+}
+
+ExitCode run_worker(const WorkerJob& job, const Placement& placement, const ServerRole& role,
+                    WorkerLog& log) {
+  const Recipe& recipe = job.recipe;
+  Desk desk(recipe, placement, log);
+  const auto& main = desk.devices.main();
+  std::optional<cuda::ModuleNotices> notices;  // each worker's are the same
+  if (main->type() == DeviceType::cuda && desk.rank == 0)
+    notices.emplace([&log](const std::string& text) { log.write(LogLevel::warning, text); });
+  Peers peers(placement, recipe.backend, job.environment, recipe.connect_timeout, log,
+              desk.devices.home.get(), desk.tracer.spans(), role, recipe.update);
+  const ExitCode code = train_among(job, desk, peers.communicator(), peers.servers());
+  peers.leave();
+  return code;
+}
+
+ExitCode run_thread_workers(const WorkerJob& job, const Placement& placement, WorkerLog& log) {
+  const Recipe& recipe = job.recipe;
+  std::vector<Placement> places(static_cast<std::size_t>(recipe.thread_workers), placement);
+  std::vector<std::unique_ptr<ThreadWorker>> workers;
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    places[rank].rank = places[rank].local_rank = static_cast<int>(rank);
+    places[rank].world_size = places[rank].local_world_size = recipe.thread_workers;
+    workers.push_back(std::make_unique<ThreadWorker>(recipe, places[rank]));
+  }
+  const auto spans_of = [&](int rank) {
+    return workers[static_cast<std::size_t>(rank)]->desk.tracer.spans();
+  };
+  run_thread_ranks(recipe.thread_workers, {.timeout = recipe.connect_timeout, .spans = spans_of}, log,
+                   [&](Communicator& ranks) {
+                     const auto rank = static_cast<std::size_t>(ranks.rank());
+                     ThreadWorker& worker = *workers[rank];
+                     limit_threads(places[rank], job.environment, recipe.threads,
+                                   static_cast<int>(recipe.devices.size()));
+                     try {
+                       worker.code = train_among(job, worker.desk, ranks, nullptr);
+                     } catch (const Error& error) {
+                       worker.log.note(LogLevel::error, error.what());
+                       throw;
+                     }
+                   });
+  return workers.front()->code;
+}
+
+}  // namespace dtrain
