@@ -43,7 +43,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"servers", "Batch", "S", "0", "parameter servers: the last S processes of mpirun or srun keep the parameters; beside dtrain-launch --servers S: that S"},
     {"update", "Batch", "HOW", "sync", "with servers: sync (all workers' gradients together) or async (each worker's when it comes)"},
     {"max-staleness", "Batch", "K", "", "with --update async: a worker that is more than K updates ahead of the slowest waits; unset: none waits"},
-    {"recompute", "Batch", "", "", "less memory, more time: residual blocks are computed again in backward, not kept"},
+    {"recompute", "Batch", "", "", "less memory, more time: blocks (of resnet18, resnet50, transformer) are computed again in backward, not kept"},
 
     {"optimizer", "Optimizer", "NAME", "sgd", "sgd, adam, adamw, rmsprop or adagrad, as in torch.optim; lars or lamb, for large batches"},
     {"lr", "Optimizer", "X", "", "learning rate; unset: sgd and lars 0.1, adam, adamw and lamb 0.001, rmsprop and adagrad 0.01"},

@@ -97,7 +97,9 @@ class Block final : public Module {
         proj_(add_module("proj", layers.rows(shape.width, shape.width, label + " proj"))),
         norm2_(add_module("norm2", layers.norm(shape.width, label + " norm2"))),
         up_(add_module("up", layers.columns(shape.width, 4 * shape.width, label + " up"))),
-        down_(add_module("down", layers.rows(4 * shape.width, shape.width, label + " down"))) {}
+        down_(add_module("down", layers.rows(4 * shape.width, shape.width, label + " down"))) {
+    mark_block();
+  }
 
   Tensor forward(const Tensor& x) override {
     const Tensor h = add(x, (*proj_)(attend((*qkv_)((*norm1_)(x)))));

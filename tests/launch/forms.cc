@@ -17,6 +17,7 @@ class Forms {
   std::vector<Form> all() {
     whole_networks();
     sharded();
+    if (workers_ > 1) options_beside();
     if (workers_ > 1) devices();
     pipelines();
     if (model_ == "transformer") divided();
@@ -34,6 +35,7 @@ class Forms {
 
   /// How many parts its chain has.
   int parts() const { return model_ == "mlp" ? 3 : model_ == "resnet18" ? 10 : 4; }
+  bool has_blocks() const { return model_ == "resnet18" || model_ == "transformer"; }
   bool has_batch_norm() const { return model_ == "resnet18"; }
 
   std::string device_list() const {
@@ -72,6 +74,30 @@ class Forms {
     }
   }
 
+  /// The same option with and without a form.
+  void options_beside() {
+    const std::pair<std::string, Arguments> options[] = {{"accumulation", {"--accumulate", "2"}},
+                                                         {"bfloat16", {"--precision", "bf16"}},
+                                                         {"float16", {"--precision", "fp16"}}};
+    for (const auto& [name, option] : options) {
+      for (const std::string what : {"optimizer", "gradients", "parameters"}) {
+        Arguments arguments = option;
+        arguments.insert(arguments.end(), {"--shard", what});
+        // Gradients that are not kept whole are added up over the workers first, then over the passes.
+        const bool exact = name != "accumulation" || what == "optimizer";
+        const Reference same{Kind::workers, option};
+        forms_.push_back(
+            {fmt::format("shard {} x {}", what, name), workers_, arguments, {}, same, exact, same});
+      }
+    }
+    if (!has_blocks()) return;
+    const auto again = [&](const std::string& name, const Arguments& arguments) {
+      forms_.push_back({name, workers_, arguments, {}, workers(), true, one()});
+    };
+    again("data parallel x recomputation", {"--recompute"});
+    again("shard parameters x recomputation", {"--recompute", "--shard", "parameters"});
+  }
+
   void devices() {
     const std::string list = device_list();
     forms_.push_back(
@@ -79,13 +105,15 @@ class Forms {
     if (workers_ % 2 == 0) {
       forms_.push_back(
           {"replicas x data parallel", workers_ / 2, {"--devices", "cpu:0,cpu:1"}, {}, {}, false, one()});
-      forms_.push_back({"replicas x shard optimizer",
-                        workers_ / 2,
-                        {"--devices", "cpu:0,cpu:1", "--shard", "optimizer"},
-                        {},
-                        {},
-                        false,
-                        one()});
+      for (const char* what : {"optimizer", "gradients"}) {
+        forms_.push_back({fmt::format("replicas x shard {}", what),
+                          workers_ / 2,
+                          {"--devices", "cpu:0,cpu:1", "--shard", what},
+                          {},
+                          {},
+                          false,
+                          one()});
+      }
       if (!has_batch_norm()) {
         forms_.push_back({"replicas x local SGD, H = 1",
                           workers_ / 2,
@@ -129,6 +157,7 @@ class Forms {
            true,
            halves});
       stages("pipeline, cut by time", workers_, {"--pipeline", count, "--stages", "auto"});
+      if (has_blocks()) stages("pipeline x recomputation", workers_, {"--pipeline", count, "--recompute"});
       if (2 * workers_ <= parts() && kMicroBatches % workers_ == 0)
         stages("pipeline, interleaved", workers_, {"--pipeline", count, "--schedule", "interleaved"});
     }
@@ -136,6 +165,13 @@ class Forms {
       forms_.push_back({"pipeline x data parallel",
                         workers_,
                         {"--mesh", "dp=2,pp=2", "--micro-batches", "4"},
+                        {},
+                        {},
+                        false,
+                        {}});
+      forms_.push_back({"pipeline over devices x data parallel",
+                        2,
+                        {"--pipeline", "2", "--devices", "cpu:0,cpu:1", "--micro-batches", "4"},
                         {},
                         {},
                         false,
@@ -166,6 +202,13 @@ class Forms {
     if (workers_ == 2 || workers_ == 4) {
       add("tensor", {"--tensor", count});
       add("tensor, sequence", {"--tensor", count, "--sequence-parallel"});
+      forms_.push_back({"tensor, sequence x recomputation",
+                        workers_,
+                        {"--tensor", count, "--sequence-parallel", "--recompute"},
+                        {},
+                        {Kind::workers, {"--tensor", count, "--sequence-parallel"}},
+                        true,
+                        {}});
     }
     if (workers_ == 4) {
       add("tensor x data parallel", {"--mesh", "dp=2,tp=2"});

@@ -201,8 +201,8 @@ class Table {
     const bool bits_of_workers = form.bits.kind == Reference::Kind::workers;
     const char* const whose = !bits_of_workers              ? ""
                               : form.bits.arguments.empty() ? ", of data parallel"
-                                                            : ", of the mesh without";
-    fmt::print("{:<12} {:<36} {:>7} {:<10} {:>10.1e} {:>10.1e}  {:<22} {}\n", model_, form.name, workers,
+                                                            : ", of the same without";
+    fmt::print("{:<12} {:<39} {:>7} {:<10} {:>10.1e} {:>10.1e}  {:<22} {}\n", model_, form.name, workers,
                over_, near.losses, near.weights,
                !form.exact ? (near.equal_bits() ? "yes" : "within rounding")
                : equal     ? fmt::format("yes{}", whose)
@@ -219,7 +219,7 @@ class Table {
 };
 
 TEST(FormsOfParallelism, AgreeWithOneProcess) {
-  fmt::print("{:<12} {:<36} {:>7} {:<10} {:>10} {:>10}  {}\n", "model", "form", "workers", "over", "losses",
+  fmt::print("{:<12} {:<39} {:>7} {:<10} {:>10} {:>10}  {}\n", "model", "form", "workers", "over", "losses",
              "weights", "equal bits");
   for (const std::string& model : listed("DTRAIN_FORMS_MODELS", "mlp,lenet")) {
     for (const std::string& over : listed("DTRAIN_FORMS_OVER", "processes")) {
