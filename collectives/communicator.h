@@ -130,8 +130,8 @@ class Communicator {
   /// rather than after the time of the set-up. Groups split off later have the same limit.
   virtual void limit_calls(Duration /*limit*/) noexcept {}
 
-  /// Makes every pending and later call on this rank fail with PeerError(reason), and tells the peers where
-  /// it can. May be called from any thread.
+  /// Makes every pending and later call on this rank fail with PeerError(reason), here and in the groups that
+  /// were split off, and tells the peers where it can. May be called from any thread.
   virtual void abort(std::string_view reason) noexcept = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "collectives/p2p/p2p_communicator.h"
 
+#include "collectives/lineage.h"
 #include "collectives/p2p/check_span.h"
 #include "collectives/p2p/group.h"
 #include "collectives/p2p/subgroup.h"
@@ -25,7 +26,10 @@ class P2pCommunicator final : public Communicator {
       : log_(log),
         name_(name),
         group_(std::make_shared<Group>(std::move(channels), std::move(name), timeout, log, spans)) {}
-  ~P2pCommunicator() override { group_->leave(); }
+  ~P2pCommunicator() override {
+    lineage_->close();
+    group_->leave();
+  }
 
   int rank() const noexcept override { return group_->rank(); }
   int size() const noexcept override { return group_->size(); }
@@ -167,12 +171,14 @@ class P2pCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> split(int color, int key, const Deadline& deadline) override {
     const Subgroup part = agree_on_subgroup(*this, name_, ++splits_, color, key, deadline);
-    return make_p2p_communicator(group_->split(part.members, part.name, deadline), part.name,
-                                 group_->timeout(), log_, group_->spans());
+    auto made = std::make_unique<P2pCommunicator>(group_->split(part.members, part.name, deadline), part.name,
+                                                  group_->timeout(), log_, group_->spans());
+    lineage_->add(made->lineage_);
+    return made;
   }
 
   void set_call_start(CallStart start) noexcept override { group_->set_call_start(start); }
-  void abort(std::string_view reason) noexcept override { group_->abort(reason); }
+  void abort(std::string_view reason) noexcept override { lineage_->abort(reason); }
 
  private:
   std::unique_ptr<Work> start(Call call, MemorySpan input, MemorySpan output, std::string_view label) {
@@ -187,6 +193,8 @@ class P2pCommunicator final : public Communicator {
   const std::string name_;
   int splits_ = 0;
   std::shared_ptr<Group> group_;
+  const std::shared_ptr<Lineage> lineage_ =
+      std::make_shared<Lineage>([this](std::string_view reason) { group_->abort(reason); });
 };
 
 }  // namespace

@@ -209,6 +209,19 @@ std::string aborted(Rank& self) {
   return again.find("loss is not finite") == std::string::npos ? "a later call: " + again : verdict;
 }
 
+// The last rank aborts the whole group and goes, while the others wait for it in a part of the group.
+std::string aborted_beside_a_part(Rank& self) {
+  Communicator& c = *self.communicator;
+  const auto part = c.split(0, self.rank(), kNever);
+  if (self.rank() == self.size() - 1) {
+    std::this_thread::sleep_for(milliseconds(300));
+    c.abort("loss is not finite");
+    return "loss is not finite";
+  }
+  Data data(1000);
+  return expect_peer_error([&] { part->all_reduce(data.span(), ReduceOp::sum, "gradients")->wait(kNever); });
+}
+
 // A slow rank is not an error: the others wait, look around, and go on.
 std::string patient(Rank& self) {
   Communicator& c = *self.communicator;
@@ -315,6 +328,11 @@ TEST_P(Faults, AbortReachesEveryRank) {
   for (const auto& verdict : run("aborted")) EXPECT_THAT(verdict, HasSubstr("loss is not finite"));
 }
 
+TEST_P(Faults, AbortReachesRanksThatWaitInAPartOfTheGroup) {
+  for (const auto& verdict : run("aborted_beside_a_part"))
+    EXPECT_THAT(verdict, HasSubstr("loss is not finite"));
+}
+
 TEST_P(Faults, SlownessIsNoFault) {
   for (const auto& verdict : run("patient")) EXPECT_EQ(verdict, "ok");
 }
@@ -352,6 +370,7 @@ int main(int argc, char** argv) {
   register_scenario("stopped", stopped);
   register_scenario("late", late);
   register_scenario("aborted", aborted);
+  register_scenario("aborted_beside_a_part", aborted_beside_a_part);
   register_scenario("patient", patient);
   register_scenario("left", left);
   return run_tests_or_scenario(argc, argv);

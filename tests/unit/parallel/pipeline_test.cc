@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -278,6 +279,48 @@ TEST(Pipeline, WorksOnSeveralStagesAtOnce) {
     EXPECT_LE(idle.share, limit) << way.chunks << " chunks";
     EXPECT_GT(idle.share, formula - 0.05) << way.chunks << " chunks";
   }
+}
+
+/// A part that makes 7 features, and one behind it that takes 8.
+class Narrowing final : public Module, public Chained {
+ public:
+  explicit Narrowing(const std::shared_ptr<Device>& device) {
+    Generator generator(11);
+    add_module("makes7", std::make_shared<Linear>(8, 7, generator, device));
+    add_module("takes8", std::make_shared<Linear>(8, 8, generator, device));
+  }
+  Tensor forward(const Tensor& x) override { return through(chain(), x); }
+  std::vector<ChainPart> chain() const override {
+    return {chain_part("makes7", children()[0].second), chain_part("takes8", children()[1].second)};
+  }
+};
+
+TEST(Pipeline, AStageThatSendsAWrongShapeIsNamedByAll) {
+  NullLog log;
+  std::atomic<int> heard = 0;
+  const TimePoint start = steady_clock().now();
+  const auto train = [&](Communicator& communicator) {
+    const auto device = make_device("cpu");
+    StepClock clock;
+    const Mesh mesh(communicator, {{"dp", 1}, {"pp", 2}}, kNever);
+    const PipelineLinks links(mesh, PipelineShape::line, kNever);
+    PipelineStrategy strategy({communicator, device, kPatience, {&clock}}, {links, mesh.group("dp")}, {});
+    TrainingParts parts = parts_of(2, std::nullopt);
+    parts.build = [](const std::shared_ptr<Device>& on) { return std::make_unique<Narrowing>(on); };
+    try {
+      strategy.prepare(parts, kNever);
+      strategy.begin(kNever);
+      MicroBatches passes(0, strategy.share(), 4, device);
+      strategy.step(passes, Exchange::all);
+    } catch (const Error& error) {
+      communicator.abort(error.what());  // as training does, before it takes leave
+      if (std::string(error.what()).find("[2, 7]") != std::string::npos) ++heard;
+      throw;
+    }
+  };
+  EXPECT_THROW(run_thread_ranks(2, {}, log, train), UsageError);
+  EXPECT_EQ(heard, 2);
+  EXPECT_LT(steady_clock().now() - start, std::chrono::seconds(10));
 }
 
 TEST(Pipeline, SaysWhatCannotBe) {
