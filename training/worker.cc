@@ -12,6 +12,7 @@
 #include "training/divided_task.h"
 #include "training/make_strategy.h"
 #include "training/parallelism.h"
+#include "training/start/same_options.h"
 #include "training/start/threads.h"
 #include "training/trainer.h"
 
@@ -61,6 +62,7 @@ struct Desk {
 /// `servers` may be null.
 ExitCode train_among(const WorkerJob& job, Desk& desk, Communicator& workers, KeyValueStore* servers) {
   const Recipe& recipe = job.recipe;
+  check_same_options(job.options, workers, Deadline::after(recipe.connect_timeout));
   StepClock clock;
   const auto mesh = make_mesh(recipe, workers, desk.local_rank, desk.local_size);
   const auto strategy = make_strategy(

@@ -189,6 +189,19 @@ TEST_F(PipelineOption, SynchronizesBatchNormAmongCopies) {
   EXPECT_GT(std::abs(apart.back() - expected.back()), 1e-3) << "each copy its own statistics";
 }
 
+TEST_F(PipelineOption, WorkersThatWereStartedDifferentlyAreNamed) {
+  for (const char* other : {"--mesh=dp=2,pp=2", "--global-batch-size=48", "--schedule=gpipe"}) {
+    TrainingRun run = training("different", 4, 4, {"--mesh", "dp=1,pp=4", "--micro-batches", "4"});
+    run.program = {"sh", "-c", "[ $RANK = 2 ] && set -- \"$@\" \"$OTHER\"; exec \"$0\" \"$@\"",
+                   program("dtrain"), "train"};
+    run.options.environment["OTHER"] = other;
+    const std::string option = std::string(other).substr(0, std::string(other).find('='));
+    const auto start = std::chrono::steady_clock::now();
+    expect_run_refused(run, option + ": expected ");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15)) << other;
+  }
+}
+
 TEST_F(PipelineOption, SaysWhatCannotBe) {
   expect_refused({"--pipeline", "2"}, "expected a number that 3 workers can be divided by, got 2", 3);
   expect_refused({"--pipeline", "5", "--micro-batches", "4"}, "one part for each of 5 stages, got 4 parts",

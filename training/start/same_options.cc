@@ -1,0 +1,79 @@
+#include "training/start/same_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "parallel/share.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+// Each worker's own: where it finds and leaves things, what it computes on, what it shows. Of a run's folder
+// and what it goes on from rank 0's count.
+constexpr std::string_view kOwn[] = {
+    "autotune", "config",    "connect-timeout", "data-dir",    "device", "devices",
+    "help",     "init-from", "loader-threads",  "log-samples", "place",  "print-config",
+    "profile",  "resume",    "run-dir",         "threads",     "trace",  "trace-steps"};
+
+constexpr char kBetween = '\x1f', kBehind = '\x1e';  // of name and value, of options
+
+std::map<std::string, std::string> shared_options(const Options& options) {
+  std::map<std::string, std::string> shared;
+  for (const auto& [name, value] : options.all()) {
+    if (std::ranges::find(kOwn, name) == std::end(kOwn)) shared[name] = value.text;
+  }
+  return shared;
+}
+
+std::string to_text(const std::map<std::string, std::string>& shared) {
+  std::string text;
+  for (const auto& [name, value] : shared) text += fmt::format("{}{}{}{}", name, kBetween, value, kBehind);
+  return text;
+}
+
+std::map<std::string, std::string> from_text(std::string_view text) {
+  std::map<std::string, std::string> shared;
+  for (std::size_t begin = 0, end = 0; (end = text.find(kBehind, begin)) != text.npos; begin = end + 1) {
+    const std::string_view one = text.substr(begin, end - begin);
+    const std::size_t middle = std::min(one.find(kBetween), one.size() - 1);
+    shared.emplace(one.substr(0, middle), one.substr(middle + 1));
+  }
+  return shared;
+}
+
+/// What differs first, in words; empty: nothing.
+std::string difference(const std::map<std::string, std::string>& own,
+                       const std::map<std::string, std::string>& first, int rank) {
+  const auto said = [](const std::map<std::string, std::string>& options, const std::string& name) {
+    const auto found = options.find(name);
+    return found == options.end() ? "nothing" : fmt::format("'{}'", found->second);
+  };
+  std::map<std::string, std::string> names = own;
+  names.insert(first.begin(), first.end());
+  for (const auto& [name, value] : names) {
+    if (said(own, name) == said(first, name)) continue;
+    return fmt::format(
+        "--{}: expected {}, as rank 0 has it, got {} on rank {}; start all workers with the "
+        "same options",
+        name, said(first, name), said(own, name), rank);
+  }
+  return "";
+}
+
+}  // namespace
+
+void check_same_options(const Options& options, Communicator& workers, const Deadline& deadline) {
+  const std::map<std::string, std::string> own = shared_options(options);
+  const std::string first = broadcast_text(workers, to_text(own), deadline);
+  const std::string words = difference(own, from_text(first), workers.rank());
+  if (words.empty()) return;
+  workers.abort(words);
+  throw UsageError(words);
+}
+
+}  // namespace dtrain
