@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <utility>
 
 #include "emulation/nccl/reduce.h"
 
@@ -111,6 +113,9 @@ class Letter {
     bytes_ = request.count * size_of(request.type);
   }
 
+  /// Letters of one way and peer pass one after the other.
+  std::pair<Transfer, int> way() const { return {request_.kind, request_.peer}; }
+
   Progress go_on() {
     const bool sends = request_.kind == Transfer::send;
     Mailbox& box =
@@ -170,9 +175,12 @@ class Run {
       if (progress != Progress::done) break;
       collectives_.pop_back();
     }
+    std::set<std::pair<Transfer, int>> busy;
     std::erase_if(letters_, [&](Letter& letter) {
+      if (busy.contains(letter.way())) return false;
       const Progress progress = letter.go_on();
       moved = moved || progress != Progress::stalled;
+      if (progress != Progress::done) busy.insert(letter.way());
       return progress == Progress::done;
     });
     if (collectives_.empty() && letters_.empty()) return end();

@@ -138,6 +138,31 @@ std::string crossing_messages(Rank& self) {
   return "ok";
 }
 
+// Several messages to one rank arrive in the order in which they were sent, each whole.
+std::string many_to_one(Rank& self) {
+  Communicator& c = *self.communicator;
+  const int next = (self.rank() + 1) % self.size(), previous = (self.rank() + self.size() - 1) % self.size();
+  constexpr int kMessages = 60;
+  for (int round = 0; round < 10; ++round) {
+    std::vector<std::vector<float>> mine, theirs(kMessages);
+    std::vector<Message> sends, receives;
+    for (int i = 0; i < kMessages; ++i) {
+      const auto count = static_cast<std::size_t>(20'000 + i);
+      mine.push_back(values<float>(self.rank() + 10 * i, count));
+      theirs[static_cast<std::size_t>(i)].resize(count);
+    }
+    for (std::size_t i = 0; i < kMessages; ++i) {
+      sends.push_back({span_of(mine[i]), next});
+      receives.push_back({span_of(theirs[i]), previous});
+    }
+    c.exchange(sends, receives, "many")->wait(kSoon);
+    for (std::size_t i = 0; i < kMessages; ++i)
+      expect_same(theirs[i], values<float>(previous + 10 * static_cast<int>(i), theirs[i].size()),
+                  fmt::format("message {} of round {}", i, round));
+  }
+  return "ok";
+}
+
 // Rank 0 takes what the others offer; who sleeps first comes last, and nobody's offers change their order.
 std::string offers(Rank& self) {
   Communicator& c = *self.communicator;
@@ -275,6 +300,9 @@ TEST_P(Operations, OffersAreTakenFromAnyone) {
   if (GetParam().size > 1) expect_ok("offers");
 }
 
+class Many : public Messages {};
+TEST_P(Many, KeepTheirOrderBetweenTwoRanks) { expect_ok("many_to_one"); }
+
 class Order : public Messages {};
 TEST_P(Order, FirstComeFirstServed) { expect_ok("first_come_first_served"); }
 
@@ -310,6 +338,11 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Operations,
                                          Case{"tcp_shm", 3}, Case{"tcp_shm", 4}, Case{"tcp_shm", 7},
                                          Case{"mpi_shm", 3}),
                          name_of_case);
+INSTANTIATE_TEST_SUITE_P(Worlds, Many,
+                         testing::Values(Case{"tcp", 3}, Case{"gloo", 3}, Case{"mpi", 3}, Case{"tcp_shm", 3},
+                                         Case{"mpi_shm", 2}, Case{"threads", 3}, Case{"nccl", 2},
+                                         Case{"nccl", 4}),
+                         name_of_case);
 INSTANTIATE_TEST_SUITE_P(Worlds, Order,
                          testing::Values(Case{"tcp", 3}, Case{"gloo", 3}, Case{"mpi", 3}, Case{"tcp_shm", 3},
                                          Case{"threads", 3}),
@@ -326,6 +359,7 @@ int main(int argc, char** argv) {
   using namespace dtrain::test;
   register_scenario("all_operations", all_operations);
   register_scenario("crossing_messages", crossing_messages);
+  register_scenario("many_to_one", many_to_one);
   register_scenario("offers", offers);
   register_scenario("first_come_first_served", first_come_first_served);
   register_scenario("counts_differ", counts_differ);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <thread>
 
@@ -14,6 +15,7 @@
 #include "cluster/store/store_server.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/error.h"
+#include "runtime/device/device.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 
@@ -91,6 +93,12 @@ void run_store_rank(const Entry& entry, const TestedBackend& backend, Listener& 
   StoreClient store(endpoint, std::move(options), Deadline::after(seconds(20)));
   Bootstrap bootstrap = bootstrap_of(entry, rank, size, backend);
   bootstrap.store = &store;
+  std::shared_ptr<Device> gpu;
+  if (backend.name == "nccl") {
+    ::setenv("DTRAIN_EMULATED_GPUS", std::to_string(size).c_str(), 1);
+    gpu = make_device(fmt::format("cuda:{}", rank));
+    bootstrap.device = gpu.get();
+  }
   write_file(verdict_path(folder, rank), verdict_of(entry, backend.name, bootstrap, folder));
   if (server) server->wait_until_clients(1, Deadline::after(seconds(3)));
 }
@@ -163,7 +171,7 @@ std::vector<std::string> run_world(std::string_view backend_text, int size, cons
                verdict_of(entry, "self", bootstrap_of(entry, 0, 1, backend), folder.path()));
   } else if (backend.name == "threads") {
     run_threads_world(entry, backend, size, folder.path());
-  } else if (backend.name == "tcp" || backend.name == "gloo") {
+  } else if (backend.name == "tcp" || backend.name == "gloo" || backend.name == "nccl") {
     run_store_world(entry, backend, size, folder.path(), codes);
   } else {
     run_mpi_world(scenario, entry, backend_text, size, folder.path());
@@ -185,6 +193,7 @@ std::vector<std::string> run_world(std::string_view backend_text, int size, cons
 }
 
 bool has_backend(std::string_view backend) {
+  if (backend == "nccl") return DTRAIN_TEST_NCCL != 0;
   const auto built = built_backends();
   return std::find(built.begin(), built.end(), TestedBackend(backend).name) != built.end();
 }

@@ -1,5 +1,5 @@
-// Runs a scenario on every rank of a real world: forked processes that meet in a TCP store for tcp and gloo,
-// ranks under mpirun for mpi. Each rank's verdict comes back as text.
+// Runs a scenario on every rank of a real world: forked processes that meet in a TCP store for tcp, gloo and
+// nccl, ranks under mpirun for mpi. Each rank's verdict comes back as text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,8 +42,9 @@ struct WorldOptions {
 void register_scenario(const std::string& name, Scenario scenario, WorldOptions options = {});
 
 /// `backend` is self, threads (of this process), tcp, gloo or mpi, whose ranks then pass messages as they
-/// would between machines, or one of the last three with _shm behind it, whose ranks share memory. Verdicts
-/// by rank; "no verdict, exit code N" for a rank that died without one.
+/// would between machines, or one of the last three with _shm behind it, whose ranks share memory; or nccl on
+/// the emulated machine, a GPU a rank (Bootstrap::device). Verdicts by rank; "no verdict, exit code N" for a
+/// rank that died without one.
 std::vector<std::string> run_world(std::string_view backend, int size, const std::string& scenario);
 
 /// True when this build can run `backend` (one of run_world()'s).
