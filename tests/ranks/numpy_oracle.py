@@ -4,8 +4,8 @@
     python tests/ranks/numpy_oracle.py build/ci/tests/dtrain_record_collectives --all    # large counts everywhere
 
 Reductions go by rank; float16 and bfloat16 are added up in float32 and rounded once, by NCCL's stand-in after each
-rank. Where a reduction gives NaN any NaN will do. The last lines are a table: backend, world, results compared,
-wrong. Before that the comparison is tested itself: one bit of one result of every kind is turned over.
+rank. Where a reduction gives NaN any NaN will do. It prints a table: backend, world, results compared, wrong. The
+comparison is tested itself: one bit of one result of every kind is turned over.
 """
 
 import argparse
@@ -227,7 +227,8 @@ def main():
     parser.add_argument("--worlds", default=",".join(map(str, WORLDS)), help="some of: %(default)s")
     arguments = parser.parse_args()
     numpy.seterr(all="ignore")  # overflow and NaN are among the cases
-    table, seen, missed = [], set(), []
+    tallies, seen, missed = [], set(), []
+    print(f"{'backend':<10} {'world':>5} {'results':>8} {'elements':>12} {'wrong':>6}")
     for backend in arguments.backends.split(","):
         for world in [1] if backend == "self" else [int(world) for world in arguments.worlds.split(",")]:
             tally = Tally()
@@ -235,18 +236,17 @@ def main():
                 with tempfile.TemporaryDirectory(prefix="dtrain-numpy-") as folder:
                     if record(arguments.program, folder, backend, world, dtypes, counts):
                         compare_world(pathlib.Path(folder), backend, world, tally)
-            table.append((backend, world, tally))
+            note = "" if tally.results else "   not in this build"
+            print(f"{backend:<10} {world:>5} {tally.results:>8} {tally.elements:>12} {tally.wrong:>6}{note}", flush=True)
+            tallies.append(tally)
             seen |= tally.damage_seen
             missed += tally.damage_missed
-    print(f"{'backend':<10} {'world':>5} {'results':>8} {'elements':>12} {'wrong':>6}")
-    for backend, world, tally in table:
-        note = "" if tally.results else "   not in this build"
-        print(f"{backend:<10} {world:>5} {tally.results:>8} {tally.elements:>12} {tally.wrong:>6}{note}")
-    print(f"all: {sum(tally.results for *_, tally in table)} results, {sum(tally.wrong for *_, tally in table)} wrong")
+    results, wrong = sum(tally.results for tally in tallies), sum(tally.wrong for tally in tallies)
+    print(f"all: {results} results, {wrong} wrong")
     print(f"one bit of a right result turned over: noticed in {len(seen)} kinds of results, missed in {len(missed)}")
     for one in missed:
         print(f"missed: {one}")
-    return 1 if missed or any(tally.wrong for *_, tally in table) or not table[0][2].results else 0
+    return 1 if missed or wrong or not results else 0
 
 
 if __name__ == "__main__":
