@@ -14,7 +14,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/turns.sh"
 rounds=7
 if [ "${1-}" = --rounds ]; then rounds=${2:?--rounds expects a number}; shift 2; fi
 [ $# -gt 0 ] || set -- mlp:256:200 lenet:256:80 resnet18:64:12
-for job; do [[ $job =~ ^[a-z0-9]+:[0-9]+:[0-9]+$ ]] || refuse "expected --rounds or MODEL:BATCH:STEPS, got '$job'"; done
+check_jobs "$@"
 ways=(workers devices host)
 options_of() {
   case $1 in

@@ -8,6 +8,12 @@ refuse() { echo "$(basename "$0"): $1" >&2; exit 2; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
+# check_jobs JOB…: each says MODEL:BATCH:STEPS.
+check_jobs() {
+  local job
+  for job; do [[ $job =~ ^[a-z0-9]+:[0-9]+:[0-9]+$ ]] || refuse "expected --rounds or MODEL:BATCH:STEPS, got '$job'"; done
+}
+
 # train RUN WORKERS OPTION…: `dtrain train` on the CPU, one thread for each worker or device, every step recorded; its
 # records are in $folder/RUN, what it printed in $folder/RUN.log.
 train() {
