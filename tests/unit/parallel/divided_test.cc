@@ -272,11 +272,9 @@ TEST(DividedMemory, IsThatOfTheFormulaAtEveryMoment) {
     const std::size_t formula = 16 * elements / static_cast<std::size_t>(ranks);
     const std::size_t padding = 4 * 4 * 16 * 10;  // four numbers an element, ten parameters
     const auto activations = static_cast<std::size_t>(8 * 4 * 4 * (4 * width + 128));
-    fmt::print(
-        "{} ranks, {} MB of parameters: {} bytes a rank by 16 P / W, held {} to {}, most ever {}; two "
-        "largest modules {}; {} gathers, {} begun ahead\n",
-        ranks, elements * 4 / 1000000, formula, least_held, most_held, most_ever, largest, stats.gathers,
-        stats.begun_ahead);
+    const auto number = [](std::size_t bytes) { return static_cast<double>(bytes); };
+    show_memory("parameters", ranks, number(elements), number(formula), number(most_held));
+    show_memory("at any time", ranks, number(elements), number(formula + largest), number(most_ever));
     EXPECT_LE(most_held, formula + kBuckets + padding) << ranks << " ranks";
     EXPECT_GE(least_held + padding, formula) << "something is not counted";
     EXPECT_LE(most_ever, formula + kBuckets + padding + largest + activations) << ranks << " ranks";

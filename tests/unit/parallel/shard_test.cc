@@ -146,9 +146,8 @@ TEST(ShardedMemory, IsThatOfTheFormulas) {
       });
       const double formula = stage == ShardStage::optimizer ? 8 * parameters + 8 * parameters / ranks
                                                             : 4 * parameters + 12 * parameters / ranks;
-      fmt::print(
-          "{} ranks, stage {}, {:.0f} MB of parameters: {:.0f} bytes a rank by the formula, held {:.0f}\n",
-          ranks, static_cast<int>(stage) + 1, parameters * 4 / 1e6, formula, most_held);
+      show_memory(stage == ShardStage::optimizer ? "optimizer" : "gradients", ranks, parameters, formula,
+                  most_held);
       EXPECT_LE(most_held, formula + slack) << ranks << " ranks, stage " << static_cast<int>(stage) + 1;
       EXPECT_GE(most_held, formula) << "something is not counted";
     }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -96,6 +97,14 @@ inline TrainingParts parts_of(const Setting& setting) {
             return std::make_unique<AdamW>(parameters, AdamWOptions{.lr = 0.01});
           },
           .limits = setting.limits};
+}
+
+/// A row of the table that tests/bench/shards.sh prints: bytes that a rank holds, and by how many buckets of
+/// 1 MiB that is more than the formula says.
+inline void show_memory(std::string_view stage, int ranks, double elements, double formula, double counted) {
+  fmt::print(
+      "memory: {:<11} W = {}  {:>6.0f} MB in all  formula {:>11.0f}  counted {:>11.0f}  buckets {:.3f}\n",
+      stage, ranks, 16 * elements / 1e6, formula, counted, (counted - formula) / (1U << 20));
 }
 
 /// Of a network whose parameters take 16 MB, or DTRAIN_SHARD_MEGABYTES (400: minutes).
