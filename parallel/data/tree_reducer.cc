@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::chrono::seconds kDestructionWait{5};
 constexpr std::size_t kSliceMultiple = 16;  // elements; for the sake of vector loads
+constexpr std::size_t kBlock = 1U << 14;    // elements added up at a time: they stay in a core's cache
 
 View flat_view(void* data, DType dtype, std::size_t count) {
   return {data, dtype, {static_cast<std::int64_t>(count)}, {1}};
@@ -47,12 +48,11 @@ TreeReducer::TreeReducer(Communicator& communicator, std::shared_ptr<Device> dev
   for (BucketLayout& layout : lay_out_buckets(slots_, reverse_order(slots_.size()), options)) {
     Bucket bucket;
     bucket.slice = slice_of(layout.count, communicator.size());
-    bucket.memory = allocate(bucket.slice * nodes_.size(), layout.dtype);
     for (std::size_t i = 0; i < layout.slots.size(); ++i)
       places_[layout.slots[i]] = {buckets_.size(), layout.offsets[i]};
     bucket.label = fmt::format("parts of bucket {} ({})", buckets_.size(), slots_[layout.slots.front()].name);
     bucket.layout = std::move(layout);
-    device_->kernels().fill(view(bucket, bucket.memory.get()), 0.0);
+    bucket.memory = take_spare(bucket);
     buckets_.push_back(std::move(bucket));
   }
 }
@@ -75,18 +75,43 @@ std::shared_ptr<void> TreeReducer::allocate(std::size_t elements, DType dtype) c
 }
 
 std::shared_ptr<void> TreeReducer::take_spare(Bucket& bucket) const {
-  if (bucket.spare.empty()) return allocate(bucket.slice * nodes_.size(), bucket.layout.dtype);
+  if (bucket.spare.empty()) {
+    auto memory = allocate(elements_of(bucket), bucket.layout.dtype);
+    // What lies between the gradients is added up and sent along with them.
+    device_->kernels().fill(flat_view(memory.get(), bucket.layout.dtype, elements_of(bucket)), 0.0);
+    return memory;
+  }
   auto memory = std::move(bucket.spare.back());
   bucket.spare.pop_back();
   return memory;
 }
 
-View TreeReducer::view(const Bucket& bucket, void* memory) const {
-  return flat_view(memory, bucket.layout.dtype, bucket.slice * nodes_.size());
-}
-
-void TreeReducer::add(const Bucket& bucket, void* to, void* from) const {
-  device_->kernels().binary(BinaryOp::add, view(bucket, to), view(bucket, from), view(bucket, to));
+// Adding the sums on the left to what is in the bucket's own memory, rather than the other way round, leaves
+// nothing to be copied: a + b and b + a are the same bits. All sums of a block are formed before the next
+// block's, so that memory is read once.
+PartRange TreeReducer::join_left(Bucket& bucket) {
+  PartRange node{part_, part_ + 1};
+  std::vector<std::shared_ptr<void>> joined;
+  while (!bucket.sums.empty() && are_siblings(parts_, bucket.sums.back().node, node)) {
+    node.first = bucket.sums.back().node.first;
+    joined.push_back(std::move(bucket.sums.back().memory));
+    bucket.sums.pop_back();
+  }
+  if (joined.empty()) return node;
+  const DType dtype = bucket.layout.dtype;
+  const std::size_t all = elements_of(bucket);
+  // A GPU would rather have one kernel for all.
+  const std::size_t block = device_->type() == DeviceType::cpu ? kBlock : all;
+  for (std::size_t first = 0; first < all; first += block) {
+    const std::size_t count = std::min(block, all - first);
+    const View sum = flat_view(offset_by(bucket.memory.get(), first, dtype), dtype, count);
+    for (const auto& left : joined) {
+      device_->kernels().binary(BinaryOp::add, sum,
+                                flat_view(offset_by(left.get(), first, dtype), dtype, count), sum);
+    }
+  }
+  for (auto& memory : joined) bucket.spare.push_back(std::move(memory));
+  return node;
 }
 
 View TreeReducer::gradient(std::size_t index) const {
@@ -128,25 +153,11 @@ void TreeReducer::end_pass() {
   launch_full_buckets();
 }
 
-// Adding into the sum on the left, rather than the other way round, leaves nothing to be copied: a + b and
-// b + a are the same bits.
+// The sum stays where the part's gradients are; the next part's go elsewhere.
 void TreeReducer::keep(Bucket& bucket) {
-  const PartRange leaf{part_, part_ + 1};
-  auto& sums = bucket.sums;
-  if (sums.empty() || !are_siblings(parts_, sums.back().node, leaf)) {
-    sums.push_back({leaf, take_spare(bucket)});
-    device_->kernels().copy(view(bucket, bucket.memory.get()), view(bucket, sums.back().memory.get()));
-    return;
-  }
-  add(bucket, sums.back().memory.get(), bucket.memory.get());
-  sums.back().node.end = leaf.end;
-  while (sums.size() > 1 && are_siblings(parts_, sums[sums.size() - 2].node, sums.back().node)) {
-    Sum& left = sums[sums.size() - 2];
-    add(bucket, left.memory.get(), sums.back().memory.get());
-    left.node.end = sums.back().node.end;
-    bucket.spare.push_back(std::move(sums.back().memory));
-    sums.pop_back();
-  }
+  const PartRange node = join_left(bucket);
+  bucket.sums.push_back({node, std::move(bucket.memory)});
+  bucket.memory = take_spare(bucket);
 }
 
 void TreeReducer::launch_full_buckets() {
@@ -156,14 +167,8 @@ void TreeReducer::launch_full_buckets() {
 // The last part joins the sums on its left; what remains are this rank's nodes, the last of them in the
 // bucket's own memory.
 void TreeReducer::launch(Bucket& bucket) {
-  PartRange node{part_, part_ + 1};
-  auto& sums = bucket.sums;
-  while (!sums.empty() && are_siblings(parts_, sums.back().node, node)) {
-    add(bucket, bucket.memory.get(), sums.back().memory.get());
-    node.first = sums.back().node.first;
-    bucket.spare.push_back(std::move(sums.back().memory));
-    sums.pop_back();
-  }
+  join_left(bucket);
+  const auto& sums = bucket.sums;
   if (communicator_.size() == 1) return;
 
   const DType dtype = bucket.layout.dtype;
@@ -194,7 +199,8 @@ void TreeReducer::launch(Bucket& bucket) {
   bytes_ += (own * (nodes_.size() - 1) + (all - own) + 2 * (nodes_.size() - 1)) * slice * size_of(dtype);
 }
 
-// This rank's slice of all nodes, added up in place: each sum is left where its left child was.
+// This rank's slice of all nodes, added up in place: each sum is left where its left child was, the last one
+// where all ranks gather from.
 void TreeReducer::add_incoming(Bucket& bucket) {
   struct Piece {
     PartRange node;
@@ -204,6 +210,8 @@ void TreeReducer::add_incoming(Bucket& bucket) {
   const auto piece_view = [&](std::size_t at) {
     return flat_view(offset_by(bucket.incoming.get(), at * bucket.slice, dtype), dtype, bucket.slice);
   };
+  const auto offset = static_cast<std::size_t>(communicator_.rank()) * bucket.slice;
+  const View result = flat_view(offset_by(bucket.memory.get(), offset, dtype), dtype, bucket.slice);
   std::vector<Piece> sums;
   std::size_t at = 0;
   for (const auto& nodes : nodes_) {
@@ -211,16 +219,13 @@ void TreeReducer::add_incoming(Bucket& bucket) {
       sums.push_back({node, at++});
       while (sums.size() > 1 && are_siblings(parts_, sums[sums.size() - 2].node, sums.back().node)) {
         Piece& left = sums[sums.size() - 2];
-        device_->kernels().binary(BinaryOp::add, piece_view(left.at), piece_view(sums.back().at),
-                                  piece_view(left.at));
         left.node.end = sums.back().node.end;
+        device_->kernels().binary(BinaryOp::add, piece_view(left.at), piece_view(sums.back().at),
+                                  left.node.count() == parts_ ? result : piece_view(left.at));
         sums.pop_back();
       }
     }
   }
-  const auto offset = static_cast<std::size_t>(communicator_.rank()) * bucket.slice;
-  device_->kernels().copy(piece_view(0),
-                          flat_view(offset_by(bucket.memory.get(), offset, dtype), dtype, bucket.slice));
 }
 
 void TreeReducer::finish(const Deadline& deadline) {

@@ -37,7 +37,8 @@ class TreeReducer {
   const PartRange& run() const noexcept { return run_; }
   std::size_t slot_count() const noexcept { return slots_.size(); }
   /// Where slot `index` has the gradient of the part in work, and the sum after finish(): one-dimensional,
-  /// dense, in its bucket; stays there. What is there before a part is overwritten, not added to.
+  /// dense, in its bucket. It moves between begin_pass() and the next one: sums stay where they were formed.
+  /// What is there before a part is overwritten, not added to.
   View gradient(std::size_t index) const;
   /// The bucket's memory, shared: keeps it alive beyond the reducer.
   std::shared_ptr<void> memory_of(std::size_t index) const;
@@ -77,8 +78,10 @@ class TreeReducer {
 
   std::shared_ptr<void> allocate(std::size_t elements, DType dtype) const;
   std::shared_ptr<void> take_spare(Bucket& bucket) const;
-  View view(const Bucket& bucket, void* memory) const;
-  void add(const Bucket& bucket, void* to, void* from) const;
+  std::size_t elements_of(const Bucket& bucket) const noexcept { return bucket.slice * nodes_.size(); }
+  /// Adds the sums of finished parts that are siblings to the part in work; the node that is in the bucket's
+  /// memory then.
+  PartRange join_left(Bucket& bucket);
   void keep(Bucket& bucket);
   void launch_full_buckets();
   void launch(Bucket& bucket);

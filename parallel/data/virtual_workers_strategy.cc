@@ -53,18 +53,25 @@ void VirtualWorkersStrategy::begin(const Deadline& deadline) {
   for (std::size_t index = 0; index < parameters_.size(); ++index) attach(index);
 }
 
-// The gradient has the strides of a dense tensor of the parameter's shape in the parameter's own memory
-// order.
 void VirtualWorkersStrategy::attach(std::size_t index) {
-  Tensor& parameter = parameters_[index].second;
-  View view = reducer_->gradient(index);
-  view.shape = parameter.shape();
-  view.strides = parameter.is_contiguous() ? contiguous_strides(view.shape) : parameter.strides();
-  gradients_.push_back(Tensor::borrow(view, parameter.shared_device(), reducer_->memory_of(index)));
-  parameter.set_grad_storage(gradients_.back());
-  parameter.on_grad_ready([this, index] {
+  parameters_[index].second.on_grad_ready([this, index] {
     if (exchanging_ && parameters_[index].second.grad().defined()) reducer_->mark_ready(index);
   });
+}
+
+// The gradient has the strides of a dense tensor of the parameter's shape in the parameter's own memory
+// order.
+void VirtualWorkersStrategy::place_gradients() {
+  gradients_.resize(parameters_.size());
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    Tensor& parameter = parameters_[index].second;
+    View view = reducer_->gradient(index);
+    if (gradients_[index].defined() && gradients_[index].view().data == view.data) continue;
+    view.shape = parameter.shape();
+    view.strides = parameter.is_contiguous() ? contiguous_strides(view.shape) : parameter.strides();
+    gradients_[index] = Tensor::borrow(view, parameter.shared_device(), reducer_->memory_of(index));
+    parameter.set_grad_storage(gradients_[index]);
+  }
 }
 
 void VirtualWorkersStrategy::step(Passes& passes, Exchange exchange) {
@@ -100,6 +107,7 @@ void VirtualWorkersStrategy::step(Passes& passes, Exchange exchange) {
 void VirtualWorkersStrategy::run_part(Passes& passes, std::size_t i, bool exchange) {
   const Tensors inputs = passes.inputs(i);
   network_->zero_grad();
+  place_gradients();
   Tensor loss;
   {
     const PhaseScope phase = context_.timer.phase(Phase::forward);

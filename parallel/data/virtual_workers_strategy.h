@@ -37,6 +37,8 @@ class VirtualWorkersStrategy final : public ReplicatedStrategy {
  private:
   void run_part(Passes& passes, std::size_t i, bool exchange);
   void attach(std::size_t index);
+  /// Gradients of the next part go where the reducer wants them.
+  void place_gradients();
   std::vector<GradientSlot> slots() const;
 
   int parts_;

@@ -202,6 +202,28 @@ TEST(VirtualWorkers, SendWhatAnAllReduceSends) {
   });
 }
 
+// Sums stay where they were formed, in memory that the next step uses again.
+TEST(VirtualWorkers, KeepASumForEachLevelOfTheTree) {
+  NullLog log;
+  constexpr std::size_t kCount = 50'000;
+  run_thread_ranks(1, {}, log, [&](Communicator& communicator) {
+    const auto device = make_device("cpu");
+    TreeReducer reducer(communicator, device, {{"w", kCount}}, 8);
+    for (int step = 0; step < 3; ++step) {
+      for (int part = 0; part < 8; ++part) {
+        reducer.begin_pass();
+        device->kernels().fill(reducer.gradient(0), part + step);
+        reducer.mark_ready(0);
+        reducer.end_pass();
+      }
+      reducer.finish(kNever);
+      const auto* const sum = static_cast<const float*>(reducer.gradient(0).data);
+      for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(sum[i], 28 + 8 * step) << "element " << i;
+    }
+    EXPECT_LT(device->peak_allocated_bytes(), 4 * (4 * kCount + 4096)) << "1 + log2 8 sums";
+  });
+}
+
 TEST(VirtualWorkers, NeedAPartForEachRank) {
   EXPECT_THAT(test::message_of([] { train(3, 2, 1U << 20); }),
               HasSubstr("expected at least one part for each of 3 ranks, got 2"));
