@@ -7,6 +7,7 @@
 #include "runtime/autograd/fork.h"
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
+#include "runtime/device/between.h"
 #include "runtime/nn/dropout.h"
 
 namespace dtrain {
@@ -29,6 +30,21 @@ std::vector<std::int64_t> places_of(std::int64_t rows, std::int64_t parts) {
     for (std::int64_t row = part; row < rows; row += parts) places.push_back(row);
   }
   return places;
+}
+
+/// A replica's gradient on its way to the parameter that learns: copied or added to where it stays, with
+/// nothing in between where devices share memory.
+void bring_home(const Tensor& grad, const std::shared_ptr<Device>& home, GradSink& sink) {
+  if (sink.options().create_graph) return sink.deliver(0, grad.to(home));
+  if (const auto total = sink.accumulator(0)) {
+    const bool in_reach = share_memory(grad.device(), *home);
+    Tensor(*total).add_in_place(in_reach ? Tensor::borrow(grad.view(), home, std::make_shared<Tensor>(grad))
+                                         : grad.to(home));
+    return sink.delivered_in_place(0);
+  }
+  Tensor target = sink.destination(0, home);
+  target.copy_across(grad);
+  sink.deliver(0, std::move(target));
 }
 
 /// Parameters and buffers without a dot in their names are the module's own.
@@ -122,17 +138,34 @@ void ReplicatedModule::replicate(std::size_t used) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const Tensor& source = parameters_[i].second;
       Tensor& copy = replica_state_[j][i].second;
-      copy.detach().copy_across(source);
       traffic_->parameters += bytes_of(source);
       const Tensor recorded =
           record("replicate", copy.detach(), {source},
                  [home = source.shared_device(), traffic = traffic_](const Tensor& grad, GradSink& sink) {
                    traffic->gradients += bytes_of(grad);
-                   sink.deliver(0, grad.to(home));
+                   bring_home(grad, home, sink);
                  });
       copy.attach(recorded.autograd_state());
     }
+    if (!copies_itself(j)) copy_parameters(j);
   }
+}
+
+// Host memory may be read by any thread, a GPU's queue belongs to one.
+bool ReplicatedModule::copies_itself(std::size_t replica) const {
+  return replicas_[replica].network != learning_ && !parameters_.empty() &&
+         share_memory(parameters_.front().second.device(), *replicas_[replica].device);
+}
+
+void ReplicatedModule::copy_parameters(std::size_t replica) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    replica_state_[replica][i].second.detach().copy_across(parameters_[i].second);
+}
+
+// Where replicas run at the same time, so do their copies.
+Tensors ReplicatedModule::run(std::size_t replica, const Tensors& inputs) {
+  if (copies_itself(replica)) copy_parameters(replica);
+  return (*replicas_[replica].network)(inputs);
 }
 
 // Masks are keyed by samples: each replica's dropout is told which its rows are.
@@ -187,12 +220,11 @@ Tensors ReplicatedModule::forward_all(const Tensors& inputs) {
 
   std::vector<Fork> others;
   for (std::size_t j = 1; j < used; ++j) {
-    Module& network = *replicas_[j].network;
-    network.train();
-    others.push_back(fork_all([&network, &input = fed[j]] { return network(input); }));
+    replicas_[j].network->train();
+    others.push_back(fork_all([this, j, &input = fed[j]] { return run(j, input); }));
   }
   replicas_.front().network->train();
-  std::vector<Tensors> results{(*replicas_.front().network)(fed.front())};
+  std::vector<Tensors> results{run(0, fed.front())};
   for (const Fork& other : others) results.push_back(other.wait_all());
   for (const auto& key : dropout_keys(*learning_)) key->set_rows(rows);
   keep_buffers();

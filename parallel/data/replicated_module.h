@@ -61,6 +61,10 @@ class ReplicatedModule final : public MultiModule {
   void adopt();
   void check_alike(const Replica& replica) const;
   void replicate(std::size_t used);
+  /// Whether run() copies its parameters.
+  bool copies_itself(std::size_t replica) const;
+  void copy_parameters(std::size_t replica);
+  Tensors run(std::size_t replica, const Tensors& inputs);
   void hand_on_masks(std::size_t used);
   void keep_buffers();
 
