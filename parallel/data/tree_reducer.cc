@@ -45,6 +45,7 @@ TreeReducer::TreeReducer(Communicator& communicator, std::shared_ptr<Device> dev
   }
   for (int rank = 0; rank < communicator.size(); ++rank)
     nodes_.push_back(nodes_within(parts, parts_of(parts, rank, communicator.size())));
+  for (const auto& nodes : nodes_) all_nodes_ += nodes.size();
   for (BucketLayout& layout : lay_out_buckets(slots_, reverse_order(slots_.size()), options)) {
     Bucket bucket;
     bucket.slice = slice_of(layout.count, communicator.size());
@@ -173,12 +174,8 @@ void TreeReducer::launch(Bucket& bucket) {
 
   const DType dtype = bucket.layout.dtype;
   const std::size_t slice = bucket.slice, own = sums.size() + 1;
-  std::size_t all = 0;
   std::vector<std::size_t> sent(nodes_.size(), own * slice), received;
-  for (const auto& nodes : nodes_) {
-    received.push_back(nodes.size() * slice);
-    all += nodes.size();
-  }
+  for (const auto& nodes : nodes_) received.push_back(nodes.size() * slice);
   void* from = bucket.memory.get();
   if (own > 1) {  // slice by slice, of all nodes
     bucket.outgoing = allocate(own * slice * nodes_.size(), dtype);
@@ -191,12 +188,14 @@ void TreeReducer::launch(Bucket& bucket) {
       }
     }
   }
-  bucket.incoming = allocate(all * slice, dtype);
+  // Memory of a sum that was just added up is still in the cache.
+  bucket.incoming = all_nodes_ == nodes_.size() ? take_spare(bucket) : allocate(all_nodes_ * slice, dtype);
   bucket.work = communicator_.all_to_all(
       {from, own * slice * nodes_.size(), dtype, device_.get(), nullptr}, sent,
-      {bucket.incoming.get(), all * slice, dtype, device_.get(), nullptr}, received, bucket.label);
+      {bucket.incoming.get(), all_nodes_ * slice, dtype, device_.get(), nullptr}, received, bucket.label);
   // Sent and received: nodes' slices of and from the others, then the result's.
-  bytes_ += (own * (nodes_.size() - 1) + (all - own) + 2 * (nodes_.size() - 1)) * slice * size_of(dtype);
+  bytes_ +=
+      (own * (nodes_.size() - 1) + (all_nodes_ - own) + 2 * (nodes_.size() - 1)) * slice * size_of(dtype);
 }
 
 // This rank's slice of all nodes, added up in place: each sum is left where its left child was, the last one
@@ -244,6 +243,7 @@ void TreeReducer::finish(const Deadline& deadline) {
     if (bucket.work) bucket.work->wait(deadline);
     bucket.work.reset();
     bucket.outgoing.reset();
+    if (all_nodes_ == nodes_.size() && bucket.incoming) bucket.spare.push_back(std::move(bucket.incoming));
     bucket.incoming.reset();
     for (Sum& sum : bucket.sums) bucket.spare.push_back(std::move(sum.memory));
     bucket.sums.clear();

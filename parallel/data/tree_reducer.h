@@ -94,6 +94,7 @@ class TreeReducer {
   int parts_;
   PartRange run_;
   std::vector<std::vector<PartRange>> nodes_;  ///< of each rank
+  std::size_t all_nodes_ = 0;                  ///< of all together
   std::vector<Bucket> buckets_;
   std::vector<Place> places_;
   std::vector<bool> ready_;  ///< in the part in work
