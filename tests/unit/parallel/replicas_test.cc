@@ -7,6 +7,7 @@
 #include "parallel/data/data_parallel_strategy.h"
 #include "parallel/data/multi_device_strategy.h"
 #include "parallel/data/sharded/sharded_strategy.h"
+#include "runtime/autograd/gradients.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/dropout.h"
 #include "runtime/nn/layers.h"
@@ -228,6 +229,55 @@ TEST(Replicas, EvaluateAndSaveAsTheNetworkDoes) {
     const Tensor x = Tensor::randn({3, 2, 8, 8}, generator, devices[0]);
     EXPECT_EQ(strategy.evaluate({x})[0].to_vector<float>(), plain(x).to_vector<float>());
   });
+}
+
+/// Values of all gradients of a cube's mean: twice backward, gradients(), and gradients of their square sum.
+std::vector<std::vector<float>> every_gradient(Module& network, const Tensor& x) {
+  const auto loss = [&] {
+    const Tensor y = network(x);
+    return mean(mul(y, mul(y, y)));
+  };
+  NamedTensors parameters = network.named_parameters();
+  Tensors tensors;
+  for (const auto& [name, tensor] : parameters) tensors.push_back(tensor);
+  std::vector<std::vector<float>> values;
+  const auto keep = [&] {
+    for (Tensor& tensor : tensors) {
+      EXPECT_EQ(tensor.grad().shared_device(), tensor.shared_device());
+      values.push_back(tensor.grad().to_vector<float>());
+      tensor.zero_grad();
+    }
+  };
+  loss().backward();
+  loss().backward();
+  keep();
+  for (const Tensor& grad : gradients(loss(), tensors)) values.push_back(grad.to_vector<float>());
+  const auto first = gradients(loss(), tensors, {}, {.create_graph = true});
+  add(sum(mul(first[0], first[0])), sum(mul(first[1], first[1]))).backward();
+  keep();
+  return values;
+}
+
+TEST(Replicas, BringGradientsHomeInEveryKindOfBackward) {
+  const auto devices = cpus(2);
+  const auto made = [](const std::shared_ptr<Device>& device) {
+    Generator generator(3);
+    return std::make_shared<Linear>(4, 3, generator, device);
+  };
+  Generator generator(4);
+  const Tensor x = Tensor::randn({6, 4}, generator, devices[0]);
+  const auto plain = made(devices[0]), net = made(devices[0]);
+  const auto expected = every_gradient(*plain, x);
+  for (const auto& home : {net, made(make_device("cpu"))}) {
+    const auto first = home == net ? net : made(devices[0]);
+    ReplicatedModule replicated(home, {{devices[0], first}, {devices[1], made(devices[1])}});
+    const auto values = every_gradient(replicated, x);
+    ASSERT_EQ(values.size(), expected.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      for (std::size_t k = 0; k < values[i].size(); ++k)
+        EXPECT_NEAR(values[i][k], expected[i][k], 1e-5) << "gradient " << i << ", element " << k;
+    }
+  }
 }
 
 TEST(Replicas, SayWhatIsWrong) {
