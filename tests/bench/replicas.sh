@@ -41,7 +41,7 @@ compare() {
       cat "$folder/now-$way" >>"$folder/$model-$way"
     done
     for way in devices host; do
-      worst=$(difference workers "$way")
+      worst=$(difference workers "$way" "$steps")
       awk -v d="$worst" 'BEGIN { exit !(d "" ~ /^[0-9.e+-]+$/ && d + 0 <= 1e-5) }' ||
         { echo "replicas.sh: $model, $way: expected the losses of two workers to 1e-5, got $worst" >&2; exit 1; }
       paste "$folder/now-$way" "$folder/now-workers" | awk '{ print $1 / $2 }' >>"$folder/$model-$way-ratio"

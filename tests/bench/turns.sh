@@ -48,12 +48,12 @@ weights() {
   find "$folder/$1/checkpoints" -name model.safetensors | sort | tail -1 | grep . ||
     refuse "$1: expected a checkpoint, got none"
 }
-# difference RUN RUN: the largest between the losses of their steps, relative to the loss.
+# difference RUN RUN STEPS: the largest between the losses of their steps, relative to the loss; words where one is
+# missing.
 difference() {
   paste <(recorded "$1" loss) <(recorded "$2" loss) |
-    awk 'function abs(x) { return x < 0 ? -x : x }
-         NF != 2 { print "no loss of step " NR; exit }
-         { d = abs($1 - $2) / (abs($1) > 1 ? abs($1) : 1); if (!(d <= worst)) worst = d }
-         END { printf "%.1e", worst }'
+    awk -v steps="$3" 'function abs(x) { return x < 0 ? -x : x }
+         NF == 2 { ++both; d = abs($1 - $2) / (abs($1) > 1 ? abs($1) : 1); if (!(d <= worst)) worst = d }
+         END { if (both == steps && NR == steps) printf "%.1e", worst; else print both + 0 " steps in both runs" }'
 }
 load() { printf 'load of the machine: %s on %s cores\n' "$(cut -d' ' -f1-3 /proc/loadavg)" "$(nproc)"; }
