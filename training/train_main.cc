@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
+#include <thread>
 
 #include "cluster/detect/program_note.h"
 #include "training/serve.h"
@@ -20,6 +22,43 @@ namespace {
 std::string name_of_process(const Placement& placement, const ServerRole& role) {
   if (role.server) return fmt::format("dtrain: server {}", *role.server);
   return worker_name(*placement.rank, role.workers);
+}
+
+/// Runs `body`, which looks at what all workers of a job were given alike. What is wrong with it the first
+/// worker says, and whoever started the others ends them then: they wait a moment before they say it too, as
+/// they do where they alone are wrong.
+template <class Body>
+auto said_once(const Environment& environment, Body body) {
+  constexpr std::chrono::milliseconds kMoment{300};
+  try {
+    return body();
+  } catch (const UsageError&) {
+    if (find_placement(environment).rank.value_or(0) > 0) std::this_thread::sleep_for(kMoment);
+    throw;
+  }
+}
+
+/// What a worker is to do.
+struct Assignment {
+  Placement placement;
+  ServerRole role;
+  std::shared_ptr<const Task> task;
+  Recipe recipe;
+};
+
+Assignment find_assignment(const TrainProgram& program, const Options& options,
+                           const Environment& environment) {
+  Assignment found;
+  found.placement = find_placement(environment);
+  found.role = find_server_role(options, found.placement, environment);
+  found.placement.world_size = found.role.workers;
+  found.task = program.make_task(options);
+  found.recipe = make_recipe(options, found.task->name(), worker_count(options, found.role));
+  for (const OptionSpec& spec : program.options) {
+    const std::string name(spec.name);
+    if (options.has(name)) found.recipe.own[name] = options.text(name);
+  }
+  return found;
 }
 
 std::vector<OptionSpec> all_options(const TrainProgram& program) {
@@ -43,29 +82,22 @@ void report(const std::string& program, std::string_view message) {
 void check_training(const TrainProgram& program, const std::vector<std::string>& arguments,
                     const Environment& environment) {
   const Options options = resolve_options(program.name, all_options(program), arguments, environment);
-  const ServerRole role = find_server_role(options, find_placement(environment), environment);
-  make_recipe(options, program.make_task(options)->name(), worker_count(options, role));
+  find_assignment(program, options, environment);
 }
 
 ExitCode run_training(const TrainProgram& program, const std::vector<std::string>& arguments,
                       const Environment& environment) {
   const std::vector<OptionSpec> specs = all_options(program);
-  const Options options = resolve_options(program.name, specs, arguments, environment);
+  const Options options =
+      said_once(environment, [&] { return resolve_options(program.name, specs, arguments, environment); });
   const std::string usage = fmt::format(
       "usage: {} [options]   (alone, or as a worker of dtrain-launch, mpirun or srun)", program.name);
   if (const auto help = asked_help(options, usage, specs)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
-  Placement placement = find_placement(environment);
-  const ServerRole role = find_server_role(options, placement, environment);
-  placement.world_size = role.workers;
-  const std::shared_ptr<const Task> task = program.make_task(options);
-  Recipe recipe = make_recipe(options, task->name(), worker_count(options, role));
-  for (const OptionSpec& spec : program.options) {
-    const std::string name(spec.name);
-    if (options.has(name)) recipe.own[name] = options.text(name);
-  }
+  const auto [placement, role, task, recipe] =
+      said_once(environment, [&] { return find_assignment(program, options, environment); });
   if (options.enabled("print-config")) {
     if (*placement.rank == 0 && !role.server) fmt::print("{}", options_table(options));
     return ExitCode::ok;

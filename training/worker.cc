@@ -29,6 +29,17 @@ std::shared_ptr<Device> traced(std::shared_ptr<Device> device, Tracer& tracer) {
   return tracer.wanted() ? make_timed_device(std::move(device), *tracer.spans()) : device;
 }
 
+/// Runs `body`, which sets up what this rank trains with: of what is wrong there its peers are to hear too.
+template <class Body>
+auto checked(Communicator& workers, Body body) {
+  try {
+    return body();
+  } catch (const UsageError& error) {
+    workers.abort(error.what());
+    throw;
+  }
+}
+
 /// Peers that wait for this rank are to hear why it ends, not to find out that it has.
 ExitCode run_and_tell(Trainer& trainer, Communicator& communicator) {
   try {
@@ -65,15 +76,25 @@ ExitCode train_among(const WorkerJob& job, Desk& desk, Communicator& workers, Ke
   check_same_options(job.options, workers, Deadline::after(recipe.connect_timeout));
   StepClock clock;
   const auto mesh = make_mesh(recipe, workers, desk.local_rank, desk.local_size);
-  const auto strategy = make_strategy(
-      recipe, {workers, desk.devices.home, recipe.collective_timeout, {&clock, desk.tracer.spans()}},
-      desk.devices, mesh.get(), servers);
+  const StrategyContext context{
+      workers, desk.devices.home, recipe.collective_timeout, {&clock, desk.tracer.spans()}};
+  const auto strategy = make_strategy(recipe, context, desk.devices, mesh.get(), servers);
   std::optional<DividedTask> divided;
   if (const auto division = division_of(recipe, mesh.get())) divided.emplace(job.task, *division);
   const Task& learned = divided ? static_cast<const Task&>(*divided) : job.task;
-  Trainer trainer(recipe, {learned, *strategy, workers, desk.devices.main(), job.options, job.environment,
-                           job.stop_signal, desk.log, desk.tracer, clock, WritePermit::from(job.environment),
-                           mesh && !recipe.mesh.empty() ? &mesh->mesh.group("dp") : nullptr});
+  const TrainerEnvironment surroundings{learned,
+                                        *strategy,
+                                        workers,
+                                        desk.devices.main(),
+                                        job.options,
+                                        job.environment,
+                                        job.stop_signal,
+                                        desk.log,
+                                        desk.tracer,
+                                        clock,
+                                        WritePermit::from(job.environment),
+                                        mesh && !recipe.mesh.empty() ? &mesh->mesh.group("dp") : nullptr};
+  Trainer trainer = checked(workers, [&] { return Trainer(recipe, surroundings); });
   const auto tell = [&](const std::string& text) {
     if (desk.rank == 0 && !text.empty()) fmt::print("{}\n", text);
   };

@@ -7,6 +7,7 @@
 // cores is its own if OMP_NUM_THREADS says how many threads each may use.
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
@@ -27,8 +28,8 @@ namespace {
 using Devices = std::vector<std::shared_ptr<Device>>;
 
 /// Weights are randn · scale, biases 0.
-Tensors initial_params(double scale, const std::shared_ptr<Device>& device) {
-  Generator generator(0);
+Tensors initial_params(double scale, std::uint64_t seed, const std::shared_ptr<Device>& device) {
+  Generator generator(seed);
   const auto weight = [&](const Dims& shape) { return Tensor::randn(shape, generator, device) * scale; };
   const auto bias = [&](std::int64_t size) { return Tensor::zeros({size}, device); };
   return {weight({20, 1, 3, 3}), bias(20),  weight({50, 20, 5, 5}), bias(50),
@@ -120,7 +121,7 @@ void plot(const std::vector<double>& accuracies) {
 }
 
 void train(const Splits& data, const std::string& kind, int num_devices, int num_epochs,
-           std::int64_t batch_size, double lr, double scale) {
+           std::int64_t batch_size, double lr, double scale, std::uint64_t seed) {
   Devices devices;
   std::string names;
   for (int i = 0; i < num_devices; ++i) {
@@ -128,12 +129,12 @@ void train(const Splits& data, const std::string& kind, int num_devices, int num
     devices.push_back(make_device(name));
     names += (i > 0 ? ", " : "") + name;
   }
-  const Tensors params = initial_params(scale, devices[0]);
+  const Tensors params = initial_params(scale, seed, devices[0]);
   std::vector<Tensors> device_params;
   for (const auto& device : devices) device_params.push_back(get_params(params, device));
 
   Loader loader(data.train, devices[0], {.batch_size = batch_size});
-  const DistributedSampler sampler({.dataset_size = data.train->size(), .seed = 0});
+  const DistributedSampler sampler({.dataset_size = data.train->size(), .seed = seed});
   std::chrono::duration<double> spent{};
   std::vector<double> accuracies;
   for (int epoch = 0; epoch < num_epochs; ++epoch) {
@@ -160,6 +161,7 @@ constexpr OptionSpec kOptions[] = {
     {"batch-size", "Lesson", "N", "256", "samples of a step, over all devices"},
     {"lr", "Lesson", "X", "0.2", "learning rate"},
     {"scale", "Lesson", "X", "0.01", "deviation of the initial weights"},
+    {"seed", "Lesson", "S", "0", "of the initial weights and the order of the samples"},
     {"data-dir", "Lesson", "DIR", "", "folder of Fashion-MNIST; unset: where Debian's package puts it"},
     {"help", "Lesson", "", "", "this text"},
 };
@@ -181,7 +183,8 @@ int main(int argc, char** argv) {
     for (int count = only > 0 ? static_cast<int>(only) : 1; count <= (only > 0 ? only : 2); ++count) {
       train(data, options.choice("device", {"cpu", "cuda"}), count,
             static_cast<int>(options.integer("epochs", 1, 1000)), options.integer("batch-size", 1, 1 << 20),
-            options.real("lr", 0, 100), options.real("scale", 0, 1));
+            options.real("lr", 0, 100), options.real("scale", 0, 1),
+            static_cast<std::uint64_t>(options.integer("seed", 0, INT64_MAX)));
     }
     return ExitCode::ok;
   });
