@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -27,6 +28,12 @@ std::shared_ptr<Device> traced(std::shared_ptr<Device> device, Tracer& tracer) {
     return device;
   }
   return tracer.wanted() ? make_timed_device(std::move(device), *tracer.spans()) : device;
+}
+
+/// A launcher that has started servers lets the others go on without a worker that is killed, from now on.
+void tell_of_meeting(const Environment& environment) {
+  if (const std::string* mark = find_variable(environment, "DTRAIN_MET_FILE"))
+    std::ofstream(*mark).flush();  // where it cannot be made, the job ends with this worker
 }
 
 /// Runs `body`, which sets up what this rank trains with: of what is wrong there its peers are to hear too.
@@ -139,6 +146,7 @@ ExitCode run_worker(const WorkerJob& job, const Placement& placement, const Serv
     notices.emplace([&log](const std::string& text) { log.write(LogLevel::warning, text); });
   Peers peers(placement, recipe.backend, job.environment, recipe.connect_timeout, log,
               desk.devices.home.get(), desk.tracer.spans(), role, recipe.update);
+  tell_of_meeting(job.environment);
   const ExitCode code = train_among(job, desk, peers.communicator(), peers.servers());
   peers.leave();
   return code;

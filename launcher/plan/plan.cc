@@ -197,17 +197,10 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
   plan.master_addr = placement.master_addr;
   plan.master_port = placement.master_port;
   plan.program = program;
-  plan.removed_variables = {"DTRAIN_TOKEN",
-                            "DTRAIN_TOKEN_FILE",
-                            "DTRAIN_STORE_FD",
-                            "DTRAIN_STDERR_TTY",
-                            "DTRAIN_COLUMNS",
-                            "TORCHELASTIC_USE_AGENT_STORE",
-                            "DTRAIN_LAUNCH_CONFIG",
-                            "DTRAIN_SAVING_FILE",
-                            "DTRAIN_MEMORY_DIR",
-                            kLeaseVariable,
-                            kServer};
+  plan.removed_variables = {"DTRAIN_TOKEN",         "DTRAIN_TOKEN_FILE",  "DTRAIN_STORE_FD",
+                            "DTRAIN_STDERR_TTY",    "DTRAIN_COLUMNS",     "TORCHELASTIC_USE_AGENT_STORE",
+                            "DTRAIN_LAUNCH_CONFIG", "DTRAIN_SAVING_FILE", "DTRAIN_MET_FILE",
+                            "DTRAIN_MEMORY_DIR",    kLeaseVariable,       kServer};
   // Workers get their own; servers have none.
   if (options.servers > 0)
     plan.removed_variables.insert(plan.removed_variables.end(), {"RANK", "ROLE_RANK", "LOCAL_RANK"});
@@ -243,6 +236,10 @@ std::string saving_file_of(const std::string& folder, const WorkerPlan& worker) 
   return folder + "/saving_" + std::to_string(worker.rank);
 }
 
+std::string met_file_of(const std::string& folder, const WorkerPlan& worker) {
+  return folder + "/met_" + std::to_string(worker.rank);
+}
+
 Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, const Attempt& attempt) {
   Environment e;
   e["MASTER_PORT"] = std::to_string(attempt.master_port);
@@ -250,6 +247,9 @@ Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, cons
   if (!attempt.error_folder.empty()) {
     e["TORCHELASTIC_ERROR_FILE"] = error_file_of(attempt.error_folder, worker);
     e["DTRAIN_SAVING_FILE"] = saving_file_of(attempt.error_folder, worker);
+    const auto role = worker.environment.find(kServer);  // set where there are servers
+    if (role != worker.environment.end() && !worker.server)
+      e["DTRAIN_MET_FILE"] = met_file_of(attempt.error_folder, worker);
   }
   if (plan.program.uses_dtrain && !attempt.token.empty()) e["DTRAIN_TOKEN"] = attempt.token;
   if (plan.program.uses_dtrain) e["DTRAIN_MEMORY_DIR"] = attempt.memory_folder;

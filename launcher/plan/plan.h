@@ -100,6 +100,9 @@ std::string error_file_of(const std::string& folder, const WorkerPlan& worker);
 /// Path of the file that `worker` makes while it writes a checkpoint, and removes afterwards.
 std::string saving_file_of(const std::string& folder, const WorkerPlan& worker);
 
+/// Path of the file that `worker` makes when it has met the other workers and the parameter servers.
+std::string met_file_of(const std::string& folder, const WorkerPlan& worker);
+
 /// The plan in words for --dry-run. Secrets are not part of it.
 std::string plan_text(const Plan& plan);
 

@@ -347,8 +347,17 @@ void GroupRun::take_event(const Event& event) {
 void GroupRun::take_end(int local_rank, const Event& event) {
   workers_[static_cast<std::size_t>(local_rank)].max_rss_kib = static_cast<long>(event.max_rss_kib);
   hang_.on_exit(local_rank);
-  carry_out(supervisor_.on_exit(local_rank, static_cast<int>(event.value), clock_.now()));
+  carry_out(
+      supervisor_.on_exit(local_rank, static_cast<int>(event.value), clock_.now(), is_needed(local_rank)));
   tell_loss(local_rank);
+}
+
+// Rank 0 is where the others meet, and keeps the run's records; and until a worker has met the others, they
+// wait for it.
+bool GroupRun::is_needed(int local_rank) const {
+  const WorkerPlan& worker = plan_.workers[static_cast<std::size_t>(local_rank)];
+  return worker.rank == 0 || (!attempt_.error_folder.empty() &&
+                              ::access(met_file_of(attempt_.error_folder, worker).c_str(), F_OK) != 0);
 }
 
 // Of a worker that the others can do without.

@@ -74,6 +74,7 @@ class GroupRun {
   void take_events();
   void take_event(const Event& event);
   void take_end(int local_rank, const Event& event);
+  bool is_needed(int local_rank) const;
   void tell_loss(int local_rank);
   std::optional<Duration> longest_wait() const;
   void read_output(std::span<const pollfd> waits);

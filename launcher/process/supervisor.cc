@@ -86,12 +86,12 @@ void Supervisor::count_losses(TimePoint now) {
   }
 }
 
-Action Supervisor::on_exit(int local_rank, int status, TimePoint now) {
+Action Supervisor::on_exit(int local_rank, int status, TimePoint now, bool needed) {
   auto& end = ends_[static_cast<std::size_t>(local_rank)];
   if (end) return {};
   end = WorkerEnd{status, now};
   --running_;
-  if (is_failure(status) && can_be_spared(local_rank, status)) {
+  if (is_failure(status) && !needed && can_be_spared(local_rank, status)) {
     lost_.push_back(local_rank);
     awaited_.push_back(local_rank);
     return {};

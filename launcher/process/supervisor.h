@@ -47,8 +47,8 @@ class Supervisor {
  public:
   Supervisor(int workers, Policy policy);
 
-  /// Worker `local_rank` ended with `status`.
-  Action on_exit(int local_rank, int status, TimePoint now);
+  /// Worker `local_rank` ended with `status`. `needed`: the others cannot go on without it, servers or not.
+  Action on_exit(int local_rank, int status, TimePoint now, bool needed = false);
   /// A signal that ends the job arrived. The first is forwarded, the next one kills; copies that come within
   /// kEcho of the first count as one (a terminal, `timeout` and batch systems may signal a process twice).
   Action on_signal(int signal, TimePoint now);

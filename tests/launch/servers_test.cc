@@ -182,6 +182,22 @@ TEST_F(ServersKilled, NobodyWaitsForASynchronousWorker) {
   EXPECT_TRUE(job.marked().empty());
 }
 
+// Whom the others have not met yet they cannot do without; they would wait for it until they give up
+// connecting. Of asynchronous workers only the first is needed later, too.
+TEST_F(ServersKilled, NobodyWaitsForAWorkerThatIsKilledWhileTheyMeet) {
+  const std::pair<const char*, int> cases[] = {
+      {"--update=async", 0}, {"--update=sync", 0}, {"--update=sync", 1}, {"--update=sync", 2}};
+  for (const auto& [update, rank] : cases) {
+    const std::string name = "rank " + std::to_string(rank), variable = "RANK=" + std::to_string(rank);
+    Running job(command_of(training(name + update, 3, 1, 1'000'000, {update, "--connect-timeout=100"})));
+    ASSERT_TRUE(eventually([&] { return process_with(job, variable) > 0; })) << job.err();
+    ::kill(process_with(job, variable), SIGKILL);
+    EXPECT_EQ(job.wait(std::chrono::seconds(30)), 128 + SIGKILL) << update << ", " << name << job.err();
+    EXPECT_THAT(job.err(), HasSubstr(name + " (host"));
+    EXPECT_TRUE(job.marked().empty());
+  }
+}
+
 TEST_F(ServersOption, RefusesWhatMakesNoSense) {
   expect_run_refused(training("a", 2, 0, 2, {"--update=async"}), "--update");
   expect_run_refused(training("b", 2, 1, 2, {"--max-staleness=3"}), "--max-staleness");

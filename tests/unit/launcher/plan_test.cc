@@ -132,6 +132,10 @@ TEST(Plan, AttemptBringsPortRestartsAndSecrets) {
   e = attempt_environment(plan, plan.workers[1], attempt);
   EXPECT_EQ(e.at("DTRAIN_TOKEN"), "secret");
   EXPECT_FALSE(e.contains("DTRAIN_STORE_FD"));
+  EXPECT_FALSE(e.contains("DTRAIN_MET_FILE")) << "nobody asks";
+  const Plan served = plan_of({"--nproc_per_node=2", "--servers=1"}, hardware_with({}), {}, kBuiltin);
+  EXPECT_EQ(attempt_environment(served, served.workers[1], attempt).at("DTRAIN_MET_FILE"), "/scratch/met_1");
+  EXPECT_FALSE(attempt_environment(served, served.workers[2], attempt).contains("DTRAIN_MET_FILE"));
 }
 
 TEST(Plan, ForeignProgramsGetNeitherTokenNorSocket) {

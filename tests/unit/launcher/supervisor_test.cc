@@ -226,6 +226,16 @@ TEST_F(SupervisorTest, BesideServersTheOthersGoOnWithoutAWorkerThatIsKilled) {
   EXPECT_FALSE(s.outcome().first_failed);
 }
 
+TEST_F(SupervisorTest, BesideServersAWorkerThatTheOthersNeedEndsTheJob) {
+  Supervisor s = beside_servers(1);
+  EXPECT_EQ(s.on_exit(1, killed(SIGKILL), start_, true).kind, Kind::signal);
+  EXPECT_FALSE(s.is_lost(1));
+  EXPECT_FALSE(s.return_due());
+  for (const int other : {0, 2, 3}) s.on_exit(other, killed(SIGTERM), after(milliseconds(100)));
+  EXPECT_EQ(s.outcome().first_failed, 1);
+  EXPECT_EQ(s.outcome().exit_code, 128 + SIGKILL);
+}
+
 TEST_F(SupervisorTest, AKilledWorkerIsTheCauseWhereOthersFailForIt) {
   Supervisor s = beside_servers(1);
   s.on_exit(1, killed(SIGKILL), start_);
