@@ -137,11 +137,10 @@ void Trainer::load_initial_weights(Module& network) {
 
 void Trainer::apply_layer_options(Module& network) {
   if (recipe_.recompute && recompute_blocks(network) == 0) {
-    throw UsageError(
-        fmt::format("--recompute: expected a model with blocks that can be computed again (resnet18, "
-                    "resnet50, transformer), "
-                    "got {}, which has none; leave the option out",
-                    recipe_.model));
+    throw UsageError(fmt::format(
+        "--recompute: expected a model with blocks that can be computed again (resnet18, resnet50, "
+        "transformer), got {}, which has none; leave the option out",
+        recipe_.model));
   }
   if (!recipe_.sync_batch_norm) return;
   // Those that share a batch norm's batch; one alone has all of it.

@@ -78,7 +78,7 @@ std::shared_ptr<void> TreeReducer::allocate(std::size_t elements, DType dtype) c
 std::shared_ptr<void> TreeReducer::take_spare(Bucket& bucket) const {
   if (bucket.spare.empty()) {
     auto memory = allocate(elements_of(bucket), bucket.layout.dtype);
-    // What lies between the gradients is added up and sent along with them.
+    // What lies between the gradients is added up and sent along with them; nobody reads it.
     device_->kernels().fill(flat_view(memory.get(), bucket.layout.dtype, elements_of(bucket)), 0.0);
     return memory;
   }
