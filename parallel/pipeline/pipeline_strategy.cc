@@ -19,16 +19,10 @@ namespace {
 using Header = std::array<std::int64_t, 10>;
 constexpr std::size_t kBeforeExtents = 3;
 
-/// Kernels may add up in another order where elements lie in another order, so it crosses the network too.
-MemoryFormat format_of(const Tensor& tensor) {
-  const bool is_last =
-      tensor.rank() == 4 && !tensor.is_contiguous() && tensor.is_contiguous(MemoryFormat::channels_last);
-  return is_last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
-}
-
+/// Kernels may add up in another order where elements lie in another order, so that crosses the network too.
 Header header_of(const Tensor& tensor) {
   Header header{static_cast<std::int64_t>(tensor.dtype()),
-                format_of(tensor) == MemoryFormat::channels_last ? 1 : 0, tensor.rank()};
+                tensor.memory_format() == MemoryFormat::channels_last ? 1 : 0, tensor.rank()};
   for (int i = 0; i < tensor.rank(); ++i)
     header[static_cast<std::size_t>(i) + kBeforeExtents] = tensor.size(i);
   return header;
@@ -121,7 +115,7 @@ void PipelineStrategy::send(const Tensor& tensor, int to, Communicator& group) {
   const Header header = header_of(tensor);
   const Tensor ahead = Tensor::from_data(std::span<const std::int64_t>(header),
                                          {static_cast<std::int64_t>(header.size())}, context_.device);
-  const Tensor dense = tensor.detach().contiguous(format_of(tensor));
+  const Tensor dense = tensor.detach().contiguous(tensor.memory_format());
   std::erase_if(sent_, [](const Sent& sent) {
     if (!sent.work->done()) return false;
     sent.work->wait(Deadline::never());

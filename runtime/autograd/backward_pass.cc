@@ -21,9 +21,9 @@ bool is_dense(const Tensor& tensor) {
   return tensor.is_contiguous() || tensor.is_contiguous(MemoryFormat::channels_last);
 }
 
-/// `grad` as memory that a leaf may keep and add to.
-Tensor own(Tensor grad) {
-  if (!grad.is_contiguous()) return grad.contiguous();
+/// `grad` as memory of `format` that a leaf may keep and add to.
+Tensor own(Tensor grad, MemoryFormat format) {
+  if (!grad.is_contiguous(format)) return grad.contiguous(format);
   return grad.is_sole_owner() ? std::move(grad) : grad.clone();
 }
 
@@ -161,6 +161,11 @@ void BackwardPass::add_to_node(const Node* node, Tensor grad) {
   sum_into(step.grad, std::move(grad));
 }
 
+const Tensor& BackwardPass::total_of(const GradState& state) const {
+  if (state.node != nullptr) return steps_[position_.at(state.node.get())].grad;
+  return slots_[capture_slot_.at(&state)];
+}
+
 bool BackwardPass::writes_in_place(const GradState& leaf) const {
   return leaf.node == nullptr && !capturing_ && !options_.create_graph;
 }
@@ -184,7 +189,7 @@ void BackwardPass::add_to_leaf(GradState& leaf, Tensor grad) {
       leaf.grad = leaf.grad_storage;
     }
   } else if (!leaf.grad.defined()) {
-    leaf.grad = own(std::move(grad));
+    leaf.grad = own(std::move(grad), leaf.format);
   } else if (options_.create_graph) {
     leaf.grad = add(leaf.grad, grad);
   } else {
@@ -258,8 +263,9 @@ std::optional<Tensor> GradSink::accumulator(int input) {
 
 std::optional<Tensor> GradSink::running_total(int input) {
   const GradState& state = *node_->inputs()[static_cast<std::size_t>(input)].state;
-  if (state.node == nullptr || pass_.options_.create_graph) return std::nullopt;
-  const Tensor& total = pass_.steps_[pass_.position_.at(state.node.get())].grad;
+  if (pass_.options_.create_graph) return std::nullopt;
+  if (state.node == nullptr && !pass_.capturing_) return accumulator(input);
+  const Tensor& total = pass_.total_of(state);
   if (!total.defined() || !total.is_sole_owner() || !is_dense(total)) return std::nullopt;
   return total;
 }
@@ -271,7 +277,7 @@ void GradSink::delivered_in_place(int input) {
     pass_.steps_[pass_.position_.at(edge.state->node.get())].is_balanced = false;
     return;
   }
-  edge.state->grad.mark_modified();
+  if (!pass_.capturing_) edge.state->grad.mark_modified();
   pass_.leaf_used(*edge.state);
 }
 

@@ -48,6 +48,8 @@ class BackwardPass {
   void leaf_used(GradState& leaf);
   void sum_into(Tensor& total, Tensor grad) const;
   bool writes_in_place(const GradState& leaf) const;
+  /// The gradient so far of an operation's result, or of a leaf that is captured.
+  const Tensor& total_of(const GradState& state) const;
 
   BackwardOptions options_;
   std::uint64_t number_;

@@ -27,9 +27,10 @@ struct GradState final : AutogradState {
   std::shared_ptr<Node> node;  ///< the operation that computed the tensor; null for a leaf
 
   // Leaves only.
-  Tensor grad;                  ///< undefined until the first accumulation
-  Tensor grad_storage;          ///< where grad has to live, if defined
-  std::function<void()> ready;  ///< called when grad is final for a pass
+  MemoryFormat format = MemoryFormat::contiguous;  ///< the leaf's and its gradient's
+  Tensor grad;                                     ///< undefined until the first accumulation
+  Tensor grad_storage;                             ///< where grad has to live, if defined
+  std::function<void()> ready;                     ///< called when grad is final for a pass
 };
 
 /// Where a running backward function puts its results. Each wanted input gets exactly one deliver() (or
@@ -54,7 +55,8 @@ class GradSink {
   /// The gradient that the result may be added to directly, followed by delivered_in_place(); nothing when
   /// there is none yet or it must not be changed.
   std::optional<Tensor> accumulator(int input);
-  /// The same for an input that is an operation's result: its gradient so far, where nobody else has it.
+  /// The same for an input of any kind, an operation's result too: its gradient so far, where nobody else
+  /// has it.
   std::optional<Tensor> running_total(int input);
   void delivered_in_place(int input);
 

@@ -16,6 +16,7 @@ GradState& leaf_state(std::string_view what, Tensor& tensor) {
   auto state = grad_state(tensor);
   if (state == nullptr) {
     state = std::make_shared<GradState>();
+    state->format = tensor.memory_format();
     tensor.attach(state);
   }
   if (state->node != nullptr) {
@@ -79,7 +80,7 @@ void Tensor::set_grad(const Tensor& grad) {
   check_like("set_grad", grad, *this);
   GradState& state = leaf_state("set_grad", *this);
   if (!state.grad_storage.defined()) {
-    state.grad = grad.detach().contiguous();
+    state.grad = grad.detach().contiguous(state.format);
     return;
   }
   const NoGrad no_grad;

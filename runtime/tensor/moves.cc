@@ -12,12 +12,6 @@
 namespace dtrain {
 namespace {
 
-MemoryFormat format_of(const Tensor& tensor) {
-  const View& view = tensor.view();
-  return !view.is_contiguous() && view.is_channels_last() ? MemoryFormat::channels_last
-                                                          : MemoryFormat::contiguous;
-}
-
 Tensor identity(const Tensor& grad) { return grad; }
 
 /// Zeros of `shape` to which row i of `rows` has been added at index[i]: the adjoint of index_select.
@@ -61,14 +55,14 @@ Tensor Tensor::contiguous(MemoryFormat format) const {
 }
 
 Tensor Tensor::clone() const {
-  Tensor result = empty(shape(), shared_device(), dtype(), format_of(*this));
+  Tensor result = empty(shape(), shared_device(), dtype(), memory_format());
   device().kernels().copy(view(), result.view());
   return record_linear("clone", *this, result, identity);
 }
 
 Tensor Tensor::to(DType target) const {
   if (target == dtype()) return *this;
-  Tensor result = empty(shape(), shared_device(), target, format_of(*this));
+  Tensor result = empty(shape(), shared_device(), target, memory_format());
   device().kernels().copy(view(), result.view());
   if (!is_floating(target)) return result;
   return record_linear("to", *this, result,
@@ -78,8 +72,8 @@ Tensor Tensor::to(DType target) const {
 Tensor Tensor::to(const std::shared_ptr<Device>& target) const {
   if (target == nullptr) throw UsageError("to: expected a device, got null");
   if (target == shared_device()) return *this;
-  const Tensor dense = detach().contiguous(format_of(*this));
-  Tensor result = empty(shape(), target, dtype(), format_of(*this));
+  const Tensor dense = detach().contiguous(memory_format());
+  Tensor result = empty(shape(), target, dtype(), memory_format());
   copy_between(device(), dense.view().data, *target, result.view().data,
                static_cast<std::size_t>(numel()) * size_of(dtype()));
   return record_linear(

@@ -105,6 +105,12 @@ bool Tensor::is_contiguous(MemoryFormat format) const {
   return format == MemoryFormat::channels_last ? layout().is_channels_last() : layout().is_contiguous();
 }
 
+MemoryFormat Tensor::memory_format() const {
+  const View& view = layout();
+  return !view.is_contiguous() && view.is_channels_last() ? MemoryFormat::channels_last
+                                                          : MemoryFormat::contiguous;
+}
+
 std::string Tensor::describe() const {
   if (!defined()) return "undefined";
   return std::string(name_of(dtype())) + " " + shape().to_string();

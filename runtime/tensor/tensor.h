@@ -128,6 +128,8 @@ class Tensor {
   /// mark_modified().
   const View& view() const;
   bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
+  /// channels_last when only that describes this tensor, else contiguous.
+  MemoryFormat memory_format() const;
   /// "float32 [2, 3]", for messages.
   std::string describe() const;
   /// The one element, as double. Waits for the device. Throws UsageError unless numel() is 1.
@@ -200,10 +202,12 @@ class Tensor {
   /// For leaves (tensors not computed by a recorded operation) of floating dtype.
   void set_requires_grad(bool value);
   bool is_leaf() const noexcept;
-  /// The accumulated gradient of a leaf; undefined when there is none since zero_grad().
+  /// The accumulated gradient of a leaf, in the memory format it had when it first required one; undefined
+  /// when there is none since zero_grad().
   Tensor grad() const;
   /// Makes `grad` (this leaf's shape and dtype) the gradient, as if it had been accumulated after
-  /// zero_grad(): copied into the memory of set_grad_storage() if there is one, else held without copying.
+  /// zero_grad(): copied into the memory of set_grad_storage() if there is one, else held without
+  /// copying where it has the leaf's memory format.
   void set_grad(const Tensor& grad);
   /// Drops the gradient: the next accumulation overwrites. Memory from set_grad_storage() stays in use and
   /// keeps its old content until then.

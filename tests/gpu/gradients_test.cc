@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "runtime/autograd/autocast.h"
+#include "runtime/autograd/gradients.h"
 #include "runtime/autograd/ops.h"
 
 namespace dtrain::test {
@@ -161,6 +162,27 @@ TEST_F(GpuGradients, OfFloat16AreThoseThatTheCpuEmulates) {
   EXPECT_LT(apart(heads[1].grad(), heads[0].grad()), 0.01);
   EXPECT_LT(apart(there.w.grad(), here.w.grad()), 0.02);
   EXPECT_LT(apart(there.x.grad(), here.x.grad()), 0.02);
+}
+
+// A convolution adds to what came by the shortcut before it rounds, whoever keeps the sum: where a network is
+// cut into stages or computed again, its input is a leaf.
+TEST_F(GpuGradients, OfAnInputWithAShortcutAreThoseOfAResultWithOne) {
+  const Leaves of = leaves(gpu);
+  const Tensor start = of.x.detach().to(DType::f16).contiguous(MemoryFormat::channels_last);
+  const Tensor w = of.w.detach().to(DType::f16).slice(0, 0, 8).contiguous();
+  const auto result = [&](const Tensor& x) {
+    const Tensor y = conv2d(x, w, {}, kPadded);  // recorded first: back last
+    return add(y, mul(x, 3.0));
+  };
+  const Tensor seed = result(start);
+  Tensor before = start.clone(), leaf = start.clone();
+  for (Tensor* tensor : {&before, &leaf}) tensor->set_requires_grad(true);
+  result(mul(before, 1.0)).backward(seed);
+  result(leaf).backward(seed);
+  const std::vector<Tensor> captured = gradients(result(leaf), {&leaf, 1}, seed);
+  const auto numbers = [](const Tensor& x) { return x.to(DType::f32).to_vector<float>(); };
+  EXPECT_EQ(numbers(leaf.grad()), numbers(before.grad()));
+  EXPECT_EQ(numbers(captured[0]), numbers(before.grad()));
 }
 
 TEST_F(GpuGradients, ThatFloat16CannotHoldAreInfinite) {

@@ -129,7 +129,7 @@ Tensor record_conv2d(ConvolutionCall call) {
                   Saved::input_if(x.requires_grad(), w),
                   activation == Activation::relu ? Saved::output(result) : Saved(),
                   Saved::input_if(x.requires_grad(), parameter),
-                  format_of(x),
+                  x.memory_format(),
                   bias.defined(),
                   bias.defined() && bias.dtype() == DType::f32,
                   geometry,
@@ -152,7 +152,7 @@ Tensor pool2d(const Tensor& given, const Pool2dGeometry& g) {
   const Tensor input = autocast_pooled(given);
   const Dims shape = pool2d_shape(input, g);
   const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast);
-  const MemoryFormat format = format_of(x);
+  const MemoryFormat format = x.memory_format();
   Tensor result = Tensor::empty(shape, x.shared_device(), x.dtype(), format), indices;
   const bool recorded = recording(x);
   if (recorded && g.kind == PoolKind::max) {

@@ -20,12 +20,12 @@ View view_or_none(const Tensor& tensor) { return tensor.defined() ? tensor.view(
 /// The elements of x that max pooling chose.
 Tensor pool2d_pick(const Tensor& given, const Tensor& indices, const Pool2dGeometry& geometry) {
   const Tensor x = dense(given);
-  const MemoryFormat format = format_of(x);
+  const MemoryFormat format = x.memory_format();
   Tensor result = Tensor::empty(indices.shape(), x.shared_device(), x.dtype(), format);
   x.device().kernels().pool2d_pick(geometry, x.view(), indices.view(), result.view());
   if (!recording(x)) return result;
   return record("pool2d", std::move(result), {x}, [indices, geometry](const Tensor& grad, GradSink& sink) {
-    sink.deliver(0, pool2d_gradient(grad, indices, sink.shape(0), geometry, format_of(indices)));
+    sink.deliver(0, pool2d_gradient(grad, indices, sink.shape(0), geometry, indices.memory_format()));
   });
 }
 

@@ -24,13 +24,8 @@ void check_floating(std::string_view name, const Tensor& x) {
                    "; convert it with to()");
 }
 
-MemoryFormat format_of(const Tensor& x) {
-  return !x.is_contiguous() && x.is_contiguous(MemoryFormat::channels_last) ? MemoryFormat::channels_last
-                                                                            : MemoryFormat::contiguous;
-}
-
 Tensor empty_like(const Tensor& x) {
-  return Tensor::empty(x.shape(), x.shared_device(), x.dtype(), format_of(x));
+  return Tensor::empty(x.shape(), x.shared_device(), x.dtype(), x.memory_format());
 }
 
 Tensor apply(UnaryOp op, const Tensor& x) {
@@ -48,8 +43,8 @@ Tensor apply(ParametricOp op, const Tensor& x, double a, double b) {
 Tensor apply(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b) {
   check_same_kind(name, a, b);
   const Dims shape = broadcast_shapes(a.shape(), b.shape(), name);
-  const Tensor& model = a.shape() == shape && format_of(a) == MemoryFormat::channels_last ? a : b;
-  const MemoryFormat format = model.shape() == shape ? format_of(model) : MemoryFormat::contiguous;
+  const Tensor& model = a.shape() == shape && a.memory_format() == MemoryFormat::channels_last ? a : b;
+  const MemoryFormat format = model.shape() == shape ? model.memory_format() : MemoryFormat::contiguous;
   Tensor result = Tensor::empty(shape, a.shared_device(), a.dtype(), format);
   View left = a.view(), right = b.view();
   left.strides = *strides_for_expand(left, shape);

@@ -13,9 +13,6 @@ void check_same_kind(std::string_view name, const Tensor& a, const Tensor& b);
 /// Throws UsageError naming the operation unless `x` has a floating dtype.
 void check_floating(std::string_view name, const Tensor& x);
 
-/// channels_last when only that describes `x`, else contiguous.
-MemoryFormat format_of(const Tensor& x);
-
 /// Uninitialised, with x's shape, dtype, device and memory format.
 Tensor empty_like(const Tensor& x);
 

@@ -94,7 +94,7 @@ Tensor conv2d_relu_pool2d(const Tensor& given, const Tensor& given_weight, const
                    Saved::input(w),
                    bias.defined() ? Saved::input(bias) : Saved(),
                    mask,
-                   format_of(x),
+                   x.memory_format(),
                    bias.defined(),
                    conv,
                    pool};

@@ -109,7 +109,7 @@ void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residua
   const Tensor x = saved.x.get(sink), weight = saved.has_weight ? saved.weight.get(sink) : Tensor();
   const bool gated = saved.rule.activation == Activation::relu;
   const Tensor y = gated ? saved.y.get(sink) : Tensor();
-  const Tensor grad = given.contiguous(format_of(x));
+  const Tensor grad = given.contiguous(x.memory_format());
   const auto& device = grad.shared_device();
   const Tensor grad_x = empty_like(x);
   const bool residual_wanted = has_residual && sink.wants(3);
@@ -224,7 +224,7 @@ Tensor batch_norm(const Tensor& input, const Tensor& weight, const Tensor& bias,
                   const std::shared_ptr<BatchPeers>& peers) {
   check_batch_norm(input, weight, bias, running_mean, running_var, shortcut, training);
   const Tensor x = is_dense(input) ? input : input.contiguous(MemoryFormat::channels_last);
-  const Tensor residual = shortcut.defined() ? shortcut.contiguous(format_of(x)) : Tensor();
+  const Tensor residual = shortcut.defined() ? shortcut.contiguous(x.memory_format()) : Tensor();
   if (training) return normalize_batch(x, {weight, bias, running_mean, running_var}, rule, residual, peers);
   if (recording({x, weight, bias, residual})) {
     return normalize_recorded(x, weight, bias, running_mean, running_var, rule, residual);
@@ -246,7 +246,7 @@ Tensor conv2d_batch_norm(const Tensor& input, const Tensor& w, const Tensor& con
   }
   ConvolutionCall conv = prepare_conv2d(input, w, conv_bias, geometry, Activation::none);
   check_batch_norm(conv.result, weight, bias, running_mean, running_var, shortcut, true);
-  const Tensor residual = shortcut.defined() ? shortcut.contiguous(format_of(conv.result)) : Tensor();
+  const Tensor residual = shortcut.defined() ? shortcut.contiguous(conv.result.memory_format()) : Tensor();
   NormCall call(conv.result, norm, rule, residual);
   input.device().kernels().conv2d_batch_norm(geometry, conv.x.view(), conv.w.view(), conv.bias_view(),
                                              conv.result.view(), rule, call.channels(),

@@ -229,6 +229,22 @@ TEST_F(Backward, TiesShareTheGradient) {
   EXPECT_EQ(b.grad().item(), 0.5);
 }
 
+// A convolution adds to what is there only where it lies in the order of its own result.
+TEST_F(Backward, LeavesGradientsLieInMemoryAsTheLeavesDo) {
+  for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+    for (const MemoryFormat other : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+      Tensor x = Tensor::full({2, 3, 4, 5}, 3.0, device_).contiguous(format);
+      x.set_requires_grad(true);
+      const Tensor y = x.contiguous(other);
+      for (int i = 0; i < 2; ++i) sum(y * y).backward({.retain_graph = true});
+      EXPECT_EQ(x.grad().memory_format(), format);
+      EXPECT_EQ(x.grad().to_vector<float>(), Floats(120, 12));
+      x.set_grad(y);
+      EXPECT_EQ(x.grad().memory_format(), format);
+    }
+  }
+}
+
 TEST_F(Backward, ConvertsGradientsWithTheDtype) {
   Tensor x = leaf({1.5F, -2});
   const Tensor y = x.to(DType::bf16);
