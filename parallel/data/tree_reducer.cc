@@ -174,6 +174,13 @@ void TreeReducer::launch(Bucket& bucket) {
 
   const DType dtype = bucket.layout.dtype;
   const std::size_t slice = bucket.slice, own = sums.size() + 1;
+  if (is_pair()) {
+    bucket.work =
+        communicator_.all_reduce({bucket.memory.get(), elements_of(bucket), dtype, device_.get(), nullptr},
+                                 ReduceOp::sum, bucket.label);
+    bytes_ += 2 * elements_of(bucket) * size_of(dtype);
+    return;
+  }
   std::vector<std::size_t> sent(nodes_.size(), own * slice), received;
   for (const auto& nodes : nodes_) received.push_back(nodes.size() * slice);
   void* from = bucket.memory.get();
@@ -229,7 +236,7 @@ void TreeReducer::add_incoming(Bucket& bucket) {
 
 void TreeReducer::finish(const Deadline& deadline) {
   for (Bucket& bucket : buckets_) {
-    if (communicator_.size() == 1) break;
+    if (communicator_.size() == 1 || is_pair()) break;
     bucket.work->wait(deadline);
     add_incoming(bucket);
     const auto offset = static_cast<std::size_t>(communicator_.rank()) * bucket.slice;

@@ -6,6 +6,7 @@
 // A bucket is cut into as many slices as there are ranks: each rank receives its slice of all ranks' nodes
 // (all_to_all), adds them up, and all gather the result. That is as many bytes as an all_reduce where each
 // rank has one node (parts and ranks are powers of two), and at most twice as many half the way otherwise.
+// Two ranks of one node each leave it to an all_reduce: two numbers have one sum.
 #pragma once
 
 #include <memory>
@@ -79,6 +80,8 @@ class TreeReducer {
   std::shared_ptr<void> allocate(std::size_t elements, DType dtype) const;
   std::shared_ptr<void> take_spare(Bucket& bucket) const;
   std::size_t elements_of(const Bucket& bucket) const noexcept { return bucket.slice * nodes_.size(); }
+  /// Two ranks of one node each: whoever adds them up gets the same bits.
+  bool is_pair() const noexcept { return nodes_.size() == 2 && all_nodes_ == 2; }
   /// Adds the sums of finished parts that are siblings to the part in work; the node that is in the bucket's
   /// memory then.
   PartRange join_left(Bucket& bucket);
