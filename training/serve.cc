@@ -24,7 +24,7 @@ std::unique_ptr<Updater> updater_of(const Recipe& recipe) {
 }  // namespace
 
 ExitCode serve(const Recipe& recipe, const ServerRole& role, const Placement& placement,
-               const Environment& environment, const StopSignal& stop_signal, Log& log) {
+               const Environment& environment, StopSignal& stop_signal, Log& log) {
   const Deadline deadline = Deadline::after(recipe.connect_timeout);
   MeetingPlace place(placement, recipe.backend, environment, recipe.connect_timeout, log, role);
   const bool async = recipe.update == ServerUpdate::async;
@@ -45,6 +45,7 @@ ExitCode serve(const Recipe& recipe, const ServerRole& role, const Placement& pl
   if (place.store() != nullptr) place.leave();  // what it keeps is enough; a worker may host it
   log.write(LogLevel::debug, fmt::format("parameter server {} of {} for {} workers", *role.server,
                                          role.servers, role.workers));
+  stop_signal.defer();
   server.run(recipe.connect_timeout, [&] { return stop_signal.received() != 0; });
   return ExitCode::ok;
 }

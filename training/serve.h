@@ -17,6 +17,6 @@ namespace dtrain {
 /// none. Opens no data and builds no network: what there is to update, worker 0 brings. Throws PeerError when
 /// no worker comes, and where the work was not done when the last one was lost.
 ExitCode serve(const Recipe& recipe, const ServerRole& role, const Placement& placement,
-               const Environment& environment, const StopSignal& stop_signal, Log& log);
+               const Environment& environment, StopSignal& stop_signal, Log& log);
 
 }  // namespace dtrain

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <optional>
-#include <thread>
 
 #include "cluster/detect/program_note.h"
 #include "training/serve.h"
+#include "training/start/said_once.h"
 #include "training/start/threads.h"
 #include "training/use/commands.h"
 #include "training/worker.h"
@@ -22,20 +21,6 @@ namespace {
 std::string name_of_process(const Placement& placement, const ServerRole& role) {
   if (role.server) return fmt::format("dtrain: server {}", *role.server);
   return worker_name(*placement.rank, role.workers);
-}
-
-/// Runs `body`, which looks at what all workers of a job were given alike. What is wrong with it the first
-/// worker says, and whoever started the others ends them then: they wait a moment before they say it too, as
-/// they do where they alone are wrong.
-template <class Body>
-auto said_once(const Environment& environment, Body body) {
-  constexpr std::chrono::milliseconds kMoment{300};
-  try {
-    return body();
-  } catch (const UsageError&) {
-    if (find_placement(environment).rank.value_or(0) > 0) std::this_thread::sleep_for(kMoment);
-    throw;
-  }
 }
 
 /// What a worker is to do.
@@ -88,8 +73,9 @@ void check_training(const TrainProgram& program, const std::vector<std::string>&
 ExitCode run_training(const TrainProgram& program, const std::vector<std::string>& arguments,
                       const Environment& environment) {
   const std::vector<OptionSpec> specs = all_options(program);
-  const Options options =
-      said_once(environment, [&] { return resolve_options(program.name, specs, arguments, environment); });
+  const Options options = said_once(find_placement(environment), [&] {
+    return resolve_options(program.name, specs, arguments, environment);
+  });
   const std::string usage = fmt::format(
       "usage: {} [options]   (alone, or as a worker of dtrain-launch, mpirun or srun)", program.name);
   if (const auto help = asked_help(options, usage, specs)) {
@@ -97,13 +83,13 @@ ExitCode run_training(const TrainProgram& program, const std::vector<std::string
     return ExitCode::ok;
   }
   const auto [placement, role, task, recipe] =
-      said_once(environment, [&] { return find_assignment(program, options, environment); });
+      said_once(find_placement(environment), [&] { return find_assignment(program, options, environment); });
   if (options.enabled("print-config")) {
     if (*placement.rank == 0 && !role.server) fmt::print("{}", options_table(options));
     return ExitCode::ok;
   }
   limit_threads(placement, environment, recipe.threads, static_cast<int>(recipe.devices.size()));
-  const StopSignal stop_signal;  // before any thread
+  StopSignal stop_signal;  // before any thread
   WorkerLog log(name_of_process(placement, role));
   try {
     if (role.server) return serve(recipe, role, placement, environment, stop_signal, log);

@@ -13,6 +13,7 @@
 #include "training/divided_task.h"
 #include "training/make_strategy.h"
 #include "training/parallelism.h"
+#include "training/start/said_once.h"
 #include "training/start/same_options.h"
 #include "training/start/threads.h"
 #include "training/trainer.h"
@@ -36,11 +37,12 @@ void tell_of_meeting(const Environment& environment) {
     std::ofstream(*mark).flush();  // where it cannot be made, the job ends with this worker
 }
 
-/// Runs `body`, which sets up what this rank trains with: of what is wrong there its peers are to hear too.
+/// Runs `body`, which sets up what this rank trains with: of what is wrong there its peers are to hear too,
+/// and users once.
 template <class Body>
-auto checked(Communicator& workers, Body body) {
+auto checked(const Placement& place, Communicator& workers, Body body) {
   try {
-    return body();
+    return said_once(place, body);
   } catch (const UsageError& error) {
     workers.abort(error.what());
     throw;
@@ -48,10 +50,14 @@ auto checked(Communicator& workers, Body body) {
 }
 
 /// Peers that wait for this rank are to hear why it ends, not to find out that it has.
-ExitCode run_and_tell(Trainer& trainer, Communicator& communicator) {
+ExitCode run_and_tell(Trainer& trainer, Communicator& communicator, StopSignal& stop,
+                      const StepClock& clock) {
+  stop.defer();
   try {
     return trainer.run();
   } catch (const PeerError&) {
+    // The same signal has found the others still on their way to the first step.
+    if (stop.received() != 0 && clock.steps() == 0) return ExitCode::requeue;
     throw;  // they know
   } catch (const std::exception& error) {
     communicator.abort(error.what());
@@ -62,15 +68,17 @@ ExitCode run_and_tell(Trainer& trainer, Communicator& communicator) {
 /// What a worker computes and records with, and its place among those of its node.
 struct Desk {
   Desk(const Recipe& recipe, const Placement& placement, WorkerLog& to)
-      : rank(*placement.rank),
+      : place(placement),
+        rank(*placement.rank),
         local_rank(*placement.local_rank),
         local_size(placement.local_world_size.value_or(1)),
         log(to),
         tracer(recipe.trace, rank, to),
-        devices(make_devices(recipe, local_rank, local_size)) {
+        devices(said_once(place, [&] { return make_devices(recipe, local_rank, local_size); })) {
     devices.replace_main(traced(devices.main(), tracer));
   }
 
+  const Placement place;
   const int rank, local_rank, local_size;
   WorkerLog& log;
   Tracer tracer;
@@ -82,10 +90,12 @@ ExitCode train_among(const WorkerJob& job, Desk& desk, Communicator& workers, Ke
   const Recipe& recipe = job.recipe;
   check_same_options(job.options, workers, Deadline::after(recipe.connect_timeout));
   StepClock clock;
-  const auto mesh = make_mesh(recipe, workers, desk.local_rank, desk.local_size);
+  const auto mesh = checked(desk.place, workers,
+                            [&] { return make_mesh(recipe, workers, desk.local_rank, desk.local_size); });
   const StrategyContext context{
       workers, desk.devices.home, recipe.collective_timeout, {&clock, desk.tracer.spans()}};
-  const auto strategy = make_strategy(recipe, context, desk.devices, mesh.get(), servers);
+  const auto strategy = checked(
+      desk.place, workers, [&] { return make_strategy(recipe, context, desk.devices, mesh.get(), servers); });
   std::optional<DividedTask> divided;
   if (const auto division = division_of(recipe, mesh.get())) divided.emplace(job.task, *division);
   const Task& learned = divided ? static_cast<const Task&>(*divided) : job.task;
@@ -101,12 +111,12 @@ ExitCode train_among(const WorkerJob& job, Desk& desk, Communicator& workers, Ke
                                         clock,
                                         WritePermit::from(job.environment),
                                         mesh && !recipe.mesh.empty() ? &mesh->mesh.group("dp") : nullptr};
-  Trainer trainer = checked(workers, [&] { return Trainer(recipe, surroundings); });
+  Trainer trainer = checked(desk.place, workers, [&] { return Trainer(recipe, surroundings); });
   const auto tell = [&](const std::string& text) {
     if (desk.rank == 0 && !text.empty()) fmt::print("{}\n", text);
   };
   tell(strategy->proposal());
-  const ExitCode code = run_and_tell(trainer, workers);
+  const ExitCode code = run_and_tell(trainer, workers, job.stop_signal, clock);
   if (recipe.profile) tell(strategy->account(clock.steps()));
   return code;
 }

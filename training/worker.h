@@ -16,7 +16,7 @@ struct WorkerJob {
   const Environment& environment;
   const Options& options;
   const Recipe& recipe;
-  const StopSignal& stop_signal;
+  StopSignal& stop_signal;
 };
 
 /// How many workers train: those of the job, or the threads of this process (--thread-workers). Throws

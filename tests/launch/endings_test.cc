@@ -15,6 +15,7 @@ namespace {
 
 using std::chrono::seconds;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -228,6 +229,45 @@ TEST(Endings, ASignalIsNoReasonToRestart) {
   job.signal(SIGTERM);
   EXPECT_EQ(job.wait(), 128 + SIGTERM);
   EXPECT_THAT(job.err(), Not(HasSubstr("restart 1")));
+}
+
+// `dtrain train` from when it catches SIGTERM; those that are asked for here never get to a step.
+bool sets_out_to_train(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  if (read_file(folder + "/comm") != "dtrain\n") return false;
+  const std::string status = read_file(folder + "/status");
+  const std::size_t at = status.find("SigBlk:");
+  if (at == std::string::npos) return false;
+  return (std::stoull(status.substr(at + 7), nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
+}
+
+TEST(Endings, AWorkerThatWaitsForTheOthersEndsAtOnceForItsLauncherAlone) {
+  const std::string port = std::to_string(free_port());
+  Running worker({program("dtrain"), "train", "--model=mlp", "--dataset=synthetic:1x28x28,10,40",
+                  "--connect-timeout=300"},
+                 {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+  ASSERT_TRUE(eventually([&] { return sets_out_to_train(worker.pid()); })) << worker.err();
+  // Somebody else may have told this worker alone: the others wait for it.
+  EXPECT_EQ(run({"/bin/sh", "-c", "kill -USR2 " + std::to_string(worker.pid())}).exit_code, 0);
+  EXPECT_EQ(worker.wait(std::chrono::milliseconds(300)), -1) << worker.err();
+  worker.signal(SIGTERM);
+  EXPECT_THAT(worker.wait(), AnyOf(75, 128 + SIGTERM)) << "as a second signal half a second later\n"
+                                                       << worker.err();
+}
+
+TEST(Endings, AWorkerThatIsKilledWhileTheOthersWaitForItEndsThemAtOnce) {
+  const std::string train =
+      program("dtrain") + " train --model=mlp --dataset=synthetic:1x28x28,10,40 --connect-timeout=300";
+  Running job(launch_command({"--nproc_per_node=3", "--shutdown-timeout=300", "sh", "-c",
+                              "[ $RANK = 1 ] && { echo $$; exec sleep 300; }; exec " + train}));
+  const auto waiting = [&] {
+    const std::vector<pid_t> all = job.marked();
+    return std::count_if(all.begin(), all.end(), sets_out_to_train) >= 2;
+  };
+  ASSERT_TRUE(eventually([&] { return has_lines(job, 1) && waiting(); })) << job.err();
+  ::kill(std::stoi(job.out()), SIGKILL);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.err();
+  EXPECT_TRUE(job.marked().empty());
 }
 
 TEST(Endings, ALauncherThatMayNotUseTmpStillLaunches) {

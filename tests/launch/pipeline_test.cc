@@ -202,16 +202,24 @@ TEST_F(PipelineOption, WorkersThatWereStartedDifferentlyAreNamed) {
   }
 }
 
-// The others are ended before they say it; on a machine that stands still for long they may be quicker.
+// Before the workers have met, and after, when they know how many parts there are. The others are ended
+// before they say it; on a machine that stands still for long they may be quicker.
 TEST_F(PipelineOption, WhatAllWorkersFindWrongIsSaidOnce) {
-  bool once = false;
-  for (int attempt = 0; attempt < 5 && !once; ++attempt) {
-    const RunResult result = train(training("refused", 3, 1, {"--pipeline", "2"}));
-    EXPECT_THAT(result.err, testing::HasSubstr("dtrain: rank 0: --pipeline: expected"));
-    once = result.err.find("dtrain: rank 1: ") == std::string::npos &&
-           result.err.find("dtrain: rank 2: ") == std::string::npos;
+  const std::vector<std::pair<const char*, const char*>> wrong = {
+      {"2", "dtrain: rank 0: --pipeline: expected"},
+      {"5", "dtrain: rank 0: pipeline: expected a network of at least one part for each of 5 stages, got 4"}};
+  for (const auto& [stages, words] : wrong) {
+    bool once = false;
+    for (int attempt = 0; attempt < 5 && !once; ++attempt) {
+      const RunResult result =
+          train(training("refused", 5, 1, {"--pipeline", stages, "--micro-batches", "4"}));
+      EXPECT_THAT(result.err, testing::HasSubstr(words));
+      once = true;
+      for (int rank = 1; rank < 5; ++rank)
+        once = once && result.err.find("dtrain: rank " + std::to_string(rank) + ": ") == std::string::npos;
+    }
+    EXPECT_TRUE(once) << stages;
   }
-  EXPECT_TRUE(once);
 }
 
 TEST_F(PipelineOption, SaysWhatCannotBe) {

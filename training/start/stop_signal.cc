@@ -3,9 +3,11 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
@@ -48,6 +50,11 @@ void StopSignal::watch() noexcept {
     if (ready <= 0 || wanted[0].revents == 0) continue;
     signalfd_siginfo info{};
     if (::read(signal_fd_.get(), &info, sizeof info) != sizeof info) continue;
+    // A launcher tells all workers. Of anybody else's signal the others may not know, who then wait for this
+    // one.
+    const bool all_are_told = static_cast<pid_t>(info.ssi_pid) == ::getppid();
+    if (all_are_told && !deferred_.load(std::memory_order_relaxed))
+      ::_exit(static_cast<int>(ExitCode::requeue));
     if (received_.exchange(static_cast<int>(info.ssi_signo), std::memory_order_relaxed) == 0)
       copies = Deadline::after(kCopiesWithin);
   }

@@ -1,5 +1,6 @@
 // Turns SIGTERM, SIGINT and SIGUSR2 into "please stop after this step"; a second one ends the process as if
-// it had never been caught. What comes within half a second of the first counts as a copy of it.
+// it had never been caught. What comes within half a second of the first counts as a copy of it. Before there
+// are steps to end well, one from whoever started the process ends it at once, with ExitCode::requeue.
 #pragma once
 
 #include <signal.h>
@@ -19,6 +20,9 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
+  /// From now on a signal waits for the end of a step. Any thread.
+  void defer() noexcept { deferred_.store(true, std::memory_order_relaxed); }
+
   /// The signal that came, or 0. Any thread.
   int received() const noexcept { return received_.load(std::memory_order_relaxed); }
 
@@ -27,6 +31,7 @@ class StopSignal {
 
   sigset_t signals_{};
   UniqueFd signal_fd_, end_fd_;
+  std::atomic<bool> deferred_{false};
   std::atomic<int> received_{0};
   std::thread watcher_;
 };
