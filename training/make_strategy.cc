@@ -25,7 +25,7 @@ namespace {
 std::unique_ptr<Strategy> make_sharded(const Recipe& recipe, const StrategyContext& context,
                                        const WorkerMesh* mesh) {
   std::optional<ShardGroups> groups;
-  if (mesh != nullptr) groups.emplace(ShardGroups{mesh->mesh.group("parts"), mesh->mesh.group("copies")});
+  if (mesh != nullptr) groups.emplace(ShardGroups{mesh->mesh.group("parts"), &mesh->mesh.group("copies")});
   return std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = *recipe.shard}, groups);
 }
 

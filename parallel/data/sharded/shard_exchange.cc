@@ -27,7 +27,8 @@ View flat(const Tensor& tensor) { return {tensor.view().data, tensor.dtype(), {t
 }  // namespace
 
 ShardExchange::ShardExchange(Communicator& communicator, const NamedTensors& parameters,
-                             const ShardOptions& options, std::span<const std::size_t> last_of_bucket)
+                             const ShardOptions& options, std::span<const std::size_t> last_of_bucket,
+                             std::span<const std::size_t> firsts_of_passes)
     : communicator_(communicator), options_(options), parameters_(parameters) {
   for (const auto& [name, tensor] : parameters_) {
     if (!tensor.is_contiguous() || tensor.shared_device() != parameters_.front().second.shared_device()) {
@@ -37,14 +38,9 @@ ShardExchange::ShardExchange(Communicator& communicator, const NamedTensors& par
     }
     slots_.push_back({name, static_cast<std::size_t>(tensor.numel()), tensor.dtype()});
   }
-  buckets_ = lay_out_shards(slots_, reverse_order(slots_.size()), ranks(), options_.bucket_bytes, cut(),
-                            last_of_bucket);
-  last_bucket_.resize(slots_.size());
+  lay_out(last_of_bucket, firsts_of_passes);
   std::size_t most_bytes = 0;
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    for (const ShardCell& cell : buckets_[i].cells) last_bucket_[cell.slot] = i;
-    most_bytes = std::max(most_bytes, buckets_[i].bytes(ranks()));
-  }
+  for (const ShardBucket& bucket : buckets_) most_bytes = std::max(most_bytes, bucket.bytes(ranks()));
   const auto& device = parameters_.front().second.shared_device();
   for (Staging& staging : staging_)
     staging.memory = Tensor::empty({static_cast<std::int64_t>(most_bytes)}, device, DType::u8);
@@ -55,6 +51,29 @@ ShardExchange::ShardExchange(Communicator& communicator, const NamedTensors& par
           Tensor::zeros({static_cast<std::int64_t>(owned(i).count)}, device, slots_[i].dtype);
   }
   begin_step();
+}
+
+// Buckets come last parameter first, and so do the passes' in buckets_; none has parameters of two.
+void ShardExchange::lay_out(std::span<const std::size_t> last_of_bucket,
+                            std::span<const std::size_t> firsts_of_passes) {
+  std::vector<std::size_t> last(last_of_bucket.begin(), last_of_bucket.end());
+  last.insert(last.end(), firsts_of_passes.begin(), firsts_of_passes.end());
+  buckets_ =
+      lay_out_shards(slots_, reverse_order(slots_.size()), ranks(), options_.bucket_bytes, cut(), last);
+  passes_.resize(std::max<std::size_t>(firsts_of_passes.size(), 1));
+  for (std::size_t slot = 0, pass = 0; slot < slots_.size(); ++slot) {
+    while (pass + 1 < firsts_of_passes.size() && slot == firsts_of_passes[pass + 1]) ++pass;
+    pass_of_.push_back(pass);
+  }
+  last_bucket_.resize(slots_.size());
+  for (std::size_t i = buckets_.size(); i-- > 0;) {
+    PassBuckets& pass = passes_[pass_of_[buckets_[i].cells.front().slot]];
+    pass.begin = i;
+    pass.end = std::max(pass.end, i + 1);
+  }
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    for (const ShardCell& cell : buckets_[i].cells) last_bucket_[cell.slot] = i;
+  }
 }
 
 ShardExchange::~ShardExchange() {
@@ -71,15 +90,25 @@ ShardExchange::~ShardExchange() {
 ShardRange ShardExchange::owned(std::size_t index) const { return range(index, communicator_.rank()); }
 
 void ShardExchange::begin_step() {
-  later_pass_ = false;
-  next_ = 0;
+  for (PassBuckets& pass : passes_) pass.has_gradients = false;
+  forget_ready();
+  begin_pass(true);
+}
+
+void ShardExchange::forget_ready() {
   ready_.assign(slots_.size(), false);
   missing_.clear();
   for (const ShardBucket& bucket : buckets_) missing_.push_back(bucket.cells.size());
 }
 
+void ShardExchange::begin_pass(bool exchange, std::size_t pass) {
+  sync_ = exchange;
+  pass_ = pass;
+  next_ = passes_.at(pass).begin;
+}
+
 void ShardExchange::mark_ready(std::size_t index) {
-  if (!sync_) return;
+  if (!sync_ || pass_of_[index] != pass_) return;
   if (ready_[index]) {
     throw UsageError(fmt::format(
         "gradient '{}' became ready twice in one pass; end each pass that is exchanged with finish_pass()",
@@ -92,7 +121,7 @@ void ShardExchange::mark_ready(std::size_t index) {
         std::any_of(cells.begin(), cells.end(), [&](const ShardCell& cell) { return cell.slot == index; });
     if (has) --missing_[i];
   }
-  while (next_ < buckets_.size() && missing_[next_] == 0) launch(next_++);
+  while (next_ < passes_[pass_].end && missing_[next_] == 0) launch(next_++);
 }
 
 void ShardExchange::launch(std::size_t index) {
@@ -160,7 +189,7 @@ void ShardExchange::take_gradients(const ShardBucket& bucket, const View& own) {
     const View source = part_of(own, cell.offset, count);
     if (keeps_own()) {
       const View target = part_of(flat(owned_gradients_[cell.slot]), cell.first, count);
-      later_pass_ ? kernels.accumulate(source, 1.0, target) : kernels.copy(source, target);
+      passes_[pass_].has_gradients ? kernels.accumulate(source, 1.0, target) : kernels.copy(source, target);
       owned_gradients_[cell.slot].mark_modified();
     } else {
       const Tensor gradient = flat_gradient(cell.slot, true);
@@ -181,10 +210,12 @@ Tensor ShardExchange::flat_gradient(std::size_t index, bool make) const {
 
 void ShardExchange::finish_pass() {
   const NoGrad no_grad;
-  while (next_ < buckets_.size()) launch(next_++);
-  for (std::size_t i = 0; i < staging_.size(); ++i) land(staging_[(buckets_.size() + i) % 2]);
-  begin_step();
-  later_pass_ = keeps_own();
+  PassBuckets& pass = passes_[pass_];
+  while (next_ < pass.end) launch(next_++);
+  for (std::size_t i = 0; i < staging_.size(); ++i) land(staging_[(pass.end + i) % 2]);
+  pass.has_gradients = keeps_own();
+  forget_ready();
+  begin_pass(true);
 }
 
 Tensor ShardExchange::owned_gradient(std::size_t index) const {

@@ -37,10 +37,12 @@ struct ShardStats {
 class ShardExchange {
  public:
   /// `communicator` is borrowed. Every rank passes the same parameters and options. After the gradients of
-  /// parameters `last_of_bucket` nothing is waited for before they travel. Throws UsageError for parameters
-  /// that it cannot cut.
+  /// parameters `last_of_bucket` nothing is waited for before they travel. Where sets of
+  /// parameters get their gradients in passes of their own, `firsts_of_passes` says at which parameter each
+  /// set begins, from 0 on. Throws UsageError for parameters that it cannot cut.
   ShardExchange(Communicator& communicator, const NamedTensors& parameters, const ShardOptions& options,
-                std::span<const std::size_t> last_of_bucket = {});
+                std::span<const std::size_t> last_of_bucket = {},
+                std::span<const std::size_t> firsts_of_passes = {});
   /// Waits (for at most seconds) until nothing is under way in its memory.
   ~ShardExchange();
   ShardExchange(const ShardExchange&) = delete;
@@ -51,12 +53,13 @@ class ShardExchange {
 
   /// Begins a step: no gradients yet.
   void begin_step();
-  /// While true a gradient that is ready is exchanged; while false (passes that accumulate) it is left alone.
-  void set_sync(bool sync) noexcept { sync_ = sync; }
+  /// Begins a pass of kind `pass`. Where it is exchanged a gradient that is ready travels; else (passes that
+  /// accumulate), and where it is another kind's, it is left alone.
+  void begin_pass(bool exchange, std::size_t pass = 0);
   /// Parameter `index` has its whole gradient of this pass. Throws UsageError when it had before.
   void mark_ready(std::size_t index);
-  /// Ends a pass that is exchanged: parameters without a gradient count as zero. From stage gradients on the
-  /// next pass of the step adds to it.
+  /// Ends a pass that is exchanged: of its kind parameters without a gradient count as zero. From stage
+  /// gradients on the next such pass of the step adds to it.
   void finish_pass();
   /// After the last pass: the averaged gradient of what this rank owns of `index`, [count], which stays until
   /// begin_step().
@@ -72,6 +75,11 @@ class ShardExchange {
   std::size_t bucket_count() const noexcept { return buckets_.size(); }
 
  private:
+  /// A kind of pass.
+  struct PassBuckets {
+    std::size_t begin = 0, end = 0;  ///< of buckets_
+    bool has_gradients = false;      ///< an earlier one of the step left sums in owned_gradients_
+  };
   struct Staging {
     Tensor memory;  ///< as bytes of the largest bucket
     std::unique_ptr<Work> work;
@@ -86,6 +94,8 @@ class ShardExchange {
     return owned_range(slots_[index].count, rank, ranks(), cut());
   }
   Deadline patience() const { return Deadline::after(options_.patience); }
+  void lay_out(std::span<const std::size_t> last_of_bucket, std::span<const std::size_t> firsts_of_passes);
+  void forget_ready();
   void launch(std::size_t bucket);
   void pack_gradients(const ShardBucket& bucket, const View& memory);
   void land(Staging& staging);
@@ -104,14 +114,16 @@ class ShardExchange {
   NamedTensors parameters_;
   std::vector<GradientSlot> slots_;
   std::vector<ShardBucket> buckets_;
+  std::vector<PassBuckets> passes_;
+  std::vector<std::size_t> pass_of_;      ///< by parameter
   std::vector<std::size_t> last_bucket_;  ///< in which a parameter's gradient is packed, by parameter
   std::vector<std::size_t> missing_;      ///< gradients of a bucket that are not ready
   std::vector<bool> ready_;
   std::vector<Tensor> owned_gradients_;  ///< if keeps_own(): by parameter; undefined where it owns nothing
   std::array<Staging, 2> staging_;
-  std::size_t next_ = 0;  ///< first bucket not launched
+  std::size_t pass_ = 0;  ///< its kind
+  std::size_t next_ = 0;  ///< its first bucket not launched
   bool sync_ = true;
-  bool later_pass_ = false;
   ShardStats stats_;
 };
 

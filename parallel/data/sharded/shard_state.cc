@@ -109,12 +109,13 @@ void read_owned(const TensorFiles& files, const std::vector<OwnedParameter>& par
 }
 
 NamedTensors owned_state(const TensorFiles& files, const std::vector<OwnedParameter>& parameters,
-                         const std::shared_ptr<Device>& device) {
+                         const std::shared_ptr<Device>& device, const NameHere& name_here) {
   const auto host = device->runs_ahead() ? make_device("cpu") : device;
   NamedTensors state;
   for (const SavedTensor& saved : files.tensors()) {
-    if (saved.name.starts_with(kExchangeState)) continue;
-    const OwnedParameter* const owner = owner_of(saved.name, parameters);
+    const auto name = name_here(saved.name);
+    if (!name || saved.name.starts_with(kExchangeState)) continue;
+    const OwnedParameter* const owner = owner_of(*name, parameters);
     if (owner != nullptr && !owner->is_owned()) continue;
     Tensor read;
     if (owner != nullptr && goes_by_element(saved.dtype, saved.shape, owner->saved_shape())) {
@@ -127,7 +128,7 @@ NamedTensors owned_state(const TensorFiles& files, const std::vector<OwnedParame
       read = Tensor::empty(saved.shape, host, saved.dtype);
       files.read(saved.name, read.view());
     }
-    state.emplace_back(saved.name, host == device ? read : read.to(device));
+    state.emplace_back(*name, host == device ? read : read.to(device));
   }
   return state;
 }

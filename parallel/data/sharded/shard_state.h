@@ -44,9 +44,9 @@ void check_values_together(const TensorFiles& files, Communicator& communicator,
 /// parameter which `files` lack, or have in another shape, and what reading throws.
 void read_owned(const TensorFiles& files, const std::vector<OwnedParameter>& parameters);
 
-/// What an optimizer of owned() takes over from the state of all parameters that is in `files`. Throws what
-/// reading throws.
+/// What an optimizer of owned() takes over from the state of all parameters that is in `files`, of what has a
+/// name here. Throws what reading throws.
 NamedTensors owned_state(const TensorFiles& files, const std::vector<OwnedParameter>& parameters,
-                         const std::shared_ptr<Device>& device);
+                         const std::shared_ptr<Device>& device, const NameHere& name_here);
 
 }  // namespace dtrain

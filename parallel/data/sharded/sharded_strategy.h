@@ -7,26 +7,16 @@
 #include <optional>
 #include <vector>
 
-#include "parallel/data/sharded/divided_parameters.h"
-#include "parallel/data/sharded/shard_exchange.h"
-#include "parallel/data/sharded/shard_state.h"
+#include "parallel/data/sharded/sharded_parameters.h"
 #include "parallel/strategy.h"
 
 namespace dtrain {
 
-/// Hybrid sharding: the ranks that have a part each, and those that have the same part. Every rank is in one
-/// group of each kind; all of the first kind are of one size.
-struct ShardGroups {
-  Communicator& parts;
-  Communicator& copies;
-};
-
 class ShardedStrategy final : public Strategy {
  public:
-  /// The patience of `options` is the context's. Without `groups`, which are borrowed, all ranks have a part
-  /// each.
+  /// The patience of `options` is the context's. Without `groups` all ranks have a part each.
   ShardedStrategy(const StrategyContext& context, ShardOptions options,
-                  std::optional<ShardGroups> groups = std::nullopt);
+                  const std::optional<ShardGroups>& groups = std::nullopt);
 
   std::string_view name() const noexcept override { return "sharded data parallel"; }
   DataShare share() const noexcept override {
@@ -40,61 +30,48 @@ class ShardedStrategy final : public Strategy {
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// Every rank writes and reads what it owns.
   bool sharded() const noexcept override { return true; }
-  bool computes_together() const noexcept override { return divides(); }
+  bool computes_together() const noexcept override { return shards_.divides(); }
   void load(const SavedState& state, const Deadline& deadline) override;
-  void begin(const Deadline& deadline) override;
+  void begin(const Deadline& deadline) override { shards_.begin(context_.communicator, deadline); }
   void step(Passes& passes, Exchange exchange) override;
   /// None: buckets are reused within a step, which a recording would have to be shown.
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
   void settle(const Deadline& deadline) override;
   Tensors evaluate(const Tensors& inputs) override;
-  StateParts save() override;
+  StateParts save() override { return shards_.save(optimizer_->named_state()); }
   /// Parameters; the optimizer's state is held once. With stage parameters nothing is held twice but by
   /// copies.
-  Replicas replicas() override;
+  Replicas replicas() override { return shards_.replicas(context_.communicator); }
   /// The whole network. With stage parameters each look at one that learns is collective.
   Module& module() noexcept override { return *network_; }
   /// The optimizer of this rank's elements: parameters keep their names and are flat.
   Optimizer* optimizer() noexcept override { return optimizer_.get(); }
-  Communicator* ranges() noexcept override { return &parts(); }
-  void exchange_alone(const Deadline& deadline) override;
+  Communicator* ranges() noexcept override { return &shards_.parts(); }
+  void exchange_alone(const Deadline& /*deadline*/) override {
+    shards_.exchange_nothing(Deadline::after(context_.patience));
+  }
   /// What a rank held that has parts only, and what moved.
   std::string account(std::int64_t steps) const override;
 
   /// What was moved so far; after begin().
-  const ShardStats& stats() const noexcept { return exchange_->stats(); }
+  const ShardStats& stats() const noexcept { return shards_.stats(); }
   /// With stage parameters, after prepare(); else null.
-  const DividedParameters* divided() const noexcept { return divided_.get(); }
+  const DividedParameters* divided() const noexcept { return shards_.divided(); }
 
  private:
-  bool divides() const noexcept { return options_.stage == ShardStage::parameters; }
-  Communicator& parts() const noexcept { return groups_ ? groups_->parts : context_.communicator; }
-  bool has_copies() const noexcept { return groups_ && groups_->copies.size() > 1; }
-  void build_divided(const TrainingParts& parts);
-  void own_parameters(const std::map<std::string, TensorPart>& slices);
-  void load_model(const TensorFiles& files);
-  void begin_use(ParameterUse use);
-  void average_copies();
-  NamedTensors whole_tensors() const;
-  std::vector<OwnedParameter> with_other_names() const;
   void run_pass(Passes& passes, std::size_t i, bool exchange);
   void update();
   void clip_to_norm(const std::vector<Tensor>& gradients, double most);
   Deadline patience() const { return Deadline::after(context_.patience); }
 
   StrategyContext context_;
-  ShardOptions options_;
-  std::optional<ShardGroups> groups_;
+  ShardStage stage_;
+  ShardedParameters shards_;
   GradScaler* scaler_ = nullptr;
   GradientLimits limits_;
   std::function<void()> before_update_;
-  std::unique_ptr<DividedParameters> divided_;  ///< stage parameters; outlives the network
   std::unique_ptr<Module> network_;
-  bool is_sliced_ = false;                  ///< parameters are slices of the saved ones
-  std::vector<OwnedParameter> parameters_;  ///< those that learn, in the module's order
-  std::vector<Tensor> owned_;  ///< the optimizer's, beside `parameters_`; undefined: owns nothing
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<ShardExchange> exchange_;
 };
 
 }  // namespace dtrain
