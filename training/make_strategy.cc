@@ -137,6 +137,10 @@ std::unique_ptr<Strategy> among_copies_of_slices(const Recipe& recipe, const Str
   return std::make_unique<ShardedStrategy>(copies, ShardOptions{.stage = *recipe.shard});
 }
 
+std::optional<ShardOptions> shard_options(const Recipe& recipe) {
+  return recipe.shard ? std::optional(ShardOptions{.stage = *recipe.shard}) : std::nullopt;
+}
+
 /// Workers that hold slices of layers, stages, or slices of a stage's layers.
 std::unique_ptr<Strategy> make_divided(const Recipe& recipe, const StrategyContext& context,
                                        const WorkerMesh& mesh) {
@@ -148,13 +152,12 @@ std::unique_ptr<Strategy> make_divided(const Recipe& recipe, const StrategyConte
     return std::make_unique<TensorParallelStrategy>(context, division->group,
                                                     among_copies_of_slices(recipe, among_copies, reducer));
   }
-  auto stages =
-      std::make_unique<PipelineStrategy>(context, PipelineGroups{*mesh.links, copies},
-                                         PipelineOptions{.schedule = recipe.schedule,
-                                                         .chunks = recipe.chunks,
-                                                         .cut = recipe.stages,
-                                                         .reducer = reducer,
-                                                         .deal_optimizer = recipe.shard.has_value()});
+  auto stages = std::make_unique<PipelineStrategy>(context, PipelineGroups{*mesh.links, copies},
+                                                   PipelineOptions{.schedule = recipe.schedule,
+                                                                   .chunks = recipe.chunks,
+                                                                   .cut = recipe.stages,
+                                                                   .reducer = reducer,
+                                                                   .shard = shard_options(recipe)});
   if (!division) return stages;
   const OtherParts others{mesh.links->stages(), stages->ties(), stages->order()};
   return std::make_unique<TensorParallelStrategy>(context, division->group, std::move(stages), others);

@@ -73,11 +73,6 @@ void check_beside_mesh(const Options& options, const Recipe& recipe, const std::
   beside(recipe.virtual_workers > 0, "virtual-workers", "whose sums are over workers");
   beside(recipe.shard_group != 0, "shard-group", "whose copies of a part share its state out");
   const bool cuts = recipe.shard.value_or(ShardStage::optimizer) != ShardStage::optimizer;
-  if (cuts && axis_size(recipe, "pp") > 1)
-    options.refuse(
-        "shard",
-        "optimizer or none beside --pipeline, whose micro-batches add to whole gradients, and would "
-        "fetch parameters one by one");
   if (cuts && recipe.compress.kind != Compression::Kind::none)
     options.refuse("compress",
                    "none beside --shard gradients and parameters, whose gradients go to their owners whole");
@@ -283,7 +278,8 @@ int thread_workers(const Options& options) {
 
 void check_optimizer(const Options& options, Recipe& recipe) {
   if (!is_layerwise(recipe.optimizer.rule)) return;
-  const bool cuts_layers = recipe.shard && recipe.mesh.empty();
+  const bool deals_whole = !recipe.mesh.empty() && recipe.shard == ShardStage::optimizer;
+  const bool cuts_layers = recipe.shard && !deals_whole;
   if (cuts_layers || axis_size(recipe, "tp") > 1 || recipe.servers > 1)
     options.refuse("optimizer", "one without a rate for each layer where workers hold parts of layers");
   if (recipe.graphs == GraphUse::on)

@@ -9,6 +9,7 @@
 #include "parallel/data/sharded/shard_state.h"
 #include "parallel/span_of.h"
 #include "runtime/autograd/grad_mode.h"
+#include "runtime/autograd/ops.h"
 #include "runtime/autograd/ops/joining.h"
 #include "runtime/base/error.h"
 
@@ -35,16 +36,6 @@ Tensor tensor_for(std::span<const std::int64_t> header, const std::shared_ptr<De
                        header[1] == 1 ? MemoryFormat::channels_last : MemoryFormat::contiguous);
 }
 
-/// Those of `files` that belong to a tensor of `names`; what `ties` knows under another name here, under
-/// that.
-NamedTensors read_own(const TensorFiles& files, const NamedTensors& names, const Ties& ties,
-                      const std::shared_ptr<Device>& device) {
-  return load_tensors(files, device, [&](const std::string& saved) {
-    auto name = ties.copy_of(saved).value_or(saved);
-    return belongs_to(name, names) ? std::optional(std::move(name)) : std::nullopt;
-  });
-}
-
 }  // namespace
 
 PipelineStrategy::PipelineStrategy(const StrategyContext& context, const PipelineGroups& groups,
@@ -67,11 +58,20 @@ void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadl
   if (chained == nullptr)
     throw UsageError("pipeline: expected a network that is a chain of parts, got one that is not");
   cut(*whole, chained->chain());
-  if (options_.deal_optimizer) dealt_.emplace(stage_->named_parameters(), groups_.copies);
-  optimizer_ = parts.make_optimizer(updated());
+  sharing_ = make_sharing(parts);
+  optimizer_ = parts.make_optimizer(sharing_->updated());
   if (scaler_ != nullptr) scaler_->attach(*optimizer_);
   if (GradientExchange* exchange = remembers(); exchange != nullptr && scaler_ != nullptr)
     exchange->await_decisions();
+}
+
+std::unique_ptr<StageSharing> PipelineStrategy::make_sharing(const TrainingParts& parts) {
+  const bool deals = options_.shard && options_.shard->stage == ShardStage::optimizer;
+  if (!options_.shard || deals) return share_whole(*stage_, groups_.copies, options_.reducer, deals);
+  ShardOptions shard = *options_.shard;
+  shard.patience = context_.patience;
+  return share_ranges(*stage_, alive_.size(), groups_.copies, shard,
+                      parts.slices ? parts.slices(*stage_) : std::map<std::string, TensorPart>());
 }
 
 // The c-th chunk of stage s is the run of parts number c · stages + s.
@@ -105,10 +105,6 @@ void PipelineStrategy::cut(const Module& whole, const std::vector<ChainPart>& ch
         throw UsageError("pipeline: expected each parameter in a part of the network, got none with " + name);
       },
       stage());
-}
-
-void PipelineStrategy::begin(const Deadline& deadline) {
-  parallel_ = std::make_unique<DataParallel>(groups_.copies, *stage_, deadline, options_.reducer);
 }
 
 void PipelineStrategy::send(const Tensor& tensor, int to, Communicator& group) {
@@ -162,6 +158,7 @@ void PipelineStrategy::forward(Passes& passes, std::size_t chunk, std::size_t i)
     alive.input = receive(before(), groups_.links.activations(before()));
     alive.input.set_requires_grad(true);
   }
+  sharing_->begin_use(ParameterUse::forward);
   compute(Phase::forward, [&] {
     alive.output = stage_->run(chunk, is_first(chunk) ? inputs.front() : alive.input);
     if (is_last(chunk)) alive.output = passes.loss(i, {alive.output});
@@ -170,7 +167,8 @@ void PipelineStrategy::forward(Passes& passes, std::size_t chunk, std::size_t i)
   if (chunk + 1 == alive_.size() && i + 1 == passes.count()) passes.losses_done();
 }
 
-// Each chunk's gradients are final after its last micro-batch.
+// Each chunk's gradients are final after its last micro-batch. What the stage before waits for goes before
+// what the copies share.
 void PipelineStrategy::backward(Passes& passes, std::size_t chunk, std::size_t i, bool exchange) {
   Alive& alive = alive_[chunk][i];
   Tensor grad;
@@ -179,13 +177,12 @@ void PipelineStrategy::backward(Passes& passes, std::size_t chunk, std::size_t i
     if (is_last(chunk)) return start_backward(alive.output, passes.weight(i), scaler_);
     alive.output.backward(grad);
   };
-  compute(Phase::backward, [&] {
-    if (exchange && i + 1 == passes.count()) return run();
-    const auto no_sync = parallel_->no_sync();
-    run();
-  });
+  const StageBackward which{chunk, i + 1 == passes.count(), exchange};
+  compute(Phase::backward, [&] { sharing_->run_backward(which, run); });
   if (!is_first(chunk)) send(alive.input.grad(), before(), groups_.links.gradients(before()));
   alive = {};
+  const PhaseScope phase = context_.timer.phase(Phase::communication);
+  sharing_->after_backward(which);
 }
 
 void PipelineStrategy::run(Passes& passes, std::span<const StageAction> actions, bool exchange) {
@@ -202,7 +199,7 @@ void PipelineStrategy::run(Passes& passes, std::span<const StageAction> actions,
 
 void PipelineStrategy::step(Passes& passes, Exchange exchange) {
   const bool all = exchange == Exchange::all;
-  stage_->zero_grad();
+  sharing_->begin_step();
   for (auto& alive : alive_) alive.assign(passes.count(), {});
   const auto actions =
       stage_actions(options_.schedule, stage(), stages(), static_cast<int>(passes.count()), options_.chunks);
@@ -212,9 +209,12 @@ void PipelineStrategy::step(Passes& passes, Exchange exchange) {
     const PhaseScope phase = context_.timer.phase(Phase::communication);
     finish_sends();
     if (all) {
-      parallel_->finish(patience());
-      ties_.add_up_gradients(*stage_, groups_.links.stages(), patience());
+      sharing_->finish(patience());
+      ties_.add_up_gradients(sharing_->parameters(), groups_.links.stages(), patience());
       passes.gradients_done();
+    } else {
+      sharing_->drop_step();
+      if (ranges() != nullptr) return;  // there is nothing to update by
     }
   }
   const PhaseScope phase = context_.timer.phase(Phase::optimizer);
@@ -232,39 +232,50 @@ void PipelineStrategy::update() {
   limit();
   optimizer_->step();
   if (scaler_ != nullptr) scaler_->update();
-  if (dealt_) dealt_->hand_over(patience());
+  sharing_->take_update(patience());
 }
-
-NamedTensors PipelineStrategy::updated() const { return dealt_ ? dealt_->own() : stage_->named_parameters(); }
 
 std::vector<Tensor> PipelineStrategy::gradients() const {
-  return dealt_ ? dealt_->gradients() : optimizer_->gradients();
+  std::vector<Tensor> gradients;
+  for (const auto& [name, tensor] : sharing_->parameters()) gradients.push_back(tensor.grad());
+  return gradients;
 }
 
-// The norm of all stages' gradients together, with the bits that one process gets from all of them.
+// The norm of all stages' gradients together, with the bits that one process gets from all of them where they
+// are whole; ranges are added up over the copies first.
 void PipelineStrategy::limit() {
   const NoGrad no_grad;
   const std::vector<Tensor> gradients = this->gradients();
   if (limits_.value) clip_grad_value(gradients, *limits_.value);
   if (!limits_.norm) return;
   Tensors norms(order_.size(), Tensor::zeros({}, context_.device));
-  for (const auto& [name, tensor] : stage_->named_parameters()) {
+  for (const auto& [name, tensor] : sharing_->parameters()) {
     if (!ties_.is_copy(name) && tensor.grad().defined())
       norms[order_.at(name)] = gradient_norm(tensor.grad());
   }
-  const Tensor all = stack(norms);  // of each parameter one stage has the norm, the others 0
-  groups_.links.stages().all_reduce(span_of(all), ReduceOp::sum, "norms of the gradients")->wait(patience());
-  all.mark_modified();
+  Tensor all = stack(norms);  // of each parameter one stage has the norm, the others 0
+  if (ranges() != nullptr) {
+    const Tensor squares = square(all);
+    add_up(squares, *ranges());
+    all = sqrt(squares);
+  }
+  add_up(all, groups_.links.stages());
   scale_to_norm(gradients, norm_of_norms(all), *limits_.norm);
 }
 
+void PipelineStrategy::add_up(const Tensor& numbers, Communicator& ranks) {
+  ranks.all_reduce(span_of(numbers), ReduceOp::sum, "norms of the gradients")->wait(patience());
+  numbers.mark_modified();
+}
+
 void PipelineStrategy::settle(const Deadline& deadline) {
-  parallel_->sync_buffers(deadline);
+  sharing_->settle(deadline);
   if (GradientExchange* exchange = remembers()) exchange->settle(groups_.copies, deadline);
 }
 
 Tensors PipelineStrategy::evaluate(const Tensors& inputs) {
   const NoGrad no_grad;
+  sharing_->begin_use(ParameterUse::evaluation);
   Tensors outputs;
   for (std::size_t chunk = 0; chunk < alive_.size(); ++chunk) {
     const Tensor x =
@@ -283,8 +294,12 @@ Tensors PipelineStrategy::evaluate(const Tensors& inputs) {
 void PipelineStrategy::load(const SavedState& state, const Deadline& deadline) {
   check_values_together(*state.model, context_.communicator, deadline);
   check_values_together(*state.optimizer, context_.communicator, deadline);
-  stage_->load_state_dict(read_own(*state.model, stage_->state_dict(), {}, context_.device));
-  optimizer_->load_state(read_own(*state.optimizer, updated(), ties_, context_.device));
+  sharing_->load_model(*state.model);
+  const NamedTensors own = sharing_->updated();
+  optimizer_->load_state(sharing_->load_state(*state.optimizer, [&](const std::string& saved) {
+    auto name = ties_.copy_of(saved).value_or(saved);
+    return belongs_to(name, own) ? std::optional(std::move(name)) : std::nullopt;
+  }));
   if (GradientExchange* exchange = remembers()) {
     const NamedTensors here = stage_->named_parameters();
     exchange->load(load_exchange_state(*state.optimizer, context_.device, [&](const std::string& name) {
@@ -294,21 +309,13 @@ void PipelineStrategy::load(const SavedState& state, const Deadline& deadline) {
   }
 }
 
-// Of the copies of a stage each writes some: the n-th tensor is the n-th one's. What is dealt out one alone
-// has.
 StateParts PipelineStrategy::save() {
-  const auto own = [&](const NamedTensors& tensors) {
-    NamedTensors mine;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      if (static_cast<int>(i % static_cast<std::size_t>(groups_.copies.size())) == groups_.copies.rank())
-        mine.push_back(tensors[i]);
-    }
-    return whole(mine);
-  };
   NamedTensors state = optimizer_->named_state();
   std::erase_if(state, [&](const NamedTensor& named) { return ties_.is_copy(named.first); });
-  StateParts parts{own(stage_->state_dict()), dealt_ ? whole(state) : own(state)};
-  for (SavedPart& part : own(remembered_here())) parts.optimizer.push_back(std::move(part));
+  StateParts parts = sharing_->save(state);
+  if (remembers() == nullptr) return parts;
+  for (SavedPart& part : written_here(remembered_here(), groups_.copies))
+    parts.optimizer.push_back(std::move(part));
   return parts;
 }
 
@@ -321,19 +328,6 @@ NamedTensors PipelineStrategy::remembered_here() {
     return stage() > 0 && !belongs_to(*name_in_exchange(named.first), here);
   });
   return state;
-}
-
-Replicas PipelineStrategy::replicas() {
-  NamedTensors tensors = stage_->named_parameters();
-  if (dealt_) return {&groups_.copies, std::move(tensors)};
-  for (auto& state : optimizer_->named_state()) tensors.push_back(std::move(state));
-  return {&groups_.copies, std::move(tensors)};
-}
-
-void PipelineStrategy::exchange_alone(const Deadline& deadline) {
-  if (!idle_) idle_ = parallel_->make_idle_reducer();
-  for (std::size_t index = idle_->slot_count(); index-- > 0;) idle_->mark_ready(index);
-  idle_->finish(deadline);
 }
 
 }  // namespace dtrain

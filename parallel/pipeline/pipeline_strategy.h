@@ -9,13 +9,12 @@
 #include <span>
 #include <vector>
 
-#include "parallel/data/data_parallel.h"
-#include "parallel/data/sharded/dealt_parameters.h"
 #include "parallel/pipeline/links.h"
 #include "parallel/pipeline/parameter_order.h"
 #include "parallel/pipeline/schedule.h"
 #include "parallel/pipeline/stage_choice.h"
 #include "parallel/pipeline/stage_module.h"
+#include "parallel/pipeline/stage_sharing.h"
 #include "parallel/pipeline/ties.h"
 #include "parallel/strategy.h"
 
@@ -32,7 +31,9 @@ struct PipelineOptions {
   int chunks = 1;               ///< of the network in each stage: 2 or more where interleaved
   StageCut cut = {};            ///< where the network is cut
   ReducerOptions reducer = {};  ///< of gradients among the copies
-  bool deal_optimizer = false;  ///< a stage's copies share the optimizer's state out (DealtParameters)
+  /// What a stage's copies share out: the optimizer's state by whole parameters (DealtParameters), gradients
+  /// and parameters by ranges (ShardedParameters), without `reducer`. The patience is the context's.
+  std::optional<ShardOptions> shard = std::nullopt;
 };
 
 /// Of all steps so far.
@@ -59,8 +60,9 @@ class PipelineStrategy final : public Strategy {
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// Every rank writes its stage.
   bool sharded() const noexcept override { return true; }
+  bool computes_together() const noexcept override { return sharing_->computes_together(); }
   void load(const SavedState& state, const Deadline& deadline) override;
-  void begin(const Deadline& deadline) override;
+  void begin(const Deadline& deadline) override { sharing_->begin(deadline); }
   /// Every pass is a micro-batch.
   void step(Passes& passes, Exchange exchange) override;
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
@@ -70,15 +72,16 @@ class PipelineStrategy final : public Strategy {
   }
   Tensors evaluate(const Tensors& inputs) override;
   StateParts save() override;
-  Replicas replicas() override;
+  Replicas replicas() override { return sharing_->replicas(optimizer_->named_state()); }
   /// This rank's stage.
   Module& module() noexcept override { return *stage_; }
-  /// Of all that is here, or with deal_optimizer of what is this rank's.
+  /// Of all that is here, or of what is this rank's where copies share it out.
   Optimizer* optimizer() noexcept override { return optimizer_.get(); }
+  Communicator* ranges() noexcept override { return sharing_->ranges(); }
   GradientExchange* remembers() noexcept override {
     return settling_counts() ? options_.reducer.exchange.get() : nullptr;
   }
-  void exchange_alone(const Deadline& deadline) override;
+  void exchange_alone(const Deadline& deadline) override { sharing_->exchange_alone(deadline); }
   std::string proposal() const override { return choice_.proposal(); }
   std::map<std::string, std::string> choices() const override { return choice_.choices(); }
 
@@ -111,6 +114,8 @@ class PipelineStrategy final : public Strategy {
   int behind() const noexcept { return (stage() + 1) % stages(); }
   Deadline patience() const { return Deadline::after(context_.patience); }
 
+  /// How the copies of this stage share it, as the options say.
+  std::unique_ptr<StageSharing> make_sharing(const TrainingParts& parts);
   /// This stage's chunks of a network, and what it shares with other stages.
   void cut(const Module& whole, const std::vector<ChainPart>& chain);
   void run(Passes& passes, std::span<const StageAction> actions, bool exchange);
@@ -124,8 +129,7 @@ class PipelineStrategy final : public Strategy {
   void finish_sends();
   void update();
   void limit();
-  /// What this rank's optimizer has.
-  NamedTensors updated() const;
+  void add_up(const Tensor& numbers, Communicator& ranks);
   /// What the exchange of gradients remembers and this stage saves, by the names of checkpoints.
   NamedTensors remembered_here();
   std::vector<Tensor> gradients() const;
@@ -140,10 +144,8 @@ class PipelineStrategy final : public Strategy {
   std::unique_ptr<StageModule> stage_;
   Ties ties_;
   ParameterOrder order_;
-  std::optional<DealtParameters> dealt_;  ///< with deal_optimizer
+  std::unique_ptr<StageSharing> sharing_;  ///< among the copies
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<DataParallel> parallel_;  ///< among the copies
-  std::unique_ptr<Reducer> idle_;
   std::vector<std::vector<Alive>> alive_;  ///< by chunk, by micro-batch
   std::vector<Sent> sent_;
   PipelineStats stats_;

@@ -49,6 +49,17 @@ Tensor StageModule::forward(const Tensor& x) {
   return y;
 }
 
+std::size_t StageModule::chunk_of(const std::string& parameter) const {
+  for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    for (const ChainPart& part : chunks_[chunk]) {
+      for (const auto& [path, module] : part.modules) {
+        if (parameter.starts_with(path + ".")) return chunk;
+      }
+    }
+  }
+  throw UsageError("pipeline: expected a parameter of this stage, got " + parameter);
+}
+
 std::int64_t parameter_count(const ChainPart& part) {
   std::int64_t count = 0;
   for (const auto& [path, module] : part.modules) count += module->parameter_count();

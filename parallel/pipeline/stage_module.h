@@ -16,6 +16,8 @@ class StageModule final : public Module {
   Tensor run(std::size_t chunk, const Tensor& x) const;
   /// Through all of them, one after the other.
   Tensor forward(const Tensor& x) override;
+  /// The first chunk that has `parameter`, by its name here. Throws UsageError for another name.
+  std::size_t chunk_of(const std::string& parameter) const;
 
  private:
   std::vector<Chunk> chunks_;

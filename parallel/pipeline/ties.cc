@@ -15,13 +15,6 @@ bool belongs_to(const std::string& name, const std::string& parameter) {
   return name == parameter || name.starts_with(parameter + ".");
 }
 
-Tensor gradient_of(const Module& module, const std::string& name) {
-  for (const auto& [own, tensor] : module.named_parameters()) {
-    if (own == name) return tensor.grad();
-  }
-  return {};
-}
-
 }  // namespace
 
 Ties::Ties(const Module& whole, const std::function<int(const std::string& name)>& stage_of, int stage)
@@ -53,10 +46,13 @@ std::optional<std::string> Ties::copy_of(const std::string& name) const {
   return std::nullopt;
 }
 
-void Ties::add_up_gradients(const Module& module, Communicator& stages, const Deadline& deadline) const {
+void Ties::add_up_gradients(const NamedTensors& parameters, Communicator& stages,
+                            const Deadline& deadline) const {
   const NoGrad no_grad;
   for (const Tie& tie : ties_) {
-    Tensor gradient = gradient_of(module, tie.own).detach();
+    const auto parameter = std::ranges::find(parameters, tie.own, &NamedTensor::first);
+    if (parameter == parameters.end()) continue;  // of a range that is empty, on all stages
+    Tensor gradient = parameter->second.grad().detach();
     const Tensor own = gradient.clone();
     std::map<int, Tensor> all{{stage_, own}};
     std::vector<Message> sends, receives;

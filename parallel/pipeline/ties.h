@@ -33,9 +33,10 @@ class Ties {
   /// The name that this stage's copy has of what was saved as `name`; nothing where it has none.
   std::optional<std::string> copy_of(const std::string& name) const;
 
-  /// Collective among the stages of each tie, which are ranks of `stages`. Adds up the gradients of
-  /// `module`'s tied parameters, in the order of the stages: the same bits on all of them.
-  void add_up_gradients(const Module& module, Communicator& stages, const Deadline& deadline) const;
+  /// Collective among the stages of each tie, which are ranks of `stages`. Adds up the gradients of the tied
+  /// ones of `parameters`, by this stage's names, in the order of the stages: the same bits on all of them.
+  /// Where stages pass ranges of them, these are the same.
+  void add_up_gradients(const NamedTensors& parameters, Communicator& stages, const Deadline& deadline) const;
 
  private:
   std::vector<Tie> ties_;

@@ -176,13 +176,15 @@ class Forms {
                         {},
                         false,
                         {}});
-      forms_.push_back({"pipeline x shard optimizer",
-                        workers_,
-                        {"--mesh", "dp=2,pp=2", "--micro-batches", "4", "--shard", "optimizer"},
-                        {},
-                        {},
-                        false,
-                        {}});
+      for (const char* what : {"optimizer", "gradients", "parameters"}) {
+        forms_.push_back({fmt::format("pipeline x shard {}", what),
+                          workers_,
+                          {"--mesh", "dp=2,pp=2", "--micro-batches", "4", "--shard", what},
+                          {},
+                          {},
+                          false,
+                          {}});
+      }
     } else if (workers_ == 4) {
       forms_.push_back({"pipeline x data parallel, sync batch norm",
                         workers_,
@@ -191,6 +193,16 @@ class Forms {
                         {},
                         false,
                         accumulated()});
+      for (const char* what : {"optimizer", "gradients", "parameters"}) {
+        forms_.push_back(
+            {fmt::format("pipeline x shard {}, sync batch norm", what),
+             workers_,
+             {"--mesh", "dp=2,pp=2", "--micro-batches", "4", "--sync-batch-norm", "--shard", what},
+             {},
+             {},
+             false,
+             accumulated()});
+      }
     }
   }
 
@@ -231,8 +243,14 @@ class Forms {
       add("tensor x pipeline, interleaved", {"--mesh", "pp=2,tp=2", "--micro-batches", "4", "--schedule",
                                              "interleaved", "--sequence-parallel"});
     }
-    if (workers_ == 8)
-      add("tensor x pipeline x data parallel", {"--mesh", "dp=2,pp=2,tp=2", "--micro-batches", "4"});
+    if (workers_ != 8) return;
+    const Arguments mesh = {"--mesh", "dp=2,pp=2,tp=2", "--micro-batches", "4"};
+    add("tensor x pipeline x data parallel", mesh);
+    for (const char* what : {"optimizer", "gradients", "parameters"}) {
+      Arguments arguments = mesh;
+      arguments.insert(arguments.end(), {"--shard", what});
+      add(fmt::format("tensor x pipeline x shard {}", what), arguments);
+    }
   }
 
   std::string model_;

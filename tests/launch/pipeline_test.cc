@@ -82,6 +82,32 @@ TEST_F(PipelineOption, SharesTheOptimizersStateOutAmongCopies) {
   EXPECT_EQ(final_weights(folder_ / "changing"), final_weights(folder_ / "grid"));
 }
 
+// Each micro-batch's gradients go to their owners, as those of a pass do without stages. Ranges go on in any
+// grid.
+TEST_F(PipelineOption, CutsGradientsAndParametersIntoRanges) {
+  const auto shared = [](const std::string& what, const std::string& schedule) -> std::vector<std::string> {
+    return {"--mesh", "dp=2,pp=2", "--micro-batches", "4", "--shard", what, "--schedule", schedule};
+  };
+  const auto accumulated = [](const std::string& what) -> std::vector<std::string> {
+    return {"--accumulate", "4", "--shard", what};
+  };
+  for (const std::string what : {"gradients", "parameters"}) {
+    const std::string run = "changing-" + what, laced = "laced-" + what;
+    expect_trained(training(what, 2, 6, accumulated(what)));
+    expect_trained(training(run, 4, 2, shared(what, "1f1b")));
+    expect_trained(training(run, 2, 3, accumulated(what)));
+    expect_trained(training(run, 4, 6, shared(what, "gpipe")));
+    expect_trained(training(laced, 4, 6, shared(what, "interleaved")));
+    for (const std::string& name : {what, run, laced})
+      expect_trained(training(name, 1, 7, {"--accumulate", "4"}));  // whose checkpoint is one file
+    for (const std::string& name : {run, laced}) {
+      EXPECT_EQ(losses(folder_ / name), losses(folder_ / what)) << name;
+      EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / what)) << name;
+      EXPECT_DOUBLE_EQ(last_accuracy(folder_ / name), last_accuracy(folder_ / what)) << name;
+    }
+  }
+}
+
 // What gradients lost, from the 11th step on, goes on with the run wherever the network is cut.
 TEST_F(PipelineOption, CompressesWithTheBitsOfDataParallelism) {
   const auto compressed = [](std::vector<std::string> form) {
@@ -230,8 +256,10 @@ TEST_F(PipelineOption, SaysWhatCannotBe) {
   expect_refused({"--pipeline", "2", "--accumulate", "2"}, "choose --micro-batches", 2);
   expect_refused({"--pipeline", "2", "--micro-batches", "5"},
                  "expected a multiple of 1 (workers) x 5 (passes)", 2);
-  expect_refused({"--pipeline", "2", "--shard", "gradients"}, "expected optimizer or none beside --pipeline",
-                 2);
+  expect_refused({"--pipeline", "2", "--shard", "gradients", "--compress", "bf16"},
+                 "none beside --shard gradients and parameters", 2);
+  expect_refused({"--pipeline", "2", "--shard", "parameters", "--optimizer", "lars"},
+                 "where workers hold parts of layers", 2);
   expect_refused({"--pipeline", "2", "--shard", "optimizer", "--shard-group", "2"}, "--shard-group", 2);
   const std::vector<std::string> laced = {"--pipeline", "2", "--schedule", "interleaved"};
   const auto with = [&](std::vector<std::string> more) {

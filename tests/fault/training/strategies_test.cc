@@ -137,6 +137,8 @@ const Division kDivisions[] = {
     {"tensor_gradient_shards", 4, {"--mesh=dp=2,tp=2", "--shard=gradients"}},
     {"tensor_parameter_shards", 4, {"--mesh=dp=2,tp=2", "--shard=parameters", "--sequence-parallel"}},
     {"pipeline_optimizer_shards", 4, {"--mesh=dp=2,pp=2", "--micro-batches=4", "--shard=optimizer"}},
+    {"pipeline_gradient_shards", 4, {"--mesh=dp=2,pp=2", "--micro-batches=4", "--shard=gradients"}},
+    {"pipeline_parameter_shards", 4, {"--mesh=dp=2,pp=2", "--micro-batches=4", "--shard=parameters"}},
     {"tensor_powersgd", 4, {"--mesh=dp=2,tp=2", "--compress=powersgd:2"}},
     {"pipeline_powersgd", 4, {"--mesh=dp=2,pp=2", "--micro-batches=4", "--compress=powersgd:2"}},
     {"placed", 2, {"--place=head=cpu:1"}},

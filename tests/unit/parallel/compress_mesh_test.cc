@@ -75,7 +75,7 @@ PutTogether trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStra
 PipelineOptions stage_options(bool deal) {
   PipelineOptions options;
   options.reducer = compressed();
-  options.deal_optimizer = deal;
+  options.shard = deal ? std::optional(ShardOptions{}) : std::nullopt;
   return options;
 }
 

@@ -152,8 +152,9 @@ TEST(Dealt, DataParallelismHasTheBitsOfTheWholeOptimizer) {
 
 MakeStrategy pipeline(bool deal) {
   return [deal](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
-    return std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
-                                              PipelineOptions{.deal_optimizer = deal});
+    return std::make_unique<PipelineStrategy>(
+        context, PipelineGroups{*links, mesh.group("dp")},
+        PipelineOptions{.shard = deal ? std::optional(ShardOptions{}) : std::nullopt});
   };
 }
 
@@ -179,8 +180,9 @@ MakeStrategy tensor_parallel(bool deal) {
       }
       return std::make_unique<TensorParallelStrategy>(context, group, std::move(inner));
     }
-    auto stages = std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
-                                                     PipelineOptions{.deal_optimizer = deal});
+    auto stages = std::make_unique<PipelineStrategy>(
+        context, PipelineGroups{*links, mesh.group("dp")},
+        PipelineOptions{.shard = deal ? std::optional(ShardOptions{}) : std::nullopt});
     const OtherParts others{links->stages(), stages->ties(), stages->order()};
     return std::make_unique<TensorParallelStrategy>(context, group, std::move(stages), others);
   };

@@ -1,0 +1,147 @@
+#include "parallel/pipeline/stage_sharing.h"
+
+#include "parallel/data/data_parallel.h"
+#include "parallel/data/equal_start.h"
+#include "parallel/data/sharded/dealt_parameters.h"
+
+namespace dtrain {
+namespace {
+
+class WholeStage final : public StageSharing {
+ public:
+  WholeStage(StageModule& stage, Communicator& copies, ReducerOptions reducer, bool deal)
+      : stage_(stage), copies_(copies), reducer_(std::move(reducer)) {
+    if (deal) dealt_.emplace(stage_.named_parameters(), copies_);
+  }
+
+  NamedTensors updated() const override { return dealt_ ? dealt_->own() : stage_.named_parameters(); }
+  NamedTensors parameters() const override { return stage_.named_parameters(); }
+  Communicator* ranges() noexcept override { return nullptr; }
+  bool computes_together() const noexcept override { return false; }
+
+  void begin(const Deadline& deadline) override {
+    parallel_ = std::make_unique<DataParallel>(copies_, stage_, deadline, reducer_);
+  }
+  void begin_step() override { stage_.zero_grad(); }
+  void begin_use(ParameterUse /*use*/) override {}
+  void run_backward(const StageBackward& which, const std::function<void()>& body) override {
+    if (which.exchange && which.is_last) return body();
+    const auto no_sync = parallel_->no_sync();
+    body();
+  }
+  void after_backward(const StageBackward& /*which*/) override {}
+  void finish(const Deadline& deadline) override { parallel_->finish(deadline); }
+  void take_update(const Deadline& deadline) override {
+    if (dealt_) dealt_->hand_over(deadline);
+  }
+  void drop_step() override {}
+  void settle(const Deadline& deadline) override { parallel_->sync_buffers(deadline); }
+
+  void load_model(const TensorFiles& files) override {
+    const NamedTensors here = stage_.state_dict();
+    stage_.load_state_dict(load_tensors(files, device(), [&](const std::string& saved) {
+      return belongs_to(saved, here) ? std::optional(saved) : std::nullopt;
+    }));
+  }
+  NamedTensors load_state(const TensorFiles& files, const NameHere& name_here) const override {
+    return load_tensors(files, device(), name_here);
+  }
+  // What is dealt out one copy alone has.
+  StateParts save(const NamedTensors& state) const override {
+    return {written_here(stage_.state_dict(), copies_), dealt_ ? whole(state) : written_here(state, copies_)};
+  }
+  Replicas replicas(const NamedTensors& state) const override {
+    NamedTensors tensors = stage_.named_parameters();
+    if (!dealt_) tensors.insert(tensors.end(), state.begin(), state.end());
+    return {&copies_, std::move(tensors)};
+  }
+  void exchange_alone(const Deadline& deadline) override {
+    if (!idle_) idle_ = parallel_->make_idle_reducer();
+    for (std::size_t index = idle_->slot_count(); index-- > 0;) idle_->mark_ready(index);
+    idle_->finish(deadline);
+  }
+
+ private:
+  const std::shared_ptr<Device>& device() const {
+    return stage_.named_parameters().front().second.shared_device();
+  }
+
+  StageModule& stage_;
+  Communicator& copies_;
+  ReducerOptions reducer_;
+  std::optional<DealtParameters> dealt_;
+  std::unique_ptr<DataParallel> parallel_;
+  std::unique_ptr<Reducer> idle_;
+};
+
+// A micro-batch's gradients go to their owners behind its backward, as those of a pass that accumulates do in
+// ShardedStrategy. Chunks are sets of parameters with passes of their own.
+class RangedStage final : public StageSharing {
+ public:
+  RangedStage(StageModule& stage, std::size_t chunks, Communicator& copies, const ShardOptions& options,
+              const std::map<std::string, TensorPart>& slices)
+      : stage_(stage), copies_(copies), shards_({copies}, options) {
+    shards_.own(stage_, slices,
+                {chunks, [this](const std::string& parameter) { return stage_.chunk_of(parameter); }});
+  }
+
+  NamedTensors updated() const override { return shards_.owned(); }
+  NamedTensors parameters() const override { return shards_.owned(); }
+  Communicator* ranges() noexcept override { return &copies_; }
+  bool computes_together() const noexcept override { return shards_.divides(); }
+
+  void begin(const Deadline& deadline) override { shards_.begin(copies_, deadline); }
+  void begin_step() override { shards_.begin_step(); }
+  void begin_use(ParameterUse use) override { shards_.begin_use(use); }
+  void run_backward(const StageBackward& which, const std::function<void()>& body) override {
+    shards_.begin_use(ParameterUse::backward);
+    shards_.begin_pass(which.exchange, which.chunk);
+    body();
+  }
+  void after_backward(const StageBackward& which) override {
+    if (which.exchange) shards_.finish_pass();
+  }
+  void finish(const Deadline& /*deadline*/) override { shards_.finish_step(); }
+  void take_update(const Deadline& /*deadline*/) override { shards_.take_update(); }
+  void drop_step() override { shards_.drop_step(); }
+  void settle(const Deadline& deadline) override {
+    copy_from_first_rank(copies_, stage_.named_buffers(), deadline);
+  }
+
+  void load_model(const TensorFiles& files) override { shards_.load_model(files); }
+  NamedTensors load_state(const TensorFiles& files, const NameHere& name_here) const override {
+    return shards_.load_state(files, name_here);
+  }
+  StateParts save(const NamedTensors& state) const override { return shards_.save(state); }
+  Replicas replicas(const NamedTensors& /*state*/) const override { return shards_.replicas(copies_); }
+  void exchange_alone(const Deadline& deadline) override { shards_.exchange_nothing(deadline); }
+
+ private:
+  StageModule& stage_;
+  Communicator& copies_;
+  ShardedParameters shards_;
+};
+
+}  // namespace
+
+std::vector<SavedPart> written_here(const NamedTensors& tensors, const Communicator& copies) {
+  NamedTensors mine;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (static_cast<int>(i % static_cast<std::size_t>(copies.size())) == copies.rank())
+      mine.push_back(tensors[i]);
+  }
+  return whole(mine);
+}
+
+std::unique_ptr<StageSharing> share_whole(StageModule& stage, Communicator& copies, ReducerOptions reducer,
+                                          bool deal) {
+  return std::make_unique<WholeStage>(stage, copies, std::move(reducer), deal);
+}
+
+std::unique_ptr<StageSharing> share_ranges(StageModule& stage, std::size_t chunks, Communicator& copies,
+                                           const ShardOptions& options,
+                                           const std::map<std::string, TensorPart>& slices) {
+  return std::make_unique<RangedStage>(stage, chunks, copies, options, slices);
+}
+
+}  // namespace dtrain
