@@ -1,7 +1,6 @@
 #include "parallel/data/data_parallel.h"
 
 #include "parallel/data/equal_start.h"
-#include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/device/between.h"
 
@@ -45,34 +44,20 @@ std::unique_ptr<Reducer> DataParallel::make_idle_reducer() const {
   return std::make_unique<Reducer>(communicator_, home_, slots(), options_);
 }
 
-bool DataParallel::is_away(std::size_t index) const {
-  return !share_memory(parameters_[index].second.device(), *home_);
-}
-
-// The gradient has the strides of a dense tensor of the parameter's shape in the parameter's own memory
-// order.
 void DataParallel::attach(std::size_t index) {
   Tensor& parameter = parameters_[index].second;
-  const bool away = is_away(index);
-  View view = reducer_->gradient(index);
-  view.shape = parameter.shape();
-  view.strides = away || parameter.is_contiguous() ? contiguous_strides(view.shape) : parameter.strides();
-  in_bucket_.push_back(
-      Tensor::borrow(view, away ? home_ : parameter.shared_device(), reducer_->memory_of(index)));
-  gradients_.push_back(away ? Tensor::zeros(view.shape, parameter.shared_device(), view.dtype)
-                            : in_bucket_.back());
-  parameter.set_grad_storage(gradients_.back());
+  gradients_.emplace_back(parameter, home_);
+  gradients_.back().place(reducer_->gradient(index), reducer_->memory_of(index));
   // A part of the graph that turned out not to use the parameter reports it too, with nothing in the bucket.
   parameter.on_grad_ready([this, index] {
     if (!parameters_[index].second.grad().defined()) return;
-    if (is_away(index) && reducer_->sync()) bring(index);
+    if (reducer_->sync()) bring(index);
     reducer_->mark_ready(index);
   });
 }
 
 void DataParallel::bring(std::size_t index) {
-  const NoGrad no_grad;
-  in_bucket_[index].copy_across(gradients_[index]);
+  gradients_[index].bring();
   brought_[index] = true;
 }
 
@@ -81,18 +66,15 @@ void DataParallel::sync_buffers(const Deadline& deadline) {
 }
 
 void DataParallel::finish(const Deadline& deadline) {
-  const NoGrad no_grad;
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     // What only passes before the last one used.
-    const bool is_left = is_away(index) && !brought_[index] && parameters_[index].second.grad().defined();
-    if (is_left) bring(index);
+    if (!brought_[index] && parameters_[index].second.grad().defined()) bring(index);
     brought_[index] = false;
   }
   reducer_->finish(deadline);
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    if (is_away(index)) gradients_[index].copy_across(in_bucket_[index]);
-    gradients_[index].mark_modified();
-    if (!reducer_->was_used(index)) parameters_[index].second.set_grad(gradients_[index]);
+    gradients_[index].take_back();
+    if (!reducer_->was_used(index)) gradients_[index].give();
   }
   for (auto& [name, parameter] : alone_) {
     if (!parameter.grad().defined()) parameter.set_grad(Tensor::zeros_like(parameter));

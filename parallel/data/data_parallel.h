@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "parallel/data/bucket_gradient.h"
 #include "parallel/data/reducer.h"
 #include "runtime/nn/module.h"
 
@@ -55,8 +56,7 @@ class DataParallel {
  private:
   void attach(std::size_t index);
   std::vector<GradientSlot> slots() const;
-  bool is_away(std::size_t index) const;
-  /// Copies a gradient that is away to its place in the bucket, in a step that exchanges.
+  /// A gradient is final in a step that exchanges.
   void bring(std::size_t index);
 
   Communicator& communicator_;
@@ -65,10 +65,9 @@ class DataParallel {
   NamedTensors buffers_;
   NamedTensors parameters_;  // with gradients, in the module's order
   NamedTensors alone_;       // those on other GPUs that nobody shares, since there is one rank
-  std::vector<Tensor> gradients_;
-  std::vector<Tensor> in_bucket_;  // where each gradient is shared: itself, unless it is away
-  std::vector<bool> brought_;      // in this step
-  std::shared_ptr<Device> home_;   // of the buckets
+  std::vector<BucketGradient> gradients_;
+  std::vector<bool> brought_;     // in this step
+  std::shared_ptr<Device> home_;  // of the buckets
   std::unique_ptr<Reducer> reducer_;
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "parallel/data/equal_start.h"
-#include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -54,23 +53,23 @@ void VirtualWorkersStrategy::begin(const Deadline& deadline) {
 }
 
 void VirtualWorkersStrategy::attach(std::size_t index) {
+  gradients_.emplace_back(parameters_[index].second, context_.device);
   parameters_[index].second.on_grad_ready([this, index] {
-    if (exchanging_ && parameters_[index].second.grad().defined()) reducer_->mark_ready(index);
+    if (!exchanging_ || !parameters_[index].second.grad().defined()) return;
+    gradients_[index].bring();
+    reducer_->mark_ready(index);
   });
 }
 
-// The gradient has the strides of a dense tensor of the parameter's shape in the parameter's own memory
-// order.
 void VirtualWorkersStrategy::place_gradients() {
-  gradients_.resize(parameters_.size());
-  for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    Tensor& parameter = parameters_[index].second;
-    View view = reducer_->gradient(index);
-    if (gradients_[index].defined() && gradients_[index].view().data == view.data) continue;
-    view.shape = parameter.shape();
-    view.strides = parameter.is_contiguous() ? contiguous_strides(view.shape) : parameter.strides();
-    gradients_[index] = Tensor::borrow(view, parameter.shared_device(), reducer_->memory_of(index));
-    parameter.set_grad_storage(gradients_[index]);
+  for (std::size_t index = 0; index < gradients_.size(); ++index)
+    gradients_[index].place(reducer_->gradient(index), reducer_->memory_of(index));
+}
+
+void VirtualWorkersStrategy::take_sums() {
+  for (BucketGradient& gradient : gradients_) {
+    gradient.take_back();
+    gradient.give();
   }
 }
 
@@ -95,11 +94,7 @@ void VirtualWorkersStrategy::step(Passes& passes, Exchange exchange) {
     const PhaseScope phase = context_.timer.phase(Phase::communication);
     reducer_->finish(patience());
     passes.gradients_done();
-    const NoGrad no_grad;
-    for (std::size_t index = 0; index < parameters_.size(); ++index) {
-      gradients_[index].mark_modified();
-      parameters_[index].second.set_grad(gradients_[index]);
-    }
+    take_sums();
   }
   update();
 }
