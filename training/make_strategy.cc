@@ -7,7 +7,6 @@
 #include "parallel/data/data_parallel_strategy.h"
 #include "parallel/data/local_sgd_strategy.h"
 #include "parallel/data/multi_device_strategy.h"
-#include "parallel/data/sharded/dealt_strategy.h"
 #include "parallel/data/sharded/sharded_strategy.h"
 #include "parallel/data/virtual_workers_strategy.h"
 #include "parallel/pipeline/pipeline_strategy.h"
@@ -133,7 +132,8 @@ NamedDevices named(const Recipe& recipe, const WorkerDevices& devices) {
 std::unique_ptr<Strategy> among_copies_of_slices(const Recipe& recipe, const StrategyContext& copies,
                                                  const ReducerOptions& reducer) {
   if (!recipe.shard) return std::make_unique<DataParallelStrategy>(copies, reducer, true);
-  if (*recipe.shard == ShardStage::optimizer) return std::make_unique<DealtStrategy>(copies, reducer, true);
+  if (*recipe.shard == ShardStage::optimizer)
+    return std::make_unique<DataParallelStrategy>(copies, reducer, true, OptimizerState::dealt_out);
   return std::make_unique<ShardedStrategy>(copies, ShardOptions{.stage = *recipe.shard});
 }
 

@@ -5,8 +5,8 @@
 namespace dtrain {
 
 DataParallelStrategy::DataParallelStrategy(const StrategyContext& context, ReducerOptions options,
-                                           bool waits_inside)
-    : ReplicatedStrategy(context), options_(std::move(options)), waits_inside_(waits_inside) {
+                                           bool waits_inside, OptimizerState state)
+    : ReplicatedStrategy(context, state), options_(std::move(options)), waits_inside_(waits_inside) {
   if (!options_.device) options_.device = context.device;
 }
 
@@ -25,11 +25,12 @@ void DataParallelStrategy::load(const SavedState& state, const Deadline& deadlin
   ReplicatedStrategy::load(state, deadline);
   if (remembers() == nullptr) return;
   NamedTensors remembered;
-  if (context_.communicator.rank() == 0) {
+  if (deals() || context_.communicator.rank() == 0) {
     remembered = load_exchange_state(*state.optimizer, context_.device,
                                      [](const std::string& name) { return std::optional(name); });
   }
-  options_.exchange->load(broadcast_tensors(context_.communicator, remembered, context_.device, deadline));
+  if (!deals()) remembered = broadcast_tensors(context_.communicator, remembered, context_.device, deadline);
+  options_.exchange->load(remembered);
 }
 
 void DataParallelStrategy::begin(const Deadline& deadline) {
@@ -56,7 +57,8 @@ void DataParallelStrategy::compute(Passes& passes, std::size_t i, bool exchange)
 }
 
 std::optional<int> DataParallelStrategy::variant(std::int64_t /*step*/) const {
-  return waits_inside_ ? std::nullopt : std::optional(0);
+  // Who hands parameters over waits for the others.
+  return waits_inside_ || deals() ? std::nullopt : std::optional(0);
 }
 
 bool DataParallelStrategy::settling_counts() const noexcept {
@@ -70,12 +72,6 @@ GradientExchange* DataParallelStrategy::remembers() noexcept {
 void DataParallelStrategy::settle(const Deadline& deadline) {
   parallel_->sync_buffers(deadline);
   if (options_.exchange) options_.exchange->settle(context_.communicator, deadline);
-}
-
-StateParts DataParallelStrategy::replica() {
-  StateParts parts = ReplicatedStrategy::replica();
-  for (SavedPart& part : whole(saved_state(remembers()))) parts.optimizer.push_back(std::move(part));
-  return parts;
 }
 
 void DataParallelStrategy::exchange_alone(const Deadline& deadline) {

@@ -7,12 +7,12 @@
 
 namespace dtrain {
 
-class DataParallelStrategy : public ReplicatedStrategy {
+class DataParallelStrategy final : public ReplicatedStrategy {
  public:
   /// `waits_inside`: steps wait for peers while they compute (batch norm over all workers), so none can be
   /// recorded.
   explicit DataParallelStrategy(const StrategyContext& context, ReducerOptions options = {},
-                                bool waits_inside = false);
+                                bool waits_inside = false, OptimizerState state = OptimizerState::everywhere);
 
   std::string_view name() const noexcept override { return "data parallel"; }
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
@@ -23,7 +23,6 @@ class DataParallelStrategy : public ReplicatedStrategy {
   std::optional<int> variant(std::int64_t step) const override;
   bool settling_counts() const noexcept override;
   void settle(const Deadline& deadline) override;
-  StateParts replica() override;
   GradientExchange* remembers() noexcept override;
   /// Scales and all-reduces as many bytes in the same buckets.
   void exchange_alone(const Deadline& deadline) override;

@@ -1,5 +1,7 @@
 #include "parallel/data/replicated_strategy.h"
 
+#include "parallel/data/compress/gradient_exchange.h"
+#include "parallel/data/sharded/shard_state.h"
 #include "parallel/share.h"
 #include "runtime/autograd/grad_mode.h"
 
@@ -7,15 +9,33 @@ namespace dtrain {
 
 void ReplicatedStrategy::prepare(const TrainingParts& parts, const Deadline& /*deadline*/) {
   network_ = parts.build(context_.device);
-  optimizer_ = parts.make_optimizer(network_->named_parameters());
+  optimizer_ = make_optimizer(parts);
   scaler_ = parts.scaler;
   limits_ = parts.limits;
   before_update_ = parts.before_update;
   if (scaler_ != nullptr) scaler_->attach(*optimizer_);
 }
 
-// Weights wait for begin(), which hands rank 0's to everybody in any case.
+// An optimizer of all parameters may have them in an order of its own, and the norm of gradients is added up
+// in that.
+std::unique_ptr<Optimizer> ReplicatedStrategy::make_optimizer(const TrainingParts& parts) {
+  auto whole = parts.make_optimizer(network_->named_parameters());
+  if (!deals()) return whole;
+  return parts.make_optimizer(dealt_.emplace(whole->parameters(), context_.communicator).own());
+}
+
+// Weights wait for begin(), which hands rank 0's to everybody in any case. State that is dealt out every rank
+// reads for itself.
 void ReplicatedStrategy::load(const SavedState& state, const Deadline& deadline) {
+  if (deals()) {
+    check_values_together(*state.model, context_.communicator, deadline);
+    check_values_together(*state.optimizer, context_.communicator, deadline);
+    network_->load_state_dict(load_tensors(*state.model, context_.device));
+    return optimizer_->load_state(
+        load_tensors(*state.optimizer, context_.device, [&](const std::string& saved) {
+          return belongs_to(saved, dealt_->own()) ? std::optional(saved) : std::nullopt;
+        }));
+  }
   NamedTensors optimizer;
   if (context_.communicator.rank() == 0) {
     network_->load_state_dict(load_tensors(*state.model, context_.device));
@@ -36,9 +56,14 @@ void ReplicatedStrategy::run_pass(Passes& passes, std::size_t i) {
   start_backward(loss, passes.weight(i), scaler_);
 }
 
+std::vector<Tensor> ReplicatedStrategy::gradients() const {
+  return dealt_ ? dealt_->gradients() : optimizer_->gradients();
+}
+
 void ReplicatedStrategy::update() {
   const PhaseScope phase = context_.timer.phase(Phase::optimizer);
-  apply_update(*optimizer_, optimizer_->gradients(), scaler_, limits_, before_update_);
+  apply_update(*optimizer_, gradients(), scaler_, limits_, before_update_);
+  if (dealt_) dealt_->hand_over(patience());
 }
 
 Tensors ReplicatedStrategy::evaluate(const Tensors& inputs) {
@@ -46,14 +71,22 @@ Tensors ReplicatedStrategy::evaluate(const Tensors& inputs) {
   return (*network_)(inputs);
 }
 
-StateParts ReplicatedStrategy::save() { return context_.communicator.rank() == 0 ? replica() : StateParts{}; }
+StateParts ReplicatedStrategy::save() {
+  if (context_.communicator.rank() == 0) return held();
+  return deals() ? StateParts{{}, whole(optimizer_->named_state())} : StateParts{};
+}
 
-StateParts ReplicatedStrategy::replica() {
-  return {whole(network_->state_dict()), whole(optimizer_->named_state())};
+StateParts ReplicatedStrategy::replica() { return deals() ? StateParts{} : held(); }
+
+StateParts ReplicatedStrategy::held() {
+  StateParts parts{whole(network_->state_dict()), whole(optimizer_->named_state())};
+  for (SavedPart& part : whole(saved_state(remembers()))) parts.optimizer.push_back(std::move(part));
+  return parts;
 }
 
 Replicas ReplicatedStrategy::replicas() {
   NamedTensors tensors = network_->named_parameters();
+  if (deals()) return {&context_.communicator, std::move(tensors)};
   for (auto& state : optimizer_->named_state()) tensors.push_back(std::move(state));
   return {&context_.communicator, std::move(tensors)};
 }

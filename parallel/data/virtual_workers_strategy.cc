@@ -17,8 +17,8 @@ NamedTensors copies_of(const NamedTensors& tensors) {
 }  // namespace
 
 VirtualWorkersStrategy::VirtualWorkersStrategy(const StrategyContext& context, int parts,
-                                               const BucketOptions& buckets)
-    : ReplicatedStrategy(context),
+                                               const BucketOptions& buckets, OptimizerState state)
+    : ReplicatedStrategy(context, state),
       parts_(parts),
       run_(parts_of(parts, context.communicator.rank(), context.communicator.size())),
       buckets_(buckets) {

@@ -20,7 +20,8 @@ class VirtualWorkersStrategy final : public ReplicatedStrategy {
  public:
   /// Throws UsageError where there are fewer parts than ranks. `buckets`: the same on all ranks; any gives
   /// the same bits.
-  VirtualWorkersStrategy(const StrategyContext& context, int parts, const BucketOptions& buckets = {});
+  VirtualWorkersStrategy(const StrategyContext& context, int parts, const BucketOptions& buckets = {},
+                         OptimizerState state = OptimizerState::everywhere);
   ~VirtualWorkersStrategy() override;
 
   std::string_view name() const noexcept override { return "virtual workers"; }

@@ -215,7 +215,7 @@ class DevicePipelineStrategy::Step {
 
 DevicePipelineStrategy::DevicePipelineStrategy(const StrategyContext& context, DevicePipelineOptions options,
                                                NamedDevices devices)
-    : ReplicatedStrategy(context),
+    : ReplicatedStrategy(context, options.optimizer_state),
       options_(std::move(options)),
       devices_(std::move(devices)),
       choice_(options_.cut, static_cast<int>(options_.devices.size()),
@@ -261,7 +261,7 @@ void DevicePipelineStrategy::begin(const Deadline& deadline) {
 }
 
 void DevicePipelineStrategy::step(Passes& passes, Exchange exchange) {
-  optimizer_->zero_grad();
+  network_->zero_grad();
   {
     const PhaseScope phase = context_.timer.phase(Phase::backward);
     Step(*this, passes).run();
@@ -279,15 +279,15 @@ void DevicePipelineStrategy::share_gradients(const Deadline& deadline) {
   if (ranks == 1) return;
   const NoGrad no_grad;
   std::vector<std::unique_ptr<Work>> works;
-  const std::vector<Tensor> gradients = optimizer_->gradients();
-  for (const Tensor& gradient : gradients) {
+  const std::vector<Tensor> all = gradients();
+  for (const Tensor& gradient : all) {
     if (!gradient.defined()) continue;
     Tensor share = gradient.detach();
     share.scale_in_place(1.0 / ranks);
     works.push_back(context_.communicator.all_reduce(span_of(share), ReduceOp::sum, "gradient"));
   }
   for (auto& work : works) work->wait(deadline);
-  for (const Tensor& gradient : gradients) {
+  for (const Tensor& gradient : all) {
     if (gradient.defined()) gradient.mark_modified();
   }
 }

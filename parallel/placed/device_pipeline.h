@@ -18,6 +18,7 @@ struct DevicePipelineOptions {
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   int chunks = 1;     ///< of the network in each stage: 2 or more where interleaved
   StageCut cut = {};  ///< where the network is cut; measured on the context's device
+  OptimizerState optimizer_state = OptimizerState::everywhere;
 };
 
 class DevicePipelineStrategy final : public ReplicatedStrategy {

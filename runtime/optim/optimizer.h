@@ -41,7 +41,9 @@ class Optimizer {
 
   /// Drops every parameter's gradient.
   void zero_grad();
-  /// Every parameter's gradient, in order; undefined where there is none.
+  /// Those of all groups, one group after the other.
+  const NamedTensors& parameters() const noexcept { return parameters_; }
+  /// Every parameter's gradient, in that order; undefined where there is none.
   std::vector<Tensor> gradients() const;
 
   // ---- learning rates. `group` counts from 0 in the order given; throws UsageError when there is none such
@@ -110,8 +112,6 @@ class Optimizer {
     find_sites();
   }
 
-  /// Those of all groups, one group after the other.
-  const NamedTensors& parameters() const noexcept { return parameters_; }
   const std::vector<Group>& groups() const noexcept { return groups_; }
   /// Updates all groups and counts, with each site's gate and changes().
   virtual void update() = 0;

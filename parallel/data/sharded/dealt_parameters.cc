@@ -19,6 +19,11 @@ std::size_t bytes_of(const Tensor& tensor) {
   return static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype());
 }
 
+// A parcel is in the memory of one device, of which a process may have several.
+bool are_packed_alike(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shared_device() == b.shared_device();
+}
+
 }  // namespace
 
 std::vector<int> deal_out(const NamedTensors& parameters, int ranks) {
@@ -63,7 +68,7 @@ void DealtParameters::lay_out(const std::vector<int>& owners) {
     if (bytes == 0) continue;
     std::size_t& last = open[static_cast<std::size_t>(owners[i])];
     const bool fits = last != SIZE_MAX && parcels_[last].bytes + bytes <= kMostPackedBytes &&
-                      all_[parcels_[last].parameters[0]].second.dtype() == all_[i].second.dtype();
+                      are_packed_alike(all_[parcels_[last].parameters[0]].second, all_[i].second);
     if (!fits) {
       last = parcels_.size();
       parcels_.push_back({.owner = owners[i]});

@@ -1,7 +1,7 @@
 // Parameters that ranks hold alike and deal out among each other, each whole to one rank: the optimizer's
 // state of a parameter exists on its owner alone, which updates it and hands it to the others (torch's
-// ZeroRedundancyOptimizer). Where ranks of a mesh hold slices or stages this is what --shard optimizer is;
-// decision 043 says why not ranges of elements.
+// ZeroRedundancyOptimizer). Where ranks hold slices or stages, or parameters on several devices, this is what
+// --shard optimizer is; decision 043 says why not ranges of elements.
 //
 //     DealtParameters dealt(network.named_parameters(), copies);
 //     auto optimizer = make_sgd(dealt.own());
@@ -23,8 +23,8 @@ std::vector<int> deal_out(const NamedTensors& parameters, int ranks);
 /// One rank's. Used by one thread.
 class DealtParameters {
  public:
-  /// `ranks` is borrowed; all of them pass the same dense `parameters`. Throws UsageError where there are
-  /// fewer parameters than ranks.
+  /// `ranks` is borrowed; all of them pass the same dense `parameters`, on the same devices of each process.
+  /// Throws UsageError where there are fewer parameters than ranks.
   DealtParameters(const NamedTensors& parameters, Communicator& ranks);
 
   /// What this rank updates, in the order of all; at least one.
@@ -35,7 +35,7 @@ class DealtParameters {
   void hand_over(const Deadline& deadline);
 
  private:
-  /// What travels at once: parameters of one owner. Several are packed.
+  /// What travels at once: parameters of one owner, on one device. Several are packed.
   struct Parcel {
     int owner = 0;
     std::size_t bytes = 0;

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "parallel/data/compress/power_sgd.h"
-#include "parallel/data/sharded/dealt_strategy.h"
+#include "parallel/data/data_parallel_strategy.h"
 #include "parallel/pipeline/pipeline_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/optim/sgd.h"
@@ -88,8 +88,8 @@ MakeStrategy pipeline(bool deal) {
 
 std::unique_ptr<Strategy> among_copies(bool deal, const StrategyContext& context, const Mesh& mesh) {
   const StrategyContext copies{mesh.group("dp"), context.device, context.patience, context.timer};
-  if (deal) return std::make_unique<DealtStrategy>(copies, compressed());
-  return std::make_unique<DataParallelStrategy>(copies, compressed());
+  return std::make_unique<DataParallelStrategy>(
+      copies, compressed(), true, deal ? OptimizerState::dealt_out : OptimizerState::everywhere);
 }
 
 MakeStrategy data_parallel(bool deal) {

@@ -9,9 +9,12 @@
 #include <mutex>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/sharded/dealt_strategy.h"
+#include "parallel/data/data_parallel_strategy.h"
+#include "parallel/data/virtual_workers_strategy.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/pipeline_strategy.h"
+#include "parallel/placed/device_pipeline.h"
+#include "parallel/placed/placed_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/base/error.h"
 #include "runtime/optim/adam.h"
@@ -74,13 +77,20 @@ TEST(DealtParameters, WantOneForEachRank) {
   });
 }
 
+/// Biases first, in a group of their own: the order in which their norms are added up.
+std::unique_ptr<Optimizer> grouped_adam(const NamedTensors& parameters) {
+  std::vector<ParameterGroup<AdamOptions>> groups(2, {{}, {.lr = 0.02}});
+  for (const NamedTensor& parameter : parameters)
+    groups[parameter.first.ends_with("bias") ? 0 : 1].parameters.push_back(parameter);
+  std::erase_if(groups, [](const auto& group) { return group.parameters.empty(); });
+  return std::make_unique<Adam>(groups);
+}
+
 TrainingParts parts_of(GradScaler* scaler) {
   return {.build = [](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {
             return std::make_unique<Layers>(4, device);
           },
-          .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
-            return std::make_unique<Adam>(parameters, AdamOptions{.lr = 0.02});
-          },
+          .make_optimizer = grouped_adam,
           .scaler = scaler,
           .limits = {.norm = 0.01, .value = 0.002}};
 }
@@ -101,7 +111,9 @@ Trained trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStrategy
                    strategy.prepare(parts_of(&scaler), kNever);
                    strategy.begin(kNever);
                    for (int step = 0; step < 4; ++step) {
-                     MicroBatches passes(step, strategy.share(), kMicroBatches, device);
+                     const DataShare share = strategy.share();
+                     const auto parts = static_cast<std::size_t>(share.parts);
+                     MicroBatches passes(step, share, parts > 1 ? parts : kMicroBatches, device);
                      strategy.step(passes, Exchange::all);
                    }
                    const std::lock_guard lock(mutex);
@@ -133,20 +145,59 @@ void expect_the_same(const Trained& dealt, const Trained& all, int copies) {
   }
 }
 
-TEST(Dealt, DataParallelismHasTheBitsOfTheWholeOptimizer) {
-  for (const int ranks : {1, 2, 4}) {
-    const auto way = [](auto make) {
-      return [make](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
-        return make(context);
-      };
-    };
-    const Trained all = trained({{"dp", ranks}}, ranks, way([](const StrategyContext& context) {
-                                  return std::make_unique<DataParallelStrategy>(context);
-                                }));
-    const Trained dealt =
-        trained({{"dp", ranks}}, ranks,
-                way([](const StrategyContext& context) { return std::make_unique<DealtStrategy>(context); }));
-    expect_the_same(dealt, all, ranks);
+OptimizerState state(bool deal) { return deal ? OptimizerState::dealt_out : OptimizerState::everywhere; }
+
+MakeStrategy data_parallel(bool deal) {
+  return [deal](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
+    return std::make_unique<DataParallelStrategy>(context, ReducerOptions{}, false, state(deal));
+  };
+}
+
+MakeStrategy virtual_workers(bool deal) {
+  return [deal](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
+    return std::make_unique<VirtualWorkersStrategy>(context, 8, BucketOptions{}, state(deal));
+  };
+}
+
+const std::vector<std::string> kTwo = {"cpu:0", "cpu:1"};
+
+NamedDevices two_devices(const StrategyContext& context) {
+  return {{"cpu:0", context.device}, {"cpu:1", make_device("cpu:1")}};
+}
+
+MakeStrategy placed(const MakeStrategy& inner) {
+  return [inner](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
+    return std::make_unique<PlacedStrategy>(context.communicator, inner(context, mesh, links),
+                                            PlaceOptions{kTwo, parse_places("fc1=cpu:1,fc2=cpu:1")},
+                                            two_devices(context));
+  };
+}
+
+MakeStrategy device_stages(bool deal) {
+  return [deal](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
+    return std::make_unique<DevicePipelineStrategy>(
+        context, DevicePipelineOptions{.devices = kTwo, .optimizer_state = state(deal)},
+        two_devices(context));
+  };
+}
+
+TEST(Dealt, WholeNetworksHaveTheBitsOfTheWholeOptimizer) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    const std::vector<MeshAxis> axes = {{"dp", ranks}};
+    for (const auto make : {data_parallel, virtual_workers})
+      expect_the_same(trained(axes, ranks, make(true)), trained(axes, ranks, make(false)), ranks);
+  }
+}
+
+// Small parameters of one owner are packed, but for those on other devices.
+TEST(Dealt, PartsAndStagesOnDevicesHaveTheBitsOfOneDevice) {
+  for (const int ranks : {1, 2}) {
+    const std::vector<MeshAxis> axes = {{"dp", ranks}};
+    const Trained one = trained(axes, ranks, data_parallel(false));
+    expect_the_same(trained(axes, ranks, placed(data_parallel(true))), one, ranks);
+    expect_the_same(trained(axes, ranks, device_stages(true)), one, ranks);
+    expect_the_same(trained(axes, ranks, placed(virtual_workers(true))),
+                    trained(axes, ranks, virtual_workers(false)), ranks);
   }
 }
 
@@ -172,13 +223,9 @@ MakeStrategy tensor_parallel(bool deal) {
     const RankGroup group{mesh.group("tp"), kPatience};
     if (links == nullptr) {
       const StrategyContext copies{mesh.group("dp"), context.device, context.patience, context.timer};
-      std::unique_ptr<Strategy> inner;
-      if (deal) {
-        inner = std::make_unique<DealtStrategy>(copies);
-      } else {
-        inner = std::make_unique<DataParallelStrategy>(copies);
-      }
-      return std::make_unique<TensorParallelStrategy>(context, group, std::move(inner));
+      return std::make_unique<TensorParallelStrategy>(
+          context, group,
+          std::make_unique<DataParallelStrategy>(copies, ReducerOptions{}, true, state(deal)));
     }
     auto stages = std::make_unique<PipelineStrategy>(
         context, PipelineGroups{*links, mesh.group("dp")},

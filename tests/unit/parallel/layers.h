@@ -33,22 +33,26 @@ class Layers final : public Module, public Chained {
   }
 };
 
-/// Random inputs by step, share and micro-batch; the loss is the mean of (output + 1) squared.
+/// Random inputs by step, share and micro-batch; the loss is the mean of (output + 1) squared. A rank of
+/// several shares has a micro-batch of each.
 class MicroBatches final : public Passes {
  public:
   MicroBatches(int step, DataShare share, std::size_t count, std::shared_ptr<Device> device)
       : step_(step), share_(share), count_(count), device_(std::move(device)) {}
   std::size_t count() const noexcept override { return count_; }
   Tensors inputs(std::size_t i) override {
-    Generator generator(1000U * static_cast<unsigned>(step_) + 100U * static_cast<unsigned>(share_.rank) +
-                        static_cast<unsigned>(i));
+    const auto pass = static_cast<unsigned>(i), share = static_cast<unsigned>(share_.rank);
+    Generator generator(1000U * static_cast<unsigned>(step_) +
+                        (share_.parts > 1 ? 100U * (share + pass) : 100U * share + pass));
     return {Tensor::randn({2, 8}, generator, device_)};
   }
   Tensor loss(std::size_t i, const Tensors& outputs) override {
     if (static_cast<int>(i) == fail_at) throw UsageError("a loss that fails");
     return mean(square(outputs[0] + 1.0));
   }
-  double weight(std::size_t) const override { return 1.0 / static_cast<double>(count_); }
+  double weight(std::size_t) const override {
+    return share_.parts > 1 ? 1.0 : 1.0 / static_cast<double>(count_);
+  }
   void losses_done() override { ++losses; }
   void gradients_done() override { ++gradients; }
   int losses = 0, gradients = 0;  ///< how often they were told to be done
