@@ -38,6 +38,9 @@ struct DataShare {
   int rank = 0;
   int size = 1;
   int parts = 1;  ///< how many consecutive shares are this rank's, from the rank-th
+
+  /// Whether `share` is one of this rank's.
+  bool has(int share) const noexcept { return share >= rank && share < rank + parts; }
 };
 
 /// What is trained, as factories: a strategy decides where parameters exist, when, and whether whole.

@@ -220,8 +220,8 @@ std::vector<SavedPart> TensorParallelStrategy::remembered_here() {
 
 bool TensorParallelStrategy::deals() { return updated_.size() < module().named_parameters().size(); }
 
-// Of the ranks that hold the same, each writes some: the n-th tensor is the n-th one's. State that is dealt
-// out one of them alone has.
+// Of the ranks that hold the same, each writes some: the n-th tensor is that one's who has the n-th share.
+// State that is dealt out one of them alone has.
 StateParts TensorParallelStrategy::save() {
   if (inner_->ranges() != nullptr) return save_ranges();
   const HeldParameters held(module(), group_);
@@ -229,8 +229,7 @@ StateParts TensorParallelStrategy::save() {
   StateParts parts;
   const auto add_own = [&](std::vector<SavedPart>& to, const NamedTensors& tensors, bool is_held_once) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const auto writer = static_cast<int>(i % static_cast<std::size_t>(copies.size));
-      if (!is_held_once && writer != copies.rank) continue;
+      if (!is_held_once && !copies.has(static_cast<int>(i % static_cast<std::size_t>(copies.size)))) continue;
       const auto& [name, tensor] = tensors[i];
       const auto part = held.part(name, tensor.dtype(), tensor.shape());
       if (part || group_.communicator.rank() == 0) to.push_back({name, tensor, part});
@@ -243,7 +242,7 @@ StateParts TensorParallelStrategy::save() {
   add_own(parts.optimizer, state, deals());
   std::vector<SavedPart> remembered = remembered_here();
   for (std::size_t i = 0; i < remembered.size(); ++i) {
-    if (static_cast<int>(i % static_cast<std::size_t>(copies.size)) == copies.rank)
+    if (copies.has(static_cast<int>(i % static_cast<std::size_t>(copies.size))))
       parts.optimizer.push_back(std::move(remembered[i]));
   }
   return parts;

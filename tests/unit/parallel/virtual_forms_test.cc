@@ -1,0 +1,161 @@
+// Virtual workers whose network is on several devices or divided, with ranks as threads: the same bits for
+// any number of ranks, wherever parts of the network are, and for any number of copies of the slices.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+
+#include "collectives/thread_ranks.h"
+#include "parallel/data/virtual_workers_strategy.h"
+#include "parallel/mesh.h"
+#include "parallel/placed/placed_strategy.h"
+#include "parallel/tensor/tensor_parallel_strategy.h"
+#include "runtime/optim/adam.h"
+#include "tests/support/put_together.h"
+#include "tests/unit/parallel/layers.h"
+#include "tests/unit/parallel/mesh_ranks.h"
+#include "tests/unit/parallel/split_network.h"
+
+namespace dtrain {
+namespace {
+
+using test::Layers;
+using test::MakeStrategy;
+using test::MicroBatches;
+using test::run_mesh_ranks;
+using test::Split;
+
+const Deadline kNever = Deadline::never();
+constexpr auto kPatience = std::chrono::seconds(30);
+constexpr int kParts = 8;
+
+std::unique_ptr<Optimizer> adam(const NamedTensors& parameters) {
+  return std::make_unique<Adam>(parameters, AdamOptions{.lr = 0.02});
+}
+
+constexpr GradientLimits kLimits = {.norm = 0.01, .value = 0.002};
+
+using Values = std::map<std::string, std::vector<float>>;
+
+/// Parameters and the optimizer's state after three steps on `ranks` ranks with devices of their own.
+Values trained_on(int ranks, const std::string& map) {
+  std::mutex mutex;
+  Values values;
+  const std::vector<std::string> names = {"cpu:0", "cpu:1", "cpu:2"};
+  const MakeStrategy make = [&](const StrategyContext& context, const Mesh&,
+                                const PipelineLinks*) -> std::unique_ptr<Strategy> {
+    auto parts = std::make_unique<VirtualWorkersStrategy>(
+        context, kParts, BucketOptions{.first_bytes = 512, .cap_bytes = 512});
+    if (map.empty()) return parts;
+    NamedDevices devices = {{names[0], context.device}};
+    for (const std::string& name : {names[1], names[2]}) devices.emplace(name, make_device(name));
+    return std::make_unique<PlacedStrategy>(context.communicator, std::move(parts),
+                                            PlaceOptions{names, parse_places(map)}, devices);
+  };
+  run_mesh_ranks(
+      {{"dp", ranks}}, ranks, make,
+      [&](Strategy& strategy, GradScaler& scaler, Communicator&, const std::shared_ptr<Device>& device) {
+        strategy.prepare({.build = [](const std::shared_ptr<Device>& on) -> std::unique_ptr<Module> {
+                            return std::make_unique<Layers>(6, on);
+                          },
+                          .make_optimizer = adam,
+                          .scaler = &scaler,
+                          .limits = kLimits},
+                         kNever);
+        strategy.begin(kNever);
+        for (int step = 0; step < 3; ++step) {
+          const DataShare share = strategy.share();
+          MicroBatches passes(step, share, static_cast<std::size_t>(share.parts), device);
+          strategy.step(passes);
+        }
+        const std::lock_guard lock(mutex);
+        const StateParts saved = strategy.save();
+        for (const auto* parts : {&saved.model, &saved.optimizer}) {
+          for (const SavedPart& part : *parts) values[part.name] = part.tensor.to_vector<float>();
+        }
+      });
+  return values;
+}
+
+TEST(VirtualWorkersOnDevices, HaveTheBitsOfOneDeviceForAnyNumberOfRanks) {
+  const Values expected = trained_on(1, "");
+  EXPECT_TRUE(expected.contains("fc3.weight.exp_avg"));
+  for (const int ranks : {1, 2, 3}) {
+    for (const char* map : {"fc0=cpu:0,fc2=cpu:1,fc3=cpu:2", "fc5=cpu:2"})
+      EXPECT_EQ(trained_on(ranks, map), expected) << ranks << " ranks, " << map;
+  }
+}
+
+/// Words of each part of a rank, whoever computes it.
+class Words final : public Passes {
+ public:
+  Words(int step, DataShare share, const RankGroup& group, std::shared_ptr<Device> device)
+      : step_(step), share_(share), group_(group), device_(std::move(device)) {}
+  std::size_t count() const noexcept override { return static_cast<std::size_t>(share_.parts); }
+  Tensors inputs(std::size_t i) override { return {drawn(i, 0)}; }
+  Tensor loss(std::size_t i, const Tensors& outputs) override {
+    return Split::loss_of(outputs[0], drawn(i, 500), group_);
+  }
+  double weight(std::size_t) const override { return 1.0; }
+  void losses_done() override {}
+  void gradients_done() override {}
+
+ private:
+  Tensor drawn(std::size_t i, std::size_t what) const {
+    const auto part = static_cast<std::size_t>(share_.rank) + i;
+    return test::words(1'000 * static_cast<std::size_t>(step_) + part + what, test::SplitShape{}.words,
+                       device_);
+  }
+  int step_;
+  DataShare share_;
+  RankGroup group_;
+  std::shared_ptr<Device> device_;
+};
+
+/// What the files of a grid hold after three steps.
+test::PutTogether divided(int copies, int slices, OptimizerState state) {
+  std::mutex mutex;
+  test::PutTogether saved;
+  NullLog log;
+  run_thread_ranks(copies * slices, {}, log, [&](Communicator& communicator) {
+    const auto device = make_device("cpu");
+    StepClock clock;
+    const Mesh mesh(communicator, {{"dp", copies}, {"tp", slices}}, kNever);
+    const RankGroup group{mesh.group("tp"), kPatience};
+    GradScaler scaler(device, {.initial_scale = 1024});
+    TensorParallelStrategy strategy(
+        {communicator, device, kPatience, {&clock}}, group,
+        std::make_unique<VirtualWorkersStrategy>(
+            StrategyContext{mesh.group("dp"), device, kPatience, {&clock}}, kParts, BucketOptions{}, state));
+    strategy.prepare(
+        {.build =
+             [&](const std::shared_ptr<Device>& on) { return std::make_unique<Split>(on, group, false); },
+         .make_optimizer = adam,
+         .scaler = &scaler,
+         .limits = kLimits},
+        kNever);
+    strategy.begin(kNever);
+    for (int step = 0; step < 3; ++step) {
+      Words passes(step, strategy.share(), group, device);
+      strategy.step(passes, Exchange::all);
+    }
+    const StateParts parts = strategy.save();
+    const std::lock_guard lock(mutex);
+    saved.add(parts.model), saved.add(parts.optimizer);
+  });
+  for (const auto& [name, values] : saved.values)
+    EXPECT_EQ(saved.counted[name], static_cast<std::int64_t>(values.size())) << name << ": once";
+  return saved;
+}
+
+TEST(VirtualWorkersOfSlices, HaveTheSameBitsForAnyNumberOfCopies) {
+  const auto expected = divided(1, 2, OptimizerState::everywhere).values;
+  EXPECT_TRUE(expected.contains("block1_down.weight.exp_avg") && expected.contains("norm.bias"));
+  for (const int copies : {1, 2, 3, 4}) {
+    for (const OptimizerState state : {OptimizerState::everywhere, OptimizerState::dealt_out})
+      EXPECT_EQ(divided(copies, 2, state).values, expected) << copies << " copies";
+  }
+}
+
+}  // namespace
+}  // namespace dtrain
