@@ -17,6 +17,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
 #include "runtime/device/cuda/cuda_device.h"
+#include "training/parallelism.h"
 
 namespace dtrain {
 namespace {
@@ -28,17 +29,25 @@ std::unique_ptr<Strategy> make_sharded(const Recipe& recipe, const StrategyConte
   return std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = *recipe.shard}, groups);
 }
 
+OptimizerState optimizer_state(const Recipe& recipe) {
+  return deals_optimizer(recipe) ? OptimizerState::dealt_out : OptimizerState::everywhere;
+}
+
+std::unique_ptr<Strategy> make_virtual_workers(const Recipe& recipe, const StrategyContext& context) {
+  return std::make_unique<VirtualWorkersStrategy>(context, static_cast<int>(recipe.virtual_workers),
+                                                  BucketOptions{}, optimizer_state(recipe));
+}
+
 std::unique_ptr<Strategy> strategy_between_workers(const Recipe& recipe, const StrategyContext& context,
                                                    const WorkerMesh* mesh) {
-  if (recipe.shard) return make_sharded(recipe, context, mesh);
-  if (recipe.virtual_workers > 0)
-    return std::make_unique<VirtualWorkersStrategy>(context, static_cast<int>(recipe.virtual_workers));
+  if (recipe.virtual_workers > 0) return make_virtual_workers(recipe, context);
+  if (recipe.shard && !deals_optimizer(recipe)) return make_sharded(recipe, context, mesh);
   if (recipe.sync_every > 0) return std::make_unique<LocalSgdStrategy>(context, recipe.sync_every);
   // Compressed steps are not all alike, so they are not recorded either.
   const bool compresses = recipe.compress.kind != Compression::Kind::none;
   return std::make_unique<DataParallelStrategy>(
       context, ReducerOptions{.exchange = exchange_for(recipe.compress, recipe.seed)},
-      recipe.sync_batch_norm || compresses);
+      recipe.sync_batch_norm || compresses, optimizer_state(recipe));
 }
 
 /// The axes of workers that have a part each; none where all have.
@@ -131,10 +140,10 @@ NamedDevices named(const Recipe& recipe, const WorkerDevices& devices) {
 /// How those share the work that hold the same slices.
 std::unique_ptr<Strategy> among_copies_of_slices(const Recipe& recipe, const StrategyContext& copies,
                                                  const ReducerOptions& reducer) {
-  if (!recipe.shard) return std::make_unique<DataParallelStrategy>(copies, reducer, true);
-  if (*recipe.shard == ShardStage::optimizer)
-    return std::make_unique<DataParallelStrategy>(copies, reducer, true, OptimizerState::dealt_out);
-  return std::make_unique<ShardedStrategy>(copies, ShardOptions{.stage = *recipe.shard});
+  if (recipe.virtual_workers > 0) return make_virtual_workers(recipe, copies);
+  if (recipe.shard && !deals_optimizer(recipe))
+    return std::make_unique<ShardedStrategy>(copies, ShardOptions{.stage = *recipe.shard});
+  return std::make_unique<DataParallelStrategy>(copies, reducer, true, optimizer_state(recipe));
 }
 
 std::optional<ShardOptions> shard_options(const Recipe& recipe) {
@@ -171,12 +180,14 @@ std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyCont
   if (servers != nullptr) return std::make_unique<ServerStrategy>(context, *servers, recipe.update);
   if (!recipe.mesh.empty()) return make_divided(recipe, context, *mesh);
   if (recipe.device_stages > 0) {
-    return std::make_unique<DevicePipelineStrategy>(context,
-                                                    DevicePipelineOptions{.devices = recipe.devices,
-                                                                          .schedule = recipe.schedule,
-                                                                          .chunks = recipe.chunks,
-                                                                          .cut = recipe.stages},
-                                                    named(recipe, devices));
+    return std::make_unique<DevicePipelineStrategy>(
+        context,
+        DevicePipelineOptions{.devices = recipe.devices,
+                              .schedule = recipe.schedule,
+                              .chunks = recipe.chunks,
+                              .cut = recipe.stages,
+                              .optimizer_state = optimizer_state(recipe)},
+        named(recipe, devices));
   }
   auto strategy = strategy_between_workers(recipe, context, mesh);
   if (recipe.placed) {

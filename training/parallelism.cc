@@ -18,15 +18,11 @@ int axis_size(const Recipe& recipe, std::string_view name) {
   return axis == recipe.mesh.end() ? 1 : axis->size;
 }
 
-void read_virtual_workers(const Options& options, std::int64_t world_size, Recipe& recipe) {
+void read_virtual_workers(const Options& options, Recipe& recipe) {
   recipe.virtual_workers = options.integer("virtual-workers", 0, kMostParts);
   const std::int64_t parts = recipe.virtual_workers;
   if (parts == 0) return;
   if (recipe.threads == 0) recipe.threads = 1;
-  if (parts < world_size) {
-    throw UsageError(fmt::format(
-        "--virtual-workers: expected at least one part for each of {} workers, got {}", world_size, parts));
-  }
   if (options.integer("accumulate", 1, INT64_MAX) > 1)
     options.refuse("accumulate", "1 beside --virtual-workers, whose parts are passes already");
   if (options.has("global-batch-size") || !options.has("batch-size")) {
@@ -38,10 +34,22 @@ void read_virtual_workers(const Options& options, std::int64_t world_size, Recip
     }
   }
   if (recipe.sync_batch_norm)
-    options.refuse("sync-batch-norm", "nothing beside --virtual-workers, where each part has its statistics");
-  if (recipe.shard) options.refuse("shard", "none beside --virtual-workers, which adds whole gradients up");
+    options.refuse("sync-batch-norm",
+                   "nothing beside --virtual-workers, whose parts have statistics of their own");
+  if (recipe.shard && *recipe.shard != ShardStage::optimizer)
+    options.refuse("shard", "optimizer or none beside --virtual-workers, which adds whole gradients up");
   if (recipe.compress.kind != Compression::Kind::none)
-    options.refuse("compress", "none beside --virtual-workers, whose sums are exact");
+    options.refuse("compress",
+                   "none beside --virtual-workers: what it loses depends on the number of workers");
+}
+
+/// Each worker, or group of workers that share a network, has a part at least.
+void check_parts(const Recipe& recipe, std::int64_t world_size) {
+  const std::int64_t groups = world_size / (axis_size(recipe, "tp") * axis_size(recipe, "pp"));
+  if (recipe.virtual_workers == 0 || recipe.virtual_workers >= groups) return;
+  throw UsageError(fmt::format("--virtual-workers: expected at least one part for each of {} {}, got {}",
+                               groups, groups == world_size ? "workers" : "groups of workers",
+                               recipe.virtual_workers));
 }
 
 /// The axes that options ask for; none: data parallelism alone.
@@ -70,7 +78,8 @@ void check_beside_mesh(const Options& options, const Recipe& recipe, const std::
   const auto beside = [&](bool given, const char* option, const char* why) {
     if (given) options.refuse(option, "nothing beside " + form + ", " + why);
   };
-  beside(recipe.virtual_workers > 0, "virtual-workers", "whose sums are over workers");
+  if (recipe.virtual_workers > 0 && axis_size(recipe, "pp") > 1)
+    options.refuse("virtual-workers", "nothing beside --pipeline, whose sums are over workers");
   beside(recipe.shard_group != 0, "shard-group", "whose copies of a part share its state out");
   const bool cuts = recipe.shard.value_or(ShardStage::optimizer) != ShardStage::optimizer;
   if (cuts && recipe.compress.kind != Compression::Kind::none)
@@ -149,7 +158,8 @@ void read_mesh(const Options& options, std::int64_t world_size, Recipe& recipe) 
   }
   const int divided = axis_size(recipe, "tp"), stages = axis_size(recipe, "pp");
   if (!recipe.mesh.empty()) check_beside_mesh(options, recipe, divided > 1 ? "--tensor" : "--pipeline");
-  if (recipe.mesh.empty() && recipe.shard && recipe.compress.kind != Compression::Kind::none)
+  if (recipe.mesh.empty() && recipe.shard && !deals_optimizer(recipe) &&
+      recipe.compress.kind != Compression::Kind::none)
     options.refuse("compress", "none beside --shard, whose gradients go to their owners whole");
   if (recipe.sequence_parallel && divided == 1)
     options.refuse("sequence-parallel", "--tensor N beside it, with N of 2 or more");
@@ -162,7 +172,8 @@ void read_local_sgd(const Options& options, Recipe& recipe) {
   const auto beside = [&](bool given, const char* option, const char* why) {
     if (given) options.refuse(option, std::string("nothing beside --sync-every, ") + why);
   };
-  beside(recipe.virtual_workers > 0, "virtual-workers", "whose numbers depend on the workers");
+  beside(recipe.virtual_workers > 0, "virtual-workers",
+         "which averages the weights of workers, however many there are");
   beside(recipe.shard.has_value(), "shard", "where each worker has an optimizer of its own");
   beside(recipe.compress.kind != Compression::Kind::none, "compress", "which sends no gradients");
   if (!recipe.mesh.empty())
@@ -175,11 +186,12 @@ void refuse_beside_servers(const Options& options, const Recipe& recipe) {
   const auto beside = [&](bool given, const char* option, const char* why) {
     if (given) options.refuse(option, std::string("nothing beside --servers, ") + why);
   };
-  beside(recipe.virtual_workers > 0, "virtual-workers", "whose sums are over workers");
+  beside(recipe.virtual_workers > 0, "virtual-workers", "which add up a gradient of each worker, not part");
   beside(recipe.shard.has_value(), "shard", "which hold the optimizer's state");
   beside(recipe.compress.kind != Compression::Kind::none, "compress", "which take whole gradients");
   beside(recipe.sync_every > 0, "sync-every", "which take each step's gradients");
   beside(options.has("devices"), "devices", "whose workers have one device each");
+  beside(recipe.placed, "place", "whose workers have one device each");
   beside(options.integer("peer-snapshots", 0, INT64_MAX) > 0, "peer-snapshots",
          "where workers do not hold the optimizer's state; use --checkpoint-every");
   if (!recipe.mesh.empty())
@@ -261,15 +273,31 @@ void read_sharding(const Options& options, std::int64_t world_size, Recipe& reci
     options.refuse("shard-group", "--shard beside it, which says what is shared out");
 }
 
+void check_shard_group(const Options& options, const Recipe& recipe) {
+  if (recipe.mesh.empty() && deals_optimizer(recipe) && recipe.shard_group != 0) {
+    options.refuse("shard-group",
+                   "job beside --virtual-workers, --place and stages on --devices, where all workers share "
+                   "the optimizer's state out");
+  }
+}
+
 }  // namespace
 
 void read_parallelism(const Options& options, std::int64_t world_size, Recipe& recipe) {
   recipe.sync_batch_norm = options.enabled("sync-batch-norm");
+  recipe.placed = options.has("place");
   read_sharding(options, world_size, recipe);
-  read_virtual_workers(options, world_size, recipe);
+  read_virtual_workers(options, recipe);
   read_mesh(options, world_size, recipe);
+  check_parts(recipe, world_size);
+  check_shard_group(options, recipe);
   read_local_sgd(options, recipe);
   read_servers(options, recipe);
+}
+
+bool deals_optimizer(const Recipe& recipe) {
+  return recipe.shard == ShardStage::optimizer &&
+         (!recipe.mesh.empty() || recipe.virtual_workers > 0 || recipe.placed || recipe.device_stages > 0);
 }
 
 int thread_workers(const Options& options) {
@@ -278,8 +306,7 @@ int thread_workers(const Options& options) {
 
 void check_optimizer(const Options& options, Recipe& recipe) {
   if (!is_layerwise(recipe.optimizer.rule)) return;
-  const bool deals_whole = !recipe.mesh.empty() && recipe.shard == ShardStage::optimizer;
-  const bool cuts_layers = recipe.shard && !deals_whole;
+  const bool cuts_layers = recipe.shard && !deals_optimizer(recipe);
   if (cuts_layers || axis_size(recipe, "tp") > 1 || recipe.servers > 1)
     options.refuse("optimizer", "one without a rate for each layer where workers hold parts of layers");
   if (recipe.graphs == GraphUse::on)
@@ -312,8 +339,7 @@ namespace {
 
 /// What --place asks for; the devices that it names are those there are, unless --devices says so.
 void read_place(const Options& options, Recipe& recipe) {
-  if (!options.has("place")) return;
-  recipe.placed = true;
+  if (!recipe.placed) return;
   if (recipe.device_stages > 0)
     options.refuse("place", "nothing beside --pipeline over --devices, which places its stages");
   if (options.text("place") == "auto") {
@@ -344,7 +370,9 @@ void check_beside_places(const Options& options, const Recipe& recipe) {
     if (given) options.refuse(option, "nothing beside " + form + ", " + why);
   };
   beside(recipe.update_on_host, "update-on", "where each part is updated on its device");
-  beside(recipe.shard.has_value(), "shard", "whose workers hold whole parts");
+  if (recipe.shard && *recipe.shard != ShardStage::optimizer)
+    options.refuse("shard",
+                   "optimizer or none beside " + form + ", whose parameters are whole, each on its device");
   beside(recipe.sync_every > 0, "sync-every", "which shares gradients in each step");
 }
 
@@ -364,10 +392,14 @@ void read_devices(const Options& options, Recipe& recipe) {
   const auto refuse = [&](bool beside, const char* why) {
     if (beside) options.refuse(given, why);
   };
-  refuse(recipe.virtual_workers > 0,
+  refuse(recipe.virtual_workers > 0 && recipe.device_stages > 0,
          "nothing beside --virtual-workers, whose parts are computed one after the other");
+  refuse(recipe.virtual_workers > 0 && !recipe.placed,
+         "--place beside it where --virtual-workers is, whose parts a worker computes one after the other; "
+         "for several at a time use --thread-workers, or a process for each GPU");
   refuse(!recipe.mesh.empty(), "nothing beside --tensor and --pipeline, whose messages belong to one thread");
-  refuse(recipe.shard == ShardStage::parameters,
+  const bool has_replicas = !recipe.placed && recipe.device_stages == 0;
+  refuse(has_replicas && recipe.shard == ShardStage::parameters,
          "nothing beside --shard parameters, which are whole on one device at a time");
   if (recipe.sync_batch_norm)
     options.refuse("sync-batch-norm", "nothing beside --devices, where each device has its statistics");
@@ -376,7 +408,7 @@ void read_devices(const Options& options, Recipe& recipe) {
     throw UsageError(fmt::format("--pipeline: expected a stage for each of {} devices, got {}", count,
                                  recipe.device_stages));
   }
-  if (recipe.placed || recipe.device_stages > 0) {
+  if (!has_replicas) {
     check_beside_places(options, recipe);
   } else if (recipe.batch.per_worker < count) {
     throw UsageError(

@@ -9,6 +9,10 @@ namespace dtrain {
 /// the option, with the numbers, for what cannot be.
 void read_parallelism(const Options& options, std::int64_t world_size, Recipe& recipe);
 
+/// Whether --shard optimizer deals whole parameters out (decision 043) instead of cutting each into ranges;
+/// after read_parallelism().
+bool deals_optimizer(const Recipe& recipe);
+
 /// --thread-workers, at least 1. Throws UsageError.
 int thread_workers(const Options& options);
 

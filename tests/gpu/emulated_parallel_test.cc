@@ -107,6 +107,25 @@ TEST_P(EmulatedParallelism, VirtualWorkersGiveTheSameBitsOnAnyNumberOfGpus) {
   }
 }
 
+// Sums are formed on the first GPU named, for gradients of both; state is updated on either, in groups that
+// put gradients in another order for the norm of all. The run goes on without.
+TEST_P(EmulatedParallelism, VirtualWorkersWithPartsOnGpusGiveTheSameBits) {
+  const Arguments parts = {"--virtual-workers", "4",       "--clip-grad-norm", "0.5",
+                           "--weight-decay-on", "matrices"};
+  const auto placed = [&](const Arguments& more) {
+    Arguments arguments = {"--device", "auto", "--place", "conv2=cuda:1,conv1=cuda:0"};
+    arguments.insert(arguments.end(), parts.begin(), parts.end());
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  train_on("plain", 1, 4, lenet_, parts);
+  train_on("placed", 1, 4, lenet_, placed({}));
+  train_on("two", 2, 2, lenet_, placed({"--shard", "optimizer", "--check-replicas", "1"}));
+  train_on("two", 2, 4, lenet_, placed({}));
+  for (const char* name : {"placed", "two"})
+    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "plain")) << name;
+}
+
 // torch's DataParallel: one process, a thread for each GPU.
 TEST_P(EmulatedParallelism, GpusOfOneProcessGiveTheWeightsOfAsManyWorkers) {
   train_on("workers", 2, 4, lenet_, {"--cuda-graph", "off"});

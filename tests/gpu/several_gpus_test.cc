@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/factory.h"
+#include "parallel/data/bucket_gradient.h"
 #include "parallel/data/data_parallel.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
@@ -103,6 +104,27 @@ TEST_F(SeveralGpus, LeaveGradientsOfOneWorkerWhereTheyAre) {
   network.learn(network.here, 1);
   parallel.finish(Deadline::never());
   EXPECT_EQ(network.there.grad().to_vector<float>(), std::vector<float>(7, 0.0F));
+}
+
+// As virtual workers have them: a pass's gradient goes to other memory than the one before.
+TEST_F(SeveralGpus, BringGradientsToPlacesThatMove) {
+  Apart network(gpus);
+  const Tensor places[] = {Tensor::zeros({7}, gpus[0]), Tensor::zeros({7}, gpus[0])};
+  BucketGradient gradient(network.there, gpus[0]);
+  for (const int pass : {0, 1}) {
+    network.zero_grad();
+    gradient.place(places[pass].view(), nullptr);
+    network.learn(network.there, 3 + pass);
+    gradient.bring();
+  }
+  for (const int pass : {0, 1})
+    EXPECT_EQ(places[pass].to_vector<float>(), std::vector<float>(7, static_cast<float>(3 + pass)));
+  Tensor(places[1]).fill(12);
+  network.zero_grad();
+  gradient.take_back();
+  gradient.give();
+  EXPECT_EQ(network.there.grad().shared_device(), gpus[1]);
+  EXPECT_EQ(network.there.grad().to_vector<float>(), std::vector<float>(7, 12.0F));
 }
 
 TEST_F(SeveralGpus, AreNotRecordedTogether) {

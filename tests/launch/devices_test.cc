@@ -93,6 +93,42 @@ TEST_F(DevicesOption, TakeFloat16InPartsAndStages) {
   EXPECT_EQ(trained("staged2", 2, stages), trained("passes2", 2, {"--accumulate", "4"}));
 }
 
+// Each parameter's state is with one worker, on the parameter's device; the limit on the norm is of all.
+// Files are those of any other form.
+TEST_F(DevicesOption, ShareTheOptimizersStateOut) {
+  const std::vector<std::string> stages = {"--pipeline",      "2", "--devices", "cpu:0,cpu:1",
+                                           "--micro-batches", "4"},
+                                 places = {"--place", "conv1=cpu:0,fc1=cpu:1"}, plain;
+  const auto trained = [&](const std::string& name, int world, std::vector<std::string> more,
+                           const std::vector<std::string>& of_all) {
+    more.insert(more.end(), of_all.begin(), of_all.end());
+    more.insert(more.end(), {"--clip-grad-norm", "0.5", "--weight-decay-on", "matrices", "--threads", "1"});
+    expect_trained(training(name, world, more));
+  };
+  const std::vector<std::string> shard = {"--shard", "optimizer"}, lamb = {"--optimizer", "lamb"},
+                                 dealt_lamb = {"--shard", "optimizer", "--optimizer", "lamb"},
+                                 bf16 = {"--compress", "bf16"},
+                                 dealt_bf16 = {"--shard", "optimizer", "--compress", "bf16"};
+  const auto go_on = [](int steps) { return std::vector<std::string>{"--max-steps", std::to_string(steps)}; };
+  trained("workers", 2, {"--accumulate", "4"}, go_on(6));
+  for (const auto& [name, form] : {std::pair("staged", stages), std::pair("placed", places)}) {
+    std::vector<std::string> passes = form;
+    if (form == places) passes.insert(passes.end(), {"--accumulate", "4"});
+    trained(name, 2, passes, {"--shard", "optimizer", "--max-steps", "2"});
+    trained(name, 2, {"--accumulate", "4"}, go_on(3));
+    trained(name, 2, passes, {"--shard", "optimizer", "--max-steps", "5"});
+    trained(name, 2, passes, go_on(6));
+    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "workers")) << name;
+  }
+  for (const auto& [name, with, without] :
+       {std::tuple("lamb", dealt_lamb, lamb), std::tuple("bf16", dealt_bf16, bf16)}) {
+    trained(name, 2, plain, without);
+    const std::string dealt = std::string("dealt-") + name;
+    trained(dealt, 2, places, with);
+    EXPECT_EQ(losses(folder_ / dealt), losses(folder_ / name)) << name;
+  }
+}
+
 TEST_F(DevicesOption, SayWhatCannotBePlaced) {
   expect_refused({"--place", "features=cpu:0,fc1=cpu:1"},
                  "expected a module of the network (conv1, conv2, fc1, fc2), got 'features'");
@@ -105,7 +141,14 @@ TEST_F(DevicesOption, SayWhatCannotBePlaced) {
   expect_refused({"--place", "auto"}, "--devices beside auto");
   expect_refused({"--place", "auto", "--devices", "cpu:0,cpu:1,cpu:2,cpu:3,cpu:4"},
                  "each of 5 stages, got 4 parts");
-  expect_refused({"--place", "fc1=cpu:1", "--shard", "optimizer"}, "nothing beside --place");
+  for (const char* what : {"gradients", "parameters"}) {
+    expect_refused({"--place", "fc1=cpu:1", "--shard", what},
+                   "expected optimizer or none beside --place, whose parameters are whole");
+    expect_refused({"--pipeline", "2", "--devices", "cpu:0,cpu:1", "--micro-batches", "4", "--shard", what},
+                   "expected optimizer or none beside --pipeline over --devices");
+  }
+  expect_refused({"--place", "fc1=cpu:1", "--shard", "optimizer", "--shard-group", "1"},
+                 "expected job beside");
   expect_refused({"--pipeline", "3", "--devices", "cpu:0,cpu:1", "--micro-batches", "4"},
                  "expected a stage for each of 2 devices, got 3");
   expect_refused({"--pipeline", "2", "--devices", "cpu:0,cpu:1", "--place", "fc1=cpu:1"},
@@ -118,7 +161,8 @@ TEST_F(DevicesOption, SayWhatTheyDoNotGoWith) {
   expect_refused({"--devices", "cpu:0,gpu:1"}, "expected two CPUs or more");
   expect_refused({"--devices", "cpu:0,cpu:1", "--global-batch-size", "1"},
                  "expected at least one sample of a pass for each of 2 devices, got 1");
-  expect_refused({"--devices", "cpu:0,cpu:1", "--virtual-workers", "2"}, "--devices");
+  expect_refused({"--devices", "cpu:0,cpu:1", "--virtual-workers", "2"},
+                 "expected --place beside it where --virtual-workers is");
   expect_refused({"--update-on", "host"}, "--update-on");
 }
 

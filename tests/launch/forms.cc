@@ -52,6 +52,15 @@ class Forms {
     if (workers_ <= 8)
       forms_.push_back(
           {"virtual workers, V = 8", workers_, parts, {}, {Kind::one, parts}, true, {Kind::one, parts}});
+    if (workers_ > 1 && workers_ <= 4) {
+      forms_.push_back({"virtual workers x shard optimizer",
+                        workers_,
+                        {"--virtual-workers", "8", "--shard", "optimizer"},
+                        {},
+                        {Kind::one, parts},
+                        true,
+                        {Kind::one, parts}});
+    }
     if (workers_ > 1) {
       forms_.push_back({"parameter server", workers_, {}, {"--servers=1"}, workers(), true, one()});
     }
@@ -133,7 +142,21 @@ class Forms {
                         workers(),
                         true,
                         one()});
+      parts_beside();
     }
+  }
+
+  /// Parts of the network on devices, in forms of several workers.
+  void parts_beside() {
+    const Reference parts = {Kind::one, {"--virtual-workers", "8"}};
+    const auto add = [&](const std::string& name, const Arguments& beside, const Reference& bits) {
+      Arguments arguments = {"--devices", "cpu:0,cpu:1", "--place", "auto"};
+      arguments.insert(arguments.end(), beside.begin(), beside.end());
+      const Reference near = bits.kind == Kind::one ? bits : one();
+      forms_.push_back({name, workers_, arguments, {}, bits, true, near});
+    };
+    add("virtual workers x parts on devices", {"--virtual-workers", "8"}, parts);
+    add("parts on devices x shard optimizer", {"--shard", "optimizer"}, workers());
   }
 
   void pipelines() {
@@ -160,6 +183,13 @@ class Forms {
       if (has_blocks()) stages("pipeline x recomputation", workers_, {"--pipeline", count, "--recompute"});
       if (2 * workers_ <= parts() && kMicroBatches % workers_ == 0)
         stages("pipeline, interleaved", workers_, {"--pipeline", count, "--schedule", "interleaved"});
+    }
+    if (workers_ > 1 && workers_ <= 4 && !has_batch_norm()) {
+      Arguments stages_here = {"--pipeline", "2", "--devices", "cpu:0,cpu:1", "--micro-batches", "4"};
+      const Reference without{Kind::workers, stages_here};
+      stages_here.insert(stages_here.end(), {"--shard", "optimizer"});
+      forms_.push_back(
+          {"pipeline over devices x shard optimizer", workers_, stages_here, {}, without, true, {}});
     }
     if (workers_ == 4 && !has_batch_norm()) {
       forms_.push_back({"pipeline x data parallel",
@@ -242,6 +272,11 @@ class Forms {
       add("tensor x pipeline", {"--mesh", "pp=2,tp=2", "--micro-batches", "4"});
       add("tensor x pipeline, interleaved", {"--mesh", "pp=2,tp=2", "--micro-batches", "4", "--schedule",
                                              "interleaved", "--sequence-parallel"});
+    }
+    if (workers_ == 4 || workers_ == 8) {
+      const Arguments parts = {"--tensor", "2", "--virtual-workers", "8"};
+      const Reference one_copy{Kind::two, parts}, near{Kind::one, {"--virtual-workers", "8"}};
+      forms_.push_back({"tensor x virtual workers", workers_, parts, {}, one_copy, true, near});
     }
     if (workers_ != 8) return;
     const Arguments mesh = {"--mesh", "dp=2,pp=2,tp=2", "--micro-batches", "4"};

@@ -8,10 +8,10 @@ namespace dtrain::test {
 
 using Arguments = std::vector<std::string>;
 
-/// What a row is compared with. `one`: one worker that trains the whole batch with `arguments`; `workers`: as
-/// many workers as the row has, data parallel.
+/// What a row is compared with. `one`: one worker that trains the whole batch with `arguments`; `two`: two of
+/// them; `workers`: as many workers as the row has, data parallel.
 struct Reference {
-  enum class Kind { one, workers } kind = Kind::one;
+  enum class Kind { one, two, workers } kind = Kind::one;
   Arguments arguments = {};
 };
 

@@ -170,7 +170,9 @@ class Table {
   }
 
   const Trained& reference(const Reference& what, int workers) {
-    const int processes = what.kind == Reference::Kind::one ? 1 : workers;
+    const int processes = what.kind == Reference::Kind::workers ? workers
+                          : what.kind == Reference::Kind::two   ? 2
+                                                                : 1;
     const std::string key =
         fmt::format("{} {} {}", processes, batch_of(workers), fmt::join(what.arguments, " "));
     const auto found = references_.find(key);

@@ -64,6 +64,26 @@ TEST_F(TensorOption, GoesOnAtAnyWidthAndIsEvaluatedWhole) {
   }
 }
 
+// A job of groups of two loses some of them and gets others: the last step is taken whole, for one file.
+TEST_F(TensorOption, HasTheSameBitsForAnyNumberOfGroupsWithVirtualWorkers) {
+  const auto train_to = [&](const std::string& name, int world, int steps, std::vector<std::string> more) {
+    more.insert(more.end(), {"--virtual-workers", "8"});
+    expect_trained(training(name, world, steps, more));
+  };
+  const std::vector<std::string> slices = {"--tensor", "2"},
+                                 dealt = {"--tensor", "2", "--shard", "optimizer"};
+  train_to("one", 2, 8, slices);
+  train_to("changing", 8, 2, slices);
+  train_to("changing", 4, 3, dealt);
+  train_to("changing", 6, 5, slices);
+  train_to("changing", 2, 7, dealt);
+  train_to("changing", 4, 8, slices);
+  for (const char* name : {"one", "changing"}) train_to(name, 1, 9, {});
+  EXPECT_EQ(final_weights(folder_ / "changing"), final_weights(folder_ / "one"));
+  expect_trained(training("workers", 4, 9, slices));
+  expect_alike("one", "workers");
+}
+
 // Stages whose layers are divided; four parts: words, two blocks, head.
 TEST_F(TensorOption, GoesTogetherWithPipelines) {
   expect_trained(training("one", 1, 16));
@@ -209,6 +229,9 @@ TEST_F(TensorOption, SaysWhatCannotBe) {
                  "expected optimizer or none beside --pipeline", 4);
   expect_refused({"--tensor", "2", "--shard", "parameters", "--compress", "fp16"},
                  "expected none beside --shard gradients and parameters", 2);
+  expect_refused({"--tensor", "2", "--virtual-workers", "2"},
+                 "at least one part for each of 3 groups of workers, got 2", 6);
+  expect_refused({"--mesh", "pp=2,tp=2", "--virtual-workers", "4"}, "nothing beside --pipeline", 4);
   expect_refused({"--sequence-parallel"}, "--tensor N beside it");
   expect_refused({"--heads", "5"}, "got 2 layers, a width of 32 and 5 heads");
 

@@ -43,13 +43,40 @@ TEST_F(VirtualWorkersOption, AlsoWhenItChangesInMidEpoch) {
   EXPECT_THAT(other.err, HasSubstr("--virtual-workers: the checkpoint"));
 }
 
+// Parts of the network elsewhere, the optimizer's state dealt out, both, neither: one run.
+TEST_F(VirtualWorkersOption, AlsoWithPartsOnDevicesAndTheOptimizerSharedOut) {
+  const std::vector<std::string> place = {"--place", "conv1=cpu:0,fc1=cpu:1"},
+                                 shard = {"--shard", "optimizer"};
+  std::vector<std::string> both = place;
+  both.insert(both.end(), shard.begin(), shard.end());
+  const std::vector<std::string> limit = {"--clip-grad-norm", "0.5", "--weight-decay-on", "matrices"};
+  const auto train_to = [&](const std::string& name, int world, int steps, std::vector<std::string> more) {
+    more.insert(more.end(), limit.begin(), limit.end());
+    expect_trained(training(name, world, steps, more));
+  };
+  train_to("one", 1, 6, {});
+  train_to("placed", 1, 6, place);
+  EXPECT_EQ(final_weights(folder_ / "placed"), final_weights(folder_ / "one"));
+  train_to("changing", 3, 1, place);
+  train_to("changing", 2, 2, shard);
+  train_to("changing", 1, 3, place);
+  train_to("changing", 4, 4, both);
+  train_to("changing", 3, 5, shard);
+  train_to("changing", 2, 6, {});
+  EXPECT_EQ(final_weights(folder_ / "changing"), final_weights(folder_ / "one"));
+}
+
 TEST_F(VirtualWorkersOption, SaysWhatItDoesNotGoWith) {
   expect_refused({"--virtual-workers", "2"}, "expected at least one part for each of 3 workers, got 2", 3);
   expect_refused({"--global-batch-size", "50"}, "expected a multiple of 8 (--virtual-workers), got 50");
   expect_refused({"--accumulate", "2"}, "--accumulate");
-  expect_refused({"--shard", "optimizer"}, "--shard");
-  expect_refused({"--compress", "bf16"}, "--compress");
-  expect_refused({"--sync-batch-norm"}, "--sync-batch-norm");
+  for (const char* what : {"gradients", "parameters"})
+    expect_refused({"--shard", what}, "expected optimizer or none beside --virtual-workers");
+  expect_refused({"--shard", "optimizer", "--shard-group", "1"}, "expected job beside");
+  expect_refused({"--compress", "bf16"}, "none beside --virtual-workers: what it loses");
+  expect_refused({"--sync-batch-norm"}, "whose parts have statistics of their own");
+  expect_refused({"--sync-every", "2"}, "beside --sync-every, which averages the weights of workers");
+  expect_refused({"--devices", "cpu:0,cpu:1"}, "for several at a time use --thread-workers");
 }
 
 }  // namespace
