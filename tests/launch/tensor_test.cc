@@ -225,8 +225,6 @@ TEST_F(TensorOption, SaysWhatCannotBe) {
   expect_refused({"--mesh", "dp=2,tp=2"}, "mesh", 2);
   expect_refused({"--mesh", "dp=2,xp=2"}, "axes dp (batches are shared), tp (layers are divided) and pp", 4);
   expect_refused({"--tensor", "2", "--heads", "1"}, "got 1 heads", 2);
-  expect_refused({"--mesh", "pp=2,tp=2", "--shard", "gradients"},
-                 "expected optimizer or none beside --pipeline", 4);
   expect_refused({"--tensor", "2", "--shard", "parameters", "--compress", "fp16"},
                  "expected none beside --shard gradients and parameters", 2);
   expect_refused({"--tensor", "2", "--virtual-workers", "2"},
