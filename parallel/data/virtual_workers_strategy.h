@@ -5,9 +5,9 @@
 //     VirtualWorkersStrategy strategy(context, 8);     // the weights of 1, 2, 3, … 8 ranks are the same bits
 #pragma once
 
-#include "parallel/data/bucket_gradient.h"
+#include "parallel/data/part_gradients.h"
+#include "parallel/data/part_tree.h"
 #include "parallel/data/replicated_strategy.h"
-#include "parallel/data/tree_reducer.h"
 
 namespace dtrain {
 
@@ -22,7 +22,6 @@ class VirtualWorkersStrategy final : public ReplicatedStrategy {
   /// the same bits.
   VirtualWorkersStrategy(const StrategyContext& context, int parts, const BucketOptions& buckets = {},
                          OptimizerState state = OptimizerState::everywhere);
-  ~VirtualWorkersStrategy() override;
 
   std::string_view name() const noexcept override { return "virtual workers"; }
   DataShare share() const noexcept override { return {run_.first, parts_, run_.count()}; }
@@ -32,28 +31,18 @@ class VirtualWorkersStrategy final : public ReplicatedStrategy {
   /// None: sums of parts change places from pass to pass.
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
   void settle(const Deadline& deadline) override;
-  void exchange_alone(const Deadline& deadline) override;
+  void exchange_alone(const Deadline& deadline) override { gradients_->exchange_alone(deadline); }
 
   /// Bytes this rank sent and received so far; after begin().
-  std::uint64_t bytes() const noexcept { return reducer_->bytes(); }
+  std::uint64_t bytes() const noexcept { return gradients_->bytes(); }
 
  private:
   void run_part(Passes& passes, std::size_t i, bool exchange);
-  void attach(std::size_t index);
-  /// Gradients of the next part go where the reducer wants them.
-  void place_gradients();
-  /// The sums over all parts, where the optimizer finds them.
-  void take_sums();
-  std::vector<GradientSlot> slots() const;
 
   int parts_;
   PartRange run_;
   BucketOptions buckets_;
-  NamedTensors parameters_;  ///< those that learn, in the module's order
-  std::vector<BucketGradient> gradients_;
-  std::unique_ptr<TreeReducer> reducer_;
-  std::unique_ptr<TreeReducer> idle_;  ///< the same buckets, for exchange_alone(); made when first needed
-  bool exchanging_ = false;            ///< what is ready belongs to a step that is shared
+  std::unique_ptr<PartGradients> gradients_;
 };
 
 }  // namespace dtrain

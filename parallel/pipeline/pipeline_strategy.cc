@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "parallel/data/part_tree.h"
 #include "parallel/data/sharded/shard_state.h"
 #include "parallel/span_of.h"
 #include "runtime/autograd/grad_mode.h"
@@ -36,6 +37,21 @@ Tensor tensor_for(std::span<const std::int64_t> header, const std::shared_ptr<De
                        header[1] == 1 ? MemoryFormat::channels_last : MemoryFormat::contiguous);
 }
 
+/// Of the copies of a stage one has each share, or with virtual workers some parts.
+DataShare share_of(const Communicator& copies, const PipelineOptions& options) {
+  const int parts = options.virtual_workers;
+  if (parts == 0) return {copies.rank(), copies.size()};
+  const bool cuts = options.shard && options.shard->stage != ShardStage::optimizer;
+  if (parts < copies.size() || options.chunks > 1 || cuts) {
+    throw UsageError(fmt::format(
+        "pipeline: expected at least one part for each of {} copies, one chunk a stage and whole gradients "
+        "beside virtual workers, got {} parts, {} chunks{}",
+        copies.size(), parts, options.chunks, cuts ? " and ranges" : ""));
+  }
+  const PartRange run = parts_of(parts, copies.rank(), copies.size());
+  return {run.first, parts, run.count()};
+}
+
 }  // namespace
 
 PipelineStrategy::PipelineStrategy(const StrategyContext& context, const PipelineGroups& groups,
@@ -43,6 +59,7 @@ PipelineStrategy::PipelineStrategy(const StrategyContext& context, const Pipelin
     : context_(context),
       groups_(groups),
       options_(std::move(options)),
+      share_(share_of(groups_.copies, options_)),
       choice_(options_.cut, stages(), stages() * options_.chunks),
       alive_(static_cast<std::size_t>(options_.chunks)) {}
 
@@ -67,6 +84,8 @@ void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadl
 
 std::unique_ptr<StageSharing> PipelineStrategy::make_sharing(const TrainingParts& parts) {
   const bool deals = options_.shard && options_.shard->stage == ShardStage::optimizer;
+  if (options_.virtual_workers > 0)
+    return share_parts(*stage_, groups_.copies, context_.device, options_.virtual_workers, deals);
   if (!options_.shard || deals) return share_whole(*stage_, groups_.copies, options_.reducer, deals);
   ShardOptions shard = *options_.shard;
   shard.patience = context_.patience;
@@ -163,6 +182,7 @@ void PipelineStrategy::forward(Passes& passes, std::size_t chunk, std::size_t i)
     alive.output = stage_->run(chunk, is_first(chunk) ? inputs.front() : alive.input);
     if (is_last(chunk)) alive.output = passes.loss(i, {alive.output});
   });
+  sharing_->after_forward(i, passes.count());
   if (!is_last(chunk)) send(alive.output, behind(), groups_.links.activations(stage()));
   if (chunk + 1 == alive_.size() && i + 1 == passes.count()) passes.losses_done();
 }
@@ -174,7 +194,8 @@ void PipelineStrategy::backward(Passes& passes, std::size_t chunk, std::size_t i
   Tensor grad;
   if (!is_last(chunk)) grad = receive(behind(), groups_.links.gradients(stage()));
   const auto run = [&] {
-    if (is_last(chunk)) return start_backward(alive.output, passes.weight(i), scaler_);
+    if (is_last(chunk))
+      return start_backward(alive.output, passes.weight(i) / sharing_->loss_divisor(), scaler_);
     alive.output.backward(grad);
   };
   const StageBackward which{chunk, i + 1 == passes.count(), exchange};
@@ -199,6 +220,10 @@ void PipelineStrategy::run(Passes& passes, std::span<const StageAction> actions,
 
 void PipelineStrategy::step(Passes& passes, Exchange exchange) {
   const bool all = exchange == Exchange::all;
+  if (options_.virtual_workers > 0 && passes.count() != static_cast<std::size_t>(share_.parts)) {
+    throw UsageError(fmt::format("pipeline: expected a micro-batch for each of {} parts of this copy, got {}",
+                                 share_.parts, passes.count()));
+  }
   sharing_->begin_step();
   for (auto& alive : alive_) alive.assign(passes.count(), {});
   const auto actions =

@@ -34,6 +34,10 @@ struct PipelineOptions {
   /// What a stage's copies share out: the optimizer's state by whole parameters (DealtParameters), gradients
   /// and parameters by ranges (ShardedParameters), without `reducer`. The patience is the context's.
   std::optional<ShardOptions> shard = std::nullopt;
+  /// Parts into which a batch is always cut: a copy's are its micro-batches, and the sums have the same bits
+  /// for any number of copies (PartGradients), without `reducer`. 0: micro-batches are as many as there are
+  /// passes.
+  int virtual_workers = 0;
 };
 
 /// Of all steps so far.
@@ -46,11 +50,13 @@ struct PipelineStats {
 
 class PipelineStrategy final : public Strategy {
  public:
+  /// Throws UsageError for virtual workers that are fewer than the copies, or beside several chunks or
+  /// ranges.
   PipelineStrategy(const StrategyContext& context, const PipelineGroups& groups, PipelineOptions options);
   ~PipelineStrategy() override;
 
   std::string_view name() const noexcept override { return "pipeline"; }
-  DataShare share() const noexcept override { return {groups_.copies.rank(), groups_.copies.size()}; }
+  DataShare share() const noexcept override { return share_; }
   bool holds_outputs() const noexcept override { return stage() + 1 == stages(); }
   bool in_step() const noexcept override { return true; }
 
@@ -63,7 +69,7 @@ class PipelineStrategy final : public Strategy {
   bool computes_together() const noexcept override { return sharing_->computes_together(); }
   void load(const SavedState& state, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override { sharing_->begin(deadline); }
-  /// Every pass is a micro-batch.
+  /// Every pass is a micro-batch; with virtual workers a part.
   void step(Passes& passes, Exchange exchange) override;
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
   void settle(const Deadline& deadline) override;
@@ -137,6 +143,7 @@ class PipelineStrategy final : public Strategy {
   StrategyContext context_;
   PipelineGroups groups_;
   PipelineOptions options_;
+  DataShare share_;
   StageChoice choice_;
   GradientLimits limits_;
   GradScaler* scaler_ = nullptr;

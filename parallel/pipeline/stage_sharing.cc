@@ -2,15 +2,16 @@
 
 #include "parallel/data/data_parallel.h"
 #include "parallel/data/equal_start.h"
+#include "parallel/data/part_gradients.h"
 #include "parallel/data/sharded/dealt_parameters.h"
 
 namespace dtrain {
 namespace {
 
-class WholeStage final : public StageSharing {
+/// Every copy has the whole stage, and all gradients of each step.
+class CopiedStage : public StageSharing {
  public:
-  WholeStage(StageModule& stage, Communicator& copies, ReducerOptions reducer, bool deal)
-      : stage_(stage), copies_(copies), reducer_(std::move(reducer)) {
+  CopiedStage(StageModule& stage, Communicator& copies, bool deal) : stage_(stage), copies_(copies) {
     if (deal) dealt_.emplace(stage_.named_parameters(), copies_);
   }
 
@@ -19,23 +20,12 @@ class WholeStage final : public StageSharing {
   Communicator* ranges() noexcept override { return nullptr; }
   bool computes_together() const noexcept override { return false; }
 
-  void begin(const Deadline& deadline) override {
-    parallel_ = std::make_unique<DataParallel>(copies_, stage_, deadline, reducer_);
-  }
   void begin_step() override { stage_.zero_grad(); }
   void begin_use(ParameterUse /*use*/) override {}
-  void run_backward(const StageBackward& which, const std::function<void()>& body) override {
-    if (which.exchange && which.is_last) return body();
-    const auto no_sync = parallel_->no_sync();
-    body();
-  }
   void after_backward(const StageBackward& /*which*/) override {}
-  void finish(const Deadline& deadline) override { parallel_->finish(deadline); }
   void take_update(const Deadline& deadline) override {
     if (dealt_) dealt_->hand_over(deadline);
   }
-  void drop_step() override {}
-  void settle(const Deadline& deadline) override { parallel_->sync_buffers(deadline); }
 
   void load_model(const TensorFiles& files) override {
     const NamedTensors here = stage_.state_dict();
@@ -55,6 +45,38 @@ class WholeStage final : public StageSharing {
     if (!dealt_) tensors.insert(tensors.end(), state.begin(), state.end());
     return {&copies_, std::move(tensors)};
   }
+
+ protected:
+  const std::shared_ptr<Device>& device() const {
+    return stage_.named_parameters().front().second.shared_device();
+  }
+
+  StageModule& stage_;
+  Communicator& copies_;
+
+ private:
+  std::optional<DealtParameters> dealt_;
+};
+
+/// Gradients are averaged over the copies, beside the last micro-batch's backward.
+class AveragedStage final : public CopiedStage {
+ public:
+  AveragedStage(StageModule& stage, Communicator& copies, ReducerOptions reducer, bool deal)
+      : CopiedStage(stage, copies, deal), reducer_(std::move(reducer)) {}
+
+  void begin(const Deadline& deadline) override {
+    parallel_ = std::make_unique<DataParallel>(copies_, stage_, deadline, reducer_);
+  }
+  void after_forward(std::size_t /*micro_batch*/, std::size_t /*count*/) override {}
+  double loss_divisor() const noexcept override { return 1; }
+  void run_backward(const StageBackward& which, const std::function<void()>& body) override {
+    if (which.exchange && which.is_last) return body();
+    const auto no_sync = parallel_->no_sync();
+    body();
+  }
+  void finish(const Deadline& deadline) override { parallel_->finish(deadline); }
+  void drop_step() override {}
+  void settle(const Deadline& deadline) override { parallel_->sync_buffers(deadline); }
   void exchange_alone(const Deadline& deadline) override {
     if (!idle_) idle_ = parallel_->make_idle_reducer();
     for (std::size_t index = idle_->slot_count(); index-- > 0;) idle_->mark_ready(index);
@@ -62,16 +84,49 @@ class WholeStage final : public StageSharing {
   }
 
  private:
-  const std::shared_ptr<Device>& device() const {
-    return stage_.named_parameters().front().second.shared_device();
-  }
-
-  StageModule& stage_;
-  Communicator& copies_;
   ReducerOptions reducer_;
-  std::optional<DealtParameters> dealt_;
   std::unique_ptr<DataParallel> parallel_;
   std::unique_ptr<Reducer> idle_;
+};
+
+/// Micro-batches are parts of the batch, whose gradients are added up along one tree. Every schedule of whole
+/// stages runs backwards in the order of the micro-batches, as the tree wants them.
+class SummedStage final : public CopiedStage {
+ public:
+  SummedStage(StageModule& stage, Communicator& copies, std::shared_ptr<Device> device, int parts, bool deal)
+      : CopiedStage(stage, copies, deal), device_(std::move(device)), parts_(parts) {}
+
+  void begin(const Deadline& deadline) override {
+    const NamedTensors state = stage_.state_dict();
+    check_same_model(copies_, state, deadline);
+    copy_from_first_rank(copies_, state, deadline);
+    gradients_ = std::make_unique<PartGradients>(copies_, device_, stage_, parts_);
+  }
+  void after_forward(std::size_t micro_batch, std::size_t count) override {
+    memory_.after_forward(stage_, micro_batch, count);
+  }
+  double loss_divisor() const noexcept override { return parts_; }
+  void run_backward(const StageBackward& which, const std::function<void()>& body) override {
+    gradients_->begin_part(which.exchange);
+    body();
+    gradients_->end_part();
+  }
+  void finish(const Deadline& deadline) override {
+    memory_.put_back();
+    gradients_->finish(deadline);
+    gradients_->give();
+  }
+  void drop_step() override { memory_.put_back(); }
+  void settle(const Deadline& deadline) override {
+    copy_from_first_rank(copies_, stage_.named_buffers(), deadline);
+  }
+  void exchange_alone(const Deadline& deadline) override { gradients_->exchange_alone(deadline); }
+
+ private:
+  std::shared_ptr<Device> device_;
+  int parts_;
+  std::unique_ptr<PartGradients> gradients_;
+  FirstPartMemory memory_;
 };
 
 // A micro-batch's gradients go to their owners behind its backward, as those of a pass that accumulates do in
@@ -93,6 +148,8 @@ class RangedStage final : public StageSharing {
   void begin(const Deadline& deadline) override { shards_.begin(copies_, deadline); }
   void begin_step() override { shards_.begin_step(); }
   void begin_use(ParameterUse use) override { shards_.begin_use(use); }
+  void after_forward(std::size_t /*micro_batch*/, std::size_t /*count*/) override {}
+  double loss_divisor() const noexcept override { return 1; }
   void run_backward(const StageBackward& which, const std::function<void()>& body) override {
     shards_.begin_use(ParameterUse::backward);
     shards_.begin_pass(which.exchange, which.chunk);
@@ -135,7 +192,12 @@ std::vector<SavedPart> written_here(const NamedTensors& tensors, const Communica
 
 std::unique_ptr<StageSharing> share_whole(StageModule& stage, Communicator& copies, ReducerOptions reducer,
                                           bool deal) {
-  return std::make_unique<WholeStage>(stage, copies, std::move(reducer), deal);
+  return std::make_unique<AveragedStage>(stage, copies, std::move(reducer), deal);
+}
+
+std::unique_ptr<StageSharing> share_parts(StageModule& stage, Communicator& copies,
+                                          std::shared_ptr<Device> device, int parts, bool deal) {
+  return std::make_unique<SummedStage>(stage, copies, std::move(device), parts, deal);
 }
 
 std::unique_ptr<StageSharing> share_ranges(StageModule& stage, std::size_t chunks, Communicator& copies,

@@ -41,6 +41,11 @@ class StageSharing {
   virtual void begin_step() = 0;
   /// What the stage is used for next.
   virtual void begin_use(ParameterUse use) = 0;
+  /// Once per forward in training, with the micro-batch and how many there are.
+  virtual void after_forward(std::size_t micro_batch, std::size_t count) = 0;
+  /// What a micro-batch's loss is divided by before its backward: 1 where gradients are averaged over the
+  /// copies.
+  virtual double loss_divisor() const noexcept = 0;
   /// Runs `body`, which is that backward.
   virtual void run_backward(const StageBackward& which, const std::function<void()>& body) = 0;
   /// Once per backward, when its input's gradient is on its way. Waits for the copies where the gradients of
@@ -74,6 +79,11 @@ std::vector<SavedPart> written_here(const NamedTensors& tensors, const Communica
 /// (DealtParameters). `copies` is borrowed.
 std::unique_ptr<StageSharing> share_whole(StageModule& stage, Communicator& copies, ReducerOptions reducer,
                                           bool deal);
+/// The same where a batch is cut into `parts`, of which each copy has some as its micro-batches: their
+/// gradients are added up along one tree, whoever computed them (PartGradients). For stages of one chunk.
+/// Sums are formed on `device`.
+std::unique_ptr<StageSharing> share_parts(StageModule& stage, Communicator& copies,
+                                          std::shared_ptr<Device> device, int parts, bool deal);
 /// Every copy has the gradients, or gradients and parameters, of a range of each parameter. `slices` as
 /// TrainingParts::slices gives them.
 std::unique_ptr<StageSharing> share_ranges(StageModule& stage, std::size_t chunks, Communicator& copies,

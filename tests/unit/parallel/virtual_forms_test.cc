@@ -1,5 +1,6 @@
 // Virtual workers whose network is on several devices or divided, with ranks as threads: the same bits for
 // any number of ranks, wherever parts of the network are, and for any number of copies of the slices.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -8,9 +9,11 @@
 #include "collectives/thread_ranks.h"
 #include "parallel/data/virtual_workers_strategy.h"
 #include "parallel/mesh.h"
+#include "parallel/pipeline/pipeline_strategy.h"
 #include "parallel/placed/placed_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/optim/adam.h"
+#include "tests/support/message_of.h"
 #include "tests/support/put_together.h"
 #include "tests/unit/parallel/layers.h"
 #include "tests/unit/parallel/mesh_ranks.h"
@@ -84,6 +87,80 @@ TEST(VirtualWorkersOnDevices, HaveTheBitsOfOneDeviceForAnyNumberOfRanks) {
     for (const char* map : {"fc0=cpu:0,fc2=cpu:1,fc3=cpu:2", "fc5=cpu:2"})
       EXPECT_EQ(trained_on(ranks, map), expected) << ranks << " ranks, " << map;
   }
+}
+
+/// The same in stages, whose copies have some parts each as their micro-batches.
+Values trained_in_stages(int copies, int stages, PipelineSchedule schedule, bool deal) {
+  std::mutex mutex;
+  test::PutTogether saved;
+  const MakeStrategy make = [&](const StrategyContext& context, const Mesh& mesh,
+                                const PipelineLinks* links) -> std::unique_ptr<Strategy> {
+    return std::make_unique<PipelineStrategy>(
+        context, PipelineGroups{*links, mesh.group("dp")},
+        PipelineOptions{.schedule = schedule,
+                        .shard = deal ? std::optional(ShardOptions{}) : std::nullopt,
+                        .virtual_workers = kParts});
+  };
+  run_mesh_ranks(
+      {{"dp", copies}, {"pp", stages}}, copies * stages, make,
+      [&](Strategy& strategy, GradScaler& scaler, Communicator&, const std::shared_ptr<Device>& device) {
+        strategy.prepare({.build = [](const std::shared_ptr<Device>& on) -> std::unique_ptr<Module> {
+                            return std::make_unique<Layers>(6, on);
+                          },
+                          .make_optimizer = adam,
+                          .scaler = &scaler,
+                          .limits = kLimits},
+                         kNever);
+        strategy.begin(kNever);
+        for (int step = 0; step < 3; ++step) {
+          const DataShare share = strategy.share();
+          MicroBatches passes(step, share, static_cast<std::size_t>(share.parts), device);
+          strategy.step(passes);
+        }
+        const StateParts parts = strategy.save();
+        const std::lock_guard lock(mutex);
+        saved.add(parts.model), saved.add(parts.optimizer);
+      });
+  for (const auto& [name, values] : saved.values)
+    EXPECT_EQ(saved.counted[name], static_cast<std::int64_t>(values.size())) << name << ": once";
+  return saved.values;
+}
+
+TEST(VirtualWorkersInStages, HaveTheBitsOfOneRankForAnyNumberOfStagesAndCopies) {
+  const Values expected = trained_on(1, "");
+  for (const int copies : {1, 2, 3, 4}) {
+    for (const int stages : {2, 3}) {
+      for (const auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_forward_one_backward}) {
+        for (const bool deal : {false, true}) {
+          const Values got = trained_in_stages(copies, stages, schedule, deal);
+          for (const auto& [name, values] : expected) {
+            if (!name.ends_with(".step")) {  // an integer
+              EXPECT_EQ(got.at(name), values)
+                  << name << ", " << copies << " copies of " << stages << " stages";
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(VirtualWorkersInStages, AreWholeAndAtLeastOneACopy) {
+  const auto made = [](const PipelineOptions& options) {
+    return test::message_of([&] {
+      run_mesh_ranks(
+          {{"dp", 3}, {"pp", 2}}, 6,
+          [&](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
+            return std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
+                                                      options);
+          },
+          [](Strategy&, GradScaler&, Communicator&, const std::shared_ptr<Device>&) {});
+    });
+  };
+  EXPECT_THAT(made({.virtual_workers = 2}), testing::HasSubstr("each of 3 copies"));
+  EXPECT_THAT(made({.chunks = 2, .virtual_workers = 4}), testing::HasSubstr("got 4 parts, 2 chunks"));
+  EXPECT_THAT(made({.shard = ShardOptions{.stage = ShardStage::gradients}, .virtual_workers = 4}),
+              testing::HasSubstr("and ranges"));
 }
 
 /// Words of each part of a rank, whoever computes it.
