@@ -161,12 +161,14 @@ std::unique_ptr<Strategy> make_divided(const Recipe& recipe, const StrategyConte
     return std::make_unique<TensorParallelStrategy>(context, division->group,
                                                     among_copies_of_slices(recipe, among_copies, reducer));
   }
-  auto stages = std::make_unique<PipelineStrategy>(context, PipelineGroups{*mesh.links, copies},
-                                                   PipelineOptions{.schedule = recipe.schedule,
-                                                                   .chunks = recipe.chunks,
-                                                                   .cut = recipe.stages,
-                                                                   .reducer = reducer,
-                                                                   .shard = shard_options(recipe)});
+  auto stages = std::make_unique<PipelineStrategy>(
+      context, PipelineGroups{*mesh.links, copies},
+      PipelineOptions{.schedule = recipe.schedule,
+                      .chunks = recipe.chunks,
+                      .cut = recipe.stages,
+                      .reducer = reducer,
+                      .shard = shard_options(recipe),
+                      .virtual_workers = static_cast<int>(recipe.virtual_workers)});
   if (!division) return stages;
   const OtherParts others{mesh.links->stages(), stages->ties(), stages->order()};
   return std::make_unique<TensorParallelStrategy>(context, division->group, std::move(stages), others);

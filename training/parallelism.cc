@@ -78,8 +78,8 @@ void check_beside_mesh(const Options& options, const Recipe& recipe, const std::
   const auto beside = [&](bool given, const char* option, const char* why) {
     if (given) options.refuse(option, "nothing beside " + form + ", " + why);
   };
-  if (recipe.virtual_workers > 0 && axis_size(recipe, "pp") > 1)
-    options.refuse("virtual-workers", "nothing beside --pipeline, whose sums are over workers");
+  if (recipe.virtual_workers > 0 && options.has("micro-batches"))
+    options.refuse("micro-batches", "nothing beside --virtual-workers, whose parts are the micro-batches");
   beside(recipe.shard_group != 0, "shard-group", "whose copies of a part share its state out");
   const bool cuts = recipe.shard.value_or(ShardStage::optimizer) != ShardStage::optimizer;
   if (cuts && recipe.compress.kind != Compression::Kind::none)
@@ -114,6 +114,8 @@ void read_schedule(const Options& options, int stages, Recipe& recipe) {
   needs_stages(schedule != "1f1b", "schedule");
   if (options.has("chunks") && !interleaved)
     options.refuse("chunks", "--schedule interleaved beside it, whose stages have several");
+  if (interleaved && recipe.virtual_workers > 0)
+    options.refuse("schedule", "1f1b or gpipe beside --virtual-workers, whose parts come back in one order");
   if (interleaved)
     recipe.chunks = options.has("chunks") ? static_cast<int>(options.integer("chunks", 2, 4096)) : 2;
   read_stages(options, stages, recipe);
@@ -325,6 +327,7 @@ std::int64_t passes_of(const Options& options, const Recipe& recipe) {
   const int stages = std::max(axis_size(recipe, "pp"), recipe.device_stages);
   if (stages == 1) return accumulate;
   if (accumulate > 1) options.refuse("accumulate", "1 beside --pipeline; choose --micro-batches");
+  if (recipe.virtual_workers > 0) return 1;  // a micro-batch for each part
   const std::int64_t passes =
       options.has("micro-batches") ? options.integer("micro-batches", 1, 1 << 20) : 4 * stages;
   if (recipe.schedule == PipelineSchedule::interleaved && passes % stages != 0) {

@@ -191,6 +191,18 @@ class Forms {
       forms_.push_back(
           {"pipeline over devices x shard optimizer", workers_, stages_here, {}, without, true, {}});
     }
+    if (workers_ == 2 || workers_ == 4) {
+      const Reference one_of_parts{Kind::one, {"--virtual-workers", "8"}};
+      for (const char* schedule : {"gpipe", "1f1b"}) {
+        forms_.push_back({fmt::format("pipeline, {} x virtual workers", schedule),
+                          workers_,
+                          {"--pipeline", "2", "--schedule", schedule, "--virtual-workers", "8"},
+                          {},
+                          one_of_parts,
+                          true,
+                          one_of_parts});
+      }
+    }
     if (workers_ == 4 && !has_batch_norm()) {
       forms_.push_back({"pipeline x data parallel",
                         workers_,
@@ -277,6 +289,17 @@ class Forms {
       const Arguments parts = {"--tensor", "2", "--virtual-workers", "8"};
       const Reference one_copy{Kind::two, parts}, near{Kind::one, {"--virtual-workers", "8"}};
       forms_.push_back({"tensor x virtual workers", workers_, parts, {}, one_copy, true, near});
+    }
+    if (workers_ == 8) {
+      const Arguments parts = {"--mesh", "dp=2,pp=2,tp=2", "--virtual-workers", "8"};
+      const Reference one_copy{Kind::two, {"--tensor", "2", "--virtual-workers", "8"}};
+      forms_.push_back({"tensor x pipeline x virtual workers",
+                        workers_,
+                        parts,
+                        {},
+                        one_copy,
+                        true,
+                        {Kind::one, {"--virtual-workers", "8"}}});
     }
     if (workers_ != 8) return;
     const Arguments mesh = {"--mesh", "dp=2,pp=2,tp=2", "--micro-batches", "4"};

@@ -108,6 +108,21 @@ TEST_F(PipelineOption, CutsGradientsAndParametersIntoRanges) {
   }
 }
 
+// The parts of a batch are the micro-batches: one run for any number of copies and stages, in mid-epoch too.
+TEST_F(PipelineOption, HasTheBitsOfVirtualWorkersForAnyNumberOfCopies) {
+  const auto parts = [](std::vector<std::string> form) {
+    form.insert(form.end(), {"--virtual-workers", "4", "--clip-grad-norm", "0.05"});
+    return form;
+  };
+  expect_trained(training("one", 1, 6, parts({})));
+  expect_trained(training("changing", 4, 2, parts({"--pipeline", "2"})));
+  expect_trained(training("changing", 6, 3, parts({"--pipeline", "2", "--schedule", "gpipe"})));
+  expect_trained(training("changing", 3, 4, parts({"--pipeline", "3", "--shard", "optimizer"})));
+  expect_trained(training("changing", 2, 5, parts({})));
+  expect_trained(training("changing", 1, 6, parts({})));
+  EXPECT_EQ(final_weights(folder_ / "changing"), final_weights(folder_ / "one"));
+}
+
 // What gradients lost, from the 11th step on, goes on with the run wherever the network is cut.
 TEST_F(PipelineOption, CompressesWithTheBitsOfDataParallelism) {
   const auto compressed = [](std::vector<std::string> form) {
@@ -260,6 +275,11 @@ TEST_F(PipelineOption, SaysWhatCannotBe) {
                  "none beside --shard gradients and parameters", 2);
   expect_refused({"--pipeline", "2", "--shard", "parameters", "--optimizer", "lars"},
                  "where workers hold parts of layers", 2);
+  expect_refused({"--pipeline", "2", "--virtual-workers", "4", "--micro-batches", "4"},
+                 "nothing beside --virtual-workers, whose parts are the micro-batches", 2);
+  expect_refused({"--pipeline", "2", "--virtual-workers", "4", "--schedule", "interleaved"},
+                 "expected 1f1b or gpipe beside --virtual-workers", 2);
+  expect_refused({"--pipeline", "2", "--virtual-workers", "2"}, "each of 3 groups of workers, got 2", 6);
   expect_refused({"--pipeline", "2", "--shard", "optimizer", "--shard-group", "2"}, "--shard-group", 2);
   const std::vector<std::string> laced = {"--pipeline", "2", "--schedule", "interleaved"};
   const auto with = [&](std::vector<std::string> more) {

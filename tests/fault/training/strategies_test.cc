@@ -142,6 +142,7 @@ const Division kDivisions[] = {
     {"tensor_gradient_shards", 4, {"--mesh=dp=2,tp=2", "--shard=gradients"}},
     {"tensor_parameter_shards", 4, {"--mesh=dp=2,tp=2", "--shard=parameters", "--sequence-parallel"}},
     {"pipeline_optimizer_shards", 4, {"--mesh=dp=2,pp=2", "--micro-batches=4", "--shard=optimizer"}},
+    {"pipeline_virtual_workers", 4, {"--pipeline=2", "--virtual-workers=4"}},
     {"pipeline_gradient_shards", 4, {"--mesh=dp=2,pp=2", "--micro-batches=4", "--shard=gradients"}},
     {"pipeline_parameter_shards", 4, {"--mesh=dp=2,pp=2", "--micro-batches=4", "--shard=parameters"}},
     {"tensor_powersgd", 4, {"--mesh=dp=2,tp=2", "--compress=powersgd:2"}},
