@@ -177,7 +177,7 @@ void ReplicatedModule::hand_on_masks(std::size_t used) {
   const Tensors parts = rows.defined() ? scatter_rows(rows, devices(), deal_) : Tensors(used);
   for (std::size_t j = 0; j < used; ++j) {
     for (const auto& key : dropout_keys(*replicas_[j].network)) {
-      key->set_step(step, replicas_[j].device);
+      key->set_step(step);
       if (parts[j].defined()) key->set_rows(parts[j]);
     }
   }

@@ -1,8 +1,6 @@
 #include "runtime/nn/dropout.h"
 
 #include <algorithm>
-
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,17 +10,17 @@
 
 namespace dtrain {
 
-void DropoutKey::set_step(std::int64_t step, const std::shared_ptr<Device>& device) {
-  if (!step_.defined() || step_.shared_device() != device) step_ = Tensor::zeros({1}, device, DType::i64);
+void DropoutKey::set_step(std::int64_t step) {
+  if (!step_.defined()) step_ = Tensor::zeros({1}, device_, DType::i64);
   // Not fill(), whose number is a double.
-  step_.copy_from(Tensor::from_data({step}, {1}, device));
+  step_.copy_from(Tensor::from_data({step}, {1}, device_));
 }
 
 void DropoutKey::set_rows(const Tensor& rows) {
   if (rows.defined() && (rows.dtype() != DType::i64 || rows.rank() != 1 || !rows.is_contiguous())) {
     throw UsageError("dropout: expected rows of int64 [N], got " + rows.describe());
   }
-  rows_ = rows;
+  rows_ = rows.defined() ? rows.to(device_) : rows;
 }
 
 Dropout::Dropout(double probability, std::shared_ptr<DropoutKey> key)

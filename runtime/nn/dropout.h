@@ -16,29 +16,32 @@ namespace dtrain {
 /// any restart, provided that whoever drives it says before each forward pass which step it is and which
 /// samples the rows are:
 ///
-///     const auto key = std::make_shared<DropoutKey>(seed);
+///     const auto key = std::make_shared<DropoutKey>(seed, device);
 ///     Sequential net({…, std::make_shared<Dropout>(0.1, key), …});
 ///     for (std::int64_t step = 0; …; ++step) {
-///       key->set_step(step, device);
-///       key->set_rows(indices);      // of the samples in this rank's batch, i64 [N] on the device
+///       key->set_step(step);
+///       key->set_rows(indices);      // of the samples in this rank's batch, i64 [N]
 ///       …
 ///     }
 ///
 /// Without set_step() each layer counts its own training passes instead: enough for a script, but a restart
 /// begins at 0 again. Without set_rows() the rows are numbered from 0. Both are read on the device, so a
 /// recorded step (Device::record) has new masks each time if their memory gets new content. Belongs to one
-/// thread.
+/// thread, and to the layers on one device: a network that is built once on each of several has a key on
+/// each.
 class DropoutKey {
  public:
-  explicit DropoutKey(std::uint64_t seed) : seed_(seed) {}
+  /// `device` is where the layers compute.
+  DropoutKey(std::uint64_t seed, std::shared_ptr<Device> device) : seed_(seed), device_(std::move(device)) {}
 
   /// The step of the passes to come. Its memory stays where it is from one call to the next.
-  void set_step(std::int64_t step, const std::shared_ptr<Device>& device);
-  /// The samples in the rows of the passes to come: i64 [N], or undefined. Dimension 0 of what Dropout gets
-  /// has then a multiple of N rows, those of a sample side by side.
+  void set_step(std::int64_t step);
+  /// The samples in the rows of the passes to come: i64 [N], which are brought to the device, or undefined.
+  /// Dimension 0 of what Dropout gets has then a multiple of N rows, those of a sample side by side.
   void set_rows(const Tensor& rows);
 
   std::uint64_t seed() const noexcept { return seed_; }
+  const std::shared_ptr<Device>& device() const noexcept { return device_; }
   const Tensor& step() const noexcept { return step_; }  ///< i64 [1]; undefined before set_step()
   const Tensor& rows() const noexcept { return rows_; }
   /// Numbers the layers in the order in which they are made.
@@ -46,6 +49,7 @@ class DropoutKey {
 
  private:
   std::uint64_t seed_, layers_ = 0;
+  std::shared_ptr<Device> device_;
   Tensor step_, rows_;
 };
 

@@ -227,11 +227,9 @@ std::vector<std::shared_ptr<void>> Engine::replay(StepGraph& graph, const StepPl
 
 // A mask is the same whichever worker holds the sample, and after a restart.
 void Engine::key_masks(std::int64_t step, std::span<const std::int64_t> indices) {
-  if (dropouts_.empty()) return;
-  const Tensor rows = Tensor::from_data(indices, {static_cast<std::int64_t>(indices.size())}, device_);
   for (const auto& key : dropouts_) {
-    key->set_step(step, device_);
-    key->set_rows(rows);
+    key->set_step(step);
+    key->set_rows(Tensor::from_data(indices, {static_cast<std::int64_t>(indices.size())}, key->device()));
   }
 }
 

@@ -23,7 +23,7 @@ class DropoutTest : public testing::Test {
     return dropout(Tensor::ones(shape, device_)).to_vector<float>();
   }
   std::shared_ptr<Device> device_ = make_device("cpu");
-  std::shared_ptr<DropoutKey> key_ = std::make_shared<DropoutKey>(42);
+  std::shared_ptr<DropoutKey> key_ = std::make_shared<DropoutKey>(42, device_);
 };
 
 TEST_F(DropoutTest, KeepsItsShareAndTheMean) {
@@ -46,16 +46,16 @@ TEST_F(DropoutTest, IsTheIdentityInEvaluation) {
 }
 
 TEST_F(DropoutTest, SeedStepAndLayerEachMakeAnotherMask) {
-  const auto other_seed = std::make_shared<DropoutKey>(43);
+  const auto other_seed = std::make_shared<DropoutKey>(43, device_);
   Dropout first(0.5, key_), second(0.5, key_), other(0.5, other_seed);
   std::set<std::vector<float>> masks;
   for (const std::int64_t step : {0, 1, 1 << 30}) {
-    key_->set_step(step, device_);
-    other_seed->set_step(step, device_);
+    key_->set_step(step);
+    other_seed->set_step(step);
     for (Dropout* dropout : {&first, &second, &other}) masks.insert(mask(*dropout, {4, 30}));
   }
   EXPECT_EQ(masks.size(), 9U);
-  key_->set_step(1, device_);
+  key_->set_step(1);
   EXPECT_TRUE(masks.contains(mask(first, {4, 30})));  // again
   EXPECT_EQ(mask(first, {4, 30}), mask(first, {4, 30}));
 }
@@ -63,7 +63,7 @@ TEST_F(DropoutTest, SeedStepAndLayerEachMakeAnotherMask) {
 // What two workers compute is what one computes, whatever their shares.
 TEST_F(DropoutTest, MasksGoBySample) {
   Dropout dropout(0.5, key_);
-  key_->set_step(7, device_);
+  key_->set_step(7);
   key_->set_rows(index({5, 3, 9, 4}));
   const Tensor whole = dropout(Tensor::ones({4, 2, 11}, device_));
   key_->set_rows(index({9, 5}));
@@ -77,8 +77,18 @@ TEST_F(DropoutTest, MasksGoBySample) {
   EXPECT_THROW(key_->set_rows(Tensor::ones({3}, device_)), UsageError);
 }
 
+TEST_F(DropoutTest, RowsComeToTheDeviceOfTheLayers) {
+  const auto other = make_device("cpu:1");
+  DropoutKey key(1, other);
+  key.set_step(3);
+  key.set_rows(index({4, 2}));
+  EXPECT_EQ(key.step().shared_device(), other);
+  EXPECT_EQ(key.rows().shared_device(), other);
+  EXPECT_EQ(key.rows().to_vector<std::int64_t>(), (std::vector<std::int64_t>{4, 2}));
+}
+
 TEST_F(DropoutTest, WithoutStepsItCountsItsPasses) {
-  Dropout one(0.5, key_), again(0.5, std::make_shared<DropoutKey>(42));
+  Dropout one(0.5, key_), again(0.5, std::make_shared<DropoutKey>(42, device_));
   const auto first = mask(one, {2, 40}), second = mask(one, {2, 40});
   EXPECT_NE(first, second);
   EXPECT_EQ(mask(again, {2, 40}), first);
@@ -96,8 +106,8 @@ TEST_F(DropoutTest, GradientHasTheMask) {
 
 TEST_F(DropoutTest, RecomputedPassesKeepTheirMasks) {
   for (const bool steps : {false, true}) {
-    const auto key = std::make_shared<DropoutKey>(1);
-    if (steps) key->set_step(3, device_);
+    const auto key = std::make_shared<DropoutKey>(1, device_);
+    if (steps) key->set_step(3);
     const auto dropout = std::make_shared<Dropout>(0.5, key);
     const auto inner = std::make_shared<Sequential>(std::vector<std::shared_ptr<Module>>{dropout, dropout});
     Sequential net({inner, std::make_shared<Dropout>(0.5, key)});
@@ -123,7 +133,7 @@ TEST_F(DropoutTest, ARecomputedFunctionNeedsTheStep) {
   x.set_requires_grad(true);
   const auto function = [&](const Tensor& in) { return dropout(in); };
   EXPECT_THROW(sum(recomputed(function, x, {})).backward(), UsageError);
-  key_->set_step(1, device_);
+  key_->set_step(1);
   const Tensor y = recomputed(function, x, {});
   x.zero_grad();
   sum(y).backward();
@@ -135,13 +145,13 @@ TEST(RecordedDropout, HasNewMasksEachTime) {
   const auto tape = std::make_shared<test::TapeDevice>();
   const auto cpu = make_device("cpu");
   for (const bool steps : {true, false}) {
-    const auto key = std::make_shared<DropoutKey>(5), plain_key = std::make_shared<DropoutKey>(5);
+    const auto key = std::make_shared<DropoutKey>(5, tape), plain_key = std::make_shared<DropoutKey>(5, cpu);
     Dropout dropout(0.5, key), plain(0.5, plain_key);
     const Tensor x = Tensor::ones({2, 30}, tape), ones = Tensor::ones({2, 30}, cpu);
     const auto next = [&](std::int64_t step) {
       if (!steps) return;
-      key->set_step(step, tape);
-      plain_key->set_step(step, cpu);
+      key->set_step(step);
+      plain_key->set_step(step);
     };
     next(0);
     EXPECT_EQ(dropout(x).to_vector<float>(), plain(ones).to_vector<float>());  // warms up

@@ -222,8 +222,8 @@ TEST_F(ModulesTest, RecurrentLayersCheckTheirInputs) {
 }
 
 TEST_F(ModulesTest, RecurrentDropoutIsBetweenLayersAndGoesBySample) {
-  const auto key = std::make_shared<DropoutKey>(1);
-  key->set_step(0, device_);
+  const auto key = std::make_shared<DropoutKey>(1, device_);
+  key->set_step(0);
   RecurrentOptions options{.layers = 2, .dropout = 0.5, .dropout_key = key};
   GRU gru(2, 3, generator_, device_, options);
   EXPECT_EQ(gru.children().size(), 1U);

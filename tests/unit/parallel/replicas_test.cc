@@ -66,7 +66,7 @@ class Net final : public Module {
       : scale_(add_parameter("scale", Tensor::full({5}, 1.5, device))),
         conv_(add_module("conv", std::make_shared<Conv2d>(2, 4, 3, generator, device))),
         norm_(norm ? add_module("norm", std::make_shared<BatchNorm2d>(4, device)) : nullptr),
-        dropout_(add_module("drop", std::make_shared<Dropout>(0.2, std::make_shared<DropoutKey>(9)))),
+        dropout_(add_module("drop", std::make_shared<Dropout>(0.2, std::make_shared<DropoutKey>(9, device)))),
         out_(add_module("out", std::make_shared<Linear>(4 * 6 * 6, 5, generator, device))) {}
 
   Tensor scale_;
@@ -89,7 +89,7 @@ class RowsOfStep final : public Passes {
     for (std::int64_t row = share_.rank; row < kBatch; row += share_.size) rows.push_back(row);
     const Tensor index = Tensor::from_data(rows, {static_cast<std::int64_t>(rows.size())}, device_);
     for (const auto& key : dropout_keys(network_)) {
-      key->set_step(step_, device_);
+      key->set_step(step_);
       key->set_rows(index);
     }
     Generator generator(static_cast<unsigned>(step_));

@@ -238,7 +238,7 @@ class Dropped final : public Squares {
  public:
   std::unique_ptr<Module> build(std::span<const Field>, Generator& generator,
                                 const std::shared_ptr<Device>& device) const override {
-    const auto key = std::make_shared<DropoutKey>(7);
+    const auto key = std::make_shared<DropoutKey>(7, device);
     return std::make_unique<Sequential>(std::vector<std::shared_ptr<Module>>{
         std::make_shared<Linear>(kFeatures, 16, generator, device), std::make_shared<Dropout>(0.5, key),
         std::make_shared<Linear>(16, 1, generator, device)});
