@@ -294,6 +294,8 @@ std::int64_t require_mask(const MaskNumbers& numbers, double keep, const View& o
   if (!(keep > 0 && keep <= 1)) {
     refuse("dropout_mask", "keep expected above 0 and at most 1, got " + std::to_string(keep));
   }
+  if (numbers.first < 0)
+    refuse("dropout_mask", "first expected 0 or more, got " + std::to_string(numbers.first));
   if (!out.is_contiguous())
     refuse("dropout_mask", "out expected dense, got strides " + out.strides.to_string());
   const std::int64_t extent = out.rank() == 0 ? 1 : out.shape[0];

@@ -85,6 +85,7 @@ struct MaskNumbers {
   View step;  ///< i64 [1]
   View rows;  ///< i64 [N]: who the rows are; null data: 0, 1, … The mask has N · k rows along its first
               ///< dimension
+  std::int64_t first = 0;  ///< place in its row of the first element here: above 0 where rows go on elsewhere
 };
 
 /// One parameter of a fused optimizer step; views are dense, of one shape. State views may have null data

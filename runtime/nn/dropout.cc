@@ -23,12 +23,13 @@ void DropoutKey::set_rows(const Tensor& rows) {
   rows_ = rows.defined() ? rows.to(device_) : rows;
 }
 
-Dropout::Dropout(double probability, std::shared_ptr<DropoutKey> key)
-    : probability_(probability), key_(std::move(key)) {
+Dropout::Dropout(double probability, std::shared_ptr<DropoutKey> key, int part)
+    : probability_(probability), key_(std::move(key)), part_(part) {
   if (!(probability >= 0 && probability <= 1) || key_ == nullptr) {
     throw UsageError("Dropout: expected a probability of 0 to 1 and a key, got " +
                      std::to_string(probability) + (key_ == nullptr ? " and null" : ""));
   }
+  if (part < 0) throw UsageError("Dropout: expected a part of 0 or more, got " + std::to_string(part));
   layer_ = key_->add_layer();
 }
 
@@ -59,14 +60,23 @@ Dropout::Draw Dropout::next_draw(const Tensor& x) {
   return draw;
 }
 
+// Places count from the beginning of a sample: what the parts before this one hold comes first.
+MaskNumbers Dropout::numbers_of(const Draw& draw, const Tensor& x) const {
+  const bool named = draw.rows.defined();
+  const std::int64_t samples = named ? draw.rows.numel() : x.rank() == 0 ? 1 : x.size(0);
+  return {.seed = key_->seed(),
+          .layer = layer_,
+          .step = draw.step.view(),
+          .rows = named ? draw.rows.view() : View{},
+          .first = samples == 0 ? 0 : part_ * (x.numel() / samples)};
+}
+
 Tensor Dropout::forward(const Tensor& x) {
   if (!is_training() || probability_ == 0) return x;
   if (probability_ == 1) return mul(x, 0.0);
   const Draw draw = next_draw(x);
   const Tensor mask = Tensor::empty(x.shape(), x.shared_device(), x.dtype());
-  const MaskNumbers numbers{key_->seed(), layer_, draw.step.view(),
-                            draw.rows.defined() ? draw.rows.view() : View{}};
-  x.device().kernels().dropout_mask(numbers, 1 - probability_, mask.view());
+  x.device().kernels().dropout_mask(numbers_of(draw, x), 1 - probability_, mask.view());
   return mul(x, mask);
 }
 

@@ -58,6 +58,9 @@ class DropoutKey {
 /// called twice in a pass has one mask: give each place a layer of its own. A module that is computed again
 /// for backward (set_recompute) has the masks of its first run; a plain function (recomputed()) only with
 /// set_step(), and throws UsageError without.
+///
+/// Where ranks hold parts of each sample (a divided sequence), each is told which part it has, and the masks
+/// are its part of the whole one's.
 class Dropout : public Module {
  public:
   /// Which mask a call had.
@@ -71,9 +74,10 @@ class Dropout : public Module {
     bool repeats = false;
   };
 
-  /// `key` is shared with the network's other dropout layers. Throws UsageError for a probability outside
-  /// [0, 1].
-  Dropout(double probability, std::shared_ptr<DropoutKey> key);
+  /// `key` is shared with the network's other dropout layers. `part`: of samples [L, …] that are cut along L
+  /// into parts of one length, the one that comes here, from 0. Throws UsageError for a probability outside
+  /// [0, 1] and for a part below 0.
+  Dropout(double probability, std::shared_ptr<DropoutKey> key, int part = 0);
   Tensor forward(const Tensor& x) override;
   const std::shared_ptr<DropoutKey>& key() const noexcept { return key_; }
 
@@ -82,11 +86,13 @@ class Dropout : public Module {
   void end_run() noexcept { runs_.pop_back(); }
 
  private:
+  MaskNumbers numbers_of(const Draw& draw, const Tensor& x) const;
   Draw next_draw(const Tensor& x);
   Draw new_draw(const Tensor& x);
 
   double probability_;
   std::shared_ptr<DropoutKey> key_;
+  std::int64_t part_;
   std::uint64_t layer_;
   Tensor passes_;  ///< i64 [1], counted on the device; undefined until it is needed
   std::vector<std::shared_ptr<Draws>> runs_;

@@ -84,6 +84,18 @@ TEST_F(Gpu, FillCopyAffineAccumulateWhere) {
         [](Kernels& kernels, const std::vector<View>& v) { kernels.where(v[0], v[1], v[2], v[3]); });
 }
 
+// Parts of rows that begin within a draw of four, and at one.
+TEST_F(Gpu, DropoutMasks) {
+  for (const std::int64_t first : {0, 3, 40}) {
+    check({integers_arg({1}, DType::i64, {9}), integers_arg({3}, DType::i64, {7, 0, 123456}),
+           zeros_arg({3, 5, 11})},
+          1, "dropout_mask from " + std::to_string(first), [&](Kernels& kernels, const std::vector<View>& v) {
+            kernels.dropout_mask({.seed = 5, .layer = 2, .step = v[0], .rows = v[1], .first = first}, 0.75,
+                                 v[2]);
+          });
+  }
+}
+
 TEST_F(Gpu, Reductions) {
   struct Case {
     Dims in, out;

@@ -77,6 +77,31 @@ TEST_F(DropoutTest, MasksGoBySample) {
   EXPECT_THROW(key_->set_rows(Tensor::ones({3}, device_)), UsageError);
 }
 
+// Ranks that divide each sample's sequence drop what one that has all of it drops, also where a part begins
+// in the middle of a draw of four.
+TEST_F(DropoutTest, APartOfASampleHasItsPartOfTheMask) {
+  constexpr std::int64_t kLength = 10;
+  constexpr int kParts = 2;
+  for (const std::int64_t width : {1, 3, 8}) {
+    // Each rank builds a network of its own, so the layer has the same number everywhere.
+    const auto masked = [&](std::int64_t length, int part) {
+      const auto key = std::make_shared<DropoutKey>(42, device_);
+      Dropout dropout(0.5, key, part);
+      key->set_step(7);
+      key->set_rows(index({5, 3, 9}));
+      return dropout(Tensor::ones({3, length, width}, device_));
+    };
+    const Tensor whole = masked(kLength, 0);
+    for (int part = 0; part < kParts; ++part) {
+      const std::int64_t length = kLength / kParts;
+      EXPECT_EQ(masked(length, part).to_vector<float>(),
+                whole.slice(1, part * length, (part + 1) * length).to_vector<float>())
+          << "part " << part << " of rows of " << kLength * width;
+    }
+  }
+  EXPECT_THROW(Dropout(0.5, key_, -1), UsageError);
+}
+
 TEST_F(DropoutTest, RowsComeToTheDeviceOfTheLayers) {
   const auto other = make_device("cpu:1");
   DropoutKey key(1, other);

@@ -7,16 +7,16 @@
 namespace dtrain::cpu {
 namespace {
 
+/// The places of a row from `first` to before `end`; one draw is for four neighbours.
 template <class T>
-void mask_row(std::uint64_t key, std::uint64_t row, double keep, std::int64_t count, T* out) {
+void mask_row(std::uint64_t key, std::uint64_t row, double keep, std::int64_t first, std::int64_t end,
+              T* out) {
   const auto limit = static_cast<float>(keep);
   const T kept = cast<T>(1.0 / keep), dropped = cast<T>(0.0);
-  for (std::int64_t begin = 0; begin < count; begin += 4) {
-    const Philox random(key, static_cast<std::uint64_t>(begin / 4), row);
-    const std::int64_t end = std::min<std::int64_t>(4, count - begin);
-    for (std::int64_t i = 0; i < end; ++i) {
-      out[begin + i] = unit_interval(random.words[i]) < limit ? kept : dropped;
-    }
+  for (std::int64_t place = first; place < end;) {
+    const Philox random(key, static_cast<std::uint64_t>(place / 4), row);
+    const std::int64_t next = std::min(end, place - place % 4 + 4);
+    for (; place < next; ++place) *out++ = unit_interval(random.words[place % 4]) < limit ? kept : dropped;
   }
 }
 
@@ -33,7 +33,8 @@ void CpuKernels::dropout_mask(const MaskNumbers& numbers, double keep, const Vie
     using T = decltype(tag);
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::int64_t name = names == nullptr ? row : names[row];
-      mask_row<T>(key, static_cast<std::uint64_t>(name), keep, count, out.as<T>() + row * count);
+      mask_row<T>(key, static_cast<std::uint64_t>(name), keep, numbers.first, numbers.first + count,
+                  out.as<T>() + row * count);
     }
   });
 }
