@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <map>
@@ -14,7 +15,6 @@
 #include "runtime/autograd/fork.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
-#include "runtime/nn/dropout.h"
 
 namespace dtrain {
 namespace {
@@ -76,6 +76,7 @@ class DevicePipelineStrategy::Step {
   }
 
   void run() {
+    if (runs_ahead_ || has_dropout()) fetch_all();
     if (runs_ahead_) return queue_all();
     spawn([&](int stage) { run_stage(stage); }, stages_);
     mail_.rethrow();
@@ -84,7 +85,29 @@ class DevicePipelineStrategy::Step {
  private:
   struct Alive {
     Tensor input, output;
+    Tensors rows;  ///< of the samples, for each key of the run's dropout layers
   };
+
+  bool has_dropout() const {
+    return std::ranges::any_of(pipeline_.keys_, [](const auto& keys) { return !keys.empty(); });
+  }
+
+  // Whoever gives the inputs keys dropout's masks in all stages for them, which are then at work on other
+  // micro-batches. So each one's rows are noted before any stage begins, and set again by the stage's own
+  // thread (set_rows). And where devices run ahead no stage waits for the one that inputs come to.
+  void fetch_all() {
+    for (std::size_t i = 0; i < passes_.count(); ++i) {
+      alive_[0][i].input = first_input(i).to(pipeline_.device_of(0));
+      for (std::size_t run = 0; run < runs_.size(); ++run) {
+        for (const auto& key : pipeline_.keys_[run]) alive_[run][i].rows.push_back(key->rows());
+      }
+    }
+  }
+
+  /// The masks of a run are now those of the micro-batch's samples.
+  void set_rows(std::size_t run, const Alive& alive) const {
+    for (std::size_t k = 0; k < alive.rows.size(); ++k) pipeline_.keys_[run][k]->set_rows(alive.rows[k]);
+  }
 
   std::vector<StageAction> actions_of(int stage) const {
     return stage_actions(pipeline_.options_.schedule, stage, stages_, static_cast<int>(passes_.count()),
@@ -110,11 +133,8 @@ class DevicePipelineStrategy::Step {
   }
 
   // Devices that run ahead compute at the same time when one thread queues for all of them: for each in turn
-  // what is next there, once what it needs is queued. All inputs are fetched first, so that no stage waits
-  // for the device that they come to.
+  // what is next there, once what it needs is queued.
   void queue_all() {
-    for (std::size_t i = 0; i < passes_.count(); ++i)
-      alive_[0][i].input = first_input(i).to(pipeline_.device_of(0));
     std::vector<std::vector<StageAction>> actions;
     for (int stage = 0; stage < stages_; ++stage) actions.push_back(actions_of(stage));
     std::vector<std::size_t> next(actions.size());
@@ -162,6 +182,7 @@ class DevicePipelineStrategy::Step {
       alive.input = sent.to(pipeline_.device_of(run)).detach();
       alive.input.set_requires_grad(true);
     }
+    set_rows(run, alive);
     alive.output = through(runs_[run], alive.input);
     if (is_last(run)) {
       alive.output = loss(i, alive.output);
@@ -243,15 +264,12 @@ void DevicePipelineStrategy::prepare(const TrainingParts& parts, const Deadline&
         return built.chain.begin() + static_cast<std::ptrdiff_t>(part);
       };
       runs_.emplace_back(at(begin), at(ends[run]));
+      StageModule stage(std::vector<Chunk>{runs_.back()});
+      keys_.push_back(dropout_keys(stage));
     }
     return network_of(std::move(built), home);
   };
   ReplicatedStrategy::prepare(placed, deadline);
-  if (!dropout_keys(*network_).empty()) {
-    throw UsageError(
-        "pipeline: expected a network without dropout on devices of one process, got one with it, whose "
-        "masks belong to one micro-batch at a time; give each stage a worker");
-  }
 }
 
 void DevicePipelineStrategy::begin(const Deadline& deadline) {

@@ -10,6 +10,7 @@
 #include "parallel/pipeline/schedule.h"
 #include "parallel/pipeline/stage_choice.h"
 #include "parallel/placed/placed_network.h"
+#include "runtime/nn/dropout.h"
 
 namespace dtrain {
 
@@ -29,11 +30,12 @@ class DevicePipelineStrategy final : public ReplicatedStrategy {
   ~DevicePipelineStrategy() override;
 
   std::string_view name() const noexcept override { return "pipeline"; }
-  /// Throws UsageError for a network that is no chain or has fewer parts than there are chunks, a cut that
-  /// does not fit it, and one with dropout (whose masks belong to one micro-batch at a time).
+  /// Throws UsageError for a network that is no chain or has fewer parts than there are chunks, and a cut
+  /// that does not fit it.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override;
-  /// Every pass is a micro-batch. Gradients are shared when all of them are there.
+  /// Every pass is a micro-batch. Gradients are shared when all of them are there. For GPUs, and for a
+  /// network with dropout, the inputs of all micro-batches are asked for before the first one is computed.
   void step(Passes& passes, Exchange exchange) override;
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
   void settle(const Deadline& deadline) override;
@@ -50,6 +52,7 @@ class DevicePipelineStrategy final : public ReplicatedStrategy {
   NamedDevices devices_;
   StageChoice choice_;
   std::vector<Chunk> runs_;  ///< of the network's parts, in order; each with its input brought to its device
+  std::vector<std::vector<std::shared_ptr<DropoutKey>>> keys_;  ///< of each run; runs on one device may share
 };
 
 }  // namespace dtrain

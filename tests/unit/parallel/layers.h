@@ -12,35 +12,56 @@
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "runtime/nn/chain.h"
+#include "runtime/nn/dropout.h"
 #include "runtime/nn/layers.h"
 
 namespace dtrain::test {
 
-/// Linear layers with tanh behind each.
+/// Linear layers with tanh behind each and, where it is asked for, dropout behind that.
 class Layers final : public Module, public Chained {
  public:
-  Layers(int count, const std::shared_ptr<Device>& device) {
+  Layers(int count, const std::shared_ptr<Device>& device, double dropout = 0) {
     Generator generator(11);
-    for (int i = 0; i < count; ++i)
-      add_module(fmt::format("fc{}", i), std::make_shared<Linear>(8, 8, generator, device));
+    const auto key = std::make_shared<DropoutKey>(5, device);
+    for (int i = 0; i < count; ++i) {
+      const auto layer = std::make_shared<Linear>(8, 8, generator, device);
+      chain_.push_back(
+          {{{fmt::format("fc{}", i), layer}}, [layer](const Tensor& x) { return tanh((*layer)(x)); }});
+      if (dropout > 0) drop(chain_.back(), fmt::format("drop{}", i), std::make_shared<Dropout>(dropout, key));
+      for (const auto& [name, module] : chain_.back().modules) add_module(name, module);
+    }
   }
-  Tensor forward(const Tensor& x) override { return through(chain(), x); }
-  std::vector<ChainPart> chain() const override {
-    std::vector<ChainPart> chain;
-    for (const auto& [name, layer] : children())
-      chain.push_back({{{name, layer}}, [layer = layer](const Tensor& x) { return tanh((*layer)(x)); }});
-    return chain;
+  Tensor forward(const Tensor& x) override { return through(chain_, x); }
+  std::vector<ChainPart> chain() const override { return chain_; }
+
+ private:
+  static void drop(ChainPart& part, const std::string& name, const std::shared_ptr<Dropout>& dropout) {
+    part.modules.emplace_back(name, dropout);
+    part.forward = [dropout, before = std::move(part.forward)](const Tensor& x) {
+      return (*dropout)(before(x));
+    };
   }
+
+  std::vector<ChainPart> chain_;
 };
 
 /// Random inputs by step, share and micro-batch; the loss is the mean of (output + 1) squared. A rank of
-/// several shares has a micro-batch of each.
+/// several shares has a micro-batch of each. Masks of `dropping`, where there is one, are keyed by samples of
+/// which no two are alike.
 class MicroBatches final : public Passes {
  public:
-  MicroBatches(int step, DataShare share, std::size_t count, std::shared_ptr<Device> device)
-      : step_(step), share_(share), count_(count), device_(std::move(device)) {}
+  MicroBatches(int step, DataShare share, std::size_t count, std::shared_ptr<Device> device,
+               Module* dropping = nullptr)
+      : step_(step), share_(share), count_(count), device_(std::move(device)) {
+    if (dropping != nullptr) keys_ = dropout_keys(*dropping);
+  }
   std::size_t count() const noexcept override { return count_; }
   Tensors inputs(std::size_t i) override {
+    const std::int64_t first = 2 * (static_cast<std::int64_t>(i) * share_.size + share_.rank);
+    for (const auto& key : keys_) {
+      key->set_step(step_);
+      key->set_rows(Tensor::from_data({first, first + 1}, {2}, key->device()));
+    }
     const auto pass = static_cast<unsigned>(i), share = static_cast<unsigned>(share_.rank);
     Generator generator(1000U * static_cast<unsigned>(step_) +
                         (share_.parts > 1 ? 100U * (share + pass) : 100U * share + pass));
@@ -63,6 +84,7 @@ class MicroBatches final : public Passes {
   DataShare share_;
   std::size_t count_;
   std::shared_ptr<Device> device_;
+  std::vector<std::shared_ptr<DropoutKey>> keys_;
 };
 
 }  // namespace dtrain::test

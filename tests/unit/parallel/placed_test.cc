@@ -104,9 +104,9 @@ TEST(PlacedModule, SaysWhatIsElsewhere) {
               HasSubstr("weight on"));
 }
 
-TrainingParts parts_of() {
-  return {.build = [](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {
-            return std::make_unique<Layers>(8, device);
+TrainingParts parts_of(double dropout = 0) {
+  return {.build = [dropout](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {
+            return std::make_unique<Layers>(8, device, dropout);
           },
           .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
             return std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.2, .momentum = 0.9});
@@ -128,7 +128,8 @@ using MakeStrategy =
     std::function<std::unique_ptr<Strategy>(const StrategyContext& context, const NamedDevices& devices)>;
 
 /// Each rank has devices of its own.
-State trained(int ranks, const std::vector<std::string>& names, const MakeStrategy& make) {
+State trained(int ranks, const std::vector<std::string>& names, const MakeStrategy& make,
+              double dropout = 0) {
   NullLog log;
   State state;
   run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
@@ -136,10 +137,10 @@ State trained(int ranks, const std::vector<std::string>& names, const MakeStrate
     const NamedDevices devices = devices_named(names);
     const auto& home = devices.at(names.front());
     const auto strategy = make({communicator, home, kPatience, {&clock}}, devices);
-    strategy->prepare(parts_of(), kNever);
+    strategy->prepare(parts_of(dropout), kNever);
     strategy->begin(kNever);
     for (int step = 0; step < 3; ++step) {
-      MicroBatches passes(step, strategy->share(), 8, home);
+      MicroBatches passes(step, strategy->share(), 8, home, &strategy->module());
       strategy->step(passes);
       EXPECT_EQ(passes.losses, 1);
     }
@@ -147,6 +148,7 @@ State trained(int ranks, const std::vector<std::string>& names, const MakeStrate
     if (communicator.rank() != 0) return;
     for (const auto& [name, tensor] : strategy->module().state_dict())
       state[name] = tensor.to_vector<float>();
+    strategy->module().eval();
     state["output"] = strategy->evaluate({Tensor::ones({1, 8}, home)})[0].to_vector<float>();
   });
   return state;
@@ -159,17 +161,18 @@ std::unique_ptr<Strategy> data_parallel(const StrategyContext& context, const Na
 TEST(PlacedStrategy, GivesTheBitsOfOneDevice) {
   const std::vector<std::string> names = {"cpu:0", "cpu:1", "cpu:2"};
   for (const int ranks : {1, 2}) {
-    const State expected = trained(ranks, names, data_parallel);
-    for (const char* map : {"fc0=cpu:2,fc5=cpu:1", ""}) {
-      const auto places = *map == 0 ? std::vector<Place>() : parse_places(map);
-      EXPECT_EQ(trained(ranks, names,
-                        [&](const StrategyContext& context, const NamedDevices& devices) {
-                          return std::make_unique<PlacedStrategy>(context.communicator,
-                                                                  data_parallel(context, devices),
-                                                                  PlaceOptions{names, places}, devices);
-                        }),
-                expected)
-          << ranks << " ranks, map '" << map << "'";
+    for (const double dropout : {0.0, 0.3}) {
+      const State expected = trained(ranks, names, data_parallel, dropout);
+      for (const char* map : {"fc0=cpu:2,fc5=cpu:1", ""}) {
+        if (dropout > 0 && *map != 0) map = "fc0=cpu:2,drop0=cpu:2,fc5=cpu:1,drop5=cpu:1";
+        const auto places = *map == 0 ? std::vector<Place>() : parse_places(map);
+        const auto placed = [&](const StrategyContext& context, const NamedDevices& devices) {
+          return std::make_unique<PlacedStrategy>(context.communicator, data_parallel(context, devices),
+                                                  PlaceOptions{names, places}, devices);
+        };
+        EXPECT_EQ(trained(ranks, names, placed, dropout), expected)
+            << ranks << " ranks, map '" << map << "', dropout " << dropout;
+      }
     }
   }
 }
@@ -202,6 +205,23 @@ TEST(DevicePipeline, GivesTheBitsOfAccumulation) {
                   expected)
             << names.size() << " stages, " << ranks << " ranks, " << chunks << " chunks";
       }
+    }
+  }
+}
+
+// Stages work on different micro-batches, each of which has masks of its own; interleaved runs share a key.
+TEST(DevicePipeline, DropsWhatAccumulationDrops) {
+  for (const int ranks : {1, 2}) {
+    const std::vector<std::string> names = {"cpu:0", "cpu:1", "cpu:2", "cpu:3"};
+    const State expected = trained(ranks, names, data_parallel, 0.3);
+    EXPECT_NE(expected, trained(ranks, names, data_parallel));
+    for (const auto& [schedule, chunks] :
+         {std::pair{PipelineSchedule::one_forward_one_backward, 1}, {PipelineSchedule::interleaved, 2}}) {
+      const DevicePipelineOptions options{names, schedule, chunks};
+      const auto piped = [&](const StrategyContext& context, const NamedDevices& devices) {
+        return std::make_unique<DevicePipelineStrategy>(context, options, devices);
+      };
+      EXPECT_EQ(trained(ranks, names, piped, 0.3), expected) << ranks << " ranks, " << chunks << " chunks";
     }
   }
 }
