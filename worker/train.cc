@@ -14,8 +14,15 @@ constexpr OptionSpec kTaskOptions[] = {
     {"heads", "What to train", "N", "", "transformer: heads of attention; unset: 4"},
     {"layers", "What to train", "N", "", "transformer: blocks; unset: 2"},
     {"tied", "What to train", "", "", "transformer: input and output share one table of words"},
+    {"dropout", "What to train", "P", "0", "transformer: share of features that training drops behind embeddings, attention and the wide layer"},
 };
 // clang-format on
+
+double dropout_of(const Options& options) {
+  const auto share = parse_real(options.text("dropout"));
+  if (share && *share >= 0 && *share < 1) return *share;
+  options.refuse("dropout", "a number of at least 0 and below 1");
+}
 
 }  // namespace
 
@@ -32,6 +39,9 @@ std::shared_ptr<const Task> task_of(const Options& options) {
   }
   shape.tied = options.enabled("tied");
   if (shape.tied && model != "transformer") options.refuse("tied", "--model transformer beside it");
+  shape.dropout = dropout_of(options);
+  if (shape.dropout > 0 && model != "transformer")
+    options.refuse("dropout", "0, or --model transformer beside it");
   return make_task(options.has("task") ? options.text("task") : default_task(model), model, shape);
 }
 

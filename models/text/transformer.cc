@@ -7,6 +7,7 @@
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/ops/attention.h"
 #include "runtime/base/error.h"
+#include "runtime/nn/dropout.h"
 #include "runtime/nn/embedding.h"
 #include "runtime/nn/layers.h"
 #include "runtime/nn/norms.h"
@@ -23,6 +24,10 @@ TransformerShape checked(const TransformerShape& shape, const Division* division
                     "got {} layers, a width of {} and {} heads",
                     shape.layers, shape.width, shape.heads));
   }
+  if (!(shape.dropout >= 0 && shape.dropout < 1)) {
+    throw UsageError(
+        fmt::format("transformer: expected a dropout of at least 0 and below 1, got {}", shape.dropout));
+  }
   if (division == nullptr) return shape;
   const int ranks = division->group.communicator.size();
   if (shape.heads % ranks != 0 || shape.vocabulary % ranks != 0) {
@@ -38,11 +43,26 @@ TransformerShape checked(const TransformerShape& shape, const Division* division
   return shape;
 }
 
+/// x through `dropout`, where there is one.
+Tensor dropped(const std::shared_ptr<Module>& dropout, const Tensor& x) {
+  return dropout ? (*dropout)(x) : x;
+}
+
+/// Where a network's masks come from: another seed gives other masks, and weights are drawn as without.
+std::shared_ptr<DropoutKey> mask_key(Generator generator, const std::shared_ptr<Device>& device) {
+  return std::make_shared<DropoutKey>(generator.next64(), device);
+}
+
 /// Makes the layers of a network, whole or divided.
 class Layers {
  public:
-  Layers(Generator& generator, const std::shared_ptr<Device>& device, const Division* division)
-      : generator_(generator), device_(device), division_(division) {}
+  Layers(Generator& generator, const std::shared_ptr<Device>& device, const Division* division,
+         double dropout)
+      : generator_(generator),
+        device_(device),
+        division_(division),
+        dropout_(dropout),
+        key_(dropout > 0 ? mask_key(generator, device) : nullptr) {}
 
   std::shared_ptr<Module> columns(std::int64_t in, std::int64_t out, const std::string& label,
                                   Activation activation = Activation::none, bool bias = true) const {
@@ -76,6 +96,12 @@ class Layers {
     for (auto& [name, tensor] : table->named_parameters()) tensor.scale_in_place(kTableScale);
     return table;
   }
+  /// On features of a token, whole or of this rank's part of a divided sequence; null without.
+  std::shared_ptr<Module> dropout() const {
+    if (key_ == nullptr) return nullptr;
+    const bool is_part = division_ != nullptr && division_->sequence;
+    return std::make_shared<Dropout>(dropout_, key_, is_part ? division_->group.communicator.rank() : 0);
+  }
   int ranks() const { return division_ == nullptr ? 1 : division_->group.communicator.size(); }
 
  private:
@@ -84,6 +110,8 @@ class Layers {
   Generator& generator_;
   const std::shared_ptr<Device>& device_;
   const Division* division_;
+  double dropout_;
+  std::shared_ptr<DropoutKey> key_;  ///< null without dropout
 };
 
 /// x [B, L, width] (of a divided sequence this rank's part) → the same.
@@ -97,13 +125,17 @@ class Block final : public Module {
         proj_(add_module("proj", layers.rows(shape.width, shape.width, label + " proj"))),
         norm2_(add_module("norm2", layers.norm(shape.width, label + " norm2"))),
         up_(add_module("up", layers.columns(shape.width, 4 * shape.width, label + " up"))),
-        down_(add_module("down", layers.rows(4 * shape.width, shape.width, label + " down"))) {
+        down_(add_module("down", layers.rows(4 * shape.width, shape.width, label + " down"))),
+        attention_dropout_(layers.dropout()),
+        wide_dropout_(layers.dropout()) {
+    if (attention_dropout_) add_module("attention_dropout", attention_dropout_);
+    if (wide_dropout_) add_module("wide_dropout", wide_dropout_);
     mark_block();
   }
 
   Tensor forward(const Tensor& x) override {
-    const Tensor h = add(x, (*proj_)(attend((*qkv_)((*norm1_)(x)))));
-    return add(h, (*down_)(gelu((*up_)((*norm2_)(h)))));
+    const Tensor h = add(x, dropped(attention_dropout_, (*proj_)(attend((*qkv_)((*norm1_)(x))))));
+    return add(h, dropped(wide_dropout_, (*down_)(gelu((*up_)((*norm2_)(h))))));
   }
 
  private:
@@ -118,6 +150,7 @@ class Block final : public Module {
 
   std::int64_t heads_, head_width_;
   std::shared_ptr<Module> norm1_, qkv_, proj_, norm2_, up_, down_;
+  std::shared_ptr<Module> attention_dropout_, wide_dropout_;  ///< null without
 };
 
 /// tokens, integers [B, L] → [B, L, width] (of a divided sequence this rank's part): words and their places.
@@ -128,7 +161,9 @@ class Embed final : public Module {
       : context_(shape.context),
         words_(add_module("words", layers.table(shape.vocabulary, shape.width, "words"))),
         positions_(add_parameter(
-            "positions", mul(Tensor::randn({shape.context, shape.width}, generator, device), kTableScale))) {
+            "positions", mul(Tensor::randn({shape.context, shape.width}, generator, device), kTableScale))),
+        dropout_(layers.dropout()) {
+    if (dropout_) add_module("dropout", dropout_);
     if (division != nullptr && division->sequence) division_.emplace(*division);
   }
   Tensor forward(const Tensor& tokens) override {
@@ -137,13 +172,14 @@ class Embed final : public Module {
                                    context_, tokens.describe()));
     }
     const Tensor h = add((*words_)(tokens.to(DType::i64)), positions_.slice(0, 0, tokens.size(1)));
-    return division_ ? own_part(h, 1, division_->group, "sequence") : h;
+    return dropped(dropout_, division_ ? own_part(h, 1, division_->group, "sequence") : h);
   }
 
  private:
   std::int64_t context_;
   std::shared_ptr<Module> words_;
   Tensor positions_;
+  std::shared_ptr<Module> dropout_;  ///< null without
   std::optional<Division> division_;
 };
 
@@ -191,7 +227,7 @@ Transformer::Transformer(const TransformerShape& asked, Generator& generator,
                          const std::shared_ptr<Device>& device, const Division* division) {
   const TransformerShape shape = checked(asked, division);
   if (division != nullptr) division_.emplace(*division);
-  const Layers layers(generator, device, division);
+  const Layers layers(generator, device, division, shape.dropout);
   embed_ = add_module("embed", std::make_shared<Embed>(shape, layers, generator, device, division));
   blocks_ = add_module("blocks", std::make_shared<ModuleList>());
   for (std::int64_t i = 0; i < shape.layers; ++i)

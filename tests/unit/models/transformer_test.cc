@@ -13,6 +13,7 @@
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/data/sources/text_source.h"
+#include "runtime/nn/dropout.h"
 #include "runtime/optim/sgd.h"
 #include "tests/support/message_of.h"
 #include "tests/support/put_together.h"
@@ -51,6 +52,32 @@ TEST(Transformer, SeesNothingThatIsToCome) {
   EXPECT_THAT(test::message_of([&] { network(tokens(1, 9, device)); }), HasSubstr("at most 8"));
 }
 
+TransformerShape dropping(double dropout) {
+  TransformerShape shape = kShape;
+  shape.dropout = dropout;
+  return shape;
+}
+
+TEST(Transformer, DropsInTrainingAlone) {
+  const auto device = make_device("cpu");
+  const auto made = [&](double dropout) {
+    Generator generator(1);
+    return std::make_unique<Transformer>(dropping(dropout), generator, device);
+  };
+  const auto without = made(0), with = made(0.5);
+  EXPECT_THAT(dropout_keys(*without), testing::IsEmpty());
+  const Tensor x = tokens(1, 8, device);
+  const NoGrad no_grad;
+  EXPECT_NE((*with)(x).to_vector<float>(), (*without)(x).to_vector<float>());
+  with->eval();
+  EXPECT_EQ((*with)(x).to_vector<float>(), (*without)(x).to_vector<float>())
+      << "weights are drawn as without";
+  EXPECT_EQ(with->state_dict().size(), without->state_dict().size());
+  for (const double share : {-0.1, 1.0})
+    EXPECT_THAT(test::message_of([&] { made(share); }),
+                HasSubstr("a dropout of at least 0 and below 1, got"));
+}
+
 TEST(Transformer, NeedsWhatItsRanksCanShare) {
   NullLog log;
   run_thread_ranks(3, {}, log, [](Communicator& communicator) {
@@ -65,10 +92,18 @@ TEST(Transformer, NeedsWhatItsRanksCanShare) {
 /// Step `step`, cut over the shares; each reports the loss of its part.
 class Steps final : public Passes {
  public:
-  Steps(int step, DataShare share, const Division* division, std::shared_ptr<Device> device)
-      : step_(step), share_(share), division_(division), device_(std::move(device)) {}
+  Steps(int step, DataShare share, const Division* division, Module& network, std::shared_ptr<Device> device)
+      : step_(step), share_(share), division_(division), network_(network), device_(std::move(device)) {}
   std::size_t count() const noexcept override { return 1; }
-  Tensors inputs(std::size_t) override { return {rows().slice(1, 0, 8).contiguous()}; }
+  Tensors inputs(std::size_t) override {
+    std::vector<std::int64_t> samples;
+    for (std::int64_t row = share_.rank; row < kBatch; row += share_.size) samples.push_back(row);
+    for (const auto& key : dropout_keys(network_)) {
+      key->set_step(step_);
+      key->set_rows(Tensor::from_data(samples, {static_cast<std::int64_t>(samples.size())}, device_));
+    }
+    return {rows().slice(1, 0, 8).contiguous()};
+  }
   Tensor loss(std::size_t, const Tensors& outputs) override {
     const Tensor logits = outputs[0].reshape({-1, outputs[0].size(-1)});
     const Tensor target = rows().slice(1, 1, 9).to(DType::i64).reshape({-1});
@@ -88,16 +123,17 @@ class Steps final : public Passes {
   int step_;
   DataShare share_;
   const Division* division_;
+  Module& network_;
   std::shared_ptr<Device> device_;
 };
 
-TrainingParts parts_of(const Division* division) {
+TrainingParts parts_of(const Division* division, double dropout) {
   GradientLimits limits;
   limits.norm = 0.3;
   return {.build =
-              [division](const std::shared_ptr<Device>& device) {
+              [division, dropout](const std::shared_ptr<Device>& device) {
                 Generator generator(7);
-                return std::make_unique<Transformer>(kShape, generator, device, division);
+                return std::make_unique<Transformer>(dropping(dropout), generator, device, division);
               },
           .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
             // Adam would make steps of what is noise: the gradient of the keys' biases.
@@ -106,17 +142,17 @@ TrainingParts parts_of(const Division* division) {
           .limits = limits};
 }
 
-std::map<std::string, std::vector<float>> whole_network(int steps) {
+std::map<std::string, std::vector<float>> whole_network(int steps, double dropout) {
   NullLog log;
   std::map<std::string, std::vector<float>> state;
   run_thread_ranks(1, {}, log, [&](Communicator& communicator) {
     const auto device = make_device("cpu");
     StepClock clock;
     DataParallelStrategy strategy({communicator, device, std::chrono::seconds(30), {&clock}});
-    strategy.prepare(parts_of(nullptr), kNever);
+    strategy.prepare(parts_of(nullptr, dropout), kNever);
     strategy.begin(kNever);
     for (int step = 0; step < steps; ++step) {
-      Steps passes(step, strategy.share(), nullptr, device);
+      Steps passes(step, strategy.share(), nullptr, strategy.module(), device);
       strategy.step(passes, Exchange::all);
     }
     for (const auto& [name, tensor] : strategy.module().state_dict()) state[name] = tensor.to_vector<float>();
@@ -127,13 +163,14 @@ std::map<std::string, std::vector<float>> whole_network(int steps) {
 struct Case {
   int dp, tp;
   bool sequence;
+  double dropout = 0;
 };
 
 class DividedTransformer : public testing::TestWithParam<Case> {};
 
 TEST_P(DividedTransformer, LearnsWhatTheWholeOneDoes) {
   const Case& grid = GetParam();
-  const auto expected = whole_network(4);
+  const auto expected = whole_network(4, grid.dropout);
   NullLog log;
   std::mutex mutex;
   test::PutTogether saved;
@@ -146,12 +183,12 @@ TEST_P(DividedTransformer, LearnsWhatTheWholeOneDoes) {
     TensorParallelStrategy strategy({communicator, device, patience, {&clock}}, division.group,
                                     std::make_unique<DataParallelStrategy>(
                                         StrategyContext{mesh.group("dp"), device, patience, {&clock}}));
-    strategy.prepare(parts_of(&division), kNever);
+    strategy.prepare(parts_of(&division, grid.dropout), kNever);
     strategy.begin(kNever);
     EXPECT_EQ(strategy.share().size, grid.dp);
     EXPECT_EQ(strategy.holds_outputs(), mesh.coordinate("tp") == 0);
     for (int step = 0; step < 4; ++step) {
-      Steps passes(step, strategy.share(), &division, device);
+      Steps passes(step, strategy.share(), &division, strategy.module(), device);
       strategy.step(passes, Exchange::all);
     }
     strategy.module().eval();
@@ -179,7 +216,7 @@ TEST_P(DividedTransformer, LearnsWhatTheWholeOneDoes) {
 
 INSTANTIATE_TEST_SUITE_P(Grids, DividedTransformer,
                          testing::Values(Case{1, 2, false}, Case{1, 4, true}, Case{2, 2, true},
-                                         Case{4, 1, false}));
+                                         Case{4, 1, false}, Case{1, 2, false, 0.2}, Case{2, 2, true, 0.2}));
 
 TEST(TextSource, GivesEachByteOnceAsATarget) {
   const auto text = std::make_shared<const std::string>("abcdefghijkl");
