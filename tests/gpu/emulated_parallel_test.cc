@@ -197,6 +197,21 @@ TEST_P(EmulatedParallelism, GpusOfOneProcessAreStagesWithTheBitsOfAccumulation) 
   EXPECT_EQ(final_weights(folder_ / "both"), final_weights(folder_ / "two"));
 }
 
+// What keys the masks is on each part's and each stage's own GPU.
+TEST_P(EmulatedParallelism, PartsAndStagesOnGpusDropWhatOneGpuDrops) {
+  write_words();
+  const auto train_with_dropout = [&](const std::string& name, Arguments how) {
+    how.insert(how.end(), {"--dropout", "0.2"});
+    train_on(name, 1, 2, text(), how);
+  };
+  train_with_dropout("one", {"--accumulate", "4", "--cuda-graph", "off"});
+  train_with_dropout("stages",
+                     over_gpus({"--pipeline", "2", "--devices", "cuda:0,cuda:1", "--micro-batches", "4"}));
+  train_with_dropout(
+      "parts", over_gpus({"--place", "embed=cuda:0,blocks.0=cuda:1", "--accumulate", "4", "--recompute"}));
+  for (const char* name : {"stages", "parts"}) expect_equal(name, "one");
+}
+
 TEST_P(EmulatedParallelism, PipelinesGiveTheBitsOfAccumulation) {
   const Arguments plain = {"--accumulate", "4", "--cuda-graph", "off"};
   train_on("plain", 1, 4, lenet_, plain);

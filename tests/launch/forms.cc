@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 namespace dtrain::test {
 namespace {
 
@@ -20,7 +22,10 @@ class Forms {
     if (workers_ > 1) options_beside();
     if (workers_ > 1) devices();
     pipelines();
-    if (model_ == "transformer") divided();
+    if (model_ == "transformer") {
+      divided();
+      dropping();
+    }
     return std::move(forms_);
   }
 
@@ -109,8 +114,17 @@ class Forms {
 
   void devices() {
     const std::string list = device_list();
-    forms_.push_back(
-        {"replicas on devices", 1, {"--devices", list}, {}, workers(), even_ && !has_batch_norm(), one()});
+    const bool exact_replicas = even_ && !has_batch_norm();
+    forms_.push_back({"replicas on devices", 1, {"--devices", list}, {}, workers(), exact_replicas, one()});
+    if (has_blocks()) {
+      forms_.push_back({"replicas on devices x recomputation",
+                        1,
+                        {"--devices", list, "--recompute"},
+                        {},
+                        workers(),
+                        exact_replicas,
+                        one()});
+    }
     if (workers_ % 2 == 0) {
       forms_.push_back(
           {"replicas x data parallel", workers_ / 2, {"--devices", "cpu:0,cpu:1"}, {}, {}, false, one()});
@@ -134,7 +148,13 @@ class Forms {
       }
     }
     if (workers_ <= parts()) {
-      forms_.push_back({"parts on devices", 1, {"--devices", list, "--place", "auto"}, {}, {}, true, {}});
+      const Arguments places = {"--devices", list, "--place", "auto"};
+      forms_.push_back({"parts on devices", 1, places, {}, {}, true, {}});
+      if (has_blocks()) {
+        Arguments arguments = places;
+        arguments.push_back("--recompute");
+        forms_.push_back({"parts on devices x recomputation", 1, arguments, {}, {}, true, {}});
+      }
       forms_.push_back({"parts on 2 devices x data parallel",
                         workers_,
                         {"--devices", "cpu:0,cpu:1", "--place", "auto"},
@@ -180,7 +200,11 @@ class Forms {
            true,
            halves});
       stages("pipeline, cut by time", workers_, {"--pipeline", count, "--stages", "auto"});
-      if (has_blocks()) stages("pipeline x recomputation", workers_, {"--pipeline", count, "--recompute"});
+      if (has_blocks()) {
+        stages("pipeline x recomputation", workers_, {"--pipeline", count, "--recompute"});
+        stages("pipeline over devices x recomputation", 1,
+               {"--pipeline", count, "--devices", device_list(), "--recompute"});
+      }
       if (2 * workers_ <= parts() && kMicroBatches % workers_ == 0)
         stages("pipeline, interleaved", workers_, {"--pipeline", count, "--schedule", "interleaved"});
     }
@@ -308,6 +332,35 @@ class Forms {
       Arguments arguments = mesh;
       arguments.insert(arguments.end(), {"--shard", what});
       add(fmt::format("tensor x pipeline x shard {}", what), arguments);
+    }
+  }
+
+  /// Forms from above once more with dropout: the masks are those of one process with the same option, which
+  /// recomputation meets again.
+  void dropping() {
+    const std::set<std::string> again = {"data parallel",
+                                         "virtual workers, V = 8",
+                                         "shard parameters",
+                                         "shard parameters x recomputation",
+                                         "replicas on devices",
+                                         "replicas on devices x recomputation",
+                                         "parts on devices",
+                                         "parts on devices x recomputation",
+                                         "pipeline, 1f1b",
+                                         "pipeline x recomputation",
+                                         "pipeline over devices",
+                                         "pipeline over devices x recomputation",
+                                         "tensor",
+                                         "tensor, sequence",
+                                         "tensor, sequence x recomputation",
+                                         "tensor x pipeline, interleaved"};
+    const std::vector<Form> without = forms_;
+    for (Form form : without) {
+      if (!again.contains(form.name)) continue;
+      form.name += " x dropout";
+      for (Arguments* arguments : {&form.arguments, &form.bits.arguments, &form.near.arguments})
+        arguments->insert(arguments->end(), {"--dropout", "0.1"});
+      forms_.push_back(std::move(form));
     }
   }
 
