@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "runtime/autograd/autocast.h"
-#include "runtime/autograd/gradients.h"
+#include "runtime/autograd/backward_pass.h"
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
 
@@ -50,6 +50,29 @@ std::vector<Tensor> run_again(const RecomputeSaved& saved, const std::vector<Ten
   return results;
 }
 
+/// What operations recorded from now on outnumber, and those that `tensors` come from do not.
+std::uint64_t floor_above(const std::vector<Tensor>& tensors) {
+  for (const Tensor& tensor : tensors) {
+    const auto state = grad_state(tensor);
+    if (state != nullptr && state->node != nullptr) number_after(state->node->sequence());
+  }
+  return reserve_sequence();
+}
+
+/// The gradients of `wanted` by operations above `floor`. Parameters may be results themselves (a replica's
+/// copies): what they come from is left to the pass that called.
+std::vector<Tensor> gradients_above(std::uint64_t floor, const std::vector<BackwardPass::Root>& roots,
+                                    const std::vector<Tensor>& wanted) {
+  std::vector<std::shared_ptr<GradState>> states;
+  for (const Tensor& tensor : wanted) states.push_back(grad_state(tensor));
+  BackwardPass pass({});
+  pass.capture(states, floor);
+  pass.run(roots);
+  std::vector<Tensor> found;
+  for (std::size_t i = 0; i < wanted.size(); ++i) found.push_back(pass.captured(i));
+  return found;
+}
+
 void recompute_backward(const RecomputeSaved& saved, const std::vector<Tensor>& grads, GradSink& sink) {
   std::vector<Tensor> wanted, inputs(saved.input_count);
   std::vector<int> places;
@@ -67,17 +90,18 @@ void recompute_backward(const RecomputeSaved& saved, const std::vector<Tensor>& 
     wanted.push_back(i < saved.input_count ? inputs[i] : saved.tensors[i].get(sink));
     places.push_back(static_cast<int>(i));
   }
+  const std::uint64_t floor = floor_above(wanted);
   const std::vector<Tensor> results = run_again(saved, inputs);
-  std::vector<Tensor> roots, seeds;
+  std::vector<BackwardPass::Root> roots;
   for (std::size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined() || !results[i].requires_grad()) continue;  // depends on none of them after all
-    roots.push_back(results[i]);
-    seeds.push_back(grads[i]);
+    roots.push_back({results[i], grads[i]});
   }
   if (roots.empty()) return;
-  std::vector<Tensor> found = gradients(roots, wanted, seeds);
+  std::vector<Tensor> found = gradients_above(floor, roots, wanted);
   for (std::size_t i = 0; i < found.size(); ++i) {
-    if (found[i].defined()) sink.deliver(places[i], differentiable_once(sink, seeds[0], std::move(found[i])));
+    if (found[i].defined())
+      sink.deliver(places[i], differentiable_once(sink, roots[0].seed, std::move(found[i])));
   }
 }
 

@@ -150,6 +150,22 @@ TEST_F(RecomputeTest, AParameterUsedElsewhereTooIsReportedOnce) {
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], v.grad().to_vector<float>()[i], 1e-6);
 }
 
+// As a replica's parameters are results of those that learn.
+TEST_F(RecomputeTest, AParameterMayBeAResult) {
+  const auto device = make_device("cpu");
+  const auto gradient = [&](bool again) {
+    Tensor weight = Tensor::full({3}, 2.0, device);
+    weight.set_requires_grad(true);
+    const Tensor copy = mul(weight, 3.0);
+    const auto function = [&copy](const Tensor& in) { return square(mul(in, copy)); };
+    Tensor y = Tensor::full({3}, 0.5, device);
+    for (int i = 0; i < 2; ++i) y = again ? recomputed(function, y, {copy}) : function(y);
+    sum(y).backward();
+    return weight.grad().to_vector<float>();
+  };
+  EXPECT_EQ(gradient(true), gradient(false));
+}
+
 TEST_F(RecomputeTest, TheSecondRunHasThePrecisionOfTheFirst) {
   Linear layer(8, 8, generator_, device_);
   const Tensor x = random({2, 8});
