@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -30,5 +31,18 @@ struct PutTogether {
     }
   }
 };
+
+/// Between values of one name; infinite where names or counts differ.
+inline double largest_difference(const std::map<std::string, std::vector<float>>& a,
+                                 const std::map<std::string, std::vector<float>>& b) {
+  double largest = a.size() == b.size() ? 0 : INFINITY;
+  for (const auto& [name, values] : a) {
+    const auto found = b.find(name);
+    if (found == b.end() || found->second.size() != values.size()) return INFINITY;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      largest = std::max(largest, std::abs(static_cast<double>(values[i]) - found->second[i]));
+  }
+  return largest;
+}
 
 }  // namespace dtrain::test

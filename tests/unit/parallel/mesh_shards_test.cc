@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -20,6 +19,7 @@
 namespace dtrain {
 namespace {
 
+using test::largest_difference;
 using test::Split;
 using test::SplitShape;
 
@@ -134,17 +134,6 @@ Trained trained(const Setting& setting, std::optional<ShardStage> stage) {
     EXPECT_EQ(trained.saved.counted[name], static_cast<std::int64_t>(values.size()))
         << name << ": each element once";
   return trained;
-}
-
-double largest_difference(const Values& a, const Values& b) {
-  double largest = a.size() == b.size() ? 0 : INFINITY;
-  for (const auto& [name, values] : a) {
-    const auto found = b.find(name);
-    if (found == b.end() || found->second.size() != values.size()) return INFINITY;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      largest = std::max(largest, std::abs(static_cast<double>(values[i]) - found->second[i]));
-  }
-  return largest;
 }
 
 constexpr ShardStage kStages[] = {ShardStage::gradients, ShardStage::parameters};

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -19,6 +18,7 @@
 namespace dtrain {
 namespace {
 
+using test::largest_difference;
 using test::Layers;
 using test::MakeStrategy;
 using test::MicroBatches;
@@ -101,17 +101,6 @@ Values trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStrategy&
   return saved.values;
 }
 
-double largest_difference(const Values& a, const Values& b) {
-  double largest = a.size() == b.size() ? 0 : INFINITY;
-  for (const auto& [name, values] : a) {
-    const auto found = b.find(name);
-    if (found == b.end() || found->second.size() != values.size()) return INFINITY;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      largest = std::max(largest, std::abs(static_cast<double>(values[i]) - found->second[i]));
-  }
-  return largest;
-}
-
 TEST(PipelineShards, HaveTheBitsOfRangesWithAccumulation) {
   for (const ShardStage stage : kStages) {
     for (const int copies : {1, 2, 3}) {
@@ -144,6 +133,18 @@ TEST(PipelineShards, AgreeWithStagesThatAreWhole) {
   }
 }
 
+/// Its modules in a row, with tanh behind each.
+class TanhChain : public Module, public Chained {
+ public:
+  Tensor forward(const Tensor& x) override { return through(chain(), x); }
+  std::vector<ChainPart> chain() const override {
+    std::vector<ChainPart> chain;
+    for (const auto& [name, layer] : children())
+      chain.push_back({{{name, layer}}, [layer = layer](const Tensor& x) { return tanh((*layer)(x)); }});
+    return chain;
+  }
+};
+
 /// A layer with the weights of another one.
 class Reuses final : public Module {
  public:
@@ -155,20 +156,13 @@ class Reuses final : public Module {
 };
 
 /// Layers of which the first and the last, in different stages, share their weights.
-class TiedLayers final : public Module, public Chained {
+class TiedLayers final : public TanhChain {
  public:
   explicit TiedLayers(const std::shared_ptr<Device>& device) {
     Generator generator(11);
     for (int i = 0; i < 3; ++i)
       add_module(fmt::format("fc{}", i), std::make_shared<Linear>(8, 8, generator, device));
     add_module("head", std::make_shared<Reuses>(children()[0].second->own_parameters()[0].second));
-  }
-  Tensor forward(const Tensor& x) override { return through(chain(), x); }
-  std::vector<ChainPart> chain() const override {
-    std::vector<ChainPart> chain;
-    for (const auto& [name, layer] : children())
-      chain.push_back({{{name, layer}}, [layer = layer](const Tensor& x) { return tanh((*layer)(x)); }});
-    return chain;
   }
 };
 
@@ -216,19 +210,12 @@ TEST(PipelineShards, GoTogetherWithDividedLayers) {
 }
 
 /// Wide layers, so that what is kept shows beside what is on its way.
-class WideLayers final : public Module, public Chained {
+class WideLayers final : public TanhChain {
  public:
   explicit WideLayers(const std::shared_ptr<Device>& device) {
     Generator generator(5);
     for (int i = 0; i < 6; ++i)
       add_module(fmt::format("fc{}", i), std::make_shared<Linear>(kWidth, kWidth, generator, device));
-  }
-  Tensor forward(const Tensor& x) override { return through(chain(), x); }
-  std::vector<ChainPart> chain() const override {
-    std::vector<ChainPart> chain;
-    for (const auto& [name, layer] : children())
-      chain.push_back({{{name, layer}}, [layer = layer](const Tensor& x) { return tanh((*layer)(x)); }});
-    return chain;
   }
   static constexpr std::int64_t kWidth = 512;
 };

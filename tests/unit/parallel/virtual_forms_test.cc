@@ -40,6 +40,23 @@ constexpr GradientLimits kLimits = {.norm = 0.01, .value = 0.002};
 
 using Values = std::map<std::string, std::vector<float>>;
 
+/// Three steps.
+void train(Strategy& strategy, GradScaler& scaler, const std::shared_ptr<Device>& device) {
+  strategy.prepare({.build = [](const std::shared_ptr<Device>& on) -> std::unique_ptr<Module> {
+                      return std::make_unique<Layers>(6, on);
+                    },
+                    .make_optimizer = adam,
+                    .scaler = &scaler,
+                    .limits = kLimits},
+                   kNever);
+  strategy.begin(kNever);
+  for (int step = 0; step < 3; ++step) {
+    const DataShare share = strategy.share();
+    MicroBatches passes(step, share, static_cast<std::size_t>(share.parts), device);
+    strategy.step(passes);
+  }
+}
+
 /// Parameters and the optimizer's state after three steps on `ranks` ranks with devices of their own.
 Values trained_on(int ranks, const std::string& map) {
   std::mutex mutex;
@@ -58,19 +75,7 @@ Values trained_on(int ranks, const std::string& map) {
   run_mesh_ranks(
       {{"dp", ranks}}, ranks, make,
       [&](Strategy& strategy, GradScaler& scaler, Communicator&, const std::shared_ptr<Device>& device) {
-        strategy.prepare({.build = [](const std::shared_ptr<Device>& on) -> std::unique_ptr<Module> {
-                            return std::make_unique<Layers>(6, on);
-                          },
-                          .make_optimizer = adam,
-                          .scaler = &scaler,
-                          .limits = kLimits},
-                         kNever);
-        strategy.begin(kNever);
-        for (int step = 0; step < 3; ++step) {
-          const DataShare share = strategy.share();
-          MicroBatches passes(step, share, static_cast<std::size_t>(share.parts), device);
-          strategy.step(passes);
-        }
+        train(strategy, scaler, device);
         const std::lock_guard lock(mutex);
         const StateParts saved = strategy.save();
         for (const auto* parts : {&saved.model, &saved.optimizer}) {
@@ -104,19 +109,7 @@ Values trained_in_stages(int copies, int stages, PipelineSchedule schedule, bool
   run_mesh_ranks(
       {{"dp", copies}, {"pp", stages}}, copies * stages, make,
       [&](Strategy& strategy, GradScaler& scaler, Communicator&, const std::shared_ptr<Device>& device) {
-        strategy.prepare({.build = [](const std::shared_ptr<Device>& on) -> std::unique_ptr<Module> {
-                            return std::make_unique<Layers>(6, on);
-                          },
-                          .make_optimizer = adam,
-                          .scaler = &scaler,
-                          .limits = kLimits},
-                         kNever);
-        strategy.begin(kNever);
-        for (int step = 0; step < 3; ++step) {
-          const DataShare share = strategy.share();
-          MicroBatches passes(step, share, static_cast<std::size_t>(share.parts), device);
-          strategy.step(passes);
-        }
+        train(strategy, scaler, device);
         const StateParts parts = strategy.save();
         const std::lock_guard lock(mutex);
         saved.add(parts.model), saved.add(parts.optimizer);
