@@ -230,7 +230,7 @@ TEST_F(TensorOption, SaysWhatCannotBe) {
   expect_refused({"--tensor", "2", "--virtual-workers", "2"},
                  "at least one part for each of 3 groups of workers, got 2", 6);
   expect_refused({"--mesh", "pp=2,tp=2", "--virtual-workers", "4", "--micro-batches", "4"},
-                 "--micro-batches: expected nothing beside --virtual-workers", 4);
+                 "expected nothing beside --virtual-workers, whose parts are the micro-batches", 4);
   expect_refused({"--sequence-parallel"}, "--tensor N beside it");
   expect_refused({"--heads", "5"}, "got 2 layers, a width of 32 and 5 heads");
 
