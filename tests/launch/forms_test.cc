@@ -200,8 +200,8 @@ class Table {
     const char* const whose = !bits_of_workers              ? ""
                               : form.bits.arguments.empty() ? ", of data parallel"
                                                             : ", of the same without";
-    fmt::print("{:<12} {:<46} {:>7} {:<10} {:>10.1e} {:>10.1e}  {:<22} {}\n", model_, form.name, workers,
-               over_, near.losses, near.weights,
+    fmt::print("{:<11} {:<47} {:>7} {:<9} {:>7.1e} {:>7.1e}  {:<22} {}\n", model_, form.name, workers, over_,
+               near.losses, near.weights,
                !form.exact ? (near.equal_bits() ? "yes" : "within rounding")
                : equal     ? fmt::format("yes{}", whose)
                            : "NO, and should be",
@@ -217,7 +217,7 @@ class Table {
 };
 
 TEST(FormsOfParallelism, AgreeWithOneProcess) {
-  fmt::print("{:<12} {:<46} {:>7} {:<10} {:>10} {:>10}  {}\n", "model", "form", "workers", "over", "losses",
+  fmt::print("{:<11} {:<47} {:>7} {:<9} {:>7} {:>7}  {}\n", "model", "form", "workers", "over", "losses",
              "weights", "equal bits");
   const char* const part = std::getenv("DTRAIN_FORMS_ROWS");
   int rows = 0;
