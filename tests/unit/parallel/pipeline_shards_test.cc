@@ -115,7 +115,7 @@ TEST(PipelineShards, HaveTheBitsOfRangesWithAccumulation) {
   }
 }
 
-// The last stage of three has fewer parameters than the copies' buckets, and passes of one micro-batch alone.
+// Each micro-batch is averaged over the copies before it is added up: another order of sums.
 TEST(PipelineShards, AgreeWithStagesThatAreWhole) {
   const Way way;
   const std::vector<MeshAxis> axes = {{"dp", 2}, {"pp", 3}};

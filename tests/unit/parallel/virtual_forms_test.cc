@@ -1,5 +1,5 @@
-// Virtual workers whose network is on several devices or divided, with ranks as threads: the same bits for
-// any number of ranks, wherever parts of the network are, and for any number of copies of the slices.
+// Virtual workers whose network is on several devices, in stages or divided, with ranks as threads: the same
+// bits for any number of ranks, wherever parts of the network are, and for any number of copies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
