@@ -7,7 +7,8 @@
 #
 # processes: workers on this machine over shared memory and TCP; mpi: started by mpirun; threads: workers that are
 # threads of one process; gpus: emulated GPUs over NCCL's stand-in, devices of a process too; TEXT: only forms whose
-# name contains it. All of it takes about two hours on two cores. BUILD names the build folder (build/release).
+# name contains it. All of it takes about five hours on two cores, most of them over gpus. BUILD names the build folder
+# (build/release).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build/release}
