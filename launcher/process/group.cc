@@ -94,9 +94,7 @@ SpawnRequest GroupRun::request_for(const WorkerPlan& worker, const Environment& 
   request.argv = worker.argv;
   request.environment =
       merged_environment(environment, plan_.removed_variables, {&worker.environment, &attempt, &terminal});
-  // Input goes to rank 0, unless it is a terminal: reading that from a background group would stop the
-  // worker.
-  const bool reads_input = worker.rank == 0 && ::isatty(0) == 0;
+  const bool reads_input = worker.rank == 0 && (::isatty(0) == 0 || terminal_.has_keyboard());
   request.in = reads_input ? -1 : null_fd;
   request.out = streams.out.worker_end();
   request.err = streams.err.worker_end();
@@ -125,6 +123,7 @@ GroupResult GroupRun::run() {
   }
   settle_files();
   console_.settle_progress();
+  terminal_.restore();
   GroupResult result;
   result.outcome = supervisor_.outcome();
   result.fenced = fenced_;
@@ -272,10 +271,17 @@ void GroupRun::tell_failure() {
                          clock_.now() - end.at);
 }
 
-// Ctrl-Z: workers are in groups of their own, so the terminal does not stop them.
+// Ctrl-Z: workers are in sessions of their own, so the terminal does not stop them.
 void GroupRun::suspend() {
+  if (!can_be_continued()) {
+    console_.say("got SIGTSTP (Ctrl-Z): the job runs on, since no shell here could continue it");
+    return;
+  }
   command(Command::Kind::signal, SIGSTOP);
-  ::raise(SIGSTOP);
+  const auto workers_modes = terminal_.modes();
+  terminal_.restore();
+  stop_until_continued();
+  terminal_.set_modes(workers_modes);
   command(Command::Kind::signal, SIGCONT);
 }
 
@@ -335,6 +341,9 @@ void GroupRun::take_event(const Event& event) {
     case Event::Kind::exited:
       take_end(event.worker, event);
       break;
+    case Event::Kind::stopped:
+      tell_stop(event.worker, static_cast<int>(event.value));
+      break;
     case Event::Kind::swept:
     case Event::Kind::stuck:
     case Event::Kind::held:
@@ -350,6 +359,18 @@ void GroupRun::take_end(int local_rank, const Event& event) {
   carry_out(
       supervisor_.on_exit(local_rank, static_cast<int>(event.value), clock_.now(), is_needed(local_rank)));
   tell_loss(local_rank);
+}
+
+// By whatever it was: until somebody continues it, all that wait for it wait too.
+void GroupRun::tell_stop(int local_rank, int signal) {
+  const std::string pid = std::to_string(workers_[static_cast<std::size_t>(local_rank)].pid);
+  const std::string worker =
+      name_of(plan_.workers[static_cast<std::size_t>(local_rank)]) + " (pid " + pid + ")";
+  if (signal == 0) return console_.say(worker + " has been continued");
+  const bool terminal = signal == SIGTTIN || signal == SIGTTOU;
+  console_.complain(worker + " has been stopped by " + signal_name(signal) +
+                    (terminal ? ", for using a terminal in the background" : "") +
+                    ": it does nothing until it is continued (kill -CONT " + pid + ")");
 }
 
 // Rank 0 is where the others meet, and keeps the run's records; and until a worker has met the others, they

@@ -17,6 +17,7 @@
 #include "launcher/process/round_link.h"
 #include "launcher/process/signals.h"
 #include "launcher/process/supervisor.h"
+#include "launcher/process/terminal.h"
 #include "launcher/watch/hang_watch.h"
 
 namespace dtrain::launcher {
@@ -74,6 +75,7 @@ class GroupRun {
   void take_events();
   void take_event(const Event& event);
   void take_end(int local_rank, const Event& event);
+  void tell_stop(int local_rank, int signal);
   bool is_needed(int local_rank) const;
   void tell_loss(int local_rank);
   std::optional<Duration> longest_wait() const;
@@ -98,6 +100,7 @@ class GroupRun {
   std::vector<Worker> workers_;
   Supervisor supervisor_;
   HangWatch hang_;
+  Terminal terminal_;
   Keeper keeper_;
   std::set<int> passed_on_;         // signals that workers have had because of the job's end
   std::optional<int> told_failed_;  // local rank that the other nodes were told of

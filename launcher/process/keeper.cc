@@ -15,6 +15,7 @@
 #include <deque>
 #include <filesystem>
 #include <iterator>
+#include <set>
 
 #include "launcher/process/forked.h"
 #include "launcher/process/guard.h"
@@ -138,9 +139,13 @@ class KeeperProcess {
     int status = 0;
     rusage usage{};
     pid_t ended;
-    while ((ended = ::wait4(-1, &status, WNOHANG, &usage)) > 0) {
+    while ((ended = ::wait4(-1, &status, WNOHANG | WUNTRACED | WCONTINUED, &usage)) > 0) {
       const auto found = std::find(pids_.begin(), pids_.end(), ended);
       if (found == pids_.end()) continue;  // left behind by a worker
+      if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+        tell_stop(static_cast<std::int32_t>(found - pids_.begin()), status);
+        continue;
+      }
       *found = 0;
       --live_;
       ends.push_back(
@@ -149,6 +154,16 @@ class KeeperProcess {
     std::stable_partition(ends.begin(), ends.end(),
                           [](const Event& end) { return WIFSIGNALED(static_cast<int>(end.value)); });
     for (const Event& end : ends) send(end);
+  }
+
+  // A stop that the launcher ordered (Ctrl-Z) is no news.
+  void tell_stop(std::int32_t worker, int status) {
+    if (WIFSTOPPED(status) && !suspended_) {
+      told_stopped_.insert(worker);
+      send({Event::Kind::stopped, worker, WSTOPSIG(status), 0});
+    } else if (WIFCONTINUED(status) && told_stopped_.erase(worker) > 0) {
+      send({Event::Kind::stopped, worker, 0, 0});
+    }
   }
 
   void obey() {
@@ -162,6 +177,7 @@ class KeeperProcess {
     if (command.kind == Command::Kind::kill_all) killing_ = true;
     if (command.kind == Command::Kind::start_again) start_again(command.signal);
     if (command.kind == Command::Kind::signal) {
+      if (command.signal == SIGSTOP || command.signal == SIGCONT) suspended_ = command.signal == SIGSTOP;
       for (const pid_t pid : pids_) {
         if (pid > 0) ::kill(-pid, command.signal);  // not reaped yet, so the number is still its own
       }
@@ -230,6 +246,8 @@ class KeeperProcess {
   int live_ = 0, stuck_ = 0;
   LeaseWatch lease_;
   bool killing_ = false, fenced_ = false, ordered_to_end_ = false;
+  bool suspended_ = false;  // the launcher has stopped all workers
+  std::set<std::int32_t> told_stopped_;
   std::chrono::milliseconds kill_round_ = kFirstKillRound;
 };
 

@@ -12,6 +12,7 @@ struct Event {
     started,      ///< value: pid
     exec_failed,  ///< value: errno; an `exited` follows
     exited,       ///< value: wait status
+    stopped,      ///< value: the signal that stopped the worker; 0: it runs again
     swept,        ///< value: how many processes workers had left behind; worker is -1
     fenced,       ///< the lease is over: all workers are being killed; worker is -1
     stuck,        ///< value: pid of a process that cannot be ended; worker is -1

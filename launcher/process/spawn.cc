@@ -51,7 +51,7 @@ void replace(int from, int to) {
 // Runs in the child, on the parent's memory: system calls only.
 [[noreturn]] void become(const SpawnRequest& request, const Prepared& prepared, const Inherited& inherited,
                          int events_fd) {
-  ::setpgid(0, 0);
+  ::setsid();  // also a process group; one that has no terminal is not stopped for using ours
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != prepared.parent) ::_exit(kCannotExecute);  // the parent was gone before the line above
   if (!inherited.ignores_pipe) ::signal(SIGPIPE, SIG_DFL);

@@ -32,10 +32,10 @@ struct SpawnRequest {
   int worker = 0;                        ///< named in the event that reports a failed execve
 };
 
-/// Starts the program in a process group of its own; it dies with SIGKILL when the calling process ends. To
-/// be called with all signals blocked, from a thread that outlives the program. Returns its pid. A failed
-/// execve is reported by the child as Event::exec_failed on `events_fd`, and the child exits with 127. Throws
-/// SystemError when no process could be made.
+/// Starts the program in a session, and so a process group, of its own; it dies with SIGKILL when the calling
+/// process ends. To be called with all signals blocked, from a thread that outlives the program. Returns its
+/// pid. A failed execve is reported by the child as Event::exec_failed on `events_fd`, and the child exits
+/// with 127. Throws SystemError when no process could be made.
 pid_t spawn(const SpawnRequest& request, const Inherited& inherited, int events_fd);
 
 /// `base` without `removed`, then the layers on top of each other, in execve's form.

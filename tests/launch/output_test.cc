@@ -2,19 +2,16 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <pty.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <map>
 #include <sstream>
 #include <thread>
 
-#include "runtime/base/fd.h"
 #include "tests/launch/running.h"
+#include "tests/launch/terminal.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 
@@ -180,28 +177,10 @@ TEST_F(FifoAsLog, LosesOutputButHoldsNoWorkerForLong) {
 
 // Runs a command line on a terminal of its own and returns what appears there.
 std::string on_terminal(const std::vector<std::string>& arguments,
-                        const std::map<std::string, std::string>& more = {}) {
-  int master = -1;
-  winsize size{24, 60, 0, 0};
-  const pid_t child = ::forkpty(&master, nullptr, nullptr, &size);
-  if (child == 0) {
-    ::unsetenv("NO_COLOR");  // whoever runs the tests may not want colour; each test here says what it wants
-    ::setenv("TERM", "xterm", 1);
-    for (const auto& [name, value] : more) ::setenv(name.c_str(), value.c_str(), 1);
-    const std::string path = program("dtrain-launch");
-    std::vector<char*> argv{const_cast<char*>(path.c_str())};
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    ::execv(path.c_str(), argv.data());
-    ::_exit(127);
-  }
-  const UniqueFd terminal(master);
-  std::string shown;
-  char chunk[4096];
-  ssize_t got;
-  while ((got = ::read(master, chunk, sizeof chunk)) > 0) shown.append(chunk, static_cast<std::size_t>(got));
-  ::waitpid(child, nullptr, 0);
-  return shown;
+                        const std::map<std::string, std::string>& environment = {}) {
+  OnTerminal job(launch_command(arguments), environment);
+  job.wait();
+  return job.shown();
 }
 
 TEST(Output, ProgressOfRankZeroIsOneLineOnATerminal) {
