@@ -4,10 +4,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <utility>
 
 #include "runtime/base/check.h"
 
@@ -16,12 +19,23 @@ namespace {
 
 constexpr std::size_t kChunk = 65536;
 constexpr std::streamoff kTailBytes = 16384;
+constexpr Duration kPrompt = std::chrono::milliseconds(100);
+
+bool is_blank(std::string_view text) { return text.find_first_not_of(" \t") == std::string_view::npos; }
 
 }  // namespace
 
 Capture::Capture(const StreamPlan& stream, std::string prefix, const CaptureOptions& options,
-                 Console& console)
-    : options_(options), prefix_(std::move(prefix)), console_(console), to_console_(stream.console) {
+                 Console& console, const Clock& clock)
+    : options_(options),
+      console_(console),
+      clock_(clock),
+      speaker_{options.to_err, std::move(prefix), options.name, options.order, !options.passthrough},
+      to_console_(stream.console),
+      data_(is_data()),
+      bars_(console.shows_bars(speaker_)),
+      lines_(bars_ || !options.passthrough) {
+  if (data_) speaker_.marks_cuts = false;
   UniqueFd file;
   if (!stream.file.empty()) {
     file_path_ = options.log_folder + "/" + stream.file;
@@ -40,6 +54,13 @@ Capture::Capture(const StreamPlan& stream, std::string prefix, const CaptureOpti
   pipe_.reset(ends[0]);
   worker_end_.reset(ends[1]);
   check(Sys{::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK)}, "fcntl O_NONBLOCK");
+}
+
+// One worker's stderr is no data: bars and messages of the launcher's go there.
+bool Capture::is_data() const {
+  const Sink& sink = options_.to_err ? console_.err() : console_.out();
+  return options_.alone && speaker_.prefix.empty() && !sink.terminal() &&
+         (options_.passthrough || !options_.to_err);
 }
 
 int Capture::poll_fd() {
@@ -62,7 +83,7 @@ bool Capture::read_some(std::size_t limit) {
     if (got < 0) return any;  // EAGAIN: nothing more for now
     if (got == 0) {
       pipe_.reset();
-      lines_.finish([this](std::string_view line) { emit(line); });
+      finish_line();
       return any;
     }
     any = true;
@@ -77,7 +98,8 @@ void Capture::finish() {
   constexpr std::size_t kAtMost = std::size_t{8}
                                   << 20;  // a descendant that writes without end must not hold us
   read_some(kAtMost);
-  lines_.finish([this](std::string_view line) { emit(line); });
+  finish_line();
+  console_.forget(speaker_);
   tell_losses();
 }
 
@@ -89,45 +111,66 @@ void Capture::give_up_file() {
 void Capture::take(std::string_view bytes) {
   if (file_) file_->append(bytes);
   tell_losses();
-  if (options_.progress) {
-    take_progress(bytes);
-  } else {
-    lines_.feed(bytes, [this](std::string_view line) { emit(line); });
-  }
+  if (data_ && to_console_) console_.pass(speaker_, bytes);
+  if (data_ && !options_.to_err) return;
+  lines_.feed(bytes, [this](const TextLine& line) { emit(line); });
+  set_deadline();
 }
 
-// Text after a carriage return replaces the progress line; text that ends in a newline is a line like any
-// other.
-void Capture::take_progress(std::string_view bytes) {
-  lines_.feed(bytes, [this](std::string_view line) {
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    const std::size_t back = line.rfind('\r');
-    if (back != std::string_view::npos) console_.progress("");  // the bar's last state becomes a line
-    emit(back == std::string_view::npos ? line : line.substr(back + 1));
-  });
-  std::string& pending = lines_.pending();
-  std::string_view update = pending;
-  if (update.find('\r') == std::string_view::npos) return;
-  if (update.ends_with('\r')) update.remove_suffix(1);
-  if (const std::size_t back = update.rfind('\r'); back != std::string_view::npos)
-    update.remove_prefix(back + 1);
-  const std::string shown = strip_controls(update);
-  const auto width = static_cast<std::size_t>(console_.columns() - 1);
-  if (!shown.empty()) console_.progress(first_columns(shown, width));
-  // Only the newest state is kept; the carriage return in front of it marks what follows as an update.
-  std::string kept(1, '\r');
-  kept += update;
-  pending = std::move(kept);
+// The end of the stream. What is passed on unchanged gets no newline that the worker did not write.
+void Capture::finish_line() {
+  if (options_.passthrough && !lines_.holds_state())
+    lines_.hand_out_unfinished([this](const TextLine& line) { emit(line); });
+  else
+    lines_.finish([this](const TextLine& line) { emit(line); });
+  due_.reset();
 }
 
-void Capture::emit(std::string_view line) {
-  std::string escaped;
-  if (!options_.passthrough) {
-    escaped = options_.progress ? strip_controls(line) : escape_controls(line);
-    line = escaped;
-  }
-  if (options_.to_err) tail_.add(line);
-  if (to_console_) console_.line(options_.to_err, prefix_, line);
+void Capture::set_deadline() {
+  due_.reset();
+  if (!to_console_ || data_) return;
+  const bool has_state = lines_.holds_state();
+  if (bars_) console_.bar(speaker_, has_state ? strip_controls(lines_.unfinished()) : "");
+  if (has_state && !bars_) due_ = std::max(next_state_, clock_.now());
+  const bool may_ask =
+      options_.alone && bars_;  // somebody who is asked for input is not to wait for the question
+  if (!has_state && !lines_.unfinished().empty()) due_ = clock_.now() + (may_ask ? kPrompt : kQuiet);
+}
+
+void Capture::keep_time() {
+  if (!due_ || clock_.now() < *due_) return;
+  due_.reset();
+  if (lines_.holds_state())
+    show_state();
+  else
+    lines_.hand_out_unfinished([this](const TextLine& line) { emit(line); });
+}
+
+void Capture::show_state() {
+  const std::string text = strip_controls(lines_.unfinished());
+  if (is_blank(text) || text == shown_state_) return;
+  console_.line(speaker_, text);
+  shown_state_ = text;
+  next_state_ = clock_.now() + kStateInterval;
+}
+
+std::string Capture::shown_text(const TextLine& line) const {
+  if (options_.passthrough && !line.state) return std::string(line.text);
+  return options_.progress || line.state ? strip_controls(line.text) : escape_controls(line.text);
+}
+
+void Capture::emit(const TextLine& line) {
+  const std::string text = shown_text(line);
+  if (line.state && is_blank(text)) return;  // a bar that has been wiped out
+  if (options_.to_err) tail_.add(text, line.continued);
+  if (!to_console_ || data_) return;
+  if (bars_) console_.bar(speaker_, "");  // its last state becomes a line
+  const bool shown_before = line.state && text == std::exchange(shown_state_, "");
+  if (shown_before) return;
+  if (line.unfinished)
+    console_.open(speaker_, text, line.continued);
+  else
+    console_.line(speaker_, text, line.continued);
 }
 
 void Capture::tell_losses() {
@@ -142,9 +185,12 @@ std::deque<std::string> Capture::last_lines() const {
   std::ifstream file(file_path_, std::ios::binary | std::ios::ate);
   const std::streamoff size = file.tellg();
   file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
+  const std::string end(std::istreambuf_iterator<char>(file), {});
   Tail tail;
-  std::string line;
-  while (std::getline(file, line)) tail.add(escape_controls(line));
+  LineSplitter lines;
+  const auto add = [&](const TextLine& line) { tail.add(shown_text(line), line.continued); };
+  lines.feed(end, add);
+  lines.finish(add);
   return tail.lines();
 }
 

@@ -1,10 +1,12 @@
-// The launcher's own stdout and stderr: queues whole lines, writes what the reader takes without ever
-// blocking the loop, and keeps one progress line at the bottom of a terminal.
+// The launcher's own stdout and stderr: queues lines, writes what the reader takes without ever blocking the
+// loop, and keeps the workers' progress bars at the bottom of a terminal.
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/output/losses.h"
 #include "runtime/base/clock.h"
@@ -50,6 +52,15 @@ class Sink {
   std::size_t written_ = 0;
 };
 
+/// One stream of one worker, as the console tells it from others.
+struct Speaker {
+  bool to_err = false;     ///< shown on stderr
+  std::string prefix;      ///< starts each of its lines
+  std::string name = {};   ///< "rank 1: ", in front of its bar where there are several
+  int order = 0;           ///< of its bar among the others
+  bool marks_cuts = true;  ///< where somebody else's line cuts one of its own, kCut stands on both sides
+};
+
 class Console {
  public:
   /// Colours are used on terminals unless NO_COLOR is set.
@@ -58,16 +69,26 @@ class Console {
   Sink& out() noexcept { return out_; }
   Sink& err() noexcept { return err_; }
 
-  /// A worker's line for stdout or stderr; `text` has no newline.
-  void line(bool to_err, std::string_view prefix, std::string_view text);
+  /// A worker's line, or with `continued` the rest of the one that open() began; `text` has no newline.
+  void line(const Speaker& speaker, std::string_view text, bool continued = false);
+  /// The same without its end. The line stays open for what follows, unless others have something to say.
+  void open(const Speaker& speaker, std::string_view text, bool continued = false);
+  /// A worker's bytes as they are, on a stream where it alone speaks.
+  void pass(const Speaker& speaker, std::string_view bytes);
+  /// Nothing more comes from this speaker; to be called before its end.
+  void forget(const Speaker& speaker);
   /// Something the launcher itself has to say (on stderr).
   void say(std::string_view text);
   /// The same for what went wrong.
   void complain(std::string_view text);
-  /// Replaces the progress line; empty removes it. Only on a terminal; elsewhere nothing happens.
-  void progress(std::string_view text);
-  /// Leaves the progress line where it is and goes on below it.
-  void settle_progress();
+
+  /// Whether this speaker's text appears where bars can be kept: on the terminal behind stderr.
+  bool shows_bars(const Speaker& speaker) const;
+  /// Sets the speaker's bar at the bottom of the terminal, `text` without control characters; empty removes
+  /// it.
+  void bar(const Speaker& speaker, std::string_view text);
+  /// Leaves the bars where they are and goes on below them.
+  void settle_bars();
 
   /// Writes what goes without blocking, and says once on either stream that the other loses output.
   void flush();
@@ -75,18 +96,34 @@ class Console {
   void flush(const Deadline& deadline);
 
   /// Width of the terminal behind stderr, 80 when there is none.
-  int columns() const noexcept { return columns_; }
+  int columns() const;
 
  private:
-  void lift_progress();
-  void lay_progress();
+  struct OpenLine {
+    bool is_open = false, to_err = false, marks_cuts = false;
+    const Speaker* speaker = nullptr;  // who may continue it
+  };
+  struct ByOrder {
+    bool operator()(const Speaker* a, const Speaker* b) const { return a->order < b->order; }
+  };
+
+  Sink& sink_of(const Speaker& speaker) { return speaker.to_err ? err_ : out_; }
+  OpenLine& open_on(bool to_err) { return open_[same_place_ || to_err ? 1 : 0]; }
+  Sink& begin(const Speaker& speaker, bool continued);
+  void close_line(bool to_err);
+  void lift_bars();
+  void lay_bars();
+  std::vector<std::string> rows() const;
   void own_line(std::string_view colour, std::string_view text);
   void tell_losses();
 
   Sink out_, err_;
+  bool same_place_;  // both streams are one file or terminal
   bool colour_out_, colour_err_;
-  int columns_ = 80;
-  std::string progress_;
+  OpenLine open_[2];  // on stdout, on stderr
+  std::map<const Speaker*, std::string, ByOrder> bars_;
+  std::size_t laid_rows_ = 0;  // of bars that are on the terminal now
+  bool bars_changed_ = false;
 };
 
 }  // namespace dtrain::launcher

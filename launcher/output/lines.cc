@@ -34,6 +34,43 @@ std::size_t sequence_length(std::string_view text, std::size_t i) {
 
 }  // namespace
 
+std::string_view LineSplitter::unfinished() const {
+  std::string_view text = pending_;
+  if (has_states_) text = text.substr(0, text.find_last_not_of('\r') + 1);
+  return text;
+}
+
+// The part that is left of what is pending and `part`; carriage returns at the end wait for what follows
+// them.
+std::string_view LineSplitter::newest_state(std::string_view part) {
+  const std::size_t text_end = part.find_last_not_of('\r') + 1;
+  if (text_end == 0) return part.substr(0, pending_.ends_with('\r') ? 0 : 1);
+  const std::size_t back = part.substr(0, text_end).rfind('\r');
+  const bool replaces = back != std::string_view::npos || (text_end > 0 && pending_.ends_with('\r'));
+  if (!replaces) return part;
+  pending_.clear();
+  continued_ = false;
+  state_ = true;
+  if (back != std::string_view::npos) part.remove_prefix(back + 1);
+  return part;
+}
+
+// Several bars below each other: a newline leads to the lower one, and at its end the cursor goes up again.
+bool LineSplitter::replaces_the_line_above() {
+  if (!state_ || !unfinished().ends_with("\x1b[A")) return false;
+  pending_.push_back('\r');
+  return true;
+}
+
+std::size_t LineSplitter::whole_characters(std::string_view text, std::size_t at_most) {
+  std::size_t end = std::min(at_most, text.size());
+  for (int back = 0; back < 3 && end > 1 && end < text.size(); ++back) {
+    if ((static_cast<unsigned char>(text[end]) & 0xc0) != 0x80) return end;
+    --end;
+  }
+  return end;
+}
+
 std::string escape_controls(std::string_view text) {
   if (text.ends_with('\r')) text.remove_suffix(1);
   std::string out;
@@ -76,9 +113,15 @@ std::string_view first_columns(std::string_view text, std::size_t columns) {
   return text;
 }
 
-void Tail::add(std::string_view line) {
-  kept_.emplace_back(line.substr(0, kMaxBytes));
+void Tail::add(std::string_view line, bool continued) {
+  if (!continued || kept_.empty()) kept_.emplace_back();
   if (kept_.size() > lines_) kept_.pop_front();
+  std::string& kept = kept_.back();
+  kept.append(line.substr(line.size() - std::min(line.size(), kMaxBytes + 1)));
+  if (kept.size() <= kMaxBytes) return;
+  std::size_t from = kept.size() - (kMaxBytes - kCut.size());
+  while (from < kept.size() && (static_cast<unsigned char>(kept[from]) & 0xc0) == 0x80) ++from;
+  kept.replace(0, from, kCut);
 }
 
 }  // namespace dtrain::launcher

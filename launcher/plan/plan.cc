@@ -12,6 +12,7 @@ namespace dtrain::launcher {
 namespace {
 
 constexpr const char* kEmulatedGpus = "DTRAIN_EMULATED_GPUS";
+constexpr const char* kUnbuffered = "PYTHONUNBUFFERED";
 constexpr const char* kNcclErrors = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
 std::string gpu_of(const Hardware& hardware, int local_rank) {
@@ -218,6 +219,8 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
     worker.environment = base_environment(options, plan, worker);
     if (!environment.contains("OMP_NUM_THREADS"))
       worker.environment["OMP_NUM_THREADS"] = omp_threads(hardware, plan.nproc);
+    // Python's output reaches a pipe when its buffer is full, and not at all when it is killed.
+    if (!program.uses_dtrain && !environment.contains(kUnbuffered)) worker.environment[kUnbuffered] = "1";
     // As torchrun has it; PyTorch's own default is another.
     if (!program.uses_dtrain && !environment.contains(kNcclErrors)) worker.environment[kNcclErrors] = "1";
     plan_output(options, plan, worker);

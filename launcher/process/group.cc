@@ -68,14 +68,19 @@ bool GroupRun::inherits_stdout(const WorkerPlan& worker) const {
 }
 
 GroupRun::Worker GroupRun::open_worker(const WorkerPlan& worker) {
-  CaptureOptions out, err;
-  out.passthrough = err.passthrough = settings_.passthrough;
-  out.log_folder = err.log_folder = settings_.log_folder;
+  CaptureOptions out;
+  out.passthrough = settings_.passthrough;
+  out.alone = plan_.workers.size() == 1;
+  out.log_folder = settings_.log_folder;
+  out.name = name_of(worker) + ": ";
+  out.order = 2 * worker.local_rank;
+  CaptureOptions err = out;
   out.inherit = inherits_stdout(worker);
   err.to_err = true;
   err.progress = shows_progress(worker);
-  return {Capture(worker.out, worker.prefix, out, console_),
-          Capture(worker.err, worker.prefix, err, console_)};
+  ++err.order;
+  return {Capture(worker.out, worker.prefix, out, console_, clock_),
+          Capture(worker.err, worker.prefix, err, console_, clock_)};
 }
 
 Environment GroupRun::terminal_environment(const WorkerPlan& worker) const {
@@ -122,7 +127,7 @@ GroupResult GroupRun::run() {
     worker.err.finish();
   }
   settle_files();
-  console_.settle_progress();
+  console_.settle_bars();
   terminal_.restore();
   GroupResult result;
   result.outcome = supervisor_.outcome();
@@ -152,14 +157,18 @@ std::optional<Duration> GroupRun::longest_wait() const {
   const bool held_back = std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
     return worker.out.held_back() || worker.err.held_back();
   });
-  std::optional<Duration> wait;
-  if (held_back) wait = kLookAgain;
-  for (const auto& deadline : {supervisor_.deadline(), supervisor_.return_due(), hang_.deadline()}) {
-    if (!deadline) continue;
-    const Duration left = std::max(Duration::zero(), *deadline - clock_.now());
-    wait = std::min(wait.value_or(left), left);
+  std::optional<TimePoint> first;
+  const auto add = [&first](std::optional<TimePoint> deadline) {
+    if (deadline) first = std::min(first.value_or(*deadline), *deadline);
+  };
+  if (held_back) add(clock_.now() + kLookAgain);
+  for (const auto& deadline : {supervisor_.deadline(), supervisor_.return_due(), hang_.deadline()})
+    add(deadline);
+  for (const Worker& worker : workers_) {
+    add(worker.out.deadline());
+    add(worker.err.deadline());
   }
-  return wait;
+  return first ? std::optional(std::max(Duration::zero(), *first - clock_.now())) : std::nullopt;
 }
 
 // The one place where the launcher waits while workers run.
@@ -278,6 +287,8 @@ void GroupRun::suspend() {
     return;
   }
   command(Command::Kind::signal, SIGSTOP);
+  console_.settle_bars();
+  console_.flush();
   const auto workers_modes = terminal_.modes();
   terminal_.restore();
   stop_until_continued();
@@ -394,6 +405,10 @@ void GroupRun::keep_time() {
   const bool due = supervisor_.deadline() && now >= *supervisor_.deadline();
   if (due) carry_out(supervisor_.on_time(now, saving_rank().has_value()));
   hang_.keep_time();
+  for (Worker& worker : workers_) {
+    worker.out.keep_time();
+    worker.err.keep_time();
+  }
   while (const auto worker = supervisor_.take_return(now)) {
     if (plan_.workers[static_cast<std::size_t>(*worker)].rank == 0) continue;
     console_.say(name_of(plan_.workers[static_cast<std::size_t>(*worker)]) + " is started again");

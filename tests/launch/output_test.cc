@@ -51,7 +51,22 @@ TEST(Output, StreamsStayApart) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("e0\n"), HasSubstr("e1\n"), Not(HasSubstr("o"))));
 }
 
-TEST(Output, LastLineWithoutNewlineIsNotLost) { EXPECT_EQ(launch({"printf", "abc"}).out, "abc\n"); }
+TEST(Output, LastLineWithoutNewlineIsNotLost) {
+  EXPECT_EQ(launch({"--nproc_per_node=2", "printf", "abc"}).out, "abc\nabc\n");
+}
+
+TEST(Output, OfOneWorkerIsPassedByteForByte) {
+  const TempDir folder;
+  const std::string data = folder / "data", copy = folder / "copy";
+  ASSERT_EQ(run({"sh", "-c", "head -c 3000000 /dev/urandom > " + data}).exit_code, 0);
+  for (const char* options : {"--nproc_per_node=1", "--nproc_per_node=1 --passthrough"}) {
+    const RunResult result = run(
+        {"sh", "-c",
+         "\"$0\" " + std::string(options) + " cat " + data + " > " + copy + " && cmp " + data + " " + copy,
+         program("dtrain-launch")});
+    EXPECT_EQ(result.exit_code, 0) << options << result.out << result.err;
+  }
+}
 
 TEST(Output, AHugeLineAndMuchOutputArriveComplete) {
   const RunResult result = launch({"--nproc_per_node=2", "sh", "-c",
@@ -63,14 +78,63 @@ TEST(Output, AHugeLineAndMuchOutputArriveComplete) {
   EXPECT_EQ(lines, 200000u);
 }
 
+// As tqdm has it: states without a newline, and then an exception.
+constexpr const char* kBarAndError =
+    "for i in 1 2 3 4 5; do printf '\\r%60s %s%%' '' $i >&2; sleep 0.05; done; "
+    "[ $RANK = 1 ] || sleep 60; echo >&2; echo 'Error: why' >&2; exit 3";
+
+TEST(Output, BarsOfTwoRanksInAFileAreSeenAtOnceAndAreNoWall) {
+  Running job(launch_command(
+      {"--nproc_per_node=2", "sh", "-c", "printf '\\rstep 1 of %s' $RANK >&2; exec sleep 60"}));
+  EXPECT_TRUE(eventually([&] {
+    return job.err().find("step 1 of 0\n") != std::string::npos &&
+           job.err().find("step 1 of 1\n") != std::string::npos;
+  })) << job.err();
+  const RunResult result =
+      launch({"--nproc_per_node=2", "sh", "-c",
+              "for i in 0 1 2 3 4 5 6 7 8 9; do for j in 0 1 2 3 4 5 6 7 8 9; do printf '\\r%s%s%%' $i $j "
+              ">&2; done; done; echo >&2"});
+  EXPECT_THAT(result.err, HasSubstr("99%\n"));
+  EXPECT_THAT(result.err, Not(HasSubstr("\r")));
+  EXPECT_LT(result.err.size(), 100U) << result.err;
+}
+
+TEST(Output, TheReportHasTheErrorAndNotTheBarBeforeIt) {
+  const RunResult result = launch({"--nproc_per_node=2", "sh", "-c", kBarAndError});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("dtrain-launch:     Error: why\n"));
+  EXPECT_THAT(result.err, HasSubstr(" 5%\ndtrain-launch:     Error"));
+  EXPECT_THAT(result.err, Not(HasSubstr("4%")));
+}
+
+TEST(Output, ALineWithoutAnEndIsShownWhileItsWorkerWaits) {
+  Running job(launch_command({"--nproc_per_node=2", "sh", "-c", "printf \"waiting $RANK\"; exec sleep 60"}));
+  EXPECT_TRUE(eventually([&] { return job.out().find("waiting 1") != std::string::npos; })) << job.out();
+}
+
+TEST(Output, PythonPrintsAtOnceBelowAWrapperToo) {
+  const std::string script = "import os, signal; print('printed'); os.kill(os.getpid(), signal.SIGKILL)";
+  for (const char* how : {"exec python3 -c \"$0\"", "python3 -c \"$0\"; exit 9"}) {
+    const RunResult result = launch({"--nproc_per_node=2", "sh", "-c", how, script});
+    EXPECT_THAT(result.out, HasSubstr("printed\n")) << how;
+  }
+  RunOptions options;
+  options.environment["PYTHONUNBUFFERED"] = "";
+  EXPECT_EQ(launch({"--nproc_per_node=2", "sh", "-c", "echo \"<$PYTHONUNBUFFERED>\""}, options).out,
+            "<>\n<>\n")
+      << "who has set it has a reason";
+}
+
 TEST(Output, PrefixNamesHostAndRank) {
   const RunResult result = launch({"--nproc_per_node=2", "--prefix", "sh", "-c", "echo hi"});
   EXPECT_THAT(result.out, AllOf(ContainsRegex("[^ :]+:0: hi\n"), ContainsRegex("[^ :]+:1: hi\n")));
 }
 
 TEST(Output, ControlCharactersAreShownNotObeyed) {
-  EXPECT_EQ(launch({"printf", "a\\033[31mb\\rc\\n"}).out, "a\\x1b[31mb\\rc\n");
-  EXPECT_EQ(launch({"--passthrough", "printf", "a\\033[31mb\\n"}).out, "a\x1b[31mb\n");
+  const std::string script = "[ $RANK = 1 ] || printf 'a\\033[31mb\\n\\r1%%\\r2%%\\n'";
+  EXPECT_EQ(launch({"--nproc_per_node=2", "sh", "-c", script}).out, "a\\x1b[31mb\n2%\n");
+  EXPECT_EQ(launch({"--nproc_per_node=2", "--passthrough", "sh", "-c", script}).out,
+            "a\x1b[31mb\n\r1%\r2%\n");
 }
 
 TEST(Output, LogDirHoldsOneFilePerRankAndStream) {
@@ -194,6 +258,37 @@ TEST(Output, ProgressOfRankZeroIsOneLineOnATerminal) {
   EXPECT_THAT(shown, AllOf(HasSubstr("step 1"), HasSubstr("\r\x1b[K"), HasSubstr("step 3\r\n")));
   EXPECT_THAT(shown, HasSubstr("a line\r\n"));
   EXPECT_THAT(shown, Not(HasSubstr("\\r")));
+}
+
+TEST(Output, BarsOfSeveralRanksStayReadableOnATerminal) {
+  const TempDir folder;
+  const std::string go = folder / "go";
+  OnTerminal job(launch_command({"--nproc_per_node=3", "sh", "-c",
+                                 "printf '\\r%s%%|##' $RANK$RANK >&2; until [ -e " + go +
+                                     " ]; do sleep 0.05; done; echo line; printf '\\r100%%\\n' >&2"}));
+  EXPECT_TRUE(job.shows("rank 0: 00%|##\r\nrank 1: 11%|##\r\nrank 2: 22%|##")) << job.shown();
+  EXPECT_EQ(run({"touch", go}).exit_code, 0);
+  EXPECT_EQ(job.wait(), 0) << job.shown();
+  EXPECT_TRUE(job.shows("100%\r\n", 3)) << job.shown();
+  EXPECT_TRUE(job.shows("line\r\n", 3)) << job.shown();
+  EXPECT_THAT(job.shown(), HasSubstr("\r\x1b[K\x1b[A\x1b[K\x1b[A\x1b[K"));
+}
+
+TEST(Output, BarsThatDoNotFitAreCutAndCounted) {
+  OnTerminal job(launch_command({"--nproc_per_node=6", "sh", "-c", "printf '\\r%090d' 0 >&2; exec sleep 60"}),
+                 {}, {6, 40});
+  EXPECT_TRUE(job.shows("… 4 more")) << job.shown();
+  EXPECT_THAT(job.shown(), HasSubstr("rank 0: " + std::string(31, '0') + "\r\n"));
+  EXPECT_THAT(job.shown(), Not(HasSubstr(std::string(40, '0'))));
+}
+
+TEST(Output, AQuestionOfTheOnlyWorkerIsSeenBeforeItsAnswer) {
+  OnTerminal job(
+      launch_command({"--nproc_per_node=1", "sh", "-c", "printf 'name? ' >&2; read n; echo hello $n"}));
+  ASSERT_TRUE(job.shows("name? ")) << job.shown();
+  job.type("bob\r");
+  EXPECT_EQ(job.wait(), 0) << job.shown();
+  EXPECT_THAT(job.shown(), HasSubstr("name? bob\r\nhello bob\r\n"));
 }
 
 TEST(Output, ColourOnATerminalUnlessNotWanted) {

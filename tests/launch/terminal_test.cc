@@ -112,15 +112,20 @@ TEST(Terminal, CtrlZBelowAShellStopsTheJobUntilItIsContinued) {
 }
 
 TEST(Terminal, AStoppedWorkerIsNamedAtOnce) {
-  Running job(launch_command({"--nproc_per_node=2", "sh", "-c", "[ $RANK = 0 ] || kill -STOP $$; echo on"}));
+  const TempDir folder;
+  const std::string go = folder / "go";
+  Running job(
+      launch_command({"--nproc_per_node=2", "sh", "-c",
+                      "[ $RANK = 0 ] || kill -STOP $$; until [ -e " + go + " ]; do sleep 0.05; done"}));
   const auto says = [&job](const std::string& text) {
     return eventually([&] { return job.err().find(text) != std::string::npos; });
   };
-  ASSERT_TRUE(says("kill -CONT")) << job.err();
+  ASSERT_TRUE(says("(kill -CONT ")) << job.err();
   EXPECT_THAT(job.err(), ContainsRegex("rank 1 \\(pid [0-9]+\\) has been stopped by SIGSTOP: "));
   const std::size_t at = job.err().find("kill -CONT ") + 11;
   EXPECT_EQ(::kill(std::stoi(job.err().substr(at)), SIGCONT), 0);
   EXPECT_TRUE(says("has been continued")) << job.err();
+  EXPECT_EQ(run({"touch", go}).exit_code, 0);
   EXPECT_EQ(job.wait(), 0) << job.err();
 }
 

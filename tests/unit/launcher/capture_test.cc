@@ -8,11 +8,14 @@
 
 #include <filesystem>
 
+#include "tests/support/manual_clock.h"
 #include "tests/support/temp_dir.h"
 
 namespace dtrain::launcher {
 namespace {
 
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -32,7 +35,24 @@ class CaptureTest : public ::testing::Test {
     return test::read_file(folder_ / name);
   }
 
+  // The worker writes `text`, and nothing more for `later`.
+  void hear(Capture& capture, std::string_view text, Duration later = Duration::zero()) {
+    constexpr std::size_t kChunk = 30000;  // fits into a pipe
+    for (std::size_t at = 0; at < text.size(); at += kChunk) {
+      send(capture, text.substr(at, kChunk));
+      capture.read_some(kChunk);
+    }
+    clock_.advance(later);
+    capture.keep_time();
+  }
+  static CaptureOptions on_stderr() {
+    CaptureOptions options;
+    options.to_err = true;
+    return options;
+  }
+
   test::TempDir folder_;
+  test::ManualClock clock_;
   UniqueFd out_, err_;
   Console console_;
 };
@@ -73,6 +93,106 @@ TEST_F(CaptureTest, PassthroughLeavesControlCharacters) {
   EXPECT_EQ(shown(), "\x1b[31mred\n");
 }
 
+TEST_F(CaptureTest, PassthroughOfSeveralWorkersChangesNoByte) {
+  CaptureOptions options;
+  options.passthrough = true;
+  Capture a({}, "", options, console_, clock_), b({}, "", options, console_, clock_);
+  hear(a, "10%\r20%\r\n");
+  hear(a, std::string(kMaxLineBytes + 5, 'x'));
+  hear(a, "\nopen", Capture::kQuiet);
+  a.finish();
+  b.finish();
+  EXPECT_EQ(shown(), "10%\r20%\r\n" + std::string(kMaxLineBytes + 5, 'x') + "\nopen");
+}
+
+TEST_F(CaptureTest, StdoutOfOneWorkerIsData) {
+  CaptureOptions options;
+  options.alone = true;
+  Capture capture({}, "", options, console_, clock_);
+  std::string all;
+  for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));
+  all += "\r\n\n\r 1%\r 2%" + std::string(3 * kMaxLineBytes, '\0') + "no end";
+  hear(capture, all);
+  capture.finish();
+  EXPECT_TRUE(shown() == all);
+  console_.say("done");
+  EXPECT_EQ(shown("err"), "dtrain-launch: done\n");
+}
+
+// As `dtrain-launch … > file 2>&1` has it.
+TEST_F(CaptureTest, MessagesDoNotRunIntoALineOfTheSameFile) {
+  Console one(out_.get(), out_.get(), {});
+  CaptureOptions options;
+  options.alone = true;
+  {
+    Capture capture({}, "", options, one, clock_);
+    hear(capture, "no end");
+    capture.finish();
+  }
+  one.say("done");
+  one.flush();
+  EXPECT_EQ(shown(), "no end\ndtrain-launch: done\n");
+}
+
+TEST_F(CaptureTest, OfABarAFileGetsTheNewestStateNowAndThen) {
+  Capture capture({}, "", on_stderr(), console_, clock_);
+  for (int i = 0; i <= 1000; ++i) {
+    hear(capture, std::to_string(i).insert(0, 1, '\r') + " of 1000", milliseconds(10));
+    EXPECT_LE(capture.deadline().value_or(clock_.now()) - clock_.now(), Capture::kStateInterval);
+  }
+  const std::string until_now = shown("err");
+  EXPECT_THAT(until_now, ::testing::MatchesRegex("0 of 1000\n[45][0-9]+ of 1000\n(99[0-9]|1000) of 1000\n"));
+  hear(capture, "\nafter\n");
+  EXPECT_THAT(shown("err"), ::testing::EndsWith("\n1000 of 1000\nafter\n"));
+  EXPECT_THAT(capture.last_lines(), ElementsAre("1000 of 1000", "after"));
+}
+
+TEST_F(CaptureTest, AStateIsShownOnce) {
+  Capture capture({}, "", on_stderr(), console_, clock_);
+  hear(capture, "\rhalf", seconds(60));
+  hear(capture, "\rhalf", seconds(60));
+  hear(capture, "\r    \r", seconds(60));
+  hear(capture, "\rhalf\n");
+  EXPECT_EQ(shown("err"), "half\n");
+  hear(capture, "half\n");
+  EXPECT_EQ(shown("err"), "half\nhalf\n") << "a line is no state";
+}
+
+TEST_F(CaptureTest, AReportHasTheErrorAndNotTheBarBeforeIt) {
+  CaptureOptions options = on_stderr();
+  options.log_folder = folder_ / "logs";
+  Capture shown({}, "", on_stderr(), console_, clock_),
+      to_file({false, "0/stderr.log"}, "", options, console_);
+  for (Capture* capture : {&shown, &to_file}) {
+    for (int i = 0; i < 3000; ++i) send(*capture, std::to_string(i).insert(0, 1, '\r') + "% of a bar");
+    send(*capture, "Traceback\nError: " + std::string(1000, 'x') + " in the end\n");
+    capture->started();
+    capture->finish();
+    const auto lines = capture->last_lines();
+    ASSERT_EQ(lines.size(), 2U);
+    EXPECT_EQ(lines[0], "2999% of a barTraceback");
+    EXPECT_TRUE(lines[1].starts_with("…") && lines[1].ends_with("x in the end")) << lines[1];
+  }
+}
+
+TEST_F(CaptureTest, ALineWithoutAnEndIsShownWhenNothingFollows) {
+  Capture a({}, "a: ", {}, console_, clock_), b({}, "b: ", {}, console_, clock_);
+  hear(a, "loading", Capture::kQuiet / 2);
+  EXPECT_EQ(shown(), "");
+  hear(a, " …", Capture::kQuiet / 2);
+  EXPECT_EQ(shown(), "") << "something came meanwhile";
+  clock_.advance(Capture::kQuiet / 2);
+  a.keep_time();
+  EXPECT_EQ(shown(), "a: loading …");
+  hear(a, " done\n");
+  EXPECT_EQ(shown(), "a: loading … done\n") << "nobody came between";
+  hear(a, "again", Capture::kQuiet);
+  hear(b, "line\n");
+  hear(a, "and again", Capture::kQuiet);
+  hear(a, "\n");
+  EXPECT_EQ(shown(), "a: loading … done\na: again…\nb: line\na: …and again\n") << "a cut line says so";
+}
+
 TEST_F(CaptureTest, RedirectedStreamGoesStraightToTheFileAndIsStillReported) {
   CaptureOptions options;
   options.to_err = true;
@@ -110,7 +230,7 @@ TEST_F(CaptureTest, AFullConsoleHoldsTheWorkerBack) {
   Console slow(write_end.get(), err_.get(), {});
   Capture capture({}, "", {}, slow);
   const std::string line(1000, 'x');
-  for (int i = 0; i < 2000; ++i) slow.line(false, "", line);
+  for (int i = 0; i < 2000; ++i) slow.line({}, line);
   slow.out().flush();
   EXPECT_TRUE(slow.out().full());
   EXPECT_EQ(capture.poll_fd(), -1);

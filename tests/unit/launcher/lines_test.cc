@@ -11,10 +11,14 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::vector<std::string> split(const std::vector<std::string>& chunks) {
-  LineSplitter splitter;
+// Lines as they are handed out; "…" stands where one goes on.
+std::vector<std::string> split(const std::vector<std::string>& chunks, bool has_states = true) {
+  LineSplitter splitter(has_states);
   std::vector<std::string> lines;
-  const auto take = [&](std::string_view line) { lines.emplace_back(line); };
+  const auto take = [&](const TextLine& line) {
+    lines.push_back(std::string(line.continued ? kCut : "") + std::string(line.text) +
+                    std::string(line.unfinished ? kCut : ""));
+  };
   for (const std::string& chunk : chunks) splitter.feed(chunk, take);
   splitter.finish(take);
   return lines;
@@ -30,7 +34,10 @@ TEST(Lines, WholeLinesHoweverTheyArrive) {
 TEST(Lines, AnyChunkingGivesTheSameLines) {
   std::mt19937 random(1);
   std::string text;
-  for (int i = 0; i < 5000; ++i) text += random() % 9 == 0 ? '\n' : static_cast<char>('a' + random() % 26);
+  for (int i = 0; i < 5000; ++i) {
+    const auto draw = random() % 36;
+    text += draw < 4 ? '\n' : draw < 8 ? '\r' : static_cast<char>('a' + random() % 26);
+  }
   const auto expected = split({text});
   for (int round = 0; round < 50; ++round) {
     std::vector<std::string> chunks;
@@ -45,13 +52,67 @@ TEST(Lines, AnyChunkingGivesTheSameLines) {
 
 TEST(Lines, OverlongLinesComeInPieces) {
   const std::string text(kMaxLineBytes * 2 + 5, 'x');
-  const auto lines = split({text.substr(0, 100), text.substr(100), "\nnext\n"});
-  ASSERT_EQ(lines.size(), 4u);
-  EXPECT_EQ(lines[0].size(), kMaxLineBytes);
-  EXPECT_EQ(lines[1].size(), kMaxLineBytes);
-  EXPECT_EQ(lines[2].size(), 5u);
-  EXPECT_EQ(lines[3], "next");
+  const std::string piece(kMaxLineBytes, 'x');
+  EXPECT_THAT(split({text.substr(0, 100), text.substr(100), "\nnext\n"}),
+              ElementsAre(piece + "…", "…" + piece + "…", "…xxxxx", "next"));
   EXPECT_EQ(split({std::string(kMaxLineBytes, 'y') + "\n"}).size(), 1u);
+}
+
+TEST(Lines, PiecesEndBetweenCharacters) {
+  std::string text = "x";
+  for (std::size_t i = 0; i < kMaxLineBytes / 2; ++i) text += "ä";
+  EXPECT_THAT(split({text, "\n"}), ElementsAre(text.substr(0, kMaxLineBytes - 1) + "…", "…ä"));
+}
+
+TEST(Lines, ACarriageReturnStartsTheLineAnew) {
+  EXPECT_THAT(split({"\r 1%\r 2%", "\r 3%\n"}), ElementsAre(" 3%"));
+  EXPECT_THAT(split({"1\r", "2\r", "3\r", "\n"}), ElementsAre("3"));
+  EXPECT_THAT(split({"\r 1%", "\r    \r", "text\n"}), ElementsAre("text"));
+  EXPECT_THAT(split({"ab\r\n", "cd\r", "\n", "ef\r\r\n"}), ElementsAre("ab", "cd", "ef")) << "ends of lines";
+  EXPECT_THAT(split({"\r 1%\r 2%\n"}, false), ElementsAre("\r 1%\r 2%"));
+}
+
+TEST(Lines, BarsBelowEachOtherAreStatesToo) {
+  std::vector<std::string> chunks{"\router 0\n"};
+  for (int i = 0; i < 100; ++i) chunks.push_back(std::string("\rinner ") + std::to_string(i) + "\x1b[A\n");
+  chunks.emplace_back("\rinner 100\n");
+  EXPECT_THAT(split(chunks), ElementsAre("outer 0", "inner 100"));
+}
+
+TEST(Lines, AStateIsKnownBeforeItsLineEnds) {
+  LineSplitter lines;
+  const auto none = [](const TextLine& line) { ADD_FAILURE() << line.text; };
+  lines.feed("text", none);
+  EXPECT_FALSE(lines.holds_state());
+  lines.feed("\r", none);
+  EXPECT_TRUE(lines.holds_state()) << "as long as no newline follows";
+  EXPECT_EQ(lines.unfinished(), "text");
+  for (int i = 0; i < 100000; ++i) lines.feed(std::string("\rstep ") + std::to_string(i), none);
+  EXPECT_EQ(lines.unfinished(), "step 99999");
+  bool was_state = false;
+  lines.feed("\n", [&](const TextLine& line) { was_state = line.state; });
+  EXPECT_TRUE(was_state);
+  EXPECT_FALSE(lines.holds_state());
+}
+
+TEST(Lines, WhatIsUnfinishedCanBeHandedOutAndContinued) {
+  LineSplitter lines;
+  std::vector<std::string> got;
+  const auto take = [&](const TextLine& line) {
+    got.push_back(std::string(line.text) + (line.continued ? " continued" : "") +
+                  (line.unfinished ? " unfinished" : ""));
+  };
+  lines.hand_out_unfinished(take);
+  lines.feed("name? ", take);
+  lines.hand_out_unfinished(take);
+  lines.hand_out_unfinished(take);
+  lines.feed("bob\nnext\n", take);
+  lines.feed("last", take);
+  lines.hand_out_unfinished(take);
+  lines.finish(take);
+  lines.finish(take);
+  EXPECT_THAT(got,
+              ElementsAre("name?  unfinished", "bob continued", "next", "last unfinished", " continued"));
 }
 
 TEST(Lines, ControlCharactersBecomeVisible) {
@@ -79,8 +140,13 @@ TEST(Lines, TailKeepsTheLastWithinBounds) {
   Tail tail(3);
   for (int i = 0; i < 10; ++i) tail.add(std::to_string(i));
   EXPECT_THAT(tail.lines(), ElementsAre("7", "8", "9"));
-  tail.add(std::string(100000, 'z'));
+  tail.add(std::string(100000, 'z') + "the error");
   EXPECT_LE(tail.lines().back().size(), 512u);
+  EXPECT_TRUE(tail.lines().back().starts_with("…z")) << "says that something is missing";
+  EXPECT_TRUE(tail.lines().back().ends_with("the error"));
+  tail.add(" and more", true);
+  EXPECT_TRUE(tail.lines().back().ends_with("the error and more"));
+  EXPECT_EQ(tail.lines().size(), 3u);
 }
 
 }  // namespace

@@ -146,11 +146,12 @@ TEST(Plan, ForeignProgramsGetNeitherTokenNorSocket) {
   EXPECT_THAT(plan.removed_variables, ::testing::IsSupersetOf({"DTRAIN_TOKEN", "DTRAIN_STORE_FD"}));
 }
 
-TEST(Plan, PyTorchHandlesNcclErrorsAsUnderTorchrun) {
-  const std::string name = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
-  EXPECT_EQ(plan_of({"p"}).workers[0].environment.at(name), "1");
-  EXPECT_FALSE(plan_of({"p"}, hardware_with({}), {{name, "3"}}).workers[0].environment.contains(name));
-  EXPECT_FALSE(plan_of({"p"}, hardware_with({}), {}, kBuiltin).workers[0].environment.contains(name));
+TEST(Plan, ForeignProgramsHandleNcclErrorsAsUnderTorchrunAndPrintAtOnce) {
+  for (const std::string name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "PYTHONUNBUFFERED"}) {
+    EXPECT_EQ(plan_of({"p"}).workers[0].environment.at(name), "1");
+    EXPECT_FALSE(plan_of({"p"}, hardware_with({}), {{name, ""}}).workers[0].environment.contains(name));
+    EXPECT_FALSE(plan_of({"p"}, hardware_with({}), {}, kBuiltin).workers[0].environment.contains(name));
+  }
 }
 
 TEST(Plan, AutoIsOneWorkerForEachVisibleGpuElseOne) {
