@@ -40,9 +40,11 @@ int print(const std::string& text) {
 // A reader that does not read is waited for, but as any program would, so that Ctrl-C ends the wait.
 void flush(Console& console) { console.flush(Deadline::never()); }
 
-int explain(const NodePlacement& placement, const std::optional<Token>& token) {
-  return print(explanation_text(placement) +
-               (placement.many() ? token ? "secret          given\n" : "secret          none\n" : ""));
+int explain(const Job& job) {
+  std::string text = explanation_text(job.placement);
+  if (job.placement.many())
+    text += "secret          " + secret_source(job.placement, job.token, job.options) + "\n";
+  return print(text);
 }
 
 // What a user may not know and would want to.
@@ -63,7 +65,7 @@ int launch(const ParsedCommand& line, Environment environment, std::span<char> t
   if (job.options.print_config) return print(options_table(line.options));
   job.token = find_secret(job.options, environment);
   job.placement = settle_placement(job.options, environment, this_machine(), job.token.has_value());
-  if (job.options.explain) return explain(job.placement, job.token);
+  if (job.options.explain) return explain(job);
   const std::string own_folder = folder_of_this_binary();
   job.program = resolve_program(job.options, environment, own_folder);
   job.hardware = read_hardware(job.options, environment);

@@ -37,7 +37,7 @@ ExitCode serve(const Recipe& recipe, const ServerRole& role, const Placement& pl
                          {.number = *role.server,
                           .host = place.own_address(environment, deadline),
                           .name = host_name(),
-                          .token = find_token(environment),
+                          .token = place.token(),
                           .protection = find_protection(environment),
                           .log = &log});
   place.publish(server.card(), deadline);

@@ -56,9 +56,10 @@ std::optional<std::string> read_all(int fd, const Deadline& deadline) {
   return text;
 }
 
-bool resolves(const std::string& host, const Deadline& deadline) {
+// Debian's /etc/hosts has a machine's own name on its loopback.
+bool leads_outside(const std::string& host, const Deadline& deadline) {
   try {
-    return !resolve({host, 0}, deadline).empty();
+    return !resolve({host, 0}, deadline).front().is_loopback();
   } catch (const Error&) {
     return false;
   }
@@ -100,11 +101,12 @@ std::optional<std::string> slurm_node_address(const std::string& node, const Dea
 
 void use_reachable_master(Placement& placement, Duration patience) {
   if (placement.system != JobSystem::slurm || !placement.master_addr) return;
-  if (resolves(*placement.master_addr, Deadline::after(patience))) return;
+  if (leads_outside(*placement.master_addr, Deadline::after(patience))) return;
   const auto address = slurm_node_address(*placement.master_addr, Deadline::after(patience));
   if (!address) return;
   placement.explanations["master_addr"] +=
-      fmt::format("; '{}' does not resolve, Slurm has {} as its NodeAddr", *placement.master_addr, *address);
+      fmt::format("; '{}' does not resolve to an address that others reach, Slurm has {} as its NodeAddr",
+                  *placement.master_addr, *address);
   placement.master_addr = address;
 }
 

@@ -19,9 +19,10 @@ std::optional<std::string> parse_node_address(std::string_view text);
 /// is out of descriptors or processes.
 std::optional<std::string> slurm_node_address(const std::string& node, const Deadline& deadline);
 
-/// The placement's master_addr as it can be used here: unchanged when its name resolves (or is absent), else,
-/// under Slurm, the node's NodeAddr with a note in `explanations`. Only a name that does not resolve costs
-/// more than a lookup. Waits at most `patience` for the name service and as long again for Slurm.
+/// The placement's master_addr as it can be used here: unchanged when its name resolves to more than this
+/// machine's loopback (or is absent), else, under Slurm, the node's NodeAddr with a note in `explanations`.
+/// Only a name that does not costs more than a lookup. Waits at most `patience` for the name service and as
+/// long again for Slurm.
 void use_reachable_master(Placement& placement, Duration patience);
 
 }  // namespace dtrain

@@ -1,9 +1,11 @@
 // This machine's own addresses, as the kernel lists them, and the route to others.
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 
+#include <array>
 #include <cerrno>
 #include <memory>
 
@@ -35,6 +37,13 @@ SocketAddress address_of(const ifaddrs& entry) {
 bool is_link_local(const SocketAddress& address) {
   const std::string host = address.host();
   return host.starts_with("169.254.") || host.starts_with("fe80:");
+}
+
+// 127.1 and the like are rare, but addresses too.
+bool is_numeric(const std::string& host) {
+  std::array<unsigned char, sizeof(in6_addr)> address{};
+  return host.starts_with("127.") || ::inet_pton(AF_INET, host.c_str(), address.data()) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), address.data()) == 1;
 }
 
 }  // namespace
@@ -70,6 +79,24 @@ std::string address_towards(const std::string& host, const Deadline& deadline) {
     // Not a name here.
   }
   return "";
+}
+
+void refuse_loopback_name(const std::string& host, std::string_view what, const Deadline& deadline) {
+  if (is_numeric(host) || host.ends_with("localhost") || host == "ip6-loopback") return;
+  std::vector<SocketAddress> found;
+  try {
+    found = resolve({host, 0}, deadline);
+  } catch (const PeerError&) {
+    return;
+  }
+  if (!found.front().is_loopback()) return;
+  const std::string outward = outward_address("");
+  throw UsageError(fmt::format(
+      "{}: expected an address of node 0 that all nodes can reach, got the name {}, which is {} on this "
+      "machine (see /etc/hosts), where no other machine reaches it; give {}the same on every node, or "
+      "127.0.0.1 where all nodes are on this machine",
+      what, host, found.front().host(),
+      outward.empty() ? "an address, " : fmt::format("this machine's {} if it is node 0, ", outward)));
 }
 
 std::string outward_address(std::string_view interface) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -29,6 +30,30 @@ std::string_view trim(std::string_view text) noexcept {
   const std::size_t first = text.find_first_not_of(kBlank);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+// /tmp is everybody's: a folder that was there before must be this user's alone.
+void make_private_folder(const std::filesystem::path& folder) {
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    throw SystemError("make the folder " + folder.string(), errno);
+  struct stat status {};
+  check(Sys{::lstat(folder.c_str(), &status)}, "stat " + folder.string());
+  if (S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() && (status.st_mode & 077U) == 0) return;
+  throw UsageError(fmt::format("{}: expected a folder of user {} with mode 0700, got {} of user {}, {:04o}",
+                               folder.string(), ::geteuid(),
+                               S_ISDIR(status.st_mode) ? "one" : "something else", status.st_uid,
+                               status.st_mode & 07777U));
+}
+
+// Whole when it appears under its name, and one for all who make it at the same time.
+void make_token_file(const std::filesystem::path& path) {
+  std::uint64_t number = 0;
+  fill_random(&number, sizeof number);
+  const std::filesystem::path made = fmt::format("{}-{:016x}", path.string(), number);
+  write_token_file(made, make_token());
+  const int error = ::link(made.c_str(), path.c_str()) == 0 ? 0 : errno;
+  ::unlink(made.c_str());
+  if (error != 0 && error != EEXIST) throw SystemError("make token file " + path.string(), error);
 }
 
 }  // namespace
@@ -102,6 +127,22 @@ void write_token_file(const std::filesystem::path& path, const Token& token) {
       static_cast<long>(text.size()))
     throw SystemError("write " + what, ENOSPC);
 }
+
+Token own_user_token(const std::filesystem::path& folder) {
+  try {
+    make_private_folder(folder);
+    const std::filesystem::path path = folder / "token";
+    if (::access(path.c_str(), F_OK) != 0) make_token_file(path);
+    return read_token_file(path);
+  } catch (const Error& error) {
+    throw UsageError(fmt::format(
+        "processes of a job on one machine share a secret, so that no other user can join; {}; set the same "
+        "DTRAIN_TOKEN for all of them (make one with: openssl rand -hex 32)",
+        error.what()));
+  }
+}
+
+std::filesystem::path own_user_folder() { return fmt::format("/tmp/dtrain-{}", ::geteuid()); }
 
 std::optional<Token> find_token(const Environment& environment) {
   if (const std::string* hex = find_variable(environment, "DTRAIN_TOKEN"))

@@ -43,6 +43,15 @@ Token read_token_file(const std::filesystem::path& path);
 /// Writes a token file with mode 0600; an existing one is an error. Throws SystemError.
 void write_token_file(const std::filesystem::path& path, const Token& token);
 
+/// The secret that all processes of this user on this machine share, for those who meet on loopback and were
+/// given none: `folder`/token, made with its folder by the first who asks, and kept. Throws UsageError when
+/// folder or file belongs to somebody else or lets others in, or when it cannot be made, with what to do.
+Token own_user_token(const std::filesystem::path& folder);
+
+/// Where own_user_token() keeps the secret: /tmp/dtrain-<user id>, whatever TMPDIR says, since all processes
+/// of a job must find the same one.
+std::filesystem::path own_user_folder();
+
 /// DTRAIN_TOKEN, else the file that DTRAIN_TOKEN_FILE names, else nothing. Throws as the functions above.
 std::optional<Token> find_token(const Environment& environment);
 

@@ -100,7 +100,7 @@ class NodesRun final : private RoundLink {
     settings.member.server = job_.placement.rendezvous;
     settings.member.token = job_.token;
     settings.member.insecure = job_.options.insecure;
-    settings.member.job = job_.options.run_id;
+    settings.member.job = job_name();
     settings.member.lease = job_.options.lease;
     settings.member.beat = std::min<Duration>(kBeat, job_.options.lease / 4);
     settings.offer.node_rank = job_.placement.node_rank;
@@ -114,6 +114,8 @@ class NodesRun final : private RoundLink {
     settings.on_restart = [this](const std::string& what) { console_.say(what); };
     return settings;
   }
+
+  std::string job_name() const { return job_.options.run_id.empty() ? "none" : job_.options.run_id; }
 
   // Of two launchers neither could know that the other one is gone.
   bool succession() const {
@@ -141,7 +143,7 @@ class NodesRun final : private RoundLink {
     rendezvous::CoordinatorOptions options;
     options.token = job_.token;
     options.insecure = job_.options.insecure;
-    options.job = job_.options.run_id;
+    options.job = job_name();
     options.min_nodes = job_.placement.nodes.least;
     options.max_nodes = job_.placement.nodes.most;
     options.spares = job_.placement.spares;

@@ -63,8 +63,10 @@ void ask_slurm(NodePlacement& placement) {
   if (placement.system != JobSystem::slurm || placement.hosts.empty() ||
       placement.master_addr != placement.hosts.front())
     return;
-  if (try_resolve({placement.master_addr, 0}, Deadline::after(kResolveTimeout))) return;
+  const auto known = try_resolve({placement.master_addr, 0}, Deadline::after(kResolveTimeout));
+  if (known && !known->is_loopback()) return;
   const auto address = slurm_node_address(placement.master_addr, Deadline::after(kScontrolTimeout));
+  if (!address && known) return;
   if (!address)
     throw UsageError(
         fmt::format("--master-addr: the name {} of this step's first node cannot be resolved, and `scontrol "
@@ -72,6 +74,11 @@ void ask_slurm(NodePlacement& placement) {
                     placement.master_addr, placement.master_addr));
   if (placement.rendezvous.host == placement.master_addr) placement.rendezvous.host = *address;
   placement.master_addr = *address;
+}
+
+bool meets_on_loopback(const NodePlacement& placement) {
+  const auto address = try_resolve(placement.rendezvous, Deadline::after(kResolveTimeout));
+  return address && address->is_loopback();
 }
 
 std::string how_to_share(const NodePlacement& placement) {
@@ -90,13 +97,26 @@ std::optional<Token> find_secret(const LaunchOptions& options, const Environment
   return find_token(environment);
 }
 
+std::string secret_source(const NodePlacement& placement, const std::optional<Token>& token,
+                          const LaunchOptions& options) {
+  if (token) return "given";
+  if (options.insecure) return "none (--insecure)";
+  if (placement.ask_mpi) return "exchanged over MPI by dtrain-mpi-exchange";
+  return meets_on_loopback(placement) ? (own_user_folder() / "token").string() : "none";
+}
+
 void complete_placement(NodePlacement& placement, std::optional<Token>& token, const LaunchOptions& options,
                         const std::string& own_folder) {
   if (placement.ask_mpi) ask_mpi(placement, token, options, own_folder);
   ask_slurm(placement);
+  const char* const given = options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr";
+  refuse_loopback_name(placement.rendezvous.host, given, Deadline::after(kResolveTimeout));
+  refuse_loopback_name(placement.master_addr, "--master-addr", Deadline::after(kResolveTimeout));
   if (token || options.insecure) return;
-  const auto address = try_resolve(placement.rendezvous, Deadline::after(kResolveTimeout));
-  if (address && address->is_loopback()) return;
+  if (meets_on_loopback(placement)) {
+    token = own_user_token(own_user_folder());
+    return;
+  }
   throw UsageError(fmt::format(
       "launchers meet at {}, which others can reach, so they need a secret: {}; or pass --insecure to go "
       "without",

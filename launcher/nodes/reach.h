@@ -13,9 +13,14 @@ namespace dtrain::launcher {
 /// --token-file, else DTRAIN_TOKEN, else DTRAIN_TOKEN_FILE, else nothing. Throws as find_token.
 std::optional<Token> find_secret(const LaunchOptions& options, const Environment& environment);
 
+/// Where the secret of a place of many nodes comes from, for --explain. Blocks a few seconds at most.
+std::string secret_source(const NodePlacement& placement, const std::optional<Token>& token,
+                          const LaunchOptions& options);
+
 /// Completes a place of many nodes: asks MPI where that is the way (`own_folder` holds dtrain-mpi-exchange),
-/// asks scontrol for the address of a Slurm node whose name cannot be resolved, and refuses to go on without
-/// a secret where others could reach the rendezvous. May fill in `token`. Blocks a minute at most. Throws
+/// asks scontrol for the address of a Slurm node whose name cannot be resolved, refuses a first node whose
+/// name leads to this machine's loopback, and refuses to go on without a secret where other machines could
+/// reach the rendezvous. Fills in `token`: on loopback with this user's own. Blocks a minute at most. Throws
 /// UsageError with what to do.
 void complete_placement(NodePlacement& placement, std::optional<Token>& token, const LaunchOptions& options,
                         const std::string& own_folder);

@@ -161,6 +161,34 @@ TEST(Refusals, AnotherJobsSecretDoesNotFit) {
   EXPECT_THAT(nodes[1].err(), HasSubstr("DTRAIN_TOKEN differs"));
 }
 
+// Whoever has no access to this user's files is a stranger on loopback too.
+TEST(Refusals, OnLoopbackAnotherUsersLauncherIsKeptOut) {
+  Nodes nodes(0, {});
+  nodes.add(0, {"--rdzv-conf=join_timeout=3", "sh", "-c", "echo up"}, "2");
+  nodes.add(1, {"--insecure", "sh", "-c", "echo up"}, "2");
+  expect_refused(nodes, 4);
+  EXPECT_THAT(nodes[1].err(), HasSubstr("token"));
+}
+
+// As Debian's installer writes /etc/hosts.
+TEST(Refusals, AFirstNodeWhoseNameIsLoopbackIsRefusedAtOnce) {
+  const TempDir folder;
+  write_file(folder / "hosts", "127.0.0.1 localhost\n127.0.1.1 first-node\n");
+  const std::string in_place = "mount --bind " + (folder / "hosts").string() + " /etc/hosts && exec \"$@\"";
+  const std::vector<std::string> unshared{"unshare", "-m", "sh", "-c", in_place, "sh"};
+  std::vector<std::string> probe = unshared;
+  probe.push_back("true");
+  if (run(probe).exit_code != 0) GTEST_SKIP() << "no mount namespace can be made here";
+  for (const char* option : {"--master_addr=first-node", "--rdzv-endpoint=first-node:29400"}) {
+    std::vector<std::string> command = unshared;
+    command.insert(command.end(), {program("dtrain-launch"), "--nnodes=2", "--node_rank=1", option, "sh"});
+    const RunResult result = run(command);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr("the name first-node, which is 127.0.1.1"), HasSubstr("/etc/hosts")));
+  }
+}
+
 TEST(Refusals, AnotherJobsNameDoesNotFit) {
   Nodes nodes(0, {});
   nodes.add(0, {"--rdzv-conf=join_timeout=3", "--rdzv-id=one", "sh", "-c", "echo up"}, "2");

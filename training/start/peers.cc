@@ -59,14 +59,16 @@ std::string job_name(const Placement& placement, const Environment& environment)
   return text_or(environment, "TORCHELASTIC_RUN_ID", "");
 }
 
-// A launcher brings a token along; whoever starts workers without one has to make it, and is told how.
-void check_token(const std::optional<Token>& token, const Endpoint& endpoint, JobSystem system,
-                 const Deadline& deadline) {
-  if (token || system == JobSystem::none) return;
+// A launcher brings a token along. On loopback this user's own one keeps other users out; whoever starts
+// workers on several machines without one has to make it, and is told how.
+std::optional<Token> token_for(const Endpoint& endpoint, const Environment& environment, JobSystem system,
+                               const Deadline& deadline) {
+  const std::optional<Token> given = find_token(environment);
+  if (given || system == JobSystem::none) return given;
   const auto addresses = resolve(endpoint, deadline);
   if (std::all_of(addresses.begin(), addresses.end(),
                   [](const SocketAddress& address) { return address.is_loopback(); }))
-    return;
+    return own_user_token(own_user_folder());
   const bool hydra = system == JobSystem::openmpi || system == JobSystem::hydra;
   throw UsageError(
       fmt::format("DTRAIN_TOKEN: expected the job's secret, since other machines can reach rank 0's {}, got "
@@ -108,7 +110,7 @@ Protection find_protection(const Environment& environment) {
 
 MeetingPlace::MeetingPlace(const Placement& told, Backend backend, const Environment& environment,
                            Duration timeout, Log& log, const ServerRole& role)
-    : role_(role) {
+    : role_(role), token_(find_token(environment)) {
   Placement placement = told;
   if (needs_store(backend, placement, role)) use_reachable_master(placement, kNamePatience);
   if (needs_store(backend, placement, role))
@@ -125,19 +127,19 @@ MeetingPlace::MeetingPlace(const Placement& told, Backend backend, const Environ
 void MeetingPlace::meet_in_store(const Placement& placement, const Environment& environment,
                                  const Deadline& deadline, Log& log) {
   const Endpoint endpoint = store_endpoint(placement);
-  const auto token = find_token(environment);
-  check_token(token, endpoint, placement.system, deadline);
+  if (placement.nnodes.value_or(1) > 1) refuse_loopback_name(endpoint.host, "MASTER_ADDR", deadline);
+  token_ = token_for(endpoint, environment, placement.system, deadline);
   const std::string job = job_name(placement, environment);
   if (*placement.rank == 0 && !role_.server) {
     StoreServerOptions options;
-    options.token = token;
+    options.token = token_;
     options.job = job;
     options.log = &log;
     server_ =
         std::make_unique<StoreServer>(store_listener(environment, endpoint, deadline), std::move(options));
   }
   StoreClientOptions options;
-  options.token = token;
+  options.token = token_;
   options.job = job;
   if (role_.server) options.role = "server";
   options.rank = role_.server.value_or(*placement.rank);
@@ -185,7 +187,7 @@ std::string MeetingPlace::own_address(const Environment& environment, const Dead
     address = outward_address(interface);
   } else if (!master_.empty()) {
     address = address_towards(master_, deadline);
-  } else if (all_ && find_token(environment)) {
+  } else if (all_ && token_) {
     address = outward_address("");
   }
   return address.empty() ? "127.0.0.1" : address;
@@ -201,7 +203,7 @@ Peers::Peers(const Placement& placement, Backend backend, const Environment& env
              Log& log, Device* device, SpanRecorder* spans, const ServerRole& role, ServerUpdate update)
     : place_(placement, backend, environment, timeout, log, role) {
   if (role.servers > 0) {
-    const WorkerSite site{*placement.rank, find_token(environment), find_protection(environment)};
+    const WorkerSite site{*placement.rank, place_.token(), find_protection(environment)};
     const Deadline deadline = Deadline::after(timeout);
     const std::vector<std::string> cards = place_.cards(deadline);
     communicator_ = place_.take_group(deadline);  // servers answer when they have theirs
@@ -214,7 +216,7 @@ Peers::Peers(const Placement& placement, Backend backend, const Environment& env
   bootstrap.rank = *placement.rank;
   bootstrap.size = *placement.world_size;
   bootstrap.store = place_.store();
-  bootstrap.token = find_token(environment);
+  bootstrap.token = place_.token();
   bootstrap.protection = find_protection(environment);
   bootstrap.interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
   bootstrap.share_memory = wants_shared_memory(environment);

@@ -36,6 +36,8 @@ class MeetingPlace {
   /// Null where nobody needs it.
   Store* store() const noexcept { return store_.get(); }
   const std::string& master() const noexcept { return master_; }
+  /// The job's secret; on loopback, where none was given, this user's own.
+  const std::optional<Token>& token() const noexcept { return token_; }
   /// The group of this process' kind, workers or servers, where mpirun has started both; else null.
   std::unique_ptr<Communicator> take_group(const Deadline& deadline);
   /// A server leaves its card (ParameterServer::card) for the workers.
@@ -54,6 +56,7 @@ class MeetingPlace {
 
   ServerRole role_;
   std::string master_;
+  std::optional<Token> token_;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<StoreClient> store_;
   std::unique_ptr<Communicator> all_;  ///< workers and servers under mpirun

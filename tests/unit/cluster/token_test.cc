@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <thread>
+
 #include "runtime/base/error.h"
 #include "tests/support/temp_dir.h"
 
@@ -82,6 +84,42 @@ TEST(TokenFile, WhatIsNoTokenFileIsRefused) {
   EXPECT_THROW(read_token_file(folder / "text"), UsageError);
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_THROW(read_token_file(folder / "pipe"), UsageError) << "and must not block";
+}
+
+TEST(OwnUserToken, IsMadeOnceAndReadableByThisUserAlone) {
+  const test::TempDir parent;
+  const std::filesystem::path folder = parent / "own";
+  std::vector<std::string> found(8);
+  std::vector<std::thread> processes;
+  for (std::string& hex : found) processes.emplace_back([&] { hex = own_user_token(folder).hex(); });
+  for (std::thread& process : processes) process.join();
+  for (const std::string& hex : found) EXPECT_EQ(hex, found[0]);
+  EXPECT_EQ(own_user_token(folder).hex(), found[0]);
+  struct stat status {};
+  ASSERT_EQ(::stat(folder.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0700U);
+  ASSERT_EQ(::stat((folder / "token").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()),
+            1)
+      << "nothing else is left";
+}
+
+TEST(OwnUserToken, AFolderThatLetsOthersInIsRefused) {
+  const test::TempDir parent;
+  const std::filesystem::path folder = parent / "own";
+  std::filesystem::create_directory(folder);
+  ASSERT_EQ(::chmod(folder.c_str(), 0755), 0);
+  const std::string message = usage_error_of([&] { own_user_token(folder); });
+  EXPECT_THAT(message,
+              testing::AllOf(HasSubstr("mode 0700"), HasSubstr("0755"), HasSubstr("openssl rand -hex 32")));
+  std::filesystem::create_symlink(parent.path(), parent / "link");
+  EXPECT_THROW(own_user_token(parent / "link"), UsageError);
+  EXPECT_THROW(own_user_token(parent / "no" / "such"), UsageError);
+  ASSERT_EQ(::chmod(folder.c_str(), 0700), 0);
+  EXPECT_NO_THROW(own_user_token(folder));
+  ASSERT_EQ(::chmod((folder / "token").c_str(), 0644), 0);
+  EXPECT_THAT(usage_error_of([&] { own_user_token(folder); }), HasSubstr("mode 0600"));
 }
 
 TEST(FindToken, EnvironmentThenFileThenNothing) {

@@ -238,17 +238,21 @@ TEST(Reach, TheSecretsSources) {
   EXPECT_THROW(find_secret(options_of({"--token-file=/nonexistent"}), {{"DTRAIN_TOKEN", hex}}), SystemError);
 }
 
-TEST(Reach, OffLoopbackASecretIsNeeded) {
+TEST(Reach, ASecretIsNeededAndOnLoopbackThisUsersOwn) {
   const auto try_to = [](const std::vector<std::string>& arguments) {
     const LaunchOptions options = options_of(arguments);
     NodePlacement placement = settle_placement(options, {}, {.hostname = "h"}, false);
     std::optional<Token> token;
     complete_placement(placement, token, options, "/nonexistent");
+    return token;
   };
   const std::vector<std::string> remote{"--nnodes=2", "--node_rank=0", "--master_addr=192.0.2.1"};
   EXPECT_THAT(complaint([&] { try_to(remote); }),
               AllOf(HasSubstr("192.0.2.1:29501"), HasSubstr("DTRAIN_TOKEN")));
-  EXPECT_EQ(complaint([&] { try_to({"--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1"}); }), "");
+  EXPECT_FALSE(try_to({"--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1", "--insecure"}));
+  const auto token = try_to({"--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1"});
+  ASSERT_TRUE(token) << "other users are on this machine";
+  EXPECT_EQ(try_to({"--nnodes=2", "--node_rank=1", "--master_addr=localhost"})->hex(), token->hex());
   std::vector<std::string> insecure = remote;
   insecure.push_back("--insecure");
   EXPECT_EQ(complaint([&] { try_to(insecure); }), "");
