@@ -59,6 +59,36 @@ void take_hosts(PlacementReader& reader, const std::vector<std::string>& hosts, 
     reader.note("node_rank", fmt::format("this host, '{}', is not in {}", reader.machine().hostname, source));
 }
 
+// Of a step that spans components of a heterogeneous job, Slurm sorts the list of nodes and numbers the nodes
+// by component: neither the first node nor the number of tasks on this one can be told.
+void refuse_heterogeneous_step(const PlacementReader& reader, const std::vector<std::string>& step) {
+  const auto components = reader.number("SLURM_HET_SIZE", 1);
+  for (int i = 0; components && i < *components; ++i) {
+    const std::string variable = fmt::format("SLURM_JOB_NODELIST_HET_GROUP_{}", i);
+    if (!reader.has(variable)) return;
+    const auto nodes = expand_nodelist(reader.text(variable), variable);
+    const std::unordered_set<std::string> component(nodes.begin(), nodes.end());
+    if (std::ranges::all_of(step, [&](const std::string& node) { return component.contains(node); })) return;
+  }
+  if (components)
+    throw UsageError(fmt::format(
+        "SLURM_STEP_NODELIST: expected the nodes of one component of this heterogeneous Slurm job, got "
+        "nodes of several: '{}'; start a step on one of its {} components (srun's het-group)",
+        reader.text("SLURM_STEP_NODELIST"), *components));
+}
+
+// All nodes must see the same one first.
+void check_own_place(const PlacementReader& reader, const std::vector<std::string>& step) {
+  if (!reader.has("SLURMD_NODENAME") || !reader.placement.node_rank) return;
+  const auto place = static_cast<std::size_t>(*reader.placement.node_rank);
+  if (place >= step.size() || step[place] == reader.text("SLURMD_NODENAME")) return;
+  throw UsageError(fmt::format(
+      "SLURM_NODEID: expected this node, {}, at place {} of SLURM_STEP_NODELIST='{}', got {}, so that nobody "
+      "knows which node is the first; a heterogeneous step (srun … : …) is not supported: start one srun of "
+      "one kind of node",
+      reader.text("SLURMD_NODENAME"), place, reader.text("SLURM_STEP_NODELIST"), step[place]));
+}
+
 }  // namespace
 
 bool detect_plain(PlacementReader& reader) {
@@ -153,6 +183,8 @@ bool detect_slurm(PlacementReader& reader) {
     reader.set(&Placement::nnodes, "nnodes", static_cast<int>(hosts.size()), "hosts in SLURM_STEP_NODELIST");
     if (hosts.size() != static_cast<std::size_t>(*reader.placement.nnodes))
       disagree("SLURM_STEP_NODELIST", hosts.size());
+    refuse_heterogeneous_step(reader, hosts);
+    check_own_place(reader, hosts);
     reader.placement.hosts = hosts;
     reader.set(&Placement::master_addr, "master_addr", hosts.front(), "first host in SLURM_STEP_NODELIST");
     reader.set(&Placement::master_port, "master_port",

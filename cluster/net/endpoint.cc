@@ -174,6 +174,10 @@ Endpoint parse_endpoint(std::string_view text, std::string_view what,
   return {std::string(host), port ? parse_port(*port, what) : *default_port};
 }
 
+bool is_service_link(std::string_view text) noexcept {
+  return text.starts_with("tcp://") || text.starts_with("udp://") || text.starts_with("sctp://");
+}
+
 SocketAddress::SocketAddress(const sockaddr* address, socklen_t length) {
   if (address->sa_family != AF_INET && address->sa_family != AF_INET6)
     throw UsageError(fmt::format("socket address: expected IPv4 or IPv6, got family {}", address->sa_family));

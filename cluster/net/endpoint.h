@@ -63,6 +63,10 @@ class SocketAddress {
   socklen_t length_ = 0;
 };
 
+/// Whether `text` is what Kubernetes puts into <SERVICE>_PORT for each service of a namespace, such as
+/// "tcp://10.0.0.7:80": of a service called "master" that variable is MASTER_PORT, and no port of a job's.
+bool is_service_link(std::string_view text) noexcept;
+
 /// Every address of `endpoint`, in the order in which they should be tried. Literals never leave the process;
 /// names are looked up by a helper thread, which is abandoned (it ends by itself) when `deadline` passes; a
 /// name server that answers "try again" is asked again until then. Throws PeerError naming the host.

@@ -35,6 +35,10 @@ class Reader {
 
   std::string text(const std::string& name) const { return given(name) ? options_.text(name) : ""; }
   bool given(const std::string& name) const { return options_.has(name); }
+  bool from_environment(const std::string& name) const {
+    return given(name) &&
+           (options_.at(name).source.starts_with("DTRAIN_") || options_.at(name).source.starts_with("PET_"));
+  }
   bool flag(const std::string& name) const { return options_.enabled(name); }
   int number(const std::string& name, int low, int high) const {
     return static_cast<int>(options_.integer(name, low, high));
@@ -98,7 +102,9 @@ void read_master(const Reader& read, LaunchOptions& options) {
   if (read.given("rdzv-endpoint"))
     options.rdzv_endpoint = parse_endpoint(read.text("rdzv-endpoint"), "--rdzv-endpoint", std::uint16_t{0});
   options.master_addr = read.text(read.given("master-addr") ? "master-addr" : "local-addr");
-  if (read.given("master-port"))
+  // Kubernetes' variable for a service that is called dtrain-master or pet-master.
+  const bool link = read.from_environment("master-port") && is_service_link(read.text("master-port"));
+  if (read.given("master-port") && !link)
     options.master_port = static_cast<std::uint16_t>(read.number("master-port", 0, 65535));
 }
 

@@ -251,6 +251,7 @@ class Settler {
     } else {
       placement_.master_port = kMasterPort;
       port_how_ = "the default";
+      if (!how("master_port").empty()) port_how_ += "; " + how("master_port");
     }
   }
 

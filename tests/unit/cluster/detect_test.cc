@@ -113,7 +113,8 @@ TEST(Detect, SlurmStep) {
 TEST(Detect, SlurmTasksDeriveTheSamePortAndAnotherStepAnother) {
   const auto first = detect(slurm_step(), machine("node2"));
   const auto peer =
-      detect(with(slurm_step(), {{"SLURM_PROCID", "0"}, {"SLURM_NODEID", "0"}}), machine("node1"));
+      detect(with(slurm_step(), {{"SLURM_PROCID", "0"}, {"SLURM_NODEID", "0"}, {"SLURMD_NODENAME", "node1"}}),
+             machine("node1"));
   const auto other = detect(with(slurm_step(), {{"SLURM_STEP_ID", "1"}}), machine("node2"));
   EXPECT_EQ(first.master_port, peer.master_port);
   EXPECT_NE(first.master_port, other.master_port);
@@ -125,8 +126,9 @@ TEST(Detect, SlurmOneLauncherANode) {
   const Placement placement = detect(with(slurm_step(), {{"SLURM_STEP_NUM_TASKS", "4"},
                                                          {"SLURM_STEP_NUM_NODES", "4"},
                                                          {"SLURM_STEP_TASKS_PER_NODE", "1(x4)"},
-                                                         {"SLURM_STEP_NODELIST", "gpu[009-011],big1"}}),
-                                     machine("gpu011"));
+                                                         {"SLURM_STEP_NODELIST", "gpu[009-011],big1"},
+                                                         {"SLURMD_NODENAME", "gpu010"}}),
+                                     machine("gpu010"));
   EXPECT_EQ(placement.nnodes, 4);
   EXPECT_EQ(placement.local_world_size, 1);
   EXPECT_EQ(placement.master_addr, "gpu009");

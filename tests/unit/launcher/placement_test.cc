@@ -154,6 +154,46 @@ TEST(NodePlacement, SlurmTellsEverything) {
   EXPECT_FALSE(placement_of({"--standalone"}, slurm()).many());
 }
 
+// In a namespace with a service called "master" every pod finds these.
+TEST(NodePlacement, AServiceCalledMasterIsNoPort) {
+  const Environment pod{{"MASTER_PORT", "tcp://10.0.0.7:80"}, {"MASTER_SERVICE_HOST", "10.0.0.7"}};
+  EXPECT_EQ(placement_of({"p"}, pod).master_port, 0);
+  const NodePlacement many = placement_of({"--nnodes=2", "--node_rank=1", "--master_addr=head"}, pod);
+  EXPECT_EQ(many.master_port, 29500);
+  EXPECT_THAT(how(many, "master_port"), HasSubstr("MASTER_PORT=tcp://10.0.0.7:80 is Kubernetes'"));
+  EXPECT_THAT(complaint([] {
+                placement_of({"--nnodes=2", "--node_rank=1", "--master_addr=head"}, {{"MASTER_PORT", "x"}});
+              }),
+              HasSubstr("expected a port"));
+}
+
+Environment heterogeneous(const std::string& step, const std::string& node, const std::string& node_id) {
+  return {{"SLURM_JOB_ID", "7"},
+          {"SLURM_STEP_ID", "0"},
+          {"SLURM_PROCID", node_id},
+          {"SLURM_LOCALID", "0"},
+          {"SLURM_NODEID", node_id},
+          {"SLURM_STEP_NUM_TASKS", "2"},
+          {"SLURM_STEP_NUM_NODES", "2"},
+          {"SLURM_STEP_NODELIST", step},
+          {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+          {"SLURM_HET_SIZE", "2"},
+          {"SLURM_JOB_NODELIST_HET_GROUP_0", "node3"},
+          {"SLURM_JOB_NODELIST_HET_GROUP_1", "node[1-2]"},
+          {"SLURMD_NODENAME", node}};
+}
+
+TEST(NodePlacement, AStepOverComponentsOfAHeterogeneousSlurmJobIsRefused) {
+  EXPECT_THAT(complaint([] { placement_of({"p"}, heterogeneous("node[1,3]", "node3", "0")); }),
+              AllOf(HasSubstr("heterogeneous"), HasSubstr("node[1,3]"), HasSubstr("het-group")));
+  EXPECT_EQ(placement_of({"p"}, heterogeneous("node[1-2]", "node2", "1")).node_rank, 1);
+  EXPECT_FALSE(placement_of({"--standalone"}, heterogeneous("node[1,3]", "node3", "0")).many());
+  Environment plain = slurm();
+  plain["SLURMD_NODENAME"] = "gpu003";  // as "srun -w gpu003 … : -w gpu001 …" numbers them
+  EXPECT_THAT(complaint([&] { placement_of({"p"}, plain); }),
+              AllOf(HasSubstr("SLURM_NODEID"), HasSubstr("gpu003"), HasSubstr("got gpu002")));
+}
+
 TEST(NodePlacement, ABatchScriptWithoutSrunIsNoticed) {
   const Environment batch{{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_NUM_NODES", "4"}};
   const NodePlacement placement = placement_of({"p"}, batch);
