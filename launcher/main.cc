@@ -10,6 +10,7 @@
 #include "launcher/nodes/hand_over.h"
 #include "launcher/nodes/reach.h"
 #include "launcher/plan/flags.h"
+#include "launcher/plan/foreign_options.h"
 #include "launcher/process/job.h"
 #include "runtime/base/error.h"
 
@@ -97,6 +98,7 @@ int run(int argc, char** argv) {
   open_standard_streams();
   Environment environment = current_environment();
   const std::vector<std::string> arguments(argv + (argc > 0), argv + argc);
+  if (const auto answer = answer_to_foreign_option(arguments)) throw UsageError(*answer);
   const ParsedCommand line =
       resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_");
   if (const auto help = asked_help(line.options)) return print(*help);

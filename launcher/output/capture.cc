@@ -12,6 +12,7 @@
 #include <iterator>
 #include <utility>
 
+#include "launcher/output/log_lock.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::launcher {
@@ -40,6 +41,7 @@ Capture::Capture(const StreamPlan& stream, std::string prefix, const CaptureOpti
   if (!stream.file.empty()) {
     file_path_ = options.log_folder + "/" + stream.file;
     file = open_log_file(file_path_);
+    log_lock_ = lock_log_file(file_path_);
   }
   if (options.inherit) return;
   if (file && !to_console_) {  // straight to the file: no copy through the launcher

@@ -35,7 +35,7 @@ class Capture {
   static constexpr Duration kQuiet = std::chrono::seconds(1), kStateInterval = std::chrono::seconds(5);
 
   /// Opens the pipe or the file that the worker gets. `console` and `clock` must outlive it. Throws
-  /// SystemError.
+  /// SystemError, and UsageError when another job writes to the file.
   Capture(const StreamPlan& stream, std::string prefix, const CaptureOptions& options, Console& console,
           const Clock& clock = steady_clock());
 
@@ -84,6 +84,7 @@ class Capture {
   bool to_console_, data_ = false, bars_ = false;
   UniqueFd pipe_, worker_end_;
   std::string file_path_;
+  UniqueFd log_lock_;
   std::unique_ptr<LogFile> file_;
   LineSplitter lines_;
   Tail tail_;

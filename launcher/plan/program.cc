@@ -4,8 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <climits>
+#include <cstring>
+#include <fstream>
 #include <optional>
+#include <string_view>
 
 #include "cluster/detect/program_note.h"
 #include "runtime/base/check.h"
@@ -39,6 +43,28 @@ std::optional<std::string> search_path(const std::string& name, const std::strin
     from = to + 1;
   }
   return std::nullopt;
+}
+
+// What the kernel would run for a script: the first line names it, up to 256 bytes.
+void check_interpreter(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  char head[256] = "";
+  file.read(head, sizeof head);
+  std::string_view line(head, static_cast<std::size_t>(file.gcount()));
+  if (!line.starts_with("#!")) return;
+  line = line.substr(2, line.find('\n') - 2);
+  const bool from_windows = line.ends_with('\r');
+  if (from_windows) line.remove_suffix(1);
+  const std::size_t begin = std::min(line.find_first_not_of(" \t"), line.size());
+  const std::string interpreter(line.substr(begin, line.find_first_of(" \t", begin) - begin));
+  if (from_windows)
+    throw UsageError("PROGRAM: the first line of " + path + " names the interpreter '" + interpreter +
+                     "' and ends in a carriage return, as on Windows, which the kernel takes for a part of "
+                     "it; remove them: sed -i 's/\\r$//' " +
+                     path);
+  if (!interpreter.empty() && ::access(interpreter.c_str(), X_OK) != 0)
+    throw UsageError("PROGRAM: the first line of " + path + " names the interpreter '" + interpreter +
+                     "', which cannot be run here: " + std::strerror(errno));
 }
 
 std::string find_executable(const std::string& name, const Environment& environment) {
@@ -104,6 +130,7 @@ Program resolve_program(const LaunchOptions& options, const Environment& environ
   Program program;
   program.path = find_executable(options.program[0], environment);
   program.argv = options.program;
+  check_interpreter(program.path);
   program.uses_dtrain = same_file(program.path, beside) || has_program_note(program.path);
   return program;
 }

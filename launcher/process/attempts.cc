@@ -8,18 +8,16 @@
 #include <filesystem>
 
 #include "cluster/net/endpoint.h"
+#include "launcher/system/temporary_folder.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::launcher {
 namespace {
 
 constexpr std::chrono::seconds kResolveTimeout{30};
-
-// A folder in TMPDIR; empty when none can be made.
-std::string make_temporary_folder(const Environment& environment, const std::string& name) {
-  std::string pattern = variable_or(environment, "TMPDIR", "/tmp") + "/" + name + "-XXXXXX";
-  return ::mkdtemp(pattern.data()) == nullptr ? "" : pattern;
-}
+constexpr const char* kWithoutScratch =
+    "workers cannot say why they fail (TORCHELASTIC_ERROR_FILE) nor that they are saving "
+    "(DTRAIN_SAVING_FILE)";
 
 // Soft limit up to what two pipes a worker need; workers get the old limit back.
 void raise_descriptor_limit(int workers) {
@@ -61,7 +59,7 @@ Attempts::Attempts(const Job& job, Console& console)
     : job_(job),
       console_(console),
       signals_(job.options.stop_signals),
-      scratch_(make_temporary_folder(job.environment, "dtrain")),
+      scratch_(find_scratch()),
       log_root_(find_log_root()) {
   raise_descriptor_limit(count_workers(job.options, job.hardware) + job.options.servers);
 }
@@ -71,10 +69,19 @@ Attempts::~Attempts() {
   if (!scratch_.empty()) std::filesystem::remove_all(scratch_, ignored);
 }
 
+std::string Attempts::find_scratch() {
+  const TemporaryFolder folder = make_temporary_folder(job_.environment, "dtrain");
+  if (folder.path.empty())
+    console_.complain(folder.note + ", nor in /tmp, /var/tmp and /dev/shm: " + kWithoutScratch);
+  else if (!folder.note.empty())
+    console_.complain(folder.note);
+  return folder.path;
+}
+
 std::string Attempts::find_log_root() {
   if (!writes_files(job_.options)) return "";
   if (!job_.options.log_dir.empty()) return job_.options.log_dir;
-  const std::string folder = make_temporary_folder(job_.environment, "dtrain-logs");
+  const std::string folder = make_temporary_folder(job_.environment, "dtrain-logs").path;
   if (folder.empty())
     throw UsageError("--log-dir: expected a folder for --redirects and --tee, and none could be made in " +
                      variable_or(job_.environment, "TMPDIR", "/tmp"));
@@ -86,7 +93,10 @@ std::string Attempts::find_log_root() {
 std::string Attempts::make_scratch(int number) const {
   std::error_code error;
   const std::string folder = scratch_ + "/" + std::to_string(number);
-  return !scratch_.empty() && std::filesystem::create_directory(folder, error) ? folder : "";
+  if (scratch_.empty()) return "";
+  if (std::filesystem::create_directory(folder, error)) return folder;
+  console_.complain("the folder " + folder + " cannot be made: " + error.message() + ": " + kWithoutScratch);
+  return "";
 }
 
 GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort master, RoundLink* link) {

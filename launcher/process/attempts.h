@@ -49,6 +49,7 @@ class Attempts {
   static std::vector<std::string> troubles(const GroupResult& result);
 
  private:
+  std::string find_scratch();
   std::string find_log_root();
   std::string make_scratch(int number) const;
 

@@ -304,5 +304,28 @@ TEST(Output, ASingleForeignWorkerKeepsTheTerminalAsItsStdout) {
   EXPECT_THAT(on_terminal({"--nproc_per_node=2", "sh", "-c", "test -t 1 || echo pipe"}), HasSubstr("pipe"));
 }
 
+// Their lines would be mixed without a mark.
+TEST(Output, ALogFolderIsOneJobsAtATime) {
+  const TempDir folder;
+  const std::vector<std::string> command{
+      program("dtrain-launch"),
+      "--nproc_per_node=2",
+      "--log-dir=" + (folder / "logs").string(),
+      "sh",
+      "-c",
+      "echo up; until [ -e " + (folder / "done").string() + " ]; do sleep 0.05; done"};
+  Running first(command);
+  ASSERT_TRUE(eventually([&] { return first.out() == "up\nup\n"; })) << first.err();
+  const RunResult second = run(command);
+  EXPECT_EQ(second.exit_code, 2);
+  EXPECT_THAT(second.err, AllOf(HasSubstr("--log-dir"), HasSubstr("0/stdout.log is being written by pid "),
+                                HasSubstr("another job")));
+  EXPECT_EQ(second.out, "");
+  write_file(folder / "done", "");
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(run(command).exit_code, 0) << "one after the other";
+  EXPECT_EQ(read_file(folder / "logs/attempt_0/0/stdout.log"), "up\nup\n");
+}
+
 }  // namespace
 }  // namespace dtrain::test
