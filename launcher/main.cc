@@ -102,6 +102,7 @@ int run(int argc, char** argv) {
   const ParsedCommand line =
       resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_");
   if (const auto help = asked_help(line.options)) return print(*help);
+  if (line.options.has("print-completion")) return print(completion_script(line.options));
   if (line.options.enabled("version")) return print("dtrain-launch " DTRAIN_VERSION "\n");
   return launch(line, std::move(environment), argv_memory(argc, argv), argv);
 }

@@ -73,6 +73,30 @@ std::vector<std::string> visible_gpus(const std::optional<std::string>& variable
   return visible;
 }
 
+int installed_xpus(const std::string& root) {
+  int found = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(root + "/sys/class/drm", error)) {
+    if (!entry.path().filename().string().starts_with("renderD")) continue;
+    std::ifstream file(entry.path() / "device/vendor");
+    std::string vendor;
+    if (file >> vendor && vendor == "0x8086") ++found;
+  }
+  return found;
+}
+
+int visible_xpus(const std::optional<std::string>& mask, int installed) {
+  if (!mask) return installed;
+  int visible = 0;
+  for (std::size_t from = 0; from <= mask->size();) {
+    const std::size_t to = std::min(mask->find(',', from), mask->size());
+    const std::string entry = trimmed(mask->substr(from, to - from));
+    if (!entry.empty() && std::isdigit(static_cast<unsigned char>(entry[0])) != 0) ++visible;
+    from = to + 1;
+  }
+  return installed == 0 ? 0 : visible;
+}
+
 std::optional<int> numa_node_of_gpu(int index, const std::string& root) {
   const auto addresses = pci_addresses(root);
   if (index < 0 || index >= static_cast<int>(addresses.size())) return std::nullopt;

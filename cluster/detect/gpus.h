@@ -18,6 +18,13 @@ int installed_gpus(const std::string& root = "");
 /// 0 (the driver's files are not visible in every container). Pure.
 std::vector<std::string> visible_gpus(const std::optional<std::string>& variable, int installed);
 
+/// Number of Intel GPUs in this machine: render nodes of that vendor below `root`. 0 when there is no driver.
+int installed_xpus(const std::string& root = "");
+
+/// How many Intel GPUs a program would see. `mask` is ZE_AFFINITY_MASK ("0,1", "0.0,0.1"), empty when unset:
+/// then all `installed`. Pure.
+int visible_xpus(const std::optional<std::string>& mask, int installed);
+
 /// The NUMA node of installed GPU `index` in PCI order; empty when it cannot be told.
 std::optional<int> numa_node_of_gpu(int index, const std::string& root = "");
 

@@ -18,7 +18,7 @@ constexpr std::array kOptions = {
     OptionSpec{
         "nproc-per-node", kWorkers, "N", "",
         "workers on this node: a number; auto (one per visible GPU, else 1); gpu (as auto, but fails without "
-        "a GPU); cpu (one per usable core) [auto]"},
+        "a GPU); xpu (one per Intel GPU); cpu (one per usable core) [auto]"},
     OptionSpec{"servers", kWorkers, "S", "0",
                "parameter servers: S more processes, outside WORLD_SIZE, that keep and update the parameters "
                "of a program that uses dtrain (its --update and --max-staleness)"},
@@ -52,7 +52,8 @@ constexpr std::array kOptions = {
         "rdzv-endpoint", kNodes, "ADDR[:PORT]", "",
         "where launchers meet [master address, master port + 1]; on one node the same as master address and "
         "port"},
-    OptionSpec{"rdzv-id", kNodes, "ID", "none", "the job's name; TORCHELASTIC_RUN_ID of the workers", 0,
+    OptionSpec{"rdzv-id", kNodes, "ID", "",
+               "the job's name; TORCHELASTIC_RUN_ID of the workers [one of its own for each job]", 0,
                "rdzv-run-id"},
     OptionSpec{
         "join-timeout", kNodes, "SECONDS", "",
@@ -74,6 +75,8 @@ constexpr std::array kOptions = {
 
     OptionSpec{"module", kProgram, "", "", "PROGRAM is a Python module: python3 -u -m PROGRAM", 'm'},
     OptionSpec{"no-python", kProgram, "", "", "run PROGRAM itself even when its name ends in .py"},
+    OptionSpec{"run-path", kProgram, "", "",
+               "PROGRAM is a Python file whatever its name; wins over --no-python"},
     OptionSpec{"pass-local-rank", kProgram, "", "",
                "append --local-rank=N to the program's arguments, as torch.distributed.launch did"},
 
@@ -87,6 +90,10 @@ constexpr std::array kOptions = {
                "send to files only: 0 nothing, 1 stdout, 2 stderr, 3 both; or per local rank: 0:1,1:2", 'r'},
     OptionSpec{"tee", kOutput, "WHAT", "0",
                "send to files and console, lines marked [role<local rank>]:; values as for -r", 't'},
+    OptionSpec{
+        "log-line-prefix-template", kOutput, "TEXT", "",
+        "what marks lines of -t and --log-dir; ${role_name}, ${local_rank}, ${rank} and ${hostname} are "
+        "replaced [[${role_name}${local_rank}]:]"},
     OptionSpec{"local-ranks-filter", kOutput, "LIST", "", "show only these local ranks on the console: 0,2"},
     OptionSpec{"ranks-filter", kOutput, "LIST", "", "show only these global ranks on the console"},
     OptionSpec{"passthrough", kOutput, "", "",
@@ -113,6 +120,7 @@ constexpr std::array kOptions = {
     OptionSpec{"explain", kAbout, "", "", "print how nodes, ranks and addresses were found; start nothing"},
     OptionSpec{"dry-run", kAbout, "", "",
                "print command, environment, GPU and output of each rank; start nothing"},
+    OptionSpec{"print-completion", kAbout, "SHELL", "", "print a completion script for bash, zsh or tcsh"},
     OptionSpec{"version", kAbout, "", "", "print the version"},
     OptionSpec{"help", kAbout, "", "", "print this text", 'h'},
 
@@ -120,6 +128,14 @@ constexpr std::array kOptions = {
     OptionSpec{"monitor-interval", kTorchrun, "SECONDS", "", "", 0, "", "",
                "a worker's exit is noticed at once; nothing is polled"},
     OptionSpec{"start-method", kTorchrun, "NAME", "", "", 0, "", "", "workers are separate programs"},
+    OptionSpec{"event-log-handler", kTorchrun, "NAME", "", "", 0, "", "",
+               "no events are recorded; the failure report says what happened"},
+    OptionSpec{"logs-specs", kTorchrun, "NAME", "", "", 0, "", "",
+               "it names Python code; --log-dir, -r and -t say where output goes"},
+    OptionSpec{"duplicate-stdout-filters", kTorchrun, "LIST", "", "", 0, "", "",
+               "no file gets selected lines only; --log-dir keeps all lines of each rank"},
+    OptionSpec{"duplicate-stderr-filters", kTorchrun, "LIST", "", "", 0, "", "",
+               "no file gets selected lines only; --log-dir keeps all lines of each rank"},
     OptionSpec{"use-env", kTorchrun, "", "", "", 0, "", "",
                "workers always find their rank in the environment"},
 };
@@ -134,6 +150,18 @@ constexpr std::string_view kUsage =
     "over the environment, and the environment over the file.";
 
 }  // namespace
+
+std::string completion_script(const Options& options) {
+  const std::string& shell = options.choice("print-completion", {"bash", "zsh", "tcsh"});
+  std::string words;
+  for (const OptionSpec& spec : kOptions) {
+    // tcsh completes what follows the dashes, the others whole words.
+    words.append(words.empty() ? "" : " ").append(shell == "tcsh" ? "" : "--").append(spec.name);
+  }
+  if (shell == "tcsh") return "complete dtrain-launch 'c/--/(" + words + ")/'\n";
+  const std::string bash = "complete -o default -W '" + words + "' dtrain-launch\n";
+  return shell == "zsh" ? "autoload -U +X bashcompinit && bashcompinit\n" + bash : bash;
+}
 
 std::span<const OptionSpec> launch_options() noexcept { return kOptions; }
 

@@ -13,6 +13,9 @@ namespace dtrain::launcher {
 /// Every option, in the order of the help. Options that detection can answer have no default here.
 std::span<const OptionSpec> launch_options() noexcept;
 
+/// What --print-completion asks for: a script that completes option names in that shell. Throws UsageError.
+std::string completion_script(const Options& options);
+
 /// What --help asks for, readable at 80 columns, or with --help=markdown as the documentation's table;
 /// nothing when it is not given.
 std::optional<std::string> asked_help(const Options& options);

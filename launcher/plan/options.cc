@@ -88,11 +88,13 @@ void read_nproc(const Reader& read, LaunchOptions& options) {
     options.nproc_kind = NprocKind::gpu;
   } else if (text == "cpu") {
     options.nproc_kind = NprocKind::cpu;
+  } else if (text == "xpu") {
+    options.nproc_kind = NprocKind::xpu;
   } else {
     const auto count = parse_integer(text);
     if (!count || *count < 1 || *count > kMaxWorkers)
       read.refuse("nproc-per-node",
-                  "a whole number from 1 to " + std::to_string(kMaxWorkers) + ", or auto, gpu or cpu");
+                  "a whole number from 1 to " + std::to_string(kMaxWorkers) + ", or auto, gpu, xpu or cpu");
     options.nproc_kind = NprocKind::count;
     options.nproc = static_cast<int>(*count);
   }
@@ -242,8 +244,10 @@ LaunchOptions make_options(const ParsedCommand& line) {
   options.standalone = read.flag("standalone");
   options.module = read.flag("module");
   options.no_python = read.flag("no-python");
+  options.run_path = read.flag("run-path");
   options.pass_local_rank = read.flag("pass-local-rank");
   options.prefix = read.flag("prefix");
+  options.line_prefix = read.text("log-line-prefix-template");
   options.passthrough = read.flag("passthrough");
   options.log_dir = read.text("log-dir");
   options.redirects = StreamChoice::parse("redirects", read.text("redirects"));

@@ -36,7 +36,7 @@ class StreamChoice {
   std::map<int, Streams> by_rank_;
 };
 
-enum class NprocKind { count, automatic, gpu, cpu };
+enum class NprocKind { count, automatic, gpu, cpu, xpu };
 enum class Binding { none, node, socket, exclusive };
 
 /// How many nodes may take part; more than one number means that nodes may go and come.
@@ -74,14 +74,16 @@ struct LaunchOptions {
   Binding binding = Binding::none;
   bool virtual_local_rank = false;
   std::string role;
-  std::string run_id;
+  std::string run_id;  ///< empty: each job gets one of its own
 
   bool module = false;
   bool no_python = false;
+  bool run_path = false;  ///< PROGRAM is a Python file whatever its name
   bool pass_local_rank = false;
   std::vector<std::string> program;
 
   bool prefix = false;
+  std::string line_prefix;  ///< torchrun's template; empty: not given
   bool passthrough = false;
   std::string log_dir;
   StreamChoice redirects, tee;

@@ -296,15 +296,54 @@ std::string explanation_text(const NodePlacement& placement) {
   return text;
 }
 
+namespace {
+
+// How the variables begin that mpirun, mpiexec and their daemons set. What users set for Open MPI looks
+// alike: OMPI_ALLOW_RUN_AS_ROOT, OMPI_CC, OMPI_MCA_btl, OMPI_MCA_orte_default_hostfile.
+constexpr std::array kMpiVariables = {"OMPI_COMM_WORLD_",
+                                      "OMPI_APP_CTX_",
+                                      "OMPI_ARGV",
+                                      "OMPI_COMMAND",
+                                      "OMPI_FILE_LOCATION",
+                                      "OMPI_FIRST_RANKS",
+                                      "OMPI_NUM_APP",
+                                      "OMPI_UNIVERSE_",
+                                      "OMPI_MCA_ess",
+                                      "OMPI_MCA_initial_wdir",
+                                      "OMPI_MCA_hwloc_base_binding_policy",
+                                      "OMPI_MCA_mpi_oversubscribe",
+                                      "OMPI_MCA_orte_app_num",
+                                      "OMPI_MCA_orte_bound_at_launch",
+                                      "OMPI_MCA_orte_cpu_type",
+                                      "OMPI_MCA_orte_ess_",
+                                      "OMPI_MCA_orte_hnp_uri",
+                                      "OMPI_MCA_orte_jobfam_session_dir",
+                                      "OMPI_MCA_orte_launch",
+                                      "OMPI_MCA_orte_local_daemon_uri",
+                                      "OMPI_MCA_orte_num_nodes",
+                                      "OMPI_MCA_orte_precondition_transports",
+                                      "OMPI_MCA_orte_tmpdir_base",
+                                      "OMPI_MCA_orte_top_session_dir",
+                                      "OMPI_MCA_pmix",
+                                      "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
+                                      "PMIX_",
+                                      "PMI_",
+                                      "ORTE_",
+                                      "PRTE_",
+                                      "HYDRA",
+                                      "HYDI_",
+                                      "MPI_LOCALRANKID",
+                                      "MPI_LOCALNRANKS",
+                                      "OPAL_"};
+
+}  // namespace
+
 std::vector<std::string> mpi_variables(const Environment& environment) {
   const auto present = [&](const char* name) { return find_variable(environment, name) != nullptr; };
   if (!present("OMPI_COMM_WORLD_RANK") && !present("PMIX_RANK") && !present("PMI_RANK")) return {};
-  constexpr std::array kPrefixes = {"OMPI_",           "PMIX_", "PMI_",  "ORTE_",
-                                    "PRTE_",           "HYDRA", "HYDI_", "MPI_LOCALRANKID",
-                                    "MPI_LOCALNRANKS", "OPAL_"};
   std::vector<std::string> names;
   for (const auto& [name, value] : environment) {
-    if (std::any_of(kPrefixes.begin(), kPrefixes.end(),
+    if (std::any_of(kMpiVariables.begin(), kMpiVariables.end(),
                     [&, &variable = name](const char* prefix) { return variable.starts_with(prefix); }))
       names.push_back(name);
   }

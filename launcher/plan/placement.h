@@ -43,7 +43,9 @@ NodePlacement settle_placement(const LaunchOptions& options, const Environment& 
 /// What --explain prints: a line a value.
 std::string explanation_text(const NodePlacement& placement);
 
-/// Variables of mpirun's, which workers must not see: they would take themselves for its ranks.
+/// Variables that mpirun has set for this launcher, which workers must not see: they would take themselves
+/// for its ranks. What users set for Open MPI itself (OMPI_ALLOW_RUN_AS_ROOT, OMPI_MCA_btl) is not among
+/// them.
 std::vector<std::string> mpi_variables(const Environment& environment);
 
 }  // namespace dtrain::launcher

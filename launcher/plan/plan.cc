@@ -1,7 +1,10 @@
 // Computes ranks, environments and output of every worker.
 #include "launcher/plan/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "cluster/detect/gpus.h"
 #include "runtime/base/error.h"
@@ -22,6 +25,7 @@ std::string gpu_of(const Hardware& hardware, int local_rank) {
   return index < hardware.gpus.size() ? hardware.gpus[index] : "";
 }
 
+constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
 constexpr const char* kServer = "DTRAIN_SERVER";
 
 Environment base_environment(const LaunchOptions& options, const Plan& plan, const WorkerPlan& worker) {
@@ -35,7 +39,7 @@ Environment base_environment(const LaunchOptions& options, const Plan& plan, con
   e["ROLE_NAME"] = options.role;
   e["MASTER_ADDR"] = plan.master_addr;
   e["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options.max_restarts);
-  e["TORCHELASTIC_RUN_ID"] = options.run_id;
+  if (!options.run_id.empty()) e[kRunId] = options.run_id;
   if (options.servers > 0) {
     e["DTRAIN_SERVERS"] = std::to_string(options.servers);
     e[kServer] = worker.server ? std::to_string(*worker.server) : "none";
@@ -65,16 +69,38 @@ StreamPlan stream_plan(const LaunchOptions& options, const WorkerPlan& worker, b
   return stream;
 }
 
-void plan_output(const LaunchOptions& options, const Plan& plan, WorkerPlan& worker) {
+// As torchrun has it.
+constexpr const char* kLinePrefix = "[${role_name}${local_rank}]:";
+constexpr const char* kLinePrefixVariable = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
+
+// The template with its names replaced; others stay as they are.
+std::string line_prefix(std::string text, const LaunchOptions& options, const Plan& plan,
+                        const WorkerPlan& worker) {
+  const std::pair<std::string, std::string> values[] = {{"role_name", options.role},
+                                                        {"local_rank", std::to_string(worker.local_rank)},
+                                                        {"rank", std::to_string(worker.rank)},
+                                                        {"hostname", plan.host}};
+  for (const auto& [name, value] : values) {
+    const std::string written = "${" + name + "}";
+    for (std::size_t at = text.find(written); at != std::string::npos; at = text.find(written, at))
+      text.replace(std::exchange(at, at + value.size()), written.size(), value);
+  }
+  return text;
+}
+
+void plan_output(const LaunchOptions& options, const Plan& plan, const Environment& environment,
+                 WorkerPlan& worker) {
   const Streams redirected = options.redirects.of(worker.local_rank);
   const Streams teed = options.tee.of(worker.local_rank);
   worker.out = stream_plan(options, worker, redirected.out, teed.out, "stdout.log");
   worker.err = stream_plan(options, worker, redirected.err, teed.err, "stderr.log");
   if (options.prefix) {
     worker.prefix = plan.host + ":" + std::to_string(worker.rank) + ": ";
+  } else if (!options.line_prefix.empty() && (teed.out || teed.err || !options.log_dir.empty())) {
+    worker.prefix = line_prefix(options.line_prefix, options, plan, worker);
   } else if (teed.out || teed.err) {
-    // As torchrun has it.
-    worker.prefix.append("[").append(options.role).append(std::to_string(worker.local_rank)).append("]:");
+    worker.prefix =
+        line_prefix(variable_or(environment, kLinePrefixVariable, kLinePrefix), options, plan, worker);
   }
 }
 
@@ -148,7 +174,7 @@ void add_servers(const LaunchOptions& options, const Environment& environment, c
     server.environment = base_environment(options, plan, server);
     if (!environment.contains("OMP_NUM_THREADS"))
       server.environment["OMP_NUM_THREADS"] = omp_threads(hardware, plan.nproc);
-    plan_output(options, plan, server);
+    plan_output(options, plan, environment, server);
     plan.writes_files |= !server.out.file.empty() || !server.err.file.empty();
     plan.workers.push_back(std::move(server));
   }
@@ -164,6 +190,11 @@ int count_workers(const LaunchOptions& options, const Hardware& hardware) {
       return std::max<int>(1, static_cast<int>(hardware.gpus.size()));
     case NprocKind::cpu:
       return usable_cores(hardware.cpus);
+    case NprocKind::xpu:
+      if (hardware.xpus > 0) return hardware.xpus;
+      throw UsageError(
+          "--nproc-per-node=xpu: expected a visible Intel GPU, found none (is ZE_AFFINITY_MASK empty, or the "
+          "driver not loaded?)");
     case NprocKind::gpu:
       break;
   }
@@ -223,7 +254,7 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
     if (!program.uses_dtrain && !environment.contains(kUnbuffered)) worker.environment[kUnbuffered] = "1";
     // As torchrun has it; PyTorch's own default is another.
     if (!program.uses_dtrain && !environment.contains(kNcclErrors)) worker.environment[kNcclErrors] = "1";
-    plan_output(options, plan, worker);
+    plan_output(options, plan, environment, worker);
     plan.writes_files |= !worker.out.file.empty() || !worker.err.file.empty();
     plan.workers.push_back(std::move(worker));
   }
@@ -247,6 +278,8 @@ Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, cons
   Environment e;
   e["MASTER_PORT"] = std::to_string(attempt.master_port);
   e["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt.restart_count);
+  // Node 0's start tells jobs apart, and is the same on all nodes and in every restart.
+  if (!worker.environment.contains(kRunId)) e[kRunId] = fmt::format("{:016x}", attempt.launch_time_ns);
   if (!attempt.error_folder.empty()) {
     e["TORCHELASTIC_ERROR_FILE"] = error_file_of(attempt.error_folder, worker);
     e["DTRAIN_SAVING_FILE"] = saving_file_of(attempt.error_folder, worker);
@@ -296,6 +329,8 @@ Hardware read_hardware(const LaunchOptions& options, const Environment& environm
     hardware.gpu_numa_nodes.push_back(index && gpu.size() < 6 ? numa_node_of_gpu(std::stoi(gpu))
                                                               : std::nullopt);
   }
+  if (options.nproc_kind == NprocKind::xpu)
+    hardware.xpus = visible_xpus(value_of("ZE_AFFINITY_MASK"), installed_xpus());
   hardware.cpus = read_cpu_layout(options.binding != Binding::none);
   return hardware;
 }

@@ -19,6 +19,7 @@ namespace dtrain::launcher {
 struct Hardware {
   std::vector<std::string> gpus;  ///< visible devices as CUDA_VISIBLE_DEVICES names them
   std::vector<std::optional<int>> gpu_numa_nodes;
+  int xpus = 0;  ///< visible Intel GPUs, where they were asked for
   CpuLayout cpus;
 };
 

@@ -122,7 +122,10 @@ Program resolve_program(const LaunchOptions& options, const Environment& environ
   const std::string beside = own_folder + "/dtrain";
   if (options.module && options.program.empty())
     throw UsageError("--module: expected the name of a Python module after the options, got nothing");
-  if (options.module ||
+  if (options.run_path && (options.module || options.program.empty()))
+    throw UsageError(options.module ? "--run-path and --module exclude each other: a file, or a module"
+                                    : "--run-path: expected a Python file after the options, got nothing");
+  if (options.module || options.run_path ||
       (!options.no_python && !options.program.empty() && is_python_file(options.program[0])))
     return python_program(options, environment);
   if (options.program.empty() || options.program[0].starts_with("-") || options.program[0] == "dtrain")

@@ -50,6 +50,16 @@ TEST(Nodes, WorkersFindRanksAndOnePort) {
             (std::set<std::string>{"1/3 0/2 1/2" + master, "2/3 1/2 1/2" + master}));
 }
 
+TEST(Nodes, AllNodesHaveTheJobsRunId) {
+  const auto ids_of = [] {
+    Nodes nodes(2, {"sh", "-c", "echo $TORCHELASTIC_RUN_ID"});
+    expect_ends(nodes, 0);
+    EXPECT_EQ(nodes[0].out(), nodes[1].out());
+    return nodes[0].out();
+  };
+  EXPECT_NE(ids_of(), ids_of());
+}
+
 TEST(Nodes, AForeignProgramFindsThePortFree) {
   Nodes nodes(2, {"bash", "-c",
                   "[ $RANK = 0 ] || exit 0; (exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT) 2>/dev/null && "

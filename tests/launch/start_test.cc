@@ -176,6 +176,31 @@ TEST(Start, ProgramsThatAreNotThereAreRefusedBeforeAnyWorkerStarts) {
   }
 }
 
+TEST(Start, AScriptFromWindowsIsToldTheFix) {
+  const TempDir folder;
+  write_file(folder / "w.sh", "#!/bin/bash\r\necho up\r\n");
+  std::filesystem::permissions(folder / "w.sh", std::filesystem::perms::owner_all);
+  const RunResult result = launch({"--nproc_per_node=2", (folder / "w.sh").string()});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("'/bin/bash'"), HasSubstr("carriage return")));
+  EXPECT_EQ(lines_of(result.err).size(), 1u) << result.err;
+}
+
+TEST(Start, MpirunsOptionsAreAnswered) {
+  const RunResult result = launch({"-np", "4", "sh"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("-np: the number of workers on this node is --nproc-per-node=N"));
+}
+
+TEST(Start, EachJobHasARunId) {
+  const std::vector<std::string> show{"--nproc_per_node=2", "sh", "-c", "echo $TORCHELASTIC_RUN_ID"};
+  const auto first = lines_of(launch(show).out), second = lines_of(launch(show).out);
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(*first.begin(), *first.rbegin());
+  EXPECT_NE(*first.begin(), *second.begin());
+  EXPECT_NE(*first.begin(), "none");
+}
+
 TEST(Start, AnUnstartableProgramIsNamed) {
   const TempDir folder;
   write_file(folder / "junk",
@@ -234,6 +259,20 @@ TEST(Start, WorkersAreBoundWhenAsked) {
                                    "grep Cpus_allowed_list /proc/self/status"});
   const RunResult own = run({"sh", "-c", "grep Cpus_allowed_list /proc/self/status"});
   EXPECT_EQ(result.out, own.out) << "one worker alone gets all cores";
+}
+
+// As under torchrun: otherwise a lost TMPDIR would switch off files that say why workers fail and that they
+// save.
+TEST(Start, ATmpdirThatIsNotThereIsSaidAndReplaced) {
+  RunOptions options;
+  options.environment["TMPDIR"] = "/no/such/folder";
+  const RunResult result = launch({"sh", "-c",
+                                   "touch $DTRAIN_SAVING_FILE && echo {\\\"message\\\": \\\"pump\\\"} > "
+                                   "$TORCHELASTIC_ERROR_FILE; rm $DTRAIN_SAVING_FILE; exit 3"},
+                                  options);
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("/no/such/folder (TMPDIR): No such file"), HasSubstr("its error: pump")));
 }
 
 TEST(Start, NothingIsLeftInTmp) {

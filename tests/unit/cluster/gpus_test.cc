@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/support/temp_dir.h"
 
 namespace dtrain {
@@ -28,6 +30,24 @@ TEST(Gpus, CountsTheDriversFolderElseDeviceNodes) {
   EXPECT_EQ(numa_node_of_gpu(1, root.path()), 1);
   EXPECT_FALSE(numa_node_of_gpu(0, root.path()));
   EXPECT_FALSE(numa_node_of_gpu(2, root.path()));
+}
+
+TEST(Gpus, IntelsAreRenderNodesOfThatVendor) {
+  const test::TempDir root;
+  EXPECT_EQ(installed_xpus(root.path()), 0);
+  for (const auto& [name, vendor] : std::map<std::string, std::string>{{"renderD128", "0x8086"},
+                                                                       {"renderD129", "0x10de"},
+                                                                       {"renderD130", "0x8086"},
+                                                                       {"card0", "0x8086"}}) {
+    std::filesystem::create_directories(root / "sys/class/drm" / name / "device");
+    test::write_file(root / "sys/class/drm" / name / "device/vendor", vendor + "\n");
+  }
+  EXPECT_EQ(installed_xpus(root.path()), 2);
+  EXPECT_EQ(visible_xpus(std::nullopt, 2), 2);
+  EXPECT_EQ(visible_xpus("1", 2), 1);
+  EXPECT_EQ(visible_xpus("0.0, 0.1,1.0", 2), 3);
+  EXPECT_EQ(visible_xpus("", 2), 0);
+  EXPECT_EQ(visible_xpus("0,1", 0), 0);
 }
 
 TEST(Gpus, VisibleDevicesFollowCudasRules) {

@@ -6,6 +6,7 @@
 
 #include <csignal>
 
+#include "launcher/plan/foreign_options.h"
 #include "tests/unit/launcher/parse.h"
 
 namespace dtrain::launcher {
@@ -29,6 +30,7 @@ TEST(LaunchOptions, NprocKinds) {
   EXPECT_EQ(options_of({"--nproc_per_node=auto"}).nproc_kind, NprocKind::automatic);
   EXPECT_EQ(options_of({"--nproc_per_node=gpu"}).nproc_kind, NprocKind::gpu);
   EXPECT_EQ(options_of({"--nproc_per_node=cpu"}).nproc_kind, NprocKind::cpu);
+  EXPECT_EQ(options_of({"--nproc_per_node=xpu"}).nproc_kind, NprocKind::xpu);
   EXPECT_EQ(options_of({"--nproc_per_node=12"}).nproc, 12);
 }
 
@@ -81,6 +83,75 @@ TEST(LaunchOptions, TorchrunsVariablesAreUnderstood) {
   EXPECT_EQ(options.run_id, "job");
   EXPECT_EQ(options.sources.at("nnodes"), "PET_NNODES");
   EXPECT_EQ(options_of({"p"}, {{"PET_NNODES", "2"}, {"DTRAIN_NNODES", "3"}}).nnodes->most, 3);
+}
+
+// Of a service that is called dtrain-master or pet-master.
+TEST(LaunchOptions, AServicesVariableIsNoPort) {
+  for (const char* name : {"DTRAIN_MASTER_PORT", "PET_MASTER_PORT"})
+    EXPECT_FALSE(options_of({"p"}, {{name, "tcp://10.0.0.7:80"}}).master_port) << name;
+  EXPECT_THAT(complaint([] { options_of({"--master-port=tcp://10.0.0.7:80"}); }), HasSubstr("0 to 65535"));
+}
+
+// As torch 2.15's torchrun --help and torch.distributed.launch --help list them.
+TEST(LaunchOptions, EveryOptionOfTorchrunIsAccepted) {
+  for (const char* option : {"--nnodes=1",
+                             "--nproc-per-node=1",
+                             "--rdzv-backend=c10d",
+                             "--rdzv-endpoint=h:1",
+                             "--rdzv-id=x",
+                             "--rdzv-conf=timeout=3",
+                             "--standalone",
+                             "--max-restarts=1",
+                             "--monitor-interval=1",
+                             "--start-method=spawn",
+                             "--event-log-handler=null",
+                             "--role=r",
+                             "--module",
+                             "--no-python",
+                             "--run-path",
+                             "--log-dir=d",
+                             "--redirects=3",
+                             "--tee=3",
+                             "--log-line-prefix-template=x",
+                             "--local-ranks-filter=0",
+                             "--duplicate-stdout-filters=a,b",
+                             "--duplicate-stderr-filters=a",
+                             "--node-rank=0",
+                             "--master-addr=a",
+                             "--master-port=1",
+                             "--local-addr=a",
+                             "--logs-specs=default",
+                             "--numa-binding=node",
+                             "--signals-to-handle=SIGTERM",
+                             "--shutdown-timeout=3",
+                             "--virtual-local-rank",
+                             "--print-completion=bash",
+                             "--use-env"})
+    EXPECT_EQ(complaint([&] { options_of({option, "program"}); }), "") << option;
+  EXPECT_EQ(parse({"--event-log-handler=null", "p"}).notes.size(), 1u);
+}
+
+TEST(LaunchOptions, OptionsOfMpirunGetAnAnswer) {
+  for (const char* option : {"-n", "-np", "-np4", "--np", "-ppn", "-n2", "-N", "--ntasks=4"})
+    EXPECT_THAT(answer_to_foreign_option({option, "4", "prog"}).value_or(""), HasSubstr("--nproc-per-node=N"))
+        << option;
+  for (const char* option : {"-H", "--hostfile", "--host=a,b", "-machinefile"})
+    EXPECT_THAT(answer_to_foreign_option({"--nnodes", "2", "-m", option, "f"}).value_or(""),
+                HasSubstr("one launcher on each host"))
+        << option;
+  // The program's own, a value, and ours are none.
+  EXPECT_EQ(answer_to_foreign_option({"--nproc-per-node=2", "prog", "-n", "3"}), std::nullopt);
+  EXPECT_EQ(answer_to_foreign_option({"--", "-n", "3"}), std::nullopt);
+  EXPECT_EQ(answer_to_foreign_option({"--role", "-n", "-r", "3", "-t3", "prog"}), std::nullopt);
+}
+
+TEST(LaunchOptions, CompletionKnowsEveryOption) {
+  for (const char* shell : {"bash", "zsh", "tcsh"}) {
+    const std::string script = completion_script(parse({std::string("--print-completion=") + shell}).options);
+    EXPECT_THAT(script, AllOf(HasSubstr("complete"), HasSubstr("nproc-per-node"), HasSubstr("rdzv-id")));
+  }
+  EXPECT_THAT(complaint([] { completion_script(parse({"--print-completion=fish"}).options); }),
+              HasSubstr("bash, zsh, tcsh"));
 }
 
 TEST(LaunchOptions, RendezvousTimeouts) {

@@ -48,7 +48,7 @@ TEST(Plan, RanksOfTheSecondNodeFollowTheFirst) {
   EXPECT_EQ(e.at("ROLE_WORLD_SIZE"), "12");
   EXPECT_EQ(e.at("ROLE_NAME"), "default");
   EXPECT_EQ(e.at("MASTER_ADDR"), "head");
-  EXPECT_EQ(e.at("TORCHELASTIC_RUN_ID"), "none");
+  EXPECT_FALSE(e.contains("TORCHELASTIC_RUN_ID")) << "each job has one of its own";
   EXPECT_EQ(e.at("TORCHELASTIC_MAX_RESTARTS"), "0");
 }
 
@@ -103,7 +103,13 @@ TEST(Plan, NodesMayDifferInTheirNumberOfWorkers) {
 
 TEST(Plan, VariablesOfMpirunAreNotHandedOn) {
   const Environment environment{{"OMPI_COMM_WORLD_RANK", "1"},
-                                {"OMPI_MCA_x", "y"},
+                                {"OMPI_MCA_orte_hnp_uri", "1.0;tcp://10.0.0.1:5"},
+                                {"OMPI_MCA_ess", "^singleton"},
+                                {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                                {"OMPI_CC", "clang"},
+                                {"OMPI_MCA_btl", "tcp,self"},
+                                {"OMPI_MCA_orte_default_hostfile", "/hosts"},
                                 {"PMIX_RANK", "1"},
                                 {"PMI_SIZE", "2"},
                                 {"ORTE_X", "1"},
@@ -111,10 +117,13 @@ TEST(Plan, VariablesOfMpirunAreNotHandedOn) {
                                 {"HYDRA_X", "1"}};
   const Plan plan = plan_of({"p"}, hardware_with({}), environment);
   EXPECT_THAT(plan.removed_variables,
-              ::testing::IsSupersetOf(
-                  {"OMPI_COMM_WORLD_RANK", "OMPI_MCA_x", "PMIX_RANK", "PMI_SIZE", "ORTE_X", "HYDRA_X"}));
+              ::testing::IsSupersetOf({"OMPI_COMM_WORLD_RANK", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_ess",
+                                       "PMIX_RANK", "PMI_SIZE", "ORTE_X", "HYDRA_X"}));
   EXPECT_THAT(plan.removed_variables, Not(::testing::Contains("SLURM_PROCID")));
   // Settings for an mpirun that the program starts itself stay.
+  for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_CC",
+                           "OMPI_MCA_btl", "OMPI_MCA_orte_default_hostfile"})
+    EXPECT_THAT(plan.removed_variables, Not(::testing::Contains(name)));
   EXPECT_THAT(plan_of({"p"}, hardware_with({}), {{"OMPI_MCA_btl", "tcp"}}).removed_variables,
               Not(::testing::Contains("OMPI_MCA_btl")));
 }
@@ -136,6 +145,40 @@ TEST(Plan, AttemptBringsPortRestartsAndSecrets) {
   const Plan served = plan_of({"--nproc_per_node=2", "--servers=1"}, hardware_with({}), {}, kBuiltin);
   EXPECT_EQ(attempt_environment(served, served.workers[1], attempt).at("DTRAIN_MET_FILE"), "/scratch/met_1");
   EXPECT_FALSE(attempt_environment(served, served.workers[2], attempt).contains("DTRAIN_MET_FILE"));
+}
+
+TEST(Plan, EachJobHasARunId) {
+  const std::string name = "TORCHELASTIC_RUN_ID";
+  const auto id_of = [&](const std::vector<std::string>& arguments, std::int64_t launched, int restart) {
+    const Plan plan = plan_of(arguments);
+    Attempt attempt{restart, 1234, "", ""};
+    attempt.launch_time_ns = launched;
+    Environment e = plan.workers[0].environment;
+    e.merge(attempt_environment(plan, plan.workers[0], attempt));
+    return e.at(name);
+  };
+  const std::string own = id_of({"p"}, 1000, 0);
+  EXPECT_EQ(own.size(), 16u);
+  EXPECT_EQ(id_of({"p"}, 1000, 3), own) << "a restart is the same job's";
+  EXPECT_NE(id_of({"p"}, 1001, 0), own);
+  EXPECT_EQ(id_of({"--rdzv-id=job7", "p"}, 1000, 0), "job7");
+}
+
+TEST(Plan, LinesAreMarkedByTheTemplate) {
+  const std::vector<std::string> base{"--role=r", "--nproc_per_node=2"};
+  const auto prefix_of = [&](const std::vector<std::string>& more, const Environment& environment = {}) {
+    std::vector<std::string> arguments = base;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return plan_of(arguments, hardware_with({}), environment).workers[1].prefix;
+  };
+  const std::string given =
+      "--log-line-prefix-template=${hostname}/${rank}/${local_rank}/${role_name}/${x}: ";
+  EXPECT_EQ(prefix_of({"-t", "3"}), "[r1]:");
+  EXPECT_EQ(prefix_of({"-t", "3", given}), "box/1/1/r/${x}: ");
+  EXPECT_EQ(prefix_of({"--log-dir=d", given}), "box/1/1/r/${x}: ");
+  EXPECT_EQ(prefix_of({given}), "") << "nothing is teed";
+  EXPECT_EQ(prefix_of({"-t", "3"}, {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "<${rank}>"}}), "<1>");
+  EXPECT_EQ(prefix_of({"-t", "3", "--log-line-prefix-template=${${rank}}"}), "${1}");
 }
 
 TEST(Plan, ForeignProgramsGetNeitherTokenNorSocket) {
@@ -160,6 +203,10 @@ TEST(Plan, AutoIsOneWorkerForEachVisibleGpuElseOne) {
   EXPECT_EQ(plan_of({"--nproc_per_node=cpu"}, hardware_with({}, 6)).nproc, 6);
   EXPECT_EQ(plan_of({"--nproc_per_node=gpu"}, hardware_with({"0", "1"})).nproc, 2);
   EXPECT_THAT(complaint([] { plan_of({"--nproc_per_node=gpu"}); }), HasSubstr("found none"));
+  EXPECT_THAT(complaint([] { plan_of({"--nproc_per_node=xpu"}); }), HasSubstr("found none"));
+  Hardware intel = hardware_with({});
+  intel.xpus = 2;
+  EXPECT_EQ(plan_of({"--nproc_per_node=xpu"}, intel).nproc, 2);
 }
 
 TEST(Plan, GpuOfAWorkerIsItsLocalRankOrTheOnlyOne) {

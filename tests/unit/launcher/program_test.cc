@@ -13,6 +13,7 @@ DTRAIN_PROGRAM_NOTE()
 namespace dtrain::launcher {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -79,6 +80,28 @@ TEST_F(ProgramTest, PythonFilesAndModules) {
   EXPECT_THAT(complaint([&] { resolve({"missing.py"}); }), HasSubstr("missing.py"));
   EXPECT_THAT(complaint([&] { resolve({"-m"}); }), HasSubstr("--module"));
   EXPECT_THAT(complaint([&] { resolve({"--no-python", path("train.py")}); }), HasSubstr("not executable"));
+}
+
+TEST_F(ProgramTest, RunPathIsPythonWhateverTheName) {
+  EXPECT_THAT(resolve({"--run-path", path("data"), "-n"}).argv,
+              ElementsAre("python3", "-u", path("data"), "-n"));
+  EXPECT_EQ(resolve({"--run-path", "--no-python", path("train.py")}).path, path("python3"));
+  EXPECT_THAT(complaint([&] { resolve({"--run-path"}); }), HasSubstr("--run-path"));
+  EXPECT_THAT(complaint([&] { resolve({"--run-path", "-m", "mod"}); }), HasSubstr("exclude"));
+}
+
+TEST_F(ProgramTest, AScriptsInterpreterIsNamedBeforeItIsStarted) {
+  const auto complain_about = [&](const std::string& first_line) {
+    test::write_file(folder_ / "tool", first_line + "\necho\n");
+    return complaint([&] { resolve({"tool"}); });
+  };
+  for (const char* line : {"#!/bin/sh\r", "#! /bin/sh -e\r", "#!/usr/bin/env bash\r"})
+    EXPECT_THAT(complain_about(line), AllOf(HasSubstr("carriage return"), HasSubstr("sed -i 's/\\r$//'")));
+  EXPECT_THAT(complain_about("#!/usr/bin/env bash\r"), HasSubstr("'/usr/bin/env'"));
+  EXPECT_THAT(complain_about("#!/no/such/interpreter -x"),
+              AllOf(HasSubstr("'/no/such/interpreter'"), HasSubstr("No such file")));
+  for (const char* line : {"#!/bin/sh", "#!  /bin/sh -e", "#!/usr/bin/env no-such-word", "#!", "echo \r"})
+    EXPECT_EQ(complain_about(line), "") << line;
 }
 
 TEST_F(ProgramTest, ExecutablesAreLookedUpInPath) {
