@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <sstream>
 
 #include "runtime/base/error.h"
 #include "training/parallelism.h"
@@ -20,6 +21,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"epochs", "What to train", "N", "", "passes over the training set; unset: 10, or no limit with --max-steps"},
     {"max-steps", "What to train", "N", "", "stop after this many optimizer steps of the whole run"},
     {"init-from", "What to train", "PATH", "", "weights to start from: a .safetensors file, a run or a checkpoint of the same network (dtrain convert makes such files)"},
+    {"freeze", "What to train", "NAMES", "", "parameters that do not learn, by their names in checkpoints: conv1.*,bn1.* (* stands for any text)"},
     {"seed", "What to train", "S", "0", "seeds initial weights (as torch.manual_seed) and the sampler"},
 
     {"global-batch-size", "Batch", "N", "", "samples of one optimizer step over all workers, shared out among them; unset: 256"},
@@ -207,6 +209,17 @@ void read_output(const Options& options, Recipe& recipe) {
   recipe.profile = options.enabled("profile");
 }
 
+std::vector<std::string> read_patterns(const Options& options) {
+  std::vector<std::string> patterns;
+  std::istringstream text(options.text("freeze"));
+  for (std::string pattern; std::getline(text, pattern, ',');) {
+    if (pattern.empty()) options.refuse("freeze", "names or patterns like conv1.*,bn1.*");
+    patterns.push_back(pattern);
+  }
+  if (patterns.empty()) options.refuse("freeze", "names or patterns like conv1.*,bn1.*");
+  return patterns;
+}
+
 std::chrono::nanoseconds seconds_of(const Options& options, const std::string& name) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(options.real(name, 0.001, 1e6) * 1e9));
 }
@@ -226,6 +239,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   if (!recipe.device.starts_with("cuda:")) options.choice("device", {"auto", "cpu", "cuda"});
   recipe.backend = backend_named(options.choice("backend", {"auto", "nccl", "tcp", "gloo", "mpi"}));
   if (options.has("init-from")) recipe.init_from = options.text("init-from");
+  if (options.has("freeze")) recipe.freeze = read_patterns(options);
   recipe.seed = static_cast<std::uint64_t>(options.integer("seed", 0, kNoLimit));
   const std::string& graphs = options.choice("cuda-graph", {"auto", "on", "off"});
   recipe.graphs = graphs == "on" ? GraphUse::on : graphs == "off" ? GraphUse::off : GraphUse::automatic;

@@ -65,6 +65,7 @@ struct Recipe {
   std::map<std::string, std::string>
       own;  ///< the program's own options: a checkpoint is resumed only with the same
   std::string dataset, data_dir;
+  std::vector<std::string> freeze;   ///< patterns of the names of parameters that do not learn
   std::string init_from;             ///< weights to start from instead of drawn ones; empty: none
   std::string device;                ///< a name as make_device takes it
   std::vector<std::string> devices;  ///< of a worker that computes on several; empty: on `device`

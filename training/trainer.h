@@ -50,6 +50,7 @@ class Trainer {
   Tensors example(const std::shared_ptr<Device>& device);
   std::map<std::string, std::string> chosen_before();
   void load_initial_weights(Module& network);
+  void freeze_parameters(Module& network);
   void apply_layer_options(Module& network);
   void resume();
   void prepare_copies();
@@ -105,6 +106,7 @@ class Trainer {
   RunPosition at_;
   std::optional<std::filesystem::path>
       made_run_;                    ///< rank 0: the run's folder, where it was not there before
+  std::string frozen_note_;         ///< what --freeze did; empty without
   std::string generator_state_;     ///< after the initial weights were drawn
   std::filesystem::path run_dir_;   ///< the run's folder, as rank 0 names it
   std::int64_t went_back_to_ = -1;  ///< the step to which the run went back last

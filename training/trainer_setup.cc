@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"
 #include "runtime/nn/layers.h"
+#include "runtime/nn/trainable.h"
 #include "training/batch_tensors.h"
 #include "training/run/choices.h"
 #include "training/trainer.h"
@@ -86,6 +87,7 @@ TrainingParts Trainer::parts() {
                 auto network = env_.task.build(data_.train().fields(), generator, device);
                 generator_state_ = generator.state();
                 load_initial_weights(*network);
+                freeze_parameters(*network);
                 apply_layer_options(*network);
                 *vectors = names_of_vectors(network->named_parameters());
                 return network;
@@ -133,6 +135,25 @@ void Trainer::load_initial_weights(Module& network) {
         "--init-from: expected workers that each hold whole layers, got --tensor; train one step without it, "
         "then go on from that checkpoint");
   load_weights(network, open_weights(recipe_.init_from, "--init-from", env_.log), recipe_.model);
+}
+
+// Before anything looks at which parameters learn.
+void Trainer::freeze_parameters(Module& network) {
+  if (recipe_.freeze.empty()) return;
+  const std::size_t all = network.named_parameters().size();
+  try {
+    freeze(network, recipe_.freeze);
+  } catch (const UsageError& error) {
+    throw UsageError(std::string("--") + error.what());
+  }
+  const NamedTensors frozen = frozen_parameters(network);
+  if (frozen.size() == all)
+    throw UsageError(fmt::format(
+        "--freeze: expected patterns that leave a parameter to learn, got some that match all {}", all));
+  std::int64_t elements = 0;
+  for (const auto& [name, tensor] : frozen) elements += tensor.numel();
+  frozen_note_ = fmt::format("--freeze: {} of {} parameters do not learn, {} of {} elements", frozen.size(),
+                             all, elements, network.parameter_count());
 }
 
 void Trainer::apply_layer_options(Module& network) {
@@ -290,6 +311,7 @@ void Trainer::open_logs() {
       RunDirectory(run_dir_).logs(),
       fmt::format("rank {} of {}, pid {}, {}, backend {}", env_.communicator.rank(), env_.communicator.size(),
                   ::getpid(), env_.device->name(), env_.communicator.backend()));
+  if (!frozen_note_.empty()) journal_.message(frozen_note_);
   if (env_.device->is_emulated()) {
     journal_.message(
         fmt::format("device {}: no GPU but software that behaves like one; rates say nothing about a GPU",

@@ -5,6 +5,7 @@
 
 #include "parallel/data/bucket_gradient.h"
 #include "parallel/data/reducer.h"
+#include "parallel/used_parameters.h"
 #include "runtime/nn/module.h"
 
 namespace dtrain {
@@ -40,9 +41,12 @@ class DataParallel {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
 
-  /// After the last backward of a step: returns when every parameter has the average gradient. A parameter
-  /// this rank did not use counts as zero here and gets the average too. Throws PeerError.
+  /// After the last backward of a step: returns when every parameter that some rank used has the average
+  /// gradient; a rank that did not use it counts as zero. What no rank used has none. Waits for the device
+  /// where this rank left a parameter out. Throws PeerError.
   void finish(const Deadline& deadline);
+  /// Whether the last finish() had to ask, and wait for, what the others used.
+  bool asked_peers() const noexcept { return asked_peers_; }
 
   /// Collective: copies rank 0's buffers (running statistics) to all. PyTorch's DDP does this before every
   /// forward pass; training never reads them, so before evaluation and saving has the same effect. Throws
@@ -56,8 +60,15 @@ class DataParallel {
  private:
   void attach(std::size_t index);
   std::vector<GradientSlot> slots() const;
-  /// A gradient is final in a step that exchanges.
+  /// The reducer's slot of a parameter; the first one says which parameters were used.
+  static std::size_t slot_of(std::size_t index) noexcept { return index + 1; }
+  /// A gradient is there: final, in a step that exchanges.
+  void take(std::size_t index);
   void bring(std::size_t index);
+  /// Hands what this rank used to the reducer.
+  void announce_used();
+  /// Of `parameters_`, in the step that was exchanged.
+  UsedParameters used_by_any();
 
   Communicator& communicator_;
   ReducerOptions options_;
@@ -66,7 +77,10 @@ class DataParallel {
   NamedTensors parameters_;  // with gradients, in the module's order
   NamedTensors alone_;       // those on other GPUs that nobody shares, since there is one rank
   std::vector<BucketGradient> gradients_;
-  std::vector<bool> brought_;     // in this step
+  std::vector<bool> brought_;  // in this step
+  UsedParameters used_;        // by this rank, in this step
+  std::size_t ready_ = 0;      // gradients that are final
+  bool announced_ = false, asked_peers_ = false;
   std::shared_ptr<Device> home_;  // of the buckets
   std::unique_ptr<Reducer> reducer_;
 };

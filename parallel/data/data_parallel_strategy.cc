@@ -57,8 +57,9 @@ void DataParallelStrategy::compute(Passes& passes, std::size_t i, bool exchange)
 }
 
 std::optional<int> DataParallelStrategy::variant(std::int64_t /*step*/) const {
-  // Who hands parameters over waits for the others.
-  return waits_inside_ || deals() ? std::nullopt : std::optional(0);
+  // Who hands parameters over waits for the others, and who left some out for what the others used.
+  const bool asks = parallel_ && parallel_->asked_peers();
+  return waits_inside_ || deals() || asks ? std::nullopt : std::optional(0);
 }
 
 bool DataParallelStrategy::settling_counts() const noexcept {

@@ -2,8 +2,10 @@
 
 #include "parallel/data/equal_start.h"
 #include "parallel/span_of.h"
+#include "parallel/used_parameters.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
+#include "runtime/nn/trainable.h"
 
 namespace dtrain {
 
@@ -34,7 +36,10 @@ void LocalSgdStrategy::step(Passes& passes, Exchange exchange) {
   const bool all = exchange == Exchange::all;
   optimizer_->zero_grad();
   for (std::size_t i = 0; i < passes.count(); ++i) run_pass(passes, i);
-  if (all) passes.gradients_done();
+  if (all) {
+    complete_gradients(trainable_parameters(*network_), context_.communicator, patience());
+    passes.gradients_done();
+  }
   update();
   if (!all || ++since_ < sync_every_) return;
   const PhaseScope phase = context_.timer.phase(Phase::communication);
@@ -44,7 +49,7 @@ void LocalSgdStrategy::step(Passes& passes, Exchange exchange) {
 void LocalSgdStrategy::average_parameters(const Deadline& deadline) {
   since_ = 0;
   ++averages_;
-  average(network_->named_parameters(), deadline);
+  average(trainable_parameters(*network_), deadline);
 }
 
 void LocalSgdStrategy::average(const NamedTensors& tensors, const Deadline& deadline) {

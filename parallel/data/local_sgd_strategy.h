@@ -9,7 +9,8 @@ namespace dtrain {
 /// Parameters are averaged after every `sync_every` steps, and by settle(): before evaluation and saving. The
 /// optimizer's state is each rank's own and averaged by settle() only, so that what is saved is the state of
 /// all. Averaging after each step gives the numbers of data parallelism, within rounding, with an optimizer
-/// that is linear in the gradient (SGD, with momentum too).
+/// that is linear in the gradient (SGD, with momentum too). What a rank did not use in a step and another did
+/// counts as zero there.
 class LocalSgdStrategy final : public ReplicatedStrategy {
  public:
   /// `sync_every` of at least 1, the same on all ranks; else UsageError.

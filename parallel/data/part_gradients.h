@@ -16,6 +16,7 @@
 
 #include "parallel/data/bucket_gradient.h"
 #include "parallel/data/tree_reducer.h"
+#include "parallel/used_parameters.h"
 #include "runtime/nn/module.h"
 
 namespace dtrain {
@@ -38,7 +39,8 @@ class PartGradients {
   void end_part();
   /// After the last part of a step that exchanges. Throws PeerError.
   void finish(const Deadline& deadline);
-  /// After finish(): the sums are the parameters' gradients.
+  /// After finish(): the sums are the parameters' gradients; what no part used has none. Waits for the device
+  /// where this rank left a parameter out.
   void give();
 
   /// The traffic of a step, with zeros.
@@ -49,6 +51,11 @@ class PartGradients {
  private:
   std::unique_ptr<TreeReducer> make_reducer() const;
   void attach(std::size_t index);
+  /// The reducer's slot of a parameter; the first one says which parameters were used.
+  static std::size_t slot_of(std::size_t index) noexcept { return index + 1; }
+  /// Hands what the part in work used to the reducer.
+  void announce_used();
+  UsedParameters used_by_any() const;
 
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
@@ -58,6 +65,7 @@ class PartGradients {
   std::vector<BucketGradient> gradients_;
   std::unique_ptr<TreeReducer> reducer_;
   std::unique_ptr<TreeReducer> idle_;  ///< the same buckets, for exchange_alone(); made when first needed
+  UsedParameters used_;                ///< by any part of this rank, in this step
   bool exchanging_ = false;            ///< what is ready belongs to a step that is shared
 };
 

@@ -4,6 +4,8 @@
 #include "parallel/data/sharded/shard_state.h"
 #include "parallel/share.h"
 #include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
+#include "runtime/nn/trainable.h"
 
 namespace dtrain {
 
@@ -19,6 +21,8 @@ void ReplicatedStrategy::prepare(const TrainingParts& parts, const Deadline& /*d
 // An optimizer of all parameters may have them in an order of its own, and the norm of gradients is added up
 // in that.
 std::unique_ptr<Optimizer> ReplicatedStrategy::make_optimizer(const TrainingParts& parts) {
+  if (trainable_parameters(*network_).empty())
+    throw UsageError("training: expected a network with a parameter that requires a gradient, got none");
   auto whole = parts.make_optimizer(network_->named_parameters());
   if (!deals()) return whole;
   return parts.make_optimizer(dealt_.emplace(whole->parameters(), context_.communicator).own());

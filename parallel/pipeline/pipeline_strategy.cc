@@ -13,25 +13,30 @@
 #include "runtime/autograd/ops.h"
 #include "runtime/autograd/ops/joining.h"
 #include "runtime/base/error.h"
+#include "runtime/nn/trainable.h"
 
 namespace dtrain {
 namespace {
 
-/// What goes ahead of a tensor: its dtype, whether it is channels-last, its rank and extents.
-using Header = std::array<std::int64_t, 10>;
-constexpr std::size_t kBeforeExtents = 3;
+/// What goes ahead of a tensor: its dtype (kNothing where none follows), whether it is channels-last, whether
+/// its gradient is wanted, its rank and extents.
+using Header = std::array<std::int64_t, 11>;
+constexpr std::size_t kBeforeExtents = 4;
+constexpr std::int64_t kNothing = -1;
 
 /// Kernels may add up in another order where elements lie in another order, so that crosses the network too.
 Header header_of(const Tensor& tensor) {
+  if (!tensor.defined()) return {kNothing};
   Header header{static_cast<std::int64_t>(tensor.dtype()),
-                tensor.memory_format() == MemoryFormat::channels_last ? 1 : 0, tensor.rank()};
+                tensor.memory_format() == MemoryFormat::channels_last ? 1 : 0, tensor.requires_grad() ? 1 : 0,
+                tensor.rank()};
   for (int i = 0; i < tensor.rank(); ++i)
     header[static_cast<std::size_t>(i) + kBeforeExtents] = tensor.size(i);
   return header;
 }
 
 Tensor tensor_for(std::span<const std::int64_t> header, const std::shared_ptr<Device>& device) {
-  const auto extents = header.subspan(kBeforeExtents, static_cast<std::size_t>(header[2]));
+  const auto extents = header.subspan(kBeforeExtents, static_cast<std::size_t>(header[3]));
   return Tensor::empty(Dims(std::vector<std::int64_t>(extents.begin(), extents.end())), device,
                        static_cast<DType>(header[0]),
                        header[1] == 1 ? MemoryFormat::channels_last : MemoryFormat::contiguous);
@@ -74,6 +79,8 @@ void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadl
   const auto* const chained = dynamic_cast<const Chained*>(whole.get());
   if (chained == nullptr)
     throw UsageError("pipeline: expected a network that is a chain of parts, got one that is not");
+  if (trainable_parameters(*whole).empty())
+    throw UsageError("pipeline: expected a network with a parameter that requires a gradient, got none");
   cut(*whole, chained->chain());
   sharing_ = make_sharing(parts);
   optimizer_ = parts.make_optimizer(sharing_->updated());
@@ -84,6 +91,8 @@ void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadl
 
 std::unique_ptr<StageSharing> PipelineStrategy::make_sharing(const TrainingParts& parts) {
   const bool deals = options_.shard && options_.shard->stage == ShardStage::optimizer;
+  if (trainable_parameters(*stage_).empty())
+    return share_frozen(*stage_, groups_.copies, options_.virtual_workers);
   if (options_.virtual_workers > 0)
     return share_parts(*stage_, groups_.copies, context_.device, options_.virtual_workers, deals);
   if (!options_.shard || deals) return share_whole(*stage_, groups_.copies, options_.reducer, deals);
@@ -130,13 +139,14 @@ void PipelineStrategy::send(const Tensor& tensor, int to, Communicator& group) {
   const Header header = header_of(tensor);
   const Tensor ahead = Tensor::from_data(std::span<const std::int64_t>(header),
                                          {static_cast<std::int64_t>(header.size())}, context_.device);
-  const Tensor dense = tensor.detach().contiguous(tensor.memory_format());
   std::erase_if(sent_, [](const Sent& sent) {
     if (!sent.work->done()) return false;
     sent.work->wait(Deadline::never());
     return true;
   });
   sent_.push_back({group.send(span_of(ahead), to, "shape"), ahead});
+  if (!tensor.defined()) return;
+  const Tensor dense = tensor.detach().contiguous(tensor.memory_format());
   sent_.push_back({group.send(span_of(dense), to, "micro-batch"), dense});
   stats_.bytes += static_cast<std::uint64_t>(dense.numel()) * size_of(dense.dtype());
 }
@@ -147,9 +157,12 @@ Tensor PipelineStrategy::receive(int from, Communicator& group) {
   const Tensor ahead = Tensor::empty({std::tuple_size_v<Header>}, context_.device, DType::i64);
   group.receive(span_of(ahead), from, "shape")->wait(patience());
   ahead.mark_modified();
-  const Tensor tensor = tensor_for(ahead.to_vector<std::int64_t>(), context_.device);
+  const auto header = ahead.to_vector<std::int64_t>();
+  if (header[0] == kNothing) return {};
+  Tensor tensor = tensor_for(header, context_.device);
   group.receive(span_of(tensor), from, "micro-batch")->wait(patience());
   tensor.mark_modified();
+  tensor.set_requires_grad(header[2] == 1);
   stats_.waiting += steady_clock().now() - start;
   return tensor;
 }
@@ -173,10 +186,7 @@ void PipelineStrategy::forward(Passes& passes, std::size_t chunk, std::size_t i)
   if (inputs.size() != 1)
     throw UsageError(fmt::format("pipeline: expected a network of one input, got {}", inputs.size()));
   Alive& alive = alive_[chunk][i];
-  if (!is_first(chunk)) {
-    alive.input = receive(before(), groups_.links.activations(before()));
-    alive.input.set_requires_grad(true);
-  }
+  if (!is_first(chunk)) alive.input = receive(before(), groups_.links.activations(before()));
   sharing_->begin_use(ParameterUse::forward);
   compute(Phase::forward, [&] {
     alive.output = stage_->run(chunk, is_first(chunk) ? inputs.front() : alive.input);
@@ -192,15 +202,18 @@ void PipelineStrategy::forward(Passes& passes, std::size_t chunk, std::size_t i)
 void PipelineStrategy::backward(Passes& passes, std::size_t chunk, std::size_t i, bool exchange) {
   Alive& alive = alive_[chunk][i];
   Tensor grad;
-  if (!is_last(chunk)) grad = receive(behind(), groups_.links.gradients(stage()));
+  // None comes where all up to here is frozen, and an undefined one where the output was not used.
+  if (!is_last(chunk) && alive.output.requires_grad())
+    grad = receive(behind(), groups_.links.gradients(stage()));
   const auto run = [&] {
     if (is_last(chunk))
       return start_backward(alive.output, passes.weight(i) / sharing_->loss_divisor(), scaler_);
-    alive.output.backward(grad);
+    if (grad.defined()) alive.output.backward(grad);
   };
   const StageBackward which{chunk, i + 1 == passes.count(), exchange};
   compute(Phase::backward, [&] { sharing_->run_backward(which, run); });
-  if (!is_first(chunk)) send(alive.input.grad(), before(), groups_.links.gradients(before()));
+  if (!is_first(chunk) && alive.input.requires_grad())
+    send(alive.input.grad(), before(), groups_.links.gradients(before()));
   alive = {};
   const PhaseScope phase = context_.timer.phase(Phase::communication);
   sharing_->after_backward(which);
@@ -239,7 +252,7 @@ void PipelineStrategy::step(Passes& passes, Exchange exchange) {
       passes.gradients_done();
     } else {
       sharing_->drop_step();
-      if (ranges() != nullptr) return;  // there is nothing to update by
+      if (cuts_ranges()) return;  // there is nothing to update by
     }
   }
   const PhaseScope phase = context_.timer.phase(Phase::optimizer);

@@ -66,7 +66,9 @@ class PipelineStrategy final : public Strategy {
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// Every rank writes its stage.
   bool sharded() const noexcept override { return true; }
-  bool computes_together() const noexcept override { return sharing_->computes_together(); }
+  bool computes_together() const noexcept override {
+    return options_.shard && options_.shard->stage == ShardStage::parameters;
+  }
   void load(const SavedState& state, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override { sharing_->begin(deadline); }
   /// Every pass is a micro-batch; with virtual workers a part.
@@ -119,6 +121,10 @@ class PipelineStrategy final : public Strategy {
   int before() const noexcept { return (stage() + stages() - 1) % stages(); }
   int behind() const noexcept { return (stage() + 1) % stages(); }
   Deadline patience() const { return Deadline::after(context_.patience); }
+  /// Whether copies have ranges of a stage's parameters, of stages that learn.
+  bool cuts_ranges() const noexcept {
+    return options_.shard && options_.shard->stage != ShardStage::optimizer;
+  }
 
   /// How the copies of this stage share it, as the options say.
   std::unique_ptr<StageSharing> make_sharing(const TrainingParts& parts);

@@ -1,9 +1,12 @@
 #include "parallel/pipeline/stage_sharing.h"
 
+#include <algorithm>
+
 #include "parallel/data/data_parallel.h"
 #include "parallel/data/equal_start.h"
 #include "parallel/data/part_gradients.h"
 #include "parallel/data/sharded/dealt_parameters.h"
+#include "runtime/nn/trainable.h"
 
 namespace dtrain {
 namespace {
@@ -16,9 +19,8 @@ class CopiedStage : public StageSharing {
   }
 
   NamedTensors updated() const override { return dealt_ ? dealt_->own() : stage_.named_parameters(); }
-  NamedTensors parameters() const override { return stage_.named_parameters(); }
+  NamedTensors parameters() const override { return trainable_parameters(stage_); }
   Communicator* ranges() noexcept override { return nullptr; }
-  bool computes_together() const noexcept override { return false; }
 
   void begin_step() override { stage_.zero_grad(); }
   void begin_use(ParameterUse /*use*/) override {}
@@ -129,6 +131,34 @@ class SummedStage final : public CopiedStage {
   FirstPartMemory memory_;
 };
 
+/// Nothing here learns; gradients pass through.
+class FrozenStage final : public CopiedStage {
+ public:
+  FrozenStage(StageModule& stage, Communicator& copies, int parts)
+      : CopiedStage(stage, copies, false), parts_(parts) {}
+
+  void begin(const Deadline& deadline) override {
+    const NamedTensors state = stage_.state_dict();
+    check_same_model(copies_, state, deadline);
+    copy_from_first_rank(copies_, state, deadline);
+  }
+  void after_forward(std::size_t micro_batch, std::size_t count) override {
+    if (parts_ > 0) memory_.after_forward(stage_, micro_batch, count);
+  }
+  double loss_divisor() const noexcept override { return std::max(parts_, 1); }
+  void run_backward(const StageBackward& /*which*/, const std::function<void()>& body) override { body(); }
+  void finish(const Deadline& /*deadline*/) override { memory_.put_back(); }
+  void drop_step() override { memory_.put_back(); }
+  void settle(const Deadline& deadline) override {
+    copy_from_first_rank(copies_, stage_.named_buffers(), deadline);
+  }
+  void exchange_alone(const Deadline& /*deadline*/) override {}
+
+ private:
+  int parts_;
+  FirstPartMemory memory_;
+};
+
 // A micro-batch's gradients go to their owners behind its backward, as those of a pass that accumulates do in
 // ShardedStrategy. Chunks are sets of parameters with passes of their own.
 class RangedStage final : public StageSharing {
@@ -143,7 +173,6 @@ class RangedStage final : public StageSharing {
   NamedTensors updated() const override { return shards_.owned(); }
   NamedTensors parameters() const override { return shards_.owned(); }
   Communicator* ranges() noexcept override { return &copies_; }
-  bool computes_together() const noexcept override { return shards_.divides(); }
 
   void begin(const Deadline& deadline) override { shards_.begin(copies_, deadline); }
   void begin_step() override { shards_.begin_step(); }
@@ -198,6 +227,10 @@ std::unique_ptr<StageSharing> share_whole(StageModule& stage, Communicator& copi
 std::unique_ptr<StageSharing> share_parts(StageModule& stage, Communicator& copies,
                                           std::shared_ptr<Device> device, int parts, bool deal) {
   return std::make_unique<SummedStage>(stage, copies, std::move(device), parts, deal);
+}
+
+std::unique_ptr<StageSharing> share_frozen(StageModule& stage, Communicator& copies, int parts) {
+  return std::make_unique<FrozenStage>(stage, copies, parts);
 }
 
 std::unique_ptr<StageSharing> share_ranges(StageModule& stage, std::size_t chunks, Communicator& copies,

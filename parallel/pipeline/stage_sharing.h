@@ -29,12 +29,11 @@ class StageSharing {
 
   /// What this rank's optimizer is to have.
   virtual NamedTensors updated() const = 0;
-  /// The tensors whose grad() is a shared gradient after finish(): whole parameters, or owned ranges of them.
+  /// The tensors whose grad() is a shared gradient after finish(): whole parameters that learn, or owned
+  /// ranges of them.
   virtual NamedTensors parameters() const = 0;
   /// The ranks that have the other ranges; null where gradients are whole.
   virtual Communicator* ranges() noexcept = 0;
-  /// Whether a pass, also of evaluation, is collective among the copies.
-  virtual bool computes_together() const noexcept = 0;
 
   /// Collective. Copies become equal; from now on gradients are shared.
   virtual void begin(const Deadline& deadline) = 0;
@@ -84,6 +83,9 @@ std::unique_ptr<StageSharing> share_whole(StageModule& stage, Communicator& copi
 /// Sums are formed on `device`.
 std::unique_ptr<StageSharing> share_parts(StageModule& stage, Communicator& copies,
                                           std::shared_ptr<Device> device, int parts, bool deal);
+/// A stage all of whose parameters are frozen: copies share nothing. `parts` as above; 0: micro-batches are
+/// passes.
+std::unique_ptr<StageSharing> share_frozen(StageModule& stage, Communicator& copies, int parts);
 /// Every copy has the gradients, or gradients and parameters, of a range of each parameter. `slices` as
 /// TrainingParts::slices gives them.
 std::unique_ptr<StageSharing> share_ranges(StageModule& stage, std::size_t chunks, Communicator& copies,

@@ -51,23 +51,37 @@ void Ties::add_up_gradients(const NamedTensors& parameters, Communicator& stages
   const NoGrad no_grad;
   for (const Tie& tie : ties_) {
     const auto parameter = std::ranges::find(parameters, tie.own, &NamedTensor::first);
-    if (parameter == parameters.end()) continue;  // of a range that is empty, on all stages
-    Tensor gradient = parameter->second.grad().detach();
-    const Tensor own = gradient.clone();
-    std::map<int, Tensor> all{{stage_, own}};
-    std::vector<Message> sends, receives;
-    for (const int other : tie.stages) {
-      if (other == stage_) continue;
-      const Tensor& theirs =
-          all.emplace(other, Tensor::empty(own.shape(), own.shared_device(), own.dtype())).first->second;
-      sends.push_back({span_of(own), other});
-      receives.push_back({span_of(theirs), other});
-    }
-    stages.exchange(sends, receives, "gradient of " + tie.first)->wait(deadline);
-    for (const auto& [stage, part] : all) part.mark_modified();
-    gradient.fill(0);
-    for (const auto& [stage, part] : all) gradient.add_in_place(part);
+    // Of a range that is empty, or of frozen weights, on all stages.
+    if (parameter == parameters.end()) continue;
+    add_up(tie, parameter->second, stages, deadline);
   }
+}
+
+// The gradients, and a number that is not 0 where there is one.
+void Ties::add_up(const Tie& tie, Tensor parameter, Communicator& stages, const Deadline& deadline) const {
+  const bool is_used = parameter.grad().defined();
+  const auto& device = parameter.shared_device();
+  const Tensor own = is_used ? parameter.grad().detach().clone() : Tensor::zeros_like(parameter.detach());
+  std::map<int, Tensor> all{{stage_, own}}, used{{stage_, Tensor::full({1}, is_used ? 1 : 0, device)}};
+  std::vector<Message> sends, receives;
+  for (const int other : tie.stages) {
+    if (other == stage_) continue;
+    all.emplace(other, Tensor::empty(own.shape(), device, own.dtype()));
+    used.emplace(other, Tensor::empty({1}, device));
+    for (auto* const tensors : {&all, &used}) {
+      sends.push_back({span_of(tensors->at(stage_)), other});
+      receives.push_back({span_of(tensors->at(other)), other});
+    }
+  }
+  stages.exchange(sends, receives, "gradient of " + tie.first)->wait(deadline);
+  for (const auto* const tensors : {&all, &used}) {
+    for (const auto& [stage, tensor] : *tensors) tensor.mark_modified();
+  }
+  if (std::ranges::all_of(used, [](const auto& flag) { return flag.second.item() == 0; })) return;
+  if (!is_used) parameter.set_grad(own.clone());
+  Tensor gradient = parameter.grad().detach();
+  gradient.fill(0);
+  for (const auto& [stage, part] : all) gradient.add_in_place(part);
 }
 
 }  // namespace dtrain

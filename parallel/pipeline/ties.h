@@ -35,10 +35,13 @@ class Ties {
 
   /// Collective among the stages of each tie, which are ranks of `stages`. Adds up the gradients of the tied
   /// ones of `parameters`, by this stage's names, in the order of the stages: the same bits on all of them.
-  /// Where stages pass ranges of them, these are the same.
+  /// Where stages pass ranges of them, these are the same. A stage that did not use its copy counts as zero;
+  /// what none used gets no gradient. Waits for the device.
   void add_up_gradients(const NamedTensors& parameters, Communicator& stages, const Deadline& deadline) const;
 
  private:
+  void add_up(const Tie& tie, Tensor parameter, Communicator& stages, const Deadline& deadline) const;
+
   std::vector<Tie> ties_;
   int stage_ = 0;
 };

@@ -7,41 +7,50 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <tuple>
 
 #include "parallel/data/equal_start.h"
 #include "parallel/placed/placed_module.h"
 #include "parallel/span_of.h"
+#include "parallel/used_parameters.h"
 #include "runtime/autograd/fork.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
+#include "runtime/nn/trainable.h"
 
 namespace dtrain {
 namespace {
 
 using Kind = StageAction::Kind;
 
-/// What stages hand to each other: the input of each run of parts, and the gradient of its output.
+/// What stages hand to each other: the input of each run of parts, and the gradient of its output, which is
+/// undefined where the output was not used.
+struct Sent {
+  Tensor tensor;
+  bool wants_gradient = false;
+};
+
 class Mail {
  public:
-  void put(Kind kind, std::size_t run, std::size_t i, Tensor tensor) {
+  void put(Kind kind, std::size_t run, std::size_t i, Sent sent) {
     const std::lock_guard lock(mutex_);
-    tensors_[{kind, run, i}] = std::move(tensor);
+    sent_[{kind, run, i}] = std::move(sent);
     changed_.notify_all();
   }
-  /// Waits for it; undefined where a stage has failed. Without a deadline: stages are threads of this process
+  /// Waits for it; nothing where a stage has failed. Without a deadline: stages are threads of this process
   /// that only compute, and each of them ends with what it owes the others or with fail().
-  Tensor take(Kind kind, std::size_t run, std::size_t i) {
+  std::optional<Sent> take(Kind kind, std::size_t run, std::size_t i) {
     std::unique_lock lock(mutex_);
     const std::tuple key(kind, run, i);
-    changed_.wait(lock, [&] { return failure_ != nullptr || tensors_.contains(key); });
-    if (failure_ != nullptr) return {};
-    return std::move(tensors_.extract(key).mapped());
+    changed_.wait(lock, [&] { return failure_ != nullptr || sent_.contains(key); });
+    if (failure_ != nullptr) return std::nullopt;
+    return std::move(sent_.extract(key).mapped());
   }
   /// Whether take() would find it at once.
   bool has(Kind kind, std::size_t run, std::size_t i) {
     const std::lock_guard lock(mutex_);
-    return tensors_.contains({kind, run, i});
+    return sent_.contains({kind, run, i});
   }
   /// The first failure counts; all stages end.
   void fail(std::exception_ptr failure) {
@@ -56,7 +65,7 @@ class Mail {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::tuple<Kind, std::size_t, std::size_t>, Tensor> tensors_;
+  std::map<std::tuple<Kind, std::size_t, std::size_t>, Sent> sent_;
   std::exception_ptr failure_;
 };
 
@@ -159,17 +168,22 @@ class DevicePipelineStrategy::Step {
   }
 
   bool has_input(const StageAction& action, int stage) {
-    const std::size_t run = run_of(action, stage);
-    const bool has_none = action.kind == Kind::forward ? run == 0 : is_last(run);
-    return has_none || mail_.has(action.kind, run, static_cast<std::size_t>(action.micro_batch));
+    const std::size_t run = run_of(action, stage), i = static_cast<std::size_t>(action.micro_batch);
+    const bool has_none = action.kind == Kind::forward ? run == 0 : !awaits_gradient(run, i);
+    return has_none || mail_.has(action.kind, run, i);
   }
 
   /// Hands `tensor` to a run of parts. A copy that is queued at once waits for nothing that comes later.
-  void send(Kind kind, std::size_t run, std::size_t i, const Tensor& tensor) {
-    mail_.put(kind, run, i, runs_ahead_ ? tensor.to(pipeline_.device_of(run)) : tensor);
+  void send(Kind kind, std::size_t run, std::size_t i, Sent sent) {
+    if (runs_ahead_ && sent.tensor.defined()) sent.tensor = sent.tensor.to(pipeline_.device_of(run));
+    mail_.put(kind, run, i, std::move(sent));
   }
 
   bool is_last(std::size_t run) const { return run + 1 == runs_.size(); }
+  /// Whether the next run sends the gradient of the output: not where all up to here is frozen.
+  bool awaits_gradient(std::size_t run, std::size_t i) const {
+    return !is_last(run) && alive_[run][i].output.requires_grad();
+  }
 
   /// False where another stage has failed.
   bool forward(std::size_t run, std::size_t i) {
@@ -177,17 +191,17 @@ class DevicePipelineStrategy::Step {
     if (run == 0) {
       if (!alive.input.defined()) alive.input = first_input(i);
     } else {
-      const Tensor sent = mail_.take(Kind::forward, run, i);
-      if (!sent.defined()) return false;
-      alive.input = sent.to(pipeline_.device_of(run)).detach();
-      alive.input.set_requires_grad(true);
+      const auto sent = mail_.take(Kind::forward, run, i);
+      if (!sent) return false;
+      alive.input = sent->tensor.to(pipeline_.device_of(run)).detach();
+      alive.input.set_requires_grad(sent->wants_gradient);
     }
     set_rows(run, alive);
     alive.output = through(runs_[run], alive.input);
     if (is_last(run)) {
       alive.output = loss(i, alive.output);
     } else {
-      send(Kind::forward, run + 1, i, alive.output.detach());
+      send(Kind::forward, run + 1, i, {alive.output.detach(), alive.output.requires_grad()});
     }
     return true;
   }
@@ -196,12 +210,12 @@ class DevicePipelineStrategy::Step {
     Alive& alive = alive_[run][i];
     if (is_last(run)) {
       start_backward(alive.output, weight(i), pipeline_.scaler_);
-    } else {
-      const Tensor sent = mail_.take(Kind::backward, run, i);
-      if (!sent.defined()) return false;
-      alive.output.backward(sent.to(pipeline_.device_of(run)));
+    } else if (awaits_gradient(run, i)) {
+      const auto sent = mail_.take(Kind::backward, run, i);
+      if (!sent) return false;
+      if (sent->tensor.defined()) alive.output.backward(sent->tensor.to(pipeline_.device_of(run)));
     }
-    if (run > 0) send(Kind::backward, run - 1, i, alive.input.grad());
+    if (run > 0 && alive.input.requires_grad()) send(Kind::backward, run - 1, i, {alive.input.grad()});
     alive = {};
     return true;
   }
@@ -296,17 +310,18 @@ void DevicePipelineStrategy::share_gradients(const Deadline& deadline) {
   const int ranks = context_.communicator.size();
   if (ranks == 1) return;
   const NoGrad no_grad;
+  const NamedTensors parameters = trainable_parameters(*network_);
+  complete_gradients(parameters, context_.communicator, deadline);
   std::vector<std::unique_ptr<Work>> works;
-  const std::vector<Tensor> all = gradients();
-  for (const Tensor& gradient : all) {
-    if (!gradient.defined()) continue;
-    Tensor share = gradient.detach();
+  for (const auto& [name, parameter] : parameters) {
+    if (!parameter.grad().defined()) continue;
+    Tensor share = parameter.grad().detach();
     share.scale_in_place(1.0 / ranks);
-    works.push_back(context_.communicator.all_reduce(span_of(share), ReduceOp::sum, "gradient"));
+    works.push_back(context_.communicator.all_reduce(span_of(share), ReduceOp::sum, "gradient of " + name));
   }
   for (auto& work : works) work->wait(deadline);
-  for (const Tensor& gradient : all) {
-    if (gradient.defined()) gradient.mark_modified();
+  for (const auto& [name, parameter] : parameters) {
+    if (parameter.grad().defined()) parameter.grad().mark_modified();
   }
 }
 

@@ -75,9 +75,10 @@ struct KeyValueStore::Impl {
     message.head.rate = rate;
     for (const std::size_t i : share) {
       Place& at = place(gradients[i].first);
-      message.keys.push_back(at.index);
+      const bool has_gradient = gradients[i].second.defined();
+      message.keys.push_back(has_gradient ? at.index : at.index | server::kNoGradient);
       ++at.pushes;
-      append(gradients[i].second, message.payload);
+      if (has_gradient) append(gradients[i].second, message.payload);
     }
     lines.post(server, std::move(message));
   }

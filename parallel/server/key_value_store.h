@@ -61,8 +61,9 @@ class KeyValueStore {
   std::int64_t expect(const std::string& key, const Tensor& value, const Deadline& deadline,
                       std::optional<int> server = std::nullopt);
 
-  /// Gives gradients of keys to the servers, in one push to each server concerned. Synchronous servers
-  /// update when all workers have pushed. The largest delay of the servers.
+  /// Gives gradients of keys to the servers, in one push to each server concerned; undefined where this
+  /// worker did not use a key. Synchronous servers update when all workers have pushed, by the average over
+  /// the workers. The largest delay of the servers.
   PushDelay push(const NamedTensors& gradients, double rate, const Deadline& deadline);
   /// Fills dense `values`, which may be on any device: where updates are synchronous, as they are after all
   /// pushes of this worker; asynchronous, as they are, once this worker is not too far ahead.

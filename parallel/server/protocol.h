@@ -19,7 +19,8 @@ namespace dtrain::server {
 /// What a worker asks. Each request has one answer, and a worker's requests are answered in their order.
 enum class Op : std::uint8_t {
   init = 1,  ///< text: the tensor's description; payload: its values, or nothing to wait for who brings them
-  push,      ///< keys, payload: their gradients, one after another; rate: of the update
+  push,      ///< keys, payload: their gradients, one after another, but of those marked kNoGradient; rate: of
+             ///< the update
   pull,      ///< keys; number: the version to wait for
   say,       ///< number, text: what hear() of that number gives from now on
   hear,      ///< number; waits for say()
@@ -54,6 +55,8 @@ struct Envelope {
 };
 
 inline constexpr std::size_t kEnvelopeBytes = 52;
+/// With a key of a push: this worker did not use it, and sends nothing.
+inline constexpr std::uint32_t kNoGradient = 1U << 31;
 inline constexpr std::uint32_t kMostKeys = 1U << 20, kMostTextBytes = 64U << 20;
 inline constexpr std::uint64_t kMostPayloadBytes = std::uint64_t{1} << 36;
 

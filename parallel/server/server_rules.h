@@ -8,7 +8,7 @@ namespace dtrain {
 
 /// When pushes become updates.
 enum class ServerUpdate {
-  sync,   ///< once all workers have pushed a key: one update by their sum, added up in the workers' order
+  sync,   ///< once all workers have pushed a key: one update by their average, added up in the workers' order
   async,  ///< at once, each push an update of its own
 };
 

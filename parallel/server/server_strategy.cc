@@ -11,6 +11,7 @@
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
+#include "runtime/nn/trainable.h"
 
 namespace dtrain {
 namespace {
@@ -26,16 +27,17 @@ void ServerStrategy::prepare(const TrainingParts& parts, const Deadline& deadlin
         "the workers");
   }
   ReplicatedStrategy::prepare(parts, deadline);
-  for (NamedTensor& parameter : network_->named_parameters()) {
-    if (parameter.second.requires_grad()) parameters_.push_back(std::move(parameter));
-  }
+  parameters_ = trainable_parameters(*network_);
   keys_ = server::lay_out_keys(parameters_, store_.servers());
 }
 
 void ServerStrategy::load(const SavedState& state, const Deadline& /*deadline*/) {
   if (!is_root()) return;
   network_->load_state_dict(load_tensors(*state.model, context_.device));
-  loaded_ = load_tensors(*state.optimizer, make_device("cpu"));
+  const NamedTensors frozen = frozen_parameters(*network_);
+  loaded_ = load_tensors(*state.optimizer, make_device("cpu"), [&](const std::string& saved) {
+    return belongs_to(saved, frozen) ? std::nullopt : std::optional(saved);
+  });
 }
 
 void ServerStrategy::load_notes(const std::map<std::string, std::string>& notes) {
@@ -99,22 +101,17 @@ void ServerStrategy::step(Passes& passes, Exchange exchange) {
   for (const auto& [name, tensor] : parameters_) tensor.mark_modified();
 }
 
-// Each worker's part of the mean, as a bucket of data parallelism has it before it is added up: + 0 too.
+// Undefined where this worker did not use the parameter.
 NamedTensors ServerStrategy::gradients() {
   const NoGrad no_grad;
-  const int workers = context_.communicator.size();
   std::vector<Tensor> whole;
-  for (const auto& [name, parameter] : parameters_) {
-    Tensor gradient = parameter.grad().defined()
-                          ? parameter.grad().detach().contiguous()
-                          : Tensor::zeros(parameter.shape(), parameter.shared_device(), parameter.dtype());
-    if (in_step() && workers > 1)
-      gradient.device().kernels().affine(gradient.view(), 1.0 / workers, 0.0, gradient.view());
-    whole.push_back(gradient);
-  }
+  for (const auto& [name, parameter] : parameters_)
+    whole.push_back(parameter.grad().defined() ? parameter.grad().detach().contiguous() : Tensor());
   NamedTensors parts;
-  for (const server::ParameterKey& key : keys_)
-    parts.emplace_back(key.name, key.part_of(whole[key.parameter]));
+  for (const server::ParameterKey& key : keys_) {
+    const Tensor& gradient = whole[key.parameter];
+    parts.emplace_back(key.name, gradient.defined() ? key.part_of(gradient) : Tensor());
+  }
   return parts;
 }
 

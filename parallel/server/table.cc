@@ -18,11 +18,19 @@ Message refusal(Status status, std::string why) {
   return message;
 }
 
-/// In the order of the workers, from the first on: the bits of Communicator::all_reduce.
-Tensor sum_of(const std::vector<Tensor>& terms) {
+/// Of all workers, each divided before they are added up in the workers' order: the bits of data parallelism.
+/// Who did not use the key counts as zero; undefined where nobody did.
+Tensor average_of(const std::vector<Tensor>& terms) {
   std::vector<const void*> operands;
-  for (const Tensor& term : terms) operands.push_back(term.view().data);
-  const Tensor& sum = terms.front();
+  Tensor sum;
+  for (const Tensor& term : terms) {
+    if (!term.defined()) continue;
+    if (terms.size() > 1)
+      term.device().kernels().affine(term.view(), 1.0 / static_cast<double>(terms.size()), 0.0, term.view());
+    operands.push_back(term.view().data);
+    if (!sum.defined()) sum = term;
+  }
+  if (!sum.defined()) return sum;
   p2p::reduce(sum.dtype(), ReduceOp::sum, sum.view().data, operands, static_cast<std::size_t>(sum.numel()));
   return sum;
 }
@@ -202,9 +210,14 @@ bool Table::init(int worker, Message& request) {
 std::vector<Tensor> Table::gradients_of(const Message& request) const {
   std::vector<Tensor> gradients;
   std::size_t offset = 0;
-  for (const std::uint32_t index : request.keys) {
+  for (const std::uint32_t key : request.keys) {
+    const std::uint32_t index = key & ~kNoGradient;
     if (index >= keys_.size()) return {};
     const Tensor& value = keys_[index].value;
+    if ((key & kNoGradient) != 0) {
+      gradients.emplace_back();
+      continue;
+    }
     if (request.payload.size() - offset < bytes_of(value)) return {};
     gradients.push_back(Tensor::empty(value.shape(), device_, value.dtype()));
     take_values(request.payload, offset, gradients.back());
@@ -223,6 +236,7 @@ bool Table::push(int worker, Message& request) {
     return true;
   }
   request.payload = {};
+  for (std::uint32_t& key : request.keys) key &= ~kNoGradient;
   rules_.update == ServerUpdate::sync ? push_sync(worker, std::move(gradients), request)
                                       : push_async(worker, std::move(gradients), request);
   return true;
@@ -240,16 +254,16 @@ void Table::push_sync(int worker, std::vector<Tensor> gradients, const Message& 
   ++delays_.pushes[worker];
   accept(worker, request);
   if (complete.empty()) return;
-  std::vector<Tensor> sums;
+  std::vector<Tensor> averages;
   for (const std::uint32_t index : complete) {
     std::vector<Tensor> terms;
     for (auto& queue : keys_[index].contributed) {
       terms.push_back(std::move(queue.front()));
       queue.pop_front();
     }
-    sums.push_back(sum_of(terms));
+    averages.push_back(average_of(terms));
   }
-  apply(complete, sums, request.head.rate);
+  apply(complete, averages, request.head.rate);
 }
 
 void Table::push_async(int worker, std::vector<Tensor> gradients, const Message& request) {

@@ -17,6 +17,7 @@ class FunctionUpdater final : public Updater {
   void update(std::span<const KeyUpdate> updates, const NamedTensors& /*all*/, double rate) override {
     const NoGrad no_grad;
     for (const KeyUpdate& update : updates) {
+      if (!update.pushed.defined()) continue;
       Tensor value = update.value.detach();
       function_(update.key, update.pushed, value, rate);
       update.value.mark_modified();
@@ -42,7 +43,7 @@ class OptimizerUpdater final : public Updater {
     if (!optimizer_) optimizer_ = make_now(all);
     for (const KeyUpdate& update : updates) {
       Tensor value = update.value;
-      value.set_grad(update.pushed);
+      if (update.pushed.defined()) value.set_grad(update.pushed);
     }
     optimizer_->set_lr(rate);
     limit_gradients(optimizer_->gradients(), limits_);

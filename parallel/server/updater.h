@@ -15,8 +15,8 @@ namespace dtrain {
 /// A key's gradient and what it is to change, both on the CPU, of one shape and dtype.
 struct KeyUpdate {
   const std::string& key;
-  const Tensor& pushed;
-  Tensor value;  ///< shares the server's memory: write through it
+  const Tensor& pushed;  ///< undefined where no worker used the key: it is to be left alone
+  Tensor value;          ///< shares the server's memory: write through it
 };
 
 /// Used by the server's thread alone.
@@ -33,7 +33,7 @@ class Updater {
   virtual void load_state(NamedTensors state);
 };
 
-/// A function of the user's, called for each key that was pushed:
+/// A function of the user's, called for each key of which a gradient was pushed:
 ///
 ///     make_updater([](const std::string& key, const Tensor& pushed, Tensor& value, double rate) {
 ///       value.add_in_place(pushed, -rate);

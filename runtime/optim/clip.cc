@@ -1,5 +1,6 @@
 #include "runtime/optim/clip.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -112,7 +113,8 @@ void clip_grad_value(std::span<const Tensor> gradients, double limit) {
 
 void limit_gradients(std::span<const Tensor> gradients, const GradientLimits& limits) {
   if (limits.value) clip_grad_value(gradients, *limits.value);
-  if (limits.norm) clip_grad_norm(gradients, *limits.norm);
+  const bool has_any = std::ranges::any_of(gradients, &Tensor::defined);
+  if (limits.norm && has_any) clip_grad_norm(gradients, *limits.norm);
 }
 
 }  // namespace dtrain

@@ -48,7 +48,8 @@ struct GradientLimits {
   std::optional<double> value;  ///< of each element, as clip_grad_value()
 };
 
-/// First each element, then the norm of what that leaves. Throws as the two functions.
+/// First each element, then the norm of what that leaves; no gradients at all are left so. Throws as the two
+/// functions.
 void limit_gradients(std::span<const Tensor> gradients, const GradientLimits& limits);
 
 }  // namespace dtrain

@@ -35,9 +35,9 @@ void Optimizer::check_parameters() const {
   std::unordered_set<std::string> names;
   for (const auto& [name, tensor] : parameters_) {
     if (!names.insert(name).second) throw UsageError("optimizer: parameter \"" + name + "\" is given twice");
-    if (!tensor.requires_grad() || !tensor.is_leaf() || !tensor.is_contiguous()) {
-      throw UsageError("optimizer: parameter \"" + name +
-                       "\" must be a dense leaf that requires a gradient, got " + tensor.describe());
+    if (!tensor.is_leaf() || !tensor.is_contiguous()) {
+      throw UsageError("optimizer: parameter \"" + name + "\" must be a dense leaf, got " +
+                       tensor.describe());
     }
   }
 }

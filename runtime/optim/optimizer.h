@@ -13,10 +13,11 @@
 
 namespace dtrain {
 
-/// Groups of named parameters and the rule that moves them. Parameters without a gradient are left alone, as
-/// in PyTorch. A group has options and a learning rate of its own; an optimizer made from parameters and
-/// options has one group. State goes by the parameters' names, so that a checkpoint fits whatever the groups.
-/// Parameters may be on several devices: each is updated where it is, with its state beside it.
+/// Groups of named parameters and the rule that moves them. Parameters without a gradient (frozen, or not
+/// used since zero_grad()) are left alone, as in PyTorch: no weight decay, no momentum, no step counted. A
+/// group has options and a learning rate of its own; an optimizer made from parameters and options has one
+/// group. State goes by the parameters' names, so that a checkpoint fits whatever the groups. Parameters may
+/// be on several devices: each is updated where it is, with its state beside it.
 class Optimizer {
  public:
   using NamedTensors = dtrain::NamedTensors;
@@ -103,8 +104,8 @@ class Optimizer {
     std::vector<std::vector<OptimizerSlot>> by_site_;
   };
 
-  /// Throws UsageError when there is no group, a group is empty, a name is used twice, or a tensor needs no
-  /// gradient or is not dense, and for a rate that set_lr() refuses.
+  /// Throws UsageError when there is no group, a group is empty, a name is used twice, or a tensor is no leaf
+  /// or not dense, and for a rate that set_lr() refuses.
   template <class Options>
   explicit Optimizer(const std::vector<ParameterGroup<Options>>& groups) {
     for (const auto& group : groups) add_group(group.parameters, group.options.lr);

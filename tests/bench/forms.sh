@@ -2,17 +2,18 @@
 # Compares every form of parallelism, and every pair of forms, with one process that trains the whole batch, and
 # prints one table: worst difference of losses and of weights, and whether the bits are equal.
 #
-#   bash tests/bench/forms.sh [--models mlp,lenet,resnet18,transformer] [--workers 1,2,3,4,8]
+#   bash tests/bench/forms.sh [--models mlp,lenet,resnet18,transformer,branches] [--workers 1,2,3,4,8]
 #                             [--over processes,gloo,mpi,threads,gpus] [--rows TEXT]
 #
 # processes: workers on this machine over shared memory and TCP; mpi: started by mpirun; threads: workers that are
 # threads of one process; gpus: emulated GPUs over NCCL's stand-in, devices of a process too; TEXT: only forms whose
-# name contains it. ResNet-18 over gpus takes about a minute a row on two cores that are shared with other work, and
-# hours in all; other rows take seconds. BUILD names the build folder (build/release).
+# name contains it. branches is a network that leaves parameters out, once more with frozen layers. ResNet-18 over gpus
+# takes about a minute a row on two cores that are shared with other work, and hours in all; other rows take seconds.
+# BUILD names the build folder (build/release).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build/release}
-models=mlp,lenet,resnet18,transformer workers=1,2,3,4,8 over=processes,gloo,mpi,threads,gpus rows=
+models=mlp,lenet,resnet18,transformer,branches workers=1,2,3,4,8 over=processes,gloo,mpi,threads,gpus rows=
 while (($#)); do
   case $1 in
     --models) models=$2 ;;
@@ -25,4 +26,4 @@ while (($#)); do
 done
 [ -x "$build/tests/launch_forms" ] || { echo "forms.sh: no $build/tests/launch_forms; build it, or set BUILD" >&2; exit 2; }
 DTRAIN_BIN="$build/bin" DTRAIN_FORMS_MODELS=$models DTRAIN_FORMS_WORKERS=$workers DTRAIN_FORMS_OVER=$over \
-  DTRAIN_FORMS_ROWS=$rows "$build/tests/launch_forms"
+  DTRAIN_FORMS_ROWS=$rows DTRAIN_BRANCHES="$build/tests/dtrain_branches" "$build/tests/launch_forms"

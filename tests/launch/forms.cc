@@ -26,6 +26,10 @@ class Forms {
       divided();
       dropping();
     }
+    if (model_ == "branches") {
+      gathering();
+      freezing();
+    }
     return std::move(forms_);
   }
 
@@ -360,6 +364,27 @@ class Forms {
       form.name += " x dropout";
       for (Arguments* arguments : {&form.arguments, &form.bits.arguments, &form.near.arguments})
         arguments->insert(arguments->end(), {"--dropout", "0.1"});
+      forms_.push_back(std::move(form));
+    }
+  }
+
+  /// Where parameters come and go all workers compute with the same modules: no worker may leave a branch
+  /// out.
+  void gathering() {
+    for (Form& form : forms_) {
+      if (form.name.find("shard parameters") == std::string::npos) continue;
+      for (Arguments* arguments : {&form.arguments, &form.bits.arguments, &form.near.arguments})
+        arguments->push_back("--always");
+    }
+  }
+
+  /// All forms once more with the first layers frozen: of a pipeline of two stages all of the first one.
+  void freezing() {
+    const std::vector<Form> without = forms_;
+    for (Form form : without) {
+      form.name += " x frozen";
+      for (Arguments* arguments : {&form.arguments, &form.bits.arguments, &form.near.arguments})
+        arguments->insert(arguments->end(), {"--freeze", "first.*,second.*"});
       forms_.push_back(std::move(form));
     }
   }

@@ -2,7 +2,7 @@
 // table of the worst differences. The short form runs with the tests; all of it by hand
 // (tests/bench/forms.sh):
 //
-//   DTRAIN_FORMS_MODELS=mlp,lenet,resnet18,transformer DTRAIN_FORMS_WORKERS=1,2,3,4,8
+//   DTRAIN_FORMS_MODELS=mlp,lenet,resnet18,transformer,branches DTRAIN_FORMS_WORKERS=1,2,3,4,8
 //   DTRAIN_FORMS_OVER=processes,gloo,mpi,threads,gpus
 //   DTRAIN_FORMS_ROWS="pipeline, float16" (forms with that in their names; all if it is not set)
 #include <fmt/format.h>
@@ -78,6 +78,13 @@ Difference difference(const Trained& got, const Trained& wanted) {
   return worst;
 }
 
+/// A model's own program; empty: dtrain train.
+Arguments program_of(const std::string& model) {
+  if (model != "branches") return {};
+  const char* const program = std::getenv("DTRAIN_BRANCHES");
+  return {program == nullptr ? "./dtrain_branches" : program};
+}
+
 /// The rows of one model over one kind of group.
 class Table {
  public:
@@ -123,24 +130,27 @@ class Table {
   }
 
   Arguments training(int workers) const {
-    Arguments arguments = {"--model", model_, "--global-batch-size", std::to_string(batch_of(workers)),
-                           "--max-steps", is_large() ? "3" : "10", "--eval-every", "0", "--log-every", "1",
-                           "--threads", "1", "--optimizer", "sgd", "--momentum", "0.9", "--lr",
-                           is_large() ? "0.001" : "0.05",
+    Arguments arguments = {"--global-batch-size", std::to_string(batch_of(workers)), "--max-steps",
+                           is_large() ? "3" : "10", "--eval-every", "0", "--log-every", "1", "--threads", "1",
+                           "--optimizer", "sgd", "--momentum", "0.9", "--lr", is_large() ? "0.001" : "0.05",
                            // A step on an emulated GPU takes half a minute where others run beside it.
                            "--collective-timeout", "240"};
-    const Arguments data = model_ == "transformer" ? Arguments{"--dataset",  "text:words.txt,context=16",
-                                                               "--data-dir", folder_.path().string(),
-                                                               "--width",    "32",
-                                                               "--heads",    "4"}
-                           : is_large()            ? Arguments{"--dataset", "synthetic:3x32x32,10,192"}
-                                                   : Arguments{"--dataset", "synthetic:1x28x28,10,640"};
+    const Arguments data = model_ == "branches"      ? Arguments{"--weight-decay", "0.1"}
+                           : model_ == "transformer" ? Arguments{"--dataset",  "text:words.txt,context=16",
+                                                                 "--data-dir", folder_.path().string(),
+                                                                 "--width",    "32",
+                                                                 "--heads",    "4"}
+                           : is_large()              ? Arguments{"--dataset", "synthetic:3x32x32,10,192"}
+                                                     : Arguments{"--dataset", "synthetic:1x28x28,10,640"};
     arguments.insert(arguments.end(), data.begin(), data.end());
+    if (!program_of(model_).empty()) return arguments;
+    arguments.insert(arguments.end(), {"--model", model_});
     return arguments;
   }
 
   std::optional<Trained> run(const Form& form, int workers) {
-    TrainingRun run{.start = Start::launcher,
+    TrainingRun run{.program = program_of(model_),
+                    .start = Start::launcher,
                     .world = form.processes,
                     .launcher_arguments = form.launcher,
                     .arguments = training(workers),

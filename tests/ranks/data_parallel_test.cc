@@ -11,8 +11,13 @@
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
+#include "runtime/optim/adagrad.h"
+#include "runtime/optim/adamw.h"
+#include "runtime/optim/clip.h"
 #include "runtime/optim/grad_scaler.h"
+#include "runtime/optim/rmsprop.h"
 #include "runtime/optim/sgd.h"
+#include "tests/ranks/torch_unused.h"
 #include "tests/ranks/world.h"
 
 namespace dtrain::test {
@@ -22,20 +27,27 @@ const Deadline kNever = Deadline::never();
 constexpr std::int64_t kIn = 12, kHidden = 40, kBatch = 6;
 
 // Two branches, so that a rank can leave one out.
+struct Shape {
+  std::int64_t in = kIn, hidden = kHidden, out = 3;
+  bool squash = false;  ///< tanh, not relu
+};
+
 class Branches final : public Module {
  public:
-  Branches(Generator generator, const std::shared_ptr<Device>& device) {
-    first_ = add_module("first", std::make_shared<Linear>(kIn, kHidden, generator, device));
-    second_ = add_module("second", std::make_shared<Linear>(kHidden, 3, generator, device));
-    spare_ = add_module("spare", std::make_shared<Linear>(kHidden, 3, generator, device));
+  Branches(Generator generator, const std::shared_ptr<Device>& device, const Shape& shape = {})
+      : squash_(shape.squash) {
+    first_ = add_module("first", std::make_shared<Linear>(shape.in, shape.hidden, generator, device));
+    second_ = add_module("second", std::make_shared<Linear>(shape.hidden, shape.out, generator, device));
+    spare_ = add_module("spare", std::make_shared<Linear>(shape.hidden, shape.out, generator, device));
   }
   Tensor forward(const Tensor& x) override {
-    const Tensor hidden = relu((*first_)(x));
+    const Tensor linear = (*first_)(x), hidden = squash_ ? tanh(linear) : relu(linear);
     return use_spare ? add((*second_)(hidden), (*spare_)(hidden)) : (*second_)(hidden);
   }
   bool use_spare = true;
 
  private:
+  bool squash_;
   std::shared_ptr<Linear> first_, second_, spare_;
 };
 
@@ -181,6 +193,85 @@ std::string unused_branch(Rank& self) {
   return compare_gradients(model, reference, 1e-6);
 }
 
+// Numbers that are easily had in Python too.
+void fill(Tensor tensor, int seed) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < tensor.numel(); ++i)
+    values.push_back(static_cast<float>(((i + seed) * 37) % 11 - 5) / 8);
+  const NoGrad no_grad;
+  tensor.copy_from(Tensor::from_data(values, tensor.shape(), tensor.shared_device()));
+}
+
+/// One layer's bias is frozen; the spare layer is used by both ranks, by the first one alone, by none, by
+/// both.
+std::string like_torch(Rank& self, const OptimizerFactory& make, const std::vector<float>& expected) {
+  const auto device = make_device("cpu");
+  Branches model(Generator(0), device, {.in = 3, .hidden = 4, .out = 2, .squash = true});
+  int seed = 0;
+  for (auto& [name, parameter] : model.named_parameters()) fill(parameter, seed++);
+  model.named_parameters()[1].second.set_requires_grad(false);
+  DataParallel parallel(*self.communicator, model, kNever, small_buckets());
+  const auto optimizer = make(model.named_parameters());
+  for (int step = 0; step < 4; ++step) {
+    Tensor x = Tensor::empty({2, 3}, device);
+    fill(x, 5 * self.rank() + step);
+    model.use_spare = step != 2 && (step != 1 || self.rank() == 0);
+    model.zero_grad();
+    loss_of(model, x).backward();
+    parallel.finish(kNever);
+    clip_grad_norm(optimizer->gradients(), 0.5);
+    optimizer->step();
+    const bool has_gradient = model.named_parameters()[4].second.grad().defined();
+    if (has_gradient == (step == 2))
+      return fmt::format("step {}: the spare layer has {} gradient", step, has_gradient ? "a" : "no");
+  }
+  std::size_t i = 0;
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    for (const float value : parameter.to_vector<float>()) {
+      if (std::abs(value - expected[i]) > 2e-6)
+        return fmt::format("{}: {}, PyTorch {}", name, value, expected[i]);
+      ++i;
+    }
+  }
+  return i == expected.size() ? "ok" : "expected more weights";
+}
+
+std::string sgd_like_torch(Rank& self) {
+  return like_torch(
+      self,
+      [](const NamedTensors& p) {
+        return std::make_unique<Sgd>(p, SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1});
+      },
+      kTorchSgd);
+}
+
+std::string adamw_like_torch(Rank& self) {
+  return like_torch(
+      self,
+      [](const NamedTensors& p) {
+        return std::make_unique<AdamW>(p, AdamWOptions{.lr = 0.01, .weight_decay = 0.1});
+      },
+      kTorchAdamW);
+}
+
+std::string rmsprop_like_torch(Rank& self) {
+  return like_torch(
+      self,
+      [](const NamedTensors& p) {
+        return std::make_unique<RmsProp>(p, RmsPropOptions{.lr = 0.01, .weight_decay = 0.1, .momentum = 0.9});
+      },
+      kTorchRmsProp);
+}
+
+std::string adagrad_like_torch(Rank& self) {
+  return like_torch(
+      self,
+      [](const NamedTensors& p) {
+        return std::make_unique<Adagrad>(p, AdagradOptions{.lr = 0.05, .weight_decay = 0.1});
+      },
+      kTorchAdagrad);
+}
+
 // Two passes a step on each rank, only the second communicates.
 std::string accumulation(Rank& self) {
   const auto device = make_device("cpu");
@@ -215,6 +306,10 @@ class Parallel : public OnBackend {};
 
 TEST_P(Parallel, GradientsAreThoseOfTheWholeBatch) { expect_ok("same_gradients", {1, 2, 3}); }
 TEST_P(Parallel, UnusedParametersDoNotHang) { expect_ok("unused_branch", {2, 3}); }
+TEST_P(Parallel, UnusedParametersMoveAsInPyTorch) {
+  for (const char* optimizer : {"sgd", "adamw", "rmsprop", "adagrad"})
+    expect_ok(std::string(optimizer) + "_like_torch", {2});
+}
 TEST_P(Parallel, AccumulatesLocally) { expect_ok("accumulation", {2}); }
 TEST_P(Parallel, OverflowOnOneRankSkipsTheStepOnAll) { expect_ok("overflow", {1, 2, 3}); }
 TEST_P(Parallel, BuffersAreThoseOfTheFirstRank) { expect_ok("buffers", {1, 3}); }
@@ -234,6 +329,10 @@ int main(int argc, char** argv) {
   using namespace dtrain::test;
   register_scenario("same_gradients", same_gradients);
   register_scenario("unused_branch", unused_branch);
+  register_scenario("sgd_like_torch", sgd_like_torch);
+  register_scenario("adamw_like_torch", adamw_like_torch);
+  register_scenario("rmsprop_like_torch", rmsprop_like_torch);
+  register_scenario("adagrad_like_torch", adagrad_like_torch);
   register_scenario("accumulation", accumulation);
   register_scenario("overflow", overflow_on_one_rank);
   register_scenario("buffers", buffers_of_first_rank);

@@ -24,22 +24,25 @@ bool are_packed_alike(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shared_device() == b.shared_device();
 }
 
+// Frozen ones have no state, and do not travel.
+std::size_t updated_bytes(const Tensor& tensor) { return tensor.requires_grad() ? bytes_of(tensor) : 0; }
+
 }  // namespace
 
 std::vector<int> deal_out(const NamedTensors& parameters, int ranks) {
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::greater<>(),
-                           [&](std::size_t i) { return bytes_of(parameters[i].second); });
+                           [&](std::size_t i) { return updated_bytes(parameters[i].second); });
   std::vector<std::size_t> held(static_cast<std::size_t>(ranks)), count(held.size());
   std::vector<int> owners(parameters.size());
   for (const std::size_t i : order) {
-    // Of equals who has fewer: parameters without elements are somebody's too.
+    // Of equals who has fewer: parameters without elements, and frozen ones, are somebody's too.
     std::size_t least = 0;
     for (std::size_t rank = 1; rank < held.size(); ++rank) {
       if (std::pair(held[rank], count[rank]) < std::pair(held[least], count[least])) least = rank;
     }
-    held[least] += bytes_of(parameters[i].second);
+    held[least] += updated_bytes(parameters[i].second);
     ++count[least];
     owners[i] = static_cast<int>(least);
   }
@@ -64,7 +67,7 @@ DealtParameters::DealtParameters(const NamedTensors& parameters, Communicator& r
 void DealtParameters::lay_out(const std::vector<int>& owners) {
   std::vector<std::size_t> open(static_cast<std::size_t>(ranks_.size()), SIZE_MAX);  // an owner's last parcel
   for (std::size_t i = 0; i < all_.size(); ++i) {
-    const std::size_t bytes = bytes_of(all_[i].second);
+    const std::size_t bytes = updated_bytes(all_[i].second);
     if (bytes == 0) continue;
     std::size_t& last = open[static_cast<std::size_t>(owners[i])];
     const bool fits = last != SIZE_MAX && parcels_[last].bytes + bytes <= kMostPackedBytes &&

@@ -74,7 +74,7 @@ void DividedParameters::divide(Module& module) {
   const NoGrad no_grad;
   for (const auto& [name, whole] : module.own_parameters()) {
     const auto& storage = whole.shared_storage();
-    if (!whole.requires_grad() || whole.numel() == 0 || storage->is_kept()) continue;
+    if (whole.numel() == 0 || storage->is_kept()) continue;
     const auto count = static_cast<std::size_t>(whole.numel());
     if (!whole.is_contiguous() || storage->bytes() != bytes_of(count, whole)) {
       throw UsageError(

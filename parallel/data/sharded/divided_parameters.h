@@ -56,7 +56,7 @@ class DividedParameters {
   DividedParameters(const DividedParameters&) = delete;
   DividedParameters& operator=(const DividedParameters&) = delete;
 
-  /// Keeps this rank's part of the parameters that `module` itself has and that learn, and frees the rest;
+  /// Keeps this rank's part of the parameters that `module` itself has, frozen ones too, and frees the rest;
   /// what was divided before (tied weights) is left alone. Not collective: every rank has the same values.
   /// Throws UsageError for parameters that are views, or are not in row-major order.
   void divide(Module& module);

@@ -8,16 +8,14 @@
 #include "parallel/span_of.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
+#include "runtime/nn/trainable.h"
 
 namespace dtrain {
 namespace {
 
 /// Parameters that learn, set by set.
 NamedTensors learning(const Module& network, const PassKinds& passes) {
-  NamedTensors parameters;
-  for (NamedTensor& parameter : network.named_parameters()) {
-    if (parameter.second.requires_grad()) parameters.push_back(std::move(parameter));
-  }
+  NamedTensors parameters = trainable_parameters(network);
   if (parameters.empty())
     throw UsageError("sharded data parallel: the module has no parameter that requires a gradient");
   const auto set_of = [&](const NamedTensor& parameter) { return passes.of(parameter.first); };
@@ -95,49 +93,76 @@ void ShardedParameters::own(Module& network, const std::map<std::string, TensorP
         "which rank {} owns none; use fewer workers",
         parts().size(), network.parameter_count(), parts().rank()));
   }
+  used_.resize(owned_.size());
+  own_frozen(slices);
+}
+
+void ShardedParameters::own_frozen(const std::map<std::string, TensorPart>& slices) {
+  for (const auto& [name, whole] : frozen_parameters(*network_)) {
+    if (whole.numel() == 0) continue;
+    OwnedParameter parameter{name, whole,
+                             owned_range(static_cast<std::size_t>(whole.numel()), parts().rank(),
+                                         parts().size(), ShardCut::equal)};
+    if (divides()) parameter.own = divided_of(whole).own();
+    if (const auto slice = slices.find(name); slice != slices.end()) parameter.slice = slice->second;
+    parameters_.push_back(std::move(parameter));
+  }
+}
+
+const DividedParameter& ShardedParameters::divided_of(const Tensor& whole) const {
+  const auto& divided = divided_->parameters();
+  const auto found = std::ranges::find_if(
+      divided, [&](const DividedParameter& one) { return one.whole.shares_storage(whole); });
+  if (found != divided.end()) return *found;
+  throw UsageError("sharded data parallel: expected parameters with elements, got " + whole.describe());
 }
 
 // Gradients come last first. A large module's are not to stay until the next module's are there.
 void ShardedParameters::own_divided(const NamedTensors& whole, std::vector<std::size_t>& last_of_bucket) {
-  const auto& divided = divided_->parameters();
   std::size_t unit_before = 0;
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    const auto found = std::ranges::find_if(
-        divided, [&](const DividedParameter& one) { return one.whole.shares_storage(whole[i].second); });
-    if (found == divided.end()) {
-      throw UsageError(fmt::format("sharded data parallel: expected parameters with elements, got '{}' ({})",
-                                   whole[i].first, whole[i].second.describe()));
-    }
-    parameters_.push_back({whole[i].first, found->whole, found->range, found->own()});
-    const bool large = divided_->unit_bytes(found->unit) > options_.bucket_bytes / 4;
-    if (large && (i == 0 || found->unit != unit_before)) last_of_bucket.push_back(i);
-    unit_before = found->unit;
+    const DividedParameter& found = divided_of(whole[i].second);
+    parameters_.push_back({whole[i].first, found.whole, found.range, found.own()});
+    const bool large = divided_->unit_bytes(found.unit) > options_.bucket_bytes / 4;
+    if (large && (i == 0 || found.unit != unit_before)) last_of_bucket.push_back(i);
+    unit_before = found.unit;
   }
 }
 
 NamedTensors ShardedParameters::owned() const {
   NamedTensors owned;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
     if (owned_[i].defined()) owned.emplace_back(parameters_[i].name, owned_[i]);
   }
   return owned;
+}
+
+NamedTensors ShardedParameters::divided_here() const {
+  NamedTensors here;
+  for (const OwnedParameter& parameter : parameters_) {
+    if (parameter.is_owned()) here.emplace_back(parameter.name, parameter.owned());
+  }
+  return here;
 }
 
 void ShardedParameters::begin(Communicator& all, const Deadline& deadline) {
   const NamedTensors state = network_->state_dict();
   check_same_model(all, state, deadline);
   copy_from_first_rank(all, divides() ? whole_tensors() : state, deadline);
-  if (divides() && has_copies()) copy_from_first_rank(*groups_.copies, owned(), deadline);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+  if (divides() && has_copies()) copy_from_first_rank(*groups_.copies, divided_here(), deadline);
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
     Tensor& parameter = parameters_[i].whole;
     parameter.on_grad_ready([this, i] {
-      if (parameters_[i].whole.grad().defined()) exchange_->mark_ready(i);
+      if (!parameters_[i].whole.grad().defined()) return;
+      used_[i] = true;
+      exchange_->mark_ready(i);
     });
   }
 }
 
 void ShardedParameters::begin_step() {
   network_->zero_grad();
+  used_.assign(used_.size(), false);
   exchange_->begin_step();
 }
 
@@ -152,9 +177,15 @@ void ShardedParameters::finish_pass() { exchange_->finish_pass(); }
 void ShardedParameters::finish_step() {
   if (divided_) divided_->let_go();
   if (has_copies()) average_copies();
+  const UsedParameters used = used_by_any();
   for (std::size_t i = 0; i < owned_.size(); ++i) {
-    if (owned_[i].defined()) owned_[i].set_grad(exchange_->owned_gradient(i));
+    if (owned_[i].defined() && used[i]) owned_[i].set_grad(exchange_->owned_gradient(i));
   }
+}
+
+UsedParameters ShardedParameters::used_by_any() const {
+  const UsedParameters used = used_anywhere(used_, groups_.parts, patience());
+  return has_copies() ? used_anywhere(used, *groups_.copies, patience()) : used;
 }
 
 void ShardedParameters::take_update() {
@@ -174,7 +205,7 @@ void ShardedParameters::drop_step() {
 void ShardedParameters::average_copies() {
   const NoGrad no_grad;
   std::vector<std::unique_ptr<Work>> works;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
     if (!parameters_[i].is_owned()) continue;
     Tensor gradient = exchange_->owned_gradient(i);
     gradient.scale_in_place(1.0 / groups_.copies->size());
@@ -195,8 +226,14 @@ void ShardedParameters::load_model(const TensorFiles& files) {
   if (divided_) divided_->mark_modified();
 }
 
+// What was saved of parameters that are frozen now has no use here.
 NamedTensors ShardedParameters::load_state(const TensorFiles& files, const NameHere& name_here) const {
-  return owned_state(files, parameters_, parameters_.front().whole.shared_device(), name_here);
+  const NamedTensors frozen = frozen_parameters(*network_);
+  return owned_state(files, parameters_, parameters_.front().whole.shared_device(),
+                     [&](const std::string& saved) {
+                       const auto name = name_here(saved);
+                       return name && belongs_to(*name, frozen) ? std::nullopt : name;
+                     });
 }
 
 StateParts ShardedParameters::save(const NamedTensors& state) const {
@@ -210,11 +247,12 @@ Replicas ShardedParameters::replicas(Communicator& all) const {
   return {groups_.copies, owned()};
 }
 
-/// Buffers, and parameters that do not learn: nobody owns a part of them.
+/// Buffers, and frozen parameters without elements: nobody owns a part of them.
 NamedTensors ShardedParameters::whole_tensors() const {
   NamedTensors tensors = network_->named_buffers();
-  for (const auto& [name, tensor] : network_->named_parameters()) {
-    if (!tensor.requires_grad()) tensors.emplace_back(name, tensor);
+  for (NamedTensor& frozen : frozen_parameters(*network_)) {
+    const auto is_of = [&](const OwnedParameter& parameter) { return parameter.name == frozen.first; };
+    if (std::ranges::none_of(parameters_, is_of)) tensors.push_back(std::move(frozen));
   }
   return tensors;
 }

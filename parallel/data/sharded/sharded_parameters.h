@@ -26,6 +26,7 @@
 #include "parallel/data/sharded/shard_exchange.h"
 #include "parallel/data/sharded/shard_state.h"
 #include "parallel/replicas.h"
+#include "parallel/used_parameters.h"
 
 namespace dtrain {
 
@@ -62,7 +63,7 @@ class ShardedParameters {
   /// name.
   NamedTensors owned() const;
   Communicator& parts() const noexcept { return groups_.parts; }
-  /// Whether parameters come and go: each look at one that learns is then collective.
+  /// Whether parameters come and go: each look at one is then collective.
   bool divides() const noexcept { return options_.stage == ShardStage::parameters; }
 
   /// Collective over `all` ranks that hold any part. Ranks become equal where they must be; from now on
@@ -77,7 +78,8 @@ class ShardedParameters {
   void begin_pass(bool exchange, std::size_t pass = 0);
   /// After a backward pass whose gradients are exchanged.
   void finish_pass();
-  /// After the last pass: owned() have the average gradients.
+  /// Collective over the ranks of both groups, after the last pass: owned() have the average gradients, but
+  /// for parameters that no rank used.
   void finish_step();
   /// After the update of owned(): parameters have the new values.
   void take_update();
@@ -107,6 +109,12 @@ class ShardedParameters {
  private:
   bool has_copies() const noexcept { return groups_.copies != nullptr && groups_.copies->size() > 1; }
   void own_divided(const NamedTensors& whole, std::vector<std::size_t>& last_of_bucket);
+  /// Of frozen parameters each rank saves a part, or has no more than that: nobody updates them.
+  void own_frozen(const std::map<std::string, TensorPart>& slices);
+  const DividedParameter& divided_of(const Tensor& whole) const;
+  /// This rank's elements of what is divided, frozen or not.
+  NamedTensors divided_here() const;
+  UsedParameters used_by_any() const;
   void average_copies();
   NamedTensors whole_tensors() const;
   std::vector<OwnedParameter> with_other_names() const;
@@ -116,9 +124,11 @@ class ShardedParameters {
   ShardOptions options_;
   std::unique_ptr<DividedParameters> divided_;
   Module* network_ = nullptr;
-  bool is_sliced_ = false;                  ///< parameters are slices of the saved ones
-  std::vector<OwnedParameter> parameters_;  ///< those that learn, set by set
-  std::vector<Tensor> owned_;               ///< beside `parameters_`; undefined: owns nothing
+  bool is_sliced_ = false;  ///< parameters are slices of the saved ones
+  /// Those that learn, set by set, and the frozen ones behind them.
+  std::vector<OwnedParameter> parameters_;
+  std::vector<Tensor> owned_;  ///< beside those that learn; undefined: owns nothing
+  UsedParameters used_;        ///< beside `owned_`: by this rank, in this step
   std::unique_ptr<ShardExchange> exchange_;
 };
 

@@ -106,7 +106,8 @@ void ShardedStrategy::update() {
 
 // The norm of all ranks' parts together.
 void ShardedStrategy::clip_to_norm(const std::vector<Tensor>& gradients, double most) {
-  const Tensor own = total_norm(gradients);
+  const bool has_any = std::ranges::any_of(gradients, &Tensor::defined);
+  const Tensor own = has_any ? total_norm(gradients) : Tensor::zeros({}, context_.device);
   const Tensor squares = mul(own, own);
   shards_.parts().all_reduce(span_of(squares), ReduceOp::sum, "norm of the gradients")->wait(patience());
   squares.mark_modified();

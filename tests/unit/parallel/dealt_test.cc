@@ -36,26 +36,37 @@ const Deadline kNever = Deadline::never();
 constexpr auto kPatience = std::chrono::seconds(30);
 constexpr std::size_t kMicroBatches = 4;
 
+Tensor learning(std::int64_t size) {
+  Tensor tensor = Tensor::zeros({size}, make_device("cpu"));
+  tensor.set_requires_grad(true);
+  return tensor;
+}
+
 TEST(DealOut, GivesTheLargestFirstToWhoHasLeast) {
-  const auto device = make_device("cpu");
   NamedTensors parameters;
-  for (const std::int64_t size : {3, 10, 0, 4, 6, 0})
-    parameters.emplace_back("p", Tensor::zeros({size}, device));
+  for (const std::int64_t size : {3, 10, 0, 4, 6, 0}) parameters.emplace_back("p", learning(size));
   EXPECT_THAT(deal_out(parameters, 2), ElementsAre(0, 0, 1, 1, 1, 1));
   EXPECT_THAT(deal_out(parameters, 1), ElementsAre(0, 0, 0, 0, 0, 0));
+}
+
+// What has no state weighs nothing.
+TEST(DealOut, CountsNoFrozenParameters) {
+  NamedTensors parameters;
+  for (const std::int64_t size : {3, 1000, 2, 3}) parameters.emplace_back("p", learning(size));
+  parameters[1].second.set_requires_grad(false);
+  EXPECT_THAT(deal_out(parameters, 2), ElementsAre(0, 1, 0, 1));
 }
 
 TEST(DealtParameters, ComeFromTheirOwners) {
   NullLog log;
   run_thread_ranks(3, {}, log, [](Communicator& communicator) {
-    const auto device = make_device("cpu");
     NamedTensors parameters;
-    for (const std::int64_t size : {3, 400'000, 0, 5, 200'000, 1, 100'000, 100'000, 100'000}) {
-      parameters.emplace_back(fmt::format("p{}", parameters.size()), Tensor::zeros({size}, device));
-    }
+    for (const std::int64_t size : {3, 400'000, 0, 5, 200'000, 1, 100'000, 100'000, 100'000})
+      parameters.emplace_back(fmt::format("p{}", parameters.size()), learning(size));
     DealtParameters dealt(parameters, communicator);
     for (int round = 1; round < 3; ++round) {
       std::size_t i = 0;
+      const NoGrad no_grad;
       for (const auto& [name, tensor] : dealt.own()) Tensor(tensor).fill(100.0 * round + communicator.rank());
       dealt.hand_over(kNever);
       for (const int owner : deal_out(parameters, 3)) {

@@ -107,7 +107,31 @@ TEST(ParameterServer, UpdatesKeysByTheUsersFunction) {
   EXPECT_EQ(servers.failed(), 0);
 }
 
-// (1e8 + 1) - 1e8 is 0 in float32, 1e8 - 1e8 + 1 is 1: the order can be seen.
+// Synchronous updates are by the average, as data parallelism has it: a worker that did not use a key counts
+// as zero, and one that nobody used is left alone.
+TEST(ParameterServer, AveragesWhatWorkersUsed) {
+  Servers servers({.workers = 2});
+  std::vector<std::vector<float>> found(2);
+  std::vector<std::thread> workers;
+  for (int number = 0; number < 2; ++number) {
+    workers.emplace_back([&, number] {
+      const auto store = servers.worker(number);
+      Tensor all = vector_of({1}), one = vector_of({2}), none = vector_of({3});
+      for (const auto& [name, value] : NamedTensors{{"all", all}, {"one", one}, {"none", none}})
+        number == 0 ? store->init(name, value, soon()) : store->expect(name, value, soon());
+      const Tensor gradient = vector_of({static_cast<float>(8 + 4 * number)});
+      store->exchange({{"all", gradient}, {"one", number == 0 ? gradient : Tensor()}, {"none", Tensor()}}, 1,
+                      {{"all", all}, {"one", one}, {"none", none}}, soon());
+      found[static_cast<std::size_t>(number)] = {all.to_vector<float>()[0], one.to_vector<float>()[0],
+                                                 none.to_vector<float>()[0]};
+      store->leave(soon());
+    });
+  }
+  for (auto& worker : workers) worker.join();
+  EXPECT_THAT(found, testing::Each(ElementsAre(1 - 10, 2 - 4, 3)));
+}
+
+// (1e8 + 1) - 1e8 is 0 in float32, 1e8 - 1e8 + 1 is 1: the order can be seen, in thirds of them too.
 TEST(ParameterServer, SumsInTheWorkersOrderWhoeverComesFirst) {
   const std::vector<float> parts = {1e8F, 1, -1e8F};
   for (int first = 0; first < 3; ++first) {

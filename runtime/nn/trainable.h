@@ -1,0 +1,31 @@
+// Which of a module's parameters learn: those that require a gradient. All that trains, shares or saves asks
+// here, so that a frozen parameter is frozen everywhere.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/nn/module.h"
+
+namespace dtrain {
+
+/// Module::named_parameters() without the frozen ones.
+NamedTensors trainable_parameters(const Module& module);
+/// The others.
+NamedTensors frozen_parameters(const Module& module);
+
+/// Whether `name` is one of `pattern`: `*` stands for any text, dots too, `?` for a letter, `[ab]` for one of
+/// these.
+bool matches(std::string_view pattern, const std::string& name);
+
+/// Freezes the parameters of which a name matches a pattern ("backbone.*"): they no longer require a
+/// gradient. Tied weights have several names, of which any will do. Call it before a strategy or an optimizer
+/// sees the module. Returns the names, in the module's order. Throws UsageError for a pattern that matches
+/// none.
+///
+///     freeze(network, std::vector<std::string>{"conv1.*", "bn1.*"});
+std::vector<std::string> freeze(Module& module, std::span<const std::string> patterns);
+
+}  // namespace dtrain
