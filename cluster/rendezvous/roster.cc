@@ -145,7 +145,9 @@ std::vector<std::pair<int, int>> Roster::displaced() const {
   for (const auto& [place, id] : by_place_) {
     const int node_rank = seats_.at(id).node_rank;
     if (node_rank != place) displaced.emplace_back(place, node_rank);
+    if (node_rank >= 0 && node_rank != place && !has_place(node_rank)) displaced.emplace_back(node_rank, -1);
   }
+  std::sort(displaced.begin(), displaced.end());
   return displaced;
 }
 

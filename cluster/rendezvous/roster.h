@@ -76,7 +76,8 @@ class Roster {
   bool has_rank(int node_rank) const { return by_rank_.contains(node_rank); }
   /// Those present, in the order of node_rank, with the first rank of each.
   std::vector<RoundNode> nodes() const;
-  /// Place and node_rank of those present who are not the node of their own number.
+  /// Place and node_rank of those who are not the node of their own number: of all present, and of those
+  /// absent whose node somebody else is, so that they know when they come back.
   std::vector<std::pair<int, int>> displaced() const;
   /// The seat of every present node_rank, in its order.
   const std::map<int, SeatId>& by_rank() const noexcept { return by_rank_; }
