@@ -129,7 +129,6 @@ struct Member::Impl {
   void look_for_leader();
   bool follow(const Endpoint& leader);
   bool hold_vote(const std::vector<Endpoint>& others, VoteRequest request);
-  bool is_majority(const std::vector<VoteAnswer>& answers) const;
   bool leads(std::uint64_t epoch) const;
   std::size_t place_in_council() const;
   template <class Use>
@@ -271,13 +270,16 @@ bool Member::Impl::hold_vote(const std::vector<Endpoint>& others, VoteRequest re
       return leads(answer.leads) && follow(answer.leader);
     });
   };
+  const auto is_elected = [&](const std::vector<VoteAnswer>& answers) {
+    return elects(session.known().leadership.council, offer.incarnation, answers);
+  };
   const std::vector<VoteAnswer> first = ask();
   if (leader_in(first)) return true;
-  if (!request.probe || !is_majority(first)) return false;
+  if (!request.probe || !is_elected(first)) return false;
   request = options.voter->stand(offer.incarnation, boot_clock().now(), false);
   if (request.epoch == 0) return false;
   const std::vector<VoteAnswer> answers = ask();
-  const bool elected = is_majority(answers);
+  const bool elected = is_elected(answers);
   options.voter->settle(elected);
   if (!elected) return leader_in(answers);
   Duration heard_ago = options.voter->heard_ago(boot_clock().now());
@@ -286,17 +288,6 @@ bool Member::Impl::hold_vote(const std::vector<Endpoint>& others, VoteRequest re
   }
   options.on_elected({request.epoch, heard_ago, session.known(), session.place(), offer.host});
   return follow(offer.standby);
-}
-
-// With this launcher's own vote.
-bool Member::Impl::is_majority(const std::vector<VoteAnswer>& answers) const {
-  const auto& council = session.known().leadership.council;
-  const auto votes = std::count_if(answers.begin(), answers.end(), [&](const VoteAnswer& answer) {
-    return answer.granted && std::any_of(council.begin(), council.end(), [&](const Delegate& one) {
-             return one.incarnation == answer.incarnation && one.incarnation != offer.incarnation;
-           });
-  });
-  return static_cast<std::size_t>(votes) + 1 >= council.size() / 2 + 1;
 }
 
 bool Member::Impl::leads(std::uint64_t epoch) const {

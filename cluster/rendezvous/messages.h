@@ -11,6 +11,9 @@
 
 namespace dtrain::rendezvous {
 
+/// Of all that launchers tell each other once they have joined; to be raised with every change of it.
+inline constexpr int kMessagesVersion = 2;
+
 inline constexpr std::size_t kMaxHostBytes = 253;
 inline constexpr std::size_t kMaxAddressBytes = 256;
 inline constexpr std::size_t kMaxMatches = 64;

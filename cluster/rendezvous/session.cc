@@ -160,7 +160,11 @@ void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoi
 
 void Session::rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
   if (!interrupted()) return;
+  // Whoever admits it now may count its epochs, and its news, from the same numbers.
   place_ = -1;
+  epoch_ = 0;
+  stamp_ = 0;
+  known_ = {};
   offer_.resumes = false;
   lease_from_ = now;
   lease_ends_ = now + times_.lease;
@@ -321,8 +325,9 @@ void Session::find_delegate() {
 
 void Session::beat(TimePoint now) {
   if (hushed_) return;
-  const std::string echo = epoch_ == 0 ? std::string() : encode(Echo{stamp_, known_.events});
-  set(kBeatKey, echo, now);
+  // What it knows may still be the leader's before, of which this one has told nothing.
+  const Echo echo{epoch_, stamp_, known_.epoch == epoch_ ? known_.events : 0};
+  set(kBeatKey, epoch_ == 0 ? std::string() : encode(echo), now);
   next_beat_ = now + (delegate_ ? times_.beat / kDelegateBeats : times_.beat);
 }
 

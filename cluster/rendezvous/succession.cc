@@ -63,6 +63,7 @@ std::string encode(const Grant& grant) {
 std::string encode(const Echo& echo) {
   std::string bytes;
   wire::ByteWriter out(bytes);
+  out.u64(echo.epoch);
   out.u64(static_cast<std::uint64_t>(echo.stamp));
   out.u64(echo.events);
   return bytes;
@@ -114,6 +115,7 @@ std::optional<Grant> decode_grant(std::string_view bytes) {
 std::optional<Echo> decode_echo(std::string_view bytes) {
   wire::ByteReader in(bytes);
   Echo echo;
+  echo.epoch = in.u64();
   echo.stamp = static_cast<std::int64_t>(in.u64());
   echo.events = in.u64();
   return in.finished() ? std::optional(echo) : std::nullopt;
@@ -127,13 +129,30 @@ std::optional<Claim> decode_claim(std::string_view bytes) {
   return in.finished() ? std::optional(std::move(claim)) : std::nullopt;
 }
 
-Council::Council(std::vector<Delegate> members, Duration lease, std::optional<TimePoint> founded)
-    : members_(std::move(members)), lease_(lease), alone_(founded && !has_successors()) {
-  for (std::size_t i = 1; i < members_.size(); ++i) seen_.push_back({members_[i].incarnation, founded, 0});
+bool elects(const std::vector<Delegate>& council, std::uint64_t candidate,
+            const std::vector<VoteAnswer>& answers) {
+  const auto votes = std::count_if(answers.begin(), answers.end(), [&](const VoteAnswer& answer) {
+    return answer.granted && answer.incarnation != candidate && has(council, answer.incarnation);
+  });
+  return static_cast<std::size_t>(votes) + 1 >= council.size() / 2 + 1;
 }
 
-Council::Council(std::vector<Delegate> members, Duration lease, std::uint64_t changed_at, bool alone)
-    : Council(std::move(members), lease, std::nullopt) {
+Council::Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease)
+    : epoch_(epoch), members_(std::move(members)), lease_(lease) {
+  for (std::size_t i = 1; i < members_.size(); ++i) seen_.push_back({members_[i].incarnation, {}, 0});
+}
+
+Council::Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease, TimePoint founded,
+                 std::uint64_t changed_at)
+    : Council(epoch, std::move(members), lease) {
+  for (Seen& one : seen_) one.followed = founded;
+  changed_at_ = changed_at;
+  alone_ = !has_successors();
+}
+
+Council::Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease, std::uint64_t changed_at,
+                 bool alone)
+    : Council(epoch, std::move(members), lease) {
   changed_at_ = changed_at;
   alone_ = alone;
 }
@@ -144,7 +163,8 @@ const Council::Seen* Council::seen(std::uint64_t incarnation) const {
   return found == seen_.end() ? nullptr : &*found;
 }
 
-void Council::hear(std::uint64_t incarnation, const Echo& echo) {
+void Council::hear(std::uint64_t incarnation, const Echo& echo, std::uint64_t told) {
+  if (echo.epoch != epoch_ || echo.events > told) return;
   for (Seen& one : seen_) {
     if (one.incarnation != incarnation) continue;
     one.events = std::max(one.events, echo.events);

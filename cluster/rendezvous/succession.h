@@ -37,8 +37,10 @@ struct Grant {
   Duration lasts = Duration::max();
 };
 
-/// What a heartbeat shows: the newest stamp, and how many news have been heard.
+/// What a heartbeat shows a leader: the newest of its stamps, and how many of its news have been heard.
+/// Numbers of one epoch mean nothing in another: each leader counts its news from 0, by a clock of its own.
 struct Echo {
+  std::uint64_t epoch = 0;  ///< whose stamp and news these are
   std::int64_t stamp = 0;
   std::uint64_t events = 0;
 };
@@ -59,6 +61,10 @@ struct Claim {
 };
 std::optional<Claim> decode_claim(std::string_view bytes);
 
+/// With its own vote, `candidate` has those of a majority of the council.
+bool elects(const std::vector<Delegate>& council, std::uint64_t candidate,
+            const std::vector<VoteAnswer>& answers);
+
 /// With fewer there is no majority that could outlive the leader.
 inline constexpr std::size_t kLeastCouncil = 3;
 /// Delegates beyond these would only cost messages.
@@ -70,14 +76,20 @@ inline constexpr std::size_t kMostCouncil = 5;
 /// Of two delegates the leader alone is the majority: the other one cannot be elected. Pure.
 class Council {
  public:
-  /// `members`: the leader first. `founded`: they have followed it until then; absent for a successor, whom
-  /// nobody follows yet.
-  Council(std::vector<Delegate> members, Duration lease, std::optional<TimePoint> founded);
+  /// A successor's, whom nobody follows yet and whose first piece of news tells of it. `members`: the leader
+  /// first.
+  Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease);
+  /// A founder's: they have followed it until `founded`. `changed_at`: the number of news with the one that
+  /// tells of the council.
+  Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease, TimePoint founded,
+          std::uint64_t changed_at);
   /// Goes on with that of another process of the same leader: `changed_at` and `alone` as that had them.
-  Council(std::vector<Delegate> members, Duration lease, std::uint64_t changed_at, bool alone);
+  Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease, std::uint64_t changed_at,
+          bool alone);
 
-  /// A delegate has shown an echo.
-  void hear(std::uint64_t incarnation, const Echo& echo);
+  /// A delegate has shown an echo. One of another epoch, or of more news than the leader has `told`, is
+  /// refused: it counts for nothing.
+  void hear(std::uint64_t incarnation, const Echo& echo, std::uint64_t told);
   /// The leader may lead until then; TimePoint::max() while it alone is the majority. In the past for a
   /// successor whom no majority follows yet.
   TimePoint leads_until() const;
@@ -105,11 +117,12 @@ class Council {
   const Seen* seen(std::uint64_t incarnation) const;
   void leave_out(std::uint64_t incarnation);
 
+  std::uint64_t epoch_;
   std::vector<Delegate> members_;
   std::vector<Seen> seen_;  // of all but the leader
   Duration lease_;
   std::uint64_t changed_at_ = 1;
-  bool alone_;  // the leader is the majority
+  bool alone_ = false;  // the leader is the majority
 };
 
 }  // namespace dtrain::rendezvous

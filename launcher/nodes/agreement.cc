@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "cluster/rendezvous/messages.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::launcher {
@@ -62,6 +63,7 @@ std::vector<std::pair<std::string, std::string>> must_match(const Job& job) {
       {"--max-restarts", fmt::format("{}", job.options.max_restarts)},
       {"--lease-timeout", fmt::format("{} s", std::chrono::duration<double>(job.options.lease).count())},
       {"the dtrain version", job.version},
+      {"the launchers' protocol", fmt::format("version {}", rendezvous::kMessagesVersion)},
       {"the program", name.substr(name.rfind('/') + 1)},
       {"the program's arguments", shown},
   };

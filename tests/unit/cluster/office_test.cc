@@ -1,5 +1,5 @@
 // What a leader writes down: another office that reads it is the same, whatever came before, and goes on.
-#include "cluster/rendezvous/office.h"
+#include "cluster/rendezvous/leader/office.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

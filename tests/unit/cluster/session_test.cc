@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cluster/rendezvous/messages.h"
 
 namespace dtrain::rendezvous {
@@ -172,6 +174,53 @@ TEST_F(SessionTest, AnotherRendezvousAtTheSameAddressEndsNoSessionThatMayBeSucce
   EXPECT_FALSE(session_.ended());
   pass(milliseconds(4100));
   EXPECT_TRUE(session_.orphaned()) << "the others elect a leader";
+}
+
+// It counts its news from 0 again, by another clock.
+TEST_F(SessionTest, ShowsALeaderNothingThatTheOneBeforeHasTold) {
+  const auto admitted_by = [](std::uint64_t epoch, std::int64_t stamp) {
+    return join_answer(0, encode(Admission{1, {}, {}, false, {}, epoch, {stamp, seconds(4)}}));
+  };
+  const auto shown = [&] {
+    pass(seconds(1));
+    const auto requests = asked();
+    const auto beat = std::find_if(requests.begin(), requests.end(),
+                                   [](const wire::Request& one) { return one.keys.front() == kBeatKey; });
+    return beat == requests.end() ? std::nullopt : decode_echo(beat->value);
+  };
+  answer(asked().at(0), admitted_by(1, 700));
+  for (int i = 0; i < 3; ++i) answer(asked().at(0), encode(News(Waiting{{"two are missing"}})));
+  ASSERT_EQ(session_.known().events, 3U);
+  session_.interrupt("the cable was pulled");
+  reconnect();
+  const wire::Request join = asked().at(0);
+  const auto joining = shown();
+  ASSERT_TRUE(joining);
+  EXPECT_EQ(joining->epoch, 1U) << "who will admit it is open";
+  answer(join, admitted_by(2, 5));
+  const wire::Request event = asked().at(0);
+  const auto admitted = shown();
+  ASSERT_TRUE(admitted);
+  EXPECT_EQ(admitted->epoch, 2U);
+  EXPECT_EQ(admitted->stamp, 5);
+  EXPECT_EQ(admitted->events, 0U);
+}
+
+// Also where that one began anew, with the same number.
+TEST_F(SessionTest, ShowsNothingOfTheOneBeforeToWhoeverItJoinsAfresh) {
+  answer(asked().at(0), join_answer(0, encode(Admission{1, {}, {}, false, {}, 1, {700, seconds(4)}})));
+  answer(asked().at(0), encode(News(Waiting{{"two are missing"}})));
+  session_.interrupt("the cable was pulled");
+  from_session_ = wire::FrameReader(MacKey("up2"));
+  to_session_ = wire::FrameWriter(MacKey("down2"));
+  session_.rejoin(wire::FrameReader(MacKey("down2")), wire::FrameWriter(MacKey("up2")), now_);
+  answer(asked().at(0), join_answer(0, encode(Admission{1, {}, {}, false, {}, 1, {3, seconds(4)}})));
+  asked();
+  pass(seconds(1));
+  const auto echo = decode_echo(asked().at(0).value);
+  ASSERT_TRUE(echo);
+  EXPECT_EQ(echo->stamp, 3);
+  EXPECT_EQ(echo->events, 0U);
 }
 
 // Nobody else can lead this job, and its workers must not be another one's.

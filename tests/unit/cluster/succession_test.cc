@@ -16,6 +16,8 @@ using testing::HasSubstr;
 
 constexpr TimePoint kFounded{seconds(100)};
 constexpr Duration kLease = seconds(4);
+constexpr std::uint64_t kEpoch = 3;
+constexpr std::uint64_t kTold = 9;
 
 std::vector<Delegate> delegates(std::initializer_list<std::uint64_t> incarnations) {
   std::vector<Delegate> all;
@@ -23,50 +25,75 @@ std::vector<Delegate> delegates(std::initializer_list<std::uint64_t> incarnation
   return all;
 }
 
-Echo echo(TimePoint followed, std::uint64_t events) { return {followed.time_since_epoch().count(), events}; }
+Echo echo(TimePoint followed, std::uint64_t events, std::uint64_t epoch = kEpoch) {
+  return {epoch, followed.time_since_epoch().count(), events};
+}
 
 TEST(Council, LeadsAsLongAsAMajorityFollows) {
-  Council council(delegates({1, 2, 3, 4, 5}), kLease, kFounded);
+  Council council(kEpoch, delegates({1, 2, 3, 4, 5}), kLease, kFounded, 1);
   EXPECT_EQ(council.leads_until(), kFounded + kLease);
-  council.hear(2, echo(kFounded + seconds(3), 1));
+  council.hear(2, echo(kFounded + seconds(3), 1), kTold);
   EXPECT_EQ(council.leads_until(), kFounded + kLease) << "with the leader two of five";
-  council.hear(5, echo(kFounded + seconds(2), 1));
+  council.hear(5, echo(kFounded + seconds(2), 1), kTold);
   EXPECT_EQ(council.leads_until(), kFounded + seconds(2) + kLease);
-  council.hear(5, echo(kFounded + seconds(1), 1));
+  council.hear(5, echo(kFounded + seconds(1), 1), kTold);
   EXPECT_EQ(council.leads_until(), kFounded + seconds(2) + kLease) << "time does not run backwards";
-  council.hear(77, echo(kFounded + seconds(9), 1));
+  council.hear(77, echo(kFounded + seconds(9), 1), kTold);
   EXPECT_EQ(council.leads_until(), kFounded + seconds(2) + kLease) << "no delegate";
 }
 
 TEST(Council, ASuccessorLeadsOnlyOnceItIsFollowed) {
-  Council council(delegates({2, 1, 3}), kLease, std::nullopt);
+  Council council(kEpoch, delegates({2, 1, 3}), kLease);
   EXPECT_LT(council.leads_until(), kFounded);
-  council.hear(3, echo(kFounded, 0));
+  council.hear(3, echo(kFounded, 0), kTold);
   EXPECT_EQ(council.leads_until(), kFounded + kLease);
 }
 
 TEST(Council, DecidesByMajority) {
-  Council council(delegates({1, 2, 3, 4, 5}), kLease, kFounded);
-  council.hear(2, echo(kFounded, 3));
+  Council council(kEpoch, delegates({1, 2, 3, 4, 5}), kLease, kFounded, 1);
+  council.hear(2, echo(kFounded, 3), kTold);
   EXPECT_FALSE(council.decided(3));
-  council.hear(3, echo(kFounded, 2));
+  council.hear(3, echo(kFounded, 2), kTold);
   EXPECT_TRUE(council.decided(2));
   EXPECT_FALSE(council.decided(3));
 }
 
+// What a follower has heard of the leader before, by that one's clock and numbers, is nothing to this one.
+TEST(Council, CountsNoEchoOfAnotherEpochNorOfMoreThanWasTold) {
+  Council council(kEpoch, delegates({2, 1, 3}), kLease);
+  council.hear(3, echo(kFounded + seconds(99), 7, kEpoch - 1), kTold);
+  EXPECT_FALSE(council.decided(1));
+  EXPECT_LT(council.leads_until(), kFounded);
+  council.hear(3, echo(kFounded, 8), 7);
+  EXPECT_FALSE(council.decided(1));
+  EXPECT_LT(council.leads_until(), kFounded);
+  council.hear(3, echo(kFounded, 7), 7);
+  EXPECT_TRUE(council.decided(7));
+  EXPECT_EQ(council.leads_until(), kFounded + kLease);
+}
+
+// News that came before the one that tells of it, as of launchers that were waited for, say nothing of it.
+TEST(Council, AFoundersIsHeardOfWithTheNewsThatTellOfIt) {
+  Council council(kEpoch, delegates({1, 2, 3}), kLease, kFounded, 4);
+  council.hear(2, echo(kFounded, 3), kTold);
+  EXPECT_FALSE(council.adapt(delegates({2}), 5, kFounded));
+  council.hear(2, echo(kFounded, 4), kTold);
+  EXPECT_TRUE(council.adapt(delegates({2}), 5, kFounded));
+}
+
 TEST(Council, ChangesOneByOneAndOnlyWhenTheLastChangeIsDecided) {
-  Council council(delegates({1, 2, 3, 4, 5}), kLease, kFounded);
+  Council council(kEpoch, delegates({1, 2, 3, 4, 5}), kLease, kFounded, 1);
   const auto present = delegates({2, 3, 6});
   EXPECT_FALSE(council.adapt(present, 5, kFounded)) << "nobody has heard of the council yet";
-  council.hear(2, echo(kFounded, 1));
-  council.hear(3, echo(kFounded, 1));
+  council.hear(2, echo(kFounded, 1), kTold);
+  council.hear(3, echo(kFounded, 1), kTold);
   EXPECT_TRUE(council.adapt(present, 5, kFounded));
   EXPECT_EQ(council.members().size(), 4U);
   EXPECT_FALSE(council.adapt(present, 6, kFounded)) << "the last change has not been heard of";
-  council.hear(2, echo(kFounded, 5));
-  council.hear(3, echo(kFounded, 5));
+  council.hear(2, echo(kFounded, 5), kTold);
+  council.hear(3, echo(kFounded, 5), kTold);
   EXPECT_TRUE(council.adapt(present, 6, kFounded));
-  council.hear(2, echo(kFounded, 6));
+  council.hear(2, echo(kFounded, 6), kTold);
   EXPECT_TRUE(council.adapt(present, 7, kFounded)) << "of three two have heard";
   std::vector<std::uint64_t> left;
   for (const Delegate& one : council.members()) left.push_back(one.incarnation);
@@ -75,23 +102,23 @@ TEST(Council, ChangesOneByOneAndOnlyWhenTheLastChangeIsDecided) {
 
 // A successor, or a leader's next process, has heard of a bare majority at first.
 TEST(Council, TakesNobodyInWithWhomTheLeaderWouldLoseItsMajority) {
-  Council council(delegates({1, 2, 3}), kLease, std::nullopt);
-  council.hear(2, echo(kFounded, 1));
+  Council council(kEpoch, delegates({1, 2, 3}), kLease);
+  council.hear(2, echo(kFounded, 1), kTold);
   ASSERT_EQ(council.leads_until(), kFounded + kLease);
   EXPECT_FALSE(council.adapt(delegates({2, 3, 4}), 2, kFounded)) << "of four, two more must follow";
   EXPECT_EQ(council.leads_until(), kFounded + kLease);
-  council.hear(3, echo(kFounded, 1));
+  council.hear(3, echo(kFounded, 1), kTold);
   EXPECT_FALSE(council.adapt(delegates({2, 3, 4}), 2, kFounded + kLease)) << "not any more";
   EXPECT_TRUE(council.adapt(delegates({2, 3, 4}), 2, kFounded));
   EXPECT_EQ(council.leads_until(), kFounded + kLease);
 }
 
 TEST(Council, OfTwoTheLeaderIsTheMajorityOnceTheOtherKnows) {
-  Council council(delegates({1, 2, 3}), kLease, kFounded);
-  council.hear(2, echo(kFounded, 1));
+  Council council(kEpoch, delegates({1, 2, 3}), kLease, kFounded, 1);
+  council.hear(2, echo(kFounded, 1), kTold);
   ASSERT_TRUE(council.adapt(delegates({2}), 2, kFounded));
   EXPECT_LT(council.leads_until(), TimePoint::max()) << "the lost one and the other could still elect";
-  council.hear(2, echo(kFounded, 2));
+  council.hear(2, echo(kFounded, 2), kTold);
   EXPECT_EQ(council.leads_until(), TimePoint::max());
   EXPECT_FALSE(council.has_successors());
   // A third one ends that before it has heard of it.

@@ -1,5 +1,5 @@
 // Mostly nobody listens there.
-#include "cluster/rendezvous/herald.h"
+#include "cluster/rendezvous/leader/herald.h"
 
 #include "cluster/rendezvous/session.h"
 #include "runtime/base/error.h"

@@ -1,5 +1,5 @@
 // Each input is written, then taken in; reading takes in what was written.
-#include "cluster/rendezvous/office.h"
+#include "cluster/rendezvous/leader/office.h"
 
 #include <algorithm>
 #include <tuple>
