@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cerrno>
+#include <thread>
 
 #include "runtime/base/check.h"
 #include "runtime/base/fd.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::size_t kMaxOutput = 65536;
 constexpr int kCannotExecute = 127;
+constexpr Duration kPatience = std::chrono::seconds(2);
 
 [[noreturn]] void become(const std::vector<char*>& argv, int out, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -46,6 +48,19 @@ bool read_all(int fd, const Deadline& deadline, std::string& text) {
   return false;
 }
 
+// It may have to put something in order first, as a debugger has that has stopped somebody.
+void end(pid_t child) {
+  ::kill(child, SIGTERM);
+  for (const Deadline patience = Deadline::after(kPatience); !patience.expired();) {
+    siginfo_t news{};
+    if (::waitid(P_PID, static_cast<id_t>(child), &news, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        news.si_pid == child)
+      return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ::kill(child, SIGKILL);
+}
+
 }  // namespace
 
 HelperResult run_helper(const std::vector<std::string>& argv, const Deadline& deadline) {
@@ -62,7 +77,7 @@ HelperResult run_helper(const std::vector<std::string>& argv, const Deadline& de
   theirs.reset();
   HelperResult result;
   result.timed_out = !read_all(ours.get(), deadline, result.out);
-  if (result.timed_out) ::kill(child, SIGKILL);
+  if (result.timed_out) end(child);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

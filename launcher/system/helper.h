@@ -15,7 +15,8 @@ struct HelperResult {
 };
 
 /// `argv[0]` is looked up in PATH. Its stdin is empty, its stderr ours; it dies with this process. Blocks at
-/// most until `deadline`, then it is killed. Throws SystemError when no process can be made.
+/// most until `deadline`; then it gets SIGTERM, and 2 s later SIGKILL. Throws SystemError when no process can
+/// be made.
 HelperResult run_helper(const std::vector<std::string>& argv, const Deadline& deadline);
 
 }  // namespace dtrain::launcher

@@ -20,6 +20,8 @@ using std::chrono::seconds;
 
 constexpr Duration kForAStack = seconds(10), kForAll = seconds(60), kForNccl = seconds(5);
 constexpr std::size_t kMaxThreads = 256;
+// Half a page in all: whoever reads it has a job that hangs.
+constexpr std::size_t kMaxLines = 32, kMaxWorkers = 8, kMaxNcclLines = 8, kLeastForAStack = 6;
 
 std::string in_seconds(Duration time) {
   return fmt::format("{:.3g}", std::chrono::duration<double>(time).count());
@@ -64,24 +66,47 @@ void add_indented(std::vector<std::string>& lines, const std::string& heading,
   for (std::size_t i = 1; i < more.size(); ++i) lines.push_back("hang:     " + more[i]);
 }
 
+/// Those that hang first: the others may be waiting for them.
+std::vector<HungWorker> hanging_first(std::vector<HungWorker> workers) {
+  std::stable_partition(workers.begin(), workers.end(), [](const HungWorker& w) { return w.hangs; });
+  return workers;
+}
+
+void add_stacks(std::vector<std::string>& lines, const std::vector<HungWorker>& workers) {
+  const Deadline end = Deadline::after(kForAll);
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    const std::size_t left = kMaxLines - std::min(kMaxLines, lines.size());
+    if (end.expired() || left < kLeastForAStack) {
+      lines.push_back(fmt::format("hang:   (stacks of {} more left out)", workers.size() - i));
+      return;
+    }
+    const std::size_t share = std::max(kLeastForAStack, left / (workers.size() - i));
+    add_indented(lines, fmt::format("rank {}, ", workers[i].rank),
+                 stacks_of(workers[i].pid, Deadline::after(std::min(end.remaining(), kForAStack)), share));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> hang_report(const HangQuestion& question) {
-  const Deadline end = Deadline::after(kForAll);
   std::vector<std::string> lines{headline(question)};
-  for (const HungWorker& worker : question.workers) lines.push_back(line_of(worker));
+  const std::vector<HungWorker> workers = hanging_first(question.workers);
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    if (i == kMaxWorkers) {
+      lines.push_back(fmt::format("hang:   … and {} more", workers.size() - i));
+      break;
+    }
+    lines.push_back(line_of(workers[i]));
+  }
   if (!question.nccl_monitor.empty()) {
-    add_indented(lines, "NCCL says: ", nccl_status(question.nccl_monitor, Deadline::after(kForNccl)));
+    std::vector<std::string> status = nccl_status(question.nccl_monitor, Deadline::after(kForNccl));
+    if (status.size() > kMaxNcclLines) {
+      status.resize(kMaxNcclLines);
+      status.emplace_back("…");
+    }
+    add_indented(lines, "NCCL says: ", status);
   }
-  if (!question.stacks) return lines;
-  // Those that hang first: the others may be waiting for them.
-  std::vector<HungWorker> workers = question.workers;
-  std::stable_partition(workers.begin(), workers.end(), [](const HungWorker& w) { return w.hangs; });
-  for (const HungWorker& worker : workers) {
-    if (end.expired()) break;
-    add_indented(lines, fmt::format("rank {}, ", worker.rank),
-                 stacks_of(worker.pid, Deadline::after(std::min(end.remaining(), kForAStack))));
-  }
+  if (question.stacks) add_stacks(lines, workers);
   return lines;
 }
 

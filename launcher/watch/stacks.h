@@ -10,9 +10,11 @@
 
 namespace dtrain::launcher {
 
-/// The stacks of all threads of `pid`, in lines, the first of which says what took them: py-spy for a Python
-/// program, else gdb, else what the kernel tells of each thread. What a tool cannot do is said, and the next
-/// one is tried. Stops the process for moments; blocks at most until `deadline`.
-std::vector<std::string> stacks_of(pid_t pid, const Deadline& deadline);
+/// What the threads of `pid` are doing, in at most `max_lines` lines (5 at least): first as the kernel tells
+/// it, then their stacks by py-spy for a Python program, else by gdb. Threads that do the same share a line.
+/// What a tool cannot do is said, and the next one is tried. A tool stops the process for moments; a tool
+/// that does not answer until `deadline` is ended, and the process runs on. One that is stopped already is
+/// left alone. Blocks at most 4 s longer than `deadline`.
+std::vector<std::string> stacks_of(pid_t pid, const Deadline& deadline, std::size_t max_lines);
 
 }  // namespace dtrain::launcher

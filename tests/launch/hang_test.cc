@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -36,10 +37,10 @@ std::vector<std::string> beside_a_busy_rank(const std::vector<std::string>& opti
   return argv;
 }
 
-/// A program in `folder` that prints its arguments behind `words`.
-void write_tool(const TempDir& folder, const std::string& name, const std::string& words) {
+/// A shell script in `folder`.
+void write_tool(const TempDir& folder, const std::string& name, const std::string& script) {
   const std::string path = (folder / name).string();
-  std::ofstream(path) << "#!/bin/sh\necho " << words << " \"$@\"\n";
+  std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
   ASSERT_EQ(::chmod(path.c_str(), 0755), 0);
 }
 
@@ -62,7 +63,7 @@ TEST(Hang, ARankThatStandsStillIsNamedAndSoIsItsGoingOn) {
 TEST(Hang, AStoppedWorkerIsCalledSo) {
   TempDir folder;
   Running job(beside_a_busy_rank({}, "kill -STOP $$", folder));
-  ASSERT_TRUE(eventually([&] { return job.err().find("rank 1 (pid") != std::string::npos; })) << job.err();
+  ASSERT_TRUE(eventually([&] { return job.err().find("idle for") != std::string::npos; })) << job.err();
   EXPECT_THAT(job.err(), HasSubstr("stopped by a signal or a debugger (state T)"));
 }
 
@@ -70,17 +71,18 @@ TEST(Hang, StacksComeFromTheToolsThatAreThere) {
   TempDir folder;
   // A Python by name; and tools that say what they were asked.
   fs::copy_file("/bin/sleep", folder / "python3.99");
-  write_tool(folder, "py-spy", "python frames of");
-  write_tool(folder, "gdb", "Thread frames of");
+  write_tool(folder, "py-spy", "echo Thread of; echo \"    python frames of $*\"");
+  write_tool(folder, "gdb", "echo Thread of; echo '#0  0x01 in frame ()'");
   const std::string path = folder.path().string() + ":" + std::getenv("PATH");
   Running python(
       beside_a_busy_rank({"--on-hang=stacks"}, "exec " + (folder / "python3.99").string() + " 60", folder),
       {{"PATH", path}});
   ASSERT_TRUE(eventually([&] { return python.err().find("stacks by gdb") != std::string::npos; }))
       << python.err();
-  EXPECT_THAT(python.err(), ContainsRegex("rank 1, stacks by py-spy:"));
-  EXPECT_THAT(python.err(), ContainsRegex("python frames of dump --pid [0-9]+"));
-  EXPECT_THAT(python.err(), ContainsRegex("rank 0, stacks by gdb:"));
+  EXPECT_THAT(python.err(), ContainsRegex("rank 1, threads as the kernel sees them:.*\n.*thread [0-9]+ .*: "
+                                          "sleeping in .*\n.*stacks by py-spy:\n"));
+  EXPECT_THAT(python.err(), ContainsRegex("thread of: python frames of dump --pid [0-9]+"));
+  EXPECT_THAT(python.err(), ContainsRegex("rank 0, threads.*\n.*\n.*stacks by gdb:\n.*thread of: frame\n"));
 }
 
 TEST(Hang, WithoutToolsTheKernelIsAsked) {
@@ -94,8 +96,37 @@ TEST(Hang, WithoutToolsTheKernelIsAsked) {
   Running job(beside_a_busy_rank({"--on-hang=stacks"}, "sleep 60", folder),
               {{"PATH", folder.path().string()}});
   ASSERT_TRUE(eventually([&] { return job.err().find("thread ") != std::string::npos; })) << job.err();
-  EXPECT_THAT(job.err(), HasSubstr("rank 1, threads as the kernel sees them (for stacks install gdb):"));
-  EXPECT_THAT(job.err(), ContainsRegex("thread [0-9]+ \\(sh\\) sleeping in wait4"));
+  EXPECT_THAT(job.err(), HasSubstr("rank 1, threads as the kernel sees them:"));
+  EXPECT_THAT(job.err(), ContainsRegex("thread [0-9]+ \\(sh\\): sleeping in wait4"));
+  EXPECT_THAT(job.err(), HasSubstr("for its stacks install gdb"));
+}
+
+TEST(Hang, ADebuggerThatHangsStopsNobodyForGood) {
+  TempDir folder;
+  const std::string go = (folder / "go").string();
+  ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
+  write_tool(folder, "gdb", "while [ $1 != -p ]; do shift; done; kill -STOP $2; exec sleep 600");
+  const std::string path = folder.path().string() + ":" + std::getenv("PATH");
+  Running job(beside_a_busy_rank({"--on-hang=stacks"}, "read word < " + go, folder), {{"PATH", path}});
+  ASSERT_TRUE(
+      eventually([&] { return job.err().find("gdb: no answer in time") != std::string::npos; }, seconds(90)))
+      << job.err();
+  std::ofstream(go) << "go\n";
+  EXPECT_EQ(job.wait(seconds(60)), 0) << job.err();
+}
+
+TEST(Hang, AReportOfManyWorkersIsHalfAPage) {
+  TempDir folder;
+  write_tool(folder, "gdb",
+             "for i in $(seq 40); do echo \"Thread $i:\"; echo \"#0  f$i ()\"; echo \"#1  f ()\"; done");
+  const std::string path = folder.path().string() + ":" + std::getenv("PATH");
+  Running job({program("dtrain-launch"), "--nproc_per_node=16", "--hang-timeout=1", "--on-hang=stacks",
+               "sleep", "600"},
+              {{"PATH", path}});
+  ASSERT_TRUE(eventually([&] { return job.err().find("left out") != std::string::npos; })) << job.err();
+  const std::string report = job.err();
+  EXPECT_LE(std::count(report.begin(), report.end(), '\n'), 40) << report;
+  EXPECT_THAT(report, HasSubstr("stacks by gdb"));
 }
 
 TEST(Hang, NcclsMonitorIsAskedWhereThereIsOne) {

@@ -23,8 +23,17 @@ TEST(Helper, ItDoesNotOutliveTheDeadline) {
   const HelperResult result =
       run_helper({"sh", "-c", "echo first; exec sleep 60"}, Deadline::after(std::chrono::milliseconds(200)));
   EXPECT_TRUE(result.timed_out);
-  EXPECT_EQ(result.exit_code, 128 + 9);
+  EXPECT_EQ(result.exit_code, 128 + 15);
   EXPECT_EQ(result.out, "first\n");
+}
+
+TEST(Helper, ItMayPutThingsInOrderBeforeItIsKilled) {
+  const std::string wait = "echo first; while :; do sleep 0.02; done";
+  const auto code = [&](const std::string& trap) {
+    return run_helper({"sh", "-c", trap + wait}, Deadline::after(std::chrono::seconds(2))).exit_code;
+  };
+  EXPECT_EQ(code("trap 'exit 3' TERM; "), 3);
+  EXPECT_EQ(code("trap '' TERM; "), 128 + 9);
 }
 
 TEST(Helper, EndlessOutputIsCut) {
