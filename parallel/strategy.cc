@@ -9,18 +9,19 @@ void start_backward(const Tensor& loss, double weight, const GradScaler* scaler)
   weight == 1.0 ? loss.backward() : loss.backward(Tensor::full({}, weight, loss.shared_device()));
 }
 
-void apply_update(Optimizer& optimizer, std::span<const Tensor> gradients, GradScaler* scaler,
+void apply_update(Optimizer& optimizer, std::span<const Tensor> gradients, UpdateGuard* guard,
                   const GradientLimits& limits, const std::function<void()>& before_update) {
-  if (scaler != nullptr) scaler->unscale(gradients);
+  if (guard != nullptr) guard->inspect(gradients);
   if (before_update) before_update();
   limit_gradients(gradients, limits);
   optimizer.step();
-  if (scaler != nullptr) scaler->update();
+  if (guard != nullptr) guard->update();
 }
 
-void agree_on_overflow(const GradScaler& scaler, Communicator& ranks, const Deadline& deadline) {
-  ranks.all_reduce(span_of(scaler.found()), ReduceOp::max, "overflow")->wait(deadline);
-  scaler.found().mark_modified();
+void agree_on_overflow(const UpdateGuard& guard, Communicator& ranks, const Deadline& deadline) {
+  if (ranks.size() == 1) return;
+  ranks.all_reduce(span_of(guard.found()), ReduceOp::max, "overflow")->wait(deadline);
+  guard.found().mark_modified();
 }
 
 }  // namespace dtrain

@@ -51,6 +51,9 @@ struct TrainingParts {
   std::function<std::unique_ptr<Optimizer>(const NamedTensors& parameters)> make_optimizer;
   /// Loss scaling; null without. Borrowed, outlives the strategy.
   GradScaler* scaler = nullptr;
+  /// Keeps gradients that are not finite away from the parameters where nothing is scaled; null: nobody looks
+  /// at them. Borrowed, outlives the strategy.
+  UpdateGuard* guard = nullptr;
   /// For the whole network's gradients: a strategy that holds a part of them combines its part's norm with
   /// the other ranks' (total_norm, scale_to_norm).
   GradientLimits limits = {};
@@ -67,6 +70,9 @@ struct TrainingParts {
   /// Collective. What an earlier start of the same run chose (Strategy::choices()), the same on all ranks;
   /// empty: nothing. May be empty itself.
   std::function<std::map<std::string, std::string>()> chosen = {};
+
+  /// What decides about each update: the scaler, where there is one. May be null.
+  UpdateGuard* update_guard() const noexcept { return scaler != nullptr ? scaler : guard; }
 };
 
 /// What a strategy borrows; all of it outlives the strategy.
@@ -127,7 +133,7 @@ class Strategy {
   /// may be collective, and losses and stop requests stay this rank's.
   virtual bool in_step() const noexcept = 0;
 
-  /// Collective. Builds this rank's part of the network and of the optimizer, and attaches the scaler.
+  /// Collective. Builds this rank's part of the network and of the optimizer, and attaches the guard.
   virtual void prepare(const TrainingParts& parts, const Deadline& deadline) = 0;
   /// Whether ranks other than 0 hold what nobody else does. Then every rank saves and loads its part, and all
   /// of them must see the run's folder; without, rank 0 alone does, and hands to the others what they need.
@@ -215,14 +221,14 @@ class Strategy {
 void start_backward(const Tensor& loss, double weight, const GradScaler* scaler);
 
 /// One update by the shared `gradients` of all parameters, of which the optimizer may have some: undoes the
-/// scaling, calls `before_update` (which may be empty), limits them, skips the step on overflow, moves the
-/// scale. `scaler` may be null.
-void apply_update(Optimizer& optimizer, std::span<const Tensor> gradients, GradScaler* scaler,
+/// scaling, calls `before_update` (which may be empty), limits them, skips the step where they are not
+/// finite, moves the scale. `guard` may be null.
+void apply_update(Optimizer& optimizer, std::span<const Tensor> gradients, UpdateGuard* guard,
                   const GradientLimits& limits, const std::function<void()>& before_update = {});
 
-/// Collective over `ranks`, between GradScaler::unscale() and the optimizer's step. Where one rank found a
+/// Collective over `ranks`, between UpdateGuard::inspect() and the optimizer's step. Where one rank found a
 /// gradient that is not finite, all of them have: ranks that hold different parts of a network skip a step
 /// together, and their scales stay equal. Throws PeerError.
-void agree_on_overflow(const GradScaler& scaler, Communicator& ranks, const Deadline& deadline);
+void agree_on_overflow(const UpdateGuard& guard, Communicator& ranks, const Deadline& deadline);
 
 }  // namespace dtrain

@@ -1,4 +1,4 @@
-// The loop. Setting up is in trainer_setup.cc.
+// The loop. Setting up is in trainer_setup.cc, numbers that are not finite in trainer_not_finite.cc.
 #include "training/trainer.h"
 
 #include <fmt/format.h>
@@ -32,9 +32,9 @@ ExitCode Trainer::run() {
     leave_nothing();
     throw;
   } catch (const LossError& error) {
-    journal_.bad_loss(error.step(), error.loss(), at_);
-    take_ready_reports();
-    throw;
+    const LossError explained = end_diverged(error);
+    journal_.wait(Deadline::after(kRecordsPatience));
+    throw explained;
   } catch (...) {
     take_ready_reports();
     throw;
@@ -62,6 +62,7 @@ ExitCode Trainer::run_on() {
   finish_with_others();
   if (recipe_.eval_every > 0 && at_.evaluated_step != at_.step) evaluate();
   save_last();
+  report_skipped();
   if (recipe_.profile) journal_.message(env_.clock.table());
   finish("finished");
   env_.log.note(LogLevel::info, fmt::format("finished after step {}", at_.step));
@@ -124,6 +125,7 @@ void Trainer::step() {
 void Trainer::take_reports(std::size_t left) {
   while (engine_.reports_waiting() > left) {
     StepReport report = engine_.take_report();
+    watch_scale(report);
     report.delay = env_.strategy.delay();
     stop_asked_ = stop_asked_ || report.stop;
     save_asked_ = save_asked_ || report.save;
@@ -168,6 +170,7 @@ void Trainer::evaluate() {
   const SpanScope span(env_.tracer.spans(), "evaluation", "phase");
   env_.clock.lap(Phase::other);
   const Evaluation found = engine_.evaluate(data_.test(), recipe_.batch.per_worker);
+  check_finite(found);
   at_.evaluated_step = at_.step;
   journal_.evaluation(found, at_);
 }
@@ -181,7 +184,10 @@ void Trainer::save_checkpoint() {
   if (engine_.runs_ahead()) env_.communicator.barrier("checkpoint")->wait(deadline());
   env_.strategy.settle(deadline());
   if (recipe_.check_replicas > 0) compare_replicas();
-  if (is_root() || env_.strategy.sharded()) hand_over();
+  const bool saves = is_root() || env_.strategy.sharded();
+  StateParts parts = saves ? env_.strategy.save() : StateParts();
+  check_finite(parts);
+  if (saves) hand_over(std::move(parts));
   env_.clock.lap(Phase::checkpoint);
 }
 
@@ -193,16 +199,18 @@ void Trainer::copy_to_memory() {
   if (engine_.runs_ahead()) env_.communicator.barrier("copy to memory")->wait(deadline());
   if (recipe_.check_replicas > 0) compare_replicas();
   env_.strategy.settle(deadline());
+  StateParts parts = copies_->keeps() ? env_.strategy.replica() : StateParts();
+  check_finite(parts);
   if (copies_->keeps()) {
-    const StateParts parts = on_host(env_.strategy.replica());
+    parts = on_host(std::move(parts));
     copies_->keep({state(), views_of(parts.model), views_of(parts.optimizer)});
   }
   env_.clock.lap(Phase::checkpoint);
 }
 
-void Trainer::hand_over() {
+void Trainer::hand_over(StateParts parts) {
   if (!saver_->free()) return saver_->put_off(at_.step);
-  const StateParts parts = on_host(env_.strategy.save());
+  parts = on_host(std::move(parts));
   saver_->save({state(), views_of(parts.model), views_of(parts.optimizer)});
 }
 
@@ -214,7 +222,7 @@ void Trainer::save_last() {
   if (at_.saved_step != at_.step) {
     save_checkpoint();
   } else if (saver_->owes()) {
-    hand_over();
+    hand_over(env_.strategy.save());
   }
   saver_->drain();
   saver_->check();

@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "training/engine/engine.h"
 #include "training/run/checkpoint_saver.h"
+#include "training/run/finite_check.h"
 #include "training/run/journal.h"
 #include "training/run/pace.h"
 #include "training/run/peer_snapshots.h"
@@ -41,8 +42,8 @@ class Trainer {
   Trainer(const Recipe& recipe, const TrainerEnvironment& environment);
 
   /// Trains to the end, or until a stop signal: then a checkpoint is written and the result is
-  /// ExitCode::requeue. Throws Error when the loss is not finite (on every rank, at the same place),
-  /// PeerError when a peer is lost.
+  /// ExitCode::requeue. Throws LossError when numbers are not finite (on every rank, at the same place),
+  /// which says why and what to do, PeerError when a peer is lost.
   ExitCode run();
 
  private:
@@ -80,7 +81,7 @@ class Trainer {
   void compare_replicas();
   void copy_to_memory();
   void save_checkpoint();
-  void hand_over();
+  void hand_over(StateParts parts);
   void save_last();
   void finish_with_others();
   void finish(const std::string& status);
@@ -88,7 +89,26 @@ class Trainer {
   /// What a checkpoint says of the run beside its tensors.
   TrainingState state() const;
 
+  // ---- numbers that are not finite
+  /// Collective where ranks step together. Throws LossError where `parts`, of this rank, or another rank's
+  /// are not finite.
+  void check_finite(const StateParts& parts);
+  /// The same of what an evaluation found: throws LossError unless the data are to blame, which is reported.
+  void check_finite(const Evaluation& found);
+  /// Says when loss scaling is near its end.
+  void watch_scale(const StepReport& report);
+  void report_skipped();
+  /// Likewise collective: records the end that `error` is. Returns it with its cause and what to do.
+  LossError end_diverged(const LossError& error);
+  /// The first sample with such a value among those that the ranks look at, in words; empty: there is none.
+  std::string bad_sample(const std::shared_ptr<const Source>& source, std::vector<std::int64_t> own);
+  std::string advice(const LossError& error, const std::string& sample) const;
+  /// The step of the newest checkpoint that does not lead to `error`; -1: none, nothing: only rank 0 knows.
+  std::optional<std::int64_t> refuse_what_leads_to(const LossError& error, bool data_are_bad);
+
   bool finished() const { return at_.step >= at_.total_steps; }
+  /// The epoch that the last step was in.
+  std::int64_t last_epoch() const { return at_.position == 0 && at_.epoch > 0 ? at_.epoch - 1 : at_.epoch; }
   bool is_root() const { return env_.communicator.rank() == 0; }
   Deadline deadline() const { return Deadline::after(recipe_.collective_timeout); }
   /// While training is set up ranks differ by more than in a step: rank 0 may read a checkpoint.
@@ -97,6 +117,7 @@ class Trainer {
   const Recipe recipe_;
   TrainerEnvironment env_;
   Journal journal_;
+  FiniteCheck finite_;
   TrainingData data_;
   LrSchedule schedule_;
   Engine engine_;
@@ -110,6 +131,8 @@ class Trainer {
   std::string generator_state_;     ///< after the initial weights were drawn
   std::filesystem::path run_dir_;   ///< the run's folder, as rank 0 names it
   std::int64_t went_back_to_ = -1;  ///< the step to which the run went back last
+  std::int64_t skipped_ = 0;        ///< steps of this start whose gradients overflowed
+  bool small_scale_ = false;        ///< the loss scale fell below 1; said once
   bool stop_asked_ = false;         ///< some rank was told to stop; known to all at the same place
   bool save_asked_ = false;         ///< rank 0 can take a checkpoint that was put off; known likewise
 };

@@ -48,6 +48,7 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
       env_(environment),
       journal_({recipe_, env_.environment, *env_.device, env_.clock, env_.log, env_.tracer.spans(),
                 env_.communicator.rank(), env_.communicator.size(), env_.permit}),
+      finite_(env_.device),
       data_(recipe_, env_.task, env_.strategy.share(), env_.device, env_.log, env_.tracer.spans()),
       schedule_(make_schedule(recipe_, data_.sampler().steps_from(0))),
       engine_(env_.task, env_.strategy, env_.communicator, env_.device, engine_options(recipe_, env_),
@@ -86,6 +87,7 @@ TrainingParts Trainer::parts() {
                 Generator generator(recipe_.seed);
                 auto network = env_.task.build(data_.train().fields(), generator, device);
                 generator_state_ = generator.state();
+                finite_.take_new(*network);
                 load_initial_weights(*network);
                 freeze_parameters(*network);
                 apply_layer_options(*network);
@@ -196,7 +198,9 @@ void Trainer::resume() {
     if (!std::filesystem::exists(run_dir_)) made_run_ = run_dir_;
     locked = lock_run(recipe_, RunDirectory(run_dir_), env_.permit, env_.log);  // before looking inside
     try {
-      checkpoint = find_checkpoint(recipe_, RunDirectory(run_dir_), env_.log);
+      checkpoint = find_checkpoint(
+          recipe_, RunDirectory(run_dir_), [this](const Checkpoint& found) { return finite_.find(found); },
+          env_.log);
     } catch (const UsageError&) {
       throw;
     } catch (const Error&) {
@@ -232,7 +236,8 @@ void Trainer::go_back(const ReplicaError& why) {
   std::optional<Checkpoint> state;
   if (is_root()) {
     env_.log.write(LogLevel::warning, why.what());
-    state = CheckpointStore(RunDirectory(run_dir_).checkpoints(), 0, env_.log).latest();
+    state = CheckpointStore(RunDirectory(run_dir_).checkpoints(), 0, env_.log)
+                .latest([this](const Checkpoint& found) { return finite_.find(found); });
   }
   take_copy(state, nullptr);
   if (!share(state) || at_.step <= went_back_to_) throw ReplicaError(why);

@@ -24,6 +24,11 @@ void LocalSgdStrategy::prepare(const TrainingParts& parts, const Deadline& deadl
         "ranks");
   }
   ReplicatedStrategy::prepare(parts, deadline);
+  if (guard_ == nullptr) return;
+  before_update_ = [this, then = parts.before_update] {
+    if (together_) agree_on_overflow(*guard_, context_.communicator, patience());
+    if (then) then();
+  };
 }
 
 void LocalSgdStrategy::begin(const Deadline& deadline) {
@@ -40,6 +45,7 @@ void LocalSgdStrategy::step(Passes& passes, Exchange exchange) {
     complete_gradients(trainable_parameters(*network_), context_.communicator, patience());
     passes.gradients_done();
   }
+  together_ = all;
   update();
   if (!all || ++since_ < sync_every_) return;
   const PhaseScope phase = context_.timer.phase(Phase::communication);

@@ -37,6 +37,7 @@ class LocalSgdStrategy final : public ReplicatedStrategy {
   void average(const NamedTensors& tensors, const Deadline& deadline);
 
   std::int64_t sync_every_, since_ = 0, averages_ = 0;
+  bool together_ = true;  ///< the step is one that all ranks take
 };
 
 }  // namespace dtrain

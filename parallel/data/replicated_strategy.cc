@@ -15,7 +15,8 @@ void ReplicatedStrategy::prepare(const TrainingParts& parts, const Deadline& /*d
   scaler_ = parts.scaler;
   limits_ = parts.limits;
   before_update_ = parts.before_update;
-  if (scaler_ != nullptr) scaler_->attach(*optimizer_);
+  guard_ = parts.update_guard();
+  if (guard_ != nullptr) guard_->attach(*optimizer_);
 }
 
 // An optimizer of all parameters may have them in an order of its own, and the norm of gradients is added up
@@ -66,7 +67,7 @@ std::vector<Tensor> ReplicatedStrategy::gradients() const {
 
 void ReplicatedStrategy::update() {
   const PhaseScope phase = context_.timer.phase(Phase::optimizer);
-  apply_update(*optimizer_, gradients(), scaler_, limits_, before_update_);
+  apply_update(*optimizer_, gradients(), guard_, limits_, before_update_);
   if (dealt_) dealt_->hand_over(patience());
 }
 

@@ -55,6 +55,7 @@ class ReplicatedStrategy : public Strategy {
   StrategyContext context_;
   GradientLimits limits_;
   GradScaler* scaler_ = nullptr;
+  UpdateGuard* guard_ = nullptr;
   std::function<void()> before_update_;
   std::unique_ptr<Module> network_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -84,7 +84,8 @@ void PipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadl
   cut(*whole, chained->chain());
   sharing_ = make_sharing(parts);
   optimizer_ = parts.make_optimizer(sharing_->updated());
-  if (scaler_ != nullptr) scaler_->attach(*optimizer_);
+  guard_ = parts.update_guard();
+  if (guard_ != nullptr) guard_->attach(*optimizer_);
   if (GradientExchange* exchange = remembers(); exchange != nullptr && scaler_ != nullptr)
     exchange->await_decisions();
 }
@@ -261,15 +262,16 @@ void PipelineStrategy::step(Passes& passes, Exchange exchange) {
 
 // Of an overflow one stage may know alone: whether there is an update is said by all ranks.
 void PipelineStrategy::update() {
-  if (scaler_ != nullptr) {
-    scaler_->unscale(gradients());
-    agree_on_overflow(*scaler_, context_.communicator, patience());
-    if (GradientExchange* exchange = remembers()) exchange->decided(scaler_->found());
+  if (guard_ != nullptr) {
+    guard_->inspect(gradients());
+    agree_on_overflow(*guard_, context_.communicator, patience());
   }
+  if (GradientExchange* exchange = remembers(); exchange != nullptr && scaler_ != nullptr)
+    exchange->decided(scaler_->found());
   if (before_update_) before_update_();
   limit();
   optimizer_->step();
-  if (scaler_ != nullptr) scaler_->update();
+  if (guard_ != nullptr) guard_->update();
   sharing_->take_update(patience());
 }
 

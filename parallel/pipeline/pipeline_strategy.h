@@ -153,6 +153,7 @@ class PipelineStrategy final : public Strategy {
   StageChoice choice_;
   GradientLimits limits_;
   GradScaler* scaler_ = nullptr;
+  UpdateGuard* guard_ = nullptr;
   std::function<void()> before_update_;
   std::unique_ptr<StageModule> stage_;
   Ties ties_;

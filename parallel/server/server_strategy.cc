@@ -97,7 +97,9 @@ void ServerStrategy::step(Passes& passes, Exchange exchange) {
   const PhaseScope phase = context_.timer.phase(Phase::communication);
   // So many asynchronous updates as there are workers move the parameters as one synchronous one does.
   const double rate = optimizer_->lr() / (in_step() ? 1 : context_.communicator.size());
-  delay_ = store_.exchange(gradients(), rate, values(), patience());
+  const NamedTensors own = gradients();
+  if (!are_finite(own)) return;
+  delay_ = store_.exchange(own, rate, values(), patience());
   for (const auto& [name, tensor] : parameters_) tensor.mark_modified();
 }
 
@@ -113,6 +115,16 @@ NamedTensors ServerStrategy::gradients() {
     parts.emplace_back(key.name, gradient.defined() ? key.part_of(gradient) : Tensor());
   }
   return parts;
+}
+
+// Servers hold the only parameters there are: what must not move them is not sent.
+bool ServerStrategy::are_finite(const NamedTensors& gradients) {
+  if (guard_ == nullptr) return true;
+  std::vector<Tensor> own;
+  for (const auto& [name, gradient] : gradients) own.push_back(gradient);
+  guard_->inspect(own);
+  if (in_step()) agree_on_overflow(*guard_, context_.communicator, patience());
+  return !guard_->found_any();
 }
 
 NamedTensors ServerStrategy::values() const {

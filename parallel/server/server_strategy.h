@@ -50,6 +50,8 @@ class ServerStrategy final : public ReplicatedStrategy {
   bool is_root() const noexcept { return context_.communicator.rank() == 0; }
   void start_servers(const Deadline& deadline);
   NamedTensors gradients();
+  /// Whether they may be pushed; the same on all workers that step together.
+  bool are_finite(const NamedTensors& gradients);
   NamedTensors values() const;
   void pull(const Deadline& deadline);
 

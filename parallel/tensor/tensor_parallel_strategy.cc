@@ -116,7 +116,7 @@ void TensorParallelStrategy::prepare(const TrainingParts& parts, const Deadline&
   limits_ = parts.limits;
   TrainingParts own = parts;
   own.limits = {};  // a norm is of all slices together
-  own.before_update = [this, scaler = parts.scaler] { before_update(scaler); };
+  own.before_update = [this, guard = parts.update_guard()] { before_update(guard); };
   own.slices = [this](const Module& network) { return slices_of(network, group_); };
   own.make_optimizer = [&](const NamedTensors& parameters) {
     updated_ = parameters;
@@ -126,9 +126,9 @@ void TensorParallelStrategy::prepare(const TrainingParts& parts, const Deadline&
   if (!others_) order_ = ParameterOrder(module());
 }
 
-void TensorParallelStrategy::before_update(const GradScaler* scaler) {
+void TensorParallelStrategy::before_update(const UpdateGuard* guard) {
   // Stages agree by themselves, over all ranks.
-  if (scaler != nullptr && !others_) agree_on_overflow(*scaler, context_.communicator, patience());
+  if (guard != nullptr && !others_) agree_on_overflow(*guard, context_.communicator, patience());
   limit();
 }
 

@@ -59,8 +59,8 @@ class TensorParallelStrategy final : public Strategy {
   std::string account(std::int64_t steps) const override { return inner_->account(steps); }
 
  private:
-  /// What concerns all slices together. `scaler` may be null.
-  void before_update(const GradScaler* scaler);
+  /// What concerns all slices together. `guard` may be null.
+  void before_update(const UpdateGuard* guard);
   void limit();
   /// Whether the inner strategy's ranks have the optimizer's state of some parameters each.
   bool deals();

@@ -252,6 +252,7 @@ std::vector<CheckpointEntry> CheckpointStore::list() const {
 
 // Empty when the checkpoint is refused, which is then the last in `refused`, or has vanished.
 std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry, const Starts& starts,
+                                                    const CheckpointTest& unusable,
                                                     std::vector<RefusedCheckpoint>& refused) const {
   const auto refuse = [&](const char* reason, const std::string& why) {
     if (!name_taken(entry.path)) return;  // a writer has removed it since the folder was listed
@@ -266,12 +267,16 @@ std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry
     }
     const std::int64_t start = start_of(checkpoint.state);
     const std::int64_t later = starts.superseded_by(start, entry.step);
-    if (later == 0) return checkpoint;
-    refuse("superseded",
-           fmt::format("{}: start {} of the run wrote it although start {} had gone on from before; it "
-                       "can be resumed from by its path",
-                       entry.path.string(), start, later));
-    return std::nullopt;
+    if (later > 0) {
+      refuse("superseded",
+             fmt::format("{}: start {} of the run wrote it although start {} had gone on from before; it "
+                         "can be resumed from by its path",
+                         entry.path.string(), start, later));
+      return std::nullopt;
+    }
+    const auto objection = unusable ? unusable(checkpoint) : std::nullopt;
+    if (!objection) return checkpoint;
+    refuse(kDiverged, fmt::format("{}: {}", entry.path.string(), *objection));
   } catch (const DataError& error) {
     refuse("damaged", error.what());
   } catch (const SystemError& error) {
@@ -287,18 +292,18 @@ std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry
   return std::nullopt;
 }
 
-std::optional<Checkpoint> CheckpointStore::latest() const {
+std::optional<Checkpoint> CheckpointStore::latest(const CheckpointTest& unusable) const {
   std::vector<RefusedCheckpoint> refused;
   const Starts starts = Starts::read(directory_);
   const auto entries = list();
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    auto checkpoint = try_load(*entry, starts, refused);
+    auto checkpoint = try_load(*entry, starts, unusable, refused);
     if (!checkpoint) continue;
     // The disk answers: what failed with EIO before may have been the way to it.
     for (std::size_t i = 0; i < refused.size(); ++i) {
       if (refused[i].reason != "unreadable") continue;
       std::vector<RefusedCheckpoint> again;
-      auto newer = try_load({refused[i].step, refused[i].path}, starts, again);
+      auto newer = try_load({refused[i].step, refused[i].path}, starts, unusable, again);
       if (!newer) continue;
       newer->refused.assign(refused.begin(), refused.begin() + static_cast<std::ptrdiff_t>(i));
       return newer;
@@ -362,15 +367,37 @@ void CheckpointStore::set_aside_after(std::int64_t step, std::span<const Refused
     const auto found = std::ranges::find_if(refused, [&](const RefusedCheckpoint& one) {
       return one.step == entry.step && one.path.parent_path() == entry.path.parent_path();
     });
-    const std::string suffix = found == refused.end() ? ".abandoned" : ".refused-" + found->reason;
-    const fs::path aside = free_name(entry.path.string() + suffix);
-    check(Sys{::rename(entry.path.c_str(), aside.c_str())}, "rename " + entry.path.string());
+    const fs::path aside =
+        set_aside(entry, found == refused.end() ? ".abandoned" : ".refused-" + found->reason);
     log_->write(LogLevel::warning,
                 fmt::format("going on after step {}: {} was set aside as {}; delete it when nobody "
                             "needs it",
                             step, entry.path.string(), aside.filename().string()));
   }
   sync_directory(directory_);
+}
+
+fs::path CheckpointStore::set_aside(const CheckpointEntry& entry, const std::string& suffix) {
+  fs::path aside = free_name(entry.path.string() + suffix);
+  check(Sys{::rename(entry.path.c_str(), aside.c_str())}, "rename " + entry.path.string());
+  return aside;
+}
+
+std::optional<CheckpointEntry> CheckpointStore::refuse_from(std::int64_t step, const std::string& reason) {
+  if (!lock_) begin_writing(0);
+  permit_.check(fmt::format("setting checkpoints aside in {}", directory_.string()));
+  std::optional<CheckpointEntry> newest;
+  for (const auto& entry : list()) {
+    if (entry.step < step) {
+      newest = entry;
+      continue;
+    }
+    const fs::path aside = set_aside(entry, ".refused-" + reason);
+    log_->write(LogLevel::warning, fmt::format("{} was set aside as {}: nothing good follows from it",
+                                               entry.path.string(), aside.filename().string()));
+  }
+  sync_directory(directory_);
+  return newest;
 }
 
 // Renames first and makes that durable, so that one that is half deleted never has a checkpoint's name.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -48,7 +49,7 @@ struct Shard {
 struct RefusedCheckpoint {
   std::int64_t step = 0;
   std::filesystem::path path;
-  std::string reason;   ///< for its name when it is set aside: "damaged", "unreadable" or "superseded"
+  std::string reason;   ///< for its name when it is set aside: "damaged", "unreadable", "superseded", …
   std::string message;  ///< what the error said
 };
 
@@ -67,6 +68,12 @@ struct CheckpointEntry {
   std::int64_t step = 0;
   std::filesystem::path path;
 };
+
+/// Says what keeps a checkpoint that verifies from being used; nothing: it can be.
+using CheckpointTest = std::function<std::optional<std::string>(const Checkpoint&)>;
+
+/// CheckpointTest's and refuse_from()'s reason: its numbers are not finite, or lead there.
+inline constexpr const char* kDiverged = "diverged";
 
 /// What load_checkpoint reads.
 enum class CheckValues {
@@ -175,8 +182,14 @@ class CheckpointStore {
   /// start of the run that a later one had superseded before that step (see Starts), are passed over:
   /// reported to the log as a warning with the reason, and listed in the result. Empty when none is good.
   /// Throws SystemError when one cannot be read for any other reason (ESTALE, EMFILE, EACCES, …) in several
-  /// tries: it may be perfectly good, so an older one must not be taken for the newest.
-  std::optional<Checkpoint> latest() const;
+  /// tries: it may be perfectly good, so an older one must not be taken for the newest. One that `unusable`
+  /// (may be empty) objects to is passed over likewise.
+  std::optional<Checkpoint> latest(const CheckpointTest& unusable = {}) const;
+
+  /// Checkpoints of `step` and later turned out to be of no use: they lose their names, as in go_on_after(),
+  /// for step-00000060.refused-<reason>. Returns the newest that is left. The caller must be the writer.
+  /// Throws SystemError.
+  std::optional<CheckpointEntry> refuse_from(std::int64_t step, const std::string& reason);
 
   /// Call it when going on after `step`, before anything else of the run is written: says so in starts.jsonl,
   /// and returns the number of this start, which belongs into all that is recorded; what is saved from now on
@@ -188,9 +201,12 @@ class CheckpointStore {
 
  private:
   void set_aside_after(std::int64_t step, std::span<const RefusedCheckpoint> refused);
+  /// Renames `entry`; returns its new name.
+  std::filesystem::path set_aside(const CheckpointEntry& entry, const std::string& suffix);
   void clean_leftovers();
   void sweep_staged();
   std::optional<Checkpoint> try_load(const CheckpointEntry& entry, const Starts& starts,
+                                     const CheckpointTest& unusable,
                                      std::vector<RefusedCheckpoint>& refused) const;
   void publish(const std::filesystem::path& final_path);
   void prune(std::int64_t just_saved);

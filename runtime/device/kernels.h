@@ -98,17 +98,18 @@ struct OptimizerSlot {
   View mean = {};  ///< RMSprop, centered: running mean of the gradient
 };
 
-/// Whether a step happens, as the device alone may know: null data in both means always. A skipped step
-/// leaves everything as it is.
+/// Whether a step happens, as the device alone may know: null data means always. A skipped step leaves
+/// everything as it is.
 struct StepGate {
   View skip;     ///< f32 [1]: the step is skipped when this is not 0
-  View skipped;  ///< i64 [1]: steps skipped before this one
+  View skipped;  ///< i64 [1]: steps skipped before this one; null data: none
 };
 
 /// Dynamic loss scaling: torch's GradScaler rule.
 struct LossScaleRule {
   double growth = 2, backoff = 0.5;
   std::int64_t interval = 2000;  ///< clean steps in a row before the scale grows
+  double least = 0;              ///< where it stops to fall
 };
 
 /// Its state, one element each.

@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
-#include "runtime/optim/device_sites.h"
 
 namespace dtrain {
 namespace {
@@ -28,24 +27,26 @@ double entry(const std::map<std::string, std::string>& state, const std::string&
 }  // namespace
 
 GradScaler::GradScaler(const std::shared_ptr<Device>& device, const GradScalerOptions& options)
-    : rule_{options.growth, options.backoff, options.growth_interval} {
+    : UpdateGuard(device),
+      rule_{options.growth, options.backoff, options.growth_interval, options.least_scale} {
   if (!(options.initial_scale > 0) || !std::isfinite(options.initial_scale)) {
     refuse("initial_scale", std::to_string(options.initial_scale));
   }
   if (!(options.growth > 1)) refuse("growth", std::to_string(options.growth));
   if (!(options.backoff > 0) || options.backoff >= 1) refuse("backoff", std::to_string(options.backoff));
   if (options.growth_interval < 1) refuse("growth_interval", std::to_string(options.growth_interval));
+  if (!(options.least_scale > 0) || options.least_scale > options.initial_scale)
+    refuse("least_scale", std::to_string(options.least_scale));
   scale_ = Tensor::full({1}, options.initial_scale, device);
-  found_ = Tensor::zeros({1}, device);
   tracker_ = Tensor::zeros({1}, device, DType::i64);
   skipped_ = Tensor::zeros({1}, device, DType::i64);
 }
 
 LossScaleState GradScaler::views() const {
-  return {scale_.view(), tracker_.view(), found_.view(), skipped_.view()};
+  return {scale_.view(), tracker_.view(), found().view(), skipped_.view()};
 }
 
-void GradScaler::attach(Optimizer& optimizer) const { optimizer.set_gate(found_, skipped_); }
+void GradScaler::attach(Optimizer& optimizer) const { optimizer.set_gate(found(), skipped_); }
 
 Tensor GradScaler::scale_seed(double weight) const {
   const NoGrad no_grad;
@@ -53,24 +54,13 @@ Tensor GradScaler::scale_seed(double weight) const {
 }
 
 void GradScaler::unscale(std::span<const Tensor> gradients) {
-  DeviceSites sites;
-  const std::shared_ptr<Device>& home = scale_.shared_device();
-  std::vector<std::vector<View>> views(sites.find(home) + 1);
+  look_at(gradients,
+          [&](const std::shared_ptr<Device>& there, std::span<const View> views, const View& found) {
+            there->kernels().unscale(views, scale_.to(there).view(), found);
+          });
   for (const Tensor& gradient : gradients) {
-    if (!gradient.defined()) continue;
-    const std::size_t site = sites.find(gradient.shared_device());
-    views.resize(sites.devices().size());
-    views[site].push_back(gradient.view());
-    gradient.mark_modified();
+    if (gradient.defined()) gradient.mark_modified();
   }
-  home->kernels().unscale(views.front(), scale_.view(), found_.view());
-  for (std::size_t site = 1; site < views.size(); ++site) {
-    const std::shared_ptr<Device>& there = sites.devices()[site];
-    const Tensor scale = scale_.to(there), found = Tensor::empty({1}, there);
-    there->kernels().unscale(views[site], scale.view(), found.view());
-    home->kernels().binary(BinaryOp::max, found_.view(), found.to(home).view(), found_.view());
-  }
-  found_.mark_modified();
 }
 
 void GradScaler::update() {
@@ -102,8 +92,7 @@ std::map<std::string, std::string> GradScaler::state() const {
 void GradScaler::load_state(const std::map<std::string, std::string>& state) {
   const double scale = entry(state, "scale"), tracker = entry(state, "tracker");
   const double skipped = entry(state, "skipped");
-  if (scale == 0) refuse("scale", "0");
-  scale_.fill(scale);
+  scale_.fill(std::max(scale, rule_.least));  // before there was a least one it could fall to 0
   tracker_.fill(tracker);
   skipped_before_ = static_cast<std::int64_t>(skipped);
 }

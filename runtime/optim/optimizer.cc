@@ -115,18 +115,19 @@ void Optimizer::set_lr(double lr) {
 }
 
 void Optimizer::set_gate(const Tensor& skip, const Tensor& skipped) {
-  if (skip.dtype() != DType::f32 || skip.numel() != 1 || skipped.dtype() != DType::i64 ||
-      skipped.numel() != 1) {
+  const bool counts = skipped.defined();
+  if (skip.dtype() != DType::f32 || skip.numel() != 1 ||
+      (counts && (skipped.dtype() != DType::i64 || skipped.numel() != 1))) {
     throw UsageError("optimizer: expected a gate of float32 [1] and int64 [1], got " + skip.describe() +
-                     " and " + skipped.describe());
+                     (counts ? " and " + skipped.describe() : ""));
   }
-  check_same_device("optimizer: gate", skip, skipped);
+  if (counts) check_same_device("optimizer: gate", skip, skipped);
   skip_ = skip;
   skipped_ = skipped;
   for (Site& site : sites_) {
     const bool is_here = share_memory(*site.device, skip.device());
     site.skip = is_here ? skip : Tensor::empty({1}, site.device);
-    site.skipped = is_here ? skipped : Tensor::empty({1}, site.device, DType::i64);
+    if (counts) site.skipped = is_here ? skipped : Tensor::empty({1}, site.device, DType::i64);
   }
 }
 
@@ -135,7 +136,7 @@ void Optimizer::hand_out_gate() {
   for (Site& site : sites_) {
     if (share_memory(*site.device, skip_.device())) continue;
     site.skip.copy_across(skip_);
-    site.skipped.copy_across(skipped_);
+    if (skipped_.defined()) site.skipped.copy_across(skipped_);
   }
 }
 

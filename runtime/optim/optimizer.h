@@ -58,9 +58,10 @@ class Optimizer {
   void set_lr(double lr);
 
   /// From now on a step is skipped on the device when `skip` (float32 [1]) is not 0; `skipped` (int64 [1])
-  /// counts the steps skipped since this call, which comes before the first step. Both are on one device,
-  /// any; others of the parameters get a copy for each step. See GradScaler.
-  void set_gate(const Tensor& skip, const Tensor& skipped);
+  /// counts the steps skipped since this call, which comes before the first step; undefined where no step
+  /// follows one that was skipped. Both are on one device, any; others of the parameters get a copy for each
+  /// step. See UpdateGuard, GradScaler.
+  void set_gate(const Tensor& skip, const Tensor& skipped = {});
 
   /// Everything but the parameters that decides the next step: "<parameter>.<quantity>" → tensor (sharing
   /// memory with the optimizer), plus the step counts. Only what exists yet; in parameter order.
@@ -81,7 +82,9 @@ class Optimizer {
     Tensor skip, skipped;            ///< the gate, here; undefined without one
 
     Kernels& kernels() const { return device->kernels(); }
-    StepGate gate() const { return skip.defined() ? StepGate{skip.view(), skipped.view()} : StepGate{}; }
+    StepGate gate() const {
+      return {skip.defined() ? skip.view() : View{}, skipped.defined() ? skipped.view() : View{}};
+    }
   };
   /// What is to be updated in a kernel call on each site.
   class Slots {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "runtime/base/error.h"
 #include "tests/gpu/on_gpu.h"
@@ -307,6 +309,36 @@ TEST_F(Gpu, OptimizerTablesComeBeforeTheirKernels) {
   }
   gpu->deallocate(values, bytes);
   gpu->deallocate(ones, bytes);
+}
+
+// Whatever place it is at, in the second of two arrays that are longer than a block's part.
+TEST_F(Gpu, OneValueThatIsNotFiniteIsFoundAndStays) {
+  constexpr std::int64_t kCount = 20'000;
+  void* const memory = gpu->allocate((2 * kCount + 1) * sizeof(float));
+  auto* const values = static_cast<float*>(memory);
+  const View first{values, DType::f32, {kCount}, {1}}, second{values + kCount, DType::f32, {kCount}, {1}},
+      found{values + 2 * kCount, DType::f32, {1}, {1}};
+  const View both[] = {first, second};
+  const auto is_found = [&] {
+    float flag = -1;
+    gpu->copy(&flag, found.data, sizeof flag, CopyKind::device_to_host, gpu->compute_stream());
+    gpu->compute_stream().synchronize();
+    return flag != 0;
+  };
+  for (const std::int64_t place : {std::int64_t{0}, kCount / 2, kCount - 1}) {
+    for (const float bad : {INFINITY, -INFINITY, NAN}) {
+      for (const View& view : both) gpu->kernels().fill(view, std::numeric_limits<float>::max());
+      gpu->kernels().fill(found, 0.0);
+      gpu->kernels().find_not_finite(both, found);
+      EXPECT_FALSE(is_found());
+      gpu->kernels().fill({values + kCount + place, DType::f32, {1}, {1}}, bad);
+      gpu->kernels().find_not_finite(both, found);
+      EXPECT_TRUE(is_found()) << place << " " << bad;
+      gpu->kernels().find_not_finite({both, 1}, found);
+      EXPECT_TRUE(is_found());
+    }
+  }
+  gpu->deallocate(memory, (2 * kCount + 1) * sizeof(float));
 }
 
 // Into pinned memory a copy only begins; before the wait is over nothing may be read.

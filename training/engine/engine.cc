@@ -9,7 +9,6 @@
 #include "training/engine/evaluate.h"
 
 namespace dtrain {
-
 /// A step's batches as the strategy asks for them: fetched as they are needed, or loaded already where a
 /// recorded step reads them.
 class Engine::StepPasses final : public Passes {
@@ -128,7 +127,9 @@ Engine::Engine(const Task& task, Strategy& strategy, Communicator& communicator,
       device_(device),
       options_(options),
       alone_(strategy.in_step() ? nullptr : make_communicator(Backend::self, {}, log)),
-      scaler_(options.precision == Precision::fp16 ? std::make_unique<GradScaler>(device) : nullptr),
+      guard_(options.precision == Precision::fp16 ? std::make_unique<GradScaler>(device)
+                                                  : std::make_unique<UpdateGuard>(device)),
+      scaler_(dynamic_cast<GradScaler*>(guard_.get())),
       feed_(device) {
   if (options_.graphs == GraphUse::on && !device->has_graphs()) {
     throw UsageError("--cuda-graph on: expected a device with graphs, got " + device->name() +
@@ -139,7 +140,8 @@ Engine::Engine(const Task& task, Strategy& strategy, Communicator& communicator,
 Engine::~Engine() = default;
 
 void Engine::prepare(TrainingParts parts, const Deadline& deadline) {
-  parts.scaler = scaler_.get();
+  parts.scaler = scaler_;
+  parts.guard = guard_.get();
   parts.precision = options_.precision;
   strategy_.prepare(parts, deadline);
   reports_ = std::make_unique<StepReports>(alone_ ? *alone_ : communicator_,
@@ -179,7 +181,7 @@ void Engine::step(const StepPlan& plan, const BatchSupply& supply) {
     kept = passes.take_kept();
   }
   if (runs_ahead()) reports_->send(plan.stop, plan.save);
-  reports_->post(plan.note, scaler_.get(), std::move(kept));
+  reports_->post(plan.note, *guard_, scaler_, std::move(kept));
   options_.timer.clock->lap(Phase::optimizer);
 }
 
@@ -233,28 +235,37 @@ void Engine::key_masks(std::int64_t step, std::span<const std::int64_t> indices)
   }
 }
 
-// With loss scaling an overflow only skips the step, until the scale is so small that it cannot be the cause.
-void Engine::check_loss(double loss, const StepNote& note) const {
-  if (std::isfinite(loss) || (scaler_ && scaler_->scale() >= 1)) return;
-  throw LossError(
-      fmt::format("step {} (epoch {}): the loss is {}; nothing was updated, the last checkpoint is good. "
-                  "Lower --lr or add --warmup-steps, then run again with --resume auto; the samples of the "
-                  "batch are in the run's logs/batch-step-{}-rank-*.json",
-                  note.step, note.epoch + 1, loss, note.step),
-      note.step, loss);
+// The loss is that of the unscaled outputs: no loss scale makes it finite.
+void Engine::check_loss(double loss, const StepNote& note) {
+  if (std::isfinite(loss)) return;
+  throw LossError(fmt::format("step {} (epoch {}): the loss is {}", note.step, note.epoch + 1, loss),
+                  NotFinite::loss, note.step, loss);
 }
 
-// Where the device runs ahead the update has happened, and the scale has been halved since.
+// With loss scaling a step that overflows is only skipped, as long as a smaller scale can help.
+void Engine::check_gradients(const StepReport& report) {
+  const bool at_the_least = scaler_ == nullptr || report.loss_scale <= scaler_->least_scale();
+  if (!report.overflowed || !at_the_least) {
+    overflows_at_the_least_ = 0;
+    return;
+  }
+  // The report has the scale that follows: the first such step had twice the least.
+  if (scaler_ != nullptr && ++overflows_at_the_least_ < 2) return;
+  const StepNote& note = report.note;
+  const auto message = fmt::format(
+      "step {} (epoch {}): the loss is {:.6g}, but gradients are not finite{}", note.step, note.epoch + 1,
+      report.loss,
+      scaler_ == nullptr ? "" : fmt::format(" at the smallest loss scale, {}", report.loss_scale));
+  throw LossError(message, scaler_ == nullptr ? NotFinite::gradients : NotFinite::scaled_gradients, note.step,
+                  report.loss);
+}
+
 StepReport Engine::take_report() {
   const StepReport report = reports_->take(deadline());
   options_.timer.clock->lap(Phase::communication);
-  if (!runs_ahead() || std::isfinite(report.loss) || report.loss_scale >= 0.5) return report;
-  throw LossError(
-      fmt::format("step {} (epoch {}): the loss is {}; the last checkpoint is from before and good. "
-                  "Lower --lr or add --warmup-steps, then run again with --resume auto; the samples of the "
-                  "batch are in the run's logs/batch-step-{}-rank-*.json",
-                  report.note.step, report.note.epoch + 1, report.loss, report.note.step),
-      report.note.step, report.loss);
+  check_loss(report.loss, report.note);
+  check_gradients(report);
+  return report;
 }
 
 Evaluation Engine::evaluate(const std::shared_ptr<const Source>& source, std::int64_t batch_size) {

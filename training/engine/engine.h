@@ -20,15 +20,27 @@
 
 namespace dtrain {
 
-/// The loss of a step is not finite.
+/// Where training showed numbers that are not finite.
+enum class NotFinite {
+  loss,              ///< of a step
+  gradients,         ///< of a step with a finite loss
+  scaled_gradients,  ///< the same, at the smallest loss scale
+  state,             ///< parameters or the optimizer's state, after a step
+  evaluation,        ///< the loss of an evaluation, after a step
+};
+
+/// Training cannot go on: its numbers are not finite. The same on every rank that steps with this one.
 class LossError : public Error {
  public:
-  LossError(const std::string& message, std::int64_t step, double loss)
-      : Error(message), step_(step), loss_(loss) {}
+  /// `step` counts from 1; `loss` is the step's.
+  LossError(const std::string& message, NotFinite what, std::int64_t step, double loss)
+      : Error(message), what_(what), step_(step), loss_(loss) {}
+  NotFinite where() const noexcept { return what_; }
   std::int64_t step() const noexcept { return step_; }
   double loss() const noexcept { return loss_; }
 
  private:
+  NotFinite what_;
   std::int64_t step_;
   double loss_;
 };
@@ -64,21 +76,21 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Hands the strategy the factories, with the scaler that the precision asks for. Throws as
+  /// Hands the strategy the factories, with the guard or scaler that the precision asks for. Throws as
   /// Strategy::prepare, and UsageError for graphs that are `on` where the strategy's steps cannot be
   /// recorded.
   void prepare(TrainingParts parts, const Deadline& deadline);
   Strategy& strategy() noexcept { return strategy_; }
   /// Null without loss scaling.
-  GradScaler* scaler() const noexcept { return scaler_.get(); }
+  GradScaler* scaler() const noexcept { return scaler_; }
 
   /// The network or the optimizer has other values, and perhaps other memory, than the steps before left
   /// behind: what was recorded of them is recorded again.
   void forget_recordings() { graphs_.clear(); }
 
-  /// Runs one step, or queues it where the device runs ahead; its report can be taken later. Where the device
-  /// does not run ahead the loss is known before the update, and one that is not finite is a LossError before
-  /// anything is changed.
+  /// Runs one step, or queues it where the device runs ahead; its report can be taken later. Gradients that
+  /// are not finite change nothing. Where the device does not run ahead the loss is known before the update,
+  /// and one that is not finite is a LossError before anything is changed.
   void step(const StepPlan& plan, const BatchSupply& supply);
   /// The same without exchanging anything and without a report: for measuring.
   void step_alone(const StepPlan& plan, const BatchSupply& supply);
@@ -88,7 +100,8 @@ class Engine {
   std::size_t reports_waiting() const noexcept { return reports_->waiting(); }
   /// Whether take_report() would not wait.
   bool report_ready() { return reports_->ready(); }
-  /// The oldest report. Throws LossError when its loss is not finite, and as StepReports::take.
+  /// The oldest report. Throws LossError when its loss is not finite, or its gradients are not and no smaller
+  /// loss scale can help, and as StepReports::take.
   StepReport take_report();
 
   /// Collective, unless ranks do not step together: then this one alone. All of `source`, in batches of
@@ -103,7 +116,8 @@ class Engine {
   std::vector<std::shared_ptr<void>> replay(StepGraph& graph, const StepPlan& plan,
                                             const BatchSupply& supply);
   StepGraph* graph_for(const StepPlan& plan, int& variant);
-  void check_loss(double loss, const StepNote& note) const;
+  static void check_loss(double loss, const StepNote& note);
+  void check_gradients(const StepReport& report);
   /// Keys dropout's masks by the step and by the samples `indices` that the rows of the next pass are.
   void key_masks(std::int64_t step, std::span<const std::int64_t> indices);
   Deadline deadline() const { return Deadline::after(options_.patience); }
@@ -116,7 +130,9 @@ class Engine {
   std::unique_ptr<Communicator> alone_;  ///< what reports go over where ranks do not step together
   LowPrecisionWeights low_weights_;
   std::vector<std::shared_ptr<DropoutKey>> dropouts_;
-  std::unique_ptr<GradScaler> scaler_;
+  std::unique_ptr<UpdateGuard> guard_;
+  GradScaler* scaler_;              ///< the guard, where losses are scaled; else null
+  int overflows_at_the_least_ = 0;  ///< in a row
   BatchFeed feed_;
   std::unique_ptr<StepReports> reports_;
   std::map<int, StepGraph> graphs_;  ///< by the strategy's variant

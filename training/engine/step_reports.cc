@@ -10,7 +10,7 @@
 namespace dtrain {
 namespace {
 
-enum Element : int { kLoss, kStop, kSave, kScale, kSkipped, kElements };
+enum Element : int { kLoss, kStop, kSave, kScale, kSkipped, kOverflow, kElements };
 constexpr std::size_t kBytes = kElements * sizeof(double);
 constexpr std::chrono::microseconds kPollEvery{20};
 
@@ -74,7 +74,7 @@ double StepReports::loss(const Deadline& deadline) {
   return value;
 }
 
-void StepReports::post(const StepNote& note, const GradScaler* scaler,
+void StepReports::post(const StepNote& note, const UpdateGuard& guard, const GradScaler* scaler,
                        std::vector<std::shared_ptr<void>> kept) {
   Posted posted{note, std::move(work_), pinned(), device_->make_event(), std::move(kept)};
   posted.work->wait(Deadline::never());
@@ -84,6 +84,7 @@ void StepReports::post(const StepNote& note, const GradScaler* scaler,
     device_->kernels().fill(element(kScale), 0.0);
     device_->kernels().fill(element(kSkipped), -1.0);
   }
+  device_->kernels().copy(guard.found().view(), element(kOverflow));
   device_->copy(posted.values.get(), values_.view().data, kBytes, CopyKind::device_to_host,
                 device_->compute_stream());
   posted.arrived->record(device_->compute_stream());
@@ -109,7 +110,8 @@ StepReport StepReports::take(const Deadline& deadline) {
                           .stop = values[kStop] > 0,
                           .save = values[kSave] > 0,
                           .loss_scale = values[kScale],
-                          .skipped = static_cast<std::int64_t>(values[kSkipped])};
+                          .skipped = static_cast<std::int64_t>(values[kSkipped]),
+                          .overflowed = values[kOverflow] != 0};
   posted_.pop_front();
   return report;
 }

@@ -30,6 +30,7 @@ struct StepReport {
   bool save = false;                              ///< some rank asks for a checkpoint
   double loss_scale = 0;                          ///< after the step; 0 without loss scaling
   std::int64_t skipped = -1;                      ///< steps skipped so far; -1 without loss scaling
+  bool overflowed = false;                        ///< a gradient was not finite: nothing was updated
   std::optional<PushDelay> delay = std::nullopt;  ///< of asynchronous steps (Strategy::delay)
 };
 
@@ -51,8 +52,10 @@ class StepReports {
   void send(bool stop, bool save);
   /// Waits for the sum that send() began; only where the device does not run ahead.
   double loss(const Deadline& deadline);
-  /// The step is queued. `scaler` may be null. `kept` must live until the device is past this point.
-  void post(const StepNote& note, const GradScaler* scaler, std::vector<std::shared_ptr<void>> kept);
+  /// The step is queued. `scaler` may be null, else it is the guard. `kept` must live until the device is
+  /// past this point.
+  void post(const StepNote& note, const UpdateGuard& guard, const GradScaler* scaler,
+            std::vector<std::shared_ptr<void>> kept);
 
   std::size_t waiting() const noexcept { return posted_.size(); }
   /// Whether take() would not wait.
@@ -75,7 +78,7 @@ class StepReports {
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
   int shares_;
-  Tensor values_;  ///< f64: loss, stop, save, loss scale, skipped steps
+  Tensor values_;  ///< f64: loss, stop, save, loss scale, skipped steps, overflow
   std::unique_ptr<Work> work_;
   std::vector<std::shared_ptr<double>> slots_;  ///< pinned; nobody else holds a free one
   std::deque<Posted> posted_;                   ///< oldest first

@@ -153,6 +153,11 @@ void CheckpointSaver::drain(const std::function<bool()>& busy) {
   take_failure();
 }
 
+std::optional<std::int64_t> CheckpointSaver::refuse_from(std::int64_t step, const std::string& reason) {
+  const auto newest = store_->refuse_from(step, reason);
+  return newest ? std::optional(newest->step) : std::nullopt;
+}
+
 void CheckpointSaver::check() {
   if (failure_) std::rethrow_exception(failure_);
 }

@@ -64,6 +64,8 @@ class CheckpointSaver {
   /// null) is false on every rank. A rank that waits answers the others, so that a peer that is lost is
   /// noticed as in a step. Throws PeerError.
   void drain(const std::function<bool()>& busy = {});
+  /// After drain(), on rank 0: CheckpointStore::refuse_from.
+  std::optional<std::int64_t> refuse_from(std::int64_t step, const std::string& reason);
   /// After drain(). Throws the error of the last save if that failed: SystemError where it is this rank's,
   /// Error naming the rank elsewhere.
   void check();

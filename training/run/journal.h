@@ -60,8 +60,10 @@ class Journal {
   /// What this rank takes in the step after `at`. A step that a restart repeats is there more than once: of
   /// each step, the lines with the latest start count.
   void samples(std::span<const std::int64_t> indices, const RunPosition& at);
-  /// The loss of `step` is not finite: what this rank took in it is written to the logs.
+  /// Numbers of `step` are not finite: what this rank took in it is written to the logs.
   void bad_loss(std::int64_t step, double loss, const RunPosition& at);
+  /// What this rank took in `step`; empty where that is long ago.
+  std::vector<std::int64_t> samples_of(std::int64_t step) const { return loss_watch_.samples_of(step); }
   /// The run goes back to an earlier step: rates and losses begin anew.
   void forget();
   /// Makes what was told so far durable, or gives up waiting: before a checkpoint is written, which should
@@ -72,7 +74,7 @@ class Journal {
   /// Shown by rank 0.
   void message(const std::string& text);
   /// Rank 0: begins to write summary.json and report.html, when the last checkpoint is durable. `status`:
-  /// "finished" or "stopped".
+  /// "finished", "stopped" or "diverged".
   void finish(const std::string& status, const RunPosition& at);
   /// Waits until all that was told is written, or until `deadline`; whether it is.
   bool wait(const Deadline& deadline) { return scribe_.drain(deadline); }

@@ -145,6 +145,19 @@ void PeerSnapshots::keep(const Snapshot& snapshot) {
   }
 }
 
+void PeerSnapshots::drop_from(std::int64_t step) {
+  if (!keeps()) return;
+  try {
+    writer_->flush(Deadline::after(patience_));
+  } catch (const Error& error) {
+    warn(error);
+  }
+  for (const CheckpointEntry& entry : store_->list()) {
+    std::error_code ignored;
+    if (entry.step >= step) fs::remove_all(entry.path, ignored);
+  }
+}
+
 void PeerSnapshots::warn(const Error& error) {
   if (std::exchange(warned_, true)) return;
   log_.write(LogLevel::warning,

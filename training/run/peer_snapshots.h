@@ -34,6 +34,8 @@ class PeerSnapshots {
   /// keeps(). Waits for the one before if that is still being written, which takes as long as copying memory
   /// does; longer than `patience`, or memory that does not suffice, is only logged.
   void keep(const Snapshot& snapshot);
+  /// Drops this rank's copy where it is of `step` or later: nothing good follows from it.
+  void drop_from(std::int64_t step);
 
  private:
   void send(const Checkpoint& checkpoint, const Deadline& deadline);

@@ -102,13 +102,20 @@ bool is_of_launch(const fs::path& folder, const std::string& launch) {
 
 bool is_checkpoint(const fs::path& path) { return fs::exists(path / "state.json"); }
 
-Checkpoint newest_in(const fs::path& folder, Log& log) {
+Checkpoint newest_in(const fs::path& folder, const CheckpointTest& unusable, Log& log) {
   const CheckpointStore store(folder, 0, log);
-  auto found = store.latest();
+  auto found = store.latest(unusable);
   if (!found)
-    throw DataError(folder.string(), -1, "a checkpoint that verifies",
-                    store.list().empty() ? "none at all" : "only damaged ones");
+    throw DataError(folder.string(), -1, "a checkpoint that verifies and whose numbers are finite",
+                    store.list().empty() ? "none at all" : "only damaged or diverged ones");
   return std::move(*found);
+}
+
+Checkpoint usable_at(const fs::path& path, const CheckpointTest& unusable) {
+  Checkpoint checkpoint = load_checkpoint(path);
+  if (const auto objection = unusable(checkpoint))
+    throw DataError(path.string(), -1, "a checkpoint whose numbers are finite", *objection);
+  return checkpoint;
 }
 
 void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
@@ -227,7 +234,8 @@ std::unique_ptr<CheckpointStore> lock_run(const Recipe& recipe, const RunDirecto
   return store;
 }
 
-std::optional<Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirectory& run, Log& log) {
+std::optional<Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirectory& run,
+                                          const CheckpointTest& unusable, Log& log) {
   const CheckpointStore own(run.checkpoints(), 0, log);
   const bool has_own = !own.list().empty();
   if (recipe.resume.kind == ResumeFrom::Kind::nothing) {
@@ -242,15 +250,15 @@ std::optional<Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirecto
   std::optional<Checkpoint> found;
   if (has_own || recipe.resume.kind == ResumeFrom::Kind::newest) {
     if (!has_own) return std::nullopt;
-    found = newest_in(run.checkpoints(), log);
+    found = newest_in(run.checkpoints(), unusable, log);
   } else {
     const fs::path asked(recipe.resume.path);
     if (!fs::is_directory(asked))
       throw UsageError(fmt::format(
           "--resume {}: expected auto, never, or a run or checkpoint folder; there is none", asked.string()));
     found = is_checkpoint(asked)
-                ? load_checkpoint(asked)
-                : newest_in(fs::exists(asked / "checkpoints") ? asked / "checkpoints" : asked, log);
+                ? usable_at(asked, unusable)
+                : newest_in(fs::exists(asked / "checkpoints") ? asked / "checkpoints" : asked, unusable, log);
   }
   check_identity(*found, recipe);
   return found;

@@ -81,9 +81,11 @@ std::filesystem::path choose_run_dir(const Recipe& recipe, const Environment& en
 std::unique_ptr<CheckpointStore> lock_run(const Recipe& recipe, const RunDirectory& run,
                                           const WritePermit& permit, Log& log);
 
-/// What --resume asks for: the checkpoint to go on from, verified, or nothing for a fresh start. Rank 0 only.
-/// Throws UsageError when `never` meets checkpoints or the checkpoint is of another recipe, DataError when
-/// none of those there can be used, SystemError when one that may be good cannot be read.
-std::optional<Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirectory& run, Log& log);
+/// What --resume asks for: the checkpoint to go on from, verified and without an objection by `unusable`, or
+/// nothing for a fresh start. Rank 0 only. Throws UsageError when `never` meets checkpoints or the checkpoint
+/// is of another recipe, DataError when none of those there can be used, SystemError when one that may be
+/// good cannot be read.
+std::optional<Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirectory& run,
+                                          const CheckpointTest& unusable, Log& log);
 
 }  // namespace dtrain

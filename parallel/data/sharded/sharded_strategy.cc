@@ -34,7 +34,8 @@ void ShardedStrategy::prepare(const TrainingParts& parts, const Deadline& /*dead
   network_ = shards_.build([&] { return parts.build(context_.device); });
   shards_.own(*network_, parts.slices ? parts.slices(*network_) : std::map<std::string, TensorPart>());
   optimizer_ = parts.make_optimizer(shards_.owned());
-  if (scaler_ != nullptr) scaler_->attach(*optimizer_);
+  guard_ = parts.update_guard();
+  if (guard_ != nullptr) guard_->attach(*optimizer_);
 }
 
 void ShardedStrategy::load(const SavedState& state, const Deadline& deadline) {
@@ -90,15 +91,15 @@ void ShardedStrategy::update() {
     const PhaseScope phase = context_.timer.phase(Phase::optimizer);
     const NoGrad no_grad;
     const std::vector<Tensor> gradients = optimizer_->gradients();
-    if (scaler_ != nullptr) {
-      scaler_->unscale(gradients);
-      agree_on_overflow(*scaler_, context_.communicator, patience());
+    if (guard_ != nullptr) {
+      guard_->inspect(gradients);
+      agree_on_overflow(*guard_, context_.communicator, patience());
     }
     if (before_update_) before_update_();
     if (limits_.value) clip_grad_value(gradients, *limits_.value);
     if (limits_.norm) clip_to_norm(gradients, *limits_.norm);
     optimizer_->step();
-    if (scaler_ != nullptr) scaler_->update();
+    if (guard_ != nullptr) guard_->update();
   }
   const PhaseScope phase = context_.timer.phase(Phase::communication);
   shards_.take_update();

@@ -68,6 +68,7 @@ class ShardedStrategy final : public Strategy {
   ShardStage stage_;
   ShardedParameters shards_;
   GradScaler* scaler_ = nullptr;
+  UpdateGuard* guard_ = nullptr;
   GradientLimits limits_;
   std::function<void()> before_update_;
   std::unique_ptr<Module> network_;

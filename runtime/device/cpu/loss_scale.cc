@@ -1,4 +1,7 @@
-// Dynamic loss scaling: unscaling with the check for overflow, and the rule that moves the scale.
+// What is not finite, and dynamic loss scaling: unscaling with the check for overflow, and the rule that
+// moves the scale.
+#include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "runtime/device/cpu/cpu_kernels.h"
@@ -21,7 +24,66 @@ bool unscale_run(std::int64_t n, T* values, std::int64_t step, float inverse) {
   return clean == 0;
 }
 
+template <class T>
+struct Exponent;
+template <>
+struct Exponent<float> {
+  using Bits = std::uint32_t;
+  static constexpr Bits kAllOnes = 0x7f800000U;
+};
+template <>
+struct Exponent<double> {
+  using Bits = std::uint64_t;
+  static constexpr Bits kAllOnes = 0x7ff0000000000000U;
+};
+template <>
+struct Exponent<BFloat16> {
+  using Bits = std::uint16_t;
+  static constexpr Bits kAllOnes = 0x7f80U;
+};
+template <>
+struct Exponent<Float16> {
+  using Bits = std::uint16_t;
+  static constexpr Bits kAllOnes = 0x7c00U;
+};
+
+/// Whether an exponent is all ones: infinity or NaN. Of bits and without a branch, so that it is vectorized:
+/// memory is all that it waits for.
+template <class T>
+bool has_not_finite(std::int64_t n, const T* values, std::int64_t step) {
+  using Bits = typename Exponent<T>::Bits;
+  constexpr Bits kAllOnes = Exponent<T>::kAllOnes;
+  Bits bad = 0;
+  const auto look = [&](const T& value) {
+    const auto bits = static_cast<Bits>(std::bit_cast<Bits>(value) & kAllOnes);
+    bad = static_cast<Bits>(bad | static_cast<Bits>(bits == kAllOnes));
+  };
+  if (step == 1) {
+    for (std::int64_t i = 0; i < n; ++i) look(values[i]);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) look(values[i * step]);
+  }
+  return bad != 0;
+}
+
+constexpr DispatchFloating<BFloat16, Float16> kDispatchStored;
+
 }  // namespace
+
+void CpuKernels::find_not_finite(std::span<const View> values, const View& found) {
+  require_shape("find_not_finite", "found", found, {1});
+  require_dtype("find_not_finite", "found", found, DType::f32);
+  bool bad = false;
+  for (const View& view : values) {
+    kDispatchStored("find_not_finite", view.dtype, [&](auto tag) {
+      using T = decltype(tag);
+      walk<const T>(view, [&](std::int64_t n, const T* at, std::int64_t step) {
+        bad = has_not_finite<T>(n, at, step) || bad;
+      });
+    });
+  }
+  if (bad) *found.as<float>() = 1.0F;
+}
 
 void CpuKernels::unscale(std::span<const View> gradients, const View& scale, const View& found) {
   require_shape("unscale", "scale", scale, {1});
@@ -44,7 +106,7 @@ void CpuKernels::update_loss_scale(const LossScaleRule& rule, const LossScaleSta
   float& scale = *state.scale.as<float>();
   std::int64_t& tracker = *state.tracker.as<std::int64_t>();
   if (*state.found.as<const float>() != 0.0F) {
-    scale *= static_cast<float>(rule.backoff);
+    scale = std::max(scale * static_cast<float>(rule.backoff), static_cast<float>(rule.least));
     tracker = 0;
     ++*state.skipped.as<std::int64_t>();
     return;

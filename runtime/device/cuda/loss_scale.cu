@@ -1,5 +1,5 @@
-// Dynamic loss scaling: unscaling with the check for overflow, and the rule that moves the scale. The
-// decision stays on the device, and all gradients of a dtype are one launch.
+// What is not finite, and dynamic loss scaling: unscaling with the check for overflow, and the rule that
+// moves the scale. The decision stays on the device, and all gradients of a dtype are one launch.
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/launch.cuh"
 #include "runtime/device/cuda/memory/slot_tables.h"
@@ -7,27 +7,55 @@
 namespace dtrain::cuda {
 namespace {
 
-/// A block takes one chunk.
-template <class T>
-__global__ void unscale_kernel(SlotTable table, const float* scale, float* found) {
-  const auto inverse = static_cast<float>(1.0 / static_cast<double>(*scale));
+/// Calls `look(element)` for each element of the table's slots; a block takes one chunk.
+template <class T, class Look>
+__device__ void for_each_element(const SlotTable& table, Look look) {
   for (std::int64_t at = blockIdx.x; at < table.chunk_count; at += gridDim.x) {
     const SlotChunk chunk = table.chunks[at];
     const SlotEntry slot = table.entries[chunk.slot];
     const std::int64_t end = min(slot.count, chunk.begin + kChunkElements);
-    for (std::int64_t i = chunk.begin + threadIdx.x; i < end; i += blockDim.x) {
-      T& gradient = static_cast<T*>(slot.param)[i];
-      const Compute<T> value = load(gradient) * static_cast<Compute<T>>(inverse);
-      if (!(value * 0 == 0)) *found = 1.0F;  // every thread that writes writes the same
-      gradient = cast<T>(value);
+    for (std::int64_t i = chunk.begin + threadIdx.x; i < end; i += blockDim.x)
+      look(static_cast<T*>(slot.param)[i]);
+  }
+}
+
+template <class T>
+__global__ void unscale_kernel(SlotTable table, const float* scale, float* found) {
+  const auto inverse = static_cast<float>(1.0 / static_cast<double>(*scale));
+  for_each_element<T>(table, [&](T& gradient) {
+    const Compute<T> value = load(gradient) * static_cast<Compute<T>>(inverse);
+    if (!(value * 0 == 0)) *found = 1.0F;  // every thread that writes writes the same
+    gradient = cast<T>(value);
+  });
+}
+
+template <class T>
+__global__ void find_kernel(SlotTable table, float* found) {
+  for_each_element<T>(table, [&](const T& value) {
+    if (!(load(value) * 0 == 0)) *found = 1.0F;
+  });
+}
+
+/// Calls `launch(tag, table, blocks)` for each dtype of which there are some of `views`.
+template <class Launch>
+void for_each_dtype(const char* operation, SlotTables& tables, std::span<const View> views, Launch launch) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+    std::vector<SlotEntry> entries;
+    for (const View& view : views) {
+      if (view.dtype != dtype || view.numel() == 0) continue;
+      entries.push_back({view.data, nullptr, nullptr, nullptr, nullptr, view.numel()});
     }
+    if (entries.empty()) continue;
+    const SlotTable table = tables.find(entries);
+    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(table.chunk_count, INT32_MAX));
+    dispatch_floating(operation, dtype, [&](auto tag) { launch(tag, table, blocks); });
   }
 }
 
 __global__ void update_kernel(LossScaleRule rule, float* scale, std::int64_t* tracker, const float* found,
                               std::int64_t* skipped) {
   if (*found != 0.0F) {
-    *scale *= static_cast<float>(rule.backoff);
+    *scale = max(*scale * static_cast<float>(rule.backoff), static_cast<float>(rule.least));
     *tracker = 0;
     ++*skipped;
     return;
@@ -40,26 +68,27 @@ __global__ void update_kernel(LossScaleRule rule, float* scale, std::int64_t* tr
 
 }  // namespace
 
+void CudaKernels::find_not_finite(std::span<const View> values, const View& found) {
+  require_shape("find_not_finite", "found", found, {1});
+  require_dtype("find_not_finite", "found", found, DType::f32);
+  for_each_dtype("find_not_finite", *slot_tables_, values,
+                 [&](auto tag, const SlotTable& table, unsigned blocks) {
+                   using T = decltype(tag);
+                   DTRAIN_LAUNCH("find_not_finite", context_.stream, blocks, kThreads, find_kernel<T>, table,
+                                 found.as<float>());
+                 });
+}
+
 void CudaKernels::unscale(std::span<const View> gradients, const View& scale, const View& found) {
   require_shape("unscale", "scale", scale, {1});
   require_dtype("unscale", "scale", scale, DType::f32);
   require_like("unscale", "found", found, scale);
   fill(found, 0.0);
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
-    std::vector<SlotEntry> entries;
-    for (const View& gradient : gradients) {
-      if (gradient.dtype != dtype || gradient.numel() == 0) continue;
-      entries.push_back({gradient.data, nullptr, nullptr, nullptr, nullptr, gradient.numel()});
-    }
-    if (entries.empty()) continue;
-    const SlotTable table = slot_tables_->find(entries);
-    dispatch_floating("unscale", dtype, [&](auto tag) {
-      using T = decltype(tag);
-      const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(table.chunk_count, INT32_MAX));
-      DTRAIN_LAUNCH("unscale", context_.stream, blocks, kThreads, unscale_kernel<T>, table,
-                    scale.as<const float>(), found.as<float>());
-    });
-  }
+  for_each_dtype("unscale", *slot_tables_, gradients, [&](auto tag, const SlotTable& table, unsigned blocks) {
+    using T = decltype(tag);
+    DTRAIN_LAUNCH("unscale", context_.stream, blocks, kThreads, unscale_kernel<T>, table,
+                  scale.as<const float>(), found.as<float>());
+  });
 }
 
 void CudaKernels::update_loss_scale(const LossScaleRule& rule, const LossScaleState& state) {

@@ -116,6 +116,41 @@ TEST(CheckpointStore, RemovesOnlyWhatANewerOneSupersedes) {
   EXPECT_EQ(steps(store), (std::vector<std::int64_t>{50, 90}));
 }
 
+TEST(CheckpointStore, PassesOverWhatIsOfNoUse) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore store(folder.path(), 0, log);
+  for (const int step : {10, 20, 30}) store.save(SampleSnapshot(step).get());
+  const auto above = [](std::int64_t most) {
+    return [most](const Checkpoint& checkpoint) {
+      return checkpoint.state.step > most ? std::optional<std::string>("fc1 is not finite") : std::nullopt;
+    };
+  };
+  const auto found = store.latest(above(10));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->state.step, 10);
+  ASSERT_EQ(found->refused.size(), 2U);
+  EXPECT_EQ(found->refused.front().reason, kDiverged);
+  EXPECT_NE(log.warnings().find("fc1 is not finite"), std::string::npos);
+  EXPECT_FALSE(store.latest(above(0)));
+  EXPECT_EQ(steps(store), (std::vector<std::int64_t>{10, 20, 30})) << "readers touch nothing";
+}
+
+TEST(CheckpointStore, SetsAsideWhatTurnedOutToBeOfNoUse) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore store(folder.path(), 0, log);
+  for (const int step : {10, 20, 30}) store.save(SampleSnapshot(step).get());
+  const auto left = store.refuse_from(20, kDiverged);
+  ASSERT_TRUE(left);
+  EXPECT_EQ(left->step, 10);
+  EXPECT_EQ(names(folder.path()),
+            (std::vector<std::string>{".lock", "step-00000010", "step-00000020.refused-diverged",
+                                      "step-00000030.refused-diverged"}));
+  EXPECT_EQ(store.load(folder / "step-00000030.refused-diverged").state.step, 30) << "by its path";
+  EXPECT_FALSE(store.refuse_from(0, kDiverged));
+}
+
 TEST(CheckpointStore, ReplacesTheSameStep) {
   const TempDir folder;
   MemoryLog log;

@@ -155,11 +155,33 @@ TEST_F(GradScalerTest, ComesBackFromACheckpoint) {
   EXPECT_THROW(other.load_state({{"scale", "x"}, {"tracker", "0"}, {"skipped", "0"}}), UsageError);
 }
 
+// A scale of 0 would make every gradient 0, and its inverse infinite, for good.
+TEST_F(GradScalerTest, FallsToALeastScaleAndNoFurther) {
+  Tensor tensor = parameter({1, 2});
+  Sgd optimizer({{"p", tensor}}, {.lr = 0.1});
+  GradScaler scaler(device_);
+  scaler.attach(optimizer);
+  for (int i = 0; i < 300; ++i) step(scaler, optimizer, tensor, {kInfinity, 0});
+  EXPECT_EQ(scaler.scale(), 1.0 / 16384);
+  EXPECT_EQ(scaler.skipped(), 300);
+  GradScaler next(device_);
+  next.load_state(scaler.state());
+  EXPECT_EQ(next.scale(), 1.0 / 16384);
+  // What was saved before there was a least scale.
+  next.load_state({{"scale", "0"}, {"tracker", "0"}, {"skipped", "300"}});
+  EXPECT_EQ(next.scale(), 1.0 / 16384);
+  next.attach(optimizer);
+  step(next, optimizer, tensor, {1.0F / 16384, 0});
+  EXPECT_FLOAT_EQ(tensor.to_vector<float>()[0], 0.9F);
+}
+
 TEST_F(GradScalerTest, RefusesSenselessOptions) {
   EXPECT_THROW(GradScaler(device_, {.initial_scale = 0}), UsageError);
   EXPECT_THROW(GradScaler(device_, {.growth = 1}), UsageError);
   EXPECT_THROW(GradScaler(device_, {.backoff = 1}), UsageError);
   EXPECT_THROW(GradScaler(device_, {.growth_interval = 0}), UsageError);
+  EXPECT_THROW(GradScaler(device_, {.least_scale = 0}), UsageError);
+  EXPECT_THROW(GradScaler(device_, {.initial_scale = 1, .least_scale = 2}), UsageError);
 }
 
 }  // namespace

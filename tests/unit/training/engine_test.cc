@@ -220,6 +220,36 @@ TEST(Engine, UnitsWeighTheSameWhereverTheyAre) {
   EXPECT_GT(std::abs(other.weights()[0] - whole.weights()[0]), 1e-4);
 }
 
+/// The loss is that of Squares; with `broken`, its gradient is not a number.
+class NoSlope final : public Squares {
+ public:
+  bool broken = false;
+  Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
+    const Tensor loss = Squares::loss(outputs, batch);
+    return broken ? loss + mean(sqrt(outputs[0] * 0.0)) : loss;
+  }
+};
+
+TEST(Engine, GradientsThatAreNotFiniteMoveNothing) {
+  for (const std::size_t passes : {1, 4}) {
+    NoSlope task;
+    Worker worker(task, passes);
+    worker.step();
+    const std::vector<float> before = worker.weights();
+    task.broken = true;
+    try {
+      worker.step();
+      FAIL() << "nobody looked at the gradients";
+    } catch (const LossError& error) {
+      EXPECT_EQ(error.where(), NotFinite::gradients);
+      EXPECT_EQ(error.step(), 2);
+      EXPECT_TRUE(std::isfinite(error.loss()));
+      EXPECT_THAT(error.what(), HasSubstr("gradients are not finite"));
+    }
+    EXPECT_EQ(worker.weights(), before);
+  }
+}
+
 TEST(Engine, AStrategyMayWrapAnother) {
   const Squares task;
   Worker plain(task, 2), wrapped(task, 2, /*wrapped=*/true);

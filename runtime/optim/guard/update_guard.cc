@@ -1,0 +1,39 @@
+#include "runtime/optim/guard/update_guard.h"
+
+#include <vector>
+
+#include "runtime/optim/device_sites.h"
+
+namespace dtrain {
+
+UpdateGuard::UpdateGuard(const std::shared_ptr<Device>& device) : found_(Tensor::zeros({1}, device)) {}
+
+void UpdateGuard::attach(Optimizer& optimizer) const { optimizer.set_gate(found_); }
+
+void UpdateGuard::inspect(std::span<const Tensor> gradients) {
+  look_at(gradients, [](const std::shared_ptr<Device>& there, std::span<const View> views,
+                        const View& found) { there->kernels().find_not_finite(views, found); });
+}
+
+// Each device looks at its own; those that are not the flag's have one of their own for the moment.
+void UpdateGuard::look_at(std::span<const Tensor> gradients, const Look& look) {
+  DeviceSites sites;
+  const std::shared_ptr<Device>& home = found_.shared_device();
+  std::vector<std::vector<View>> views(sites.find(home) + 1);
+  for (const Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    const std::size_t site = sites.find(gradient.shared_device());
+    views.resize(sites.devices().size());
+    views[site].push_back(gradient.view());
+  }
+  look(home, views.front(), found_.view());
+  for (std::size_t site = 1; site < views.size(); ++site) {
+    const std::shared_ptr<Device>& there = sites.devices()[site];
+    const Tensor found = Tensor::zeros({1}, there);
+    look(there, views[site], found.view());
+    home->kernels().binary(BinaryOp::max, found_.view(), found.to(home).view(), found_.view());
+  }
+  found_.mark_modified();
+}
+
+}  // namespace dtrain

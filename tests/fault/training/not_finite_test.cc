@@ -1,0 +1,246 @@
+// Numbers that are not finite: whatever way the work is divided, all workers end in the same step, nothing of
+// it is saved, the cause is named, and the next start finds a checkpoint that can be used.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoint/checkpoint_store.h"
+#include "tests/launch/option_test.h"
+
+namespace dtrain::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Form {
+  const char* name;
+  int world;
+  std::vector<std::string> arguments;
+  int servers = 0;
+  double tolerance = 1e-4;  ///< of losses
+};
+
+void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
+
+/// Steps of the checkpoints in a run's folder that still have their name, in order.
+std::vector<std::int64_t> checkpoints(const std::filesystem::path& run) {
+  NullLog log;
+  std::vector<std::int64_t> steps;
+  for (const auto& entry : CheckpointStore(run / "checkpoints", 0, log).list()) steps.push_back(entry.step);
+  return steps;
+}
+
+/// Whether all numbers of all its checkpoints are finite.
+bool are_finite(const std::filesystem::path& run) {
+  NullLog log;
+  for (const auto& entry : CheckpointStore(run / "checkpoints", 0, log).list()) {
+    const Checkpoint checkpoint = load_checkpoint(entry.path);
+    for (const TensorFiles* files : {&checkpoint.model, &checkpoint.optimizer}) {
+      for (const SavedTensor& saved : files->tensors()) {
+        if (saved.dtype != DType::f32) continue;
+        std::vector<float> values(static_cast<std::size_t>(saved.shape.product()));
+        files->read(saved.name, {values.data(), DType::f32, saved.shape, contiguous_strides(saved.shape)});
+        if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return false;
+      }
+    }
+  }
+  return true;
+}
+
+std::string ending(const std::filesystem::path& run) {
+  return nlohmann::json::parse(read_file(run / "summary.json")).value("status", "");
+}
+
+/// The N of the first "step N (" in `text`; 0 where there is none.
+std::int64_t step_in(const std::string& text) {
+  const std::size_t at = text.find("step ");
+  return at == std::string::npos ? 0 : std::atoll(text.c_str() + at + 5);
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+class NotFinite : public OptionTest {
+ protected:
+  TrainingRun numbers(const std::string& name, int world, const std::vector<std::string>& more) const {
+    TrainingRun run = run_named(name, world,
+                                {"--global-batch-size=8", "--epochs=2", "--lr=0.01", "--momentum=0.9",
+                                 "--seed=3", "--log-every=1", "--checkpoint-every=1", "--keep-checkpoints=0"},
+                                more);
+    run.program = {DTRAIN_NUMBERS};
+    return run;
+  }
+  TrainingRun linear(const std::string& name, int world, const std::vector<std::string>& more) {
+    write_file(folder_ / "table.csv",
+               "a,b,y\n1,2,3\n2,1,4\n3,5,2\n4,4,1\n5,2,8\n6,1,9\n7,3,5\n8,8,2\n9,1,4\n");
+    return run_named(name, world,
+                     {"--model=linear", "--task=regression", "--dataset=csv:table.csv,target=y,split=0.8",
+                      "--data-dir=" + folder_.path().string(), "--global-batch-size=4", "--log-every=1"},
+                     more);
+  }
+};
+
+class NotFiniteForms : public NotFinite, public testing::WithParamInterface<Form> {
+ protected:
+  TrainingRun training(const std::string& name, std::vector<std::string> more) const {
+    const Form& form = GetParam();
+    more.insert(more.end(), form.arguments.begin(), form.arguments.end());
+    TrainingRun run = numbers(name, form.world, more);
+    if (form.servers > 0) {
+      run.start = Start::launcher;
+      run.launcher_arguments = {"--servers=" + std::to_string(form.servers)};
+    }
+    return run;
+  }
+};
+
+// One rank, one stage, one place alone has a gradient that is not finite, and a loss that is.
+TEST_P(NotFiniteForms, GradientsMoveNoParameter) {
+  const TrainingRun run = training("run", {"--break=gradient"});
+  const RunResult ended = train(run);
+  EXPECT_EQ(ended.exit_code, 1) << ended.out << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("gradients are not finite"), HasSubstr("nothing was updated")));
+  EXPECT_EQ(ending(run.run_dir), "diverged");
+  EXPECT_TRUE(std::filesystem::exists(run.run_dir / "report.html"));
+  EXPECT_TRUE(are_finite(run.run_dir));
+  const std::int64_t step = step_in(ended.err.substr(ended.err.find("gradients are not finite") - 60));
+  // The same step wherever the work is done: the one in which sample 13 comes.
+  const TrainingRun alone = numbers("alone", 1, {"--break=gradient"});
+  const RunResult expected = train(alone);
+  EXPECT_EQ(step, step_in(expected.err.substr(expected.err.find("gradients are not finite") - 60)));
+  for (const std::int64_t saved : checkpoints(run.run_dir)) EXPECT_LT(saved, step - 1);
+}
+
+const Form kForms[] = {
+    {"data_parallel", 4, {}},
+    {"accumulated", 2, {"--accumulate=4"}},
+    {"virtual_workers", 2, {"--virtual-workers=8"}},
+    {"threads", 1, {"--thread-workers=4"}},
+    {"devices", 1, {"--devices=cpu:0,cpu:1", "--accumulate=4"}},
+    {"optimizer_shards", 2, {"--shard=optimizer", "--accumulate=4"}},
+    {"gradient_shards", 2, {"--shard=gradients", "--accumulate=4"}},
+    {"parameter_shards", 4, {"--shard=parameters"}},
+    {"pipeline", 2, {"--pipeline=2", "--micro-batches=8"}},
+    {"pipeline_of_devices", 1, {"--pipeline=2", "--devices=cpu:0,cpu:1", "--micro-batches=8"}},
+    {"mesh", 4, {"--mesh=dp=2,pp=2", "--micro-batches=4", "--shard=parameters"}},
+    {"powersgd", 2, {"--compress=powersgd:4", "--accumulate=4"}, 0, 0.1},
+    {"server", 2, {"--accumulate=4"}, 1},
+};
+
+INSTANTIATE_TEST_SUITE_P(, NotFiniteForms, testing::ValuesIn(kForms),
+                         [](const auto& made) { return std::string(made.param.name); });
+
+// Parameters differ between averages: so does what one process has, but not the end.
+TEST_F(NotFinite, GradientsOfOneRankEndLocalSgdOnAll) {
+  const TrainingRun run = numbers("run", 2, {"--break=gradient", "--sync-every=4"});
+  const RunResult ended = train(run);
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("gradients are not finite"), Not(HasSubstr("peer"))));
+  EXPECT_TRUE(are_finite(run.run_dir));
+}
+
+TEST_F(NotFinite, GradientsAreNotPushedToAnAsynchronousServer) {
+  TrainingRun run = numbers("run", 2, {"--break=gradient", "--update=async"});
+  run.launcher_arguments = {"--servers=1"};
+  const RunResult ended = train(run);
+  EXPECT_EQ(ended.exit_code, 1) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("gradients are not finite"));
+  EXPECT_TRUE(are_finite(run.run_dir));
+}
+
+// Weights that are finite and give a loss that is not: what was saved of them is of no use.
+TEST_F(NotFinite, ACheckpointThatLeadsThereIsSetAside) {
+  for (const int world : {1, 2}) {
+    SCOPED_TRACE(world);
+    const std::string name = "run" + std::to_string(world);
+    const std::vector<std::string> wild = {"--checkpoint-every=1", "--max-steps=6"};
+    expect_trained(linear(name, world, {"--checkpoint-every=1", "--max-steps=2", "--lr=0.001"}));
+    TrainingRun bad = linear(name, world, wild);
+    bad.arguments.push_back("--lr=1e30");
+    const RunResult ended = train(bad);
+    EXPECT_EQ(ended.exit_code, 1) << ended.out << ended.err;
+    EXPECT_THAT(ended.err, AllOf(HasSubstr("step 4"), HasSubstr("nothing was updated"),
+                                 HasSubstr("Lower --lr"), HasSubstr("resumes from step 2")));
+    EXPECT_EQ(checkpoints(bad.run_dir), (std::vector<std::int64_t>{1, 2}));
+    EXPECT_TRUE(std::filesystem::exists(bad.run_dir / "checkpoints" / "step-00000003.refused-diverged"));
+    EXPECT_EQ(ending(bad.run_dir), "diverged");
+    TrainingRun rest = linear(name, world, wild);
+    rest.arguments.push_back("--lr=0.001");
+    expect_trained(rest);
+    EXPECT_EQ(step_lines(rest.run_dir).back().step, 6);
+  }
+}
+
+TEST_F(NotFinite, WithoutACheckpointThereIsNoTalkOfOne) {
+  const TrainingRun run = linear("run", 1, {"--lr=1e30", "--max-steps=3", "--checkpoint-every=0"});
+  const RunResult ended = train(run);
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("starts from the beginning"), Not(HasSubstr("is good"))));
+  EXPECT_TRUE(checkpoints(run.run_dir).empty());
+}
+
+TEST_F(NotFinite, AnEvaluationEndsTheRunBeforeItIsSaved) {
+  const TrainingRun run = linear("run", 1, {"--lr=1e30", "--max-steps=1"});
+  const RunResult ended = train(run);
+  EXPECT_EQ(ended.exit_code, 1) << ended.out << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("the test loss is"), HasSubstr("Lower --lr")));
+  EXPECT_TRUE(checkpoints(run.run_dir).empty());
+  EXPECT_EQ(ending(run.run_dir), "diverged");
+}
+
+// Data are to blame: the rate is not, and the checkpoints are good.
+TEST_F(NotFinite, ASampleIsNamed) {
+  for (const int world : {1, 4}) {
+    const TrainingRun run = numbers("data" + std::to_string(world), world, {"--break=data"});
+    const RunResult ended = train(run);
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_THAT(ended.err, AllOf(HasSubstr("sample 13 of numbers has x = nan"), Not(HasSubstr("--lr"))));
+    const auto saved = checkpoints(run.run_dir);
+    EXPECT_EQ(saved.empty() ? 0 : saved.back(),
+              step_in(ended.err.substr(ended.err.find("the loss is") - 30)) - 1);
+  }
+  const RunResult result = expect_trained(numbers("test", 2, {"--break=test"}));
+  EXPECT_EQ(count_of(result.err, "sample 13 of numbers has x = nan"), 2U) << "once an epoch\n" << result.err;
+}
+
+// float16's largest number is 65504: no loss scale brings back what the network itself cannot hold.
+TEST_F(NotFinite, ALossEndsFloat16InThatStep) {
+  const TrainingRun run = numbers("run", 1, {"--precision=fp16", "--lr=1e4", "--max-steps=8"});
+  const RunResult ended = train(run);
+  EXPECT_EQ(ended.exit_code, 1) << ended.out << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("the loss is"), HasSubstr("--precision bf16")));
+  EXPECT_EQ(ending(run.run_dir), "diverged");
+  EXPECT_TRUE(are_finite(run.run_dir));
+}
+
+// A gradient that no scale makes finite.
+TEST_F(NotFinite, LossScalingEndsAtItsFloor) {
+  const std::vector<std::string> one_batch = {"--precision=fp16", "--break=gradient",
+                                              "--global-batch-size=64", "--epochs=60"};
+  for (const int world : {1, 2}) {
+    const TrainingRun run = numbers("run" + std::to_string(world), world, one_batch);
+    const RunResult ended = train(run);
+    EXPECT_EQ(ended.exit_code, 1) << ended.out << ended.err;
+    EXPECT_THAT(ended.err,
+                AllOf(HasSubstr("at the smallest loss scale"), HasSubstr("the loss scale fell to")));
+    EXPECT_EQ(count_of(ended.err, "the loss scale fell to"), 1U);
+  }
+  const RunResult few = train(
+      numbers("few", 1, {"--precision=fp16", "--break=gradient", "--global-batch-size=64", "--epochs=4"}));
+  EXPECT_EQ(few.exit_code, 0);
+  EXPECT_THAT(few.err, HasSubstr("all 4 steps were skipped"));
+}
+
+}  // namespace
+}  // namespace dtrain::test
