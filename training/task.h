@@ -94,7 +94,8 @@ class Task {
 
   /// How many units the mean is over: by default the samples. A task whose samples differ in units (texts
   /// without their padding) counts them here, in the batch as the loader has it, on the host, and says so in
-  /// units_vary(): then each unit of a step weighs the same, wherever it is.
+  /// units_vary(): then each unit of a step weighs the same, wherever it is. For a batch without any, neither
+  /// loss() nor add_up() is called: there is no mean.
   virtual double units(const Batch& batch) const;
   /// Whether samples differ in units. True costs an exchange of one number before each step.
   virtual bool units_vary() const { return false; }

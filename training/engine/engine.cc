@@ -5,10 +5,27 @@
 #include <cmath>
 
 #include "collectives/factory.h"
+#include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
 #include "training/engine/evaluate.h"
 
 namespace dtrain {
+namespace {
+
+/// The loss of a pass without units, of which there is no mean: 0, with gradients of 0 for whatever `outputs`
+/// came from. Peers wait for these gradients as for any.
+Tensor no_loss(const Tensors& outputs) {
+  Tensor total;
+  for (const Tensor& output : outputs) {
+    if (!is_floating(output.dtype())) continue;
+    const Tensor nothing = sum(mul(output, 0.0));
+    total = total.defined() ? add(total, nothing) : nothing;
+  }
+  return total;
+}
+
+}  // namespace
+
 /// A step's batches as the strategy asks for them: fetched as they are needed, or loaded already where a
 /// recorded step reads them.
 class Engine::StepPasses final : public Passes {
@@ -45,6 +62,7 @@ class Engine::StepPasses final : public Passes {
   }
 
   Tensor loss(std::size_t i, const Tensors& outputs) override {
+    if (units_[i] == 0) return no_loss(in_full_precision(outputs));
     Tensor loss = engine_.task_.loss(in_full_precision(outputs), batches_[i]);
     if (!loss.defined() || loss.numel() != 1 || !is_floating(loss.dtype())) {
       throw UsageError(
@@ -101,9 +119,10 @@ class Engine::StepPasses final : public Passes {
           ->wait(engine_.deadline());
     }
     if (!(sums[0] > 0)) {
-      throw UsageError(
-          fmt::format("task {}: expected a step with at least one unit, got {} over all ranks in step {}",
-                      engine_.task_.name(), sums[0], plan_.note.step));
+      throw UsageError(fmt::format(
+          "task {}: expected a step with at least one unit, got {} over all ranks in step {}; use a "
+          "larger batch, or leave out samples without any",
+          engine_.task_.name(), sums[0], plan_.note.step));
     }
     even_share_ = sums[0] / sums[1];
   }

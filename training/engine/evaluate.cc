@@ -1,9 +1,12 @@
 #include "training/engine/evaluate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/sampler.h"
 
@@ -46,7 +49,8 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
 
   const TimePoint start = steady_clock().now();
   const std::size_t counted = task.sum_count();
-  std::vector<double> sums(counted + 1);  // the task's, then the samples
+  std::vector<double> sums(counted + 2);  // the task's, then samples and units
+  double &samples = sums[counted], &units = sums[counted + 1];
   std::int64_t batches = 0;
   Tensors last;
   while (const auto batch = loader.next(Deadline::after(options.patience))) {
@@ -56,8 +60,11 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
     ++batches;
     const Tensors outputs = network(inputs);
     if (options.counts && counted_here) {
-      task.add_up(in_full_precision(outputs), tensors, task.units(*batch), std::span(sums).first(counted));
-      sums[counted] += static_cast<double>(batch->size());
+      const double here = task.units(*batch);
+      // A batch without units has no mean to add.
+      if (here > 0) task.add_up(in_full_precision(outputs), tensors, here, std::span(sums).first(counted));
+      samples += static_cast<double>(batch->size());
+      units += here;
     } else if (device->runs_ahead()) {
       device->compute_stream().synchronize();  // the batch is still being copied from
     }
@@ -71,9 +78,13 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
       .all_reduce({.data = sums.data(), .count = sums.size(), .dtype = DType::f64}, ReduceOp::sum,
                   "evaluation")
       ->wait(Deadline::after(own + options.patience));
-  const auto samples = static_cast<std::int64_t>(sums[counted]);
-  Evaluation found = task.evaluation(std::span(sums).first(counted), samples);
-  found.samples = samples;
+  if (samples > 0 && !(units > 0)) {
+    throw UsageError(
+        fmt::format("task {}: expected at least one unit to evaluate on, got {} in the {} samples of {}",
+                    task.name(), units, samples, source->name()));
+  }
+  Evaluation found = task.evaluation(std::span(sums).first(counted), static_cast<std::int64_t>(samples));
+  found.samples = static_cast<std::int64_t>(samples);
   return found;
 }
 

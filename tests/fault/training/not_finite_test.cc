@@ -122,6 +122,16 @@ TEST_P(NotFiniteForms, GradientsMoveNoParameter) {
   for (const std::int64_t saved : checkpoints(run.run_dir)) EXPECT_LT(saved, step - 1);
 }
 
+TEST_P(NotFiniteForms, APassWithoutUnitsAddsNothing) {
+  const TrainingRun run = training("run", {"--units=some"}), alone = numbers("alone", 1, {"--units=some"});
+  expect_trained(alone);
+  expect_trained(run);
+  const std::vector<double> expected = losses(alone.run_dir), found = losses(run.run_dir);
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], GetParam().tolerance) << i;
+}
+
 const Form kForms[] = {
     {"data_parallel", 4, {}},
     {"accumulated", 2, {"--accumulate=4"}},

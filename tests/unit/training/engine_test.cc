@@ -220,6 +220,40 @@ TEST(Engine, UnitsWeighTheSameWhereverTheyAre) {
   EXPECT_GT(std::abs(other.weights()[0] - whole.weights()[0]), 1e-4);
 }
 
+/// Samples with an even number have no unit.
+class SomeNumbers final : public Squares {
+ public:
+  SomeNumbers() : Squares(true) {}
+  double units(const Batch& batch) const override {
+    double total = 0;
+    for (const std::int64_t index : batch.indices) total += static_cast<double>(index % 2);
+    return total;
+  }
+  Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
+    const Tensor counts = remainder(batch["n"]);
+    return sum(square(outputs[0].flatten() - batch["y"]) * counts) / sum(counts);
+  }
+
+ private:
+  /// 1 for samples with an odd number, which have 2 or 4 units, else 0.
+  static Tensor remainder(const Tensor& n) {
+    std::vector<float> odd;
+    for (const float units : n.to_vector<float>()) odd.push_back(units == 2 || units == 4 ? 1.0F : 0.0F);
+    return Tensor::from_data(std::span<const float>(odd), n.shape(), n.shared_device());
+  }
+};
+
+TEST(Engine, APassWithoutUnitsAddsNothing) {
+  const SomeNumbers task;
+  Worker whole(task, 1), each(task, 8);
+  for (int i = 0; i < 3; ++i) {
+    const double loss = whole.step().loss;
+    EXPECT_TRUE(std::isfinite(loss));
+    EXPECT_NEAR(loss, each.step().loss, 1e-6) << i;
+  }
+  expect_close(whole.weights(), each.weights());
+}
+
 /// The loss is that of Squares; with `broken`, its gradient is not a number.
 class NoSlope final : public Squares {
  public:
