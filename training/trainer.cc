@@ -105,14 +105,14 @@ void Trainer::step() {
   const SpanScope span(env_.tracer.spans(), name, "step");
   const StepPlan plan{.note = {.step = at_.step + 1,
                                .epoch = at_.epoch,
-                               .lr = schedule_.at(at_.step),
+                               .lr = next_lr(),
                                .samples = data_.sampler().samples_at(at_.position),
                                .ends_epoch = data_.sampler().next(at_.position) >= data_.train().size()},
                       .passes = data_.passes_at(at_.position),
                       .full = data_.full_at(at_.position),
                       .stop = env_.stop_signal.received() != 0,
                       .save = !env_.strategy.settling_counts() && saver_->wants_save()};
-  if (Optimizer* optimizer = env_.strategy.optimizer()) set_lr(*optimizer, schedule_, at_.step);
+  if (Optimizer* optimizer = env_.strategy.optimizer()) set_lr(*optimizer, schedule_, schedule_position());
   engine_.step(plan, [this] {
     const SpanScope waiting(env_.tracer.spans(), "wait for batch", "phase");
     Batch batch = data_.next(deadline());

@@ -65,6 +65,13 @@ class Trainer {
   void start_trace();
   void count_steps();
   void place_at(std::int64_t step);
+  /// How far the run is, in steps of the schedule.
+  double schedule_position() const;
+  double next_lr() const { return schedule_.at(schedule_position()); }
+  LrSchedule schedule_of_run() const;
+  /// What resume_schedule() reads.
+  void note_schedule(TrainingState& state) const;
+  void resume_schedule(const TrainingState& state);
 
   /// From where the run is to its end or a stop signal.
   ExitCode run_on();
@@ -119,6 +126,7 @@ class Trainer {
   Journal journal_;
   FiniteCheck finite_;
   TrainingData data_;
+  std::int64_t schedule_batch_;  ///< samples of the steps that it counts in: those of the run's first start
   LrSchedule schedule_;
   Engine engine_;
   std::unique_ptr<CheckpointSaver> saver_;

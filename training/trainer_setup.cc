@@ -50,7 +50,8 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
                 env_.communicator.rank(), env_.communicator.size(), env_.permit}),
       finite_(env_.device),
       data_(recipe_, env_.task, env_.strategy.share(), env_.device, env_.log, env_.tracer.spans()),
-      schedule_(make_schedule(recipe_, data_.sampler().steps_from(0))),
+      schedule_batch_(recipe_.batch.global),
+      schedule_(schedule_of_run()),
       engine_(env_.task, env_.strategy, env_.communicator, env_.device, engine_options(recipe_, env_),
               env_.log),
       pace_(env_.communicator, env_.clock) {
@@ -308,6 +309,7 @@ void Trainer::take_over(const std::string& state_text, const Checkpoint* checkpo
   if (!state.extra.contains(kPositionUnit)) at_.position *= recipe_.batch.global;
   at_.position = std::min(at_.position, data_.train().size());
   at_.saved_step = state.step;
+  resume_schedule(state);
 }
 
 // Every rank keeps a log of its own where it can see rank 0's run directory.
@@ -373,6 +375,7 @@ TrainingState Trainer::state() const {
   }
   state.extra.merge(env_.strategy.notes());
   state.extra.emplace(kPositionUnit, "samples");
+  note_schedule(state);
   return state;
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/optim/lr_schedule.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <string>
@@ -14,7 +15,7 @@ namespace {
                    ", got " + std::to_string(got));
 }
 
-void check(const LrSchedule& schedule, std::int64_t finished_steps, double base) {
+void check(const LrSchedule& schedule, double finished_steps, double base) {
   if (!std::isfinite(base) || base < 0) refuse("base_lr", "finite and at least 0", base);
   if (schedule.warmup_steps < 0) {
     refuse("warmup_steps", "at least 0", static_cast<double>(schedule.warmup_steps));
@@ -25,13 +26,13 @@ void check(const LrSchedule& schedule, std::int64_t finished_steps, double base)
   if (schedule.kind == LrKind::cosine && schedule.total_steps < 1) {
     refuse("total_steps", "at least 1", static_cast<double>(schedule.total_steps));
   }
-  if (finished_steps < 0) refuse("finished_steps", "at least 0", static_cast<double>(finished_steps));
+  if (!(finished_steps >= 0)) refuse("finished_steps", "at least 0", finished_steps);
 }
 
-double cosine(const LrSchedule& schedule, std::int64_t since_warmup, double base) {
-  const std::int64_t length = schedule.total_steps - schedule.warmup_steps;
+double cosine(const LrSchedule& schedule, double since_warmup, double base) {
+  const auto length = static_cast<double>(schedule.total_steps - schedule.warmup_steps);
   if (since_warmup >= length) return schedule.min_lr;
-  const double progress = static_cast<double>(since_warmup) / static_cast<double>(length);
+  const double progress = since_warmup / length;
   return schedule.min_lr + (base - schedule.min_lr) * (1 + std::cos(std::numbers::pi * progress)) / 2;
 }
 
@@ -45,24 +46,23 @@ LrKind parse_lr_kind(std::string_view name) {
                    "\"");
 }
 
-double LrSchedule::at(std::int64_t finished_steps, double base) const {
+double LrSchedule::at(double finished_steps, double base) const {
   check(*this, finished_steps, base);
-  if (finished_steps < warmup_steps) {
-    return base * static_cast<double>(finished_steps + 1) / static_cast<double>(warmup_steps);
-  }
-  const std::int64_t since_warmup = finished_steps - warmup_steps;
+  const auto warmup = static_cast<double>(warmup_steps);
+  if (finished_steps < warmup) return base * std::min(finished_steps + 1, warmup) / warmup;
+  const double since_warmup = finished_steps - warmup;
   switch (kind) {
     case LrKind::constant:
       break;
     case LrKind::step:
-      return base * std::pow(gamma, static_cast<double>(since_warmup / decay_every));
+      return base * std::pow(gamma, std::floor(since_warmup / static_cast<double>(decay_every)));
     case LrKind::cosine:
       return cosine(*this, since_warmup, base);
   }
   return base;
 }
 
-void set_lr(Optimizer& optimizer, const LrSchedule& schedule, std::int64_t finished_steps) {
+void set_lr(Optimizer& optimizer, const LrSchedule& schedule, double finished_steps) {
   for (std::size_t group = 0; group < optimizer.group_count(); ++group) {
     optimizer.set_lr(group, schedule.at(finished_steps, optimizer.base_lr(group)));
   }

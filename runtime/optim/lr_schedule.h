@@ -1,4 +1,4 @@
-// The learning rate as a pure function of the step, so that a resumed run needs no schedule state.
+// The learning rate as a pure function of how far the run is, so that a resumed run needs no schedule state.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ LrKind parse_lr_kind(std::string_view name);
 ///   step      base · gamma^⌊s / decay_every⌋
 ///   cosine    min_lr + (base − min_lr) · (1 + cos(π · s / (total_steps − warmup_steps))) / 2, min_lr after
 ///   the end
-/// where s counts finished steps since the warm-up.
+/// where s counts finished steps since the warm-up. A run whose steps change their size counts in steps of
+/// one size, so that finished steps may be a fraction.
 struct LrSchedule {
   LrKind kind = LrKind::constant;
   double base_lr = 1e-3;
@@ -31,13 +32,13 @@ struct LrSchedule {
 
   /// Learning rate of the step after `finished_steps` finished ones (0 for the first). Throws UsageError
   /// naming the field when the schedule makes no sense.
-  double at(std::int64_t finished_steps) const { return at(finished_steps, base_lr); }
+  double at(double finished_steps) const { return at(finished_steps, base_lr); }
   /// The same from another base.
-  double at(std::int64_t finished_steps, double base) const;
+  double at(double finished_steps, double base) const;
 };
 
 /// Gives each group of `optimizer` its learning rate for the step after `finished_steps` finished ones: the
 /// schedule from the group's base_lr(). As in torch.optim.lr_scheduler, min_lr is the same for all groups.
-void set_lr(Optimizer& optimizer, const LrSchedule& schedule, std::int64_t finished_steps);
+void set_lr(Optimizer& optimizer, const LrSchedule& schedule, double finished_steps);
 
 }  // namespace dtrain

@@ -190,6 +190,19 @@ TEST(LrSchedule, FollowsACosine) {
   EXPECT_DOUBLE_EQ(schedule.at(4), 0.5);
 }
 
+// Steps that are twice as large, or half as large, are on the same curve.
+TEST(LrSchedule, GoesByFractionsOfSteps) {
+  LrSchedule schedule{LrKind::cosine, 1.0, 4, 12};
+  EXPECT_DOUBLE_EQ(schedule.at(0.5), 0.375);
+  EXPECT_DOUBLE_EQ(schedule.at(3.5), 1.0) << "not above the base";
+  EXPECT_LT(schedule.at(6.5), schedule.at(6));
+  EXPECT_GT(schedule.at(6.5), schedule.at(7));
+  schedule = {LrKind::step, 1.0};
+  schedule.decay_every = 2;
+  EXPECT_DOUBLE_EQ(schedule.at(1.999), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.at(2.001), 0.1);
+}
+
 TEST(LrSchedule, RefusesNonsense) {
   EXPECT_EQ(parse_lr_kind("cosine"), LrKind::cosine);
   EXPECT_THROW(parse_lr_kind("linear"), UsageError);

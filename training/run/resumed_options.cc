@@ -1,0 +1,68 @@
+#include "training/run/resumed_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace dtrain {
+namespace {
+
+constexpr const char* kNextLr = "next-lr";
+const std::string kPrefix = "option.";
+const std::string kUnset = "unset";
+constexpr const char* kNoted[] = {"epochs",       "max-steps",       "accumulate",      "lr",
+                                  "scale-lr",     "base-batch-size", "momentum",        "dampening",
+                                  "nesterov",     "weight-decay",    "weight-decay-on", "betas",
+                                  "eps",          "alpha",           "centered",        "lr-decay",
+                                  "trust",        "clip-grad-norm",  "clip-grad-value", "lr-schedule",
+                                  "warmup-steps", "lr-decay-every",  "lr-gamma",        "min-lr"};
+
+std::string value_of(const Options& options, const std::string& name) {
+  return options.has(name) ? options.text(name) : kUnset;
+}
+
+/// "0.1" is "1e-1".
+bool are_equal(const std::string& a, const std::string& b) {
+  const auto x = parse_real(a), y = parse_real(b);
+  return x && y ? *x == *y : a == b;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> noted_options(const Options& options) {
+  std::map<std::string, std::string> noted;
+  for (const char* name : kNoted) noted.emplace(kPrefix + name, value_of(options, name));
+  return noted;
+}
+
+std::string changed_options(const Options& now, const std::map<std::string, std::string>& saved) {
+  std::string text;
+  for (const char* name : kNoted) {
+    const auto before = saved.find(kPrefix + name);
+    const std::string value = value_of(now, name);
+    if (before == saved.end() || are_equal(before->second, value)) continue;
+    text += fmt::format("{}--{} {} ({} before)", text.empty() ? "" : ", ", name, value, before->second);
+  }
+  return text;
+}
+
+std::pair<std::string, std::string> noted_lr(double lr) { return {kNextLr, fmt::format("{}", lr)}; }
+
+std::string lr_jump(const LrSchedule& schedule, double position, bool is_plain,
+                    const std::map<std::string, std::string>& saved) {
+  const auto noted = saved.find(kNextLr);
+  const auto before = noted == saved.end() ? std::nullopt : parse_real(noted->second);
+  const double now = schedule.at(position);
+  if (!before || std::abs(now - *before) <= 1e-9 * std::max(now, *before)) return "";
+  std::string text =
+      fmt::format("the learning rate is {:g} from here; the run before would have taken {:g}", now, *before);
+  // The rate is a straight line in its base.
+  const double at_zero = schedule.at(position, 0), slope = schedule.at(position, 1) - at_zero;
+  const double base = (*before - at_zero) / slope;
+  if (is_plain && std::isfinite(base) && base > 0)
+    text += fmt::format(". --lr {:.4g} resumes at that rate, the options of before keep its curve", base);
+  return text;
+}
+
+}  // namespace dtrain
