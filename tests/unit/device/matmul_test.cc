@@ -107,6 +107,37 @@ TEST(Matmul, StridedBothWays) {
   EXPECT_EQ(out.values(), expected.values());
 }
 
+/// Views whose strides interleave: every second row or column of an odd number of them. Libraries take none
+/// for a layout. Each is operand and result once.
+TEST(Matmul, StridesThatInterleave) {
+  const auto device = make_device("cpu");
+  Generator generator(3);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    for (const Dims& strides :
+         {Dims{35, 14, 1}, Dims{35, 7, 2}, Dims{35, 1, 7}, Dims{1, 35, 7}, Dims{0, 7, 2}}) {
+      SCOPED_TRACE(strides.to_string() + " " + std::string(name_of(dtype)));
+      const Array memory = Array::random({200}, generator, dtype),
+                  b = Array::random({4, 4, 6}, generator, dtype);
+      View a = memory.view();
+      a.shape = {4, 3, 4};
+      a.strides = strides;
+      Array dense({4, 3, 4}, dtype), out({4, 3, 6}, dtype), expected({4, 3, 6}, dtype);
+      device->kernels().copy(a, dense);
+      device->kernels().matmul(a, b, View{}, Activation::none, false, out);
+      device->kernels().matmul(dense, b, View{}, Activation::none, false, expected);
+      test::expect_near(out.values(), expected.values(), test::sum_tolerance(5, dtype), "operand");
+      if (strides[0] == 0) continue;
+      const Array eye = Array::random({4, 4, 4}, generator, dtype);
+      device->kernels().matmul(dense, eye, View{}, Activation::none, false, a);
+      Array same({4, 3, 4}, dtype);
+      device->kernels().matmul(dense, eye, View{}, Activation::none, false, same);
+      Array got({4, 3, 4}, dtype);
+      device->kernels().copy(a, got);
+      test::expect_near(got.values(), same.values(), test::sum_tolerance(5, dtype), "result");
+    }
+  }
+}
+
 TEST(Matmul, RefusesWhatDoesNotFit) {
   const auto device = make_device("cpu");
   Array a({1, 2, 3}), b({1, 4, 2}), out({1, 2, 2}), good({1, 3, 2}), bias({2});

@@ -14,13 +14,33 @@ bool is_dense_f32(const View& parameter) {
   return parameter.data == nullptr || (parameter.dtype == DType::f32 && parameter.is_contiguous());
 }
 
-/// An array dense and in the dtype a function works in: the one given where it is like that, else a copy of
-/// it, or memory for a result that finish() copies back. Null data stays null.
+/// Whether each stride steps over all that lies inside it, broadcasts and extents of 1 aside: what libraries
+/// take for a layout. Every second of five columns is not like that: strides (5, 2) interleave in [N, 3].
+bool is_nested(const View& view) {
+  std::int64_t inside = 1;
+  for (Dims left = view.strides;;) {
+    int next = -1;
+    for (int i = 0; i < view.rank(); ++i) {
+      if (view.shape[i] > 1 && left[i] > 0 && (next < 0 || left[i] < left[next])) next = i;
+    }
+    if (next < 0) return true;
+    if (left[next] < inside) return false;
+    inside = left[next] * view.shape[next];
+    left[next] = 0;
+  }
+}
+
+/// An array as a function wants it: the one given where it is like that, else a dense copy of it, or memory
+/// for a result that finish() copies back. Null data stays null.
 class Staged {
  public:
+  /// Dense and in the dtype the function works in.
   Staged(CpuKernels& kernels, const View& view, DType dtype, bool read)
+      : Staged(kernels, view, dtype, read, view.dtype == dtype && view.is_contiguous()) {}
+  /// As it is where it `fits`.
+  Staged(CpuKernels& kernels, const View& view, DType dtype, bool read, bool fits)
       : kernels_(kernels), given_(view), used_(view) {
-    if (view.data == nullptr || (view.dtype == dtype && view.is_contiguous())) return;
+    if (view.data == nullptr || fits) return;
     const auto bytes = static_cast<std::size_t>(view.numel()) * size_of(dtype);
     used_ = {memory_.at_least(bytes), dtype, view.shape, contiguous_strides(view.shape)};
     if (read) kernels_.copy(given_, used_);
@@ -54,6 +74,16 @@ View met_pixels(const Conv2dGeometry& g, const View& input, const View& output) 
 
 }  // namespace
 
+bool CpuKernels::fast_matmul(const View& a, const View& b, const View& bias, bool accumulate,
+                             const View& out) {
+  if (a.shape[2] == 0) return false;
+  const Staged left(*this, a, a.dtype, true, is_nested(a)), right(*this, b, b.dtype, true, is_nested(b));
+  Staged result(*this, out, out.dtype, accumulate, is_nested(out));
+  if (!math_->matmul(left.view(), right.view(), bias, accumulate, result.view())) return false;
+  result.finish();
+  return true;
+}
+
 void CpuKernels::matmul(const View& a, const View& b, const View& given_bias, Activation activation,
                         bool accumulate, const View& out) {
   require_rank("matmul", "a", a, 3);
@@ -69,7 +99,7 @@ void CpuKernels::matmul(const View& a, const View& b, const View& given_bias, Ac
   if (out.numel() == 0) return;
   const Staged dense_bias(*this, given_bias, given_bias.dtype, true);
   const View& bias = dense_bias.view();
-  if (a.shape[2] != 0 && math_->matmul(a, b, bias, accumulate, out)) {
+  if (fast_matmul(a, b, bias, accumulate, out)) {
     if (activation == Activation::relu) unary(UnaryOp::relu, out, out);
     return;
   }
@@ -151,15 +181,14 @@ void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const Vi
 
 void CpuKernels::weight_gradients(const Conv2dGeometry& geometry, const View& input, const View& grad_output,
                                   const View& grad_weight, const View& grad_bias) {
-  if (winograd_pays() && grad_output.numel() != 0 && is_dense_f32(grad_weight) && is_dense_f32(grad_bias) &&
+  // Padding alone makes an output of an image without pixels, of which libraries read what is not there.
+  const bool any = input.numel() != 0 && grad_output.numel() != 0 && grad_weight.numel() != 0;
+  if (any && winograd_pays() && is_dense_f32(grad_weight) && is_dense_f32(grad_bias) &&
       winograd_can(geometry, input, grad_weight, grad_output)) {
     return winograd_backward_weight(input, grad_output, grad_weight, grad_bias, winograd_scratch_);
   }
-  if (grad_weight.numel() != 0 && grad_output.numel() != 0 &&
-      math_->conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias)) {
-    return;
-  }
-  if (grad_output.numel() != 0 && skips_pixels(geometry, grad_weight)) {
+  if (any && math_->conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias)) return;
+  if (any && skips_pixels(geometry, grad_weight)) {
     const Staged met(*this, met_pixels(geometry, input, grad_output), input.dtype, true);
     return weight_gradients({.groups = geometry.groups}, met.view(), grad_output, grad_weight, grad_bias);
   }

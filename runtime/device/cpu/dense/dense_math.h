@@ -16,6 +16,7 @@ class DenseMath {
  public:
   virtual ~DenseMath() = default;
 
+  /// The strides are nested: each but 0 steps over all that lies inside it.
   virtual bool matmul(const View& a, const View& b, const View& bias, bool accumulate, const View& out) = 0;
   virtual bool conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
                       const View& output) = 0;

@@ -201,8 +201,8 @@ std::unique_ptr<Plan> backward_weight_plan(const dnnl::engine& engine, const Con
   return plan;
 }
 
-/// A matmul operand as oneDNN takes it: batch extent 1 for a broadcast, no strides of 0, one of the last two
-/// strides 1. `dense` is what it has to be copied to where it is not like that.
+/// A matmul operand, with nested strides, as oneDNN takes it: batch extent 1 for a broadcast, no strides of
+/// 0, one of the last two strides 1. `dense` is what it has to be copied to where it is not like that.
 struct Operand {
   memory::desc user, wanted;
 };
@@ -212,7 +212,7 @@ Operand matmul_operand(View view) {
   const std::int64_t rows = view.shape[1], columns = view.shape[2];
   if (rows == 1) view.strides[1] = columns == 1 ? 1 : std::max<std::int64_t>(columns * view.strides[2], 1);
   if (columns == 1) view.strides[2] = view.strides[1] == 1 && rows != 1 ? rows : 1;
-  if (view.shape[0] == 1) view.strides[0] = rows * columns;
+  if (view.shape[0] == 1) view.strides[0] = std::max(rows * view.strides[1], columns * view.strides[2]);
   const bool row_major = view.strides[2] == 1 && view.strides[1] >= columns;
   const bool column_major = view.strides[1] == 1 && view.strides[2] >= rows;
   View dense = view;
