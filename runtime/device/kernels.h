@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
+#include <optional>
 #include <span>
 
 #include "runtime/device/view.h"
@@ -26,8 +26,8 @@ enum class Reduction { sum, mean, max, min };
 enum class PoolKind { max, avg };
 enum class Activation { none, relu };
 
-/// As the `ignored` target of a cross-entropy: every row counts.
-inline constexpr std::int64_t kNothingIgnored = std::numeric_limits<std::int64_t>::min();
+/// The target whose rows a cross-entropy leaves out, if any. No int64 is free to say "none": labels are data.
+using IgnoredTarget = std::optional<std::int64_t>;
 
 /// Geometry of a 2-D convolution. Shapes: input [N, C, H, W], weight [O, C / groups, KH, KW], bias [O],
 /// output [N, O, OH, OW].

@@ -262,11 +262,11 @@ TEST_F(Gpu, Losses) {
         [](Kernels& kernels, const std::vector<View>& v) { kernels.log_softmax(v[0], v[1]); });
   check({random_arg({6, 10}, generator), target, zeros_arg({6, 10}), zeros_arg({6})}, 8, "cross_entropy",
         [](Kernels& kernels, const std::vector<View>& v) {
-          kernels.cross_entropy(v[0], v[1], kNothingIgnored, v[2], v[3]);
+          kernels.cross_entropy(v[0], v[1], std::nullopt, v[2], v[3]);
         });
   check({random_arg({6, 10}, generator), target, random_arg({6}, generator), zeros_arg({6, 10})}, 8,
         "cross_entropy_backward", [](Kernels& kernels, const std::vector<View>& v) {
-          kernels.cross_entropy_backward(v[0], v[1], kNothingIgnored, v[2], v[3]);
+          kernels.cross_entropy_backward(v[0], v[1], std::nullopt, v[2], v[3]);
         });
 }
 
@@ -367,7 +367,7 @@ TEST_F(Gpu, FaultsAreThrownByTheNextWait) {
   const View log_probs{static_cast<float*>(memory) + 32, DType::f32, {2, 10}, {10, 1}};
   const View losses{static_cast<float*>(memory) + 64, DType::f32, {2}, {1}};
   gpu->kernels().fill(matrix, 0);
-  gpu->kernels().cross_entropy(matrix, {target, DType::i64, {2}, {1}}, kNothingIgnored, log_probs, losses);
+  gpu->kernels().cross_entropy(matrix, {target, DType::i64, {2}, {1}}, std::nullopt, log_probs, losses);
   EXPECT_THROW(gpu->compute_stream().synchronize(), UsageError);
   EXPECT_NO_THROW(gpu->compute_stream().synchronize());
   gpu->deallocate(target, sizeof wrong);

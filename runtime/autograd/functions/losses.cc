@@ -34,24 +34,24 @@ Tensor log_softmax_rows(const Tensor& x) {
 /// 1 where a row counts, else 0; int64.
 Tensor counted(const Tensor& target, std::int64_t ignored) {
   const Tensor number = Tensor::from_data({ignored}, {1}, target.shared_device());
-  return add(neg(equal(target, number)), 1.0);
+  return add(neg(equal(target, number)), 1);
 }
 
 /// With create_graph: the gradient of row_losses as differentiable operations. `log_probs` stand where the
 /// logits stand in the graph: their derivatives need no other values.
 Tensor row_losses_gradient(const Tensor& grad, const Tensor& log_probs, const Tensor& target,
-                           std::int64_t ignored) {
+                           IgnoredTarget ignored) {
   const Tensor classes = Tensor::arange(log_probs.size(1), grad.shared_device());
   const Tensor hit = equal(target.unsqueeze(1), classes.unsqueeze(0)).to(grad.dtype());
   const Tensor probability = exp(record_log_softmax(log_probs.detach(), log_probs));
   const Tensor gradient = mul(sub(probability, hit), grad.unsqueeze(1));
-  if (ignored == kNothingIgnored) return gradient;
-  const Tensor counts = counted(target, ignored).to(grad.dtype()).unsqueeze(1);
+  if (!ignored) return gradient;
+  const Tensor counts = counted(target, *ignored).to(grad.dtype()).unsqueeze(1);
   return where(counts, gradient, Tensor::zeros({}, grad.shared_device(), grad.dtype()));
 }
 
 /// One loss a row.
-Tensor row_losses(const Tensor& logits, const Tensor& target, std::int64_t ignored) {
+Tensor row_losses(const Tensor& logits, const Tensor& target, IgnoredTarget ignored) {
   Tensor log_probs = Tensor::empty(logits.shape(), logits.shared_device(), logits.dtype());
   Tensor losses = Tensor::empty({logits.size(0)}, logits.shared_device(), logits.dtype());
   logits.device().kernels().cross_entropy(logits.view(), target.view(), ignored, log_probs.view(),
@@ -108,10 +108,9 @@ Tensor cross_entropy(const Tensor& given, const Tensor& target, LossReduction re
     throw UsageError("cross_entropy: expected logits [R, C] and target int64 [R], got " + logits.describe() +
                      " and " + target.describe());
   }
-  const std::int64_t ignored = ignore_index.value_or(kNothingIgnored);
-  const Tensor losses = row_losses(logits.contiguous(), target.contiguous(), ignored);
+  const Tensor losses = row_losses(logits.contiguous(), target.contiguous(), ignore_index);
   if (!ignore_index || reduction != LossReduction::mean) return reduced(losses, reduction);
-  return div(sum(losses), sum(counted(target, ignored)).to(losses.dtype()));
+  return div(sum(losses), sum(counted(target, *ignore_index)).to(losses.dtype()));
 }
 
 Tensor mse_loss(const Tensor& prediction, const Tensor& target, LossReduction reduction) {

@@ -27,7 +27,7 @@ void log_softmax_row(std::int64_t columns, const T* in, std::int64_t in_step, T*
 }
 
 void require_targets(std::string_view operation, const View& target, std::int64_t rows, std::int64_t classes,
-                     std::int64_t ignored) {
+                     IgnoredTarget ignored) {
   require_shape(operation, "target", target, {rows});
   require_dtype(operation, "target", target, DType::i64);
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -53,7 +53,7 @@ void CpuKernels::log_softmax(const View& in, const View& out) {
   });
 }
 
-void CpuKernels::cross_entropy(const View& logits, const View& target, std::int64_t ignored,
+void CpuKernels::cross_entropy(const View& logits, const View& target, IgnoredTarget ignored,
                                const View& log_probs, const View& losses) {
   require_rank("cross_entropy", "logits", logits, 2);
   const std::int64_t rows = logits.shape[0];
@@ -75,7 +75,7 @@ void CpuKernels::cross_entropy(const View& logits, const View& target, std::int6
   });
 }
 
-void CpuKernels::cross_entropy_backward(const View& log_probs, const View& target, std::int64_t ignored,
+void CpuKernels::cross_entropy_backward(const View& log_probs, const View& target, IgnoredTarget ignored,
                                         const View& grad_losses, const View& grad_logits) {
   require_rank("cross_entropy_backward", "log_probs", log_probs, 2);
   require_like("cross_entropy_backward", "grad_logits", grad_logits, log_probs);

@@ -136,10 +136,18 @@ struct Matrix {
   std::int64_t row_step, column_step;
 };
 
+/// Whether a row counts, as kernels take it.
+struct Ignored {
+  Ignored(IgnoredTarget target) : any(target.has_value()), label(target.value_or(0)) {}
+  __device__ bool operator()(std::int64_t target) const { return any && target == label; }
+  bool any;
+  std::int64_t label;
+};
+
 /// With `target`, also the loss of each row.
 template <class T>
 __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matrix<const T> in, Matrix<T> out,
-                                   const std::int64_t* target, std::int64_t target_step, std::int64_t ignored,
+                                   const std::int64_t* target, std::int64_t target_step, Ignored ignored,
                                    T* losses, std::int64_t loss_step, FaultRecord* faults) {
   using C = Compute<T>;
   for (std::int64_t r = first_row(); r < rows; r += row_step()) {
@@ -158,7 +166,7 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
     for (std::int64_t c = lane(); c < columns; c += kWarp) out(r, c) = log_prob(c);
     if (target == nullptr || lane() != 0) continue;
     const std::int64_t wanted = target[r * target_step];
-    if (wanted == ignored) {
+    if (ignored(wanted)) {
       losses[r * loss_step] = cast<T>(0.0F);
       continue;
     }
@@ -172,13 +180,12 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
 
 template <class T>
 __global__ void loss_gradient_kernel(std::int64_t rows, std::int64_t columns, Matrix<const T> log_probs,
-                                     const std::int64_t* target, std::int64_t target_step,
-                                     std::int64_t ignored, const T* grad_losses, std::int64_t loss_step,
-                                     Matrix<T> grad) {
+                                     const std::int64_t* target, std::int64_t target_step, Ignored ignored,
+                                     const T* grad_losses, std::int64_t loss_step, Matrix<T> grad) {
   using C = Compute<T>;
   for (std::int64_t e = first_item(); e < rows * columns; e += item_step()) {
     const std::int64_t r = e / columns, c = e - r * columns;
-    if (target[r * target_step] == ignored) {
+    if (ignored(target[r * target_step])) {
       grad(r, c) = cast<T>(0.0F);
       continue;
     }
@@ -195,7 +202,7 @@ Dims tail(const Dims& dims) {
 
 template <class T>
 void run_log_softmax(const Context& context, const View& in, const View& out, const View& target,
-                     std::int64_t ignored, const View& losses) {
+                     Ignored ignored, const View& losses) {
   const bool with_loss = target.data != nullptr;
   DTRAIN_LAUNCH("log_softmax", context.stream, blocks_for_rows(context, in.shape[0]), kThreads,
                 log_softmax_kernel<T>, in.shape[0], in.shape[1], Matrix<const T>(in), Matrix<T>(out),
@@ -254,11 +261,11 @@ void CudaKernels::log_softmax(const View& in, const View& out) {
   require_like("log_softmax", "out", out, in);
   if (in.numel() == 0) return;
   dispatch_floating("log_softmax", in.dtype, [&](auto tag) {
-    run_log_softmax<decltype(tag)>(context_, in, out, View{}, kNothingIgnored, View{});
+    run_log_softmax<decltype(tag)>(context_, in, out, View{}, IgnoredTarget(), View{});
   });
 }
 
-void CudaKernels::cross_entropy(const View& logits, const View& target, std::int64_t ignored,
+void CudaKernels::cross_entropy(const View& logits, const View& target, IgnoredTarget ignored,
                                 const View& log_probs, const View& losses) {
   require_rank("cross_entropy", "logits", logits, 2);
   require_like("cross_entropy", "log_probs", log_probs, logits);
@@ -266,13 +273,13 @@ void CudaKernels::cross_entropy(const View& logits, const View& target, std::int
   require_dtype("cross_entropy", "target", target, DType::i64);
   require_shape("cross_entropy", "losses", losses, {logits.shape[0]});
   require_dtype("cross_entropy", "losses", losses, logits.dtype);
-  if (logits.numel() == 0) return;
+  if (logits.shape[0] == 0) return;
   dispatch_floating("cross_entropy", logits.dtype, [&](auto tag) {
     run_log_softmax<decltype(tag)>(context_, logits, log_probs, target, ignored, losses);
   });
 }
 
-void CudaKernels::cross_entropy_backward(const View& log_probs, const View& target, std::int64_t ignored,
+void CudaKernels::cross_entropy_backward(const View& log_probs, const View& target, IgnoredTarget ignored,
                                          const View& grad_losses, const View& grad_logits) {
   require_rank("cross_entropy_backward", "log_probs", log_probs, 2);
   require_like("cross_entropy_backward", "grad_logits", grad_logits, log_probs);

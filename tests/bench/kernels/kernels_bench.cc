@@ -184,8 +184,8 @@ void cross_entropy(benchmark::State& state) {
   const View logits = bench.tensor({kBatch, 10}), target = bench.tensor({kBatch}, DType::i64),
              log_probs = bench.tensor({kBatch, 10}), losses = bench.tensor({kBatch});
   for (auto _ : state) {
-    bench.kernels().cross_entropy(logits, target, kNothingIgnored, log_probs, losses);
-    bench.kernels().cross_entropy_backward(log_probs, target, kNothingIgnored, losses, logits);
+    bench.kernels().cross_entropy(logits, target, std::nullopt, log_probs, losses);
+    bench.kernels().cross_entropy_backward(log_probs, target, std::nullopt, losses, logits);
   }
 }
 BENCHMARK(cross_entropy);
@@ -237,10 +237,10 @@ class LeNet {
     k_.copy(h2_, flat4_);
     k_.matmul(flat_, transposed(batch(w3_)), b3_, Activation::relu, false, batch(h3_));
     k_.matmul(batch(h3_), transposed(batch(w4_)), b4_, Activation::none, false, batch(logits_));
-    k_.cross_entropy(logits_, target_, kNothingIgnored, log_probs_, losses_);
+    k_.cross_entropy(logits_, target_, std::nullopt, log_probs_, losses_);
   }
   void classifier_backward() {
-    k_.cross_entropy_backward(log_probs_, target_, kNothingIgnored, losses_, dlogits_);
+    k_.cross_entropy_backward(log_probs_, target_, std::nullopt, losses_, dlogits_);
     k_.matmul(transposed(batch(dlogits_)), batch(h3_), View{}, Activation::none, false, batch(dw4_));
     k_.reduce(Reduction::sum, dlogits_, batch(db4_));
     k_.matmul(batch(dlogits_), batch(w4_), View{}, Activation::none, false, batch(dh3_));

@@ -35,7 +35,7 @@ TEST(LogSoftmax, KeepsTheDigitsOfDifferences) {
   device->kernels().log_softmax(x.as(DType::f64), exact);
   device->kernels().log_softmax(x, y);
   test::expect_near(y.values(), exact.values(), 1e-6, "log_softmax");
-  device->kernels().cross_entropy(x, target, kNothingIgnored, y, losses);
+  device->kernels().cross_entropy(x, target, std::nullopt, y, losses);
   for (std::size_t row = 0; row < 8; ++row)
     EXPECT_NEAR(losses.values()[row], -exact.values()[row * 50], 1e-6);
 }

@@ -150,8 +150,7 @@ TEST(CrossEntropy, IgnoredRowsCostNothing) {
   EXPECT_EQ(grads.values()[2], 0) << "though its probabilities are NaN";
   EXPECT_EQ(grads.values()[3], 0);
   EXPECT_GT(losses.values()[2], 2);
-  EXPECT_THROW(device->kernels().cross_entropy(logits, target, kNothingIgnored, log_probs, losses),
-               UsageError);
+  EXPECT_THROW(device->kernels().cross_entropy(logits, target, std::nullopt, log_probs, losses), UsageError);
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ TEST(CrossEntropy, MatchesTheFormulaAndItsGradient) {
     View grad_losses = scale;
     grad_losses.shape = {kRows};
     grad_losses.strides = {0};
-    kernels.cross_entropy(logits, target, kNothingIgnored, log_probs, losses);
-    kernels.cross_entropy_backward(log_probs, target, kNothingIgnored, grad_losses, grads);
+    kernels.cross_entropy(logits, target, std::nullopt, log_probs, losses);
+    kernels.cross_entropy_backward(log_probs, target, std::nullopt, grad_losses, grads);
 
     std::vector<double> expected_losses, expected_grads;
     const auto wanted = target.values();
@@ -57,13 +57,13 @@ TEST(CrossEntropy, RefusesTargetsOutsideAndSaysWhich) {
   for (const double bad : {3.0, -1.0}) {
     target.set({1, bad});
     try {
-      device->kernels().cross_entropy(logits, target, kNothingIgnored, log_probs, losses);
+      device->kernels().cross_entropy(logits, target, std::nullopt, log_probs, losses);
       FAIL() << "did not throw";
     } catch (const UsageError& error) {
       EXPECT_NE(std::string(error.what()).find("target[1] expected 0 to 2, got"), std::string::npos)
           << error.what();
     }
-    EXPECT_THROW(device->kernels().cross_entropy_backward(log_probs, target, kNothingIgnored, losses, logits),
+    EXPECT_THROW(device->kernels().cross_entropy_backward(log_probs, target, std::nullopt, losses, logits),
                  UsageError);
   }
 }
