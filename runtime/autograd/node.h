@@ -137,6 +137,8 @@ class Saved {
 
   /// The value, with its history. Throws UsageError naming the operation when it was modified.
   Tensor get(const GradSink& sink) const;
+  /// The same where its value is `needed`; else the tensor as it is now, for its shape.
+  Tensor get_if(bool needed, const GradSink& sink) const { return needed ? get(sink) : tensor_; }
 
  private:
   Saved(const Tensor& tensor, bool is_output)

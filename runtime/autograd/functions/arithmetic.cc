@@ -145,8 +145,10 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   a.device().kernels().where(chosen.view(), a.detach().expand(shape).view(), b.detach().expand(shape).view(),
                              result.view());
   if (!recording({a, b})) return result;
+  // Only which side was taken counts later: a mask of one's own costs a quarter, and numbers may change.
+  const Tensor mask = condition.dtype() == DType::boolean ? chosen : chosen.to(DType::boolean);
   return record("where", std::move(result), {a, b},
-                [kept = Saved::input(chosen)](const Tensor& grad, GradSink& sink) {
+                [kept = Saved::input(mask)](const Tensor& grad, GradSink& sink) {
                   const Tensor chooses = kept.get(sink), zero = scalar_like(grad, 0.0);
                   if (sink.wants(0)) sink.deliver(0, where(chooses, grad, zero).sum_to(sink.shape(0)));
                   if (sink.wants(1)) sink.deliver(1, where(chooses, zero, grad).sum_to(sink.shape(1)));

@@ -21,14 +21,15 @@ void check_attention(const Tensor& query, const Tensor& key, const Tensor& value
       query.describe() + ", " + key.describe() + " and " + value.describe());
 }
 
-/// 0 where query i may see key j, else -∞: [L, S].
+/// 0 where query i may see key j, else -∞: [L, S]. Places are counted in float32: bf16 has none between 256
+/// and 258.
 Tensor causal_mask(std::int64_t queries, std::int64_t keys, const Tensor& like) {
   const NoGrad no_grad;
-  const auto range = [&](std::int64_t n) { return Tensor::arange(n, like.shared_device(), like.dtype()); };
+  const auto range = [&](std::int64_t n) { return Tensor::arange(n, like.shared_device(), DType::f32); };
   const auto number = [&](double value) {
     return Tensor::full({}, value, like.shared_device(), like.dtype());
   };
-  const Tensor sees = greater_equal(range(queries).reshape({queries, 1}), range(keys));
+  const Tensor sees = greater_equal(range(queries).reshape({queries, 1}), range(keys)).to(DType::boolean);
   return where(sees, number(0), number(-std::numeric_limits<double>::infinity()));
 }
 

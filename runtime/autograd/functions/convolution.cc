@@ -143,6 +143,7 @@ Tensor record_conv2d(ConvolutionCall call) {
 Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv2dGeometry& geometry,
               Activation activation) {
   ConvolutionCall call = prepare_conv2d(input, weight, bias, geometry, activation);
+  if (call.x.size(1) == 0) return record_constant("conv2d", call.result, {call.x, call.parameter, bias});
   call.x.device().kernels().conv2d(geometry, call.x.view(), call.w.view(), call.bias_view(), activation,
                                    call.result.view());
   return autocast_rounded(record_conv2d(std::move(call)));

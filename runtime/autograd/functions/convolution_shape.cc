@@ -30,7 +30,7 @@ Dims conv2d_shape(const Tensor& x, const Tensor& w, const Tensor& bias, const Co
     throw UsageError("conv2d: the window of w " + w.describe() + " does not fit into x " + x.describe() +
                      " with padding " + std::to_string(g.pad_h) + "x" + std::to_string(g.pad_w));
   }
-  return {x.size(0), w.size(0), oh, ow};
+  return {x.size(0), x.size(1) == 0 ? 0 : w.size(0), oh, ow};
 }
 
 Dims pool2d_shape(const Dims& x, const Pool2dGeometry& g) {

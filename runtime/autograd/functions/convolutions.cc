@@ -10,6 +10,7 @@
 #include "runtime/autograd/ops.h"
 #include "runtime/autograd/ops/indexing.h"
 #include "runtime/base/error.h"
+#include "runtime/device/kernel_checks.h"
 #include "runtime/tensor/tracking.h"
 
 namespace dtrain {
@@ -74,6 +75,15 @@ std::int64_t transposed_extent(std::int64_t in, std::int64_t kernel, std::int64_
   return (in - 1) * stride - 2 * pad + dilation * (kernel - 1) + output_padding + 1;
 }
 
+/// x with zeros behind it, as large as the result of the convolution that sees `shape`. It is larger than x
+/// where output padding makes room for another position: a stride of 1 with a dilation allows that.
+Tensor as_wide_as(const Dims& shape, const Tensor& x, const Tensor& w, const Conv2dGeometry& g) {
+  const std::int64_t h = window_outputs(shape[2], w.size(2), g.stride_h, g.pad_h, g.dilation_h);
+  const std::int64_t v = window_outputs(shape[3], w.size(3), g.stride_w, g.pad_w, g.dilation_w);
+  if (h == x.size(2) && v == x.size(3)) return x;
+  return pad(x, {0, v - x.size(3), 0, h - x.size(2)});
+}
+
 void check_conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& g,
                             std::int64_t padding_h, std::int64_t padding_w) {
   check_floating("conv_transpose2d", x);
@@ -134,11 +144,16 @@ Tensor conv_transpose2d(const Tensor& given, const Tensor& weight, const Tensor&
       x.size(0), channels,
       transposed_extent(x.size(2), w.size(2), g.stride_h, g.pad_h, g.dilation_h, output_padding_h),
       transposed_extent(x.size(3), w.size(3), g.stride_w, g.pad_w, g.dilation_w, output_padding_w)};
-  if (shape[2] < 1 || shape[3] < 1) {
+  if (shape[2] < 0 || shape[3] < 0) {
     throw UsageError("conv_transpose2d: the output of " + x.describe() + " and " + w.describe() +
                      " would have shape " + shape.to_string() + "; pad less");
   }
-  const Tensor y = conv2d_input_gradient(x, w, shape, g, MemoryFormat::channels_last);
+  if (shape.product() == 0) {
+    const Tensor nothing = Tensor::empty(shape, x.shared_device(), x.dtype());
+    return record_constant("conv_transpose2d", nothing, {x, w, bias});
+  }
+  const Tensor y =
+      conv2d_input_gradient(as_wide_as(shape, x, w, g), w, shape, g, MemoryFormat::channels_last);
   return autocast_rounded(bias.defined() ? add(y, bias.reshape({1, channels, 1, 1})) : y);
 }
 

@@ -54,6 +54,16 @@ Tensor apply(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& 
   return result;
 }
 
+Tensor record_constant(std::string_view name, Tensor result, std::initializer_list<Tensor> inputs) {
+  const int count = static_cast<int>(inputs.size());
+  return record(name, std::move(result), inputs, [count](const Tensor& grad, GradSink& sink) {
+    for (int i = 0; i < count; ++i) {
+      if (!sink.wants(i)) continue;
+      sink.deliver(i, Tensor::zeros(sink.shape(i), grad.shared_device(), sink.dtype(i)));
+    }
+  });
+}
+
 Tensor relu_grad(Tensor grad, const Tensor& gate) {
   if (grad.is_sole_owner() && grad.strides() == gate.strides()) {
     grad.device().kernels().binary(BinaryOp::relu_grad, grad.view(), gate.view(), grad.view());

@@ -1,6 +1,7 @@
 // What the differentiable operations share: checked, unrecorded calls of the element-wise kernels.
 #pragma once
 
+#include <initializer_list>
 #include <string_view>
 
 #include "runtime/autograd/ops.h"
@@ -24,6 +25,9 @@ Tensor apply(ParametricOp op, const Tensor& x, double a, double b);
 
 /// `op` of each pair, broadcasting; not recorded.
 Tensor apply(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b);
+
+/// `result` as a recorded function of `inputs` that does not depend on their values: all gradients are 0.
+Tensor record_constant(std::string_view name, Tensor result, std::initializer_list<Tensor> inputs);
 
 /// What a loss function returns of its elements.
 Tensor reduced(const Tensor& losses, LossReduction reduction);

@@ -1,5 +1,6 @@
 #include "runtime/autograd/ops/embedding.h"
 
+#include <string>
 #include <utility>
 
 #include "runtime/autograd/node.h"
@@ -19,6 +20,15 @@ Tensor not_padding(const Tensor& index, std::int64_t padding, DType dtype) {
   return add(neg(same), 1.0).to(dtype).unsqueeze(1);
 }
 
+/// `padding`, counted from the end where it is negative, as a row of `weight`.
+std::int64_t padding_row(std::int64_t padding, const Tensor& weight) {
+  const std::int64_t rows = weight.size(0);
+  if (padding >= -rows && padding < rows) return padding < 0 ? padding + rows : padding;
+  throw UsageError("embedding: expected a padding index from " + std::to_string(-rows) + " to " +
+                   std::to_string(rows - 1) + " for a weight " + weight.describe() + ", got " +
+                   std::to_string(padding));
+}
+
 }  // namespace
 
 Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<std::int64_t> padding_index) {
@@ -26,6 +36,7 @@ Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<std::i
     throw UsageError("embedding: expected an index of int64 or int32 and a weight [count, width], got " +
                      index.describe() + " and " + weight.describe());
   }
+  if (padding_index) padding_index = padding_row(*padding_index, weight);
   const Tensor flat = index.to(DType::i64).reshape({index.numel()});
   Dims shape = index.shape();
   shape.push_back(weight.size(1));

@@ -59,7 +59,7 @@ void fused_backward_recorded(const FusedSaved& saved, const Tensor& grad, GradSi
 void fused_backward(const FusedSaved& saved, const Tensor& given, GradSink& sink) {
   if (grad_enabled()) return fused_backward_recorded(saved, given, sink);
   const Tensor grad = given.contiguous(kChannelsLast);
-  const Tensor x = saved.x.get(sink), w = saved.w.get(sink);
+  const Tensor x = saved.x.get_if(sink.wants(1), sink), w = saved.w.get_if(sink.wants(0), sink);
   const auto& device = grad.shared_device();
   const bool bias_wanted = saved.has_bias && sink.wants(2);
   Tensor grad_w = sink.wants(1) ? sink.destination(1, device) : Tensor::empty(w.shape(), device, w.dtype());
@@ -81,7 +81,9 @@ Tensor conv2d_relu_pool2d(const Tensor& given, const Tensor& given_weight, const
   const Tensor input = autocast_rounded(autocast_full(given));
   const Tensor weight = autocast_rounded(given_weight), bias = autocast_rounded(given_bias);
   const Dims shape = pool2d_shape(conv2d_shape(input, weight, bias, conv), pool);
-  if (!can_fuse_pool(pool)) return pool2d(conv2d(input, weight, bias, conv, Activation::relu), pool);
+  if (!can_fuse_pool(pool) || input.size(1) == 0) {
+    return pool2d(conv2d(input, weight, bias, conv, Activation::relu), pool);
+  }
   const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast), w = weight.contiguous();
   Tensor result = Tensor::empty(shape, x.shared_device(), x.dtype(), kChannelsLast), mask;
   const bool recorded = recording({x, w, bias});

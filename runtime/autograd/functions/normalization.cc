@@ -196,6 +196,9 @@ Tensor record_norm(const NormCall& call, const std::shared_ptr<BatchPeers>& peer
 Tensor normalize_batch(const Tensor& x, const BatchNormTensors& norm, const BatchNormRule& rule,
                        const Tensor& residual, const std::shared_ptr<BatchPeers>& peers) {
   const NormCall call(x, norm, rule, residual);
+  if (x.numel() == 0 && peers == nullptr) {  // as in PyTorch, nothing has no statistics
+    return record_constant("batch_norm", call.result, {x, norm.weight, norm.bias, residual});
+  }
   if (peers != nullptr) {
     norm_among_peers(*peers, rule, call.channels(), x, residual, call.result);
   } else {
@@ -240,7 +243,7 @@ Tensor conv2d_batch_norm(const Tensor& input, const Tensor& w, const Tensor& con
                          const Conv2dGeometry& geometry, const BatchNormTensors& norm,
                          const BatchNormRule& rule, const Tensor& shortcut) {
   const auto& [weight, bias, running_mean, running_var] = norm;
-  if (!input.defined() || input.device().type() != DeviceType::cuda) {
+  if (!input.defined() || input.device().type() != DeviceType::cuda || input.numel() == 0) {
     return batch_norm(conv2d(input, w, conv_bias, geometry), weight, bias, running_mean, running_var, rule,
                       true, shortcut);
   }

@@ -60,7 +60,8 @@ void norm_backward_recorded(const NormSaved& saved, const Tensor& grad, GradSink
 
 void norm_backward(const NormSaved& saved, const Tensor& given, GradSink& sink) {
   if (grad_enabled()) return norm_backward_recorded(saved, given, sink);
-  const Tensor grad = given.contiguous(), x = saved.x.get(sink), weight = saved.weight_of(sink);
+  const Tensor grad = given.contiguous(), x = saved.x.get_if(sink.wants(0) || sink.wants(1), sink),
+               weight = saved.weight.get_if(saved.has_weight && sink.wants(0), sink);
   Tensor to[3];
   for (int i = 0; i < 3; ++i) {
     if (sink.wants(i)) to[i] = sink.destination(i, grad.shared_device());
