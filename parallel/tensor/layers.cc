@@ -28,6 +28,20 @@ Tensor is_inside(const Tensor& index, std::int64_t first, std::int64_t count) {
   return mul(greater_equal(index, from), less(index, end));
 }
 
+/// Rows that are divided evenly among the ranks.
+struct OwnRows {
+  Tensor index;   ///< among this rank's; 0 for those of other ranks
+  Tensor inside;  ///< 1 for this rank's, else 0
+};
+
+/// Where `index`, among all rows, points here. What no rank has stays as it is, so that the kernel that looks
+/// it up refuses it: counted as another rank's it would be one that nobody has.
+OwnRows own_rows(const Tensor& index, std::int64_t count, const RankGroup& group) {
+  const std::int64_t first = count * group.communicator.rank(), all = count * group.communicator.size();
+  const Tensor inside = is_inside(index, first, count), nowhere = add(neg(is_inside(index, 0, all)), 1);
+  return {add(mul(sub(index, first), inside), mul(index, nowhere)), inside};
+}
+
 }  // namespace
 
 ColumnParallelLinear::ColumnParallelLinear(std::int64_t in, std::int64_t out, Generator& generator,
@@ -76,11 +90,9 @@ VocabParallelEmbedding::VocabParallelEmbedding(std::int64_t count, std::int64_t 
 
 // Rows of other ranks are looked up as row 0 and counted as zero.
 Tensor VocabParallelEmbedding::forward(const Tensor& index) {
-  const std::int64_t count = weight_.size(0), first = count * rank();
-  const Tensor inside = is_inside(index, first, count);
-  const Tensor local = mul(add(index, -static_cast<double>(first)), inside);
-  const Tensor rows = embedding(local, weight_);
-  return all_reduce(mul(rows, inside.to(rows.dtype()).unsqueeze(-1)), group(), label_);
+  const OwnRows own = own_rows(index, weight_.size(0), group());
+  const Tensor rows = embedding(own.index, weight_);
+  return all_reduce(mul(rows, own.inside.to(rows.dtype()).unsqueeze(-1)), group(), label_);
 }
 
 SequenceParallelNorm::SequenceParallelNorm(const Dims& shape, const std::shared_ptr<Device>& device,
@@ -103,7 +115,6 @@ Tensor vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, 
                     "got {} and {}",
                     logits.describe(), target.describe()));
   }
-  const std::int64_t classes = logits.size(1), first = classes * group.communicator.rank();
   // Taken off every logit of a row: no gradient goes through it.
   const Tensor largest = amax(logits.detach(), {1}, true);
   group.communicator.all_reduce(span_of(largest), ReduceOp::max, label)
@@ -111,10 +122,10 @@ Tensor vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, 
   const Tensor shifted = sub(logits, largest);
   const Tensor sums = all_reduce(sum(exp(shifted), {1}), group, label);
 
-  const Tensor numbers =
-      add(Tensor::arange(classes, target.shared_device(), target.dtype()), static_cast<double>(first));
-  const Tensor is_target = equal(target.unsqueeze(1), numbers).to(logits.dtype());
-  const Tensor own = all_reduce(sum(mul(shifted, is_target), {1}), group, label);
+  const OwnRows classes = own_rows(target, logits.size(1), group);
+  const Tensor found = gather(shifted, 1, classes.index.unsqueeze(1)).squeeze(1);
+  const Tensor nothing = Tensor::zeros({}, found.shared_device(), found.dtype());
+  const Tensor own = all_reduce(where(classes.inside.to(found.dtype()), found, nothing), group, label);
   return mean(sub(log(sums), own));
 }
 

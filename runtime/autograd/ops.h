@@ -1,7 +1,7 @@
 // The differentiable operations. Each returns a new tensor on the arguments' device; while gradients are
-// recorded (see grad_mode.h) the result remembers how it was made. Operands must share device and dtype:
-// nothing is converted silently. Every function throws UsageError naming itself and both sides when shapes,
-// dtypes or devices do not fit.
+// recorded (see grad_mode.h) the result remembers how it was made. Tensors must share device and dtype: no
+// tensor is converted silently but integers beside a fraction or in a quotient, to float32. Every function
+// throws UsageError naming itself and both sides when shapes, dtypes or devices do not fit.
 //
 // Gradients of gradients (create_graph) work through everything here but batch_norm with peers, whose second
 // backward throws a UsageError that says so.
@@ -12,6 +12,7 @@
 
 #include "runtime/autograd/batch_peers.h"
 #include "runtime/autograd/grad_mode.h"
+#include "runtime/autograd/number.h"
 #include "runtime/autograd/ops/activations.h"
 #include "runtime/autograd/ops/convolutions.h"
 #include "runtime/autograd/ops/indexing.h"
@@ -24,14 +25,19 @@ namespace dtrain {
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
+/// The quotient of integers is float32, as PyTorch's true division.
 Tensor div(const Tensor& a, const Tensor& b);
 /// Larger or smaller of two; where equal, each gets half of the gradient. NaN wins, and both get all of it.
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
-/// A number beside integers has to be whole.
-Tensor add(const Tensor& a, double b);
-Tensor mul(const Tensor& a, double b);
-Tensor pow(const Tensor& a, double exponent);
+/// Beside a tensor of integers a whole number keeps the dtype, and a double, or a quotient, makes the result
+/// float32.
+Tensor add(const Tensor& a, Number b);
+Tensor sub(const Tensor& a, Number b);
+Tensor mul(const Tensor& a, Number b);
+Tensor div(const Tensor& a, Number b);
+/// Integers have no negative power; throws UsageError.
+Tensor pow(const Tensor& a, Number exponent);
 /// condition != 0 ? a : b; no gradient to `condition`, which is bool or has the dtype of a and b.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
@@ -39,11 +45,11 @@ inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
-inline Tensor operator+(const Tensor& a, double b) { return add(a, b); }
-inline Tensor operator-(const Tensor& a, double b) { return add(a, -b); }
-inline Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
-inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
-inline Tensor operator/(const Tensor& a, double b) { return mul(a, 1.0 / b); }
+inline Tensor operator+(const Tensor& a, Number b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, Number b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, Number b) { return mul(a, b); }
+inline Tensor operator*(Number a, const Tensor& b) { return mul(b, a); }
+inline Tensor operator/(const Tensor& a, Number b) { return div(a, b); }
 
 // ---- comparisons: 1 or 0 in the operands' dtype, never differentiable
 Tensor equal(const Tensor& a, const Tensor& b);
@@ -95,7 +101,8 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation a
 
 // ---- convolution and pooling: x [N, C, H, W]. conv2d's result is channels-last in memory, pooling keeps the
 // format of x
-/// w [O, C / groups, KH, KW], bias [O] or undefined.
+/// w [O, C / groups, KH, KW], bias [O] or undefined. Without input channels there are no output channels
+/// either, as in PyTorch.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& geometry = {},
               Activation activation = Activation::none);
 Tensor pool2d(const Tensor& x, const Pool2dGeometry& geometry);
@@ -115,7 +122,7 @@ Tensor adaptive_avg_pool2d(const Tensor& x, std::int64_t height, std::int64_t wi
 /// activation((x - mean) / √(variance + eps) · weight + bias + residual) for each channel of x [N, C, H, W].
 /// weight, bias and the running statistics are [C], float32 (float64 where x is), the latter may be
 /// undefined. `training`: mean and variance are those of this batch, and the running ones move towards them;
-/// else the running ones are used. `residual` has x's shape, or is undefined.
+/// else the running ones are used. An empty batch changes nothing. `residual` has x's shape, or is undefined.
 ///
 /// With `peers`, x is this rank's part of a batch and training takes the statistics of the whole, forward and
 /// backward, as torch.nn.SyncBatchNorm does: parts may differ in N, and the running statistics move on all

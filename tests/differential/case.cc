@@ -38,6 +38,12 @@ Tensor seen_through(const Tensor& tensor, const json& view) {
   throw Error("differential: unknown view " + name);
 }
 
+/// `base` as the views of `given` show it.
+Tensor viewed(Tensor base, const json& given) {
+  for (const json& view : given.value("views", json::array())) base = seen_through(base, view);
+  return base;
+}
+
 Tensor from_values(const std::string& text, const Dims& shape, DType dtype,
                    const std::shared_ptr<Device>& device) {
   if (dtype != DType::i64) return Tensor::from_data(parse_values(text), shape, device).to(dtype);
@@ -68,10 +74,7 @@ Case::Case(const json& given, const std::shared_ptr<Device>& device) : json_(giv
     Argument argument;
     argument.base = made(tensor);
     if (tensor.value("grad", false)) argument.base.set_requires_grad(true);
-    argument.used = argument.base;
-    for (const json& view : tensor.value("views", json::array())) {
-      argument.used = seen_through(argument.used, view);
-    }
+    argument.used = viewed(argument.base, tensor);
     arguments_.emplace(name, std::move(argument));
   }
 }
@@ -91,6 +94,22 @@ std::int64_t Case::integer(const std::string& option, std::int64_t otherwise) co
   return json_["options"].value(option, otherwise);
 }
 
+std::optional<std::int64_t> Case::maybe_integer(const std::string& option) const {
+  if (!json_["options"].contains(option)) return std::nullopt;
+  return json_["options"][option].get<std::int64_t>();
+}
+
+std::optional<Number> Case::maybe_number(const std::string& option) const {
+  if (!json_["options"].contains(option)) return std::nullopt;
+  return any_number(option);
+}
+
+Number Case::any_number(const std::string& option) const {
+  const json& number = json_["options"].at(option);
+  if (number.is_number_integer()) return number.get<std::int64_t>();
+  return number.get<double>();
+}
+
 double Case::number(const std::string& option, double otherwise) const {
   return json_["options"].value(option, otherwise);
 }
@@ -101,15 +120,29 @@ Dims Case::dims(const std::string& option) const {
   return dims_of(json_["options"].value(option, json::array()));
 }
 
-void Case::add_gradients(Results& results) const {
+void Case::change(const Results& results) const {
+  const auto changed = json_.value("changed", std::string());
+  const NoGrad no_grad;
+  if (const auto found = arguments_.find(changed); found != arguments_.end()) {
+    Tensor(found->second.base).fill(1);
+  }
+  for (const auto& [name, result] : results) {
+    if (name == changed) result.detach().fill(1);
+  }
+}
+
+Results Case::gradients(const Results& results) const {
   const json& seeds = json_["seeds"];
-  for (const auto& [name, result] : Results(results)) {
-    if (seeds.contains(name) && result.requires_grad())
-      result.backward(made(seeds[name]), {.retain_graph = true});
+  for (const auto& [name, result] : results) {
+    if (seeds.contains(name) && result.requires_grad()) {
+      result.backward(viewed(made(seeds[name]), seeds[name]), {.retain_graph = true});
+    }
   }
+  Results gradients;
   for (const auto& [name, argument] : arguments_) {
-    if (argument.base.grad().defined()) results.emplace_back("grad " + name, argument.base.grad());
+    if (argument.base.grad().defined()) gradients.emplace_back("grad " + name, argument.base.grad());
   }
+  return gradients;
 }
 
 json to_json(const Tensor& tensor) {

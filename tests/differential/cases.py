@@ -1,146 +1,22 @@
-"""Random cases of the differential test, a function a family. Everything comes from the generator it is given."""
+"""Random cases of the differential test, a function a family."""
 import math
-import struct
 
-FLOATS = ("float32", "float32", "bfloat16", "float64")
-# "special" values are everywhere, "spoilt" arrays have one that is not finite here and there.
-SPECIALS = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30, -1e30, 1e-40, -1e-45, 3e38)
-
-
-def rounded(value, dtype):
-    """`value` as `dtype` has it."""
-    if dtype == "float64" or dtype == "int64" or value != value or math.isinf(value):
-        return value
-    try:
-        bits, = struct.unpack("<I", struct.pack("<f", value))
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    if dtype == "bfloat16":
-        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-    return struct.unpack("<f", struct.pack("<I", bits))[0]
-
-
-def text(values, dtype):
-    if dtype == "int64":
-        return " ".join(str(v) for v in values)
-    form = "%.17g" if dtype == "float64" else "%.9g"
-    return " ".join(form % v for v in values)
-
-
-class Random:
-    """Draws shapes, values and views. `small`: few elements and short numbers, for the recorded cases."""
-
-    def __init__(self, generator, small):
-        self.g, self.small = generator, small
-
-    def extent(self, most):
-        return self.g.randint(1, min(most, 3) if self.small else most)
-
-    def chance(self, share):
-        return self.g.random() < share
-
-    def shape(self, rank=None, most=7):
-        rank = self.g.randint(0, 4) if rank is None else rank
-        return [0 if self.chance(0.01) else self.extent(most) for _ in range(rank)]
-
-    def value(self, dtype, style):
-        g = self.g
-        if dtype == "int64":
-            return g.randint(-9, 9)
-        if style == "special" and g.random() < 0.3:
-            return rounded(g.choice(SPECIALS), dtype)
-        if style == "spoilt" and g.random() < 0.02:
-            return g.choice((math.nan, math.inf, -math.inf))
-        if style == "wide":
-            return rounded(g.gauss(0, 1) * 10.0 ** g.uniform(-30, 30), dtype)
-        if style == "large":
-            return rounded(1000 + g.gauss(0, 1), dtype)
-        return g.randint(-16, 16) / 8 if self.small or style == "grid" else rounded(g.gauss(0, 1), dtype)
-
-    def tensor(self, shape, dtype, style="plain", grad=True, views=True, value=None):
-        """A tensor that is seen as `shape`, most often as a view of something else."""
-        base, seen = (list(shape), []) if not views or self.chance(0.4) else self.base_of(list(shape))
-        draw = value or (lambda: self.value(dtype, style))
-        values = [draw() for _ in range(math.prod(base))]
-        given = {"dtype": dtype, "shape": base, "values": text(values, dtype), "views": seen}
-        if grad and dtype != "int64":
-            given["grad"] = True
-        return given
-
-    def base_of(self, shape):
-        """A base and the views that make `shape` of it: expanded, stepped, offset and permuted."""
-        base, views = list(shape), []
-        order = list(range(len(shape)))
-        if self.chance(0.5):
-            self.g.shuffle(order)
-            base = [shape[order.index(i)] for i in range(len(shape))]
-            views.append(["permute", order])
-        expanded = list(base)
-        for i, extent in enumerate(base):
-            kind = self.g.randint(0, 7)
-            if kind == 0:
-                step = self.g.randint(2, 3)
-                base[i] = expanded[i] = extent * step
-                views.insert(0, ["slice", i, 0, extent * step, step])
-            elif kind == 1:
-                base[i] = expanded[i] = extent + 2
-                views.insert(0, ["slice", i, 1, extent + 1, 1])
-            elif kind == 2 and extent > 0:
-                base[i] = 1
-        if base != expanded:
-            views.insert(0, ["expand", expanded])
-        return base, views
-
-    def style(self, special=0.15):
-        return self.g.choices(("plain", "grid", "wide", "special"), (6, 2, 1, 10 * special))[0]
-
-
-def case(op, tensors, seeds=None, **options):
-    return {"op": op, "tensors": {k: v for k, v in tensors.items() if v is not None}, "options": options,
-            "seeds": seeds or {}}
-
-
-def seed(r, shape, dtype):
-    return {"dtype": dtype, "shape": list(shape),
-            "values": text([r.g.randint(-8, 8) / 4 for _ in range(math.prod(shape))], dtype)}
-
-
-def end(r, shape, dtype, share):
-    """Seeds and options of an operation that may end in relu. Then there is no backward: rounding decides on which
-    side of 0 a result lies, and so whether a gradient passes."""
-    relu = r.chance(share)
-    return {} if relu else {"y": seed(r, shape, dtype)}, {"relu": relu}
-
+import more_cases
+from draw import FLOATS, broadcast, case, end, joined, outputs, rounded, seed, text
 
 UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "relu", "sigmoid", "tanh", "gelu")
 
 
 def unary(r):
     dtype, shape, style = r.g.choice(FLOATS), r.shape(), r.style(0.3)
-    op = r.g.choice(UNARY + ("add_number", "mul_number", "pow"))
+    op = r.g.choice(UNARY + ("add_number", "sub_number", "mul_number", "div_number", "pow"))
     if op in UNARY:
         return case(op, {"x": r.tensor(shape, dtype, style)}, {"y": seed(r, shape, dtype)})
-    if r.chance(0.15):
-        number = r.g.choice((0, 1, 2, 3, -1, 0.5))
+    if r.chance(0.3):
+        number = r.g.choice((0, 1, 2, 3, -1, -7, 2**40, 0.5, 2.0, -1.0, 1e-3))
         return case(op, {"x": r.tensor(shape, "int64")}, number=number)
-    number = r.g.choice((0.0, -0.0, 1.0, 2.0, -1.0, 0.5, -2.0, 3.0, r.g.gauss(0, 2)))
+    number = r.g.choice((0.0, -0.0, 1.0, 2.0, -1.0, 0.5, -2.0, 3, -3, r.g.gauss(0, 2)))
     return case(op, {"x": r.tensor(shape, dtype, style)}, {"y": seed(r, shape, dtype)}, number=number)
-
-
-def broadcast(r, shape):
-    """A shape that broadcasts with `shape`, now and then not."""
-    cut = shape[r.g.randint(0, len(shape)):] if r.chance(0.3) else list(shape)
-    result = [1 if r.chance(0.3) else e for e in cut]
-    if result and r.chance(0.03):
-        result[0] += 2
-    return result
-
-
-def joined(a, b):
-    """The common shape; a's where there is none, which both sides refuse."""
-    length = max(len(a), len(b))
-    a, b = [1] * (length - len(a)) + list(a), [1] * (length - len(b)) + list(b)
-    return [y if x == 1 else x for x, y in zip(a, b)]
 
 
 def binary(r):
@@ -149,8 +25,7 @@ def binary(r):
     a = r.shape()
     b = broadcast(r, a)
     if dtype == "int64":
-        draw = (lambda: r.g.choice((-7, -2, -1, 1, 3, 5))) if op == "div" else None
-        return case(op, {"a": r.tensor(a, dtype), "b": r.tensor(b, dtype, value=draw)})
+        return case(op, {"a": r.tensor(a, dtype), "b": r.tensor(b, dtype)})
     tensors = {"a": r.tensor(a, dtype, style), "b": r.tensor(b, dtype, style)}
     return case(op, tensors, {"y": seed(r, joined(a, b), dtype)})
 
@@ -204,13 +79,9 @@ def matmul(r):
                 {"y": seed(r, out, dtype)})
 
 
-def outputs(extent, kernel, stride, pad, dilation=1):
-    return max((extent + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1, 0)
-
-
 def image(r, channels, dtype, style, grad=True):
     """x [N, C, H, W]; as often as not channels-last in memory."""
-    n, h, w = (0 if r.chance(0.02) else r.extent(4)), r.extent(11), r.extent(11)
+    n, h, w = r.extent_or_none(4, 0.03), r.extent_or_none(11, 0.01), r.extent_or_none(11, 0.01)
     given = r.tensor([n, channels, h, w], dtype, style, grad, views=r.chance(0.3))
     if not given["views"] and r.chance(0.5):
         given["shape"], given["views"] = [n, h, w, channels], [["permute", [0, 3, 1, 2]]]
@@ -221,7 +92,7 @@ def convolution(r):
     dtype = r.g.choice(FLOATS)
     style = "spoilt" if r.chance(0.05) else "plain"
     groups = r.g.choice((1, 1, 1, 2, 3))
-    c, o = r.extent(6), r.extent(6)
+    c, o = r.extent_or_none(6), r.extent_or_none(6, 0.01)
     if groups == 1 and not r.small and r.chance(0.1):
         c, o = 32, 32
     x, shape = image(r, c * groups, dtype, style)
@@ -241,6 +112,7 @@ def convolution(r):
     h, v = (outputs(e, k, max(s, 1), p, d) for e, k, s, p, d in
             zip(shape[2:], kernel, options["stride"], options["padding"], options["dilation"]))
     tensors = {"x": x, "weight": w, "bias": bias}
+    o = o if c > 0 else 0  # what PyTorch makes of no input
     if r.chance(0.2) and dtype != "bfloat16":
         pool = {"kernel": [2, r.g.randint(1, 3)], "pool_padding": [0, 0], "max": r.chance(0.5)}
         pool["pool_stride"] = [2, pool["kernel"][1] + r.g.randint(0, 1)]
@@ -253,7 +125,7 @@ def convolution(r):
 
 def pooling(r):
     dtype, style = r.g.choice(FLOATS), r.style(0.1)
-    x, shape = image(r, r.extent(20), dtype, style)
+    x, shape = image(r, r.extent_or_none(20), dtype, style)
     if r.chance(0.4):
         size = [r.extent(8), r.extent(8)]
         return case("adaptive_avg_pool2d", {"x": x}, {"y": seed(r, shape[:2] + size, dtype)}, size=size)
@@ -271,7 +143,7 @@ def pooling(r):
 
 def batch_norm(r):
     dtype = r.g.choice(FLOATS)
-    channels = r.extent(20)
+    channels = r.extent_or_none(20)
     style = r.g.choice(("plain", "plain", "large", "spoilt" if r.chance(0.2) else "plain"))
     x, shape = image(r, channels, dtype, style)
     of = "float64" if dtype == "float64" else "float32"
@@ -310,19 +182,20 @@ def losses(r):
     if op != "cross_entropy":
         shape = r.shape(r.g.randint(1, 3), 12)
         return case(op, {"x": r.tensor(shape, dtype, style)}, {"y": seed(r, shape, dtype)})
-    rows, classes, how = r.extent(9), r.extent(12), r.g.randint(0, 2)
-    last = classes if r.chance(0.02) else classes - 1
-    target = r.tensor([rows], "int64", value=lambda: r.g.randint(0, last))
+    rows, classes, how = r.extent_or_none(9), r.extent_or_none(12), r.g.randint(0, 2)
+    ignore = {"ignore": r.g.choice((-100, -1, 0, -2**63, 2**63 - 1))} if r.chance(0.25) else {}
+    target = r.labels([rows], classes)
+    if ignore and rows > 0 and r.chance(0.7):
+        target["values"] = " ".join(str(ignore["ignore"]) if r.chance(0.4) else v for v in target["values"].split())
     return case(op, {"x": r.tensor([rows, classes], dtype, style), "target": target},
-                {"y": seed(r, [rows] if how == 2 else [], dtype)}, reduction=how)
+                {"y": seed(r, [rows] if how == 2 else [], dtype)}, reduction=how, **ignore)
 
 
 def views(r):
     dtype, shape = r.g.choice(FLOATS), r.shape(r.g.randint(1, 4))
     if r.chance(0.25):
-        dim, count = r.g.randrange(len(shape)), r.extent(5)
-        most = shape[dim] - (0 if r.chance(0.03) else 1)
-        index = r.tensor([count], "int64", value=lambda: r.g.randint(0, max(most, 0)))
+        dim, count = r.g.randrange(len(shape)), r.extent_or_none(5)
+        index = r.labels([count], shape[dim])
         out = shape[:dim] + [count] + shape[dim + 1:]
         return case("index_select", {"x": r.tensor(shape, dtype, r.style()), "index": index},
                     {"y": seed(r, out, dtype)}, dim=dim)
@@ -348,7 +221,7 @@ def views(r):
 def optimizers(r):
     dtype = r.g.choice(FLOATS)
     shape = r.shape(r.g.randint(1, 3))
-    tensors = {"p": r.tensor(shape, dtype, views=False)}
+    tensors = {"p": {**r.tensor(shape, dtype, views=False), "grad": True}}
     for i in range(r.g.randint(1, 3)):
         tensors[f"g{i}"] = r.tensor(shape, dtype, grad=False)
     options = {"lr": r.g.choice((0.1, 0.01)), "weight_decay": r.g.choice((0.0, 0.1))}
@@ -362,4 +235,4 @@ def optimizers(r):
 
 FAMILIES = {"unary": unary, "binary": binary, "where": where, "reductions": reductions, "matmul": matmul,
             "conv2d": convolution, "pooling": pooling, "batch_norm": batch_norm, "losses": losses, "views": views,
-            "optimizers": optimizers}
+            "optimizers": optimizers, **more_cases.FAMILIES}

@@ -11,7 +11,7 @@ EPSILON = {torch.float32: 2.0 ** -23, torch.bfloat16: 2.0 ** -7, torch.float64: 
 TIMES = 4  # PyTorch's own error
 LEAST = {torch.float32: 8, torch.bfloat16: 2, torch.float64: 256}  # epsilons; the reference is float64 itself
 # Each element by itself: one value goes in, or two, and one comes out. Others are measured by the largest element.
-BY_ELEMENT = {"unary", "binary", "where", "views"}
+BY_ELEMENT = {"unary", "binary", "where", "views", "activations"}
 
 
 class Verdict:

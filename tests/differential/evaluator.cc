@@ -21,10 +21,11 @@ using nlohmann::json;
 
 json results_of(const json& given, const std::shared_ptr<Device>& device) {
   const Case c(given, device);
-  Results results = operations().at(c.operation())(c);
-  c.add_gradients(results);
+  const Results results = operations().at(c.operation())(c);
   json answer = json::object();
   for (const auto& [name, tensor] : results) answer[name] = to_json(tensor);
+  c.change(results);
+  for (const auto& [name, tensor] : c.gradients(results)) answer[name] = to_json(tensor);
   return answer;
 }
 

@@ -7,8 +7,6 @@
 namespace dtrain::differential {
 namespace {
 
-using Table = std::map<std::string, Operation>;
-
 Operation unary(Tensor (*function)(const Tensor&)) {
   return [function](const Case& c) { return Results{{"y", function(c.tensor("x"))}}; };
 }
@@ -17,8 +15,10 @@ Operation binary(Tensor (*function)(const Tensor&, const Tensor&)) {
   return [function](const Case& c) { return Results{{"y", function(c.tensor("a"), c.tensor("b"))}}; };
 }
 
-Operation with_number(Tensor (*function)(const Tensor&, double)) {
-  return [function](const Case& c) { return Results{{"y", function(c.tensor("x"), c.number("number", 0))}}; };
+Operation with_number(Tensor (*function)(const Tensor&, Number)) {
+  return [function](const Case& c) {
+    return Results{{"y", function(c.tensor("x"), c.any_number("number"))}};
+  };
 }
 
 Operation over_dims(Tensor (*function)(const Tensor&, const Dims&, bool)) {
@@ -104,7 +104,9 @@ void add_elementwise(Table& table) {
   table["tanh"] = unary(tanh);
   table["gelu"] = unary(gelu);
   table["add_number"] = with_number(add);
+  table["sub_number"] = with_number(sub);
   table["mul_number"] = with_number(mul);
+  table["div_number"] = with_number(div);
   table["pow"] = with_number(pow);
   table["add"] = binary(add);
   table["sub"] = binary(sub);
@@ -130,7 +132,8 @@ void add_reductions(Table& table) {
   table["softmax"] = [](const Case& c) { return Results{{"y", softmax(c.tensor("x"))}}; };
   table["log_softmax"] = [](const Case& c) { return Results{{"y", log_softmax(c.tensor("x"))}}; };
   table["cross_entropy"] = [](const Case& c) {
-    return Results{{"y", cross_entropy(c.tensor("x"), c.tensor("target"), reduction(c))}};
+    return Results{
+        {"y", cross_entropy(c.tensor("x"), c.tensor("target"), reduction(c), c.maybe_integer("ignore"))}};
   };
   table["mse_loss"] = [](const Case& c) {
     return Results{{"y", mse_loss(c.tensor("a"), c.tensor("b"), reduction(c))}};
@@ -174,12 +177,13 @@ Table make_table() {
   };
   table["sgd"] = sgd_case;
   table["adamw"] = adamw_case;
+  add_more(table);
   return table;
 }
 
 }  // namespace
 
-const std::map<std::string, Operation>& operations() {
+const Table& operations() {
   static const Table kTable = make_table();
   return kTable;
 }

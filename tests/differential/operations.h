@@ -8,7 +8,11 @@
 namespace dtrain::differential {
 
 using Operation = std::function<Results(const Case&)>;
+using Table = std::map<std::string, Operation>;
 
-const std::map<std::string, Operation>& operations();
+/// Those of more_operations.cc.
+void add_more(Table& table);
+
+const Table& operations();
 
 }  // namespace dtrain::differential

@@ -56,6 +56,17 @@ Tensor along_channels(const Tensor& x, const Tensor& weight) {
   return weight.reshape(shape);
 }
 
+/// In int64, which every integer converts to and back from with the same bits.
+Tensor clamp_integers(const Tensor& x, std::optional<Number> min, std::optional<Number> max) {
+  Tensor result = x.to(DType::i64);
+  const auto bound = [&x](Number number) {
+    return Tensor::from_data({number.whole()}, {}, x.shared_device());
+  };
+  if (min) result = maximum(result, bound(*min));
+  if (max) result = minimum(result, bound(*max));
+  return result.to(x.dtype());
+}
+
 }  // namespace
 
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
@@ -112,15 +123,14 @@ Tensor softplus(const Tensor& x, double beta, double threshold) {
       [beta, threshold](const Tensor& input) { return softplus_slope(input, beta, threshold); });
 }
 
-Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max) {
+Tensor clamp(const Tensor& x, std::optional<Number> min, std::optional<Number> max) {
   if (!min && !max) throw UsageError("clamp: expected min, max or both, got neither");
-  if (x.dtype() == DType::i64) {
-    const Tensor above = min ? maximum(x, number_like(x, *min)) : x;
-    return max ? minimum(above, number_like(x, *max)) : above;
+  if (!is_floating(x.dtype())) {
+    const bool whole = (!min || min->is_whole()) && (!max || max->is_whole());
+    return whole ? clamp_integers(x, min, max) : clamp(x.to(DType::f32), min, max);
   }
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const double low = min.value_or(-kInfinity), high = max.value_or(kInfinity);
-  check_floating("clamp", x);
+  const double low = min ? min->real() : -kInfinity, high = max ? max->real() : kInfinity;
   Tensor result = apply(ParametricOp::clamp, x, low, high);
   if (!recording(x)) return result;
   return record("clamp", std::move(result), {x},

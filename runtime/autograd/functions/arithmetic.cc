@@ -1,5 +1,4 @@
 // Element-wise operations of two tensors, or of a tensor and a number.
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -13,19 +12,21 @@
 namespace dtrain {
 namespace {
 
-/// Whole numbers from here on may have no double of their own.
-constexpr double kLargestWhole = 9007199254740992.0;
-
 Tensor scalar_like(const Tensor& x, double value) {
   return Tensor::full({}, value, x.shared_device(), x.dtype());
 }
 
-/// Integers are not converted silently: what the number would make of them has no place in x's dtype.
-void check_number(std::string_view name, const Tensor& x, double value) {
-  if (is_floating(x.dtype()) || (std::trunc(value) == value && std::abs(value) < kLargestWhole)) return;
-  throw UsageError(std::string(name) + ": expected a whole number beside " + x.describe() + ", got " +
-                   std::to_string(value) + "; convert the tensor with to()");
+/// What integers become beside a fraction or in a quotient: torch's default dtype.
+Tensor as_floats(const Tensor& x) { return x.to(DType::f32); }
+
+/// `op` of integers and a whole number, in x's dtype. In int64, which every other converts to and back from
+/// with the same bits.
+Tensor among_integers(std::string_view name, BinaryOp op, const Tensor& x, Number number) {
+  const Tensor other = Tensor::from_data({number.whole()}, {}, x.shared_device());
+  return apply(name, op, x.to(DType::i64), other).to(x.dtype());
 }
+
+bool stays_whole(const Tensor& x, Number number) { return !is_floating(x.dtype()) && number.is_whole(); }
 
 Tensor extreme(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b) {
   if (autocast_mixes(a, b)) return extreme(name, op, autocast_full(a), autocast_full(b));
@@ -82,6 +83,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor div(const Tensor& a, const Tensor& b) {
+  if (!is_floating(a.dtype()) && a.dtype() == b.dtype()) return div(as_floats(a), as_floats(b));
   if (autocast_mixes(a, b)) return div(autocast_full(a), autocast_full(b));
   Tensor result = apply("div", BinaryOp::div, a, b);
   if (!recording({a, b})) return result;
@@ -103,35 +105,51 @@ Tensor maximum(const Tensor& a, const Tensor& b) { return extreme("maximum", Bin
 
 Tensor minimum(const Tensor& a, const Tensor& b) { return extreme("minimum", BinaryOp::min, a, b); }
 
-Tensor add(const Tensor& a, double b) {
-  check_number("add", a, b);
-  if (a.dtype() == DType::i64) return apply("add", BinaryOp::add, a, scalar_like(a, b));
+Tensor add(const Tensor& a, Number b) {
+  if (stays_whole(a, b)) return among_integers("add", BinaryOp::add, a, b);
+  if (!is_floating(a.dtype())) return add(as_floats(a), b);
   Tensor result = empty_like(a);
-  a.device().kernels().affine(a.view(), 1.0, b, result.view());
+  a.device().kernels().affine(a.view(), 1.0, b.real(), result.view());
   if (!recording(a)) return result;
   return record("add", std::move(result), {a},
                 [](Tensor grad, GradSink& sink) { sink.deliver(0, std::move(grad)); });
 }
 
-Tensor mul(const Tensor& a, double b) {
-  check_number("mul", a, b);
-  if (a.dtype() == DType::i64) return apply("mul", BinaryOp::mul, a, scalar_like(a, b));
+Tensor sub(const Tensor& a, Number b) {
+  if (stays_whole(a, b)) return among_integers("sub", BinaryOp::sub, a, b);
+  return add(a, -b.real());
+}
+
+Tensor mul(const Tensor& a, Number b) {
+  if (stays_whole(a, b)) return among_integers("mul", BinaryOp::mul, a, b);
+  if (!is_floating(a.dtype())) return mul(as_floats(a), b);
   Tensor result = empty_like(a);
-  a.device().kernels().affine(a.view(), b, -0.0, result.view());  // + 0 would turn -0 into 0
+  a.device().kernels().affine(a.view(), b.real(), -0.0, result.view());  // + 0 would turn -0 into 0
   if (!recording(a)) return result;
   return record("mul", std::move(result), {a},
                 [b](const Tensor& grad, GradSink& sink) { sink.deliver(0, mul(grad, b)); });
 }
 
-Tensor pow(const Tensor& a, double exponent) {
-  check_number("pow", a, exponent);
-  Tensor result = apply("pow", BinaryOp::pow, a, scalar_like(a, exponent));
+Tensor div(const Tensor& a, Number b) {
+  if (!is_floating(a.dtype())) return div(as_floats(a), b);
+  return mul(a, 1.0 / b.real());
+}
+
+Tensor pow(const Tensor& a, Number exponent) {
+  if (stays_whole(a, exponent)) {
+    if (exponent.whole() >= 0) return among_integers("pow", BinaryOp::pow, a, exponent);
+    throw UsageError("pow: expected an exponent of at least 0 beside " + a.describe() + ", got " +
+                     std::to_string(exponent.whole()) + "; convert the tensor with to()");
+  }
+  if (!is_floating(a.dtype())) return pow(as_floats(a), exponent);
+  const double n = exponent.real();
+  Tensor result = apply("pow", BinaryOp::pow, a, scalar_like(a, n));
   if (!recording(a)) return result;
   return record("pow", std::move(result), {a},
-                [exponent, base = Saved::input(a)](const Tensor& grad, GradSink& sink) {
+                [n, base = Saved::input(a)](const Tensor& grad, GradSink& sink) {
                   // x⁰ is constant; its formula would give 0 · ∞ at x = 0.
-                  if (exponent == 0) return sink.deliver(0, mul(grad, 0.0));
-                  sink.deliver(0, mul(grad, mul(pow(base.get(sink), exponent - 1), exponent)));
+                  if (n == 0) return sink.deliver(0, mul(grad, 0.0));
+                  sink.deliver(0, mul(grad, mul(pow(base.get(sink), n - 1), n)));
                 });
 }
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "runtime/autograd/number.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {
@@ -19,8 +20,8 @@ Tensor softsign(const Tensor& x);
 /// log(1 + exp(beta · x)) / beta, and x itself where beta · x > threshold.
 Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
 /// x no smaller than `min` and no larger than `max` (if both cross, `max`); at least one is given. Gradients
-/// pass where x was inside, the bounds included. Also int64.
-Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max = std::nullopt);
+/// pass where x was between them, not on them. Bounds beside integers: as numbers in arithmetic (ops.h).
+Tensor clamp(const Tensor& x, std::optional<Number> min, std::optional<Number> max = std::nullopt);
 /// base ^ exponent, broadcasting. No gradient to an exponent where base is 0 and exponent at least 0.
 Tensor pow(const Tensor& base, const Tensor& exponent);
 

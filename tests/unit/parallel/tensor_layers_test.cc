@@ -196,5 +196,23 @@ TEST(SplitLayers, RefuseWhatCannotBeCut) {
   });
 }
 
+TEST(SplitLayers, RefuseWordsThatNoRankHas) {
+  NullLog log;
+  run_thread_ranks(2, {}, log, [](Communicator& communicator) {
+    const auto device = make_device("cpu");
+    const RankGroup group{communicator, std::chrono::seconds(30)};
+    Split split(device, group, false);
+    const Tensor good = words(3, device), logits = split(good).detach();
+    for (const std::int64_t word : {std::int64_t{-1}, kWords, INT64_MAX, INT64_MIN}) {
+      Tensor bad = good.clone();
+      bad.slice(0, 0, 1).slice(1, 2, 3).copy_from(Tensor::from_data({word}, {1, 1}, device));
+      const std::string named = "got " + std::to_string(word);
+      EXPECT_THAT(test::message_of([&] { split(bad); }), HasSubstr(named));
+      EXPECT_THAT(test::message_of([&] { Split::loss_of(logits, bad, group); }), HasSubstr(named));
+    }
+    communicator.barrier("end")->wait(kNever);
+  });
+}
+
 }  // namespace
 }  // namespace dtrain
