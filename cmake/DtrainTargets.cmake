@@ -66,6 +66,16 @@ function(dtrain_add_script_test name)
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "DTRAIN_BIN=${PROJECT_BINARY_DIR}/bin" ${arg_ENVIRONMENT})
 endfunction()
 
+# dtrain_skip_tests(REASON text LABELS … TESTS name…): tests that this build cannot have, by the names they have elsewhere.
+# They are listed as skipped, and say why and what to do.
+function(dtrain_skip_tests)
+  cmake_parse_arguments(arg "" "REASON" "LABELS;TESTS" ${ARGN})
+  foreach(test IN LISTS arg_TESTS)
+    dtrain_add_script_test(${test} COMMAND bash ${PROJECT_SOURCE_DIR}/tests/support/skip.sh "${arg_REASON}"
+                           LABELS ${arg_LABELS})
+  endforeach()
+endfunction()
+
 # dtrain_ignore_leaks(test…): AddressSanitizer does not look for leaks there. For tests under mpirun (Open MPI keeps memory
 # until the process ends, in libraries it unloads before, so that no suppression could name them) and for tests that
 # count processes (the look at a process' end is done by one more).
