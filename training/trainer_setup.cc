@@ -15,6 +15,7 @@
 #include "runtime/nn/trainable.h"
 #include "training/batch_tensors.h"
 #include "training/run/choices.h"
+#include "training/start/unused_gpus.h"
 #include "training/trainer.h"
 #include "training/use/weights.h"
 
@@ -324,6 +325,8 @@ void Trainer::open_logs() {
         fmt::format("device {}: no GPU but software that behaves like one; rates say nothing about a GPU",
                     env_.device->name()));
   }
+  if (recipe_.device != "auto" || !recipe_.devices.empty()) return;
+  if (const std::string why = why_no_gpu(*env_.device, env_.environment); !why.empty()) journal_.message(why);
 }
 
 // All ranks' times are told from rank 0's this moment, as far as the machines' clocks agree.

@@ -11,6 +11,7 @@
 
 #include "cluster/net/endpoint.h"
 #include "collectives/factory.h"
+#include "runtime/base/error.h"
 #include "runtime/data/sources/open_source.h"
 #include "runtime/device/device.h"
 #include "training/start/peers.h"
@@ -47,8 +48,11 @@ Finding check_build(const BuildFeature& feature) {
 }
 
 Finding check_device() {
-  const auto device = make_device("auto");
-  return {"device", Verdict::good, device->name(), ""};
+  try {
+    return {"device", Verdict::good, make_device("auto")->name(), ""};
+  } catch (const UsageError& error) {  // an emulated GPU was asked for and is not there
+    return {"device", Verdict::bad, "none", error.what()};
+  }
 }
 
 Finding check_cores(const Environment& environment) {

@@ -8,6 +8,7 @@
 #include "training/engine/evaluate.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
+#include "training/start/unused_gpus.h"
 #include "training/use/weights.h"
 #include "worker/commands.h"
 
@@ -87,6 +88,9 @@ ExitCode run_eval(const Invocation& invocation) {
                                   .log = &log})
                           .test;
   const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
+  if (const std::string why = why_no_gpu(*device, invocation.environment);
+      options.text("device") == "auto" && *placement.rank == 0 && !why.empty())
+    log.write(LogLevel::warning, why);
   Peers peers(placement, backend_named(options.choice("backend", {"auto", "nccl", "tcp", "gloo", "mpi"})),
               invocation.environment, timeout, log, device.get());
   Generator unused(0);

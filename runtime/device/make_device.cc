@@ -4,6 +4,7 @@
 #include "runtime/base/error.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda/module.h"
 #include "runtime/device/device.h"
 
 namespace dtrain {
@@ -27,7 +28,10 @@ int index_in(std::string_view name, std::string_view prefix) {
 
 std::shared_ptr<Device> make_device(std::string_view name, const DeviceOptions& options) {
   if (name == "cpu") return cpu::make_cpu_device();
-  if (name == "auto" && cuda::device_count() == 0) return cpu::make_cpu_device();
+  if (name == "auto" && cuda::device_count() == 0) {
+    if (cuda::emulation_asked_for()) cuda::describe();  // throws: whoever asks for it does not mean the CPU
+    return cpu::make_cpu_device();
+  }
   if (name == "auto" || name == "cuda") return cuda::make_cuda_device(cuda::kOwnDevice, options);
   if (name.starts_with(kCpuPrefix)) return cpu::make_cpu_device(index_in(name, kCpuPrefix));
   if (name.starts_with(kCudaPrefix)) return cuda::make_cuda_device(index_in(name, kCudaPrefix), options);

@@ -34,6 +34,38 @@ TEST_F(DevicesOption, GiveTheWeightsOfAsManyWorkers) {
   EXPECT_EQ(final_weights(folder_ / "host"), final_weights(folder_ / "workers"));
 }
 
+// Where there is no GPU, or nothing that can use it.
+TEST_F(DevicesOption, GpusThatAreNamedAndNotUsedAreSaid) {
+  TrainingRun named = training("named", 2);
+  named.options.environment = {{"DTRAIN_CUDA_MODULE", "/no/such/module.so"}, {"CUDA_VISIBLE_DEVICES", "0,1"}};
+  const RunResult said = expect_trained(named);
+  const std::string all = said.out + said.err,
+                    words = "device cpu, though CUDA_VISIBLE_DEVICES=0,1 names GPUs: ";
+  const std::size_t at = all.find(words);
+  ASSERT_NE(at, std::string::npos) << all;
+  EXPECT_EQ(all.find(words, at + 1), std::string::npos) << "once";
+  EXPECT_THAT(all.substr(at, all.find('\n', at) - at), HasSubstr("/no/such/module.so"));
+  for (TrainingRun meant : {training("meant", 2, {"--device=cpu"}), training("hidden", 2)}) {
+    const bool hidden = meant.run_dir.filename() == "hidden";
+    meant.options.environment = {{"DTRAIN_CUDA_MODULE", "/no/such/module.so"},
+                                 {"CUDA_VISIBLE_DEVICES", hidden ? "" : "0,1"}};
+    const RunResult result = expect_trained(meant);
+    EXPECT_THAT(result.out + result.err, testing::Not(HasSubstr("device cpu, though")));
+  }
+}
+
+TEST_F(DevicesOption, EmulatedGpusThatAreNotThereAreRefused) {
+  for (const bool by_option : {true, false}) {
+    TrainingRun run = training("emulated", 2);
+    run.options.environment = {{"DTRAIN_CUDA_MODULE", "/no/such/module.so"}};
+    if (by_option)
+      run.launcher_arguments = {"--emulated-gpus=2"};
+    else
+      run.options.environment["DTRAIN_EMULATED_GPUS"] = "2";
+    expect_run_refused(run, "/no/such/module.so");
+  }
+}
+
 TEST_F(DevicesOption, WorkInsideOtherForms) {
   expect_trained(training("workers", 2));
   expect_trained(training("sharded", 2, {"--devices", "cpu:0,cpu:1", "--shard", "gradients"}));

@@ -11,6 +11,7 @@
 #include "training/engine/evaluate.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
+#include "training/start/unused_gpus.h"
 #include "training/use/commands.h"
 #include "training/use/predict_input.h"
 #include "training/use/predict_output.h"
@@ -87,6 +88,9 @@ ExitCode predict_run(const TrainProgram& program, const std::string& path, const
   const auto source = open_input(options.text("input"), run, log);
   const auto precision = precision_named(options.choice("precision", {"fp32", "bf16", "fp16", "tf32"}));
   const auto device = device_of(options, precision);
+  if (const std::string why = why_no_gpu(*device, environment);
+      options.text("device") == "auto" && !why.empty())
+    log.write(LogLevel::warning, why);
   const SavedWeights weights =
       weights_of(run, options.has("checkpoint") ? options.text("checkpoint") : "", log);
   const auto network = load_network(run, weights, device);
