@@ -115,6 +115,21 @@ std::string function_of(std::string_view frame) {
   return std::string(frame.substr(0, frame.find(" (")));
 }
 
+/// The kernel's number and the name from gdb's "Thread 3 (Thread 0x7f (LWP 42) "loader"):", else all of it.
+std::string name_of_thread(const std::string& line) {
+  constexpr std::string_view kNumber = "(LWP ";
+  const std::size_t number = line.find(kNumber);
+  std::string name = line.substr(0, line.find_last_not_of(": ") + 1);
+  if (number != std::string::npos) {
+    const std::size_t from = number + kNumber.size(), quote = line.find('"', from);
+    name.replace(7, std::string::npos, line, from, line.find(')', from) - from);
+    if (quote != std::string::npos)
+      name.append(" (").append(line, quote + 1, line.find('"', quote + 1) - quote - 1).append(")");
+  }
+  name.front() = 't';
+  return name;
+}
+
 /// A tool's output: lines that start with "Thread ", each followed by that thread's frames.
 Activities stacks_in(const std::vector<std::string>& lines) {
   Activities stacks;
@@ -130,8 +145,7 @@ Activities stacks_in(const std::vector<std::string>& lines) {
       continue;
     }
     add();
-    thread = line.substr(0, line.find_last_not_of(": ") + 1);
-    thread.front() = 't';
+    thread = name_of_thread(line);
   }
   add();
   return stacks;
@@ -214,9 +228,10 @@ std::vector<std::string> stacks_of(pid_t pid, const Deadline& deadline, std::siz
   std::vector<std::string> notes, stacks;
   if (runs_python(pid)) stacks = lines_by({"py-spy", "dump", "--pid", number}, pid, deadline, left, notes);
   if (stacks.empty()) {
-    stacks = lines_by({"gdb", "-nx", "-batch", "-iex", "set auto-load off", "-p", number, "-ex",
-                       "thread apply all backtrace 40"},
-                      pid, deadline, left, notes);
+    stacks = lines_by(
+        {"gdb", "-nx", "-batch", "-iex", "set auto-load off", "-iex", "set print frame-arguments none", "-p",
+         number, "-ex", "thread apply all -ascending backtrace 40"},
+        pid, deadline, left, notes);
   }
   lines.insert(lines.end(), notes.begin(), notes.end());
   lines.insert(lines.end(), stacks.begin(), stacks.end());
