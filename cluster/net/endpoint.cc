@@ -285,11 +285,12 @@ void tune_stream(int fd) {
     check(Sys{::setsockopt(fd, level, option, &value, sizeof value)}, what);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1, "setsockopt TCP_NODELAY");
+  // Longer than a node's lease lasts unless asked for: who decides that a machine is lost is the rendezvous.
   set(SOL_SOCKET, SO_KEEPALIVE, 1, "setsockopt SO_KEEPALIVE");
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 3, "setsockopt TCP_KEEPIDLE");
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 1, "setsockopt TCP_KEEPINTVL");
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5, "setsockopt TCP_KEEPIDLE");
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2, "setsockopt TCP_KEEPINTVL");
   set(IPPROTO_TCP, TCP_KEEPCNT, 5, "setsockopt TCP_KEEPCNT");
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 8000, "setsockopt TCP_USER_TIMEOUT");
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 15000, "setsockopt TCP_USER_TIMEOUT");
 }
 
 }  // namespace dtrain

@@ -96,7 +96,7 @@ Listener listen_on_lasting_port(const std::string& host, const Deadline& deadlin
 Listener adopt_listener(UniqueFd fd, std::string_view what);
 
 /// Settings of every stream of ours: small messages leave at once, and a peer that cannot be reached (cut
-/// off, powered down) is noticed within about 8 seconds even when nothing is being sent. Throws SystemError.
+/// off, powered down) is noticed within about 15 seconds even when nothing is being sent. Throws SystemError.
 void tune_stream(int fd);
 
 /// The way to a peer: the local address the kernel would send from, and that address's interface ("eth0").

@@ -379,7 +379,7 @@ void Member::Impl::receive() {
     const ssize_t got = ::recv(stream.fd.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (got == 0) return session.interrupt(why_broken(ECONNRESET));
+    if (got == 0) return session.hang_up(why_broken(ECONNRESET), boot_clock().now());
     if (got < 0) return session.interrupt(why_broken(errno));
     with_session([&] { session.receive({chunk.data(), static_cast<std::size_t>(got)}, boot_clock().now()); });
   }

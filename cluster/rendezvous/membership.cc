@@ -102,6 +102,7 @@ Admission Membership::come_back(Seat& broken, SeatId id, TimePoint now) {
   if (!seat->broken) lost_.push_back(seat->id);  // its old connection, which it knows to be dead
   Seat& back = roster_.move(seat->id, id);
   back.last_heard = now;
+  back.hung_up_at.reset();
   if (phase_ == Phase::gathering) gather(now);
   if (!back.in_round && elastic()) take_in();
   return {back.place, {}, {}};
@@ -213,6 +214,7 @@ void Membership::leave(SeatId id, Departure departure, TimePoint now) {
   // Its lease decides; it may come back before. By its own clock that has run out with its silence; what is
   // left is our margin.
   if (departure == Departure::silent) seat->lost_at = now + (rules_.lost_after - rules_.lease);
+  if (departure == Departure::hung_up) seat->hung_up_at = now;
   roster_.mark_broken(id);
 }
 
@@ -225,8 +227,13 @@ Membership::SeenFailure Membership::gone(const Seat& seat, TimePoint now) const 
 
 Membership::SeenFailure Membership::silent(const Seat& seat, TimePoint now) const {
   Failure failure{Failure::Kind::node_lost, seat.node_rank, seat.offer.host, -1, kPeer, false, {}};
+  const bool hung_up = seat.hung_up_at && now - seat.last_heard < rules_.lost_after;
   failure.lines = {
-      seat.accused.empty()
+      hung_up
+          ? fmt::format("{} is lost: its machine has closed the connection, and its launcher has not come "
+                        "back for {:.1f} s; it was killed or has crashed",
+                        seat.text(), seconds_of(now - *seat.hung_up_at))
+      : seat.accused.empty()
           ? fmt::format("{} is lost: not heard of for {:.1f} s; the machine is down, stopped, or cut off",
                         seat.text(), seconds_of(now - seat.last_heard))
           : fmt::format("{} is lost: {}", seat.text(), seat.accused)};
@@ -240,11 +247,19 @@ std::vector<Expiry> Membership::expired(TimePoint now) {
   last_tick_ = now;
   if (over() || now < next_sweep_ || now < leases_count_from_) return expired;
   next_sweep_ = now + kSweepEvery;
+  const Duration patience = nobody_goes_on() ? hang_up_patience(rules_.lease) : rules_.lost_after;
   for (const auto& [id, seat] : roster_.seats()) {
-    if (now - seat.last_heard >= rules_.lost_after || (seat.lost_at && now >= *seat.lost_at))
+    const bool hung_up = seat.hung_up_at && now - *seat.hung_up_at >= patience;
+    if (hung_up || now - seat.last_heard >= rules_.lost_after || (seat.lost_at && now >= *seat.lost_at))
       expired.push_back({id, seat.last_heard});
   }
   return expired;
+}
+
+// Whoever is lost now, or has been, is not replaced: the job ends.
+bool Membership::nobody_goes_on() const noexcept {
+  if (phase_ == Phase::running) return restarts_ >= rules_.max_restarts;
+  return phase_ == Phase::stopping && !again_ && !taking_in_;
 }
 
 void Membership::expire(const std::vector<Expiry>& expired, TimePoint now) {

@@ -61,9 +61,10 @@ struct Expiry {
 
 /// How a launcher's connection ended.
 enum class Departure {
-  closed,  ///< it said that it is gone: nothing is at work there
-  broken,  ///< the connection is: the node may be at work until its lease has run out
-  silent,  ///< by its own side, since its lease has run out
+  closed,   ///< it said that it is gone: nothing is at work there
+  broken,   ///< the connection is: the node may be at work until its lease has run out
+  silent,   ///< by its own side, since its lease has run out
+  hung_up,  ///< by its machine: as broken, but its launcher or its link has probably ended
 };
 
 class Membership {
@@ -156,6 +157,7 @@ class Membership {
 
   TimePoint take_steps(TimePoint now, const std::vector<Expiry>& expired);
   void expire(const std::vector<Expiry>& expired, TimePoint now);
+  bool nobody_goes_on() const noexcept;
   bool host_is_here() const;
   bool some_return(TimePoint now) const;
   void leave_slow_ones_behind(TimePoint now);

@@ -62,6 +62,12 @@ struct Failure {
   std::vector<std::string> lines;  ///< the report, ready to print
 };
 
+/// Whose connection its machine has closed in order (FIN), as a kernel does for a process that is gone, and
+/// who has not come back by then, is taken for lost where nobody goes on without it: no fence is needed
+/// there. A link that is started again comes back within milliseconds; a reset may be a middlebox's, and says
+/// nothing.
+constexpr Duration hang_up_patience(Duration lease) { return lease / 2; }
+
 // What a launcher hears. Each `round` counts from 0.
 struct Waiting {                   ///< for people, every few seconds while somebody is missing
   std::vector<std::string> lines;  ///< "7/8 nodes; missing node_rank 5; listening on 10.0.0.1:29501 (eth0)"

@@ -24,8 +24,9 @@ struct Seat {
   int node_rank = 0;  ///< the node it is in the job; -1: it waits as a spare
   NodeOffer offer;
   TimePoint last_heard{};
-  std::optional<TimePoint> lost_at;  ///< its lease runs out then at the latest, by its own word or ours
-  std::string accused;               ///< why it is left behind, where it is not the network's fault
+  std::optional<TimePoint> lost_at;     ///< its lease runs out then at the latest, by its own word or ours
+  std::optional<TimePoint> hung_up_at;  ///< its machine has closed the connection
+  std::string accused;                  ///< why it is left behind, where it is not the network's fault
   bool broken = false;  ///< the connection failed; the node itself may be alive until its lease has run out
   bool in_round = false;
   bool ready = false;

@@ -136,6 +136,12 @@ void Session::interrupt(std::string why) {
   out_.clear();
 }
 
+void Session::hang_up(std::string why, TimePoint now) {
+  if (ended_ || interrupted()) return;
+  interrupt(std::move(why));
+  if (!hung_up_until_) hung_up_until_ = now + hang_up_patience(times_.lease);
+}
+
 void Session::put_aside(std::string why) {
   cause_ = std::move(why);
   std::deque<std::string> words;
@@ -264,6 +270,7 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
   // The time to find another leader is not renewed by one who must not be followed.
   if (admission->epoch != 0 && admission->epoch < floor_)
     return put_aside("this launcher has voted for another leader");
+  hung_up_until_.reset();
   place_ = admission->node_rank;
   if (admission->epoch != epoch_) stamp_ = 0;
   if (!offer_.resumes || admission->epoch != epoch_) next_event_ = first_event;
@@ -345,7 +352,8 @@ TimePoint Session::tick(TimePoint now) {
                      std::chrono::duration<double>(times_.succession).count(), cause_));
   if (ended_) return now + kIdle;
   if (orphaned()) return *orphaned_until_;
-  const TimePoint lease_end = orphaned_until_ ? patience_ : lease_ends_;
+  TimePoint lease_end = orphaned_until_ ? patience_ : lease_ends_;
+  if (hung_up_until_ && !successors()) lease_end = std::min(lease_end, *hung_up_until_);
   if (now >= lease_end && successors()) {
     if (!orphaned_until_) orphaned_until_ = now + times_.succession;
     if (!interrupted()) {

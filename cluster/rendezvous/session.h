@@ -89,6 +89,9 @@ class Session {
   /// The connection broke. The session goes on over another one when resume() is called before the lease has
   /// run out; `why` is told when it is not.
   void interrupt(std::string why);
+  /// The same, by the leader's machine, which has closed it in order. Where nobody can succeed the leader it
+  /// is not waited for longer than hang_up_patience().
+  void hang_up(std::string why, TimePoint now);
   bool interrupted() const noexcept { return !ended_ && !cause_.empty(); }
   /// Over another connection that has authenticated: asks for the same seat, then says again what was not
   /// answered.
@@ -169,6 +172,7 @@ class Session {
   };
   std::deque<Sent> unanswered_;  // sets only; the server answers them in order
   TimePoint lease_from_, lease_ends_, next_beat_, heard_at_;
+  std::optional<TimePoint> hung_up_until_;
   std::uint64_t floor_ = 0;                  // of epochs
   std::optional<TimePoint> orphaned_until_;  // the lease has run out
   TimePoint patience_{};                     // with a leader who has not granted anything yet

@@ -63,7 +63,7 @@ constexpr std::array kOptions = {
                "timeouts in seconds: join_timeout=600 (as --join-timeout), last_call_timeout=30 (with "
                "MIN:MAX: how long MIN nodes wait for more); other names are ignored"},
     OptionSpec{
-        "lease-timeout", kNodes, "SECONDS", "4",
+        "lease-timeout", kNodes, "SECONDS", "10",
         "a node that cannot reach node 0 for so long kills its workers, and 2 s later the others go on or "
         "end; a shorter cut costs nothing but the wait"},
     OptionSpec{"token-file", kNodes, "FILE", "",

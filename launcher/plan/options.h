@@ -67,7 +67,7 @@ struct LaunchOptions {
   std::optional<Endpoint> rdzv_endpoint;  ///< port 0: not given
   std::chrono::milliseconds join_timeout{std::chrono::minutes(10)};
   std::chrono::milliseconds last_call{std::chrono::seconds(30)};
-  std::chrono::milliseconds lease{4000};  ///< a node that hears no answer for so long ends its workers
+  std::chrono::milliseconds lease{10000};  ///< a node that hears no answer for so long ends its workers
   std::string token_file;
   bool insecure = false;
   std::string iface;

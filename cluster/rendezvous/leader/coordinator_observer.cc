@@ -18,6 +18,8 @@ constexpr Duration kKeepEvents = std::chrono::seconds(60);  // after that
 constexpr Duration kEstablish = std::chrono::seconds(5);
 constexpr Duration kLookAtCouncil = std::chrono::milliseconds(50);
 constexpr Duration kLookForMandate = std::chrono::seconds(1);
+// Twice as long as a delegate is silent.
+constexpr Duration kMostSlack = std::chrono::milliseconds(500);
 
 void tell(StoreDesk& desk, const Office::Event& event) { desk.publish(event_key(event.number), event.news); }
 
@@ -73,11 +75,11 @@ std::string CoordinatorObserver::on_set(StoreDesk& desk, std::uint64_t client, s
 
 // However the connection ended: a reset proves nothing, and the network can forge an end. Who leaves in
 // order has said so.
-void CoordinatorObserver::on_leave(StoreDesk& desk, std::uint64_t client, bool) {
+void CoordinatorObserver::on_leave(StoreDesk& desk, std::uint64_t client, bool closed) {
   clients_.erase(client);
   if (!office_.open()) return;
   const TimePoint now = steady_.now();
-  office_.leave(client, Departure::broken, now);
+  office_.leave(client, closed ? Departure::hung_up : Departure::broken, now);
   publish(desk, now);
 }
 
@@ -125,7 +127,7 @@ Grant CoordinatorObserver::grant() const {
 
 // Word of the others is a little old: without this every lease would be so much shorter. A successor waits
 // for it.
-Duration CoordinatorObserver::slack() const noexcept { return options_.lease / 8; }
+Duration CoordinatorObserver::slack() const noexcept { return std::min(options_.lease / 8, kMostSlack); }
 
 // --- who leads ----------------------------------------------------------------------------------------
 

@@ -98,10 +98,10 @@ TEST_F(Cuts, EndTheJobOnBothSides) {
 
 // Longer than TCP waits, shorter than the lease.
 TEST_F(Cuts, ShorterThanTheLeaseCostNothingButTheWait) {
-  start(std::to_string(kHosts), "echo up; sleep 15; echo down", {"--lease-timeout=30"});
+  start(std::to_string(kHosts), "echo up; sleep 24; echo down", {"--lease-timeout=30"});
   ASSERT_TRUE(eventually([&] { return lines() == 2 * kHosts; }, kPatience)) << errors();
   lab_->cut(kCut, "both");
-  std::this_thread::sleep_for(std::chrono::seconds(rounds_ > 1 ? 20 : 11));
+  std::this_thread::sleep_for(std::chrono::seconds(rounds_ > 1 ? 22 : 17));
   lab_->heal(kCut);
   for (int host = 0; host < kHosts; ++host)
     EXPECT_EQ(launchers_[static_cast<std::size_t>(host)]->wait(kPatience), 0) << errors();
@@ -133,7 +133,7 @@ TEST_F(Cuts, LetAnElasticJobGoOnOnlyWhenTheOtherSideHasStopped) {
     start("3:4",
           "while [ ! -e " + (folder / "done").string() + " ]; do echo $WORLD_SIZE $RANK $(date +%s%N) >> " +
               folder.path().string() + "/$(hostname).$LOCAL_RANK; sleep 0.02; done",
-          {"--max-restarts=1", "--rdzv-conf=last_call_timeout=60"});
+          {"--max-restarts=1", "--lease-timeout=4", "--rdzv-conf=last_call_timeout=60"});
     const auto file = [&](int host) {
       return folder / std::string("h").append(std::to_string(host)).append(".0");
     };

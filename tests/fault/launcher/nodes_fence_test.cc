@@ -22,7 +22,9 @@ namespace {
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-// The lease of 4 s, what follows from it, and a slow machine.
+// Shorter than without the option, since every test waits for it.
+const std::string kLease = "--lease-timeout=4";
+// The lease, what follows from it, and a slow machine.
 constexpr seconds kInTime{19};
 
 std::size_t workers_of(const Running& launcher) {
@@ -36,7 +38,7 @@ std::size_t workers_of(const Running& launcher) {
 }
 
 struct TwoNodes {
-  Nodes nodes{2, {"--nproc_per_node=2", "sh", "-c", "echo up; exec sleep 300"}};
+  Nodes nodes{2, {kLease, "--nproc_per_node=2", "sh", "-c", "echo up; exec sleep 300"}};
 
   bool started() {
     return eventually([&] { return nodes.lines() == 4; });
@@ -137,8 +139,8 @@ TEST_F(NodesFence, AnyCombination) {
 
 TEST(NodesStoppedParts, OfLinkAndKeeperRunOn) {
   const TempDir folder;
-  Nodes nodes(2, {"--nproc_per_node=1", "sh", "-c", "echo up; until [ -e $GO ]; do sleep 0.05; done"}, "",
-              {{"GO", folder / "go"}});
+  Nodes nodes(2, {kLease, "--nproc_per_node=1", "sh", "-c", "echo up; until [ -e $GO ]; do sleep 0.05; done"},
+              "", {{"GO", folder / "go"}});
   ASSERT_TRUE(eventually([&] { return nodes.lines() == 2; })) << nodes.errors();
   for (int node : {0, 1}) {
     ::kill(nodes[node].child("dtrain-link"), SIGSTOP);
@@ -152,8 +154,8 @@ TEST(NodesStoppedParts, OfLinkAndKeeperRunOn) {
 
 TEST(NodesStuckLauncher, IsLeftBehindWhenTheJobIsDone) {
   const TempDir folder;
-  Nodes nodes(2, {"--nproc_per_node=1", "sh", "-c", "echo up; until [ -e $GO ]; do sleep 0.05; done"}, "",
-              {{"GO", folder / "go"}});
+  Nodes nodes(2, {kLease, "--nproc_per_node=1", "sh", "-c", "echo up; until [ -e $GO ]; do sleep 0.05; done"},
+              "", {{"GO", folder / "go"}});
   ASSERT_TRUE(eventually([&] { return nodes.lines() == 2; })) << nodes.errors();
   nodes[1].signal(SIGSTOP);
   write_file(folder / "go", "");
@@ -164,7 +166,7 @@ TEST(NodesStuckLauncher, IsLeftBehindWhenAnotherNodeFails) {
   const TempDir folder;
   Nodes nodes(
       2,
-      {"--nproc_per_node=1", "sh", "-c",
+      {kLease, "--nproc_per_node=1", "sh", "-c",
        "echo up; [ $RANK = 0 ] && { until [ -e $GO ]; do sleep 0.05; done; exit 7; }; exec sleep 300"},
       "", {{"GO", folder / "go"}});
   ASSERT_TRUE(eventually([&] { return nodes.lines() == 2; })) << nodes.errors();

@@ -143,6 +143,7 @@ class Fencing : public ::testing::Test {
                                       "--master_addr=" + NetnsLab::address(0),
                                       "--nproc_per_node=2",
                                       "--max-restarts=3",
+                                      "--lease-timeout=4",
                                       "--shutdown-timeout=1"};
       launch.insert(launch.end(), kind_.options.begin(), kind_.options.end());
       const std::vector<std::string> worker = worker_command(folder);

@@ -384,5 +384,37 @@ TEST(Membership, ASignalWhileAFailureIsBeingClearedUpPreventsTheRestart) {
   EXPECT_EQ(job.last<Over>().exit_code, 7);
 }
 
+// --- a machine that closes a node's connection -------------------------------------------------------------
+
+TEST(HungUp, ANodeIsNotWaitedForAsLongAsItsLeaseWhereNobodyGoesOn) {
+  Job job = running(fixed(3));
+  job.leave(1, Departure::hung_up);
+  job.pass(milliseconds(1900));
+  EXPECT_EQ(job.count<Stop>(), 0U) << "its link may be started again";
+  job.pass(milliseconds(600));
+  ASSERT_EQ(job.count<Stop>(), 1U);
+  EXPECT_THAT(job.last<Stop>().failure->lines.front(), HasSubstr("closed the connection"));
+  job.ended_all({0, 2}, 0, 143);
+  EXPECT_EQ(job.last<Over>().exit_code, 4);
+}
+
+TEST(HungUp, ANodeIsFencedWhereOthersGoOn) {
+  Job job = running(fixed(3, 1));
+  job.leave(1, Departure::hung_up);
+  job.pass(milliseconds(5500));
+  EXPECT_EQ(job.count<Stop>(), 0U) << "its workers may work until the lease has run out";
+  job.pass(seconds(1));
+  EXPECT_EQ(job.count<Stop>(), 1U);
+}
+
+TEST(HungUp, ANodeThatComesBackIsLostByItsLeaseAlone) {
+  Job job = running_with_known(fixed(2));
+  job.leave(1, Departure::hung_up);
+  job.pass(seconds(1));
+  EXPECT_EQ(job.join(11, known(1, true)).refused, "");
+  job.pass(seconds(30));
+  EXPECT_EQ(job.count<Stop>(), 0U);
+}
+
 }  // namespace
 }  // namespace dtrain::rendezvous

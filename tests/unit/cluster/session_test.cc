@@ -153,6 +153,22 @@ TEST_F(SessionTest, AConnectionThatComesTooLateIsALostLease) {
   EXPECT_THAT(std::get<LeaseLost>(heard()).why, testing::AllOf(HasSubstr("4.0 s"), HasSubstr("cable")));
 }
 
+// As a kernel does for a process that is gone, where nobody can take the leader's place.
+TEST_F(SessionTest, AConnectionThatTheLeadersMachineClosedIsNotWaitedForAsLongAsTheLease) {
+  admit();
+  pass(seconds(1));
+  answer(asked().at(0));
+  session_.hang_up("closed", now_);
+  pass(milliseconds(1900));
+  reconnect();
+  asked();
+  session_.hang_up("closed again", now_);
+  pass(milliseconds(50));
+  EXPECT_FALSE(session_.ended());
+  pass(milliseconds(100));
+  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("closed"));
+}
+
 TEST_F(SessionTest, ASeatThatWasGivenUpIsALostLease) {
   admit();
   session_.interrupt("the cable was pulled");

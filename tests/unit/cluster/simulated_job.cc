@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // As Member's and tune_stream()'s.
-constexpr Duration kOneAttempt = milliseconds(500), kAsk = milliseconds(800), kSilence = seconds(8);
+constexpr Duration kOneAttempt = milliseconds(500), kAsk = milliseconds(800), kSilence = seconds(15);
 constexpr std::size_t kToldLines = 60;
 
 double seconds_of(TimePoint time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
