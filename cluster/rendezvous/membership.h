@@ -108,8 +108,9 @@ class Membership {
   bool formed() const noexcept { return round_ >= 0; }
   /// All that a successor must know but the council.
   Leadership leadership() const;
-  /// Launchers that could lead, those that came first before others; `host`'s own is left out.
-  std::vector<Delegate> delegates(std::uint64_t host) const;
+  /// Launchers that could lead beside `host`'s own, as many as there may be: those of `council` that are
+  /// here, then those that came first. Looks no further than to the last of them.
+  std::vector<Delegate> delegates(std::uint64_t host, const std::vector<Delegate>& council) const;
   /// The launcher of that connection; 0: none.
   std::uint64_t incarnation_of(SeatId id) const;
   bool seated(SeatId id) const { return roster_.seats().contains(id); }

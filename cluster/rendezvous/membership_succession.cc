@@ -1,6 +1,7 @@
 // How a membership is handed from a leader that is lost to its successor.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "cluster/rendezvous/membership.h"
@@ -90,12 +91,20 @@ Leadership Membership::leadership() const {
 }
 
 // One whose connection is broken stays a delegate until its lease has run out.
-std::vector<Delegate> Membership::delegates(std::uint64_t host) const {
+std::vector<Delegate> Membership::delegates(std::uint64_t host, const std::vector<Delegate>& council) const {
   std::vector<Delegate> delegates;
-  for (const auto& [id, seat] : roster_.seats()) {
-    const NodeOffer& offer = seat.offer;
-    if (offer.standby.port == 0 || offer.incarnation == 0 || offer.incarnation == host) continue;
-    delegates.push_back({offer.incarnation, offer.host, offer.standby});
+  const auto add = [&](const Seat* seat) {
+    if (seat == nullptr || seat->offer.standby.port == 0) return;
+    const std::uint64_t incarnation = seat->offer.incarnation;
+    const bool known = std::any_of(delegates.begin(), delegates.end(),
+                                   [&](const Delegate& one) { return one.incarnation == incarnation; });
+    if (incarnation != 0 && incarnation != host && !known)
+      delegates.push_back({incarnation, seat->offer.host, seat->offer.standby});
+  };
+  for (const Delegate& one : council) add(roster_.find_incarnation(one.incarnation));
+  for (auto next = roster_.seats().begin(); next != roster_.seats().end(); ++next) {
+    if (delegates.size() >= kMostCouncil - 1) break;
+    add(&next->second);
   }
   return delegates;
 }

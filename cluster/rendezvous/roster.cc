@@ -103,18 +103,18 @@ Seat& Roster::add(SeatId id, const NodeOffer& offer, TimePoint now) {
 
 void Roster::inherit(Seat seat) {
   seat.broken = true;
+  inherited_[seat.place] = seat.id;
   seats_[seat.id] = std::move(seat);
 }
 
 Seat* Roster::find_inherited(int place) {
-  for (auto& [id, seat] : seats_) {
-    if (seat.broken && seat.place == place && seat.offer.incarnation == 0) return &seat;
-  }
-  return nullptr;
+  const auto found = inherited_.find(place);
+  return found == inherited_.end() ? nullptr : find(found->second);
 }
 
 void Roster::claim(Seat& seat, const NodeOffer& offer) {
   seat.offer = offer;
+  inherited_.erase(seat.place);
   if (!reference_) reference_ = seat;
   by_incarnation_[offer.incarnation] = seat.id;
 }
@@ -156,6 +156,12 @@ Seat* Roster::find_incarnation(std::uint64_t incarnation) {
   return found == by_incarnation_.end() ? nullptr : find(found->second);
 }
 
+const Seat* Roster::find_incarnation(std::uint64_t incarnation) const {
+  const auto found = by_incarnation_.find(incarnation);
+  const auto seat = found == by_incarnation_.end() ? seats_.end() : seats_.find(found->second);
+  return seat == seats_.end() ? nullptr : &seat->second;
+}
+
 Seat& Roster::move(SeatId from, SeatId to) {
   auto node = seats_.extract(from);
   node.key() = to;
@@ -171,6 +177,8 @@ Seat& Roster::move(SeatId from, SeatId to) {
 
 void Roster::remove(SeatId id) {
   mark_broken(id);
+  if (const auto own = inherited_.find(seats_.at(id).place); own != inherited_.end() && own->second == id)
+    inherited_.erase(own);
   by_incarnation_.erase(seats_.at(id).offer.incarnation);
   seats_.erase(id);
 }

@@ -52,7 +52,7 @@ class Roster {
   Seat& add(SeatId id, const NodeOffer& offer, TimePoint now);
   /// The seat of a launcher that the leader before has seated, to be claimed by it; counts as broken.
   void inherit(Seat seat);
-  /// The inherited seat of that place, if it has not been claimed.
+  /// The inherited seat of that place, if it has not been claimed. O(1): all launchers of a job come at once.
   Seat* find_inherited(int place);
   void claim(Seat& seat, const NodeOffer& offer);
   void remove(SeatId id);
@@ -60,6 +60,7 @@ class Roster {
   void promote_spares();
   /// The seat of that launcher, also a broken one; nullptr when there is none (any more).
   Seat* find_incarnation(std::uint64_t incarnation);
+  const Seat* find_incarnation(std::uint64_t incarnation) const;
   /// The seat goes on over another connection, under its id; as a spare when its node_rank has been taken
   /// meanwhile. Its place must not have been.
   Seat& move(SeatId from, SeatId to);
@@ -99,6 +100,7 @@ class Roster {
   std::map<SeatId, Seat> seats_;
   std::map<int, SeatId> by_rank_, by_place_;
   std::unordered_map<std::uint64_t, SeatId> by_incarnation_;
+  std::unordered_map<int, SeatId> inherited_;  // by place; not yet claimed
   bool some_unranked_ = false;
   int lowest_free_ = 1;
   std::optional<Seat> reference_;  // whose values must be matched

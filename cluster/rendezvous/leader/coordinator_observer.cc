@@ -245,15 +245,18 @@ bool CoordinatorObserver::keep_office(StoreDesk& desk) {
   }
   if (!established_ || now < next_look_) return true;
   next_look_ = now + kLookAtCouncil;
-  tell_leadership_ = council_->adapt(delegates(), office_.next_event() + 1, now) || tell_leadership_;
+  if (!herald_ && office_.epoch() > 1) send_herald();
+  tell_leadership_ =
+      council_->adapt(office_.membership().delegates(options_.incarnation, council_->members()),
+                      office_.next_event() + 1, now) ||
+      tell_leadership_;
   note_council();
   office_.set_successors(council_->has_successors());
   return true;
 }
 
 void CoordinatorObserver::found_council() {
-  std::vector<Delegate> members = delegates();
-  if (members.size() >= kMostCouncil) members.resize(kMostCouncil - 1);
+  std::vector<Delegate> members = office_.membership().delegates(options_.incarnation, {});
   members.insert(members.begin(), Delegate{options_.incarnation, options_.host, own_});
   // What tells of it is told next.
   council_.emplace(office_.epoch(), std::move(members), options_.lease + slack(), boot_.now(),

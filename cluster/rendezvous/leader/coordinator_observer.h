@@ -69,7 +69,6 @@ class CoordinatorObserver final : public StoreObserver {
   void send_herald();
   void note_council();
   bool keep_office(StoreDesk& desk);
-  std::vector<Delegate> delegates() const { return office_.membership().delegates(options_.incarnation); }
   void found_council();
 
   void publish(StoreDesk& desk, TimePoint now);
