@@ -68,8 +68,10 @@ bool StoreTable::store(std::uint64_t client, std::uint64_t request, const std::s
     return false;
   }
   stored_bytes_ = bytes;
+  const auto [found, is_new] = entries_.try_emplace(key);
   if (old == nullptr) ++value_count_;
-  Entry& entry = entries_[key];
+  if (old == nullptr && !is_new) awaited_bytes_ -= key.size();
+  Entry& entry = found->second;
   entry.value = std::move(value);
   wake(entry, key);
   return true;
@@ -130,15 +132,51 @@ void StoreTable::remove(std::uint64_t client, const Request& request) {
 }
 
 void StoreTable::start_wait(std::uint64_t client, const Request& request, Wait wait) {
-  auto& of_client = waits_of_client_[client];
-  if (of_client.size() >= limits_.max_waits_per_client || of_client.contains(request.id))
-    return respond(client, request.id, Status::misuse,
-                   fmt::format("expected at most {} waits at a time, each with its own number",
-                               limits_.max_waits_per_client));
+  if (!may_wait(client, request, wait)) return;
   const WaitId id = next_wait_++;
-  of_client.emplace(request.id, id);
-  for (const std::string& key : wait.missing) entries_[key].waits.insert(id);
+  waits_of_client_[client].emplace(request.id, id);
+  for (const std::string& key : wait.missing) {
+    const auto [entry, is_new] = entries_.try_emplace(key);
+    if (is_new) awaited_bytes_ += key.size();
+    entry->second.waits.insert(id);
+  }
   waits_.emplace(id, std::move(wait));
+}
+
+std::size_t StoreTable::awaited_by(std::uint64_t client) const {
+  std::size_t keys = 0;
+  const auto of_client = waits_of_client_.find(client);
+  if (of_client == waits_of_client_.end()) return keys;
+  for (const auto& [request, id] : of_client->second) keys += waits_.at(id).missing.size();
+  return keys;
+}
+
+// False, and the client told, when the limits forbid it.
+bool StoreTable::may_wait(std::uint64_t client, const Request& request, const Wait& wait) const {
+  const auto of_client = waits_of_client_.find(client);
+  const bool waits = of_client != waits_of_client_.end();
+  const std::size_t awaited = awaited_by(client) + wait.missing.size();
+  if ((waits && (of_client->second.size() >= limits_.max_waits_per_client ||
+                 of_client->second.contains(request.id))) ||
+      awaited > limits_.max_awaited_keys_per_client) {
+    respond(client, request.id, Status::misuse,
+            fmt::format("expected at most {} waits at a time, each with its own number, for at most {} keys "
+                        "together; got one more, for {} keys together",
+                        limits_.max_waits_per_client, limits_.max_awaited_keys_per_client, awaited));
+    return false;
+  }
+  std::size_t keys = awaited_count(), bytes = awaited_bytes_;
+  for (const std::string& key : wait.missing) {
+    if (entries_.contains(key)) continue;
+    ++keys;
+    bytes += key.size();
+  }
+  if (keys <= limits_.max_keys && bytes <= limits_.max_bytes) return true;
+  respond(
+      client, request.id, Status::full,
+      fmt::format("{} keys of {} bytes would be waited for that have no value; the store allows {} and {}",
+                  keys, bytes, limits_.max_keys, limits_.max_bytes));
+  return false;
 }
 
 void StoreTable::wake(Entry& entry, const std::string& key) {
@@ -157,7 +195,9 @@ void StoreTable::end_wait(WaitId id) {
   for (const std::string& key : wait->second.missing) {
     const auto entry = entries_.find(key);
     entry->second.waits.erase(id);
-    if (entry->second.waits.empty() && !entry->second.value) entries_.erase(entry);
+    if (!entry->second.waits.empty() || entry->second.value) continue;
+    awaited_bytes_ -= key.size();
+    entries_.erase(entry);
   }
   const auto of_client = waits_of_client_.find(wait->second.client);
   of_client->second.erase(wait->second.request);

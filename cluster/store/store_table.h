@@ -35,6 +35,8 @@ class StoreTable {
   std::size_t key_count() const noexcept { return value_count_; }
   std::size_t wait_count() const noexcept { return waits_.size(); }
   std::size_t stored_bytes() const noexcept { return stored_bytes_; }
+  /// Keys without a value, which somebody waits for.
+  std::size_t awaited_count() const noexcept { return entries_.size() - value_count_; }
 
  private:
   using WaitId = std::uint64_t;
@@ -60,6 +62,8 @@ class StoreTable {
   const std::string* find(const std::string& key) const;
   bool store(std::uint64_t client, std::uint64_t request, const std::string& key, std::string value);
   void start_wait(std::uint64_t client, const wire::Request& request, Wait wait);
+  bool may_wait(std::uint64_t client, const wire::Request& request, const Wait& wait) const;
+  std::size_t awaited_by(std::uint64_t client) const;
   void wake(Entry& entry, const std::string& key);
   void end_wait(WaitId id);
   void respond(std::uint64_t client, std::uint64_t request, wire::Status status,
@@ -76,6 +80,7 @@ class StoreTable {
   WaitId next_wait_ = 0;
   std::size_t value_count_ = 0;
   std::size_t stored_bytes_ = 0;
+  std::size_t awaited_bytes_ = 0;  // of keys without a value
 };
 
 }  // namespace dtrain

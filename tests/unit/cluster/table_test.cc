@@ -39,11 +39,49 @@ class TableTest : public testing::Test {
   }
 
   std::vector<Answer> answers_;
-  StoreTable table_{{.max_bytes = 1000, .max_keys = 10, .max_waits_per_client = 3},
-                    [this](std::uint64_t client, wire::Response response) {
-                      answers_.push_back({client, std::move(response)});
-                    }};
+  StoreTable table_{
+      {.max_bytes = 1000, .max_keys = 10, .max_waits_per_client = 3, .max_awaited_keys_per_client = 40},
+      [this](std::uint64_t client, wire::Response response) {
+        answers_.push_back({client, std::move(response)});
+      }};
 };
+
+// Keys that do not exist cost the store memory too.
+TEST_F(TableTest, KeysThatAreOnlyWaitedForAreLimited) {
+  const auto keys = [](int first, int last) {
+    std::vector<std::string> all;
+    for (int i = first; i < last; ++i) all.push_back(std::string("key").append(std::to_string(i)));
+    return all;
+  };
+  EXPECT_THAT(wait(1, 1, keys(0, 8)), IsEmpty());
+  EXPECT_THAT(wait(2, 1, keys(0, 8)), IsEmpty()) << "the same keys again";
+  ASSERT_THAT(wait(2, 2, keys(8, 11)), SizeIs(1)) << "an eleventh key";
+  EXPECT_EQ(answers_[0].response.status, Status::full);
+  EXPECT_THAT(wait(2, 3, keys(8, 10)), IsEmpty());
+  EXPECT_EQ(table_.awaited_count(), 10U);
+  ASSERT_THAT(set(3, "key0", "v"), SizeIs(1)) << "whoever stores is not kept from it";
+  EXPECT_EQ(table_.awaited_count(), 9U);
+  ASSERT_THAT(get(4, 1, std::string(1000, 'k')), SizeIs(1)) << "bytes count too";
+  EXPECT_EQ(answers_[0].response.status, Status::full);
+  table_.drop_client(1);
+  table_.drop_client(2);
+  EXPECT_EQ(table_.awaited_count(), 0U);
+  EXPECT_THAT(get(4, 1, std::string(1000, 'k')), IsEmpty()) << "nothing is left of those that ended";
+}
+
+TEST_F(TableTest, OneClientsWaitsAreForSoManyKeysTogether) {
+  std::vector<std::string> twenty;
+  for (int i = 0; i < 20; ++i) twenty.push_back(std::string("k").append(std::to_string(i % 10)));
+  StoreTable table({.max_awaited_keys_per_client = 10},
+                   [this](std::uint64_t client, wire::Response response) {
+                     answers_.push_back({client, std::move(response)});
+                   });
+  table.apply(1, {.op = Op::wait, .id = 1, .keys = twenty, .value = {}, .expected = {}});
+  EXPECT_THAT(answers_, IsEmpty());
+  table.apply(1, {.op = Op::get, .id = 2, .keys = {"another"}, .value = {}, .expected = {}});
+  ASSERT_THAT(answers_, SizeIs(1));
+  EXPECT_EQ(answers_[0].response.status, Status::misuse);
+}
 
 TEST_F(TableTest, OneSetAnswersEveryWaiterAndTheSetter) {
   for (std::uint64_t client = 1; client <= 5; ++client) EXPECT_THAT(get(client, 7, "k"), IsEmpty());
