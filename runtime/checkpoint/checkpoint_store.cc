@@ -176,7 +176,7 @@ fs::path CheckpointStore::commit(const TrainingState& state, int shards) {
   try {
     write_commit_files(staged_, of_this_start, shards);
     permit_.check(fmt::format("checkpoint of step {}", state.step));  // the last look before it counts
-    publish(final_path);
+    publish(final_path, state.step);
   } catch (const SystemError& error) {
     abandon();
     throw not_saved(state.step, error);
@@ -206,29 +206,70 @@ fs::path CheckpointStore::save(const Snapshot& snapshot) {
   return commit(snapshot.state, 1);
 }
 
-void CheckpointStore::publish(const fs::path& final_path) {
+// A process that was stopped, and whose lock the file server has given to another one, may come here late.
+void CheckpointStore::refuse_a_later_starts(const fs::path& checkpoint, std::int64_t step) const {
+  std::int64_t theirs = 0;
+  try {
+    theirs = start_of(load_checkpoint(checkpoint, CheckValues::later).state);
+  } catch (const DataError&) {
+    return;  // damaged: it may be replaced
+  }
+  if (theirs <= start_) return;
+  throw PeerError(
+      fmt::format(
+          "checkpoint of step {} was not saved: start {} of the run has written {} meanwhile, and this "
+          "is start {}, which was left behind; nothing was replaced",
+          step, theirs, checkpoint.string(), start_),
+      {.host = {}, .operation = "save a checkpoint", .tensor = {}});
+}
+
+void CheckpointStore::publish(const fs::path& final_path, std::int64_t step) {
   const std::string what = "rename " + staged_.string() + " to " + final_path.string();
-  if (!name_taken(final_path)) {
+  // Renames nothing over an empty folder either, which nobody but another writer could have made.
+  const bool is_new =
+      ::renameat2(AT_FDCWD, staged_.c_str(), AT_FDCWD, final_path.c_str(), RENAME_NOREPLACE) == 0;
+  const bool unknown = !is_new && (errno == EINVAL || errno == ENOSYS);
+  if (!is_new && !unknown && errno != EEXIST) throw SystemError(what, errno);
+  if (unknown && !name_taken(final_path)) {
     check(Sys{::rename(staged_.c_str(), final_path.c_str())}, what);
-    staged_.clear();
-    sync_directory(directory_);
+  } else if (!is_new) {
+    const fs::path old = replace(final_path, step);
+    staged_.clear();             // it may be the old one's name now, and that is good until
+    sync_directory(directory_);  // the new one is durable
+    std::error_code error;
+    fs::remove_all(old, error);
+    if (error) log_->write(LogLevel::warning, "remove " + old.string() + ": " + error.message());
     return;
   }
-  // The same step again. A directory cannot be renamed over a full one; exchange the two in one step.
-  fs::path old = staged_;
-  if (::renameat2(AT_FDCWD, staged_.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) != 0) {
-    if (errno != EINVAL && errno != ENOSYS) throw SystemError(what, errno);
-    old = directory_ / (kReplacedPrefix + final_path.filename().string());
-    std::error_code ignored;
-    fs::remove_all(old, ignored);
-    check(Sys{::rename(final_path.c_str(), old.c_str())}, "rename " + final_path.string());
-    check(Sys{::rename(staged_.c_str(), final_path.c_str())}, what);
+  staged_.clear();
+  sync_directory(directory_);
+}
+
+// The same step again: returns where the old one is now. A directory cannot be renamed over a full one;
+// exchanges the two in one step.
+fs::path CheckpointStore::replace(const fs::path& final_path, std::int64_t step) {
+  const std::string what = "rename " + staged_.string() + " to " + final_path.string();
+  refuse_a_later_starts(final_path, step);
+  const auto exchange = [&] {
+    return ::renameat2(AT_FDCWD, staged_.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) == 0;
+  };
+  if (exchange()) {
+    try {
+      refuse_a_later_starts(staged_, step);
+    } catch (...) {
+      // It came between the look and the exchange.
+      if (!exchange()) throw SystemError(what + " back", errno);
+      throw;
+    }
+    return staged_;
   }
-  staged_.clear();             // it may be the old one's name now, and that is good until
-  sync_directory(directory_);  // the new one is durable
-  std::error_code error;
-  fs::remove_all(old, error);
-  if (error) log_->write(LogLevel::warning, "remove " + old.string() + ": " + error.message());
+  if (errno != EINVAL && errno != ENOSYS) throw SystemError(what, errno);
+  const fs::path old = directory_ / (kReplacedPrefix + final_path.filename().string());
+  std::error_code ignored;
+  fs::remove_all(old, ignored);
+  check(Sys{::rename(final_path.c_str(), old.c_str())}, "rename " + final_path.string());
+  check(Sys{::rename(staged_.c_str(), final_path.c_str())}, what);
+  return old;
 }
 
 std::vector<CheckpointEntry> CheckpointStore::list() const {

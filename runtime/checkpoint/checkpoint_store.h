@@ -156,9 +156,10 @@ class CheckpointStore {
 
   /// Phase 2, by the writer alone and only when prepare has succeeded on all `shards` ranks: names the files,
   /// writes the indexes and, last, state.json, makes the checkpoint of `state.step` appear in one step, and
-  /// prunes. Returns its path once it is durable. Replaces one of the same step. Throws UsageError when the
-  /// shards together do not hold each element of each tensor once, SystemError when the disk refuses or a
-  /// shard cannot be seen from here; the save is then abandoned, and what was there before is intact.
+  /// prunes. Returns its path once it is durable. Replaces one of the same step, unless a later start of the
+  /// run has written that: then this process has been left behind, and PeerError says so. Throws UsageError
+  /// when the shards together do not hold each element of each tensor once, SystemError when the disk refuses
+  /// or a shard cannot be seen from here; the save is then abandoned, and what was there before is intact.
   std::filesystem::path commit(const TrainingState& state, int shards);
 
   /// Drops the save that prepare began last; the writer alone calls it. What cannot be removed goes to the
@@ -208,7 +209,9 @@ class CheckpointStore {
   std::optional<Checkpoint> try_load(const CheckpointEntry& entry, const Starts& starts,
                                      const CheckpointTest& unusable,
                                      std::vector<RefusedCheckpoint>& refused) const;
-  void publish(const std::filesystem::path& final_path);
+  void publish(const std::filesystem::path& final_path, std::int64_t step);
+  std::filesystem::path replace(const std::filesystem::path& final_path, std::int64_t step);
+  void refuse_a_later_starts(const std::filesystem::path& checkpoint, std::int64_t step) const;
   void prune(std::int64_t just_saved);
   void discard(const std::vector<std::filesystem::path>& victims);
 

@@ -226,6 +226,38 @@ TEST(CheckpointStore, WhatAnEarlierStartSavesAfterALaterOneIsNotTheRuns) {
   EXPECT_EQ(store.latest()->state.step, 15) << "what all starts had in common stays";
 }
 
+// As on a file server that has taken its lock away: it was stopped with a whole save in hand.
+TEST(CheckpointStore, AProcessOfAnEarlierStartReplacesNothingThatALaterOneHasSaved) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore earlier(folder.path(), 0, log);
+  EXPECT_EQ(earlier.go_on_after(0), 1);
+  const SampleSnapshot old(10);
+  earlier.prepare(old.get(), {});
+  fs::remove(folder / ".lock");
+  fs::path saved;
+  {
+    CheckpointStore later(folder.path(), 0, log);
+    EXPECT_EQ(later.go_on_after(0), 2);
+    saved = later.save(SampleSnapshot(10).get());
+  }
+  const std::string newer = test::read_file(saved / "state.json");
+  earlier.prepare(old.get(), {});  // what it had in hand was swept away
+  try {
+    earlier.commit(old.get().state, 1);
+    ADD_FAILURE() << "it has replaced a later start's";
+  } catch (const PeerError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("start 2 of the run"), HasSubstr("this is start 1")));
+  }
+  EXPECT_EQ(test::read_file(saved / "state.json"), newer);
+  EXPECT_EQ(names(folder.path()), (std::vector<std::string>{".lock", "starts.jsonl", "step-00000010"}));
+  // Its own start's it may replace, as after going back a step.
+  CheckpointStore again(folder.path(), 0, log);
+  EXPECT_EQ(again.go_on_after(0), 3);
+  again.save(SampleSnapshot(10).get());
+  EXPECT_EQ(again.save(SampleSnapshot(10).get()), saved);
+}
+
 TEST(CheckpointStore, WritesNothingWithoutItsPermit) {
   const TempDir folder;
   MemoryLog log;
