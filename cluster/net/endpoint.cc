@@ -15,6 +15,7 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "cluster/net/token.h"
@@ -64,11 +65,15 @@ struct Lookup {
   std::vector<SocketAddress> found;
 };
 
+// What another attempt may not meet: a name server, or this machine, that has no answer, descriptors, memory
+// or threads to spare.
+bool is_passing(int code) { return code == EAI_AGAIN || code == EAI_MEMORY || code == EAI_SYSTEM; }
+
 // Runs one lookup on its own thread; nullopt when the deadline passed first.
 std::optional<int> look_up_until(const Endpoint& endpoint, const Deadline& deadline,
                                  std::vector<SocketAddress>& found) {
   auto shared = std::make_shared<Lookup>();
-  std::thread([shared, endpoint] {
+  const auto work = [shared, endpoint] {
     std::vector<SocketAddress> result;
     const int code = look_up(endpoint, 0, result);
     const std::lock_guard lock(shared->mutex);
@@ -76,7 +81,12 @@ std::optional<int> look_up_until(const Endpoint& endpoint, const Deadline& deadl
     shared->found = std::move(result);
     shared->done = true;
     shared->finished.notify_one();
-  }).detach();
+  };
+  try {
+    std::thread(work).detach();
+  } catch (const std::system_error&) {
+    return EAI_AGAIN;
+  }
   std::unique_lock lock(shared->mutex);
   const auto done = [&] { return shared->done; };
   if (deadline.is_never()) {
@@ -232,7 +242,7 @@ std::vector<SocketAddress> resolve(const Endpoint& endpoint, const Deadline& dea
     const std::optional<int> code = look_up_until(endpoint, deadline, found);
     if (!code) throw lost("no answer before the deadline");
     if (*code == 0 && !found.empty()) return found;
-    if (*code != EAI_AGAIN || deadline.expired())
+    if (!is_passing(*code) || deadline.expired())
       throw lost(*code == 0 ? "no IPv4 or IPv6 address" : ::gai_strerror(*code));
     std::this_thread::sleep_for(std::min<Duration>(std::chrono::milliseconds(100), deadline.remaining()));
   }

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "cluster/rendezvous/session.h"
@@ -76,7 +77,7 @@ std::vector<VoteAnswer> ask_all(const std::vector<Endpoint>& others, const Store
   ballot->silent = others.size();
   for (const Endpoint& other : others) {
     // Each ends by itself at the deadline, and holds on to all that it uses.
-    std::thread([ballot, other, options, request, deadline] {
+    const auto work = [ballot, other, options, request, deadline] {
       auto answer = ask(other, options, request, deadline);
       const std::lock_guard lock(ballot->mutex);
       --ballot->silent;
@@ -86,7 +87,14 @@ std::vector<VoteAnswer> ask_all(const std::vector<Endpoint>& others, const Store
         ballot->answers.push_back(std::move(*answer));
       }
       ballot->changed.notify_all();
-    }).detach();
+    };
+    try {
+      std::thread(work).detach();
+    } catch (const std::system_error&) {
+      // No thread can be had now: as if that one were silent. Whoever looks for a leader asks again.
+      const std::lock_guard lock(ballot->mutex);
+      --ballot->silent;
+    }
   }
   std::unique_lock lock(ballot->mutex);
   ballot->changed.wait_until(lock, *deadline.at(), [&] {

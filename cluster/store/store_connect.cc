@@ -167,6 +167,10 @@ StoreStream connect_to_store(const Endpoint& server, const StoreClientOptions& o
         return Attempt(server, options, deadline).run(address);
       } catch (const TryAgain& failure) {
         last = fmt::format("{}: {}", address.text(), failure.why);
+      } catch (const SystemError& failure) {
+        // Descriptors or memory that this machine lacks now may be there later; an address family that it
+        // does not have leaves the host's next address.
+        last = fmt::format("{}: {}", address.text(), failure.what());
       }
       if (deadline.expired()) break;
     }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "cluster/rendezvous/messages.h"
@@ -218,14 +219,18 @@ void CoordinatorObserver::inherit(const Mandate& mandate) {
 
 // To where newcomers look for the job, unless that is here.
 void CoordinatorObserver::send_herald() {
+  if (options_.meeting_point.port == 0 || options_.meeting_point == own_) return;
   StoreClientOptions store;
   store.token = options_.token;
   store.insecure = options_.insecure;
   store.job = options_.job;
   store.role = "launcher";
-  if (options_.meeting_point.port != 0 && !(options_.meeting_point == own_))
+  try {
     herald_ =
         std::make_unique<Herald>(options_.meeting_point, std::move(store), Claim{office_.epoch(), own_});
+  } catch (const std::system_error&) {
+    // No thread can be had now: tried again when the council is looked at.
+  }
 }
 
 void CoordinatorObserver::note_council() {

@@ -1,14 +1,17 @@
 // What every Store promises, run against the TCP store and the in-memory one.
 #include "cluster/store/store.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <future>
 #include <thread>
 
 #include "cluster/store/store_barrier.h"
 #include "cluster/store/store_client.h"
+#include "cluster/store/store_connect.h"
 #include "cluster/store/store_server.h"
 #include "runtime/base/error.h"
 #include "tests/support/memory_store.h"
@@ -194,6 +197,45 @@ TEST_P(StoreContract, ABarrierWhoseDeadlinePassesSaysHowManyHaveCome) {
   } catch (const PeerError& error) {
     EXPECT_THAT(error.what(), HasSubstr("'b': 2 of 4 peers"));
   }
+}
+
+// A process's descriptors are all in use.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ::close(next);
+    const rlimit none{static_cast<rlim_t>(next), before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// What this machine lacks for a moment must not cost a launcher its seat: that is a peer that is not reached
+// yet, as any other.
+TEST(StoreConnect, WaitsForDescriptorsAsForAPeer) {
+  const Token token = make_token();
+  StoreServer server(listen_on("127.0.0.1", 0, soon()),
+                     StoreServerOptions{.token = token, .job = "j", .table = {}});
+  const Endpoint there{"127.0.0.1", server.port()};
+  const StoreClientOptions options{.token = token, .job = "j"};
+  auto none = std::make_unique<NoDescriptors>();
+  try {
+    connect_to_store(there, options, at_once());
+    ADD_FAILURE() << "there was a descriptor";
+  } catch (const PeerError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("Too many open files"));
+  }
+  auto connected = std::async(std::launch::async, [&] { return connect_to_store(there, options, soon()); });
+  EXPECT_EQ(connected.wait_for(milliseconds(100)), std::future_status::timeout);
+  none.reset();
+  EXPECT_TRUE(connected.get().fd);
 }
 
 }  // namespace
