@@ -12,6 +12,8 @@ namespace {
 // so often. Long enough to cost nothing where ranks are merely uneven, short enough to find a disagreement
 // within a second.
 constexpr std::chrono::milliseconds kLookEvery{200};
+// Whose notes are read at a time where any two ranks may disagree: n ranks would read n² of them.
+constexpr int kRanksALook = 16;
 // Whose notes are read when the deadline passes, to tell who is missing.
 constexpr int kMostRanksAsked = 256;
 constexpr int kMostRanksListed = 8;
@@ -44,31 +46,31 @@ void Vigil::look_around(TimePoint now) {
   if (const auto end = sources_.board.end()) {
     if (const auto failure = decode(*end)) throw GroupEnds{*failure};
   }
+  if (call_.is_pairwise()) return compare_with_involved();
   // If any two ranks disagree, then so do two neighbours on the ring.
   const int rank = sources_.members.rank(), size = sources_.members.size();
-  if (call_.is_pairwise() || call_.operation == Operation::all_to_all) return compare_with_involved();
   compare_with((rank + 1) % size);
   if (size > 2) compare_with((rank + size - 1) % size);
+  if (call_.operation == Operation::all_to_all) compare_with_involved();
 }
 
-// Messages, and the parts of an all_to_all, concern pairs that need not be neighbours.
+// Messages, and the parts of an all_to_all, concern pairs that need not be neighbours: some are looked at
+// each time, in turn, so that all have been after a while. Whoever is stuck in a later collective stays
+// there, since that waits for this rank too.
 void Vigil::compare_with_involved() {
-  const int rank = sources_.members.rank(), size = std::min(sources_.members.size(), kMostRanksAsked);
-  std::optional<SeenCall> stuck;
-  int others = 0, stuck_others = 0, stuck_rank = -1;
-  for (int peer = 0; peer < size; ++peer) {
-    if (peer == rank || !call_.involves(peer)) continue;
-    ++others;
-    const auto seen = compare_with(peer);
-    if (!seen || !waits_for_later_collective(*seen, sources_.notes.latest_sequence())) continue;
-    ++stuck_others;
-    stuck_rank = peer;
-    stuck = seen->collectives.back();
+  const int rank = sources_.members.rank(), others = sources_.members.size() - 1;
+  for (int seen = 0, looked = 0; seen < others && looked < kRanksALook; ++seen) {
+    looked_at_ = looked_at_ % others + 1;
+    const int peer = (rank + looked_at_) % (others + 1);
+    if (!call_.involves(peer)) continue;
+    ++looked;
+    const auto notes = compare_with(peer);
+    if (notes && waits_for_later_collective(*notes, sources_.notes.latest_sequence()))
+      stuck_.insert_or_assign(peer, notes->collectives.back());
   }
   // Nobody is left who could offer anything.
-  if (call_.operation == Operation::receive_any && others == sources_.members.size() - 1 &&
-      stuck_others == others)
-    throw_disagreement(stuck_rank, *stuck);
+  if (call_.operation == Operation::receive_any && static_cast<int>(stuck_.size()) == others)
+    throw_disagreement(stuck_.rbegin()->first, stuck_.rbegin()->second);
 }
 
 // Gives what the note of `peer` says.

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 
 #include "collectives/p2p/notes.h"
 #include "collectives/p2p/peer_failure.h"
@@ -53,6 +54,8 @@ class Vigil final : public Watch {
   Deadline deadline_;
   TimePoint next_look_;
   bool note_posted_ = false;
+  int looked_at_ = 0;                // how far after this rank on the ring
+  std::map<int, SeenCall> stuck_{};  // in collectives after this call, by rank
 };
 
 }  // namespace dtrain::p2p
