@@ -49,12 +49,13 @@ void BackwardPass::capture(std::span<const Tensor> tensors) {
   }
 }
 
-void BackwardPass::capture(std::span<const std::shared_ptr<GradState>> states, std::uint64_t floor) {
+void BackwardPass::capture(std::span<Captured> states, std::uint64_t floor) {
   capturing_ = true;
   floor_ = floor;
-  for (const auto& state : states) {
-    const auto [place, added] = capture_slot_.emplace(key_of(*state), slots_.size());
-    if (added) slots_.emplace_back();
+  for (Captured& captured : states) {
+    const auto [place, added] = capture_slot_.emplace(key_of(*captured.state), slots_.size());
+    if (added) slots_.push_back(std::move(captured.so_far));
+    if (added && captured.in_place) reached_.emplace(place->second, false);
     slot_of_input_.push_back(place->second);
   }
 }
@@ -93,6 +94,11 @@ void BackwardPass::discover(std::span<const Root> roots) {
   std::stable_sort(steps_.begin(), steps_.end(),
                    [](const Step& a, const Step& b) { return a.node->sequence() > b.node->sequence(); });
   for (std::size_t i = 0; i < steps_.size(); ++i) position_[steps_[i].node.get()] = i;
+  // What is collected of an operation's result is its whole gradient.
+  for (const auto& [key, slot] : capture_slot_) {
+    const auto step = position_.find(static_cast<const Node*>(key));
+    if (step != position_.end()) steps_[step->second].grad = std::exchange(slots_[slot], Tensor());
+  }
 }
 
 bool BackwardPass::is_needed(const Edge& edge) const {
@@ -167,14 +173,21 @@ const Tensor& BackwardPass::total_of(const GradState& state) const {
 }
 
 bool BackwardPass::writes_in_place(const GradState& leaf) const {
-  return leaf.node == nullptr && !capturing_ && !options_.create_graph;
+  return leaf.node == nullptr && (!capturing_ || is_in_place(leaf)) && !options_.create_graph;
+}
+
+bool BackwardPass::is_in_place(const GradState& leaf) const {
+  const auto slot = capture_slot_.find(&leaf);
+  return slot != capture_slot_.end() && reached_.contains(slot->second);
 }
 
 void BackwardPass::add_to_leaf(GradState& leaf, Tensor grad) {
   if (capturing_) {
     const auto slot = capture_slot_.find(&leaf);
-    if (slot != capture_slot_.end()) sum_into(slots_[slot->second], std::move(grad));
-    return;
+    if (slot == capture_slot_.end()) return;
+    const auto own = reached_.find(slot->second);
+    if (own == reached_.end()) return sum_into(slots_[slot->second], std::move(grad));
+    own->second = true;
   }
   if (leaf.grad_storage.defined()) {
     if (options_.create_graph) {
@@ -264,7 +277,7 @@ std::optional<Tensor> GradSink::accumulator(int input) {
 std::optional<Tensor> GradSink::running_total(int input) {
   const GradState& state = *node_->inputs()[static_cast<std::size_t>(input)].state;
   if (pass_.options_.create_graph) return std::nullopt;
-  if (state.node == nullptr && !pass_.capturing_) return accumulator(input);
+  if (pass_.writes_in_place(state)) return accumulator(input);
   const Tensor& total = pass_.total_of(state);
   if (!total.defined() || !total.is_sole_owner() || !is_dense(total)) return std::nullopt;
   return total;
@@ -277,8 +290,23 @@ void GradSink::delivered_in_place(int input) {
     pass_.steps_[pass_.position_.at(edge.state->node.get())].is_balanced = false;
     return;
   }
-  if (!pass_.capturing_) edge.state->grad.mark_modified();
+  if (pass_.writes_in_place(*edge.state)) edge.state->grad.mark_modified();
+  if (pass_.capturing_ && pass_.is_in_place(*edge.state))
+    pass_.reached_[pass_.capture_slot_.at(edge.state.get())] = true;
   pass_.leaf_used(*edge.state);
+}
+
+bool GradSink::is_leaf_in_place(int input) const {
+  return pass_.writes_in_place(*node_->inputs()[static_cast<std::size_t>(input)].state);
+}
+
+Tensor GradSink::take_total(int input) {
+  const GradState& state = *node_->inputs()[static_cast<std::size_t>(input)].state;
+  if (pass_.options_.create_graph) return {};
+  if (state.node != nullptr)
+    return std::exchange(pass_.steps_[pass_.position_.at(state.node.get())].grad, Tensor());
+  const auto slot = pass_.capture_slot_.find(&state);
+  return slot == pass_.capture_slot_.end() ? Tensor() : std::exchange(pass_.slots_[slot->second], Tensor());
 }
 
 }  // namespace dtrain

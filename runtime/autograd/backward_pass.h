@@ -18,8 +18,14 @@ class BackwardPass {
 
   /// Collects instead of accumulating: gradients of `tensors` only, see captured(). Call before run().
   void capture(std::span<const Tensor> tensors);
+  /// What is collected of a state begins with a gradient that it has already, or is added to that of a leaf.
+  struct Captured {
+    std::shared_ptr<GradState> state;
+    Tensor so_far = {};     ///< may be undefined
+    bool in_place = false;  ///< a leaf's own gradient, as if nothing were captured
+  };
   /// The same by states; operations numbered up to `floor` are not run: what reaches them ends there.
-  void capture(std::span<const std::shared_ptr<GradState>> states, std::uint64_t floor);
+  void capture(std::span<Captured> states, std::uint64_t floor);
   /// Where a pass starts, with the gradient there.
   struct Root {
     Tensor tensor, seed;
@@ -28,6 +34,8 @@ class BackwardPass {
   void run(std::span<const Root> roots);
   /// The collected gradient of the i-th tensor given to capture(); undefined when there is none.
   const Tensor& captured(std::size_t i) const { return captured_[i]; }
+  /// Whether the i-th, collected in place, got anything.
+  bool reached(std::size_t i) const { return reached_.at(slot_of_input_[i]); }
 
  private:
   friend class GradSink;
@@ -48,6 +56,8 @@ class BackwardPass {
   void leaf_used(GradState& leaf);
   void sum_into(Tensor& total, Tensor grad) const;
   bool writes_in_place(const GradState& leaf) const;
+  /// Whether the gradient of a captured leaf is its own.
+  bool is_in_place(const GradState& leaf) const;
   /// The gradient so far of an operation's result, or of a leaf that is captured.
   const Tensor& total_of(const GradState& state) const;
 
@@ -61,6 +71,7 @@ class BackwardPass {
   std::unordered_map<const void*, std::size_t> capture_slot_;  ///< by Node or, for leaves, GradState
   std::vector<std::size_t> slot_of_input_;
   std::vector<Tensor> slots_;
+  std::unordered_map<std::size_t, bool> reached_;  ///< of the slots that are collected in place
   std::vector<Tensor> captured_;
 };
 

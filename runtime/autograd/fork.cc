@@ -61,8 +61,8 @@ struct Branch {
     for (std::size_t i = 0; i < grads.size(); ++i) {
       if (grads[i].defined()) roots.push_back({results[i], grads[i]});
     }
-    std::vector<std::shared_ptr<GradState>> states;
-    for (const Edge& source : sources) states.push_back(source.state);
+    std::vector<BackwardPass::Captured> states;
+    for (const Edge& source : sources) states.push_back({source.state});
     BackwardPass pass(options);
     pass.capture(states, floor);
     pass.run(roots);

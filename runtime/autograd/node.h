@@ -60,6 +60,12 @@ class GradSink {
   std::optional<Tensor> running_total(int input);
   void delivered_in_place(int input);
 
+  /// For an operation that runs a pass of its own: whether that may add to the leaf `input` itself, followed
+  /// by delivered_in_place(), and else the gradient of `input` so far, to be added to and delivered in its
+  /// place; undefined where there is none.
+  bool is_leaf_in_place(int input) const;
+  Tensor take_total(int input);
+
   const Dims& shape(int input) const;
   DType dtype(int input) const;
   const std::shared_ptr<Node>& node() const noexcept { return node_; }

@@ -1,5 +1,6 @@
 #include "runtime/autograd/recompute.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -50,35 +51,72 @@ std::vector<Tensor> run_again(const RecomputeSaved& saved, const std::vector<Ten
   return results;
 }
 
-/// What operations recorded from now on outnumber, and those that `tensors` come from do not.
-std::uint64_t floor_above(const std::vector<Tensor>& tensors) {
-  for (const Tensor& tensor : tensors) {
+/// What the pass that called wants a gradient of: its place among the inputs of the recomputed operation, and
+/// the tensor of the second run.
+struct Wanted {
+  int place = 0;
+  Tensor tensor;
+};
+
+/// What operations recorded from now on outnumber, and those that `wanted` come from do not.
+std::uint64_t floor_above(const std::vector<Wanted>& wanted) {
+  for (const auto& [place, tensor] : wanted) {
     const auto state = grad_state(tensor);
     if (state != nullptr && state->node != nullptr) number_after(state->node->sequence());
   }
   return reserve_sequence();
 }
 
-/// The gradients of `wanted` by operations above `floor`. Parameters may be results themselves (a replica's
-/// copies): what they come from is left to the pass that called.
-std::vector<Tensor> gradients_above(std::uint64_t floor, const std::vector<BackwardPass::Root>& roots,
-                                    const std::vector<Tensor>& wanted) {
-  std::vector<std::shared_ptr<GradState>> states;
-  for (const Tensor& tensor : wanted) states.push_back(grad_state(tensor));
-  BackwardPass pass({});
-  pass.capture(states, floor);
-  pass.run(roots);
+/// Adds the gradients of `wanted` by operations above `floor` to what the pass that called has of them, one
+/// after the other as without recomputation: sums of parts would be rounded otherwise. Parameters may be
+/// results themselves (a replica's copies): what they come from is left to that pass.
+void deliver_above(std::uint64_t floor, const std::vector<BackwardPass::Root>& roots,
+                   const std::vector<Wanted>& wanted, GradSink& sink) {
+  std::vector<BackwardPass::Captured> captured;
+  for (const auto& [place, tensor] : wanted) {
+    // An input of the second run is another leaf than that of the first.
+    const auto state = grad_state(tensor);
+    const bool in_place =
+        state == sink.node()->inputs()[static_cast<std::size_t>(place)].state && sink.is_leaf_in_place(place);
+    captured.push_back({state, in_place ? Tensor() : sink.take_total(place), in_place});
+  }
   std::vector<Tensor> found;
-  for (std::size_t i = 0; i < wanted.size(); ++i) found.push_back(pass.captured(i));
-  return found;
+  std::vector<bool> reached;
+  {
+    BackwardPass pass({});
+    pass.capture(captured, floor);
+    pass.run(roots);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      found.push_back(pass.captured(i));
+      reached.push_back(captured[i].in_place && pass.reached(i));
+    }
+  }
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (reached[i]) sink.delivered_in_place(wanted[i].place);
+    if (!captured[i].in_place && found[i].defined())
+      sink.deliver(wanted[i].place, differentiable_once(sink, roots[0].seed, std::move(found[i])));
+  }
+}
+
+/// An input before the i-th that is the same tensor: they have one gradient.
+std::optional<std::size_t> same_before(const GradSink& sink, std::size_t i) {
+  const auto& edges = sink.node()->inputs();
+  for (std::size_t j = 0; j < i; ++j) {
+    if (edges[i].state != nullptr && edges[j].state == edges[i].state) return j;
+  }
+  return std::nullopt;
 }
 
 void recompute_backward(const RecomputeSaved& saved, const std::vector<Tensor>& grads, GradSink& sink) {
-  std::vector<Tensor> wanted, inputs(saved.input_count);
-  std::vector<int> places;
+  std::vector<Wanted> wanted;
+  std::vector<Tensor> inputs(saved.input_count);
   // Leaves: the pass below ends here, whatever the inputs were computed from.
   for (std::size_t i = 0; i < saved.input_count; ++i) {
     if (!saved.defined[i]) continue;
+    if (const auto same = same_before(sink, i)) {
+      inputs[i] = inputs[*same];
+      continue;
+    }
     inputs[i] = saved.tensors[i].get(sink).detach();
     if (sink.wants(static_cast<int>(i))) inputs[i].set_requires_grad(true);
   }
@@ -86,9 +124,8 @@ void recompute_backward(const RecomputeSaved& saved, const std::vector<Tensor>& 
   const std::size_t count = saved.tensors.size();
   for (std::size_t k = 0; k < count; ++k) {
     const std::size_t i = (saved.input_count + k) % count;
-    if (!sink.wants(static_cast<int>(i))) continue;
-    wanted.push_back(i < saved.input_count ? inputs[i] : saved.tensors[i].get(sink));
-    places.push_back(static_cast<int>(i));
+    if (!sink.wants(static_cast<int>(i)) || (i < saved.input_count && same_before(sink, i))) continue;
+    wanted.push_back({static_cast<int>(i), i < saved.input_count ? inputs[i] : saved.tensors[i].get(sink)});
   }
   const std::uint64_t floor = floor_above(wanted);
   const std::vector<Tensor> results = run_again(saved, inputs);
@@ -97,12 +134,7 @@ void recompute_backward(const RecomputeSaved& saved, const std::vector<Tensor>& 
     if (!grads[i].defined() || !results[i].requires_grad()) continue;  // depends on none of them after all
     roots.push_back({results[i], grads[i]});
   }
-  if (roots.empty()) return;
-  std::vector<Tensor> found = gradients_above(floor, roots, wanted);
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    if (found[i].defined())
-      sink.deliver(places[i], differentiable_once(sink, roots[0].seed, std::move(found[i])));
-  }
+  if (!roots.empty()) deliver_above(floor, roots, wanted, sink);
 }
 
 /// The results of the first run, without history.

@@ -14,7 +14,8 @@ using TensorsFunction = std::function<std::vector<Tensor>(const std::vector<Tens
 
 /// function(input), of which only `input` and the result are kept. Backward calls `function` once more, in
 /// the precision of the first call, and differentiates that: the same gradients, bit for bit, for the time of
-/// one more forward.
+/// one more forward. So also where several recomputed parts share parameters or inputs, but for inputs that
+/// are leaves: of one that a part uses more than once, the part's gradients are added up first.
 ///
 /// `function` must compute the same again: it owns or outlives what it refers to, draws no random numbers but
 /// those of Dropout, and leaves alone, while recomputing(), whatever counts its calls (running statistics).

@@ -9,6 +9,7 @@
 #include "runtime/autograd/gradients.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
+#include "runtime/nn/recurrent.h"
 
 namespace dtrain {
 namespace {
@@ -125,6 +126,53 @@ TEST_F(RecomputeTest, Nests) {
   EXPECT_EQ(got.first, expected.first);
   for (std::size_t i = 0; i < got.second.size(); ++i) EXPECT_NEAR(got.second[i], expected.second[i], 1e-6);
   EXPECT_EQ(runs, 2 + 2 + 2);  // forward; the outer one again; each inner one again
+}
+
+// As torch's non-reentrant checkpoint: sums are formed in the order in which they are without recomputation.
+TEST_F(RecomputeTest, PartsThatShareWeightsGiveTheSameBits) {
+  constexpr std::int64_t kParts = 5, kSteps = 3;
+  const Tensor w0 = random({8, 8}), b0 = random({8}), x0 = random({4, 8});
+  const auto run = [&](bool again) {
+    Tensor w = w0.clone(), b = b0.clone(), x = x0.clone();
+    for (Tensor* tensor : {&w, &b, &x}) tensor->set_requires_grad(true);
+    const Tensor scaled = mul(x, 0.5);  // used by each part, more than once
+    const TensorsFunction part = [&](const std::vector<Tensor>& in) {
+      Tensor h = in[0];
+      for (std::int64_t i = 0; i < kSteps; ++i) h = tanh(add(linear(add(h, in[1]), w, b), mul(h, in[1])));
+      return std::vector<Tensor>{h};
+    };
+    Tensor h = scaled;
+    for (std::int64_t i = 0; i < kParts; ++i)
+      h = again ? recomputed(part, {h, scaled}, {w, b})[0] : part({h, scaled})[0];
+    sum(square(h)).backward();
+    return std::vector{w.grad().to_vector<float>(), b.grad().to_vector<float>(), x.grad().to_vector<float>()};
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
+TEST_F(RecomputeTest, RecurrentPartsGiveTheSameBits) {
+  const Tensor x0 = random({3, 24, 6});
+  const auto run = [&](bool again) {
+    Generator generator(4);
+    LSTM lstm(6, 8, generator, device_, {.batch_first = true});
+    Tensor x = x0.clone();
+    x.set_requires_grad(true);
+    Tensors state;
+    Tensor total;
+    for (std::int64_t part = 0; part < 4; ++part) {
+      Tensors inputs = {x.slice(1, 6 * part, 6 * part + 6).contiguous()};
+      inputs.insert(inputs.end(), state.begin(), state.end());
+      const Tensors results = again ? recomputed(lstm, inputs) : lstm(inputs);
+      state = {results[1], results[2]};
+      const Tensor loss = sum(square(results[0]));
+      total = total.defined() ? add(total, loss) : loss;
+    }
+    total.backward();
+    auto all = gradients_of(lstm);
+    all.push_back(x.grad().to_vector<float>());
+    return all;
+  };
+  EXPECT_EQ(run(true), run(false));
 }
 
 TEST_F(RecomputeTest, ParametersGetGradientsWhereTheInputNeedsNone) {
