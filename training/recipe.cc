@@ -27,6 +27,7 @@ constexpr OptionSpec kTrainOptions[] = {
     {"global-batch-size", "Batch", "N", "", "samples of one optimizer step over all workers, shared out among them; unset: 256"},
     {"batch-size", "Batch", "N", "", "samples of one pass on one worker, however many there are; only one of the two"},
     {"accumulate", "Batch", "N", "1", "passes whose gradients make one optimizer step"},
+    {"drop-last", "Batch", "", "", "leave out the last samples of an epoch where they do not fill a step; others each time, as the order changes"},
     {"virtual-workers", "Batch", "V", "0", "always cut a step into V passes: the same bits for 1 to V workers; 0: cut by workers"},
     {"sync-batch-norm", "Batch", "", "", "batch norm over the whole batch of all workers, not each worker's own part"},
     {"compress", "Batch", "HOW", "none", "gradients between workers: none, fp16, bf16, or powersgd:R (narrow matrices of R columns)"},
@@ -249,6 +250,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   if (options.has("threads")) recipe.threads = static_cast<int>(options.integer("threads", 1, 4096));
   recipe.thread_workers = thread_workers(options);
   read_parallelism(options, world_size, recipe);
+  recipe.drop_last = options.enabled("drop-last");
   recipe.batch = make_batch(options, shares_of(recipe, world_size), passes_of(options, recipe));
   read_devices(options, recipe);
   recipe.recompute = options.enabled("recompute");

@@ -97,6 +97,7 @@ struct Recipe {
   ServerUpdate update = ServerUpdate::sync;   ///< of servers
   std::optional<std::int64_t> max_staleness;  ///< ServerRules::max_staleness
   bool recompute = false;
+  bool drop_last = false;  ///< StepSamplerOptions::drop_last
   BatchPlan batch;
   OptimizerRecipe optimizer;
   LrKind lr_kind = LrKind::constant;

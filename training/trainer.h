@@ -48,7 +48,8 @@ class Trainer {
 
  private:
   TrainingParts parts();
-  Tensors example(const std::shared_ptr<Device>& device);
+  Tensors example(const std::shared_ptr<Device>& device, std::int64_t samples);
+  void check_smallest_batch();
   std::map<std::string, std::string> chosen_before();
   void load_initial_weights(Module& network);
   void freeze_parameters(Module& network);
@@ -68,6 +69,7 @@ class Trainer {
   /// How far the run is, in steps of the schedule.
   double schedule_position() const;
   double next_lr() const { return schedule_.at(schedule_position()); }
+  std::int64_t schedule_epoch() const;
   LrSchedule schedule_of_run() const;
   /// What resume_schedule() reads.
   void note_schedule(TrainingState& state) const;

@@ -13,17 +13,20 @@ constexpr const char* kScheduleBatch = "schedule-batch";
 
 }  // namespace
 
-LrSchedule Trainer::schedule_of_run() const {
-  return make_schedule(recipe_, (data_.train().size() + schedule_batch_ - 1) / schedule_batch_);
+// Steps of the schedule in an epoch.
+std::int64_t Trainer::schedule_epoch() const {
+  const std::int64_t last = recipe_.drop_last ? 0 : schedule_batch_ - 1;
+  return std::max<std::int64_t>((data_.train().size() + last) / schedule_batch_, 1);
 }
+
+LrSchedule Trainer::schedule_of_run() const { return make_schedule(recipe_, schedule_epoch()); }
 
 // Of epochs by samples, so that neither the rate nor what is left of its curve depends on how large steps are
 // or were; of a run whose length is a number of steps, by steps. Where all steps are of one size, both are
 // the number of finished steps.
 double Trainer::schedule_position() const {
   if (recipe_.epochs == INT64_MAX) return static_cast<double>(at_.step);
-  const std::int64_t steps_per_epoch = (data_.train().size() + schedule_batch_ - 1) / schedule_batch_;
-  return static_cast<double>(at_.epoch * steps_per_epoch) +
+  return static_cast<double>(at_.epoch * schedule_epoch()) +
          static_cast<double>(at_.position) / static_cast<double>(schedule_batch_);
 }
 

@@ -26,6 +26,12 @@ constexpr const char* kPositionUnit = "position-unit";
 
 const std::string kScalerPrefix = "scaler.";
 
+bool has_batch_norm(Module& network) {
+  bool found = false;
+  network.visit([&](Module& module) { found = found || dynamic_cast<BatchNorm2d*>(&module) != nullptr; });
+  return found;
+}
+
 /// What state() put among a checkpoint's entries for the scaler.
 std::map<std::string, std::string> scaler_entries(const std::map<std::string, std::string>& extra) {
   std::map<std::string, std::string> entries;
@@ -69,6 +75,28 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
   env_.strategy.begin(start_deadline());
   if (const auto steps = env_.strategy.own_steps()) place_at(*steps);
   count_steps();
+  check_smallest_batch();
+}
+
+// Batch norm has no statistics of one value a channel. Whether it meets that depends on the shapes within the
+// network, so where a pass may have one sample only, one is tried; better now than behind an epoch.
+void Trainer::check_smallest_batch() {
+  const bool alone = !recipe_.sync_batch_norm || env_.communicator.size() == 1;
+  if (!alone || data_.smallest_pass() > 1 || !has_batch_norm(env_.strategy.module())) return;
+  const NamedTensors buffers = env_.strategy.module().named_buffers();
+  std::vector<Tensor> before;
+  for (const auto& [name, tensor] : buffers) before.push_back(tensor.detach().clone());
+  try {
+    env_.strategy.evaluate(example(env_.device, 1));  // the network is in training: nobody has said otherwise
+  } catch (const UsageError& error) {
+    leave_nothing();
+    throw UsageError(
+        fmt::format("{}; some passes of an epoch have one sample ({} samples, {} in a step, {} shares), of "
+                    "which batch norm "
+                    "has no statistics: use --drop-last, another --global-batch-size, or --sync-batch-norm",
+                    error.what(), data_.train().size(), recipe_.batch.global, env_.strategy.share().size));
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) Tensor(buffers[i].second).copy_from(before[i]);
 }
 
 // Where this rank goes on, of ranks that do not step together.
@@ -84,25 +112,26 @@ void Trainer::place_at(std::int64_t step) {
 
 TrainingParts Trainer::parts() {
   const auto vectors = std::make_shared<std::set<std::string>>();  // known once the network is
-  return {.build =
-              [this, vectors](const std::shared_ptr<Device>& device) {
-                Generator generator(recipe_.seed);
-                auto network = env_.task.build(data_.train().fields(), generator, device);
-                generator_state_ = generator.state();
-                finite_.take_new(*network);
-                load_initial_weights(*network);
-                freeze_parameters(*network);
-                apply_layer_options(*network);
-                *vectors = names_of_vectors(network->named_parameters());
-                return network;
-              },
-          .make_optimizer =
-              [this, vectors](const NamedTensors& parameters) {
-                return make_optimizer(recipe_.optimizer, parameters, *vectors);
-              },
-          .limits = recipe_.optimizer.limits,
-          .example = [this](const std::shared_ptr<Device>& device) { return example(device); },
-          .chosen = [this] { return chosen_before(); }};
+  return {
+      .build =
+          [this, vectors](const std::shared_ptr<Device>& device) {
+            Generator generator(recipe_.seed);
+            auto network = env_.task.build(data_.train().fields(), generator, device);
+            generator_state_ = generator.state();
+            load_initial_weights(*network);
+            freeze_parameters(*network);
+            apply_layer_options(*network);
+            *vectors = names_of_vectors(network->named_parameters());
+            return network;
+          },
+      .make_optimizer =
+          [this, vectors](const NamedTensors& parameters) {
+            return make_optimizer(recipe_.optimizer, parameters, *vectors);
+          },
+      .limits = recipe_.optimizer.limits,
+      .example =
+          [this](const std::shared_ptr<Device>& device) { return example(device, recipe_.batch.per_worker); },
+      .chosen = [this] { return chosen_before(); }};
 }
 
 // Rank 0 reads it before the run is locked: it is replaced whole, and what is kept of it is what this start
@@ -117,9 +146,8 @@ std::map<std::string, std::string> Trainer::chosen_before() {
 }
 
 // A pass of the first samples.
-Tensors Trainer::example(const std::shared_ptr<Device>& device) {
-  std::vector<std::int64_t> order(
-      static_cast<std::size_t>(std::min(recipe_.batch.per_worker, data_.train().size())));
+Tensors Trainer::example(const std::shared_ptr<Device>& device, std::int64_t samples) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(std::min(samples, data_.train().size())));
   std::iota(order.begin(), order.end(), 0);
   Loader loader(data_.shared_train(), device, {.batch_size = static_cast<std::int64_t>(order.size())});
   loader.start(std::move(order), 0);
@@ -308,7 +336,7 @@ void Trainer::take_over(const std::string& state_text, const Checkpoint* checkpo
   at_.position = state.position_in_epoch;
   // Checkpoints of before 0.2 counted steps here.
   if (!state.extra.contains(kPositionUnit)) at_.position *= recipe_.batch.global;
-  at_.position = std::min(at_.position, data_.train().size());
+  at_.position = data_.sampler().first_from(std::min(at_.position, data_.train().size()));
   at_.saved_step = state.step;
   resume_schedule(state);
 }

@@ -25,7 +25,9 @@ TrainingData::TrainingData(const Recipe& recipe, const Task& task, DataShare sha
                                                               .rank = share.rank,
                                                               .global_batch = recipe.batch.global,
                                                               .seed = recipe.seed,
+                                                              .drop_last = recipe.drop_last,
                                                               .parts = share.parts});
+  smallest_pass_ = smallest_pass(share.size, recipe.batch.accumulate);
   pass_size_ = sampler_->full_share() / recipe.batch.accumulate;
   loader_ = std::make_unique<Loader>(train_, device,
                                      LoaderOptions{.batch_size = pass_size_,
@@ -39,7 +41,7 @@ void TrainingData::start(std::int64_t epoch, std::int64_t position) {
   if (parts_ == 1) return loader_->start(sampler_->order(epoch, position), epoch);
   std::vector<std::int64_t> ends;
   std::int64_t end = 0;
-  for (std::int64_t at = position; at < train_->size(); at = sampler_->next(at)) {
+  for (std::int64_t at = sampler_->first_from(position); at < train_->size(); at = sampler_->next(at)) {
     const std::int64_t share = sampler_->share_at(at);
     for (int part = 0; part < parts_; ++part) {
       for (std::int64_t taken = 0; taken < share; taken += pass_size_)
@@ -52,6 +54,20 @@ void TrainingData::start(std::int64_t epoch, std::int64_t position) {
 std::size_t TrainingData::passes_at(std::int64_t position) const noexcept {
   const std::int64_t passes = (sampler_->share_at(position) + pass_size_ - 1) / pass_size_;
   return static_cast<std::size_t>(parts_ * passes);
+}
+
+// Shares of a step differ by one sample at most. Of those that a step is cut into passes for, the last pass
+// may be smaller than the others.
+std::int64_t TrainingData::smallest_pass(std::int64_t shares, std::int64_t accumulate) const {
+  std::int64_t smallest = INT64_MAX;
+  for (std::int64_t at = 0; at < train_->size(); at = sampler_->next(at)) {
+    const std::int64_t samples = sampler_->samples_at(at);
+    for (const std::int64_t share : {samples / shares, (samples + shares - 1) / shares}) {
+      const std::int64_t pass = std::max<std::int64_t>(global_batch_ / shares / accumulate, 1);
+      smallest = std::min({smallest, pass, share % pass == 0 ? pass : share % pass});
+    }
+  }
+  return smallest;
 }
 
 bool TrainingData::full_at(std::int64_t position) const noexcept {

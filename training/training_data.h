@@ -32,14 +32,18 @@ class TrainingData {
 
   /// Passes of this rank in the step that begins at `position`.
   std::size_t passes_at(std::int64_t position) const noexcept;
+  /// Samples of the smallest pass of an epoch, of any rank; the same on all of them.
+  std::int64_t smallest_pass() const noexcept { return smallest_pass_; }
   /// Whether the step there has as many samples as most.
   bool full_at(std::int64_t position) const noexcept;
 
  private:
+  std::int64_t smallest_pass(std::int64_t shares, std::int64_t accumulate) const;
+
   std::shared_ptr<const Source> train_, test_;
   std::unique_ptr<StepSampler> sampler_;
   std::unique_ptr<Loader> loader_;
-  std::int64_t global_batch_, pass_size_;
+  std::int64_t global_batch_, pass_size_, smallest_pass_ = 0;
   int parts_;  ///< shares of this rank; a pass holds samples of one
 };
 

@@ -18,7 +18,7 @@ constexpr OptionSpec kOptions[] = {
     {"seed", "Sampler", "S", "0", "as --seed of dtrain train"},
     {"epoch", "Sampler", "E", "0", "from 0"},
     {"no-shuffle", "Sampler", "", "", "in file order"},
-    {"drop-last", "Sampler", "", "", "cut to equal parts instead of padding"},
+    {"drop-last", "Sampler", "", "", "cut to equal parts instead of padding; with --global-batch-size: leave out what does not fill a step"},
     {"global-batch-size", "Sampler", "B", "", "as --global-batch-size of dtrain train; for --from-position and uneven shares"},
     {"from-position", "Sampler", "P", "0", "start after the steps that took the epoch's first P samples"},
     {"help", "Sampler", "", "", "this text"},
@@ -33,14 +33,13 @@ std::vector<std::int64_t> indices_of(const Options& options) {
   const auto seed = static_cast<std::uint64_t>(options.integer("seed", 0, INT64_MAX));
   const bool shuffle = !options.enabled("no-shuffle");
   if (options.has("global-batch-size")) {
-    if (options.enabled("drop-last"))
-      throw UsageError("--drop-last: expected without --global-batch-size, whose steps take every sample");
     const StepSampler sampler({.dataset_size = size,
                                .world_size = static_cast<int>(world),
                                .rank = rank,
                                .global_batch = options.integer("global-batch-size", 1, INT32_MAX),
                                .seed = seed,
-                               .shuffle = shuffle});
+                               .shuffle = shuffle,
+                               .drop_last = options.enabled("drop-last")});
     return sampler.order(epoch, options.integer("from-position", 0, size));
   }
   if (options.integer("from-position", 0, size) != 0)

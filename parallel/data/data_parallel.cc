@@ -25,6 +25,8 @@ DataParallel::DataParallel(Communicator& communicator, Module& module, const Dea
   }
   if (parameters_.empty() && alone_.empty())
     throw UsageError("data parallel: the module has no parameter that requires a gradient");
+  if (!parameters_.empty())
+    options_.owner = "the module with " + parameters_.front().first + " to " + parameters_.back().first;
   reducer_ = std::make_unique<Reducer>(communicator_, home_, slots(), options_);
   brought_.resize(parameters_.size());
   used_.resize(parameters_.size());

@@ -50,6 +50,7 @@ Reducer::Reducer(Communicator& communicator, std::shared_ptr<Device> device, std
     : communicator_(communicator),
       device_(std::move(device)),
       exchange_(std::move(options.exchange)),
+      owner_(std::move(options.owner)),
       slots_(std::move(slots)),
       places_(slots_.size()),
       ready_(slots_.size()),
@@ -110,10 +111,11 @@ void Reducer::mark_ready(std::size_t index) {
   touched_.at(index) = true;
   if (!sync_) return;
   if (ready_[index]) {
-    throw UsageError(
-        fmt::format("gradient '{}' became ready twice in one step; accumulate under no_sync and call "
-                    "finish() after each step",
-                    slots_[index].name));
+    throw UsageError(fmt::format(
+        "gradient '{}' became ready twice in one step of {}; run every backward but the last one "
+        "that reaches it under the no_sync() of its DataParallel, and call its finish() after each "
+        "step",
+        slots_[index].name, owner_));
   }
   ready_[index] = true;
   --buckets_[places_[index].bucket].missing;

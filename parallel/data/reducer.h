@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct ReducerOptions {
   /// The order in which gradients arrive, where it is known; empty: the reverse of the slots. The same on all
   /// ranks.
   std::vector<std::size_t> arrival_order = {};
+  /// Whose gradients they are, for errors: "the module with conv1.weight to fc3.bias".
+  std::string owner = "the module";
   /// Where DataParallel has its buckets: the communicator's device. Null: that of the first parameter.
   std::shared_ptr<Device> device = nullptr;
 };
@@ -101,6 +104,7 @@ class Reducer {
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
   std::shared_ptr<GradientExchange> exchange_;
+  std::string owner_;
   std::vector<GradientSlot> slots_;
   std::vector<Bucket> buckets_;
   std::vector<Place> places_;

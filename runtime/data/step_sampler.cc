@@ -19,6 +19,11 @@ StepSampler::StepSampler(const StepSamplerOptions& options) : options_(options) 
         fmt::format("sampler: expected a global batch of at least one sample for each of {} workers, got {}",
                     options.world_size, options.global_batch));
   }
+  if (options.drop_last && options.dataset_size < options.global_batch) {
+    throw UsageError(fmt::format(
+        "sampler: expected samples for at least one step of {} where the last ones are dropped, got {}",
+        options.global_batch, options.dataset_size));
+  }
   if (options.parts < 1 || options.parts > options.world_size - options.rank ||
       (options.parts > 1 && options.global_batch % options.world_size != 0)) {
     throw UsageError(
@@ -30,7 +35,7 @@ StepSampler::StepSampler(const StepSamplerOptions& options) : options_(options) 
 
 std::int64_t StepSampler::steps_from(std::int64_t position) const noexcept {
   const std::int64_t left = std::max<std::int64_t>(options_.dataset_size - position, 0);
-  return (left + options_.global_batch - 1) / options_.global_batch;
+  return (left + (options_.drop_last ? 0 : options_.global_batch - 1)) / options_.global_batch;
 }
 
 std::int64_t StepSampler::samples_at(std::int64_t position) const noexcept {
@@ -49,7 +54,11 @@ std::int64_t StepSampler::full_share() const noexcept {
 }
 
 std::int64_t StepSampler::next(std::int64_t position) const noexcept {
-  return std::min(position + options_.global_batch, options_.dataset_size);
+  return first_from(std::min(position + options_.global_batch, options_.dataset_size));
+}
+
+std::int64_t StepSampler::first_from(std::int64_t position) const noexcept {
+  return steps_from(position) > 0 ? position : options_.dataset_size;
 }
 
 std::vector<std::int64_t> StepSampler::order(std::int64_t epoch, std::int64_t position) const {
@@ -59,7 +68,7 @@ std::vector<std::int64_t> StepSampler::order(std::int64_t epoch, std::int64_t po
           .order(epoch);
   std::vector<std::int64_t> mine;
   mine.reserve(static_cast<std::size_t>(options_.dataset_size / options_.world_size + 1));
-  for (; position < options_.dataset_size; position = next(position)) {
+  for (position = first_from(position); position < options_.dataset_size; position = next(position)) {
     const std::int64_t end = position + samples_at(position);
     for (int rank = options_.rank; rank < options_.rank + options_.parts; ++rank) {
       for (std::int64_t place = position + rank; place < end; place += options_.world_size)

@@ -16,7 +16,8 @@ struct StepSamplerOptions {
   std::int64_t global_batch = 1;  ///< samples of one step over all ranks; at least world_size
   std::uint64_t seed = 0;
   bool shuffle = true;
-  int parts = 1;  ///< order() gives those of so many consecutive ranks, from `rank`
+  bool drop_last = false;  ///< samples that are left where they do not fill a step are left out of the epoch
+  int parts = 1;           ///< order() gives those of so many consecutive ranks, from `rank`
 };
 
 /// Step k of an epoch takes places [k·B, (k+1)·B) of the permutation and rank r those at r, r + W, r + 2W, …
@@ -25,8 +26,9 @@ struct StepSamplerOptions {
 /// differ by one sample and only a last window of less than W samples is filled up (to W).
 class StepSampler {
  public:
-  /// Throws UsageError as DistributedSampler does, for a global batch below the world size, and for several
-  /// parts whose number of samples would differ: a global batch that is no multiple of the world size.
+  /// Throws UsageError as DistributedSampler does, for a global batch below the world size, where drop_last
+  /// would leave everything out, and for several parts whose number of samples would differ: a global batch
+  /// that is no multiple of the world size.
   explicit StepSampler(const StepSamplerOptions& options);
 
   /// Steps left in an epoch of which `position` samples were taken.
@@ -40,6 +42,8 @@ class StepSampler {
   std::int64_t full_share() const noexcept;
   /// Where the step after the one at `position` begins; dataset_size at the end.
   std::int64_t next(std::int64_t position) const noexcept;
+  /// `position`, or dataset_size where no step begins there any more.
+  std::int64_t first_from(std::int64_t position) const noexcept;
 
   /// This rank's indices from `position` to the end of `epoch`, step after step; in a step part after part.
   /// Costs as DistributedSampler::order.

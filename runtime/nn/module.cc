@@ -41,6 +41,11 @@ class Mismatch {
   std::string missing_, unexpected_, shapes_, twice_;
 };
 
+/// Whether two names are of one tensor.
+bool are_tied(const Tensor& a, const Tensor& b) {
+  return a.numel() > 0 && a.shares_storage(b) && a.shape() == b.shape() && a.view().data == b.view().data;
+}
+
 thread_local ModuleWatch* module_watch = nullptr;
 
 }  // namespace
@@ -117,8 +122,9 @@ NamedTensors Module::state_dict() const {
 }
 
 void Module::load_state_dict(const NamedTensors& state, bool strict) {
+  const NamedTensors here = state_dict();
   std::unordered_map<std::string, Tensor> own;
-  for (const auto& [name, tensor] : state_dict()) own.emplace(name, tensor);
+  for (const auto& [name, tensor] : here) own.emplace(name, tensor);
   std::unordered_map<std::string, Tensor> given;
   Mismatch mismatch;
   for (const auto& [name, tensor] : state) {
@@ -130,14 +136,17 @@ void Module::load_state_dict(const NamedTensors& state, bool strict) {
       mismatch.shape(name, target->second, tensor);
     }
   }
-  for (const auto& [name, tensor] : state_dict()) {
-    if (!given.contains(name)) mismatch.missing(name);
+  for (const auto& [name, tensor] : here) {
+    const auto is_given = [&, tensor = tensor](const NamedTensor& other) {
+      return given.contains(other.first) && are_tied(other.second, tensor);
+    };
+    if (!given.contains(name) && std::ranges::none_of(here, is_given)) mismatch.missing(name);
   }
   mismatch.raise(strict);
   const NoGrad no_grad;
-  for (const auto& [name, tensor] : given) {
-    const auto target = own.find(name);
-    if (target != own.end()) target->second.copy_from(tensor.to(target->second.shared_device()));
+  for (const auto& [name, target] : here) {
+    const auto found = given.find(name);
+    if (found != given.end()) Tensor(target).copy_from(found->second.to(target.shared_device()));
   }
 }
 

@@ -53,9 +53,9 @@ class Module {
   NamedTensors named_buffers() const;
   /// Parameters and buffers, module by module.
   NamedTensors state_dict() const;
-  /// Copies `state` into this module's tensors. Dtypes are converted. With `strict`, throws UsageError that
-  /// lists every missing and every unexpected name; a wrong shape is always an error. Nothing is changed when
-  /// it throws.
+  /// Copies `state` into this module's tensors. Dtypes are converted; of tied weights one name is enough.
+  /// With `strict`, throws UsageError that lists every missing and every unexpected name; a wrong shape is
+  /// always an error. Nothing is changed when it throws.
   void load_state_dict(const NamedTensors& state, bool strict = true);
 
   /// Number of elements of all parameters.

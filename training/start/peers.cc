@@ -206,11 +206,14 @@ Peers::Peers(const Placement& placement, Backend backend, const Environment& env
     const WorkerSite site{*placement.rank, place_.token(), find_protection(environment)};
     const Deadline deadline = Deadline::after(timeout);
     const std::vector<std::string> cards = place_.cards(deadline);
-    communicator_ = place_.take_group(deadline);  // servers answer when they have theirs
+    auto group = place_.take_group(deadline);  // servers answer when they have theirs
     servers_ = std::make_unique<KeyValueStore>(cards, site, deadline);
     if (update == ServerUpdate::async)
-      communicator_ = make_board_communicator(*servers_, *placement.rank, *placement.world_size);
-    if (communicator_) return;
+      group = make_board_communicator(*servers_, *placement.rank, *placement.world_size);
+    if (group) {
+      communicator_ = std::make_unique<ClosableCommunicator>(std::move(group));
+      return;
+    }
   }
   Bootstrap bootstrap;
   bootstrap.rank = *placement.rank;
@@ -227,16 +230,17 @@ Peers::Peers(const Placement& placement, Backend backend, const Environment& env
   // Alone there is nobody to talk to, but what could never work is refused all the same.
   const bool on_gpu = device != nullptr && device->type() == DeviceType::cuda;
   const bool alone = *placement.world_size == 1 && (backend != Backend::nccl || on_gpu);
-  communicator_ = make_communicator(alone ? Backend::self : backend, bootstrap, log);
+  communicator_ = std::make_unique<ClosableCommunicator>(
+      make_communicator(alone ? Backend::self : backend, bootstrap, log));
 }
 
 Peers::~Peers() {
-  if (communicator_ && std::uncaught_exceptions() > exceptions_)
+  if (std::uncaught_exceptions() > exceptions_)
     communicator_->abort("this worker has ended with an error of its own; its output says which");
 }
 
 void Peers::leave() {
-  communicator_.reset();
+  communicator_->close();
   if (servers_) servers_->leave(Deadline::after(kLeaveTimeout));
   servers_.reset();
   place_.leave();

@@ -10,6 +10,7 @@
 #include "cluster/detect/detect.h"
 #include "cluster/store/store_client.h"
 #include "cluster/store/store_server.h"
+#include "collectives/closable_communicator.h"
 #include "collectives/factory.h"
 #include "parallel/server/key_value_store.h"
 #include "parallel/server/parameter_server.h"
@@ -80,6 +81,7 @@ class Peers {
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
+  /// Until leave(); afterwards it only knows who it was (ClosableCommunicator).
   Communicator& communicator() noexcept { return *communicator_; }
   /// Null without servers.
   KeyValueStore* servers() noexcept { return servers_.get(); }
@@ -91,7 +93,7 @@ class Peers {
   const int exceptions_ = std::uncaught_exceptions();
   MeetingPlace place_;
   std::unique_ptr<KeyValueStore> servers_;
-  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<ClosableCommunicator> communicator_;
 };
 
 /// Protection of messages between machines, by DTRAIN_TCP_PROTECTION.

@@ -23,6 +23,20 @@ Tensor number(const Tensor& like, double value) {
   return Tensor::full({}, value, like.shared_device(), like.dtype());
 }
 
+/// On the host, which a device that runs ahead is not made to wait for. What is not a number passes: the loss
+/// is none then, and whoever trains is told.
+void check_probabilities(std::string_view what, const Tensor& given) {
+  const Tensor x = given.detach();
+  if (x.numel() == 0 || x.device().runs_ahead()) return;
+  const NoGrad no_grad;
+  const Tensor flat = x.contiguous().reshape({x.numel()});
+  const double least = amin(flat, {0}).item(), most = amax(flat, {0}).item();
+  if (!(least < 0) && !(most > 1)) return;
+  throw UsageError("binary_cross_entropy: expected " + std::string(what) + " between 0 and 1, got " +
+                   std::to_string(least < 0 ? least : most) +
+                   "; apply sigmoid(), or use binary_cross_entropy_with_logits()");
+}
+
 /// 1 - x
 Tensor rest(const Tensor& x) { return add(neg(x), 1.0); }
 
@@ -31,6 +45,8 @@ Tensor rest(const Tensor& x) { return add(neg(x), 1.0); }
 Tensor binary_cross_entropy(const Tensor& given, const Tensor& given_target, LossReduction reduction) {
   const Tensor p = autocast_full(given), target = autocast_full(given_target);
   check_pair("binary_cross_entropy", p, target);
+  check_probabilities("predictions", p);
+  check_probabilities("targets", target);
   Tensor losses;
   {
     const NoGrad no_grad;

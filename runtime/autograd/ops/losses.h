@@ -6,6 +6,7 @@
 namespace dtrain {
 
 /// -(t · log(p) + (1 - t) · log(1 - p)) of probabilities p; logarithms count as at least -100, as in PyTorch.
+/// Throws UsageError for p or t outside [0, 1], on devices that do not run ahead; on others the loss is NaN.
 Tensor binary_cross_entropy(const Tensor& prediction, const Tensor& target,
                             LossReduction reduction = LossReduction::mean);
 /// The same of p = sigmoid(logits), exact for logits of any size.

@@ -8,6 +8,7 @@
 
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/losses.h"
 #include "runtime/base/error.h"
 #include "tests/support/slowness.h"
 
@@ -132,6 +133,21 @@ TEST_F(EdgeValues, GeluInBf16HasTheSlopeOfItsArgument) {
 TEST_F(EdgeValues, AQuotientOfZeroHasNoSlopeInItsDivisor) {
   const Tensor zero = leaf({0, -0.0F}), tiny = leaf({1e-45F, -1e-45F});
   EXPECT_EQ(gradient_of(tiny, div(zero, tiny)), (Floats{0, 0}));
+}
+
+// PyTorch: "all elements of input should be between 0 and 1".
+TEST_F(EdgeValues, CrossEntropyWantsProbabilities) {
+  const auto loss = [&](float p, float t) {
+    return binary_cross_entropy(Tensor::from_data({0.5F, p}, {2}, device_),
+                                Tensor::from_data({0.5F, t}, {2}, device_));
+  };
+  EXPECT_TRUE(std::isfinite(loss(0, 1).item()));
+  EXPECT_TRUE(std::isfinite(loss(1, 0).item()));
+  for (const float outside : {-0.25F, 1.25F}) {
+    EXPECT_THROW(loss(outside, 0), UsageError);
+    EXPECT_THROW(loss(0.5F, outside), UsageError);
+  }
+  EXPECT_TRUE(std::isnan(loss(std::nanf(""), 0).item())) << "whoever trains is told of the loss";
 }
 
 TEST_F(EdgeValues, GeometriesThatMeanNothingAreRefused) {

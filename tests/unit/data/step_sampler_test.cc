@@ -119,6 +119,26 @@ TEST(StepSampler, PartsComeOneAfterTheOtherInEachStep) {
                UsageError);
 }
 
+TEST(StepSampler, LeavesOutWhatDoesNotFillAStep) {
+  const StepSamplerOptions options{.dataset_size = 21, .world_size = 2, .global_batch = 8, .drop_last = true};
+  const StepSampler sampler(options);
+  EXPECT_EQ(sampler.steps_from(0), 2);
+  EXPECT_EQ(sampler.next(0), 8);
+  EXPECT_EQ(sampler.next(8), 21) << "five samples are left";
+  EXPECT_EQ(sampler.first_from(8), 8);
+  EXPECT_EQ(sampler.first_from(16), 21);
+  EXPECT_EQ(sampler.order(0).size(), 8U);
+  EXPECT_EQ(sampler.order(0, 16).size(), 0U);
+  StepSamplerOptions all = options;
+  all.drop_last = false;
+  std::vector<std::int64_t> first = StepSampler(all).order(0);
+  first.resize(8);
+  EXPECT_EQ(sampler.order(0), first);
+  all.drop_last = true;
+  all.dataset_size = 7;
+  EXPECT_THROW(StepSampler{all}, UsageError);
+}
+
 TEST(StepSampler, RefusesABatchWithoutASampleForEach) {
   EXPECT_THROW(StepSampler({10, 4, 0, 3}), UsageError);
   EXPECT_THROW(StepSampler({10, 2, 2, 4}), UsageError);

@@ -1,4 +1,5 @@
 // Names, order, state and initial values of modules.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,6 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/nn/init.h"
 #include "runtime/nn/layers.h"
+#include "tests/support/message_of.h"
 
 namespace dtrain {
 namespace {
@@ -84,6 +86,31 @@ TEST_F(ModuleTest, WrongStateIsRefusedWholeAndByName) {
                         false);
   EXPECT_EQ(block.scale_.to_vector<float>(), (std::vector<float>{0, 0, 0}));
   EXPECT_THROW(block.load_state_dict({{"scale", block.scale_}, {"scale", block.scale_}}, false), UsageError);
+}
+
+// A file may have tied weights under one of their names; of several the last one counts, as in PyTorch.
+TEST_F(ModuleTest, TiedWeightsLoadUnderAnyOfTheirNames) {
+  class Tied final : public Module {
+   public:
+    explicit Tied(const std::shared_ptr<Device>& device) {
+      const Tensor weight = add_parameter("weight", Tensor::zeros({2}, device));
+      add_parameter("again", weight);
+      add_parameter("own", Tensor::zeros({2}, device));
+    }
+    Tensor forward(const Tensor& x) override { return x; }
+  } module(device_);
+  const auto number = [&](double value) { return Tensor::full({2}, value, device_); };
+  const auto weight = [&] { return module.state_dict()[0].second.to_vector<float>()[0]; };
+  module.load_state_dict({{"again", number(1)}, {"own", number(5)}});
+  EXPECT_EQ(weight(), 1);
+  module.load_state_dict({{"own", number(5)}, {"weight", number(2)}});
+  EXPECT_EQ(weight(), 2);
+  module.load_state_dict({{"again", number(4)}, {"weight", number(3)}, {"own", number(5)}});
+  EXPECT_EQ(weight(), 4);
+  EXPECT_THAT(test::message_of([&] {
+                module.load_state_dict({{"own", number(5)}});
+              }),
+              testing::HasSubstr("missing: weight, again"));
 }
 
 TEST_F(ModuleTest, NamesMustBeNewAndPlain) {

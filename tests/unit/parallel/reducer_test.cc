@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "runtime/base/error.h"
+#include "tests/support/message_of.h"
 #include "tests/unit/collectives/fake_communicator.h"
 
 namespace dtrain {
@@ -180,6 +181,17 @@ TEST(Reducer, TakesTheArrivalOrder) {
     options.arrival_order = bad;
     EXPECT_THROW(Reducer(communicator, make_device("cpu"), slots, options), UsageError);
   }
+}
+
+// Of two models in one program it is said whose no_sync() was forgotten.
+TEST(Reducer, SaysWhoseGradientWasReadyTwice) {
+  FakeCommunicator communicator(1);
+  Reducer reducer(communicator, make_device("cpu"), {slot("a", 3), slot("b", 5)},
+                  {.owner = "the module with a to b"});
+  reducer.mark_ready(1);
+  const auto again = [&] { reducer.mark_ready(1); };
+  EXPECT_THAT(test::message_of(again),
+              testing::HasSubstr("'b' became ready twice in one step of the module with a to b"));
 }
 
 TEST(Reducer, MemoryIsAlignedAndOutlivesIt) {
