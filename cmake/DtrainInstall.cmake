@@ -25,7 +25,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
   "runtime/base/(blocked_signals|check|terminal|files/.*)\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|shard_index|writer_lock|json/.*)\\.h"
-  "runtime/data/(cache/.*|formats/.*|sources/(csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
+  "runtime/data/(cache/.*|formats/.*|sources/(class_labels|csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
   "runtime/device/(cpu|cuda)/.*"
   "runtime/device/(dtype_dispatch|functors|kernel_checks|kernel_flops|line_checks|philox|timed_kernels)\\.h"
   "runtime/metrics/report/.*"

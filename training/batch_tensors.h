@@ -23,6 +23,8 @@ class BatchTensors {
   /// is none of them.
   const Tensor& operator[](std::string_view field) const;
   bool contains(std::string_view field) const noexcept;
+  /// Of the fields, in the source's order.
+  std::span<const std::string> names() const noexcept { return names_; }
   /// One a field, in the source's order.
   std::span<const Tensor> tensors() const noexcept { return tensors_; }
   /// B: how many samples.

@@ -20,7 +20,17 @@ Splits Task::open(const DataRequest& request) const {
   return open_splits(request.dataset, {.data_dir = request.data_dir, .log = request.log});
 }
 
-Tensors Task::inputs(const BatchTensors& batch) const { return {batch.tensors().front()}; }
+std::size_t Task::input_field(std::span<const std::string> /*names*/) const { return 0; }
+
+Tensors Task::inputs(const BatchTensors& batch) const {
+  return {batch.tensors()[input_field(batch.names())]};
+}
+
+const Field& input_field(const Task& task, std::span<const Field> fields) {
+  std::vector<std::string> names;
+  for (const Field& field : fields) names.push_back(field.name);
+  return fields[task.input_field(names)];
+}
 
 std::unique_ptr<Module> Task::build_divided(std::span<const Field> /*fields*/, Generator& /*generator*/,
                                             const std::shared_ptr<Device>& /*device*/,

@@ -54,6 +54,11 @@ enum class OutputKind {
   logits,  ///< a number for each class, along the last dimension: softmax makes them probabilities
 };
 
+class Task;
+
+/// The one of `fields` that `task` feeds its network (Task::input_field).
+const Field& input_field(const Task& task, std::span<const Field> fields);
+
 /// Something to learn. Immutable and shared by all ranks' calls: what changes while training is in the
 /// network. Functions are called by the training thread.
 class Task {
@@ -72,7 +77,10 @@ class Task {
   virtual std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
                                         const std::shared_ptr<Device>& device) const = 0;
 
-  /// What the network is fed: by default the first field.
+  /// Of a sample's fields, by `names`, the one that the network is fed; by default the first. `names` may be
+  /// of some of a source's fields, in its order: those there are when nothing is to be learned.
+  virtual std::size_t input_field(std::span<const std::string> names) const;
+  /// What the network is fed: by default input_field().
   virtual Tensors inputs(const BatchTensors& batch) const;
 
   /// The mean loss over the batch's units, floating, one element; `outputs` are what the network made of

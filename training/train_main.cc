@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cluster/detect/program_note.h"
+#include "runtime/data/formats/text.h"
 #include "training/serve.h"
 #include "training/start/said_once.h"
 #include "training/start/threads.h"
@@ -57,8 +58,9 @@ void report(const std::string& program, std::string_view message) {
   const char* rank = ::getenv("RANK");
   // Messages about a command's options begin with its full name already.
   if (message.starts_with(program + " ")) message.remove_prefix(program.size() + 1);
-  const std::string line = rank != nullptr ? fmt::format("{}: rank {}: {}\n", program, rank, message)
-                                           : fmt::format("{}: {}\n", program, message);
+  const std::string text = printable(message, true);  // it may quote a file
+  const std::string line = rank != nullptr ? fmt::format("{}: rank {}: {}\n", program, rank, text)
+                                           : fmt::format("{}: {}\n", program, text);
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/tasks/built_in.h"
+#include "runtime/data/fingerprint.h"
 #include "training/engine/evaluate.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
@@ -53,6 +54,21 @@ TransformerShape shape_of(const SavedWeights& weights) {
   return shape;
 }
 
+/// The run's own data must have the columns it learned from; held-out samples that are others are told of.
+void check_data(const SavedWeights& weights, const Splits& splits, bool own, Log& log) {
+  const auto learned = from_entries(weights.identity);
+  if (!learned) return;
+  const DataFingerprint found = fingerprint(*splits.train, *splits.test);
+  if (learned->fields != found.fields) {
+    throw UsageError(fmt::format("--dataset: expected samples of {}, as {} learned from, got {}",
+                                 learned->fields, weights.path.string(), found.fields));
+  }
+  if (!own || learned->test == found.test) return;
+  log.write(LogLevel::warning,
+            fmt::format("the held-out samples are not those of {}: {} then, {} now", weights.path.string(),
+                        learned->test.to_string(), found.test.to_string()));
+}
+
 std::string json_of(const Evaluation& result) {
   nlohmann::json json = {{"loss", result.loss}, {"samples", result.samples}};
   for (const auto& [name, value] : result.metrics) json[name] = value;
@@ -83,10 +99,11 @@ ExitCode run_eval(const Invocation& invocation) {
   const std::string model = option_or(options, "model", weights);
   const auto task = make_task(option_or(options, "task", weights, std::string(default_task(model))), model,
                               shape_of(weights));
-  const auto source = task->open({.dataset = option_or(options, "dataset", weights),
-                                  .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
-                                  .log = &log})
-                          .test;
+  const Splits splits = task->open({.dataset = option_or(options, "dataset", weights),
+                                    .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
+                                    .log = &log});
+  check_data(weights, splits, !options.has("dataset"), log);
+  const auto& source = splits.test;
   const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
   if (const std::string why = why_no_gpu(*device, invocation.environment);
       options.text("device") == "auto" && *placement.rank == 0 && !why.empty())

@@ -20,14 +20,24 @@ std::string complaint(const Field& field, std::span<const Field> before) {
   if (field.values > 0 && is_floating(field.dtype))
     return fmt::format("integers where values are limited (to {}), got {}", field.values,
                        name_of(field.dtype));
+  const auto columns = static_cast<std::int64_t>(field.columns.size());
+  if (columns > 0 && columns != field.shape.product())
+    return fmt::format("a name for each of {} elements, got {}", field.shape.product(), columns);
   return "";
+}
+
+/// "train of csv (t.csv): sample 3 (of the file: 17)"
+std::string sample_name(const Source& source, std::int64_t index) {
+  const std::int64_t place = source.place_of(index);
+  return fmt::format("{}: sample {}{}", source.name(), index,
+                     place == index ? "" : fmt::format(" (of the file: {})", place));
 }
 
 /// The same error, of the same class, with the sample in front of its message.
 template <class E>
 E placed(E error, const Source& source, std::int64_t index) {
   static_cast<std::runtime_error&>(error) =
-      std::runtime_error(fmt::format("{}: sample {}: {}", source.name(), index, error.what()));
+      std::runtime_error(fmt::format("{}: {}", sample_name(source, index), error.what()));
   return error;
 }
 
@@ -73,7 +83,7 @@ void read_sample(const Source& source, std::int64_t index, std::span<const View>
   } catch (const UsageError& error) {
     throw placed(error, source, index);
   } catch (const std::exception& error) {
-    throw Error(fmt::format("{}: sample {}: {}", source.name(), index, error.what()));
+    throw Error(fmt::format("{}: {}", sample_name(source, index), error.what()));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/keyed_random.h"
 #include "runtime/device/view.h"
@@ -17,6 +18,9 @@ struct Field {
   DType dtype = DType::f32;
   Dims shape = {};          ///< of one sample: [3, 224, 224] (C, H, W), [1025]; [] is a single value
   std::int64_t values = 0;  ///< integers lie in [0, values), as classes and vocabularies do; 0: any
+  /// What the elements of a vector are called, as a table's columns are; UTF-8; empty: nothing. Data whose
+  /// columns come in another order are other data.
+  std::vector<std::string> columns = {};
 
   bool operator==(const Field&) const = default;
   /// "image float32 [3, 224, 224]"
@@ -58,6 +62,10 @@ class Source {
   /// disk may throw DataError or SystemError.
   virtual void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const = 0;
 
+  /// Which sample of the files, from 0, sample `index` is: for messages and logs. A source made of another
+  /// one hands the question on.
+  virtual std::int64_t place_of(std::int64_t index) const noexcept { return index; }
+
   /// True: the field numbered `field`, f32, holds nothing but b / 255 with b from 0 to 255, and read() writes
   /// the bytes b themselves where it is handed a view of dtype u8. Batches for GPUs then take a quarter of
   /// the memory and of the bus, and the GPU divides. A source made of another one says so only if it leaves
@@ -75,7 +83,8 @@ const Field* find_field(std::span<const Field> fields, std::string_view name) no
 std::string describe(std::span<const Field> fields);
 
 /// Throws UsageError, naming source and field, unless there is at least one field, names are unique and not
-/// empty, extents are at least 1, a batch of it fits a tensor's rank, and `values` is 0 or bounds integers.
+/// empty, extents are at least 1, a batch of it fits a tensor's rank, `values` is 0 or bounds integers, and
+/// there are as many `columns` as elements, or none.
 void check_fields(const Source& source);
 
 /// source.read() for the loader: what reading a sample throws keeps its type (Error where it is none of

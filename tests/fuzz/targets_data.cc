@@ -77,7 +77,7 @@ void read_table(std::string_view input) {
   const std::string path = "/proc/self/fd/" + std::to_string(file.get());
   try {
     const auto header = read_csv_header(path);
-    const CsvColumns columns{feature_columns(header, {{}, {header.back()}, ""}), {header.back()}, ""};
+    const CsvColumns columns{feature_columns(header, {{}, {header.back()}, ""}, path), {header.back()}, ""};
     const auto table = std::make_shared<const CsvTable>(path, columns);
     const auto source = CsvTable::source(table, "table", 0);
     require(table->rows() > 0 && source->size() == table->rows(), "a table has rows");

@@ -148,6 +148,86 @@ TEST_F(Use, PredictsNumbersFromATableByItsColumns) {
                  "expected a column size", at("none.csv"));
 }
 
+std::string houses(bool turned) {
+  std::string table = turned ? "rooms,size,price\n" : "size,rooms,price\n";
+  for (int i = 0; i < 40; ++i) {
+    const std::string size = std::to_string(i), rooms = std::to_string(i % 4);
+    table += (turned ? rooms + "," + size : size + "," + rooms) + "," + std::to_string(3 * i) + "\n";
+  }
+  return table;
+}
+
+TEST_F(Use, ColumnsAreFoundByNameWhateverBecameOfTheTrainingFile) {
+  write(at("houses.csv"), houses(false));
+  trained("run",
+          {"--model", "linear", "--task", "regression", "--dataset", "csv:houses.csv,target=price,split=0.8",
+           "--data-dir", at(""), "--max-steps", "3", "--lr", "0.0001", "--global-batch-size", "8"});
+  const auto predict = [&](const std::string& input, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"predict", at("run"), "--input", at(input)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return use(arguments);
+  };
+  write(at("straight.csv"), "size,rooms\n100,2\n10,1\n");
+  write(at("turned.csv"), "rooms,size\n2,100\n1,10\n");
+  const std::string expected = predict("straight.csv").out;
+  EXPECT_EQ(lines_of(expected).size(), 3U) << expected;
+  EXPECT_EQ(predict("turned.csv").out, expected);
+
+  // The training file has other columns now, or is gone.
+  write(at("houses.csv"), houses(true));
+  EXPECT_EQ(predict("straight.csv").out, expected);
+  const RunResult turned = use({"eval", "--checkpoint", at("run"), "--data-dir", at("")});
+  EXPECT_EQ(turned.exit_code, 2) << turned.out;
+  EXPECT_THAT(turned.err, HasSubstr("expected samples of x float32 [2] (size, rooms)"));
+  fs::remove(at("houses.csv"));
+  EXPECT_EQ(predict("straight.csv").out, expected);
+  EXPECT_EQ(predict("turned.csv").out, expected);
+  write(at("bare.csv"), "100,2\n10,1\n");
+  expect_refused(predict("bare.csv"), 5, "a column size in the header", at("none"));
+
+  // A run that did not note them: what cannot be known is not guessed.
+  std::string config = content(at("run/config.json"));
+  for (std::size_t from = 0; (from = config.find("\"columns\"", from)) != std::string::npos;)
+    config.replace(from, 9, "\"forgotten\"");
+  write(at("run/config.json"), config);
+  expect_refused(predict("turned.csv"), 5, "houses.csv: expected the table that the run was trained on",
+                 at("none"));
+  write(at("houses.csv"), houses(false));
+  EXPECT_EQ(predict("turned.csv").out, expected);
+}
+
+TEST_F(Use, WeightsOfOtherColumnsAreRefused) {
+  write(at("houses.csv"), houses(false));
+  for (const std::string features : {"size+rooms", "rooms+size"}) {
+    trained(features, {"--model", "linear", "--task", "regression", "--dataset",
+                       "csv:houses.csv,target=price,split=0.8,features=" + features, "--data-dir", at(""),
+                       "--max-steps", "1", "--lr", "0.0001", "--global-batch-size", "8"});
+  }
+  write(at("new.csv"), "size,rooms\n100,2\n");
+  const std::vector<std::string> predict = {"predict", at("size+rooms"), "--input", at("new.csv"),
+                                            "--checkpoint"};
+  std::vector<std::string> other = predict, own = predict;
+  own.push_back(at("size+rooms"));
+  other.push_back(at("rooms+size"));
+  EXPECT_EQ(use(own).exit_code, 0);
+  expect_refused(use(other), 2, "expected weights that were learned from x float32 [2] (size, rooms)",
+                 at("none"));
+}
+
+TEST_F(Use, AFileWithoutAHeaderIsNotEatenByARow) {
+  std::vector<float> x(80), y(40);
+  write(at("x.npy"), npy_bytes("<f4", "(40, 2)", x));
+  write(at("y.npy"), npy_bytes("<f4", "(40,)", y));
+  trained("run", {"--model", "linear", "--task", "regression", "--dataset", "npy:y=y.npy,x=x.npy,split=0.8",
+                  "--data-dir", at(""), "--max-steps", "1", "--global-batch-size", "8"});
+  write(at("bare.csv"), "100.5,2\n10,1\n");
+  expect_refused(use({"predict", at("run"), "--input", at("bare.csv")}), 5,
+                 "a first line that names the columns", at("none"));
+  write(at("named.csv"), "a,b\n100.5,2\n10,1\n");
+  const RunResult named = use({"predict", at("run"), "--input", at("named.csv")});
+  EXPECT_EQ(lines_of(named.out).size(), 3U) << named.err;
+}
+
 TEST_F(Use, RefusesInputsThatDoNotFitAndOverwritesNothing) {
   trained_lenet("run");
   trained_lenet("other", {"--model", "mlp"});

@@ -37,6 +37,8 @@ constexpr auto kPatience = std::chrono::minutes(5);  // with a disk
 
 /// The names of the predicted columns, where the run learned them from a table.
 std::vector<std::string> target_names(const SavedRun& run) {
+  const Field* const target = find_field(run.fields, "y");
+  if (target != nullptr && !target->columns.empty()) return target->columns;
   constexpr std::string_view kPrefix = "csv:";
   const std::string dataset = run.options.has("dataset") ? run.options.text("dataset") : "";
   if (!dataset.starts_with(kPrefix)) return {};

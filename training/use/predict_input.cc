@@ -51,6 +51,7 @@ class IdxImages final : public Source {
   std::int64_t size() const noexcept override { return images_.dims[0]; }
   std::span<const Field> fields() const noexcept override { return fields_; }
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& /*unused*/) const override {
+    images_.content.check_length();
     write_pixels(images_.bytes.data() + index * fields_.front().shape.product(), outputs[0]);
   }
 
@@ -67,7 +68,7 @@ class IdxImages final : public Source {
 }
 
 std::vector<FieldFile> parse(const std::string& text, const SavedRun& run) {
-  if (text.find('=') == std::string::npos) return {{run.fields.front(), text}};
+  if (text.find('=') == std::string::npos) return {{input_field(*run.task, run.fields), text}};
   std::vector<FieldFile> files;
   SourceSpec spec("--input", text);
   for (const auto& [name, path] : spec.take_rest()) {
@@ -91,37 +92,58 @@ std::shared_ptr<const Source> open_npy_file(const FieldFile& file) {
 
 /// How the run's own table was read, where it was one.
 struct Table {
+  bool known = false;
   char delimiter = ',';
+  std::string path;
   std::vector<std::string> features, others;  ///< named ones; targets and label
 };
 
 Table table_of(const SavedRun& run) {
   constexpr std::string_view kPrefix = "csv:";
   const std::string dataset = run.options.has("dataset") ? run.options.text("dataset") : "";
+  if (!dataset.starts_with(kPrefix)) return {};
   Table table;
-  if (!dataset.starts_with(kPrefix)) return table;
+  table.known = true;
   SourceSpec spec("csv", std::string_view(dataset).substr(kPrefix.size()));
   const std::string delimiter = spec.take("delimiter").value_or(",");
   table.delimiter = delimiter == "tab" ? '\t' : delimiter[0];
   table.features = spec.take_list("features");
   table.others = spec.take_list("target");
   if (const auto label = spec.take("label")) table.others.push_back(*label);
-  if (!table.features.empty()) return table;
-  // The training file's own columns, in its order, where it is still there.
-  const fs::path file =
-      fs::path(run.options.has("data-dir") ? run.options.text("data-dir") : "") / spec.file();
-  if (!fs::exists(file)) return table;
-  table.features = feature_columns(read_csv_header(file.string(), table.delimiter), {{}, table.others, {}});
+  table.path =
+      (fs::path(run.options.has("data-dir") ? run.options.text("data-dir") : "") / spec.file()).string();
   return table;
+}
+
+/// The columns of `path` to read, in the order of the run's: by the names that the run has noted; of a run
+/// that did not note them yet, by those that its training file has; of one that was no table, all of them.
+std::vector<std::string> columns_for(const FieldFile& file, const Table& table) {
+  if (!file.field.columns.empty()) return file.field.columns;
+  if (!table.features.empty()) return table.features;
+  if (table.known) {
+    if (!fs::exists(table.path)) {
+      throw DataError(
+          table.path, -1,
+          fmt::format("the table that the run was trained on, whose columns tell those of {} apart "
+                      "(an older version made the run, which did not note their names)",
+                      file.path),
+          "none; put it back there, or give a .npy file with the columns in its order");
+    }
+    return feature_columns(read_csv_header(table.path, table.delimiter), {{}, table.others, {}}, table.path);
+  }
+  const std::vector<std::string> header = read_csv_header(file.path, table.delimiter);
+  if (looks_like_row(header)) {
+    throw DataError(file.path, 0, "a first line that names the columns",
+                    fmt::format("numbers ({}), which would be lost as a row", fmt::join(header, ", ")));
+  }
+  return feature_columns(header, {}, file.path);
 }
 
 std::shared_ptr<const Source> open_csv_file(const FieldFile& file, const SavedRun& run) {
   if (file.field.shape.rank() != 1 || file.field.dtype != DType::f32)
     refuse(file, "a table of numbers; use .npy");
   const Table table = table_of(run);
-  CsvColumns columns{table.features, {}, {}};
-  if (columns.features.empty())
-    columns.features = feature_columns(read_csv_header(file.path, table.delimiter), {{}, table.others, {}});
+  const CsvColumns columns{columns_for(file, table), {}, {}};
   if (static_cast<std::int64_t>(columns.features.size()) != file.field.shape[0])
     refuse(file, fmt::format("{} columns: {}", columns.features.size(), fmt::join(columns.features, ", ")));
   const auto rows = std::make_shared<const CsvTable>(file.path, columns, 0, table.delimiter);
@@ -140,6 +162,8 @@ std::shared_ptr<const Source> open_idx_file(const FieldFile& file, Log& log) {
 }
 
 std::shared_ptr<const Source> open_file(const FieldFile& file, const SavedRun& run, Log& log) {
+  if (fs::is_directory(file.path))
+    throw DataError(file.path, -1, "a file of samples (.npy, .csv or IDX)", "a directory");
   if (file.path.ends_with(".npy")) return open_npy_file(file);
   if (file.path.ends_with(".csv") || file.path.ends_with(".csv.gz")) return open_csv_file(file, run);
   return open_idx_file(file, log);

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "runtime/data/fingerprint.h"
 #include "runtime/metrics/run_directory.h"
 #include "training/recipe.h"
 
@@ -69,6 +70,17 @@ void check_network(const std::string& found, const SavedRun& run, const fs::path
                   where.string(), run.task->name(), found));
 }
 
+/// Weights learned from other columns, or from the same in another order, would give wrong numbers.
+void check_columns(const SavedRun& run, const SavedWeights& weights) {
+  const auto learned = from_entries(weights.identity);
+  const bool known = std::any_of(run.fields.begin(), run.fields.end(),
+                                 [](const Field& field) { return !field.columns.empty(); });
+  const std::string fields = describe_with_columns(run.fields);
+  if (!learned || !known || learned->fields == fields) return;
+  throw UsageError(fmt::format("{}: expected weights that were learned from {}, got weights learned from {}",
+                               weights.path.string(), fields, learned->fields));
+}
+
 std::vector<Field> fields_of(const SavedRun& run, const Json& config, Log& log) {
   if (config.contains("fields"))
     return parse_fields(config["fields"].dump(), RunDirectory(run.path).config());
@@ -89,6 +101,7 @@ std::string fields_json(std::span<const Field> fields) {
                     {"dtype", name_of(field.dtype)},
                     {"shape", std::vector<std::int64_t>(field.shape.begin(), field.shape.end())},
                     {"values", field.values}});
+    if (!field.columns.empty()) json.back()["columns"] = field.columns;
   }
   return json.dump();
 }
@@ -109,6 +122,7 @@ std::vector<Field> parse_fields(const std::string& text, const fs::path& path) {
                                       [&](DType each) { return name_of(each) == dtype; });
       if (known == std::end(kDTypes)) throw DataError(path.string(), -1, "a dtype", dtype);
       field.dtype = *known;
+      if (json.contains("columns")) json.at("columns").get_to(field.columns);
       fields.push_back(std::move(field));
     }
   } catch (const Json::exception& error) {
@@ -133,6 +147,7 @@ SavedWeights weights_of(const SavedRun& run, const std::string& checkpoint, Log&
       checkpoint.empty() ? open_weights(run.path, "run", log) : open_weights(checkpoint, "--checkpoint", log);
   const auto model = weights.identity.find("model");
   if (model != weights.identity.end()) check_network(model->second, run, weights.path);
+  check_columns(run, weights);
   return weights;
 }
 

@@ -25,7 +25,7 @@ struct SavedRun {
 SavedRun open_run(const TrainProgram& program, const std::filesystem::path& path, Log& log);
 
 /// The run's weights, or those of `checkpoint` if that is not empty (open_weights). Throws UsageError for the
-/// checkpoint of a run that learned something else.
+/// checkpoint of a run that learned something else, or from other columns.
 SavedWeights weights_of(const SavedRun& run, const std::string& checkpoint, Log& log);
 
 /// The run's network on `device` with `weights`, in evaluation. Throws as load_weights.

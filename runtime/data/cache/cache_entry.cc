@@ -180,7 +180,7 @@ std::optional<Content> open_entry(const std::filesystem::path& path, const Sourc
     refusal.reason = "its header is damaged or its size is not what the header says";
     return std::nullopt;
   }
-  Content content{whole.owner, whole.bytes.subspan(kHeaderBytes)};
+  Content content{whole.owner, whole.bytes.subspan(kHeaderBytes), whole.mapped};
   if (!same_time(info.st_mtim, to_timespec(source.mtime_ns))) {
     if (crc_of(content.bytes) != header->content_crc) {
       refusal.reason = "its checksum is wrong";

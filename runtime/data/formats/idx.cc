@@ -107,7 +107,7 @@ Header parse_header(std::span<const std::uint8_t> front, const Dims& item, const
 }
 
 IdxArray from_content(const Content& content, const Header& header) {
-  return {header.dims, content.bytes.subspan(header.bytes), content.owner, header.bytes};
+  return {header.dims, content.bytes.subspan(header.bytes), content, header.bytes};
 }
 
 IdxArray from_whole(const Content& content, const Dims& item, const Origin& origin) {

@@ -17,7 +17,7 @@ namespace dtrain {
 struct IdxArray {
   Dims dims;                            ///< [count, …], every extent ≥ 1
   std::span<const std::uint8_t> bytes;  ///< dims.product() of them
-  std::shared_ptr<const void> owner;    ///< keeps them valid
+  Content content;                      ///< keeps them valid
   std::size_t header_bytes = 0;         ///< where `bytes` starts in the decoded file, for messages
 };
 

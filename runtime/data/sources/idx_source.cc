@@ -48,6 +48,8 @@ IdxSource::IdxSource(const IdxSourceFiles& files, DataCache& cache)
 }
 
 void IdxSource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const {
+  images_.content.check_length();
+  labels_.content.check_length();
   write_pixels(images_.bytes.data() + index * pixels_, outputs[0]);
   *outputs[1].as<std::int64_t>() = labels_.bytes[static_cast<std::size_t>(index)];
 }

@@ -64,7 +64,8 @@ Splits open_csv(std::string_view text, const std::filesystem::path& folder) {
   Request request = parse(spec);
   const std::string file = (folder / request.file).string();
   if (request.columns.features.empty())
-    request.columns.features = feature_columns(read_csv_header(file, request.delimiter), request.columns);
+    request.columns.features =
+        feature_columns(read_csv_header(file, request.delimiter), request.columns, file);
   check_different(spec, request.columns);
   const auto open = [&](const std::string& path, std::int64_t classes) {
     return std::make_shared<const CsvTable>(path, request.columns, classes, request.delimiter);

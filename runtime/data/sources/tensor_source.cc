@@ -22,7 +22,8 @@ TensorSource::TensorSource(std::string name, std::vector<TensorField> tensors)
     fields_.push_back({.name = tensor.name,
                        .dtype = view.dtype,
                        .shape = Dims(std::span(view.shape.begin() + 1, view.shape.end())),
-                       .values = tensor.values});
+                       .values = tensor.values,
+                       .columns = tensor.columns});
   }
   check_fields(*this);
 }

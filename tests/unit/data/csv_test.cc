@@ -128,7 +128,7 @@ TEST_F(CsvTableTest, ColumnsBecomeFieldsInTheOrderAskedFor) {
     EXPECT_EQ(sample.label(), labels[i]);
   }
   EXPECT_EQ(read_csv_header(path()), (std::vector<std::string>{"id", "price, net", "size", "rooms", "kind"}));
-  EXPECT_EQ(feature_columns(read_csv_header(path()), {{}, {"price, net"}, "kind"}),
+  EXPECT_EQ(feature_columns(read_csv_header(path()), {{}, {"price, net"}, "kind"}, path()),
             (std::vector<std::string>{"id", "size", "rooms"}));
 }
 
@@ -151,7 +151,8 @@ TEST_F(CsvTableTest, NumbersThatAreNoneAreNamedByRowAndColumn) {
       {"nan,2,0", "column a", "finite", "\"nan\""},
       {"1e39,2,0", "column a", "float32 can hold", "\"1e39\""},
       {"-1e999,2,0", "column a", "float32 can hold", "\"-1e999\""},
-      {"1,2,1.0", "column c", "a class from 0 to 4", "\"1.0\""},
+      {"1,2,1.5", "column c", "a class from 0 to 4", "\"1.5\""},
+      {"1,2,5.0", "column c", "a class from 0 to 4", "\"5.0\""},
       {"1,2,-1", "column c", "a class from 0 to 4", "\"-1\""},
       {"1,2,5", "column c", "a class from 0 to 4", "\"5\""},
   };
@@ -181,14 +182,27 @@ TEST_F(CsvTableTest, RaggedRowsAreRefused) {
 TEST_F(CsvTableTest, HeadersAndRowsMustBeThere) {
   EXPECT_THAT(refusal("", {{"a"}, {}, ""}), HasSubstr("an empty file"));
   EXPECT_THAT(refusal("a,b\n", {{"a"}, {}, ""}), HasSubstr("at least one row"));
-  EXPECT_THAT(refusal("a,,b\n1,2,3\n", {{"a"}, {}, ""}), HasSubstr("a name for column 2"));
   EXPECT_THAT(refusal("a,b,a\n1,2,3\n", {{"a"}, {}, ""}), HasSubstr("\"a\" twice"));
   EXPECT_THAT(refusal("a,b\n1,2\n", {{"a", "size"}, {}, ""}),
               AllOf(HasSubstr("a column size in the header"), HasSubstr("found a, b")));
+  EXPECT_THAT(refusal("5.1,3.5\n1,2\n", {{"a"}, {}, ""}), HasSubstr("looks like a row"));
   EXPECT_THAT(data_error_of([&] {
                 CsvTable((folder_ / "none.csv").string(), {{"a"}, {}, ""});
               }).what(),
               AllOf(HasSubstr("none.csv"), HasSubstr("a CSV file"), HasSubstr("No such file")));
+}
+
+TEST_F(CsvTableTest, ALabelMayBeWrittenAsANumber) {
+  const auto source = table("a,c\n1,1.0\n2,2e0\n3, 0 \n", {{"a"}, {}, "c"});
+  for (const std::int64_t i : {0, 1, 2}) EXPECT_EQ(test::Sample(*source, i).label(), (i + 1) % 3);
+}
+
+TEST(CsvHeader, ARowOfNumbersIsToldFromNames) {
+  EXPECT_TRUE(looks_like_row({"5.1", "3.5", "0"}));
+  EXPECT_TRUE(looks_like_row({"0.5"}));
+  EXPECT_FALSE(looks_like_row({"0", "1", "2"})) << "what libraries call columns without names";
+  EXPECT_FALSE(looks_like_row({"2019", "2020", "2021"}));
+  EXPECT_FALSE(looks_like_row({"1.5", "price"}));
 }
 
 TEST(CsvFuzz, AFewThousandInputsBreakNoPromise) {

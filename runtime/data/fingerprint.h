@@ -1,0 +1,48 @@
+// What tells one data set from another: cheap enough for every start, so that a run that goes on, and workers
+// that train together, know whether their data are the same.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "runtime/data/source.h"
+
+namespace dtrain {
+
+/// Of the samples of one split.
+struct SplitFingerprint {
+  std::int64_t size = 0;
+  std::string content;  ///< 16 hexadecimal digits
+
+  bool operator==(const SplitFingerprint&) const = default;
+  /// "160 samples (content 0123456789abcdef)"
+  std::string to_string() const;
+};
+
+struct DataFingerprint {
+  std::string fields;  ///< name, dtype, shape, number of values and columns of each
+  SplitFingerprint train, test;
+
+  bool operator==(const DataFingerprint&) const = default;
+};
+
+/// Of the first `size` samples of `source`: a hash over all of them where they are few, else over as many as
+/// make 4 MiB (16 at least), evenly spread, the first and the last among them. Random parts are drawn from
+/// keys of their own. The same on every machine. Throws as Source::read.
+SplitFingerprint fingerprint(const Source& source, std::int64_t size);
+DataFingerprint fingerprint(const Source& train, const Source& test);
+
+/// "x float32 [2] (size, rooms), label int64 [] of 3 values"
+std::string describe_with_columns(std::span<const Field> fields);
+
+/// What differs first, in words: "its training samples: expected 160 samples (…), got 161 samples (…)"; empty
+/// where nothing does.
+std::string difference(const DataFingerprint& then, const DataFingerprint& now);
+
+/// As entries of a checkpoint (TrainingState::extra), and back; nothing where a version wrote it that did not
+/// note its data.
+std::map<std::string, std::string> to_entries(const DataFingerprint& fingerprint);
+std::optional<DataFingerprint> from_entries(const std::map<std::string, std::string>& entries);
+
+}  // namespace dtrain

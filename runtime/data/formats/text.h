@@ -1,0 +1,16 @@
+// Text that comes from files, made fit for messages and for JSON.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace dtrain {
+
+/// `text` with control characters and what is no UTF-8 written as \xNN, so that what a file holds can neither
+/// move a terminal's cursor nor hide part of a message. Line ends and tabs stay where `lines` is true.
+std::string printable(std::string_view text, bool lines = false);
+
+/// `text` where it is UTF-8, else each of its bytes as the ISO 8859-1 character it is, in UTF-8.
+std::string to_utf8(std::string_view text);
+
+}  // namespace dtrain

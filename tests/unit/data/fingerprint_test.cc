@@ -1,0 +1,71 @@
+// What tells data sets apart: every value of a small one, columns, order and size; the same of what was
+// appended to.
+#include "runtime/data/fingerprint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "runtime/data/sources/tensor_source.h"
+
+namespace dtrain {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<float> counted(std::size_t count) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), 0.0F);
+  return values;
+}
+
+/// Two columns of `values`.
+TensorSource table(std::vector<float> values, std::vector<std::string> columns = {"a", "b"}) {
+  const auto owner = std::make_shared<std::vector<float>>(std::move(values));
+  const auto rows = static_cast<std::int64_t>(owner->size()) / 2;
+  return {"table", {{"x", {owner->data(), DType::f32, {rows, 2}, {2, 1}}, owner, 0, std::move(columns)}}};
+}
+
+DataFingerprint of(const TensorSource& source) { return fingerprint(source, source); }
+
+TEST(Fingerprint, TellsValuesOrderSizeAndColumnsApart) {
+  const DataFingerprint whole = of(table(counted(40)));
+  EXPECT_EQ(difference(whole, of(table(counted(40)))), "");
+  auto other = counted(40);
+  other[17] += 1;
+  EXPECT_THAT(difference(whole, of(table(other))),
+              HasSubstr("its training samples: expected 20 samples (content "));
+  other = counted(40);
+  std::swap(other[2], other[4]);
+  std::swap(other[3], other[5]);
+  EXPECT_NE(difference(whole, of(table(other))), "") << "rows in another order";
+  EXPECT_THAT(difference(whole, of(table(counted(38)))), HasSubstr("got 19 samples"));
+  EXPECT_THAT(difference(whole, of(table(counted(40), {"b", "a"}))),
+              HasSubstr("expected x float32 [2] (a, b), got x float32 [2] (b, a)"));
+}
+
+TEST(Fingerprint, OfTheSamplesInFrontIsThatOfThoseAlone) {
+  const auto longer = table(counted(400));
+  EXPECT_EQ(fingerprint(longer, 150), fingerprint(table(counted(300)), 150));
+  EXPECT_NE(fingerprint(longer, 150).content, fingerprint(longer, 151).content);
+}
+
+TEST(Fingerprint, OfManySamplesItLooksAtSomeAndTheLast) {
+  constexpr std::size_t kRows = 2 << 20;  // 16 MiB, a quarter of which is read
+  auto values = counted(2 * kRows);
+  const auto before = of(table(values));
+  values.back() = -1;
+  EXPECT_NE(difference(before, of(table(values))), "");
+}
+
+TEST(Fingerprint, ComesBackFromACheckpointsEntries) {
+  const DataFingerprint data = of(table(counted(8), {"größe", "a, b"}));
+  auto entries = to_entries(data);
+  entries["model"] = "mlp";
+  EXPECT_EQ(from_entries(entries), data);
+  EXPECT_EQ(from_entries({{"model", "mlp"}}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace dtrain
