@@ -8,8 +8,6 @@
 namespace dtrain {
 namespace {
 
-constexpr std::string_view kLabel = "label";
-
 std::int64_t count_equal(const Tensor& guesses, const Tensor& labels) {
   const auto a = guesses.to_vector<std::int64_t>();
   const auto b = labels.to_vector<std::int64_t>();
@@ -22,7 +20,7 @@ std::int64_t count_equal(const Tensor& guesses, const Tensor& labels) {
 
 std::unique_ptr<Module> Classification::build(std::span<const Field> fields, Generator& generator,
                                               const std::shared_ptr<Device>& device) const {
-  const Field* label = find_field(fields, kLabel);
+  const Field* label = find_field(fields, kLabelField);
   if (label == nullptr || label->dtype != DType::i64 || label->shape.rank() != 0 || label->values < 1) {
     throw UsageError(
         fmt::format("{}: expected samples with a field label (int64 [], its number of classes known), got "
@@ -30,18 +28,19 @@ std::unique_ptr<Module> Classification::build(std::span<const Field> fields, Gen
                     "numbers learns regression",
                     model_, describe(fields)));
   }
-  return make_network(model_, network_input(fields.front(), label->values), generator, device);
+  return make_network(model_, network_input(dtrain::input_field(*this, fields), label->values), generator,
+                      device);
 }
 
 Tensor Classification::loss(const Tensors& outputs, const BatchTensors& batch) const {
-  return cross_entropy(outputs.front(), batch[kLabel]);
+  return cross_entropy(outputs.front(), batch[kLabelField]);
 }
 
 void Classification::add_up(const Tensors& outputs, const BatchTensors& batch, double /*units*/,
                             std::span<double> sums) const {
   const Tensor& logits = outputs.front();  // [B, classes]
-  sums[0] += cross_entropy(logits, batch[kLabel], LossReduction::sum).item();
-  sums[1] += static_cast<double>(count_equal(argmax(logits), batch[kLabel]));
+  sums[0] += cross_entropy(logits, batch[kLabelField], LossReduction::sum).item();
+  sums[1] += static_cast<double>(count_equal(argmax(logits), batch[kLabelField]));
 }
 
 Evaluation Classification::evaluation(std::span<const double> sums, std::int64_t samples) const {

@@ -2,12 +2,13 @@
 // is the label.
 #pragma once
 
+#include "models/tasks/fed_field.h"
 #include "training/task.h"
 
 namespace dtrain {
 
-/// Samples need a field `label` (i64 [], with a known number of classes) beside what the network is fed,
-/// which comes first: `image` [C, H, W], or a vector.
+/// Samples need a field `label` (i64 [], with a known number of classes) beside what the network is fed, the
+/// first field that is neither `label` nor `y`: `image` [C, H, W], or a vector.
 class Classification final : public Task {
  public:
   /// `model` as make_network; an unknown one is refused by build().
@@ -16,6 +17,9 @@ class Classification final : public Task {
   std::string name() const override { return model_; }
   std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
                                 const std::shared_ptr<Device>& device) const override;
+  std::size_t input_field(std::span<const std::string> names) const override {
+    return first_fed_field(names, model_);
+  }
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
   OutputKind output_kind() const override { return OutputKind::logits; }
   /// Sums: the loss, right guesses.

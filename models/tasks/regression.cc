@@ -8,15 +8,9 @@
 #include "runtime/base/error.h"
 
 namespace dtrain {
-namespace {
-
-constexpr std::string_view kTarget = "y";
-
-}  // namespace
-
 std::unique_ptr<Module> Regression::build(std::span<const Field> fields, Generator& generator,
                                           const std::shared_ptr<Device>& device) const {
-  const Field* target = find_field(fields, kTarget);
+  const Field* target = find_field(fields, kTargetField);
   if (target == nullptr || target->dtype != DType::f32 || target->shape.rank() > 1) {
     throw UsageError(
         fmt::format("{}: expected samples with a field y (float32 [M] or []), got {}; labels are learned by "
@@ -24,11 +18,11 @@ std::unique_ptr<Module> Regression::build(std::span<const Field> fields, Generat
                     model_, describe(fields)));
   }
   const std::int64_t outputs = target->shape.product();
-  return make_network(model_, network_input(fields.front(), outputs), generator, device);
+  return make_network(model_, network_input(dtrain::input_field(*this, fields), outputs), generator, device);
 }
 
 Tensor Regression::loss(const Tensors& outputs, const BatchTensors& batch) const {
-  return mse_loss(outputs.front(), batch[kTarget].reshape(outputs.front().shape()));
+  return mse_loss(outputs.front(), batch[kTargetField].reshape(outputs.front().shape()));
 }
 
 Evaluation Regression::evaluation(std::span<const double> sums, std::int64_t /*samples*/) const {

@@ -15,6 +15,12 @@ namespace dtrain {
 namespace {
 
 constexpr std::array<std::string_view, 5> kNames = {"linear", "mlp", "lenet", "resnet18", "resnet50"};
+constexpr std::int64_t kMostColours = 4;
+
+/// As many channels in the last place as images have, and more than that in the others.
+bool looks_channels_last(const Dims& shape) {
+  return shape[2] <= kMostColours && shape[0] > kMostColours && shape[1] > kMostColours;
+}
 
 }  // namespace
 
@@ -25,6 +31,12 @@ NetworkInput network_input(const Field& field, std::int64_t outputs) {
         fmt::format("network: expected float32 images [C, H, W] or vectors [N], got {}", field.to_string()));
   }
   if (shape.rank() == 1) return {shape[0], 1, 1, outputs};
+  if (looks_channels_last(shape)) {
+    throw UsageError(
+        fmt::format("network: expected images [C, H, W], got {}, which looks like [H, W, C]; save "
+                    "numpy.ascontiguousarray(a.transpose(0, 3, 1, 2))",
+                    field.to_string()));
+  }
   return {shape[0], shape[1], shape[2], outputs};
 }
 
@@ -32,6 +44,13 @@ std::span<const std::string_view> network_names() { return kNames; }
 
 std::unique_ptr<Module> make_network(std::string_view name, const NetworkInput& input, Generator& generator,
                                      const std::shared_ptr<Device>& device) {
+  const bool is_vector = input.height == 1 && input.width == 1;
+  if (is_vector && (name == "lenet" || name == "resnet18" || name == "resnet50")) {
+    throw UsageError(fmt::format(
+        "{}: expected images [C, H, W], got vectors of {} numbers; choose the model mlp or linear, "
+        "which take them",
+        name, input.channels));
+  }
   if (name == "linear") return std::make_unique<LinearNetwork>(input, generator, device);
   if (name == "mlp") return std::make_unique<Mlp>(input, generator, device);
   if (name == "lenet") return std::make_unique<LeNet>(input, generator, device);

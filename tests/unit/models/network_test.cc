@@ -1,12 +1,20 @@
 // Names and shapes as in PyTorch's state_dict, and refusals. Initial values are checked in tests/parity.
 #include "models/vision/network.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "models/tasks/built_in.h"
+
 #include "runtime/base/error.h"
+#include "tests/support/message_of.h"
 
 namespace dtrain {
 namespace {
+
+using test::message_of;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 std::string shapes(const Module& network) {
   std::string text;
@@ -46,6 +54,39 @@ TEST_F(Networks, LeNetFollowsTheInput) {
 TEST_F(Networks, Refusals) {
   EXPECT_THROW(make_network("lenett", {}, generator_, device_), UsageError);
   EXPECT_THROW(make_network("lenet", {.height = 8}, generator_, device_), UsageError);
+}
+
+TEST_F(Networks, VectorsAreForNetworksThatTakeThem) {
+  for (const char* name : {"lenet", "resnet18", "resnet50"}) {
+    EXPECT_THAT(message_of([&] {
+                  make_network(name, network_input({.name = "x", .shape = {4}}, 3), generator_, device_);
+                }),
+                AllOf(HasSubstr("got vectors of 4 numbers"), HasSubstr("mlp or linear")))
+        << name;
+  }
+  EXPECT_NO_THROW(make_network("mlp", network_input({.name = "x", .shape = {4}}, 3), generator_, device_));
+}
+
+TEST_F(Networks, ImagesThatLieChannelsLastAreRefused) {
+  EXPECT_THAT(message_of([&] {
+                network_input({.name = "image", .shape = {32, 32, 3}}, 10);
+              }),
+              AllOf(HasSubstr("image float32 [32, 32, 3]"), HasSubstr("transpose(0, 3, 1, 2)")));
+  EXPECT_EQ(network_input({.name = "image", .shape = {3, 32, 4}}, 10).channels, 3);
+  EXPECT_EQ(network_input({.name = "image", .shape = {32, 3, 3}}, 10).channels, 32) << "maps of features";
+}
+
+TEST_F(Networks, WhatIsLearnedIsNotFed) {
+  const std::vector<Field> fields = {{.name = "y", .shape = {1}},
+                                     {.name = "label", .dtype = DType::i64, .values = 3},
+                                     {.name = "x", .shape = {4}}};
+  for (const char* task : {"regression", "classification"}) {
+    const auto learned = make_task(task, "linear");
+    EXPECT_EQ(input_field(*learned, fields).name, "x") << task;
+    EXPECT_THAT(shapes(*learned->build(fields, generator_, device_)), HasSubstr(", 4]")) << task;
+    EXPECT_THAT(message_of([&] { learned->build(std::span(fields).first(2), generator_, device_); }),
+                HasSubstr("a field to feed"));
+  }
 }
 
 }  // namespace
