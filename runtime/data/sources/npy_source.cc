@@ -3,51 +3,118 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
 #include "runtime/base/error.h"
 #include "runtime/data/formats/elements.h"
+#include "runtime/data/sources/class_labels.h"
 #include "runtime/data/sources/pixels.h"
 
 namespace dtrain {
 namespace {
 
 constexpr int kImagesRank = 4;
-
-bool is_integer(NpyType type) { return type != NpyType::f4 && type != NpyType::f8; }
+constexpr std::uint64_t kMostLookedThrough = 1ULL << 30;
 
 bool is_image(const NpyField& file) {
   return file.name == "image" && file.array.header.type == NpyType::u1 &&
          file.array.header.shape.rank() == kImagesRank;
 }
 
+/// Byte of the file where element `element` of the array begins.
+std::int64_t offset_of(const NpyField& file, std::int64_t element) {
+  return static_cast<std::int64_t>(file.array.header.bytes) +
+         element * static_cast<std::int64_t>(size_of(file.array.header.type));
+}
+
+/// Throws DataError unless all of `count` elements from `first` on are finite in float32.
+template <class T>
+void check_finite(const NpyField& file, std::int64_t first, std::int64_t count) {
+  const std::uint8_t* const bytes = file.array.elements() + first * static_cast<std::int64_t>(sizeof(T));
+  const auto value_at = [bytes](std::int64_t i) {
+    T value;
+    std::memcpy(&value, bytes + i * static_cast<std::int64_t>(sizeof(T)), sizeof value);
+    return value;
+  };
+  const auto is_bad = [](T value) { return !std::isfinite(static_cast<float>(value)); };
+  std::int64_t bad = 0;  // counted without a branch, which is what vectors can do
+  for (std::int64_t i = 0; i < count; ++i) bad += is_bad(value_at(i)) ? 1 : 0;
+  for (std::int64_t i = 0; bad > 0 && i < count; ++i) {
+    if (!is_bad(value_at(i))) continue;
+    const std::int64_t elements = file.array.header.shape.product() / file.array.header.shape[0];
+    throw DataError(file.path, offset_of(file, first + i), "a finite number that float32 can hold",
+                    fmt::format("{} (sample {})", value_at(i), (first + i) / elements));
+  }
+}
+
+void check_finite(const NpyField& file, std::int64_t first, std::int64_t count) {
+  if (file.array.header.type == NpyType::f4) return check_finite<float>(file, first, count);
+  if (file.array.header.type == NpyType::f8) check_finite<double>(file, first, count);
+}
+
+/// Element `index` of the array, which is no float32.
+std::int64_t integer_at(const NpyField& file, std::int64_t index) {
+  const std::uint8_t* const bytes =
+      file.array.elements() + index * static_cast<std::int64_t>(size_of(file.array.header.type));
+  const auto as = [bytes](auto value) {
+    std::memcpy(&value, bytes, sizeof value);
+    return static_cast<std::int64_t>(value);
+  };
+  switch (file.array.header.type) {
+    case NpyType::i4:
+      return as(std::int32_t{});
+    case NpyType::i8:
+      return as(std::int64_t{});
+    case NpyType::f8:
+      return as(double{});
+    default:
+      return as(std::uint8_t{});
+  }
+}
+
+bool all_whole(const NpyField& file) {
+  const std::uint8_t* const bytes = file.array.elements();
+  for (std::int64_t i = 0; i < file.array.header.shape[0]; ++i) {
+    double value = 0;
+    std::memcpy(&value, bytes + i * static_cast<std::int64_t>(sizeof value), sizeof value);
+    if (std::floor(value) != value || std::abs(value) > 9007199254740992.0) return false;  // 2^53
+  }
+  return true;
+}
+
+/// Whether the field is read as classes.
+bool is_label(const NpyField& file) {
+  const NpyHeader& header = file.array.header;
+  const bool one_each = header.shape.rank() == 1 || (header.shape.rank() == 2 && header.shape[1] == 1);
+  if (file.name != "label" || !one_each || header.type == NpyType::f4) return false;
+  return header.type != NpyType::f8 || all_whole(file);
+}
+
+/// How many classes there are: `limit`, or counted where that is 0. Throws DataError for a label that is
+/// negative or not below `limit`.
+std::int64_t classes_of(const NpyField& file, std::int64_t limit) {
+  std::vector<std::int64_t> labels;
+  for (std::int64_t i = 0; i < file.array.header.shape[0]; ++i) {
+    labels.push_back(integer_at(file, i));
+    if (labels.back() >= 0 && (limit == 0 || labels.back() < limit)) continue;
+    throw DataError(
+        file.path, offset_of(file, i),
+        limit > 0 ? fmt::format("a class from 0 to {}", limit - 1) : "a class, an integer from 0 on",
+        fmt::format("{} (label {})", labels.back(), i));
+  }
+  return limit > 0 ? limit : count_classes(std::move(labels), file.path);
+}
+
 Field field_of(const NpyField& file, std::int64_t classes) {
   const NpyHeader& header = file.array.header;
+  if (is_label(file)) return {.name = file.name, .dtype = DType::i64, .values = classes_of(file, classes)};
   Field field{.name = file.name,
               .dtype = dtype_of_npy(header.type),
               .shape = Dims(std::span(header.shape.begin() + 1, header.shape.end())),
               .values = header.type == NpyType::b1 ? 2 : 0};
   if (header.type == NpyType::f8 || is_image(file)) field.dtype = DType::f32;
-  if (NpySource::is_label(file)) {
-    field.dtype = DType::i64;
-    field.values = NpySource::count_classes(file, classes);
-    if (classes > 0) field.values = classes;
-  }
   return field;
-}
-
-void read_element(const View& sample, NpyType type, const View& out) {
-  const auto widened = [](auto value) { return static_cast<std::int64_t>(value); };
-  switch (type) {
-    case NpyType::i4:
-      return convert_elements<std::int32_t, std::int64_t>(sample, out, widened);
-    case NpyType::i8:
-      return convert_elements<std::int64_t, std::int64_t>(sample, out, widened);
-    case NpyType::f8:
-      return convert_elements<double, float>(sample, out,
-                                             [](double value) { return static_cast<float>(value); });
-    default:
-      return convert_elements<std::uint8_t, std::int64_t>(sample, out, widened);
-  }
 }
 
 }  // namespace
@@ -63,29 +130,6 @@ NpyField open_npy_field(std::string name, std::string path) {
   return file;
 }
 
-bool NpySource::is_label(const NpyField& file) {
-  const NpyHeader& header = file.array.header;
-  return file.name == "label" && is_integer(header.type) && header.shape.rank() == 1;
-}
-
-std::int64_t NpySource::count_classes(const NpyField& file, std::int64_t limit) {
-  const View labels = file.array.view();
-  std::int64_t most = -1;
-  for (std::int64_t i = 0; i < labels.shape[0]; ++i) {
-    std::int64_t label = 0;
-    read_element(sample_of(labels, i), file.array.header.type, View{&label, DType::i64, {}, {}});
-    if (label < 0 || label >= (limit > 0 ? limit : INT64_MAX)) {
-      const auto element = static_cast<std::int64_t>(size_of(file.array.header.type));
-      throw DataError(
-          file.path, static_cast<std::int64_t>(file.array.header.bytes) + i * element,
-          limit > 0 ? fmt::format("a class from 0 to {}", limit - 1) : "a class, an integer from 0 on",
-          fmt::format("{} (label {})", label, i));
-    }
-    most = std::max(most, label);
-  }
-  return most + 1;
-}
-
 NpySource::NpySource(std::string name, std::vector<NpyField> files, std::int64_t classes)
     : name_(std::move(name)), files_(std::move(files)) {
   for (const NpyField& file : files_) {
@@ -95,6 +139,9 @@ NpySource::NpySource(std::string name, std::vector<NpyField> files, std::int64_t
                       fmt::format("{} samples, as in {}", first.array.header.shape[0], first.path),
                       "shape " + file.array.header.shape.to_string());
     }
+    looked_through_.push_back(file.array.header.total <= kMostLookedThrough);
+    if (looked_through_.back()) check_finite(file, 0, file.array.header.shape.product());
+    labels_.push_back(is_label(file));
     fields_.push_back(field_of(file, classes));
   }
   check_fields(*this);
@@ -104,13 +151,19 @@ bool NpySource::has_bytes(std::size_t field) const noexcept { return is_image(fi
 
 void NpySource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const {
   for (std::size_t i = 0; i < files_.size(); ++i) {
-    const View sample = sample_of(files_[i].array.view(), index);
-    if (is_image(files_[i])) {
+    const NpyField& file = files_[i];
+    file.array.content.check_length();
+    const View sample = sample_of(file.array.view(), index);
+    if (!looked_through_[i]) check_finite(file, index * sample.numel(), sample.numel());
+    if (is_image(file)) {
       write_pixels(sample.as<std::uint8_t>(), outputs[i]);
+    } else if (labels_[i]) {
+      *outputs[i].as<std::int64_t>() = integer_at(file, index);
     } else if (sample.dtype == outputs[i].dtype) {
       copy_elements(sample, outputs[i]);
     } else {
-      read_element(sample, files_[i].array.header.type, outputs[i]);
+      convert_elements<double, float>(sample, outputs[i],
+                                      [](double value) { return static_cast<float>(value); });
     }
   }
 }

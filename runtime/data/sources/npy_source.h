@@ -24,29 +24,28 @@ NpyField open_npy_field(std::string name, std::string path);
 /// N samples of mapped arrays; nothing is in memory but what the system keeps of the files. float64 is read
 /// as float32, as networks compute; int32, int64 and uint8 stay what they are, and a bool is a uint8 of 0
 /// or 1. Two names have a meaning: `image` of bytes [N, C, H, W] is read as float32 in [0, 1] like the pixels
-/// of every image source, and integers `label` [N] are read as int64 classes.
+/// of every image source, and `label` [N] or [N, 1] of integers, or of float64 that are whole numbers, is
+/// read as int64 classes. Numbers that are not finite in float32 are refused: arrays of up to 1 GiB are
+/// looked through when they are opened, larger ones sample by sample as they are read.
 class NpySource final : public Source {
  public:
-  /// `classes` bounds the labels; 0: one more than the largest. Throws DataError naming file, offset,
-  /// expected and found where the files hold different numbers of samples or a label is not in range,
-  /// UsageError for fields that are not well-formed.
+  /// `classes` bounds the labels; 0: they are counted (count_classes). Throws DataError naming file, offset,
+  /// expected and found where the files hold different numbers of samples, a label is not in range or a
+  /// number is not finite, UsageError for fields that are not well-formed.
   NpySource(std::string name, std::vector<NpyField> files, std::int64_t classes = 0);
 
   std::string name() const override { return name_; }
   std::int64_t size() const noexcept override { return files_.front().array.header.shape[0]; }
   std::span<const Field> fields() const noexcept override { return fields_; }
+  /// Throws DataError for a number that is not finite, and for a file that was shortened meanwhile.
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
   bool has_bytes(std::size_t field) const noexcept override;
-
-  /// One more than the largest label in `file`; throws DataError for a negative one, or one that is not below
-  /// `limit` where that is not 0.
-  static std::int64_t count_classes(const NpyField& file, std::int64_t limit);
-  /// Whether the field is read as classes.
-  static bool is_label(const NpyField& file);
 
  private:
   std::string name_;
   std::vector<NpyField> files_;
+  std::vector<bool> labels_;          // whether each is read as classes
+  std::vector<bool> looked_through_;  // whether each is known to be finite
   std::vector<Field> fields_;
 };
 

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <limits>
+
 #include <cstring>
 
 #include "runtime/base/error.h"
@@ -178,6 +181,39 @@ TEST_F(NpyFiles, FilesMustBeWhole) {
   EXPECT_THAT(refusal(npy_bytes<float>("<f4", "()", {1})).what(), HasSubstr("[N, ...]"));
   EXPECT_THAT(refusal(npy_header("<f4", "(0, 3)", 1)).what(), HasSubstr("at least one"));
   EXPECT_THAT(data_error_of([&] { open_npy_field("x", path("none")); }).what(), HasSubstr("No such file"));
+}
+
+TEST_F(NpyFiles, LabelsMayBeColumnsOrWholeFloats) {
+  const NpySource column("s", {write("label", npy_bytes<std::int32_t>("<i4", "(3, 1)", {2, 0, 1}))});
+  EXPECT_EQ(describe(column.fields()), "label int64 []");
+  EXPECT_EQ(column.fields()[0].values, 3);
+  EXPECT_EQ(test::Sample(column, 0).label(), 2);
+  const NpySource floats("s", {write("label", npy_bytes<double>("<f8", "(3,)", {2, 0, 1}))});
+  EXPECT_EQ(describe(floats.fields()), "label int64 []");
+  EXPECT_EQ(test::Sample(floats, 2).label(), 1);
+  const NpySource shares("s", {write("label", npy_bytes<double>("<f8", "(2,)", {0.5, 1}))});
+  EXPECT_EQ(describe(shares.fields()), "label float32 []");
+}
+
+TEST_F(NpyFiles, NumbersThatAreNotFiniteAreNamedBySample) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const auto refused = [&](const std::string& bytes) {
+    const NpyField file = write("x", bytes);
+    return data_error_of([&] { NpySource("s", {file}); });
+  };
+  const DataError first = refused(npy_bytes<float>("<f4", "(3, 2)", {1, 2, 3, nan, 5, 6}));
+  EXPECT_THAT(first.what(),
+              AllOf(HasSubstr("x.npy"), HasSubstr("a finite number"), HasSubstr("nan (sample 1)")));
+  EXPECT_EQ(first.offset_bytes(), static_cast<std::int64_t>(test::read_file(path("x")).size()) - 3 * 4);
+  EXPECT_THAT(refused(npy_bytes<float>("<f4", "(2,)", {1, -inf})).what(), HasSubstr("-inf (sample 1)"));
+  EXPECT_THAT(refused(npy_bytes<double>("<f8", "(2,)", {1e39, 1})).what(), HasSubstr("1e+39 (sample 0)"));
+}
+
+TEST_F(NpyFiles, AFileThatIsShortenedIsNamed) {
+  const NpySource source("s", {write("x", npy_bytes<float>("<f4", "(4000, 2)", std::vector<float>(8000)))});
+  std::filesystem::resize_file(path("x"), 100);
+  const DataError error = data_error_of([&] { test::Sample(source, 3999); });
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("x.npy"), HasSubstr("shortened"), HasSubstr("found 100")));
 }
 
 TEST_F(NpyFiles, LabelsAndCountsMustFit) {
