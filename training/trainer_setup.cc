@@ -15,6 +15,7 @@
 #include "runtime/nn/trainable.h"
 #include "training/batch_tensors.h"
 #include "training/run/choices.h"
+#include "training/start/same_data.h"
 #include "training/start/unused_gpus.h"
 #include "training/trainer.h"
 #include "training/use/weights.h"
@@ -62,6 +63,8 @@ Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
       engine_(env_.task, env_.strategy, env_.communicator, env_.device, engine_options(recipe_, env_),
               env_.log),
       pace_(env_.communicator, env_.clock) {
+  check_same_data(data_.fingerprint(), env_.communicator, start_deadline());
+  journal_.name_samples(data_.shared_train());
   engine_.prepare(parts(), start_deadline());
   try {
     resume();
@@ -240,6 +243,9 @@ void Trainer::resume() {
   }
   prepare_copies();
   take_copy(checkpoint, trouble);
+  if (is_root() && checkpoint)
+    check_resumed_data(checkpoint->path, checkpoint->state, data_.train(), *data_.test(), data_.fingerprint(),
+                       env_.log);
   run_dir_ = broadcast_text(env_.communicator, run_dir_.string(), start_deadline());
   start_saving(std::move(locked), checkpoint);
   open_logs();
@@ -406,6 +412,7 @@ TrainingState Trainer::state() const {
   }
   state.extra.merge(env_.strategy.notes());
   state.extra.emplace(kPositionUnit, "samples");
+  state.extra.merge(to_entries(data_.fingerprint()));
   note_schedule(state);
   return state;
 }

@@ -20,6 +20,7 @@ TrainingData::TrainingData(const Recipe& recipe, const Task& task, DataShare sha
         "task {}: expected samples of the same fields in both splits, got {} in {} and {} in {}", task.name(),
         describe(train_->fields()), train_->name(), describe(test_->fields()), test_->name()));
   }
+  fingerprint_ = dtrain::fingerprint(*train_, *test_);
   sampler_ = std::make_unique<StepSampler>(StepSamplerOptions{.dataset_size = train_->size(),
                                                               .world_size = share.size,
                                                               .rank = share.rank,

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "parallel/strategy.h"
+#include "runtime/data/fingerprint.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/step_sampler.h"
 #include "training/recipe.h"
@@ -23,6 +24,8 @@ class TrainingData {
   const Source& train() const noexcept { return *train_; }
   const std::shared_ptr<const Source>& shared_train() const noexcept { return train_; }
   const std::shared_ptr<const Source>& test() const noexcept { return test_; }
+  /// Of both splits.
+  const DataFingerprint& fingerprint() const noexcept { return fingerprint_; }
   const StepSampler& sampler() const noexcept { return *sampler_; }
 
   /// From now on next() gives the batches of `epoch` from `position` on.
@@ -41,6 +44,7 @@ class TrainingData {
   std::int64_t smallest_pass(std::int64_t shares, std::int64_t accumulate) const;
 
   std::shared_ptr<const Source> train_, test_;
+  DataFingerprint fingerprint_;
   std::unique_ptr<StepSampler> sampler_;
   std::unique_ptr<Loader> loader_;
   std::int64_t global_batch_, pass_size_, smallest_pass_ = 0;

@@ -158,13 +158,17 @@ void Journal::dump_batch(std::int64_t step, double loss, std::optional<double> m
   }
   const std::vector<std::int64_t> samples = loss_watch_.samples_of(step);
   if (logs_.empty() || samples.empty()) return;
-  const nlohmann::json batch = {{"start", at.start},
-                                {"step", step},
-                                {"epoch", at.epoch},
-                                {"rank", context_.rank},
-                                {"loss", loss},  // null where it is not finite
-                                {"median_loss", median ? nlohmann::json(*median) : nlohmann::json()},
-                                {"indices", samples}};
+  nlohmann::json batch = {{"start", at.start},
+                          {"step", step},
+                          {"epoch", at.epoch},
+                          {"rank", context_.rank},
+                          {"loss", loss},  // null where it is not finite
+                          {"median_loss", median ? nlohmann::json(*median) : nlohmann::json()},
+                          {"indices", samples}};
+  if (train_) {
+    batch["source"] = train_->name();
+    for (const std::int64_t sample : samples) batch["rows"].push_back(train_->place_of(sample));
+  }
   scribe_.post([path = logs_ / fmt::format("{}{}.json", name, context_.rank), text = batch.dump() + "\n"] {
     replace_file(path, text);
   });

@@ -47,6 +47,8 @@ class Journal {
 
   /// Rank 0: from now on everything is recorded, as of another start of the run, or nothing any more (null).
   void record_by(std::unique_ptr<RunRecorder> recorder);
+  /// What a step's samples are called in the log of a batch: places in the files behind `train`.
+  void name_samples(std::shared_ptr<const Source> train) { train_ = std::move(train); }
   /// Opens this rank's logs in the run's folder, where it can be seen from here. `line` is the log's first.
   void open_logs(const std::filesystem::path& logs, const std::string& line);
 
@@ -94,8 +96,9 @@ class Journal {
   std::unique_ptr<RunRecorder> recorder_;  ///< rank 0 only; what it writes, the scribe's thread does
   Scribe scribe_;
   LossWatch loss_watch_;
-  std::filesystem::path logs_;  ///< empty where the run's folder cannot be seen from here
-  std::ofstream samples_log_;   ///< open with --log-samples
+  std::shared_ptr<const Source> train_;  ///< null: not told
+  std::filesystem::path logs_;           ///< empty where the run's folder cannot be seen from here
+  std::ofstream samples_log_;            ///< open with --log-samples
   TimePoint started_, rate_since_, epoch_since_;
   bool epoch_whole_ = true;  ///< this start trains all of the epoch that goes on
   std::int64_t rate_samples_ = 0, samples_done_ = 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "runtime/base/error.h"
 
@@ -23,24 +22,38 @@ SubsetSource::SubsetSource(std::string name, std::shared_ptr<const Source> sourc
                                source_->size() - 1, *bad, bad - indices_.begin()));
 }
 
+namespace {
+
+/// The samples of the smaller side: one of each run of 1 / `rare` samples.
+std::vector<bool> pick(std::int64_t size, double rare, std::uint64_t seed) {
+  const auto begin_of = [rare](std::int64_t run) { return std::llround(static_cast<double>(run) / rare); };
+  std::vector<bool> picked(static_cast<std::size_t>(size));
+  for (std::int64_t run = 0; begin_of(run) < size; ++run) {
+    const std::int64_t begin = begin_of(run);
+    // A run that is not complete yet is drawn from as if it were: more samples must not move these.
+    const std::int64_t end = run == 0 ? std::min<std::int64_t>(begin_of(1), size) : begin_of(run + 1);
+    KeyedGenerator generator(seed, 0, static_cast<std::uint64_t>(run));
+    const auto at =
+        begin + static_cast<std::int64_t>(generator.below(static_cast<std::uint64_t>(end - begin)));
+    if (at < size) picked[static_cast<std::size_t>(at)] = true;
+  }
+  return picked;
+}
+
+}  // namespace
+
 SplitIndices split_indices(std::int64_t size, double share, std::uint64_t seed) {
   const auto kept = static_cast<std::int64_t>(std::llround(static_cast<double>(size) * share));
   if (!(share > 0 && share < 1) || kept < 1 || kept >= size) {
     throw UsageError(fmt::format(
         "split: expected a share that leaves samples on both sides, got {} of {} samples", share, size));
   }
-  std::vector<std::int64_t> order(static_cast<std::size_t>(size));
-  std::iota(order.begin(), order.end(), 0);
-  KeyedGenerator generator(seed, 0, 0);
-  // Fisher and Yates, as far as training needs it: what is behind is held out, in whatever order.
-  for (std::int64_t i = 0; i < kept; ++i) {
-    const auto other = i + static_cast<std::int64_t>(generator.below(static_cast<std::uint64_t>(size - i)));
-    std::swap(order[static_cast<std::size_t>(i)], order[static_cast<std::size_t>(other)]);
-  }
-  const auto middle = order.begin() + kept;
-  std::sort(order.begin(), middle);
-  std::sort(middle, order.end());
-  return {{order.begin(), middle}, {middle, order.end()}};
+  const bool train_is_rare = share < 0.5;
+  const std::vector<bool> picked = pick(size, train_is_rare ? share : 1 - share, seed);
+  SplitIndices split;
+  for (std::int64_t i = 0; i < size; ++i)
+    (picked[static_cast<std::size_t>(i)] == train_is_rare ? split.train : split.test).push_back(i);
+  return split;
 }
 
 Splits split_source(const std::shared_ptr<const Source>& source, double share, std::uint64_t seed) {

@@ -32,6 +32,9 @@ class SubsetSource final : public Source {
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override {
     source_->read(indices_[static_cast<std::size_t>(index)], outputs, generator);
   }
+  std::int64_t place_of(std::int64_t index) const noexcept override {
+    return source_->place_of(indices_[static_cast<std::size_t>(index)]);
+  }
   bool has_bytes(std::size_t field) const noexcept override { return source_->has_bytes(field); }
 
  private:
@@ -45,8 +48,11 @@ struct SplitIndices {
   std::vector<std::int64_t> train, test;
 };
 
-/// Of `size` samples takes `share` (in (0, 1)) for training, to the nearest whole number: the first ones of a
-/// permutation that depends on `seed` and `size` alone. Throws UsageError where one side would be empty.
+/// Of `size` samples takes `share` (in (0, 1)) for training. On which side a sample is depends on its place,
+/// `share` and `seed` alone: samples that are appended later move none of those before them. The samples are
+/// cut into runs of 1 / min(share, 1 - share), and a random one of each is on the smaller side, so that its
+/// size is within one of the exact share. (Of fewer samples than make one run one is taken; more may move
+/// it.) Throws UsageError where the nearest whole number of samples would leave one side empty.
 SplitIndices split_indices(std::int64_t size, double share, std::uint64_t seed);
 
 /// Cuts `source` by split_indices(); the splits are named "train of …" and "test of …". Throws UsageError as

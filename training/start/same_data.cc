@@ -1,0 +1,76 @@
+#include "training/start/same_data.h"
+
+#include <fmt/format.h>
+
+#include "parallel/share.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+constexpr char kBetween = '\x1f';
+
+std::string to_text(const DataFingerprint& data) {
+  std::string text;
+  for (const auto& [name, value] : to_entries(data))
+    text += fmt::format("{}{}{}{}", name, kBetween, value, kBetween);
+  return text;
+}
+
+DataFingerprint from_text(std::string_view text) {
+  std::map<std::string, std::string> entries;
+  while (!text.empty()) {
+    const std::size_t middle = text.find(kBetween), end = text.find(kBetween, middle + 1);
+    entries.emplace(text.substr(0, middle), text.substr(middle + 1, end - middle - 1));
+    text.remove_prefix(end + 1);
+  }
+  return from_entries(entries).value();
+}
+
+/// Whether `now` begins with the samples that `then` had.
+bool begins_with(const Source& now, const SplitFingerprint& then) {
+  return now.size() >= then.size && fingerprint(now, then.size) == then;
+}
+
+}  // namespace
+
+void check_same_data(const DataFingerprint& data, Communicator& workers, const Deadline& deadline) {
+  const std::string first = broadcast_text(workers, to_text(data), deadline);
+  const std::string differs = difference(from_text(first), data);
+  if (differs.empty()) return;
+  const std::string words =
+      fmt::format("--dataset: rank {} has other data than rank 0: {}; give all workers the same files",
+                  workers.rank(), differs);
+  workers.abort(words);
+  throw UsageError(words);
+}
+
+void check_resumed_data(const std::filesystem::path& checkpoint, const TrainingState& state,
+                        const Source& train, const Source& test, const DataFingerprint& data, Log& log) {
+  const std::string path = checkpoint.string();
+  const auto then = from_entries(state.extra);
+  if (!then) {
+    log.write(
+        LogLevel::warning,
+        fmt::format("{}: an older version wrote it, which did not note the data: whether they are these "
+                    "is not known, and split= holds out other samples now",
+                    path));
+    return;
+  }
+  const std::string differs = difference(*then, data);
+  if (differs.empty()) return;
+  if (then->fields == data.fields && begins_with(train, then->train) && begins_with(test, then->test)) {
+    log.write(
+        LogLevel::warning,
+        fmt::format("the data have grown since {}: {} samples to train on, {} then; {} held out, {} then; "
+                    "this epoch's order is drawn anew",
+                    path, data.train.size, then->train.size, data.test.size, then->test.size));
+    return;
+  }
+  throw UsageError(
+      fmt::format("--dataset: the data are not those that {} was trained on: {}; put the files back, or use "
+                  "another --run-dir for a new run (--init-from takes these weights along)",
+                  path, differs));
+}
+
+}  // namespace dtrain

@@ -1,0 +1,22 @@
+// Workers whose copies of the data differ would leave samples out and train on what is held out; so would a
+// run that goes on with other data than it began with. Both are found before anything is trained.
+#pragma once
+
+#include "collectives/communicator.h"
+#include "runtime/base/log.h"
+#include "runtime/checkpoint/training_state.h"
+#include "runtime/data/fingerprint.h"
+
+namespace dtrain {
+
+/// Collective over all workers: compares with rank 0's data. Throws UsageError with what differs on a worker
+/// whose data do, and PeerError with the same words on the others.
+void check_same_data(const DataFingerprint& data, Communicator& workers, const Deadline& deadline);
+
+/// Whether a run may go on from `state`, that of `checkpoint`, with these splits, whose fingerprint is
+/// `data`: with the samples it had, or with those and more behind them, which `log` hears of. Throws
+/// UsageError for any others. Of a checkpoint that does not say what its data were `log` hears too.
+void check_resumed_data(const std::filesystem::path& checkpoint, const TrainingState& state,
+                        const Source& train, const Source& test, const DataFingerprint& data, Log& log);
+
+}  // namespace dtrain
