@@ -1,5 +1,6 @@
 // `dtrain sweep config.json`: many trainings over ranges of options, several at a time.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -84,11 +85,27 @@ std::vector<std::string_view> train_option_names() {
   return names;
 }
 
-void check(const SweepConfig& config, const std::vector<Run>& runs, const Environment& environment) {
+/// The metric that results are sorted by must be one that a task of `dtrain train` gives.
+void check_metric(const std::string& metric, const std::vector<std::string>& arguments,
+                  const Environment& environment) {
+  std::vector<OptionSpec> specs(task_options().begin(), task_options().end());
+  specs.insert(specs.end(), train_options().begin(), train_options().end());
+  const auto task = task_of(resolve_options("dtrain train", specs, arguments, environment));
+  std::vector<std::string> names{"loss"};
+  for (const auto& [name, value] : task->evaluation(std::vector<double>(task->sum_count(), 1), 1).metrics)
+    names.push_back(name);
+  if (metric.empty() || std::find(names.begin(), names.end(), metric) != names.end()) return;
+  throw UsageError(fmt::format("metric: expected one of {}, which this run gives, got {}",
+                               fmt::join(names, ", "), metric));
+}
+
+void check(const SweepConfig& config, const std::vector<Run>& runs, const std::string& metric,
+           const Environment& environment) {
   if (!config.program.empty())
     return check_runs(config, runs, {}, sweep::check_by_asking(config.program), environment);
-  const auto train = [](const std::vector<std::string>& arguments, const Environment& placed) {
+  const auto train = [&](const std::vector<std::string>& arguments, const Environment& placed) {
     check_training({"dtrain train", task_options(), task_of}, arguments, placed);
+    check_metric(metric, arguments, placed);
   };
   check_runs(config, runs, train_option_names(), train, environment);
 }
@@ -138,6 +155,7 @@ ExitCode run(const Request& request, const Environment& environment) {
   const Options& options = request.options;
   const SweepConfig config = sweep::read_config(request.config);
   const std::vector<Run> runs = sweep::make_runs(config);
+  const std::string metric = options.has("metric") ? options.text("metric") : config.metric;
   const auto jobs = options.has("jobs") ? static_cast<int>(options.integer("jobs", 1, kMostJobs)) : 0;
   const sweep::RunnerOptions how{
       .launcher = launcher(),
@@ -146,11 +164,12 @@ ExitCode run(const Request& request, const Environment& environment) {
       .workers = config.workers,
       .max_restarts = static_cast<int>(options.integer("max-restarts", 0, INT32_MAX)),
       .stop_on_failure = options.enabled("stop-on-failure"),
+      .metric = metric,
       .environment = environment};
   const auto places = make_places(sweep::read_machine(environment), may_use_gpus(runs), jobs, config.workers);
   SweepFolder folder(fs::absolute(folder_of(request)).lexically_normal());
   folder.check(config, runs);
-  check(config, runs, environment);
+  check(config, runs, metric, environment);
   if (options.enabled("dry-run")) {
     print_plan(folder, runs);
     return ExitCode::ok;
@@ -163,8 +182,9 @@ ExitCode run(const Request& request, const Environment& environment) {
     sweep::Show show(STDERR_FILENO, environment, runs.size());
     end = sweep::Runner(folder, runs, places, how, show).work();
   }
-  const std::string metric = options.has("metric") ? options.text("metric") : config.metric;
   print_results(folder, runs, metric, options.enabled("json"));
+  if (!end.wrong_metric.empty())
+    throw UsageError(fmt::format("{}; start again with another --metric to go on", end.wrong_metric));
   return code_of(end);
 }
 

@@ -98,7 +98,25 @@ TEST_F(Sweep, BadInputIsRefusedBeforeAnythingStarts) {
   EXPECT_THAT(refused(config(R"("lr": 1)"), {"--jobs=none"}), HasSubstr("--jobs"));
   EXPECT_THAT(refused(config(R"("lr": 1)", R"("program": "./no-such-program", )")),
               HasSubstr("./no-such-program: No such file"));
+  EXPECT_THAT(refused(config(R"("lr": [0.1, 0.2])"), {"--metric=f1"}),
+              HasSubstr("run lr=0.1: metric: expected one of loss, accuracy, which this run gives, got f1"));
   EXPECT_EQ(run({program("dtrain"), "sweep"}).exit_code, 2);
+}
+
+TEST_F(Sweep, AMetricThatAProgramDoesNotGiveEndsItAfterTheFirstRun) {
+  const char* examples = std::getenv("DTRAIN_EXAMPLES");
+  const std::string own = std::string(examples == nullptr ? "." : examples) + "/own_model";
+  const fs::path file = folder_ / "own.json";
+  write_file(file, R"({"program": ")" + own +
+                       R"(", "metric": "f1", "options": {"max-steps": 2, "seed": [1, 2, 3, 4, 5, 6]}})");
+  const RunResult done = sweep(file, "s");
+  EXPECT_EQ(done.exit_code, 2) << done.err;
+  EXPECT_THAT(done.err, HasSubstr("metric: expected one of "));
+  EXPECT_THAT(done.err, Not(HasSubstr("seed=6: started")));
+  const RunResult again = sweep(file, "s");
+  EXPECT_EQ(again.exit_code, 2) << again.err;
+  EXPECT_THAT(again.err, Not(HasSubstr("started")));
+  EXPECT_EQ(sweep(file, "s", {"--metric=loss"}).exit_code, 0);
 }
 
 TEST_F(Sweep, AFailureIsNotedWithItsCauseAndTheOthersGoOn) {

@@ -1,6 +1,7 @@
 #include "worker/sweep/results.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
@@ -126,8 +127,20 @@ std::string metric_of(const std::string& asked, const std::vector<RunResult>& re
   return accuracy ? "accuracy" : "loss";
 }
 
+std::string wrong_metric(const std::string& asked, const std::vector<RunResult>& results) {
+  std::set<std::string> known;
+  for (const RunResult& result : results) {
+    for (const auto& [name, value] : result.values) known.insert(name);
+  }
+  if (asked.empty() || known.empty() || known.contains(asked)) return {};
+  return fmt::format("metric: expected one of {}, which the runs give, got {}", fmt::join(known, ", "),
+                     asked);
+}
+
 bool less_is_better(std::string_view metric) {
-  return metric.ends_with("loss") || metric.ends_with("error") || metric == "perplexity";
+  constexpr std::string_view kErrors[] = {"loss", "error", "perplexity", "mse",
+                                          "rmse", "mae",   "rmsle",      "mape"};
+  return std::ranges::any_of(kErrors, [&](std::string_view error) { return metric.ends_with(error); });
 }
 
 void sort_results(std::vector<RunResult>& results, const std::string& metric) {

@@ -38,7 +38,12 @@ std::vector<RunResult> read_results(const SweepFolder& folder, const std::vector
 /// `asked` where it is not empty, else accuracy where a run has one, else loss.
 std::string metric_of(const std::string& asked, const std::vector<RunResult>& results);
 
-/// Whether less of it is better: what ends in "loss" or "error", and perplexity.
+/// What is wrong with the metric `asked` for: some run has finished, and none that has knows it. Empty:
+/// nothing, or none has finished yet.
+std::string wrong_metric(const std::string& asked, const std::vector<RunResult>& results);
+
+/// Whether less of it is better: what ends in the name of an error (loss, error, perplexity, mse, rmse, mae,
+/// rmsle, mape).
 bool less_is_better(std::string_view metric);
 
 /// Best first; runs without that value behind them, in their own order, failed ones last.

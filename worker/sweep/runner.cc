@@ -65,6 +65,7 @@ Runner::Runner(const SweepFolder& folder, const std::vector<Run>& runs, std::vec
 
 SweepEnd Runner::work() {
   take_stock();
+  check_metric();
   start_more();
   while (jobs_.running() > 0) {
     jobs_.wait(show_.redraw_ms());
@@ -153,12 +154,19 @@ void Runner::end(int place, int status) {
   show_.done(done_);
   if (end.finished) {
     const std::string values = outcome_text(read_results(folder_, {run}).front());
-    return show_.say(
+    show_.say(
         fmt::format("{}: finished: {}{}{:.1f} s", run.name, values, values.empty() ? "" : ", ", seconds));
+    return check_metric();
   }
   ++result_.failed;
   show_.say(fmt::format("{}: failed: {}", run.name, end.cause));
   if (options_.stop_on_failure) stop(SIGTERM);
+}
+
+// More runs would give it no more than this one.
+void Runner::check_metric() {
+  result_.wrong_metric = wrong_metric(options_.metric, read_results(folder_, runs_));
+  if (!result_.wrong_metric.empty()) stop(SIGTERM);
 }
 
 // What ended because somebody ended it, with its checkpoint or without, is not at its end.

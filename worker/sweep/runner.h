@@ -22,6 +22,7 @@ struct RunnerOptions {
   int workers = 1;                   ///< of each run
   int max_restarts = 0;              ///< of a run whose workers fail
   bool stop_on_failure = false;
+  std::string metric = {};  ///< asked for; a sweep whose first run does not give it ends; empty: none
   Environment environment;
 };
 
@@ -30,6 +31,7 @@ struct SweepEnd {
   std::size_t failed = 0;      ///< runs, those of earlier starts included
   std::size_t unfinished = 0;  ///< runs that go on when the sweep is started again
   std::optional<int> signal;   ///< it was told to stop
+  std::string wrong_metric;    ///< why it ended early (wrong_metric()); empty: it did not
 };
 
 class Runner {
@@ -52,6 +54,7 @@ class Runner {
   void start(int place, const Run& run);
   void take_ends();
   void end(int place, int status);
+  void check_metric();
   void take_signals();
   void stop(int signal);
   Job job_of(int place, const Run& run) const;

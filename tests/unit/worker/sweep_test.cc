@@ -75,6 +75,26 @@ TEST(SweepResults, TheBestComeFirstAndFailuresLast) {
   EXPECT_EQ(metric_of("", {result("x", RunStatus::finished, {{"loss", 1}})}), "loss");
 }
 
+TEST(SweepResults, OfAnErrorLessIsBetter) {
+  std::vector<RunResult> results = {result("a", RunStatus::finished, {{"rmse", 3}}),
+                                    result("b", RunStatus::finished, {{"rmse", 1}})};
+  sort_results(results, "rmse");
+  EXPECT_EQ(results[0].run.name, "b");
+  for (const char* name : {"loss", "val_loss", "word_error", "perplexity", "mse", "rmse", "test_mae"})
+    EXPECT_TRUE(less_is_better(name)) << name;
+  for (const char* name : {"accuracy", "f1", "bleu", "r2"}) EXPECT_FALSE(less_is_better(name)) << name;
+}
+
+TEST(SweepResults, AMetricThatNoRunGivesIsFoundAtTheFirst) {
+  std::vector<RunResult> results = {result("a", RunStatus::waiting, {})};
+  EXPECT_EQ(wrong_metric("f1", results), "") << "nothing is known yet";
+  results.push_back(result("b", RunStatus::finished, {{"accuracy", 1}, {"loss", 1}}));
+  EXPECT_EQ(wrong_metric("f1", results),
+            "metric: expected one of accuracy, loss, which the runs give, got f1");
+  EXPECT_EQ(wrong_metric("loss", results), "");
+  EXPECT_EQ(wrong_metric("", results), "");
+}
+
 TEST(SweepRunner, TheCauseIsWhatTheWorkerSaid) {
   EXPECT_EQ(cause_in("step 1\ndtrain train: rank 0: no data\n\n"
                      "dtrain-launch: rank 0 (host x, local rank 0, pid 3) failed first: exit code 5\n"),
