@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -72,11 +73,21 @@ std::string event(double wall_time, std::int64_t step) {
   return out;
 }
 
+constexpr std::string_view kEventFile = "events.out.tfevents.";
+
+/// Whether an earlier start left curves in `directory`.
+bool has_events(const fs::path& directory) {
+  std::error_code ignored;
+  return std::any_of(
+      fs::directory_iterator(directory, ignored), fs::directory_iterator(),
+      [](const auto& entry) { return entry.path().filename().string().starts_with(kEventFile); });
+}
+
 fs::path event_path(const fs::path& directory, double wall_time) {
   char host[65] = {};
   ::gethostname(host, sizeof host - 1);
   return directory /
-         fmt::format("events.out.tfevents.{}.{}.{}", static_cast<std::int64_t>(wall_time), host, ::getpid());
+         fmt::format("{}{}.{}.{}", kEventFile, static_cast<std::int64_t>(wall_time), host, ::getpid());
 }
 
 }  // namespace
@@ -101,13 +112,18 @@ std::string tensorboard_record(std::string_view payload) {
 
 TensorBoardWriter::TensorBoardWriter(const fs::path& directory, double wall_time,
                                      std::int64_t resumed_at_step)
+    : TensorBoardWriter(directory, wall_time, resumed_at_step, resumed_at_step > 0 || has_events(directory)) {
+}
+
+TensorBoardWriter::TensorBoardWriter(const fs::path& directory, double wall_time,
+                                     std::int64_t resumed_at_step, bool begins_again)
     : path_(event_path(directory, wall_time)),
       fd_(static_cast<int>(check(Sys{::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)},
                                  "create " + path_.string()))) {
   std::string version = event(wall_time, 0);
   put_bytes(version, 3, "brain.Event:2");
   std::string records = tensorboard_record(version);
-  if (resumed_at_step > 0) {
+  if (begins_again) {
     std::string session;
     put_tag(session, 1, Wire::varint);
     put_varint(session, kSessionStart);

@@ -22,8 +22,9 @@ std::string tensorboard_record(std::string_view payload);
 /// thread-safe.
 class TensorBoardWriter {
  public:
-  /// Creates a new event file in `directory`. `resumed_at_step` > 0 tells TensorBoard to forget what earlier
-  /// files say about later steps. `wall_time` is in seconds since 1970. Throws SystemError.
+  /// Creates a new event file in `directory`, which tells TensorBoard to forget what earlier files say about
+  /// steps after `resumed_at_step`: after a start from nothing (0), about all of them. `wall_time` is in
+  /// seconds since 1970. Throws SystemError.
   TensorBoardWriter(const std::filesystem::path& directory, double wall_time,
                     std::int64_t resumed_at_step = 0);
 
@@ -33,6 +34,9 @@ class TensorBoardWriter {
   const std::filesystem::path& path() const noexcept { return path_; }
 
  private:
+  TensorBoardWriter(const std::filesystem::path& directory, double wall_time, std::int64_t resumed_at_step,
+                    bool begins_again);
+
   std::filesystem::path path_;
   UniqueFd fd_;
 };

@@ -140,5 +140,18 @@ TEST(TensorBoard, AResumeForgetsLaterSteps) {
   EXPECT_EQ(take<std::uint64_t>(session[1]), 1U);  // START
 }
 
+TEST(TensorBoard, AStartFromNothingForgetsAllThatAnEarlierOneWrote) {
+  const test::TempDir folder;
+  {
+    TensorBoardWriter killed(folder.path(), 1);
+    killed.scalar("train/loss", 1, 1, 1);
+  }
+  const TensorBoardWriter writer(folder.path(), 2);
+  const auto payloads = records(test::read_file(writer.path()));
+  ASSERT_EQ(payloads.size(), 2U);
+  auto restart = fields(payloads[1]);
+  EXPECT_EQ(take<std::uint64_t>(restart[2]), 1U) << "the first step and all later ones";
+}
+
 }  // namespace
 }  // namespace dtrain
