@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cxxopts.hpp>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -152,7 +153,8 @@ std::string text_of(const nlohmann::json& value) {
 /// The object in the configuration file, or what is wrong with it and in which line.
 nlohmann::json read_object(const std::string& path) {
   std::ifstream in(path);
-  if (!in) throw UsageError(fmt::format("--config {}: cannot be opened; expected a JSON file", path));
+  if (!in || std::filesystem::is_directory(path))
+    throw UsageError(fmt::format("--config {}: cannot be opened; expected a JSON file", path));
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   nlohmann::json object;
   try {

@@ -26,6 +26,17 @@ std::span<const std::byte> bytes_of(const View& view) {
 
 constexpr std::size_t kReadAtOnce = 1 << 20;
 
+/// What else a file that begins with these bytes is, and what to do; empty: nothing known.
+std::string_view other_format(std::uint64_t first_bytes) {
+  constexpr std::uint64_t kZip = 0x04034b50, kPickle = 0x80;  // "PK\3\4"; the opcode PROTO
+  if ((first_bytes & 0xffffffffU) == kZip)
+    return "a zip file, as torch.save writes; write safetensors.torch.save_file(torch.load(...), ...) "
+           "instead";
+  if ((first_bytes & 0xffU) == kPickle && (first_bytes >> 8 & 0xffU) <= 5)
+    return "a Python pickle; write safetensors.torch.save_file(torch.load(...), ...) instead";
+  return {};
+}
+
 std::uint64_t header_end(const InputFile& file) {
   if (file.size() < kSafetensorsPrefixBytes) {
     throw DataError(file.path().string(), 0, "a header length of 8 bytes",
@@ -35,6 +46,8 @@ std::uint64_t header_end(const InputFile& file) {
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
   const std::uint64_t most = std::min(kMaxSafetensorsHeaderBytes, file.size() - kSafetensorsPrefixBytes);
   if (length > most) {
+    if (const std::string_view other = other_format(length); !other.empty())
+      throw DataError(file.path().string(), 0, "a .safetensors file", std::string(other));
     throw DataError(file.path().string(), 0, fmt::format("a header length of at most {}", most),
                     std::to_string(length));
   }

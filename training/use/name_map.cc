@@ -43,8 +43,9 @@ void NameMap::add(const std::string& ours, const std::string& theirs, const fs::
 
 NameMap NameMap::read(const fs::path& path) {
   std::ifstream in(path);
-  if (!in)
-    throw UsageError(fmt::format("--names {}: expected a file of names, there is none", path.string()));
+  if (!in || std::filesystem::is_directory(path))
+    throw UsageError(fmt::format("--names {}: expected a file of names, {}", path.string(),
+                                 in ? "got a directory" : "there is none"));
   NameMap map;
   map.path_ = path;
   if (path.extension() == ".json") {

@@ -227,6 +227,15 @@ TEST(Safetensors, RefusesLengthsOutsideTheFile) {
   EXPECT_THAT(refusal(folder / "absent"), HasSubstr("No such file"));
 }
 
+TEST(Safetensors, FilesOfTorchSaveAreNamed) {
+  const TempDir folder;
+  const auto path = folder / "model.pt";
+  test::write_file(path, "PK\x03\x04" + std::string(60, '\0'));
+  EXPECT_THAT(refusal(path), testing::AllOf(HasSubstr("as torch.save writes"), HasSubstr("save_file")));
+  test::write_file(path, "\x80\x02" + std::string(60, 'x'));
+  EXPECT_THAT(refusal(path), HasSubstr("a Python pickle"));
+}
+
 TEST(Safetensors, DamageIsNamed) {
   const TempDir folder;
   Tensors tensors;

@@ -46,6 +46,7 @@ TEST_F(Names, RefusesWhatMeansNothingOrTwoThings) {
   EXPECT_THAT(error("a.x\n"), HasSubstr("ours = theirs"));
   EXPECT_THAT(error("a.x = c\na.x = d\n"), HasSubstr("a.x twice"));
   EXPECT_THAT(test::message_of([&] { NameMap::read(folder_ / "none"); }), HasSubstr("there is none"));
+  EXPECT_THAT(test::message_of([&] { NameMap::read(folder_.path()); }), HasSubstr("got a directory"));
 }
 
 TEST(SavedFields, ComeBackAsTheyWere) {
