@@ -90,8 +90,9 @@ std::string Trainer::bad_sample(const std::shared_ptr<const Source>& source, std
   }
   for (std::size_t at = 0; at < all.size(); at += 3) {
     if (all[at] < 0) continue;
-    return fmt::format("sample {} of {} has {} = {}", all[at], source->name(),
-                       source->fields()[static_cast<std::size_t>(all[at + 1])].name, all[at + 2]);
+    return fmt::format("sample {} of {} has {} = {}", place_name(*source, static_cast<std::int64_t>(all[at])),
+                       source->name(), source->fields()[static_cast<std::size_t>(all[at + 1])].name,
+                       all[at + 2]);
   }
   return "";
 }

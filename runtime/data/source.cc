@@ -26,18 +26,11 @@ std::string complaint(const Field& field, std::span<const Field> before) {
   return "";
 }
 
-/// "train of csv (t.csv): sample 3 (of the file: 17)"
-std::string sample_name(const Source& source, std::int64_t index) {
-  const std::int64_t place = source.place_of(index);
-  return fmt::format("{}: sample {}{}", source.name(), index,
-                     place == index ? "" : fmt::format(" (of the file: {})", place));
-}
-
 /// The same error, of the same class, with the sample in front of its message.
 template <class E>
 E placed(E error, const Source& source, std::int64_t index) {
-  static_cast<std::runtime_error&>(error) =
-      std::runtime_error(fmt::format("{}: {}", sample_name(source, index), error.what()));
+  static_cast<std::runtime_error&>(error) = std::runtime_error(
+      fmt::format("{}: sample {}: {}", source.name(), place_name(source, index), error.what()));
   return error;
 }
 
@@ -45,6 +38,11 @@ E placed(E error, const Source& source, std::int64_t index) {
 
 std::string Field::to_string() const {
   return fmt::format("{} {} {}", name, name_of(dtype), shape.to_string());
+}
+
+std::string place_name(const Source& source, std::int64_t index) {
+  const std::int64_t place = source.place_of(index);
+  return place == index ? std::to_string(index) : fmt::format("{} ({} of the file)", index, place);
 }
 
 const Field* find_field(std::span<const Field> fields, std::string_view name) noexcept {
@@ -83,7 +81,7 @@ void read_sample(const Source& source, std::int64_t index, std::span<const View>
   } catch (const UsageError& error) {
     throw placed(error, source, index);
   } catch (const std::exception& error) {
-    throw Error(fmt::format("{}: {}", sample_name(source, index), error.what()));
+    throw Error(fmt::format("{}: sample {}: {}", source.name(), place_name(source, index), error.what()));
   }
 }
 

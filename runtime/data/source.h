@@ -76,6 +76,9 @@ class Source {
   }
 };
 
+/// What sample `index` is called in messages: "3", or "3 (17 of the file)" where its place there is another.
+std::string place_name(const Source& source, std::int64_t index);
+
 /// The field of that name; null where there is none.
 const Field* find_field(std::span<const Field> fields, std::string_view name) noexcept;
 

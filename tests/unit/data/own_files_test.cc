@@ -264,6 +264,9 @@ TEST_F(OwnFiles, ASampleKnowsItsPlaceInTheFile) {
     for (std::int64_t i = 0; i < source->size(); ++i)
       EXPECT_EQ(test::Sample(*source, i).values<float>("x")[0], static_cast<float>(source->place_of(i)));
   }
+  const std::int64_t last = splits.test->size() - 1, place = splits.test->place_of(last);
+  EXPECT_EQ(place_name(*splits.test, last),
+            std::to_string(last) + " (" + std::to_string(place) + " of the file)");
 }
 
 TEST_F(OwnFiles, NpyFilesAreFieldsByName) {
