@@ -8,6 +8,7 @@
 #include "runtime/data/fingerprint.h"
 #include "training/engine/evaluate.h"
 #include "training/start/peers.h"
+#include "training/start/same_data.h"
 #include "training/start/threads.h"
 #include "training/start/unused_gpus.h"
 #include "training/use/weights.h"
@@ -55,10 +56,9 @@ TransformerShape shape_of(const SavedWeights& weights) {
 }
 
 /// The run's own data must have the columns it learned from; held-out samples that are others are told of.
-void check_data(const SavedWeights& weights, const Splits& splits, bool own, Log& log) {
+void check_data(const SavedWeights& weights, const DataFingerprint& found, bool own, Log& log) {
   const auto learned = from_entries(weights.identity);
   if (!learned) return;
-  const DataFingerprint found = fingerprint(*splits.train, *splits.test);
   if (learned->fields != found.fields) {
     throw UsageError(fmt::format("--dataset: expected samples of {}, as {} learned from, got {}",
                                  learned->fields, weights.path.string(), found.fields));
@@ -102,7 +102,8 @@ ExitCode run_eval(const Invocation& invocation) {
   const Splits splits = task->open({.dataset = option_or(options, "dataset", weights),
                                     .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
                                     .log = &log});
-  check_data(weights, splits, !options.has("dataset"), log);
+  const DataFingerprint data = fingerprint(*splits.train, *splits.test);
+  check_data(weights, data, !options.has("dataset") && *placement.rank == 0, log);
   const auto& source = splits.test;
   const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
   if (const std::string why = why_no_gpu(*device, invocation.environment);
@@ -110,6 +111,7 @@ ExitCode run_eval(const Invocation& invocation) {
     log.write(LogLevel::warning, why);
   Peers peers(placement, backend_named(options.choice("backend", {"auto", "nccl", "tcp", "gloo", "mpi"})),
               invocation.environment, timeout, log, device.get());
+  check_same_data(data, peers.communicator(), Deadline::after(timeout));
   Generator unused(0);
   const auto network = task->build(source->fields(), unused, device);
   load_weights(*network, weights, model);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "runtime/data/formats/text.h"
@@ -16,11 +17,17 @@ namespace {
 constexpr std::int64_t kMostBytes = 4 << 20, kLeastSamples = 16;
 constexpr const char *kFields = "data-fields", *kTrain = "data-train", *kTest = "data-test";
 
-/// FNV-1a of 64 bits: not against forgery, against mistakes.
+/// As FNV-1a, but eight bytes at a time: not against forgery, against mistakes.
 class Hash {
  public:
+  /// `bytes` is a multiple of eight long.
   void add(std::span<const std::byte> bytes) noexcept {
-    for (const std::byte byte : bytes) value_ = (value_ ^ std::to_integer<std::uint64_t>(byte)) * kPrime;
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, bytes.data() + at, sizeof word);
+      value_ = (value_ ^ word) * kPrime;
+      value_ ^= value_ >> 32U;  // high bits count too
+    }
   }
   std::uint64_t value() const noexcept { return value_; }
 
