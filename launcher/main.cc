@@ -69,6 +69,7 @@ int launch(const ParsedCommand& line, Environment environment, std::span<char> t
   if (job.options.explain) return explain(job);
   const std::string own_folder = folder_of_this_binary();
   job.program = resolve_program(job.options, environment, own_folder);
+  if (!job.program.uses_dtrain && asks_for_agent_store(environment)) job.options.agent_store = true;
   job.hardware = read_hardware(job.options, environment);
   // Made before anything else starts: whatever cannot be meant is refused here.
   const NodeShare share = equal_share(job.placement, count_workers(job.options, job.hardware));

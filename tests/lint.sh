@@ -41,8 +41,9 @@ cluster/rendezvous:  runtime/base cluster/net cluster/detect cluster/store clust
 launcher/plan:       runtime/base cluster/*
 launcher/output:     runtime/base cluster/* launcher/plan
 launcher/system:     runtime/base
+launcher/agent_store: runtime/base
 launcher/watch:      runtime/base cluster/* launcher/plan launcher/output launcher/system
-launcher/process:    runtime/base cluster/* launcher/plan launcher/output launcher/system launcher/watch
+launcher/process:    runtime/base cluster/* launcher/agent_store launcher/plan launcher/output launcher/system launcher/watch
 launcher/nodes:      runtime/base cluster/* launcher/plan launcher/output launcher/system launcher/process
 launcher:            runtime/base cluster/* launcher/*
 emulation:

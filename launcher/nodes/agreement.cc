@@ -59,6 +59,7 @@ std::vector<std::pair<std::string, std::string>> must_match(const Job& job) {
       {"--nnodes", nodes.least == nodes.most ? fmt::format("{}", nodes.most)
                                              : fmt::format("{}:{}", nodes.least, nodes.most)},
       {"--spares", fmt::format("{}", job.placement.spares)},
+      {"--agent-store", job.options.agent_store ? "given" : "not given"},
       {"--servers", fmt::format("{}", job.options.servers)},
       {"--max-restarts", fmt::format("{}", job.options.max_restarts)},
       {"--lease-timeout", fmt::format("{} s", std::chrono::duration<double>(job.options.lease).count())},

@@ -80,8 +80,7 @@ class NodesRun final : private RoundLink {
         // Held from here on, so that a port that is taken is known before anybody waits. A machine that takes
         // a lost one's place may never need it.
         if (first && !succession())
-          master_ = settle_master_port(job_.placement.master_addr, job_.placement.master_port,
-                                       job_.program.uses_dtrain);
+          master_ = ports_.settle(job_.placement.master_addr, job_.placement.master_port);
         link_.emplace(hosting);
         return;
       } catch (const SystemError& error) {
@@ -222,10 +221,10 @@ class NodesRun final : private RoundLink {
     const std::string address = first ? place.master_addr : own_route().address;
     if (master_) return address;
     try {
-      master_ = settle_master_port(address, place.master_port, job_.program.uses_dtrain);
+      master_ = ports_.settle(address, place.master_port);
     } catch (const UsageError&) {
       if (round == 0) throw;
-      master_ = settle_master_port(address, 0, job_.program.uses_dtrain);
+      master_ = ports_.settle(address, 0);
     }
     return address;
   }
@@ -234,6 +233,8 @@ class NodesRun final : private RoundLink {
     if (round_ >= 0 && restarts_ != news.restart_count)
       console_.say(fmt::format("starting all workers again: restart {} of {}", news.restart_count,
                                job_.options.max_restarts));
+    // Workers of PyTorch tell their keys from those of former starts by the restart's number.
+    if (round_ >= 0 && restarts_ == news.restart_count) ports_.clear_store();
     restarts_ = news.restart_count;
     round_ = news.round;
     const Plan plan = plan_of(news);
@@ -416,6 +417,7 @@ class NodesRun final : private RoundLink {
   const Job& job_;
   Console& console_;
   int nproc_;
+  MasterPorts ports_{job_.program.uses_dtrain, job_.options.agent_store};
   std::optional<MasterPort> master_;  // settled and not yet used
   std::optional<Link> link_;
   std::optional<Attempts> attempts_;

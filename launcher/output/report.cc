@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -65,6 +66,23 @@ std::optional<std::uint64_t> group_kills() {
   return std::nullopt;
 }
 
+bool speaks_of_no_connection(const std::string& text, const std::string& port) {
+  if (text.find("onnection refused") != std::string::npos || text.find("ECONNREFUSED") != std::string::npos)
+    return true;
+  const bool names_port = text.find(port) != std::string::npos;
+  return names_port && (text.find("trying to connect") != std::string::npos ||
+                        text.find("failed to connect") != std::string::npos);
+}
+
+// To a port that nobody has opened: rank 0 does that under us, and its agent under torchrun.
+bool missed_the_store(const WorkerFailure& failure) {
+  const std::string port = failure.master.substr(failure.master.rfind(':') + 1);
+  if (failure.master.empty()) return false;
+  return speaks_of_no_connection(failure.error_text, port) ||
+         std::any_of(failure.last_lines.begin(), failure.last_lines.end(),
+                     [&](const std::string& line) { return speaks_of_no_connection(line, port); });
+}
+
 }  // namespace
 
 std::string failure_line(const WorkerFailure& failure) {
@@ -87,6 +105,11 @@ std::vector<std::string> failure_report(const WorkerFailure& failure) {
     report.push_back("its last lines on stderr:");
     for (const std::string& line : failure.last_lines) report.push_back("    " + line);
   }
+  if (missed_the_store(failure))
+    report.push_back(
+        "if it looked for a store at " + failure.master +
+        " (MASTER_ADDR, MASTER_PORT): rank 0 opens that port; --agent-store has the launcher serve "
+        "it from the start, as torchrun does");
   if (!failure.log_file.empty()) report.push_back("its log: " + failure.log_file);
   return report;
 }

@@ -27,6 +27,7 @@ struct WorkerFailure {
   std::string error_text;  ///< from its error file; may be empty
   std::deque<std::string> last_lines;
   std::string log_file;
+  std::string master;  ///< address and port that rank 0 opens; empty where the launcher does
 };
 
 /// "rank 1 (host box, local rank 1, pid 42) failed first: exit code 7". One line.

@@ -71,6 +71,10 @@ constexpr std::array kOptions = {
                "DTRAIN_TOKEN"},
     OptionSpec{"insecure", kNodes, "", "",
                "let launchers meet without a secret: anyone who reaches the port can join or end the job"},
+    OptionSpec{
+        "agent-store", kNodes, "", "",
+        "serve PyTorch's TCPStore at master address and port while the launcher of node 0 runs, as torchrun "
+        "does, instead of leaving the port to rank 0; or the variable TORCHELASTIC_USE_AGENT_STORE=True"},
     OptionSpec{"local-addr", kNodes, "ADDR", "", "master address on one node"},
 
     OptionSpec{"module", kProgram, "", "", "PROGRAM is a Python module: python3 -u -m PROGRAM", 'm'},

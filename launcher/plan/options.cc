@@ -237,6 +237,7 @@ LaunchOptions make_options(const ParsedCommand& line) {
   if (read.given("emulated-gpus")) options.emulated_gpus = read.number("emulated-gpus", 1, kMaxWorkers);
   read_master(read, options);
   options.iface = read.text("iface");
+  options.agent_store = read.flag("agent-store");
   options.binding = read_binding(read);
   options.virtual_local_rank = read.flag("virtual-local-rank");
   options.role = read.text("role");
@@ -270,6 +271,11 @@ LaunchOptions make_options(const ParsedCommand& line) {
   options.explain = read.flag("explain");
   for (const auto& [name, value] : line.options.all()) options.sources[name] = value.source;
   return options;
+}
+
+bool asks_for_agent_store(const Environment& environment) {
+  return variable_or(environment, "TORCHELASTIC_USE_AGENT_STORE", "") == "True" &&
+         find_variable(environment, "RANK") == nullptr;
 }
 
 std::optional<int> signal_number(const std::string& name) {

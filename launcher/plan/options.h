@@ -71,6 +71,7 @@ struct LaunchOptions {
   std::string token_file;
   bool insecure = false;
   std::string iface;
+  bool agent_store = false;  ///< node 0 serves PyTorch's TCPStore at the master's address and port
   Binding binding = Binding::none;
   bool virtual_local_rank = false;
   std::string role;
@@ -104,6 +105,10 @@ struct LaunchOptions {
 /// Converts and checks every setting. Pure. Throws UsageError: option, what was expected, what came, and
 /// where from.
 LaunchOptions make_options(const ParsedCommand& line);
+
+/// Whether the user asks by torchrun's own variable, TORCHELASTIC_USE_AGENT_STORE=True, for the agent's
+/// store. Beside RANK it is a worker's, which another launcher has set.
+bool asks_for_agent_store(const Environment& environment);
 
 /// The number of a signal called "SIGTERM", "TERM" or "15"; empty when there is none.
 std::optional<int> signal_number(const std::string& name);

@@ -26,6 +26,7 @@ std::string gpu_of(const Hardware& hardware, int local_rank) {
 }
 
 constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
+constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 constexpr const char* kServer = "DTRAIN_SERVER";
 
 Environment base_environment(const LaunchOptions& options, const Plan& plan, const WorkerPlan& worker) {
@@ -40,6 +41,7 @@ Environment base_environment(const LaunchOptions& options, const Plan& plan, con
   e["MASTER_ADDR"] = plan.master_addr;
   e["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options.max_restarts);
   if (!options.run_id.empty()) e[kRunId] = options.run_id;
+  if (options.agent_store) e[kUseAgentStore] = "True";
   if (options.servers > 0) {
     e["DTRAIN_SERVERS"] = std::to_string(options.servers);
     e[kServer] = worker.server ? std::to_string(*worker.server) : "none";
@@ -117,6 +119,14 @@ void check_ranks(const LaunchOptions& options, const Plan& plan) {
     throw UsageError("--local-ranks-filter: names local rank " +
                      std::to_string(*options.local_ranks_filter->rbegin()) + ", but there are only " +
                      std::to_string(plan.nproc) + " workers on this node");
+}
+
+void check_agent_store(const LaunchOptions& options, const Program& program) {
+  if (options.agent_store && program.uses_dtrain)
+    throw UsageError(
+        "--agent-store: expected a program that uses PyTorch; programs that use dtrain have a store of their "
+        "own at that port, got " +
+        program.path);
 }
 
 std::string omp_threads(const Hardware& hardware, int nproc) {
@@ -230,7 +240,7 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
   plan.master_port = placement.master_port;
   plan.program = program;
   plan.removed_variables = {"DTRAIN_TOKEN",         "DTRAIN_TOKEN_FILE",  "DTRAIN_STORE_FD",
-                            "DTRAIN_STDERR_TTY",    "DTRAIN_COLUMNS",     "TORCHELASTIC_USE_AGENT_STORE",
+                            "DTRAIN_STDERR_TTY",    "DTRAIN_COLUMNS",     kUseAgentStore,
                             "DTRAIN_LAUNCH_CONFIG", "DTRAIN_SAVING_FILE", "DTRAIN_MET_FILE",
                             "DTRAIN_MEMORY_DIR",    kLeaseVariable,       kServer};
   // Workers get their own; servers have none.
@@ -238,6 +248,7 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
     plan.removed_variables.insert(plan.removed_variables.end(), {"RANK", "ROLE_RANK", "LOCAL_RANK"});
   for (std::string& name : mpi_variables(environment)) plan.removed_variables.push_back(std::move(name));
   check_ranks(options, plan);
+  check_agent_store(options, program);
   const auto bound = bind_workers(options.binding, plan.nproc, hardware.cpus, hardware.gpu_numa_nodes);
   for (int local_rank = 0; local_rank < plan.nproc; ++local_rank) {
     WorkerPlan worker;

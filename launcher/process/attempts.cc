@@ -19,18 +19,19 @@ constexpr const char* kWithoutScratch =
     "workers cannot say why they fail (TORCHELASTIC_ERROR_FILE) nor that they are saving "
     "(DTRAIN_SAVING_FILE)";
 
-// Soft limit up to what two pipes a worker need; workers get the old limit back.
-void raise_descriptor_limit(int workers) {
+// Soft limit up to what two pipes a worker need, and as far as it goes for the agent's store, whose clients
+// are on all nodes; workers get the old limit back.
+void raise_descriptor_limit(int workers, bool agent_store) {
   constexpr rlim_t kOwn = 64;
   rlimit limit{};
   check(Sys{::getrlimit(RLIMIT_NOFILE, &limit)}, "getrlimit RLIMIT_NOFILE");
   const rlim_t needed = kOwn + 6 * static_cast<rlim_t>(workers);
-  if (limit.rlim_cur >= needed) return;
+  if (limit.rlim_cur >= needed && !agent_store) return;
   if (limit.rlim_max < needed)
     throw UsageError(std::to_string(workers) + " workers need " + std::to_string(needed) +
                      " open files, but the limit is " + std::to_string(limit.rlim_max) +
                      "; raise it (ulimit -n) or start fewer workers on this node");
-  limit.rlim_cur = needed;
+  limit.rlim_cur = agent_store ? limit.rlim_max : needed;
   check(Sys{::setrlimit(RLIMIT_NOFILE, &limit)}, "setrlimit RLIMIT_NOFILE");
 }
 
@@ -55,13 +56,23 @@ MasterPort settle_master_port(const std::string& address, std::uint16_t port, bo
   }
 }
 
+MasterPort MasterPorts::settle(const std::string& address, std::uint16_t port) {
+  if (!agent_store_) return settle_master_port(address, port, uses_dtrain_);
+  if (!store_) {
+    MasterPort master = settle_master_port(address, port, true);
+    store_.emplace(std::move(master.socket), master.port);
+  }
+  return {store_->port(), {}};
+}
+
 Attempts::Attempts(const Job& job, Console& console)
     : job_(job),
       console_(console),
       signals_(job.options.stop_signals),
       scratch_(find_scratch()),
       log_root_(find_log_root()) {
-  raise_descriptor_limit(count_workers(job.options, job.hardware) + job.options.servers);
+  raise_descriptor_limit(count_workers(job.options, job.hardware) + job.options.servers,
+                         job.options.agent_store);
 }
 
 Attempts::~Attempts() {

@@ -1,8 +1,11 @@
 // What all starts of the group on this node share: descriptors, log and scratch folders, the report.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
+#include "launcher/agent_store/agent_store.h"
 #include "launcher/process/group.h"
 #include "launcher/process/job.h"
 #include "launcher/process/memory_folder.h"
@@ -19,6 +22,24 @@ struct MasterPort {
 /// socket itself; any other finds the port free. Throws UsageError naming the option, and who holds a taken
 /// port.
 MasterPort settle_master_port(const std::string& address, std::uint16_t port, bool uses_dtrain);
+
+/// The master's ports of all starts on a node that serves there: settled at the last moment, or once where
+/// the agent's store keeps listening.
+class MasterPorts {
+ public:
+  MasterPorts(bool uses_dtrain, bool agent_store) : uses_dtrain_(uses_dtrain), agent_store_(agent_store) {}
+  /// As settle_master_port. With the agent's store the first address and port stay, and no socket is handed
+  /// on.
+  MasterPort settle(const std::string& address, std::uint16_t port);
+  /// The next workers use the keys of those before: what they have stored is forgotten.
+  void clear_store() {
+    if (store_) store_->clear();
+  }
+
+ private:
+  bool uses_dtrain_, agent_store_;
+  std::optional<AgentStore> store_;
+};
 
 class Attempts {
  public:

@@ -483,6 +483,8 @@ WorkerFailure GroupRun::failure_of(int local_rank, const OomKills& now) const {
     failure.error_text = read_error_file(error_file_of(attempt_.error_folder, plan));
   failure.last_lines = worker.err.last_lines();
   failure.log_file = worker.err.file_path();
+  if (!plan_.program.uses_dtrain && !plan.environment.contains("TORCHELASTIC_USE_AGENT_STORE"))
+    failure.master = plan_.master_addr + ":" + std::to_string(attempt_.master_port);
   return failure;
 }
 

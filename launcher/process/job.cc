@@ -15,13 +15,12 @@ int run_job(const Job& job, Console& console) {
   Attempts attempts(job, console);
   const NodeShare share = equal_share(job.placement, count_workers(job.options, job.hardware));
   const Plan plan = make_plan(job.options, job.placement, share, job.program, job.environment, job.hardware);
+  MasterPorts master(plan.program.uses_dtrain, job.options.agent_store);
   Attempts::Start start;
   start.launch_time_ns = now_in_ns();
   if (job.program.uses_dtrain) start.token = (job.token ? *job.token : make_token()).hex();
   for (;; ++start.number, ++start.restart_count) {
-    // The port is settled here, at the last moment.
-    const GroupResult result = attempts.run(
-        plan, start, settle_master_port(plan.master_addr, plan.master_port, plan.program.uses_dtrain));
+    const GroupResult result = attempts.run(plan, start, master.settle(plan.master_addr, plan.master_port));
     attempts.report(result);
     const bool again = result.failure && !result.outcome.signal && result.stuck.empty() &&
                        start.restart_count < job.options.max_restarts;

@@ -1,5 +1,5 @@
 // libFuzzer's entry, built once for each target: DTRAIN_FUZZ_TARGET is one function of targets.h,
-// targets_data.h, targets_files.h, targets_links.h or targets_server.h.
+// targets_data.h, targets_files.h, targets_links.h, targets_server.h or targets_torch_store.h.
 #include <cstddef>
 #include <cstdint>
 
@@ -8,6 +8,7 @@
 #include "tests/fuzz/targets_files.h"
 #include "tests/fuzz/targets_links.h"
 #include "tests/fuzz/targets_server.h"
+#include "tests/fuzz/targets_torch_store.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   dtrain::fuzz::DTRAIN_FUZZ_TARGET({reinterpret_cast<const char*>(data), size});

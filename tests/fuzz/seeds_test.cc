@@ -21,6 +21,7 @@
 #include "tests/fuzz/targets_files.h"
 #include "tests/fuzz/targets_links.h"
 #include "tests/fuzz/targets_server.h"
+#include "tests/fuzz/targets_torch_store.h"
 
 namespace dtrain {
 namespace {
@@ -77,6 +78,7 @@ const std::map<std::string, Target>& targets() {
       {"shard_index", fuzz::shard_index},
       {"state", fuzz::state},
       {"tasks_per_node", fuzz::tasks_per_node},
+      {"torch_store", fuzz::torch_store},
   };
   return all;
 }
@@ -156,8 +158,8 @@ TEST_P(FuzzForAWhile, BreaksNoPromise) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, FuzzForAWhile,
-                         testing::Values("csv", "idx", "link_frames", "npy", "report", "safetensors",
-                                         "state"),
+                         testing::Values("csv", "idx", "link_frames", "npy", "report", "safetensors", "state",
+                                         "torch_store"),
                          [](const auto& target) { return target.param; });
 
 }  // namespace

@@ -164,6 +164,19 @@ TEST(Plan, EachJobHasARunId) {
   EXPECT_EQ(id_of({"--rdzv-id=job7", "p"}, 1000, 0), "job7");
 }
 
+TEST(Plan, WorkersAreToldOfTheAgentsStore) {
+  const std::string name = "TORCHELASTIC_USE_AGENT_STORE";
+  EXPECT_EQ(plan_of({"--agent-store"}).workers[0].environment.at(name), "True");
+  const Plan plain = plan_of({"p"}, hardware_with({}), {{name, "True"}});
+  EXPECT_FALSE(plain.workers[0].environment.contains(name));
+  EXPECT_THAT(plain.removed_variables, ::testing::Contains(name)) << "rank 0 has to open the port";
+  EXPECT_THAT(complaint([] { plan_of({"--agent-store"}, hardware_with({}), {}, kBuiltin); }),
+              HasSubstr("--agent-store: expected a program that uses PyTorch"));
+  EXPECT_TRUE(asks_for_agent_store({{name, "True"}}));
+  EXPECT_FALSE(asks_for_agent_store({{name, "False"}}));
+  EXPECT_FALSE(asks_for_agent_store({{name, "True"}, {"RANK", "0"}})) << "another launcher's";
+}
+
 TEST(Plan, LinesAreMarkedByTheTemplate) {
   const std::vector<std::string> base{"--role=r", "--nproc_per_node=2"};
   const auto prefix_of = [&](const std::vector<std::string>& more, const Environment& environment = {}) {

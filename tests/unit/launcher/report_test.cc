@@ -87,5 +87,28 @@ TEST(Report, TheControlGroupsCountDecides) {
   EXPECT_FALSE(oom_since({std::nullopt, std::nullopt}, {1, 6}));
 }
 
+TEST(Report, AStoreThatNobodyServesIsSaid) {
+  const auto advised = [](const std::string& line, const std::string& master) {
+    WorkerFailure failure = failure_with(1 << 8);
+    failure.master = master;
+    failure.last_lines = {"Traceback", line, "more"};
+    for (const std::string& text : failure_report(failure)) {
+      if (text.find("10.0.0.1:29500 (MASTER_ADDR, MASTER_PORT): rank 0 opens that port") != std::string::npos)
+        return true;
+    }
+    return false;
+  };
+  const std::string master = "10.0.0.1:29500";
+  EXPECT_TRUE(advised("ConnectionRefusedError: [Errno 111] Connection refused", master));
+  // As PyTorch says it.
+  EXPECT_TRUE(
+      advised("torch.distributed.DistNetworkError: The client socket has timed out after 5000ms while "
+              "trying to connect to (10.0.0.1, 29500).",
+              master));
+  EXPECT_FALSE(advised("ConnectionRefusedError: [Errno 111] Connection refused", "")) << "the launcher's";
+  EXPECT_FALSE(advised("x timed out while trying to connect to (10.0.0.1, 8080)", master));
+  EXPECT_FALSE(advised("broken pump", master));
+}
+
 }  // namespace
 }  // namespace dtrain::launcher
