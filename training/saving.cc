@@ -1,11 +1,13 @@
 #include "training/saving.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "parallel/saved_tensors.h"
 #include "runtime/base/error.h"
 #include "runtime/base/files/durable_file.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "training/run/finite_check.h"
 
 namespace dtrain {
 namespace {
@@ -18,10 +20,22 @@ std::shared_ptr<Device> device_of(const Module& network) {
   return state.empty() ? make_device("cpu") : state.front().second.shared_device();
 }
 
+// Not buffers: a mask of minus infinity may be one.
+void check_finite(std::int64_t step, const Module& network, const Optimizer& optimizer) {
+  const StateParts numbers{whole(network.named_parameters()), whole(optimizer.named_state())};
+  const auto name = FiniteCheck(device_of(network)).find(numbers);
+  if (!name) return;
+  throw Error(
+      fmt::format("checkpoint of step {}: expected finite numbers, got {}, which is not; it was not "
+                  "written, and those before are intact. Lower the learning rate, or limit gradients",
+                  step, *name));
+}
+
 }  // namespace
 
 fs::path save_checkpoint(CheckpointStore& store, const TrainingState& state, const Module& network,
                          const Optimizer& optimizer) {
+  check_finite(state.step, network, optimizer);
   const StateParts parts = on_host({whole(network.state_dict()), whole(optimizer.named_state())});
   return store.save({state, views_of(parts.model), views_of(parts.optimizer)});
 }

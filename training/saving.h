@@ -17,7 +17,8 @@ namespace dtrain {
 
 /// Writes the checkpoint of `state.step` and returns its folder once it is durable: at every moment there is
 /// this one whole, or the one before. Of several ranks that hold the same, rank 0 calls it. Waits for the
-/// device. Throws as CheckpointStore::save().
+/// device. Throws as CheckpointStore::save(), and Error where a parameter or the optimizer's state is not
+/// finite: nothing good follows from such a checkpoint.
 std::filesystem::path save_checkpoint(CheckpointStore& store, const TrainingState& state,
                                       const Module& network, const Optimizer& optimizer);
 

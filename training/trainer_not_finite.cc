@@ -167,10 +167,14 @@ std::string Trainer::advice(const LossError& error, const std::string& sample) c
   if (error.step() <= 1 && error.where() == NotFinite::loss)
     return text + ", with the initial weights. Scale the inputs and targets, or start from smaller weights" +
            range;
+  // A root or a logarithm of 0 has no finite slope, whatever the rate.
+  const char* const slope = error.where() == NotFinite::gradients
+                                ? ", or the model has an operation without a finite slope there"
+                                : "";
   return text + fmt::format(
-                    ". Its samples are finite: the updates before were too large. Lower --lr ({:g}), or add "
-                    "--warmup-steps or --clip-grad-norm{}",
-                    lr_of(recipe_.optimizer.rule), range);
+                    ". Its samples are finite: the updates before were too large{}. Lower --lr ({:g}), or "
+                    "add --warmup-steps or --clip-grad-norm{}",
+                    slope, lr_of(recipe_.optimizer.rule), range);
 }
 
 }  // namespace dtrain

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -192,6 +193,47 @@ TEST_F(NotFinite, ACheckpointThatLeadsThereIsSetAside) {
   }
 }
 
+/// Writes the newest checkpoint of `run` again, with an infinite first value in its first tensor.
+void break_newest(const std::filesystem::path& run) {
+  NullLog log;
+  CheckpointStore store(run / "checkpoints", 0, log);
+  const Checkpoint newest = *store.latest();
+  std::vector<std::vector<float>> memory;
+  Snapshot snapshot{newest.state, {}, {}};
+  for (const SavedTensor& saved : newest.model.tensors()) {
+    auto& values = memory.emplace_back(static_cast<std::size_t>(saved.shape.product()));
+    const View view{values.data(), DType::f32, saved.shape, contiguous_strides(saved.shape)};
+    newest.model.read(saved.name, view);
+    snapshot.model.push_back({saved.name, view});
+  }
+  memory.front().front() = std::numeric_limits<float>::infinity();
+  store.save(snapshot);
+}
+
+// What a build wrote that did not look.
+TEST_F(NotFinite, ACheckpointThatHasThemIsPassedOver) {
+  const std::vector<std::string> calm = {"--checkpoint-every=1", "--lr=0.001"};
+  for (const int world : {1, 2}) {
+    const std::string name = "run" + std::to_string(world);
+    TrainingRun run = linear(name, world, calm);
+    run.arguments.push_back("--max-steps=3");
+    expect_trained(run);
+    break_newest(run.run_dir);
+    TrainingRun by_path = linear(name + "path", world, calm);
+    by_path.arguments.push_back("--resume=" + (run.run_dir / "checkpoints" / "step-00000003").string());
+    const RunResult refused = train(by_path);
+    EXPECT_EQ(refused.exit_code, 5);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("expected a checkpoint whose numbers are finite"),
+                                   HasSubstr("weight is not finite")));
+    run.arguments.back() = "--max-steps=5";
+    const RunResult result = expect_trained(run);
+    EXPECT_THAT(result.err, AllOf(HasSubstr("weight is not finite"), HasSubstr("trying the one before")));
+    EXPECT_EQ(checkpoints(run.run_dir).back(), 5);
+    EXPECT_TRUE(are_finite(run.run_dir));
+    EXPECT_TRUE(std::filesystem::exists(run.run_dir / "checkpoints" / "step-00000003.refused-diverged"));
+  }
+}
+
 TEST_F(NotFinite, WithoutACheckpointThereIsNoTalkOfOne) {
   const TrainingRun run = linear("run", 1, {"--lr=1e30", "--max-steps=3", "--checkpoint-every=0"});
   const RunResult ended = train(run);
@@ -216,9 +258,11 @@ TEST_F(NotFinite, ASampleIsNamed) {
     const RunResult ended = train(run);
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_THAT(ended.err, AllOf(HasSubstr("sample 13 of numbers has x = nan"), Not(HasSubstr("--lr"))));
+    // All that were written are good.
     const auto saved = checkpoints(run.run_dir);
-    EXPECT_EQ(saved.empty() ? 0 : saved.back(),
-              step_in(ended.err.substr(ended.err.find("the loss is") - 30)) - 1);
+    EXPECT_THAT(ended.err, saved.empty() ? HasSubstr("starts from the beginning")
+                                         : HasSubstr("resumes from step " + std::to_string(saved.back())));
+    EXPECT_FALSE(std::filesystem::exists(run.run_dir / "checkpoints" / "step-00000001.refused-diverged"));
   }
   const RunResult result = expect_trained(numbers("test", 2, {"--break=test"}));
   EXPECT_EQ(count_of(result.err, "sample 13 of numbers has x = nan"), 2U) << "once an epoch\n" << result.err;

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "runtime/autograd/ops.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/adam.h"
@@ -78,6 +80,23 @@ TEST(Saving, ARestoredLoopGoesOnAsIfNothingHadHappened) {
   restore(*store.latest(), *second, second_optimizer);
   take_steps(*second, second_optimizer, 2);
   EXPECT_EQ(weights_of(*second), weights_of(*whole));
+}
+
+TEST(Saving, WhatIsNotFiniteIsNotSaved) {
+  const test::TempDir folder;
+  NullLog log;
+  const auto diverging = network(1);
+  Adam optimizer(diverging->named_parameters(), {.lr = 0.1});
+  take_steps(*diverging, optimizer, 1);
+  CheckpointStore store(folder.path(), 1, log);
+  TrainingState state;
+  state.step = 1;
+  save_checkpoint(store, state, *diverging, optimizer);
+  diverging->named_parameters().front().second.detach().fill(std::numeric_limits<float>::infinity());
+  state.step = 2;
+  EXPECT_THAT(message_of([&] { save_checkpoint(store, state, *diverging, optimizer); }),
+              HasSubstr("checkpoint of step 2: expected finite numbers, got weight"));
+  EXPECT_EQ(store.latest()->state.step, 1);
 }
 
 }  // namespace
