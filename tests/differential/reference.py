@@ -227,5 +227,6 @@ def seed_sizes(case):
     sizes = {name: largest for name in case["tensors"]}
     if case["op"] == "attention":
         t = {name: most(given) for name, given in case["tensors"].items()}
-        sizes.update(query=largest * t["value"] * t["key"], key=largest * t["value"] * t["query"])
+        score = largest * t["value"]
+        sizes.update(query=score * t["key"], key=score * t["query"], mask=score)
     return {"grad " + name: torch.tensor(size, dtype=torch.float64) for name, size in sizes.items()}
