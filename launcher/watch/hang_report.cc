@@ -40,11 +40,13 @@ std::string headline(const HangQuestion& question) {
       count == 1 ? "" : "s", ranks + (count == 1 ? " has" : " have"), in_seconds(question.timeout));
 }
 
-/// What its first thread is doing, and how many there are beside it.
-std::string text_of_threads(pid_t pid) {
+/// What the first thread of the process that does its work is doing, and how many there are beside it.
+std::string text_of_threads(pid_t worker) {
+  const pid_t pid = working_process(worker);
   const std::vector<ThreadFacts> threads = threads_of(pid, kMaxThreads);
   if (threads.empty()) return "its threads cannot be read";
-  std::string text = text_of(threads.front());
+  std::string text = pid != worker ? fmt::format("its process {} ({}): ", pid, threads.front().name) : "";
+  text += text_of(threads.front());
   if (threads.size() > 1) text += fmt::format(", {} threads more", threads.size() - 1);
   return text;
 }
@@ -82,7 +84,8 @@ void add_stacks(std::vector<std::string>& lines, const std::vector<HungWorker>& 
     }
     const std::size_t share = std::max(kLeastForAStack, left / (workers.size() - i));
     add_indented(lines, fmt::format("rank {}, ", workers[i].rank),
-                 stacks_of(workers[i].pid, Deadline::after(std::min(end.remaining(), kForAStack)), share));
+                 stacks_of(working_process(workers[i].pid),
+                           Deadline::after(std::min(end.remaining(), kForAStack)), share));
   }
 }
 

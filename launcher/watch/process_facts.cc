@@ -171,6 +171,21 @@ std::vector<ThreadFacts> threads_of(pid_t pid, std::size_t limit) {
   return threads;
 }
 
+pid_t working_process(pid_t pid) {
+  std::unordered_map<pid_t, std::vector<pid_t>> children;
+  for (const Process& process : descendants()) {
+    if (process.state != 'Z') children[process.parent].push_back(process.pid);
+  }
+  while (children[pid].size() == 1) {
+    const std::vector<ThreadFacts> threads = threads_of(pid, 2);
+    const bool waits = threads.size() == 1 &&
+                       (threads[0].system_call.starts_with("wait") || threads[0].wait_channel == "do_wait");
+    if (!waits) break;
+    pid = children[pid].front();
+  }
+  return pid;
+}
+
 std::string text_of(const ThreadFacts& thread) {
   std::string text = words_for(thread.state);
   if (!thread.system_call.empty()) text += " in " + thread.system_call;

@@ -27,6 +27,10 @@ struct ThreadFacts {
 /// The threads of a process, the first one first, at most `limit` of them.
 std::vector<ThreadFacts> threads_of(pid_t pid, std::size_t limit);
 
+/// The process that does the work of `pid`, which is below this one: `pid` itself, unless it only waits for
+/// its one child, as a shell script does; then that child's.
+pid_t working_process(pid_t pid);
+
 /// "sleeping in futex (futex_wait_queue)", for people.
 std::string text_of(const ThreadFacts& thread);
 

@@ -97,15 +97,30 @@ TEST(Hang, WithoutToolsTheKernelIsAsked) {
               {{"PATH", folder.path().string()}});
   ASSERT_TRUE(eventually([&] { return job.err().find("thread ") != std::string::npos; })) << job.err();
   EXPECT_THAT(job.err(), HasSubstr("rank 1, threads as the kernel sees them:"));
-  EXPECT_THAT(job.err(), ContainsRegex("thread [0-9]+ \\(sh\\): sleeping in wait4"));
+  EXPECT_THAT(job.err(), ContainsRegex("thread [0-9]+ \\(sleep\\): sleeping in clock_nanosleep"));
   EXPECT_THAT(job.err(), HasSubstr("for its stacks install gdb"));
+}
+
+TEST(Hang, BelowAShellScriptItIsTheProgramThatIsLookedAt) {
+  TempDir folder;
+  write_tool(folder, "gdb",
+             "while [ \"$1\" != -p ]; do shift; done; echo Thread of $(cat /proc/$2/comm); echo frame");
+  const std::string path = folder.path().string() + ":" + std::getenv("PATH");
+  Running job(beside_a_busy_rank({"--on-hang=stacks"}, "sh -c 'sleep 60; true'; true", folder),
+              {{"PATH", path}});
+  ASSERT_TRUE(eventually([&] { return job.err().find("frame") != std::string::npos; })) << job.err();
+  EXPECT_THAT(job.err(), ContainsRegex("rank 1 \\(pid [0-9]+\\): idle .*; its process [0-9]+ \\(sleep\\): "
+                                       "sleeping in clock_nanosleep"));
+  EXPECT_THAT(job.err(), HasSubstr("thread of sleep: frame"));
 }
 
 TEST(Hang, ADebuggerThatHangsStopsNobodyForGood) {
   TempDir folder;
-  const std::string go = (folder / "go").string();
+  const std::string go = (folder / "go").string(), stopped = (folder / "stopped").string();
   ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
-  write_tool(folder, "gdb", "while [ $1 != -p ]; do shift; done; kill -STOP $2; exec sleep 600");
+  write_tool(
+      folder, "gdb",
+      "while [ \"$1\" != -p ]; do shift; done; kill -STOP $2 && touch " + stopped + "; exec sleep 600");
   const std::string path = folder.path().string() + ":" + std::getenv("PATH");
   Running job(beside_a_busy_rank({"--on-hang=stacks"}, "read word < " + go, folder), {{"PATH", path}});
   ASSERT_TRUE(
@@ -113,6 +128,7 @@ TEST(Hang, ADebuggerThatHangsStopsNobodyForGood) {
       << job.err();
   std::ofstream(go) << "go\n";
   EXPECT_EQ(job.wait(seconds(60)), 0) << job.err();
+  EXPECT_TRUE(fs::exists(stopped));
 }
 
 TEST(Hang, AReportOfManyWorkersIsHalfAPage) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -66,8 +67,11 @@ class Stacks : public ::testing::Test {
 };
 
 TEST_F(Stacks, AToolThatIsKilledWhileItAttachesLeavesNobodyStopped) {
-  write_gdb("trap '' TERM; while [ $1 != -p ]; do shift; done; kill -STOP $2; exec sleep 60");
-  EXPECT_THAT(stacks(20, milliseconds(300)), Contains("gdb: no answer in time"));
+  const std::string stopped = folder_ / "stopped";
+  write_gdb("trap '' TERM; while [ \"$1\" != -p ]; do shift; done; kill -STOP $2 && touch " + stopped +
+            "; exec sleep 60");
+  EXPECT_THAT(stacks(20, seconds(2)), Contains("gdb: no answer in time"));
+  EXPECT_TRUE(std::filesystem::exists(stopped));
   EXPECT_TRUE(reaches('S')) << state();
 }
 
