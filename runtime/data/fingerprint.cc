@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <vector>
@@ -36,6 +37,14 @@ class Hash {
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 
+/// True, too, where `view` is of another type than `dtype`, which T is.
+template <class T>
+bool all_finite(const View& view, DType dtype) {
+  if (view.dtype != dtype) return true;
+  const T* const values = view.as<T>();
+  return std::all_of(values, values + view.numel(), [](T value) { return std::isfinite(value); });
+}
+
 /// Memory for one sample, a field behind the other.
 class SampleMemory {
  public:
@@ -56,6 +65,11 @@ class SampleMemory {
   }
   std::span<const std::byte> bytes() const noexcept { return memory_; }
   std::span<const View> views() const noexcept { return views_; }
+  bool is_finite() const {
+    return std::all_of(views_.begin(), views_.end(), [](const View& view) {
+      return all_finite<float>(view, DType::f32) && all_finite<double>(view, DType::f64);
+    });
+  }
 
  private:
   static constexpr std::size_t kAlign = alignof(std::max_align_t);
@@ -80,7 +94,7 @@ std::optional<SplitFingerprint> split_of(const std::map<std::string, std::string
 }  // namespace
 
 std::string SplitFingerprint::to_string() const {
-  return fmt::format("{} samples (content {})", size, content);
+  return fmt::format("{} samples (content {})", size, content.empty() ? "not finite" : content);
 }
 
 std::string describe_with_columns(std::span<const Field> fields) {
@@ -103,6 +117,7 @@ SplitFingerprint fingerprint(const Source& source, std::int64_t size) {
         count == size ? i : static_cast<std::int64_t>(static_cast<__int128>(i) * (size - 1) / (count - 1));
     KeyedGenerator generator(0, 0, static_cast<std::uint64_t>(index));
     read_sample(source, index, sample.views(), generator);
+    if (!sample.is_finite()) return {size, ""};
     hash.add(sample.bytes());
   }
   return {size, fmt::format("{:016x}", hash.value())};
@@ -113,14 +128,18 @@ DataFingerprint fingerprint(const Source& train, const Source& test) {
           fingerprint(test, test.size())};
 }
 
+bool fits(const SplitFingerprint& then, const SplitFingerprint& now) {
+  return then.size == now.size && (then.content.empty() || then.content == now.content);
+}
+
 std::string difference(const DataFingerprint& then, const DataFingerprint& now) {
   const auto words = [](const char* what, const std::string& expected, const std::string& got) {
     return fmt::format("{}: expected {}, got {}", what, expected, got);
   };
   if (then.fields != now.fields) return words("its samples", then.fields, now.fields);
-  if (then.train != now.train)
+  if (!fits(then.train, now.train))
     return words("its training samples", then.train.to_string(), now.train.to_string());
-  if (then.test != now.test)
+  if (!fits(then.test, now.test))
     return words("its held-out samples", then.test.to_string(), now.test.to_string());
   return "";
 }

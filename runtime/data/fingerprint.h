@@ -13,7 +13,9 @@ namespace dtrain {
 /// Of the samples of one split.
 struct SplitFingerprint {
   std::int64_t size = 0;
-  std::string content;  ///< 16 hexadecimal digits
+  /// 16 hexadecimal digits; empty where a number that was looked at is not finite: such data are corrected
+  /// before a run goes on, and are then others.
+  std::string content;
 
   bool operator==(const SplitFingerprint&) const = default;
   /// "160 samples (content 0123456789abcdef)"
@@ -36,8 +38,11 @@ DataFingerprint fingerprint(const Source& train, const Source& test);
 /// "x float32 [2] (size, rooms), label int64 [] of 3 values"
 std::string describe_with_columns(std::span<const Field> fields);
 
+/// Whether `now` can be what `then` was taken of: equal, or of the same size where `then` has no content.
+bool fits(const SplitFingerprint& then, const SplitFingerprint& now);
+
 /// What differs first, in words: "its training samples: expected 160 samples (…), got 161 samples (…)"; empty
-/// where nothing does.
+/// where all fits.
 std::string difference(const DataFingerprint& then, const DataFingerprint& now);
 
 /// As entries of a checkpoint (TrainingState::extra), and back; nothing where a version wrote it that did not

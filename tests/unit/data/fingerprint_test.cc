@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 
 #include "runtime/data/sources/tensor_source.h"
@@ -57,6 +58,16 @@ TEST(Fingerprint, OfManySamplesItLooksAtSomeAndTheLast) {
   const auto before = of(table(values));
   values.back() = -1;
   EXPECT_NE(difference(before, of(table(values))), "");
+}
+
+TEST(Fingerprint, DataThatAreNotFiniteMayBeCorrected) {
+  auto values = counted(40);
+  values[17] = std::numeric_limits<float>::quiet_NaN();
+  const DataFingerprint bad = of(table(values)), good = of(table(counted(40)));
+  EXPECT_EQ(difference(bad, good), "");
+  EXPECT_EQ(from_entries(to_entries(bad)), bad);
+  EXPECT_THAT(difference(good, bad), HasSubstr("got 20 samples (content not finite)"));
+  EXPECT_NE(difference(bad, of(table(counted(38)))), "") << "but neither fewer nor more";
 }
 
 TEST(Fingerprint, ComesBackFromACheckpointsEntries) {
