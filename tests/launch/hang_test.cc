@@ -1,9 +1,11 @@
 // Workers of any program that make no progress are named, with what they are doing; the job goes on.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +13,7 @@
 #include <thread>
 
 #include "cluster/net/endpoint.h"
+#include "runtime/base/fd.h"
 #include "tests/launch/running.h"
 #include "tests/support/process.h"
 
@@ -126,7 +129,9 @@ TEST(Hang, ADebuggerThatHangsStopsNobodyForGood) {
   ASSERT_TRUE(
       eventually([&] { return job.err().find("gdb: no answer in time") != std::string::npos; }, seconds(90)))
       << job.err();
-  std::ofstream(go) << "go\n";
+  // Not for writing alone: that would wait for a worker that is stopped.
+  const UniqueFd fifo(::open(go.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::write(fifo.get(), "go\n", 3), 3);
   EXPECT_EQ(job.wait(seconds(60)), 0) << job.err();
   EXPECT_TRUE(fs::exists(stopped));
 }
