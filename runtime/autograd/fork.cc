@@ -8,6 +8,7 @@
 
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/backward_pass.h"
+#include "runtime/base/draw_guard.h"
 #include "runtime/base/error.h"
 #include "runtime/base/lane.h"
 
@@ -26,6 +27,7 @@ class Surroundings {
   Surroundings()
       : grad_(grad_enabled()),
         autocast_(AutocastState::now()),
+        refuses_draws_(DrawGuard::refused()),
         threads_(omp_get_max_threads != nullptr ? omp_get_max_threads() : 0) {}
 
   bool grad() const noexcept { return grad_; }
@@ -38,6 +40,7 @@ class Surroundings {
       const LaneScope lane;
       const GradMode mode(grad_);
       const Autocast autocast(autocast_);
+      const DrawGuard guard(refuses_draws_);
       return body();
     });
   }
@@ -45,6 +48,7 @@ class Surroundings {
  private:
   bool grad_;
   AutocastState autocast_;
+  bool refuses_draws_;
   int threads_;
 };
 

@@ -5,11 +5,24 @@
 #include <numbers>
 #include <numeric>
 #include <sstream>
+#include <string_view>
 
+#include "runtime/base/draw_guard.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
+
+/// `draw` is what was called.
+void check_draw(std::string_view draw) {
+  if (!DrawGuard::refused()) return;
+  throw UsageError(
+      "random numbers: expected a training step to draw none from a Generator, got a call of " +
+      std::string(draw) +
+      "(); its numbers would be the same on every rank, would not be saved, and would be others "
+      "where a forward is computed again. Use Noise (runtime/nn/noise.h), whose numbers are keyed "
+      "by step and sample");
+}
 
 /// 16 uniform numbers become 16 normal ones, in T throughout.
 template <class T>
@@ -37,11 +50,13 @@ void fill_normal(Generator& generator, std::span<T> out, T mean, T deviation) {
 }  // namespace
 
 std::uint64_t Generator::next64() {
+  check_draw("next64");
   const std::uint64_t upper = next32();
   return upper << 32 | next32();
 }
 
 void Generator::uniform(std::span<float> out, float low, float high) {
+  check_draw("uniform");
   constexpr float kUnit = 1.0F / (1U << 24);
   for (float& value : out) {
     const float x = static_cast<float>(next32() & ((1U << 24) - 1)) * kUnit;
@@ -52,6 +67,7 @@ void Generator::uniform(std::span<float> out, float low, float high) {
 }
 
 void Generator::uniform(std::span<double> out, double low, double high) {
+  check_draw("uniform");
   constexpr double kUnit = 1.0 / (std::uint64_t{1} << 53);
   for (double& value : out) {
     const double x = static_cast<double>(next64() & ((std::uint64_t{1} << 53) - 1)) * kUnit;
@@ -60,6 +76,7 @@ void Generator::uniform(std::span<double> out, double low, double high) {
 }
 
 void Generator::normal(std::span<float> out, double mean, double deviation) {
+  check_draw("normal");
   if (out.size() >= 16) {
     return fill_normal(*this, out, static_cast<float>(mean), static_cast<float>(deviation));
   }
@@ -67,6 +84,7 @@ void Generator::normal(std::span<float> out, double mean, double deviation) {
 }
 
 void Generator::normal(std::span<double> out, double mean, double deviation) {
+  check_draw("normal");
   if (out.size() >= 16) return fill_normal(*this, out, mean, deviation);
   for (double& value : out) value = next_normal() * deviation + mean;
 }
@@ -86,6 +104,7 @@ double Generator::next_normal() {
 }
 
 std::vector<std::int64_t> Generator::permutation(std::int64_t n) {
+  check_draw("permutation");
   constexpr std::int64_t kLimit = (std::int64_t{1} << 32) / 20;
   if (n < 0 || n >= kLimit) {
     throw UsageError("permutation: expected 0 <= n < " + std::to_string(kLimit) + ", got " +

@@ -23,23 +23,26 @@ void DropoutKey::set_rows(const Tensor& rows) {
   rows_ = rows.defined() ? rows.to(device_) : rows;
 }
 
-Dropout::Dropout(double probability, std::shared_ptr<DropoutKey> key, int part)
-    : probability_(probability), key_(std::move(key)), part_(part) {
-  if (!(probability >= 0 && probability <= 1) || key_ == nullptr) {
-    throw UsageError("Dropout: expected a probability of 0 to 1 and a key, got " +
-                     std::to_string(probability) + (key_ == nullptr ? " and null" : ""));
-  }
-  if (part < 0) throw UsageError("Dropout: expected a part of 0 or more, got " + std::to_string(part));
+KeyedDraws::KeyedDraws(std::string_view module, std::shared_ptr<DropoutKey> key, int part)
+    : key_(std::move(key)), part_(part) {
+  if (key_ == nullptr) throw UsageError(std::string(module) + ": expected a key, got null");
+  if (part < 0)
+    throw UsageError(std::string(module) + ": expected a part of 0 or more, got " + std::to_string(part));
   layer_ = key_->add_layer();
 }
 
-Dropout::Draw Dropout::new_draw(const Tensor& x) {
+Dropout::Dropout(double probability, std::shared_ptr<DropoutKey> key, int part)
+    : KeyedDraws("Dropout", std::move(key), part), probability_(probability) {
+  if (probability >= 0 && probability <= 1) return;
+  throw UsageError("Dropout: expected a probability of 0 to 1, got " + std::to_string(probability));
+}
+
+KeyedDraws::Draw KeyedDraws::new_draw(const Tensor& x) {
   if (key_->step().defined()) return {key_->step(), key_->rows()};
   if (recomputing()) {
     throw UsageError(
-        "backward of recomputed: expected dropout to know the step, so that it has the mask of its first "
-        "run; "
-        "call DropoutKey::set_step(), or recompute a module instead of a function");
+        "backward of recomputed: expected dropout or noise to know the step, so that it has the numbers of "
+        "its first run; call DropoutKey::set_step(), or recompute a module instead of a function");
   }
   if (!passes_.defined()) passes_ = Tensor::zeros({1}, x.shared_device(), DType::i64);
   Draw draw{passes_.clone(), key_->rows()};
@@ -49,7 +52,7 @@ Dropout::Draw Dropout::new_draw(const Tensor& x) {
   return draw;
 }
 
-Dropout::Draw Dropout::next_draw(const Tensor& x) {
+KeyedDraws::Draw KeyedDraws::next_draw(const Tensor& x) {
   const auto repeating = std::find_if(runs_.rbegin(), runs_.rend(), [](const auto& run) {
     return run->repeats && run->next < run->draws.size();
   });
@@ -61,7 +64,7 @@ Dropout::Draw Dropout::next_draw(const Tensor& x) {
 }
 
 // Places count from the beginning of a sample: what the parts before this one hold comes first.
-MaskNumbers Dropout::numbers_of(const Draw& draw, const Tensor& x) const {
+MaskNumbers KeyedDraws::numbers_of(const Draw& draw, const Tensor& x) const {
   const bool named = draw.rows.defined();
   const std::int64_t samples = named ? draw.rows.numel() : x.rank() == 0 ? 1 : x.size(0);
   return {.seed = key_->seed(),
@@ -69,6 +72,26 @@ MaskNumbers Dropout::numbers_of(const Draw& draw, const Tensor& x) const {
           .step = draw.step.view(),
           .rows = named ? draw.rows.view() : View{},
           .first = samples == 0 ? 0 : part_ * (x.numel() / samples)};
+}
+
+MaskPlace KeyedDraws::place_of(const Draw& draw, const Tensor& x) const {
+  const MaskNumbers numbers = numbers_of(draw, x);
+  MaskPlace place{numbers.seed, numbers.layer,
+                  static_cast<std::uint64_t>(draw.step.to_vector<std::int64_t>()[0])};
+  const std::int64_t extent = x.rank() == 0 ? 1 : x.size(0);
+  if (draw.rows.defined()) {
+    place.rows = draw.rows.to_vector<std::int64_t>();
+  } else {
+    for (std::int64_t row = 0; row < extent; ++row) place.rows.push_back(row);
+  }
+  const auto samples = static_cast<std::int64_t>(place.rows.size());
+  if (samples == 0 ? extent != 0 : extent % samples != 0) {
+    throw UsageError("noise: expected rows for " + std::to_string(samples) + " samples, or a multiple, got " +
+                     x.describe());
+  }
+  place.first = numbers.first;
+  place.each = samples == 0 ? 0 : x.numel() / samples;
+  return place;
 }
 
 Tensor Dropout::forward(const Tensor& x) {
@@ -83,9 +106,9 @@ Tensor Dropout::forward(const Tensor& x) {
 std::vector<std::shared_ptr<DropoutKey>> dropout_keys(Module& module) {
   std::vector<std::shared_ptr<DropoutKey>> keys;
   module.visit([&keys](Module& part) {
-    const auto* dropout = dynamic_cast<const Dropout*>(&part);
-    if (dropout == nullptr || std::find(keys.begin(), keys.end(), dropout->key()) != keys.end()) return;
-    keys.push_back(dropout->key());
+    const auto* draws = dynamic_cast<const KeyedDraws*>(&part);
+    if (draws == nullptr || std::find(keys.begin(), keys.end(), draws->key()) != keys.end()) return;
+    keys.push_back(draws->key());
   });
   return keys;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -53,17 +54,23 @@ class DropoutKey {
   Tensor step_, rows_;
 };
 
-/// In training, zeroes each element with `probability` and multiplies the others by 1 / (1 - probability); in
-/// evaluation the identity. Samples are along the first dimension. With a step that was set, a layer that is
-/// called twice in a pass has one mask: give each place a layer of its own. A module that is computed again
-/// for backward (set_recompute) has the masks of its first run; a plain function (recomputed()) only with
-/// set_step(), and throws UsageError without.
+/// Where the numbers of a call come from, on the host: those of row `i` of `rows` are for the places `first`
+/// to before `first + each` of that sample.
+struct MaskPlace {
+  std::uint64_t seed = 0, layer = 0, step = 0;
+  std::vector<std::int64_t> rows = {};
+  std::int64_t first = 0, each = 0;
+};
+
+/// Base of modules that draw numbers by a DropoutKey: which numbers a call has, and that a module which is
+/// computed again for backward (set_recompute) has those of its first run. A plain function (recomputed())
+/// has them only with set_step(), and throws UsageError without.
 ///
-/// Where ranks hold parts of each sample (a divided sequence), each is told which part it has, and the masks
-/// are its part of the whole one's.
-class Dropout : public Module {
+/// Where ranks hold parts of each sample (a divided sequence), each is told which part it has, and its
+/// numbers are its part of the whole sample's.
+class KeyedDraws : public Module {
  public:
-  /// Which mask a call had.
+  /// Which numbers a call had.
   struct Draw {
     Tensor step, rows;
   };
@@ -74,23 +81,27 @@ class Dropout : public Module {
     bool repeats = false;
   };
 
-  /// `key` is shared with the network's other dropout layers. `part`: of samples [L, …] that are cut along L
-  /// into parts of one length, the one that comes here, from 0. Throws UsageError for a probability outside
-  /// [0, 1] and for a part below 0.
-  Dropout(double probability, std::shared_ptr<DropoutKey> key, int part = 0);
-  Tensor forward(const Tensor& x) override;
   const std::shared_ptr<DropoutKey>& key() const noexcept { return key_; }
 
   /// For recomputed(): calls between the two are collected in `draws`, or repeat what is there. Nests.
   void begin_run(std::shared_ptr<Draws> draws) { runs_.push_back(std::move(draws)); }
   void end_run() noexcept { runs_.pop_back(); }
 
- private:
-  MaskNumbers numbers_of(const Draw& draw, const Tensor& x) const;
+ protected:
+  /// `key` is shared with the network's other places. `part`: of samples [L, …] that are cut along L into
+  /// parts of one length, the one that comes here, from 0. Throws UsageError, naming `module`, for no key and
+  /// for a part below 0.
+  KeyedDraws(std::string_view module, std::shared_ptr<DropoutKey> key, int part);
+
   Draw next_draw(const Tensor& x);
+  MaskNumbers numbers_of(const Draw& draw, const Tensor& x) const;
+  /// The same on the host, which waits for the device. Throws UsageError where `x` has not as many rows as
+  /// samples, or a multiple.
+  MaskPlace place_of(const Draw& draw, const Tensor& x) const;
+
+ private:
   Draw new_draw(const Tensor& x);
 
-  double probability_;
   std::shared_ptr<DropoutKey> key_;
   std::int64_t part_;
   std::uint64_t layer_;
@@ -98,7 +109,20 @@ class Dropout : public Module {
   std::vector<std::shared_ptr<Draws>> runs_;
 };
 
-/// The keys of the dropout layers below `module`, each once.
+/// In training, zeroes each element with `probability` and multiplies the others by 1 / (1 - probability); in
+/// evaluation the identity. Samples are along the first dimension. With a step that was set, a layer that is
+/// called twice in a pass has one mask: give each place a layer of its own.
+class Dropout : public KeyedDraws {
+ public:
+  /// Throws UsageError for a probability outside [0, 1], and as KeyedDraws.
+  Dropout(double probability, std::shared_ptr<DropoutKey> key, int part = 0);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  double probability_;
+};
+
+/// The keys of the dropout and noise layers below `module`, each once.
 std::vector<std::shared_ptr<DropoutKey>> dropout_keys(Module& module);
 
 }  // namespace dtrain

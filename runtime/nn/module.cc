@@ -211,8 +211,8 @@ class TwoRuns {
  public:
   explicit TwoRuns(Module& module) : module_(module), training_(module.is_training()) {
     module.visit([this](Module& part) {
-      if (auto* const dropout = dynamic_cast<Dropout*>(&part)) {
-        drawn_.emplace_back(dropout, std::make_shared<Dropout::Draws>());
+      if (auto* const draws = dynamic_cast<KeyedDraws*>(&part)) {
+        drawn_.emplace_back(draws, std::make_shared<KeyedDraws::Draws>());
       }
     });
   }
@@ -230,18 +230,18 @@ class TwoRuns {
   }
 
  private:
-  /// The dropout layers collect their draws, or repeat them, for as long as it lives.
+  /// What draws numbers collects its draws, or repeat them, for as long as it lives.
   class Drawing {
    public:
     explicit Drawing(const TwoRuns& runs) : runs_(runs) {
-      for (const auto& [dropout, draws] : runs.drawn_) {
+      for (const auto& [module, draws] : runs.drawn_) {
         draws->repeats = runs.runs_ > 0;
         draws->next = 0;
-        dropout->begin_run(draws);
+        module->begin_run(draws);
       }
     }
     ~Drawing() {
-      for (const auto& [dropout, draws] : runs_.drawn_) dropout->end_run();
+      for (const auto& [module, draws] : runs_.drawn_) module->end_run();
     }
     Drawing(const Drawing&) = delete;
     Drawing& operator=(const Drawing&) = delete;
@@ -253,7 +253,7 @@ class TwoRuns {
   Module& module_;
   bool training_;
   int runs_ = 0;  ///< begun; backward may come several times
-  std::vector<std::pair<Dropout*, std::shared_ptr<Dropout::Draws>>> drawn_;
+  std::vector<std::pair<KeyedDraws*, std::shared_ptr<KeyedDraws::Draws>>> drawn_;
 };
 
 }  // namespace

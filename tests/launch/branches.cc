@@ -1,11 +1,12 @@
 // A program whose network leaves parameters out: a branch that only a few samples take, so that some workers
-// use it in a step, or none; one that nothing takes; and one whose result is detached. For the table of
-// forms.
+// use it in a step, or none; one that nothing takes; and one whose result is detached. Its forward draws
+// random numbers. For the table of forms.
 #include "runtime/autograd/ops.h"
 #include "runtime/autograd/ops/joining.h"
 #include "runtime/autograd/ops/losses.h"
 #include "runtime/nn/chain.h"
 #include "runtime/nn/layers.h"
+#include "runtime/nn/noise.h"
 #include "training/task.h"
 #include "training/train_main.h"
 
@@ -53,32 +54,42 @@ class Beside final : public Module {
   std::shared_ptr<Linear> inner_;
 };
 
+struct Habits {
+  bool always = false;           ///< whole batches take the rare branch: with zeros for the others
+  bool plain_generator = false;  ///< draw from a stream, which a training step refuses
+};
+
 class Choice final : public Module {
  public:
-  Choice(bool always, Generator& generator, const std::shared_ptr<Device>& device) : always_(always) {
+  Choice(const Habits& habits, Generator& generator, const std::shared_ptr<Device>& device)
+      : habits_(habits) {
     const auto layer = [&] { return std::make_shared<Linear>(kWidth, kWidth, generator, device); };
     rare_ = add_module("rare", layer());
     never_ = add_module("never", layer());
     detached_ = add_module("detached", layer());
+    noise_ = add_module("noise", std::make_shared<Noise>(std::make_shared<DropoutKey>(11, device), 0.1));
   }
   Tensor forward(const Tensor& x) override {
     const Tensor h = values_of(x).contiguous(), rare = rare_of(x).to(h.dtype());
-    const Tensor y = add(h, (*detached_)(h).detach());
-    if (!always_ && sum(rare.detach()).item() == 0) return y;
+    Tensor y = (*noise_)(add(h, (*detached_)(h).detach()));
+    if (habits_.plain_generator) y = add(y, Tensor::randn(y.shape(), plain_, y.shared_device()));
+    if (!habits_.always && sum(rare.detach()).item() == 0) return y;
     return add(y, mul((*rare_)(h), rare.expand({h.size(0), kWidth})));
   }
 
  private:
-  bool always_;  ///< take the rare branch for whole batches: with zeros for the others
+  Habits habits_;
+  Generator plain_{5};
   std::shared_ptr<Linear> rare_, never_, detached_;
+  std::shared_ptr<Noise> noise_;
 };
 
 class Network final : public Module, public Chained {
  public:
-  Network(bool always, Generator& generator, const std::shared_ptr<Device>& device) {
+  Network(const Habits& habits, Generator& generator, const std::shared_ptr<Device>& device) {
     first_ = add_module("first", std::make_shared<Beside>(kIn, generator, device));
     second_ = add_module("second", std::make_shared<Beside>(kWidth, generator, device));
-    choice_ = add_module("choice", std::make_shared<Choice>(always, generator, device));
+    choice_ = add_module("choice", std::make_shared<Choice>(habits, generator, device));
     last_ = add_module("last", std::make_shared<Linear>(kWidth, 1, generator, device));
   }
   Tensor forward(const Tensor& x) override { return through(chain(), x); }
@@ -95,24 +106,27 @@ class Network final : public Module, public Chained {
 
 class Branches final : public Task {
  public:
-  explicit Branches(bool always) : always_(always) {}
+  explicit Branches(const Habits& habits) : habits_(habits) {}
   std::string name() const override { return "branches"; }
   Splits open(const DataRequest& /*request*/) const override {
     return {std::make_shared<Points>(640), std::make_shared<Points>(64)};
   }
   std::unique_ptr<Module> build(std::span<const Field> /*fields*/, Generator& generator,
                                 const std::shared_ptr<Device>& device) const override {
-    return std::make_unique<Network>(always_, generator, device);
+    return std::make_unique<Network>(habits_, generator, device);
   }
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
     return mse_loss(outputs[0], batch["y"]);
   }
 
  private:
-  bool always_;
+  Habits habits_;
 };
 
-constexpr OptionSpec kOptions[] = {{"always", "Network", "", "", "every batch takes the rare branch"}};
+constexpr OptionSpec kOptions[] = {
+    {"always", "Network", "", "", "every batch takes the rare branch"},
+    {"plain-generator", "Network", "", "", "draw from a Generator in the forward"},
+};
 
 }  // namespace
 }  // namespace dtrain::test
@@ -120,6 +134,7 @@ constexpr OptionSpec kOptions[] = {{"always", "Network", "", "", "every batch ta
 int main(int argc, char** argv) {
   using namespace dtrain;
   return train_main(argc, argv, {.options = test::kOptions, .make_task = [](const Options& options) {
-                                   return std::make_shared<test::Branches>(options.enabled("always"));
+                                   return std::make_shared<test::Branches>(test::Habits{
+                                       options.enabled("always"), options.enabled("plain-generator")});
                                  }});
 }

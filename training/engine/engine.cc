@@ -6,6 +6,7 @@
 
 #include "collectives/factory.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/base/draw_guard.h"
 #include "runtime/base/error.h"
 #include "training/engine/evaluate.h"
 
@@ -94,6 +95,7 @@ class Engine::StepPasses final : public Passes {
 
  private:
   void fetch(std::size_t i) {
+    const DrawGuard allowed(false);  // a data set's own business
     const Batch batch = (*supply_)();
     {
       const SpanScope span(engine_.options_.timer.spans, "copy to device", "phase");
@@ -172,7 +174,7 @@ void Engine::prepare(TrainingParts parts, const Deadline& deadline) {
         "--cuda-graph on: expected steps that wait for nothing, got {}; leave one of the two out, or use "
         "--cuda-graph auto",
         task_.units_vary()   ? "samples that differ in units, whose number is exchanged before each step"
-        : !dropouts_.empty() ? "dropout, whose masks are keyed by samples that only the host knows"
+        : !dropouts_.empty() ? "dropout or noise, whose numbers are keyed by samples that only the host knows"
                              : "a strategy that exchanges inside a step (--sync-batch-norm)"));
   }
   if (!recordable || !device_->has_graphs()) options_.graphs = GraphUse::off;
@@ -212,6 +214,7 @@ void Engine::step_alone(const StepPlan& plan, const BatchSupply& supply) {
 }
 
 void Engine::run(Passes& passes, Exchange exchange) {
+  const DrawGuard guard;
   reports_->begin();
   strategy_.step(passes, exchange);
 }

@@ -12,6 +12,7 @@
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/base/draw_guard.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -285,6 +286,7 @@ class PowerSgd final : public GradientExchange {
 
   // By the parameter's name: the same whichever other parameters are here.
   Tensor drawn(const std::string& name, const Dims& shape, const std::shared_ptr<Device>& device) const {
+    const DrawGuard allowed(false);  // in a step, but the same in each start of the run
     Generator generator(options_.seed + hash_of(name));
     return Tensor::randn(shape, generator, device);
   }
