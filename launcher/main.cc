@@ -1,5 +1,6 @@
 // dtrain-launch: from argv to an exit code. The only place that prints errors and decides exit codes.
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,10 +13,13 @@
 #include "launcher/plan/flags.h"
 #include "launcher/plan/foreign_options.h"
 #include "launcher/process/job.h"
+#include "launcher/system/init.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::launcher {
 namespace {
+
+constexpr std::chrono::milliseconds kLook{100};
 
 // A closed standard stream would be taken by the next pipe and then confused with it.
 void open_standard_streams() {
@@ -38,8 +42,24 @@ int print(const std::string& text) {
   return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::system);
 }
 
-// A reader that does not read is waited for, but as any program would, so that Ctrl-C ends the wait.
-void flush(Console& console) { console.flush(Deadline::never()); }
+// Of those that are blocked since the job began.
+bool end_is_asked_for() {
+  sigset_t pending;
+  sigemptyset(&pending);
+  ::sigpending(&pending);
+  sigdelset(&pending, SIGCHLD);
+  return sigisemptyset(&pending) == 0;
+}
+
+// A reader that does not read is waited for, until Ctrl-C or SIGTERM ends the wait; the job's code stays.
+void flush(Console& console) {
+  for (Sink* sink : {&console.out(), &console.err()}) {
+    do {
+      sink->flush(Deadline::after(kLook));
+    } while (sink->wants_to_write() && !end_is_asked_for());
+  }
+  console.flush(Deadline::after(Duration::zero()));
+}
 
 int explain(const Job& job) {
   std::string text = explanation_text(job.placement);
@@ -77,6 +97,7 @@ int launch(const ParsedCommand& line, Environment environment, std::span<char> t
   if (job.options.dry_run) return print(plan_text(plan));
 
   if (job.placement.many()) hand_over_to_nodes(own_folder, argv);
+  leave_process_one();
 
   Console console(STDOUT_FILENO, STDERR_FILENO, environment);
   for (const std::string& note : line.notes) console.say(note);

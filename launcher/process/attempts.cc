@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "cluster/net/endpoint.h"
+#include "launcher/system/descendants.h"
 #include "launcher/system/temporary_folder.h"
 #include "runtime/base/check.h"
 
@@ -73,6 +74,7 @@ Attempts::Attempts(const Job& job, Console& console)
       log_root_(find_log_root()) {
   raise_descriptor_limit(count_workers(job.options, job.hardware) + job.options.servers,
                          job.options.agent_store);
+  for (const std::string& trouble : trouble_with_ending()) console.complain(trouble);
 }
 
 Attempts::~Attempts() {

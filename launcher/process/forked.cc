@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 
 namespace dtrain::launcher {
 namespace {
@@ -67,6 +69,12 @@ void continue_if_stopped(pid_t child) {
                        ::waitid(P_PID, static_cast<id_t>(child), &news, WSTOPPED | WNOHANG) == 0 &&
                        news.si_pid == child;
   if (stopped) ::kill(child, SIGCONT);
+}
+
+void reap_soon(pid_t child) {
+  const Deadline end = Deadline::after(std::chrono::seconds(1));
+  while (::waitpid(child, nullptr, WNOHANG) == 0 && !end.expired())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 bool is_closed(int socket) {

@@ -27,6 +27,10 @@ UniqueFd block_signals_but_watch(const std::vector<int>& watched);
 /// caller. Never fails.
 void continue_if_stopped(pid_t child);
 
+/// Waits for the end of a child that is about to exit, a second at most: one that is held meanwhile stays a
+/// zombie.
+void reap_soon(pid_t child);
+
 /// Whether the other end of a socket pair has been closed altogether, as by its process's end.
 bool is_closed(int socket);
 

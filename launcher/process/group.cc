@@ -193,7 +193,6 @@ void GroupRun::wait_for_news() {
   if (::ppoll(waits.data(), waits.size(), wait ? &left : nullptr, nullptr) < 0 && errno != EINTR)
     throw SystemError("ppoll in the launcher's loop", errno);
   continue_if_stopped(keeper_.pid);
-  reap_as_process_one();
   if (waits[3].revents != 0) hang_.print();
   read_output(std::span(waits).last(2 * workers_.size()));
   console_.flush();
@@ -331,6 +330,7 @@ void GroupRun::take_event(const Event& event) {
   if (event.kind == Event::Kind::stuck) {
     const auto process = find_process(static_cast<pid_t>(event.value));
     if (process) stuck_.push_back(text_of(*process));  // else it has ended after all
+    if (event.value == 0) stuck_.push_back("a process that /proc does not show");
     return;
   }
   if (event.kind == Event::Kind::swept) {
@@ -339,10 +339,18 @@ void GroupRun::take_event(const Event& event) {
                    " that workers had left behind");
     return;
   }
+  if (event.kind == Event::Kind::leftovers) {
+    const int count = static_cast<int>(event.value);
+    const Action action = supervisor_.on_leftovers(count, clock_.now());
+    if (action.kind == Action::Kind::await_leftovers)
+      console_.say(leftovers_.text(count, settings_.policy.signal_grace));
+    return carry_out(action);
+  }
   Worker& worker = workers_[static_cast<std::size_t>(event.worker)];
   switch (event.kind) {
     case Event::Kind::started:
       worker.pid = static_cast<pid_t>(event.value);
+      worker.gone = false;
       supervisor_.on_return(event.worker);
       hang_.on_start(event.worker, worker.pid);
       break;
@@ -355,11 +363,14 @@ void GroupRun::take_event(const Event& event) {
     case Event::Kind::stopped:
       tell_stop(event.worker, static_cast<int>(event.value));
       break;
-    case Event::Kind::swept:
-    case Event::Kind::stuck:
-    case Event::Kind::held:
-    case Event::Kind::left:
-    case Event::Kind::fenced:
+    case Event::Kind::emptied:
+      worker.gone = true;
+      break;
+    case Event::Kind::leftover:
+      leftovers_.note(static_cast<pid_t>(event.value),
+                      name_of(plan_.workers[static_cast<std::size_t>(event.worker)]));
+      break;
+    default:  // concerns no one worker
       break;
   }
 }
@@ -420,7 +431,7 @@ void GroupRun::keep_time() {
 std::optional<int> GroupRun::saving_rank() const {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const WorkerPlan& worker = plan_.workers[i];
-    if (!attempt_.error_folder.empty() && !supervisor_.ends()[i] &&
+    if (!attempt_.error_folder.empty() && !workers_[i].gone &&
         ::access(saving_file_of(attempt_.error_folder, worker).c_str(), F_OK) == 0)
       return worker.rank;
   }
@@ -429,11 +440,9 @@ std::optional<int> GroupRun::saving_rank() const {
 
 void GroupRun::carry_out(const Action& action) {
   if (action.kind == Action::Kind::await_saving)
-    console_.say(
-        "rank " + std::to_string(saving_rank().value_or(0)) + " is writing a checkpoint: it gets up to " +
-        std::to_string(
-            std::chrono::duration_cast<std::chrono::seconds>(settings_.policy.saving_grace).count()) +
-        " s more (--saving-timeout)");
+    console_.say("rank " + std::to_string(saving_rank().value_or(0)) +
+                 " is writing a checkpoint: it gets up to " + in_seconds(settings_.policy.saving_grace) +
+                 " s more (--saving-timeout)");
   if (action.kind == Action::Kind::signal) command(Command::Kind::signal, action.signal);
   if (action.kind == Action::Kind::kill_all) command(Command::Kind::kill_all, SIGKILL);
   if (action.kind == Action::Kind::insist) ::shutdown(keeper_.socket.get(), SHUT_WR);
@@ -450,7 +459,7 @@ void GroupRun::keeper_has_ended() {
   keeper_ended_ = true;
   // Had it ended in order, it would have told the workers' ends. What was left, the guard has ended.
   keeper_lost_ = supervisor_.running() > 0;
-  ::waitpid(keeper_.pid, nullptr, WNOHANG);
+  reap_soon(keeper_.pid);
 }
 
 // SIGKILL has not ended the workers; nor can anything else. Keeper and guard try on while we go.

@@ -13,6 +13,7 @@
 #include "launcher/output/report.h"
 #include "launcher/plan/plan.h"
 #include "launcher/process/keeper.h"
+#include "launcher/process/leftovers.h"
 #include "launcher/process/protocol.h"
 #include "launcher/process/round_link.h"
 #include "launcher/process/signals.h"
@@ -57,6 +58,7 @@ class GroupRun {
     pid_t pid = 0;
     int exec_error = 0;
     long max_rss_kib = 0;
+    bool gone = false;  // and all that it started
   };
 
   Worker open_worker(const WorkerPlan& worker);
@@ -107,6 +109,7 @@ class GroupRun {
   bool ordered_ = false;            // the other nodes ended this start
   bool keeper_ended_ = false, keeper_lost_ = false, given_up_ = false, fenced_ = false;
   std::vector<std::string> stuck_;
+  Leftovers leftovers_;
 };
 
 }  // namespace dtrain::launcher

@@ -15,11 +15,13 @@
 #include <deque>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <set>
 
 #include "launcher/process/forked.h"
 #include "launcher/process/guard.h"
 #include "launcher/process/protocol.h"
+#include "launcher/process/worker_trees.h"
 #include "launcher/system/descendants.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
@@ -27,15 +29,23 @@
 namespace dtrain::launcher {
 namespace {
 
-constexpr std::chrono::milliseconds kLeftoverGrace{200};
 constexpr std::chrono::milliseconds kFirstKillRound{5}, kLongestKillRound{250};
+// How often the workers' trees are looked at while somebody is still to be asked or told.
+constexpr std::chrono::milliseconds kLook{250};
+// For a worker that begins to handle a signal, as one that still loads its libraries.
+constexpr std::chrono::seconds kTellFor{60};
+constexpr std::size_t kNamedLeftovers = 4;
 // No "dtrain" in it: `pkill -9 dtrain` must not hit launcher and keeper at once.
 constexpr std::string_view kName = "worker-keeper";
 constexpr int kNotStarted = 127 << 8;  // the wait status of exit code 127
 
 class KeeperProcess {
  public:
-  KeeperProcess(const WorkerGroup& group, int socket) : group_(group), socket_(socket), lease_(group.lease) {}
+  KeeperProcess(const WorkerGroup& group, int socket)
+      : group_(group),
+        socket_(socket),
+        trees_(::getpid(), static_cast<int>(group.workers.size()), manner_of),
+        lease_(group.lease) {}
 
   // Returns the process's exit code.
   int run() {
@@ -49,8 +59,9 @@ class KeeperProcess {
     std::vector<int> kept{socket_, signals_.get(), lease_.timer_fd(), lease_.revoked_fd()};
     keep_streams(kept);
     let_go_of_all_but(kept);
-    while (live_ > 0 && !ordered_to_end_) step();
-    const int code = ordered_to_end_ ? end_all() : sweep();
+    while (!ordered_to_end_ && (live_ > 0 || (!killing_ && has_children()))) step();
+    const int code = end_all();
+    if (swept_ > 0) send({Event::Kind::swept, -1, std::max(0, swept_ - stuck_), 0});
     deliver();
     return code;
   }
@@ -58,6 +69,7 @@ class KeeperProcess {
  private:
   void spawn_all() {
     pids_.assign(group_.workers.size(), 0);
+    left_.assign(group_.workers.size(), false);
     int error = 0;
     for (std::size_t i = 0; i < pids_.size(); ++i) {
       const int worker = static_cast<int>(i);
@@ -75,9 +87,15 @@ class KeeperProcess {
         send({Event::Kind::exited, worker, kNotStarted, 0});
         continue;
       }
-      ++live_;
-      send({Event::Kind::started, worker, pids_[i], 0});
+      began(worker);
     }
+  }
+
+  void began(int worker) {
+    const pid_t pid = pids_[static_cast<std::size_t>(worker)];
+    ++live_;
+    trees_.on_start(worker, pid);
+    send({Event::Kind::started, worker, pid, 0});
   }
 
   // What a worker that is started again is given.
@@ -93,22 +111,49 @@ class KeeperProcess {
   void start_again(int worker) {
     const auto i = static_cast<std::size_t>(worker);
     if (i >= pids_.size() || !group_.workers[i].may_return || pids_[i] != 0 || killing_ || fenced_) return;
+    look();
+    for (const Process& process : trees_.started_by(worker)) signal_process(process, SIGKILL);
     try {
       pids_[i] = spawn(group_.workers[i], group_.inherited, socket_);
     } catch (const SystemError& failure) {
       send({Event::Kind::exec_failed, worker, failure.error_number(), 0});
       return;
     }
-    ++live_;
-    send({Event::Kind::started, worker, pids_[i], 0});
+    began(worker);
   }
 
   void step() {
-    wait(killing_ ? static_cast<int>(kill_round_.count()) : -1);
+    if (live_ == 0) tell_leftovers();
+    const bool looks = live_ == 0 || ending_ || !telling_.empty();
+    wait(static_cast<int>((killing_ ? kill_round_ : looks ? kLook : std::chrono::milliseconds(-1)).count()));
     reap();
-    if (!killing_) return;
+    if (killing_) {
+      kill_all();
+      kill_round_ = std::min(kill_round_ * 2, kLongestKillRound);
+      return;
+    }
+    const bool left_some = std::find(left_.begin(), left_.end(), true) != left_.end();
+    if (looks || left_some) look();
+    if (left_some) tell_emptied();
+    if (ending_) ask_to_end();
+    if (!telling_.empty()) tell();
+  }
+
+  void look() { trees_.look(descendants()); }
+
+  // The groups also where /proc is of no use.
+  void kill_all() {
+    signal_groups(SIGKILL);
     signal_descendants(SIGKILL);
-    kill_round_ = std::min(kill_round_ * 2, kLongestKillRound);
+  }
+
+  void signal_groups(int signal) {
+    std::set<pid_t> groups = old_groups_;
+    groups.insert(pids_.begin(), pids_.end());
+    for (const pid_t group : groups) {
+      signal_group(group, signal);
+      if (signal != SIGKILL) signal_group(group, SIGCONT);
+    }
   }
 
   // For a child's end, a command, or the launcher's end.
@@ -129,7 +174,7 @@ class KeeperProcess {
     if (fenced_ || !lease_.over()) return;
     fenced_ = killing_ = true;
     send({Event::Kind::fenced, -1, 0, 0});
-    signal_descendants(SIGKILL);
+    kill_all();
   }
 
   // The kernel does not say which of several ended first. Of those found together, one killed by a signal is
@@ -146,10 +191,13 @@ class KeeperProcess {
         tell_stop(static_cast<std::int32_t>(found - pids_.begin()), status);
         continue;
       }
+      const auto worker = found - pids_.begin();
+      old_groups_.insert(*found);
       *found = 0;
       --live_;
-      ends.push_back(
-          {Event::Kind::exited, static_cast<std::int32_t>(found - pids_.begin()), status, usage.ru_maxrss});
+      trees_.on_end(static_cast<int>(worker));
+      left_[static_cast<std::size_t>(worker)] = true;
+      ends.push_back({Event::Kind::exited, static_cast<std::int32_t>(worker), status, usage.ru_maxrss});
     }
     std::stable_partition(ends.begin(), ends.end(),
                           [](const Event& end) { return WIFSIGNALED(static_cast<int>(end.value)); });
@@ -174,17 +222,95 @@ class KeeperProcess {
       ordered_to_end_ = true;  // or the launcher has gone
       return;
     }
-    if (command.kind == Command::Kind::kill_all) killing_ = true;
+    if (command.kind == Command::Kind::kill_all) begin_killing();
     if (command.kind == Command::Kind::start_again) start_again(command.signal);
-    if (command.kind == Command::Kind::signal) {
-      if (command.signal == SIGSTOP || command.signal == SIGCONT) suspended_ = command.signal == SIGSTOP;
+    if (command.kind == Command::Kind::signal) pass_on(command.signal);
+  }
+
+  void begin_killing() {
+    killing_ = true;
+    if (live_ == 0) swept_ = std::max(swept_, static_cast<int>(descendants().size()));
+  }
+
+  void pass_on(int signal) {
+    if (signal == SIGSTOP || signal == SIGCONT) {
+      suspended_ = signal == SIGSTOP;
       for (const pid_t pid : pids_) {
-        if (pid > 0) ::kill(-pid, command.signal);  // not reaped yet, so the number is still its own
+        if (pid > 0) ::kill(-pid, signal);  // not reaped yet, so the number is still its own
       }
+      return;
+    }
+    look();
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+      telling_.push_back({signal, Deadline::after(kTellFor), std::vector<bool>(pids_.size(), false)});
+      return tell();
+    }
+    // Where /proc is of no use nothing is known but the groups.
+    if (proc_trouble()) signal_groups(signal);
+    ending_ = true;
+    if (live_ == 0) swept_ = std::max(swept_, static_cast<int>(descendants().size()));
+    trees_.begin_ending(signal);
+    ask_to_end();
+    // What is stopped notices no signal before it runs; nor can it help others to end.
+    signal_descendants(SIGCONT);
+  }
+
+  void ask_to_end() {
+    for (const Addressed& asked : trees_.to_end()) {
+      send_signal(asked);
+      signal_process(asked.process, SIGCONT);
     }
   }
 
+  void tell() {
+    for (Telling& telling : telling_) {
+      for (std::size_t i = 0; i < pids_.size(); ++i) {
+        if (telling.told[i] || pids_[i] == 0) continue;
+        const std::vector<Addressed> told = trees_.to_tell(static_cast<int>(i), telling.signal);
+        for (const Addressed& one : told) send_signal(one);
+        telling.told[i] = !told.empty();
+      }
+    }
+    std::erase_if(telling_, [this](const Telling& telling) {
+      bool all = true;
+      for (std::size_t i = 0; i < pids_.size(); ++i) all = all && (telling.told[i] || pids_[i] == 0);
+      return all || telling.until.expired();
+    });
+  }
+
+  // Our own children cannot have lost their numbers to others.
+  void send_signal(const Addressed& asked) {
+    if (std::find(pids_.begin(), pids_.end(), asked.process.pid) != pids_.end())
+      ::kill(asked.process.pid, asked.signal);
+    else
+      signal_process(asked.process, asked.signal);
+  }
+
+  void tell_emptied() {
+    for (std::size_t i = 0; i < left_.size(); ++i) {
+      const int worker = static_cast<int>(i);
+      if (!left_[i] || pids_[i] != 0 || !trees_.started_by(worker).empty()) continue;
+      left_[i] = false;
+      send({Event::Kind::emptied, worker, 0, 0});
+    }
+  }
+
+  // All workers have ended, and something that they started has not: the launcher decides. Not at once: much
+  // of it ends by itself, and a daemon needs a moment to leave its session.
+  void tell_leftovers() {
+    if (!leftovers_due_) leftovers_due_ = Deadline::after(kLook);
+    if (!leftovers_due_->expired()) return;
+    look();
+    const auto left = trees_.in_background();
+    if (told_leftovers_ && (left.empty() == (*told_leftovers_ == 0))) return;
+    for (std::size_t i = 0; i < std::min(left.size(), kNamedLeftovers); ++i)
+      send({Event::Kind::leftover, left[i].first, left[i].second.pid, 0});
+    told_leftovers_ = left.size();
+    send({Event::Kind::leftovers, -1, static_cast<std::int64_t>(left.size()), 0});
+  }
+
   int end_all() {
+    kill_all();
     const std::vector<Process> stuck = end_descendants(Deadline::after(kStuckAfter));
     for (const Process& process : stuck) send({Event::Kind::stuck, -1, process.pid, 0});
     std::error_code ignored;
@@ -193,18 +319,6 @@ class KeeperProcess {
     }
     stuck_ = static_cast<int>(stuck.size());
     return stuck.empty() ? 0 : kKeeperLeftSome;
-  }
-
-  // All workers have ended; what they started and left behind ends with them.
-  int sweep() {
-    if (!has_children()) return 0;
-    const int left = signal_descendants(SIGTERM);
-    signal_descendants(SIGCONT);  // a stopped process gets its SIGTERM only when it runs
-    const Deadline grace = Deadline::after(kLeftoverGrace);
-    while (!grace.expired() && !killing_ && !ordered_to_end_ && has_children()) wait(grace.poll_timeout_ms());
-    const int code = end_all();
-    send({Event::Kind::swept, -1, std::max(0, left - stuck_), 0});
-    return code;
   }
 
   static bool has_children() {
@@ -238,14 +352,27 @@ class KeeperProcess {
     }
   }
 
+  // A signal that asks for something.
+  struct Telling {
+    int signal = 0;
+    Deadline until;
+    std::vector<bool> told;  // the workers
+  };
+
   const WorkerGroup& group_;
   int socket_;
   UniqueFd signals_;
-  std::vector<pid_t> pids_;  // 0: not running
+  std::vector<pid_t> pids_;     // 0: not running
+  std::vector<bool> left_;      // workers that have ended, and may have left something
+  std::set<pid_t> old_groups_;  // of workers that have ended
+  WorkerTrees trees_;
+  std::vector<Telling> telling_;
+  std::optional<Deadline> leftovers_due_;      // when the launcher is to be told
+  std::optional<std::size_t> told_leftovers_;  // how many in the background
   std::deque<Event> unsent_;
-  int live_ = 0, stuck_ = 0;
+  int live_ = 0, stuck_ = 0, swept_ = 0;
   LeaseWatch lease_;
-  bool killing_ = false, fenced_ = false, ordered_to_end_ = false;
+  bool killing_ = false, fenced_ = false, ordered_to_end_ = false, ending_ = false;
   bool suspended_ = false;  // the launcher has stopped all workers
   std::set<std::int32_t> told_stopped_;
   std::chrono::milliseconds kill_round_ = kFirstKillRound;

@@ -13,11 +13,15 @@ struct Event {
     exec_failed,  ///< value: errno; an `exited` follows
     exited,       ///< value: wait status
     stopped,      ///< value: the signal that stopped the worker; 0: it runs again
-    swept,        ///< value: how many processes workers had left behind; worker is -1
-    fenced,       ///< the lease is over: all workers are being killed; worker is -1
-    stuck,        ///< value: pid of a process that cannot be ended; worker is -1
-    held,         ///< the keeper stands still and is being taken the place of; worker is -1
-    left,         ///< value: wait status of a process that the keeper has not reaped; worker is its pid
+    emptied,      ///< nothing of a worker that has ended is left
+    leftover,     ///< value: pid of a process that a worker left in the background; `leftovers` follows
+    leftovers,  ///< all workers have ended; value: how many processes they left in the background, or 0 where
+                ///< all that is left has moved to sessions of its own; worker is -1
+    swept,      ///< value: how many processes workers had left behind; worker is -1
+    fenced,     ///< the lease is over: all workers are being killed; worker is -1
+    stuck,      ///< value: pid of a process that cannot be ended; worker is -1
+    held,       ///< the keeper stands still and is being taken the place of; worker is -1
+    left,       ///< value: wait status of a process that the keeper has not reaped; worker is its pid
   };
   Kind kind;
   std::int32_t worker;
@@ -28,7 +32,8 @@ struct Event {
 /// Launcher → keeper.
 struct Command {
   enum class Kind : std::int32_t {
-    signal,       ///< send `signal` to every worker's process group
+    signal,       ///< SIGSTOP and SIGCONT: to every worker's process group; SIGUSR1 and SIGUSR2: to those who
+                  ///< take it; any other asks all to end (WorkerTrees)
     kill_all,     ///< SIGKILL to every descendant until none is left
     start_again,  ///< the worker `signal`, which has ended; only where SpawnRequest::may_return
   };

@@ -36,8 +36,6 @@ Signals::Signals(const std::vector<int>& stop_signals) {
   fd_.reset(static_cast<int>(check(Sys{::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK)}, "signalfd")));
 }
 
-Signals::~Signals() { ::sigprocmask(SIG_SETMASK, &inherited_.mask, nullptr); }
-
 std::optional<int> Signals::next() {
   signalfd_siginfo info{};
   while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {

@@ -9,14 +9,14 @@
 
 namespace dtrain::launcher {
 
-/// While it lives, the signals that concern a job are blocked and come out of `fd()`. Restores the mask when
-/// destroyed. SIGPIPE is ignored from then on.
+/// From its making on, the signals that concern a job are blocked; while it lives they come out of `fd()`.
+/// One that comes later does nothing: the job's exit code is settled, and must not become that signal's.
+/// SIGPIPE is ignored from then on.
 class Signals {
  public:
   /// `stop_signals` end a job; those the launcher was started with as ignored (nohup) stay ignored. Throws
   /// SystemError.
   explicit Signals(const std::vector<int>& stop_signals);
-  ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 

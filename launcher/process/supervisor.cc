@@ -38,7 +38,7 @@ bool Supervisor::is_failure(int status) const {
 
 Action Supervisor::kill(TimePoint now) {
   ending_ = killing_ = true;
-  deadline_ = now + kInsist;
+  deadline_ = now + (running_ == 0 ? Duration(kInsistOnLeftovers) : Duration(kInsist));
   return {Action::Kind::kill_all, SIGKILL};
 }
 
@@ -103,7 +103,8 @@ Action Supervisor::on_exit(int local_rank, int status, TimePoint now, bool neede
     if (!ending_ || (code != 128 + SIGTERM && code != 128 + SIGKILL)) failures_.push_back(local_rank);
   }
   if (running_ == 0) {
-    deadline_.reset();
+    // The grace goes on: what the workers started may still be saving.
+    if (killing_) deadline_ = now + kInsistOnLeftovers;
     return {};
   }
   // Servers end by themselves when the last worker has gone.
@@ -115,9 +116,24 @@ Action Supervisor::on_exit(int local_rank, int status, TimePoint now, bool neede
   return {Action::Kind::signal, SIGTERM};
 }
 
+Action Supervisor::on_leftovers(int in_background, TimePoint now) {
+  left_ = true;
+  if (ending_ || signal_) return {};  // they have been asked, or are asked in their turn
+  if (in_background == 0 || !failures_.empty()) return end_leftovers(now);
+  if (std::exchange(waits_, true)) return {};
+  deadline_ = now + policy_.signal_grace;
+  return {Action::Kind::await_leftovers, 0};
+}
+
+Action Supervisor::end_leftovers(TimePoint now) {
+  ending_ = true;
+  deadline_ = now + policy_.failure_grace;
+  return {Action::Kind::signal, SIGTERM};
+}
+
 Action Supervisor::on_signal(int signal, TimePoint now) {
   if (signal_ && now - signal_at_ < kEcho) return {};
-  if (running_ == 0 || killing_) return {};
+  if (all_gone() || killing_) return {};
   if (signal_ || ending_) {
     if (!signal_) signal_ = signal;
     return kill(now);
@@ -129,7 +145,7 @@ Action Supervisor::on_signal(int signal, TimePoint now) {
 }
 
 Action Supervisor::on_stop(TimePoint now, Duration grace) {
-  if (running_ == 0 || ending_) return {};
+  if (all_gone() || ending_) return {};
   ending_ = true;
   const TimePoint by = now + grace;
   deadline_ = deadline_ ? std::min(*deadline_, by) : by;
@@ -137,7 +153,7 @@ Action Supervisor::on_stop(TimePoint now, Duration grace) {
 }
 
 Action Supervisor::on_kill(TimePoint now) {
-  if (running_ == 0 || killing_) return {};
+  if (all_gone() || killing_) return {};
   return kill(now);
 }
 
@@ -157,7 +173,8 @@ Action Supervisor::on_time(TimePoint now, bool saving) {
   if (!deadline_ || now < *deadline_) return {};
   if (!killing_) {
     const bool first = !saving_until_;
-    if (!waits_for_saving(now, saving)) return kill(now);
+    if (!waits_for_saving(now, saving))
+      return waits_ && !ending_ && !signal_ ? end_leftovers(now) : kill(now);
     return first ? Action{Action::Kind::await_saving, 0} : Action{};
   }
   if (!std::exchange(insisting_, true)) {

@@ -18,10 +18,19 @@ struct WorkerEnd {
 /// 128 + signal for one killed by a signal, else the exit code.
 int exit_code_of(int status);
 
-/// What to do to the workers now. `await_saving`: nothing yet, one of them is writing a checkpoint. `insist`:
-/// the keeper has not ended them, who stands behind it is to do so.
+/// What to do to the workers now. `await_saving`: nothing yet, one of them is writing a checkpoint.
+/// `await_leftovers`: nothing yet, they have left processes that get their time. `insist`: the keeper has not
+/// ended them, who stands behind it is to do so.
 struct Action {
-  enum class Kind { none, signal, await_saving, kill_all, insist, give_up } kind = Kind::none;
+  enum class Kind {
+    none,
+    signal,
+    await_saving,
+    await_leftovers,
+    kill_all,
+    insist,
+    give_up
+  } kind = Kind::none;
   int signal = 0;
 };
 
@@ -49,6 +58,11 @@ class Supervisor {
 
   /// Worker `local_rank` ended with `status`. `needed`: the others cannot go on without it, servers or not.
   Action on_exit(int local_rank, int status, TimePoint now, bool needed = false);
+  /// All workers have ended, and something that they started has not: `in_background` processes, or such that
+  /// have moved to sessions of their own, where that is 0. What runs in the background of a job that ended
+  /// well gets the time that it would get after a signal, anything else is asked to end. To be called again
+  /// when nothing in the background is left.
+  Action on_leftovers(int in_background, TimePoint now);
   /// A signal that ends the job arrived. The first is forwarded, the next one kills; copies that come within
   /// kEcho of the first count as one (a terminal, `timeout` and batch systems may signal a process twice).
   Action on_signal(int signal, TimePoint now);
@@ -87,6 +101,8 @@ class Supervisor {
       3};  ///< SIGKILL without effect for so long: perhaps the keeper itself is stopped
   static constexpr std::chrono::seconds kGiveUp{
       10};  ///< SIGKILL without effect for so long: stuck in the kernel
+  static constexpr std::chrono::seconds kInsistOnLeftovers{
+      12};  ///< the same, once all workers have ended: the keeper names what is stuck before
 
  private:
   bool is_failure(int status) const;
@@ -96,6 +112,8 @@ class Supervisor {
   void count_losses(TimePoint now);
   int running_workers() const;
   bool waits_for_saving(TimePoint now, bool saving);
+  bool all_gone() const { return running_ == 0 && !left_; }
+  Action end_leftovers(TimePoint now);
 
   Policy policy_;
   int running_;
@@ -107,6 +125,8 @@ class Supervisor {
   std::optional<int> signal_;
   TimePoint signal_at_{};
   bool ending_ = false, killing_ = false, insisting_ = false;
+  bool left_ = false;   // all workers have ended, but not what they started
+  bool waits_ = false;  // for that
   std::optional<TimePoint> deadline_;
   std::optional<TimePoint> saving_until_;  // at most
   bool saved_ = false;

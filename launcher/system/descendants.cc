@@ -1,21 +1,16 @@
 // Walks /proc once a round; rounds are repeated because a process may fork while it is being looked for.
 #include "launcher/system/descendants.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstdio>
-#include <cstdlib>
+#include <cerrno>
 #include <cstring>
-#include <memory>
+#include <iterator>
 #include <unordered_map>
 
 #include "runtime/base/check.h"
@@ -29,45 +24,10 @@ using std::chrono::milliseconds;
 constexpr Duration kFirstRound = milliseconds(5);
 constexpr Duration kLongestRound = milliseconds(250);
 
-struct DirectoryCloser {
-  void operator()(DIR* directory) const noexcept { ::closedir(directory); }
-};
+UniqueFd open_process(pid_t pid) { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
-// /proc/<pid>/stat: "pid (name) state ppid …", where the name may hold anything; the 22nd value is the start.
-// Zombies count: one whose first thread has ended may have others that run.
-std::optional<Process> read_process(int proc_fd, const char* pid) {
-  const std::string path = std::string(pid) + "/stat";
-  const UniqueFd file(::openat(proc_fd, path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return std::nullopt;
-  char text[1024];
-  const ssize_t length = ::read(file.get(), text, sizeof text - 1);
-  if (length <= 0) return std::nullopt;
-  text[length] = 0;
-  const char* open = std::strchr(text, '(');
-  const char* close = std::strrchr(text, ')');
-  Process process;
-  unsigned long long started = 0;
-  if (open == nullptr || close == nullptr ||
-      std::sscanf(close + 1,
-                  " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                  &process.state, &process.parent, &started) != 3)
-    return std::nullopt;
-  process.pid = std::atoi(pid);
-  process.started = started;
-  process.name.assign(open + 1, close);
-  return process;
-}
-
-std::unordered_map<pid_t, std::vector<Process>> children_of_all() {
-  std::unordered_map<pid_t, std::vector<Process>> children;
-  const std::unique_ptr<DIR, DirectoryCloser> proc(::opendir("/proc"));
-  if (!proc) return children;
-  while (const dirent* entry = ::readdir(proc.get())) {
-    if (!std::isdigit(static_cast<unsigned char>(entry->d_name[0]))) continue;
-    auto process = read_process(::dirfd(proc.get()), entry->d_name);
-    if (process && process->parent > 0) children[process->parent].push_back(std::move(*process));
-  }
-  return children;
+bool send_to(const UniqueFd& process, int signal) {
+  return ::syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0) == 0;
 }
 
 // False when no child is left.
@@ -84,17 +44,9 @@ void become_subreaper() {
   check(Sys{::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)}, "prctl PR_SET_CHILD_SUBREAPER");
 }
 
-void reap_as_process_one() {
-  if (::getpid() == 1) reap();
-}
-
-std::optional<Process> find_process(pid_t pid) {
-  const UniqueFd proc(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return proc ? read_process(proc.get(), std::to_string(pid).c_str()) : std::nullopt;
-}
-
 std::vector<Process> descendants() {
-  auto children = children_of_all();
+  std::unordered_map<pid_t, std::vector<Process>> children;
+  for (Process& process : all_processes()) children[process.parent].push_back(std::move(process));
   std::vector<Process> found;
   pid_t parent = ::getpid();
   for (std::size_t next = 0;; ++next) {
@@ -105,24 +57,23 @@ std::vector<Process> descendants() {
   }
 }
 
-bool has_ended_child(pid_t parent) {
-  const auto children = children_of_all();
-  const auto below = children.find(parent);
-  return below != children.end() && std::any_of(below->second.begin(), below->second.end(),
-                                                [](const Process& child) { return child.state == 'Z'; });
-}
-
 // The descriptor holds on to the process it was opened for; that one is looked at before it is signalled.
 bool signal_process(const Process& process, int signal) {
-  const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-  if (!handle && errno != ENOSYS) return false;
-  const auto now = find_process(process.pid);
-  if (!now || now->started != process.started) {
+  const UniqueFd handle = open_process(process.pid);
+  if (!handle && errno == ESRCH) return false;
+  if (!look_again(process)) {
     errno = ESRCH;
     return false;
   }
-  if (!handle) return ::kill(process.pid, signal) == 0;  // kernels before 5.3
-  return ::syscall(SYS_pidfd_send_signal, handle.get(), signal, nullptr, 0) == 0;
+  if (handle && send_to(handle, signal)) return true;
+  // Kernels before 5.3, seccomp filters. Who may not signal the process is refused here once more.
+  return (!handle || errno != ESRCH) && ::kill(process.pid, signal) == 0;
+}
+
+void signal_group(pid_t group, int signal) {
+  siginfo_t ignored{};
+  const bool ours = ::waitid(P_PGID, static_cast<id_t>(group), &ignored, WEXITED | WNOHANG | WNOWAIT) == 0;
+  if (group > 1 && ours) ::kill(-group, signal);
 }
 
 int signal_descendants(int signal) {
@@ -137,7 +88,11 @@ std::vector<Process> end_descendants(const Deadline& deadline) {
   sigaddset(&child, SIGCHLD);
   Duration round = kFirstRound;
   while (reap()) {
-    if (deadline.expired()) return descendants();
+    if (deadline.expired()) {
+      std::vector<Process> left = descendants();
+      if (left.empty()) left.emplace_back();
+      return left;
+    }
     signal_descendants(SIGKILL);
     const auto wait = std::min(round, deadline.remaining());
     const timespec time{0, static_cast<long>(std::min<Duration>(wait, kLongestRound).count())};
@@ -147,13 +102,20 @@ std::vector<Process> end_descendants(const Deadline& deadline) {
   return {};
 }
 
-std::string text_of(const Process& process) {
-  std::string text =
-      "process " + std::to_string(process.pid) + " (" + process.name + ", state " + process.state;
-  struct stat status {};
-  if (::stat(("/proc/" + std::to_string(process.pid)).c_str(), &status) == 0 && status.st_uid != ::geteuid())
-    text += ", of user " + std::to_string(status.st_uid);
-  return text + ")";
+std::vector<std::string> trouble_with_ending() {
+  std::vector<std::string> lines;
+  const UniqueFd self = open_process(::getpid());
+  const char* call = self ? "pidfd_send_signal" : "pidfd_open";
+  const bool refused = !self || !send_to(self, 0);
+  const int error = errno;
+  if (refused && error != ENOSYS)
+    lines.push_back(std::string(call) + " is refused here (" + std::strerror(error) +
+                    ", a seccomp filter?): processes are signalled by their numbers");
+  if (const auto trouble = proc_trouble())
+    lines.push_back(*trouble +
+                    ": processes that workers move to other process groups cannot be found, signalled or "
+                    "ended; mount one (unshare --pid --fork --mount-proc)");
+  return lines;
 }
 
 }  // namespace dtrain::launcher

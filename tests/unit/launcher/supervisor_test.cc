@@ -41,7 +41,7 @@ TEST_F(SupervisorTest, FirstFailureEndsTheOthersAndGivesTheCode) {
   EXPECT_EQ(s.deadline(), after(seconds(5)));
   EXPECT_EQ(s.on_exit(0, killed(SIGTERM), after(milliseconds(3))).kind, Kind::none);
   EXPECT_EQ(s.on_exit(1, exited(9), after(milliseconds(4))).kind, Kind::none);
-  EXPECT_FALSE(s.deadline());
+  EXPECT_EQ(s.deadline(), after(seconds(5))) << "for what they have started";
   EXPECT_EQ(s.outcome().first_failed, 2);
   EXPECT_EQ(s.outcome().exit_code, 7);
 }
@@ -105,6 +105,63 @@ TEST_F(SupervisorTest, ACheckpointThatHangsIsNotWaitedForForEver) {
   EXPECT_EQ(s.on_time(after(seconds(5)), true).kind, Kind::await_saving);
   EXPECT_EQ(s.on_time(after(seconds(64)), true).kind, Kind::none);
   EXPECT_EQ(s.on_time(after(seconds(65)), true).kind, Kind::kill_all);
+}
+
+TEST_F(SupervisorTest, TheGraceGoesOnUntilWhatTheWorkersStartedHasEnded) {
+  Supervisor s = make(1);
+  s.on_signal(SIGTERM, start_);
+  s.on_exit(0, killed(SIGTERM), after(milliseconds(1)));
+  EXPECT_EQ(s.on_leftovers(1, after(milliseconds(2))).kind, Kind::none) << "they have been asked";
+  EXPECT_EQ(s.on_time(after(seconds(29))).kind, Kind::none);
+  EXPECT_EQ(s.on_time(after(seconds(30)), true).kind, Kind::await_saving);
+  EXPECT_EQ(s.on_time(after(seconds(90)), true).kind, Kind::kill_all);
+  EXPECT_EQ(s.on_time(after(seconds(94))).kind, Kind::none) << "the keeper names what is stuck";
+  EXPECT_EQ(s.on_time(after(seconds(102))).kind, Kind::insist);
+  EXPECT_EQ(s.outcome().exit_code, 128 + SIGTERM);
+}
+
+TEST_F(SupervisorTest, WhatRunsOnInTheBackgroundOfAGoodJobGetsItsTime) {
+  Supervisor s = make(1);
+  s.on_exit(0, exited(0), start_);
+  EXPECT_EQ(s.on_leftovers(2, start_).kind, Kind::await_leftovers);
+  EXPECT_EQ(s.on_time(after(seconds(29))).kind, Kind::none);
+  const Action action = s.on_time(after(seconds(30)));
+  EXPECT_EQ(action.kind, Kind::signal);
+  EXPECT_EQ(action.signal, SIGTERM);
+  EXPECT_EQ(s.on_time(after(seconds(34))).kind, Kind::none);
+  EXPECT_EQ(s.on_time(after(seconds(35))).kind, Kind::kill_all);
+  EXPECT_EQ(s.outcome().exit_code, 0);
+}
+
+TEST_F(SupervisorTest, DaemonsAndWhatAFailedJobLeavesAreAskedToEndAtOnce) {
+  Supervisor daemons = make(1), failed = make(1), both = make(1);
+  daemons.on_exit(0, exited(0), start_);
+  EXPECT_EQ(daemons.on_leftovers(0, start_).signal, SIGTERM);
+  EXPECT_EQ(daemons.deadline(), after(seconds(5)));
+  failed.on_exit(0, exited(1), start_);
+  EXPECT_EQ(failed.on_leftovers(1, start_).signal, SIGTERM);
+  EXPECT_EQ(failed.outcome().exit_code, 1);
+  both.on_exit(0, exited(0), start_);
+  both.on_leftovers(1, start_);
+  EXPECT_EQ(both.on_leftovers(0, after(seconds(1))).signal, SIGTERM) << "the background job has ended";
+}
+
+TEST_F(SupervisorTest, ASignalReachesWhatRunsOnAndChangesNoGoodCode) {
+  Supervisor s = make(1);
+  s.on_exit(0, exited(0), start_);
+  EXPECT_EQ(s.on_signal(SIGINT, start_).kind, Kind::none) << "nothing is known to be left";
+  s.on_leftovers(1, after(seconds(1)));
+  EXPECT_EQ(s.on_signal(SIGINT, after(seconds(2))).signal, SIGINT);
+  EXPECT_EQ(s.on_signal(SIGINT, after(seconds(3))).kind, Kind::kill_all);
+  EXPECT_EQ(s.outcome().exit_code, 0);
+}
+
+TEST_F(SupervisorTest, AStopFromOtherNodesReachesWhatRunsOn) {
+  Supervisor s = make(1);
+  s.on_exit(0, exited(0), start_);
+  s.on_leftovers(1, start_);
+  EXPECT_EQ(s.on_stop(after(seconds(1)), seconds(5)).signal, SIGTERM);
+  EXPECT_EQ(s.on_kill(after(seconds(2))).kind, Kind::kill_all);
 }
 
 TEST_F(SupervisorTest, AStopInAHurryWaitsForNothingButACheckpoint) {

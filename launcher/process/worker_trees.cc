@@ -1,0 +1,156 @@
+#include "launcher/process/worker_trees.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+namespace dtrain::launcher {
+namespace {
+
+bool is_alive(const Process& process) { return process.state != 'Z' && process.state != 'X'; }
+
+// What a key sends to everything in the foreground; programs count on it.
+bool comes_from_keyboard(int signal) { return signal == SIGINT || signal == SIGQUIT; }
+
+}  // namespace
+
+WorkerTrees::WorkerTrees(pid_t keeper, int workers, MannerOf manner_of)
+    : keeper_(keeper),
+      manner_of_(std::move(manner_of)),
+      firsts_(static_cast<std::size_t>(workers), 0),
+      running_(static_cast<std::size_t>(workers), false) {}
+
+void WorkerTrees::on_start(int worker, pid_t first) {
+  firsts_[static_cast<std::size_t>(worker)] = first;
+  running_[static_cast<std::size_t>(worker)] = true;
+  sessions_[first] = worker;
+}
+
+void WorkerTrees::on_end(int worker) { running_[static_cast<std::size_t>(worker)] = false; }
+
+bool WorkerTrees::is_running(int worker) const {
+  return worker != kNobody && running_[static_cast<std::size_t>(worker)];
+}
+
+bool WorkerTrees::is_first(const Process& process) const {
+  const auto found = std::find(firsts_.begin(), firsts_.end(), process.pid);
+  return found != firsts_.end() && running_[static_cast<std::size_t>(found - firsts_.begin())];
+}
+
+// By what it was seen as before, its parent, its session, its group.
+int WorkerTrees::owner_of(const Process& process, const std::map<pid_t, int>& by_pid) const {
+  if (const auto seen = known_.find(key_of(process)); seen != known_.end() && seen->second.worker != kNobody)
+    return seen->second.worker;
+  if (const auto parent = by_pid.find(process.parent); parent != by_pid.end()) return parent->second;
+  for (const pid_t number : {process.session, process.group}) {
+    if (const auto found = sessions_.find(number); found != sessions_.end()) return found->second;
+  }
+  return kNobody;
+}
+
+void WorkerTrees::look(std::vector<Process> below) {
+  std::map<pid_t, int> by_pid;
+  std::map<Key, Known> known;
+  for (const Process& process : below) {
+    const int owner = owner_of(process, by_pid);
+    by_pid[process.pid] = owner;
+    const auto seen = known_.find(key_of(process));
+    known[key_of(process)] = {owner, seen != known_.end() ? seen->second.manner : std::nullopt};
+    // Orphans of a session that part of the tree has moved to are known by it.
+    if (owner != kNobody && process.session > 0) sessions_.emplace(process.session, owner);
+  }
+  known_ = std::move(known);
+  below_ = std::move(below);
+}
+
+std::vector<Process> WorkerTrees::started_by(int worker) const {
+  std::vector<Process> found;
+  for (const Process& process : below_) {
+    if (is_alive(process) && !is_first(process) && known_.at(key_of(process)).worker == worker)
+      found.push_back(process);
+  }
+  return found;
+}
+
+std::vector<std::pair<int, Process>> WorkerTrees::in_background() const {
+  std::vector<std::pair<int, Process>> found;
+  for (const Process& process : below_) {
+    const auto first = std::find(firsts_.begin(), firsts_.end(), process.session);
+    const int worker = static_cast<int>(first - firsts_.begin());
+    if (is_alive(process) && first != firsts_.end() && !is_running(worker))
+      found.emplace_back(worker, process);
+  }
+  return found;
+}
+
+std::vector<const Process*> WorkerTrees::children_of(pid_t parent) const {
+  std::vector<const Process*> children;
+  for (const Process& process : below_) {
+    if (process.parent == parent) children.push_back(&process);
+  }
+  return children;
+}
+
+void WorkerTrees::begin_ending(int signal) {
+  signal_ = signal;
+  for (auto& [key, known] : known_) known.manner.reset();
+}
+
+// False where the rest of the worker must wait for this process.
+bool WorkerTrees::end_from(const Process& process, bool orphaned, std::vector<Addressed>& asked) {
+  std::optional<Manner>& manner = known_.at(key_of(process)).manner;
+  if (!manner) {
+    manner = manner_of_(process, signal_);
+    // What a shell has put into the background ignores Ctrl-C.
+    const bool deaf = *manner == Manner::ignores && orphaned;
+    if (is_alive(process)) asked.push_back({process, deaf ? SIGTERM : signal_});
+  }
+  if (is_alive(process) && *manner == Manner::handles && !comes_from_keyboard(signal_)) return false;
+  bool free = true;
+  for (const Process* child : children_of(process.pid)) free = end_from(*child, orphaned, asked) && free;
+  return free;
+}
+
+std::vector<Addressed> WorkerTrees::to_end() {
+  std::vector<Addressed> asked;
+  const std::vector<const Process*> roots = children_of(keeper_);
+  std::vector<bool> waited_for(firsts_.size(), false);
+  for (const Process* root : roots) {
+    const int worker = known_.at(key_of(*root)).worker;
+    if (is_first(*root) && !end_from(*root, false, asked))
+      waited_for[static_cast<std::size_t>(worker)] = true;
+  }
+  const bool any_running = std::find(running_.begin(), running_.end(), true) != running_.end();
+  for (const Process* root : roots) {
+    if (is_first(*root)) continue;
+    const int worker = known_.at(key_of(*root)).worker;
+    // Whose nobody knows is asked last.
+    if (worker == kNobody ? any_running : waited_for[static_cast<std::size_t>(worker)]) continue;
+    end_from(*root, !is_running(worker), asked);
+  }
+  return asked;
+}
+
+// False where the rest of the worker is none of our business.
+bool WorkerTrees::tell_from(const Process& process, int signal, std::vector<Addressed>& told) const {
+  const Manner manner = manner_of_(process, signal);
+  const bool takes = manner == Manner::handles || manner == Manner::waits;
+  if (takes && is_alive(process)) told.push_back({process, signal});
+  if (manner == Manner::handles) return false;
+  bool free = true;
+  for (const Process* child : children_of(process.pid)) free = tell_from(*child, signal, told) && free;
+  return free;
+}
+
+std::vector<Addressed> WorkerTrees::to_tell(int worker, int signal) const {
+  std::vector<Addressed> told;
+  std::vector<const Process*> roots = children_of(keeper_);
+  std::erase_if(roots, [&](const Process* root) { return known_.at(key_of(*root)).worker != worker; });
+  std::stable_partition(roots.begin(), roots.end(), [&](const Process* root) { return is_first(*root); });
+  for (const Process* root : roots) {
+    if (!tell_from(*root, signal, told)) break;
+  }
+  return told;
+}
+
+}  // namespace dtrain::launcher

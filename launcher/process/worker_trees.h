@@ -1,0 +1,83 @@
+// Who of the processes below the keeper belongs to which worker, and whom of them a signal goes to: a worker
+// is its first process and what that has started. Pure state, fed with what /proc shows. See
+// docs/decisions/047-a-worker-is-a-tree.md.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "launcher/system/processes.h"
+
+namespace dtrain::launcher {
+
+/// A process, and the signal that it is to get.
+struct Addressed {
+  Process process;
+  int signal = 0;
+};
+
+class WorkerTrees {
+ public:
+  using MannerOf = std::function<Manner(const Process&, int signal)>;
+
+  /// `keeper` is the parent of every first process and of every orphan.
+  WorkerTrees(pid_t keeper, int workers, MannerOf manner_of);
+
+  /// The worker's first process leads a session of its own.
+  void on_start(int worker, pid_t first);
+  /// The worker's first process has ended and been reaped.
+  void on_end(int worker);
+
+  /// What is below the keeper now, parents before children. To be called before anything is asked below.
+  void look(std::vector<Process> below);
+
+  /// Of those below: what is alive and belongs to the worker, its first process left out.
+  std::vector<Process> started_by(int worker) const;
+  /// Of those below: what workers that have ended left in their own sessions. What has moved to a session of
+  /// its own, as daemons do, is not among it.
+  std::vector<std::pair<int, Process>> in_background() const;
+
+  /// A signal that ends the job: everything may be asked anew.
+  void begin_ending(int signal);
+  /// Who of those below is to get that signal now. Each process is returned once. First a worker's first
+  /// process; below one that handles the signal nobody is told before that has ended, since it may need what
+  /// it has started. Below any other (a shell, which passes nothing on), everybody is.
+  std::vector<Addressed> to_end();
+
+  /// Who of a worker's is to get a signal that asks for something (SIGUSR1): as with to_end(), but nobody who
+  /// would die of it. Empty: nobody takes it, not yet perhaps.
+  std::vector<Addressed> to_tell(int worker, int signal) const;
+  bool is_running(int worker) const;
+
+ private:
+  struct Known {
+    int worker = kNobody;
+    std::optional<Manner> manner;  // of one that has been asked to end, as it was then
+  };
+  using Key = std::pair<pid_t, std::uint64_t>;
+  static constexpr int kNobody = -1;
+  static Key key_of(const Process& process) { return {process.pid, process.started}; }
+
+  int owner_of(const Process& process, const std::map<pid_t, int>& by_pid) const;
+  bool is_first(const Process& process) const;
+  std::vector<const Process*> children_of(pid_t parent) const;
+  bool end_from(const Process& process, bool orphaned, std::vector<Addressed>& asked);
+  bool tell_from(const Process& process, int signal, std::vector<Addressed>& told) const;
+
+  pid_t keeper_;
+  MannerOf manner_of_;
+  std::vector<pid_t> firsts_;      // of the workers; stays when it has ended, as the number of the session
+  std::vector<bool> running_;      // the first process is
+  std::map<pid_t, int> sessions_;  // and process groups: whose they are
+  std::map<Key, Known> known_;     // of those below
+  std::vector<Process> below_;
+  int signal_ = 0;
+};
+
+}  // namespace dtrain::launcher

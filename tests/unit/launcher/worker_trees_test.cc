@@ -1,0 +1,190 @@
+// Whom a signal goes to, in trees that the test makes up.
+#include "launcher/process/worker_trees.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <map>
+
+namespace dtrain::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr pid_t kKeeper = 10;
+
+class WorkerTreesTest : public ::testing::Test {
+ protected:
+  // A process that leads no session is in its parent's, or in the one that is named.
+  void add(pid_t pid, pid_t parent, Manner manner, pid_t session = 0) {
+    const auto above =
+        std::find_if(all_.begin(), all_.end(), [&](const Process& p) { return p.pid == parent; });
+    Process process;
+    process.pid = process.shown_as = pid;
+    process.parent = parent;
+    process.session = session > 0 ? session : above != all_.end() ? above->session : pid;
+    process.group = process.session;
+    process.state = 'S';
+    process.started = 1;
+    all_.push_back(process);
+    manners_[pid] = manner;
+  }
+  // It has ended; the keeper inherits its children.
+  void remove(pid_t pid) {
+    std::erase_if(all_, [&](const Process& process) { return process.pid == pid; });
+    for (Process& process : all_) {
+      if (process.parent == pid) process.parent = kKeeper;
+    }
+  }
+
+  std::vector<pid_t> asked(int signal) {
+    trees_.look(all_);
+    if (signal_ != signal) trees_.begin_ending(signal_ = signal);
+    return pids(trees_.to_end());
+  }
+  std::vector<pid_t> asked_next() {
+    trees_.look(all_);
+    return pids(trees_.to_end());
+  }
+  std::vector<pid_t> told(int worker, int signal) {
+    trees_.look(all_);
+    return pids(trees_.to_tell(worker, signal));
+  }
+  std::vector<pid_t> left_by(int worker) {
+    trees_.look(all_);
+    std::vector<pid_t> found;
+    for (const Process& process : trees_.started_by(worker)) found.push_back(process.pid);
+    return found;
+  }
+  static std::vector<pid_t> pids(const std::vector<Addressed>& asked) {
+    std::vector<pid_t> found;
+    for (const Addressed& one : asked) found.push_back(one.process.pid);
+    return found;
+  }
+
+  std::vector<Process> all_;
+  std::map<pid_t, Manner> manners_;
+  int signal_ = 0;
+  WorkerTrees trees_{kKeeper, 2, [this](const Process& process, int) { return manners_.at(process.pid); }};
+};
+
+TEST_F(WorkerTreesTest, ATrainerKeepsItsHelpersUntilItHasEnded) {
+  trees_.on_start(0, 100);
+  add(100, kKeeper, Manner::handles);
+  add(101, 100, Manner::dies);
+  EXPECT_THAT(asked(SIGTERM), ElementsAre(100));
+  manners_[100] = Manner::dies;  // handlers are often set once
+  EXPECT_THAT(asked_next(), IsEmpty());
+  trees_.on_end(0);
+  remove(100);
+  EXPECT_THAT(asked_next(), ElementsAre(101));
+  EXPECT_THAT(asked_next(), IsEmpty()) << "once";
+}
+
+TEST_F(WorkerTreesTest, BelowAShellTheTrainerIsAskedAndItsHelpersAreNot) {
+  for (const Manner shell : {Manner::dies, Manner::waits, Manner::ignores}) {
+    all_.clear();
+    signal_ = 0;
+    trees_.on_start(0, 100);
+    add(100, kKeeper, shell);
+    add(101, 100, Manner::handles);
+    add(102, 101, Manner::dies);
+    EXPECT_THAT(asked(SIGTERM), ElementsAre(100, 101));
+    trees_.on_end(0);
+    remove(100);
+    EXPECT_THAT(asked_next(), IsEmpty()) << "the trainer still saves";
+    remove(101);
+    EXPECT_THAT(asked_next(), ElementsAre(102));
+  }
+}
+
+TEST_F(WorkerTreesTest, WhatTheWorkerOrphanedWaitsForIt) {
+  trees_.on_start(0, 100);
+  add(100, kKeeper, Manner::handles);
+  add(101, kKeeper, Manner::dies, 100);
+  add(102, kKeeper, Manner::dies, 102);  // a daemon
+  EXPECT_THAT(asked(SIGTERM), ElementsAre(100));
+  trees_.on_end(0);
+  remove(100);
+  EXPECT_THAT(asked_next(), ElementsAre(101, 102));
+}
+
+TEST_F(WorkerTreesTest, ADaemonIsAskedWhenTheLastWorkerHasEnded) {
+  trees_.on_start(0, 100);
+  trees_.on_start(1, 200);
+  add(100, kKeeper, Manner::dies);
+  add(200, kKeeper, Manner::handles);
+  add(300, kKeeper, Manner::dies, 300);
+  EXPECT_THAT(asked(SIGTERM), ElementsAre(100, 200));
+  trees_.on_end(0);
+  remove(100);
+  EXPECT_THAT(asked_next(), IsEmpty());
+  trees_.on_end(1);
+  remove(200);
+  EXPECT_THAT(asked_next(), ElementsAre(300));
+}
+
+TEST_F(WorkerTreesTest, AKeysSignalReachesAllAtOnce) {
+  trees_.on_start(0, 100);
+  add(100, kKeeper, Manner::handles);
+  add(101, 100, Manner::dies);
+  EXPECT_THAT(asked(SIGINT), ElementsAre(100, 101));
+}
+
+TEST_F(WorkerTreesTest, WhatIgnoresTheSignalIsTerminatedOnceItsWorkerHasEnded) {
+  trees_.on_start(0, 100);
+  add(100, kKeeper, Manner::dies);
+  trees_.look(all_);
+  trees_.begin_ending(SIGINT);
+  trees_.to_end();
+  trees_.on_end(0);
+  remove(100);
+  add(101, kKeeper, Manner::ignores, 100);
+  trees_.look(all_);
+  const std::vector<Addressed> asked = trees_.to_end();
+  ASSERT_THAT(pids(asked), ElementsAre(101));
+  EXPECT_EQ(asked.front().signal, SIGTERM);
+}
+
+TEST_F(WorkerTreesTest, NobodyIsToldWhoWouldDieOfIt) {
+  trees_.on_start(0, 100);
+  trees_.on_start(1, 200);
+  add(100, kKeeper, Manner::dies);
+  add(101, 100, Manner::handles);
+  add(102, 101, Manner::handles);
+  add(103, 100, Manner::dies);
+  add(200, kKeeper, Manner::dies);
+  EXPECT_THAT(told(0, SIGUSR1), ElementsAre(101)) << "nor a helper that inherited the handler";
+  EXPECT_THAT(told(1, SIGUSR1), IsEmpty());
+}
+
+TEST_F(WorkerTreesTest, WhatMovedToAnotherSessionIsRememberedButNoBackgroundJob) {
+  trees_.on_start(0, 100);
+  add(100, kKeeper, Manner::dies);
+  add(101, 100, Manner::handles, 101);
+  add(102, 100, Manner::dies);
+  EXPECT_THAT(left_by(0), ElementsAre(101, 102));
+  trees_.on_end(0);
+  remove(100);
+  add(103, kKeeper, Manner::dies, 101);
+  EXPECT_THAT(left_by(0), ElementsAre(101, 102, 103));
+  ASSERT_EQ(trees_.in_background().size(), 1U);
+  EXPECT_EQ(trees_.in_background().front().second.pid, 102);
+  EXPECT_THAT(left_by(1), IsEmpty());
+}
+
+TEST_F(WorkerTreesTest, ZombiesAreNotLeft) {
+  trees_.on_start(0, 100);
+  add(101, kKeeper, Manner::dies, 100);
+  all_.back().state = 'Z';
+  trees_.on_end(0);
+  EXPECT_THAT(left_by(0), IsEmpty());
+  EXPECT_TRUE(trees_.in_background().empty());
+  EXPECT_THAT(asked(SIGTERM), IsEmpty());
+}
+
+}  // namespace
+}  // namespace dtrain::launcher
