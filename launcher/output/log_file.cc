@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "launcher/output/losses.h"
@@ -134,11 +135,24 @@ void LogFile::append(std::string_view bytes) {
   }
   if (queue.left() == 0) queue.progress_at = queue.clock->now();
   queue.pending.append(bytes);
-  if (!std::exchange(queue.started, true)) {
-    const BlockedSignals blocked;
-    std::thread([shared = queue_] { shared->run(); }).detach();
+  if (!queue.started && !start_writing()) {
+    // Tried again with the next bytes.
+    queue.drop_pending(EAGAIN);
+    return;
   }
   queue.changed.notify_all();
+}
+
+// False where the machine or a limit (ulimit -u, pids.max) has no thread left.
+bool LogFile::start_writing() {
+  try {
+    const BlockedSignals blocked;
+    std::thread([shared = queue_] { shared->run(); }).detach();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  queue_->started = true;
+  return true;
 }
 
 bool LogFile::full() const {

@@ -41,6 +41,7 @@ class LogFile {
 
  private:
   struct Queue;
+  bool start_writing();
   std::shared_ptr<Queue> queue_;
 };
 

@@ -24,11 +24,16 @@ Lease::Lease(const Clock& clock)
     : clock_(clock),
       revoked_(
           static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd of the lease"))) {
-  const UniqueFd memory(static_cast<int>(
-      check(Sys{::memfd_create("dtrain-lease", MFD_CLOEXEC)}, "memfd_create for the lease")));
+  const UniqueFd memory(static_cast<int>(check(
+      Sys{::memfd_create("dtrain-lease", MFD_CLOEXEC | MFD_ALLOW_SEALING)}, "memfd_create for the lease")));
   check(Sys{::ftruncate(memory.get(), sizeof(Word))}, "ftruncate of the lease");
   void* page = ::mmap(nullptr, sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   if (page == MAP_FAILED) throw SystemError("mmap of the lease", errno);
+  // Whoever opens the read-only descriptor again, for writing (/proc/self/fd/…), can write nothing: only
+  // mappings made before now can. Kernels before 5.1 do not know the first seal.
+  constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW;
+  if (::fcntl(memory.get(), F_ADD_SEALS, kSize | F_SEAL_FUTURE_WRITE) != 0)
+    ::fcntl(memory.get(), F_ADD_SEALS, kSize);
   const std::string name = "/proc/self/fd/" + std::to_string(memory.get());
   readable_.reset(static_cast<int>(
       check(Sys{::open(name.c_str(), O_RDONLY | O_CLOEXEC)}, "open " + name + ", the lease")));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "launcher/watch/nccl_status.h"
@@ -117,23 +118,37 @@ struct PendingHangReport::Shared {
   std::mutex mutex;
   std::vector<std::string> lines;  // guarded by the mutex
   UniqueFd done;
+
+  void finish(std::vector<std::string> report) {
+    {
+      const std::lock_guard lock(mutex);
+      lines = std::move(report);
+    }
+    ::eventfd_write(done.get(), 1);
+  }
 };
+
+void PendingHangReport::report_to(const std::shared_ptr<Shared>& shared, const HangQuestion& question) {
+  std::vector<std::string> lines;
+  try {
+    lines = hang_report(question);
+  } catch (const std::exception& error) {
+    lines = {std::string("hang: a worker makes no progress, and no report can be made: ") + error.what()};
+  }
+  shared->finish(std::move(lines));
+}
 
 PendingHangReport::PendingHangReport(HangQuestion question) : shared_(std::make_shared<Shared>()) {
   shared_->done.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd")));
-  std::thread([shared = shared_, question = std::move(question)] {
-    std::vector<std::string> lines;
-    try {
-      lines = hang_report(question);
-    } catch (const std::exception& error) {
-      lines = {std::string("hang: a worker makes no progress, and no report can be made: ") + error.what()};
-    }
-    {
-      const std::lock_guard lock(shared->mutex);
-      shared->lines = std::move(lines);
-    }
-    ::eventfd_write(shared->done.get(), 1);
-  }).detach();
+  std::string heading = headline(question);
+  try {
+    std::thread(report_to, shared_, std::move(question)).detach();
+  } catch (const std::system_error& error) {
+    shared_->finish(
+        {std::move(heading), std::string("hang:   what they are doing cannot be told: no thread can be "
+                                         "started for it (") +
+                                 error.what() + "); raise the limit: ulimit -u, pids.max of the cgroup"});
+  }
 }
 
 int PendingHangReport::fd() const noexcept { return shared_->done.get(); }

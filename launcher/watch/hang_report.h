@@ -42,6 +42,7 @@ class PendingHangReport {
 
  private:
   struct Shared;
+  static void report_to(const std::shared_ptr<Shared>& shared, const HangQuestion& question);
   std::shared_ptr<Shared> shared_;
 };
 

@@ -2,6 +2,7 @@
 // lease ends kills, however little the launcher does.
 #include "launcher/process/lease.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -75,6 +76,19 @@ TEST(Lease, IsTheWorkersPermitToWrite) {
   EXPECT_THROW(WritePermit::from({{kLeaseVariable, "mine"}}), UsageError);
   const void* page = ::mmap(nullptr, 8, PROT_READ | PROT_WRITE, MAP_SHARED, lease.readable_fd(), 0);
   EXPECT_EQ(page, MAP_FAILED) << "a worker could prolong its own lease";
+}
+
+TEST(Lease, IsNotOpenedAgainForWriting) {
+  Lease lease;
+  const std::string name = "/proc/self/fd/" + std::to_string(lease.readable_fd());
+  const UniqueFd again(::open(name.c_str(), O_RDWR | O_CLOEXEC));
+  if (!again) return;
+  constexpr std::int64_t kLong = 1'000'000;
+  EXPECT_EQ(::pwrite(again.get(), &kLong, sizeof kLong, 0), -1) << "a worker could prolong its own lease";
+  EXPECT_EQ(::mmap(nullptr, sizeof kLong, PROT_READ | PROT_WRITE, MAP_SHARED, again.get(), 0), MAP_FAILED);
+  EXPECT_EQ(::ftruncate(again.get(), 0), -1) << "the launcher would die of it";
+  lease.renew(rendezvous::boot_clock().now() + seconds(1000));
+  EXPECT_FALSE(lease.over()) << "those who share it can";
 }
 
 TEST(Lease, IsSharedWithForkedProcesses) {

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <thread>
@@ -94,6 +96,28 @@ TEST_F(Fifo, IsGivenUpAtTheEnd) {
   EXPECT_FALSE(file.settle(Deadline::after(std::chrono::milliseconds(50))));
   file.give_up();
   EXPECT_THAT(file.take_news().value_or(""), HasSubstr("bytes of output were dropped"));
+}
+
+// In a child that may have no more threads, as under pids.max of a container.
+TEST(LogFile, WithoutAThreadTheLossIsSaidAndTheJobGoesOn) {
+  const test::TempDir folder;
+  const std::string path = folder / "log";
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT, 0600));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr rlimit kNone{0, 0};
+    const bool limited = ::setrlimit(RLIMIT_NPROC, &kNone) == 0 && (::getuid() != 0 || ::setuid(65534) == 0);
+    LogFile log(std::move(file), path);
+    log.append("lost\n");
+    const auto news = log.take_news();
+    ::_exit(!limited                                                                      ? 2
+            : news && news->find("Resource temporarily unavailable") != std::string::npos ? 0
+                                                                                          : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "it died, as the job would";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace
