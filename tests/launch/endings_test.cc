@@ -274,7 +274,7 @@ TEST(Endings, ALauncherThatMayNotUseTmpStillLaunches) {
   RunOptions options;
   options.environment["TMPDIR"] = "/nonexistent";
   EXPECT_EQ(
-      launch({"--nproc_per_node=2", "sh", "-c", "[ -z \"$TORCHELASTIC_ERROR_FILE\" ]"}, options).exit_code,
+      launch({"--nproc_per_node=2", "sh", "-c", "[ -n \"$TORCHELASTIC_ERROR_FILE\" ]"}, options).exit_code,
       0);
 }
 
