@@ -320,7 +320,9 @@ constexpr std::array kMpiVariables = {"OMPI_COMM_WORLD_",
                                       "OMPI_MCA_orte_jobfam_session_dir",
                                       "OMPI_MCA_orte_launch",
                                       "OMPI_MCA_orte_local_daemon_uri",
+                                      "OMPI_MCA_orte_node_regex",
                                       "OMPI_MCA_orte_num_nodes",
+                                      "OMPI_MCA_orte_parent_uri",
                                       "OMPI_MCA_orte_precondition_transports",
                                       "OMPI_MCA_orte_tmpdir_base",
                                       "OMPI_MCA_orte_top_session_dir",
@@ -335,6 +337,14 @@ constexpr std::array kMpiVariables = {"OMPI_COMM_WORLD_",
                                       "MPI_LOCALRANKID",
                                       "MPI_LOCALNRANKS",
                                       "OPAL_"};
+// The same, whole: of the daemons on other machines, which others begin alike with (OMPI_MCA_plm_rsh_agent).
+constexpr std::array kMpiNames = {"OMPI_MCA_plm", "OMPI_MCA_rmaps_base_mapping_policy", "OMPI_MCA_routed"};
+
+bool is_set_by_mpi(const std::string& name) {
+  const auto begins = [&name](const char* prefix) { return name.starts_with(prefix); };
+  return std::any_of(kMpiVariables.begin(), kMpiVariables.end(), begins) ||
+         std::find(kMpiNames.begin(), kMpiNames.end(), name) != kMpiNames.end();
+}
 
 }  // namespace
 
@@ -343,9 +353,7 @@ std::vector<std::string> mpi_variables(const Environment& environment) {
   if (!present("OMPI_COMM_WORLD_RANK") && !present("PMIX_RANK") && !present("PMI_RANK")) return {};
   std::vector<std::string> names;
   for (const auto& [name, value] : environment) {
-    if (std::any_of(kMpiVariables.begin(), kMpiVariables.end(),
-                    [&, &variable = name](const char* prefix) { return variable.starts_with(prefix); }))
-      names.push_back(name);
+    if (is_set_by_mpi(name)) names.push_back(name);
   }
   return names;
 }
