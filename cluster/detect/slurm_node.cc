@@ -56,13 +56,13 @@ std::optional<std::string> read_all(int fd, const Deadline& deadline) {
   return text;
 }
 
-// Debian's /etc/hosts has a machine's own name on its loopback.
-bool leads_outside(const std::string& host, const Deadline& deadline) {
+bool can_be_used(const std::string& host, const Deadline& deadline) {
   try {
-    return !resolve({host, 0}, deadline).front().is_loopback();
+    resolve({host, 0}, deadline);
   } catch (const Error&) {
     return false;
   }
+  return !is_loopback_name(host, deadline);
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ std::optional<std::string> slurm_node_address(const std::string& node, const Dea
 
 void use_reachable_master(Placement& placement, Duration patience) {
   if (placement.system != JobSystem::slurm || !placement.master_addr) return;
-  if (leads_outside(*placement.master_addr, Deadline::after(patience))) return;
+  if (can_be_used(*placement.master_addr, Deadline::after(patience))) return;
   const auto address = slurm_node_address(*placement.master_addr, Deadline::after(patience));
   if (!address) return;
   placement.explanations["master_addr"] +=

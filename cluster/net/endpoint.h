@@ -112,10 +112,13 @@ Route route_to(const SocketAddress& peer);
 /// there is no way to it. Waits for a name server until `deadline`.
 std::string address_towards(const std::string& host, const Deadline& deadline);
 
-/// Refuses a job of several nodes whose first one is called `host` where that is a name, not "localhost",
-/// that this machine takes for its own loopback, as Debian's /etc/hosts does with a machine's own name:
-/// others could wait for it in vain. A name that does not resolve is let pass. `what` says where the name
-/// came from. Throws UsageError with the address to give instead.
+/// Whether `host` is a name, not "localhost", that this machine takes for its own loopback, as Debian's
+/// /etc/hosts does with a machine's own name: others could wait for it in vain. False for one that does not
+/// resolve.
+bool is_loopback_name(const std::string& host, const Deadline& deadline);
+
+/// Refuses a job of several nodes whose first one is called `host` where is_loopback_name(). `what` says
+/// where the name came from. Throws UsageError with the address to give instead.
 void refuse_loopback_name(const std::string& host, std::string_view what, const Deadline& deadline);
 
 /// The first address that other machines may reach this one at: of the interface so named, or of any that is

@@ -81,21 +81,23 @@ std::string address_towards(const std::string& host, const Deadline& deadline) {
   return "";
 }
 
-void refuse_loopback_name(const std::string& host, std::string_view what, const Deadline& deadline) {
-  if (is_numeric(host) || host.ends_with("localhost") || host == "ip6-loopback") return;
-  std::vector<SocketAddress> found;
+bool is_loopback_name(const std::string& host, const Deadline& deadline) {
+  if (is_numeric(host) || host.ends_with("localhost") || host == "ip6-loopback") return false;
   try {
-    found = resolve({host, 0}, deadline);
+    return resolve({host, 0}, deadline).front().is_loopback();
   } catch (const PeerError&) {
-    return;
+    return false;
   }
-  if (!found.front().is_loopback()) return;
+}
+
+void refuse_loopback_name(const std::string& host, std::string_view what, const Deadline& deadline) {
+  if (!is_loopback_name(host, deadline)) return;
   const std::string outward = outward_address("");
   throw UsageError(fmt::format(
       "{}: expected an address of node 0 that all nodes can reach, got the name {}, which is {} on this "
       "machine (see /etc/hosts), where no other machine reaches it; give {}the same on every node, or "
       "127.0.0.1 where all nodes are on this machine",
-      what, host, found.front().host(),
+      what, host, resolve({host, 0}, deadline).front().host(),
       outward.empty() ? "an address, " : fmt::format("this machine's {} if it is node 0, ", outward)));
 }
 

@@ -64,7 +64,7 @@ void ask_slurm(NodePlacement& placement) {
       placement.master_addr != placement.hosts.front())
     return;
   const auto known = try_resolve({placement.master_addr, 0}, Deadline::after(kResolveTimeout));
-  if (known && !known->is_loopback()) return;
+  if (known && !is_loopback_name(placement.master_addr, Deadline::after(kResolveTimeout))) return;
   const auto address = slurm_node_address(placement.master_addr, Deadline::after(kScontrolTimeout));
   if (!address && known) return;
   if (!address)
