@@ -55,7 +55,9 @@ void WorkerTrees::look(std::vector<Process> below) {
     const int owner = owner_of(process, by_pid);
     by_pid[process.pid] = owner;
     const auto seen = known_.find(key_of(process));
-    known[key_of(process)] = {owner, seen != known_.end() ? seen->second.manner : std::nullopt};
+    Known& now = known[key_of(process)];
+    if (seen != known_.end()) now = seen->second;
+    now.worker = owner;
     // Orphans of a session that part of the tree has moved to are known by it.
     if (owner != kNobody && process.session > 0) sessions_.emplace(process.session, owner);
   }
@@ -93,7 +95,10 @@ std::vector<const Process*> WorkerTrees::children_of(pid_t parent) const {
 
 void WorkerTrees::begin_ending(int signal) {
   signal_ = signal;
-  for (auto& [key, known] : known_) known.manner.reset();
+  for (auto& [key, known] : known_) {
+    known.manner.reset();
+    known.was_there = true;
+  }
 }
 
 // False where the rest of the worker must wait for this process.
@@ -107,7 +112,10 @@ bool WorkerTrees::end_from(const Process& process, bool orphaned, std::vector<Ad
   }
   if (is_alive(process) && *manner == Manner::handles && !comes_from_keyboard(signal_)) return false;
   bool free = true;
-  for (const Process* child : children_of(process.pid)) free = end_from(*child, orphaned, asked) && free;
+  for (const Process* child : children_of(process.pid)) {
+    const bool came_since = is_alive(process) && !known_.at(key_of(*child)).was_there;
+    free = !came_since && end_from(*child, orphaned, asked) && free;
+  }
   return free;
 }
 

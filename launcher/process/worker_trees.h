@@ -47,7 +47,8 @@ class WorkerTrees {
   void begin_ending(int signal);
   /// Who of those below is to get that signal now. Each process is returned once. First a worker's first
   /// process; below one that handles the signal nobody is told before that has ended, since it may need what
-  /// it has started. Below any other (a shell, which passes nothing on), everybody is.
+  /// it has started. Below any other (a shell, which passes nothing on), everybody is, but for what it has
+  /// started since (a trap's commands): that is how it ends.
   std::vector<Addressed> to_end();
 
   /// Who of a worker's is to get a signal that asks for something (SIGUSR1): as with to_end(), but nobody who
@@ -59,6 +60,7 @@ class WorkerTrees {
   struct Known {
     int worker = kNobody;
     std::optional<Manner> manner;  // of one that has been asked to end, as it was then
+    bool was_there = false;        // when the job was told to end
   };
   using Key = std::pair<pid_t, std::uint64_t>;
   static constexpr int kNobody = -1;

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "runtime/base/clock.h"
 #include "tests/launch/running.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
@@ -108,6 +109,18 @@ TEST_F(Trees, ASignalThatNobodyHandlesKillsNobodyAndIsTakenWhenSomebodyDoes) {
   EXPECT_EQ(job.wait(milliseconds(500)), -1) << job.err();
   std::ofstream(folder_ / "go") << "now\n";
   EXPECT_EQ(job.wait(), 0) << job.err();
+}
+
+TEST_F(Trees, CommandsOfATrapEndByThemselves) {
+  Running job(launch_command({write_script("trap 'sleep 1; touch $DIR/copied; exit 3' TERM; touch $DIR/up; "
+                                           "while :; do sleep 0.05; done")}),
+              {{"DIR", folder_.path()}});
+  ASSERT_TRUE(eventually([&] { return fs::exists(folder_ / "up"); })) << job.err();
+  const TimePoint told = steady_clock().now();
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 3) << job.err();
+  EXPECT_TRUE(fs::exists(folder_ / "copied")) << job.err();
+  EXPECT_GE(steady_clock().now() - told, std::chrono::seconds(1)) << "the trap's sleep was ended";
 }
 
 TEST_F(Trees, AStoppedTrainerIsWokenToSave) {

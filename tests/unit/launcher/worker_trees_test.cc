@@ -101,6 +101,25 @@ TEST_F(WorkerTreesTest, BelowAShellTheTrainerIsAskedAndItsHelpersAreNot) {
   }
 }
 
+TEST_F(WorkerTreesTest, CommandsOfATrapAreLeftAlone) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    all_.clear();
+    signal_ = 0;
+    trees_.on_start(0, 100);
+    add(100, kKeeper, Manner::waits);
+    add(101, 100, Manner::dies);
+    EXPECT_THAT(asked(signal), ElementsAre(100, 101));
+    remove(101);
+    add(102, 100, Manner::dies);  // copies the checkpoint away
+    add(103, 102, Manner::dies);
+    add(104, kKeeper, Manner::dies, 100);
+    EXPECT_THAT(asked_next(), IsEmpty()) << "nor what the worker has orphaned";
+    remove(102);
+    remove(103);
+    EXPECT_THAT(asked_next(), ElementsAre(104));
+  }
+}
+
 TEST_F(WorkerTreesTest, WhatTheWorkerOrphanedWaitsForIt) {
   trees_.on_start(0, 100);
   add(100, kKeeper, Manner::handles);
