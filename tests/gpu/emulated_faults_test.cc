@@ -149,8 +149,8 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"out_of_memory", "memory=out@100#1", "out of memory: [0-9]+ bytes asked for"},
         FaultCase{"out_of_memory_above", "memory=above:30000#1", "out of memory: [0-9]+ bytes asked for"},
         FaultCase{"peer_that_dies_recording", "recording=die#1", "SIGKILL|signal 9|killed", true},
-        FaultCase{"hanging_collective", "collective=hang@9#1", "all_reduce"},
-        FaultCase{"failing_collective", "collective=fail@9#1", "NCCL failed: unhandled system error"},
+        FaultCase{"hanging_collective", "collective=hang@11#1", "all_reduce"},
+        FaultCase{"failing_collective", "collective=fail@11#1", "NCCL failed: unhandled system error"},
         FaultCase{"peer_that_never_connects", "connect=hang#1", "gave up after 5.0 s"},
         FaultCase{"peer_that_dies_connecting", "connect=die#1", "SIGKILL|signal 9|killed"}),
     [](const auto& test) { return test.param.name; });
