@@ -103,7 +103,7 @@ Action Supervisor::on_exit(int local_rank, int status, TimePoint now, bool neede
     if (!ending_ || (code != 128 + SIGTERM && code != 128 + SIGKILL)) failures_.push_back(local_rank);
   }
   if (running_ == 0) {
-    // The grace goes on: what the workers started may still be saving.
+    // The grace continues: what the workers started may still be saving.
     if (killing_) deadline_ = now + kInsistOnLeftovers;
     return {};
   }

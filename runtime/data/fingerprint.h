@@ -1,4 +1,4 @@
-// What tells one data set from another: cheap enough for every start, so that a run that goes on, and workers
+// What tells one data set from another: cheap enough for every start, so that a run that resumes, and workers
 // that train together, know whether their data are the same.
 #pragma once
 
