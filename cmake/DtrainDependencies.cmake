@@ -1,5 +1,5 @@
 # Finds what dtrain is built from and remembers it for the table that closes the configure step.
-# Required: cxxopts, nlohmann_json, fmt, zlib, OpenSSL. Optional (DTRAIN_WITH_*): oneDNN, Gloo, MPI, CUDA, NCCL, cuDNN, libevent.
+# Required: nlohmann_json, fmt, zlib, OpenSSL. Optional (DTRAIN_WITH_*): oneDNN, Gloo, MPI, CUDA, NCCL, cuDNN, libevent.
 
 # dtrain_record(name found version purpose how_to_get)
 function(dtrain_record name found version purpose how)
@@ -31,7 +31,6 @@ macro(dtrain_settle feature found version purpose how)
 endmacro()
 
 find_package(Threads REQUIRED)
-dtrain_require(cxxopts "command lines" "apt install libcxxopts-dev")
 dtrain_require(nlohmann_json "configuration, metrics" "apt install nlohmann-json3-dev")
 dtrain_require(fmt "messages" "apt install libfmt-dev")
 dtrain_require(ZLIB "gzip datasets, checksums" "apt install zlib1g-dev")

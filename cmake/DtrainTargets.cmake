@@ -6,7 +6,7 @@
 function(dtrain_add_library name)
   cmake_parse_arguments(arg "INTERNAL" "" "SOURCES;PUBLIC_LINK;PRIVATE_LINK" ${ARGN})
   # Libraries of headers alone are in our object files already: nobody has to find them again.
-  list(TRANSFORM arg_PRIVATE_LINK REPLACE "^((nlohmann_json|cxxopts)::.*)$" "$<BUILD_INTERFACE:\\1>")
+  list(TRANSFORM arg_PRIVATE_LINK REPLACE "^(nlohmann_json::.*)$" "$<BUILD_INTERFACE:\\1>")
   set(target dtrain_${name})
   add_library(${target} STATIC ${arg_SOURCES})
   add_library(dtrain::${name} ALIAS ${target})

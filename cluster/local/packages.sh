@@ -3,7 +3,7 @@
 # Sourced by bash with `set -euo pipefail` on; `need_packages` costs one dpkg-query when nothing is missing.
 
 # Without these nothing builds or trains.
-build_packages=(cmake ninja-build g++ nlohmann-json3-dev libcxxopts-dev libfmt-dev zlib1g-dev libssl-dev)
+build_packages=(cmake ninja-build g++ nlohmann-json3-dev libfmt-dev zlib1g-dev libssl-dev)
 # Built in where they are found; configure says what is lost without each. (Debian's oneDNN cannot be found by CMake
 # without OpenCL's headers.)
 build_extras=(libdnnl-dev ocl-icd-opencl-dev libgloo-dev libopenmpi-dev openmpi-bin libevent-dev

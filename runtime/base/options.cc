@@ -1,11 +1,10 @@
-// Parsing is cxxopts'; the layers, the sources and the wording of errors are ours.
+// The layers of a program's options: command line, environment, file, defaults.
 #include "runtime/base/options.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cxxopts.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -53,16 +52,14 @@ std::string suggestion(std::string_view word, std::span<const std::string_view> 
   return close ? fmt::format("; did you mean {}{}?", prefix, *close) : std::string();
 }
 
-// Takes our own part of a command line to pieces: every option in one spelling and with its value, as
-// "--name=value", and the rest, which is not ours to look at.
-class Cutter {
+// Reads our own part of a command line; the rest is not ours to look at. A value that comes twice: the last.
+class Parser {
  public:
-  Cutter(std::string_view program, std::span<const OptionSpec> specs,
+  Parser(std::string_view program, std::span<const OptionSpec> specs,
          const std::vector<std::string>& arguments)
       : program_(program), specs_(specs), arguments_(arguments) {}
 
-  std::vector<std::string> cut() {
-    std::vector<std::string> ours;
+  std::map<std::string, OptionValue> parse() {
     while (next_ < arguments_.size()) {
       const std::string& word = arguments_[next_];
       if (word == "--") {
@@ -71,25 +68,29 @@ class Cutter {
       }
       if (word.size() < 2 || word[0] != '-') break;
       ++next_;
-      ours.push_back(word[1] == '-' ? long_option(word) : short_option(word));
+      if (word[1] == '-') {
+        read_long(word);
+      } else {
+        read_short(word);
+      }
     }
-    return ours;
+    return std::move(values_);
   }
   std::vector<std::string> rest() const {
     return {arguments_.begin() + static_cast<std::ptrdiff_t>(next_), arguments_.end()};
   }
 
  private:
-  std::string long_option(const std::string& word) {
+  void read_long(const std::string& word) {
     const std::size_t equals = word.find('=');
     const std::string_view name = std::string_view(word).substr(2, equals == word.npos ? equals : equals - 2);
     const OptionSpec* spec = find_spec(specs_, name);
     if (spec == nullptr) refuse_unknown(word.substr(0, equals), name);
-    if (equals != word.npos) return spelled(*spec, word.substr(equals + 1));
-    return spelled(*spec, spec->value_name.empty() ? "true" : value_after(word, *spec));
+    if (equals != word.npos) return set(*spec, word.substr(equals + 1));
+    set(*spec, spec->value_name.empty() ? "true" : value_after(word, *spec));
   }
 
-  std::string short_option(const std::string& word) {
+  void read_short(const std::string& word) {
     const auto spec = std::find_if(specs_.begin(), specs_.end(), [&](const OptionSpec& candidate) {
       return candidate.letter != 0 && candidate.letter == word[1];
     });
@@ -97,9 +98,9 @@ class Cutter {
     // A single dash before a long name is a common slip.
     if (spec == specs_.end() || (is_switch && word.size() > 2))
       refuse_unknown(word, std::string_view(word).substr(1));
-    if (is_switch) return spelled(*spec, "true");
-    if (word.size() > 2) return spelled(*spec, word.substr(word[2] == '=' ? 3 : 2));
-    return spelled(*spec, value_after(word, *spec));
+    if (is_switch) return set(*spec, "true");
+    if (word.size() > 2) return set(*spec, word.substr(word[2] == '=' ? 3 : 2));
+    set(*spec, value_after(word, *spec));
   }
 
   const std::string& value_after(const std::string& word, const OptionSpec& spec) {
@@ -108,8 +109,8 @@ class Cutter {
                                  word, spec.value_name));
   }
 
-  static std::string spelled(const OptionSpec& spec, std::string_view value) {
-    return fmt::format("--{}={}", spec.name, value);
+  void set(const OptionSpec& spec, std::string text) {
+    values_[std::string(spec.name)] = {std::move(text), "command line"};
   }
 
   [[noreturn]] void refuse_unknown(const std::string& shown, std::string_view name) const {
@@ -122,29 +123,8 @@ class Cutter {
   std::span<const OptionSpec> specs_;
   const std::vector<std::string>& arguments_;
   std::size_t next_ = 0;
+  std::map<std::string, OptionValue> values_;
 };
-
-std::map<std::string, OptionValue> parse_options(std::string_view program, std::span<const OptionSpec> specs,
-                                                 std::vector<std::string> words) {
-  cxxopts::Options parser{std::string(program)};
-  for (const OptionSpec& spec : specs)
-    parser.add_options()(std::string(spec.name), std::string(), cxxopts::value<std::string>());
-  words.insert(words.begin(), std::string(program));
-  std::vector<char*> argv;  // cxxopts 2 wants what main() gets; 3 is content with it
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  int argc = static_cast<int>(words.size());
-  char** arguments = argv.data();
-
-  std::map<std::string, OptionValue> values;
-  try {
-    const auto parsed = parser.parse(argc, arguments);
-    for (const auto& item : parsed.arguments()) values[item.key()] = {item.value(), "command line"};
-  } catch (const std::exception& error) {  // cxxopts' own; their names differ between 3.0 and 3.1
-    throw UsageError(fmt::format("{}: {} (--help lists all options)", program, error.what()));
-  }
-  return values;
-}
 
 std::string text_of(const nlohmann::json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -320,8 +300,8 @@ const std::string& Options::choice(const std::string& name,
 ParsedCommand resolve_command(std::string_view program, std::span<const OptionSpec> specs,
                               const std::vector<std::string>& arguments, const Environment& environment,
                               std::string_view second_prefix) {
-  Cutter cutter(program, specs, arguments);
-  auto values = parse_options(program, specs, cutter.cut());
+  Parser parser(program, specs, arguments);
+  auto values = parser.parse();
   fill_from_environment(environment, "DTRAIN_", specs, values);
   if (!second_prefix.empty()) fill_from_environment(environment, second_prefix, specs, values);
   if (const auto config = values.find("config"); config != values.end())
@@ -332,7 +312,7 @@ ParsedCommand resolve_command(std::string_view program, std::span<const OptionSp
       values.try_emplace(std::string(spec.name), OptionValue{std::string(spec.default_text), "default"});
     }
   }
-  return {Options(std::move(values)), cutter.rest(), std::move(notes)};
+  return {Options(std::move(values)), parser.rest(), std::move(notes)};
 }
 
 Options resolve_options(std::string_view program, std::span<const OptionSpec> specs,

@@ -75,7 +75,7 @@ fi
 DTRAIN_CONSUMER_FLAGS=$flags bash "$source_root/tests/docs/guide.sh" "$cmake" "$work/prefix" "$compiler" "$generator" "$work/guide"
 
 # The runtime alone needs only what it links, wherever everything else is missing.
-mapfile -t hidden < <(hide Gloo OpenCL dnnl OpenSSL nlohmann_json cxxopts)
+mapfile -t hidden < <(hide Gloo OpenCL dnnl OpenSSL nlohmann_json)
 configure alone -DCOMPONENTS=runtime "${hidden[@]}"
 "$cmake" --build "$work/alone" --target consumer
 "$work/alone/consumer"

@@ -12,7 +12,7 @@ libraries=/usr/lib/$(gcc -dumpmachine | sed 's/-pc-/-/;s/-unknown-/-/')
 rm -rf "$pack"
 mkdir -p "$prefix/include" "$prefix/lib/cmake" "$pack/data"
 
-for header in cxxopts.hpp nlohmann fmt gtest gmock zlib.h zconf.h openssl; do
+for header in nlohmann fmt gtest gmock zlib.h zconf.h openssl; do
   cp -rL "/usr/include/$header" "$prefix/include/"
 done
 cp -rL "/usr/include/${libraries##*/}/openssl/." "$prefix/include/openssl/"
@@ -38,7 +38,6 @@ static() {
   printf 'add_library(%s STATIC IMPORTED)\nset_target_properties(%s PROPERTIES IMPORTED_LOCATION "${root}/lib/%s" INTERFACE_INCLUDE_DIRECTORIES "${root}/include")\n' \
     "$1" "$1" "$2"
 }
-config cxxopts cxxopts::cxxopts 3.1.1 "$(interface cxxopts::cxxopts)"
 config nlohmann_json nlohmann_json::nlohmann_json 3.11.2 "$(interface nlohmann_json::nlohmann_json)"
 config fmt fmt::fmt 9.1.0 "$(interface fmt::fmt)
 target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY=1)"
