@@ -51,7 +51,8 @@ TEST(AgentStore, NodesMustAgree) {
   nodes.add(1, {"sh", "-c", "echo up"}, "2");
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(nodes[i].wait(), 2) << nodes.errors();
-    EXPECT_THAT(nodes[i].err(), AllOf(HasSubstr("--agent-store differs: "), HasSubstr("'given' on node_rank 0")));
+    EXPECT_THAT(nodes[i].err(),
+                AllOf(HasSubstr("--agent-store differs: "), HasSubstr("'given' on node_rank 0")));
   }
 }
 
