@@ -190,20 +190,47 @@ void cross_entropy(benchmark::State& state) {
 }
 BENCHMARK(cross_entropy);
 
-void sgd(benchmark::State& state, double momentum) {
+/// A step of LeNet's parameters, whose elements are read and written `accesses` times.
+void optimizer(benchmark::State& state, DType dtype, int accesses, auto run) {
   Bench bench;
   std::vector<OptimizerSlot> slots;
   std::int64_t elements = 0;
   for (const Dims& shape : std::initializer_list<Dims>{
            {20, 1, 3, 3}, {20}, {50, 20, 5, 5}, {50}, {128, 800}, {128}, {10, 128}, {10}}) {
-    slots.push_back({bench.tensor(shape), bench.tensor(shape), bench.tensor(shape), {}});
+    const auto array = [&] { return bench.tensor(shape, dtype); };
+    slots.push_back({array(), array(), array(), array(), array()});
+    bench.kernels().fill(slots.back().variance, 1);
     elements += shape.product();
   }
-  for (auto _ : state) bench.kernels().sgd(slots, {.lr = 1e-6, .momentum = momentum});
-  set_bytes(state, (momentum == 0 ? 12.0 : 20.0) * static_cast<double>(elements));
+  for (auto _ : state) run(bench.kernels(), slots);
+  set_bytes(state, static_cast<double>(static_cast<std::int64_t>(size_of(dtype)) * accesses * elements));
 }
-BENCHMARK_CAPTURE(sgd, plain, 0.0);
-BENCHMARK_CAPTURE(sgd, momentum, 0.9);
+
+void sgd(benchmark::State& state, DType dtype, double momentum) {
+  optimizer(state, dtype, momentum == 0 ? 3 : 5,
+            [&](Kernels& k, const auto& slots) { k.sgd(slots, {.lr = 1e-6, .momentum = momentum}); });
+}
+BENCHMARK_CAPTURE(sgd, plain, DType::f32, 0.0);
+BENCHMARK_CAPTURE(sgd, momentum, DType::f32, 0.9);
+BENCHMARK_CAPTURE(sgd, momentum_bf16, DType::bf16, 0.9);
+
+void adamw(benchmark::State& state, DType dtype) {
+  optimizer(state, dtype, 7, [](Kernels& k, const auto& slots) { k.adamw(slots, {.lr = 1e-6}); });
+}
+BENCHMARK_CAPTURE(adamw, f32, DType::f32);
+BENCHMARK_CAPTURE(adamw, bf16, DType::bf16);
+
+void rmsprop(benchmark::State& state, bool centered) {
+  optimizer(state, DType::f32, centered ? 7 : 5,
+            [&](Kernels& k, const auto& slots) { k.rmsprop(slots, {.lr = 1e-6, .centered = centered}); });
+}
+BENCHMARK_CAPTURE(rmsprop, plain, false);
+BENCHMARK_CAPTURE(rmsprop, centered, true);
+
+void adagrad(benchmark::State& state) {
+  optimizer(state, DType::f32, 5, [](Kernels& k, const auto& slots) { k.adagrad(slots, {.lr = 1e-6}); });
+}
+BENCHMARK(adagrad);
 
 /// LeNet's parameters, activations and gradients, and one training step on them in the fewest kernels.
 class LeNet {
