@@ -17,28 +17,28 @@
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
 #include "runtime/device/cuda/cuda_device.h"
-#include "training/parallelism.h"
+#include "training/options/parallelism.h"
 
 namespace dtrain {
 namespace {
 
-std::unique_ptr<Strategy> make_sharded(const Recipe& recipe, const StrategyContext& context,
+std::unique_ptr<Strategy> make_sharded(const TrainConfig& recipe, const StrategyContext& context,
                                        const WorkerMesh* mesh) {
   std::optional<ShardGroups> groups;
   if (mesh != nullptr) groups.emplace(ShardGroups{mesh->mesh.group("parts"), &mesh->mesh.group("copies")});
   return std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = *recipe.shard}, groups);
 }
 
-OptimizerState optimizer_state(const Recipe& recipe) {
+OptimizerState optimizer_state(const TrainConfig& recipe) {
   return deals_optimizer(recipe) ? OptimizerState::dealt_out : OptimizerState::everywhere;
 }
 
-std::unique_ptr<Strategy> make_virtual_workers(const Recipe& recipe, const StrategyContext& context) {
+std::unique_ptr<Strategy> make_virtual_workers(const TrainConfig& recipe, const StrategyContext& context) {
   return std::make_unique<VirtualWorkersStrategy>(context, static_cast<int>(recipe.virtual_workers),
                                                   BucketOptions{}, optimizer_state(recipe));
 }
 
-std::unique_ptr<Strategy> strategy_between_workers(const Recipe& recipe, const StrategyContext& context,
+std::unique_ptr<Strategy> strategy_between_workers(const TrainConfig& recipe, const StrategyContext& context,
                                                    const WorkerMesh* mesh) {
   if (recipe.virtual_workers > 0) return make_virtual_workers(recipe, context);
   if (recipe.shard && !deals_optimizer(recipe)) return make_sharded(recipe, context, mesh);
@@ -51,7 +51,7 @@ std::unique_ptr<Strategy> strategy_between_workers(const Recipe& recipe, const S
 }
 
 /// The axes of workers that have a part each; none where all have.
-std::vector<MeshAxis> shard_axes(const Recipe& recipe, const Communicator& world, int local_rank,
+std::vector<MeshAxis> shard_axes(const TrainConfig& recipe, const Communicator& world, int local_rank,
                                  int local_size) {
   if (recipe.shard_group == 0) return {};
   if (recipe.shard_group != kShardNode) return {{"copies", kAutoSize}, {"parts", recipe.shard_group}};
@@ -86,7 +86,7 @@ std::vector<std::string> own_gpus(const std::vector<std::string>& names, int loc
   return own;
 }
 
-WorkerDevices make_devices(const Recipe& recipe, int local_rank, int local_size) {
+WorkerDevices make_devices(const TrainConfig& recipe, int local_rank, int local_size) {
   // What is fastest here need not be what was fastest elsewhere, and need not give the same bits.
   const bool autotune = recipe.autotune && recipe.virtual_workers == 0;
   const DeviceOptions options{
@@ -107,7 +107,7 @@ WorkerDevices make_devices(const Recipe& recipe, int local_rank, int local_size)
   return devices;
 }
 
-std::unique_ptr<WorkerMesh> make_mesh(const Recipe& recipe, Communicator& world, int local_rank,
+std::unique_ptr<WorkerMesh> make_mesh(const TrainConfig& recipe, Communicator& world, int local_rank,
                                       int local_size) {
   const Deadline deadline = Deadline::after(recipe.connect_timeout);
   if (const auto axes = shard_axes(recipe, world, local_rank, local_size); !axes.empty())
@@ -124,21 +124,21 @@ std::unique_ptr<WorkerMesh> make_mesh(const Recipe& recipe, Communicator& world,
   return made;
 }
 
-std::optional<Division> division_of(const Recipe& recipe, const WorkerMesh* mesh) {
+std::optional<Division> division_of(const TrainConfig& recipe, const WorkerMesh* mesh) {
   if (mesh == nullptr || mesh->mesh.size("tp") == 1) return std::nullopt;
   return Division{{mesh->mesh.group("tp"), recipe.collective_timeout}, recipe.sequence_parallel};
 }
 
 namespace {
 
-NamedDevices named(const Recipe& recipe, const WorkerDevices& devices) {
+NamedDevices named(const TrainConfig& recipe, const WorkerDevices& devices) {
   NamedDevices named;
   for (std::size_t i = 0; i < recipe.devices.size(); ++i) named.emplace(recipe.devices[i], devices.all[i]);
   return named;
 }
 
 /// How those share the work that hold the same slices.
-std::unique_ptr<Strategy> among_copies_of_slices(const Recipe& recipe, const StrategyContext& copies,
+std::unique_ptr<Strategy> among_copies_of_slices(const TrainConfig& recipe, const StrategyContext& copies,
                                                  const ReducerOptions& reducer) {
   if (recipe.virtual_workers > 0) return make_virtual_workers(recipe, copies);
   if (recipe.shard && !deals_optimizer(recipe))
@@ -146,12 +146,12 @@ std::unique_ptr<Strategy> among_copies_of_slices(const Recipe& recipe, const Str
   return std::make_unique<DataParallelStrategy>(copies, reducer, true, optimizer_state(recipe));
 }
 
-std::optional<ShardOptions> shard_options(const Recipe& recipe) {
+std::optional<ShardOptions> shard_options(const TrainConfig& recipe) {
   return recipe.shard ? std::optional(ShardOptions{.stage = *recipe.shard}) : std::nullopt;
 }
 
 /// Workers that hold slices of layers, stages, or slices of a stage's layers.
-std::unique_ptr<Strategy> make_divided(const Recipe& recipe, const StrategyContext& context,
+std::unique_ptr<Strategy> make_divided(const TrainConfig& recipe, const StrategyContext& context,
                                        const WorkerMesh& mesh) {
   const ReducerOptions reducer{.exchange = exchange_for(recipe.compress, recipe.seed)};
   Communicator& copies = mesh.mesh.group("dp");
@@ -176,7 +176,7 @@ std::unique_ptr<Strategy> make_divided(const Recipe& recipe, const StrategyConte
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context,
+std::unique_ptr<Strategy> make_strategy(const TrainConfig& recipe, const StrategyContext& context,
                                         const WorkerDevices& devices, const WorkerMesh* mesh,
                                         KeyValueStore* servers) {
   if (servers != nullptr) return std::make_unique<ServerStrategy>(context, *servers, recipe.update);

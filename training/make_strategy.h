@@ -10,7 +10,7 @@
 #include "parallel/server/key_value_store.h"
 #include "parallel/strategy.h"
 #include "parallel/tensor/division.h"
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 
 namespace dtrain {
 
@@ -34,7 +34,7 @@ std::vector<std::string> own_gpus(const std::vector<std::string>& names, int loc
                                   int visible);
 
 /// Those of the recipe, own_gpus() among them. Throws UsageError for devices that are not there.
-WorkerDevices make_devices(const Recipe& recipe, int local_rank, int local_size);
+WorkerDevices make_devices(const TrainConfig& recipe, int local_rank, int local_size);
 
 /// The groups of a mesh.
 struct WorkerMesh {
@@ -50,15 +50,15 @@ struct WorkerMesh {
 /// Collective where the recipe has a mesh or groups of shards, which are split off; null without.
 /// `local_size`: workers of this node; the recipe may mean them (kShardNode). Throws UsageError where nodes
 /// do not hold equal numbers of neighbours.
-std::unique_ptr<WorkerMesh> make_mesh(const Recipe& recipe, Communicator& world, int local_rank,
+std::unique_ptr<WorkerMesh> make_mesh(const TrainConfig& recipe, Communicator& world, int local_rank,
                                       int local_size);
 
 /// The ranks that divide a network; nothing where each worker or stage has whole layers.
-std::optional<Division> division_of(const Recipe& recipe, const WorkerMesh* mesh);
+std::optional<Division> division_of(const TrainConfig& recipe, const WorkerMesh* mesh);
 
 /// `context` has the home device. `mesh` may be null, as may `servers` where the recipe has none; both
 /// outlive the strategy.
-std::unique_ptr<Strategy> make_strategy(const Recipe& recipe, const StrategyContext& context,
+std::unique_ptr<Strategy> make_strategy(const TrainConfig& recipe, const StrategyContext& context,
                                         const WorkerDevices& devices, const WorkerMesh* mesh,
                                         KeyValueStore* servers);
 

@@ -14,7 +14,7 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-std::unique_ptr<Updater> updater_of(const Recipe& recipe) {
+std::unique_ptr<Updater> updater_of(const TrainConfig& recipe) {
   const auto make = [rule = recipe.optimizer](const NamedTensors& parameters) {
     return make_optimizer(rule, parameters, names_of_vectors(parameters));
   };
@@ -23,7 +23,7 @@ std::unique_ptr<Updater> updater_of(const Recipe& recipe) {
 
 }  // namespace
 
-ExitCode serve(const Recipe& recipe, const ServerRole& role, const Placement& placement,
+ExitCode serve(const TrainConfig& recipe, const ServerRole& role, const Placement& placement,
                const Environment& environment, StopSignal& stop_signal, Log& log) {
   const Deadline deadline = Deadline::after(recipe.connect_timeout);
   MeetingPlace place(placement, recipe.backend, environment, recipe.connect_timeout, log, role);

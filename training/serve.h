@@ -6,7 +6,7 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 #include "training/start/server_role.h"
 #include "training/start/stop_signal.h"
 
@@ -16,7 +16,7 @@ namespace dtrain {
 /// number. A stop signal is for the workers, who save a checkpoint before they go; it ends a server that has
 /// none. Opens no data and builds no network: what there is to update, worker 0 brings. Throws PeerError when
 /// no worker comes, and where the work was not done when the last one was lost.
-ExitCode serve(const Recipe& recipe, const ServerRole& role, const Placement& placement,
+ExitCode serve(const TrainConfig& recipe, const ServerRole& role, const Placement& placement,
                const Environment& environment, StopSignal& stop_signal, Log& log);
 
 }  // namespace dtrain

@@ -29,7 +29,7 @@ struct Assignment {
   Placement placement;
   ServerRole role;
   std::shared_ptr<const Task> task;
-  Recipe recipe;
+  TrainConfig recipe;
 };
 
 Assignment find_assignment(const TrainProgram& program, const Options& options,
@@ -39,7 +39,7 @@ Assignment find_assignment(const TrainProgram& program, const Options& options,
   found.role = find_server_role(options, found.placement, environment);
   found.placement.world_size = found.role.workers;
   found.task = program.make_task(options);
-  found.recipe = make_recipe(options, found.task->name(), worker_count(options, found.role));
+  found.recipe = make_train_config(options, found.task->name(), worker_count(options, found.role));
   for (const OptionSpec& spec : program.options) {
     const std::string name(spec.name);
     if (options.has(name)) found.recipe.own[name] = options.text(name);

@@ -39,7 +39,7 @@ class Trainer {
  public:
   /// Opens the data, draws the initial weights, resumes where the recipe says. Every rank must construct it
   /// together. Throws every kind of Error before the first step.
-  Trainer(const Recipe& recipe, const TrainerEnvironment& environment);
+  Trainer(const TrainConfig& recipe, const TrainerEnvironment& environment);
 
   /// Trains to the end, or until a stop signal: then a checkpoint is written and the result is
   /// ExitCode::requeue. Throws LossError when numbers are not finite (on every rank, at the same place),
@@ -123,7 +123,7 @@ class Trainer {
   /// While training is set up ranks differ by more than in a step: rank 0 may read a checkpoint.
   Deadline start_deadline() const { return Deadline::after(recipe_.connect_timeout); }
 
-  const Recipe recipe_;
+  const TrainConfig recipe_;
   TrainerEnvironment env_;
   Journal journal_;
   FiniteCheck finite_;

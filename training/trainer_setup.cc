@@ -42,7 +42,7 @@ std::map<std::string, std::string> scaler_entries(const std::map<std::string, st
   return entries;
 }
 
-EngineOptions engine_options(const Recipe& recipe, const TrainerEnvironment& environment) {
+EngineOptions engine_options(const TrainConfig& recipe, const TrainerEnvironment& environment) {
   return {.precision = recipe.precision,
           .graphs = recipe.graphs,
           .patience = recipe.collective_timeout,
@@ -51,7 +51,7 @@ EngineOptions engine_options(const Recipe& recipe, const TrainerEnvironment& env
 
 }  // namespace
 
-Trainer::Trainer(const Recipe& recipe, const TrainerEnvironment& environment)
+Trainer::Trainer(const TrainConfig& recipe, const TrainerEnvironment& environment)
     : recipe_(recipe),
       env_(environment),
       journal_({recipe_, env_.environment, *env_.device, env_.clock, env_.log, env_.tracer.spans(),

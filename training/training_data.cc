@@ -8,7 +8,7 @@
 
 namespace dtrain {
 
-TrainingData::TrainingData(const Recipe& recipe, const Task& task, DataShare share,
+TrainingData::TrainingData(const TrainConfig& recipe, const Task& task, DataShare share,
                            const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans)
     : global_batch_(recipe.batch.global), parts_(share.parts) {
   const DataRequest request{.dataset = recipe.dataset, .data_dir = recipe.data_dir, .log = &log};

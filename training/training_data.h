@@ -8,7 +8,7 @@
 #include "runtime/data/fingerprint.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/step_sampler.h"
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 #include "training/task.h"
 
 namespace dtrain {
@@ -18,8 +18,8 @@ class TrainingData {
  public:
   /// Opens both splits. `spans` is borrowed and may be null. Throws as Task::open, and UsageError when the
   /// two splits' samples are made of different fields.
-  TrainingData(const Recipe& recipe, const Task& task, DataShare share, const std::shared_ptr<Device>& device,
-               Log& log, SpanRecorder* spans);
+  TrainingData(const TrainConfig& recipe, const Task& task, DataShare share,
+               const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans);
 
   const Source& train() const noexcept { return *train_; }
   const std::shared_ptr<const Source>& shared_train() const noexcept { return train_; }

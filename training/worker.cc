@@ -12,7 +12,7 @@
 #include "runtime/device/timed_device.h"
 #include "training/divided_task.h"
 #include "training/make_strategy.h"
-#include "training/parallelism.h"
+#include "training/options/parallelism.h"
 #include "training/start/said_once.h"
 #include "training/start/same_options.h"
 #include "training/start/threads.h"
@@ -67,7 +67,7 @@ ExitCode run_and_tell(Trainer& trainer, Communicator& communicator, StopSignal& 
 
 /// What a worker computes and records with, and its place among those of its node.
 struct Desk {
-  Desk(const Recipe& recipe, const Placement& placement, WorkerLog& to)
+  Desk(const TrainConfig& recipe, const Placement& placement, WorkerLog& to)
       : place(placement),
         rank(*placement.rank),
         local_rank(*placement.local_rank),
@@ -87,7 +87,7 @@ struct Desk {
 
 /// `servers` may be null.
 ExitCode train_among(const WorkerJob& job, Desk& desk, Communicator& workers, KeyValueStore* servers) {
-  const Recipe& recipe = job.recipe;
+  const TrainConfig& recipe = job.recipe;
   check_same_options(job.options, workers, Deadline::after(recipe.connect_timeout));
   StepClock clock;
   const auto mesh = checked(desk.place, workers,
@@ -123,7 +123,7 @@ ExitCode train_among(const WorkerJob& job, Desk& desk, Communicator& workers, Ke
 
 /// A worker that is a thread.
 struct ThreadWorker {
-  ThreadWorker(const Recipe& recipe, const Placement& placement)
+  ThreadWorker(const TrainConfig& recipe, const Placement& placement)
       : log(worker_name(*placement.rank, recipe.thread_workers)), desk(recipe, placement, log) {}
 
   WorkerLog log;
@@ -148,7 +148,7 @@ std::string worker_name(int rank, int workers) {
 
 ExitCode run_worker(const WorkerJob& job, const Placement& placement, const ServerRole& role,
                     WorkerLog& log) {
-  const Recipe& recipe = job.recipe;
+  const TrainConfig& recipe = job.recipe;
   Desk desk(recipe, placement, log);
   const auto& main = desk.devices.main();
   std::optional<cuda::ModuleNotices> notices;  // each worker's are the same
@@ -163,7 +163,7 @@ ExitCode run_worker(const WorkerJob& job, const Placement& placement, const Serv
 }
 
 ExitCode run_thread_workers(const WorkerJob& job, const Placement& placement, WorkerLog& log) {
-  const Recipe& recipe = job.recipe;
+  const TrainConfig& recipe = job.recipe;
   std::vector<Placement> places(static_cast<std::size_t>(recipe.thread_workers), placement);
   std::vector<std::unique_ptr<ThreadWorker>> workers;
   for (std::size_t rank = 0; rank < places.size(); ++rank) {

@@ -1,7 +1,7 @@
 // A worker of a job, from its devices to the end of training: as a process, or as one of several threads.
 #pragma once
 
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 #include "training/run/worker_log.h"
 #include "training/start/peers.h"
 #include "training/start/server_role.h"
@@ -15,7 +15,7 @@ struct WorkerJob {
   const Task& task;
   const Environment& environment;
   const Options& options;
-  const Recipe& recipe;
+  const TrainConfig& recipe;
   StopSignal& stop_signal;
 };
 

@@ -48,19 +48,19 @@ std::vector<OptionSpec> specs() {
 }
 
 // What is no option here is as `dtrain train` has it by default.
-Recipe recipe_of(const Options& options, const Task& task, std::int64_t world_size) {
+TrainConfig recipe_of(const Options& options, const Task& task, std::int64_t world_size) {
   std::map<std::string, OptionValue> values = options.all();
   for (const OptionSpec& spec : train_options()) {
     if (!spec.default_text.empty())
       values.try_emplace(std::string(spec.name), OptionValue{std::string(spec.default_text), "default"});
   }
-  return make_recipe(Options(std::move(values)), task.name(), world_size);
+  return make_train_config(Options(std::move(values)), task.name(), world_size);
 }
 
 struct Bench {
   const Options& options;
   const Task& task;
-  const Recipe& recipe;
+  const TrainConfig& recipe;
   Communicator& communicator;
   std::shared_ptr<Device> device;
   Log& log;
@@ -128,7 +128,7 @@ std::string times_json(const Bench& bench, const StepSamples& samples, double pe
 
 // What one step with `samples` a worker does on an emulated GPU.
 std::vector<DeviceWork> count_step(const Bench& bench, std::int64_t samples) {
-  Recipe recipe = bench.recipe;
+  TrainConfig recipe = bench.recipe;
   recipe.batch.per_worker = samples;
   StepRunner runner(recipe, bench.task, bench.communicator, bench.device, bench.log);
   const auto step = [&] {
@@ -199,7 +199,7 @@ ExitCode run_bench_step(const Invocation& invocation) {
   }
   const Placement placement = find_placement(invocation.environment);
   const std::shared_ptr<const Task> task = task_of(options);
-  const Recipe recipe = recipe_of(options, *task, *placement.world_size);
+  const TrainConfig recipe = recipe_of(options, *task, *placement.world_size);
   limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
   const auto device = make_device(recipe.device, {.local_rank = *placement.local_rank,

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "runtime/base/files/durable_file.h"
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 #include "training/train_main.h"
 #include "worker/commands.h"
 #include "worker/sweep/checks.h"

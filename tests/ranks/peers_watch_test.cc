@@ -61,7 +61,7 @@ ExitCode train(Rank& rank, const fs::path& run, const Task& task, const std::vec
   arguments.insert(arguments.end(), more.begin(), more.end());
   const Environment environment;
   const Options options = resolve_options("test", train_options(), arguments, environment);
-  const Recipe recipe = make_recipe(options, "mlp", rank.size());
+  const TrainConfig recipe = make_train_config(options, "mlp", rank.size());
   const StopSignal stop_signal;
   WorkerLog log("test");
   Tracer tracer(std::nullopt, rank.rank(), log);

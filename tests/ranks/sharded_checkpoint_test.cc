@@ -106,7 +106,7 @@ ExitCode train(Communicator& communicator, const MakeStrategy& make, const fs::p
                                               run.string()};
   const Environment environment;
   const Options options = resolve_options("test", train_options(), arguments, environment);
-  const Recipe recipe = make_recipe(options, "mlp", communicator.size());
+  const TrainConfig recipe = make_train_config(options, "mlp", communicator.size());
   const Classification task("mlp");
   const StopSignal stop_signal;
   WorkerLog log("test");

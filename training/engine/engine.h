@@ -15,7 +15,7 @@
 #include "training/engine/batch_feed.h"
 #include "training/engine/step_graph.h"
 #include "training/engine/step_reports.h"
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 #include "training/task.h"
 
 namespace dtrain {

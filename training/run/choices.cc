@@ -10,7 +10,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A run, its folder of checkpoints, or one of those.
-std::vector<fs::path> runs_of(const Recipe& recipe, const RunDirectory& run) {
+std::vector<fs::path> runs_of(const TrainConfig& recipe, const RunDirectory& run) {
   std::vector<fs::path> folders = {run.path()};
   if (recipe.resume.kind != ResumeFrom::Kind::path) return folders;
   fs::path asked = fs::path(recipe.resume.path).lexically_normal();
@@ -30,7 +30,7 @@ Choices from_json(const nlohmann::json& json) {
 
 }  // namespace
 
-Choices read_choices(const Recipe& recipe, const RunDirectory& run) {
+Choices read_choices(const TrainConfig& recipe, const RunDirectory& run) {
   if (recipe.resume.kind == ResumeFrom::Kind::nothing) return {};
   for (const fs::path& folder : runs_of(recipe, run)) {
     std::ifstream in(RunDirectory(folder).config());

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "runtime/metrics/run_directory.h"
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 
 namespace dtrain {
 
@@ -15,7 +15,7 @@ using Choices = std::map<std::string, std::string>;  ///< option → value, as S
 /// What the starts of `run` before this one chose; where it has no config.json, those of the run that
 /// --resume names. Nothing where there is none, where it cannot be read, and with --resume never. Rank 0
 /// only.
-Choices read_choices(const Recipe& recipe, const RunDirectory& run);
+Choices read_choices(const TrainConfig& recipe, const RunDirectory& run);
 
 /// As one text, to be handed to other ranks, and back.
 std::string format_choices(const Choices& choices);

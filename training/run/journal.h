@@ -30,7 +30,7 @@ struct RunPosition {
 
 /// What a journal borrows; all of it outlives it.
 struct JournalContext {
-  const Recipe& recipe;
+  const TrainConfig& recipe;
   const Environment& environment;
   const Device& device;
   StepClock& clock;

@@ -41,7 +41,7 @@ ProgressTarget progress_target(const Environment& environment) {
   return {STDERR_FILENO, options};
 }
 
-std::string config_json(const Options& options, const Environment& environment, const Recipe& recipe,
+std::string config_json(const Options& options, const Environment& environment, const TrainConfig& recipe,
                         std::span<const Field> fields, const Device& device, const Choices& choices) {
   nlohmann::json config;
   for (const auto& [name, value] : options.all())
@@ -118,7 +118,7 @@ Checkpoint usable_at(const fs::path& path, const CheckpointTest& unusable) {
   return checkpoint;
 }
 
-void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
+void check_identity(const Checkpoint& checkpoint, const TrainConfig& recipe) {
   // Whether the batch of a step or that of a worker is fixed decides what more workers mean: it must not
   // change.
   const char* other = recipe.batch.grows_with_world ? "global-batch-size" : "batch-size";
@@ -143,7 +143,7 @@ void check_identity(const Checkpoint& checkpoint, const Recipe& recipe) {
 }  // namespace
 
 RunRecorder::RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-                         const Recipe& recipe, std::span<const Field> fields, const Device& device,
+                         const TrainConfig& recipe, std::span<const Field> fields, const Device& device,
                          const Choices& choices, std::int64_t start, std::int64_t resumed_step)
     : run_(run),
       metrics_((run.write_config(config_json(options, environment, recipe, fields, device, choices)),
@@ -205,7 +205,7 @@ void RunRecorder::finish(const RunSummary& summary) {
   write_report(run_);
 }
 
-fs::path choose_run_dir(const Recipe& recipe, const Environment& environment) {
+fs::path choose_run_dir(const TrainConfig& recipe, const Environment& environment) {
   if (recipe.run_dir) return *recipe.run_dir;
   const auto launch = environment.find(kLaunchVariable);
   const auto nanoseconds = launch == environment.end() ? std::nullopt : parse_integer(launch->second);
@@ -217,7 +217,7 @@ fs::path choose_run_dir(const Recipe& recipe, const Environment& environment) {
   return RunDirectory::default_path(recipe.model, started);
 }
 
-std::unique_ptr<CheckpointStore> lock_run(const Recipe& recipe, const RunDirectory& run,
+std::unique_ptr<CheckpointStore> lock_run(const TrainConfig& recipe, const RunDirectory& run,
                                           const WritePermit& permit, Log& log) {
   auto store = std::make_unique<CheckpointStore>(run.checkpoints(), recipe.keep_checkpoints, log);
   store->write_by(permit);
@@ -234,7 +234,7 @@ std::unique_ptr<CheckpointStore> lock_run(const Recipe& recipe, const RunDirecto
   return store;
 }
 
-std::optional<Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirectory& run,
+std::optional<Checkpoint> find_checkpoint(const TrainConfig& recipe, const RunDirectory& run,
                                           const CheckpointTest& unusable, Log& log) {
   const CheckpointStore own(run.checkpoints(), 0, log);
   const bool has_own = !own.list().empty();

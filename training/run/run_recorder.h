@@ -15,7 +15,7 @@
 #include "runtime/metrics/run_directory.h"
 #include "runtime/metrics/tensorboard.h"
 #include "training/engine/evaluate.h"
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 #include "training/run/choices.h"
 #include "training/run/scribe.h"
 
@@ -44,7 +44,7 @@ class RunRecorder {
   /// start. As start number `start` of the run goes on after step `resumed_step`, or from the beginning (0):
   /// metrics of later steps are dropped.
   RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,
-              const Recipe& recipe, std::span<const Field> fields, const Device& device,
+              const TrainConfig& recipe, std::span<const Field> fields, const Device& device,
               const Choices& choices, std::int64_t start, std::int64_t resumed_step);
 
   // ---- handed to `scribe`, whose thread calls all the rest
@@ -73,19 +73,19 @@ class RunRecorder {
 
 /// The folder of this run: --run-dir, or runs/<time>-<model>, where <time> is when the launcher started, so
 /// that a group that is started again finds its run. Rank 0 only.
-std::filesystem::path choose_run_dir(const Recipe& recipe, const Environment& environment);
+std::filesystem::path choose_run_dir(const TrainConfig& recipe, const Environment& environment);
 
 /// Takes the lock of `run` before anything in it is touched, or read to go on from: its last writer may still
 /// be busy. `permit`: without it the run's checkpoints are not written. Rank 0 only. Throws as
 /// CheckpointStore::begin_writing, naming --run-dir.
-std::unique_ptr<CheckpointStore> lock_run(const Recipe& recipe, const RunDirectory& run,
+std::unique_ptr<CheckpointStore> lock_run(const TrainConfig& recipe, const RunDirectory& run,
                                           const WritePermit& permit, Log& log);
 
 /// What --resume asks for: the checkpoint to go on from, verified and without an objection by `unusable`, or
 /// nothing for a fresh start. Rank 0 only. Throws UsageError when `never` meets checkpoints or the checkpoint
 /// is of another recipe, DataError when none of those there can be used, SystemError when one that may be
 /// good cannot be read.
-std::optional<Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirectory& run,
+std::optional<Checkpoint> find_checkpoint(const TrainConfig& recipe, const RunDirectory& run,
                                           const CheckpointTest& unusable, Log& log);
 
 }  // namespace dtrain

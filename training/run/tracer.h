@@ -8,7 +8,7 @@
 #include <string>
 
 #include "runtime/base/spans.h"
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 #include "training/run/worker_log.h"
 
 namespace dtrain {

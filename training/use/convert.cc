@@ -6,7 +6,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/safetensors.h"
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 #include "training/use/commands.h"
 #include "training/use/name_map.h"
 #include "training/use/output_file.h"

@@ -8,7 +8,7 @@
 
 #include "runtime/data/fingerprint.h"
 #include "runtime/metrics/run_directory.h"
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 
 namespace dtrain {
 namespace {

@@ -15,7 +15,8 @@ namespace dtrain {
 struct SavedWeights {
   std::filesystem::path path;  ///< the checkpoint, or the file
   TensorFiles tensors;
-  std::map<std::string, std::string> identity;    ///< settings of the run (training/recipe.h); of a file none
+  std::map<std::string, std::string>
+      identity;  ///< settings of the run (training/options/train_config.h); of a file none
   std::map<std::string, std::string> names = {};  ///< a network's name → its name here; empty: the same
 
   /// What the network's tensor `name` is called here.

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "collectives/communicator.h"
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 
 namespace dtrain {
 

@@ -9,14 +9,14 @@ namespace dtrain {
 namespace {
 
 // What the optimizer computes does not depend on the learning rate; that it moves nothing keeps steps equal.
-Recipe without_learning(Recipe recipe) {
+TrainConfig without_learning(TrainConfig recipe) {
   set_lr(recipe.optimizer.rule, 0);
   return recipe;
 }
 
 }  // namespace
 
-StepRunner::StepRunner(const Recipe& recipe, const Task& task, Communicator& communicator,
+StepRunner::StepRunner(const TrainConfig& recipe, const Task& task, Communicator& communicator,
                        const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans)
     : recipe_(without_learning(recipe)),
       communicator_(communicator),

@@ -8,7 +8,7 @@
 #include "parallel/data/data_parallel_strategy.h"
 #include "runtime/base/log.h"
 #include "training/engine/engine.h"
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 
 namespace dtrain {
 
@@ -19,7 +19,7 @@ class StepRunner {
   /// `communicator` and `spans` are borrowed; without spans (null) nothing is recorded, with them each step
   /// leaves the phases "forward", "backward", "communication" and "optimizer". Throws UsageError, DataError,
   /// PeerError.
-  StepRunner(const Recipe& recipe, const Task& task, Communicator& communicator,
+  StepRunner(const TrainConfig& recipe, const Task& task, Communicator& communicator,
              const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans = nullptr);
 
   /// Forward, backward with all-reduces beside it, the wait for them, optimizer. Throws PeerError.
@@ -35,7 +35,7 @@ class StepRunner {
   Batch load_batch(const std::shared_ptr<const Source>& source);
   StepPlan plan();
 
-  const Recipe recipe_;
+  const TrainConfig recipe_;
   Communicator& communicator_;
   const std::shared_ptr<Device> device_;
   StepClock clock_;

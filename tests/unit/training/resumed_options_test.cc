@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 
 namespace dtrain {
 namespace {

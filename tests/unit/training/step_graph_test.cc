@@ -63,7 +63,7 @@ class StepGraphRun : public testing::Test {
     const Environment environment;
     const std::string model = take_model(arguments);
     const Options options = resolve_options("dtrain train", train_options(), arguments, environment);
-    const Recipe recipe = make_recipe(options, model, 1);
+    const TrainConfig recipe = make_train_config(options, model, 1);
     const Classification task(model);
     const StopSignal stop_signal;
     WorkerLog log("test");

@@ -146,10 +146,10 @@ TEST(Overlap, HiddenIsWhatDoesNotShowInTheStep) {
 
 const Classification kMlp("mlp");
 
-Recipe mlp_recipe(const std::string& precision) {
+TrainConfig mlp_recipe(const std::string& precision) {
   const auto arguments = std::vector<std::string>{"--dataset=synthetic:1x8x8,10,100", "--batch-size=4",
                                                   "--precision=" + precision};
-  return make_recipe(resolve_options("test", train_options(), arguments, {}), "mlp", 1);
+  return make_train_config(resolve_options("test", train_options(), arguments, {}), "mlp", 1);
 }
 
 TEST(StepRunner, AStepHasItsPhasesAndItsOperations) {

@@ -1,4 +1,4 @@
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "runtime/base/error.h"
-#include "training/parallelism.h"
+#include "training/options/parallelism.h"
 
 namespace dtrain {
 namespace {
@@ -148,7 +148,7 @@ double lr_scale(const Options& options, const BatchPlan& batch) {
   return rule == "sqrt" ? std::sqrt(ratio) : 1.0;
 }
 
-void read_schedule(const Options& options, Recipe& recipe) {
+void read_schedule(const Options& options, TrainConfig& recipe) {
   recipe.lr_kind = parse_lr_kind(options.choice("lr-schedule", {"constant", "step", "cosine"}));
   recipe.warmup_steps = options.integer("warmup-steps", 0, kNoLimit);
   recipe.lr_gamma = options.real("lr-gamma", 0, kMaxReal);
@@ -159,7 +159,7 @@ void read_schedule(const Options& options, Recipe& recipe) {
   recipe.lr_decay_every = options.integer("lr-decay-every", 1, kNoLimit);
 }
 
-void read_length(const Options& options, Recipe& recipe) {
+void read_length(const Options& options, TrainConfig& recipe) {
   if (options.has("max-steps")) recipe.max_steps = options.integer("max-steps", 0, kNoLimit);
   if (options.has("epochs")) {
     recipe.epochs = options.integer("epochs", 0, kNoLimit);
@@ -168,7 +168,7 @@ void read_length(const Options& options, Recipe& recipe) {
   }
 }
 
-void read_trace(const Options& options, Recipe& recipe) {
+void read_trace(const Options& options, TrainConfig& recipe) {
   if (!options.has("trace")) {
     if (options.has("trace-steps")) options.refuse("trace-steps", "--trace FILE or --trace auto beside it");
     return;
@@ -194,7 +194,7 @@ ResumeFrom read_resume(const std::string& text) {
   return {ResumeFrom::Kind::path, text};
 }
 
-void read_output(const Options& options, Recipe& recipe) {
+void read_output(const Options& options, TrainConfig& recipe) {
   if (options.has("run-dir")) recipe.run_dir = options.text("run-dir");
   recipe.resume = read_resume(options.text("resume"));
   recipe.log_every = options.integer("log-every", 1, kNoLimit);
@@ -229,8 +229,8 @@ std::chrono::nanoseconds seconds_of(const Options& options, const std::string& n
 
 std::span<const OptionSpec> train_options() { return kTrainOptions; }
 
-Recipe make_recipe(const Options& options, std::string_view model, std::int64_t world_size) {
-  Recipe recipe;
+TrainConfig make_train_config(const Options& options, std::string_view model, std::int64_t world_size) {
+  TrainConfig recipe;
   recipe.model = model;
   recipe.dataset = options.text("dataset");
   recipe.data_dir = options.has("data-dir") ? options.text("data-dir") : "";
@@ -264,7 +264,7 @@ Recipe make_recipe(const Options& options, std::string_view model, std::int64_t 
   return recipe;
 }
 
-LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch) {
+LrSchedule make_schedule(const TrainConfig& recipe, std::int64_t steps_per_epoch) {
   LrSchedule schedule;
   schedule.kind = recipe.lr_kind;
   schedule.base_lr = lr_of(recipe.optimizer.rule);
@@ -276,7 +276,7 @@ LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch) {
   return schedule;
 }
 
-std::map<std::string, std::string> identity(const Recipe& recipe) {
+std::map<std::string, std::string> identity(const TrainConfig& recipe) {
   const BatchPlan& batch = recipe.batch;
   const std::int64_t size = batch.grows_with_world ? batch.per_worker * batch.accumulate : batch.global;
   std::map<std::string, std::string> settings = recipe.own;

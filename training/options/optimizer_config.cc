@@ -1,4 +1,4 @@
-#include "training/optimizer_recipe.h"
+#include "training/options/optimizer_config.h"
 
 #include <fmt/format.h>
 
@@ -153,7 +153,7 @@ struct OptimizerOf<LambOptions> {
 };
 
 template <class Rule>
-std::unique_ptr<Optimizer> make(const Rule& rule, const OptimizerRecipe& recipe,
+std::unique_ptr<Optimizer> make(const Rule& rule, const OptimizerConfig& recipe,
                                 const NamedTensors& parameters, const std::set<std::string>& vectors) {
   using Kind = typename OptimizerOf<Rule>::Type;
   if constexpr (requires { rule.adapts; })
@@ -196,8 +196,8 @@ int copies_of_parameters(const OptimizerOptions& options) noexcept {
                     options);
 }
 
-OptimizerRecipe read_optimizer(const Options& options, double lr_scale) {
-  OptimizerRecipe recipe;
+OptimizerConfig read_optimizer(const Options& options, double lr_scale) {
+  OptimizerConfig recipe;
   recipe.rule = read_rule(options);
   set_lr(recipe.rule, lr_of(recipe.rule) * lr_scale);
   recipe.decays_vectors = options.choice("weight-decay-on", {"all", "matrices"}) == "all";
@@ -205,7 +205,7 @@ OptimizerRecipe read_optimizer(const Options& options, double lr_scale) {
   return recipe;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerRecipe& recipe, const NamedTensors& parameters,
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& recipe, const NamedTensors& parameters,
                                           const std::set<std::string>& vectors) {
   return std::visit([&](const auto& rule) { return make(rule, recipe, parameters, vectors); }, recipe.rule);
 }

@@ -1,5 +1,5 @@
 // From options to a recipe: batches, learning rates, defaults, and refusals that name the option.
-#include "training/recipe.h"
+#include "training/options/train_config.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 namespace dtrain {
 namespace {
 
-Recipe recipe(const std::vector<std::string>& arguments, std::int64_t world = 1) {
-  return make_recipe(resolve_options("dtrain train", train_options(), arguments, {}), "lenet", world);
+TrainConfig recipe(const std::vector<std::string>& arguments, std::int64_t world = 1) {
+  return make_train_config(resolve_options("dtrain train", train_options(), arguments, {}), "lenet", world);
 }
 
 template <class Rule>
@@ -22,7 +22,7 @@ double lr(const std::vector<std::string>& arguments, std::int64_t world = 1) {
   return lr_of(recipe(arguments, world).optimizer.rule);
 }
 
-TEST(Recipe, GlobalBatchIsSharedOverWorkersAndPasses) {
+TEST(TrainConfig, GlobalBatchIsSharedOverWorkersAndPasses) {
   const BatchPlan batch = recipe({"--global-batch-size=96", "--accumulate=2"}, 3).batch;
   EXPECT_EQ(batch.per_worker, 16);
   EXPECT_EQ(batch.global, 96);
@@ -35,14 +35,14 @@ TEST(Recipe, GlobalBatchIsSharedOverWorkersAndPasses) {
   EXPECT_THROW(recipe({"--global-batch-size=96", "--batch-size=32"}), UsageError);
 }
 
-TEST(Recipe, LearningRateScalesWithTheBatch) {
+TEST(TrainConfig, LearningRateScalesWithTheBatch) {
   EXPECT_DOUBLE_EQ(lr({"--lr=0.1", "--global-batch-size=1024", "--scale-lr=linear"}), 0.4);
   EXPECT_DOUBLE_EQ(lr({"--lr=0.1", "--global-batch-size=1024", "--scale-lr=sqrt"}), 0.2);
   EXPECT_DOUBLE_EQ(lr({"--lr=0.1", "--batch-size=256", "--scale-lr=linear", "--base-batch-size=512"}, 4),
                    0.2);
 }
 
-TEST(Recipe, DefaultsDependOnTheOptimizer) {
+TEST(TrainConfig, DefaultsDependOnTheOptimizer) {
   EXPECT_EQ(rule<SgdOptions>({}).weight_decay, 0);
   EXPECT_EQ(rule<AdamWOptions>({"--optimizer=adamw"}).weight_decay, 1e-2);
   EXPECT_EQ(rule<AdamOptions>({"--optimizer=adam"}).weight_decay, 0);
@@ -53,7 +53,7 @@ TEST(Recipe, DefaultsDependOnTheOptimizer) {
   EXPECT_EQ(rule<AdagradOptions>({"--optimizer=adagrad"}).eps, 1e-10);
 }
 
-TEST(Recipe, OptimizersTakeTheirOptions) {
+TEST(TrainConfig, OptimizersTakeTheirOptions) {
   const auto rmsprop =
       rule<RmsPropOptions>({"--optimizer=rmsprop", "--alpha=0.9", "--momentum=0.5", "--centered"});
   EXPECT_EQ(rmsprop.alpha, 0.9);
@@ -65,7 +65,7 @@ TEST(Recipe, OptimizersTakeTheirOptions) {
   EXPECT_EQ(adagrad.initial_accumulator_value, 0.5);
 }
 
-TEST(Recipe, GradientsAreLimitedWhereAsked) {
+TEST(TrainConfig, GradientsAreLimitedWhereAsked) {
   EXPECT_FALSE(recipe({}).optimizer.limits.norm);
   const GradientLimits limits = recipe({"--clip-grad-norm=1.5", "--clip-grad-value=0.1"}).optimizer.limits;
   EXPECT_EQ(limits.norm, 1.5);
@@ -73,7 +73,7 @@ TEST(Recipe, GradientsAreLimitedWhereAsked) {
 }
 
 /// Each optimizer makes groups of its own; their decay shows in what a step without gradient signal does.
-TEST(Recipe, VectorsAreLeftOutOfWeightDecayWhereAsked) {
+TEST(TrainConfig, VectorsAreLeftOutOfWeightDecayWhereAsked) {
   for (const char* name : {"sgd", "adam", "adamw", "rmsprop", "adagrad"}) {
     for (const bool all : {true, false}) {
       const auto device = make_device("cpu");
@@ -93,13 +93,13 @@ TEST(Recipe, VectorsAreLeftOutOfWeightDecayWhereAsked) {
   }
 }
 
-TEST(Recipe, LengthIsEpochsUnlessOnlyStepsAreGiven) {
+TEST(TrainConfig, LengthIsEpochsUnlessOnlyStepsAreGiven) {
   EXPECT_EQ(recipe({}).epochs, 10);
   EXPECT_EQ(make_schedule(recipe({"--max-steps=40"}), 235).total_steps, 40);
   EXPECT_EQ(make_schedule(recipe({"--max-steps=40", "--epochs=2"}), 235).total_steps, 470);
 }
 
-TEST(Recipe, RefusesWhatCannotBe) {
+TEST(TrainConfig, RefusesWhatCannotBe) {
   for (const char* bad :
        {"--betas=0.9", "--betas=0.9,1", "--nesterov", "--lr-schedule=step", "--lr=-1", "--precision=fp8",
         "--epochs=-1", "--accumulate=0", "--collective-timeout=0", "--optimizer=adan", "--trace-steps=1:2",
@@ -108,7 +108,7 @@ TEST(Recipe, RefusesWhatCannotBe) {
   }
 }
 
-TEST(Recipe, TraceNamesAFileAndMayNameSteps) {
+TEST(TrainConfig, TraceNamesAFileAndMayNameSteps) {
   EXPECT_FALSE(recipe({}).trace);
   EXPECT_FALSE(recipe({"--trace=auto"}).trace->first_step);
   EXPECT_FALSE(recipe({"--trace=auto"}).trace->file);

@@ -1,4 +1,4 @@
-#include "training/parallelism.h"
+#include "training/options/parallelism.h"
 
 #include <fmt/format.h>
 
@@ -13,12 +13,12 @@ constexpr std::int64_t kMostParts = 65'536;
 constexpr std::int64_t kMostThreadWorkers = 4096;
 
 /// 1 for an axis that the workers do not have.
-int axis_size(const Recipe& recipe, std::string_view name) {
+int axis_size(const TrainConfig& recipe, std::string_view name) {
   const auto axis = std::ranges::find(recipe.mesh, name, &MeshAxis::name);
   return axis == recipe.mesh.end() ? 1 : axis->size;
 }
 
-void read_virtual_workers(const Options& options, Recipe& recipe) {
+void read_virtual_workers(const Options& options, TrainConfig& recipe) {
   recipe.virtual_workers = options.integer("virtual-workers", 0, kMostParts);
   const std::int64_t parts = recipe.virtual_workers;
   if (parts == 0) return;
@@ -44,7 +44,7 @@ void read_virtual_workers(const Options& options, Recipe& recipe) {
 }
 
 /// Each worker, or group of workers that share a network, has a part at least.
-void check_parts(const Recipe& recipe, std::int64_t world_size) {
+void check_parts(const TrainConfig& recipe, std::int64_t world_size) {
   const std::int64_t groups = world_size / (axis_size(recipe, "tp") * axis_size(recipe, "pp"));
   if (recipe.virtual_workers == 0 || recipe.virtual_workers >= groups) return;
   throw UsageError(fmt::format("--virtual-workers: expected at least one part for each of {} {}, got {}",
@@ -74,7 +74,7 @@ void check_axis(const Options& options, const char* option, std::int64_t given, 
   if (given > 1 && given != size) options.refuse(option, fmt::format("the {} of --mesh, or none", size));
 }
 
-void check_beside_mesh(const Options& options, const Recipe& recipe, const std::string& form) {
+void check_beside_mesh(const Options& options, const TrainConfig& recipe, const std::string& form) {
   const auto beside = [&](bool given, const char* option, const char* why) {
     if (given) options.refuse(option, "nothing beside " + form + ", " + why);
   };
@@ -88,7 +88,7 @@ void check_beside_mesh(const Options& options, const Recipe& recipe, const std::
 }
 
 /// Where `stages` stages with the recipe's chunks are cut.
-void read_stages(const Options& options, int stages, Recipe& recipe) {
+void read_stages(const Options& options, int stages, TrainConfig& recipe) {
   recipe.stages = parse_stages(options.text("stages"));
   if (recipe.stages.kind != StageCut::Kind::even && stages == 1)
     options.refuse("stages", "even, or --pipeline N beside it, with N of 2 or more");
@@ -101,7 +101,7 @@ void read_stages(const Options& options, int stages, Recipe& recipe) {
                                runs, given, options.text("stages")));
 }
 
-void read_schedule(const Options& options, int stages, Recipe& recipe) {
+void read_schedule(const Options& options, int stages, TrainConfig& recipe) {
   const std::string& schedule = options.choice("schedule", {"gpipe", "1f1b", "interleaved"});
   if (schedule == "gpipe") recipe.schedule = PipelineSchedule::gpipe;
   if (schedule == "interleaved") recipe.schedule = PipelineSchedule::interleaved;
@@ -134,7 +134,7 @@ void check_grid(const Options& options, std::int64_t world_size, std::int64_t te
 }
 
 /// --pipeline beside --devices: stages are devices, not workers.
-void read_device_stages(const Options& options, Recipe& recipe) {
+void read_device_stages(const Options& options, TrainConfig& recipe) {
   const auto beside = [&](bool given, const char* option, const char* why) {
     if (given) options.refuse(option, std::string("nothing beside --pipeline over --devices, ") + why);
   };
@@ -146,7 +146,7 @@ void read_device_stages(const Options& options, Recipe& recipe) {
   read_schedule(options, recipe.device_stages, recipe);
 }
 
-void read_mesh(const Options& options, std::int64_t world_size, Recipe& recipe) {
+void read_mesh(const Options& options, std::int64_t world_size, TrainConfig& recipe) {
   const std::int64_t tensor = options.integer("tensor", 1, 4096),
                      pipeline = options.integer("pipeline", 1, 4096);
   recipe.sequence_parallel = options.enabled("sequence-parallel");
@@ -168,7 +168,7 @@ void read_mesh(const Options& options, std::int64_t world_size, Recipe& recipe) 
   read_schedule(options, stages, recipe);
 }
 
-void read_local_sgd(const Options& options, Recipe& recipe) {
+void read_local_sgd(const Options& options, TrainConfig& recipe) {
   recipe.sync_every = options.integer("sync-every", 0, INT64_MAX);
   if (recipe.sync_every == 0) return;
   const auto beside = [&](bool given, const char* option, const char* why) {
@@ -184,7 +184,7 @@ void read_local_sgd(const Options& options, Recipe& recipe) {
     options.refuse("precision", "fp32 or bf16 beside --sync-every, whose workers would overflow one by one");
 }
 
-void refuse_beside_servers(const Options& options, const Recipe& recipe) {
+void refuse_beside_servers(const Options& options, const TrainConfig& recipe) {
   const auto beside = [&](bool given, const char* option, const char* why) {
     if (given) options.refuse(option, std::string("nothing beside --servers, ") + why);
   };
@@ -204,7 +204,7 @@ void refuse_beside_servers(const Options& options, const Recipe& recipe) {
          "unless there is one server: each would see the norm of its part only");
 }
 
-void read_servers(const Options& options, Recipe& recipe) {
+void read_servers(const Options& options, TrainConfig& recipe) {
   recipe.servers = static_cast<int>(options.integer("servers", 0, kMostParts));
   recipe.update =
       options.choice("update", {"sync", "async"}) == "async" ? ServerUpdate::async : ServerUpdate::sync;
@@ -264,7 +264,7 @@ int read_shard_group(const Options& options, std::int64_t world_size) {
   return static_cast<int>(*size);
 }
 
-void read_sharding(const Options& options, std::int64_t world_size, Recipe& recipe) {
+void read_sharding(const Options& options, std::int64_t world_size, TrainConfig& recipe) {
   recipe.compress = compression_named(options.text("compress"));
   const std::string& shard = options.choice("shard", {"none", "optimizer", "gradients", "parameters"});
   if (shard == "optimizer") recipe.shard = ShardStage::optimizer;
@@ -275,7 +275,7 @@ void read_sharding(const Options& options, std::int64_t world_size, Recipe& reci
     options.refuse("shard-group", "--shard beside it, which says what is shared out");
 }
 
-void check_shard_group(const Options& options, const Recipe& recipe) {
+void check_shard_group(const Options& options, const TrainConfig& recipe) {
   if (recipe.mesh.empty() && deals_optimizer(recipe) && recipe.shard_group != 0) {
     options.refuse("shard-group",
                    "job beside --virtual-workers, --place and stages on --devices, where all workers share "
@@ -285,7 +285,7 @@ void check_shard_group(const Options& options, const Recipe& recipe) {
 
 }  // namespace
 
-void read_parallelism(const Options& options, std::int64_t world_size, Recipe& recipe) {
+void read_parallelism(const Options& options, std::int64_t world_size, TrainConfig& recipe) {
   recipe.sync_batch_norm = options.enabled("sync-batch-norm");
   recipe.placed = options.has("place");
   read_sharding(options, world_size, recipe);
@@ -297,7 +297,7 @@ void read_parallelism(const Options& options, std::int64_t world_size, Recipe& r
   read_servers(options, recipe);
 }
 
-bool deals_optimizer(const Recipe& recipe) {
+bool deals_optimizer(const TrainConfig& recipe) {
   return recipe.shard == ShardStage::optimizer &&
          (!recipe.mesh.empty() || recipe.virtual_workers > 0 || recipe.placed || recipe.device_stages > 0);
 }
@@ -306,7 +306,7 @@ int thread_workers(const Options& options) {
   return static_cast<int>(options.integer("thread-workers", 1, kMostThreadWorkers));
 }
 
-void check_optimizer(const Options& options, Recipe& recipe) {
+void check_optimizer(const Options& options, TrainConfig& recipe) {
   if (!is_layerwise(recipe.optimizer.rule)) return;
   const bool cuts_layers = recipe.shard && !deals_optimizer(recipe);
   if (cuts_layers || axis_size(recipe, "tp") > 1 || recipe.servers > 1)
@@ -317,12 +317,12 @@ void check_optimizer(const Options& options, Recipe& recipe) {
   recipe.graphs = GraphUse::off;
 }
 
-std::int64_t shares_of(const Recipe& recipe, std::int64_t world_size) {
+std::int64_t shares_of(const TrainConfig& recipe, std::int64_t world_size) {
   if (recipe.virtual_workers > 0) return recipe.virtual_workers;
   return world_size / (axis_size(recipe, "tp") * axis_size(recipe, "pp"));
 }
 
-std::int64_t passes_of(const Options& options, const Recipe& recipe) {
+std::int64_t passes_of(const Options& options, const TrainConfig& recipe) {
   const std::int64_t accumulate = options.integer("accumulate", 1, INT64_MAX);
   const int stages = std::max(axis_size(recipe, "pp"), recipe.device_stages);
   if (stages == 1) return accumulate;
@@ -341,7 +341,7 @@ std::int64_t passes_of(const Options& options, const Recipe& recipe) {
 namespace {
 
 /// What --place asks for; the devices that it names are those there are, unless --devices says so.
-void read_place(const Options& options, Recipe& recipe) {
+void read_place(const Options& options, TrainConfig& recipe) {
   if (!recipe.placed) return;
   if (recipe.device_stages > 0)
     options.refuse("place", "nothing beside --pipeline over --devices, which places its stages");
@@ -367,7 +367,7 @@ void read_place(const Options& options, Recipe& recipe) {
 }
 
 /// What parts of a network on several devices do not go with.
-void check_beside_places(const Options& options, const Recipe& recipe) {
+void check_beside_places(const Options& options, const TrainConfig& recipe) {
   const std::string form = recipe.placed ? "--place" : "--pipeline over --devices";
   const auto beside = [&](bool given, const char* option, const char* why) {
     if (given) options.refuse(option, "nothing beside " + form + ", " + why);
@@ -381,7 +381,7 @@ void check_beside_places(const Options& options, const Recipe& recipe) {
 
 }  // namespace
 
-void read_devices(const Options& options, Recipe& recipe) {
+void read_devices(const Options& options, TrainConfig& recipe) {
   recipe.update_on_host = options.choice("update-on", {"device", "host"}) == "host";
   if (options.has("devices")) recipe.devices = device_names(options);
   read_place(options, recipe);
@@ -423,7 +423,7 @@ void read_devices(const Options& options, Recipe& recipe) {
     options.refuse("cuda-graph", "auto or off beside --devices, since a graph is of one device");
 }
 
-void check_beside_thread_workers(const Options& options, Recipe& recipe) {
+void check_beside_thread_workers(const Options& options, TrainConfig& recipe) {
   if (recipe.thread_workers == 1) return;
   const char* const expected =
       "CPUs beside --thread-workers; start a process for each GPU with dtrain-launch";

@@ -20,7 +20,7 @@
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/options.h"
 #include "runtime/optim/lr_schedule.h"
-#include "training/optimizer_recipe.h"
+#include "training/options/optimizer_config.h"
 
 namespace dtrain {
 
@@ -57,10 +57,10 @@ struct ResumeFrom {
   std::string path;
 };
 
-/// Recipe::shard_group: the workers of a node.
+/// TrainConfig::shard_group: the workers of a node.
 inline constexpr int kShardNode = -1;
 
-struct Recipe {
+struct TrainConfig {
   std::string model;  ///< what is learned: the task's name
   std::map<std::string, std::string>
       own;  ///< the program's own options: a checkpoint is resumed only with the same
@@ -99,7 +99,7 @@ struct Recipe {
   bool recompute = false;
   bool drop_last = false;  ///< StepSamplerOptions::drop_last
   BatchPlan batch;
-  OptimizerRecipe optimizer;
+  OptimizerConfig optimizer;
   LrKind lr_kind = LrKind::constant;
   std::int64_t warmup_steps = 0, lr_decay_every = 0;
   double lr_gamma = 0.1, min_lr = 0;
@@ -126,13 +126,13 @@ std::span<const OptionSpec> train_options();
 
 /// Checks every value and combines them for a job of `world_size` workers that learns `model`. Throws
 /// UsageError naming the option.
-Recipe make_recipe(const Options& options, std::string_view model, std::int64_t world_size);
+TrainConfig make_train_config(const Options& options, std::string_view model, std::int64_t world_size);
 
 /// The schedule of a run with `steps_per_epoch` optimizer steps an epoch.
-LrSchedule make_schedule(const Recipe& recipe, std::int64_t steps_per_epoch);
+LrSchedule make_schedule(const TrainConfig& recipe, std::int64_t steps_per_epoch);
 
 /// The settings that decide the numbers of a run, as name → value: a checkpoint is resumed only where they
 /// agree.
-std::map<std::string, std::string> identity(const Recipe& recipe);
+std::map<std::string, std::string> identity(const TrainConfig& recipe);
 
 }  // namespace dtrain
