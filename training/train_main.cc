@@ -8,6 +8,7 @@
 
 #include "cluster/detect/program_note.h"
 #include "runtime/data/formats/text.h"
+#include "training/options/combinations.h"
 #include "training/serve.h"
 #include "training/start/said_once.h"
 #include "training/start/threads.h"
@@ -42,7 +43,7 @@ Assignment find_assignment(const TrainProgram& program, const Options& options,
   found.recipe = make_train_config(options, found.task->name(), worker_count(options, found.role));
   for (const OptionSpec& spec : program.options) {
     const std::string name(spec.name);
-    if (options.has(name)) found.recipe.own[name] = options.text(name);
+    if (options.has(name)) found.recipe.settings[name] = options.text(name);
   }
   return found;
 }
@@ -80,8 +81,12 @@ ExitCode run_training(const TrainProgram& program, const std::vector<std::string
   });
   const std::string usage = fmt::format(
       "usage: {} [options]   (alone, or as a worker of dtrain-launch, mpirun or srun)", program.name);
+  if (options.has("help") && options.text("help") == "combinations") {
+    fmt::print("{}", combinations_markdown());
+    return ExitCode::ok;
+  }
   if (const auto help = asked_help(options, usage, specs)) {
-    fmt::print("{}", *help);
+    fmt::print("{}{}", *help, options.text("help") == "markdown" ? "" : combinations_help());
     return ExitCode::ok;
   }
   const auto [placement, role, task, recipe] =

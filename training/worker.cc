@@ -12,7 +12,6 @@
 #include "runtime/device/timed_device.h"
 #include "training/divided_task.h"
 #include "training/make_strategy.h"
-#include "training/options/parallelism.h"
 #include "training/start/said_once.h"
 #include "training/start/same_options.h"
 #include "training/start/threads.h"
@@ -134,7 +133,8 @@ struct ThreadWorker {
 }  // namespace
 
 int worker_count(const Options& options, const ServerRole& role) {
-  const int threads = thread_workers(options);
+  int threads = 1;
+  options.read("thread-workers", threads);
   if (threads > 1 && role.workers + role.servers > 1) {
     options.refuse("thread-workers", fmt::format("1 in a job of {} processes, each of which is a worker",
                                                  role.workers + role.servers));

@@ -50,10 +50,7 @@ std::vector<OptionSpec> specs() {
 // What is no option here is as `dtrain train` has it by default.
 TrainConfig recipe_of(const Options& options, const Task& task, std::int64_t world_size) {
   std::map<std::string, OptionValue> values = options.all();
-  for (const OptionSpec& spec : train_options()) {
-    if (!spec.default_text.empty())
-      values.try_emplace(std::string(spec.name), OptionValue{std::string(spec.default_text), "default"});
-  }
+  fill_from_defaults(train_options(), values);
   return make_train_config(Options(std::move(values)), task.name(), world_size);
 }
 

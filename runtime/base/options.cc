@@ -16,8 +16,6 @@
 namespace dtrain {
 namespace {
 
-constexpr std::size_t kHelpIndent = 31, kHelpWidth = 80;
-
 std::string with_dashes(std::string_view name) {
   std::string result(name);
   std::replace(result.begin(), result.end(), '_', '-');
@@ -110,7 +108,7 @@ class Parser {
   }
 
   void set(const OptionSpec& spec, std::string text) {
-    values_[std::string(spec.name)] = {std::move(text), "command line"};
+    values_[std::string(spec.name)] = {std::move(text), "command line", spec.agreement};
   }
 
   [[noreturn]] void refuse_unknown(const std::string& shown, std::string_view name) const {
@@ -164,7 +162,7 @@ void fill_from_file(const std::string& path, std::span<const OptionSpec> specs,
       throw UsageError(fmt::format("--config {}: key \"{}\": expected a string, number or boolean, got {}",
                                    path, key, value.dump()));
     }
-    values.try_emplace(std::string(spec->name), OptionValue{text_of(value), path});
+    values.try_emplace(std::string(spec->name), OptionValue{text_of(value), path, spec->agreement});
   }
 }
 
@@ -176,7 +174,7 @@ void fill_from_environment(const Environment& environment, std::string_view pref
     const std::string variable =
         spec.variable.empty() ? variable_of(prefix, spec.name) : std::string(spec.variable);
     if (const std::string* text = find_variable(environment, variable))
-      values.try_emplace(std::string(spec.name), OptionValue{*text, variable});
+      values.try_emplace(std::string(spec.name), OptionValue{*text, variable, spec.agreement});
   }
 }
 
@@ -205,30 +203,15 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return previous.back();
 }
 
-// Breaks a help text at blanks so that it stays in its column.
-std::string help_of(const OptionSpec& spec) {
-  return spec.no_effect.empty() ? std::string(spec.help) : fmt::format("no effect: {}", spec.no_effect);
-}
-
-// For a Markdown table: a bar would end the cell, an angle bracket outside of code begin a tag.
-std::string escaped(std::string_view text, std::string_view special) {
-  std::string safe;
-  for (const char c : text) {
-    if (special.find(c) != std::string_view::npos) safe += '\\';
-    safe += c;
+/// "auto, on, off" taken apart.
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  while (true) {
+    const std::size_t comma = text.find(", ");
+    words.push_back(text.substr(0, comma));
+    if (comma == text.npos) return words;
+    text.remove_prefix(comma + 2);
   }
-  return safe;
-}
-
-std::string wrapped(std::string_view text) {
-  std::string lines;
-  while (text.size() > kHelpWidth - kHelpIndent) {
-    std::size_t cut = text.rfind(' ', kHelpWidth - kHelpIndent);
-    if (cut == text.npos) cut = std::min(text.find(' '), text.size());
-    lines.append(text.substr(0, cut)).append("\n").append(kHelpIndent, ' ');
-    text.remove_prefix(std::min(cut + 1, text.size()));
-  }
-  return lines.append(text);
 }
 
 std::string refusal(const std::string& name, const OptionValue& value, const std::string& expected) {
@@ -272,9 +255,11 @@ std::int64_t Options::integer(const std::string& name, std::int64_t least, std::
   const OptionValue& value = at(name);
   const auto number = parse_integer(value.text);
   if (!number || *number < least || *number > most) {
-    const std::string bound = most == INT64_MAX ? fmt::format("a whole number of at least {}", least)
-                                                : fmt::format("a whole number from {} to {}", least, most);
-    throw UsageError(refusal(name, value, bound));
+    const std::string expected = least == INT64_MIN ? "a whole number"
+                                 : most == INT64_MAX
+                                     ? fmt::format("a whole number of at least {}", least)
+                                     : fmt::format("a whole number from {} to {}", least, most);
+    throw UsageError(refusal(name, value, expected));
   }
   return *number;
 }
@@ -288,13 +273,30 @@ double Options::real(const std::string& name, double least, double most) const {
   return *number;
 }
 
-const std::string& Options::choice(const std::string& name,
-                                   std::initializer_list<std::string_view> choices) const {
+const std::string& Options::choice(const std::string& name, std::span<const std::string_view> choices) const {
   const OptionValue& value = at(name);
   if (std::find(choices.begin(), choices.end(), value.text) != choices.end()) return value.text;
-  const std::vector<std::string_view> words(choices);
-  throw UsageError(refusal(name, value, fmt::format("one of {}", fmt::join(words, ", "))) +
-                   suggestion(value.text, words, ""));
+  throw UsageError(refusal(name, value, fmt::format("one of {}", fmt::join(choices, ", "))) +
+                   suggestion(value.text, choices, ""));
+}
+
+void Options::check(std::span<const OptionSpec> specs) const {
+  for (const OptionSpec& spec : specs) {
+    const std::string name(spec.name);
+    if (!has(name)) continue;
+    if (const auto* whole = std::get_if<WholeNumber>(&spec.values)) integer(name, whole->least, whole->most);
+    if (const auto* number = std::get_if<RealNumber>(&spec.values)) real(name, number->least, number->most);
+    if (const auto* one = std::get_if<OneOf>(&spec.values)) choice(name, words_of(one->words));
+    if (spec.value_name.empty() && name != "help") enabled(name);
+  }
+}
+
+void fill_from_defaults(std::span<const OptionSpec> specs, std::map<std::string, OptionValue>& values) {
+  for (const OptionSpec& spec : specs) {
+    if (spec.default_text.empty()) continue;
+    values.try_emplace(std::string(spec.name),
+                       OptionValue{std::string(spec.default_text), "default", spec.agreement});
+  }
 }
 
 ParsedCommand resolve_command(std::string_view program, std::span<const OptionSpec> specs,
@@ -307,11 +309,7 @@ ParsedCommand resolve_command(std::string_view program, std::span<const OptionSp
   if (const auto config = values.find("config"); config != values.end())
     fill_from_file(config->second.text, specs, values);
   std::vector<std::string> notes = notes_on(values, specs);
-  for (const OptionSpec& spec : specs) {
-    if (!spec.default_text.empty()) {
-      values.try_emplace(std::string(spec.name), OptionValue{std::string(spec.default_text), "default"});
-    }
-  }
+  fill_from_defaults(specs, values);
   return {Options(std::move(values)), parser.rest(), std::move(notes)};
 }
 
@@ -323,57 +321,6 @@ Options resolve_options(std::string_view program, std::span<const OptionSpec> sp
         fmt::format("{}: expected options only, got the argument '{}'", program, command.rest.front()));
   }
   return std::move(command.options);
-}
-
-std::string options_help(std::string_view usage, std::span<const OptionSpec> specs) {
-  std::string text = fmt::format("{}\n", usage);
-  std::string_view group;
-  for (const OptionSpec& spec : specs) {
-    if (spec.group != group) text += fmt::format("\n{}\n", group = spec.group);
-    const std::string letter = spec.letter != 0 ? fmt::format("-{}, ", spec.letter) : std::string();
-    std::string left =
-        fmt::format("  {}--{}{}{}", letter, spec.name, spec.value_name.empty() ? "" : " ", spec.value_name);
-    left += left.size() < kHelpIndent ? std::string(kHelpIndent - left.size(), ' ')
-                                      : "\n" + std::string(kHelpIndent, ' ');
-    const bool show_default = !spec.default_text.empty() && !spec.value_name.empty();
-    text +=
-        left + wrapped(help_of(spec) + (show_default ? fmt::format(" [{}]", spec.default_text) : "")) + "\n";
-  }
-  return text;
-}
-
-std::string options_markdown(std::span<const OptionSpec> specs) {
-  std::string text = "| option | default | |\n|---|---|---|\n";
-  std::string_view group;
-  for (const OptionSpec& spec : specs) {
-    if (spec.name == "help") continue;
-    if (spec.group != group) {
-      group = spec.group;
-      text +=
-          fmt::format("| **{}** | | |\n", group.ends_with(':') ? group.substr(0, group.size() - 1) : group);
-    }
-    const std::string letter = spec.letter != 0 ? fmt::format("`-{}`, ", spec.letter) : std::string();
-    const std::string value = spec.value_name.empty() ? std::string() : fmt::format(" {}", spec.value_name);
-    text += fmt::format("| {}`--{}{}` | {} | {} |\n", letter, spec.name, escaped(value, "|"),
-                        spec.default_text.empty() ? "" : fmt::format("`{}`", escaped(spec.default_text, "|")),
-                        escaped(help_of(spec), "|<"));
-  }
-  return text;
-}
-
-std::optional<std::string> asked_help(const Options& options, std::string_view usage,
-                                      std::span<const OptionSpec> specs) {
-  if (!options.has("help")) return std::nullopt;
-  if (options.text("help") == "markdown") return options_markdown(specs);
-  if (!options.enabled("help")) return std::nullopt;
-  return options_help(usage, specs);
-}
-
-std::string options_table(const Options& options) {
-  std::string text;
-  for (const auto& [name, value] : options.all())
-    text += fmt::format("{:<24} {:<28} {}\n", name, value.text, value.source);
-  return text;
 }
 
 std::optional<std::string> closest_word(std::string_view word, std::span<const std::string_view> candidates) {

@@ -194,7 +194,7 @@ TEST_F(DevicesOption, SayWhatTheyDoNotGoWith) {
   expect_refused({"--devices", "cpu:0,cpu:1", "--global-batch-size", "1"},
                  "expected at least one sample of a pass for each of 2 devices, got 1");
   expect_refused({"--devices", "cpu:0,cpu:1", "--virtual-workers", "2"},
-                 "expected --place beside it where --virtual-workers is");
+                 "expected nothing beside --virtual-workers, whose parts a worker computes one after");
   expect_refused({"--update-on", "host"}, "--update-on");
 }
 

@@ -92,7 +92,8 @@ TEST_F(Sweep, BadInputIsRefusedBeforeAnythingStarts) {
               HasSubstr("options.lrr: dtrain train has no option of that name; did you mean \"lr\"?"));
   EXPECT_THAT(refused(config(R"("lr": [0.1, "fast"])")),
               HasSubstr("run lr=fast: --lr (from command line): expected a number"));
-  EXPECT_THAT(refused(config(R"("global-batch-size": [64])")), HasSubstr("expected only one of the two"));
+  EXPECT_THAT(refused(config(R"("global-batch-size": [64])")),
+              HasSubstr("expected nothing beside --global-batch-size"));
   EXPECT_THAT(refused(config(R"("lr": [])")), HasSubstr("options.lr: expected at least one value"));
   EXPECT_THAT(refused(config(R"("lr": 1)", R"("jbos": 2, )")), HasSubstr("jbos: unknown field"));
   EXPECT_THAT(refused(config(R"("lr": 1)"), {"--jobs=none"}), HasSubstr("--jobs"));

@@ -2,16 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
-#include <optional>
-
-#include "runtime/base/error.h"
+#include "training/options/train_flags.h"
 
 namespace dtrain {
 namespace {
-
-constexpr double kMaxReal = 1e30;
 
 template <class... Functions>
 struct Overloaded : Functions... {
@@ -20,20 +14,12 @@ struct Overloaded : Functions... {
 template <class... Functions>
 Overloaded(Functions...) -> Overloaded<Functions...>;
 
-/// What the given option says, or what the optimizer's own default is.
-double real_or(const Options& options, const std::string& name, double most, double otherwise) {
-  return options.has(name) ? options.real(name, 0, most) : otherwise;
-}
-
-SgdOptions read_sgd(const Options& options) {
-  const SgdOptions sgd{.lr = real_or(options, "lr", kMaxReal, 0.1),
-                       .momentum = options.real("momentum", 0, kMaxReal),
-                       .dampening = options.real("dampening", 0, 1),
-                       .weight_decay = real_or(options, "weight-decay", kMaxReal, 0),
-                       .nesterov = options.enabled("nesterov")};
-  if (sgd.nesterov && (sgd.momentum == 0 || sgd.dampening != 0))
-    throw UsageError("--nesterov: expected --momentum above 0 and --dampening 0");
-  return sgd;
+SgdOptions read_sgd(const TrainFlags& flags) {
+  return {.lr = flags.lr.value_or(0.1),
+          .momentum = flags.momentum,
+          .dampening = flags.dampening,
+          .weight_decay = flags.weight_decay.value_or(0),
+          .nesterov = flags.nesterov};
 }
 
 struct Betas {
@@ -52,73 +38,54 @@ Betas read_betas(const Options& options) {
   return betas;
 }
 
-/// AdamOptions and AdamWOptions.
+/// AdamOptions, AdamWOptions and LambOptions.
 template <class Moments>
-Moments read_moments(const Options& options) {
-  const Betas betas = read_betas(options);
+Moments read_moments(const TrainFlags& flags, const Betas& betas) {
   const Moments defaults;
-  return {.lr = real_or(options, "lr", kMaxReal, defaults.lr),
+  return {.lr = flags.lr.value_or(defaults.lr),
           .beta1 = betas.first,
           .beta2 = betas.second,
-          .eps = real_or(options, "eps", 1, defaults.eps),
-          .weight_decay = real_or(options, "weight-decay", kMaxReal, defaults.weight_decay)};
+          .eps = flags.eps.value_or(defaults.eps),
+          .weight_decay = flags.weight_decay.value_or(defaults.weight_decay)};
 }
 
-RmsPropOptions read_rmsprop(const Options& options) {
+RmsPropOptions read_rmsprop(const TrainFlags& flags) {
   const RmsPropOptions defaults;
-  return {.lr = real_or(options, "lr", kMaxReal, defaults.lr),
-          .alpha = options.real("alpha", 0, 1),
-          .eps = real_or(options, "eps", 1, defaults.eps),
-          .weight_decay = real_or(options, "weight-decay", kMaxReal, defaults.weight_decay),
-          .momentum = options.real("momentum", 0, kMaxReal),
-          .centered = options.enabled("centered")};
+  return {.lr = flags.lr.value_or(defaults.lr),
+          .alpha = flags.alpha,
+          .eps = flags.eps.value_or(defaults.eps),
+          .weight_decay = flags.weight_decay.value_or(defaults.weight_decay),
+          .momentum = flags.momentum,
+          .centered = flags.centered};
 }
 
-AdagradOptions read_adagrad(const Options& options) {
+AdagradOptions read_adagrad(const TrainFlags& flags) {
   const AdagradOptions defaults;
-  return {.lr = real_or(options, "lr", kMaxReal, defaults.lr),
-          .lr_decay = options.real("lr-decay", 0, kMaxReal),
-          .weight_decay = real_or(options, "weight-decay", kMaxReal, defaults.weight_decay),
-          .initial_accumulator_value = options.real("initial-accumulator", 0, kMaxReal),
-          .eps = real_or(options, "eps", 1, defaults.eps)};
+  return {.lr = flags.lr.value_or(defaults.lr),
+          .lr_decay = flags.lr_decay,
+          .weight_decay = flags.weight_decay.value_or(defaults.weight_decay),
+          .initial_accumulator_value = flags.initial_accumulator,
+          .eps = flags.eps.value_or(defaults.eps)};
 }
 
-LarsOptions read_lars(const Options& options) {
+LarsOptions read_lars(const TrainFlags& flags) {
   const LarsOptions defaults;
-  return {.lr = real_or(options, "lr", kMaxReal, defaults.lr),
-          .momentum = options.real("momentum", 0, kMaxReal),
-          .weight_decay = real_or(options, "weight-decay", kMaxReal, defaults.weight_decay),
-          .trust = options.real("trust", 0, kMaxReal)};
+  return {.lr = flags.lr.value_or(defaults.lr),
+          .momentum = flags.momentum,
+          .weight_decay = flags.weight_decay.value_or(defaults.weight_decay),
+          .trust = flags.trust};
 }
 
-LambOptions read_lamb(const Options& options) {
-  const Betas betas = read_betas(options);
-  const LambOptions defaults;
-  return {.lr = real_or(options, "lr", kMaxReal, defaults.lr),
-          .beta1 = betas.first,
-          .beta2 = betas.second,
-          .eps = real_or(options, "eps", 1, defaults.eps),
-          .weight_decay = real_or(options, "weight-decay", kMaxReal, defaults.weight_decay)};
-}
-
-/// All are read, so that a value out of range is refused whichever optimizer it is for.
-OptimizerOptions read_rule(const Options& options) {
-  const std::string& name =
-      options.choice("optimizer", {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lars", "lamb"});
-  const OptimizerOptions all[] = {read_sgd(options),
-                                  read_moments<AdamOptions>(options),
-                                  read_moments<AdamWOptions>(options),
-                                  read_rmsprop(options),
-                                  read_adagrad(options),
-                                  read_lars(options),
-                                  read_lamb(options)};
-  return *std::find_if(std::begin(all), std::end(all),
-                       [&](const OptimizerOptions& rule) { return name_of(rule) == name; });
-}
-
-std::optional<double> limit(const Options& options, const std::string& name) {
-  if (!options.has(name)) return std::nullopt;
-  return options.real(name, 0, kMaxReal);
+OptimizerOptions read_rule(const Options& options, const TrainFlags& flags) {
+  const std::string& name = options.text("optimizer");
+  const Betas betas = read_betas(options);  // refused whichever optimizer they are for
+  if (name == "adam") return read_moments<AdamOptions>(flags, betas);
+  if (name == "adamw") return read_moments<AdamWOptions>(flags, betas);
+  if (name == "lamb") return read_moments<LambOptions>(flags, betas);
+  if (name == "rmsprop") return read_rmsprop(flags);
+  if (name == "adagrad") return read_adagrad(flags);
+  if (name == "lars") return read_lars(flags);
+  return read_sgd(flags);
 }
 
 template <class Rule>
@@ -153,12 +120,12 @@ struct OptimizerOf<LambOptions> {
 };
 
 template <class Rule>
-std::unique_ptr<Optimizer> make(const Rule& rule, const OptimizerConfig& recipe,
+std::unique_ptr<Optimizer> make(const Rule& rule, const OptimizerConfig& config,
                                 const NamedTensors& parameters, const std::set<std::string>& vectors) {
   using Kind = typename OptimizerOf<Rule>::Type;
   if constexpr (requires { rule.adapts; })
     return std::make_unique<Kind>(layerwise_groups(parameters, vectors, rule));
-  if (recipe.decays_vectors || rule.weight_decay == 0) return std::make_unique<Kind>(parameters, rule);
+  if (config.decays_vectors || rule.weight_decay == 0) return std::make_unique<Kind>(parameters, rule);
   return std::make_unique<Kind>(decay_groups(parameters, vectors, rule));
 }
 
@@ -196,18 +163,18 @@ int copies_of_parameters(const OptimizerOptions& options) noexcept {
                     options);
 }
 
-OptimizerConfig read_optimizer(const Options& options, double lr_scale) {
-  OptimizerConfig recipe;
-  recipe.rule = read_rule(options);
-  set_lr(recipe.rule, lr_of(recipe.rule) * lr_scale);
-  recipe.decays_vectors = options.choice("weight-decay-on", {"all", "matrices"}) == "all";
-  recipe.limits = {.norm = limit(options, "clip-grad-norm"), .value = limit(options, "clip-grad-value")};
-  return recipe;
+OptimizerConfig read_optimizer(const Options& options, const TrainFlags& flags, double lr_scale) {
+  OptimizerConfig config;
+  config.rule = read_rule(options, flags);
+  set_lr(config.rule, lr_of(config.rule) * lr_scale);
+  config.decays_vectors = options.text("weight-decay-on") == "all";
+  config.limits = {.norm = flags.clip_grad_norm, .value = flags.clip_grad_value};
+  return config;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& recipe, const NamedTensors& parameters,
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const NamedTensors& parameters,
                                           const std::set<std::string>& vectors) {
-  return std::visit([&](const auto& rule) { return make(rule, recipe, parameters, vectors); }, recipe.rule);
+  return std::visit([&](const auto& rule) { return make(rule, config, parameters, vectors); }, config.rule);
 }
 
 }  // namespace dtrain

@@ -33,18 +33,21 @@ void set_lr(OptimizerOptions& options, double lr) noexcept;
 /// How many times the parameters' bytes weights and state are together, once there is state.
 int copies_of_parameters(const OptimizerOptions& options) noexcept;
 
+struct TrainFlags;
+
 struct OptimizerConfig {
   OptimizerOptions rule;       ///< its learning rate: after --scale-lr
   bool decays_vectors = true;  ///< weight decay on biases and norms' weights too
   GradientLimits limits;
 };
 
-/// What `options` say; `lr_scale` multiplies the learning rate. Throws UsageError naming the option.
-OptimizerConfig read_optimizer(const Options& options, double lr_scale);
+/// What checked `options` and their `flags` say; `lr_scale` multiplies the learning rate. Throws UsageError
+/// naming the option.
+OptimizerConfig read_optimizer(const Options& options, const TrainFlags& flags, double lr_scale);
 
 /// The optimizer of `parameters`, whole ones or parts. `vectors`: the names of those that are biases and
 /// norms' weights (names_of_vectors of whole parameters).
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& recipe, const NamedTensors& parameters,
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const NamedTensors& parameters,
                                           const std::set<std::string>& vectors);
 
 }  // namespace dtrain

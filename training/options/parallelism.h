@@ -1,35 +1,32 @@
-// How workers share the work, as options say it, and which of them do not go together.
+// How workers share the work, as options say it.
 #pragma once
 
 #include "training/options/train_config.h"
 
 namespace dtrain {
 
-/// Fills in what `recipe` says of parallelism, for a job of `world_size` workers. Throws UsageError naming
-/// the option, with the numbers, for what cannot be.
-void read_parallelism(const Options& options, std::int64_t world_size, TrainConfig& recipe);
+/// Fills in what `config` says of parallelism and devices beyond its flags, for a job of `world_size`
+/// workers. Throws UsageError naming the option for what does not go together (check_combinations), and, with
+/// the numbers, for what does not add up.
+void read_parallelism(const Options& options, std::int64_t world_size, TrainConfig& config);
+
+/// Workers along an axis of the mesh; 1 for an axis that it does not have.
+int axis_size(const TrainConfig& config, std::string_view name);
 
 /// Whether --shard optimizer deals whole parameters out (decision 043) instead of cutting each into ranges;
 /// after read_parallelism().
-bool deals_optimizer(const TrainConfig& recipe);
+bool deals_optimizer(const TrainConfig& config);
 
-/// --thread-workers, at least 1. Throws UsageError.
-int thread_workers(const Options& options);
+/// Whether the devices of a worker each have the whole network.
+bool has_replicas(const TrainConfig& config);
 
 /// Into how many shares a batch is cut: workers, parts, or groups of workers that share a network.
-std::int64_t shares_of(const TrainConfig& recipe, std::int64_t world_size);
+std::int64_t shares_of(const TrainConfig& config, std::int64_t world_size);
 
 /// Passes of a step: --accumulate, or the micro-batches of a pipeline.
-std::int64_t passes_of(const Options& options, const TrainConfig& recipe);
+std::int64_t passes_of(const TrainConfig& config);
 
-/// Throws UsageError for an optimizer that the form of parallelism cannot have. Steps that cannot be recorded
-/// are not.
-void check_optimizer(const Options& options, TrainConfig& recipe);
-
-/// The same for the devices of a worker, when the batch is known.
-void read_devices(const Options& options, TrainConfig& recipe);
-
-/// Throws UsageError for what several workers of one process cannot have; their device is the CPU.
-void check_beside_thread_workers(const Options& options, TrainConfig& recipe);
+/// Throws UsageError where a worker has more devices than samples or stages, when the batch is known.
+void check_batch(const TrainConfig& config);
 
 }  // namespace dtrain

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
+
+#include "training/options/train_flags.h"
 
 namespace dtrain {
 namespace {
@@ -11,15 +14,16 @@ namespace {
 constexpr const char* kNextLr = "next-lr";
 const std::string kPrefix = "option.";
 const std::string kUnset = "unset";
-constexpr const char* kNoted[] = {"epochs",       "max-steps",       "accumulate",      "lr",
-                                  "scale-lr",     "base-batch-size", "momentum",        "dampening",
-                                  "nesterov",     "weight-decay",    "weight-decay-on", "betas",
-                                  "eps",          "alpha",           "centered",        "lr-decay",
-                                  "trust",        "clip-grad-norm",  "clip-grad-value", "lr-schedule",
-                                  "warmup-steps", "lr-decay-every",  "lr-gamma",        "min-lr"};
-
 std::string value_of(const Options& options, const std::string& name) {
   return options.has(name) ? options.text(name) : kUnset;
+}
+
+std::vector<std::string> noted_names() {
+  std::vector<std::string> names;
+  for (const OptionSpec& spec : train_options()) {
+    if (spec.agreement == Agreement::noted) names.emplace_back(spec.name);
+  }
+  return names;
 }
 
 /// "0.1" is "1e-1".
@@ -32,13 +36,13 @@ bool are_equal(const std::string& a, const std::string& b) {
 
 std::map<std::string, std::string> noted_options(const Options& options) {
   std::map<std::string, std::string> noted;
-  for (const char* name : kNoted) noted.emplace(kPrefix + name, value_of(options, name));
+  for (const std::string& name : noted_names()) noted.emplace(kPrefix + name, value_of(options, name));
   return noted;
 }
 
 std::string changed_options(const Options& now, const std::map<std::string, std::string>& saved) {
   std::string text;
-  for (const char* name : kNoted) {
+  for (const std::string& name : noted_names()) {
     const auto before = saved.find(kPrefix + name);
     const std::string value = value_of(now, name);
     if (before == saved.end() || are_equal(before->second, value)) continue;

@@ -13,19 +13,12 @@
 namespace dtrain {
 namespace {
 
-// Each worker's own: where it finds and leaves things, what it computes on, what it shows. Of a run's folder
-// and what it goes on from rank 0's count.
-constexpr std::string_view kOwn[] = {
-    "autotune", "config",    "connect-timeout", "data-dir",    "device", "devices",
-    "help",     "init-from", "loader-threads",  "log-samples", "place",  "print-config",
-    "profile",  "resume",    "run-dir",         "threads",     "trace",  "trace-steps"};
-
 constexpr char kBetween = '\x1f', kBehind = '\x1e';  // of name and value, of options
 
 std::map<std::string, std::string> shared_options(const Options& options) {
   std::map<std::string, std::string> shared;
   for (const auto& [name, value] : options.all()) {
-    if (std::ranges::find(kOwn, name) == std::end(kOwn)) shared[name] = value.text;
+    if (value.agreement != Agreement::own) shared[name] = value.text;
   }
   return shared;
 }

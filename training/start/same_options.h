@@ -8,7 +8,7 @@
 namespace dtrain {
 
 /// Collective over all workers: compares with rank 0 what all of them must have alike, which is everything
-/// but paths, devices, threads and what a worker only shows. Throws UsageError with the option and both
+/// but what is a worker's own (Agreement::own). Throws UsageError with the option and both
 /// values on a worker that differs, and PeerError with the same words on the others.
 void check_same_options(const Options& options, Communicator& workers, const Deadline& deadline);
 

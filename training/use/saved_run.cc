@@ -54,12 +54,8 @@ Options options_of(const TrainProgram& program, const Json& config, const fs::pa
     }
     values[name] = {option["value"].get<std::string>(), path};
   }
-  for (const auto& specs : {program.options, train_options()}) {
-    for (const OptionSpec& spec : specs) {
-      if (!spec.default_text.empty())
-        values.try_emplace(std::string(spec.name), OptionValue{std::string(spec.default_text), "default"});
-    }
-  }
+  fill_from_defaults(program.options, values);
+  fill_from_defaults(train_options(), values);
   return Options(std::move(values));
 }
 

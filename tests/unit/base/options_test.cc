@@ -98,6 +98,49 @@ TEST(Options, RefusesBrokenConfigurationFiles) {
             std::string::npos);
 }
 
+TEST(Options, RowsSayWhatValuesAre) {
+  using namespace option_rows;
+  constexpr OptionSpec kTyped[] = {
+      row(whole(1, 9), Agreement::job, {"count", "", "N", "3", "how many"}),
+      row(real(0, 1), Agreement::own, {"share", "", "X", "", "of all"}),
+      row(one_of("auto, on, off"), Agreement::noted, {"when", "", "WHEN", "auto", "to do it"}),
+      row(any, Agreement::identity, {"wait", "", "SECONDS", "0.25", "how long"}),
+      row(any, Agreement::job, {"quiet", "", "", "", "say less"}),
+  };
+  const auto given = [&](const std::vector<std::string>& arguments) {
+    return resolve_options("p", kTyped, arguments, {});
+  };
+  const auto refused = [&](const std::string& argument) {
+    return refusal_of([&] { given({argument}).check(kTyped); });
+  };
+  EXPECT_EQ(refused("--count=9"), "not refused");
+  EXPECT_EQ(refused("--count=10"),
+            "--count (from command line): expected a whole number from 1 to 9, got '10'");
+  EXPECT_EQ(refused("--share=2"), "--share (from command line): expected a number from 0 to 1, got '2'");
+  EXPECT_EQ(refused("--when=of"),
+            "--when (from command line): expected one of auto, on, off, got 'of'; did you mean on?");
+  EXPECT_EQ(refused("--quiet=2"), "--quiet (from command line): expected true or false, got '2'");
+
+  const Options options = given({"--when=on", "--quiet"});
+  int count = 0;
+  std::optional<double> share;
+  std::optional<std::string> when;
+  std::chrono::milliseconds wait{};
+  bool quiet = false;
+  options.read("count", count);
+  options.read("share", share);
+  options.read("when", when);
+  options.read("wait", wait);
+  options.read("quiet", quiet);
+  EXPECT_EQ(count, 3);
+  EXPECT_EQ(share, std::nullopt);
+  EXPECT_EQ(when, "on");
+  EXPECT_EQ(wait, std::chrono::milliseconds(250));
+  EXPECT_TRUE(quiet);
+  EXPECT_EQ(options.at("when").agreement, Agreement::noted);
+  EXPECT_EQ(options.at("wait").agreement, Agreement::identity);
+}
+
 TEST(Options, HelpIsForPeopleOrForTheDocumentation) {
   constexpr OptionSpec kTwoGroups[] = {
       {"nodes", "Where:", "N|MIN:MAX", "1", "how many; <= 8"},

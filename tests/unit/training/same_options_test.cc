@@ -25,7 +25,7 @@ std::map<int, std::string> heard(const std::map<std::string, OptionValue>& other
   std::map<int, std::string> words;
   const auto compare = [&](Communicator& workers) {
     std::map<std::string, OptionValue> values = {{"lr", {"0.1", "default"}},
-                                                 {"run-dir", {"/a", "command line"}}};
+                                                 {"run-dir", {"/a", "command line", Agreement::own}}};
     if (workers.rank() == 2) {
       for (const auto& [name, value] : other) values[name] = value;
     }
@@ -44,8 +44,8 @@ std::map<int, std::string> heard(const std::map<std::string, OptionValue>& other
 }
 
 TEST(SameOptions, WhatIsAWorkersOwnMayDiffer) {
-  for (const auto& [rank, words] :
-       heard({{"run-dir", {"/b", "command line"}}, {"threads", {"2", "DTRAIN_THREADS"}}}))
+  for (const auto& [rank, words] : heard({{"run-dir", {"/b", "command line", Agreement::own}},
+                                          {"threads", {"2", "DTRAIN_THREADS", Agreement::own}}}))
     EXPECT_EQ(words, "") << rank;
 }
 

@@ -1,0 +1,156 @@
+// Every row of the table of options that do not go together is refused as it says, and nothing else is.
+#include "training/options/combinations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr std::int64_t kWorkers = 4;
+
+std::string refusal_of(const std::string& line) {
+  std::istringstream in(line);
+  std::vector<std::string> arguments;
+  for (std::string word; in >> word;) arguments.push_back(word);
+  try {
+    make_train_config(resolve_options("dtrain train", train_options(), arguments, {}), "lenet", kWorkers);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// The options of `line` break the row that refuses `option` beside `other`.
+struct Breach {
+  std::string line, option, other;
+};
+
+const Breach kBreaches[] = {
+    {"--batch-size 8 --global-batch-size 8", "batch-size", "--global-batch-size"},
+    {"--accumulate 2 --virtual-workers 4", "accumulate", "--virtual-workers"},
+    {"--accumulate 2 --pipeline 2", "accumulate", "--pipeline"},
+    {"--accumulate 2 --pipeline 2 --devices cpu:0,cpu:1", "accumulate", "--pipeline"},
+    {"--sync-batch-norm --virtual-workers 4", "sync-batch-norm", "--virtual-workers"},
+    {"--sync-batch-norm --devices cpu:0,cpu:1", "sync-batch-norm", "--devices"},
+    {"--sync-batch-norm --servers 1 --update async", "sync-batch-norm", "--update async"},
+    {"--shard gradients --virtual-workers 4", "shard", "--virtual-workers"},
+    {"--shard parameters --virtual-workers 4", "shard", "--virtual-workers"},
+    {"--shard gradients --place conv1=cpu:0,fc1=cpu:1", "shard", "--place"},
+    {"--shard parameters --pipeline 2 --devices cpu:0,cpu:1", "shard", "--pipeline over --devices"},
+    {"--shard optimizer --sync-every 2", "shard", "--sync-every"},
+    {"--shard optimizer --servers 1", "shard", "--servers"},
+    {"--shard optimizer --shard-group 2 --tensor 2", "shard-group", "--tensor"},
+    {"--shard optimizer --shard-group 2 --pipeline 2", "shard-group", "--pipeline"},
+    {"--shard optimizer --shard-group 2 --virtual-workers 4", "shard-group", "--shard optimizer"},
+    {"--shard optimizer --shard-group 2 --place conv1=cpu:0,fc1=cpu:1", "shard-group", "--shard optimizer"},
+    {"--compress fp16 --virtual-workers 4", "compress", "--virtual-workers"},
+    {"--compress powersgd:2 --shard parameters", "compress", "--shard gradients and parameters"},
+    {"--compress bf16 --shard gradients --tensor 2", "compress", "--shard gradients and parameters"},
+    {"--compress bf16 --shard optimizer", "compress", "--shard"},
+    {"--compress bf16 --pipeline 2 --devices cpu:0,cpu:1", "compress", "--pipeline over --devices"},
+    {"--compress bf16 --sync-every 2", "compress", "--sync-every"},
+    {"--compress bf16 --servers 1", "compress", "--servers"},
+    {"--micro-batches 4 --pipeline 2 --virtual-workers 4", "micro-batches", "--virtual-workers"},
+    {"--tensor 2 --pipeline 2 --devices cpu:0,cpu:1", "tensor", "--pipeline over --devices"},
+    {"--mesh dp=4 --pipeline 2 --devices cpu:0,cpu:1", "mesh", "--pipeline over --devices"},
+    {"--sequence-parallel --pipeline 2 --devices cpu:0,cpu:1", "sequence-parallel",
+     "--pipeline over --devices"},
+    {"--schedule interleaved --pipeline 2 --virtual-workers 4", "schedule", "--virtual-workers"},
+    {"--virtual-workers 4 --sync-every 2", "virtual-workers", "--sync-every"},
+    {"--virtual-workers 4 --servers 1", "virtual-workers", "--servers"},
+    {"--sync-every 2 --servers 1", "sync-every", "--servers"},
+    {"--sync-every 2 --tensor 2", "sync-every", "--tensor and --pipeline"},
+    {"--sync-every 2 --mesh dp=2,pp=2", "sync-every", "--tensor and --pipeline"},
+    {"--sync-every 2 --place conv1=cpu:0,fc1=cpu:1", "sync-every", "--place"},
+    {"--sync-every 2 --pipeline 2 --devices cpu:0,cpu:1", "sync-every", "--pipeline over --devices"},
+    {"--devices cpu:0,cpu:1 --servers 1", "devices", "--servers"},
+    {"--place conv1=cpu:0,fc1=cpu:1 --servers 1", "place", "--servers"},
+    {"--peer-snapshots 2 --servers 1", "peer-snapshots", "--servers"},
+    {"--servers 1 --tensor 2", "servers", "--tensor and --pipeline"},
+    {"--precision fp16 --sync-every 2", "precision", "--sync-every"},
+    {"--precision fp16 --servers 1", "precision", "--servers"},
+    {"--clip-grad-norm 1 --servers 2", "clip-grad-norm", "--servers 2 and more"},
+    {"--check-replicas 2 --servers 1 --update async", "check-replicas", "--update async"},
+    {"--place auto --pipeline 2 --devices cpu:0,cpu:1", "place", "--pipeline over --devices"},
+    {"--update-on host --place conv1=cpu:0,fc1=cpu:1", "update-on", "--place"},
+    {"--update-on host --pipeline 2 --devices cpu:0,cpu:1", "update-on", "--pipeline over --devices"},
+    {"--device cpu --devices cpu:0,cpu:1", "device", "--devices"},
+    {"--device cpu --place conv1=cpu:0,fc1=cpu:1", "device", "--place"},
+    {"--devices cpu:0,cpu:1 --pipeline 2 --virtual-workers 4", "devices", "--virtual-workers"},
+    {"--devices cpu:0,cpu:1 --virtual-workers 4", "devices", "--virtual-workers"},
+    {"--devices cpu:0,cpu:1 --tensor 2", "devices", "--tensor and --pipeline"},
+    {"--place conv1=cpu:0,fc1=cpu:1 --tensor 2", "place", "--tensor and --pipeline"},
+    {"--devices cpu:0,cpu:1 --shard parameters", "devices", "--shard parameters"},
+    {"--cuda-graph on --devices cpu:0,cpu:1", "cuda-graph", "--devices"},
+    {"--cuda-graph on --optimizer lars", "cuda-graph", "--optimizer lars and lamb"},
+    {"--optimizer lamb --shard optimizer", "optimizer", "--shard"},
+    {"--optimizer lars --tensor 2", "optimizer", "--tensor"},
+    {"--optimizer lars --servers 2", "optimizer", "--servers 2 and more"},
+    {"--backend gloo --thread-workers 2", "backend", "--thread-workers"},
+    {"--peer-snapshots 2 --thread-workers 2", "peer-snapshots", "--thread-workers"},
+};
+
+TEST(Combinations, EveryRowIsRefusedInItsWords) {
+  std::set<std::string> broken;
+  for (const auto& [line, option, other] : kBreaches) {
+    const std::string refusal = refusal_of(line);
+    EXPECT_THAT(refusal, StartsWith("--" + option + " (from command line): expected ")) << line;
+    EXPECT_THAT(refusal, HasSubstr(" beside " + other)) << line;
+    broken.insert("| `--" + option + "` | `" + other + "` |");
+  }
+  std::istringstream table(combinations_markdown());
+  for (std::string row; std::getline(table, row);) {
+    if (!row.starts_with("| `") || row.find("| |") != row.npos) continue;
+    const std::string pair = row.substr(0, row.find(" |", row.find(" | `") + 3) + 2);
+    EXPECT_TRUE(broken.contains(pair)) << "no command line here breaks the row " << pair;
+  }
+}
+
+TEST(Combinations, WhatNeedsAnotherSaysWhich) {
+  EXPECT_THAT(refusal_of("--shard-group 2"), HasSubstr("expected --shard beside it"));
+  EXPECT_THAT(refusal_of("--micro-batches 2"), HasSubstr("expected --pipeline N beside it"));
+  EXPECT_THAT(refusal_of("--schedule gpipe"), HasSubstr("expected --pipeline N beside it"));
+  EXPECT_THAT(refusal_of("--chunks 2 --pipeline 2"), HasSubstr("expected --schedule interleaved beside it"));
+  EXPECT_THAT(refusal_of("--stages auto"), HasSubstr("expected even, or --pipeline N beside it"));
+  EXPECT_THAT(refusal_of("--sequence-parallel"), HasSubstr("expected --tensor N beside it"));
+  EXPECT_THAT(refusal_of("--update async"), HasSubstr("expected --servers N beside it"));
+  EXPECT_THAT(refusal_of("--max-staleness 1 --servers 1"), HasSubstr("expected --update async beside it"));
+  EXPECT_THAT(refusal_of("--place auto"), HasSubstr("expected --devices beside auto"));
+  EXPECT_THAT(refusal_of("--update-on host"), HasSubstr("expected --devices beside it"));
+  EXPECT_THAT(refusal_of("--nesterov --momentum 0.9 --dampening 0.1"), HasSubstr("--dampening 0 beside it"));
+  EXPECT_THAT(refusal_of("--lr-schedule step"), HasSubstr("expected --lr-decay-every N"));
+  EXPECT_THAT(refusal_of("--trace-steps 1:2"), HasSubstr("expected --trace FILE"));
+}
+
+TEST(Combinations, OthersGoTogether) {
+  for (const char* line :
+       {"--virtual-workers 4 --shard optimizer", "--virtual-workers 4 --pipeline 2 --tensor 2",
+        "--virtual-workers 4 --place conv1=cpu:0,fc1=cpu:1 --optimizer lars --shard optimizer",
+        "--compress fp16 --tensor 2 --shard optimizer --sync-batch-norm",
+        "--compress powersgd:2 --pipeline 2", "--shard gradients --pipeline 2 --schedule interleaved",
+        "--shard parameters --shard-group 2", "--devices cpu:0,cpu:1 --shard gradients --update-on host",
+        "--devices cpu:0,cpu:1 --sync-every 2", "--sync-every 2 --sync-batch-norm",
+        "--servers 1 --clip-grad-norm 1 --optimizer lars", "--servers 2 --update async --max-staleness 2",
+        "--pipeline 2 --devices cpu:0,cpu:1 --shard optimizer", "--thread-workers 4 --mesh dp=2,pp=2",
+        "--nesterov --momentum 0.9"})
+    EXPECT_EQ(refusal_of(line), "") << line;
+}
+
+TEST(Combinations, TheHelpNamesThePartners) {
+  const std::string help = combinations_help();
+  EXPECT_THAT(help, HasSubstr("--clip-grad-norm"));
+  EXPECT_THAT(help, HasSubstr("not with --servers 2 and more"));
+  EXPECT_THAT(help, HasSubstr("needs --trace\n"));
+}
+
+}  // namespace
+}  // namespace dtrain

@@ -1,0 +1,232 @@
+#include "training/options/combinations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "training/options/parallelism.h"
+
+namespace dtrain {
+namespace {
+
+struct Asked {
+  const Options& options;
+  const TrainConfig& config;
+};
+
+/// What can be asked for by an option.
+struct Form {
+  std::string_view option;
+  std::string_view shown;    ///< where it is the other of a pair
+  std::string_view allowed;  ///< what `option` may be where this does not go
+  bool (*is_asked)(const Asked&);
+};
+
+#define DTRAIN_WHERE(condition) [](const Asked& asked) -> bool { return condition; }
+#define DTRAIN_GIVEN(name) DTRAIN_WHERE(asked.options.has(name))
+
+// clang-format off
+constexpr Form
+    kGlobalBatchSize{"global-batch-size", "--global-batch-size", "nothing", DTRAIN_GIVEN("global-batch-size")},
+    kBatchSize{"batch-size", "--batch-size", "nothing", DTRAIN_GIVEN("batch-size")},
+    kAccumulate{"accumulate", "--accumulate", "1", DTRAIN_WHERE(asked.config.accumulate > 1)},
+    kVirtualWorkers{"virtual-workers", "--virtual-workers", "nothing", DTRAIN_WHERE(asked.config.virtual_workers > 0)},
+    kSyncBatchNorm{"sync-batch-norm", "--sync-batch-norm", "nothing", DTRAIN_WHERE(asked.config.sync_batch_norm)},
+    kCompress{"compress", "--compress", "none", DTRAIN_WHERE(asked.config.compress.kind != Compression::Kind::none)},
+    kShard{"shard", "--shard", "nothing", DTRAIN_WHERE(asked.config.shard.has_value())},
+    kShardGradients{"shard", "--shard gradients and parameters", "optimizer or none", DTRAIN_WHERE(asked.config.shard.value_or(ShardStage::optimizer) != ShardStage::optimizer)},
+    kShardParameters{"shard", "--shard parameters", "optimizer, gradients or none", DTRAIN_WHERE(asked.config.shard == ShardStage::parameters)},
+    kShardDealt{"shard", "--shard optimizer", "none", DTRAIN_WHERE(asked.config.mesh.empty() && deals_optimizer(asked.config))},
+    kShardRanges{"shard", "--shard", "none", DTRAIN_WHERE(asked.config.shard.has_value() && !deals_optimizer(asked.config))},
+    kShardGroup{"shard-group", "--shard-group", "job", DTRAIN_WHERE(asked.config.shard_group != 0)},
+    kTensor{"tensor", "--tensor", "1", DTRAIN_WHERE(asked.config.tensor > 1 || axis_size(asked.config, "tp") > 1)},
+    kPipeline{"pipeline", "--pipeline", "1", DTRAIN_WHERE(axis_size(asked.config, "pp") > 1 || asked.config.device_stages > 0)},
+    kWorkerStages{"pipeline", "--pipeline", "1", DTRAIN_WHERE(axis_size(asked.config, "pp") > 1)},
+    kDeviceStages{"pipeline", "--pipeline over --devices", "1", DTRAIN_WHERE(asked.config.device_stages > 0)},
+    kMesh{"mesh", "--mesh", "nothing", DTRAIN_GIVEN("mesh")},
+    kModelParallel{"mesh", "--tensor and --pipeline", "nothing", DTRAIN_WHERE(!asked.config.mesh.empty())},
+    kMicroBatches{"micro-batches", "--micro-batches", "nothing", DTRAIN_GIVEN("micro-batches")},
+    kSchedule{"schedule", "--schedule", "1f1b", DTRAIN_WHERE(asked.config.schedule != PipelineSchedule::one_forward_one_backward)},
+    kInterleaved{"schedule", "--schedule interleaved", "1f1b or gpipe", DTRAIN_WHERE(asked.config.schedule == PipelineSchedule::interleaved)},
+    kChunks{"chunks", "--chunks", "nothing", DTRAIN_GIVEN("chunks")},
+    kStages{"stages", "--stages", "even", DTRAIN_WHERE(asked.config.stages.kind != StageCut::Kind::even)},
+    kSequenceParallel{"sequence-parallel", "--sequence-parallel", "nothing", DTRAIN_WHERE(asked.config.sequence_parallel)},
+    kSyncEvery{"sync-every", "--sync-every", "0", DTRAIN_WHERE(asked.config.sync_every > 0)},
+    kServers{"servers", "--servers", "0", DTRAIN_WHERE(asked.config.servers > 0)},
+    kSeveralServers{"servers", "--servers 2 and more", "0 or 1", DTRAIN_WHERE(asked.config.servers > 1)},
+    kAsync{"update", "--update async", "sync", DTRAIN_WHERE(asked.config.update == ServerUpdate::async)},
+    kMaxStaleness{"max-staleness", "--max-staleness", "nothing", DTRAIN_GIVEN("max-staleness")},
+    kLayerwise{"optimizer", "--optimizer lars and lamb", "one without a rate for each layer", DTRAIN_WHERE(asked.options.text("optimizer") == "lars" || asked.options.text("optimizer") == "lamb")},
+    kNesterov{"nesterov", "--nesterov", "nothing", DTRAIN_WHERE(asked.config.nesterov)},
+    kPlainMomentum{"momentum", "--momentum", "0", DTRAIN_WHERE(asked.config.momentum > 0 && asked.config.dampening == 0)},
+    kClipNorm{"clip-grad-norm", "--clip-grad-norm", "nothing", DTRAIN_GIVEN("clip-grad-norm")},
+    kStepDecay{"lr-schedule", "--lr-schedule step", "constant or cosine", DTRAIN_WHERE(asked.config.lr_kind == LrKind::step)},
+    kDecayEvery{"lr-decay-every", "--lr-decay-every", "nothing", DTRAIN_GIVEN("lr-decay-every")},
+    kDevice{"device", "--device", "nothing", DTRAIN_WHERE(asked.config.device != "auto")},
+    kDevices{"devices", "--devices", "nothing", DTRAIN_GIVEN("devices")},
+    kStageDevices{"devices", "--devices", "nothing", DTRAIN_WHERE(asked.config.device_stages > 0)},
+    kReplicas{"devices", "--devices", "nothing", DTRAIN_WHERE(has_replicas(asked.config))},
+    kSeveralDevices{"devices", "--devices", "nothing", DTRAIN_WHERE(asked.options.has("devices") || asked.config.placed)},
+    kPlace{"place", "--place", "nothing", DTRAIN_WHERE(asked.config.placed)},
+    kPlaceAuto{"place", "--place auto", "a map", DTRAIN_WHERE(asked.config.placed && asked.options.text("place") == "auto")},
+    kUpdateOnHost{"update-on", "--update-on host", "device", DTRAIN_WHERE(asked.config.update_on_host)},
+    kFp16{"precision", "--precision fp16", "fp32 or bf16", DTRAIN_WHERE(asked.config.precision == Precision::fp16)},
+    kGraph{"cuda-graph", "--cuda-graph on", "auto or off", DTRAIN_WHERE(asked.config.graphs == GraphUse::on)},
+    kBackend{"backend", "--backend", "auto", DTRAIN_WHERE(asked.config.backend != Backend::automatic)},
+    kThreadWorkers{"thread-workers", "--thread-workers", "1", DTRAIN_WHERE(asked.config.thread_workers > 1)},
+    kPeerSnapshots{"peer-snapshots", "--peer-snapshots", "0", DTRAIN_WHERE(asked.config.peer_snapshots > 0)},
+    kCheckReplicas{"check-replicas", "--check-replicas", "0", DTRAIN_WHERE(asked.config.check_replicas > 0)},
+    kTrace{"trace", "--trace", "nothing", DTRAIN_GIVEN("trace")},
+    kTraceSteps{"trace-steps", "--trace-steps", "nothing", DTRAIN_GIVEN("trace-steps")};
+
+/// `form` is refused beside `other`: "expected <form.allowed> beside <other.shown><reason>".
+struct Exclusion {
+  Form form, other;
+  std::string_view reason;
+};
+
+constexpr Exclusion kExclusions[] = {
+    {kBatchSize, kGlobalBatchSize, ", which says the same for all workers together"},
+    {kAccumulate, kVirtualWorkers, ", whose parts are passes already"},
+    {kAccumulate, kPipeline, "; choose --micro-batches"},
+    {kSyncBatchNorm, kVirtualWorkers, ", whose parts have statistics of their own"},
+    {kSyncBatchNorm, kSeveralDevices, ", where each device has its statistics"},
+    {kSyncBatchNorm, kAsync, ", where workers do not wait for each other"},
+    {kShardGradients, kVirtualWorkers, ", which adds whole gradients up"},
+    {kShardGradients, kPlace, ", whose parameters are whole, each on its device"},
+    {kShardGradients, kDeviceStages, ", whose parameters are whole, each on its device"},
+    {kShard, kSyncEvery, ", where each worker has an optimizer of its own"},
+    {kShard, kServers, ", which hold the optimizer's state"},
+    {kShardGroup, kTensor, ", whose copies of a part share its state out"},
+    {kShardGroup, kWorkerStages, ", whose copies of a part share its state out"},
+    {kShardGroup, kShardDealt, " with --virtual-workers, --place or stages on --devices, where all workers share the optimizer's state out"},
+    {kCompress, kVirtualWorkers, ": what it loses depends on the number of workers"},
+    {kCompress, kShardGradients, ", whose gradients go to their owners whole"},
+    {kCompress, kShardRanges, ", whose gradients go to their owners whole"},
+    {kCompress, kDeviceStages, ", whose gradients go tensor by tensor"},
+    {kCompress, kSyncEvery, ", which sends no gradients"},
+    {kCompress, kServers, ", which take whole gradients"},
+    {kMicroBatches, kVirtualWorkers, ", whose parts are the micro-batches"},
+    {kTensor, kDeviceStages, ", whose layers are whole"},
+    {kMesh, kDeviceStages, ", whose stages are no workers"},
+    {kSequenceParallel, kDeviceStages, ", whose layers are whole"},
+    {kInterleaved, kVirtualWorkers, ", whose parts come back in one order"},
+    {kVirtualWorkers, kSyncEvery, ", which averages the weights of workers, however many there are"},
+    {kVirtualWorkers, kServers, ", which add up a gradient of each worker, not part"},
+    {kSyncEvery, kServers, ", which take each step's gradients"},
+    {kSyncEvery, kModelParallel, ", whose workers hold parts of a network"},
+    {kSyncEvery, kPlace, ", which shares gradients in each step"},
+    {kSyncEvery, kDeviceStages, ", which shares gradients in each step"},
+    {kDevices, kServers, ", whose workers have one device each"},
+    {kPlace, kServers, ", whose workers have one device each"},
+    {kPeerSnapshots, kServers, ", where workers do not hold the optimizer's state; use --checkpoint-every"},
+    {kServers, kModelParallel, ", whose workers hold parts of a network"},
+    {kFp16, kSyncEvery, ", whose workers would overflow one by one"},
+    {kFp16, kServers, ", whose workers would overflow one by one"},
+    {kClipNorm, kSeveralServers, ", each of which would see the norm of its part only"},
+    {kCheckReplicas, kAsync, ", where workers hold different weights"},
+    {kPlace, kDeviceStages, ", which places its stages"},
+    {kUpdateOnHost, kPlace, ", where each part is updated on its device"},
+    {kUpdateOnHost, kDeviceStages, ", where each part is updated on its device"},
+    {kDevice, kDevices, ", which names them"},
+    {kDevice, kPlace, ", which names them"},
+    {kStageDevices, kVirtualWorkers, ", whose parts are computed one after the other"},
+    {kReplicas, kVirtualWorkers, ", whose parts a worker computes one after the other; for several at a time use --thread-workers, or a process for each GPU (or --place, for parts of the network)"},
+    {kDevices, kModelParallel, ", whose messages belong to one thread"},
+    {kPlace, kModelParallel, ", whose messages belong to one thread"},
+    {kReplicas, kShardParameters, ", which are whole on one device at a time"},
+    {kGraph, kSeveralDevices, ", since a graph is of one device"},
+    {kGraph, kLayerwise, ", whose steps are not recorded"},
+    {kLayerwise, kShardRanges, ", where workers hold parts of layers"},
+    {kLayerwise, kTensor, ", where workers hold parts of layers"},
+    {kLayerwise, kSeveralServers, ", which hold parts of layers"},
+    {kBackend, kThreadWorkers, ", which share the memory of their process"},
+    {kPeerSnapshots, kThreadWorkers, ", which are lost together"},
+};
+
+/// `form` is refused without `needed`.
+struct Need {
+  Form form, needed;
+  std::string_view expected;
+};
+
+constexpr Need kNeeds[] = {
+    {kShardGroup, kShard, "--shard beside it, which says what is shared out"},
+    {kMicroBatches, kPipeline, "--pipeline N beside it, with N of 2 or more; --accumulate is for the others"},
+    {kSchedule, kPipeline, "--pipeline N beside it, with N of 2 or more; --accumulate is for the others"},
+    {kChunks, kInterleaved, "--schedule interleaved beside it, whose stages have several"},
+    {kStages, kPipeline, "even, or --pipeline N beside it, with N of 2 or more"},
+    {kSequenceParallel, kTensor, "--tensor N beside it, with N of 2 or more"},
+    {kAsync, kServers, "--servers N beside it (of dtrain-launch, or of the program under mpirun)"},
+    {kMaxStaleness, kAsync, "--update async beside it, with --servers N"},
+    {kPlaceAuto, kDevices, "--devices beside auto, as in cpu:0,cpu:1"},
+    {kUpdateOnHost, kSeveralDevices, "--devices beside it"},
+    {kNesterov, kPlainMomentum, "--momentum above 0 and --dampening 0 beside it"},
+    {kStepDecay, kDecayEvery, "--lr-decay-every N (optimizer steps) beside it"},
+    {kTraceSteps, kTrace, "--trace FILE or --trace auto beside it"},
+};
+// clang-format on
+
+#undef DTRAIN_GIVEN
+#undef DTRAIN_WHERE
+
+/// What --help says of one option.
+std::string help_of(std::string_view option) {
+  std::vector<std::string> parts, others;
+  for (const Exclusion& row : kExclusions) {
+    if (row.form.option == option && std::ranges::find(others, row.other.shown) == others.end())
+      others.emplace_back(row.other.shown);
+  }
+  if (!others.empty()) parts.push_back(fmt::format("not with {}", fmt::join(others, ", ")));
+  for (const Need& row : kNeeds) {
+    if (row.form.option == option) parts.push_back(fmt::format("needs {}", row.needed.shown));
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+std::string_view without_comma(std::string_view reason) {
+  return reason.substr(std::min(reason.find_first_not_of(",;: "), reason.size()));
+}
+
+}  // namespace
+
+void check_combinations(const Options& options, const TrainConfig& config) {
+  const Asked asked{options, config};
+  for (const auto& [form, other, reason] : kExclusions) {
+    if (form.is_asked(asked) && other.is_asked(asked))
+      options.refuse(std::string(form.option),
+                     fmt::format("{} beside {}{}", form.allowed, other.shown, reason));
+  }
+  for (const auto& [form, needed, expected] : kNeeds) {
+    if (form.is_asked(asked) && !needed.is_asked(asked))
+      options.refuse(std::string(form.option), std::string(expected));
+  }
+}
+
+std::string combinations_help() {
+  std::string text = "\nCombinations\n";
+  for (const OptionSpec& spec : train_options()) {
+    const std::string help = help_of(spec.name);
+    if (!help.empty()) text += help_line(fmt::format("--{}", spec.name), help);
+  }
+  return text;
+}
+
+std::string combinations_markdown() {
+  std::string text = "| option | with | only | |\n|---|---|---|---|\n";
+  for (const OptionSpec& spec : train_options()) {
+    for (const auto& [form, other, reason] : kExclusions) {
+      if (form.option == spec.name)
+        text += fmt::format("| `--{}` | `{}` | {} | {} |\n", form.option, other.shown, form.allowed,
+                            without_comma(reason));
+    }
+    for (const auto& [form, needed, expected] : kNeeds) {
+      if (form.option == spec.name) text += fmt::format("| `{}` | | {} | |\n", form.shown, expected);
+    }
+  }
+  return text;
+}
+
+}  // namespace dtrain
