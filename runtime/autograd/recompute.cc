@@ -7,6 +7,7 @@
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/backward_pass.h"
 #include "runtime/autograd/node.h"
+#include "runtime/base/draw_guard.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -38,6 +39,7 @@ struct RecomputeSaved {
 std::vector<Tensor> run_again(const RecomputeSaved& saved, const std::vector<Tensor>& inputs) {
   const GradMode recorded(true);
   const SecondRun second;
+  const DrawGuard draws;
   const Autocast precision(saved.precision);
   std::vector<Tensor> results = saved.function(inputs);
   for (std::size_t i = 0; i < saved.results.size(); ++i) {
@@ -140,6 +142,7 @@ void recompute_backward(const RecomputeSaved& saved, const std::vector<Tensor>& 
 /// The results of the first run, without history.
 std::vector<Tensor> run_first(const TensorsFunction& function, const std::vector<Tensor>& inputs) {
   const NoGrad no_grad;
+  const DrawGuard draws;  // the second run's would be others
   std::vector<Tensor> results = function(inputs);
   for (Tensor& result : results) result = result.detach();  // it may be an input itself
   return results;

@@ -18,10 +18,10 @@ using TensorsFunction = std::function<std::vector<Tensor>(const std::vector<Tens
 /// are leaves: of one that a part uses more than once, the part's gradients are added up first.
 ///
 /// `function` must compute the same again: it owns or outlives what it refers to, draws no random numbers but
-/// those of Dropout, and leaves alone, while recomputing(), whatever counts its calls (running statistics).
-/// `parameters` are the tensors besides `input` that gradients are to reach; others that it uses count as
-/// constants. Calls may nest, and what `function` throws comes out of here, or of backward. While nothing is
-/// recorded this is just function(input).
+/// those of Dropout and Noise (a Generator throws UsageError here), and leaves alone, while recomputing(),
+/// whatever counts its calls (running statistics). `parameters` are the tensors besides `input` that
+/// gradients are to reach; others that it uses count as constants. Calls may nest, and what `function` throws
+/// comes out of here, or of backward. While nothing is recorded this is just function(input).
 ///
 /// Backward throws UsageError when the input or a parameter was modified since, or when the second result
 /// does not have the shape and dtype of the first. Gradients of its gradients are not available (UsageError).

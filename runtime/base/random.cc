@@ -49,17 +49,26 @@ void fill_normal(Generator& generator, std::span<T> out, T mean, T deviation) {
 
 }  // namespace
 
+std::uint32_t Generator::next32() {
+  check_draw("next32");
+  return draw32();
+}
+
 std::uint64_t Generator::next64() {
   check_draw("next64");
-  const std::uint64_t upper = next32();
-  return upper << 32 | next32();
+  return draw64();
+}
+
+std::uint64_t Generator::draw64() {
+  const std::uint64_t upper = draw32();
+  return upper << 32 | draw32();
 }
 
 void Generator::uniform(std::span<float> out, float low, float high) {
   check_draw("uniform");
   constexpr float kUnit = 1.0F / (1U << 24);
   for (float& value : out) {
-    const float x = static_cast<float>(next32() & ((1U << 24) - 1)) * kUnit;
+    const float x = static_cast<float>(draw32() & ((1U << 24) - 1)) * kUnit;
     // Fused, as PyTorch's vectorised code (AVX2 and later) has it: a separate product differs in the last
     // bit.
     value = std::fma(x, high - low, low);
@@ -70,7 +79,7 @@ void Generator::uniform(std::span<double> out, double low, double high) {
   check_draw("uniform");
   constexpr double kUnit = 1.0 / (std::uint64_t{1} << 53);
   for (double& value : out) {
-    const double x = static_cast<double>(next64() & ((std::uint64_t{1} << 53) - 1)) * kUnit;
+    const double x = static_cast<double>(draw64() & ((std::uint64_t{1} << 53) - 1)) * kUnit;
     value = std::fma(x, high - low, low);
   }
 }
@@ -113,7 +122,7 @@ std::vector<std::int64_t> Generator::permutation(std::int64_t n) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(n));
   std::iota(order.begin(), order.end(), 0);
   for (std::int64_t i = 0; i < n - 1; ++i) {
-    const auto skip = static_cast<std::int64_t>(next32()) % (n - i);
+    const auto skip = static_cast<std::int64_t>(draw32()) % (n - i);
     std::swap(order[static_cast<std::size_t>(i)], order[static_cast<std::size_t>(i + skip)]);
   }
   return order;

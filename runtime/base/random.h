@@ -17,7 +17,7 @@ class Generator {
   /// As torch.manual_seed(seed): the lower 32 bits seed MT19937.
   explicit Generator(std::uint64_t seed) : engine_(static_cast<std::uint32_t>(seed & 0xffffffffULL)) {}
 
-  std::uint32_t next32() { return static_cast<std::uint32_t>(engine_()); }
+  std::uint32_t next32();
   /// Two draws, the first in the upper half.
   std::uint64_t next64();
 
@@ -44,6 +44,8 @@ class Generator {
   static Generator restore(const std::string& state);
 
  private:
+  std::uint32_t draw32() { return static_cast<std::uint32_t>(engine_()); }
+  std::uint64_t draw64();
   double next_normal();
 
   std::mt19937 engine_;

@@ -129,6 +129,17 @@ TEST_F(NoiseTest, IsTheSameWhereAModuleIsComputedAgain) {
   EXPECT_EQ(gradient(true), gradient(false));
 }
 
+// With or without an engine: the second run's numbers would be others, and gradients those of another mask.
+TEST_F(NoiseTest, APlainGeneratorIsRefusedInWhatIsRecomputed) {
+  Generator generator(1);
+  const Tensor x = Tensor::ones({4, 3}, device_);
+  const auto noisy = [&](const Tensor& in) { return mul(in, Tensor::rand({4, 3}, generator, device_)); };
+  recomputed(noisy, x, {});  // nothing is recorded: computed once
+  Tensor leaf = x.detach();
+  leaf.set_requires_grad(true);
+  EXPECT_THROW(recomputed(noisy, leaf, {}), UsageError);
+}
+
 TEST_F(NoiseTest, APlainGeneratorIsRefusedInsideAStep) {
   Generator generator(1);
   const auto draw = [&] { Tensor::randn({20}, generator, device_); };
@@ -140,6 +151,8 @@ TEST_F(NoiseTest, APlainGeneratorIsRefusedInsideAStep) {
     EXPECT_THAT(test::message_of(draw), HasSubstr("Use Noise"));
     EXPECT_THAT(test::message_of([&] { Tensor::rand({2}, generator, device_); }), HasSubstr("uniform()"));
     EXPECT_THROW(generator.permutation(4), UsageError);
+    EXPECT_THROW(generator.next32(), UsageError);
+    EXPECT_THROW(generator.next64(), UsageError);
     EXPECT_THROW(fork([&] { return Tensor::rand({2}, generator, device_); }).wait(), UsageError)
         << "threads of the step too";
     const DrawGuard allowed(false);
