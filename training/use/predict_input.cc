@@ -51,8 +51,8 @@ class IdxImages final : public Source {
   std::int64_t size() const noexcept override { return images_.dims[0]; }
   std::span<const Field> fields() const noexcept override { return fields_; }
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& /*unused*/) const override {
-    images_.content.check_length();
-    write_pixels(images_.bytes.data() + index * fields_.front().shape.product(), outputs[0]);
+    const auto pixels = static_cast<std::size_t>(fields_.front().shape.product());
+    write_pixels(images_.elements.read(static_cast<std::size_t>(index) * pixels, pixels).data(), outputs[0]);
   }
 
  private:

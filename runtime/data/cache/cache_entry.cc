@@ -174,15 +174,18 @@ std::optional<Content> open_entry(const std::filesystem::path& path, const Sourc
     refusal.reason = "it is cut short";
     return std::nullopt;
   }
-  Content whole = map_file(fd.get(), static_cast<std::size_t>(size), path.string());
-  const auto header = parse_header(whole.bytes.first(kHeaderBytes), source);
+  const Content whole(fd.get(), static_cast<std::size_t>(size), path.string());
+  const auto header = parse_header(whole.read(0, kHeaderBytes), source);
   if (!header || header->content_bytes != size - kHeaderBytes) {
     refusal.reason = "its header is damaged or its size is not what the header says";
     return std::nullopt;
   }
-  Content content{whole.owner, whole.bytes.subspan(kHeaderBytes), whole.mapped};
+  Content content = whole.from(kHeaderBytes);
   if (!same_time(info.st_mtim, to_timespec(source.mtime_ns))) {
-    if (crc_of(content.bytes) != header->content_crc) {
+    std::uint32_t crc = 0;
+    content.for_each_piece(
+        [&](std::size_t, std::span<const std::uint8_t> piece) { crc = crc_of(piece, crc); });
+    if (crc != header->content_crc) {
       refusal.reason = "its checksum is wrong";
       return std::nullopt;
     }

@@ -1,43 +1,64 @@
-// Maps files for reading. Pages are faulted in as samples are read; nothing is read ahead of use here.
 #include "runtime/data/cache/content.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
+#include "runtime/base/fd.h"
 
 namespace dtrain {
 
-MappedFile::MappedFile(int fd, std::size_t size_bytes, std::string path)
-    : path_(std::move(path)),
-      fd_(static_cast<int>(
-          check(Sys{::fcntl(fd, F_DUPFD_CLOEXEC, 0)}, "duplicate the descriptor of " + path_))) {
-  void* const address = ::mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, fd, 0);
-  if (address == MAP_FAILED) throw SystemError("mmap " + path_, errno);
-  bytes_ = {static_cast<const std::uint8_t*>(address), size_bytes};
+struct Content::File {
+  std::string path;
+  UniqueFd fd;
+  std::size_t size_bytes = 0;  ///< when it was opened
+
+  [[noreturn]] void refuse_shortened() const {
+    struct stat info {};
+    check(Sys{::fstat(fd.get(), &info)}, "fstat " + path);
+    throw DataError(path, info.st_size, fmt::format("the {} bytes it had when it was opened", size_bytes),
+                    fmt::format("{}; it was shortened or written anew while it was read (write a new file "
+                                "beside it and rename that instead)",
+                                info.st_size));
+  }
+};
+
+Content::Content(int fd, std::size_t size_bytes, const std::string& path) : size_(size_bytes) {
+  const auto again = check(Sys{::fcntl(fd, F_DUPFD_CLOEXEC, 0)}, "duplicate the descriptor of " + path);
+  file_ = std::make_shared<const File>(File{path, UniqueFd(static_cast<int>(again)), size_bytes});
 }
 
-MappedFile::~MappedFile() { ::munmap(const_cast<std::uint8_t*>(bytes_.data()), bytes_.size()); }
+Content::Content(std::shared_ptr<const void> owner, std::span<const std::uint8_t> bytes)
+    : owner_(std::move(owner)), memory_(bytes.data()), size_(bytes.size()) {}
 
-void MappedFile::check_length() const {
-  struct stat info {};
-  check(Sys{::fstat(fd_.get(), &info)}, "fstat " + path_);
-  if (static_cast<std::uint64_t>(info.st_size) >= bytes_.size()) return;
-  throw DataError(path_, info.st_size, fmt::format("the {} bytes it had when it was opened", bytes_.size()),
-                  fmt::format("{}; it was shortened or written anew while it was read (write a new file "
-                              "beside it and rename that instead)",
-                              info.st_size));
+Content Content::from(std::size_t bytes) const {
+  Content rest = *this;
+  rest.begin_ += bytes;
+  rest.size_ -= bytes;
+  if (memory_ != nullptr) rest.memory_ += bytes;
+  return rest;
 }
 
-Content map_file(int fd, std::size_t size_bytes, const std::string& path) {
-  auto mapped = std::make_shared<const MappedFile>(fd, size_bytes, path);
-  const auto bytes = mapped->bytes();
-  return {mapped, bytes, mapped};
+std::span<const std::uint8_t> Content::read(std::size_t offset, std::size_t count) const {
+  if (!file_) return {memory_ + offset, count};
+  static thread_local std::vector<std::uint8_t> room;
+  if (room.size() < count) room.resize(count);
+  for (std::size_t done = 0; done < count;) {
+    const ssize_t got = ::pread(file_->fd.get(), room.data() + done, count - done,
+                                static_cast<off_t>(begin_ + offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    check(Sys{got}, "read " + file_->path);
+    if (got == 0) file_->refuse_shortened();
+    done += static_cast<std::size_t>(got);
+  }
+  return {room.data(), count};
 }
 
 }  // namespace dtrain

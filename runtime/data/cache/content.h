@@ -1,5 +1,5 @@
-// The bytes of a file, wherever they live: mapped from disk or inflated into memory. Immutable, shared by
-// whoever reads them; read-only mappings of one file share their pages between all workers of a node.
+// The bytes of a file, wherever they live: on the disk or inflated into memory. Immutable, shared by whoever
+// reads them.
 #pragma once
 
 #include <cstdint>
@@ -7,44 +7,42 @@
 #include <span>
 #include <string>
 
-#include "runtime/base/fd.h"
-
 namespace dtrain {
 
-/// The first bytes of a file, mapped. Immutable.
-class MappedFile {
+/// Read-only bytes and what keeps them. Thread-safe, cheap to copy. Files are read by position: the pages
+/// that the system keeps of them are shared by all workers of a node, as those of a mapping would be, but a
+/// file that is shortened while it is read is an error and no SIGBUS.
+class Content {
  public:
-  /// As map_file().
-  MappedFile(int fd, std::size_t size_bytes, std::string path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
+  Content() = default;
+  /// The first `size_bytes` of the open file `fd`, which may be closed. Throws SystemError naming `path`.
+  Content(int fd, std::size_t size_bytes, const std::string& path);
+  /// `bytes`, which live as long as `owner`.
+  Content(std::shared_ptr<const void> owner, std::span<const std::uint8_t> bytes);
 
-  std::span<const std::uint8_t> bytes() const noexcept { return bytes_; }
-  /// Throws DataError where the file is shorter than its mapping by now: to read what is gone would be a
-  /// SIGBUS. One system call; call it before a sample is read.
-  void check_length() const;
+  std::size_t size() const noexcept { return size_; }
+  /// What is behind the first `bytes`.
+  Content from(std::size_t bytes) const;
+
+  /// `count` bytes from `offset` on, both in range; valid until this thread's next call, of any Content.
+  /// Throws DataError where the file is shorter by now, SystemError where it cannot be read.
+  std::span<const std::uint8_t> read(std::size_t offset, std::size_t count) const;
+  /// Calls `visit(offset, bytes)` for all of them, piece by piece; a piece begins at a multiple of 8. Throws
+  /// as read() and `visit`.
+  template <class Visit>
+  void for_each_piece(Visit visit) const {
+    constexpr std::size_t kPiece = 1 << 20;
+    for (std::size_t offset = 0; offset < size_; offset += kPiece)
+      visit(offset, read(offset, size_ - offset < kPiece ? size_ - offset : kPiece));
+  }
 
  private:
-  std::string path_;
-  UniqueFd fd_;
-  std::span<const std::uint8_t> bytes_;
+  struct File;
+
+  std::shared_ptr<const File> file_;  ///< null: in memory
+  std::shared_ptr<const void> owner_;
+  const std::uint8_t* memory_ = nullptr;
+  std::size_t begin_ = 0, size_ = 0;  ///< `begin_`: in the file
 };
-
-/// Read-only bytes with the owner that keeps them valid. Cheap to copy.
-struct Content {
-  std::shared_ptr<const void> owner;
-  std::span<const std::uint8_t> bytes;
-  std::shared_ptr<const MappedFile> mapped = nullptr;  ///< null: they are in memory
-
-  /// MappedFile::check_length(), where it is one.
-  void check_length() const {
-    if (mapped) mapped->check_length();
-  }
-};
-
-/// Maps the first `size_bytes` (> 0) of the open file `fd`; the mapping outlives the descriptor. The file
-/// should not be shortened while it is mapped (MappedFile::check_length). Throws SystemError naming `path`.
-Content map_file(int fd, std::size_t size_bytes, const std::string& path);
 
 }  // namespace dtrain

@@ -1,4 +1,4 @@
-// Keeps the inflated content of compressed datasets as files that are mapped at the next start, so that a run
+// Keeps the inflated content of compressed datasets as files for the next start, so that a run
 // need not inflate 47 MB before its first step and all workers of a node share one copy in the page cache. It
 // is only ever a shortcut: whatever goes wrong in it, the caller reads the source instead
 // (docs/decisions/005-data-cache.md).
@@ -36,7 +36,7 @@ class DataCache {
   /// Never throws for a reason that lies in the cache.
   std::optional<Content> find(const SourceIdentity& source) const;
 
-  /// Writes `content_bytes` bytes from `produce` as the entry of `source` and returns them mapped; when
+  /// Writes `content_bytes` bytes from `produce` as the entry of `source` and returns them; when
   /// another process does so already, waits for it and returns its entry without calling `produce`. Nothing
   /// when the folder cannot be written, is full, or patience ran out: then `produce` may have been called,
   /// and the source must be read from its start. Whatever `produce` throws passes through and leaves no

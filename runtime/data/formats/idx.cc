@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint8_t kUnsignedByte = 0x08;
 constexpr std::size_t kMagicBytes = 4;
-constexpr std::size_t kMostDimensions = 4;
+constexpr std::size_t kMostDimensions = 4, kLongestHeader = kMagicBytes + 4 * kMostDimensions;
 constexpr std::uint64_t kSmallestWorthCaching = 1 << 20;  // smaller content inflates in under 5 ms
 constexpr std::size_t kFirstAllocation = 1 << 20;
 
@@ -107,12 +107,12 @@ Header parse_header(std::span<const std::uint8_t> front, const Dims& item, const
 }
 
 IdxArray from_content(const Content& content, const Header& header) {
-  return {header.dims, content.bytes.subspan(header.bytes), content, header.bytes};
+  return {header.dims, content.from(header.bytes), header.bytes};
 }
 
 IdxArray from_whole(const Content& content, const Dims& item, const Origin& origin) {
-  const Header header = parse_header(content.bytes, item, origin);
-  if (content.bytes.size() > header.total_bytes) refuse_longer(origin, header);
+  const Header header = parse_header(content.read(0, std::min(content.size(), kLongestHeader)), item, origin);
+  if (content.size() > header.total_bytes) refuse_longer(origin, header);
   return from_content(content, header);
 }
 
@@ -173,7 +173,7 @@ IdxArray read_compressed(ContentReader& reader, const IdxExpectation& expectatio
                          DataCache& cache) {
   if (const auto cached = cache.find(reader.identity())) return from_whole(*cached, expectation.item, origin);
 
-  std::array<std::uint8_t, kMagicBytes + 4 * kMostDimensions> front;
+  std::array<std::uint8_t, kLongestHeader> front;
   const std::size_t wanted = kMagicBytes + 4 * (static_cast<std::size_t>(expectation.item.rank()) + 1);
   const std::size_t got = reader.read(std::span(front).first(wanted));
   const Header header = parse_header(std::span(front).first(got), expectation.item, origin);
@@ -200,7 +200,7 @@ IdxArray read_idx(const std::string& path, const IdxExpectation& expectation, Da
   if (origin.compressed) return read_compressed(reader, expectation, origin, cache);
   if (reader.file_bytes() == 0) origin.refuse(0, "an IDX header of at least 4 bytes", "an empty file");
   const auto size = static_cast<std::size_t>(reader.file_bytes());
-  return from_whole(map_file(reader.fd(), size, path), expectation.item, origin);
+  return from_whole(Content(reader.fd(), size, path), expectation.item, origin);
 }
 
 }  // namespace dtrain

@@ -15,10 +15,9 @@ namespace dtrain {
 
 /// Unsigned bytes of shape `dims`; immutable and cheap to copy.
 struct IdxArray {
-  Dims dims;                            ///< [count, …], every extent ≥ 1
-  std::span<const std::uint8_t> bytes;  ///< dims.product() of them
-  Content content;                      ///< keeps them valid
-  std::size_t header_bytes = 0;         ///< where `bytes` starts in the decoded file, for messages
+  Dims dims;                     ///< [count, …], every extent ≥ 1
+  Content elements;              ///< dims.product() bytes
+  std::size_t header_bytes = 0;  ///< where they start in the decoded file, for messages
 };
 
 /// What the caller knows about the file before it is read.
@@ -27,11 +26,12 @@ struct IdxExpectation {
   std::string purpose = "an IDX file";  ///< completes "expected …" when the file is not there
 };
 
-/// Reads `path` whole: a plain file is mapped; a gzip file comes from `cache` or is inflated, into the cache
-/// where that works, else into memory. The header is checked before anything is inflated, and no more memory
-/// is taken than the file can hold. Throws DataError (path, offset, expected, found) for a missing or cut
-/// file, one that is longer than its dimensions say, a wrong type or shape, dimensions whose product
-/// overflows, damaged gzip data. Offsets into gzip files count decompressed bytes where the message says so.
+/// Opens `path`: a plain file is read as its elements are; a gzip file comes from `cache` or is inflated,
+/// into the cache where that works, else into memory. The header is checked before anything is inflated, and
+/// no more memory is taken than the file can hold. Throws DataError (path, offset, expected, found) for a
+/// missing or cut file, one that is longer than its dimensions say, a wrong type or shape, dimensions whose
+/// product overflows, damaged gzip data. Offsets into gzip files count decompressed bytes where the message
+/// says so.
 IdxArray read_idx(const std::string& path, const IdxExpectation& expectation, DataCache& cache);
 
 }  // namespace dtrain

@@ -18,7 +18,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "elements are used as they lie in the file");
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::size_t kMagicBytes = 6, kVersionEnd = 8;
+// NumPy's own headers end long before: they grow with the fields of a record only.
+constexpr std::size_t kMagicBytes = 6, kVersionEnd = 8, kLongestFront = 1 << 20;
 
 struct KnownType {
   std::string_view descr;
@@ -242,26 +243,26 @@ NpyHeader parse_npy_header(std::span<const std::uint8_t> content, const std::str
   return header;
 }
 
-View NpyArray::view() const {
-  return {const_cast<std::uint8_t*>(elements()), dtype_of_npy(header.type), header.shape,
-          contiguous_strides(header.shape)};
+View NpyArray::row(std::int64_t index) const {
+  const Dims shape(std::span(header.shape.begin() + 1, header.shape.end()));
+  const std::size_t bytes = static_cast<std::size_t>(shape.product()) * size_of(header.type);
+  const auto found = elements.read(static_cast<std::size_t>(index) * bytes, bytes);
+  return {const_cast<std::uint8_t*>(found.data()), dtype_of_npy(header.type), shape,
+          contiguous_strides(shape)};
 }
 
 NpyArray read_npy(const std::string& path) {
   const ContentReader file(path, "a .npy file");
   if (file.file_bytes() == 0) throw DataError(path, 0, "a .npy file", "an empty file");
   if (file.compressed()) throw DataError(path, 0, "a .npy file as NumPy writes it", "gzip; unpack it first");
-  NpyArray array;
-  array.content = map_file(file.fd(), static_cast<std::size_t>(file.file_bytes()), path);
-  array.header = parse_npy_header(array.content.bytes, path);
-  if (array.content.bytes.size() != array.header.total) {
-    throw DataError(
-        path,
-        static_cast<std::int64_t>(std::min<std::uint64_t>(array.content.bytes.size(), array.header.total)),
-        fmt::format("{} bytes for an array of shape {}", array.header.total, array.header.shape.to_string()),
-        fmt::format("a file of {}", array.content.bytes.size()));
+  const Content content(file.fd(), static_cast<std::size_t>(file.file_bytes()), path);
+  const NpyHeader header = parse_npy_header(content.read(0, std::min(content.size(), kLongestFront)), path);
+  if (content.size() != header.total) {
+    throw DataError(path, static_cast<std::int64_t>(std::min<std::uint64_t>(content.size(), header.total)),
+                    fmt::format("{} bytes for an array of shape {}", header.total, header.shape.to_string()),
+                    fmt::format("a file of {}", content.size()));
   }
-  return array;
+  return {header, content.from(header.bytes)};
 }
 
 }  // namespace dtrain

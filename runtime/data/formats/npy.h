@@ -35,17 +35,17 @@ struct NpyHeader {
 /// overflows.
 NpyHeader parse_npy_header(std::span<const std::uint8_t> content, const std::string& path);
 
-/// An array on disk, mapped; immutable and cheap to copy.
+/// An array on disk; immutable and cheap to copy.
 struct NpyArray {
   NpyHeader header;
-  Content content;  ///< the whole file
+  Content elements;
 
-  const std::uint8_t* elements() const noexcept { return content.bytes.data() + header.bytes; }
-  /// The elements as they are, row-major. Borrowed from `content`.
-  View view() const;
+  /// Row `index` of [N, …], as it is in the file: not aligned. Valid as what Content::read() gives, which it
+  /// throws as.
+  View row(std::int64_t index) const;
 };
 
-/// Maps `path` whole, which must not be shortened meanwhile. Throws DataError as parse_npy_header does, for a
+/// Opens `path`. Throws DataError as parse_npy_header does, for a
 /// file that is missing, compressed, or shorter or longer than its header says.
 NpyArray read_npy(const std::string& path);
 

@@ -20,13 +20,14 @@ IdxArray read_part(const std::string& path, const Dims& item, const char* what, 
   return read_idx(path, expectation, cache);
 }
 
-void check_labels(const IdxArray& labels, std::int64_t classes, const std::string& path) {
-  const auto bytes = labels.bytes;
-  if (*std::max_element(bytes.begin(), bytes.end()) < classes) return;
+/// `header_bytes` are in front of the labels in the file.
+void check_labels(std::span<const std::uint8_t> labels, std::int64_t classes, std::size_t header_bytes,
+                  const std::string& path) {
   const auto bad =
-      std::find_if(bytes.begin(), bytes.end(), [&](std::uint8_t label) { return label >= classes; });
-  const auto index = bad - bytes.begin();
-  throw DataError(path, static_cast<std::int64_t>(labels.header_bytes) + index,
+      std::find_if(labels.begin(), labels.end(), [&](std::uint8_t label) { return label >= classes; });
+  if (bad == labels.end()) return;
+  const auto index = bad - labels.begin();
+  throw DataError(path, static_cast<std::int64_t>(header_bytes) + index,
                   fmt::format("a label from 0 to {}", classes - 1),
                   fmt::format("{} (label {})", *bad, index));
 }
@@ -36,22 +37,23 @@ void check_labels(const IdxArray& labels, std::int64_t classes, const std::strin
 IdxSource::IdxSource(const IdxSourceFiles& files, DataCache& cache)
     : name_(files.name),
       fields_(labelled_image({1, files.height, files.width}, files.classes)),
-      pixels_(files.height * files.width) {
-  labels_ = read_part(files.labels, {}, "labels", files, cache);
-  check_labels(labels_, files.classes, files.labels);
+      pixels_(static_cast<std::size_t>(files.height * files.width)) {
+  const IdxArray labels = read_part(files.labels, {}, "labels", files, cache);
+  const auto bytes = labels.elements.read(0, labels.elements.size());
+  labels_.assign(bytes.begin(), bytes.end());
+  check_labels(labels_, files.classes, labels.header_bytes, files.labels);
   images_ = read_part(files.images, {files.height, files.width}, "images", files, cache);
-  if (labels_.dims[0] != images_.dims[0]) {
+  if (labels.dims[0] != images_.dims[0]) {
     throw DataError(files.labels, 4,
                     fmt::format("{} labels, one for each image in {}", images_.dims[0], files.images),
-                    std::to_string(labels_.dims[0]));
+                    std::to_string(labels.dims[0]));
   }
 }
 
 void IdxSource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const {
-  images_.content.check_length();
-  labels_.content.check_length();
-  write_pixels(images_.bytes.data() + index * pixels_, outputs[0]);
-  *outputs[1].as<std::int64_t>() = labels_.bytes[static_cast<std::size_t>(index)];
+  const auto at = static_cast<std::size_t>(index);
+  write_pixels(images_.elements.read(at * pixels_, pixels_).data(), outputs[0]);
+  *outputs[1].as<std::int64_t>() = labels_[at];
 }
 
 }  // namespace dtrain

@@ -37,9 +37,9 @@ class IdxSource final : public Source {
  private:
   std::string name_;
   std::vector<Field> fields_;
-  std::int64_t pixels_;  // of an image
+  std::size_t pixels_;  // of an image
   IdxArray images_;
-  IdxArray labels_;
+  std::vector<std::uint8_t> labels_;
 };
 
 }  // namespace dtrain

@@ -28,10 +28,9 @@ std::int64_t offset_of(const NpyField& file, std::int64_t element) {
          element * static_cast<std::int64_t>(size_of(file.array.header.type));
 }
 
-/// Throws DataError unless all of `count` elements from `first` on are finite in float32.
+/// Throws DataError unless all of `count` elements, at `bytes`, from number `first` on are finite in float32.
 template <class T>
-void check_finite(const NpyField& file, std::int64_t first, std::int64_t count) {
-  const std::uint8_t* const bytes = file.array.elements() + first * static_cast<std::int64_t>(sizeof(T));
+void check_finite(const NpyField& file, std::int64_t first, std::int64_t count, const std::uint8_t* bytes) {
   const auto value_at = [bytes](std::int64_t i) {
     T value;
     std::memcpy(&value, bytes + i * static_cast<std::int64_t>(sizeof(T)), sizeof value);
@@ -48,20 +47,28 @@ void check_finite(const NpyField& file, std::int64_t first, std::int64_t count) 
   }
 }
 
-void check_finite(const NpyField& file, std::int64_t first, std::int64_t count) {
-  if (file.array.header.type == NpyType::f4) return check_finite<float>(file, first, count);
-  if (file.array.header.type == NpyType::f8) check_finite<double>(file, first, count);
+void check_finite(const NpyField& file, std::int64_t first, std::int64_t count, const std::uint8_t* bytes) {
+  if (file.array.header.type == NpyType::f4) return check_finite<float>(file, first, count, bytes);
+  if (file.array.header.type == NpyType::f8) check_finite<double>(file, first, count, bytes);
 }
 
-/// Element `index` of the array, which is no float32.
-std::int64_t integer_at(const NpyField& file, std::int64_t index) {
-  const std::uint8_t* const bytes =
-      file.array.elements() + index * static_cast<std::int64_t>(size_of(file.array.header.type));
+/// Calls `visit(first, count, bytes)` for runs of the array's elements.
+template <class Visit>
+void for_each_run(const NpyField& file, Visit visit) {
+  const std::size_t each = size_of(file.array.header.type);
+  file.array.elements.for_each_piece([&](std::size_t offset, std::span<const std::uint8_t> bytes) {
+    visit(static_cast<std::int64_t>(offset / each), static_cast<std::int64_t>(bytes.size() / each),
+          bytes.data());
+  });
+}
+
+/// The element at `bytes`, which is no float32.
+std::int64_t integer_at(NpyType type, const std::uint8_t* bytes) {
   const auto as = [bytes](auto value) {
     std::memcpy(&value, bytes, sizeof value);
     return static_cast<std::int64_t>(value);
   };
-  switch (file.array.header.type) {
+  switch (type) {
     case NpyType::i4:
       return as(std::int32_t{});
     case NpyType::i8:
@@ -74,13 +81,15 @@ std::int64_t integer_at(const NpyField& file, std::int64_t index) {
 }
 
 bool all_whole(const NpyField& file) {
-  const std::uint8_t* const bytes = file.array.elements();
-  for (std::int64_t i = 0; i < file.array.header.shape[0]; ++i) {
-    double value = 0;
-    std::memcpy(&value, bytes + i * static_cast<std::int64_t>(sizeof value), sizeof value);
-    if (std::floor(value) != value || std::abs(value) > 9007199254740992.0) return false;  // 2^53
-  }
-  return true;
+  bool whole = true;
+  for_each_run(file, [&](std::int64_t, std::int64_t count, const std::uint8_t* bytes) {
+    for (std::int64_t i = 0; i < count && whole; ++i) {
+      double value = 0;
+      std::memcpy(&value, bytes + i * static_cast<std::int64_t>(sizeof value), sizeof value);
+      whole = std::floor(value) == value && std::abs(value) <= 9007199254740992.0;  // 2^53
+    }
+  });
+  return whole;
 }
 
 /// Whether the field is read as classes.
@@ -95,14 +104,17 @@ bool is_label(const NpyField& file) {
 /// negative or not below `limit`.
 std::int64_t classes_of(const NpyField& file, std::int64_t limit) {
   std::vector<std::int64_t> labels;
-  for (std::int64_t i = 0; i < file.array.header.shape[0]; ++i) {
-    labels.push_back(integer_at(file, i));
-    if (labels.back() >= 0 && (limit == 0 || labels.back() < limit)) continue;
-    throw DataError(
-        file.path, offset_of(file, i),
-        limit > 0 ? fmt::format("a class from 0 to {}", limit - 1) : "a class, an integer from 0 on",
-        fmt::format("{} (label {})", labels.back(), i));
-  }
+  const NpyType type = file.array.header.type;
+  for_each_run(file, [&](std::int64_t first, std::int64_t count, const std::uint8_t* bytes) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      labels.push_back(integer_at(type, bytes + i * static_cast<std::int64_t>(size_of(type))));
+      if (labels.back() >= 0 && (limit == 0 || labels.back() < limit)) continue;
+      throw DataError(
+          file.path, offset_of(file, first + i),
+          limit > 0 ? fmt::format("a class from 0 to {}", limit - 1) : "a class, an integer from 0 on",
+          fmt::format("{} (label {})", labels.back(), first + i));
+    }
+  });
   return limit > 0 ? limit : count_classes(std::move(labels), file.path);
 }
 
@@ -140,7 +152,11 @@ NpySource::NpySource(std::string name, std::vector<NpyField> files, std::int64_t
                       "shape " + file.array.header.shape.to_string());
     }
     looked_through_.push_back(file.array.header.total <= kMostLookedThrough);
-    if (looked_through_.back()) check_finite(file, 0, file.array.header.shape.product());
+    if (looked_through_.back()) {
+      for_each_run(file, [&](std::int64_t begin, std::int64_t count, const std::uint8_t* bytes) {
+        check_finite(file, begin, count, bytes);
+      });
+    }
     labels_.push_back(is_label(file));
     fields_.push_back(field_of(file, classes));
   }
@@ -152,13 +168,13 @@ bool NpySource::has_bytes(std::size_t field) const noexcept { return is_image(fi
 void NpySource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     const NpyField& file = files_[i];
-    file.array.content.check_length();
-    const View sample = sample_of(file.array.view(), index);
-    if (!looked_through_[i]) check_finite(file, index * sample.numel(), sample.numel());
+    const View sample = file.array.row(index);
+    if (!looked_through_[i])
+      check_finite(file, index * sample.numel(), sample.numel(), sample.as<std::uint8_t>());
     if (is_image(file)) {
       write_pixels(sample.as<std::uint8_t>(), outputs[i]);
     } else if (labels_[i]) {
-      *outputs[i].as<std::int64_t>() = integer_at(file, index);
+      *outputs[i].as<std::int64_t>() = integer_at(file.array.header.type, sample.as<std::uint8_t>());
     } else if (sample.dtype == outputs[i].dtype) {
       copy_elements(sample, outputs[i]);
     } else {

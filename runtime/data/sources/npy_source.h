@@ -17,15 +17,15 @@ struct NpyField {
   NpyArray array;  ///< [N, …]
 };
 
-/// Maps `path` for field `name` (read_npy). Throws DataError also for an array without samples, or of no
+/// Opens `path` for field `name` (read_npy). Throws DataError also for an array without samples, or of no
 /// dimension.
 NpyField open_npy_field(std::string name, std::string path);
 
-/// N samples of mapped arrays; nothing is in memory but what the system keeps of the files. float64 is read
-/// as float32, as networks compute; int32, int64 and uint8 stay what they are, and a bool is a uint8 of 0
-/// or 1. Two names have a meaning: `image` of bytes [N, C, H, W] is read as float32 in [0, 1] like the pixels
-/// of every image source, and `label` [N] or [N, 1] of integers, or of float64 that are whole numbers, is
-/// read as int64 classes. Numbers that are not finite in float32 are refused: arrays of up to 1 GiB are
+/// N samples of arrays on the disk; nothing is in memory but what the system keeps of the files. float64 is
+/// read as float32, as networks compute; int32, int64 and uint8 stay what they are, and a bool is a uint8 of
+/// 0 or 1. Two names have a meaning: `image` of bytes [N, C, H, W] is read as float32 in [0, 1] like the
+/// pixels of every image source, and `label` [N] or [N, 1] of integers, or of float64 that are whole numbers,
+/// is read as int64 classes. Numbers that are not finite in float32 are refused: arrays of up to 1 GiB are
 /// looked through when they are opened, larger ones sample by sample as they are read.
 class NpySource final : public Source {
  public:

@@ -29,7 +29,7 @@ struct KnownSource {
 };
 
 // The file as the package has it, gunzipped by hand, or where torchvision puts it; the first that exists,
-// plain before gzip because it is mapped as it is. The package's own name when there is none, for the
+// plain before gzip because it is read as it is. The package's own name when there is none, for the
 // message.
 std::string find_idx(const fs::path& dir, const std::string& stem) {
   const fs::path choices[] = {dir / stem, dir / (stem + ".gz"), dir / "FashionMNIST" / "raw" / stem};

@@ -42,7 +42,7 @@ class DataCacheTest : public ::testing::Test {
   // The content as read through the cache.
   std::string read(DataCache& cache) {
     const IdxArray array = read_idx(source(), {{kItem}, "images"}, cache);
-    return content_.substr(0, array.header_bytes) + std::string(array.bytes.begin(), array.bytes.end());
+    return content_.substr(0, array.header_bytes) + test::elements_of(array);
   }
   std::string read() {
     DataCache cache(cache_dir(), log_);

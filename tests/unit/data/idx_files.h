@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/data/formats/idx.h"
 
 namespace dtrain::test {
 
@@ -16,6 +17,12 @@ std::string idx_bytes(const std::vector<std::uint32_t>& dims, unsigned modulus =
 std::string idx_header(const std::vector<std::uint32_t>& dims, std::uint8_t type = 8);
 /// One gzip member.
 std::string gzip(const std::string& content, int level = 6);
+
+/// As text.
+inline std::string elements_of(const IdxArray& array) {
+  const auto bytes = array.elements.read(0, array.elements.size());
+  return {bytes.begin(), bytes.end()};
+}
 
 /// Keeps what was logged.
 class RecordingLog final : public Log {

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <limits>
-
-#include <cstring>
+#include <thread>
 
 #include "runtime/base/error.h"
 #include "runtime/data/sources/npy_source.h"
@@ -214,6 +217,35 @@ TEST_F(NpyFiles, AFileThatIsShortenedIsNamed) {
   std::filesystem::resize_file(path("x"), 100);
   const DataError error = data_error_of([&] { test::Sample(source, 3999); });
   EXPECT_THAT(error.what(), AllOf(HasSubstr("x.npy"), HasSubstr("shortened"), HasSubstr("found 100")));
+}
+
+// Between any two looks at its length: a file that is mapped would be a SIGBUS.
+TEST_F(NpyFiles, AFileThatIsShortenedWhileItIsCopiedIsNamed) {
+  constexpr int kRow = 1 << 18;
+  const NpySource source(
+      "s",
+      {write("x", npy_bytes<float>("<f4", fmt::format("(2, {})", kRow), std::vector<float>(2 * kRow, 1)))});
+  const auto whole = std::filesystem::file_size(path("x"));
+  std::atomic<bool> stop = false;
+  std::thread writer([&] {
+    while (!stop) {
+      std::filesystem::resize_file(path("x"), 100);
+      std::filesystem::resize_file(path("x"), whole);
+    }
+  });
+  int read = 0, refused = 0;
+  for (int i = 0; (i < 200 || refused < 10) && i < 20000; ++i) {
+    try {
+      test::Sample(source, 1);
+      ++read;
+    } catch (const DataError& error) {
+      ASSERT_THAT(error.what(), HasSubstr("shortened"));
+      ++refused;
+    }
+  }
+  stop = true;
+  writer.join();
+  EXPECT_GE(refused, 10) << read << " were read";
 }
 
 TEST_F(NpyFiles, LabelsAndCountsMustFit) {
