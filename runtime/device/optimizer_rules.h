@@ -12,17 +12,30 @@ struct Element {
   C param, grad, momentum, variance, mean;
 };
 
+/// Of a number as it is stored. Without a branch, so that loops of it are vectorized.
+template <class C>
+DTRAIN_HOST_DEVICE bool is_not_finite(C stored) {
+  return stored - stored != 0;
+}
+
 /// The numbers of a step that are known only where and when it runs.
 class DeviceNumbers {
  public:
   template <class Step>
   explicit DeviceNumbers(const Step& step)
       : skip_(step.gate.skip.template as<const float>()),
+        not_finite_(step.gate.skip.data != nullptr && step.gate.skip.numel() > 1
+                        ? step.gate.skip.template as<float>() + 1
+                        : nullptr),
         skipped_(step.gate.skipped.template as<const std::int64_t>()),
         changes_(step.changes.values.template as<const double>()) {}
 
   DTRAIN_HOST_DEVICE bool skips() const { return skip_ != nullptr && *skip_ != 0.0F; }
   DTRAIN_HOST_DEVICE bool counts_skipped() const { return skipped_ != nullptr; }
+  /// What was written is not finite.
+  DTRAIN_HOST_DEVICE void note_not_finite() const {
+    if (not_finite_ != nullptr) *not_finite_ = 1.0F;
+  }
   DTRAIN_HOST_DEVICE bool any() const { return changes_ != nullptr || counts_skipped(); }
   DTRAIN_HOST_DEVICE double lr(double given) const { return changes_ == nullptr ? given : changes_[0]; }
   /// The number of this step, `given` when it was queued, without those that were skipped.
@@ -33,6 +46,7 @@ class DeviceNumbers {
 
  private:
   const float* skip_;
+  float* not_finite_;  ///< null: nobody asks
   const std::int64_t* skipped_;
   const double* changes_;
 };

@@ -46,7 +46,7 @@ LossScaleState GradScaler::views() const {
   return {scale_.view(), tracker_.view(), found().view(), skipped_.view()};
 }
 
-void GradScaler::attach(Optimizer& optimizer) const { optimizer.set_gate(found(), skipped_); }
+void GradScaler::attach(Optimizer& optimizer) const { optimizer.set_gate(gate(), skipped_); }
 
 Tensor GradScaler::scale_seed(double weight) const {
   const NoGrad no_grad;

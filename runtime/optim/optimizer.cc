@@ -67,6 +67,7 @@ std::vector<Tensor> Optimizer::gradients() const {
 void Optimizer::step() {
   hand_out_gate();
   update();
+  gather_gate();
   ++steps_;
 }
 
@@ -116,17 +117,17 @@ void Optimizer::set_lr(double lr) {
 
 void Optimizer::set_gate(const Tensor& skip, const Tensor& skipped) {
   const bool counts = skipped.defined();
-  if (skip.dtype() != DType::f32 || skip.numel() != 1 ||
+  if (skip.dtype() != DType::f32 || skip.numel() < 1 || skip.numel() > 2 ||
       (counts && (skipped.dtype() != DType::i64 || skipped.numel() != 1))) {
-    throw UsageError("optimizer: expected a gate of float32 [1] and int64 [1], got " + skip.describe() +
-                     (counts ? " and " + skipped.describe() : ""));
+    throw UsageError("optimizer: expected a gate of float32 [1] or [2] and int64 [1], got " +
+                     skip.describe() + (counts ? " and " + skipped.describe() : ""));
   }
   if (counts) check_same_device("optimizer: gate", skip, skipped);
   skip_ = skip;
   skipped_ = skipped;
   for (Site& site : sites_) {
     const bool is_here = share_memory(*site.device, skip.device());
-    site.skip = is_here ? skip : Tensor::empty({1}, site.device);
+    site.skip = is_here ? skip : Tensor::empty(skip.shape(), site.device);
     if (counts) site.skipped = is_here ? skipped : Tensor::empty({1}, site.device, DType::i64);
   }
 }
@@ -137,6 +138,15 @@ void Optimizer::hand_out_gate() {
     if (share_memory(*site.device, skip_.device())) continue;
     site.skip.copy_across(skip_);
     if (skipped_.defined()) site.skipped.copy_across(skipped_);
+  }
+}
+
+void Optimizer::gather_gate() {
+  if (!skip_.defined() || skip_.numel() < 2) return;
+  for (const Site& site : sites_) {
+    if (share_memory(*site.device, skip_.device())) continue;
+    const Tensor there = site.skip.to(skip_.shared_device());
+    skip_.device().kernels().binary(BinaryOp::max, skip_.view(), there.view(), skip_.view());
   }
 }
 

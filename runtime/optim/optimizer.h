@@ -57,10 +57,11 @@ class Optimizer {
   /// The same for all groups.
   void set_lr(double lr);
 
-  /// From now on a step is skipped on the device when `skip` (float32 [1]) is not 0; `skipped` (int64 [1])
-  /// counts the steps skipped since this call, which comes before the first step; undefined where no step
-  /// follows one that was skipped. Both are on one device, any; others of the parameters get a copy for each
-  /// step. See UpdateGuard, GradScaler.
+  /// From now on a step is skipped on the device when `skip` (float32 [1]) is not 0; of float32 [2], the
+  /// second becomes 1 in a step that writes a number that is not finite to a parameter or to its state (as
+  /// long as the optimizer's rule does so). `skipped` (int64 [1]) counts the steps skipped since this call,
+  /// which comes before the first step; undefined where no step follows one that was skipped. Both are on one
+  /// device, any; others of the parameters get a copy for each step. See UpdateGuard, GradScaler.
   void set_gate(const Tensor& skip, const Tensor& skipped = {});
 
   /// Everything but the parameters that decides the next step: "<parameter>.<quantity>" → tensor (sharing
@@ -129,8 +130,9 @@ class Optimizer {
   void add_group(const NamedTensors& parameters, double lr);
   void check_parameters() const;
   void find_sites();
-  /// Copies the gate to sites that have none of their own.
+  /// Copies the gate to sites that have none of their own, and what they noted back.
   void hand_out_gate();
+  void gather_gate();
   const Group& group_at(std::size_t index) const;
 
   NamedTensors parameters_;

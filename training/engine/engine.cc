@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "collectives/factory.h"
 #include "runtime/autograd/ops.h"
@@ -81,13 +82,15 @@ class Engine::StepPasses final : public Passes {
   double weight(std::size_t i) const override { return units_[i] / even_share_; }
 
   void losses_done() override {
-    if (!engine_.runs_ahead() && exchange_ == Exchange::all) engine_.reports_->send(plan_.stop, plan_.save);
+    if (!engine_.runs_ahead() && exchange_ == Exchange::all)
+      engine_.reports_->send(plan_.stop, plan_.save, *engine_.guard_);
   }
 
   // On the CPU the loss is known before the update, which then need not happen.
   void gradients_done() override {
     if (engine_.runs_ahead() || exchange_ == Exchange::none) return;
-    engine_.check_loss(engine_.reports_->loss(engine_.deadline()), plan_.note);
+    const auto [loss, spoilt] = engine_.reports_->sums(engine_.deadline());
+    engine_.check_loss(loss, spoilt, plan_.note);
   }
 
   /// Host memory that the device may still be copying from.
@@ -201,7 +204,7 @@ void Engine::step(const StepPlan& plan, const BatchSupply& supply) {
     run(passes, Exchange::all);
     kept = passes.take_kept();
   }
-  if (runs_ahead()) reports_->send(plan.stop, plan.save);
+  if (runs_ahead()) reports_->send(plan.stop, plan.save, *guard_);
   reports_->post(plan.note, *guard_, scaler_, std::move(kept));
   options_.timer.clock->lap(Phase::optimizer);
 }
@@ -258,7 +261,16 @@ void Engine::key_masks(std::int64_t step, std::span<const std::int64_t> indices)
 }
 
 // The loss is that of the unscaled outputs: no loss scale makes it finite.
-void Engine::check_loss(double loss, const StepNote& note) {
+void Engine::check_loss(double loss, bool spoilt, const StepNote& note) const {
+  if (spoilt) {
+    // What travels beside the loss: on the CPU it is on its way before the step's own update.
+    const std::int64_t step = runs_ahead() ? note.step : note.step - 1;
+    throw LossError(
+        fmt::format("step {}: gradients and loss are finite, but the update made weights, or what "
+                    "the optimizer remembers, that are not; nothing of it was saved",
+                    step),
+        NotFinite::state, step, std::numeric_limits<double>::quiet_NaN());
+  }
   if (std::isfinite(loss)) return;
   throw LossError(fmt::format("step {} (epoch {}): the loss is {}", note.step, note.epoch + 1, loss),
                   NotFinite::loss, note.step, loss);
@@ -285,7 +297,7 @@ void Engine::check_gradients(const StepReport& report) {
 StepReport Engine::take_report() {
   const StepReport report = reports_->take(deadline());
   options_.timer.clock->lap(Phase::communication);
-  check_loss(report.loss, report.note);
+  check_loss(report.loss, report.spoilt, report.note);
   check_gradients(report);
   return report;
 }

@@ -100,8 +100,8 @@ class Engine {
   std::size_t reports_waiting() const noexcept { return reports_->waiting(); }
   /// Whether take_report() would not wait.
   bool report_ready() { return reports_->ready(); }
-  /// The oldest report. Throws LossError when its loss is not finite, or its gradients are not and no smaller
-  /// loss scale can help, and as StepReports::take.
+  /// The oldest report. Throws LossError when its loss is not finite, its gradients are not and no smaller
+  /// loss scale can help, or an update before it was not, and as StepReports::take.
   StepReport take_report();
 
   /// Collective, unless ranks do not step together: then this one alone. All of `source`, in batches of
@@ -116,7 +116,7 @@ class Engine {
   std::vector<std::shared_ptr<void>> replay(StepGraph& graph, const StepPlan& plan,
                                             const BatchSupply& supply);
   StepGraph* graph_for(const StepPlan& plan, int& variant);
-  static void check_loss(double loss, const StepNote& note);
+  void check_loss(double loss, bool spoilt, const StepNote& note) const;
   void check_gradients(const StepReport& report);
   /// Keys dropout's masks by the step and by the samples `indices` that the rows of the next pass are.
   void key_masks(std::int64_t step, std::span<const std::int64_t> indices);

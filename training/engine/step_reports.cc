@@ -10,7 +10,7 @@
 namespace dtrain {
 namespace {
 
-enum Element : int { kLoss, kStop, kSave, kScale, kSkipped, kOverflow, kElements };
+enum Element : int { kLoss, kStop, kSave, kSpoilt, kScale, kSkipped, kOverflow, kElements };
 constexpr std::size_t kBytes = kElements * sizeof(double);
 constexpr std::chrono::microseconds kPollEvery{20};
 
@@ -54,24 +54,25 @@ void StepReports::add(const Tensor& loss, double weight) {
   device_->kernels().accumulate(term.view(), 1.0, element(kLoss));
 }
 
-void StepReports::send(bool stop, bool save) {
+void StepReports::send(bool stop, bool save, const UpdateGuard& guard) {
   Kernels& kernels = device_->kernels();
   const Tensor shares = Tensor::full({1}, shares_, device_, DType::f64);
   kernels.binary(BinaryOp::div, element(kLoss), shares.view(), element(kLoss));
   kernels.fill(element(kStop), stop ? 1.0 : 0.0);
   kernels.fill(element(kSave), save ? 1.0 : 0.0);
+  kernels.copy(guard.spoilt().view(), element(kSpoilt));
   work_ = communicator_.all_reduce(
       {.data = values_.view().data, .count = kScale, .dtype = DType::f64, .device = device_.get()},
       ReduceOp::sum, "loss");
 }
 
-double StepReports::loss(const Deadline& deadline) {
+std::pair<double, bool> StepReports::sums(const Deadline& deadline) {
   work_->wait_on_host(deadline);
-  double value = 0;
-  device_->copy(&value, element(kLoss).data, sizeof value, CopyKind::device_to_host,
+  std::array<double, kScale> values{};
+  device_->copy(values.data(), values_.view().data, sizeof values, CopyKind::device_to_host,
                 device_->compute_stream());
   device_->compute_stream().synchronize();
-  return value;
+  return {values[kLoss], values[kSpoilt] != 0};
 }
 
 void StepReports::post(const StepNote& note, const UpdateGuard& guard, const GradScaler* scaler,
@@ -111,7 +112,8 @@ StepReport StepReports::take(const Deadline& deadline) {
                           .save = values[kSave] > 0,
                           .loss_scale = values[kScale],
                           .skipped = static_cast<std::int64_t>(values[kSkipped]),
-                          .overflowed = values[kOverflow] != 0};
+                          .overflowed = values[kOverflow] != 0,
+                          .spoilt = values[kSpoilt] != 0};
   posted_.pop_front();
   return report;
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -25,12 +26,13 @@ struct StepNote {
 
 struct StepReport {
   StepNote note;
-  double loss = 0;                                ///< mean over the global batch, the same on every rank
-  bool stop = false;                              ///< some rank was told to stop
-  bool save = false;                              ///< some rank asks for a checkpoint
-  double loss_scale = 0;                          ///< after the step; 0 without loss scaling
-  std::int64_t skipped = -1;                      ///< steps skipped so far; -1 without loss scaling
-  bool overflowed = false;                        ///< a gradient was not finite: nothing was updated
+  double loss = 0;            ///< mean over the global batch, the same on every rank
+  bool stop = false;          ///< some rank was told to stop
+  bool save = false;          ///< some rank asks for a checkpoint
+  double loss_scale = 0;      ///< after the step; 0 without loss scaling
+  std::int64_t skipped = -1;  ///< steps skipped so far; -1 without loss scaling
+  bool overflowed = false;    ///< a gradient was not finite: nothing was updated
+  bool spoilt = false;        ///< an earlier update of some rank wrote numbers that are not finite
   std::optional<PushDelay> delay = std::nullopt;  ///< of asynchronous steps (Strategy::delay)
 };
 
@@ -48,10 +50,12 @@ class StepReports {
   void begin();
   /// Adds `weight` · `loss` (floating, one element) to this rank's loss of the step, on the device.
   void add(const Tensor& loss, double weight);
-  /// Begins to add the losses up over the ranks, and whether one wants to `stop` or to `save`.
-  void send(bool stop, bool save);
-  /// Waits for the sum that send() began; only where the device does not run ahead.
-  double loss(const Deadline& deadline);
+  /// Begins to add the losses up over the ranks, and whether one wants to `stop` or to `save`, and what
+  /// `guard` noted of the updates so far.
+  void send(bool stop, bool save, const UpdateGuard& guard);
+  /// Waits for the sums that send() began, only where the device does not run ahead: the loss, and whether an
+  /// update was spoilt.
+  std::pair<double, bool> sums(const Deadline& deadline);
   /// The step is queued. `scaler` may be null, else it is the guard. `kept` must live until the device is
   /// past this point.
   void post(const StepNote& note, const UpdateGuard& guard, const GradScaler* scaler,
@@ -78,7 +82,7 @@ class StepReports {
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
   int shares_;
-  Tensor values_;  ///< f64: loss, stop, save, loss scale, skipped steps, overflow
+  Tensor values_;  ///< f64: loss, stop, save, spoilt, loss scale, skipped steps, overflow
   std::unique_ptr<Work> work_;
   std::vector<std::shared_ptr<double>> slots_;  ///< pinned; nobody else holds a free one
   std::deque<Posted> posted_;                   ///< oldest first

@@ -7,24 +7,32 @@
 namespace dtrain::cpu {
 namespace {
 
+/// Whether all that was written is finite: looked at on the way, while it is in registers.
 template <class T, class Rule>
-void update_slot(const Rule rule, const OptimizerSlot& slot) {
+bool update_slot(const Rule rule, const OptimizerSlot& slot) {
+  using Word = std::conditional_t<sizeof(Compute<T>) == 8, std::uint64_t, std::uint32_t>;
   T* const param = slot.param.as<T>();
   const T* const grad = slot.grad.as<const T>();
   T *const momentum = slot.momentum.as<T>(), *const variance = slot.variance.as<T>(),
            *const mean = slot.mean.as<T>();
   const std::int64_t n = slot.param.numel();
+  Word bad = 0;
+  const auto store = [&bad](T& to, Compute<T> value) {
+    to = cast<T>(value);
+    bad |= static_cast<Word>(rule::is_not_finite(static_cast<Compute<T>>(load(cast<T>(value)))));
+  };
   for (std::int64_t i = 0; i < n; ++i) {
     rule::Element<Compute<T>> x{load(param[i]), load(grad[i]), {}, {}, {}};
     if constexpr (Rule::kMomentum) x.momentum = load(momentum[i]);
     if constexpr (Rule::kVariance) x.variance = load(variance[i]);
     if constexpr (Rule::kMean) x.mean = load(mean[i]);
     rule(x);
-    if constexpr (Rule::kMomentum) momentum[i] = cast<T>(x.momentum);
-    if constexpr (Rule::kVariance) variance[i] = cast<T>(x.variance);
-    if constexpr (Rule::kMean) mean[i] = cast<T>(x.mean);
-    param[i] = cast<T>(x.param);
+    if constexpr (Rule::kMomentum) store(momentum[i], x.momentum);
+    if constexpr (Rule::kVariance) store(variance[i], x.variance);
+    if constexpr (Rule::kMean) store(mean[i], x.mean);
+    store(param[i], x.param);
   }
+  return bad == 0;
 }
 
 template <class Step>
@@ -34,7 +42,7 @@ void update(std::string_view operation, std::span<const OptimizerSlot> slots, co
     dispatch_floating(operation, slot.param.dtype, [&](auto tag) {
       using T = decltype(tag);
       rule::visit<Compute<T>>(step, [&](auto rule) {
-        if (rule.begin()) update_slot<T>(rule, slot);
+        if (rule.begin() && !update_slot<T>(rule, slot)) rule.numbers.note_not_finite();
       });
     });
   }

@@ -8,8 +8,9 @@
 namespace dtrain::cuda {
 namespace {
 
+/// Whether all that was written is finite.
 template <class T, class Rule>
-__device__ void update_element(const Rule& rule, const SlotEntry& slot, std::int64_t i) {
+__device__ bool update_element(const Rule& rule, const SlotEntry& slot, std::int64_t i) {
   T& param = static_cast<T*>(slot.param)[i];
   T *const momentum = static_cast<T*>(slot.momentum) + i,
            *const variance = static_cast<T*>(slot.variance) + i, *const mean = static_cast<T*>(slot.mean) + i;
@@ -18,23 +19,31 @@ __device__ void update_element(const Rule& rule, const SlotEntry& slot, std::int
   if constexpr (Rule::kVariance) x.variance = load(*variance);
   if constexpr (Rule::kMean) x.mean = load(*mean);
   rule(x);
-  if constexpr (Rule::kMomentum) *momentum = cast<T>(x.momentum);
-  if constexpr (Rule::kVariance) *variance = cast<T>(x.variance);
-  if constexpr (Rule::kMean) *mean = cast<T>(x.mean);
-  param = cast<T>(x.param);
+  bool bad = false;
+  const auto store = [&bad](T& to, Compute<T> value) {
+    to = cast<T>(value);
+    bad = bad || rule::is_not_finite(static_cast<Compute<T>>(load(to)));
+  };
+  if constexpr (Rule::kMomentum) store(*momentum, x.momentum);
+  if constexpr (Rule::kVariance) store(*variance, x.variance);
+  if constexpr (Rule::kMean) store(*mean, x.mean);
+  store(param, x.param);
+  return !bad;
 }
 
 /// A block takes one chunk.
 template <class T, class Rule>
 __global__ void step_kernel(SlotTable table, Rule rule) {
   if (!rule.begin()) return;
+  bool finite = true;
   for (std::int64_t at = blockIdx.x; at < table.chunk_count; at += gridDim.x) {
     const SlotChunk chunk = table.chunks[at];
     const SlotEntry slot = table.entries[chunk.slot];
     const std::int64_t end = min(slot.count, chunk.begin + kChunkElements);
     for (std::int64_t i = chunk.begin + threadIdx.x; i < end; i += blockDim.x)
-      update_element<T>(rule, slot, i);
+      finite = update_element<T>(rule, slot, i) && finite;
   }
+  if (!finite) rule.numbers.note_not_finite();
 }
 
 template <class Step>

@@ -6,9 +6,10 @@
 
 namespace dtrain {
 
-UpdateGuard::UpdateGuard(const std::shared_ptr<Device>& device) : found_(Tensor::zeros({1}, device)) {}
+UpdateGuard::UpdateGuard(const std::shared_ptr<Device>& device)
+    : gate_(Tensor::zeros({2}, device)), found_(gate_.slice(0, 0, 1)), spoilt_(gate_.slice(0, 1, 2)) {}
 
-void UpdateGuard::attach(Optimizer& optimizer) const { optimizer.set_gate(found_); }
+void UpdateGuard::attach(Optimizer& optimizer) const { optimizer.set_gate(gate_); }
 
 void UpdateGuard::inspect(std::span<const Tensor> gradients) {
   look_at(gradients, [](const std::shared_ptr<Device>& there, std::span<const View> views,

@@ -1,4 +1,5 @@
-// Keeps gradients that are not finite away from the parameters. The decision is made on the device: nothing
+// Keeps gradients that are not finite away from the parameters, and notes where finite ones led to parameters
+// that are not. The decision is made on the device: nothing
 // waits for the host, and a captured step decides each time it runs.
 //
 //     UpdateGuard guard(device);
@@ -6,7 +7,7 @@
 //     loss.backward();
 //     guard.inspect(optimizer.gradients());
 //     optimizer.step();                          // changes nothing where they are not finite
-//     if (guard.found_any()) throw Error("…");
+//     if (guard.found_any() || guard.spoilt_any()) throw Error("…");
 #pragma once
 
 #include <functional>
@@ -40,8 +41,13 @@ class UpdateGuard {
 
   /// Whether inspect() found something: float32 [1], not 0 then.
   const Tensor& found() const noexcept { return found_; }
-  /// The same, read by the host: waits for the device.
+  /// Whether a step of the optimizer wrote a number that is not finite, which finite gradients do when they
+  /// are too large: float32 [1], not 0 from then on. Of this rank's parameters and state; noted while they
+  /// are written, at no cost of its own.
+  const Tensor& spoilt() const noexcept { return spoilt_; }
+  /// The same, read by the host: these wait for the device.
   bool found_any() const { return found_.item() != 0; }
+  bool spoilt_any() const { return spoilt_.item() != 0; }
 
  protected:
   /// Looks at `views`, all on `there`, and sets `found` (float32 [1], there) where one is not finite.
@@ -50,8 +56,11 @@ class UpdateGuard {
   /// Calls `look` once for each device that has some of `gradients`, and for found()'s.
   void look_at(std::span<const Tensor> gradients, const Look& look);
 
+  /// found() and spoilt(), as Optimizer::set_gate() takes them.
+  const Tensor& gate() const noexcept { return gate_; }
+
  private:
-  Tensor found_;
+  Tensor gate_, found_, spoilt_;  ///< the others are its elements
 };
 
 }  // namespace dtrain

@@ -123,6 +123,18 @@ TEST_P(NotFiniteForms, GradientsMoveNoParameter) {
   for (const std::int64_t saved : checkpoints(run.run_dir)) EXPECT_LT(saved, step - 1);
 }
 
+// Gradients and losses are finite. Servers update elsewhere: there the loss after it tells.
+TEST_P(NotFiniteForms, AnUpdateThatOverflowsEndsTheRun) {
+  const TrainingRun run = training("run", {"--lr=3e38", "--checkpoint-every=0", "--eval-every=0"});
+  const RunResult ended = train(run);
+  EXPECT_EQ(ended.exit_code, 1) << ended.out << ended.err;
+  EXPECT_THAT(ended.err, GetParam().servers > 0 ? HasSubstr("the loss is")
+                                                : HasSubstr("step 1: gradients and loss are finite, but"));
+  EXPECT_THAT(ended.err, HasSubstr("Lower --lr"));
+  EXPECT_EQ(ending(run.run_dir), "diverged");
+  EXPECT_TRUE(checkpoints(run.run_dir).empty());
+}
+
 TEST_P(NotFiniteForms, APassWithoutUnitsAddsNothing) {
   const TrainingRun run = training("run", {"--units=some"}), alone = numbers("alone", 1, {"--units=some"});
   expect_trained(alone);

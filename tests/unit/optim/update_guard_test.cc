@@ -89,6 +89,51 @@ TEST_F(UpdateGuardTest, KeepsParametersAsTheyWereBeforeTheStep) {
   }
 }
 
+// Gradients are finite, what they lead to is not: weights, or a square that the rule remembers.
+TEST_F(UpdateGuardTest, NotesAnUpdateThatOverflows) {
+  const std::size_t rules = all_rules(parameter()).size();
+  for (std::size_t rule = 0; rule < rules; ++rule) {
+    Tensor p = parameter();
+    const auto optimizer = std::move(all_rules(p)[rule]);
+    UpdateGuard guard(device_), look(device_);
+    guard.attach(*optimizer);
+    step(p, *optimizer, &guard, 0.25F);
+    EXPECT_FALSE(guard.spoilt_any()) << rule;
+    optimizer->set_lr(3e38);
+    for (int i = 0; i < 4; ++i) {
+      step(p, *optimizer, &guard, 1e30F);
+      std::vector<Tensor> written{p.detach()};
+      for (const auto& [name, state] : optimizer->named_state())
+        if (is_floating(state.dtype())) written.push_back(state);
+      look.inspect(written);
+      EXPECT_EQ(guard.spoilt_any(), look.found_any()) << rule << " " << i;
+    }
+    EXPECT_TRUE(guard.spoilt_any()) << rule;
+    EXPECT_FALSE(guard.found_any()) << rule;
+  }
+}
+
+TEST_F(UpdateGuardTest, NotesItInEveryDtypeAndPlace) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    for (const std::int64_t place : {0, 1, 30, 40}) {
+      Tensor p = Tensor::ones({41}, device_).to(dtype);
+      p.set_requires_grad(true);
+      Sgd optimizer({{"p", p}}, {.lr = 10});
+      UpdateGuard guard(device_);
+      guard.attach(optimizer);
+      p.set_grad(Tensor::ones({41}, device_).to(dtype));
+      optimizer.step();
+      EXPECT_FALSE(guard.spoilt_any()) << name_of(dtype);
+      const double large = dtype == DType::f64 ? 1e308 : dtype == DType::f16 ? 6e4 : 1e38;
+      const Tensor gradient = Tensor::ones({41}, device_, DType::f64);
+      Tensor(gradient.slice(0, place, place + 1)).fill(large);
+      p.set_grad(gradient.to(dtype));
+      optimizer.step();
+      EXPECT_TRUE(guard.spoilt_any()) << name_of(dtype) << " " << place;
+    }
+  }
+}
+
 TEST_F(UpdateGuardTest, LooksAtEveryDtypeLayoutAndPlace) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
     for (const std::int64_t place : {0, 1, 30, 40}) {
