@@ -37,6 +37,22 @@ function(dtrain_time_limit variable seconds)
   set(${variable} ${seconds} PARENT_SCOPE)
 endfunction()
 
+# dtrain_compile_as_test(target): how a test's own sources are compiled; the libraries it links are optimised as always. They
+# read the headers of GoogleTest from dtrain_test_support, which has read them once, and are optimised a little only.
+# Together that halves the time they take.
+function(dtrain_compile_as_test target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  # Without -fpch-preprocess and these settings ccache takes nothing that uses a precompiled header.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache$")
+    set_target_properties(${target} PROPERTIES
+      CXX_COMPILER_LAUNCHER "/usr/bin/env;CCACHE_SLOPPINESS=pch_defines,time_macros;${CMAKE_CXX_COMPILER_LAUNCHER}")
+  endif()
+  if(NOT target STREQUAL dtrain_test_support)
+    target_precompile_headers(${target} REUSE_FROM dtrain_test_support)
+  endif()
+endfunction()
+
 # dtrain_add_test(name SOURCES … LINK … [TIMEOUT s] [LABELS …] [RUN_SERIAL]): one GoogleTest program, one ctest test.
 function(dtrain_add_test name)
   cmake_parse_arguments(arg "RUN_SERIAL" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
@@ -46,6 +62,7 @@ function(dtrain_add_test name)
   dtrain_time_limit(arg_TIMEOUT ${arg_TIMEOUT})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINK} dtrain_test_support GTest::gtest GTest::gmock GTest::gtest_main dtrain_compile_settings)
+  dtrain_compile_as_test(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" RUN_SERIAL ${arg_RUN_SERIAL})
