@@ -23,7 +23,7 @@
 #include "cluster/rendezvous/messages.h"
 #include "launcher/nodes/reach.h"
 #include "launcher/plan/options.h"
-#include "launcher/process/forked.h"
+#include "launcher/system/forked.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::launcher {

@@ -13,7 +13,7 @@
 #include "cluster/rendezvous/coordinator.h"
 #include "cluster/rendezvous/member.h"
 #include "launcher/nodes/line.h"
-#include "launcher/process/lease.h"
+#include "launcher/subreaper/lease.h"
 #include "runtime/base/fd.h"
 
 namespace dtrain::launcher {

@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "launcher/process/forked.h"
 #include "launcher/system/descendants.h"
+#include "launcher/system/forked.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::launcher {

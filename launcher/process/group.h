@@ -12,13 +12,13 @@
 #include "launcher/output/capture.h"
 #include "launcher/output/report.h"
 #include "launcher/plan/plan.h"
-#include "launcher/process/keeper.h"
 #include "launcher/process/leftovers.h"
-#include "launcher/process/protocol.h"
 #include "launcher/process/round_link.h"
 #include "launcher/process/signals.h"
 #include "launcher/process/supervisor.h"
 #include "launcher/process/terminal.h"
+#include "launcher/subreaper/protocol.h"
+#include "launcher/subreaper/subreaper.h"
 #include "launcher/watch/hang_watch.h"
 
 namespace dtrain::launcher {

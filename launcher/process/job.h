@@ -12,7 +12,7 @@
 #include "launcher/plan/options.h"
 #include "launcher/plan/placement.h"
 #include "launcher/plan/plan.h"
-#include "launcher/process/spawn.h"
+#include "launcher/subreaper/spawn.h"
 
 namespace dtrain::launcher {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "launcher/output/report.h"
-#include "launcher/process/lease.h"
+#include "launcher/subreaper/lease.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::launcher {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "launcher/process/spawn.h"
+#include "launcher/subreaper/spawn.h"
 #include "runtime/base/fd.h"
 
 namespace dtrain::launcher {

@@ -9,7 +9,7 @@ failures=0
 # fresh_tree: a small tree that is clean.
 fresh_tree() {
   rm -rf "${work:?}/tree"
-  mkdir -p "$work"/tree/{cmake,tests,launcher/{plan,process},cluster/{store,rendezvous},models,training,collectives/{gloo,mpi,p2p,shm},runtime/{base,tensor,nn,device/{cpu,cuda}}}
+  mkdir -p "$work"/tree/{cmake,tests,launcher/{plan,subreaper},cluster/{store,rendezvous},models,training,collectives/{gloo,mpi,p2p,shm},runtime/{base,tensor,nn,device/{cpu,cuda}}}
   put runtime/base/error.h '#pragma once'
   put runtime/tensor/tensor.h '#pragma once' '#include "runtime/base/error.h"'
   put cluster/store/store.cc '#include "runtime/base/error.h"'
@@ -49,16 +49,16 @@ put cluster/store/store.cc '#include "collectives/communicator.h"'
 expect '^cluster/store/store.cc:2: cluster/store may not include collectives'
 put cluster/store/store.h '#pragma once' '#include "cluster/rendezvous/member.h"'
 expect '^cluster/store/store.h:3: cluster/store may not include cluster/rendezvous'
-put launcher/plan/plan.cc '#include "launcher/process/spawn.h"'
-expect '^launcher/plan/plan.cc:2: launcher/plan may not include launcher/process'
+put launcher/plan/plan.cc '#include "launcher/subreaper/spawn.h"'
+expect '^launcher/plan/plan.cc:2: launcher/plan may not include launcher/subreaper'
 put collectives/communicator.cc '#include "runtime/tensor/tensor.h"'
 expect '^collectives/communicator.cc:2: collectives may not include runtime/tensor'
 put training/trainer.cc '#include "models/lenet.h"'
 expect '^training/trainer.cc:2: training may not include models'
 put launcher/main.cc '#include "runtime/tensor/tensor.h"'
 expect '^launcher/main.cc:2: launcher may not include runtime/tensor'
-put launcher/process/spawn.cc '#include "spawn.h"'
-expect '^launcher/process/spawn.cc:2: include "spawn.h" by its path'
+put launcher/subreaper/spawn.cc '#include "spawn.h"'
+expect '^launcher/subreaper/spawn.cc:2: include "spawn.h" by its path'
 put collectives/gloo/a.cc '#include "collectives/mpi/b.h"'
 expect '^collectives/gloo/a.cc:2: .*stand side by side'
 put collectives/p2p/a.cc '#include "collectives/shm/b.h"'

@@ -1,6 +1,6 @@
 // A node's lease between processes: it runs out by the clock, is renewed, is revoked for good; a keeper whose
 // lease ends kills, however little the launcher does.
-#include "launcher/process/lease.h"
+#include "launcher/subreaper/lease.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Whom a signal goes to, in trees that the test makes up.
-#include "launcher/process/worker_trees.h"
+#include "launcher/subreaper/worker_trees.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launcher/process/worker_trees.h"
+#include "launcher/subreaper/worker_trees.h"
 
 #include <signal.h>
 

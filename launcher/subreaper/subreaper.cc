@@ -1,6 +1,6 @@
 // The keeper's process: spawn, then wait for one of three things: a child's end, a command, the launcher's
 // death.
-#include "launcher/process/keeper.h"
+#include "launcher/subreaper/subreaper.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,11 +18,11 @@
 #include <optional>
 #include <set>
 
-#include "launcher/process/forked.h"
-#include "launcher/process/guard.h"
-#include "launcher/process/protocol.h"
-#include "launcher/process/worker_trees.h"
+#include "launcher/subreaper/guard.h"
+#include "launcher/subreaper/protocol.h"
+#include "launcher/subreaper/worker_trees.h"
 #include "launcher/system/descendants.h"
+#include "launcher/system/forked.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "launcher/process/lease.h"
+#include "launcher/subreaper/lease.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
 

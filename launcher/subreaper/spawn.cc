@@ -1,5 +1,5 @@
 // vfork, a handful of system calls, execve.
-#include "launcher/process/spawn.h"
+#include "launcher/subreaper/spawn.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -9,7 +9,7 @@
 
 #include <cerrno>
 
-#include "launcher/process/protocol.h"
+#include "launcher/subreaper/protocol.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::launcher {

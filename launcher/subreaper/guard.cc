@@ -1,5 +1,5 @@
 // Waits for the end of keeper, launcher or lease, then makes sure that nothing is left.
-#include "launcher/process/guard.h"
+#include "launcher/subreaper/guard.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -13,9 +13,9 @@
 #include <iterator>
 #include <optional>
 
-#include "launcher/process/forked.h"
-#include "launcher/process/protocol.h"
+#include "launcher/subreaper/protocol.h"
 #include "launcher/system/descendants.h"
+#include "launcher/system/forked.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::launcher {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/process/lease.h"
-#include "launcher/process/spawn.h"
+#include "launcher/subreaper/lease.h"
+#include "launcher/subreaper/spawn.h"
 #include "runtime/base/fd.h"
 
 namespace dtrain::launcher {

@@ -1,5 +1,5 @@
 // Small system calls around fork.
-#include "launcher/process/forked.h"
+#include "launcher/system/forked.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 // A page of a memory file, an eventfd for the end, timers that run on while the machine sleeps.
-#include "launcher/process/lease.h"
+#include "launcher/subreaper/lease.h"
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
