@@ -33,84 +33,18 @@ GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& 
       signals_(signals),
       console_(console),
       clock_(clock),
-      oom_before_(read_oom_kills()),
+      workers_(plan, attempt, settings, console, clock),
       supervisor_(static_cast<int>(plan.workers.size()), settings.policy),
       hang_(settings.hang, plan, environment, console, clock) {
-  const UniqueFd null(
-      static_cast<int>(check(Sys{::open("/dev/null", O_RDWR | O_CLOEXEC)}, "open /dev/null")));
   WorkerGroup group;
   group.inherited = signals.inherited();
   group.scratch_folders = settings.scratch_folders;
   group.title = settings.title;
   if (settings.link != nullptr) group.lease = settings.link->lease();
-  workers_.reserve(plan.workers.size());
-  for (const WorkerPlan& worker : plan.workers) {
-    workers_.push_back(open_worker(worker));
-    group.workers.push_back(request_for(worker, environment, null.get()));
-  }
+  group.workers = workers_.requests(environment, terminal_.has_keyboard());
   keeper_ = start_keeper(group);
   store_socket.reset();  // rank 0 has it; were ours open, its peers could connect to nobody once it has died
-  for (Worker& worker : workers_) {
-    worker.out.started();
-    worker.err.started();
-  }
-}
-
-bool GroupRun::shows_progress(const WorkerPlan& worker) const {
-  return worker.local_rank == 0 && plan_.share.group_rank == 0 && console_.err().terminal() &&
-         worker.err.console && worker.prefix.empty();
-}
-
-bool GroupRun::inherits_stdout(const WorkerPlan& worker) const {
-  // The built-in program shows progress on stderr, which the launcher has to keep apart from its stdout.
-  return plan_.nproc == 1 && !plan_.program.uses_dtrain && console_.out().terminal() && worker.out.console &&
-         worker.out.file.empty() && worker.prefix.empty();
-}
-
-GroupRun::Worker GroupRun::open_worker(const WorkerPlan& worker) {
-  CaptureOptions out;
-  out.passthrough = settings_.passthrough;
-  out.alone = plan_.workers.size() == 1;
-  out.log_folder = settings_.log_folder;
-  out.name = name_of(worker) + ": ";
-  out.order = 2 * worker.local_rank;
-  CaptureOptions err = out;
-  out.inherit = inherits_stdout(worker);
-  err.to_err = true;
-  err.progress = shows_progress(worker);
-  ++err.order;
-  return {Capture(worker.out, worker.prefix, out, console_, clock_),
-          Capture(worker.err, worker.prefix, err, console_, clock_)};
-}
-
-Environment GroupRun::terminal_environment(const WorkerPlan& worker) const {
-  if (!shows_progress(worker)) return {};
-  return {{"DTRAIN_STDERR_TTY", "1"}, {"DTRAIN_COLUMNS", std::to_string(console_.columns())}};
-}
-
-SpawnRequest GroupRun::request_for(const WorkerPlan& worker, const Environment& environment,
-                                   int null_fd) const {
-  const Environment attempt = attempt_environment(plan_, worker, attempt_);
-  const Environment terminal = terminal_environment(worker);
-  const Worker& streams = workers_[static_cast<std::size_t>(worker.local_rank)];
-  SpawnRequest request;
-  request.worker = worker.local_rank;
-  request.path = plan_.program.path;
-  request.argv = worker.argv;
-  request.environment =
-      merged_environment(environment, plan_.removed_variables, {&worker.environment, &attempt, &terminal});
-  const bool reads_input = worker.rank == 0 && (::isatty(0) == 0 || terminal_.has_keyboard());
-  request.in = reads_input ? -1 : null_fd;
-  request.out = streams.out.worker_end();
-  request.err = streams.err.worker_end();
-  if (plan_.program.uses_dtrain) {
-    if (worker.rank == 0 && attempt_.store_fd >= 0) request.kept_fds.push_back(attempt_.store_fd);
-    if (attempt_.lease_fd >= 0) request.kept_fds.push_back(attempt_.lease_fd);
-  }
-  // Rank 0 serves the store, which is lost with it.
-  request.may_return = settings_.policy.servers > 0 && settings_.policy.returns > 0 && worker.rank != 0;
-  request.cpus = worker.cpus;
-  return request;
+  workers_.started();
 }
 
 GroupResult GroupRun::run() {
@@ -122,11 +56,7 @@ GroupResult GroupRun::run() {
     take_orders();
     keep_time();
   }
-  for (Worker& worker : workers_) {
-    worker.out.finish();
-    worker.err.finish();
-  }
-  settle_files();
+  workers_.finish_output([this] { return signals_.stop_waits(); });
   console_.settle_bars();
   terminal_.restore();
   GroupResult result;
@@ -135,26 +65,15 @@ GroupResult GroupRun::run() {
   result.keeper_lost = keeper_lost_;
   result.stuck = stuck_;
   if (result.outcome.first_failed)
-    result.failure = failure_of(*result.outcome.first_failed, read_oom_kills());
+    result.failure = workers_.failure_of(
+        *result.outcome.first_failed,
+        supervisor_.ends()[static_cast<std::size_t>(*result.outcome.first_failed)]->status);
   return result;
-}
-
-// Log files get a little time for their last bytes, unless somebody is in a hurry.
-void GroupRun::settle_files() {
-  const Deadline settled = Deadline::after(LogFile::kStall);
-  for (Worker& worker : workers_) {
-    for (Capture* stream : {&worker.out, &worker.err}) {
-      while (!stream->settle_file(Deadline::after(kLookAgain)) && !settled.expired() &&
-             !signals_.stop_waits()) {
-      }
-      stream->give_up_file();
-    }
-  }
 }
 
 // Until the next thing to be done without news; empty when there is none.
 std::optional<Duration> GroupRun::longest_wait() const {
-  const bool held_back = std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+  const bool held_back = std::any_of(workers_.begin(), workers_.end(), [](const Workers::Worker& worker) {
     return worker.out.held_back() || worker.err.held_back();
   });
   std::optional<TimePoint> first;
@@ -164,7 +83,7 @@ std::optional<Duration> GroupRun::longest_wait() const {
   if (held_back) add(clock_.now() + kLookAgain);
   for (const auto& deadline : {supervisor_.deadline(), supervisor_.return_due(), hang_.deadline()})
     add(deadline);
-  for (const Worker& worker : workers_) {
+  for (const Workers::Worker& worker : workers_) {
     add(worker.out.deadline());
     add(worker.err.deadline());
   }
@@ -180,7 +99,7 @@ void GroupRun::wait_for_news() {
   for (const Sink* sink : {&console_.out(), &console_.err()}) {
     waits.push_back({sink->wants_to_write() ? sink->fd() : -1, POLLOUT, 0});
   }
-  for (Worker& worker : workers_) {
+  for (Workers::Worker& worker : workers_) {
     waits.push_back({worker.out.poll_fd(), POLLIN, 0});
     waits.push_back({worker.err.poll_fd(), POLLIN, 0});
   }
@@ -272,10 +191,10 @@ void GroupRun::tell_failure() {
   const auto failed = supervisor_.root_cause();
   if (!failed || failed == told_failed_) return;
   told_failed_ = failed;
-  Worker& worker = workers_[static_cast<std::size_t>(*failed)];
+  Workers::Worker& worker = workers_[static_cast<std::size_t>(*failed)];
   worker.err.finish();  // its last words
   const WorkerEnd& end = *supervisor_.ends()[static_cast<std::size_t>(*failed)];
-  settings_.link->failed(failure_of(*failed, read_oom_kills()), supervisor_.is_consequence(*failed),
+  settings_.link->failed(workers_.failure_of(*failed, end.status), supervisor_.is_consequence(*failed),
                          clock_.now() - end.at);
 }
 
@@ -322,7 +241,7 @@ void GroupRun::take_event(const Event& event) {
     return;
   }
   if (event.kind == Event::Kind::left) {
-    const auto is_it = [&](const Worker& worker) { return worker.pid == event.worker; };
+    const auto is_it = [&](const Workers::Worker& worker) { return worker.pid == event.worker; };
     const auto found = std::find_if(workers_.begin(), workers_.end(), is_it);
     if (found != workers_.end()) take_end(static_cast<int>(found - workers_.begin()), event);
     return;
@@ -346,7 +265,7 @@ void GroupRun::take_event(const Event& event) {
       console_.say(leftovers_.text(count, settings_.policy.signal_grace));
     return carry_out(action);
   }
-  Worker& worker = workers_[static_cast<std::size_t>(event.worker)];
+  Workers::Worker& worker = workers_[static_cast<std::size_t>(event.worker)];
   switch (event.kind) {
     case Event::Kind::started:
       worker.pid = static_cast<pid_t>(event.value);
@@ -378,8 +297,8 @@ void GroupRun::take_event(const Event& event) {
 void GroupRun::take_end(int local_rank, const Event& event) {
   workers_[static_cast<std::size_t>(local_rank)].max_rss_kib = static_cast<long>(event.max_rss_kib);
   hang_.on_exit(local_rank);
-  carry_out(
-      supervisor_.on_exit(local_rank, static_cast<int>(event.value), clock_.now(), is_needed(local_rank)));
+  carry_out(supervisor_.on_exit(local_rank, static_cast<int>(event.value), clock_.now(),
+                                workers_.is_needed(local_rank)));
   tell_loss(local_rank);
 }
 
@@ -395,14 +314,6 @@ void GroupRun::tell_stop(int local_rank, int signal) {
                     ": it does nothing until it is continued (kill -CONT " + pid + ")");
 }
 
-// Rank 0 is where the others meet, and keeps the run's records; and until a worker has met the others, they
-// wait for it.
-bool GroupRun::is_needed(int local_rank) const {
-  const WorkerPlan& worker = plan_.workers[static_cast<std::size_t>(local_rank)];
-  return worker.rank == 0 || (!attempt_.error_folder.empty() &&
-                              ::access(met_file_of(attempt_.error_folder, worker).c_str(), F_OK) != 0);
-}
-
 // Of a worker that the others can do without.
 void GroupRun::tell_loss(int local_rank) {
   if (!supervisor_.is_lost(local_rank)) return;
@@ -414,9 +325,9 @@ void GroupRun::tell_loss(int local_rank) {
 void GroupRun::keep_time() {
   const TimePoint now = clock_.now();
   const bool due = supervisor_.deadline() && now >= *supervisor_.deadline();
-  if (due) carry_out(supervisor_.on_time(now, saving_rank().has_value()));
+  if (due) carry_out(supervisor_.on_time(now, workers_.saving_rank().has_value()));
   hang_.keep_time();
-  for (Worker& worker : workers_) {
+  for (Workers::Worker& worker : workers_) {
     worker.out.keep_time();
     worker.err.keep_time();
   }
@@ -427,20 +338,9 @@ void GroupRun::keep_time() {
   }
 }
 
-// Whose file says that it is writing a checkpoint.
-std::optional<int> GroupRun::saving_rank() const {
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    const WorkerPlan& worker = plan_.workers[i];
-    if (!attempt_.error_folder.empty() && !workers_[i].gone &&
-        ::access(saving_file_of(attempt_.error_folder, worker).c_str(), F_OK) == 0)
-      return worker.rank;
-  }
-  return std::nullopt;
-}
-
 void GroupRun::carry_out(const Action& action) {
   if (action.kind == Action::Kind::await_saving)
-    console_.say("rank " + std::to_string(saving_rank().value_or(0)) +
+    console_.say("rank " + std::to_string(workers_.saving_rank().value_or(0)) +
                  " is writing a checkpoint: it gets up to " + in_seconds(settings_.policy.saving_grace) +
                  " s more (--saving-timeout)");
   if (action.kind == Action::Kind::signal) command(Command::Kind::signal, action.signal);
@@ -471,30 +371,6 @@ void GroupRun::give_up() {
     stuck_.push_back(name_of(plan_.workers[i]) + ", " +
                      (process ? text_of(*process) : "process " + std::to_string(workers_[i].pid)));
   }
-}
-
-WorkerFailure GroupRun::failure_of(int local_rank, const OomKills& now) const {
-  const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
-  const WorkerPlan& plan = plan_.workers[static_cast<std::size_t>(local_rank)];
-  WorkerFailure failure;
-  failure.rank = plan.rank;
-  failure.local_rank = local_rank;
-  failure.server = plan.server;
-  failure.host = plan_.host;
-  if (plan_.share.nnodes > 1 || settings_.link != nullptr) failure.node_rank = plan_.share.node_rank;
-  failure.pid = worker.pid;
-  failure.status = supervisor_.ends()[static_cast<std::size_t>(local_rank)]->status;
-  failure.exec_error = worker.exec_error;
-  failure.program = plan_.program.path;
-  failure.out_of_memory = exit_code_of(failure.status) == 128 + SIGKILL && oom_since(oom_before_, now);
-  failure.max_rss_kib = worker.max_rss_kib;
-  if (!attempt_.error_folder.empty())
-    failure.error_text = read_error_file(error_file_of(attempt_.error_folder, plan));
-  failure.last_lines = worker.err.last_lines();
-  failure.log_file = worker.err.file_path();
-  if (!plan_.program.uses_dtrain && !plan.environment.contains("TORCHELASTIC_USE_AGENT_STORE"))
-    failure.master = plan_.master_addr + ":" + std::to_string(attempt_.master_port);
-  return failure;
 }
 
 }  // namespace dtrain::launcher
