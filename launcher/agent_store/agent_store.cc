@@ -164,7 +164,7 @@ void AgentStore::watch(TorchStore::ClientId id) {
 void AgentStore::drop(TorchStore::ClientId id) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
-  ::shutdown(found->second.fd.get(), SHUT_RDWR);  // the keeper may have a copy
+  ::shutdown(found->second.fd.get(), SHUT_RDWR);  // the subreaper may have a copy
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second.fd.get(), nullptr);
   connections_.erase(found);
   store_.leave(id);

@@ -27,7 +27,7 @@ constexpr std::chrono::seconds kBeat{1};
 constexpr std::chrono::seconds kLeaseMargin{2};
 // For SIGKILL, and for processes that do not end on it.
 constexpr std::chrono::seconds kStopMargin{30};
-// The link's, when keeper or guard have ended the workers.
+// The link's, when subreaper or guard have ended the workers.
 constexpr std::chrono::milliseconds kLastWords{500};
 // Longer than a link looks for another leader.
 constexpr std::chrono::seconds kSuccession{12};

@@ -150,13 +150,13 @@ void Attempts::report(const GroupResult& result) {
 }
 
 int Attempts::exit_code(const GroupResult& result) {
-  return result.keeper_lost && result.outcome.exit_code == 0 ? static_cast<int>(ExitCode::failure)
-                                                             : result.outcome.exit_code;
+  return result.subreaper_lost && result.outcome.exit_code == 0 ? static_cast<int>(ExitCode::failure)
+                                                                : result.outcome.exit_code;
 }
 
 std::vector<std::string> Attempts::troubles(const GroupResult& result) {
   std::vector<std::string> lines;
-  if (result.keeper_lost) lines.push_back("the keeper process was killed; its workers have been ended");
+  if (result.subreaper_lost) lines.push_back("the subreaper process was killed; its workers have been ended");
   for (const std::string& process : result.stuck)
     lines.push_back("stuck: " + process + " does not end on SIGKILL and is left behind");
   return lines;

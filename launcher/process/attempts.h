@@ -64,7 +64,7 @@ class Attempts {
 
   /// Prints how the start ended and who failed.
   void report(const GroupResult& result);
-  /// The job's code; a keeper that was killed is a failure, a process that cannot be ended is none.
+  /// The job's code; a subreaper that was killed is a failure, a process that cannot be ended is none.
   static int exit_code(const GroupResult& result);
   /// What went wrong beside the workers' own failures, for people.
   static std::vector<std::string> troubles(const GroupResult& result);

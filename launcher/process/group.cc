@@ -42,13 +42,13 @@ GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& 
   group.title = settings.title;
   if (settings.link != nullptr) group.lease = settings.link->lease();
   group.workers = workers_.requests(environment, terminal_.has_keyboard());
-  keeper_ = start_keeper(group);
+  subreaper_ = start_subreaper(group);
   store_socket.reset();  // rank 0 has it; were ours open, its peers could connect to nobody once it has died
   workers_.started();
 }
 
 GroupResult GroupRun::run() {
-  while (!keeper_ended_ && !given_up_) {
+  while (!subreaper_ended_ && !given_up_) {
     wait_for_news();
     take_signals();
     take_events();
@@ -62,7 +62,7 @@ GroupResult GroupRun::run() {
   GroupResult result;
   result.outcome = supervisor_.outcome();
   result.fenced = fenced_;
-  result.keeper_lost = keeper_lost_;
+  result.subreaper_lost = subreaper_lost_;
   result.stuck = stuck_;
   if (result.outcome.first_failed)
     result.failure = workers_.failure_of(
@@ -92,7 +92,7 @@ std::optional<Duration> GroupRun::longest_wait() const {
 
 // The one place where the launcher waits while workers run.
 void GroupRun::wait_for_news() {
-  std::vector<pollfd> waits{{keeper_.socket.get(), POLLIN, 0},
+  std::vector<pollfd> waits{{subreaper_.socket.get(), POLLIN, 0},
                             {signals_.fd(), POLLIN, 0},
                             {settings_.link != nullptr ? settings_.link->fd() : -1, POLLIN, 0},
                             {hang_.fd(), POLLIN, 0}};
@@ -111,7 +111,7 @@ void GroupRun::wait_for_news() {
   }
   if (::ppoll(waits.data(), waits.size(), wait ? &left : nullptr, nullptr) < 0 && errno != EINTR)
     throw SystemError("ppoll in the launcher's loop", errno);
-  continue_if_stopped(keeper_.pid);
+  continue_if_stopped(subreaper_.pid);
   if (waits[3].revents != 0) hang_.print();
   read_output(std::span(waits).last(2 * workers_.size()));
   console_.flush();
@@ -216,14 +216,14 @@ void GroupRun::suspend() {
 
 void GroupRun::take_events() {
   Event event{};
-  while (!keeper_ended_) {
-    const ssize_t got = ::recv(keeper_.socket.get(), &event, sizeof event, 0);
+  while (!subreaper_ended_) {
+    const ssize_t got = ::recv(subreaper_.socket.get(), &event, sizeof event, 0);
     if (got == static_cast<ssize_t>(sizeof event)) {
       take_event(event);
     } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
       return;
     } else {
-      keeper_has_ended();
+      subreaper_has_ended();
     }
   }
 }
@@ -236,7 +236,8 @@ void GroupRun::take_event(const Event& event) {
   }
   if (event.kind == Event::Kind::held) {
     console_.complain(
-        "the keeper process stands still, held in the kernel or by a debugger, and a process that it started "
+        "the subreaper process stands still, held in the kernel or by a debugger, and a process that it "
+        "started "
         "has ended: it is killed, and with it what works on");
     return;
   }
@@ -345,24 +346,24 @@ void GroupRun::carry_out(const Action& action) {
                  " s more (--saving-timeout)");
   if (action.kind == Action::Kind::signal) command(Command::Kind::signal, action.signal);
   if (action.kind == Action::Kind::kill_all) command(Command::Kind::kill_all, SIGKILL);
-  if (action.kind == Action::Kind::insist) ::shutdown(keeper_.socket.get(), SHUT_WR);
+  if (action.kind == Action::Kind::insist) ::shutdown(subreaper_.socket.get(), SHUT_WR);
   if (action.kind == Action::Kind::give_up) give_up();
 }
 
-// A keeper that is gone is noticed by its socket's end.
+// A subreaper that is gone is noticed by its socket's end.
 void GroupRun::command(Command::Kind kind, int signal) {
   const Command message{kind, signal};
-  ::send(keeper_.socket.get(), &message, sizeof message, MSG_NOSIGNAL);
+  ::send(subreaper_.socket.get(), &message, sizeof message, MSG_NOSIGNAL);
 }
 
-void GroupRun::keeper_has_ended() {
-  keeper_ended_ = true;
+void GroupRun::subreaper_has_ended() {
+  subreaper_ended_ = true;
   // Had it ended in order, it would have told the workers' ends. What was left, the guard has ended.
-  keeper_lost_ = supervisor_.running() > 0;
-  reap_soon(keeper_.pid);
+  subreaper_lost_ = supervisor_.running() > 0;
+  reap_soon(subreaper_.pid);
 }
 
-// SIGKILL has not ended the workers; nor can anything else. Keeper and guard try on while we go.
+// SIGKILL has not ended the workers; nor can anything else. Subreaper and guard try on while we go.
 void GroupRun::give_up() {
   given_up_ = true;
   for (std::size_t i = 0; i < workers_.size(); ++i) {

@@ -1,5 +1,5 @@
-// One start of the group: pipes, keeper, and the poll loop that watches keeper, signals, output and deadlines
-// until every worker and all that workers started have ended.
+// One start of the group: pipes, subreaper, and the poll loop that watches subreaper, signals, output and
+// deadlines until every worker and all that workers started have ended.
 #pragma once
 
 #include <poll.h>
@@ -21,8 +21,8 @@ namespace dtrain::launcher {
 struct GroupResult {
   Outcome outcome;
   std::optional<WorkerFailure> failure;  ///< of outcome.first_failed
-  bool fenced = false;                   ///< the lease ran out, and keeper or guard have ended the workers
-  bool keeper_lost = false;              ///< the keeper was killed; its workers have been ended
+  bool fenced = false;                   ///< the lease ran out, and subreaper or guard have ended the workers
+  bool subreaper_lost = false;           ///< the subreaper was killed; its workers have been ended
   std::vector<std::string> stuck;        ///< processes that could not be ended, not even by SIGKILL, in words
 };
 
@@ -55,7 +55,7 @@ class GroupRun {
   void carry_out(const Action& action);
   void command(Command::Kind kind, int signal);
   void suspend();
-  void keeper_has_ended();
+  void subreaper_has_ended();
   void give_up();
   void pass_on(int signal);
 
@@ -69,11 +69,11 @@ class GroupRun {
   Supervisor supervisor_;
   HangWatch hang_;
   Terminal terminal_;
-  Keeper keeper_;
+  Subreaper subreaper_;
   std::set<int> passed_on_;         // signals that workers have had because of the job's end
   std::optional<int> told_failed_;  // local rank that the other nodes were told of
   bool ordered_ = false;            // the other nodes ended this start
-  bool keeper_ended_ = false, keeper_lost_ = false, given_up_ = false, fenced_ = false;
+  bool subreaper_ended_ = false, subreaper_lost_ = false, given_up_ = false, fenced_ = false;
   std::vector<std::string> stuck_;
   Leftovers leftovers_;
 };

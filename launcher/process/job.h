@@ -24,7 +24,7 @@ struct Job {
   Environment environment;     ///< the launcher's own, handed on to the workers
   std::optional<Token> token;  ///< the job's secret, where one was given
   std::string version;         ///< of this build, the same on every node
-  std::span<char> title;       ///< argv's memory; the keeper puts its own name there
+  std::span<char> title;       ///< argv's memory; the subreaper puts its own name there
 };
 
 /// Wall-clock time in nanoseconds since 1970.

@@ -19,8 +19,8 @@ struct WorkerEnd {
 int exit_code_of(int status);
 
 /// What to do to the workers now. `await_saving`: nothing yet, one of them is writing a checkpoint.
-/// `await_leftovers`: nothing yet, they have left processes that get their time. `insist`: the keeper has not
-/// ended them, who stands behind it is to do so.
+/// `await_leftovers`: nothing yet, they have left processes that get their time. `insist`: the subreaper has
+/// not ended them, who stands behind it is to do so.
 struct Action {
   enum class Kind {
     none,
@@ -98,11 +98,11 @@ class Supervisor {
   static constexpr std::chrono::seconds kMissed{
       3};  ///< a failure so soon after a worker was lost is for that
   static constexpr std::chrono::seconds kInsist{
-      3};  ///< SIGKILL without effect for so long: perhaps the keeper itself is stopped
+      3};  ///< SIGKILL without effect for so long: perhaps the subreaper itself is stopped
   static constexpr std::chrono::seconds kGiveUp{
       10};  ///< SIGKILL without effect for so long: stuck in the kernel
   static constexpr std::chrono::seconds kInsistOnLeftovers{
-      12};  ///< the same, once all workers have ended: the keeper names what is stuck before
+      12};  ///< the same, once all workers have ended: the subreaper names what is stuck before
 
  private:
   bool is_failure(int status) const;

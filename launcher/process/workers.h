@@ -23,7 +23,7 @@ struct GroupSettings {
   HangSettings hang;
   bool passthrough = false;
   std::string log_folder;                    ///< of this start; used when the plan writes files
-  std::vector<std::string> scratch_folders;  ///< removed by the keeper when the launcher is killed
+  std::vector<std::string> scratch_folders;  ///< removed by the subreaper when the launcher is killed
   std::span<char> title;
   RoundLink* link = nullptr;  ///< to the other nodes; nullptr: there are none, and no lease
 };

@@ -1,4 +1,4 @@
-// Waits for the end of keeper, launcher or lease, then makes sure that nothing is left.
+// Waits for the end of subreaper, launcher or lease, then makes sure that nothing is left.
 #include "launcher/subreaper/guard.h"
 
 #include <poll.h>
@@ -21,26 +21,26 @@
 namespace dtrain::launcher {
 namespace {
 
-// No "dtrain" in it, nor in the keeper's: `pkill -9 dtrain` must hit the launcher only; and not the keeper's
-// name either.
+// No "dtrain" in it, nor in the subreaper's: `pkill -9 dtrain` must hit the launcher only; and not the
+// subreaper's name either.
 constexpr std::string_view kName = "process-guard";
-// The keeper needs milliseconds; one that stands still never ends.
-constexpr Duration kKeeperPatience = std::chrono::milliseconds(500);
-// How often the keeper is looked at, and how many looks in a row find it standing still before it is held.
+// The subreaper needs milliseconds; one that stands still never ends.
+constexpr Duration kSubreaperPatience = std::chrono::milliseconds(500);
+// How often the subreaper is looked at, and how many looks in a row find it standing still before it is held.
 constexpr Duration kLook = std::chrono::seconds(1);
 constexpr int kLooks = 4;
 
 class GuardProcess {
  public:
-  GuardProcess(const GuardSettings& settings, const std::function<int()>& keeper)
+  GuardProcess(const GuardSettings& settings, const std::function<int()>& subreaper)
       : settings_(settings), lease_(settings.lease) {
     ::setpgid(0, 0);  // a Ctrl-C on the terminal is the launcher's to handle
     become_subreaper();
     // The launcher's death also wakes a guard that was stopped.
     check(Sys{::prctl(PR_SET_PDEATHSIG, SIGCONT)}, "prctl PR_SET_PDEATHSIG");
     signals_ = block_signals_but_watch({SIGCHLD});
-    keeper_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the keeper"));
-    if (keeper_ == 0) become_keeper(keeper);
+    subreaper_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the subreaper"));
+    if (subreaper_ == 0) become_subreaper(subreaper);
     take_name(settings_.title, kName);
     let_go_of_all_but({settings_.socket, signals_.get(), lease_.timer_fd(), lease_.revoked_fd()});
   }
@@ -57,50 +57,50 @@ class GuardProcess {
   }
 
  private:
-  [[noreturn]] void become_keeper(const std::function<int()>& keeper) {
+  [[noreturn]] void become_subreaper(const std::function<int()>& subreaper) {
     int code = 1;
     try {
       signals_.reset();
-      // The guard's death wakes a keeper that was stopped: it may be the launcher's death too.
+      // The guard's death wakes a subreaper that was stopped: it may be the launcher's death too.
       ::prctl(PR_SET_PDEATHSIG, SIGCONT);
-      code = keeper();
+      code = subreaper();
     } catch (const std::exception&) {
       // The launcher sees the workers' ends missing and says so.
     }
     ::_exit(code);
   }
 
-  // A keeper that ended by itself has seen to everything.
+  // A subreaper that ended by itself has seen to everything.
   bool finished() const {
     return status_ && WIFEXITED(*status_) &&
-           (WEXITSTATUS(*status_) == 0 || WEXITSTATUS(*status_) == kKeeperLeftSome);
+           (WEXITSTATUS(*status_) == 0 || WEXITSTATUS(*status_) == kSubreaperLeftSome);
   }
 
   int end_all() {
     if (!status_) take_over();
     const std::vector<Process> stuck = end_descendants(Deadline::after(kStuckAfter));
     for (const Process& process : stuck) tell({Event::Kind::stuck, -1, process.pid, 0});
-    return stuck.empty() ? 0 : kKeeperLeftSome;
+    return stuck.empty() ? 0 : kSubreaperLeftSome;
   }
 
-  // From a keeper that stands still: how those ended that it has not reaped is known to nobody else. One that
-  // does not even end on SIGKILL keeps what it knows.
+  // From a subreaper that stands still: how those ended that it has not reaped is known to nobody else. One
+  // that does not even end on SIGKILL keeps what it knows.
   void take_over() {
-    ::kill(keeper_, SIGKILL);  // not reaped yet, so the number is still its own
-    for (const Deadline end = Deadline::after(kKeeperPatience); !status_ && !end.expired(); reap()) {
+    ::kill(subreaper_, SIGKILL);  // not reaped yet, so the number is still its own
+    for (const Deadline end = Deadline::after(kSubreaperPatience); !status_ && !end.expired(); reap()) {
       pollfd wait{signals_.get(), POLLIN, 0};
       ::poll(&wait, 1, end.poll_timeout_ms());
       drain_signals(signals_);
     }
   }
 
-  // Whoever is not the keeper has become a child of ours because that has ended. With it, workers that still
-  // worked are killed: that is no end of their own.
+  // Whoever is not the subreaper has become a child of ours because that has ended. With it, workers that
+  // still worked are killed: that is no end of their own.
   void reap() {
     int status = 0;
     pid_t ended;
     while ((ended = ::waitpid(-1, &status, WNOHANG)) > 0) {
-      if (ended == keeper_)
+      if (ended == subreaper_)
         status_ = status;
       else if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
         tell({Event::Kind::left, ended, status, 0});
@@ -113,27 +113,28 @@ class GuardProcess {
 
   void wait() {
     // Before the first poll, too: nothing else need ever happen that would wake this process.
-    if (!patience_ && lease_.over()) patience_ = Deadline::after(kKeeperPatience);
-    // Not POLLIN: messages are the keeper's.
+    if (!patience_ && lease_.over()) patience_ = Deadline::after(kSubreaperPatience);
+    // Not POLLIN: messages are the subreaper's.
     pollfd waits[] = {{patience_ ? -1 : settings_.socket, POLLRDHUP, 0},
                       {signals_.get(), POLLIN, 0},
                       {patience_ ? -1 : lease_.timer_fd(), POLLIN, 0},
                       {patience_ ? -1 : lease_.revoked_fd(), POLLIN, 0}};
     ::poll(waits, std::size(waits), (patience_ ? *patience_ : look_).poll_timeout_ms());
     drain_signals(signals_);
-    if (!patience_ && (waits[0].revents != 0 || lease_.over())) patience_ = Deadline::after(kKeeperPatience);
-    if (!status_) continue_if_stopped(keeper_);  // it has no business standing still
+    if (!patience_ && (waits[0].revents != 0 || lease_.over()))
+      patience_ = Deadline::after(kSubreaperPatience);
+    if (!status_) continue_if_stopped(subreaper_);  // it has no business standing still
     reap();
-    if (!patience_ && look_.expired()) look_at_keeper();
+    if (!patience_ && look_.expired()) look_at_subreaper();
   }
 
   // One that is held in the kernel or by a debugger costs nothing before what it started ends, of which
   // nobody else is told.
-  void look_at_keeper() {
+  void look_at_subreaper() {
     look_ = Deadline::after(kLook);
-    const auto keeper = find_process(keeper_);
-    const bool waits = !keeper || keeper->state == 'S' || keeper->state == 'R';
-    looks_ = !waits && has_ended_child(keeper_) ? looks_ + 1 : 0;
+    const auto subreaper = find_process(subreaper_);
+    const bool waits = !subreaper || subreaper->state == 'S' || subreaper->state == 'R';
+    looks_ = !waits && has_ended_child(subreaper_) ? looks_ + 1 : 0;
     if (looks_ < kLooks) return;
     tell({Event::Kind::held, -1, 0, 0});
     patience_ = Deadline::after(Duration::zero());
@@ -142,21 +143,21 @@ class GuardProcess {
   const GuardSettings& settings_;
   LeaseWatch lease_;
   UniqueFd signals_;
-  pid_t keeper_ = -1;
-  std::optional<int> status_;         // of the keeper that has ended
-  std::optional<Deadline> patience_;  // with the keeper, once it should end everything
+  pid_t subreaper_ = -1;
+  std::optional<int> status_;         // of the subreaper that has ended
+  std::optional<Deadline> patience_;  // with the subreaper, once it should end everything
   Deadline look_ = Deadline::after(kLook);
-  int looks_ = 0;  // in a row that have found the keeper held and a child of its that has ended
+  int looks_ = 0;  // in a row that have found the subreaper held and a child of its that has ended
 };
 
 }  // namespace
 
-void run_guard(const GuardSettings& settings, const std::function<int()>& keeper) {
+void run_guard(const GuardSettings& settings, const std::function<int()>& subreaper) {
   int code = 1;
   try {
-    code = GuardProcess(settings, keeper).run();
+    code = GuardProcess(settings, subreaper).run();
   } catch (const std::exception&) {
-    // Without a keeper there are no workers; the launcher sees the line end.
+    // Without a subreaper there are no workers; the launcher sees the line end.
   }
   ::_exit(code);
 }

@@ -1,12 +1,12 @@
-// What the launcher and its keeper tell each other over a seqpacket socket: fixed-size messages, each whole
-// or not at all.
+// What the launcher and its subreaper tell each other over a seqpacket socket: fixed-size messages, each
+// whole or not at all.
 #pragma once
 
 #include <cstdint>
 
 namespace dtrain::launcher {
 
-/// Keeper, and guard once there is no keeper → launcher.
+/// Subreaper, and guard once there is no subreaper → launcher.
 struct Event {
   enum class Kind : std::int32_t {
     started,      ///< value: pid
@@ -20,8 +20,8 @@ struct Event {
     swept,      ///< value: how many processes workers had left behind; worker is -1
     fenced,     ///< the lease is over: all workers are being killed; worker is -1
     stuck,      ///< value: pid of a process that cannot be ended; worker is -1
-    held,       ///< the keeper stands still and is being taken the place of; worker is -1
-    left,       ///< value: wait status of a process that the keeper has not reaped; worker is its pid
+    held,       ///< the subreaper stands still and is being taken the place of; worker is -1
+    left,       ///< value: wait status of a process that the subreaper has not reaped; worker is its pid
   };
   Kind kind;
   std::int32_t worker;
@@ -29,7 +29,7 @@ struct Event {
   std::int64_t max_rss_kib;  ///< with `exited`
 };
 
-/// Launcher → keeper.
+/// Launcher → subreaper.
 struct Command {
   enum class Kind : std::int32_t {
     signal,       ///< SIGSTOP and SIGCONT: to every worker's process group; SIGUSR1 and SIGUSR2: to those who

@@ -1,4 +1,4 @@
-// The keeper's process: spawn, then wait for one of three things: a child's end, a command, the launcher's
+// The subreaper's process: spawn, then wait for one of three things: a child's end, a command, the launcher's
 // death.
 #include "launcher/subreaper/subreaper.h"
 
@@ -35,13 +35,13 @@ constexpr std::chrono::milliseconds kLook{250};
 // For a worker that begins to handle a signal, as one that still loads its libraries.
 constexpr std::chrono::seconds kTellFor{60};
 constexpr std::size_t kNamedLeftovers = 4;
-// No "dtrain" in it: `pkill -9 dtrain` must not hit launcher and keeper at once.
-constexpr std::string_view kName = "worker-keeper";
+// No "dtrain" in it: `pkill -9 dtrain` must not hit launcher and subreaper at once.
+constexpr std::string_view kName = "subreaper";
 constexpr int kNotStarted = 127 << 8;  // the wait status of exit code 127
 
-class KeeperProcess {
+class SubreaperProcess {
  public:
-  KeeperProcess(const WorkerGroup& group, int socket)
+  SubreaperProcess(const WorkerGroup& group, int socket)
       : group_(group),
         socket_(socket),
         trees_(::getpid(), static_cast<int>(group.workers.size()), manner_of),
@@ -318,7 +318,7 @@ class KeeperProcess {
       if (is_closed(socket_)) std::filesystem::remove_all(folder, ignored);
     }
     stuck_ = static_cast<int>(stuck.size());
-    return stuck.empty() ? 0 : kKeeperLeftSome;
+    return stuck.empty() ? 0 : kSubreaperLeftSome;
   }
 
   static bool has_children() {
@@ -328,7 +328,7 @@ class KeeperProcess {
     return reaped == 0;
   }
 
-  // Never blocks: a launcher that stands still must not keep the keeper from its work. One that is gone is
+  // Never blocks: a launcher that stands still must not keep the subreaper from its work. One that is gone is
   // noticed by the next poll.
   void send(const Event& event) {
     unsent_.push_back(event);
@@ -380,9 +380,9 @@ class KeeperProcess {
 
 }  // namespace
 
-Keeper start_keeper(const WorkerGroup& group) {
+Subreaper start_subreaper(const WorkerGroup& group) {
   int ends[2];
-  check(Sys{::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)}, "socketpair for the keeper");
+  check(Sys{::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)}, "socketpair for the subreaper");
   UniqueFd ours(ends[0]), theirs(ends[1]);
   check(Sys{::fcntl(ours.get(), F_SETFL, O_NONBLOCK)}, "fcntl O_NONBLOCK");
   // Counted before there is a guard: whoever reads that nobody is at work must be able to rely on it.
@@ -393,7 +393,7 @@ Keeper start_keeper(const WorkerGroup& group) {
   if (pid > 0) return {pid, std::move(ours)};
   ours.reset();
   run_guard({theirs.get(), group.scratch_folders, group.title, group.lease},
-            [&] { return KeeperProcess(group, theirs.get()).run(); });
+            [&] { return SubreaperProcess(group, theirs.get()).run(); });
 }
 
 }  // namespace dtrain::launcher

@@ -14,8 +14,8 @@ bool comes_from_keyboard(int signal) { return signal == SIGINT || signal == SIGQ
 
 }  // namespace
 
-WorkerTrees::WorkerTrees(pid_t keeper, int workers, MannerOf manner_of)
-    : keeper_(keeper),
+WorkerTrees::WorkerTrees(pid_t subreaper, int workers, MannerOf manner_of)
+    : subreaper_(subreaper),
       manner_of_(std::move(manner_of)),
       firsts_(static_cast<std::size_t>(workers), 0),
       running_(static_cast<std::size_t>(workers), false) {}
@@ -121,7 +121,7 @@ bool WorkerTrees::end_from(const Process& process, bool orphaned, std::vector<Ad
 
 std::vector<Addressed> WorkerTrees::to_end() {
   std::vector<Addressed> asked;
-  const std::vector<const Process*> roots = children_of(keeper_);
+  const std::vector<const Process*> roots = children_of(subreaper_);
   std::vector<bool> waited_for(firsts_.size(), false);
   for (const Process* root : roots) {
     const int worker = known_.at(key_of(*root)).worker;
@@ -152,7 +152,7 @@ bool WorkerTrees::tell_from(const Process& process, int signal, std::vector<Addr
 
 std::vector<Addressed> WorkerTrees::to_tell(int worker, int signal) const {
   std::vector<Addressed> told;
-  std::vector<const Process*> roots = children_of(keeper_);
+  std::vector<const Process*> roots = children_of(subreaper_);
   std::erase_if(roots, [&](const Process* root) { return known_.at(key_of(*root)).worker != worker; });
   std::stable_partition(roots.begin(), roots.end(), [&](const Process* root) { return is_first(*root); });
   for (const Process* root : roots) {

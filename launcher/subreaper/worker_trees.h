@@ -1,5 +1,5 @@
-// Who of the processes below the keeper belongs to which worker, and whom of them a signal goes to: a worker
-// is its first process and what that has started. Pure state, fed with what /proc shows. See
+// Who of the processes below the subreaper belongs to which worker, and whom of them a signal goes to: a
+// worker is its first process and what that has started. Pure state, fed with what /proc shows. See
 // docs/decisions/047-a-worker-is-a-tree.md.
 #pragma once
 
@@ -26,15 +26,15 @@ class WorkerTrees {
  public:
   using MannerOf = std::function<Manner(const Process&, int signal)>;
 
-  /// `keeper` is the parent of every first process and of every orphan.
-  WorkerTrees(pid_t keeper, int workers, MannerOf manner_of);
+  /// `subreaper` is the parent of every first process and of every orphan.
+  WorkerTrees(pid_t subreaper, int workers, MannerOf manner_of);
 
   /// The worker's first process leads a session of its own.
   void on_start(int worker, pid_t first);
   /// The worker's first process has ended and been reaped.
   void on_end(int worker);
 
-  /// What is below the keeper now, parents before children. To be called before anything is asked below.
+  /// What is below the subreaper now, parents before children. To be called before anything is asked below.
   void look(std::vector<Process> below);
 
   /// Of those below: what is alive and belongs to the worker, its first process left out.
@@ -72,7 +72,7 @@ class WorkerTrees {
   bool end_from(const Process& process, bool orphaned, std::vector<Addressed>& asked);
   bool tell_from(const Process& process, int signal, std::vector<Addressed>& told) const;
 
-  pid_t keeper_;
+  pid_t subreaper_;
   MannerOf manner_of_;
   std::vector<pid_t> firsts_;      // of the workers; stays when it has ended, as the number of the session
   std::vector<bool> running_;      // the first process is

@@ -131,9 +131,9 @@ std::vector<pid_t> Running::marked() const {
 
 pid_t Running::child(const std::string& name) const { return child_of(pid_, name); }
 
-pid_t Running::keeper() const {
+pid_t Running::subreaper() const {
   const pid_t between = guard();
-  return between == 0 ? 0 : child_of(between, "worker-keeper");
+  return between == 0 ? 0 : child_of(between, "subreaper");
 }
 
 bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds timeout) {

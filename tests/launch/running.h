@@ -35,7 +35,7 @@ class Running {
   /// The pid of the program's child of that name, 0 when there is none (yet).
   pid_t child(const std::string& name) const;
   /// The child of its guard; 0 when there is none (yet).
-  pid_t keeper() const;
+  pid_t subreaper() const;
   pid_t guard() const { return child("process-guard"); }
 
  private:

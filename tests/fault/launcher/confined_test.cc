@@ -53,11 +53,11 @@ TEST_F(WithoutPidfds, ASignalEndsAllAndTheReasonIsSaidOnce) {
   EXPECT_THAT(job.err(), Not(HasSubstr("does not end")));
 }
 
-TEST_F(WithoutPidfds, NothingOutlivesAKilledLauncherOrKeeper) {
-  for (const bool keeper : {false, true}) {
+TEST_F(WithoutPidfds, NothingOutlivesAKilledLauncherOrSubreaper) {
+  for (const bool subreaper : {false, true}) {
     Running job(command({"--nproc_per_node=2", "sh", "-c", kFamily}));
-    ASSERT_TRUE(eventually([&] { return alive(job, "sleep") >= 8 && job.keeper() > 0; })) << job.err();
-    ::kill(keeper ? job.keeper() : job.pid(), SIGKILL);
+    ASSERT_TRUE(eventually([&] { return alive(job, "sleep") >= 8 && job.subreaper() > 0; })) << job.err();
+    ::kill(subreaper ? job.subreaper() : job.pid(), SIGKILL);
     EXPECT_TRUE(eventually([&] { return job.marked().empty(); })) << job.err();
   }
 }

@@ -1,4 +1,4 @@
-// The launcher or its keeper is killed with -9 while workers have children in other groups and sessions:
+// The launcher or its subreaper is killed with -9 while workers have children in other groups and sessions:
 // nobody may survive. DTRAIN_ORPHAN_ROUNDS rounds of each.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -64,22 +64,22 @@ TEST(LaunchOrphans, LauncherKilled) {
   report("launcher killed", slowest, rounds());
 }
 
-TEST(LaunchOrphans, KeeperKilledThenTheLauncherCleansUp) {
+TEST(LaunchOrphans, SubreaperKilledThenTheLauncherCleansUp) {
   long slowest = 0;
   for (int round = 0; round < rounds(); ++round) {
     Family family;
     ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
-    const pid_t keeper = family.job.keeper();
-    ASSERT_GT(keeper, 0);
-    ::kill(keeper, SIGKILL);
+    const pid_t subreaper = family.job.subreaper();
+    ASSERT_GT(subreaper, 0);
+    ::kill(subreaper, SIGKILL);
     const long took = time_to_vanish(family.job);
     ASSERT_GE(took, 0) << "survivors after 10 s";
     slowest = std::max(slowest, took);
     EXPECT_EQ(family.job.wait(), 1);
-    EXPECT_NE(family.job.err().find("keeper process was killed"), std::string::npos) << family.job.err();
+    EXPECT_NE(family.job.err().find("subreaper process was killed"), std::string::npos) << family.job.err();
   }
   EXPECT_LT(slowest, 5000);
-  report("keeper killed", slowest, rounds());
+  report("subreaper killed", slowest, rounds());
 }
 
 TEST(LaunchOrphans, GuardKilledThenTheLauncher) {
@@ -92,30 +92,30 @@ TEST(LaunchOrphans, GuardKilledThenTheLauncher) {
   EXPECT_GE(time_to_vanish(family.job), 0) << "survivors after 10 s";
 }
 
-TEST(LaunchOrphans, LauncherKilledWhileTheKeeperIsStopped) {
+TEST(LaunchOrphans, LauncherKilledWhileTheSubreaperIsStopped) {
   Family family;
   ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
-  ASSERT_GT(family.job.keeper(), 0);
-  ::kill(family.job.keeper(), SIGSTOP);
+  ASSERT_GT(family.job.subreaper(), 0);
+  ::kill(family.job.subreaper(), SIGSTOP);
   family.job.signal(SIGKILL);
   EXPECT_GE(time_to_vanish(family.job), 0) << "survivors after 10 s";
 }
 
-TEST(LaunchOrphans, LauncherAndKeeperKilledTogether) {
+TEST(LaunchOrphans, LauncherAndSubreaperKilledTogether) {
   Family family;
   ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
-  const pid_t keeper = family.job.keeper();
-  ASSERT_GT(keeper, 0);
+  const pid_t subreaper = family.job.subreaper();
+  ASSERT_GT(subreaper, 0);
   family.job.signal(SIGKILL);
-  ::kill(keeper, SIGKILL);
+  ::kill(subreaper, SIGKILL);
   EXPECT_GE(time_to_vanish(family.job), 0) << "survivors after 10 s";
 }
 
-TEST(LaunchOrphans, AStoppedKeeperDoesNotKeepTheJob) {
+TEST(LaunchOrphans, AStoppedSubreaperDoesNotKeepTheJob) {
   Family family;
   ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
-  ASSERT_GT(family.job.keeper(), 0);
-  ::kill(family.job.keeper(), SIGSTOP);
+  ASSERT_GT(family.job.subreaper(), 0);
+  ::kill(family.job.subreaper(), SIGSTOP);
   family.job.signal(SIGTERM);
   std::this_thread::sleep_for(milliseconds(100));
   family.job.signal(SIGTERM);  // at once, please
@@ -145,12 +145,12 @@ TEST_F(Strangers, OutliveTheJob) {
   EXPECT_EQ(job.marked(), std::vector<pid_t>{std::stoi(read_file(note))}) << "the stranger, and no leftover";
 }
 
-TEST_F(Strangers, OutliveAKilledKeeper) {
+TEST_F(Strangers, OutliveAKilledSubreaper) {
   const TempDir folder;
   const std::string note = folder / "stranger";
   Running job(beside_a_stranger(note, "setsid sleep 300 & (setsid sleep 300 &); echo up; sleep 300"));
-  ASSERT_TRUE(eventually([&] { return !job.out().empty() && job.keeper() > 0; })) << job.err();
-  ::kill(job.keeper(), SIGKILL);
+  ASSERT_TRUE(eventually([&] { return !job.out().empty() && job.subreaper() > 0; })) << job.err();
+  ::kill(job.subreaper(), SIGKILL);
   EXPECT_EQ(job.wait(), 1) << job.err();
   EXPECT_EQ(job.marked(), std::vector<pid_t>{std::stoi(read_file(note))});
 }
@@ -190,13 +190,13 @@ TEST(LaunchOrphans, LauncherKilledWhileItStarts) {
   }
 }
 
-TEST(LaunchOrphans, KilledByNameTheKeeperSurvives) {
+TEST(LaunchOrphans, KilledByNameTheSubreaperSurvives) {
   Family family;
   ASSERT_TRUE(eventually([&] { return family.complete(); })) << family.job.err();
   // What `pkill -f dtrain` would look at.
-  const pid_t keeper = family.job.keeper();
-  const std::string folder = "/proc/" + std::to_string(keeper);
-  EXPECT_EQ(read_file(folder + "/comm"), "worker-keeper\n");
+  const pid_t subreaper = family.job.subreaper();
+  const std::string folder = "/proc/" + std::to_string(subreaper);
+  EXPECT_EQ(read_file(folder + "/comm"), "subreaper\n");
   EXPECT_EQ(read_file(folder + "/cmdline").find("dtrain"), std::string::npos);
   family.job.signal(SIGKILL);
   EXPECT_GE(time_to_vanish(family.job), 0);

@@ -1,4 +1,4 @@
-// Launcher, link and keeper of a node are stopped or killed, in any combination: its workers end when the
+// Launcher, link and subreaper of a node are stopped or killed, in any combination: its workers end when the
 // lease does, before anybody goes on without the node, and every launcher that can still act ends in time.
 // DTRAIN_FAULT_ROUNDS=50 for the long run; DTRAIN_FAULT_SEED repeats one.
 #include <gmock/gmock.h>
@@ -43,13 +43,13 @@ struct TwoNodes {
   bool started() {
     return eventually([&] { return nodes.lines() == 4; });
   }
-  // 0: launcher, 1: link, 2: keeper; of the second node.
+  // 0: launcher, 1: link, 2: subreaper; of the second node.
   pid_t process(int part) {
-    return part == 0 ? nodes[1].pid() : part == 1 ? nodes[1].child("dtrain-link") : nodes[1].keeper();
+    return part == 0 ? nodes[1].pid() : part == 1 ? nodes[1].child("dtrain-link") : nodes[1].subreaper();
   }
 };
 
-constexpr const char* kParts[] = {"launcher", "link", "keeper"};
+constexpr const char* kParts[] = {"launcher", "link", "subreaper"};
 
 class NodesFence : public ::testing::Test {
  protected:
@@ -72,8 +72,8 @@ class NodesFence : public ::testing::Test {
     }
     const auto begin = std::chrono::steady_clock::now();
     // A launcher that stands still is not needed while all is well, one that does not starts another link
-    // when its link is killed, a link or keeper that was stopped is let run on by the process above it: then
-    // nothing is wrong yet, and the keeper is killed.
+    // when its link is killed, a link or subreaper that was stopped is let run on by the process above it:
+    // then nothing is wrong yet, and the subreaper is killed.
     const bool fence_needed =
         acts[0] == SIGKILL || acts[2] == SIGKILL || (acts[0] == SIGSTOP && acts[1] != 0);
     if (!fence_needed) ::kill(pids[2], SIGKILL);
@@ -93,7 +93,7 @@ class NodesFence : public ::testing::Test {
 TEST_F(NodesFence, AllThreeStopped) { disturb({SIGSTOP, SIGSTOP, SIGSTOP}); }
 TEST_F(NodesFence, LauncherAndLinkStopped) { disturb({SIGSTOP, SIGSTOP, 0}); }
 TEST_F(NodesFence, TheLauncherStoppedAndTheLinkKilled) { disturb({SIGSTOP, SIGKILL, 0}); }
-TEST_F(NodesFence, TheLauncherKilledAndTheKeeperStopped) { disturb({SIGKILL, 0, SIGSTOP}); }
+TEST_F(NodesFence, TheLauncherKilledAndTheSubreaperStopped) { disturb({SIGKILL, 0, SIGSTOP}); }
 
 // None of them takes SIGCONT or SIGTERM: the guard alone is left, and nothing but the lease's end wakes it.
 TEST_F(NodesFence, AllThreeBlocked) {
@@ -137,14 +137,14 @@ TEST_F(NodesFence, AnyCombination) {
   }
 }
 
-TEST(NodesStoppedParts, OfLinkAndKeeperRunOn) {
+TEST(NodesStoppedParts, OfLinkAndSubreaperRunOn) {
   const TempDir folder;
   Nodes nodes(2, {kLease, "--nproc_per_node=1", "sh", "-c", "echo up; until [ -e $GO ]; do sleep 0.05; done"},
               "", {{"GO", folder / "go"}});
   ASSERT_TRUE(eventually([&] { return nodes.lines() == 2; })) << nodes.errors();
   for (int node : {0, 1}) {
     ::kill(nodes[node].child("dtrain-link"), SIGSTOP);
-    ::kill(nodes[node].keeper(), SIGSTOP);
+    ::kill(nodes[node].subreaper(), SIGSTOP);
     ::kill(nodes[node].guard(), SIGSTOP);
   }
   std::this_thread::sleep_for(seconds(5));  // longer than the lease

@@ -105,13 +105,13 @@ TEST_F(NodesKills, LauncherWhileNodesMeet) {
   }
 }
 
-TEST_F(NodesKills, Keeper) {
+TEST_F(NodesKills, Subreaper) {
   for (int round = 0; round < rounds_; ++round) {
     Victim job;
     ASSERT_TRUE(eventually([&] { return job.nodes.lines() == 2 * kNodes; })) << job.nodes.errors();
     job.node = any_node();
     wait_a_moment();
-    ::kill(job.nodes[job.node].keeper(), SIGKILL);
+    ::kill(job.nodes[job.node].subreaper(), SIGKILL);
     for (int i = 0; i < kNodes; ++i) EXPECT_GT(job.nodes[i].wait(), 0) << job.nodes.errors();
     EXPECT_TRUE(eventually([&] { return job.nodes.marked() == 0; })) << "round " << round;
   }

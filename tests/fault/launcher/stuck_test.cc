@@ -1,6 +1,6 @@
 // A process that workers left behind and that nobody here may end: the launcher names it, gives it a bounded
 // time and not a core, and exits with the job's code. It runs as another user, as only root can arrange. The
-// same code where the keeper itself stands still.
+// same code where the subreaper itself stands still.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -84,7 +84,7 @@ TEST_F(Stuck, ALeftoverIsNamedAndTheCodeIsTheJobs) {
   }
 }
 
-TEST_F(Stuck, ALauncherThatIsKilledLeavesNoKeeperSpinning) {
+TEST_F(Stuck, ALauncherThatIsKilledLeavesNoSubreaperSpinning) {
   Running job(as_nobody(leave_one() + "echo up; sleep 300"), {{"TMPDIR", folder_.path()}});
   ASSERT_TRUE(eventually([&] { return job.out() == "up\nup\n"; })) << job.err();
   job.signal(SIGKILL);
@@ -93,7 +93,7 @@ TEST_F(Stuck, ALauncherThatIsKilledLeavesNoKeeperSpinning) {
 }
 
 // Who alone is told how workers end stands still, as in a system call that does not return.
-TEST(KeeperThatStandsStill, HowWorkersEndedIsKnownAllTheSame) {
+TEST(SubreaperThatStandsStill, HowWorkersEndedIsKnownAllTheSame) {
   if (const auto why = Blocked::unavailable()) GTEST_SKIP() << *why;
   for (const int code : {0, 7}) {
     const TempDir folder;
@@ -101,10 +101,10 @@ TEST(KeeperThatStandsStill, HowWorkersEndedIsKnownAllTheSame) {
     Running job({program("dtrain-launch"), "--nproc_per_node=2", "sh", "-c",
                  "echo up; until [ -e " + done + " ]; do sleep 0.02; done; exit " + std::to_string(code)});
     ASSERT_TRUE(eventually([&] { return job.out() == "up\nup\n"; })) << job.err();
-    const Blocked held(job.keeper());
+    const Blocked held(job.subreaper());
     write_file(done, "");
     EXPECT_EQ(job.wait(seconds(60)), code) << job.err();
-    EXPECT_THAT(job.err(), HasSubstr("the keeper process stands still"));
+    EXPECT_THAT(job.err(), HasSubstr("the subreaper process stands still"));
     if (code == 7) {
       EXPECT_THAT(job.err(), HasSubstr("exit code 7"));
     }

@@ -1,5 +1,5 @@
-// A node's lease between processes: it runs out by the clock, is renewed, is revoked for good; a keeper whose
-// lease ends kills, however little the launcher does.
+// A node's lease between processes: it runs out by the clock, is renewed, is revoked for good; a subreaper
+// whose lease ends kills, however little the launcher does.
 #include "launcher/subreaper/lease.h"
 
 #include <fcntl.h>

@@ -83,7 +83,7 @@ TEST_F(SupervisorTest, KillsAfterTheGraceAndGivesUpMuchLater) {
   EXPECT_EQ(s.on_time(after(milliseconds(4999))).kind, Kind::none);
   EXPECT_EQ(s.on_time(after(seconds(5))).kind, Kind::kill_all);
   EXPECT_EQ(s.on_time(after(seconds(6))).kind, Kind::none);
-  EXPECT_EQ(s.on_time(after(seconds(8))).kind, Kind::insist) << "the keeper may be stopped";
+  EXPECT_EQ(s.on_time(after(seconds(8))).kind, Kind::insist) << "the subreaper may be stopped";
   EXPECT_EQ(s.on_time(after(seconds(14))).kind, Kind::none);
   EXPECT_EQ(s.on_time(after(seconds(15))).kind, Kind::give_up);
   EXPECT_EQ(s.outcome().exit_code, 128 + SIGSEGV);
@@ -115,7 +115,7 @@ TEST_F(SupervisorTest, TheGraceGoesOnUntilWhatTheWorkersStartedHasEnded) {
   EXPECT_EQ(s.on_time(after(seconds(29))).kind, Kind::none);
   EXPECT_EQ(s.on_time(after(seconds(30)), true).kind, Kind::await_saving);
   EXPECT_EQ(s.on_time(after(seconds(90)), true).kind, Kind::kill_all);
-  EXPECT_EQ(s.on_time(after(seconds(94))).kind, Kind::none) << "the keeper names what is stuck";
+  EXPECT_EQ(s.on_time(after(seconds(94))).kind, Kind::none) << "the subreaper names what is stuck";
   EXPECT_EQ(s.on_time(after(seconds(102))).kind, Kind::insist);
   EXPECT_EQ(s.outcome().exit_code, 128 + SIGTERM);
 }

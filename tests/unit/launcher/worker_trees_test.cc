@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr pid_t kKeeper = 10;
+constexpr pid_t kSubreaper = 10;
 
 class WorkerTreesTest : public ::testing::Test {
  protected:
@@ -32,11 +32,11 @@ class WorkerTreesTest : public ::testing::Test {
     all_.push_back(process);
     manners_[pid] = manner;
   }
-  // It has ended; the keeper inherits its children.
+  // It has ended; the subreaper inherits its children.
   void remove(pid_t pid) {
     std::erase_if(all_, [&](const Process& process) { return process.pid == pid; });
     for (Process& process : all_) {
-      if (process.parent == pid) process.parent = kKeeper;
+      if (process.parent == pid) process.parent = kSubreaper;
     }
   }
 
@@ -68,12 +68,12 @@ class WorkerTreesTest : public ::testing::Test {
   std::vector<Process> all_;
   std::map<pid_t, Manner> manners_;
   int signal_ = 0;
-  WorkerTrees trees_{kKeeper, 2, [this](const Process& process, int) { return manners_.at(process.pid); }};
+  WorkerTrees trees_{kSubreaper, 2, [this](const Process& process, int) { return manners_.at(process.pid); }};
 };
 
 TEST_F(WorkerTreesTest, ATrainerKeepsItsHelpersUntilItHasEnded) {
   trees_.on_start(0, 100);
-  add(100, kKeeper, Manner::handles);
+  add(100, kSubreaper, Manner::handles);
   add(101, 100, Manner::dies);
   EXPECT_THAT(asked(SIGTERM), ElementsAre(100));
   manners_[100] = Manner::dies;  // handlers are often set once
@@ -89,7 +89,7 @@ TEST_F(WorkerTreesTest, BelowAShellTheTrainerIsAskedAndItsHelpersAreNot) {
     all_.clear();
     signal_ = 0;
     trees_.on_start(0, 100);
-    add(100, kKeeper, shell);
+    add(100, kSubreaper, shell);
     add(101, 100, Manner::handles);
     add(102, 101, Manner::dies);
     EXPECT_THAT(asked(SIGTERM), ElementsAre(100, 101));
@@ -106,13 +106,13 @@ TEST_F(WorkerTreesTest, CommandsOfATrapAreLeftAlone) {
     all_.clear();
     signal_ = 0;
     trees_.on_start(0, 100);
-    add(100, kKeeper, Manner::waits);
+    add(100, kSubreaper, Manner::waits);
     add(101, 100, Manner::dies);
     EXPECT_THAT(asked(signal), ElementsAre(100, 101));
     remove(101);
     add(102, 100, Manner::dies);  // copies the checkpoint away
     add(103, 102, Manner::dies);
-    add(104, kKeeper, Manner::dies, 100);
+    add(104, kSubreaper, Manner::dies, 100);
     EXPECT_THAT(asked_next(), IsEmpty()) << "nor what the worker has orphaned";
     remove(102);
     remove(103);
@@ -122,9 +122,9 @@ TEST_F(WorkerTreesTest, CommandsOfATrapAreLeftAlone) {
 
 TEST_F(WorkerTreesTest, WhatTheWorkerOrphanedWaitsForIt) {
   trees_.on_start(0, 100);
-  add(100, kKeeper, Manner::handles);
-  add(101, kKeeper, Manner::dies, 100);
-  add(102, kKeeper, Manner::dies, 102);  // a daemon
+  add(100, kSubreaper, Manner::handles);
+  add(101, kSubreaper, Manner::dies, 100);
+  add(102, kSubreaper, Manner::dies, 102);  // a daemon
   EXPECT_THAT(asked(SIGTERM), ElementsAre(100));
   trees_.on_end(0);
   remove(100);
@@ -134,9 +134,9 @@ TEST_F(WorkerTreesTest, WhatTheWorkerOrphanedWaitsForIt) {
 TEST_F(WorkerTreesTest, ADaemonIsAskedWhenTheLastWorkerHasEnded) {
   trees_.on_start(0, 100);
   trees_.on_start(1, 200);
-  add(100, kKeeper, Manner::dies);
-  add(200, kKeeper, Manner::handles);
-  add(300, kKeeper, Manner::dies, 300);
+  add(100, kSubreaper, Manner::dies);
+  add(200, kSubreaper, Manner::handles);
+  add(300, kSubreaper, Manner::dies, 300);
   EXPECT_THAT(asked(SIGTERM), ElementsAre(100, 200));
   trees_.on_end(0);
   remove(100);
@@ -148,20 +148,20 @@ TEST_F(WorkerTreesTest, ADaemonIsAskedWhenTheLastWorkerHasEnded) {
 
 TEST_F(WorkerTreesTest, AKeysSignalReachesAllAtOnce) {
   trees_.on_start(0, 100);
-  add(100, kKeeper, Manner::handles);
+  add(100, kSubreaper, Manner::handles);
   add(101, 100, Manner::dies);
   EXPECT_THAT(asked(SIGINT), ElementsAre(100, 101));
 }
 
 TEST_F(WorkerTreesTest, WhatIgnoresTheSignalIsTerminatedOnceItsWorkerHasEnded) {
   trees_.on_start(0, 100);
-  add(100, kKeeper, Manner::dies);
+  add(100, kSubreaper, Manner::dies);
   trees_.look(all_);
   trees_.begin_ending(SIGINT);
   trees_.to_end();
   trees_.on_end(0);
   remove(100);
-  add(101, kKeeper, Manner::ignores, 100);
+  add(101, kSubreaper, Manner::ignores, 100);
   trees_.look(all_);
   const std::vector<Addressed> asked = trees_.to_end();
   ASSERT_THAT(pids(asked), ElementsAre(101));
@@ -171,24 +171,24 @@ TEST_F(WorkerTreesTest, WhatIgnoresTheSignalIsTerminatedOnceItsWorkerHasEnded) {
 TEST_F(WorkerTreesTest, NobodyIsToldWhoWouldDieOfIt) {
   trees_.on_start(0, 100);
   trees_.on_start(1, 200);
-  add(100, kKeeper, Manner::dies);
+  add(100, kSubreaper, Manner::dies);
   add(101, 100, Manner::handles);
   add(102, 101, Manner::handles);
   add(103, 100, Manner::dies);
-  add(200, kKeeper, Manner::dies);
+  add(200, kSubreaper, Manner::dies);
   EXPECT_THAT(told(0, SIGUSR1), ElementsAre(101)) << "nor a helper that inherited the handler";
   EXPECT_THAT(told(1, SIGUSR1), IsEmpty());
 }
 
 TEST_F(WorkerTreesTest, WhatMovedToAnotherSessionIsRememberedButNoBackgroundJob) {
   trees_.on_start(0, 100);
-  add(100, kKeeper, Manner::dies);
+  add(100, kSubreaper, Manner::dies);
   add(101, 100, Manner::handles, 101);
   add(102, 100, Manner::dies);
   EXPECT_THAT(left_by(0), ElementsAre(101, 102));
   trees_.on_end(0);
   remove(100);
-  add(103, kKeeper, Manner::dies, 101);
+  add(103, kSubreaper, Manner::dies, 101);
   EXPECT_THAT(left_by(0), ElementsAre(101, 102, 103));
   ASSERT_EQ(trees_.in_background().size(), 1U);
   EXPECT_EQ(trees_.in_background().front().second.pid, 102);
@@ -197,7 +197,7 @@ TEST_F(WorkerTreesTest, WhatMovedToAnotherSessionIsRememberedButNoBackgroundJob)
 
 TEST_F(WorkerTreesTest, ZombiesAreNotLeft) {
   trees_.on_start(0, 100);
-  add(101, kKeeper, Manner::dies, 100);
+  add(101, kSubreaper, Manner::dies, 100);
   all_.back().state = 'Z';
   trees_.on_end(0);
   EXPECT_THAT(left_by(0), IsEmpty());
