@@ -8,8 +8,8 @@
 
 #include "cluster/detect/gpus.h"
 #include "runtime/base/error.h"
+#include "runtime/base/files/write_permit.h"
 #include "runtime/base/options.h"
-#include "runtime/base/write_permit.h"
 
 namespace dtrain::launcher {
 namespace {

@@ -10,7 +10,7 @@
 #include "cluster/rendezvous/boot_clock.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
-#include "runtime/base/write_permit.h"
+#include "runtime/base/files/write_permit.h"
 
 namespace dtrain::launcher {
 

@@ -12,8 +12,8 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
+#include "runtime/base/files/write_permit.h"
 #include "runtime/base/log.h"
-#include "runtime/base/write_permit.h"
 #include "runtime/checkpoint/named_view.h"
 #include "runtime/checkpoint/starts.h"
 #include "runtime/checkpoint/tensor_files.h"

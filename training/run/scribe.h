@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/files/write_permit.h"
 #include "runtime/base/log.h"
-#include "runtime/base/write_permit.h"
 
 namespace dtrain {
 

@@ -1,4 +1,4 @@
-#include "runtime/base/write_permit.h"
+#include "runtime/base/files/write_permit.h"
 
 #include <fmt/format.h>
 #include <sys/mman.h>
