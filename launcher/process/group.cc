@@ -2,6 +2,7 @@
 #include "launcher/process/group.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -281,7 +282,8 @@ void GroupRun::take_event(const Event& event) {
       take_end(event.worker, event);
       break;
     case Event::Kind::stopped:
-      tell_stop(event.worker, static_cast<int>(event.value));
+    case Event::Kind::continued:
+      tell_stop(event);
       break;
     case Event::Kind::emptied:
       worker.gone = true;
@@ -296,7 +298,7 @@ void GroupRun::take_event(const Event& event) {
 }
 
 void GroupRun::take_end(int local_rank, const Event& event) {
-  workers_[static_cast<std::size_t>(local_rank)].max_rss_kib = static_cast<long>(event.max_rss_kib);
+  workers_[static_cast<std::size_t>(local_rank)].max_rss_kib = static_cast<long>(event.detail);
   hang_.on_exit(local_rank);
   carry_out(supervisor_.on_exit(local_rank, static_cast<int>(event.value), clock_.now(),
                                 workers_.is_needed(local_rank)));
@@ -304,15 +306,23 @@ void GroupRun::take_end(int local_rank, const Event& event) {
 }
 
 // By whatever it was: until somebody continues it, all that wait for it wait too.
-void GroupRun::tell_stop(int local_rank, int signal) {
-  const std::string pid = std::to_string(workers_[static_cast<std::size_t>(local_rank)].pid);
-  const std::string worker =
-      name_of(plan_.workers[static_cast<std::size_t>(local_rank)]) + " (pid " + pid + ")";
-  if (signal == 0) return console_.say(worker + " has been continued");
+void GroupRun::tell_stop(const Event& event) {
+  const std::string rank = name_of(plan_.workers[static_cast<std::size_t>(event.worker)]);
+  const auto process = find_process(static_cast<pid_t>(event.value));
+  const bool first = event.value == workers_[static_cast<std::size_t>(event.worker)].pid;
+  const std::string who = first     ? fmt::format("{} (pid {})", rank, event.value)
+                          : process ? fmt::format("process {} ({}) of {}", event.value, process->name, rank)
+                                    : fmt::format("process {} of {}", event.value, rank);
+  if (event.kind == Event::Kind::continued) {
+    if (process && process->state != 'Z') console_.say(who + " has been continued");
+    return;
+  }
+  const int signal = static_cast<int>(event.detail);
   const bool terminal = signal == SIGTTIN || signal == SIGTTOU;
-  console_.complain(worker + " has been stopped by " + signal_name(signal) +
-                    (terminal ? ", for using a terminal in the background" : "") +
-                    ": it does nothing until it is continued (kill -CONT " + pid + ")");
+  console_.complain(
+      fmt::format("{} has been stopped{}{}: it does nothing until it is continued (kill -CONT {})", who,
+                  signal == 0 ? "" : " by " + signal_name(signal),
+                  terminal ? ", for using a terminal in the background" : "", event.value));
 }
 
 // Of a worker that the others can do without.

@@ -47,7 +47,7 @@ class GroupRun {
   void take_events();
   void take_event(const Event& event);
   void take_end(int local_rank, const Event& event);
-  void tell_stop(int local_rank, int signal);
+  void tell_stop(const Event& event);
   void tell_loss(int local_rank);
   std::optional<Duration> longest_wait() const;
   void read_output(std::span<const pollfd> waits);

@@ -12,9 +12,11 @@ struct Event {
     started,      ///< value: pid
     exec_failed,  ///< value: errno; an `exited` follows
     exited,       ///< value: wait status
-    stopped,      ///< value: the signal that stopped the worker; 0: it runs again
-    emptied,      ///< nothing of a worker that has ended is left
-    leftover,     ///< value: pid of a process that a worker left in the background; `leftovers` follows
+    stopped,  ///< value: pid of a process of the worker's that has been stopped; detail: the signal, 0 where
+              ///< only its parent was told
+    continued,  ///< value: pid of such a process, which runs again or has ended
+    emptied,    ///< nothing of a worker that has ended is left
+    leftover,   ///< value: pid of a process that a worker left in the background; `leftovers` follows
     leftovers,  ///< all workers have ended; value: how many processes they left in the background, or 0 where
                 ///< all that is left has moved to sessions of its own; worker is -1
     swept,      ///< value: how many processes workers had left behind; worker is -1
@@ -26,7 +28,7 @@ struct Event {
   Kind kind;
   std::int32_t worker;
   std::int64_t value;
-  std::int64_t max_rss_kib;  ///< with `exited`
+  std::int64_t detail;  ///< with `exited`: the largest resident set in KiB; see `stopped`
 };
 
 /// Launcher → subreaper.

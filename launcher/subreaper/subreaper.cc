@@ -32,6 +32,10 @@ namespace {
 constexpr std::chrono::milliseconds kFirstKillRound{5}, kLongestKillRound{250};
 // How often the workers' trees are looked at while somebody is still to be asked or told.
 constexpr std::chrono::milliseconds kLook{250};
+// How often they are looked at for what has been stopped, and the share of one core that this may cost: a
+// look takes the longer the more processes the machine has.
+constexpr std::chrono::seconds kStopLook{1}, kLongestStopLook{10};
+constexpr double kStopShare = 0.005;
 // For a worker that begins to handle a signal, as one that still loads its libraries.
 constexpr std::chrono::seconds kTellFor{60};
 constexpr std::size_t kNamedLeftovers = 4;
@@ -125,7 +129,7 @@ class SubreaperProcess {
   void step() {
     if (live_ == 0) tell_leftovers();
     const bool looks = live_ == 0 || ending_ || !telling_.empty();
-    wait(static_cast<int>((killing_ ? kill_round_ : looks ? kLook : std::chrono::milliseconds(-1)).count()));
+    wait(killing_ ? Deadline::after(kill_round_) : looks ? Deadline::after(kLook) : stop_look_);
     reap();
     if (killing_) {
       kill_all();
@@ -137,6 +141,21 @@ class SubreaperProcess {
     if (left_some) tell_emptied();
     if (ending_) ask_to_end();
     if (!telling_.empty()) tell();
+    if (stop_look_.expired()) look_for_stops();
+  }
+
+  // What is asked to end is continued as well, and what the launcher has stopped is no news.
+  void look_for_stops() {
+    const TimePoint begin = steady_clock().now();
+    if (!ending_ && !suspended_) {
+      look();
+      for (const WorkerTrees::Stop& stop : trees_.take_stops())
+        send({stop.continued ? Event::Kind::continued : Event::Kind::stopped, stop.worker, stop.process.pid,
+              0});
+    }
+    const Duration took = steady_clock().now() - begin;
+    stop_look_ = Deadline::after(std::clamp<Duration>(std::chrono::duration_cast<Duration>(took / kStopShare),
+                                                      kStopLook, kLongestStopLook));
   }
 
   void look() { trees_.look(descendants()); }
@@ -157,12 +176,12 @@ class SubreaperProcess {
   }
 
   // For a child's end, a command, or the launcher's end.
-  void wait(int timeout_ms) {
+  void wait(const Deadline& deadline) {
     pollfd waits[] = {{socket_, static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT), 0},
                       {signals_.get(), POLLIN, 0},
                       {fenced_ ? -1 : lease_.timer_fd(), POLLIN, 0},
                       {fenced_ ? -1 : lease_.revoked_fd(), POLLIN, 0}};
-    ::poll(waits, std::size(waits), timeout_ms);
+    ::poll(waits, std::size(waits), deadline.poll_timeout_ms());
     keep_lease();
     drain_signals(signals_);
     send_waiting();
@@ -188,7 +207,7 @@ class SubreaperProcess {
       const auto found = std::find(pids_.begin(), pids_.end(), ended);
       if (found == pids_.end()) continue;  // left behind by a worker
       if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
-        tell_stop(static_cast<std::int32_t>(found - pids_.begin()), status);
+        tell_stop(static_cast<std::int32_t>(found - pids_.begin()), ended, status);
         continue;
       }
       const auto worker = found - pids_.begin();
@@ -205,12 +224,12 @@ class SubreaperProcess {
   }
 
   // A stop that the launcher ordered (Ctrl-Z) is no news.
-  void tell_stop(std::int32_t worker, int status) {
+  void tell_stop(std::int32_t worker, pid_t pid, int status) {
     if (WIFSTOPPED(status) && !suspended_) {
       told_stopped_.insert(worker);
-      send({Event::Kind::stopped, worker, WSTOPSIG(status), 0});
+      send({Event::Kind::stopped, worker, pid, WSTOPSIG(status)});
     } else if (WIFCONTINUED(status) && told_stopped_.erase(worker) > 0) {
-      send({Event::Kind::stopped, worker, 0, 0});
+      send({Event::Kind::continued, worker, pid, 0});
     }
   }
 
@@ -375,6 +394,7 @@ class SubreaperProcess {
   bool killing_ = false, fenced_ = false, ordered_to_end_ = false, ending_ = false;
   bool suspended_ = false;  // the launcher has stopped all workers
   std::set<std::int32_t> told_stopped_;
+  Deadline stop_look_ = Deadline::after(kStopLook);
   std::chrono::milliseconds kill_round_ = kFirstKillRound;
 };
 

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <set>
 
 namespace dtrain::launcher {
 namespace {
@@ -72,6 +73,29 @@ std::vector<Process> WorkerTrees::started_by(int worker) const {
       found.push_back(process);
   }
   return found;
+}
+
+// Nobody but its parent is told that a process has been stopped; what /proc shows is told to all.
+std::vector<WorkerTrees::Stop> WorkerTrees::take_stops() {
+  std::vector<Stop> news;
+  std::set<pid_t> still;
+  std::set<Key> now;
+  for (const Process& process : below_) {
+    if (process.state != 'T') continue;
+    still.insert(process.pid);
+    const int worker = known_.at(key_of(process)).worker;
+    if (worker == kNobody || is_first(process) || still.contains(process.parent)) continue;
+    now.insert(key_of(process));
+    const auto [stop, is_new] = stopped_.try_emplace(key_of(process), Stop{worker, process});
+    if (is_new) news.push_back(stop->second);
+  }
+  std::erase_if(stopped_, [&](auto& entry) {
+    if (now.contains(entry.first)) return false;
+    entry.second.continued = true;
+    news.push_back(entry.second);
+    return true;
+  });
+  return news;
 }
 
 std::vector<std::pair<int, Process>> WorkerTrees::in_background() const {

@@ -39,6 +39,15 @@ class WorkerTrees {
 
   /// Of those below: what is alive and belongs to the worker, its first process left out.
   std::vector<Process> started_by(int worker) const;
+  /// A process of a worker's, its first one left out, that has been stopped, or runs again (or has ended).
+  struct Stop {
+    int worker = 0;
+    Process process;
+    bool continued = false;
+  };
+  /// Those since the last call. Of a part of the tree that stands still altogether only the top.
+  std::vector<Stop> take_stops();
+
   /// Of those below: what workers that have ended left in their own sessions. What has moved to a session of
   /// its own, as daemons do, is not among it.
   std::vector<std::pair<int, Process>> in_background() const;
@@ -78,6 +87,7 @@ class WorkerTrees {
   std::vector<bool> running_;      // the first process is
   std::map<pid_t, int> sessions_;  // and process groups: whose they are
   std::map<Key, Known> known_;     // of those below
+  std::map<Key, Stop> stopped_;    // that were told of
   std::vector<Process> below_;
   int signal_ = 0;
 };

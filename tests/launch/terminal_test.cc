@@ -111,6 +111,22 @@ TEST(Terminal, CtrlZBelowAShellStopsTheJobUntilItIsContinued) {
   EXPECT_THAT(shell.shown(), AllOf(Not(HasSubstr("has been stopped")), Not(HasSubstr("continued"))));
 }
 
+// Only the parent of a process is told by the kernel, which here is a shell.
+TEST(Terminal, AStoppedProcessBelowAWorkerIsNamedAtOnce) {
+  Running job(launch_command(
+      {"--nproc_per_node=2", "sh", "-c", "[ $RANK = 0 ] || { sleep 300 & kill -STOP $!; }; sleep 300"}));
+  const auto says = [&job](const std::string& text) {
+    return eventually([&] { return job.err().find(text) != std::string::npos; });
+  };
+  ASSERT_TRUE(says("(kill -CONT ")) << job.err();
+  EXPECT_THAT(job.err(), ContainsRegex("process [0-9]+ \\(sleep\\) of rank 1 has been stopped: it does "));
+  const std::size_t at = job.err().find("kill -CONT ") + 11;
+  EXPECT_EQ(::kill(std::stoi(job.err().substr(at)), SIGCONT), 0);
+  EXPECT_TRUE(says("has been continued")) << job.err();
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.err();
+}
+
 TEST(Terminal, AStoppedWorkerIsNamedAtOnce) {
   const TempDir folder;
   const std::string go = folder / "go";

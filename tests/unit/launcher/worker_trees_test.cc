@@ -59,6 +59,19 @@ class WorkerTreesTest : public ::testing::Test {
     for (const Process& process : trees_.started_by(worker)) found.push_back(process.pid);
     return found;
   }
+  // Positive: it has been stopped; negative: it runs again.
+  std::vector<pid_t> stops() {
+    trees_.look(all_);
+    std::vector<pid_t> found;
+    for (const auto& stop : trees_.take_stops())
+      found.push_back(stop.continued ? -stop.process.pid : stop.process.pid);
+    return found;
+  }
+  void set_state(pid_t pid, char state) {
+    for (Process& process : all_) {
+      if (process.pid == pid) process.state = state;
+    }
+  }
   static std::vector<pid_t> pids(const std::vector<Addressed>& asked) {
     std::vector<pid_t> found;
     for (const Addressed& one : asked) found.push_back(one.process.pid);
@@ -193,6 +206,27 @@ TEST_F(WorkerTreesTest, WhatMovedToAnotherSessionIsRememberedButNoBackgroundJob)
   ASSERT_EQ(trees_.in_background().size(), 1U);
   EXPECT_EQ(trees_.in_background().front().second.pid, 102);
   EXPECT_THAT(left_by(1), IsEmpty());
+}
+
+TEST_F(WorkerTreesTest, WhatStandsStillIsToldOnceAndItsTopAlone) {
+  trees_.on_start(0, 100);
+  add(100, kSubreaper, Manner::dies);
+  add(101, 100, Manner::dies);
+  add(102, 101, Manner::dies);
+  add(103, 100, Manner::dies);
+  EXPECT_THAT(stops(), IsEmpty());
+  set_state(101, 'T');
+  set_state(102, 'T');
+  EXPECT_THAT(stops(), ElementsAre(101));
+  EXPECT_THAT(stops(), IsEmpty());
+  set_state(103, 'T');
+  EXPECT_THAT(stops(), ElementsAre(103));
+  set_state(101, 'S');
+  EXPECT_THAT(stops(), ElementsAre(102, -101)) << "what is below is told of when its parent runs";
+  remove(103);
+  EXPECT_THAT(stops(), ElementsAre(-103));
+  set_state(100, 'T');
+  EXPECT_THAT(stops(), ElementsAre(-102)) << "a first process's parent is told by the kernel";
 }
 
 TEST_F(WorkerTreesTest, ZombiesAreNotLeft) {
