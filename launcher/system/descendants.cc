@@ -114,7 +114,8 @@ std::vector<std::string> trouble_with_ending() {
   if (const auto trouble = proc_trouble())
     lines.push_back(*trouble +
                     ": processes that workers move to other process groups cannot be found, signalled or "
-                    "ended; mount one (unshare --pid --fork --mount-proc)");
+                    "ended, and workers that hang are not noticed; mount one (unshare --pid --fork "
+                    "--mount-proc)");
   return lines;
 }
 

@@ -176,6 +176,18 @@ std::optional<Process> find_process(pid_t pid) {
   return std::nullopt;
 }
 
+std::string folder_of(pid_t pid) {
+  const auto process = find_process(pid);
+  return process ? "/proc/" + std::to_string(process->shown_as) : "";
+}
+
+pid_t number_of(const std::string& folder) {
+  const auto view = open_view();
+  if (!view) return 0;
+  if (view->level == 0) return std::atoi(folder.substr(folder.rfind('/') + 1).c_str());
+  return number_at(read_file_at(view->folder.get(), folder + "/status"), "NSpid", view->level).value_or(0);
+}
+
 std::optional<Process> look_again(const Process& process) {
   const auto view = open_view();
   if (!view) return std::nullopt;

@@ -31,6 +31,13 @@ std::vector<Process> all_processes();
 /// What /proc knows about `pid`; nothing when there is no such process.
 std::optional<Process> find_process(pid_t pid);
 
+/// Its folder: "/proc/42"; in an outer PID namespace's numbers where /proc has those. Empty when there is no
+/// such process.
+std::string folder_of(pid_t pid);
+
+/// The number here of the process or thread whose folder below /proc that is; 0 when it has none here.
+pid_t number_of(const std::string& folder);
+
 /// What is there now of a process that was seen before; nothing when it has ended.
 std::optional<Process> look_again(const Process& process);
 

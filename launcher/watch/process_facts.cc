@@ -38,9 +38,9 @@ std::vector<std::string> stat_values(const std::string& folder) {
 }
 
 /// Empty when the process has gone. Its waited-for children are in it: work does not get less when one ends.
-std::optional<double> cpu_seconds(pid_t pid) {
+std::optional<double> cpu_seconds(const std::string& folder) {
   constexpr std::size_t kUser = 11, kLast = 14;  // utime, stime, cutime, cstime
-  const auto values = stat_values("/proc/" + std::to_string(pid));
+  const auto values = stat_values(folder);
   if (values.size() <= kLast) return std::nullopt;
   double ticks = 0;
   for (std::size_t i = kUser; i <= kLast; ++i) ticks += std::strtod(values[i].c_str(), nullptr);
@@ -48,8 +48,8 @@ std::optional<double> cpu_seconds(pid_t pid) {
 }
 
 /// 0 where it may not be read.
-std::uint64_t io_bytes(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/io");
+std::uint64_t io_bytes(const std::string& folder) {
+  std::ifstream file(folder + "/io");
   std::uint64_t total = 0, value = 0;
   std::string name;
   while (file >> name >> value) {
@@ -99,7 +99,8 @@ std::string call_in(const std::string& text) {
 
 ThreadFacts thread_at(const fs::path& folder) {
   ThreadFacts thread;
-  thread.id = static_cast<pid_t>(std::strtol(folder.filename().c_str(), nullptr, 10));
+  thread.id = number_of(folder);
+  thread.folder = folder;
   thread.name = read_text(folder / "comm");
   while (thread.name.ends_with('\n')) thread.name.pop_back();
   const auto values = stat_values(folder);
@@ -136,12 +137,13 @@ std::vector<std::optional<Usage>> usage_of(const std::vector<pid_t>& roots) {
   for (std::size_t i = 0; i < roots.size(); ++i) {
     if (roots[i] > 0) owner.emplace(roots[i], i);
   }
-  const auto add = [&](pid_t pid, std::size_t worker) {
-    const auto cpu = cpu_seconds(pid);
+  const auto add = [&](const Process& process, std::size_t worker) {
+    const std::string folder = "/proc/" + std::to_string(process.shown_as);
+    const auto cpu = cpu_seconds(folder);
     if (!cpu) return;
     if (!usage[worker]) usage[worker] = Usage{};
     usage[worker]->cpu_seconds += *cpu;
-    usage[worker]->io_bytes += io_bytes(pid);
+    usage[worker]->io_bytes += io_bytes(folder);
   };
   for (const Process& process : descendants()) {
     auto found = owner.find(process.pid);
@@ -150,7 +152,7 @@ std::vector<std::optional<Usage>> usage_of(const std::vector<pid_t>& roots) {
       if (parent == owner.end()) continue;
       found = owner.emplace(process.pid, parent->second).first;
     }
-    add(process.pid, found->second);
+    add(process, found->second);
   }
   return usage;
 }
@@ -158,7 +160,7 @@ std::vector<std::optional<Usage>> usage_of(const std::vector<pid_t>& roots) {
 std::vector<ThreadFacts> threads_of(pid_t pid, std::size_t limit) {
   std::vector<fs::path> folders;
   std::error_code gone;
-  for (fs::directory_iterator at("/proc/" + std::to_string(pid) + "/task", gone), end; !gone && at != end;
+  for (fs::directory_iterator at(folder_of(pid) + "/task", gone), end; !gone && at != end;
        at.increment(gone)) {
     folders.push_back(at->path());
   }

@@ -18,6 +18,7 @@ std::vector<std::optional<Usage>> usage_of(const std::vector<pid_t>& roots);
 /// What a thread is doing.
 struct ThreadFacts {
   pid_t id = 0;
+  std::string folder;  ///< below /proc
   std::string name;
   char state = 0;            ///< as ps shows it
   std::string system_call;   ///< "futex", "call 318", "" while it computes or where it may not be told

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "launcher/system/helper.h"
+#include "launcher/system/processes.h"
 #include "launcher/watch/process_facts.h"
 
 namespace dtrain::launcher {
@@ -86,7 +87,7 @@ class Stack {
 
 bool runs_python(pid_t pid) {
   std::error_code unknown;
-  const fs::path program = fs::read_symlink("/proc/" + std::to_string(pid) + "/exe", unknown);
+  const fs::path program = fs::read_symlink(folder_of(pid) + "/exe", unknown);
   return program.filename().string().starts_with("python");
 }
 
@@ -197,10 +198,9 @@ std::vector<std::string> lines_by(const std::vector<std::string>& words, pid_t p
 /// The kernel's side of each thread: what it waits in, and for root the functions it is in.
 Activities threads_by_kernel(pid_t pid) {
   Activities threads;
-  const std::string folder = "/proc/" + std::to_string(pid) + "/task/";
   for (const ThreadFacts& thread : threads_of(pid, kMaxThreads)) {
     Stack stack;
-    std::ifstream frames(folder + std::to_string(thread.id) + "/stack");
+    std::ifstream frames(thread.folder + "/stack");
     for (std::string line; std::getline(frames, line);) {
       const std::size_t name = line.find("] ");  // behind an address that is hidden
       const std::string function = name == std::string::npos ? line : line.substr(name + 2);
@@ -224,6 +224,12 @@ std::vector<std::string> stacks_of(pid_t pid, const Deadline& deadline, std::siz
     return lines;
   }
   const std::string number = std::to_string(pid);
+  if (folder_of(pid) != "/proc/" + number) {
+    lines.push_back(
+        "no stacks: /proc is that of an outer PID namespace, where py-spy and gdb would take another "
+        "process for it; mount one (unshare --pid --fork --mount-proc)");
+    return lines;
+  }
   const std::size_t left = max_lines - std::min(max_lines - 2, lines.size());
   std::vector<std::string> notes, stacks;
   if (runs_python(pid)) stacks = lines_by({"py-spy", "dump", "--pid", number}, pid, deadline, left, notes);

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
+#include "tests/launch/nodes.h"
 #include "tests/launch/running.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
@@ -14,6 +16,7 @@
 namespace dtrain::test {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -27,6 +30,11 @@ std::size_t alive(const Running& job, const std::string& name) {
   return static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [&](pid_t pid) {
     return read_file("/proc/" + std::to_string(pid) + "/comm") == name + "\n";
   }));
+}
+
+void write_script(const std::string& path, const std::string& command) {
+  std::ofstream(path) << "#!/bin/sh\n" << command << "\n";
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
 }
 
 class WithoutPidfds : public ::testing::Test {
@@ -60,6 +68,25 @@ TEST_F(WithoutPidfds, NothingOutlivesAKilledLauncherOrSubreaper) {
     ::kill(subreaper ? job.subreaper() : job.pid(), SIGKILL);
     EXPECT_TRUE(eventually([&] { return job.marked().empty(); })) << job.err();
   }
+}
+
+// Workers are ended by the subreaper when the lease is over, whatever launcher and link do.
+TEST_F(WithoutPidfds, TheLeasesEndEndsAllOfAStoppedNode) {
+  const TempDir folder;
+  write_script(folder / "launch",
+               std::string("exec ") + DTRAIN_WITHOUT_PIDFDS + " " + program("dtrain-launch") + " \"$@\"");
+  Nodes nodes(0, {});
+  for (const int node : {0, 1})
+    nodes.add(node, {"--lease-timeout=4", "--nproc_per_node=2", "sh", "-c", kFamily}, "2", {},
+              folder / "launch");
+  ASSERT_TRUE(eventually([&] { return alive(nodes[0], "sleep") >= 8 && alive(nodes[1], "sleep") >= 8; }))
+      << nodes.errors();
+  const pid_t link = nodes[1].child("dtrain-link");
+  ASSERT_GT(link, 0);
+  for (const pid_t pid : {nodes[1].pid(), link}) ::kill(pid, SIGSTOP);
+  EXPECT_TRUE(eventually([&] { return alive(nodes[1], "sleep") == 0; })) << nodes.errors();
+  EXPECT_GT(nodes[0].wait(), 0) << nodes.errors();
+  EXPECT_EQ(alive(nodes[0], "sleep"), 0U);
 }
 
 // The shell is process 1 there: were the launcher that, its end would end everything.
@@ -102,6 +129,75 @@ TEST_F(OuterProc, WorkersThatAreDeafAreKilledAfterANeighboursFailure) {
   Running job(argv);
   ASSERT_TRUE(eventually([&] { return job.out() == "up\nended 5\n"; })) << job.out() << job.err();
   EXPECT_EQ(alive(job, "sleep"), 0U) << job.err();
+}
+
+// Numbers of the outer namespace are strangers' here: idle kernel threads, most of them.
+TEST_F(OuterProc, AWorkerThatHangsIsToldFromOneThatComputes) {
+  Running job(command("--nproc_per_node=2 --hang-timeout=1 --on-hang=stacks",
+                      "[ $RANK = 1 ] || exec sleep 300; while :; do :; done"));
+  ASSERT_TRUE(eventually([&] { return job.err().find("rank 1 (pid") != std::string::npos; })) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("hang: rank 0 has made no progress"));
+  EXPECT_THAT(job.err(), ContainsRegex("rank 0 \\(pid [0-9]+\\): idle .*sleeping in clock_nanosleep"));
+  EXPECT_THAT(job.err(), ContainsRegex("rank 1 \\(pid [0-9]+\\): gets on"));
+  EXPECT_TRUE(eventually([&] { return job.err().find("outer PID namespace") != std::string::npos; }))
+      << job.err();
+}
+
+// Nobody could look into processes there; what is in the workers' groups is ended all the same.
+TEST(NoProc, IsSaidAndJobsEndWithTheirGroups) {
+  if (run({"/usr/bin/unshare", "--mount", "true"}).exit_code != 0)
+    GTEST_SKIP() << "skipped: no mount namespace can be made here (needs root)";
+  Running job({"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
+               "mount -t tmpfs none /proc && exec \"$0\" \"$@\"", program("dtrain-launch"),
+               "--nproc_per_node=2", "--shutdown-timeout=0.3", "--hang-timeout=1", "sh", "-c",
+               "trap '' TERM; sleep 300 & echo up; sleep 300"});
+  ASSERT_TRUE(eventually([&] { return alive(job, "sleep") >= 4; })) << job.out() << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("/proc is not that of this PID namespace"));
+  EXPECT_THAT(job.err(), HasSubstr("workers that hang are not noticed"));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.err();
+  EXPECT_EQ(alive(job, "sleep"), 0U) << job.err();
+}
+
+TEST(NoProc, NodesMeetWithoutIt) {
+  if (run({"/usr/bin/unshare", "--mount", "true"}).exit_code != 0)
+    GTEST_SKIP() << "skipped: no mount namespace can be made here (needs root)";
+  const TempDir folder;
+  write_script(folder / "launch",
+               "exec /usr/bin/unshare --mount /bin/sh -c 'mount -t tmpfs none /proc && exec "
+               "\"$0\" \"$@\"' " +
+                   program("dtrain-launch") + " \"$@\"");
+  Nodes nodes(0, {});
+  for (const int node : {0, 1})
+    nodes.add(node, {"--nproc_per_node=1", "sh", "-c", "echo $RANK"}, "2", {}, folder / "launch");
+  for (const int node : {0, 1}) EXPECT_EQ(nodes[node].wait(), 0) << nodes.errors();
+}
+
+// Process 1 reaps whatever has lost its parent; how a launcher's own helpers ended is the launcher's to know.
+TEST(ProcessOne, SeesThatItsLinkWasKilled) {
+  if (run({"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "true"}).exit_code != 0)
+    GTEST_SKIP() << "skipped: no process namespace can be made here (needs root)";
+  const TempDir folder;
+  write_script(folder / "launch", "exec /usr/bin/unshare --pid --fork --mount-proc --kill-child " +
+                                      program("dtrain-launch") + " \"$@\"");
+  const std::string go = folder / "go";
+  Nodes nodes(0, {});
+  for (const int node : {0, 1})
+    nodes.add(node,
+              {"--nproc_per_node=1", "sh", "-c", "echo up; until [ -e " + go + " ]; do sleep 0.05; done"},
+              "2", {}, folder / "launch");
+  ASSERT_TRUE(eventually([&] { return nodes.lines() == 2; })) << nodes.errors();
+  const std::vector<pid_t> all = nodes[1].marked();
+  const auto link = std::find_if(all.begin(), all.end(), [](pid_t pid) {
+    return read_file("/proc/" + std::to_string(pid) + "/comm") == "dtrain-link\n";
+  });
+  ASSERT_NE(link, all.end());
+  ::kill(*link, SIGKILL);
+  EXPECT_TRUE(eventually([&] {
+    return nodes[1].err().find("was killed by SIGKILL; another one") != std::string::npos;
+  })) << nodes.errors();
+  EXPECT_EQ(run({"touch", go}).exit_code, 0);
+  for (const int node : {0, 1}) EXPECT_EQ(nodes[node].wait(), 0) << nodes.errors();
 }
 
 }  // namespace
