@@ -310,7 +310,6 @@ constexpr std::array kMpiVariables = {"OMPI_COMM_WORLD_",
                                       "OMPI_UNIVERSE_",
                                       "OMPI_MCA_ess",
                                       "OMPI_MCA_initial_wdir",
-                                      "OMPI_MCA_hwloc_base_binding_policy",
                                       "OMPI_MCA_mpi_oversubscribe",
                                       "OMPI_MCA_orte_app_num",
                                       "OMPI_MCA_orte_bound_at_launch",
@@ -337,23 +336,26 @@ constexpr std::array kMpiVariables = {"OMPI_COMM_WORLD_",
                                       "MPI_LOCALRANKID",
                                       "MPI_LOCALNRANKS",
                                       "OPAL_"};
-// The same, whole: of the daemons on other machines, which others begin alike with (OMPI_MCA_plm_rsh_agent).
-constexpr std::array kMpiNames = {"OMPI_MCA_plm", "OMPI_MCA_rmaps_base_mapping_policy", "OMPI_MCA_routed"};
+// The same, whole: set by mpirun for its own options and by its daemons, and by users just as well.
+constexpr std::array kMpiNames = {"OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_plm",
+                                  "OMPI_MCA_rmaps_base_mapping_policy", "OMPI_MCA_routed"};
 
-bool is_set_by_mpi(const std::string& name) {
+bool is_set_by_mpi(const std::string& name, const std::string& value, const Environment& before_mpi) {
   const auto begins = [&name](const char* prefix) { return name.starts_with(prefix); };
-  return std::any_of(kMpiVariables.begin(), kMpiVariables.end(), begins) ||
-         std::find(kMpiNames.begin(), kMpiNames.end(), name) != kMpiNames.end();
+  if (std::any_of(kMpiVariables.begin(), kMpiVariables.end(), begins)) return true;
+  const std::string* before = find_variable(before_mpi, name);
+  return std::find(kMpiNames.begin(), kMpiNames.end(), name) != kMpiNames.end() &&
+         (before == nullptr || *before != value);
 }
 
 }  // namespace
 
-std::vector<std::string> mpi_variables(const Environment& environment) {
+std::vector<std::string> mpi_variables(const Environment& environment, const Environment& before_mpi) {
   const auto present = [&](const char* name) { return find_variable(environment, name) != nullptr; };
   if (!present("OMPI_COMM_WORLD_RANK") && !present("PMIX_RANK") && !present("PMI_RANK")) return {};
   std::vector<std::string> names;
   for (const auto& [name, value] : environment) {
-    if (is_set_by_mpi(name)) names.push_back(name);
+    if (is_set_by_mpi(name, value, before_mpi)) names.push_back(name);
   }
   return names;
 }

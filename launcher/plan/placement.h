@@ -46,6 +46,6 @@ std::string explanation_text(const NodePlacement& placement);
 /// Variables that mpirun has set for this launcher, which workers must not see: they would take themselves
 /// for its ranks. What users set for Open MPI itself (OMPI_ALLOW_RUN_AS_ROOT, OMPI_MCA_btl) is not among
 /// them.
-std::vector<std::string> mpi_variables(const Environment& environment);
+std::vector<std::string> mpi_variables(const Environment& environment, const Environment& before_mpi = {});
 
 }  // namespace dtrain::launcher

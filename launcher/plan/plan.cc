@@ -2,8 +2,10 @@
 #include "launcher/plan/plan.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <utility>
 
 #include "cluster/detect/gpus.h"
@@ -246,7 +248,8 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
   // Workers get their own; servers have none.
   if (options.servers > 0)
     plan.removed_variables.insert(plan.removed_variables.end(), {"RANK", "ROLE_RANK", "LOCAL_RANK"});
-  for (std::string& name : mpi_variables(environment)) plan.removed_variables.push_back(std::move(name));
+  for (std::string& name : mpi_variables(environment, hardware.before_mpi))
+    plan.removed_variables.push_back(std::move(name));
   check_ranks(options, plan);
   check_agent_store(options, program);
   const auto bound = bind_workers(options.binding, plan.nproc, hardware.cpus, hardware.gpu_numa_nodes);
@@ -273,6 +276,8 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
   return plan;
 }
 
+std::string made_run_id(std::int64_t launch_time_ns) { return fmt::format("{:016x}", launch_time_ns); }
+
 std::string error_file_of(const std::string& folder, const WorkerPlan& worker) {
   return folder + "/error_" + std::to_string(worker.rank) + ".json";
 }
@@ -289,8 +294,7 @@ Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, cons
   Environment e;
   e["MASTER_PORT"] = std::to_string(attempt.master_port);
   e["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt.restart_count);
-  // Node 0's start tells jobs apart, and is the same on all nodes and in every restart.
-  if (!worker.environment.contains(kRunId)) e[kRunId] = fmt::format("{:016x}", attempt.launch_time_ns);
+  if (!worker.environment.contains(kRunId)) e[kRunId] = made_run_id(attempt.launch_time_ns);
   if (!attempt.error_folder.empty()) {
     e["TORCHELASTIC_ERROR_FILE"] = error_file_of(attempt.error_folder, worker);
     e["DTRAIN_SAVING_FILE"] = saving_file_of(attempt.error_folder, worker);
@@ -322,8 +326,29 @@ std::string plan_text(const Plan& plan) {
   return text;
 }
 
+namespace {
+
+// That of the mpirun which has started this process itself, as on the node where it was called. Below its
+// daemons on other nodes nobody can tell what was the user's.
+Environment environment_of_mpirun() {
+  const std::string folder = "/proc/" + std::to_string(::getppid());
+  std::ifstream comm(folder + "/comm"), block(folder + "/environ");
+  std::string name;
+  std::getline(comm, name);
+  if (name != "mpirun" && name != "mpiexec" && name != "orterun" && name != "prterun") return {};
+  Environment environment;
+  for (std::string entry; std::getline(block, entry, '\0');) {
+    const std::size_t equals = entry.find('=');
+    if (equals != std::string::npos) environment[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  return mpi_variables(environment).empty() ? environment : Environment{};
+}
+
+}  // namespace
+
 Hardware read_hardware(const LaunchOptions& options, const Environment& environment) {
   Hardware hardware;
+  hardware.before_mpi = environment_of_mpirun();
   const auto value_of = [&](const char* name) {
     const auto found = environment.find(name);
     return found == environment.end() ? std::nullopt : std::optional<std::string>(found->second);

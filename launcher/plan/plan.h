@@ -21,6 +21,7 @@ struct Hardware {
   std::vector<std::optional<int>> gpu_numa_nodes;
   int xpus = 0;  ///< visible Intel GPUs, where they were asked for
   CpuLayout cpus;
+  Environment before_mpi;  ///< in which mpirun was started, where it has started this launcher
 };
 
 /// Where one stream of a worker goes.
@@ -94,6 +95,10 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
 
 /// The variables of `worker` that belong to this attempt only; they come on top of worker.environment.
 Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, const Attempt& attempt);
+
+/// The name of a job that was given none, from when its first node started: it tells jobs apart, and is the
+/// same on all nodes and in every restart.
+std::string made_run_id(std::int64_t launch_time_ns);
 
 /// Path of the file in which `worker` may leave the reason of its failure, below `folder`.
 std::string error_file_of(const std::string& folder, const WorkerPlan& worker);

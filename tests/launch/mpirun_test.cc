@@ -71,6 +71,17 @@ TEST_F(Mpirun, NoEscapeCodesEndInAFile) {
   EXPECT_THAT(nodes.out + nodes.err, AllOf(HasSubstr("3/3"), Not(HasSubstr("\x1b"))));
 }
 
+TEST_F(Mpirun, WhatTheUserHadSetIsHandedOnAndWhatMpirunSetsIsNot) {
+  const std::string name = "OMPI_MCA_hwloc_base_binding_policy";
+  const std::string job = "mpirun --allow-run-as-root -np 1 $BIND " + program("dtrain-launch") +
+                          " --nproc_per_node=1 sh -c 'echo policy=$" + name + "'";
+  RunOptions own = limited_to(std::chrono::seconds(60)), mpiruns = own;
+  own.environment = {{name, "none"}, {"BIND", ""}};
+  mpiruns.environment = {{"BIND", "--bind-to none"}};
+  EXPECT_THAT(run({"sh", "-c", job}, own).out, HasSubstr("policy=none\n"));
+  EXPECT_THAT(run({"sh", "-c", job}, mpiruns).out, HasSubstr("policy=\n"));
+}
+
 TEST_F(Mpirun, HandsOnTheFirstFailuresCode) {
   const RunResult result = launch({"sh", "-c", "[ $RANK = 1 ] && exit 7; exec sleep 60"});
   EXPECT_EQ(result.exit_code, 7) << result.err;

@@ -128,6 +128,18 @@ TEST(Plan, VariablesOfMpirunAreNotHandedOn) {
               Not(::testing::Contains("OMPI_MCA_btl")));
 }
 
+TEST(Plan, WhatTheUserHadSetBeforeMpirunStays) {
+  const std::string policy = "OMPI_MCA_hwloc_base_binding_policy", plm = "OMPI_MCA_plm";
+  const Environment environment{{"OMPI_COMM_WORLD_RANK", "0"}, {policy, "none"}, {plm, "rsh"}};
+  Hardware hardware = hardware_with({});
+  EXPECT_THAT(plan_of({"p"}, hardware, environment).removed_variables,
+              ::testing::IsSupersetOf({policy, plm}));
+  hardware.before_mpi = {{policy, "none"}, {plm, "slurm"}, {"OMPI_COMM_WORLD_RANK", "0"}};
+  const Plan plan = plan_of({"p"}, hardware, environment);
+  EXPECT_THAT(plan.removed_variables, Not(::testing::Contains(policy)));
+  EXPECT_THAT(plan.removed_variables, ::testing::IsSupersetOf({plm, std::string("OMPI_COMM_WORLD_RANK")}));
+}
+
 TEST(Plan, AttemptBringsPortRestartsAndSecrets) {
   const Plan plan = plan_of({"--nproc_per_node=2"}, hardware_with({}), {}, kBuiltin);
   const Attempt attempt{2, 1234, "/scratch", "secret", 9};
