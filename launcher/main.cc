@@ -83,6 +83,7 @@ std::vector<std::string> place_notes(const Job& job) {
 int launch(const ParsedCommand& line, Environment environment, std::span<char> title, char** argv) {
   Job job;
   job.options = make_options(line);
+  take_shutdown_timeout(environment, job.options);
   if (job.options.print_config) return print(options_table(line.options));
   job.token = find_secret(job.options, environment);
   job.placement = settle_placement(job.options, environment, this_machine(), job.token.has_value());

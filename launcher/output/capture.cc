@@ -22,6 +22,11 @@ constexpr std::size_t kChunk = 65536;
 constexpr std::streamoff kTailBytes = 16384;
 constexpr Duration kPrompt = std::chrono::milliseconds(100);
 
+// Before the worker, or a thread, writes there, which find out themselves where that fails.
+void write_mark(const UniqueFd& file, const std::string& mark) {
+  [[maybe_unused]] const ssize_t written = ::write(file.get(), mark.data(), mark.size());
+}
+
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t") == std::string_view::npos; }
 
 }  // namespace
@@ -42,7 +47,9 @@ Capture::Capture(const StreamPlan& stream, std::string prefix, const CaptureOpti
     file_path_ = options.log_folder + "/" + stream.file;
     file = open_log_file(file_path_);
     log_lock_ = lock_log_file(file_path_);
+    if (is_continued(log_lock_)) write_mark(file, options.mark);
   }
+  if (!file || !to_console_) options_.filtered = nullptr;
   if (options.inherit) return;
   if (file && !to_console_) {  // straight to the file: no copy through the launcher
     const int flags = static_cast<int>(check(Sys{::fcntl(file.get(), F_GETFL)}, "fcntl F_GETFL"));
@@ -114,7 +121,7 @@ void Capture::take(std::string_view bytes) {
   if (file_) file_->append(bytes);
   tell_losses();
   if (data_ && to_console_) console_.pass(speaker_, bytes);
-  if (data_ && !options_.to_err) return;
+  if (data_ && !options_.to_err && options_.filtered == nullptr) return;
   lines_.feed(bytes, [this](const TextLine& line) { emit(line); });
   set_deadline();
 }
@@ -164,6 +171,8 @@ std::string Capture::shown_text(const TextLine& line) const {
 void Capture::emit(const TextLine& line) {
   const std::string text = shown_text(line);
   if (line.state && is_blank(text)) return;  // a bar that has been wiped out
+  if (options_.filtered != nullptr)
+    options_.filtered->take(speaker_.prefix, line.text, line.unfinished, filtered_line_);
   if (options_.to_err) tail_.add(text, line.continued);
   if (!to_console_ || data_) return;
   if (bars_) console_.bar(speaker_, "");  // its last state becomes a line

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "launcher/output/console.h"
+#include "launcher/output/filtered_log.h"
 #include "launcher/output/lines.h"
 #include "launcher/output/log_file.h"
 #include "launcher/plan/plan.h"
@@ -16,14 +17,16 @@
 namespace dtrain::launcher {
 
 struct CaptureOptions {
-  bool to_err = false;       ///< the worker's stderr, shown on ours
-  bool passthrough = false;  ///< nothing is changed: control characters, ends of lines
-  bool alone = false;        ///< no other worker's output comes beside it
-  bool progress = false;     ///< the worker knows that its stderr is shown on a terminal
-  bool inherit = false;      ///< the worker writes to our own descriptor; nothing is captured
-  std::string log_folder;    ///< where stream.file goes; made when needed
-  std::string name;          ///< of the worker, in front of its bar
-  int order = 0;             ///< of its bar among those of others
+  bool to_err = false;              ///< the worker's stderr, shown on ours
+  bool passthrough = false;         ///< nothing is changed: control characters, ends of lines
+  bool alone = false;               ///< no other worker's output comes beside it
+  bool progress = false;            ///< the worker knows that its stderr is shown on a terminal
+  bool inherit = false;             ///< the worker writes to our own descriptor; nothing is captured
+  std::string log_folder;           ///< where stream.file goes; made when needed
+  std::string mark;                 ///< begins what is appended to a file of an earlier job
+  FilteredLog* filtered = nullptr;  ///< gets lines of a stream that goes to file and console
+  std::string name;                 ///< of the worker, in front of its bar
+  int order = 0;                    ///< of its bar among those of others
 };
 
 /// What a worker prints becomes lines of ours. A stdout that comes from one worker alone is data, and is
@@ -86,6 +89,7 @@ class Capture {
   std::string file_path_;
   UniqueFd log_lock_;
   std::unique_ptr<LogFile> file_;
+  std::string filtered_line_;  // as far as it has come
   LineSplitter lines_;
   Tail tail_;
   std::optional<TimePoint> due_;

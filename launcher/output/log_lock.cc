@@ -3,12 +3,13 @@
 #include "launcher/output/log_lock.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/chrono.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -54,6 +55,16 @@ UniqueFd lock_log_file(const std::string& path) {
     std::this_thread::sleep_for(kLookAgain);
   }
   return fd;
+}
+
+bool is_continued(const UniqueFd& locked) {
+  struct stat status {};
+  return locked && ::fstat(locked.get(), &status) == 0 && status.st_size > 0;
+}
+
+std::string mark_of_job(const std::string& id, std::int64_t started_ns) {
+  const std::time_t seconds = started_ns / 1'000'000'000;
+  return fmt::format("\ndtrain-launch: job {}, started {:%Y-%m-%dT%H:%M:%SZ}\n", id, fmt::gmtime(seconds));
 }
 
 }  // namespace dtrain::launcher

@@ -100,12 +100,20 @@ constexpr std::array kOptions = {
         "replaced [[${role_name}${local_rank}]:]"},
     OptionSpec{"local-ranks-filter", kOutput, "LIST", "", "show only these local ranks on the console: 0,2"},
     OptionSpec{"ranks-filter", kOutput, "LIST", "", "show only these global ranks on the console"},
+    OptionSpec{"duplicate-stdout-filters", kOutput, "LIST", "",
+               "copy lines that contain one of these texts (error,warning), of all ranks whose stdout goes "
+               "to file and "
+               "console (-t, --log-dir), to DIR/attempt_<restart>/filtered_stdout.log as well"},
+    OptionSpec{"duplicate-stderr-filters", kOutput, "LIST", "",
+               "the same for stderr, in filtered_stderr.log"},
     OptionSpec{"passthrough", kOutput, "", "",
                "print workers' control characters (escape sequences) as they are"},
 
     OptionSpec{"max-restarts", kFailure, "N", "0", "restart the whole group up to N times after a failure"},
-    OptionSpec{"shutdown-timeout", kFailure, "SECONDS", "",
-               "time from SIGTERM to SIGKILL [5 after a failure, 30 after a signal]"},
+    OptionSpec{
+        "shutdown-timeout", kFailure, "SECONDS", "",
+        "time from SIGTERM to SIGKILL; or the variable TORCH_ELASTIC_SHUTDOWN_TIMEOUT [5 after a failure, 30 "
+        "after a signal]"},
     OptionSpec{"saving-timeout", kFailure, "SECONDS", "60",
                "so much longer before SIGKILL for a worker that is writing a checkpoint"},
     OptionSpec{"on-hang", kFailure, "WHAT", "report",
@@ -136,10 +144,6 @@ constexpr std::array kOptions = {
                "no events are recorded; the failure report says what happened"},
     OptionSpec{"logs-specs", kTorchrun, "NAME", "", "", 0, "", "",
                "it names Python code; --log-dir, -r and -t say where output goes"},
-    OptionSpec{"duplicate-stdout-filters", kTorchrun, "LIST", "", "", 0, "", "",
-               "no file gets selected lines only; --log-dir keeps all lines of each rank"},
-    OptionSpec{"duplicate-stderr-filters", kTorchrun, "LIST", "", "", 0, "", "",
-               "no file gets selected lines only; --log-dir keeps all lines of each rank"},
     OptionSpec{"use-env", kTorchrun, "", "", "", 0, "", "",
                "workers always find their rank in the environment"},
 };

@@ -62,6 +62,26 @@ class Reader {
     return ranks;
   }
 
+  // As torchrun has it: a comma that is meant is doubled.
+  std::vector<std::string> texts(const std::string& name) const {
+    std::vector<std::string> texts;
+    if (!given(name)) return texts;
+    const std::string all = text(name);
+    texts.emplace_back();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const bool doubled = all[i] == ',' && i + 1 < all.size() && all[i + 1] == ',';
+      if (all[i] == ',' && !doubled)
+        texts.emplace_back();
+      else
+        texts.back() += all[i];
+      if (doubled) ++i;
+    }
+    for (const std::string& each : texts) {
+      if (each.empty()) refuse(name, "texts separated by commas, such as error,warning (,, is a comma)");
+    }
+    return texts;
+  }
+
  private:
   const Options& options_;
 };
@@ -255,6 +275,8 @@ LaunchOptions make_options(const ParsedCommand& line) {
   options.tee = StreamChoice::parse("tee", read.text("tee"));
   options.local_ranks_filter = read.ranks("local-ranks-filter");
   options.ranks_filter = read.ranks("ranks-filter");
+  options.stdout_filters = read.texts("duplicate-stdout-filters");
+  options.stderr_filters = read.texts("duplicate-stderr-filters");
   options.max_restarts = read.number("max-restarts", 0, 1'000'000);
   if (read.given("shutdown-timeout"))
     options.failure_grace = options.signal_grace = read.seconds("shutdown-timeout");
@@ -276,6 +298,16 @@ LaunchOptions make_options(const ParsedCommand& line) {
 bool asks_for_agent_store(const Environment& environment) {
   return variable_or(environment, "TORCHELASTIC_USE_AGENT_STORE", "") == "True" &&
          find_variable(environment, "RANK") == nullptr;
+}
+
+void take_shutdown_timeout(const Environment& environment, LaunchOptions& options) {
+  const std::string name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+  const std::string* text = find_variable(environment, name);
+  if (text == nullptr || options.sources.contains("shutdown-timeout")) return;
+  const auto seconds = parse_real(*text);
+  if (!seconds || !(*seconds >= 0 && *seconds <= kMaxSeconds))
+    throw UsageError(name + ": expected seconds from 0 to 604800, got '" + *text + "'");
+  options.failure_grace = options.signal_grace = std::chrono::milliseconds(std::llround(*seconds * 1000));
 }
 
 std::optional<int> signal_number(const std::string& name) {

@@ -89,6 +89,8 @@ struct LaunchOptions {
   std::string log_dir;
   StreamChoice redirects, tee;
   std::optional<std::set<int>> local_ranks_filter, ranks_filter;
+  /// Lines that contain one of these texts are copied to a file for all ranks.
+  std::vector<std::string> stdout_filters, stderr_filters;
 
   int max_restarts = 0;
   std::chrono::milliseconds failure_grace{5000};  ///< SIGTERM to SIGKILL after a worker failed
@@ -109,6 +111,10 @@ LaunchOptions make_options(const ParsedCommand& line);
 /// Whether the user asks by torchrun's own variable, TORCHELASTIC_USE_AGENT_STORE=True, for the agent's
 /// store. Beside RANK it is a worker's, which another launcher has set.
 bool asks_for_agent_store(const Environment& environment);
+
+/// Takes torchrun's variable for --shutdown-timeout, TORCH_ELASTIC_SHUTDOWN_TIMEOUT, where the option is not
+/// given. Throws UsageError.
+void take_shutdown_timeout(const Environment& environment, LaunchOptions& options);
 
 /// The number of a signal called "SIGTERM", "TERM" or "15"; empty when there is none.
 std::optional<int> signal_number(const std::string& name);

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "cluster/net/endpoint.h"
+#include "launcher/output/log_lock.h"
 #include "launcher/system/descendants.h"
 #include "launcher/system/temporary_folder.h"
 #include "runtime/base/check.h"
@@ -92,7 +93,12 @@ std::string Attempts::find_scratch() {
 }
 
 std::string Attempts::find_log_root() {
-  if (!writes_files(job_.options)) return "";
+  if (!writes_files(job_.options)) {
+    if (!job_.options.stdout_filters.empty() || !job_.options.stderr_filters.empty())
+      console_.say(
+          "--duplicate-stdout-filters and --duplicate-stderr-filters have no effect without -t or --log-dir");
+    return "";
+  }
   if (!job_.options.log_dir.empty()) return job_.options.log_dir;
   const std::string folder = make_temporary_folder(job_.environment, "dtrain-logs").path;
   if (folder.empty())
@@ -132,6 +138,11 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   settings.hang = job_.options.hang;
   settings.passthrough = job_.options.passthrough;
   settings.log_folder = log_root_ + "/attempt_" + std::to_string(start.restart_count);
+  settings.log_mark =
+      mark_of_job(job_.options.run_id.empty() ? made_run_id(start.launch_time_ns) : job_.options.run_id,
+                  start.launch_time_ns);
+  settings.stdout_filters = job_.options.stdout_filters;
+  settings.stderr_filters = job_.options.stderr_filters;
   for (const std::string& folder : {scratch_, memory_.path()}) {
     if (!folder.empty()) settings.scratch_folders.push_back(folder);
   }

@@ -27,8 +27,16 @@ Workers::Workers(const Plan& plan, const Attempt& attempt, const GroupSettings& 
       clock_(clock),
       null_(static_cast<int>(check(Sys{::open("/dev/null", O_RDWR | O_CLOEXEC)}, "open /dev/null"))),
       oom_before_(read_oom_kills()) {
+  filtered_out_ = open_filtered("filtered_stdout.log", settings.stdout_filters);
+  filtered_err_ = open_filtered("filtered_stderr.log", settings.stderr_filters);
   all_.reserve(plan.workers.size());
   for (const WorkerPlan& worker : plan.workers) all_.push_back(open_worker(worker));
+}
+
+std::unique_ptr<FilteredLog> Workers::open_filtered(const char* name,
+                                                    const std::vector<std::string>& texts) const {
+  if (texts.empty() || !plan_.writes_files) return nullptr;
+  return std::make_unique<FilteredLog>(settings_.log_folder + "/" + name, texts, settings_.log_mark);
 }
 
 std::vector<SpawnRequest> Workers::requests(const Environment& environment, bool has_keyboard) const {
@@ -61,10 +69,13 @@ Workers::Worker Workers::open_worker(const WorkerPlan& worker) {
   out.passthrough = settings_.passthrough;
   out.alone = plan_.workers.size() == 1;
   out.log_folder = settings_.log_folder;
+  out.mark = settings_.log_mark;
+  out.filtered = filtered_out_.get();
   out.name = name_of(worker) + ": ";
   out.order = 2 * worker.local_rank;
   CaptureOptions err = out;
   out.inherit = inherits_stdout(worker);
+  err.filtered = filtered_err_.get();
   err.to_err = true;
   err.progress = shows_progress(worker);
   ++err.order;
@@ -109,12 +120,21 @@ void Workers::finish_output(const std::function<bool()>& is_hurried) {
     worker.err.finish();
   }
   const Deadline settled = Deadline::after(LogFile::kStall);
+  const auto settle = [&](auto&& settle_file) {
+    while (!settle_file(Deadline::after(kLookAgain)) && !settled.expired() && !is_hurried()) {
+    }
+  };
   for (Worker& worker : all_) {
     for (Capture* stream : {&worker.out, &worker.err}) {
-      while (!stream->settle_file(Deadline::after(kLookAgain)) && !settled.expired() && !is_hurried()) {
-      }
+      settle([stream](const Deadline& deadline) { return stream->settle_file(deadline); });
       stream->give_up_file();
     }
+  }
+  for (FilteredLog* log : {filtered_out_.get(), filtered_err_.get()}) {
+    if (log == nullptr) continue;
+    settle([log](const Deadline& deadline) { return log->file().settle(deadline); });
+    log->file().give_up();
+    if (const auto news = log->file().take_news()) console_.complain(*news);
   }
 }
 

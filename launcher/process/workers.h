@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,7 +23,9 @@ struct GroupSettings {
   Policy policy;
   HangSettings hang;
   bool passthrough = false;
-  std::string log_folder;                    ///< of this start; used when the plan writes files
+  std::string log_folder;  ///< of this start; used when the plan writes files
+  std::string log_mark;    ///< begins what is appended to a log file of an earlier job
+  std::vector<std::string> stdout_filters, stderr_filters;  ///< see LaunchOptions
   std::vector<std::string> scratch_folders;  ///< removed by the subreaper when the launcher is killed
   std::span<char> title;
   RoundLink* link = nullptr;  ///< to the other nodes; nullptr: there are none, and no lease
@@ -67,6 +70,7 @@ class Workers {
   void finish_output(const std::function<bool()>& is_hurried);
 
  private:
+  std::unique_ptr<FilteredLog> open_filtered(const char* name, const std::vector<std::string>& texts) const;
   Worker open_worker(const WorkerPlan& worker);
   SpawnRequest request_for(const WorkerPlan& worker, const Environment& environment, int null_fd,
                            bool has_keyboard) const;
@@ -81,6 +85,7 @@ class Workers {
   const Clock& clock_;
   UniqueFd null_;
   OomKills oom_before_;
+  std::unique_ptr<FilteredLog> filtered_out_, filtered_err_;
   std::vector<Worker> all_;
 };
 

@@ -327,5 +327,47 @@ TEST(Output, ALogFolderIsOneJobsAtATime) {
   EXPECT_EQ(read_file(folder / "logs/attempt_0/0/stdout.log"), "up\nup\n");
 }
 
+// As torchrun has it: lines of all ranks whose stream goes to file and console, each with its mark.
+TEST(Filters, LinesThatContainOneOfTheTextsGoToAFileOfTheirOwn) {
+  const TempDir folder;
+  const std::string script =
+      "printf 'good\\nbad %s, a\\n' $RANK; head -c 100000 /dev/zero | tr '\\0' x; printf 'ugly\\n'; echo bad "
+      "err >&2";
+  const RunResult result = launch({"--nproc_per_node=2", "--log-dir=" + folder.path().string(), "-t", "3",
+                                   "--ranks-filter=0,1", "--duplicate-stdout-filters=bad,,x,, a,ad 1",
+                                   "--duplicate_stderr_filters=nothing", "sh", "-c", script});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(read_file(folder / "attempt_0/filtered_stdout.log"), "[default1]:bad 1, a\n");
+  EXPECT_EQ(read_file(folder / "attempt_0/filtered_stderr.log"), "");
+  EXPECT_THAT(read_file(folder / "attempt_0/0/stdout.log"), HasSubstr("good\nbad 0, a\n"));
+}
+
+TEST(Filters, OneWorkersDataIsFilteredToo) {
+  const TempDir folder;
+  const RunResult result = launch({"--nproc_per_node=1", "--log-dir=" + folder.path().string(),
+                                   "--duplicate-stdout-filters=b", "sh", "-c", "printf 'a\\nb1\\nc\\nb2'"});
+  EXPECT_EQ(result.out, "a\nb1\nc\nb2");
+  EXPECT_EQ(read_file(folder / "attempt_0/filtered_stdout.log"), "b1\nb2\n");
+}
+
+TEST(Filters, WithoutFilesAreSaidToHaveNoEffect) {
+  EXPECT_THAT(launch({"--nproc_per_node=1", "--duplicate-stdout-filters=b", "true"}).err,
+              HasSubstr("no effect without -t or --log-dir"));
+}
+
+TEST(LogFolder, ASecondJobLeavesAMarkBetweenItsLinesAndTheFirsts) {
+  const TempDir folder;
+  for (const char* job : {"first", "second"}) {
+    for (const char* where : {"-r", "-t"})
+      EXPECT_EQ(launch({"--nproc_per_node=1", "--log-dir=" + folder.path().string() + where, where, "1",
+                        std::string("--rdzv-id=") + job, "sh", "-c", std::string("printf ") + job})
+                    .exit_code,
+                0);
+  }
+  for (const char* where : {"-r", "-t"})
+    EXPECT_THAT(read_file(folder.path().string() + where + "/attempt_0/0/stdout.log"),
+                ::testing::MatchesRegex("first\ndtrain-launch: job second, started 20[0-9T:-]+Z\nsecond"));
+}
+
 }  // namespace
 }  // namespace dtrain::test

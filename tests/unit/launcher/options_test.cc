@@ -131,6 +131,32 @@ TEST(LaunchOptions, EveryOptionOfTorchrunIsAccepted) {
   EXPECT_EQ(parse({"--event-log-handler=null", "p"}).notes.size(), 1u);
 }
 
+TEST(LaunchOptions, FiltersAreSeparatedByCommasAndADoubledOneIsMeant) {
+  const LaunchOptions options = options_of({"--duplicate-stdout-filters=a,b,,c,d", "p"});
+  EXPECT_THAT(options.stdout_filters, ::testing::ElementsAre("a", "b,c", "d"));
+  EXPECT_THAT(options.stderr_filters, ::testing::IsEmpty());
+  EXPECT_THAT(complaint([] {
+                options_of({"--duplicate-stderr-filters=a,", "p"});
+              }),
+              HasSubstr("--duplicate-stderr-filters"));
+}
+
+TEST(LaunchOptions, TorchrunsVariableForTheShutdownTimeoutIsTakenWhereTheOptionIsNotGiven) {
+  const Environment environment{{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}};
+  LaunchOptions options = options_of({"p"});
+  take_shutdown_timeout(environment, options);
+  EXPECT_EQ(options.signal_grace, std::chrono::seconds(7));
+  EXPECT_EQ(options.failure_grace, std::chrono::seconds(7));
+  options = options_of({"--shutdown-timeout=3", "p"});
+  take_shutdown_timeout(environment, options);
+  EXPECT_EQ(options.signal_grace, std::chrono::seconds(3));
+  EXPECT_THAT(complaint([&] {
+                options = options_of({"p"});
+                take_shutdown_timeout({{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon"}}, options);
+              }),
+              HasSubstr("TORCH_ELASTIC_SHUTDOWN_TIMEOUT: expected seconds"));
+}
+
 TEST(LaunchOptions, OptionsOfMpirunGetAnAnswer) {
   for (const char* option : {"-n", "-np", "-np4", "--np", "-ppn", "-n2", "-N", "--ntasks=4"})
     EXPECT_THAT(answer_to_foreign_option({option, "4", "prog"}).value_or(""), HasSubstr("--nproc-per-node=N"))
