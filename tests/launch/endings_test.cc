@@ -1,11 +1,14 @@
 // How a job ends: failures, signals, restarts, and what is printed last.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <filesystem>
 
+#include "runtime/base/fd.h"
 #include "tests/launch/running.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
@@ -134,6 +137,35 @@ TEST(Endings, LeftoverProcessesEndWithTheJob) {
   EXPECT_TRUE(job.marked().empty());
   EXPECT_THAT(job.err(), ContainsRegex("ended [0-9]+ process"));
 }
+
+// All processes below this one, those that have ended and were not waited for included.
+std::string children_of(pid_t pid) {
+  const std::string number = std::to_string(pid);
+  return read_file("/proc/" + number + "/task/" + number + "/children");
+}
+
+class LateSignal : public ::testing::TestWithParam<int> {};
+
+// The launcher waits for a reader that does not read; the exit code is settled by then.
+TEST_P(LateSignal, DoesNotReplaceTheCodeOfWorkersThatHaveEnded) {
+  const TempDir folder;
+  const std::string fifo = folder / "out";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const UniqueFd reader(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_TRUE(reader);
+  Running job({"sh", "-c", "exec \"$0\" \"$@\" >" + fifo, program("dtrain-launch"), "--nproc_per_node=1",
+               "sh", "-c",
+               "head -c 300000 /dev/zero; touch " + (folder / "up").string() + "; exit " +
+                   std::to_string(GetParam())});
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder / "up"); })) << job.err();
+  ASSERT_TRUE(eventually([&] { return job.marked().empty(); })) << job.err();
+  EXPECT_TRUE(eventually([&] { return children_of(job.pid()).empty(); }, seconds(5))) << "not waited for";
+  EXPECT_EQ(job.wait(std::chrono::milliseconds(200)), -1) << "it waits for the reader";
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), GetParam()) << job.err();
+}
+
+INSTANTIATE_TEST_SUITE_P(Codes, LateSignal, ::testing::Values(0, 9, 75));
 
 class ForwardedSignal : public ::testing::TestWithParam<int> {};
 
