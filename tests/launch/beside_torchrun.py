@@ -8,6 +8,7 @@ whatever a job leaves is ended.
 """
 import argparse
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -123,7 +124,8 @@ def word(job):
     if not until(lambda: b"word:" in job.output(), 90):
         return "no prompt; on Ctrl-C " + interrupted(job)
     job.type(b"secret\n")
-    if until(lambda: b"got secret" in job.output(), 10):
+    # getpass ends its line on stderr, which may come in between.
+    if until(lambda: re.search(rb"got\s+secret", job.output()), 10):
         return "reads it"
     states = "".join(sorted({state for _, state in job.workers()}))
     return f"does not read it (workers {states}); on Ctrl-C {interrupted(job)}"
@@ -234,6 +236,8 @@ def main():
     parser.add_argument("--only", action="append", help="a case's number or place; repeatable")
     parser.add_argument("--also", action="append", default=[], metavar="NAME=BIN", help="another dtrain-launch")
     options = parser.parse_args()
+    # In the background of a script Ctrl-C is ignored, and so it would be by all that is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     launchers = []
     if "DTRAIN_BIN" in os.environ:
         launchers.append(DtrainLauncher("dtrain-launch", os.environ["DTRAIN_BIN"]))
