@@ -16,7 +16,6 @@
 namespace dtrain::launcher {
 namespace {
 
-using rendezvous::Failure;
 using rendezvous::News;
 
 constexpr std::chrono::seconds kResolveTimeout{3};
@@ -370,7 +369,7 @@ class NodesRun final : private RoundLink {
 
   int fd() const override { return pending_ ? -1 : link_->fd(); }
 
-  Order take() override {
+  Command take() override {
     while (!pending_) {
       auto news = link_->take();
       if (!news) break;
@@ -378,37 +377,29 @@ class NodesRun final : private RoundLink {
         on(*waiting);
       } else if (const auto* stop = std::get_if<rendezvous::Stop>(&*news)) {
         on(*stop);
-        return order_of(*stop);
+        return command_of(*stop);
       } else {
         // Over, Refused and LeaseLost end this node's part whatever its workers do; nothing comes after them.
         const bool kill = !std::holds_alternative<rendezvous::Start>(*news);
         pending_ = std::move(news);
-        if (kill) return {Order::Kind::kill, 0};
+        if (kill) return {Command::Kind::kill_all};
       }
     }
     return {};
   }
 
-  Order order_of(const rendezvous::Stop& stop) const {
-    if (stop.at_once) return {Order::Kind::kill, 0};
-    if (stop.signal) return {Order::Kind::signal, *stop.signal};
+  Command command_of(const rendezvous::Stop& stop) const {
+    if (stop.at_once) return {Command::Kind::kill_all};
+    if (stop.signal) return {Command::Kind::signal, *stop.signal};
     // Only the built-in program knows what SIGUSR2 asks for.
-    if (stop.checkpoint_first && job_.program.uses_dtrain) return {Order::Kind::signal, SIGUSR2};
+    if (stop.checkpoint_first && job_.program.uses_dtrain) return {Command::Kind::signal, SIGUSR2};
     // Workers that wait for a node that is gone cannot do anything with a SIGTERM but wait on.
     const bool cut_off = stop.failure && stop.failure->kind == Failure::Kind::node_lost;
-    return {Order::Kind::end, 0, cut_off && job_.program.uses_dtrain};
+    return {Command::Kind::end, cut_off && job_.program.uses_dtrain ? 1 : 0};
   }
 
-  void failed(const WorkerFailure& worker, bool consequence, Duration age) override {
-    Failure failure;
-    failure.kind = Failure::Kind::worker;
-    failure.node_rank = worker.node_rank.value_or(0);
-    failure.host = worker.host;
-    failure.rank = worker.rank;
-    failure.exit_code = exit_code_of(worker.status);
-    failure.consequence = consequence;
-    failure.lines = failure_report(worker);
-    link_->say(rendezvous::Failed{round_, age, std::move(failure)});
+  void failed(const Failure& failure, Duration age) override {
+    link_->say(rendezvous::Failed{round_, age, failure});
   }
 
   void signalled(int signal) override { link_->say(rendezvous::Signalled{signal}); }

@@ -1,4 +1,4 @@
-// Words for a failure, and the places where its cause can be read.
+// Words for a failed, and the places where its cause can be read.
 #include "launcher/output/report.h"
 
 #include <signal.h>
@@ -17,16 +17,16 @@
 namespace dtrain::launcher {
 namespace {
 
-std::string cause(const WorkerFailure& failure) {
-  if (failure.exec_error != 0)
-    return "cannot start " + failure.program + ": " + std::strerror(failure.exec_error);
-  if (!WIFSIGNALED(failure.status)) return "exit code " + std::to_string(WEXITSTATUS(failure.status));
-  const int signal = WTERMSIG(failure.status);
+std::string cause(const FailedWorker& failed) {
+  if (failed.exec_error != 0)
+    return "cannot start " + failed.program + ": " + std::strerror(failed.exec_error);
+  if (!WIFSIGNALED(failed.status)) return "exit code " + std::to_string(WEXITSTATUS(failed.status));
+  const int signal = WTERMSIG(failed.status);
   std::string text = "killed by " + signal_name(signal);
   if (signal >= SIGRTMIN) return text;
   text += " (signal " + std::to_string(signal) + ", " + std::string(::strsignal(signal)) + ")";
-  if (WCOREDUMP(failure.status)) text += ", core dumped";
-  if (failure.out_of_memory) text = "out of memory: " + text + " while the kernel was freeing memory";
+  if (WCOREDUMP(failed.status)) text += ", core dumped";
+  if (failed.out_of_memory) text = "out of memory: " + text + " while the kernel was freeing memory";
   return text;
 }
 
@@ -75,42 +75,49 @@ bool speaks_of_no_connection(const std::string& text, const std::string& port) {
 }
 
 // To a port that nobody has opened: rank 0 does that under us, and its agent under torchrun.
-bool missed_the_store(const WorkerFailure& failure) {
-  const std::string port = failure.master.substr(failure.master.rfind(':') + 1);
-  if (failure.master.empty()) return false;
-  return speaks_of_no_connection(failure.error_text, port) ||
-         std::any_of(failure.last_lines.begin(), failure.last_lines.end(),
+bool missed_the_store(const FailedWorker& failed) {
+  const std::string port = failed.master.substr(failed.master.rfind(':') + 1);
+  if (failed.master.empty()) return false;
+  return speaks_of_no_connection(failed.error_text, port) ||
+         std::any_of(failed.last_lines.begin(), failed.last_lines.end(),
                      [&](const std::string& line) { return speaks_of_no_connection(line, port); });
 }
 
 }  // namespace
 
-std::string failure_line(const WorkerFailure& failure) {
-  std::string text = failure.server ? "parameter server " + std::to_string(*failure.server) + " ("
-                                    : "rank " + std::to_string(failure.rank) + " (";
-  if (failure.node_rank) text += "node_rank " + std::to_string(*failure.node_rank) + ", ";
-  text += "host " + failure.host;
-  if (!failure.server) text += ", local rank " + std::to_string(failure.local_rank);
-  if (failure.pid > 0) text += ", pid " + std::to_string(failure.pid);
-  return text + ") failed first: " + cause(failure);
+std::string failure_line(const FailedWorker& failed) {
+  std::string text = failed.server ? "parameter server " + std::to_string(*failed.server) + " ("
+                                   : "rank " + std::to_string(failed.rank) + " (";
+  if (failed.node_rank) text += "node_rank " + std::to_string(*failed.node_rank) + ", ";
+  text += "host " + failed.host;
+  if (!failed.server) text += ", local rank " + std::to_string(failed.local_rank);
+  if (failed.pid > 0) text += ", pid " + std::to_string(failed.pid);
+  return text + ") failed first: " + cause(failed);
 }
 
-std::vector<std::string> failure_report(const WorkerFailure& failure) {
-  std::vector<std::string> report{failure_line(failure)};
-  if (failure.out_of_memory)
-    report.push_back("its memory had grown to " + gibibytes(failure.max_rss_kib) +
+Failure failure_of(const FailedWorker& failed) {
+  return {Failure::Kind::worker,       failed.node_rank.value_or(0), failed.host,           failed.rank,
+          exit_code_of(failed.status), failed.consequence,           failure_report(failed)};
+}
+
+int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+std::vector<std::string> failure_report(const FailedWorker& failed) {
+  std::vector<std::string> report{failure_line(failed)};
+  if (failed.out_of_memory)
+    report.push_back("its memory had grown to " + gibibytes(failed.max_rss_kib) +
                      "; give the job more, or use a smaller batch");
-  if (!failure.error_text.empty()) report.push_back("its error: " + failure.error_text);
-  if (!failure.last_lines.empty()) {
+  if (!failed.error_text.empty()) report.push_back("its error: " + failed.error_text);
+  if (!failed.last_lines.empty()) {
     report.push_back("its last lines on stderr:");
-    for (const std::string& line : failure.last_lines) report.push_back("    " + line);
+    for (const std::string& line : failed.last_lines) report.push_back("    " + line);
   }
-  if (missed_the_store(failure))
+  if (missed_the_store(failed))
     report.push_back(
-        "if it looked for a store at " + failure.master +
+        "if it looked for a store at " + failed.master +
         " (MASTER_ADDR, MASTER_PORT): rank 0 opens that port; --agent-store has the launcher serve "
         "it from the start, as torchrun does");
-  if (!failure.log_file.empty()) report.push_back("its log: " + failure.log_file);
+  if (!failed.log_file.empty()) report.push_back("its log: " + failed.log_file);
   return report;
 }
 

@@ -7,12 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "cluster/rendezvous/protocol.h"
 #include "launcher/plan/plan.h"
 
 namespace dtrain::launcher {
 
-/// All that is known about the first worker that failed.
-struct WorkerFailure {
+/// Why a job ended or started again, ready to print: the same in all launchers.
+using Failure = rendezvous::Failure;
+
+/// All that is known about a worker that failed.
+struct FailedWorker {
   int rank = 0;
   int local_rank = 0;
   std::optional<int> server;     ///< of a parameter server, its number
@@ -27,14 +31,21 @@ struct WorkerFailure {
   std::string error_text;  ///< from its error file; may be empty
   std::deque<std::string> last_lines;
   std::string log_file;
-  std::string master;  ///< address and port that rank 0 opens; empty where the launcher does
+  bool consequence = false;  ///< it only reported that it had lost a peer
+  std::string master;        ///< address and port that rank 0 opens; empty where the launcher does
 };
 
 /// "rank 1 (host box, local rank 1, pid 42) failed first: exit code 7". One line.
-std::string failure_line(const WorkerFailure& failure);
+std::string failure_line(const FailedWorker& failed);
 
 /// The report's lines: the failure in one, then its last words and where its log is.
-std::vector<std::string> failure_report(const WorkerFailure& failure);
+std::vector<std::string> failure_report(const FailedWorker& failed);
+
+/// What the failed worker means to the job.
+Failure failure_of(const FailedWorker& failed);
+
+/// 128 + signal for one killed by a signal, else the exit code; `status` as wait(2) has it.
+int exit_code_of(int status);
 
 /// The message in an error file of torch.distributed.elastic's format (JSON, "message" a text or an object
 /// with a "message"); "" when there is none or it cannot be understood. Never throws.

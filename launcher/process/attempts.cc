@@ -153,16 +153,15 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
 }
 
 void Attempts::report(const GroupResult& result) {
-  if (result.outcome.signal && !result.failure)
-    console_.say("the job was ended by " + signal_name(*result.outcome.signal));
+  if (result.signal && !result.failure) console_.say("the job was ended by " + signal_name(*result.signal));
   for (const std::string& line : troubles(result)) console_.complain(line);
   if (!result.failure) return;
-  for (const std::string& line : failure_report(*result.failure)) console_.complain(line);
+  for (const std::string& line : result.failure->lines) console_.complain(line);
 }
 
 int Attempts::exit_code(const GroupResult& result) {
-  return result.subreaper_lost && result.outcome.exit_code == 0 ? static_cast<int>(ExitCode::failure)
-                                                                : result.outcome.exit_code;
+  return result.subreaper_lost && result.exit_code == 0 ? static_cast<int>(ExitCode::failure)
+                                                        : result.exit_code;
 }
 
 std::vector<std::string> Attempts::troubles(const GroupResult& result) {

@@ -54,22 +54,23 @@ GroupResult GroupRun::run() {
     take_signals();
     take_events();
     tell_failure();
-    take_orders();
+    take_commands();
     keep_time();
   }
   workers_.finish_output([this] { return signals_.stop_waits(); });
   console_.settle_bars();
   terminal_.restore();
-  GroupResult result;
-  result.outcome = supervisor_.outcome();
+  GroupResult result = supervisor_.result();
   result.fenced = fenced_;
   result.subreaper_lost = subreaper_lost_;
   result.stuck = stuck_;
-  if (result.outcome.first_failed)
-    result.failure = workers_.failure_of(
-        *result.outcome.first_failed,
-        supervisor_.ends()[static_cast<std::size_t>(*result.outcome.first_failed)]->status);
+  if (result.first_failed) result.failure = failure_of(*result.first_failed);
   return result;
+}
+
+Failure GroupRun::failure_of(int local_rank) const {
+  return workers_.failure_of(local_rank, supervisor_.ends()[static_cast<std::size_t>(local_rank)]->status,
+                             supervisor_.is_consequence(local_rank));
 }
 
 // Until the next thing to be done without news; empty when there is none.
@@ -139,64 +140,56 @@ void GroupRun::take_signals() {
       pass_on(*signal);
       settings_.link->signalled(*signal);
     } else {
-      command(Command::Kind::signal, *signal);
+      send(Command::Kind::signal, *signal);
     }
   }
 }
 
 void GroupRun::take_stop_signal(int signal) {
-  const Action action = supervisor_.on_signal(signal, clock_.now());
-  if (action.kind == Action::Kind::none) return;
-  if (action.kind == Action::Kind::signal) {
+  const Command command = supervisor_.on_signal(signal, clock_.now());
+  if (command.kind == Command::Kind::none) return;
+  if (command.kind == Command::Kind::signal) {
     console_.say("got " + signal_name(signal) + ": forwarded to the workers; a second one kills them");
     passed_on_.insert(signal);
   }
-  carry_out(action);
+  carry_out(command);
   if (settings_.link != nullptr) settings_.link->signalled(signal);
 }
 
 // Once each: workers take a second signal for impatience.
 void GroupRun::pass_on(int signal) {
-  if (passed_on_.insert(signal).second) command(Command::Kind::signal, signal);
+  if (passed_on_.insert(signal).second) send(Command::Kind::signal, signal);
 }
 
-void GroupRun::take_orders() {
+void GroupRun::take_commands() {
   if (settings_.link == nullptr) return;
-  for (auto order = settings_.link->take(); order.kind != RoundLink::Order::Kind::none;
-       order = settings_.link->take()) {
-    ordered_ = true;
-    take_order(order);
+  for (Command command = settings_.link->take(); command.kind != Command::Kind::none;
+       command = settings_.link->take()) {
+    ended_by_others_ = true;
+    obey(command);
   }
 }
 
-void GroupRun::take_order(const RoundLink::Order& order) {
-  switch (order.kind) {
-    case RoundLink::Order::Kind::end:
-      return carry_out(
-          supervisor_.on_stop(clock_.now(), order.hurry ? Duration::zero() : settings_.policy.failure_grace));
-    case RoundLink::Order::Kind::kill:
-      return carry_out(supervisor_.on_kill(clock_.now()));
-    case RoundLink::Order::Kind::signal:
-      if (!signals_.stops(order.signal)) return pass_on(order.signal);
-      if (passed_on_.insert(order.signal).second)
-        carry_out(supervisor_.on_signal(order.signal, clock_.now()));
-      return;
-    case RoundLink::Order::Kind::none:
-      return;
-  }
+void GroupRun::obey(const Command& command) {
+  const TimePoint now = clock_.now();
+  if (command.kind == Command::Kind::end)
+    return carry_out(
+        supervisor_.on_stop(now, command.value == 1 ? Duration::zero() : settings_.policy.failure_grace));
+  if (command.kind == Command::Kind::kill_all) return carry_out(supervisor_.on_kill(now));
+  if (!signals_.stops(command.value)) return pass_on(command.value);
+  if (passed_on_.insert(command.value).second) carry_out(supervisor_.on_signal(command.value, now));
 }
 
 // At once, before the others have ended: the other nodes wait for a cause.
 void GroupRun::tell_failure() {
-  if (settings_.link == nullptr || ordered_) return;
+  if (settings_.link == nullptr || ended_by_others_) return;
   const auto failed = supervisor_.root_cause();
   if (!failed || failed == told_failed_) return;
   told_failed_ = failed;
   Workers::Worker& worker = workers_[static_cast<std::size_t>(*failed)];
   worker.err.finish();  // its last words
   const WorkerEnd& end = *supervisor_.ends()[static_cast<std::size_t>(*failed)];
-  settings_.link->failed(workers_.failure_of(*failed, end.status), supervisor_.is_consequence(*failed),
-                         clock_.now() - end.at);
+  settings_.link->failed(failure_of(*failed), clock_.now() - end.at);
 }
 
 // Ctrl-Z: workers are in sessions of their own, so the terminal does not stop them.
@@ -205,14 +198,14 @@ void GroupRun::suspend() {
     console_.say("got SIGTSTP (Ctrl-Z): the job runs on, since no shell here could continue it");
     return;
   }
-  command(Command::Kind::signal, SIGSTOP);
+  send(Command::Kind::signal, SIGSTOP);
   console_.settle_bars();
   console_.flush();
   const auto workers_modes = terminal_.modes();
   terminal_.restore();
   stop_until_continued();
   terminal_.set_modes(workers_modes);
-  command(Command::Kind::signal, SIGCONT);
+  send(Command::Kind::signal, SIGCONT);
 }
 
 void GroupRun::take_events() {
@@ -230,70 +223,63 @@ void GroupRun::take_events() {
 }
 
 void GroupRun::take_event(const Event& event) {
-  if (event.kind == Event::Kind::fenced) {
-    fenced_ = true;
-    carry_out(supervisor_.on_kill(clock_.now()));
-    return;
-  }
-  if (event.kind == Event::Kind::held) {
-    console_.complain(
-        "the subreaper process stands still, held in the kernel or by a debugger, and a process that it "
-        "started "
-        "has ended: it is killed, and with it what works on");
-    return;
-  }
-  if (event.kind == Event::Kind::left) {
-    const auto is_it = [&](const Workers::Worker& worker) { return worker.pid == event.worker; };
-    const auto found = std::find_if(workers_.begin(), workers_.end(), is_it);
-    if (found != workers_.end()) take_end(static_cast<int>(found - workers_.begin()), event);
-    return;
-  }
-  if (event.kind == Event::Kind::stuck) {
-    const auto process = find_process(static_cast<pid_t>(event.value));
-    if (process) stuck_.push_back(text_of(*process));  // else it has ended after all
-    if (event.value == 0) stuck_.push_back("a process that /proc does not show");
-    return;
-  }
-  if (event.kind == Event::Kind::swept) {
-    if (event.value > 0)
-      console_.say("ended " + std::to_string(event.value) + " process" + (event.value == 1 ? "" : "es") +
-                   " that workers had left behind");
-    return;
-  }
-  if (event.kind == Event::Kind::leftovers) {
-    const int count = static_cast<int>(event.value);
-    const Action action = supervisor_.on_leftovers(count, clock_.now());
-    if (action.kind == Action::Kind::await_leftovers)
-      console_.say(leftovers_.text(count, settings_.policy.signal_grace));
-    return carry_out(action);
-  }
+  if (event.worker < 0 || event.kind == Event::Kind::left) return take_event_of_group(event);
   Workers::Worker& worker = workers_[static_cast<std::size_t>(event.worker)];
   switch (event.kind) {
     case Event::Kind::started:
       worker.pid = static_cast<pid_t>(event.value);
       worker.gone = false;
       supervisor_.on_return(event.worker);
-      hang_.on_start(event.worker, worker.pid);
-      break;
+      return hang_.on_start(event.worker, worker.pid);
     case Event::Kind::exec_failed:
       worker.exec_error = static_cast<int>(event.value);
-      break;
+      return;
     case Event::Kind::exited:
-      take_end(event.worker, event);
-      break;
+      return take_end(event.worker, event);
     case Event::Kind::stopped:
     case Event::Kind::continued:
-      tell_stop(event);
-      break;
+      return tell_stop(event);
     case Event::Kind::emptied:
       worker.gone = true;
-      break;
+      return;
     case Event::Kind::leftover:
-      leftovers_.note(static_cast<pid_t>(event.value),
-                      name_of(plan_.workers[static_cast<std::size_t>(event.worker)]));
-      break;
-    default:  // concerns no one worker
-      break;
+      return leftovers_.note(static_cast<pid_t>(event.value),
+                             name_of(plan_.workers[static_cast<std::size_t>(event.worker)]));
+    default:
+      return;
+  }
+}
+
+void GroupRun::take_event_of_group(const Event& event) {
+  switch (event.kind) {
+    case Event::Kind::fenced:
+      fenced_ = true;
+      return carry_out(supervisor_.on_kill(clock_.now()));
+    case Event::Kind::held:
+      return console_.complain(
+          "the subreaper process stands still, held in the kernel or by a debugger, and a process that it "
+          "started has ended: it is killed, and with it what works on");
+    case Event::Kind::left: {
+      const auto is_it = [&](const Workers::Worker& worker) { return worker.pid == event.worker; };
+      const auto found = std::find_if(workers_.begin(), workers_.end(), is_it);
+      if (found != workers_.end()) take_end(static_cast<int>(found - workers_.begin()), event);
+      return;
+    }
+    case Event::Kind::stuck: {
+      const auto process = find_process(static_cast<pid_t>(event.value));
+      if (process) stuck_.push_back(text_of(*process));  // else it has ended after all
+      if (event.value == 0) stuck_.push_back("a process that /proc does not show");
+      return;
+    }
+    case Event::Kind::swept:
+      if (event.value == 0) return;
+      return console_.say(fmt::format("ended {} process{} that workers had left behind", event.value,
+                                      event.value == 1 ? "" : "es"));
+    case Event::Kind::leftovers:
+      return carry_out(supervisor_.on_leftovers(static_cast<int>(event.value), clock_.now()),
+                       static_cast<int>(event.value));
+    default:
+      return;
   }
 }
 
@@ -345,24 +331,35 @@ void GroupRun::keep_time() {
   while (const auto worker = supervisor_.take_return(now)) {
     if (plan_.workers[static_cast<std::size_t>(*worker)].rank == 0) continue;
     console_.say(name_of(plan_.workers[static_cast<std::size_t>(*worker)]) + " is started again");
-    command(Command::Kind::start_again, *worker);
+    send(Command::Kind::start_again, *worker);
   }
 }
 
-void GroupRun::carry_out(const Action& action) {
-  if (action.kind == Action::Kind::await_saving)
-    console_.say("rank " + std::to_string(workers_.saving_rank().value_or(0)) +
-                 " is writing a checkpoint: it gets up to " + in_seconds(settings_.policy.saving_grace) +
-                 " s more (--saving-timeout)");
-  if (action.kind == Action::Kind::signal) command(Command::Kind::signal, action.signal);
-  if (action.kind == Action::Kind::kill_all) command(Command::Kind::kill_all, SIGKILL);
-  if (action.kind == Action::Kind::insist) ::shutdown(subreaper_.socket.get(), SHUT_WR);
-  if (action.kind == Action::Kind::give_up) give_up();
+// `count`: of processes that were left, for people.
+void GroupRun::carry_out(const Command& command, int count) {
+  switch (command.kind) {
+    case Command::Kind::await_saving:
+      return console_.say(
+          fmt::format("rank {} is writing a checkpoint: it gets up to {} s more (--saving-timeout)",
+                      workers_.saving_rank().value_or(0), in_seconds(settings_.policy.saving_grace)));
+    case Command::Kind::await_leftovers:
+      return console_.say(leftovers_.text(count, settings_.policy.signal_grace));
+    case Command::Kind::signal:
+    case Command::Kind::kill_all:
+      return send(command.kind, command.value);
+    case Command::Kind::replace_subreaper:  // the guard takes this for the launcher's end
+      ::shutdown(subreaper_.socket.get(), SHUT_WR);
+      return;
+    case Command::Kind::give_up:
+      return give_up();
+    default:
+      return;
+  }
 }
 
 // A subreaper that is gone is noticed by its socket's end.
-void GroupRun::command(Command::Kind kind, int signal) {
-  const Command message{kind, signal};
+void GroupRun::send(Command::Kind kind, int value) {
+  const Command message{kind, value};
   ::send(subreaper_.socket.get(), &message, sizeof message, MSG_NOSIGNAL);
 }
 

@@ -18,14 +18,6 @@
 
 namespace dtrain::launcher {
 
-struct GroupResult {
-  Outcome outcome;
-  std::optional<WorkerFailure> failure;  ///< of outcome.first_failed
-  bool fenced = false;                   ///< the lease ran out, and subreaper or guard have ended the workers
-  bool subreaper_lost = false;           ///< the subreaper was killed; its workers have been ended
-  std::vector<std::string> stuck;        ///< processes that could not be ended, not even by SIGKILL, in words
-};
-
 class GroupRun {
  public:
   /// Opens pipes and log files and starts the workers. All references must outlive the run. `store_socket` is
@@ -41,19 +33,21 @@ class GroupRun {
   void wait_for_news();
   void take_signals();
   void take_stop_signal(int signal);
-  void take_orders();
-  void take_order(const RoundLink::Order& order);
+  void take_commands();
+  void obey(const Command& command);
   void tell_failure();
+  Failure failure_of(int local_rank) const;
   void take_events();
   void take_event(const Event& event);
+  void take_event_of_group(const Event& event);
   void take_end(int local_rank, const Event& event);
   void tell_stop(const Event& event);
   void tell_loss(int local_rank);
   std::optional<Duration> longest_wait() const;
   void read_output(std::span<const pollfd> waits);
   void keep_time();
-  void carry_out(const Action& action);
-  void command(Command::Kind kind, int signal);
+  void carry_out(const Command& command, int count = 0);
+  void send(Command::Kind kind, int value);
   void suspend();
   void subreaper_has_ended();
   void give_up();
@@ -72,7 +66,7 @@ class GroupRun {
   Subreaper subreaper_;
   std::set<int> passed_on_;         // signals that workers have had because of the job's end
   std::optional<int> told_failed_;  // local rank that the other nodes were told of
-  bool ordered_ = false;            // the other nodes ended this start
+  bool ended_by_others_ = false;    // the other nodes ended this start
   bool subreaper_ended_ = false, subreaper_lost_ = false, given_up_ = false, fenced_ = false;
   std::vector<std::string> stuck_;
   Leftovers leftovers_;

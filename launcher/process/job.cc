@@ -22,7 +22,7 @@ int run_job(const Job& job, Console& console) {
   for (;; ++start.number, ++start.restart_count) {
     const GroupResult result = attempts.run(plan, start, master.settle(plan.master_addr, plan.master_port));
     attempts.report(result);
-    const bool again = result.failure && !result.outcome.signal && result.stuck.empty() &&
+    const bool again = result.failure && !result.signal && result.stuck.empty() &&
                        start.restart_count < job.options.max_restarts;
     if (!again) return Attempts::exit_code(result);
     console.say("starting the group again: restart " + std::to_string(start.restart_count + 1) + " of " +

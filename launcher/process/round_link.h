@@ -4,32 +4,22 @@
 
 #include "launcher/output/report.h"
 #include "launcher/subreaper/lease.h"
+#include "launcher/subreaper/protocol.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::launcher {
 
 class RoundLink {
  public:
-  /// What the other nodes want of this one's workers.
-  struct Order {
-    enum class Kind {
-      none,
-      end,     ///< the round is over: SIGTERM, and SIGKILL after the grace, or at once when `hurry`
-      signal,  ///< somebody signalled the job: pass this one on, unless that has been done
-      kill,    ///< end everything at once, whatever it is doing
-    } kind = Kind::none;
-    int signal = 0;
-    bool hurry = false;  ///< with `end`: only a worker that is writing a checkpoint is waited for
-  };
-
   virtual ~RoundLink() = default;
-  /// Readable when there may be an order.
+  /// Readable when there may be a command.
   virtual int fd() const = 0;
-  /// The next order; none when there is none for now.
-  virtual Order take() = 0;
+  /// What the others want of this node's workers: Command::end, signal (unless it has been passed on) or
+  /// kill_all; none when there is nothing for now.
+  virtual Command take() = 0;
   /// A worker of this node failed `age` ago; to be called at once, while the others still run. A later call
-  /// corrects an earlier one. `consequence`: it only lost a peer.
-  virtual void failed(const WorkerFailure& failure, bool consequence, Duration age) = 0;
+  /// corrects an earlier one.
+  virtual void failed(const Failure& failure, Duration age) = 0;
   /// This launcher got a signal that ends the job, and has passed it on to its own workers.
   virtual void signalled(int signal) = 0;
   /// This node's right to have workers; nullptr: it has it for ever.

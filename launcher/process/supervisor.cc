@@ -20,8 +20,6 @@ constexpr int kPeer = static_cast<int>(ExitCode::peer);
 
 }  // namespace
 
-int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
-
 Supervisor::Supervisor(int workers, Policy policy)
     : policy_(policy), running_(workers), ends_(static_cast<std::size_t>(workers)) {}
 
@@ -36,10 +34,10 @@ bool Supervisor::is_failure(int status) const {
   return !(code == kRequeue && (policy_.own_codes || signal_));
 }
 
-Action Supervisor::kill(TimePoint now) {
+Command Supervisor::kill(TimePoint now) {
   ending_ = killing_ = true;
   deadline_ = now + (running_ == 0 ? Duration(kInsistOnLeftovers) : Duration(kInsist));
-  return {Action::Kind::kill_all, SIGKILL};
+  return {Command::Kind::kill_all, SIGKILL};
 }
 
 int Supervisor::running_workers() const {
@@ -86,7 +84,7 @@ void Supervisor::count_losses(TimePoint now) {
   }
 }
 
-Action Supervisor::on_exit(int local_rank, int status, TimePoint now, bool needed) {
+Command Supervisor::on_exit(int local_rank, int status, TimePoint now, bool needed) {
   auto& end = ends_[static_cast<std::size_t>(local_rank)];
   if (end) return {};
   end = WorkerEnd{status, now};
@@ -113,25 +111,25 @@ Action Supervisor::on_exit(int local_rank, int status, TimePoint now, bool neede
   ending_ = true;
   const TimePoint by = now + policy_.failure_grace;
   deadline_ = deadline_ ? std::min(*deadline_, by) : by;
-  return {Action::Kind::signal, SIGTERM};
+  return {Command::Kind::signal, SIGTERM};
 }
 
-Action Supervisor::on_leftovers(int in_background, TimePoint now) {
+Command Supervisor::on_leftovers(int in_background, TimePoint now) {
   left_ = true;
   if (ending_ || signal_) return {};  // they have been asked, or are asked in their turn
   if (in_background == 0 || !failures_.empty()) return end_leftovers(now);
   if (std::exchange(waits_, true)) return {};
   deadline_ = now + policy_.signal_grace;
-  return {Action::Kind::await_leftovers, 0};
+  return {Command::Kind::await_leftovers, 0};
 }
 
-Action Supervisor::end_leftovers(TimePoint now) {
+Command Supervisor::end_leftovers(TimePoint now) {
   ending_ = true;
   deadline_ = now + policy_.failure_grace;
-  return {Action::Kind::signal, SIGTERM};
+  return {Command::Kind::signal, SIGTERM};
 }
 
-Action Supervisor::on_signal(int signal, TimePoint now) {
+Command Supervisor::on_signal(int signal, TimePoint now) {
   if (signal_ && now - signal_at_ < kEcho) return {};
   if (all_gone() || killing_) return {};
   if (signal_ || ending_) {
@@ -141,18 +139,18 @@ Action Supervisor::on_signal(int signal, TimePoint now) {
   signal_ = signal;
   signal_at_ = now;
   deadline_ = now + policy_.signal_grace;
-  return {Action::Kind::signal, signal};
+  return {Command::Kind::signal, signal};
 }
 
-Action Supervisor::on_stop(TimePoint now, Duration grace) {
+Command Supervisor::on_stop(TimePoint now, Duration grace) {
   if (all_gone() || ending_) return {};
   ending_ = true;
   const TimePoint by = now + grace;
   deadline_ = deadline_ ? std::min(*deadline_, by) : by;
-  return {Action::Kind::signal, SIGTERM};
+  return {Command::Kind::signal, SIGTERM};
 }
 
-Action Supervisor::on_kill(TimePoint now) {
+Command Supervisor::on_kill(TimePoint now) {
   if (all_gone() || killing_) return {};
   return kill(now);
 }
@@ -169,20 +167,20 @@ bool Supervisor::waits_for_saving(TimePoint now, bool saving) {
   return true;
 }
 
-Action Supervisor::on_time(TimePoint now, bool saving) {
+Command Supervisor::on_time(TimePoint now, bool saving) {
   if (!deadline_ || now < *deadline_) return {};
   if (!killing_) {
     const bool first = !saving_until_;
     if (!waits_for_saving(now, saving))
       return waits_ && !ending_ && !signal_ ? end_leftovers(now) : kill(now);
-    return first ? Action{Action::Kind::await_saving, 0} : Action{};
+    return first ? Command{Command::Kind::await_saving, 0} : Command{};
   }
   if (!std::exchange(insisting_, true)) {
     deadline_ = now + (kGiveUp - kInsist);
-    return {Action::Kind::insist, SIGKILL};
+    return {Command::Kind::replace_subreaper, SIGKILL};
   }
   deadline_.reset();
-  return {Action::Kind::give_up, 0};
+  return {Command::Kind::give_up, 0};
 }
 
 // The first to fail; but where that one only reports that it lost a peer, the peer's own end explains more.
@@ -204,13 +202,13 @@ bool Supervisor::is_consequence(int local_rank) const {
   return policy_.own_codes && end && exit_code_of(end->status) == kPeer;
 }
 
-Outcome Supervisor::outcome() const {
-  Outcome outcome;
-  outcome.signal = signal_;
-  outcome.first_failed = root_cause();
-  if (outcome.first_failed) {
-    outcome.exit_code = exit_code_of(ends_[static_cast<std::size_t>(*outcome.first_failed)]->status);
-    return outcome;
+GroupResult Supervisor::result() const {
+  GroupResult result;
+  result.signal = signal_;
+  result.first_failed = root_cause();
+  if (result.first_failed) {
+    result.exit_code = exit_code_of(ends_[static_cast<std::size_t>(*result.first_failed)]->status);
+    return result;
   }
   bool all_well = running_ == 0, requeue = false;
   for (std::size_t i = 0; i < ends_.size(); ++i) {
@@ -220,11 +218,11 @@ Outcome Supervisor::outcome() const {
     requeue = requeue || code == kRequeue;
   }
   if (requeue) {
-    outcome.exit_code = kRequeue;
+    result.exit_code = kRequeue;
   } else if (!all_well) {
-    outcome.exit_code = signal_ ? 128 + *signal_ : static_cast<int>(ExitCode::failure);
+    result.exit_code = signal_ ? 128 + *signal_ : static_cast<int>(ExitCode::failure);
   }
-  return outcome;
+  return result;
 }
 
 }  // namespace dtrain::launcher

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "launcher/output/report.h"
+#include "launcher/subreaper/protocol.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::launcher {
@@ -15,30 +18,15 @@ struct WorkerEnd {
   TimePoint at{};
 };
 
-/// 128 + signal for one killed by a signal, else the exit code.
-int exit_code_of(int status);
-
-/// What to do to the workers now. `await_saving`: nothing yet, one of them is writing a checkpoint.
-/// `await_leftovers`: nothing yet, they have left processes that get their time. `insist`: the subreaper has
-/// not ended them, who stands behind it is to do so.
-struct Action {
-  enum class Kind {
-    none,
-    signal,
-    await_saving,
-    await_leftovers,
-    kill_all,
-    insist,
-    give_up
-  } kind = Kind::none;
-  int signal = 0;
-};
-
-/// What became of the group.
-struct Outcome {
+/// What became of one start of the group.
+struct GroupResult {
   int exit_code = 0;
-  std::optional<int> first_failed;  ///< local rank of the root cause; empty when nothing failed by itself
-  std::optional<int> signal;        ///< the job was ended by this signal from outside
+  std::optional<int> first_failed;      ///< local rank of the root cause; empty when nothing failed by itself
+  std::optional<int> signal;            ///< the job was ended by this signal from outside
+  std::optional<Failure> failure = {};  ///< of first_failed
+  bool fenced = false;                  ///< the lease ran out, and subreaper or guard have ended the workers
+  bool subreaper_lost = false;          ///< it was killed; its workers have been ended
+  std::vector<std::string> stuck = {};  ///< processes that could not be ended, not even by SIGKILL, in words
 };
 
 struct Policy {
@@ -57,21 +45,21 @@ class Supervisor {
   Supervisor(int workers, Policy policy);
 
   /// Worker `local_rank` ended with `status`. `needed`: the others cannot go on without it, servers or not.
-  Action on_exit(int local_rank, int status, TimePoint now, bool needed = false);
+  Command on_exit(int local_rank, int status, TimePoint now, bool needed = false);
   /// All workers have ended, and something that they started has not: `in_background` processes, or such that
   /// have moved to sessions of their own, where that is 0. What runs in the background of a job that ended
   /// well gets the time that it would get after a signal, anything else is asked to end. To be called again
   /// when nothing in the background is left.
-  Action on_leftovers(int in_background, TimePoint now);
+  Command on_leftovers(int in_background, TimePoint now);
   /// A signal that ends the job arrived. The first is forwarded, the next one kills; copies that come within
   /// kEcho of the first count as one (a terminal, `timeout` and batch systems may signal a process twice).
-  Action on_signal(int signal, TimePoint now);
+  Command on_signal(int signal, TimePoint now);
   /// The other nodes have ended this start: SIGTERM, then SIGKILL after `grace`.
-  Action on_stop(TimePoint now, Duration grace);
+  Command on_stop(TimePoint now, Duration grace);
   /// Nothing may go on here.
-  Action on_kill(TimePoint now);
+  Command on_kill(TimePoint now);
   /// To be called when deadline() has passed; `saving`: a worker says that it is writing a checkpoint.
-  Action on_time(TimePoint now, bool saving = false);
+  Command on_time(TimePoint now, bool saving = false);
   std::optional<TimePoint> deadline() const { return deadline_; }
 
   int running() const { return running_; }
@@ -88,8 +76,8 @@ class Supervisor {
   bool is_lost(int local_rank) const;
   /// Whether this failed worker only reported that it had lost a peer.
   bool is_consequence(int local_rank) const;
-  /// Meaningful once running() is 0, or after give_up.
-  Outcome outcome() const;
+  /// Code, cause and signal; meaningful once running() is 0, or after give_up.
+  GroupResult result() const;
 
   static constexpr std::chrono::milliseconds kEcho{50};
   static constexpr std::chrono::milliseconds kLookAgain{200};  ///< whether the checkpoint has been written
@@ -107,13 +95,13 @@ class Supervisor {
  private:
   bool is_failure(int status) const;
   bool ended_by_signal(int status) const;
-  Action kill(TimePoint now);
+  Command kill(TimePoint now);
   bool can_be_spared(int local_rank, int status) const;
   void count_losses(TimePoint now);
   int running_workers() const;
   bool waits_for_saving(TimePoint now, bool saving);
   bool all_gone() const { return running_ == 0 && !left_; }
-  Action end_leftovers(TimePoint now);
+  Command end_leftovers(TimePoint now);
 
   Policy policy_;
   int running_;

@@ -157,29 +157,30 @@ std::optional<int> Workers::saving_rank() const {
   return std::nullopt;
 }
 
-WorkerFailure Workers::failure_of(int local_rank, int status) const {
+Failure Workers::failure_of(int local_rank, int status, bool consequence) const {
   const Worker& worker = all_[static_cast<std::size_t>(local_rank)];
   const WorkerPlan& plan = plan_.workers[static_cast<std::size_t>(local_rank)];
-  WorkerFailure failure;
-  failure.rank = plan.rank;
-  failure.local_rank = local_rank;
-  failure.server = plan.server;
-  failure.host = plan_.host;
-  if (plan_.share.nnodes > 1 || settings_.link != nullptr) failure.node_rank = plan_.share.node_rank;
-  failure.pid = worker.pid;
-  failure.status = status;
-  failure.exec_error = worker.exec_error;
-  failure.program = plan_.program.path;
-  failure.out_of_memory =
-      exit_code_of(failure.status) == 128 + SIGKILL && oom_since(oom_before_, read_oom_kills());
-  failure.max_rss_kib = worker.max_rss_kib;
+  FailedWorker failed;
+  failed.consequence = consequence;
+  failed.rank = plan.rank;
+  failed.local_rank = local_rank;
+  failed.server = plan.server;
+  failed.host = plan_.host;
+  if (plan_.share.nnodes > 1 || settings_.link != nullptr) failed.node_rank = plan_.share.node_rank;
+  failed.pid = worker.pid;
+  failed.status = status;
+  failed.exec_error = worker.exec_error;
+  failed.program = plan_.program.path;
+  failed.out_of_memory =
+      exit_code_of(failed.status) == 128 + SIGKILL && oom_since(oom_before_, read_oom_kills());
+  failed.max_rss_kib = worker.max_rss_kib;
   if (!attempt_.error_folder.empty())
-    failure.error_text = read_error_file(error_file_of(attempt_.error_folder, plan));
-  failure.last_lines = worker.err.last_lines();
-  failure.log_file = worker.err.file_path();
+    failed.error_text = read_error_file(error_file_of(attempt_.error_folder, plan));
+  failed.last_lines = worker.err.last_lines();
+  failed.log_file = worker.err.file_path();
   if (!plan_.program.uses_dtrain && !plan.environment.contains("TORCHELASTIC_USE_AGENT_STORE"))
-    failure.master = plan_.master_addr + ":" + std::to_string(attempt_.master_port);
-  return failure;
+    failed.master = plan_.master_addr + ":" + std::to_string(attempt_.master_port);
+  return launcher::failure_of(failed);
 }
 
 }  // namespace dtrain::launcher

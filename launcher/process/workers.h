@@ -63,8 +63,8 @@ class Workers {
   bool is_needed(int local_rank) const;
   /// The rank of one whose file says that it is writing a checkpoint.
   std::optional<int> saving_rank() const;
-  /// All that is known about one that has ended.
-  WorkerFailure failure_of(int local_rank, int status) const;
+  /// Of one that has failed: with this wait status, and perhaps as a `consequence` of another's failure.
+  Failure failure_of(int local_rank, int status, bool consequence) const;
   /// Takes what is left of all streams. Log files get a little time for their last bytes, unless somebody
   /// `is_hurried`.
   void finish_output(const std::function<bool()>& is_hurried);

@@ -31,16 +31,27 @@ struct Event {
   std::int64_t detail;  ///< with `exited`: the largest resident set in KiB; see `stopped`
 };
 
-/// Launcher → subreaper.
+/// What is to be done about the workers: by the subreaper, where the launcher sends it there, else by the
+/// launcher.
 struct Command {
   enum class Kind : std::int32_t {
-    signal,       ///< SIGSTOP and SIGCONT: to every worker's process group; SIGUSR1 and SIGUSR2: to those who
-                  ///< take it; any other asks all to end (WorkerTrees)
+    none,
+    // To the subreaper:
+    signal,  ///< `value`. SIGSTOP and SIGCONT: to every worker's process group; SIGUSR1 and SIGUSR2: to those
+             ///< who take it; any other asks all to end (WorkerTrees)
     kill_all,     ///< SIGKILL to every descendant until none is left
-    start_again,  ///< the worker `signal`, which has ended; only where SpawnRequest::may_return
+    start_again,  ///< the worker `value`, which has ended; only where SpawnRequest::may_return
+    // To the launcher, from the other nodes:
+    end,  ///< this start is over: SIGTERM, and SIGKILL after the grace; `value` 1: without it, only a worker
+          ///< that is writing a checkpoint is waited for
+    // To the launcher, by its own rules:
+    await_saving,       ///< nothing yet: a worker is writing a checkpoint
+    await_leftovers,    ///< nothing yet: the workers have left processes that get their time
+    replace_subreaper,  ///< it has not ended the workers; who stands behind it is to do so
+    give_up,            ///< nobody can end them
   };
-  Kind kind;
-  std::int32_t signal;  ///< or a worker's number
+  Kind kind = Kind::none;
+  std::int32_t value = 0;
 };
 
 }  // namespace dtrain::launcher

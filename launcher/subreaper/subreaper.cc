@@ -242,8 +242,8 @@ class SubreaperProcess {
       return;
     }
     if (command.kind == Command::Kind::kill_all) begin_killing();
-    if (command.kind == Command::Kind::start_again) start_again(command.signal);
-    if (command.kind == Command::Kind::signal) pass_on(command.signal);
+    if (command.kind == Command::Kind::start_again) start_again(command.value);
+    if (command.kind == Command::Kind::signal) pass_on(command.value);
   }
 
   void begin_killing() {

@@ -15,8 +15,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-WorkerFailure failure_with(int status) {
-  WorkerFailure failure;
+FailedWorker failure_with(int status) {
+  FailedWorker failure;
   failure.rank = 5;
   failure.local_rank = 1;
   failure.host = "box";
@@ -33,14 +33,14 @@ TEST(Report, OneLineNamesRankHostAndCause) {
 }
 
 TEST(Report, OfManyNodesTheOneIsNamed) {
-  WorkerFailure failure = failure_with(7 << 8);
+  FailedWorker failure = failure_with(7 << 8);
   failure.node_rank = 2;
   EXPECT_EQ(failure_line(failure),
             "rank 5 (node_rank 2, host box, local rank 1, pid 42) failed first: exit code 7");
 }
 
 TEST(Report, OutOfMemoryIsSaid) {
-  WorkerFailure failure = failure_with(SIGKILL);
+  FailedWorker failure = failure_with(SIGKILL);
   failure.out_of_memory = true;
   failure.max_rss_kib = 3 << 20;
   EXPECT_THAT(failure_line(failure), HasSubstr("out of memory"));
@@ -48,13 +48,13 @@ TEST(Report, OutOfMemoryIsSaid) {
 }
 
 TEST(Report, FailedExecSaysWhy) {
-  WorkerFailure failure = failure_with(127 << 8);
+  FailedWorker failure = failure_with(127 << 8);
   failure.exec_error = ENOEXEC;
   EXPECT_THAT(failure_line(failure), AllOf(HasSubstr("cannot start /bin/prog"), HasSubstr("Exec format")));
 }
 
 TEST(Report, LastWordsAndLogAreListed) {
-  WorkerFailure failure = failure_with(1 << 8);
+  FailedWorker failure = failure_with(1 << 8);
   failure.last_lines = {"one", "two"};
   failure.log_file = "/logs/x";
   failure.error_text = "ValueError: no";
@@ -89,7 +89,7 @@ TEST(Report, TheControlGroupsCountDecides) {
 
 TEST(Report, AStoreThatNobodyServesIsSaid) {
   const auto advised = [](const std::string& line, const std::string& master) {
-    WorkerFailure failure = failure_with(1 << 8);
+    FailedWorker failure = failure_with(1 << 8);
     failure.master = master;
     failure.last_lines = {"Traceback", line, "more"};
     for (const std::string& text : failure_report(failure)) {

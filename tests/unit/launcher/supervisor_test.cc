@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Kind = Action::Kind;
+using Kind = Command::Kind;
 
 constexpr int exited(int code) { return code << 8; }
 constexpr int killed(int signal) { return signal; }
@@ -29,34 +29,34 @@ TEST_F(SupervisorTest, AllWell) {
   EXPECT_FALSE(s.deadline());
   EXPECT_EQ(s.on_exit(0, exited(0), after(seconds(1000))).kind, Kind::none);
   EXPECT_EQ(s.running(), 0);
-  EXPECT_EQ(s.outcome().exit_code, 0);
-  EXPECT_FALSE(s.outcome().first_failed);
+  EXPECT_EQ(s.result().exit_code, 0);
+  EXPECT_FALSE(s.result().first_failed);
 }
 
 TEST_F(SupervisorTest, FirstFailureEndsTheOthersAndGivesTheCode) {
   Supervisor s = make(3);
-  const Action action = s.on_exit(2, exited(7), start_);
+  const Command action = s.on_exit(2, exited(7), start_);
   EXPECT_EQ(action.kind, Kind::signal);
-  EXPECT_EQ(action.signal, SIGTERM);
+  EXPECT_EQ(action.value, SIGTERM);
   EXPECT_EQ(s.deadline(), after(seconds(5)));
   EXPECT_EQ(s.on_exit(0, killed(SIGTERM), after(milliseconds(3))).kind, Kind::none);
   EXPECT_EQ(s.on_exit(1, exited(9), after(milliseconds(4))).kind, Kind::none);
   EXPECT_EQ(s.deadline(), after(seconds(5))) << "for what they have started";
-  EXPECT_EQ(s.outcome().first_failed, 2);
-  EXPECT_EQ(s.outcome().exit_code, 7);
+  EXPECT_EQ(s.result().first_failed, 2);
+  EXPECT_EQ(s.result().exit_code, 7);
 }
 
 TEST_F(SupervisorTest, AStopFromOtherNodesEndsWorkersWithoutBlamingThem) {
   Supervisor s = make(2);
-  EXPECT_EQ(s.on_stop(start_, seconds(5)).signal, SIGTERM);
+  EXPECT_EQ(s.on_stop(start_, seconds(5)).value, SIGTERM);
   EXPECT_EQ(s.on_stop(after(milliseconds(1)), seconds(5)).kind, Kind::none) << "once is enough";
   EXPECT_EQ(s.deadline(), after(seconds(5)));
   s.on_exit(0, killed(SIGTERM), after(milliseconds(2)));
   EXPECT_FALSE(s.root_cause());
   EXPECT_EQ(s.on_time(after(seconds(5))).kind, Kind::kill_all);
   s.on_exit(1, killed(SIGKILL), after(seconds(5)));
-  EXPECT_FALSE(s.outcome().first_failed);
-  EXPECT_NE(s.outcome().exit_code, 0);
+  EXPECT_FALSE(s.result().first_failed);
+  EXPECT_NE(s.result().exit_code, 0);
 }
 
 TEST_F(SupervisorTest, AKillFromOtherNodesHasNoGrace) {
@@ -83,10 +83,10 @@ TEST_F(SupervisorTest, KillsAfterTheGraceAndGivesUpMuchLater) {
   EXPECT_EQ(s.on_time(after(milliseconds(4999))).kind, Kind::none);
   EXPECT_EQ(s.on_time(after(seconds(5))).kind, Kind::kill_all);
   EXPECT_EQ(s.on_time(after(seconds(6))).kind, Kind::none);
-  EXPECT_EQ(s.on_time(after(seconds(8))).kind, Kind::insist) << "the subreaper may be stopped";
+  EXPECT_EQ(s.on_time(after(seconds(8))).kind, Kind::replace_subreaper) << "the subreaper may be stopped";
   EXPECT_EQ(s.on_time(after(seconds(14))).kind, Kind::none);
   EXPECT_EQ(s.on_time(after(seconds(15))).kind, Kind::give_up);
-  EXPECT_EQ(s.outcome().exit_code, 128 + SIGSEGV);
+  EXPECT_EQ(s.result().exit_code, 128 + SIGSEGV);
 }
 
 TEST_F(SupervisorTest, ACheckpointIsWaitedForThenTheWorkerMayEnd) {
@@ -116,8 +116,8 @@ TEST_F(SupervisorTest, TheGraceGoesOnUntilWhatTheWorkersStartedHasEnded) {
   EXPECT_EQ(s.on_time(after(seconds(30)), true).kind, Kind::await_saving);
   EXPECT_EQ(s.on_time(after(seconds(90)), true).kind, Kind::kill_all);
   EXPECT_EQ(s.on_time(after(seconds(94))).kind, Kind::none) << "the subreaper names what is stuck";
-  EXPECT_EQ(s.on_time(after(seconds(102))).kind, Kind::insist);
-  EXPECT_EQ(s.outcome().exit_code, 128 + SIGTERM);
+  EXPECT_EQ(s.on_time(after(seconds(102))).kind, Kind::replace_subreaper);
+  EXPECT_EQ(s.result().exit_code, 128 + SIGTERM);
 }
 
 TEST_F(SupervisorTest, WhatRunsOnInTheBackgroundOfAGoodJobGetsItsTime) {
@@ -125,25 +125,25 @@ TEST_F(SupervisorTest, WhatRunsOnInTheBackgroundOfAGoodJobGetsItsTime) {
   s.on_exit(0, exited(0), start_);
   EXPECT_EQ(s.on_leftovers(2, start_).kind, Kind::await_leftovers);
   EXPECT_EQ(s.on_time(after(seconds(29))).kind, Kind::none);
-  const Action action = s.on_time(after(seconds(30)));
+  const Command action = s.on_time(after(seconds(30)));
   EXPECT_EQ(action.kind, Kind::signal);
-  EXPECT_EQ(action.signal, SIGTERM);
+  EXPECT_EQ(action.value, SIGTERM);
   EXPECT_EQ(s.on_time(after(seconds(34))).kind, Kind::none);
   EXPECT_EQ(s.on_time(after(seconds(35))).kind, Kind::kill_all);
-  EXPECT_EQ(s.outcome().exit_code, 0);
+  EXPECT_EQ(s.result().exit_code, 0);
 }
 
 TEST_F(SupervisorTest, DaemonsAndWhatAFailedJobLeavesAreAskedToEndAtOnce) {
   Supervisor daemons = make(1), failed = make(1), both = make(1);
   daemons.on_exit(0, exited(0), start_);
-  EXPECT_EQ(daemons.on_leftovers(0, start_).signal, SIGTERM);
+  EXPECT_EQ(daemons.on_leftovers(0, start_).value, SIGTERM);
   EXPECT_EQ(daemons.deadline(), after(seconds(5)));
   failed.on_exit(0, exited(1), start_);
-  EXPECT_EQ(failed.on_leftovers(1, start_).signal, SIGTERM);
-  EXPECT_EQ(failed.outcome().exit_code, 1);
+  EXPECT_EQ(failed.on_leftovers(1, start_).value, SIGTERM);
+  EXPECT_EQ(failed.result().exit_code, 1);
   both.on_exit(0, exited(0), start_);
   both.on_leftovers(1, start_);
-  EXPECT_EQ(both.on_leftovers(0, after(seconds(1))).signal, SIGTERM) << "the background job has ended";
+  EXPECT_EQ(both.on_leftovers(0, after(seconds(1))).value, SIGTERM) << "the background job has ended";
 }
 
 TEST_F(SupervisorTest, ASignalReachesWhatRunsOnAndChangesNoGoodCode) {
@@ -151,16 +151,16 @@ TEST_F(SupervisorTest, ASignalReachesWhatRunsOnAndChangesNoGoodCode) {
   s.on_exit(0, exited(0), start_);
   EXPECT_EQ(s.on_signal(SIGINT, start_).kind, Kind::none) << "nothing is known to be left";
   s.on_leftovers(1, after(seconds(1)));
-  EXPECT_EQ(s.on_signal(SIGINT, after(seconds(2))).signal, SIGINT);
+  EXPECT_EQ(s.on_signal(SIGINT, after(seconds(2))).value, SIGINT);
   EXPECT_EQ(s.on_signal(SIGINT, after(seconds(3))).kind, Kind::kill_all);
-  EXPECT_EQ(s.outcome().exit_code, 0);
+  EXPECT_EQ(s.result().exit_code, 0);
 }
 
 TEST_F(SupervisorTest, AStopFromOtherNodesReachesWhatRunsOn) {
   Supervisor s = make(1);
   s.on_exit(0, exited(0), start_);
   s.on_leftovers(1, start_);
-  EXPECT_EQ(s.on_stop(after(seconds(1)), seconds(5)).signal, SIGTERM);
+  EXPECT_EQ(s.on_stop(after(seconds(1)), seconds(5)).value, SIGTERM);
   EXPECT_EQ(s.on_kill(after(seconds(2))).kind, Kind::kill_all);
 }
 
@@ -175,16 +175,16 @@ TEST_F(SupervisorTest, AStopInAHurryWaitsForNothingButACheckpoint) {
 
 TEST_F(SupervisorTest, SignalIsForwardedOnceAndTheSecondKills) {
   Supervisor s = make(2);
-  const Action first = s.on_signal(SIGINT, start_);
+  const Command first = s.on_signal(SIGINT, start_);
   EXPECT_EQ(first.kind, Kind::signal);
-  EXPECT_EQ(first.signal, SIGINT);
+  EXPECT_EQ(first.value, SIGINT);
   EXPECT_EQ(s.on_signal(SIGINT, after(milliseconds(10))).kind, Kind::none) << "an echo of the first";
   EXPECT_EQ(s.on_signal(SIGINT, after(milliseconds(200))).kind, Kind::kill_all);
   s.on_exit(0, killed(SIGKILL), after(milliseconds(201)));
   s.on_exit(1, killed(SIGKILL), after(milliseconds(201)));
-  EXPECT_EQ(s.outcome().exit_code, 128 + SIGINT);
-  EXPECT_FALSE(s.outcome().first_failed);
-  EXPECT_EQ(s.outcome().signal, SIGINT);
+  EXPECT_EQ(s.result().exit_code, 128 + SIGINT);
+  EXPECT_FALSE(s.result().first_failed);
+  EXPECT_EQ(s.result().signal, SIGINT);
 }
 
 TEST_F(SupervisorTest, WorkersDecideTheCodeAfterASignal) {
@@ -193,7 +193,7 @@ TEST_F(SupervisorTest, WorkersDecideTheCodeAfterASignal) {
     s.on_signal(SIGTERM, start_);
     s.on_exit(0, first, after(milliseconds(1)));
     s.on_exit(1, second, after(milliseconds(2)));
-    return s.outcome().exit_code;
+    return s.result().exit_code;
   };
   EXPECT_EQ(end(killed(SIGTERM), killed(SIGTERM)), 128 + SIGTERM);
   EXPECT_EQ(end(exited(143), exited(0)), 128 + SIGTERM);
@@ -209,7 +209,7 @@ TEST_F(SupervisorTest, GraceAfterASignalIsItsOwn) {
   EXPECT_EQ(s.on_time(after(seconds(29))).kind, Kind::none);
   EXPECT_EQ(s.on_time(after(seconds(30))).kind, Kind::kill_all);
   s.on_exit(0, killed(SIGKILL), after(seconds(30)));
-  EXPECT_EQ(s.outcome().exit_code, 128 + SIGTERM);
+  EXPECT_EQ(s.result().exit_code, 128 + SIGTERM);
 }
 
 TEST_F(SupervisorTest, FailureAfterASignalShortensTheGrace) {
@@ -230,13 +230,13 @@ TEST_F(SupervisorTest, RequeueIsOrderlyForOurProgramOnly) {
   Supervisor ours = make(2, true);
   EXPECT_EQ(ours.on_exit(0, exited(75), start_).kind, Kind::none);
   ours.on_exit(1, exited(75), after(seconds(9)));
-  EXPECT_EQ(ours.outcome().exit_code, 75);
-  EXPECT_FALSE(ours.outcome().first_failed);
+  EXPECT_EQ(ours.result().exit_code, 75);
+  EXPECT_FALSE(ours.result().first_failed);
   Supervisor foreign = make(2);
   EXPECT_EQ(foreign.on_exit(0, exited(75), start_).kind, Kind::signal);
   foreign.on_exit(1, killed(SIGTERM), start_);
-  EXPECT_EQ(foreign.outcome().first_failed, 0);
-  EXPECT_EQ(foreign.outcome().exit_code, 75);
+  EXPECT_EQ(foreign.result().first_failed, 0);
+  EXPECT_EQ(foreign.result().exit_code, 75);
 }
 
 TEST_F(SupervisorTest, PeerErrorIsAConsequenceOfTheDeathThatFollowsIt) {
@@ -244,7 +244,7 @@ TEST_F(SupervisorTest, PeerErrorIsAConsequenceOfTheDeathThatFollowsIt) {
     Supervisor s = make(2, true);
     s.on_exit(0, exited(4), start_);
     s.on_exit(1, second_status, after(later));
-    return s.outcome();
+    return s.result();
   };
   EXPECT_EQ(cause(killed(SIGSEGV), milliseconds(20)).first_failed, 1);
   EXPECT_EQ(cause(killed(SIGSEGV), milliseconds(20)).exit_code, 128 + SIGSEGV);
@@ -279,8 +279,8 @@ TEST_F(SupervisorTest, BesideServersTheOthersGoOnWithoutAWorkerThatIsKilled) {
   EXPECT_EQ(s.on_exit(0, exited(0), after(seconds(9))).kind, Kind::none);
   EXPECT_EQ(s.on_exit(2, exited(0), after(seconds(10))).kind, Kind::signal) << "the server is to end";
   s.on_exit(3, exited(0), after(seconds(10)));
-  EXPECT_EQ(s.outcome().exit_code, 0);
-  EXPECT_FALSE(s.outcome().first_failed);
+  EXPECT_EQ(s.result().exit_code, 0);
+  EXPECT_FALSE(s.result().first_failed);
 }
 
 TEST_F(SupervisorTest, BesideServersAWorkerThatTheOthersNeedEndsTheJob) {
@@ -289,8 +289,8 @@ TEST_F(SupervisorTest, BesideServersAWorkerThatTheOthersNeedEndsTheJob) {
   EXPECT_FALSE(s.is_lost(1));
   EXPECT_FALSE(s.return_due());
   for (const int other : {0, 2, 3}) s.on_exit(other, killed(SIGTERM), after(milliseconds(100)));
-  EXPECT_EQ(s.outcome().first_failed, 1);
-  EXPECT_EQ(s.outcome().exit_code, 128 + SIGKILL);
+  EXPECT_EQ(s.result().first_failed, 1);
+  EXPECT_EQ(s.result().exit_code, 128 + SIGKILL);
 }
 
 TEST_F(SupervisorTest, AKilledWorkerIsTheCauseWhereOthersFailForIt) {
@@ -300,8 +300,8 @@ TEST_F(SupervisorTest, AKilledWorkerIsTheCauseWhereOthersFailForIt) {
   EXPECT_FALSE(s.return_due()) << "all are to begin again";
   s.on_exit(2, exited(4), after(milliseconds(700)));
   s.on_exit(3, exited(4), after(milliseconds(800)));
-  EXPECT_EQ(s.outcome().first_failed, 1);
-  EXPECT_EQ(s.outcome().exit_code, 128 + SIGKILL);
+  EXPECT_EQ(s.result().first_failed, 1);
+  EXPECT_EQ(s.result().exit_code, 128 + SIGKILL);
 }
 
 TEST_F(SupervisorTest, AServerThatIsKilledLongAfterAWorkerIsTheCause) {
@@ -310,7 +310,7 @@ TEST_F(SupervisorTest, AServerThatIsKilledLongAfterAWorkerIsTheCause) {
   EXPECT_EQ(s.on_exit(3, killed(SIGSEGV), after(seconds(60))).kind, Kind::signal);
   s.on_exit(0, exited(4), after(seconds(60)));
   s.on_exit(2, exited(4), after(seconds(60)));
-  EXPECT_EQ(s.outcome().first_failed, 3);
+  EXPECT_EQ(s.result().first_failed, 3);
 }
 
 TEST_F(SupervisorTest, ALostWorkerIsStartedAgainAsOftenAsAllowed) {
@@ -331,7 +331,7 @@ TEST_F(SupervisorTest, ALostWorkerIsStartedAgainAsOftenAsAllowed) {
 TEST_F(SupervisorTest, TheLastWorkerIsMissedAndSoIsOneThatFailsByItself) {
   Supervisor last = Supervisor(2, {seconds(5), seconds(30), seconds(60), true, 1});
   EXPECT_EQ(last.on_exit(0, killed(SIGKILL), start_).kind, Kind::signal);
-  EXPECT_EQ(last.outcome().first_failed, 0);
+  EXPECT_EQ(last.result().first_failed, 0);
   Supervisor failed = beside_servers();
   EXPECT_EQ(failed.on_exit(1, exited(2), start_).kind, Kind::signal);
 }
