@@ -1,4 +1,4 @@
-// Words for a failed, and the places where its cause can be read.
+// Words for a failure, and the places where its cause can be read.
 #include "launcher/output/report.h"
 
 #include <signal.h>
