@@ -1,9 +1,7 @@
-// The checks that the kernels of every device make of their views before they touch any memory. Each throws
-// UsageError naming the operation, the argument, what was expected and what came; nothing has changed by
-// then.
+// What the checks of kernels' arguments are made of (checked_kernels.h). Each throws UsageError naming the
+// operation, the argument, what was expected and what came.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,6 +9,8 @@
 
 namespace dtrain {
 
+/// How a message names an argument.
+std::string as_text(std::string_view argument);
 /// Throws UsageError: "kernel `operation`: `what`".
 [[noreturn]] void refuse(std::string_view operation, const std::string& what);
 /// For a dtype that the device has no version of `operation` for.
@@ -49,53 +49,16 @@ void require_geometry(std::string_view operation, const Conv2dGeometry& geometry
 /// Kernel and strides of at least 1, padding of at most half the kernel.
 void require_geometry(std::string_view operation, const Pool2dGeometry& geometry);
 
-/// The arguments of a convolution, forward or backward; the weight's dtype differs where it is a gradient.
-void require_conv2d(std::string_view operation, const Conv2dGeometry& geometry, const View& input,
-                    const View& weight, DType weight_dtype, const View& output);
-/// The arguments of a pooling, forward or backward; `indices` may have null data.
-void require_pool2d(std::string_view operation, const Pool2dGeometry& geometry, const View& input,
-                    const View& output, const View& indices);
-/// The same for its backward, where max pooling needs the indices unless there is nothing to do.
-void require_pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
-                             const View& grad_input);
-/// The arguments of a convolution with ReLU and pooling behind it; `bias` (or its gradient) and `mask` may
-/// have null data.
-void require_conv2d_pool2d(std::string_view operation, const Conv2dGeometry& conv, const Pool2dGeometry& pool,
-                           const View& input, const View& weight, const View& bias, const View& output,
-                           const View& mask);
-/// Those of its backward, which needs the mask unless there is nothing to do.
-void require_conv2d_pool2d_backward(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
-                                    const View& weight, const View& grad_output, const View& mask,
-                                    const View& grad_input, const View& grad_weight, const View& grad_bias);
+/// How many rows a dropout mask has.
+inline std::int64_t mask_rows(const MaskNumbers& numbers, const View& out) {
+  if (numbers.rows.data != nullptr) return numbers.rows.numel();
+  return out.rank() == 0 ? 1 : out.shape[0];
+}
 
-/// `rows` are rows of `table`, one for each of `index` (i64).
-void require_rows(std::string_view operation, const View& table, const View& index, const View& rows);
-
-/// The input of a batch normalisation and the arrays of its channels.
-void require_channels(std::string_view operation, const BatchNormChannels& channels, const View& input);
-/// What its training writes: mean and inv_std, and the running statistics where there are any.
-void require_statistics(std::string_view operation, const BatchNormChannels& channels);
-/// The gradients of weight and bias, which may have null data.
-void require_channel_gradients(std::string_view operation, const View& input, const View& grad_weight,
-                               const View& grad_bias);
-/// More than one value for each channel: a variance of one value means nothing.
-void require_several(std::string_view operation, const View& input);
-/// What the parts of a batch exchange: f64, dense, `parts` times 2 · `channels` + 1 elements.
-void require_totals(std::string_view operation, std::string_view argument, const View& view,
-                    std::int64_t parts, std::int64_t channels);
-
-/// The matrices and vectors of a row norm, forward (`mean` expected where `centered`) or backward.
-void require_row_norm(std::string_view operation, const View& input, const View& weight, const View& mean,
-                      const View& inv_std, const View& other);
-
-/// A dropout mask's arguments; gives how many rows it has.
-std::int64_t require_mask(const MaskNumbers& numbers, double keep, const View& out);
-
-/// The slots of an optimizer step: parameters are dense in any order of their dimensions; gradients, and
-/// states that the step uses, lie as their parameters do.
-void require_slots(std::span<const OptimizerSlot> slots, const SgdStep& step);
-void require_slots(std::span<const OptimizerSlot> slots, const AdamWStep& step);
-void require_slots(std::span<const OptimizerSlot> slots, const RmsPropStep& step);
-void require_slots(std::span<const OptimizerSlot> slots, const AdagradStep& step);
+/// `dims` with an extent of 1 in dimension `dim`: how many lines there are along it.
+inline Dims without_dim(Dims dims, int dim) {
+  dims[dim] = 1;
+  return dims;
+}
 
 }  // namespace dtrain

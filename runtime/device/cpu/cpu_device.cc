@@ -6,6 +6,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/lane.h"
+#include "runtime/device/checked_kernels.h"
 #include "runtime/device/cpu/allocator.h"
 #include "runtime/device/cpu/cpu_kernels.h"
 
@@ -67,7 +68,7 @@ class CpuDevice final : public Device {
     const std::lock_guard lock(lanes_mutex_);
     const auto place = static_cast<std::size_t>(lane) - 1;
     if (place >= lanes_.size()) lanes_.resize(place + 1);
-    if (!lanes_[place]) lanes_[place] = std::make_unique<CpuKernels>();
+    if (!lanes_[place]) lanes_[place] = std::make_unique<CheckedKernels<CpuKernels>>();
     return *lanes_[place];
   }
 
@@ -75,9 +76,9 @@ class CpuDevice final : public Device {
   Allocator allocator_;
   Allocator pinned_;
   CpuStream stream_;
-  CpuKernels kernels_;
+  CheckedKernels<CpuKernels> kernels_;
   std::mutex lanes_mutex_;
-  std::vector<std::unique_ptr<CpuKernels>> lanes_;  ///< of lanes from 1 on, as they are first used
+  std::vector<std::unique_ptr<Kernels>> lanes_;  ///< of lanes from 1 on, as they are first used
 };
 
 }  // namespace

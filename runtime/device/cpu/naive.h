@@ -8,8 +8,7 @@ namespace dtrain::cpu::naive {
 
 void matmul(const View& a, const View& b, const View& bias, Activation activation, bool accumulate,
             const View& out);
-void integer_matmul(const View& a, const View& b, const View& bias, Activation activation, bool accumulate,
-                    const View& out);
+void integer_matmul(const View& a, const View& b, bool accumulate, const View& out);
 
 void conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
             Activation activation, const View& output);

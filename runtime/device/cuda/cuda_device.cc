@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "runtime/device/checked_kernels.h"
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/details.h"
 #include "runtime/device/cuda/graph.h"
@@ -69,7 +70,7 @@ class CudaDevice final : public Device {
         properties_(properties_of(index)),
         stream_(faults_, false),
         memory_(index, stream_.native()),
-        kernels_({stream_.native(), memory_, faults_, options, properties_.multiProcessorCount}) {}
+        kernels_(Context{stream_.native(), memory_, faults_, options, properties_.multiProcessorCount}) {}
 
   ~CudaDevice() override {
     static_cast<void>(cudaStreamSynchronize(stream_.native()));  // memory and plans go after the last kernel
@@ -148,7 +149,7 @@ class CudaDevice final : public Device {
   Faults faults_;
   CudaStream stream_;
   Memory memory_;
-  CudaKernels kernels_;
+  CheckedKernels<CudaKernels> kernels_;
 };
 
 std::string version_text(int version) {

@@ -49,7 +49,6 @@ __global__ void step_kernel(SlotTable table, Rule rule) {
 template <class Step>
 void update(const Context& context, SlotTables& tables, std::span<const OptimizerSlot> slots,
             const Step& step) {
-  require_slots(slots, step);
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
     std::vector<SlotEntry> entries;
     for (const OptimizerSlot& slot : slots) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/device/kernel_checks.h"
+#include "runtime/device/checked_kernels.h"
 #include "runtime/device/timed_kernels.h"
 #include "tests/support/tape_device.h"
 
@@ -73,10 +73,19 @@ template <class T>
 T some() {
   return T{};
 }
+/// The extents of the next view, and how they grow from view to view: by 0, all fit each other.
+std::int64_t next_extent = 1, extent_step = 0;
 /// Of a rank that every count of operations can read.
 template <>
 View some<View>() {
-  return {nullptr, DType::f32, {1, 1, 1, 1}, {1, 1, 1, 1}};
+  next_extent += extent_step;
+  return {nullptr, DType::f32, {next_extent, next_extent, next_extent, next_extent}, {1, 1, 1, 1}};
+}
+template <>
+std::span<const OptimizerSlot> some<std::span<const OptimizerSlot>>() {
+  static OptimizerSlot slot;
+  slot = {some<View>(), some<View>(), some<View>(), some<View>(), some<View>()};
+  return {&slot, 1};
 }
 
 template <class... P>
@@ -104,6 +113,23 @@ TEST(KernelsDef, TimingHandsEveryKernelOnUnderItsNameAndKind) {
     EXPECT_EQ(recorded[i].name, listed[i].name);
     EXPECT_EQ(recorded[i].category, listed[i].kind);
   }
+}
+
+TEST(KernelsDef, ArgumentsAreCheckedBeforeAnyKernelRuns) {
+  CheckedKernels<NamingKernels> checked;
+  std::vector<std::string> refused;
+  extent_step = 1;
+#define DTRAIN_KERNEL(name, kind, flops, parameters, arguments) \
+  try {                                                         \
+    call(checked, &Kernels::name);                              \
+  } catch (const UsageError&) {                                 \
+    refused.emplace_back(#name);                                \
+  }
+#include "runtime/device/kernels.def"
+  extent_step = 0;
+  // These two have nothing that could not fit.
+  EXPECT_EQ(checked.inner().called, (std::vector<std::string>{"fill", "update_loss_scale"}));
+  EXPECT_EQ(refused.size() + 2, all_kernels().size());
 }
 
 TEST(KernelsDef, ATapeKeepsEveryKernelUntilItIsPlayed) {

@@ -143,7 +143,6 @@ View channels_last_like(const View& view, Scratch& scratch) {
 void CpuKernels::conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
                                     const View& weight, const View& bias, const View& output,
                                     const View& mask) {
-  require_conv2d_pool2d("conv2d_relu_pool2d", conv, pool, input, weight, bias, output, mask);
   if (output.numel() == 0) return;
   const std::int64_t lanes = lanes_take(conv, pool, input, weight, output, mask);
   if (lanes > 0) {
@@ -174,8 +173,6 @@ void CpuKernels::conv2d_relu_pool2d_backward(const Conv2dGeometry& conv, const P
                                              const View& input, const View& weight, const View& grad_output,
                                              const View& mask, const View& grad_input,
                                              const View& grad_weight, const View& grad_bias) {
-  require_conv2d_pool2d_backward(conv, pool, input, weight, grad_output, mask, grad_input, grad_weight,
-                                 grad_bias);
   if (grad_output.numel() == 0) {
     for (const View* gradient : {&grad_input, &grad_weight, &grad_bias}) {
       if (gradient->data != nullptr) fill(*gradient, 0);

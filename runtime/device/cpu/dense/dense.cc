@@ -1,4 +1,4 @@
-// matmul, convolution and pooling: checks the shapes, then hands the work to the fastest code that can do it.
+// matmul, convolution and pooling: hands the work to the fastest code that can do it.
 #include "runtime/device/cpu/convolution/winograd.h"
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
@@ -86,16 +86,6 @@ bool CpuKernels::fast_matmul(const View& a, const View& b, const View& bias, boo
 
 void CpuKernels::matmul(const View& a, const View& b, const View& given_bias, Activation activation,
                         bool accumulate, const View& out) {
-  require_rank("matmul", "a", a, 3);
-  require_rank("matmul", "b", b, 3);
-  require_dtype("matmul", "b", b, a.dtype);
-  require_dtype("matmul", "out", out, parameter_dtype(out, a));
-  require_shape("matmul", "b", b, {a.shape[0], a.shape[2], b.shape[2]});
-  require_shape("matmul", "out", out, {a.shape[0], a.shape[1], b.shape[2]});
-  require_vector("matmul", "bias", given_bias, b.shape[2], parameter_dtype(given_bias, a));
-  if (accumulate && (given_bias.data != nullptr || activation != Activation::none)) {
-    refuse("matmul", "accumulate takes neither bias nor activation");
-  }
   if (out.numel() == 0) return;
   const Staged dense_bias(*this, given_bias, given_bias.dtype, true);
   const View& bias = dense_bias.view();
@@ -126,8 +116,6 @@ bool CpuKernels::fast_conv2d(const Conv2dGeometry& geometry, const View& input, 
 
 void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight,
                         const View& given_bias, Activation activation, const View& output) {
-  require_conv2d("conv2d", geometry, input, weight, input.dtype, output);
-  require_vector("conv2d", "bias", given_bias, weight.shape[0], parameter_dtype(given_bias, input));
   if (output.numel() == 0) return;
   const Staged dense_bias(*this, given_bias, given_bias.dtype, true);
   const View& bias = dense_bias.view();
@@ -146,7 +134,6 @@ void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const
 
 void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
                                        const View& weight, const View& grad_input) {
-  require_conv2d("conv2d_backward_input", geometry, grad_input, weight, grad_input.dtype, grad_output);
   if (grad_input.numel() == 0) return;
   if (winograd_pays() && grad_output.numel() != 0 &&
       winograd_can(geometry, grad_input, weight, grad_output)) {
@@ -169,11 +156,6 @@ void CpuKernels::conv2d_backward_input_add(const Conv2dGeometry& geometry, const
 void CpuKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const View& input,
                                         const View& grad_output, const View& grad_weight,
                                         const View& given_grad_bias) {
-  constexpr std::string_view kName = "conv2d_backward_weight";
-  require_conv2d(kName, geometry, input, grad_weight, parameter_dtype(grad_weight, input), grad_output);
-  require_vector(kName, "grad_bias", given_grad_bias, grad_weight.shape[0],
-                 parameter_dtype(given_grad_bias, input));
-  require_writable(kName, "grad_bias", given_grad_bias);
   Staged dense_bias(*this, given_grad_bias, given_grad_bias.dtype, false);
   weight_gradients(geometry, input, grad_output, grad_weight, dense_bias.view());
   dense_bias.finish();
@@ -204,7 +186,6 @@ void CpuKernels::weight_gradients(const Conv2dGeometry& geometry, const View& in
 
 void CpuKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,
                         const View& indices) {
-  require_pool2d("pool2d", geometry, input, output, indices);
   if (output.numel() == 0) return;
   if (can_pool_rows(input, output, indices)) {
     const PoolMode max_mode = indices.data == nullptr ? PoolMode::max : PoolMode::max_places;
@@ -216,7 +197,6 @@ void CpuKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const
 
 void CpuKernels::pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output, const View& indices,
                                  const View& grad_input) {
-  require_pool2d_backward(geometry, grad_output, indices, grad_input);
   if (grad_input.numel() == 0) return;
   const bool average = geometry.kind == PoolKind::avg;
   if (can_pool_rows(grad_input, grad_output, average ? View{} : indices)) {

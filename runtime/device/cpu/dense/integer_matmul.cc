@@ -2,7 +2,6 @@
 #include <vector>
 
 #include "runtime/device/cpu/naive.h"
-#include "runtime/device/kernel_checks.h"
 
 namespace dtrain::cpu::naive {
 namespace {
@@ -23,11 +22,7 @@ void add_product_row(const std::int64_t* a, std::int64_t a_step, const View& b, 
 
 }  // namespace
 
-void integer_matmul(const View& a, const View& b, const View& bias, Activation activation, bool accumulate,
-                    const View& out) {
-  if (bias.data != nullptr || activation != Activation::none) {
-    refuse("matmul", "int64 takes neither bias nor activation");
-  }
+void integer_matmul(const View& a, const View& b, bool accumulate, const View& out) {
   Row row(static_cast<std::size_t>(out.shape[2]));
   for (std::int64_t batch = 0; batch < out.shape[0]; ++batch) {
     for (std::int64_t m = 0; m < out.shape[1]; ++m) {

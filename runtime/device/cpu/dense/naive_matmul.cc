@@ -46,7 +46,7 @@ void matmul_of(const View& a, const View& b, const View& bias, Activation activa
 
 void matmul(const View& a, const View& b, const View& bias, Activation activation, bool accumulate,
             const View& out) {
-  if (out.dtype == DType::i64) return integer_matmul(a, b, bias, activation, accumulate, out);
+  if (out.dtype == DType::i64) return integer_matmul(a, b, accumulate, out);
   dispatch_floating("matmul", out.dtype,
                     [&](auto tag) { matmul_of<decltype(tag)>(a, b, bias, activation, accumulate, out); });
 }

@@ -23,7 +23,7 @@ void mask_row(std::uint64_t key, std::uint64_t row, double keep, std::int64_t fi
 }  // namespace
 
 void CpuKernels::dropout_mask(const MaskNumbers& numbers, double keep, const View& out) {
-  const std::int64_t rows = require_mask(numbers, keep, out);
+  const std::int64_t rows = mask_rows(numbers, out);
   if (out.numel() == 0) return;
   const auto* const names = numbers.rows.as<const std::int64_t>();
   const std::uint64_t key = philox_key(numbers.seed, numbers.layer,

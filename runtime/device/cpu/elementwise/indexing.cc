@@ -8,7 +8,7 @@
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
 #include "runtime/device/cpu/loops/strided_loop.h"
-#include "runtime/device/line_checks.h"
+#include "runtime/device/kernel_checks.h"
 
 namespace dtrain::cpu {
 namespace {
@@ -73,7 +73,6 @@ void sort_line(const T* in, std::int64_t step, bool descending, std::vector<std:
 }  // namespace
 
 void CpuKernels::gather(const View& in, int dim, const View& index, const View& out) {
-  require_picks("gather", in, dim, index, out);
   require_indices_below("gather", index, in.shape[dim]);
   const std::int64_t n = index.shape[dim], in_step = in.strides[dim];
   dispatch_bits(in.dtype, [&](auto tag) {
@@ -90,7 +89,6 @@ void CpuKernels::gather(const View& in, int dim, const View& index, const View& 
 }
 
 void CpuKernels::scatter_add(const View& in, int dim, const View& index, const View& out) {
-  require_picks("scatter_add", out, dim, index, in);
   require_indices_below("scatter_add", index, out.shape[dim]);
   const std::int64_t n = index.shape[dim], out_step = out.strides[dim];
   dispatch_arithmetic("scatter_add", out.dtype, [&](auto tag) {
@@ -108,8 +106,6 @@ void CpuKernels::scatter_add(const View& in, int dim, const View& index, const V
 }
 
 void CpuKernels::cumsum(const View& in, int dim, bool reverse, const View& out) {
-  require_dim("cumsum", dim, in);
-  require_like("cumsum", "out", out, in);
   const std::int64_t n = in.shape[dim], sign = reverse ? -1 : 1;
   if (n == 0) return;
   const std::int64_t in_first = reverse ? (n - 1) * in.strides[dim] : 0;
@@ -124,7 +120,6 @@ void CpuKernels::cumsum(const View& in, int dim, bool reverse, const View& out) 
 }
 
 void CpuKernels::sort(const View& in, int dim, bool descending, const View& values, const View& indices) {
-  require_sorted(in, dim, values, indices);
   const std::int64_t wanted = values.shape[dim];
   std::vector<std::int64_t> order(static_cast<std::size_t>(in.shape[dim]));
   dispatch_arithmetic("sort", in.dtype, [&](auto tag) {

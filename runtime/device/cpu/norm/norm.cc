@@ -154,11 +154,6 @@ void apply_map(const NormLoops& loops, const Pixels& pixels, const BatchNormRule
   });
 }
 
-void require_activations(std::string_view operation, const View& input, const View& other,
-                         std::string_view name) {
-  if (other.data != nullptr) require_like(operation, name, other, input);
-}
-
 void vector_grad_sums(const BatchNormChannels& channels, const View& input, const View& gate,
                       const View& grad_output, const View& grad_residual, const View& sums) {
   const Pixels pixels(input);
@@ -195,9 +190,6 @@ class Totals {
 
 void CpuKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
                             const View& residual, const View& output) {
-  require_channels("batch_norm", channels, input);
-  require_statistics("batch_norm", channels);
-  require_several("batch_norm", input);
   if (input.numel() == 0) return;
   Totals moments(input.shape[1]);
   batch_norm_moments(input, moments.view());
@@ -214,8 +206,6 @@ void CpuKernels::conv2d_batch_norm(const Conv2dGeometry& geometry, const View& i
 }
 
 void CpuKernels::batch_norm_moments(const View& input, const View& moments) {
-  require_rank("batch_norm_moments", "input", input, 4);
-  require_totals("batch_norm_moments", "moments", moments, 1, input.shape[1]);
   if (input.shape[1] == 0 || input.numel() == 0) return fill(moments, 0);
   if (!vectorised({input})) return naive::batch_norm_moments(input, moments);
   const Pixels pixels(input);
@@ -239,28 +229,22 @@ void CpuKernels::batch_norm_moments(const View& input, const View& moments) {
 
 void CpuKernels::batch_norm_combine(const BatchNormRule& rule, const BatchNormChannels& channels,
                                     const View& parts) {
-  constexpr std::string_view kName = "batch_norm_combine";
-  require_statistics(kName, channels);
-  require_rank(kName, "parts", parts, 2);
-  require_totals(kName, "parts", parts, parts.shape[0], channels.mean.numel());
   if (channels.mean.numel() == 0) return;
   double count = 0;
   for (std::int64_t part = 0; part < parts.shape[0]; ++part) {
     count += parts.as<const double>()[part * parts.shape[1]];
   }
   if (count < 2) {
-    refuse(kName, "expected more than one value per channel to normalise, got " +
-                      std::to_string(static_cast<std::int64_t>(count)) + " in " +
-                      std::to_string(parts.shape[0]) + " parts; use a larger batch or evaluation mode");
+    refuse("batch_norm_combine", "expected more than one value per channel to normalise, got " +
+                                     std::to_string(static_cast<std::int64_t>(count)) + " in " +
+                                     std::to_string(parts.shape[0]) +
+                                     " parts; use a larger batch or evaluation mode");
   }
   naive::batch_norm_combine(rule, channels, parts);
 }
 
 void CpuKernels::batch_norm_apply(const BatchNormRule& rule, const BatchNormChannels& channels,
                                   const View& input, const View& residual, const View& output) {
-  require_channels("batch_norm_apply", channels, input);
-  require_activations("batch_norm_apply", input, residual, "residual");
-  require_like("batch_norm_apply", "output", output, input);
   if (input.numel() == 0) return;
   if (!vectorised({input, residual, output})) {
     return naive::batch_norm_apply(rule, channels, input, residual, output);
@@ -272,9 +256,6 @@ void CpuKernels::batch_norm_apply(const BatchNormRule& rule, const BatchNormChan
 
 void CpuKernels::batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels,
                                       const View& input, const View& residual, const View& output) {
-  require_channels("batch_norm_inference", channels, input);
-  require_activations("batch_norm_inference", input, residual, "residual");
-  require_like("batch_norm_inference", "output", output, input);
   if (input.numel() == 0) return;
   if (!vectorised({input, residual, output})) {
     return naive::batch_norm_inference(rule, channels, input, residual, output);
@@ -293,12 +274,8 @@ void CpuKernels::batch_norm_backward(const BatchNormRule& rule, const BatchNormC
                                      const View& input, const View& output, const View& grad_output,
                                      const View& grad_input, const View& grad_residual,
                                      const View& grad_weight, const View& grad_bias) {
-  require_channels("batch_norm_backward", channels, input);
-  require_channel_gradients("batch_norm_backward", input, grad_weight, grad_bias);
-  require_several("batch_norm_backward", input);
   if (input.numel() == 0) return;
   const bool gated = rule.activation == Activation::relu;
-  if (gated) require_like("batch_norm_backward", "output", output, input);
   const View gate = gated ? output : View{};
   Totals sums(input.shape[1]);
   batch_norm_grad_sums(channels, input, gate, grad_output, grad_residual, grad_weight, grad_bias,
@@ -312,13 +289,6 @@ void CpuKernels::batch_norm_backward(const BatchNormRule& rule, const BatchNormC
 void CpuKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const View& input,
                                       const View& output, const View& grad_output, const View& grad_residual,
                                       const View& grad_weight, const View& grad_bias, const View& sums) {
-  constexpr std::string_view kName = "batch_norm_grad_sums";
-  require_channels(kName, channels, input);
-  require_channel_gradients(kName, input, grad_weight, grad_bias);
-  require_like(kName, "grad_output", grad_output, input);
-  require_activations(kName, input, output, "output");
-  require_activations(kName, input, grad_residual, "grad_residual");
-  require_totals(kName, "sums", sums, 1, input.shape[1]);
   if (input.shape[1] == 0 || input.numel() == 0) {
     fill(sums, 0);
   } else if (vectorised({input, output, grad_output, grad_residual})) {
@@ -331,12 +301,6 @@ void CpuKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const V
 
 void CpuKernels::batch_norm_grad_input(const BatchNormChannels& channels, const View& sums, const View& input,
                                        const View& output, const View& grad_output, const View& grad_input) {
-  constexpr std::string_view kName = "batch_norm_grad_input";
-  require_channels(kName, channels, input);
-  require_like(kName, "grad_output", grad_output, input);
-  require_like(kName, "grad_input", grad_input, input);
-  require_activations(kName, input, output, "output");
-  require_totals(kName, "sums", sums, 1, input.shape[1]);
   if (input.numel() == 0) return;
   if (!vectorised({input, output, grad_output, grad_input})) {
     return naive::batch_norm_grad_input(channels, sums, input, output, grad_output, grad_input);

@@ -63,8 +63,6 @@ void CudaKernels::conv2d(const Conv2dGeometry& geometry, const View& input, cons
                          const View& given_bias, Activation activation, const View& output) {
   const InDtype own_bias(*this, context_.memory, given_bias, input.dtype, true);
   const View& bias = own_bias.view();
-  require_conv2d("conv2d", geometry, input, weight, input.dtype, output);
-  require_vector("conv2d", "bias", bias, weight.shape[0], input.dtype);
   if (output.numel() == 0) return;
   if (fits_cudnn(input, output)) {
     const ChannelsLast x(*this, context_.memory, input, true), w(*this, context_.memory, weight, true);
@@ -83,8 +81,6 @@ void CudaKernels::conv2d(const Conv2dGeometry& geometry, const View& input, cons
 
 bool CudaKernels::conv2d_with_sums(const Conv2dGeometry& geometry, const View& input, const View& weight,
                                    const View& bias, const View& output, float* sums, float* squares) {
-  require_conv2d("conv2d_batch_norm", geometry, input, weight, input.dtype, output);
-  require_vector("conv2d_batch_norm", "bias", bias, weight.shape[0], parameter_dtype(bias, input));
   const bool dense_bias = bias.data == nullptr || bias.strides[0] == 1;
   if (!fits_cudnn(input, output) || output.numel() == 0 || !output.is_channels_last() || !dense_bias)
     return false;
@@ -96,7 +92,6 @@ bool CudaKernels::conv2d_with_sums(const Conv2dGeometry& geometry, const View& i
 
 void CudaKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
                                         const View& weight, const View& grad_input) {
-  require_conv2d("conv2d_backward_input", geometry, grad_input, weight, grad_input.dtype, grad_output);
   if (grad_input.numel() == 0) return;
   if (fits_cudnn(grad_input, grad_output) && grad_output.numel() > 0) {
     const ChannelsLast y(*this, context_.memory, grad_output, true), w(*this, context_.memory, weight, true);
@@ -110,7 +105,6 @@ void CudaKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const Vi
 
 void CudaKernels::conv2d_backward_input_add(const Conv2dGeometry& geometry, const View& grad_output,
                                             const View& weight, const View& grad_input) {
-  require_conv2d("conv2d_backward_input_add", geometry, grad_input, weight, grad_input.dtype, grad_output);
   if (grad_input.numel() == 0 || grad_output.numel() == 0) return;
   if (fits_cudnn(grad_input, grad_output) && grad_input.is_channels_last()) {
     const ChannelsLast y(*this, context_.memory, grad_output, true), w(*this, context_.memory, weight, true);
@@ -131,14 +125,10 @@ void CudaKernels::conv2d_backward_weight(const Conv2dGeometry& geometry, const V
   if (grad_weight.dtype != input.dtype || (grad_bias.data != nullptr && grad_bias.dtype != input.dtype)) {
     InDtype weight(*this, context_.memory, grad_weight, input.dtype, false);
     InDtype bias(*this, context_.memory, grad_bias, input.dtype, false);
-    if (weight.view().dtype != input.dtype) refuse_dtype("conv2d_backward_weight", grad_weight.dtype);
     conv2d_backward_weight(geometry, input, grad_output, weight.view(), bias.view());
     weight.finish();
     return bias.finish();
   }
-  require_conv2d("conv2d_backward_weight", geometry, input, grad_weight, input.dtype, grad_output);
-  require_vector("conv2d_backward_weight", "grad_bias", grad_bias, grad_weight.shape[0], input.dtype);
-  require_writable("conv2d_backward_weight", "grad_bias", grad_bias);
   if (grad_bias.data != nullptr) channel_sums(grad_output, grad_bias);
   if (grad_weight.numel() == 0) return;
   if (fits_cudnn(input, grad_output) && grad_output.numel() > 0) {
@@ -163,7 +153,6 @@ void CudaKernels::conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeo
                                      const View& output, const View& mask) {
   const InDtype own_bias(*this, context_.memory, given_bias, input.dtype, true);
   const View& bias = own_bias.view();
-  require_conv2d_pool2d("conv2d_relu_pool2d", conv, pool, input, weight, bias, output, mask);
   const Dims shape = {
       input.shape[0], weight.shape[0],
       window_outputs(input.shape[2], weight.shape[2], conv.stride_h, conv.pad_h, conv.dilation_h),
@@ -179,8 +168,6 @@ void CudaKernels::conv2d_relu_pool2d_backward(const Conv2dGeometry& conv, const 
                                               const View& input, const View& weight, const View& grad_output,
                                               const View& mask, const View& grad_input,
                                               const View& grad_weight, const View& grad_bias) {
-  require_conv2d_pool2d_backward(conv, pool, input, weight, grad_output, mask, grad_input, grad_weight,
-                                 grad_bias);
   const Dims shape = {
       input.shape[0], weight.shape[0],
       window_outputs(input.shape[2], weight.shape[2], conv.stride_h, conv.pad_h, conv.dilation_h),

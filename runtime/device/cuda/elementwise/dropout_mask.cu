@@ -37,7 +37,7 @@ __global__ void mask_kernel(MaskShape shape, std::uint64_t seed, std::uint64_t l
 }  // namespace
 
 void CudaKernels::dropout_mask(const MaskNumbers& numbers, double keep, const View& out) {
-  const std::int64_t rows = require_mask(numbers, keep, out);
+  const std::int64_t rows = mask_rows(numbers, out);
   if (out.numel() == 0) return;
   const MaskShape shape{rows, out.numel() / rows, numbers.first};
   dispatch_floating("dropout_mask", out.dtype, [&](auto tag) {

@@ -156,7 +156,6 @@ void CudaKernels::fill(const View& out, double value) {
 }
 
 void CudaKernels::copy(const View& in, const View& out) {
-  require_shape("copy", "out", out, in.shape);
   if (in.dtype == out.dtype) {  // bits are bits
     const auto same = [&](auto tag) {
       using T = decltype(tag);
@@ -183,7 +182,6 @@ void CudaKernels::copy(const View& in, const View& out) {
 }
 
 void CudaKernels::affine(const View& in, double scale, double shift, const View& out) {
-  require_shape("affine", "out", out, in.shape);
   dispatch_scalable("affine", in.dtype, [&](auto from_tag) {
     dispatch_scalable("affine", out.dtype, [&](auto to_tag) {
       using From = decltype(from_tag);
@@ -196,7 +194,6 @@ void CudaKernels::affine(const View& in, double scale, double shift, const View&
 }
 
 void CudaKernels::unary(UnaryOp op, const View& in, const View& out) {
-  require_like("unary", "out", out, in);
   functor::visit(op, [&](auto functor) {
     using Functor = decltype(functor);
     const auto run = [&](auto tag) {
@@ -209,7 +206,6 @@ void CudaKernels::unary(UnaryOp op, const View& in, const View& out) {
 }
 
 void CudaKernels::parametric(ParametricOp op, const View& in, double a, double b, const View& out) {
-  require_like("parametric", "out", out, in);
   functor::visit(op, [&](auto functor) {
     dispatch_floating("parametric", in.dtype, [&](auto tag) {
       using T = decltype(tag);
@@ -221,8 +217,6 @@ void CudaKernels::parametric(ParametricOp op, const View& in, double a, double b
 }
 
 void CudaKernels::binary(BinaryOp op, const View& a, const View& b, const View& out) {
-  require_like("binary", "a", a, out);
-  require_like("binary", "b", b, out);
   if (op == BinaryOp::div && out.dtype == DType::i64) {
     using I = std::int64_t;
     return map<I, I, I>(context_, "binary div", SafeDivision{context_.faults.record()}, out, a, b);
@@ -237,9 +231,6 @@ void CudaKernels::binary(BinaryOp op, const View& a, const View& b, const View& 
 }
 
 void CudaKernels::where(const View& condition, const View& a, const View& b, const View& out) {
-  require_shape("where", "condition", condition, out.shape);
-  require_like("where", "a", a, out);
-  require_like("where", "b", b, out);
   const auto run = [&](auto tag) {
     using T = decltype(tag);
     dispatch_any(condition.dtype, [&](auto condition_tag) {
@@ -253,7 +244,6 @@ void CudaKernels::where(const View& condition, const View& a, const View& b, con
 }
 
 void CudaKernels::accumulate(const View& in, double scale, const View& out) {
-  require_like("accumulate", "in", in, out);
   dispatch_floating("accumulate", out.dtype, [&](auto tag) {
     using T = decltype(tag);
     map<T, T, T>(context_, "accumulate", Accumulate<T>{static_cast<Compute<T>>(scale)}, out, out, in);

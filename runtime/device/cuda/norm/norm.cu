@@ -58,11 +58,6 @@ __global__ void sums_map_kernel(std::int64_t channels, double count, BatchNormRu
 
 void CudaKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
                              const View& residual, const View& output) {
-  require_channels("batch_norm", channels, input);
-  require_statistics("batch_norm", channels);
-  require_several("batch_norm", input);
-  require_optional("batch_norm", "residual", residual, input);
-  require_like("batch_norm", "output", output, input);
   if (input.numel() == 0) return;
   const std::int64_t extent = input.shape[1];
   const Scratch map(context_.memory, static_cast<std::size_t>(extent) * 2 * sizeof(double));
@@ -84,11 +79,6 @@ void CudaKernels::conv2d_batch_norm(const Conv2dGeometry& geometry, const View& 
                                     const BatchNormChannels& channels, const View& residual,
                                     const View& output) {
   constexpr std::string_view kName = "conv2d_batch_norm";
-  require_channels(kName, channels, convolved);
-  require_statistics(kName, channels);
-  require_several(kName, convolved);
-  require_optional(kName, "residual", residual, convolved);
-  require_like(kName, "output", output, convolved);
   const std::int64_t extent = convolved.shape[1], padded = (extent + 3) / 4 * 4;  // each array aligned
   const Scratch sums(context_.memory, static_cast<std::size_t>(padded) * 2 * sizeof(float));
   auto* const sum = static_cast<float*>(sums.data());
@@ -111,9 +101,6 @@ void CudaKernels::conv2d_batch_norm(const Conv2dGeometry& geometry, const View& 
 
 void CudaKernels::batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels,
                                        const View& input, const View& residual, const View& output) {
-  require_channels("batch_norm_inference", channels, input);
-  require_optional("batch_norm_inference", "residual", residual, input);
-  require_like("batch_norm_inference", "output", output, input);
   if (input.numel() == 0) return;
   const std::int64_t extent = input.shape[1];
   const Scratch map(context_.memory, static_cast<std::size_t>(extent) * 2 * sizeof(double));
@@ -131,14 +118,7 @@ void CudaKernels::batch_norm_backward(const BatchNormRule& rule, const BatchNorm
                                       const View& grad_input, const View& grad_residual,
                                       const View& grad_weight, const View& grad_bias) {
   constexpr std::string_view kName = "batch_norm_backward";
-  require_channels(kName, channels, input);
-  require_channel_gradients(kName, input, grad_weight, grad_bias);
-  require_several(kName, input);
-  require_like(kName, "grad_output", grad_output, input);
-  require_like(kName, "grad_input", grad_input, input);
-  require_optional(kName, "grad_residual", grad_residual, input);
   const bool gated = rule.activation == Activation::relu;
-  if (gated) require_like(kName, "output", output, input);
   if (input.numel() == 0) return;
   const View gate = gated ? output : View{};
   const std::int64_t extent = input.shape[1];

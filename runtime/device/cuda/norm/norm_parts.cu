@@ -69,8 +69,6 @@ __global__ void totals_map_kernel(std::int64_t channels, const double* totals, C
 
 void CudaKernels::batch_norm_moments(const View& input, const View& moments) {
   constexpr std::string_view kName = "batch_norm_moments";
-  require_rank(kName, "input", input, 4);
-  require_totals(kName, "moments", moments, 1, input.shape[1]);
   if (input.numel() == 0) return fill(moments, 0);
   dispatch_floating(kName, input.dtype, [&](auto tag) {
     using T = decltype(tag);
@@ -86,9 +84,6 @@ void CudaKernels::batch_norm_combine(const BatchNormRule& rule, const BatchNormC
                                      const View& parts) {
   constexpr std::string_view kName = "batch_norm_combine";
   const std::int64_t extent = channels.mean.numel();
-  require_statistics(kName, channels);
-  require_rank(kName, "parts", parts, 2);
-  require_totals(kName, "parts", parts, parts.shape[0], extent);
   if (extent == 0) return;
   const auto combine = [&](auto tag) {
     using C = decltype(tag);
@@ -100,9 +95,6 @@ void CudaKernels::batch_norm_combine(const BatchNormRule& rule, const BatchNormC
 
 void CudaKernels::batch_norm_apply(const BatchNormRule& rule, const BatchNormChannels& channels,
                                    const View& input, const View& residual, const View& output) {
-  require_channels("batch_norm_apply", channels, input);
-  require_optional("batch_norm_apply", "residual", residual, input);
-  require_like("batch_norm_apply", "output", output, input);
   if (input.numel() == 0) return;
   const std::int64_t extent = input.shape[1];
   const Scratch map(context_.memory, static_cast<std::size_t>(extent) * 2 * sizeof(double));
@@ -119,12 +111,6 @@ void CudaKernels::batch_norm_grad_sums(const BatchNormChannels& channels, const 
                                        const View& output, const View& grad_output, const View& grad_residual,
                                        const View& grad_weight, const View& grad_bias, const View& sums) {
   constexpr std::string_view kName = "batch_norm_grad_sums";
-  require_channels(kName, channels, input);
-  require_channel_gradients(kName, input, grad_weight, grad_bias);
-  require_like(kName, "grad_output", grad_output, input);
-  require_optional(kName, "output", output, input);
-  require_optional(kName, "grad_residual", grad_residual, input);
-  require_totals(kName, "sums", sums, 1, input.shape[1]);
   if (input.numel() == 0) {
     fill(sums, 0);
     if (grad_weight.data != nullptr) fill(grad_weight, 0);
@@ -150,11 +136,6 @@ void CudaKernels::batch_norm_grad_input(const BatchNormChannels& channels, const
                                         const View& input, const View& output, const View& grad_output,
                                         const View& grad_input) {
   constexpr std::string_view kName = "batch_norm_grad_input";
-  require_channels(kName, channels, input);
-  require_like(kName, "grad_output", grad_output, input);
-  require_like(kName, "grad_input", grad_input, input);
-  require_optional(kName, "output", output, input);
-  require_totals(kName, "sums", sums, 1, input.shape[1]);
   if (input.numel() == 0) return;
   const std::int64_t extent = input.shape[1];
   const Scratch map(context_.memory, static_cast<std::size_t>(extent) * kGradientMap * sizeof(double));
