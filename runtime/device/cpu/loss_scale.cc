@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
+#include <type_traits>
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
@@ -24,39 +26,21 @@ bool unscale_run(std::int64_t n, T* values, std::int64_t step, float inverse) {
   return clean == 0;
 }
 
+/// The unsigned integer of T's size.
 template <class T>
-struct Exponent;
-template <>
-struct Exponent<float> {
-  using Bits = std::uint32_t;
-  static constexpr Bits kAllOnes = 0x7f800000U;
-};
-template <>
-struct Exponent<double> {
-  using Bits = std::uint64_t;
-  static constexpr Bits kAllOnes = 0x7ff0000000000000U;
-};
-template <>
-struct Exponent<BFloat16> {
-  using Bits = std::uint16_t;
-  static constexpr Bits kAllOnes = 0x7f80U;
-};
-template <>
-struct Exponent<Float16> {
-  using Bits = std::uint16_t;
-  static constexpr Bits kAllOnes = 0x7c00U;
-};
+using BitsOf = std::conditional_t<sizeof(T) == 8, std::uint64_t,
+                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
 
-/// Whether an exponent is all ones: infinity or NaN. Of bits and without a branch, so that it is vectorized:
-/// memory is all that it waits for.
+/// Whether an exponent is all ones, as infinity's, which is nothing else: infinity or NaN. Of bits and
+/// without a branch, so that it is vectorized: memory is all that it waits for.
 template <class T>
 bool has_not_finite(std::int64_t n, const T* values, std::int64_t step) {
-  using Bits = typename Exponent<T>::Bits;
-  constexpr Bits kAllOnes = Exponent<T>::kAllOnes;
+  using Bits = BitsOf<T>;
+  const auto all_ones = std::bit_cast<Bits>(cast<T>(std::numeric_limits<float>::infinity()));
   Bits bad = 0;
   const auto look = [&](const T& value) {
-    const auto bits = static_cast<Bits>(std::bit_cast<Bits>(value) & kAllOnes);
-    bad = static_cast<Bits>(bad | static_cast<Bits>(bits == kAllOnes));
+    const auto bits = static_cast<Bits>(std::bit_cast<Bits>(value) & all_ones);
+    bad = static_cast<Bits>(bad | static_cast<Bits>(bits == all_ones));
   };
   if (step == 1) {
     for (std::int64_t i = 0; i < n; ++i) look(values[i]);
@@ -71,8 +55,6 @@ constexpr DispatchFloating<BFloat16, Float16> kDispatchStored;
 }  // namespace
 
 void CpuKernels::find_not_finite(std::span<const View> values, const View& found) {
-  require_shape("find_not_finite", "found", found, {1});
-  require_dtype("find_not_finite", "found", found, DType::f32);
   bool bad = false;
   for (const View& view : values) {
     kDispatchStored("find_not_finite", view.dtype, [&](auto tag) {
@@ -86,9 +68,6 @@ void CpuKernels::find_not_finite(std::span<const View> values, const View& found
 }
 
 void CpuKernels::unscale(std::span<const View> gradients, const View& scale, const View& found) {
-  require_shape("unscale", "scale", scale, {1});
-  require_dtype("unscale", "scale", scale, DType::f32);
-  require_like("unscale", "found", found, scale);
   const auto inverse = static_cast<float>(1.0 / static_cast<double>(*scale.as<const float>()));
   bool clean = true;
   for (const View& gradient : gradients) {
