@@ -36,6 +36,7 @@ JobRules rules_of(const CoordinatorOptions& options, const SocketAddress& addres
   rules.waiting_every = options.waiting_every;
   rules.launch_time_ns = options.launch_time_ns;
   rules.run_id = options.run_id;
+  rules.job = options.incarnation;
   rules.hosts = options.hosts;
   rules.listening = where(address);
   return rules;

@@ -56,6 +56,14 @@ StoreClientOptions store_options(const MemberOptions& options, const NodeOffer& 
   return store;
 }
 
+SessionTimes times_of(const MemberOptions& options) {
+  SessionTimes times;
+  times.beat = options.beat;
+  times.lease = options.lease;
+  times.join = options.join_timeout;
+  return times;
+}
+
 UniqueFd make_event() {
   return UniqueFd(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd")));
 }
@@ -90,7 +98,7 @@ struct Member::Impl {
         store(store_options(options, offer)),
         server(options.server),
         stream(connect_to_store(server, store, deadline)),
-        session(std::move(stream.reader), std::move(stream.writer), offer, {options.beat, options.lease},
+        session(std::move(stream.reader), std::move(stream.writer), offer, times_of(options),
                 boot_clock().now()),
         wake(make_event()),
         arrived(make_event()) {
@@ -106,8 +114,8 @@ struct Member::Impl {
         store(store_options(options, offer)),
         server(seat.server),
         stream{UniqueFd(), {}, wire::FrameReader(MacKey("")), wire::FrameWriter(MacKey(""))},
-        session(without_read_news(seat, options.memory->words().news_read), {options.beat, options.lease},
-                granted, boot_clock().now()),
+        session(without_read_news(seat, options.memory->words().news_read), times_of(options), granted,
+                boot_clock().now()),
         news_told(options.memory->words().news_read),
         kept(session.changes()),
         wake(make_event()),
@@ -279,8 +287,7 @@ bool Member::Impl::hold_vote(const std::vector<Endpoint>& others, VoteRequest re
   request = options.voter->stand(offer.incarnation, boot_clock().now(), false);
   if (request.epoch == 0) return false;
   const std::vector<VoteAnswer> answers = ask();
-  const bool elected = is_elected(answers);
-  options.voter->settle(elected);
+  const bool elected = options.voter->settle(is_elected(answers), boot_clock().now());
   if (!elected) return leader_in(answers);
   Duration heard_ago = options.voter->heard_ago(boot_clock().now());
   for (const VoteAnswer& answer : answers) {

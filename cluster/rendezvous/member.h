@@ -23,6 +23,8 @@ struct MemberOptions {
   std::string job;             ///< must be the coordinator's; at most 128 bytes
   Duration beat = std::chrono::seconds(1);
   Duration lease = std::chrono::seconds(4);
+  /// As SessionTimes::join.
+  Duration join_timeout = std::chrono::seconds(600);
   /// Called from the member's thread each time the coordinator has answered: this node may work until then,
   /// in boot_clock()'s time.
   std::function<void(TimePoint ends)> on_lease;

@@ -105,7 +105,9 @@ Admission Membership::come_back(Seat& broken, SeatId id, TimePoint now) {
   back.hung_up_at.reset();
   if (phase_ == Phase::gathering) gather(now);
   if (!back.in_round && elastic()) take_in();
-  return {back.place, {}, {}};
+  Admission admission{back.place, {}, {}};
+  admission.as_before = !back.begun_anew;
+  return admission;
 }
 
 void Membership::beat(SeatId id, TimePoint now) {

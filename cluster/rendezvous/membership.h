@@ -29,6 +29,7 @@ struct JobRules {
   Duration waiting_every = std::chrono::seconds(5);
   std::int64_t launch_time_ns = 0;
   std::string run_id;
+  std::uint64_t job = 0;  ///< Leadership::job
   std::vector<std::string> hosts;
   std::string listening;  ///< "10.0.0.1:29501 (eth0)", for the lines of Waiting
 };
@@ -42,6 +43,7 @@ struct Admission {
   Endpoint leader{};
   std::uint64_t epoch = 0;  ///< the leader's; 0: it cannot be succeeded
   Grant grant{};
+  bool as_before = false;  ///< of who resumes: it has its part in the round that it knows
 };
 
 /// What the leader before has left.

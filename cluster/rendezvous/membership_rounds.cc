@@ -122,8 +122,9 @@ void Membership::lose(SeatId id, SeenFailure seen, TimePoint now) {
   const Seat seat = *roster_.find(id);
   roster_.remove(id);
   if (over()) return;
-  // Whoever succeeds will find the same, and goes on.
-  abdicated_ = abdicated_ || (successors_ && seat.place == host_place_);
+  // Whoever succeeds will find the same, and goes on. A seat inherited from a launcher that was at the host's
+  // place before is not the host's.
+  abdicated_ = abdicated_ || (successors_ && seat.place == host_place_ && !host_is_here());
   if (abdicated_ || (seat.node_rank < 0 && !seat.in_round)) return;  // the latter: a spare
   const bool replaced = phase_ == Phase::gathering && roster_.has_rank(seat.node_rank);
   if (replaced) return;

@@ -27,6 +27,7 @@ Membership::Membership(JobRules rules, const Inheritance& inheritance, TimePoint
     : Membership(std::move(rules), now) {
   const Leadership& known = inheritance.known;
   rules_.launch_time_ns = known.launch_time_ns;
+  rules_.job = known.job;
   host_place_ = inheritance.host_place;
   inherited_ = started_ = true;
   round_ = known.round;
@@ -58,7 +59,7 @@ Membership::Membership(JobRules rules, const Inheritance& inheritance, TimePoint
 // The seat that it had under the leader before, or, for a launcher that had no part in the round, any.
 Admission Membership::claim(SeatId id, const NodeOffer& offer, TimePoint now) {
   Seat* const seat = roster_.find_inherited(offer.place);
-  const bool took_part = seat != nullptr && offer.round == round_;
+  const bool took_part = seat != nullptr && offer.round == round_ && offer.job == rules_.job;
   if (offer.place < 0 || (!took_part && offer.at_work))
     return {-1, "the job has gone on without this node, whose lease has run out", {}};
   if (took_part) {
@@ -74,7 +75,8 @@ Admission Membership::claim(SeatId id, const NodeOffer& offer, TimePoint now) {
   fresh.node_rank = offer.place;
   std::string why = roster_.objection(fresh);
   if (!why.empty()) return {-1, std::move(why), {}};
-  const Seat& added = roster_.add(id, fresh, now);
+  Seat& added = roster_.add(id, fresh, now);
+  added.begun_anew = true;
   Admission admission{added.place, {}, {}};
   if (phase_ == Phase::gathering) gather(now);
   return admission;
@@ -82,6 +84,7 @@ Admission Membership::claim(SeatId id, const NodeOffer& offer, TimePoint now) {
 
 Leadership Membership::leadership() const {
   Leadership known;
+  known.job = rules_.job;
   known.restart_count = restarts_;
   known.launch_time_ns = rules_.launch_time_ns;
   known.round = round_;

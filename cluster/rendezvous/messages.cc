@@ -177,6 +177,7 @@ void put(Writer& out, std::string&, const Refused& news) {
 void put(Writer& out, std::string&, const LeaseLost& news) { out.cut(news.why, kMaxReasonBytes); }
 
 void put(Writer& out, std::string& bytes, const Leadership& news) {
+  out.u64(news.job);
   out.u64(news.epoch);
   out.u32(static_cast<std::uint32_t>(std::min(news.council.size(), kMaxDelegates)));
   for (std::size_t i = 0; i < std::min(news.council.size(), kMaxDelegates); ++i) {
@@ -242,6 +243,7 @@ Start take_start(Reader& in) {
 
 Leadership take_leadership(Reader& in) {
   Leadership news;
+  news.job = in.u64();
   news.epoch = in.u64();
   const std::uint32_t delegates = in.count(kMaxDelegates);
   for (std::uint32_t i = 0; i < delegates && in.well(); ++i) {
@@ -317,6 +319,7 @@ std::string encode(const NodeOffer& offer) {
   out.u64(offer.incarnation);
   out.flag(offer.resumes);
   out.endpoint(offer.standby);
+  out.u64(offer.job);
   out.u64(offer.epoch);
   out.i32(offer.place);
   out.i32(offer.round);
@@ -333,6 +336,7 @@ std::string encode(const Admission& admission) {
   out.lines(admission.lines);
   out.flag(admission.elsewhere);
   out.endpoint(admission.leader);
+  out.flag(admission.as_before);
   out.u64(admission.epoch);
   out.text(encode(admission.grant));
   return bytes;
@@ -368,6 +372,7 @@ std::optional<NodeOffer> decode_offer(std::string_view bytes) {
   offer.incarnation = in.u64();
   offer.resumes = in.flag();
   offer.standby = in.endpoint();
+  offer.job = in.u64();
   offer.epoch = in.u64();
   offer.place = in.i32();
   offer.round = in.i32();
@@ -382,6 +387,7 @@ std::optional<Admission> decode_admission(std::string_view bytes) {
   Admission admission{in.i32(), in.string(kMaxReasonBytes), in.lines()};
   admission.elsewhere = in.flag();
   admission.leader = in.endpoint();
+  admission.as_before = in.flag();
   admission.epoch = in.u64();
   const auto grant = decode_grant(in.text(kMaxGrantBytes));
   if (!grant || !in.complete()) return std::nullopt;

@@ -12,7 +12,7 @@
 namespace dtrain::rendezvous {
 
 /// Of all that launchers tell each other once they have joined; to be raised with every change of it.
-inline constexpr int kMessagesVersion = 2;
+inline constexpr int kMessagesVersion = 3;
 
 inline constexpr std::size_t kMaxHostBytes = 253;
 inline constexpr std::size_t kMaxAddressBytes = 256;

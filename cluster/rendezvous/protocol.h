@@ -28,7 +28,8 @@ struct NodeOffer {
   bool resumes = false;  ///< has a seat, whose connection broke
   Endpoint standby{};    ///< where it would lead the job if it had to; port 0: it could not
   // With `resumes`, for a leader who does not know the seat.
-  std::uint64_t epoch = 0;     ///< of the leader whose news it has heard; 0: none that could be succeeded
+  std::uint64_t job = 0;       ///< Leadership::job, of the leader whose news it has heard
+  std::uint64_t epoch = 0;     ///< of that leader; 0: none that could be succeeded
   int place = -1;              ///< the number it was given
   int round = -1;              ///< the last one it took part in
   bool at_work = false;        ///< that has started here and not ended
@@ -126,6 +127,9 @@ struct Leadership {
   int round = -1;  ///< the last one that was formed; -1: none
   std::vector<RoundNode> nodes;
   std::vector<std::pair<int, int>> displaced;
+  /// Its first leader. Where all are lost who could have led it on, another job begins at the same meeting
+  /// point: its rounds are numbered as those of what is left of the former one.
+  std::uint64_t job = 0;
 };
 using News = std::variant<Waiting, Forming, Start, Stop, Over, Refused, LeaseLost, Leadership>;
 

@@ -28,6 +28,7 @@ struct Seat {
   std::optional<TimePoint> hung_up_at;  ///< its machine has closed the connection
   std::string accused;                  ///< why it is left behind, where it is not the network's fault
   bool broken = false;  ///< the connection failed; the node itself may be alive until its lease has run out
+  bool begun_anew = false;  ///< it followed another leader, in no round that this one knows
   bool in_round = false;
   bool ready = false;
   std::optional<int> ended;  ///< the exit code of its part of the round

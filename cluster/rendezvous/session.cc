@@ -56,7 +56,8 @@ Session::Session(wire::FrameReader reader, wire::FrameWriter writer, const NodeO
       lease_from_(now),
       lease_ends_(now + times.lease),
       next_beat_(now + times.beat),
-      heard_at_(now) {
+      heard_at_(now),
+      unseated_since_(now) {
   join_request_ = next_request_;
   set(kJoinKey, encode(offer), now);
 }
@@ -78,6 +79,7 @@ Session::Session(const KeptSession& kept, SessionTimes times, TimePoint lease_en
       lease_ends_(lease_ends),
       next_beat_(now),
       heard_at_(now),
+      unseated_since_(now),
       epoch_(kept.epoch),
       known_(kept.known),
       joining_(false),
@@ -155,6 +157,7 @@ void Session::put_aside(std::string why) {
 void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
   if (!interrupted()) return;
   offer_.resumes = admitted();
+  offer_.job = known_.leadership.job;
   offer_.epoch = known_.epoch;
   offer_.place = place_;
   offer_.round = index_ ? round_ : -1;
@@ -166,6 +169,7 @@ void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoi
 
 void Session::rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
   if (!interrupted()) return;
+  if (admitted()) unseated_since_ = now;
   // Whoever admits it now may count its epochs, and its news, from the same numbers.
   place_ = -1;
   epoch_ = 0;
@@ -258,7 +262,9 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
     if (offer_.resumes && round_ >= 0 && known_.leadership.council.empty())
       return lose("the rendezvous that led this job is gone, and another one has begun in its place");
     elsewhere_ = admission->leader;
-    return put_aside("the rendezvous is elsewhere");
+    return put_aside(admission->leader.port == 0
+                         ? "nobody leads the job now"
+                         : fmt::format("the job is said to be led at {}", admission->leader.text()));
   }
   if (!admission->refused.empty() && offer_.resumes) return lose(admission->refused);
   if (!admission->refused.empty()) {
@@ -273,6 +279,11 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
   hung_up_until_.reset();
   place_ = admission->node_rank;
   if (admission->epoch != epoch_) stamp_ = 0;
+  if (admission->epoch != epoch_ && !admission->as_before) {
+    round_ = -1;
+    index_.reset();
+    ended_with_.reset();
+  }
   if (!offer_.resumes || admission->epoch != epoch_) next_event_ = first_event;
   epoch_ = admission->epoch;
   ++changes_;
@@ -345,8 +356,21 @@ std::optional<std::string> Session::take() {
   return news;
 }
 
+// Each place that it is sent on to renews the lease of one who has nothing at work yet.
+void Session::give_up_joining(TimePoint now) {
+  ended_ = true;
+  ++changes_;
+  const double waited = std::chrono::duration<double>(now - unseated_since_).count();
+  news_.push_back(encode(News(Refused{
+      fmt::format("after {:.0f} s: found no launcher that leads the job ({}), so all that knew its state are "
+                  "lost; start dtrain-launch again on every node",
+                  waited, cause_),
+      true})));
+}
+
 TimePoint Session::tick(TimePoint now) {
   if (ended_ || hushed_) return now + kIdle;
+  if (interrupted() && !admitted() && now - unseated_since_ >= times_.join) give_up_joining(now);
   if (orphaned_until_ && now >= *orphaned_until_)
     lose(fmt::format("its lease has run out, and no other leader was found in {:.0f} s; {}",
                      std::chrono::duration<double>(times_.succession).count(), cause_));

@@ -44,6 +44,8 @@ struct SessionTimes {
   Duration lease = std::chrono::seconds(4);
   /// How long another leader is looked for when the lease has run out, where there can be one.
   Duration succession = std::chrono::seconds(12);
+  /// How long a launcher that is sent on to a leader, and has no seat, looks for one.
+  Duration join = std::chrono::seconds(600);
 };
 
 /// What a session has heard that a successor must know.
@@ -145,6 +147,7 @@ class Session {
   void connected_again(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
   void put_aside(std::string why);
   void find_delegate();
+  void give_up_joining(TimePoint now);
   void beat(TimePoint now);
   bool successors() const noexcept { return known_.leadership.council.size() >= kLeastCouncil; }
 
@@ -172,6 +175,7 @@ class Session {
   };
   std::deque<Sent> unanswered_;  // sets only; the server answers them in order
   TimePoint lease_from_, lease_ends_, next_beat_, heard_at_;
+  TimePoint unseated_since_;
   std::optional<TimePoint> hung_up_until_;
   std::uint64_t floor_ = 0;                  // of epochs
   std::optional<TimePoint> orphaned_until_;  // the lease has run out

@@ -139,7 +139,7 @@ bool elects(const std::vector<Delegate>& council, std::uint64_t candidate,
 
 Council::Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease)
     : epoch_(epoch), members_(std::move(members)), lease_(lease) {
-  for (std::size_t i = 1; i < members_.size(); ++i) seen_.push_back({members_[i].incarnation, {}, 0});
+  for (const Delegate& one : members_) seen_.push_back({one.incarnation, {}, 0});
 }
 
 Council::Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease, TimePoint founded,
@@ -179,7 +179,7 @@ TimePoint Council::leads_until() const {
   if (alone_) return TimePoint::max();
   std::vector<TimePoint> followed;
   for (const Seen& one : seen_) {
-    if (one.followed) followed.push_back(*one.followed);
+    if (one.followed && one.incarnation != members_.front().incarnation) followed.push_back(*one.followed);
   }
   const std::size_t needed = majority() - 1;
   if (needed == 0) return TimePoint::max();
@@ -193,7 +193,7 @@ bool Council::decided(std::uint64_t events) const {
   if (alone_) return true;
   const auto heard =
       std::count_if(seen_.begin(), seen_.end(), [&](const Seen& one) { return one.events >= events; });
-  return static_cast<std::size_t>(heard) + 1 >= majority();
+  return static_cast<std::size_t>(heard) >= majority();
 }
 
 bool Council::adapt(const std::vector<Delegate>& present, std::uint64_t events, TimePoint now) {

@@ -93,7 +93,8 @@ class Council {
   /// The leader may lead until then; TimePoint::max() while it alone is the majority. In the past for a
   /// successor whom no majority follows yet.
   TimePoint leads_until() const;
-  /// A majority has heard `events` of the leader's news.
+  /// A majority has heard `events` of the leader's news. The leader counts as the others do, by what its own
+  /// session has heard: that, and not what it has told, is what it would know as a voter.
   bool decided(std::uint64_t events) const;
   /// Takes a delegate in or leaves one out if that is due and possible, of those who are there; true when it
   /// has: then `events` is the number of news with the one that says so.
@@ -119,7 +120,7 @@ class Council {
 
   std::uint64_t epoch_;
   std::vector<Delegate> members_;
-  std::vector<Seen> seen_;  // of all but the leader
+  std::vector<Seen> seen_;  // of all
   Duration lease_;
   std::uint64_t changed_at_ = 1;
   bool alone_ = false;  // the leader is the majority

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace dtrain::rendezvous {
 namespace {
@@ -81,10 +82,14 @@ VoteRequest Voter::stand(std::uint64_t incarnation, TimePoint now, bool probe) {
   return {epoch, incarnation, known_epoch_, known_events_, probe};
 }
 
-void Voter::settle(bool elected) {
+bool Voter::settle(bool elected, TimePoint now) {
   const std::lock_guard lock(mutex_);
-  if (elected) promise(promised());
-  candidacy_ = 0;
+  const std::uint64_t epoch = std::exchange(candidacy_, 0);
+  if (!elected || epoch < promised_) return false;
+  promise(epoch);
+  loyal_until_ = now + kLoyalty;  // until it leads
+  voted_for_ = 0;
+  return true;
 }
 
 bool Voter::may_follow(std::uint64_t epoch) const {

@@ -37,9 +37,10 @@ class Voter {
   /// heard. 0: it follows a leader, or has just voted for another one. A probe promises nothing; else it has
   /// voted for itself.
   VoteRequest stand(std::uint64_t incarnation, TimePoint now, bool probe);
-  /// The vote that it stood for is over. Not elected, it leads nobody by its vote for itself, which binds
-  /// nobody.
-  void settle(bool elected);
+  /// The vote that it stood for is over; true when it leads now. Not elected, it leads nobody by its vote for
+  /// itself, which binds nobody. Nor does it lead where it has voted for a later epoch meanwhile: its own
+  /// vote would count for both.
+  bool settle(bool elected, TimePoint now);
   /// A leader of that epoch may be followed.
   bool may_follow(std::uint64_t epoch) const;
   /// Another launcher has promised itself to that epoch.

@@ -100,6 +100,7 @@ class NodesRun final : private RoundLink {
     settings.member.insecure = job_.options.insecure;
     settings.member.job = job_name();
     settings.member.lease = job_.options.lease;
+    settings.member.join_timeout = job_.options.join_timeout;
     settings.member.beat = std::min<Duration>(kBeat, job_.options.lease / 4);
     settings.offer.node_rank = job_.placement.node_rank;
     settings.offer.host = job_.placement.host;

@@ -96,11 +96,9 @@ TimePoint CoordinatorObserver::on_turn(StoreDesk& desk, TimePoint now) {
 std::string CoordinatorObserver::join(std::uint64_t client, std::string_view value, TimePoint now) {
   const auto offer = decode_offer(value);
   Admission admission = office_.join(client, value, now);
-  const std::uint64_t first = !offer                    ? office_.next_event()
-                              : !offer->resumes         ? office_.first_event_of(offer->incarnation)
-                              : offer->epoch != epoch() ? 0
-                                                        : office_.next_event();
-  tell_leadership_ = tell_leadership_ || (council_ && offer && !offer->resumes);
+  const std::uint64_t first = offer ? office_.first_event_of(offer->incarnation) : office_.next_event();
+  tell_leadership_ =
+      tell_leadership_ || (council_ && offer && offer->epoch != epoch() && !admission.as_before);
   admission.epoch = epoch();
   admission.grant = grant();
   return join_answer(first, encode(admission));
@@ -150,8 +148,9 @@ std::string CoordinatorObserver::hear_claim(StoreDesk& desk, std::string_view va
   const auto claim = decode_claim(value);
   if (!claim || options_.voter == nullptr) return {};
   options_.voter->hear(*claim);
-  // Begun where newcomers begin, while the job goes on elsewhere.
-  if (office_.open() && !office_.membership().formed() && claim->epoch > office_.epoch()) depose(desk);
+  // This one was begun where newcomers begin, while the job goes on elsewhere; or a majority follows another
+  // one by now.
+  if (office_.open() && claim->epoch > office_.epoch()) depose(desk);
   return {};
 }
 

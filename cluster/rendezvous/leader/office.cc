@@ -178,6 +178,9 @@ Admission Office::join(std::uint64_t client, std::string_view offer, TimePoint n
     return {-1, "the rendezvous did not understand the join; run the same dtrain on every node", {}};
   if (decoded->incarnation != 0) first_events_.try_emplace(decoded->incarnation, next_event_);
   Admission admission = membership_->join(seat_of(client), *decoded, now);
+  // What became of the round that it comes back from has been told from the first piece of news on.
+  const bool comes_back = decoded->resumes && decoded->epoch != epoch_ && admission.as_before;
+  if (comes_back && decoded->incarnation != 0) first_events_[decoded->incarnation] = 0;
   collect();
   return admission;
 }

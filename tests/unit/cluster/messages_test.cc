@@ -127,6 +127,9 @@ TEST(Messages, WordsOffersAndAdmissionsComeBack) {
   EXPECT_EQ(offer->node_rank, 5);
   EXPECT_EQ(offer->nproc, 8);
   EXPECT_EQ(offer->must_match, full_offer().must_match);
+  Admission back{3, "", {}};
+  back.as_before = true;
+  EXPECT_TRUE(decode_admission(encode(back))->as_before);
   const auto admission = decode_admission(encode(Admission{3, "no", {"a"}}));
   EXPECT_EQ(admission->node_rank, 3);
   EXPECT_EQ(admission->refused, "no");

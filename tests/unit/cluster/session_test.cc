@@ -88,6 +88,27 @@ TEST_F(SessionTest, ARefusalIsTheLastNews) {
   EXPECT_FALSE(session_.take());
 }
 
+// Where everybody is lost who knew the job, newcomers are sent to a leader that is there no more.
+TEST_F(SessionTest, WhoFindsNoLeaderForTheTimeToJoinIsRefused) {
+  Admission elsewhere{-1, {}, {}};
+  elsewhere.elsewhere = true;
+  elsewhere.leader = {"gpu7", 29501};
+  for (int second = 0; second < 600; ++second) {
+    ASSERT_FALSE(session_.ended());
+    answer(asked().at(0), join_answer(0, encode(elsewhere)));
+    pass(seconds(1));
+    from_session_ = wire::FrameReader(MacKey("up2"));
+    to_session_ = wire::FrameWriter(MacKey("down2"));
+    session_.rejoin(wire::FrameReader(MacKey("down2")), wire::FrameWriter(MacKey("up2")), now_);
+  }
+  ASSERT_TRUE(session_.ended());
+  const Refused refused = std::get<Refused>(heard());
+  EXPECT_TRUE(refused.unreachable);
+  EXPECT_THAT(refused.why, HasSubstr("after 600 s"));
+  EXPECT_THAT(refused.why, HasSubstr("gpu7:29501"));
+  EXPECT_THAT(refused.why, HasSubstr("start dtrain-launch again on every node"));
+}
+
 TEST_F(SessionTest, TheLeaseRunsFromWhenTheLastAnsweredBeatWasSent) {
   admit();
   pass(seconds(1));

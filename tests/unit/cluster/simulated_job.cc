@@ -36,9 +36,11 @@ void SimulatedJob::run(Duration faults, Duration patience) {
 }
 
 bool SimulatedJob::complete() const {
-  std::map<int, int> working;
-  for (const auto& [place, launcher] : launchers_) ++working[launcher->working()];
-  return !working.empty() && working.rbegin()->first >= 0 && working.rbegin()->second == settings_.nodes;
+  std::map<std::pair<std::uint64_t, int>, int> working;
+  for (const auto& [place, launcher] : launchers_) {
+    if (launcher->working() >= 0) ++working[{founder_of_.at(launcher->leader()), launcher->working()}];
+  }
+  return working.size() == 1 && working.begin()->second == settings_.nodes;
 }
 
 std::size_t SimulatedJob::rounds() const {
@@ -284,13 +286,12 @@ void SimulatedJob::look_at_acknowledgements(const Launcher& leader) {
     const auto heard =
         std::count_if(council.members().begin(), council.members().end(), [&](const Delegate& one) {
           const auto found = heard_.find({one.incarnation, leader.incarnation()});
-          return one.incarnation == leader.incarnation() ||
-                 (found != heard_.end() && found->second >= events);
+          return found != heard_.end() && found->second >= events;
         });
     if (static_cast<std::size_t>(heard) < council.members().size() / 2 + 1)
       violated("the leader of epoch " + std::to_string(office.epoch()) + " believes that a majority of " +
                std::to_string(council.members().size()) + " has heard " + std::to_string(events) +
-               " of its news, which with itself " + std::to_string(heard) + " have");
+               " of its news, which " + std::to_string(heard) + " have");
   }
 }
 
@@ -333,6 +334,7 @@ void SimulatedJob::note_start(const Launcher& launcher, std::uint64_t leader, co
              std::to_string(start.round));
   for (const auto& [place, other] : launchers_) {
     const bool of_this_job = other->leader() != 0 && founder_of_.at(other->leader()) == founder;
+    if (other->working() >= 0 && !of_this_job) ++beside_others_;
     if (of_this_job && other->working() >= 0 && other->working() != start.round)
       violated("place " + std::to_string(launcher.place()) + " starts round " + std::to_string(start.round) +
                " while place " + std::to_string(place) + " is at work in round " +

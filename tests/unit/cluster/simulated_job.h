@@ -24,6 +24,7 @@ namespace dtrain::simulation {
 struct Settings {
   int nodes = 3, spares = 1;
   Duration lease = std::chrono::seconds(4), lost_after = std::chrono::seconds(6);
+  Duration join_timeout = std::chrono::seconds(60);
   Duration slowest_message = std::chrono::milliseconds(60);
   Duration between_faults = std::chrono::seconds(4);  ///< on average
 };
@@ -139,10 +140,13 @@ class SimulatedJob {
   void run(Duration faults, Duration patience);
   /// What must not have happened and has; empty: nothing.
   const std::string& violation() const { return violation_; }
-  /// All nodes work in one round.
+  /// All nodes work in one round, and nobody works beside them.
   bool complete() const;
   std::size_t rounds() const;
   std::size_t elections() const;
+  /// How many have begun to work while a launcher of another job, begun at the same meeting point, was at
+  /// work.
+  std::size_t beside_others() const { return beside_others_; }
   std::string text() const;
 
  private:
@@ -199,6 +203,7 @@ class SimulatedJob {
   std::map<std::uint64_t, std::uint64_t> founder_of_;                       // a leader's job
   std::map<std::uint64_t, std::uint64_t> last_followed_;                    // a launcher's leader
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> heard_;  // by a launcher, of a leader
+  std::size_t beside_others_ = 0;
   std::string violation_;
   std::vector<std::string> story_;
 };

@@ -31,14 +31,16 @@ CoordinatorOptions options_of(const Settings& settings, int place, std::uint64_t
   return options;
 }
 
-JobRules rules_of(const Settings& settings) {
+JobRules rules_of(const Settings& settings, std::uint64_t incarnation) {
   JobRules rules;
+  rules.job = incarnation;
   rules.min_nodes = rules.max_nodes = settings.nodes;
   rules.spares = settings.spares;
   rules.max_restarts = 1'000'000;
   rules.lease = settings.lease;
   rules.lost_after = settings.lost_after;
   rules.last_call = seconds(5);
+  rules.join_timeout = settings.join_timeout;
   return rules;
 }
 
@@ -50,7 +52,7 @@ Launcher::Launcher(SimulatedJob& job, int place, std::uint64_t life)
       life_(life),
       table_({}, [this](std::uint64_t client, const wire::Response& answer) { respond(client, answer); }),
       observer_(options_of(job.settings_, place, incarnation(), voter_), endpoint_of(place),
-                rules_of(job.settings_), place != 0, job.time_, job.time_) {}
+                rules_of(job.settings_, incarnation()), place != 0, job.time_, job.time_) {}
 
 void Launcher::begin() {
   serve_turn();
@@ -189,8 +191,11 @@ void Launcher::join_first() {
     offer.standby = observer_.endpoint();
     connection_ = connection;
     voter_.set_leader(endpoint_of(0));
-    session_.emplace(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), offer,
-                     SessionTimes{seconds(1), job_.settings_.lease}, job_.time_.now());
+    SessionTimes times;
+    times.lease = job_.settings_.lease;
+    times.join = job_.settings_.join_timeout;
+    session_.emplace(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), offer, times,
+                     job_.time_.now());
     busy_ = false;
     turn();
   });
@@ -270,6 +275,8 @@ void Launcher::act(const News& news) {
     });
   } else if (const auto* lost = std::get_if<LeaseLost>(&news)) {
     job_.say("place " + std::to_string(place_) + ": " + lost->why);
+  } else if (const auto* refused = std::get_if<Refused>(&news)) {
+    job_.say("place " + std::to_string(place_) + ": " + refused->why);
   }
 }
 
@@ -375,8 +382,8 @@ void Launcher::ask_council() {
 
 void Launcher::take_votes(const VoteRequest& request, std::vector<VoteAnswer> answers) {
   for (const VoteAnswer& answer : answers) voter_.hear_of(answer.promised);
-  const bool elected = elects(session_->known().leadership.council, incarnation(), answers);
-  voter_.settle(elected);
+  const bool elected =
+      voter_.settle(elects(session_->known().leadership.council, incarnation(), answers), job_.time_.now());
   if (!elected) return follow_one_of(answers) ? void() : look_again();
   Duration heard_ago = voter_.heard_ago(job_.time_.now());
   for (const VoteAnswer& answer : answers) {

@@ -29,6 +29,11 @@ Echo echo(TimePoint followed, std::uint64_t events, std::uint64_t epoch = kEpoch
   return {epoch, followed.time_since_epoch().count(), events};
 }
 
+// The leader's own session has heard all that was told.
+void hear_itself(Council& council) {
+  council.hear(council.members().front().incarnation, echo(kFounded, kTold), kTold);
+}
+
 TEST(Council, LeadsAsLongAsAMajorityFollows) {
   Council council(kEpoch, delegates({1, 2, 3, 4, 5}), kLease, kFounded, 1);
   EXPECT_EQ(council.leads_until(), kFounded + kLease);
@@ -51,6 +56,7 @@ TEST(Council, ASuccessorLeadsOnlyOnceItIsFollowed) {
 
 TEST(Council, DecidesByMajority) {
   Council council(kEpoch, delegates({1, 2, 3, 4, 5}), kLease, kFounded, 1);
+  hear_itself(council);
   council.hear(2, echo(kFounded, 3), kTold);
   EXPECT_FALSE(council.decided(3));
   council.hear(3, echo(kFounded, 2), kTold);
@@ -68,13 +74,26 @@ TEST(Council, CountsNoEchoOfAnotherEpochNorOfMoreThanWasTold) {
   EXPECT_FALSE(council.decided(1));
   EXPECT_LT(council.leads_until(), kFounded);
   council.hear(3, echo(kFounded, 7), 7);
+  council.hear(2, echo(kFounded, 7), 7);
   EXPECT_TRUE(council.decided(7));
   EXPECT_EQ(council.leads_until(), kFounded + kLease);
+}
+
+// As a voter it would know no more than that.
+TEST(Council, CountsTheLeaderByWhatItsOwnSessionHasHeard) {
+  Council council(kEpoch, delegates({1, 2, 3}), kLease, kFounded, 1);
+  council.hear(2, echo(kFounded + seconds(1), 3), kTold);
+  EXPECT_EQ(council.leads_until(), kFounded + seconds(1) + kLease);
+  EXPECT_FALSE(council.decided(3));
+  council.hear(1, echo(kFounded + seconds(9), 3), kTold);
+  EXPECT_TRUE(council.decided(3));
+  EXPECT_EQ(council.leads_until(), kFounded + seconds(1) + kLease) << "it does not follow itself";
 }
 
 // News that came before the one that tells of it, as of launchers that were waited for, say nothing of it.
 TEST(Council, AFoundersIsHeardOfWithTheNewsThatTellOfIt) {
   Council council(kEpoch, delegates({1, 2, 3}), kLease, kFounded, 4);
+  hear_itself(council);
   council.hear(2, echo(kFounded, 3), kTold);
   EXPECT_FALSE(council.adapt(delegates({2}), 5, kFounded));
   council.hear(2, echo(kFounded, 4), kTold);
@@ -83,6 +102,7 @@ TEST(Council, AFoundersIsHeardOfWithTheNewsThatTellOfIt) {
 
 TEST(Council, ChangesOneByOneAndOnlyWhenTheLastChangeIsDecided) {
   Council council(kEpoch, delegates({1, 2, 3, 4, 5}), kLease, kFounded, 1);
+  hear_itself(council);
   const auto present = delegates({2, 3, 6});
   EXPECT_FALSE(council.adapt(present, 5, kFounded)) << "nobody has heard of the council yet";
   council.hear(2, echo(kFounded, 1), kTold);
@@ -103,6 +123,7 @@ TEST(Council, ChangesOneByOneAndOnlyWhenTheLastChangeIsDecided) {
 // A successor, or a leader's next process, has heard of a bare majority at first.
 TEST(Council, TakesNobodyInWithWhomTheLeaderWouldLoseItsMajority) {
   Council council(kEpoch, delegates({1, 2, 3}), kLease);
+  hear_itself(council);
   council.hear(2, echo(kFounded, 1), kTold);
   ASSERT_EQ(council.leads_until(), kFounded + kLease);
   EXPECT_FALSE(council.adapt(delegates({2, 3, 4}), 2, kFounded)) << "of four, two more must follow";
@@ -115,6 +136,7 @@ TEST(Council, TakesNobodyInWithWhomTheLeaderWouldLoseItsMajority) {
 
 TEST(Council, OfTwoTheLeaderIsTheMajorityOnceTheOtherKnows) {
   Council council(kEpoch, delegates({1, 2, 3}), kLease, kFounded, 1);
+  hear_itself(council);
   council.hear(2, echo(kFounded, 1), kTold);
   ASSERT_TRUE(council.adapt(delegates({2}), 2, kFounded));
   EXPECT_LT(council.leads_until(), TimePoint::max()) << "the lost one and the other could still elect";
@@ -224,6 +246,30 @@ TEST_F(Successor, WaitsForReplacementsWhereThereIsNoSpare) {
   EXPECT_FALSE(job_->over());
   EXPECT_EQ(job_->join(9, offer_of(0), now_).refused, "");
   EXPECT_EQ(heard<Forming>().size(), 1U);
+}
+
+// Its rounds have the same numbers: that it took part in one of them says nothing here.
+TEST_F(Successor, TakesALauncherOfAnotherJobForANewcomer) {
+  NodeOffer stranger = back(4, 3, false);
+  stranger.job = 78;
+  const Admission admission = job_->join(2, stranger, now_);
+  EXPECT_EQ(admission.refused, "");
+  EXPECT_FALSE(admission.as_before);
+  EXPECT_FALSE(job_->join(2, stranger, now_).as_before) << "asked again";
+  EXPECT_TRUE(job_->join(3, back(2, 3, true), now_).as_before);
+  stranger = back(0, 3, true);
+  stranger.job = 78;
+  EXPECT_THAT(job_->join(5, stranger, now_).refused, HasSubstr("gone on without")) << "it has workers";
+}
+
+// It leads a job in which the launcher that was started at its place before took part.
+TEST_F(Successor, IsNotSucceededWhenAFormerLauncherOfItsPlaceIsLost) {
+  job_->set_successors(true);
+  EXPECT_EQ(job_->join(1, back(2, -1, false), now_).refused, "");
+  pass(seconds(5), {1});
+  EXPECT_FALSE(job_->abdicated());
+  job_->leave(1, Departure::closed, now_);
+  EXPECT_TRUE(job_->abdicated());
 }
 
 TEST_F(Successor, IsSucceededWhenItsOwnLauncherEnds) {

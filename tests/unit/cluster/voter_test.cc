@@ -113,12 +113,29 @@ TEST_F(VoterTest, FollowsALowerEpochThanThatForWhichItStoodInVain) {
   pass(seconds(5));
   const std::uint64_t stood = voter_.stand(9, now_, false).epoch;
   EXPECT_FALSE(voter_.may_follow(stood - 1));
-  voter_.settle(false);
+  EXPECT_FALSE(voter_.settle(false, now_));
   EXPECT_TRUE(voter_.may_follow(stood - 1));
   const std::uint64_t again = voter_.stand(9, now_, false).epoch;
   EXPECT_EQ(again, stood + 1) << "no epoch is stood for twice";
-  voter_.settle(true);
+  EXPECT_TRUE(voter_.settle(true, now_));
   EXPECT_FALSE(voter_.may_follow(again - 1)) << "it leads";
+}
+
+// Its own vote would count for both leaders, and no launcher need have heard of both.
+TEST_F(VoterTest, DoesNotLeadWhenItHasVotedForALaterEpochWhileItStood) {
+  pass(seconds(5));
+  const std::uint64_t stood = voter_.stand(9, now_, false).epoch;
+  ASSERT_TRUE(voter_.answer(request(stood + 1), now_).granted);
+  EXPECT_FALSE(voter_.settle(true, now_));
+  EXPECT_FALSE(voter_.may_follow(stood));
+  EXPECT_TRUE(voter_.may_follow(stood + 1));
+}
+
+TEST_F(VoterTest, GivesNoVoteBetweenItsElectionAndItsLead) {
+  pass(seconds(5));
+  const std::uint64_t stood = voter_.stand(9, now_, false).epoch;
+  ASSERT_TRUE(voter_.settle(true, now_));
+  EXPECT_FALSE(voter_.answer(request(stood + 1), now_).granted);
 }
 
 // Its time to find a leader is not renewed by one who must not be followed.
