@@ -220,6 +220,10 @@ class NodesRun final : private RoundLink {
         place.node_rank.value_or(0) == 0 || rendezvous_is_here(place, Deadline::after(kResolveTimeout));
     const std::string address = first ? place.master_addr : own_route().address;
     if (master_) return address;
+    if (round > 0 && job_.options.agent_store && !ports_.serves_store())
+      console_.say(
+          "the agent's store (--agent-store) starts empty on this machine: its keys were lost with "
+          "the machine that was node 0");
     try {
       master_ = ports_.settle(address, place.master_port);
     } catch (const UsageError&) {

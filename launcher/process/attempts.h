@@ -31,6 +31,7 @@ class MasterPorts {
   /// As settle_master_port. With the agent's store the first address and port stay, and no socket is handed
   /// on.
   MasterPort settle(const std::string& address, std::uint16_t port);
+  bool serves_store() const noexcept { return store_.has_value(); }
   /// The next workers use the keys of those before: what they have stored is forgotten.
   void clear_store() {
     if (store_) store_->clear();

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 
 #include "tests/launch/nodes.h"
@@ -43,6 +46,31 @@ TEST(AgentStore, IsServedByTheFirstOfManyNodes) {
     EXPECT_EQ(nodes[i].wait(), 0) << nodes.errors();
     EXPECT_EQ(nodes[i].out(), kOneKey);
   }
+}
+
+// What it held was in the memory of the launcher that is gone.
+TEST(AgentStore, StartsEmptyWhereAnotherMachineBecomesNodeZeroAndSaysSo) {
+  const TempDir folder;
+  const std::string set = (folder / "set").string();
+  const std::vector<std::string> arguments{"--spares=1",
+                                           "--max-restarts=1",
+                                           "--lease-timeout=2",
+                                           "--agent-store",
+                                           "bash",
+                                           "-c",
+                                           kConnect + "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && { " + kCount +
+                                               "exit 0; }; if [ $RANK = 0 ]; then " + kSet + kCount +
+                                               "touch " + set + "; fi; sleep 60"};
+  Nodes nodes(0, {});
+  for (int place = 0; place < 3; ++place) nodes.add(place, arguments, "2");
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(set); }, std::chrono::seconds(60)))
+      << nodes.errors();
+  std::vector<pid_t> all = nodes[0].marked();
+  all.push_back(nodes[0].pid());
+  for (const pid_t pid : all) ::kill(pid, SIGKILL);
+  for (const int place : {1, 2}) EXPECT_EQ(nodes[place].wait(), 0) << nodes.errors();
+  EXPECT_EQ(nodes[2].out(), kNoKey) << nodes.errors();
+  EXPECT_THAT(nodes[2].err(), HasSubstr("the agent's store (--agent-store) starts empty on this machine"));
 }
 
 TEST(AgentStore, NodesMustAgree) {
