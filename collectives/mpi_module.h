@@ -10,14 +10,14 @@
 namespace dtrain {
 
 /// prefer_shared_memory() (shm/prefer_shared_memory.h), which the module asks for each group that it makes.
-using PreferMemory = p2p::Channels (*)(p2p::Channels channels, const std::string& group, bool willing,
-                                       const Deadline& deadline);
+using PreferMemory = p2p::Endpoints (*)(p2p::Endpoints endpoints, const std::string& group, bool willing,
+                                        const Deadline& deadline);
 
-/// From the module's function `dtrain_mpi_channels`.
-struct MpiChannelsPart {
+/// From the module's function `dtrain_mpi_endpoints`.
+struct MpiEndpointsPart {
   /// Collective over MPI_COMM_WORLD. `bootstrap` is complete. Throws as make_communicator() for backend mpi.
-  p2p::Channels (*make)(const Bootstrap& bootstrap, PreferMemory prefer_memory);
+  p2p::Endpoints (*make)(const Bootstrap& bootstrap, PreferMemory prefer_memory);
 };
-using MpiChannelsPartFunction = const MpiChannelsPart* (*)();
+using MpiEndpointsPartFunction = const MpiEndpointsPart* (*)();
 
 }  // namespace dtrain

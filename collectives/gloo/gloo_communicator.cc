@@ -56,10 +56,10 @@ std::unique_ptr<Communicator> make_gloo_communicator(const Bootstrap& bootstrap,
   }
   const GlooSite site{make_gloo_device(bootstrap), bootstrap.store, bootstrap.host, bootstrap.timeout,
                       bootstrap.share_memory};
-  p2p::Channels channels = make_gloo_channels(site, bootstrap.rank, bootstrap.size, bootstrap.name,
-                                              Deadline::after(bootstrap.timeout));
-  if (bootstrap.rank == 0) warn_of_open_connections(*channels.transport, log);
-  return p2p::make_p2p_communicator(std::move(channels), bootstrap.name, bootstrap.timeout, log,
+  p2p::Endpoints endpoints = make_gloo_endpoints(site, bootstrap.rank, bootstrap.size, bootstrap.name,
+                                                 Deadline::after(bootstrap.timeout));
+  if (bootstrap.rank == 0) warn_of_open_connections(*endpoints.transport, log);
+  return p2p::make_p2p_communicator(std::move(endpoints), bootstrap.name, bootstrap.timeout, log,
                                     bootstrap.spans);
 }
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/p2p/store_board.h"
+#include "collectives/p2p/store_oob_kv.h"
 #include "collectives/shm/prefer_shared_memory.h"
 #include "runtime/base/blocked_signals.h"
 #include "runtime/base/error.h"
@@ -15,7 +15,7 @@
 namespace dtrain {
 namespace {
 
-// Gloo's own time-out of a wait would kill the context; ours is the watch.
+// Gloo's own time-out of a wait would kill the context; ours is the watchdog.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 // No algorithm uses it: fingerprints have their low bits clear and phases are small.
 constexpr std::uint64_t kStandingSlot = 7;
@@ -30,9 +30,9 @@ void guard(int peer, Action action) {
   }
 }
 
-class GlooRegion final : public p2p::Region {
+class GlooBuffer final : public p2p::UnboundBuffer {
  public:
-  GlooRegion(gloo::transport::Context& context, Metronome& metronome, void* data, std::size_t bytes)
+  GlooBuffer(gloo::transport::Context& context, Metronome& metronome, void* data, std::size_t bytes)
       : context_(context), metronome_(metronome), buffer_(context.createUnboundBuffer(data, bytes)) {}
 
   void send(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
@@ -45,19 +45,20 @@ class GlooRegion final : public p2p::Region {
     ++receives_;
   }
 
-  void wait_sends(p2p::Watch& watch) override {
+  void wait_sends(p2p::Watchdog& watchdog) override {
     wait(
-        sends_, Metronome::Waits::to_send, [&] { return buffer_->waitSend(nullptr, kForever); }, watch);
+        sends_, Metronome::Waits::to_send, [&] { return buffer_->waitSend(nullptr, kForever); }, watchdog);
   }
 
-  void wait_receives(p2p::Watch& watch) override {
+  void wait_receives(p2p::Watchdog& watchdog) override {
     wait(
-        receives_, Metronome::Waits::to_receive, [&] { return buffer_->waitRecv(nullptr, kForever); }, watch);
+        receives_, Metronome::Waits::to_receive, [&] { return buffer_->waitRecv(nullptr, kForever); },
+        watchdog);
   }
 
  private:
   template <class WaitOne>
-  void wait(int& pending, Metronome::Waits waits, WaitOne wait_one, p2p::Watch& watch) {
+  void wait(int& pending, Metronome::Waits waits, WaitOne wait_one, p2p::Watchdog& watchdog) {
     while (pending > 0) {
       bool finished = false;
       {
@@ -67,7 +68,7 @@ class GlooRegion final : public p2p::Region {
       if (finished) {
         --pending;
       } else {
-        watch.tick();
+        watchdog.tick();
       }
     }
   }
@@ -169,11 +170,11 @@ void GlooTransport::stand_by() {
   }
 }
 
-std::unique_ptr<p2p::Region> GlooTransport::map(void* data, std::size_t bytes) {
-  return std::make_unique<GlooRegion>(*context_, metronome_, data, bytes);
+std::unique_ptr<p2p::UnboundBuffer> GlooTransport::make_buffer(void* data, std::size_t bytes) {
+  return std::make_unique<GlooBuffer>(*context_, metronome_, data, bytes);
 }
 
-int GlooTransport::take_any(std::uint64_t tag, p2p::Watch& watch) {
+int GlooTransport::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
   std::vector<int> others;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer != rank_) others.push_back(peer);
@@ -187,7 +188,7 @@ int GlooTransport::take_any(std::uint64_t tag, p2p::Watch& watch) {
       const Metronome::Beat beat(metronome_, *buffer, Metronome::Waits::to_receive);
       guard(-1, [&] { finished = buffer->waitRecv(&from, kForever); });
     }
-    if (!finished) watch.tick();
+    if (!finished) watchdog.tick();
   }
   return from;
 }
@@ -220,21 +221,21 @@ void GlooTransport::close(bool) noexcept {
   }
 }
 
-p2p::Channels GlooTransport::split(const std::vector<int>& members, const std::string& name,
-                                   const Deadline& deadline) {
+p2p::Endpoints GlooTransport::split(const std::vector<int>& members, const std::string& name,
+                                    const Deadline& deadline) {
   const auto self = std::find(members.begin(), members.end(), rank_);
-  return make_gloo_channels(site_, static_cast<int>(self - members.begin()), static_cast<int>(members.size()),
-                            name, deadline);
+  return make_gloo_endpoints(site_, static_cast<int>(self - members.begin()),
+                             static_cast<int>(members.size()), name, deadline);
 }
 
-p2p::Channels make_gloo_channels(const GlooSite& site, int rank, int size, const std::string& name,
-                                 const Deadline& deadline) {
+p2p::Endpoints make_gloo_endpoints(const GlooSite& site, int rank, int size, const std::string& name,
+                                   const Deadline& deadline) {
   const std::string own_counter = fmt::format("gloo/{}/made/{}", name, rank);
   const std::string prefix = fmt::format("gloo/{}/{}", name, site.store->add(own_counter, 1, deadline));
-  p2p::Channels channels;
-  channels.transport = std::make_unique<GlooTransport>(site, rank, size, prefix, deadline);
-  channels.board = std::make_unique<StoreBoard>(*site.store, prefix, rank);
-  return prefer_shared_memory(std::move(channels), prefix, site.share_memory, deadline);
+  p2p::Endpoints endpoints;
+  endpoints.transport = std::make_unique<GlooTransport>(site, rank, size, prefix, deadline);
+  endpoints.oob = std::make_unique<StoreOobKv>(*site.store, prefix, rank);
+  return prefer_shared_memory(std::move(endpoints), prefix, site.share_memory, deadline);
 }
 
 }  // namespace dtrain

@@ -35,12 +35,12 @@ class GlooTransport final : public p2p::Transport {
   }
   std::size_t segment_bytes() const noexcept override { return 1024 * 1024; }
   void set_patient(bool) noexcept override {}
-  std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
-  int take_any(std::uint64_t tag, p2p::Watch& watch) override;
+  std::unique_ptr<p2p::UnboundBuffer> make_buffer(void* data, std::size_t bytes) override;
+  int take_any(std::uint64_t tag, p2p::Watchdog& watchdog) override;
   std::vector<int> lost_peers() noexcept override;
   void close(bool failed) noexcept override;
-  p2p::Channels split(const std::vector<int>& members, const std::string& name,
-                      const Deadline& deadline) override;
+  p2p::Endpoints split(const std::vector<int>& members, const std::string& name,
+                       const Deadline& deadline) override;
 
  private:
   void connect(const std::string& prefix, const Deadline& deadline);
@@ -57,9 +57,9 @@ class GlooTransport final : public p2p::Transport {
   bool closed_ = false;
 };
 
-/// A transport with its board in the store, over shared memory where all ranks run on this machine; every
-/// rank numbers the groups of a name, so that names can be used again.
-p2p::Channels make_gloo_channels(const GlooSite& site, int rank, int size, const std::string& name,
-                                 const Deadline& deadline);
+/// A transport with its out-of-band keys in the store, over shared memory where all ranks run on this
+/// machine; every rank numbers the groups of a name, so that names can be used again.
+p2p::Endpoints make_gloo_endpoints(const GlooSite& site, int rank, int size, const std::string& name,
+                                   const Deadline& deadline);
 
 }  // namespace dtrain

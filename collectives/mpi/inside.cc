@@ -21,16 +21,16 @@ void check_place(const Bootstrap& bootstrap) {
                   bootstrap.rank, bootstrap.size, rank, size));
 }
 
-p2p::Channels make_channels(const Bootstrap& bootstrap, PreferMemory prefer_memory) {
+p2p::Endpoints make_endpoints(const Bootstrap& bootstrap, PreferMemory prefer_memory) {
   const MpiSite site{std::make_shared<MpiRuntime>(), bootstrap.host, bootstrap.share_memory, prefer_memory};
   check_place(bootstrap);
-  return make_mpi_channels(site, MPI_COMM_WORLD, bootstrap.name, Deadline::after(bootstrap.timeout));
+  return make_mpi_endpoints(site, MPI_COMM_WORLD, bootstrap.name, Deadline::after(bootstrap.timeout));
 }
 
 }  // namespace
 }  // namespace dtrain
 
-extern "C" __attribute__((visibility("default"))) const dtrain::MpiChannelsPart* dtrain_mpi_channels() {
-  static constexpr dtrain::MpiChannelsPart kPart{dtrain::make_channels};
+extern "C" __attribute__((visibility("default"))) const dtrain::MpiEndpointsPart* dtrain_mpi_endpoints() {
+  static constexpr dtrain::MpiEndpointsPart kPart{dtrain::make_endpoints};
   return &kPart;
 }

@@ -9,10 +9,10 @@
 #include <cstring>
 #include <thread>
 
-#include "collectives/mpi/mpi_board.h"
 #include "collectives/mpi/mpi_check.h"
-#include "collectives/p2p/poller.h"
-#include "collectives/p2p/set_up_watch.h"
+#include "collectives/mpi/mpi_oob_kv.h"
+#include "collectives/p2p/backoff.h"
+#include "collectives/p2p/bootstrap_watchdog.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -29,12 +29,12 @@ constexpr std::size_t kMostBytesAMessage = 1U << 30;
 // header included): its hand-shake for larger messages costs more than copying them through its buffers.
 constexpr std::size_t kMostBytesInPieces = 64 * 1024, kPieceBytes = 2048;
 
-class MpiRegion final : public p2p::Region {
+class MpiBuffer final : public p2p::UnboundBuffer {
  public:
-  MpiRegion(MPI_Comm comm, void* data, const bool& closed, p2p::Patience patience)
+  MpiBuffer(MPI_Comm comm, void* data, const bool& closed, p2p::Patience patience)
       : comm_(comm), data_(static_cast<std::byte*>(data)), closed_(closed), patience_(patience) {}
 
-  ~MpiRegion() override {
+  ~MpiBuffer() override {
     // Only after a failure is anything left. A receive is taken back, so that nothing is written here any
     // more; a send cannot be: its request is given up, and its memory only read.
     for (MPI_Request& request : receives_) {
@@ -60,8 +60,8 @@ class MpiRegion final : public p2p::Region {
     });
   }
 
-  void wait_sends(p2p::Watch& watch) override { wait(sends_, watch); }
-  void wait_receives(p2p::Watch& watch) override { wait(receives_, watch); }
+  void wait_sends(p2p::Watchdog& watchdog) override { wait(sends_, watchdog); }
+  void wait_receives(p2p::Watchdog& watchdog) override { wait(receives_, watchdog); }
 
  private:
   template <class Start>
@@ -73,16 +73,16 @@ class MpiRegion final : public p2p::Region {
     }
   }
 
-  void wait(std::vector<MPI_Request>& requests, p2p::Watch& watch) {
+  void wait(std::vector<MPI_Request>& requests, p2p::Watchdog& watchdog) {
     if (requests.empty()) return;
-    p2p::Poller poller(watch, patience_);
+    p2p::Backoff backoff(watchdog, patience_);
     int done = 0;
     while (true) {
       check(MpiResult{MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
                                   MPI_STATUSES_IGNORE)},
             "MPI_Testall");
       if (done != 0) break;
-      poller.pause();
+      backoff.pause();
     }
     requests.clear();
   }
@@ -112,11 +112,11 @@ std::shared_ptr<OwnedComm> duplicate(const std::shared_ptr<MpiRuntime>& runtime,
   MPI_Comm copy = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
   check(MpiResult{MPI_Comm_idup(comm, &copy, &request)}, "MPI_Comm_idup");
-  p2p::SetUpWatch watch("mpi", deadline);
-  p2p::Poller poller(watch, p2p::Patience::waiting);
+  p2p::BootstrapWatchdog watchdog("mpi", deadline);
+  p2p::Backoff backoff(watchdog, p2p::Patience::waiting);
   for (int done = 0; done == 0;) {
     check(MpiResult{MPI_Test(&request, &done, MPI_STATUS_IGNORE)}, "MPI_Test");
-    if (done == 0) poller.pause();
+    if (done == 0) backoff.pause();
   }
   return std::make_shared<OwnedComm>(runtime, copy);
 }
@@ -143,11 +143,11 @@ void MpiTransport::introduce(const Deadline& deadline) {
   check(MpiResult{MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, cards.data(), sizeof mine, MPI_BYTE,
                                  comm_->get(), &request)},
         "MPI_Iallgather");
-  p2p::SetUpWatch watch("mpi", deadline);
-  p2p::Poller poller(watch, p2p::Patience::waiting);
+  p2p::BootstrapWatchdog watchdog("mpi", deadline);
+  p2p::Backoff backoff(watchdog, p2p::Patience::waiting);
   for (int done = 0; done == 0;) {
     check(MpiResult{MPI_Test(&request, &done, MPI_STATUS_IGNORE)}, "MPI_Test");
-    if (done == 0) poller.pause();
+    if (done == 0) backoff.pause();
   }
   std::vector<ProcessName> processes(cards.size());
   for (std::size_t r = 0; r < cards.size(); ++r) {
@@ -161,17 +161,17 @@ void MpiTransport::set_patient(bool patient) noexcept {
   patience_ = !patient ? p2p::Patience::none : has_core_ ? p2p::Patience::alone : p2p::Patience::waiting;
 }
 
-std::unique_ptr<p2p::Region> MpiTransport::map(void* data, std::size_t) {
-  return std::make_unique<MpiRegion>(comm_->get(), data, closed_, patience_);
+std::unique_ptr<p2p::UnboundBuffer> MpiTransport::make_buffer(void* data, std::size_t) {
+  return std::make_unique<MpiBuffer>(comm_->get(), data, closed_, patience_);
 }
 
-int MpiTransport::take_any(std::uint64_t tag, p2p::Watch& watch) {
+int MpiTransport::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
   if (closed_) throw p2p::LinkLost("the group is closed", -1);
-  p2p::Poller poller(watch, patience_);
+  p2p::Backoff backoff(watchdog, patience_);
   MPI_Status status;
   for (int found = 0; found == 0;) {
     check(MpiResult{MPI_Iprobe(MPI_ANY_SOURCE, mpi_tag(tag), comm_->get(), &found, &status)}, "MPI_Iprobe");
-    if (found == 0) poller.pause();
+    if (found == 0) backoff.pause();
   }
   char taken = 0;
   check(MpiResult{MPI_Recv(&taken, 1, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, comm_->get(),
@@ -185,24 +185,24 @@ void MpiTransport::close(bool failed) noexcept {
   if (failed) site_.runtime->mark_failed();
 }
 
-p2p::Channels MpiTransport::split(const std::vector<int>& members, const std::string& name,
-                                  const Deadline& deadline) {
+p2p::Endpoints MpiTransport::split(const std::vector<int>& members, const std::string& name,
+                                   const Deadline& deadline) {
   // All ranks of this group are here, in groups that do not overlap: the lowest member stands for the group.
   const int color = *std::min_element(members.begin(), members.end());
   const auto key = std::find(members.begin(), members.end(), rank_) - members.begin();
   MPI_Comm part = MPI_COMM_NULL;
   check(MpiResult{MPI_Comm_split(comm_->get(), color, static_cast<int>(key), &part)}, "MPI_Comm_split");
   const OwnedComm owned(site_.runtime, part);
-  return make_mpi_channels(site_, part, name, deadline);
+  return make_mpi_endpoints(site_, part, name, deadline);
 }
 
-p2p::Channels make_mpi_channels(const MpiSite& site, MPI_Comm comm, const std::string& name,
-                                const Deadline& deadline) {
-  p2p::Channels channels;
-  channels.transport =
+p2p::Endpoints make_mpi_endpoints(const MpiSite& site, MPI_Comm comm, const std::string& name,
+                                  const Deadline& deadline) {
+  p2p::Endpoints endpoints;
+  endpoints.transport =
       std::make_unique<MpiTransport>(site, duplicate(site.runtime, comm, deadline), deadline);
-  channels.board = std::make_unique<MpiBoard>(duplicate(site.runtime, comm, deadline));
-  return site.prefer_memory(std::move(channels), name, site.share_memory, deadline);
+  endpoints.oob = std::make_unique<MpiOobKv>(duplicate(site.runtime, comm, deadline));
+  return site.prefer_memory(std::move(endpoints), name, site.share_memory, deadline);
 }
 
 }  // namespace dtrain

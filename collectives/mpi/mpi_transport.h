@@ -10,7 +10,7 @@
 
 #include "collectives/mpi/mpi_runtime.h"
 #include "collectives/mpi_module.h"
-#include "collectives/p2p/poller.h"
+#include "collectives/p2p/backoff.h"
 #include "collectives/p2p/transport.h"
 #include "collectives/peer_processes.h"
 
@@ -40,12 +40,12 @@ class MpiTransport final : public p2p::Transport {
   }
   std::size_t segment_bytes() const noexcept override { return 1024 * 1024; }
   void set_patient(bool patient) noexcept override;
-  std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
-  int take_any(std::uint64_t tag, p2p::Watch& watch) override;
+  std::unique_ptr<p2p::UnboundBuffer> make_buffer(void* data, std::size_t bytes) override;
+  int take_any(std::uint64_t tag, p2p::Watchdog& watchdog) override;
   std::vector<int> lost_peers() noexcept override { return processes_.ended(); }
   void close(bool failed) noexcept override;
-  p2p::Channels split(const std::vector<int>& members, const std::string& name,
-                      const Deadline& deadline) override;
+  p2p::Endpoints split(const std::vector<int>& members, const std::string& name,
+                       const Deadline& deadline) override;
 
  private:
   void introduce(const Deadline& deadline);
@@ -60,9 +60,9 @@ class MpiTransport final : public p2p::Transport {
   bool closed_ = false;
 };
 
-/// Transport and board over private duplicates of `comm`, over shared memory where all ranks run on this
-/// machine. Collective. `name` is the group's, the same on all ranks.
-p2p::Channels make_mpi_channels(const MpiSite& site, MPI_Comm comm, const std::string& name,
-                                const Deadline& deadline);
+/// Transport and out-of-band store over private duplicates of `comm`, over shared memory where all ranks run
+/// on this machine. Collective. `name` is the group's, the same on all ranks.
+p2p::Endpoints make_mpi_endpoints(const MpiSite& site, MPI_Comm comm, const std::string& name,
+                                  const Deadline& deadline);
 
 }  // namespace dtrain

@@ -9,7 +9,7 @@
 #include <optional>
 #include <thread>
 
-#include "collectives/lineage.h"
+#include "collectives/abort_tree.h"
 #include "collectives/nccl/calls.h"
 #include "collectives/nccl/offers.h"
 #include "collectives/nccl_module.h"
@@ -78,7 +78,7 @@ class NcclCommunicator final : public Communicator {
         offers_(*bootstrap.store, "nccl/" + bootstrap.name, bootstrap.rank, bootstrap.timeout) {}
 
   ~NcclCommunicator() override {
-    lineage_->close();
+    abort_tree_->close();
     const Deadline deadline = Deadline::after(kLeaveWait);
     while (!calls_.core().watchdog().idle() && !calls_.core().watchdog().failure() && !deadline.expired())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -276,7 +276,7 @@ class NcclCommunicator final : public Communicator {
     part.name = group.name;
     auto made = std::make_unique<NcclCommunicator>(part, log_);
     if (call_limit_) made->limit_calls(*call_limit_);
-    lineage_->add(made->lineage_);
+    abort_tree_->add(made->abort_tree_);
     return made;
   }
 
@@ -285,7 +285,7 @@ class NcclCommunicator final : public Communicator {
     calls_.core().watchdog().limit_calls(limit);
   }
 
-  void abort(std::string_view reason) noexcept override { lineage_->abort(reason); }
+  void abort(std::string_view reason) noexcept override { abort_tree_->abort(reason); }
 
  private:
   std::size_t world() const noexcept { return static_cast<std::size_t>(size()); }
@@ -333,8 +333,8 @@ class NcclCommunicator final : public Communicator {
   Offers offers_;
   int splits_ = 0;
   std::optional<Duration> call_limit_;
-  const std::shared_ptr<Lineage> lineage_ =
-      std::make_shared<Lineage>([this](std::string_view reason) { calls_.core().watchdog().abort(reason); });
+  const std::shared_ptr<AbortTree> abort_tree_ = std::make_shared<AbortTree>(
+      [this](std::string_view reason) { calls_.core().watchdog().abort(reason); });
 };
 
 std::unique_ptr<Communicator> make(const Bootstrap& bootstrap, Log& log) {

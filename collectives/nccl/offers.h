@@ -10,7 +10,7 @@
 
 namespace dtrain::nccl {
 
-/// Used by one thread. One queue for each rank, label, dtype and count: numbered notes, in which the next
+/// Used by one thread. One queue for each rank, label, dtype and count: numbered keys, in which the next
 /// offer's rank is found.
 class Offers {
  public:

@@ -7,10 +7,10 @@
 namespace dtrain::nccl {
 namespace {
 
-// After the reason is on the board this process stays this long, so that waiting peers read it there before
-// they see it (perhaps the board's host) end.
+// After the reason has been published this process stays this long, so that waiting peers read it there
+// before they see it (perhaps the host of the store) end.
 constexpr std::chrono::milliseconds kLinger{300};
-// How long the others' notes may take when the library has failed here.
+// How long the others' records may take when the library has failed here.
 constexpr std::chrono::milliseconds kNotesCome{500};
 
 }  // namespace
@@ -21,8 +21,8 @@ Watchdog::Watchdog(Parts parts, std::string name, Duration timeout, Log& log)
       timeout_(timeout),
       log_(log),
       numbering_(name_, parts_.members.rank(), parts_.members.size()),
-      // Both are asked by a vigil that runs under our lock.
-      sources_{parts_.members, parts_.board, notes_, [this] { return out_of_time_; },
+      // Both are asked by a watchdog that runs under our lock.
+      sources_{parts_.members, parts_.oob, recorder_, [this] { return out_of_time_; },
                [this]() -> std::optional<std::string> {
                  if (!abort_reason_) return std::nullopt;
                  return fmt::format("by rank {}: {}", parts_.members.rank(), *abort_reason_);
@@ -48,7 +48,7 @@ void Watchdog::number(p2p::Call& call) {
 void Watchdog::watch(Pending pending) {
   {
     const std::lock_guard lock(mutex_);
-    notes_.begin(pending.call);
+    recorder_.record(pending.call);
     queue_.push_back(std::make_shared<Pending>(std::move(pending)));
   }
   wake_.notify_one();
@@ -120,7 +120,7 @@ void Watchdog::look(std::unique_lock<std::mutex>& lock) {
   } catch (const p2p::GroupEnds& ends) {
     end(lock, ends.failure);
   } catch (const p2p::LinkLost& lost) {
-    end(lock, vigil_->failure_of(lost));
+    end(lock, call_watchdog_->failure_of(lost));
   } catch (const std::exception& error) {
     const int rank = parts_.members.rank();
     PeerFailure failure;
@@ -131,11 +131,11 @@ void Watchdog::look(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-// Throws what the vigil throws.
+// Throws what the watchdog throws.
 std::optional<PeerFailure> Watchdog::examine() {
   while (!queue_.empty() && queue_.front()->done()) queue_.pop_front();
   if (queue_.empty()) {
-    vigil_.reset();
+    call_watchdog_.reset();
     watched_.reset();
     if (!abort_reason_ && !out_of_time_) return std::nullopt;
     PeerFailure failure;
@@ -146,24 +146,24 @@ std::optional<PeerFailure> Watchdog::examine() {
     return failure;
   }
   if (watched_ != queue_.front()) {
-    vigil_.reset();  // it looks at the call
+    call_watchdog_.reset();  // it looks at the call
     watched_ = queue_.front();
-    vigil_.emplace(sources_, watched_->call, timeout_);
+    call_watchdog_.emplace(sources_, watched_->call, timeout_);
   }
   if (const auto text = parts_.library_failure()) {
-    // NCCL does not say whose fault it was. The others see the failure too and leave their notes meanwhile.
-    parts_.board.post_note(notes_.text(parts_.members.rank()));
+    // NCCL does not say whose fault it was. The others see the failure too and leave their records meanwhile.
+    parts_.oob.put_record(recorder_.dump(parts_.members.rank()));
     std::this_thread::sleep_for(kNotesCome);
-    return vigil_->accuse("NCCL failed: " + *text);
+    return call_watchdog_->accuse("NCCL failed: " + *text);
   }
-  vigil_->tick();
+  call_watchdog_->tick();
   return std::nullopt;
 }
 
 void Watchdog::end(std::unique_lock<std::mutex>& lock, const PeerFailure& failure) {
   lock.unlock();
   PeerFailure first = failure;
-  if (auto winner = p2p::decode(parts_.board.post_end(p2p::encode(failure)))) first = std::move(*winner);
+  if (auto winner = p2p::decode(parts_.oob.put_failure(p2p::encode(failure)))) first = std::move(*winner);
   std::this_thread::sleep_for(kLinger);
   lock.lock();
   // Before the kill: it makes the calls under way look finished, and nobody may take their memory for a

@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "collectives/p2p/vigil.h"
+#include "collectives/p2p/call_watchdog.h"
 #include "runtime/base/log.h"
 
 namespace dtrain::nccl {
@@ -29,7 +29,7 @@ class Watchdog {
  public:
   struct Parts {
     p2p::Members& members;
-    p2p::Board& board;
+    p2p::OobKv& oob;
     /// What the library has found wrong with the group since, if anything.
     std::function<std::optional<std::string>()> library_failure;
     /// Ends the group here: calls under way come off the GPU. Called once, when failure() already says why:
@@ -78,16 +78,16 @@ class Watchdog {
   mutable std::mutex mutex_;
   std::condition_variable wake_, ended_;
   std::deque<std::shared_ptr<Pending>> queue_;
-  p2p::Notes notes_;
+  p2p::FlightRecorder recorder_;
   p2p::CallNumbering numbering_;
   std::optional<std::string> abort_reason_;
   std::optional<PeerFailure> failure_;
   bool out_of_time_ = false;
   bool stopping_ = false;
 
-  p2p::Vigil::Sources sources_;
-  std::shared_ptr<Pending> watched_;  ///< whom the vigil is for
-  std::optional<p2p::Vigil> vigil_;
+  p2p::CallWatchdog::Sources sources_;
+  std::shared_ptr<Pending> watched_;  ///< whom the watchdog is for
+  std::optional<p2p::CallWatchdog> call_watchdog_;
   std::thread thread_;
 };
 

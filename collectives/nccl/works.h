@@ -8,7 +8,7 @@
 
 #include "collectives/nccl/nccl_link.h"
 #include "collectives/nccl/watchdog.h"
-#include "collectives/p2p/store_board.h"
+#include "collectives/p2p/store_oob_kv.h"
 
 namespace dtrain::nccl {
 
@@ -41,8 +41,8 @@ class Core {
   Core(const Bootstrap& bootstrap, Log& log)
       : device_(*bootstrap.device),
         link_(bootstrap, Deadline::after(bootstrap.timeout)),
-        board_(*bootstrap.store, "nccl/" + bootstrap.name, bootstrap.rank),
-        watchdog_({link_, board_, [this] { return link_.failure(); }, [this] { link_.kill(); },
+        oob_(*bootstrap.store, "nccl/" + bootstrap.name, bootstrap.rank),
+        watchdog_({link_, oob_, [this] { return link_.failure(); }, [this] { link_.kill(); },
                    [index = device_.index()] { static_cast<void>(cudaSetDevice(index)); }},
                   bootstrap.name, bootstrap.timeout, log) {}
 
@@ -63,7 +63,7 @@ class Core {
  private:
   Device& device_;
   NcclLink link_;
-  StoreBoard board_;
+  StoreOobKv oob_;
   std::vector<std::shared_ptr<Stage>> stages_;  // given back when their work lets go
   Watchdog watchdog_;
 };

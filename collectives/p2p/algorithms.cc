@@ -18,7 +18,7 @@ constexpr std::size_t kScatterBroadcastBytes = 256 * 1024;
 constexpr std::size_t kMostScratchBytes = 16 * 1024 * 1024;
 
 std::byte* at(void* data, std::size_t offset) { return static_cast<std::byte*>(data) + offset; }
-// Regions are written only by receives; a region that only sends may map constant memory.
+// Buffers are written only by receives; a buffer that only sends may map constant memory.
 void* for_sending(const void* data) { return const_cast<void*>(data); }
 
 }  // namespace
@@ -41,8 +41,8 @@ std::byte* Exchange::scratch(std::size_t bytes) {
 }
 
 // `others` has what the other ranks sent.
-void Exchange::reduce_own(const std::byte* own, const Inbox& others, std::byte* out, std::size_t count,
-                          DType dtype, ReduceOp op) {
+void Exchange::reduce_own(const std::byte* own, const ReceiveBuffers& others, std::byte* out,
+                          std::size_t count, DType dtype, ReduceOp op) {
   for (int r = 0; r < size_; ++r)
     operands_[static_cast<std::size_t>(r)] = r == rank_ ? own : others.message(r);
   p2p::reduce(dtype, op, out, operands_, count);
@@ -53,22 +53,22 @@ void Exchange::exchange_all(void* data, std::size_t count, DType dtype, ReduceOp
   const std::size_t width = size_of(dtype), segment = std::min(segment_elems(width), count);
   const std::size_t segments = (count + segment - 1) / segment, stride = segment * width;
   std::byte* const others = scratch(std::min<std::size_t>(segments, 2) * stride * world());
-  std::array<std::unique_ptr<Inbox>, 2> incoming;
-  std::array<std::unique_ptr<Region>, 2> outgoing;
+  std::array<std::unique_ptr<ReceiveBuffers>, 2> incoming;
+  std::array<std::unique_ptr<UnboundBuffer>, 2> outgoing;
   const auto length_of = [&](std::size_t index) { return std::min(segment, count - index * segment); };
   const auto start_segment = [&](std::size_t index) {
     auto& in = incoming[index % 2];
     auto& out = outgoing[index % 2];
-    if (!in) in = transport_.inbox(others + index % 2 * stride * world(), stride);
-    if (!out) out = transport_.map(data, count * width);
+    if (!in) in = transport_.receive_buffers(others + index % 2 * stride * world(), stride);
+    if (!out) out = transport_.make_buffer(data, count * width);
     for_each_peer([&](int peer) { in->expect(peer, tag_, length_of(index) * width); });
     for_each_peer([&](int peer) { out->send(peer, tag_, index * stride, length_of(index) * width); });
   };
   start_segment(0);
   for (std::size_t index = 0; index < segments; ++index) {
     if (index + 1 < segments) start_segment(index + 1);
-    incoming[index % 2]->wait(watch_);
-    outgoing[index % 2]->wait_sends(watch_);
+    incoming[index % 2]->wait(watchdog_);
+    outgoing[index % 2]->wait_sends(watchdog_);
     std::byte* const own = at(data, index * stride);
     reduce_own(own, *incoming[index % 2], own, length_of(index), dtype, op);
     incoming[index % 2]->release();
@@ -90,9 +90,10 @@ void Exchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp o
   const std::size_t segments = ((count + world - 1) / world + segment - 1) / segment;
   const std::size_t stride = segment * width, half = stride * world;
   std::byte* others = scratch(2 * half);
-  const std::array incoming = {transport_.inbox(others, stride), transport_.inbox(others + half, stride)};
-  const auto raw = transport_.map(data, count * width);
-  const auto reduced = transport_.map(data, count * width);
+  const std::array incoming = {transport_.receive_buffers(others, stride),
+                               transport_.receive_buffers(others + half, stride)};
+  const auto raw = transport_.make_buffer(data, count * width);
+  const auto reduced = transport_.make_buffer(data, count * width);
 
   const auto start_segment = [&](std::size_t index) {
     const Part own = segment_of(rank_, index);
@@ -124,7 +125,7 @@ void Exchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp o
   start_segment(0);
   for (std::size_t index = 0; index < segments; ++index) {
     if (index + 1 < segments) start_segment(index + 1);
-    incoming[index % 2]->wait(watch_);
+    incoming[index % 2]->wait(watchdog_);
     const Part own = segment_of(rank_, index);
     std::byte* target = at(data, own.begin * width);
     if (own.end > own.begin) {
@@ -133,9 +134,9 @@ void Exchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp o
     }
     pass_on_segment(index);
   }
-  raw->wait_sends(watch_);
-  reduced->wait_receives(watch_);
-  reduced->wait_sends(watch_);
+  raw->wait_sends(watchdog_);
+  reduced->wait_receives(watchdog_);
+  reduced->wait_sends(watchdog_);
 }
 
 void Exchange::reduce_scatter(const void* input, void* output, std::size_t part, DType dtype, ReduceOp op) {
@@ -144,8 +145,9 @@ void Exchange::reduce_scatter(const void* input, void* output, std::size_t part,
   const std::size_t segments = (part + segment - 1) / segment;
   const std::size_t stride = segment * width, half = stride * world;
   std::byte* others = scratch(2 * half);
-  const std::array incoming = {transport_.inbox(others, stride), transport_.inbox(others + half, stride)};
-  const auto outgoing = transport_.map(for_sending(input), part * width * world);
+  const std::array incoming = {transport_.receive_buffers(others, stride),
+                               transport_.receive_buffers(others + half, stride)};
+  const auto outgoing = transport_.make_buffer(for_sending(input), part * width * world);
   const auto length_of = [&](std::size_t index) { return std::min(segment, part - index * segment); };
 
   const auto start_segment = [&](std::size_t index) {
@@ -158,39 +160,39 @@ void Exchange::reduce_scatter(const void* input, void* output, std::size_t part,
   start_segment(0);
   for (std::size_t index = 0; index < segments; ++index) {
     if (index + 1 < segments) start_segment(index + 1);
-    incoming[index % 2]->wait(watch_);
+    incoming[index % 2]->wait(watchdog_);
     const std::size_t own = (static_cast<std::size_t>(rank_) * part + index * segment) * width;
     reduce_own(static_cast<const std::byte*>(input) + own, *incoming[index % 2], at(output, index * stride),
                length_of(index), dtype, op);
     incoming[index % 2]->release();
   }
-  outgoing->wait_sends(watch_);
+  outgoing->wait_sends(watchdog_);
 }
 
 void Exchange::all_gather(const void* input, void* output, std::size_t bytes) {
   const std::size_t world = static_cast<std::size_t>(size_), own = static_cast<std::size_t>(rank_) * bytes;
   if (at(output, own) != input) std::memmove(at(output, own), input, bytes);
-  const auto incoming = transport_.map(output, bytes * world);
-  const auto outgoing = transport_.map(at(output, own), bytes);
+  const auto incoming = transport_.make_buffer(output, bytes * world);
+  const auto outgoing = transport_.make_buffer(at(output, own), bytes);
   for_each_peer(
       [&](int peer) { incoming->receive(peer, tag_, static_cast<std::size_t>(peer) * bytes, bytes); });
   for_each_peer([&](int peer) { outgoing->send(peer, tag_, 0, bytes); });
-  incoming->wait_receives(watch_);
-  outgoing->wait_sends(watch_);
+  incoming->wait_receives(watchdog_);
+  outgoing->wait_sends(watchdog_);
 }
 
 void Exchange::broadcast(void* data, std::size_t bytes, int root) {
-  const auto region = transport_.map(data, bytes);
+  const auto buffer = transport_.make_buffer(data, bytes);
   const bool whole = size_ == 2 || bytes <= kScatterBroadcastBytes || bytes < static_cast<std::size_t>(size_);
   const auto bytes_of = [&](int rank) { return whole ? Part{0, bytes} : part_of(rank, bytes); };
   if (rank_ == root) {
     for_each_peer([&](int peer) {
-      region->send(peer, tag_, bytes_of(peer).begin, bytes_of(peer).end - bytes_of(peer).begin);
+      buffer->send(peer, tag_, bytes_of(peer).begin, bytes_of(peer).end - bytes_of(peer).begin);
     });
   } else {
     const Part own = bytes_of(rank_);
-    region->receive(root, tag_, own.begin, own.end - own.begin);
-    region->wait_receives(watch_);
+    buffer->receive(root, tag_, own.begin, own.end - own.begin);
+    buffer->wait_receives(watchdog_);
   }
   if (!whole) {
     // Everyone passes its part on; the root keeps no one waiting for its own part.
@@ -198,15 +200,15 @@ void Exchange::broadcast(void* data, std::size_t bytes, int root) {
     for_each_peer([&](int peer) {
       if (rank_ != root) {
         const Part theirs = bytes_of(peer);
-        region->receive(peer, tag_ + 1, theirs.begin, theirs.end - theirs.begin);
+        buffer->receive(peer, tag_ + 1, theirs.begin, theirs.end - theirs.begin);
       }
     });
     for_each_peer([&](int peer) {
-      if (peer != root) region->send(peer, tag_ + 1, own.begin, own.end - own.begin);
+      if (peer != root) buffer->send(peer, tag_ + 1, own.begin, own.end - own.begin);
     });
-    region->wait_receives(watch_);
+    buffer->wait_receives(watchdog_);
   }
-  region->wait_sends(watch_);
+  buffer->wait_sends(watchdog_);
   // The root hears from nobody, and others only from it: without this they could pass a call that some did
   // not make.
   barrier(2);
@@ -214,12 +216,12 @@ void Exchange::broadcast(void* data, std::size_t bytes, int root) {
 
 void Exchange::barrier(std::uint64_t phase) {
   std::array<std::byte, 2> token{};
-  const auto region = transport_.map(token.data(), token.size());
+  const auto buffer = transport_.make_buffer(token.data(), token.size());
   for (int distance = 1; distance < size_; distance *= 2) {
-    region->receive((rank_ + size_ - distance) % size_, tag_ + phase, 1, 1);
-    region->send((rank_ + distance) % size_, tag_ + phase, 0, 1);
-    region->wait_receives(watch_);
-    region->wait_sends(watch_);
+    buffer->receive((rank_ + size_ - distance) % size_, tag_ + phase, 1, 1);
+    buffer->send((rank_ + distance) % size_, tag_ + phase, 0, 1);
+    buffer->wait_receives(watchdog_);
+    buffer->wait_sends(watchdog_);
   }
 }
 

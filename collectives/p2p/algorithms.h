@@ -15,10 +15,10 @@ namespace dtrain::p2p {
 /// Scratch memory kept between calls, and what every algorithm needs.
 class Exchange {
  public:
-  Exchange(Transport& transport, std::vector<std::byte>& scratch, Watch& watch, std::uint64_t tag)
+  Exchange(Transport& transport, std::vector<std::byte>& scratch, Watchdog& watchdog, std::uint64_t tag)
       : transport_(transport),
         scratch_(scratch),
-        watch_(watch),
+        watchdog_(watchdog),
         tag_(tag),
         rank_(transport.rank()),
         size_(transport.size()),
@@ -47,7 +47,7 @@ class Exchange {
   void receive(void* data, std::size_t bytes, int from);
 
   /// A message under its own tag.
-  struct Letter {
+  struct P2pOp {
     void* data;
     std::size_t bytes;
     int peer;
@@ -55,7 +55,7 @@ class Exchange {
     bool sends;
   };
   /// All at the same time; those of no bytes are not sent.
-  void exchange(std::span<const Letter> letters);
+  void exchange(std::span<const P2pOp> operations);
   /// Announced by a byte that receive_any waits for.
   void offer(const void* data, std::size_t bytes, int to);
   /// Returns whose offer it took.
@@ -70,8 +70,8 @@ class Exchange {
   };
   Part part_of(int rank, std::size_t count) const noexcept;
   void exchange_all(void* data, std::size_t count, DType dtype, ReduceOp op);
-  void reduce_own(const std::byte* own, const Inbox& others, std::byte* out, std::size_t count, DType dtype,
-                  ReduceOp op);
+  void reduce_own(const std::byte* own, const ReceiveBuffers& others, std::byte* out, std::size_t count,
+                  DType dtype, ReduceOp op);
   std::size_t world() const noexcept { return static_cast<std::size_t>(size_); }
   std::size_t segment_elems(std::size_t width) const noexcept;
   std::byte* scratch(std::size_t bytes);
@@ -83,7 +83,7 @@ class Exchange {
 
   Transport& transport_;
   std::vector<std::byte>& scratch_;
-  Watch& watch_;
+  Watchdog& watchdog_;
   std::uint64_t tag_;
   int rank_;
   int size_;

@@ -12,8 +12,8 @@
 namespace dtrain::p2p {
 namespace {
 
-// After the reason is on the board the links stay up this long, so that waiting peers read it there before
-// they see the links break (or this process, perhaps the board's host, end).
+// After the reason has been published the links stay up this long, so that waiting peers read it there before
+// they see the links break (or this process, perhaps the host of the store, end).
 constexpr std::chrono::milliseconds kLinger{300};
 // How long a group waits for the others when its communicator is destroyed.
 constexpr std::chrono::seconds kLeaveWait{5};
@@ -25,13 +25,13 @@ std::string short_text(const Call& call) {
 }
 
 void run_exchange(Exchange& exchange, const QueuedCall& queued) {
-  std::vector<Exchange::Letter> letters;
+  std::vector<Exchange::P2pOp> operations;
   for (std::size_t i = 0; i < queued.spans.size(); ++i) {
     const Call& message = queued.call.messages[i];
-    letters.push_back({queued.spans[i].data, queued.spans[i].bytes(), message.root, message.fingerprint,
-                       message.operation == Operation::send});
+    operations.push_back({queued.spans[i].data, queued.spans[i].bytes(), message.root, message.fingerprint,
+                          message.operation == Operation::send});
   }
-  exchange.exchange(letters);
+  exchange.exchange(operations);
 }
 
 /// The calls that have something to do even where `count` is 0.
@@ -93,20 +93,20 @@ void run_call(Exchange& exchange, const QueuedCall& queued) {
 
 }  // namespace
 
-Group::Group(Channels channels, std::string name, Duration timeout, Log& log, SpanRecorder* spans)
-    : channels_(std::move(channels)),
+Group::Group(Endpoints endpoints, std::string name, Duration timeout, Log& log, SpanRecorder* spans)
+    : endpoints_(std::move(endpoints)),
       name_(std::move(name)),
-      rank_(channels_.transport->rank()),
-      size_(channels_.transport->size()),
-      backend_(channels_.transport->name()),
+      rank_(endpoints_.transport->rank()),
+      size_(endpoints_.transport->size()),
+      backend_(endpoints_.transport->name()),
       timeout_(timeout),
       log_(log),
       spans_(spans),
       numbering_(name_, rank_, size_),
-      sources_{*channels_.transport, *channels_.board, notes_, [this] { return out_of_time(); },
+      sources_{*endpoints_.transport, *endpoints_.oob, recorder_, [this] { return out_of_time(); },
                [this] { return aborted(); }} {
   log_.write(LogLevel::debug, fmt::format("group '{}': {} ranks, messages through {}", name_, size_,
-                                          channels_.transport->medium()));
+                                          endpoints_.transport->medium()));
   const AllSignalsBlocked for_the_thread;
   thread_ = std::thread([this] { run(); });
 }
@@ -196,36 +196,36 @@ void Group::run_front(std::unique_lock<std::mutex>& lock, bool patient) noexcept
 }
 
 void Group::execute(QueuedCall& queued, bool patient) {
-  Transport& transport = *channels_.transport;
+  Transport& transport = *endpoints_.transport;
   transport.set_patient(patient);
-  notes_.begin(queued.call);
-  Vigil vigil(sources_, queued.call,
-              queued.call.operation == Operation::leave ? Duration(kLeaveWait) : timeout_);
+  recorder_.record(queued.call);
+  CallWatchdog watchdog(sources_, queued.call,
+                        queued.call.operation == Operation::leave ? Duration(kLeaveWait) : timeout_);
   try {
     const std::string name = spans_ != nullptr ? short_text(queued.call) : std::string();
     const SpanScope span(spans_, name, "collective");
-    Exchange exchange(transport, scratch_, vigil, queued.call.fingerprint);
+    Exchange exchange(transport, scratch_, watchdog, queued.call.fingerprint);
     run_call(exchange, queued);
-    if (const TimePoint now = steady_clock().now(); now - last_tidy_ > kTidyEvery) {
-      channels_.board->tidy();
-      last_tidy_ = now;
+    if (const TimePoint now = steady_clock().now(); now - last_drain_ > kTidyEvery) {
+      endpoints_.oob->drain();
+      last_drain_ = now;
     }
   } catch (const GroupEnds& ends) {
     end(ends.failure);
   } catch (const LinkLost& lost) {
     // Others that have left already close their links: that is how a group ends in good order.
-    if (queued.call.operation != Operation::leave) end(vigil.failure_of(lost));
+    if (queued.call.operation != Operation::leave) end(watchdog.failure_of(lost));
   } catch (const std::exception& error) {
-    end(vigil.blame(rank_, fmt::format("rank {} failed: {}", rank_, error.what())));
+    end(watchdog.blame(rank_, fmt::format("rank {} failed: {}", rank_, error.what())));
   }
 }
 
 // Tells the others, waits until they have had time to read it, and takes the links down.
 void Group::end(const PeerFailure& failure) noexcept {
   PeerFailure first = failure;
-  if (auto winner = decode(channels_.board->post_end(encode(failure)))) first = std::move(*winner);
+  if (auto winner = decode(endpoints_.oob->put_failure(encode(failure)))) first = std::move(*winner);
   std::this_thread::sleep_for(kLinger);
-  channels_.transport->close(true);
+  endpoints_.transport->close(true);
   log_.write(LogLevel::debug, "group '" + name_ + "' ended: " + first.what);
   const std::lock_guard lock(mutex_);
   failure_ = std::move(first);
@@ -234,7 +234,7 @@ void Group::end(const PeerFailure& failure) noexcept {
 void Group::end_by_abort() noexcept {
   PeerFailure failure;
   failure.rank = rank_;
-  failure.host = channels_.transport->host_of(rank_);
+  failure.host = endpoints_.transport->host_of(rank_);
   failure.operation = "abort";
   failure.what = "aborted " + aborted().value_or("");
   end(failure);
@@ -287,7 +287,7 @@ void Group::leave() noexcept {
   }
   work_.notify_one();
   thread_.join();
-  channels_.transport->close(false);
+  endpoints_.transport->close(false);
   const std::lock_guard lock(mutex_);
   if (!failure_) {
     failure_.emplace();
@@ -296,8 +296,8 @@ void Group::leave() noexcept {
   }
 }
 
-Channels Group::split(const std::vector<int>& members, const std::string& name, const Deadline& deadline) {
-  return channels_.transport->split(members, name, deadline);
+Endpoints Group::split(const std::vector<int>& members, const std::string& name, const Deadline& deadline) {
+  return endpoints_.transport->split(members, name, deadline);
 }
 
 }  // namespace dtrain::p2p

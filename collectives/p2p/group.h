@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "collectives/p2p/call.h"
-#include "collectives/p2p/notes.h"
+#include "collectives/p2p/call_watchdog.h"
+#include "collectives/p2p/flight_recorder.h"
 #include "collectives/p2p/peer_failure.h"
 #include "collectives/p2p/transport.h"
-#include "collectives/p2p/vigil.h"
 #include "runtime/base/log.h"
 #include "runtime/base/spans.h"
 
@@ -39,7 +39,7 @@ class Group {
  public:
   /// `timeout` bounds every single call. `log` must outlive the group, and so must `spans`, where each call
   /// leaves a span of the thread it ran on; null: nowhere.
-  Group(Channels channels, std::string name, Duration timeout, Log& log, SpanRecorder* spans = nullptr);
+  Group(Endpoints endpoints, std::string name, Duration timeout, Log& log, SpanRecorder* spans = nullptr);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -61,7 +61,7 @@ class Group {
   /// throw.
   void leave() noexcept;
   /// Only while no call is under way. `name` is that of the new group.
-  Channels split(const std::vector<int>& members, const std::string& name, const Deadline& deadline);
+  Endpoints split(const std::vector<int>& members, const std::string& name, const Deadline& deadline);
 
  private:
   void run() noexcept;
@@ -73,7 +73,7 @@ class Group {
   bool out_of_time();
   [[noreturn]] void throw_ended(const Call& call) const;
 
-  Channels channels_;
+  Endpoints endpoints_;
   const std::string name_;
   const int rank_, size_;
   const std::string backend_;
@@ -94,10 +94,10 @@ class Group {
   CallNumbering numbering_;  // touched by the caller only
 
   // Touched by the thread that executes a call.
-  Notes notes_;
+  FlightRecorder recorder_;
   std::vector<std::byte> scratch_;
-  TimePoint last_tidy_{};
-  Vigil::Sources sources_;
+  TimePoint last_drain_{};
+  CallWatchdog::Sources sources_;
 
   std::thread thread_;
 };

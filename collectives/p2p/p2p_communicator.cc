@@ -1,6 +1,6 @@
 #include "collectives/p2p/p2p_communicator.h"
 
-#include "collectives/lineage.h"
+#include "collectives/abort_tree.h"
 #include "collectives/p2p/check_span.h"
 #include "collectives/p2p/group.h"
 #include "collectives/p2p/subgroup.h"
@@ -22,12 +22,12 @@ class GroupWork final : public Work {
 
 class P2pCommunicator final : public Communicator {
  public:
-  P2pCommunicator(Channels channels, std::string name, Duration timeout, Log& log, SpanRecorder* spans)
+  P2pCommunicator(Endpoints endpoints, std::string name, Duration timeout, Log& log, SpanRecorder* spans)
       : log_(log),
         name_(name),
-        group_(std::make_shared<Group>(std::move(channels), std::move(name), timeout, log, spans)) {}
+        group_(std::make_shared<Group>(std::move(endpoints), std::move(name), timeout, log, spans)) {}
   ~P2pCommunicator() override {
-    lineage_->close();
+    abort_tree_->close();
     group_->leave();
   }
 
@@ -173,12 +173,12 @@ class P2pCommunicator final : public Communicator {
     const Subgroup part = agree_on_subgroup(*this, name_, ++splits_, color, key, deadline);
     auto made = std::make_unique<P2pCommunicator>(group_->split(part.members, part.name, deadline), part.name,
                                                   group_->timeout(), log_, group_->spans());
-    lineage_->add(made->lineage_);
+    abort_tree_->add(made->abort_tree_);
     return made;
   }
 
   void set_call_start(CallStart start) noexcept override { group_->set_call_start(start); }
-  void abort(std::string_view reason) noexcept override { lineage_->abort(reason); }
+  void abort(std::string_view reason) noexcept override { abort_tree_->abort(reason); }
 
  private:
   std::unique_ptr<Work> start(Call call, MemorySpan input, MemorySpan output, std::string_view label) {
@@ -193,15 +193,15 @@ class P2pCommunicator final : public Communicator {
   const std::string name_;
   int splits_ = 0;
   std::shared_ptr<Group> group_;
-  const std::shared_ptr<Lineage> lineage_ =
-      std::make_shared<Lineage>([this](std::string_view reason) { group_->abort(reason); });
+  const std::shared_ptr<AbortTree> abort_tree_ =
+      std::make_shared<AbortTree>([this](std::string_view reason) { group_->abort(reason); });
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_p2p_communicator(Channels channels, std::string name, Duration timeout,
+std::unique_ptr<Communicator> make_p2p_communicator(Endpoints endpoints, std::string name, Duration timeout,
                                                     Log& log, SpanRecorder* spans) {
-  return std::make_unique<P2pCommunicator>(std::move(channels), std::move(name), timeout, log, spans);
+  return std::make_unique<P2pCommunicator>(std::move(endpoints), std::move(name), timeout, log, spans);
 }
 
 }  // namespace dtrain::p2p

@@ -12,7 +12,7 @@ namespace dtrain::p2p {
 
 /// `name` is the same on all ranks; `timeout` bounds each call. `log` and `spans` (which may be null) must
 /// outlive the communicator.
-std::unique_ptr<Communicator> make_p2p_communicator(Channels channels, std::string name, Duration timeout,
+std::unique_ptr<Communicator> make_p2p_communicator(Endpoints endpoints, std::string name, Duration timeout,
                                                     Log& log, SpanRecorder* spans);
 
 }  // namespace dtrain::p2p

@@ -1,4 +1,4 @@
-// Why a group of ranks ended, in a form that fits on the board: every rank throws the same first failure.
+// Why a group of ranks ended, as text for the out-of-band store: every rank throws the same first failure.
 #pragma once
 
 #include <optional>

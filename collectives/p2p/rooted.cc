@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kDirectBytes = 64 * 1024;
 
 std::byte* at(void* data, std::size_t offset) { return static_cast<std::byte*>(data) + offset; }
-// Regions are written only by receives; a region that only sends may map constant memory.
+// Buffers are written only by receives; a buffer that only sends may map constant memory.
 void* for_sending(const void* data) { return const_cast<void*>(data); }
 
 }  // namespace
@@ -36,10 +36,12 @@ void Exchange::reduce(void* data, std::size_t count, DType dtype, ReduceOp op, i
   const std::size_t stride = segment * width, half = stride * world;
   std::byte* const others = scratch(2 * half + 2 * stride);
   std::byte* const results = others + 2 * half;
-  const std::array incoming = {transport_.inbox(others, stride), transport_.inbox(others + half, stride)};
-  const std::array outgoing = {transport_.map(results, stride), transport_.map(results + stride, stride)};
-  const auto raw = transport_.map(data, count * width);
-  const auto reduced = transport_.map(data, count * width);
+  const std::array incoming = {transport_.receive_buffers(others, stride),
+                               transport_.receive_buffers(others + half, stride)};
+  const std::array outgoing = {transport_.make_buffer(results, stride),
+                               transport_.make_buffer(results + stride, stride)};
+  const auto raw = transport_.make_buffer(data, count * width);
+  const auto reduced = transport_.make_buffer(data, count * width);
 
   const auto start_segment = [&](std::size_t index) {
     const Part own = segment_of(rank_, index);
@@ -60,19 +62,19 @@ void Exchange::reduce(void* data, std::size_t count, DType dtype, ReduceOp op, i
   start_segment(0);
   for (std::size_t index = 0; index < segments; ++index) {
     if (index + 1 < segments) start_segment(index + 1);
-    incoming[index % 2]->wait(watch_);
+    incoming[index % 2]->wait(watchdog_);
     const Part own = segment_of(rank_, index);
     if (own.end == own.begin) continue;
-    outgoing[index % 2]->wait_sends(watch_);
+    outgoing[index % 2]->wait_sends(watchdog_);
     std::byte* const mine = at(data, own.begin * width);
     std::byte* const result = rank_ == root ? mine : results + index % 2 * stride;
     reduce_own(mine, *incoming[index % 2], result, own.end - own.begin, dtype, op);
     incoming[index % 2]->release();
     if (rank_ != root) outgoing[index % 2]->send(root, tag_ + 1, 0, (own.end - own.begin) * width);
   }
-  raw->wait_sends(watch_);
-  for (const auto& region : outgoing) region->wait_sends(watch_);
-  reduced->wait_receives(watch_);
+  raw->wait_sends(watchdog_);
+  for (const auto& buffer : outgoing) buffer->wait_sends(watchdog_);
+  reduced->wait_receives(watchdog_);
   barrier(2);
 }
 
@@ -83,10 +85,10 @@ void Exchange::gather(const void* input, void* output, std::size_t bytes, int ro
   }
   std::byte* const own = at(output, static_cast<std::size_t>(rank_) * bytes);
   if (own != input) std::memmove(own, input, bytes);
-  const auto region = transport_.map(output, bytes * world());
+  const auto buffer = transport_.make_buffer(output, bytes * world());
   for_each_peer(
-      [&](int peer) { region->receive(peer, tag_, static_cast<std::size_t>(peer) * bytes, bytes); });
-  region->wait_receives(watch_);
+      [&](int peer) { buffer->receive(peer, tag_, static_cast<std::size_t>(peer) * bytes, bytes); });
+  buffer->wait_receives(watchdog_);
   barrier(2);
 }
 
@@ -95,9 +97,9 @@ void Exchange::scatter(const void* input, void* output, std::size_t bytes, int r
     receive(output, bytes, root);
     return barrier(2);
   }
-  const auto region = transport_.map(for_sending(input), bytes * world());
-  for_each_peer([&](int peer) { region->send(peer, tag_, static_cast<std::size_t>(peer) * bytes, bytes); });
-  region->wait_sends(watch_);
+  const auto buffer = transport_.make_buffer(for_sending(input), bytes * world());
+  for_each_peer([&](int peer) { buffer->send(peer, tag_, static_cast<std::size_t>(peer) * bytes, bytes); });
+  buffer->wait_sends(watchdog_);
   std::memmove(output, static_cast<const std::byte*>(input) + static_cast<std::size_t>(rank_) * bytes, bytes);
   barrier(2);
 }

@@ -1,5 +1,5 @@
 // What a backend gives the algorithms: tagged messages between ranks that can be waited for under
-// supervision, and a board on which ranks tell each other, out of band, what they wait in and why they died.
+// supervision, and an out-of-band (OOB) store of what each rank waits in and why the group has failed.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace dtrain::p2p {
 
 /// Supervises a wait. Transports call tick() at least every kTickEvery while they wait; it throws to end the
 /// wait.
-class Watch {
+class Watchdog {
  public:
-  virtual ~Watch() = default;
+  virtual ~Watchdog() = default;
   virtual void tick() = 0;
 };
 
@@ -35,55 +35,58 @@ class LinkLost : public std::runtime_error {
   int rank_;
 };
 
-/// Memory that messages are sent from and received into; borrowed. Destroying it with messages under way is
-/// allowed once the transport is closed, and then nothing writes to the memory any more.
-class Region {
+/// Memory that messages are sent from and received into, bound to no peer (as Gloo's class of that name);
+/// borrowed. Destroying it with messages under way is allowed once the transport is closed, and then nothing
+/// writes to the memory any more.
+class UnboundBuffer {
  public:
-  virtual ~Region() = default;
+  virtual ~UnboundBuffer() = default;
   /// Starts a message of `bytes` > 0 at `offset`. A send is matched with the receive of `peer` that has the
   /// same tag, in order among equal tags, and moves only once that receive is posted or into memory of the
   /// transport's own. Throws LinkLost.
   virtual void send(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) = 0;
   virtual void receive(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) = 0;
-  /// Blocks until every send (receive) started on this region is done. Throws LinkLost and what `watch`
+  /// Blocks until every send (receive) started on this buffer is done. Throws LinkLost and what `watchdog`
   /// throws.
-  virtual void wait_sends(Watch& watch) = 0;
-  virtual void wait_receives(Watch& watch) = 0;
+  virtual void wait_sends(Watchdog& watchdog) = 0;
+  virtual void wait_receives(Watchdog& watchdog) = 0;
 };
 
-/// Messages that are read once and not kept, one at a time from each peer. A transport that has them in
-/// memory of its own need not copy them. Destroying it with messages under way is allowed as for a Region.
-class Inbox {
+/// Receive buffers of messages that are read once and not kept, one at a time from each peer. A transport
+/// that has them in memory of its own need not copy them. Destroying it with messages under way is allowed as
+/// for an UnboundBuffer.
+class ReceiveBuffers {
  public:
-  virtual ~Inbox() = default;
+  virtual ~ReceiveBuffers() = default;
   /// Expects a message of `bytes` > 0 from `peer`. Throws LinkLost.
   virtual void expect(int peer, std::uint64_t tag, std::size_t bytes) = 0;
-  /// Blocks until all expected messages are here. Throws LinkLost and what `watch` throws.
-  virtual void wait(Watch& watch) = 0;
+  /// Blocks until all expected messages are here. Throws LinkLost and what `watchdog` throws.
+  virtual void wait(Watchdog& watchdog) = 0;
   /// After wait(): where the message of `peer` lies, until release().
   virtual const std::byte* message(int peer) const noexcept = 0;
   /// The messages have been read. Wait for nothing else between wait() and this but for sends.
   virtual void release() noexcept = 0;
 };
 
-/// Where ranks leave short texts for each other. Slow (milliseconds) and rarely used. Calls may fail silently
-/// when the board is lost: it only makes errors better, it never decides whether there is one.
-class Board {
+/// Out-of-band key-value store of a group: a flight record for each rank, and the first failure. Slow
+/// (milliseconds) and rarely used. Calls may fail silently when the store is lost: it only makes errors
+/// better, it never decides whether there is one.
+class OobKv {
  public:
-  virtual ~Board() = default;
-  /// Replaces this rank's note.
-  virtual void post_note(std::string_view note) noexcept = 0;
-  /// The latest note of `rank`; nullopt when there is none or the board is lost.
-  virtual std::optional<std::string> note_of(int rank) noexcept = 0;
-  /// Says why the group is dead, unless somebody was first; returns the first reason.
-  virtual std::string post_end(std::string_view reason) noexcept = 0;
-  /// Why the group is dead, if somebody said so.
-  virtual std::optional<std::string> end() noexcept = 0;
+  virtual ~OobKv() = default;
+  /// Replaces this rank's record.
+  virtual void put_record(std::string_view record) noexcept = 0;
+  /// The latest record of `rank`; nullopt when there is none or the store is lost.
+  virtual std::optional<std::string> record_of(int rank) noexcept = 0;
+  /// Publishes why the group is dead, unless another rank was first; returns the first reason.
+  virtual std::string put_failure(std::string_view reason) noexcept = 0;
+  /// Why the group is dead, if a rank has published it.
+  virtual std::optional<std::string> failure() noexcept = 0;
   /// Called now and then by ranks that do not look, so that nothing piles up.
-  virtual void tidy() noexcept = 0;
+  virtual void drain() noexcept = 0;
 };
 
-struct Channels;
+struct Endpoints;
 
 /// Who is in a group, and who is known to be gone.
 class Members {
@@ -99,8 +102,9 @@ class Members {
   virtual std::vector<int> ended_peers() noexcept { return lost_peers(); }
 };
 
-/// How the ranks of a group met: all about the group but its messages. Used by one thread at a time.
-class Acquaintance : public Members {
+/// The connected ranks of a group (as a context of Gloo): all about the group but its messages. Used by one
+/// thread at a time.
+class Context : public Members {
  public:
   /// "tcp", "gloo", "mpi", "threads"
   virtual std::string_view name() const noexcept = 0;
@@ -109,12 +113,12 @@ class Acquaintance : public Members {
   virtual void close(bool failed) noexcept = 0;
   /// A new group of `members` (ranks of this one, this rank included, in their new order). Called by all
   /// members.
-  virtual Channels split(const std::vector<int>& members, const std::string& name,
-                         const Deadline& deadline) = 0;
+  virtual Endpoints split(const std::vector<int>& members, const std::string& name,
+                          const Deadline& deadline) = 0;
 };
 
 /// Tagged messages between the ranks of one group.
-class Transport : public Acquaintance {
+class Transport : public Context {
  public:
   /// What messages pass through, for people: "TCP", "MPI", "shared memory".
   virtual std::string_view medium() const noexcept = 0;
@@ -122,19 +126,19 @@ class Transport : public Acquaintance {
   virtual std::size_t segment_bytes() const noexcept = 0;
   /// `patient`: the waiting thread has nothing else to do and may burn some of its core for lower latency.
   virtual void set_patient(bool patient) noexcept = 0;
-  virtual std::unique_ptr<Region> map(void* data, std::size_t bytes) = 0;
+  virtual std::unique_ptr<UnboundBuffer> make_buffer(void* data, std::size_t bytes) = 0;
   /// `memory` is borrowed: the message of rank r goes to r·stride there unless the transport has a better
   /// place; none is longer than `stride`.
-  virtual std::unique_ptr<Inbox> inbox(std::byte* memory, std::size_t stride);
+  virtual std::unique_ptr<ReceiveBuffers> receive_buffers(std::byte* memory, std::size_t stride);
   /// Blocks until another rank has sent a message of one byte with `tag`; takes it and returns that rank.
-  /// Where several have, none of them is passed over forever. Throws LinkLost and what `watch` throws.
-  virtual int take_any(std::uint64_t tag, Watch& watch) = 0;
+  /// Where several have, none of them is passed over forever. Throws LinkLost and what `watchdog` throws.
+  virtual int take_any(std::uint64_t tag, Watchdog& watchdog) = 0;
 };
 
-/// What the ranks of a group talk through; a backend builds it.
-struct Channels {
+/// What a rank of a group communicates through; a backend builds it.
+struct Endpoints {
   std::unique_ptr<Transport> transport;
-  std::unique_ptr<Board> board;
+  std::unique_ptr<OobKv> oob;
 };
 
 }  // namespace dtrain::p2p

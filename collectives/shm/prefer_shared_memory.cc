@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "collectives/p2p/algorithms.h"
+#include "collectives/p2p/bootstrap_watchdog.h"
 #include "collectives/p2p/call.h"
-#include "collectives/p2p/set_up_watch.h"
 #include "collectives/shm/shm_transport.h"
 #include "runtime/base/error.h"
 
@@ -64,25 +64,26 @@ std::optional<SharedMemory> attempt(Open open) {
 
 }  // namespace
 
-p2p::Channels prefer_shared_memory(p2p::Channels channels, const std::string& group, bool willing,
-                                   const Deadline& deadline) {
-  p2p::Transport& met = *channels.transport;
-  const int rank = met.rank(), size = met.size();
-  if (size < 2 || size > kMostRanks) return channels;
+p2p::Endpoints prefer_shared_memory(p2p::Endpoints endpoints, const std::string& group, bool willing,
+                                    const Deadline& deadline) {
+  p2p::Transport& transport = *endpoints.transport;
+  const int rank = transport.rank(), size = transport.size();
+  if (size < 2 || size > kMostRanks) return endpoints;
   const ShmLayout layout(size);
   std::optional<SharedMemory> memory;
   if (rank == 0) memory = attempt([&] { return SharedMemory::create(layout.total_bytes()); });
 
   std::vector<std::byte> scratch;
-  p2p::SetUpWatch watch(std::string(met.name()), deadline);
-  p2p::Exchange exchange(met, scratch, watch, p2p::group_fingerprint("shared memory of " + group) & ~7ULL);
+  p2p::BootstrapWatchdog watchdog(std::string(transport.name()), deadline);
+  p2p::Exchange exchange(transport, scratch, watchdog,
+                         p2p::group_fingerprint("shared memory of " + group) & ~7ULL);
   const Card own = willing ? own_card(memory) : Card{};
   std::vector<Card> cards(static_cast<std::size_t>(size));
   exchange.all_gather(&own, cards.data(), sizeof own);
   const Card& first = cards.front();
   if (first.fd < 0 ||
       !std::all_of(cards.begin(), cards.end(), [&](const Card& card) { return card.same_machine(first); })) {
-    return channels;
+    return endpoints;
   }
   if (rank != 0) {
     memory = attempt([&] {
@@ -92,11 +93,11 @@ p2p::Channels prefer_shared_memory(p2p::Channels channels, const std::string& gr
   const std::uint8_t opened = memory ? 1 : 0;
   std::vector<std::uint8_t> all_opened(static_cast<std::size_t>(size));
   exchange.all_gather(&opened, all_opened.data(), 1);
-  if (std::count(all_opened.begin(), all_opened.end(), 1) != size) return channels;
+  if (std::count(all_opened.begin(), all_opened.end(), 1) != size) return endpoints;
   memory->close_fd();
-  channels.transport = std::make_unique<ShmTransport>(
-      std::move(channels.transport), std::make_shared<const SharedMemory>(std::move(*memory)), layout);
-  return channels;
+  endpoints.transport = std::make_unique<ShmTransport>(
+      std::move(endpoints.transport), std::make_shared<const SharedMemory>(std::move(*memory)), layout);
+  return endpoints;
 }
 
 }  // namespace dtrain

@@ -4,17 +4,17 @@
 
 #include <utility>
 
-#include "collectives/p2p/traffic_region.h"
+#include "collectives/p2p/engine_buffer.h"
 
 namespace dtrain {
 namespace {
 
 // Messages that fit a slot are read there.
-class ShmInbox final : public p2p::Inbox {
+class ShmReceiveBuffers final : public p2p::ReceiveBuffers {
  public:
-  ShmInbox(Traffic& traffic, std::byte* memory, std::size_t stride, int size)
+  ShmReceiveBuffers(Traffic& traffic, std::byte* memory, std::size_t stride, int size)
       : traffic_(traffic), memory_(memory), stride_(stride), messages_(static_cast<std::size_t>(size)) {}
-  ~ShmInbox() override {
+  ~ShmReceiveBuffers() override {
     release();
     if (pending_ > 0) traffic_.forget(pending_);
   }
@@ -23,7 +23,7 @@ class ShmInbox final : public p2p::Inbox {
     const auto index = static_cast<std::size_t>(peer);
     traffic_.receive_in_place(peer, tag, memory_ + index * stride_, bytes, pending_, messages_[index]);
   }
-  void wait(p2p::Watch& watch) override { traffic_.wait(pending_, watch); }
+  void wait(p2p::Watchdog& watchdog) override { traffic_.wait(pending_, watchdog); }
   const std::byte* message(int peer) const noexcept override {
     return messages_[static_cast<std::size_t>(peer)];
   }
@@ -43,14 +43,14 @@ class ShmInbox final : public p2p::Inbox {
 
 }  // namespace
 
-ShmTransport::ShmTransport(std::unique_ptr<p2p::Acquaintance> met, std::shared_ptr<const SharedMemory> memory,
+ShmTransport::ShmTransport(std::unique_ptr<p2p::Context> context, std::shared_ptr<const SharedMemory> memory,
                            const ShmLayout& layout)
-    : met_(std::move(met)),
+    : context_(std::move(context)),
       memory_(std::move(memory)),
       layout_(layout),
-      traffic_(memory_->data(), layout_, met_->rank(), met_->size()),
+      traffic_(memory_->data(), layout_, context_->rank(), context_->size()),
       // All cores of the machine, not those this process is bound to: bound ranks have cores of their own.
-      has_core_(met_->size() <= ::sysconf(_SC_NPROCESSORS_ONLN)) {}
+      has_core_(context_->size() <= ::sysconf(_SC_NPROCESSORS_ONLN)) {}
 
 void ShmTransport::set_patient(bool patient) noexcept {
   traffic_.set_patience(!patient    ? p2p::Patience::none
@@ -58,17 +58,17 @@ void ShmTransport::set_patient(bool patient) noexcept {
                                     : p2p::Patience::waiting);
 }
 
-std::unique_ptr<p2p::Region> ShmTransport::map(void* data, std::size_t) {
-  return std::make_unique<p2p::TrafficRegion<Traffic>>(traffic_, data);
+std::unique_ptr<p2p::UnboundBuffer> ShmTransport::make_buffer(void* data, std::size_t) {
+  return std::make_unique<p2p::EngineBuffer<Traffic>>(traffic_, data);
 }
 
-std::unique_ptr<p2p::Inbox> ShmTransport::inbox(std::byte* memory, std::size_t stride) {
-  return std::make_unique<ShmInbox>(traffic_, memory, stride, size());
+std::unique_ptr<p2p::ReceiveBuffers> ShmTransport::receive_buffers(std::byte* memory, std::size_t stride) {
+  return std::make_unique<ShmReceiveBuffers>(traffic_, memory, stride, size());
 }
 
 void ShmTransport::close(bool failed) noexcept {
   traffic_.close(failed);
-  met_->close(failed);
+  context_->close(failed);
 }
 
 }  // namespace dtrain

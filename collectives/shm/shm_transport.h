@@ -15,28 +15,30 @@ namespace dtrain {
 class ShmTransport final : public p2p::Transport {
  public:
   /// `memory` is shared by all ranks of `met`, and zeros.
-  ShmTransport(std::unique_ptr<p2p::Acquaintance> met, std::shared_ptr<const SharedMemory> memory,
+  ShmTransport(std::unique_ptr<p2p::Context> context, std::shared_ptr<const SharedMemory> memory,
                const ShmLayout& layout);
 
-  int rank() const noexcept override { return met_->rank(); }
-  int size() const noexcept override { return met_->size(); }
-  std::string_view name() const noexcept override { return met_->name(); }
+  int rank() const noexcept override { return context_->rank(); }
+  int size() const noexcept override { return context_->size(); }
+  std::string_view name() const noexcept override { return context_->name(); }
   std::string_view medium() const noexcept override { return "shared memory"; }
-  const std::string& host_of(int rank) const noexcept override { return met_->host_of(rank); }
+  const std::string& host_of(int rank) const noexcept override { return context_->host_of(rank); }
   std::size_t segment_bytes() const noexcept override { return layout_.slot_bytes(); }
   void set_patient(bool patient) noexcept override;
-  std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
-  std::unique_ptr<p2p::Inbox> inbox(std::byte* memory, std::size_t stride) override;
-  int take_any(std::uint64_t tag, p2p::Watch& watch) override { return traffic_.take_any(tag, watch); }
-  std::vector<int> lost_peers() noexcept override { return met_->lost_peers(); }
+  std::unique_ptr<p2p::UnboundBuffer> make_buffer(void* data, std::size_t bytes) override;
+  std::unique_ptr<p2p::ReceiveBuffers> receive_buffers(std::byte* memory, std::size_t stride) override;
+  int take_any(std::uint64_t tag, p2p::Watchdog& watchdog) override {
+    return traffic_.take_any(tag, watchdog);
+  }
+  std::vector<int> lost_peers() noexcept override { return context_->lost_peers(); }
   void close(bool failed) noexcept override;
-  p2p::Channels split(const std::vector<int>& members, const std::string& name,
-                      const Deadline& deadline) override {
-    return met_->split(members, name, deadline);
+  p2p::Endpoints split(const std::vector<int>& members, const std::string& name,
+                       const Deadline& deadline) override {
+    return context_->split(members, name, deadline);
   }
 
  private:
-  const std::unique_ptr<p2p::Acquaintance> met_;
+  const std::unique_ptr<p2p::Context> context_;
   const std::shared_ptr<const SharedMemory> memory_;
   const ShmLayout layout_;
   Traffic traffic_;

@@ -10,7 +10,7 @@ namespace dtrain {
 namespace {
 
 constexpr std::size_t kMostSlotBytes = 128 * 1024, kLeastSlotBytes = 4096;
-// What all channels may take when they are all in use.
+// What all rings may take when they are all in use.
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 constexpr std::size_t kCacheLine = 64;
@@ -91,11 +91,11 @@ void Traffic::release(int peer) noexcept {
   from.bell.ring();
 }
 
-void Traffic::wait(const int& pending, p2p::Watch& watch) {
-  wait_until([&] { return pending == 0; }, watch);
+void Traffic::wait(const int& pending, p2p::Watchdog& watchdog) {
+  wait_until([&] { return pending == 0; }, watchdog);
 }
 
-int Traffic::take_any(std::uint64_t tag, p2p::Watch& watch) {
+int Traffic::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
   Peer* found = nullptr;
   const auto look = [&] {
     for (std::size_t step = 0; step < peers_.size() && found == nullptr; ++step) {
@@ -104,7 +104,7 @@ int Traffic::take_any(std::uint64_t tag, p2p::Watch& watch) {
     }
     return found != nullptr;
   };
-  wait_until(look, watch);
+  wait_until(look, watchdog);
   found->in.pop();
   found->bell.ring();
   next_any_ = static_cast<std::size_t>(found - peers_.data()) + 1;
@@ -112,13 +112,13 @@ int Traffic::take_any(std::uint64_t tag, p2p::Watch& watch) {
 }
 
 template <class Over>
-void Traffic::wait_until(Over over, p2p::Watch& watch) {
+void Traffic::wait_until(Over over, p2p::Watchdog& watchdog) {
   check_open(-1);
-  p2p::Poller poller(watch, patience_);
+  p2p::Backoff backoff(watchdog, patience_);
   const auto sleep = [&] { own_bell_.sleep(p2p::kTickEvery, [&] { return progress() || over(); }); };
   for (int looks = 1; !over(); ++looks) {
     if (progress()) {
-      poller.restart();
+      backoff.restart();
       continue;
     }
     check_open(-1);
@@ -127,7 +127,7 @@ void Traffic::wait_until(Over over, p2p::Watch& watch) {
     const bool in_the_way =
         looks % kLooksAtCores == 0 && patience_ == p2p::Patience::alone && shares_its_core();
     if (in_the_way) sleep();
-    poller.pause([&](Duration) { sleep(); });
+    backoff.pause([&](Duration) { sleep(); });
   }
 }
 

@@ -6,7 +6,7 @@
 #include <deque>
 #include <vector>
 
-#include "collectives/p2p/poller.h"
+#include "collectives/p2p/backoff.h"
 #include "collectives/p2p/transport.h"
 #include "collectives/shm/channel.h"
 #include "collectives/shm/doorbell.h"
@@ -50,9 +50,9 @@ class Traffic {
   void release(int peer) noexcept;
 
   /// As Transport::take_any.
-  int take_any(std::uint64_t tag, p2p::Watch& watch);
-  /// Blocks until `pending` is 0. Throws what `watch` throws, and LinkLost once closed.
-  void wait(const int& pending, p2p::Watch& watch);
+  int take_any(std::uint64_t tag, p2p::Watchdog& watchdog);
+  /// Blocks until `pending` is 0. Throws what `watchdog` throws, and LinkLost once closed.
+  void wait(const int& pending, p2p::Watchdog& watchdog);
   /// Drops the messages that count into `pending`.
   void forget(const int& pending) noexcept;
   /// Pending and later messages fail; those of the other ranks too if the group has `failed`, also where what
@@ -89,7 +89,7 @@ class Traffic {
   void expect(int peer, const Expected& expected, int& pending);
   /// Looks on until `over()`, which takes what it looks for.
   template <class Over>
-  void wait_until(Over over, p2p::Watch& watch);
+  void wait_until(Over over, p2p::Watchdog& watchdog);
   /// True when anything moved.
   bool progress();
   static bool flush(Peer& peer) noexcept;

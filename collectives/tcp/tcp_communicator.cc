@@ -41,8 +41,8 @@ std::unique_ptr<Communicator> make_tcp_communicator(const Bootstrap& bootstrap, 
                           bootstrap.share_memory,
                           &log};
   return p2p::make_p2p_communicator(
-      tcp::make_tcp_channels(site, bootstrap.rank, bootstrap.size, bootstrap.name,
-                             Deadline::after(bootstrap.timeout)),
+      tcp::make_tcp_endpoints(site, bootstrap.rank, bootstrap.size, bootstrap.name,
+                              Deadline::after(bootstrap.timeout)),
       bootstrap.name, bootstrap.timeout, log, bootstrap.spans);
 }
 

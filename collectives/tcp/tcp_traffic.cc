@@ -36,11 +36,11 @@ void TcpTraffic::receive(int peer, std::uint64_t tag, std::byte* data, std::size
   link_to(peer).expect(tag, data, bytes, pending);
 }
 
-void TcpTraffic::wait(const int& pending, p2p::Watch& watch) {
-  wait_until([&] { return pending == 0; }, false, watch);
+void TcpTraffic::wait(const int& pending, p2p::Watchdog& watchdog) {
+  wait_until([&] { return pending == 0; }, false, watchdog);
 }
 
-int TcpTraffic::take_any(std::uint64_t tag, p2p::Watch& watch) {
+int TcpTraffic::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
   Link* found = nullptr;
   const auto look = [&] {
     for (std::size_t step = 0; step < links_.size() && found == nullptr; ++step) {
@@ -49,22 +49,22 @@ int TcpTraffic::take_any(std::uint64_t tag, p2p::Watch& watch) {
     }
     return found != nullptr;
   };
-  wait_until(look, true, watch);
+  wait_until(look, true, watchdog);
   found->drop_front();
   next_any_ = static_cast<std::size_t>(found - links_.data()) + 1;
   return found->rank();
 }
 
 template <class Over>
-void TcpTraffic::wait_until(Over over, bool anyone, p2p::Watch& watch) {
+void TcpTraffic::wait_until(Over over, bool anyone, p2p::Watchdog& watchdog) {
   check_peers();
-  p2p::Poller poller(watch, patience_);
+  p2p::Backoff backoff(watchdog, patience_);
   while (!over()) {
     if (progress()) {
-      poller.restart();
+      backoff.restart();
       continue;
     }
-    poller.pause([&](Duration) { poll_links(p2p::kTickEvery, anyone); });
+    backoff.pause([&](Duration) { poll_links(p2p::kTickEvery, anyone); });
   }
 }
 

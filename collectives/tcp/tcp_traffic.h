@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "collectives/p2p/poller.h"
+#include "collectives/p2p/backoff.h"
 #include "collectives/p2p/transport.h"
 #include "collectives/tcp/link.h"
 
@@ -22,9 +22,9 @@ class TcpTraffic {
   void send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes, int& pending);
   void receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending);
   /// As Transport::take_any.
-  int take_any(std::uint64_t tag, p2p::Watch& watch);
-  /// Blocks until `pending` is 0. Throws what `watch` throws, and LinkLost.
-  void wait(const int& pending, p2p::Watch& watch);
+  int take_any(std::uint64_t tag, p2p::Watchdog& watchdog);
+  /// Blocks until `pending` is 0. Throws what `watchdog` throws, and LinkLost.
+  void wait(const int& pending, p2p::Watchdog& watchdog);
   /// Drops the messages that count into `pending`.
   void forget(const int& pending) noexcept;
   /// Ranks whose end of the connection is closed or broken.
@@ -38,7 +38,7 @@ class TcpTraffic {
   }
   /// Looks on until `over()`. `anyone`: what it looks for may come from any rank.
   template <class Over>
-  void wait_until(Over over, bool anyone, p2p::Watch& watch);
+  void wait_until(Over over, bool anyone, p2p::Watchdog& watchdog);
   bool progress();
   /// Throws LinkLost when a peer is gone, though what it sent before may still be here. Looks now and then.
   void check_peers();

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "collectives/p2p/store_board.h"
-#include "collectives/p2p/traffic_region.h"
+#include "collectives/p2p/engine_buffer.h"
+#include "collectives/p2p/store_oob_kv.h"
 #include "collectives/shm/prefer_shared_memory.h"
 
 namespace dtrain::tcp {
@@ -40,27 +40,28 @@ void TcpTransport::set_patient(bool patient) noexcept {
                                     : p2p::Patience::waiting);
 }
 
-std::unique_ptr<p2p::Region> TcpTransport::map(void* data, std::size_t) {
-  return std::make_unique<p2p::TrafficRegion<TcpTraffic>>(traffic_, data);
+std::unique_ptr<p2p::UnboundBuffer> TcpTransport::make_buffer(void* data, std::size_t) {
+  return std::make_unique<p2p::EngineBuffer<TcpTraffic>>(traffic_, data);
 }
 
 void TcpTransport::close(bool) noexcept { traffic_.close(); }
 
-p2p::Channels TcpTransport::split(const std::vector<int>& members, const std::string& name,
-                                  const Deadline& deadline) {
+p2p::Endpoints TcpTransport::split(const std::vector<int>& members, const std::string& name,
+                                   const Deadline& deadline) {
   const auto self = std::find(members.begin(), members.end(), rank_);
-  return make_tcp_channels(site_, static_cast<int>(self - members.begin()), static_cast<int>(members.size()),
-                           name, deadline);
+  return make_tcp_endpoints(site_, static_cast<int>(self - members.begin()), static_cast<int>(members.size()),
+                            name, deadline);
 }
 
-p2p::Channels make_tcp_channels(const TcpSite& site, int rank, int size, const std::string& name,
-                                const Deadline& deadline) {
+p2p::Endpoints make_tcp_endpoints(const TcpSite& site, int rank, int size, const std::string& name,
+                                  const Deadline& deadline) {
   const std::string own_counter = fmt::format("tcp/{}/made/{}", name, rank);
   const std::string prefix = fmt::format("tcp/{}/{}", name, site.store->add(own_counter, 1, deadline));
-  p2p::Channels channels;
-  channels.transport = std::make_unique<TcpTransport>(site, rank, gather(site, rank, size, prefix, deadline));
-  channels.board = std::make_unique<StoreBoard>(*site.store, prefix, rank);
-  return prefer_shared_memory(std::move(channels), prefix, site.share_memory, deadline);
+  p2p::Endpoints endpoints;
+  endpoints.transport =
+      std::make_unique<TcpTransport>(site, rank, gather(site, rank, size, prefix, deadline));
+  endpoints.oob = std::make_unique<StoreOobKv>(*site.store, prefix, rank);
+  return prefer_shared_memory(std::move(endpoints), prefix, site.share_memory, deadline);
 }
 
 }  // namespace dtrain::tcp

@@ -24,12 +24,14 @@ class TcpTransport final : public p2p::Transport {
   }
   std::size_t segment_bytes() const noexcept override { return 1024 * 1024; }
   void set_patient(bool patient) noexcept override;
-  std::unique_ptr<p2p::Region> map(void* data, std::size_t bytes) override;
-  int take_any(std::uint64_t tag, p2p::Watch& watch) override { return traffic_.take_any(tag, watch); }
+  std::unique_ptr<p2p::UnboundBuffer> make_buffer(void* data, std::size_t bytes) override;
+  int take_any(std::uint64_t tag, p2p::Watchdog& watchdog) override {
+    return traffic_.take_any(tag, watchdog);
+  }
   std::vector<int> lost_peers() noexcept override { return traffic_.lost_peers(); }
   void close(bool failed) noexcept override;
-  p2p::Channels split(const std::vector<int>& members, const std::string& name,
-                      const Deadline& deadline) override;
+  p2p::Endpoints split(const std::vector<int>& members, const std::string& name,
+                       const Deadline& deadline) override;
 
  private:
   const TcpSite site_;
@@ -40,9 +42,10 @@ class TcpTransport final : public p2p::Transport {
   TcpTraffic traffic_;
 };
 
-/// A transport with its board in the store, over shared memory where all ranks run on this machine. Every
-/// rank numbers the groups of a name, so that names can be used again. Collective; throws as gather().
-p2p::Channels make_tcp_channels(const TcpSite& site, int rank, int size, const std::string& name,
-                                const Deadline& deadline);
+/// A transport with its out-of-band keys in the store, over shared memory where all ranks run on this
+/// machine. Every rank numbers the groups of a name, so that names can be used again. Collective; throws as
+/// gather().
+p2p::Endpoints make_tcp_endpoints(const TcpSite& site, int rank, int size, const std::string& name,
+                                  const Deadline& deadline);
 
 }  // namespace dtrain::tcp

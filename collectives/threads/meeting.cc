@@ -9,14 +9,14 @@
 namespace dtrain {
 namespace {
 
-class GroupBoard final : public p2p::Board {
+class ThreadOobKv final : public p2p::OobKv {
  public:
-  GroupBoard(std::shared_ptr<ThreadGroup> group, int rank) : group_(std::move(group)), rank_(rank) {}
-  void post_note(std::string_view note) noexcept override { group_->post_note(rank_, note); }
-  std::optional<std::string> note_of(int rank) noexcept override { return group_->note_of(rank); }
-  std::string post_end(std::string_view reason) noexcept override { return group_->post_end(reason); }
-  std::optional<std::string> end() noexcept override { return group_->end(); }
-  void tidy() noexcept override {}
+  ThreadOobKv(std::shared_ptr<ThreadGroup> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  void put_record(std::string_view record) noexcept override { group_->put_record(rank_, record); }
+  std::optional<std::string> record_of(int rank) noexcept override { return group_->record_of(rank); }
+  std::string put_failure(std::string_view reason) noexcept override { return group_->put_failure(reason); }
+  std::optional<std::string> failure() noexcept override { return group_->failure(); }
+  void drain() noexcept override {}
 
  private:
   const std::shared_ptr<ThreadGroup> group_;
@@ -24,7 +24,7 @@ class GroupBoard final : public p2p::Board {
 };
 
 /// Threads are not lost one by one: who gives up takes leave, which the others see as any other call.
-class GroupMember final : public p2p::Acquaintance {
+class GroupMember final : public p2p::Context {
  public:
   GroupMember(std::shared_ptr<ThreadMeeting> meeting, std::shared_ptr<ThreadGroup> group, int rank)
       : meeting_(std::move(meeting)), group_(std::move(group)), rank_(rank) {}
@@ -35,12 +35,12 @@ class GroupMember final : public p2p::Acquaintance {
   std::vector<int> lost_peers() noexcept override { return {}; }
   std::string_view name() const noexcept override { return "threads"; }
   void close(bool) noexcept override {}
-  p2p::Channels split(const std::vector<int>& members, const std::string& name,
-                      const Deadline& deadline) override {
+  p2p::Endpoints split(const std::vector<int>& members, const std::string& name,
+                       const Deadline& deadline) override {
     const int rank = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
     auto part =
         meeting_->join(name, rank, static_cast<int>(members.size()), group_->host_of(rank_), deadline);
-    return make_thread_channels(meeting_, std::move(part), rank);
+    return make_thread_endpoints(meeting_, std::move(part), rank);
   }
 
  private:
@@ -55,27 +55,27 @@ ThreadGroup::ThreadGroup(int size)
     : layout_(size),
       memory_(std::make_shared<const SharedMemory>(SharedMemory::within_process(layout_.total_bytes()))),
       hosts_(static_cast<std::size_t>(size)),
-      notes_(static_cast<std::size_t>(size)) {}
+      records_(static_cast<std::size_t>(size)) {}
 
-void ThreadGroup::post_note(int rank, std::string_view note) {
+void ThreadGroup::put_record(int rank, std::string_view record) {
   const std::lock_guard lock(mutex_);
-  notes_[static_cast<std::size_t>(rank)] = std::string(note);
+  records_[static_cast<std::size_t>(rank)] = std::string(record);
 }
 
-std::optional<std::string> ThreadGroup::note_of(int rank) const {
+std::optional<std::string> ThreadGroup::record_of(int rank) const {
   const std::lock_guard lock(mutex_);
-  return notes_[static_cast<std::size_t>(rank)];
+  return records_[static_cast<std::size_t>(rank)];
 }
 
-std::string ThreadGroup::post_end(std::string_view reason) {
+std::string ThreadGroup::put_failure(std::string_view reason) {
   const std::lock_guard lock(mutex_);
-  if (!end_) end_ = std::string(reason);
-  return *end_;
+  if (!failure_) failure_ = std::string(reason);
+  return *failure_;
 }
 
-std::optional<std::string> ThreadGroup::end() const {
+std::optional<std::string> ThreadGroup::failure() const {
   const std::lock_guard lock(mutex_);
-  return end_;
+  return failure_;
 }
 
 std::shared_ptr<ThreadGroup> ThreadMeeting::join(const std::string& name, int rank, int size,
@@ -115,15 +115,15 @@ std::shared_ptr<ThreadGroup> ThreadMeeting::join(const std::string& name, int ra
   return group;
 }
 
-p2p::Channels make_thread_channels(std::shared_ptr<ThreadMeeting> meeting, std::shared_ptr<ThreadGroup> group,
-                                   int rank) {
-  p2p::Channels channels;
-  channels.board = std::make_unique<GroupBoard>(group, rank);
+p2p::Endpoints make_thread_endpoints(std::shared_ptr<ThreadMeeting> meeting,
+                                     std::shared_ptr<ThreadGroup> group, int rank) {
+  p2p::Endpoints endpoints;
+  endpoints.oob = std::make_unique<ThreadOobKv>(group, rank);
   const auto memory = group->memory();
   const ShmLayout layout = group->layout();
-  channels.transport = std::make_unique<ShmTransport>(
+  endpoints.transport = std::make_unique<ShmTransport>(
       std::make_unique<GroupMember>(std::move(meeting), std::move(group), rank), memory, layout);
-  return channels;
+  return endpoints;
 }
 
 }  // namespace dtrain

@@ -1,5 +1,5 @@
 // Where ranks that are threads of one process find each other: what the store is to processes. Groups share
-// memory of the process, and a board that is plain memory too.
+// memory of the process, and out-of-band records are plain memory too.
 #pragma once
 
 #include <condition_variable>
@@ -26,10 +26,10 @@ class ThreadGroup {
   const std::shared_ptr<const SharedMemory>& memory() const noexcept { return memory_; }
   const std::string& host_of(int rank) const noexcept { return hosts_[static_cast<std::size_t>(rank)]; }
 
-  void post_note(int rank, std::string_view note);
-  std::optional<std::string> note_of(int rank) const;
-  std::string post_end(std::string_view reason);
-  std::optional<std::string> end() const;
+  void put_record(int rank, std::string_view record);
+  std::optional<std::string> record_of(int rank) const;
+  std::string put_failure(std::string_view reason);
+  std::optional<std::string> failure() const;
 
  private:
   friend class ThreadMeeting;
@@ -40,8 +40,8 @@ class ThreadGroup {
   int arrived_ = 0;
 
   mutable std::mutex mutex_;
-  std::vector<std::optional<std::string>> notes_;
-  std::optional<std::string> end_;
+  std::vector<std::optional<std::string>> records_;
+  std::optional<std::string> failure_;
 };
 
 /// Thread-safe. Names may be used again once all ranks of a group have met.
@@ -58,8 +58,8 @@ class ThreadMeeting {
   std::map<std::string, std::shared_ptr<ThreadGroup>> forming_;
 };
 
-/// Channels of a group that has met in `meeting`, as `rank` sees it.
-p2p::Channels make_thread_channels(std::shared_ptr<ThreadMeeting> meeting, std::shared_ptr<ThreadGroup> group,
-                                   int rank);
+/// Endpoints of a group that has met in `meeting`, as `rank` sees it.
+p2p::Endpoints make_thread_endpoints(std::shared_ptr<ThreadMeeting> meeting,
+                                     std::shared_ptr<ThreadGroup> group, int rank);
 
 }  // namespace dtrain

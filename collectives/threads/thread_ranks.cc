@@ -60,8 +60,9 @@ std::unique_ptr<Communicator> make_thread_communicator(const Bootstrap& bootstra
   }
   auto group = bootstrap.meeting->join(bootstrap.name, bootstrap.rank, bootstrap.size, bootstrap.host,
                                        Deadline::after(bootstrap.timeout));
-  return p2p::make_p2p_communicator(make_thread_channels(bootstrap.meeting, std::move(group), bootstrap.rank),
-                                    bootstrap.name, bootstrap.timeout, log, bootstrap.spans);
+  return p2p::make_p2p_communicator(
+      make_thread_endpoints(bootstrap.meeting, std::move(group), bootstrap.rank), bootstrap.name,
+      bootstrap.timeout, log, bootstrap.spans);
 }
 
 void run_thread_ranks(int size, const ThreadRanksOptions& options, Log& log,

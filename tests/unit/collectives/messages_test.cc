@@ -1,4 +1,4 @@
-// What travels between ranks as text or number: fingerprints, notes, endings; and the arithmetic of
+// What travels between ranks as text or number: fingerprints, flight records, failures; and the arithmetic of
 // reductions.
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "collectives/factory.h"
 #include "collectives/p2p/call.h"
-#include "collectives/p2p/notes.h"
+#include "collectives/p2p/flight_recorder.h"
 #include "collectives/p2p/peer_failure.h"
 #include "collectives/p2p/reduce.h"
 #include "runtime/base/error.h"
@@ -57,14 +57,14 @@ TEST(Call, BothEndsOfAMessageAgree) {
   EXPECT_NE(pair_fingerprint(5, 0, 1, send), pair_fingerprint(5, 1, 0, receive));
 }
 
-TEST(Notes, FindTheDisagreement) {
-  Notes theirs;
+TEST(FlightRecorder, FindTheDisagreement) {
+  FlightRecorder theirs;
   Call call = example();
   for (std::uint64_t i = 1; i <= 40; ++i) {
     call.sequence = i, call.fingerprint = i * 4;
-    theirs.begin(call);
+    theirs.record(call);
   }
-  const SeenNotes seen = SeenNotes::parse(theirs.text(1));
+  const FlightRecord seen = FlightRecord::parse(theirs.dump(1));
   EXPECT_EQ(seen.latest_sequence(), 40U);
   Call mine = example();
   mine.sequence = 39, mine.fingerprint = 39 * 4;
@@ -76,12 +76,12 @@ TEST(Notes, FindTheDisagreement) {
   EXPECT_FALSE(find_disagreement(mine, 0, 40, seen, 1)) << "they have not come there yet";
 }
 
-TEST(Notes, ComparePairwiseCallsOfTheSameMessageOnly) {
+TEST(FlightRecorder, ComparePairwiseCallsOfTheSameMessageOnly) {
   Call send = example();
   send.operation = Operation::send, send.root = 2, send.sequence = 3, send.fingerprint = 8;
-  Notes theirs;
-  theirs.begin(send);
-  const SeenNotes seen = SeenNotes::parse(theirs.text(1));
+  FlightRecorder theirs;
+  theirs.record(send);
+  const FlightRecord seen = FlightRecord::parse(theirs.dump(1));
   Call receive = example();
   receive.operation = Operation::receive, receive.root = 1, receive.sequence = 3, receive.fingerprint = 12;
   EXPECT_TRUE(find_disagreement(receive, 2, 40, seen, 1));
@@ -90,12 +90,12 @@ TEST(Notes, ComparePairwiseCallsOfTheSameMessageOnly) {
   EXPECT_FALSE(find_disagreement(receive, 2, 40, seen, 1));
 }
 
-TEST(Notes, FindAMessageAwaitedFromWithinACollective) {
-  Notes theirs;
+TEST(FlightRecorder, FindAMessageAwaitedFromWithinACollective) {
+  FlightRecorder theirs;
   Call call = example();
   call.sequence = 5;
-  theirs.begin(call);
-  const SeenNotes seen = SeenNotes::parse(theirs.text(1));
+  theirs.record(call);
+  const FlightRecord seen = FlightRecord::parse(theirs.dump(1));
   Call receive = example();
   receive.operation = Operation::receive, receive.root = 1;
   EXPECT_TRUE(find_disagreement(receive, 0, 4, seen, 1));
@@ -104,13 +104,13 @@ TEST(Notes, FindAMessageAwaitedFromWithinACollective) {
   EXPECT_FALSE(find_disagreement(receive, 0, 4, seen, 1)) << "not waiting for this rank";
 }
 
-TEST(Notes, CompareTheCountsOfAnAllToAll) {
+TEST(FlightRecorder, CompareTheCountsOfAnAllToAll) {
   Call call{.operation = Operation::all_to_all, .dtype = DType::f32, .sequence = 3, .fingerprint = 8};
   call.sends = {1, 2, 3}, call.receives = {4, 5, 6};
   EXPECT_EQ(call.text(), "all_to_all(float32 x 1+2+3 out, 4+5+6 in) #3");
-  Notes theirs;
-  theirs.begin(call);
-  const SeenNotes seen = SeenNotes::parse(theirs.text(1));
+  FlightRecorder theirs;
+  theirs.record(call);
+  const FlightRecord seen = FlightRecord::parse(theirs.dump(1));
   Call mine = call;
   mine.sends = {0, 4, 0}, mine.receives = {0, 1, 0};  // to and from rank 1 as that one has it with rank 0
   EXPECT_FALSE(find_disagreement(mine, 0, 3, seen, 1));
@@ -118,18 +118,18 @@ TEST(Notes, CompareTheCountsOfAnAllToAll) {
   EXPECT_TRUE(find_disagreement(mine, 0, 3, seen, 1)) << "rank 1 expects 4";
   mine.sends[1] = 4, mine.receives[1] = 2;
   EXPECT_TRUE(find_disagreement(mine, 0, 3, seen, 1)) << "rank 1 sends 1";
-  EXPECT_FALSE(find_disagreement(mine, 0, 4, SeenNotes::parse("c 3 8 all_to_all\nx 3 1 2\n"), 1));
+  EXPECT_FALSE(find_disagreement(mine, 0, 4, FlightRecord::parse("c 3 8 all_to_all\nx 3 1 2\n"), 1));
 }
 
-TEST(Notes, AnExchangeIsItsMessages) {
+TEST(FlightRecorder, AnExchangeIsItsMessages) {
   CallNumbering zero("world", 0, 2), one("world", 1, 2);
   Call theirs{.operation = Operation::exchange};
   theirs.messages = {{.operation = Operation::receive, .root = 0, .count = 7, .label = "halo"},
                      {.operation = Operation::send, .root = 0, .count = 9, .label = "halo"}};
   one.number(theirs);
-  Notes notes;
-  notes.begin(theirs);
-  const SeenNotes seen = SeenNotes::parse(notes.text(1));
+  FlightRecorder recorder;
+  recorder.record(theirs);
+  const FlightRecord seen = FlightRecord::parse(recorder.dump(1));
   ASSERT_EQ(seen.messages.size(), 2U);
   Call fits{.operation = Operation::send, .root = 1, .count = 7, .label = "halo"};
   zero.number(fits);
@@ -141,13 +141,13 @@ TEST(Notes, AnExchangeIsItsMessages) {
   EXPECT_EQ(find_disagreement(too_short, 0, 0, seen, 1)->text, theirs.messages[1].text());
 }
 
-TEST(Notes, OffersOfAnotherTopicWaitTheirTurn) {
+TEST(FlightRecorder, OffersOfAnotherTopicWaitTheirTurn) {
   CallNumbering zero("world", 0, 2), one("world", 1, 2);
   Call offer{.operation = Operation::offer, .root = 0, .count = 5, .label = "weights"};
   one.number(offer);
-  Notes notes;
-  notes.begin(offer);
-  const SeenNotes seen = SeenNotes::parse(notes.text(1));
+  FlightRecorder recorder;
+  recorder.record(offer);
+  const FlightRecord seen = FlightRecord::parse(recorder.dump(1));
   const auto taker = [&](const char* label, std::size_t count) {
     Call call{.operation = Operation::receive_any, .count = count, .label = label};
     zero.number(call);
@@ -159,11 +159,11 @@ TEST(Notes, OffersOfAnotherTopicWaitTheirTurn) {
   EXPECT_TRUE(find_disagreement(taker("weights", 6), 0, 0, seen, 1));
 }
 
-TEST(Notes, SurviveGarbage) {
-  EXPECT_TRUE(SeenNotes::parse("x 99999999999 1\nx\no 1 2 3\n").messages.empty());
-  EXPECT_TRUE(SeenNotes::parse("").collectives.empty());
-  EXPECT_TRUE(SeenNotes::parse("c\nx 1 2 y\np 1\n\n\xff\xfe").collectives.empty());
-  EXPECT_EQ(SeenNotes::parse("").latest(), "nothing yet");
+TEST(FlightRecorder, SurviveGarbage) {
+  EXPECT_TRUE(FlightRecord::parse("x 99999999999 1\nx\no 1 2 3\n").messages.empty());
+  EXPECT_TRUE(FlightRecord::parse("").collectives.empty());
+  EXPECT_TRUE(FlightRecord::parse("c\nx 1 2 y\np 1\n\n\xff\xfe").collectives.empty());
+  EXPECT_EQ(FlightRecord::parse("").latest(), "nothing yet");
 }
 
 TEST(PeerFailure, RoundTrip) {

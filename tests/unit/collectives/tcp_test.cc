@@ -16,7 +16,7 @@ constexpr std::string_view kUpKey = "0123456789abcdef0123456789abcdef",
                            kDownKey = "fedcba9876543210fedcba9876543210";
 
 // Gives up a wait that should have ended.
-class Guard final : public p2p::Watch {
+class Guard final : public p2p::Watchdog {
  public:
   void tick() override {
     if (deadline_.expired()) throw std::runtime_error("waited for too long");
@@ -26,8 +26,8 @@ class Guard final : public p2p::Watch {
   Deadline deadline_ = Deadline::after(std::chrono::seconds(20));
 };
 
-// A watch whose wait ends at its first tick.
-class AtOnce final : public p2p::Watch {
+// A watchdog whose wait ends at its first tick.
+class AtOnce final : public p2p::Watchdog {
  public:
   struct Ticked {};
   void tick() override { throw Ticked{}; }

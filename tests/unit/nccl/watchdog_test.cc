@@ -1,5 +1,5 @@
-// The watchdog over queued collectives, with a board and a GPU of paper: what ends a group, what the error
-// says, and that a group in good order is left alone.
+// The watchdog over queued collectives, with a fake out-of-band store and GPU: what ends a group, what the
+// error says, and that a group in good order is left alone.
 #include "collectives/nccl/watchdog.h"
 
 #include <gmock/gmock.h>
@@ -21,35 +21,35 @@ using testing::HasSubstr;
 
 constexpr auto kPatience = std::chrono::seconds(20);
 
-/// The board both ranks see.
+/// The out-of-band store that both ranks see.
 struct Shared {
   std::mutex mutex;
-  std::map<int, std::string> notes;
+  std::map<int, std::string> records;
   std::optional<std::string> end;
 };
 
-class FakeBoard final : public p2p::Board {
+class FakeOobKv final : public p2p::OobKv {
  public:
-  FakeBoard(Shared& shared, int rank) : shared_(shared), rank_(rank) {}
-  void post_note(std::string_view note) noexcept override {
+  FakeOobKv(Shared& shared, int rank) : shared_(shared), rank_(rank) {}
+  void put_record(std::string_view record) noexcept override {
     const std::lock_guard lock(shared_.mutex);
-    shared_.notes[rank_] = std::string(note);
+    shared_.records[rank_] = std::string(record);
   }
-  std::optional<std::string> note_of(int rank) noexcept override {
+  std::optional<std::string> record_of(int rank) noexcept override {
     const std::lock_guard lock(shared_.mutex);
-    const auto found = shared_.notes.find(rank);
-    return found == shared_.notes.end() ? std::nullopt : std::optional(found->second);
+    const auto found = shared_.records.find(rank);
+    return found == shared_.records.end() ? std::nullopt : std::optional(found->second);
   }
-  std::string post_end(std::string_view reason) noexcept override {
+  std::string put_failure(std::string_view reason) noexcept override {
     const std::lock_guard lock(shared_.mutex);
     if (!shared_.end) shared_.end = std::string(reason);
     return *shared_.end;
   }
-  std::optional<std::string> end() noexcept override {
+  std::optional<std::string> failure() noexcept override {
     const std::lock_guard lock(shared_.mutex);
     return shared_.end;
   }
-  void tidy() noexcept override {}
+  void drain() noexcept override {}
 
  private:
   Shared& shared_;
@@ -78,8 +78,8 @@ class FakeMembers final : public p2p::Members {
 struct Rank {
   Rank(Shared& shared, int rank, Duration timeout)
       : members(rank),
-        board(shared, rank),
-        dog({members, board, [this] { return failure(); }, [this] { kill(); }, {}}, "world", timeout, log) {}
+        oob(shared, rank),
+        dog({members, oob, [this] { return failure(); }, [this] { kill(); }, {}}, "world", timeout, log) {}
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
@@ -111,7 +111,7 @@ struct Rank {
   NullLog log;
   std::atomic<bool> over = false, broken = false, killed = false, ended_first = false;
   FakeMembers members;
-  FakeBoard board;
+  FakeOobKv oob;
   Watchdog dog;
 };
 
@@ -153,9 +153,9 @@ TEST(Watchdog, ARankThatDiesInACallItHasMadeIsNamed) {
   Call call{.operation = Operation::all_reduce, .dtype = DType::f32, .count = 10, .label = "bucket 0"};
   p2p::CallNumbering numbering("world", 1, 2);
   numbering.number(call);
-  p2p::Notes notes;
-  notes.begin(call);
-  FakeBoard(shared, 1).post_note(notes.text(1));  // made the call, waited in it, and was killed then
+  p2p::FlightRecorder recorder;
+  recorder.record(call);
+  FakeOobKv(shared, 1).put_record(recorder.dump(1));  // made the call, waited in it, and was killed then
   const PeerError error = north.error(north.start("bucket 0"));
   EXPECT_THAT(error.what(), AllOf(HasSubstr("gave up after"),
                                   HasSubstr("rank 1 on south has made the call, and its process has ended")));

@@ -1,4 +1,4 @@
-#include "collectives/p2p/store_board.h"
+#include "collectives/p2p/store_oob_kv.h"
 
 #include <exception>
 
@@ -13,7 +13,7 @@ constexpr int kMostFailures = 2;
 }  // namespace
 
 template <class Ask>
-auto StoreBoard::attempt(Ask ask) noexcept -> std::optional<decltype(ask(Deadline::never()))> {
+auto StoreOobKv::attempt(Ask ask) noexcept -> std::optional<decltype(ask(Deadline::never()))> {
   if (failures_ >= kMostFailures) return std::nullopt;
   try {
     auto answer = ask(Deadline::after(kPatience));
@@ -25,26 +25,26 @@ auto StoreBoard::attempt(Ask ask) noexcept -> std::optional<decltype(ask(Deadlin
   }
 }
 
-void StoreBoard::post_note(std::string_view note) noexcept {
+void StoreOobKv::put_record(std::string_view record) noexcept {
   attempt([&](const Deadline& deadline) {
-    store_.set(note_key(rank_), note, deadline);
+    store_.set(record_key(rank_), record, deadline);
     return true;
   });
 }
 
-std::optional<std::string> StoreBoard::note_of(int rank) noexcept {
-  return attempt([&](const Deadline& deadline) { return store_.try_get(note_key(rank), deadline); })
+std::optional<std::string> StoreOobKv::record_of(int rank) noexcept {
+  return attempt([&](const Deadline& deadline) { return store_.try_get(record_key(rank), deadline); })
       .value_or(std::nullopt);
 }
 
-std::string StoreBoard::post_end(std::string_view reason) noexcept {
+std::string StoreOobKv::put_failure(std::string_view reason) noexcept {
   return attempt([&](const Deadline& deadline) {
            return store_.compare_set(prefix_ + "/end", std::nullopt, reason, deadline);
          })
       .value_or(std::string(reason));
 }
 
-std::optional<std::string> StoreBoard::end() noexcept {
+std::optional<std::string> StoreOobKv::failure() noexcept {
   return attempt([&](const Deadline& deadline) { return store_.try_get(prefix_ + "/end", deadline); })
       .value_or(std::nullopt);
 }

@@ -9,10 +9,10 @@
 namespace dtrain::p2p {
 
 /// Throws PeerError when the others do not come in time.
-class SetUpWatch final : public Watch {
+class BootstrapWatchdog final : public Watchdog {
  public:
   /// `backend` is named in the error.
-  SetUpWatch(std::string backend, const Deadline& deadline)
+  BootstrapWatchdog(std::string backend, const Deadline& deadline)
       : backend_(std::move(backend)), deadline_(deadline) {}
 
   void tick() override {

@@ -1,5 +1,5 @@
-// A call that waits looks at the others' notes: at all of them in time, at few at a time.
-#include "collectives/p2p/vigil.h"
+// A call that waits looks at the others' records: at all of them in time, at few at a time.
+#include "collectives/p2p/call_watchdog.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,23 +28,23 @@ class Crowd final : public Members {
   std::string host_ = "h";
 };
 
-class CountingBoard final : public Board {
+class CountingOobKv final : public OobKv {
  public:
-  void post_note(std::string_view) noexcept override {}
-  std::optional<std::string> note_of(int rank) noexcept override {
+  void put_record(std::string_view) noexcept override {}
+  std::optional<std::string> record_of(int rank) noexcept override {
     ++reads;
     read.insert(rank);
-    const auto note = notes.find(rank);
-    return note == notes.end() ? std::nullopt : std::optional(note->second);
+    const auto record = records.find(rank);
+    return record == records.end() ? std::nullopt : std::optional(record->second);
   }
-  std::string post_end(std::string_view reason) noexcept override { return std::string(reason); }
-  std::optional<std::string> end() noexcept override {
+  std::string put_failure(std::string_view reason) noexcept override { return std::string(reason); }
+  std::optional<std::string> failure() noexcept override {
     ++looks;
     return std::nullopt;
   }
-  void tidy() noexcept override {}
+  void drain() noexcept override {}
 
-  std::map<int, std::string> notes;
+  std::map<int, std::string> records;
   std::set<int> read;
   int reads = 0, looks = 0;
 };
@@ -59,36 +59,36 @@ Call all_to_all(int size, std::size_t count) {
   return call;
 }
 
-class VigilTest : public testing::Test {
+class CallWatchdogTest : public testing::Test {
  protected:
   void tick_until(int looks) {
-    const Vigil::Sources sources{crowd_, board_, notes_, [] { return false; },
-                                 [] { return std::optional<std::string>(); }};
-    Vigil vigil(sources, call_, seconds(600));
-    while (board_.looks < looks) {
-      vigil.tick();
+    const CallWatchdog::Sources sources{crowd_, oob_, recorder_, [] { return false; },
+                                        [] { return std::optional<std::string>(); }};
+    CallWatchdog watchdog(sources, call_, seconds(600));
+    while (oob_.looks < looks) {
+      watchdog.tick();
       std::this_thread::sleep_for(milliseconds(5));
     }
   }
 
   static constexpr int kRanks = 100;
   Crowd crowd_{kRanks};
-  CountingBoard board_;
-  Notes notes_;
+  CountingOobKv oob_;
+  FlightRecorder recorder_;
   Call call_ = all_to_all(kRanks, 4);
 };
 
-TEST_F(VigilTest, AnAllToAllReadsFewNotesAtATimeAndOthersTheNextTime) {
+TEST_F(CallWatchdogTest, AnAllToAllReadsFewNotesAtATimeAndOthersTheNextTime) {
   tick_until(3);
-  EXPECT_LE(board_.reads, 3 * 18);
-  EXPECT_GE(board_.read.size(), 3U * 16);
+  EXPECT_LE(oob_.reads, 3 * 18);
+  EXPECT_GE(oob_.read.size(), 3U * 16);
 }
 
-TEST_F(VigilTest, FindsTheRankThatDisagreesWhereverItIs) {
-  Notes theirs;
-  theirs.begin(all_to_all(kRanks, 5));
-  board_.notes[60] = theirs.text(60);
-  notes_.begin(call_);
+TEST_F(CallWatchdogTest, FindsTheRankThatDisagreesWhereverItIs) {
+  FlightRecorder theirs;
+  theirs.record(all_to_all(kRanks, 5));
+  oob_.records[60] = theirs.dump(60);
+  recorder_.record(call_);
   try {
     tick_until(8);
     ADD_FAILURE() << "nobody was found";

@@ -1,4 +1,4 @@
-#include "collectives/p2p/notes.h"
+#include "collectives/p2p/flight_recorder.h"
 
 #include <sstream>
 
@@ -6,7 +6,7 @@ namespace dtrain::p2p {
 namespace {
 
 constexpr std::size_t kRemembered = 16;
-constexpr std::size_t kMostRanks = 1U << 20;  // in a note that can be believed
+constexpr std::size_t kMostRanks = 1U << 20;  // in a record that can be believed
 
 std::string one_line(std::string text) {
   for (char& c : text) {
@@ -15,20 +15,20 @@ std::string one_line(std::string text) {
   return text;
 }
 
-void read_counts(std::istringstream& fields, SeenNotes& notes) {
+void read_counts(std::istringstream& fields, FlightRecord& record) {
   std::size_t ranks = 0;
   if (!(fields >> ranks) || ranks > kMostRanks) return;
   std::vector<std::size_t> sends(ranks), receives(ranks);
   for (std::size_t& count : sends) fields >> count;
   for (std::size_t& count : receives) fields >> count;
   if (!fields) return;
-  notes.sends = std::move(sends);
-  notes.receives = std::move(receives);
+  record.sends = std::move(sends);
+  record.receives = std::move(receives);
 }
 
-std::optional<SeenCall> disagreement_in_collective(const Call& mine, int rank, const SeenNotes& theirs,
-                                                   int peer) {
-  for (const SeenCall& call : theirs.collectives) {
+std::optional<RecordedCall> disagreement_in_collective(const Call& mine, int rank, const FlightRecord& theirs,
+                                                       int peer) {
+  for (const RecordedCall& call : theirs.collectives) {
     if (call.sequence == mine.sequence && call.fingerprint != mine.fingerprint) return call;
   }
   const auto me = static_cast<std::size_t>(rank), them = static_cast<std::size_t>(peer);
@@ -40,7 +40,7 @@ std::optional<SeenCall> disagreement_in_collective(const Call& mine, int rank, c
 }
 
 // Whether the message of `peer` is the other end of `mine`, perhaps with something wrong about it.
-bool is_same_message(const Call& mine, int rank, const SeenMessage& theirs, int peer) {
+bool is_same_message(const Call& mine, int rank, const RecordedMessage& theirs, int peer) {
   const bool sends = mine.operation == Operation::send || mine.operation == Operation::offer;
   if (mine.operation == Operation::offer || mine.operation == Operation::receive_any) {
     // An offer about something else may wait its turn; one of the same topic must fit.
@@ -53,7 +53,7 @@ bool is_same_message(const Call& mine, int rank, const SeenMessage& theirs, int 
 
 }  // namespace
 
-void Notes::begin(const Call& call) {
+void FlightRecorder::record(const Call& call) {
   if (call.is_pairwise()) {
     messages_ = call.operation == Operation::exchange ? call.messages : std::vector<Call>{call};
     return;
@@ -63,7 +63,7 @@ void Notes::begin(const Call& call) {
   collectives_.push_back(call);
 }
 
-std::string Notes::text(int rank) const {
+std::string FlightRecorder::dump(int rank) const {
   std::ostringstream out;
   for (const Call& call : collectives_) {
     out << "c " << call.sequence << ' ' << call.fingerprint << ' ' << one_line(call.text()) << '\n';
@@ -86,42 +86,42 @@ std::string Notes::text(int rank) const {
   return out.str();
 }
 
-SeenNotes SeenNotes::parse(std::string_view text) {
-  SeenNotes notes;
+FlightRecord FlightRecord::parse(std::string_view text) {
+  FlightRecord record;
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
     char kind = 0;
     fields >> kind;
     if (kind == 'x') {
-      read_counts(fields, notes);
+      read_counts(fields, record);
       continue;
     }
-    SeenMessage seen;
+    RecordedMessage seen;
     fields >> seen.sequence >> seen.fingerprint;
     if (kind == 'p' || kind == 'o') fields >> seen.from >> seen.to;
     if (kind == 'o') fields >> seen.topic.emplace();
     fields.ignore(1);
     if (!fields || !std::getline(fields, seen.text)) continue;
-    if (kind == 'c') notes.collectives.push_back(seen);
-    if (kind == 'p' || kind == 'o') notes.messages.push_back(std::move(seen));
+    if (kind == 'c') record.collectives.push_back(seen);
+    if (kind == 'p' || kind == 'o') record.messages.push_back(std::move(seen));
   }
-  return notes;
+  return record;
 }
 
-std::string SeenNotes::latest() const {
+std::string FlightRecord::latest() const {
   if (messages.size() == 1) return messages.front().text;
   if (!messages.empty())
     return messages.front().text + " and " + std::to_string(messages.size() - 1) + " more messages";
   return collectives.empty() ? "nothing yet" : collectives.back().text;
 }
 
-bool waits_for_later_collective(const SeenNotes& theirs, std::uint64_t collectives) {
+bool waits_for_later_collective(const FlightRecord& theirs, std::uint64_t collectives) {
   return theirs.messages.empty() && theirs.latest_sequence() > collectives;
 }
 
-std::optional<SeenCall> find_disagreement(const Call& mine, int rank, std::uint64_t collectives,
-                                          const SeenNotes& theirs, int peer) {
+std::optional<RecordedCall> find_disagreement(const Call& mine, int rank, std::uint64_t collectives,
+                                              const FlightRecord& theirs, int peer) {
   if (!mine.is_pairwise()) return disagreement_in_collective(mine, rank, theirs, peer);
   if (mine.operation == Operation::exchange) {
     for (const Call& message : mine.messages) {
@@ -134,7 +134,7 @@ std::optional<SeenCall> find_disagreement(const Call& mine, int rank, std::uint6
   if (!from_any && mine.root != peer) return std::nullopt;
   // They wait in a collective that needs us, we wait for a message they can only come to afterwards.
   if (!from_any && waits_for_later_collective(theirs, collectives)) return theirs.collectives.back();
-  for (const SeenMessage& message : theirs.messages) {
+  for (const RecordedMessage& message : theirs.messages) {
     if (is_same_message(mine, rank, message, peer) && message.fingerprint != mine.fingerprint) return message;
   }
   return std::nullopt;

@@ -1,4 +1,4 @@
-#include "collectives/p2p/vigil.h"
+#include "collectives/p2p/call_watchdog.h"
 
 #include <fmt/format.h>
 
@@ -8,13 +8,13 @@
 namespace dtrain::p2p {
 namespace {
 
-// A call that has waited this long says so on the board and looks at its neighbours' notes, and again every
-// so often. Long enough to cost nothing where ranks are merely uneven, short enough to find a disagreement
-// within a second.
+// A call that has waited this long publishes its flight record and looks at its neighbours' records, and
+// again every so often. Long enough to cost nothing where ranks are merely uneven, short enough to find a
+// disagreement within a second.
 constexpr std::chrono::milliseconds kLookEvery{200};
-// Whose notes are read at a time where any two ranks may disagree: n ranks would read n² of them.
+// Whose records are read at a time where any two ranks may disagree: n ranks would read n² of them.
 constexpr int kRanksALook = 16;
-// Whose notes are read when the deadline passes, to tell who is missing.
+// Whose records are read when the deadline passes, to tell who is missing.
 constexpr int kMostRanksAsked = 256;
 constexpr int kMostRanksListed = 8;
 
@@ -22,14 +22,14 @@ double seconds(Duration duration) { return std::chrono::duration<double>(duratio
 
 }  // namespace
 
-Vigil::Vigil(const Sources& sources, const Call& call, Duration timeout)
+CallWatchdog::CallWatchdog(const Sources& sources, const Call& call, Duration timeout)
     : sources_(sources),
       call_(call),
       start_(steady_clock().now()),
       deadline_(Deadline::after(timeout)),
       next_look_(start_ + std::min<Duration>(kLookEvery, timeout / 3)) {}
 
-void Vigil::tick() {
+void CallWatchdog::tick() {
   if (const auto reason = sources_.aborted()) throw GroupEnds{blame(-1, "aborted " + *reason)};
   if (const std::vector<int> lost = sources_.members.lost_peers(); !lost.empty()) {
     throw LinkLost("its process is gone or the connection to it broke", lost.front());
@@ -39,11 +39,11 @@ void Vigil::tick() {
   if (now >= next_look_) look_around(now);
 }
 
-void Vigil::look_around(TimePoint now) {
+void CallWatchdog::look_around(TimePoint now) {
   next_look_ = now + kLookEvery;
-  if (!note_posted_) sources_.board.post_note(sources_.notes.text(sources_.members.rank()));
-  note_posted_ = true;
-  if (const auto end = sources_.board.end()) {
+  if (!record_posted_) sources_.oob.put_record(sources_.recorder.dump(sources_.members.rank()));
+  record_posted_ = true;
+  if (const auto end = sources_.oob.failure()) {
     if (const auto failure = decode(*end)) throw GroupEnds{*failure};
   }
   if (call_.is_pairwise()) return compare_with_involved();
@@ -57,34 +57,34 @@ void Vigil::look_around(TimePoint now) {
 // Messages, and the parts of an all_to_all, concern pairs that need not be neighbours: some are looked at
 // each time, in turn, so that all have been after a while. Whoever is stuck in a later collective stays
 // there, since that waits for this rank too.
-void Vigil::compare_with_involved() {
+void CallWatchdog::compare_with_involved() {
   const int rank = sources_.members.rank(), others = sources_.members.size() - 1;
   for (int seen = 0, looked = 0; seen < others && looked < kRanksALook; ++seen) {
     looked_at_ = looked_at_ % others + 1;
     const int peer = (rank + looked_at_) % (others + 1);
     if (!call_.involves(peer)) continue;
     ++looked;
-    const auto notes = compare_with(peer);
-    if (notes && waits_for_later_collective(*notes, sources_.notes.latest_sequence()))
-      stuck_.insert_or_assign(peer, notes->collectives.back());
+    const auto record = compare_with(peer);
+    if (record && waits_for_later_collective(*record, sources_.recorder.latest_sequence()))
+      stuck_.insert_or_assign(peer, record->collectives.back());
   }
   // Nobody is left who could offer anything.
   if (call_.operation == Operation::receive_any && static_cast<int>(stuck_.size()) == others)
     throw_disagreement(stuck_.rbegin()->first, stuck_.rbegin()->second);
 }
 
-// Gives what the note of `peer` says.
-std::optional<SeenNotes> Vigil::compare_with(int peer) {
-  const auto note = sources_.board.note_of(peer);
-  if (!note) return std::nullopt;
-  SeenNotes seen = SeenNotes::parse(*note);
+// Gives what the record of `peer` says.
+std::optional<FlightRecord> CallWatchdog::compare_with(int peer) {
+  const auto record = sources_.oob.record_of(peer);
+  if (!record) return std::nullopt;
+  FlightRecord seen = FlightRecord::parse(*record);
   const auto theirs =
-      find_disagreement(call_, sources_.members.rank(), sources_.notes.latest_sequence(), seen, peer);
+      find_disagreement(call_, sources_.members.rank(), sources_.recorder.latest_sequence(), seen, peer);
   if (theirs) throw_disagreement(peer, *theirs);
   return seen;
 }
 
-void Vigil::throw_disagreement(int peer, const SeenCall& theirs) const {
+void CallWatchdog::throw_disagreement(int peer, const RecordedCall& theirs) const {
   const int rank = sources_.members.rank();
   // Both sides find it; the lower rank first, so that the text does not depend on who was quicker.
   std::string first = fmt::format("{} called {}", name_rank(rank), call_.text());
@@ -97,14 +97,14 @@ void Vigil::throw_disagreement(int peer, const SeenCall& theirs) const {
                         first, second))};
 }
 
-PeerFailure Vigil::late(TimePoint now) {
+PeerFailure CallWatchdog::late(TimePoint now) {
   return accuse(fmt::format("gave up after {:.1f} s", seconds(now - start_)));
 }
 
-PeerFailure Vigil::accuse(const std::string& happened) {
+PeerFailure CallWatchdog::accuse(const std::string& happened) {
   const int rank = sources_.members.rank(), size = sources_.members.size();
-  sources_.board.post_note(sources_.notes.text(rank));
-  if (const auto end = sources_.board.end()) {
+  sources_.oob.put_record(sources_.recorder.dump(rank));
+  if (const auto end = sources_.oob.failure()) {
     if (auto failure = decode(*end)) return *failure;
   }
   const std::vector<int> ended = sources_.members.ended_peers();
@@ -112,15 +112,15 @@ PeerFailure Vigil::accuse(const std::string& happened) {
   std::string who;
   for (int peer = 0; peer < std::min(size, kMostRanksAsked); ++peer) {
     if (peer == rank || !call_.involves(peer)) continue;
-    const auto note = sources_.board.note_of(peer);
-    const SeenNotes seen = note ? SeenNotes::parse(*note) : SeenNotes{};
+    const auto record = sources_.oob.record_of(peer);
+    const FlightRecord seen = record ? FlightRecord::parse(*record) : FlightRecord{};
     if (!call_.is_pairwise() && seen.latest_sequence() >= call_.sequence) continue;
     if (first_missing < 0) first_missing = peer;
     if (++missing > kMostRanksListed) continue;
     who += fmt::format("{}{}", who.empty() ? "" : ", ", name_rank(peer));
     if (std::ranges::find(ended, peer) != ended.end()) {
       who += " (its process has ended)";
-    } else if (note) {
+    } else if (record) {
       who += " (last seen waiting in " + seen.latest() + ")";
     }
   }
@@ -139,8 +139,8 @@ PeerFailure Vigil::accuse(const std::string& happened) {
   return blame(-1, happened + "; all ranks have made the call but not finished it: a slow or cut network?");
 }
 
-PeerFailure Vigil::failure_of(const LinkLost& lost) {
-  if (const auto end = sources_.board.end()) {
+PeerFailure CallWatchdog::failure_of(const LinkLost& lost) {
+  if (const auto end = sources_.oob.failure()) {
     if (auto failure = decode(*end)) return *failure;
   }
   int rank = lost.rank();
@@ -152,7 +152,7 @@ PeerFailure Vigil::failure_of(const LinkLost& lost) {
   return blame(rank, fmt::format("{} is lost: {}", who, lost.what()));
 }
 
-PeerFailure Vigil::blame(int rank, std::string what) const {
+PeerFailure CallWatchdog::blame(int rank, std::string what) const {
   PeerFailure failure;
   failure.rank = rank;
   if (rank >= 0) failure.host = sources_.members.host_of(rank);
@@ -163,7 +163,7 @@ PeerFailure Vigil::blame(int rank, std::string what) const {
   return failure;
 }
 
-std::string Vigil::name_rank(int rank) const {
+std::string CallWatchdog::name_rank(int rank) const {
   return fmt::format("rank {} on {}", rank, sources_.members.host_of(rank));
 }
 

@@ -6,45 +6,45 @@
 #include <functional>
 #include <map>
 
-#include "collectives/p2p/notes.h"
+#include "collectives/p2p/flight_recorder.h"
 #include "collectives/p2p/peer_failure.h"
 #include "collectives/p2p/transport.h"
 
 namespace dtrain::p2p {
 
-/// Thrown by a Vigil: the group is to end for this reason.
+/// Thrown by a CallWatchdog: the group is to end for this reason.
 struct GroupEnds {
   PeerFailure failure;
 };
 
-class Vigil final : public Watch {
+class CallWatchdog final : public Watchdog {
  public:
   struct Sources {
     Members& members;
-    Board& board;
-    const Notes& notes;
+    OobKv& oob;
+    const FlightRecorder& recorder;
     std::function<bool()> out_of_time;                    ///< somebody's deadline for this group has passed
     std::function<std::optional<std::string>()> aborted;  ///< the reason, once abort() was called
   };
 
-  /// `call` must outlive the vigil; it is given up `timeout` from now.
-  Vigil(const Sources& sources, const Call& call, Duration timeout);
+  /// `call` must outlive the watchdog; it is given up `timeout` from now.
+  CallWatchdog(const Sources& sources, const Call& call, Duration timeout);
 
   void tick() override;
 
-  /// Why the group ends when a link broke: what the board says, else the lost rank.
+  /// Why the group ends when a link broke: the published failure, else the lost rank.
   PeerFailure failure_of(const LinkLost& lost);
-  /// Why the group ends when `happened` says that it broke but not through whom: what the board
-  /// says, else the ranks whose notes do not show them in this call or whose processes have ended.
+  /// Why the group ends when `happened` says that it broke but not through whom: the published
+  /// failure, else the ranks whose records do not show them in this call or whose processes have ended.
   PeerFailure accuse(const std::string& happened);
   /// A failure of this call that blames `rank` (-1: nobody in particular).
   PeerFailure blame(int rank, std::string what) const;
 
  private:
   void look_around(TimePoint now);
-  std::optional<SeenNotes> compare_with(int peer);
+  std::optional<FlightRecord> compare_with(int peer);
   void compare_with_involved();
-  [[noreturn]] void throw_disagreement(int peer, const SeenCall& theirs) const;
+  [[noreturn]] void throw_disagreement(int peer, const RecordedCall& theirs) const;
   PeerFailure late(TimePoint now);
   std::string name_rank(int rank) const;
 
@@ -53,9 +53,9 @@ class Vigil final : public Watch {
   TimePoint start_;
   Deadline deadline_;
   TimePoint next_look_;
-  bool note_posted_ = false;
-  int looked_at_ = 0;                // how far after this rank on the ring
-  std::map<int, SeenCall> stuck_{};  // in collectives after this call, by rank
+  bool record_posted_ = false;
+  int looked_at_ = 0;                    // how far after this rank on the ring
+  std::map<int, RecordedCall> stuck_{};  // in collectives after this call, by rank
 };
 
 }  // namespace dtrain::p2p

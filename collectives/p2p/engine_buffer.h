@@ -1,4 +1,4 @@
-// The region of a transport whose traffic moves messages of any bytes and counts those that are not done.
+// The buffer of a transport whose traffic moves messages of any bytes and counts those that are not done.
 #pragma once
 
 #include "collectives/p2p/transport.h"
@@ -8,10 +8,10 @@ namespace dtrain::p2p {
 /// `Traffic` has send and receive (peer, tag, data, bytes, pending), wait and forget (pending). Both are
 /// borrowed.
 template <class Traffic>
-class TrafficRegion final : public Region {
+class EngineBuffer final : public UnboundBuffer {
  public:
-  TrafficRegion(Traffic& traffic, void* data) : traffic_(traffic), data_(static_cast<std::byte*>(data)) {}
-  ~TrafficRegion() override {
+  EngineBuffer(Traffic& traffic, void* data) : traffic_(traffic), data_(static_cast<std::byte*>(data)) {}
+  ~EngineBuffer() override {
     if (sends_ > 0) traffic_.forget(sends_);
     if (receives_ > 0) traffic_.forget(receives_);
   }
@@ -22,8 +22,8 @@ class TrafficRegion final : public Region {
   void receive(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
     traffic_.receive(peer, tag, data_ + offset, bytes, receives_);
   }
-  void wait_sends(Watch& watch) override { traffic_.wait(sends_, watch); }
-  void wait_receives(Watch& watch) override { traffic_.wait(receives_, watch); }
+  void wait_sends(Watchdog& watchdog) override { traffic_.wait(sends_, watchdog); }
+  void wait_receives(Watchdog& watchdog) override { traffic_.wait(receives_, watchdog); }
 
  private:
   Traffic& traffic_;

@@ -20,9 +20,9 @@ enum class Patience {
 /// long one leaves the core to those who compute. (MPI's own blocking calls burn a whole core for as long as
 /// they wait.) To yield on a busy machine is to be away for a time slice, which a message of up to a MiB is
 /// not worth.
-class Poller {
+class Backoff {
  public:
-  Poller(Watch& watch, Patience patience) : watch_(watch), patience_(patience) {}
+  Backoff(Watchdog& watchdog, Patience patience) : watchdog_(watchdog), patience_(patience) {}
 
   void pause() {
     pause([](std::chrono::microseconds nap) { std::this_thread::sleep_for(nap); });
@@ -38,7 +38,7 @@ class Poller {
     if (last_tick_ == TimePoint{}) last_tick_ = now;
     if (now - last_tick_ >= kTickEvery) {
       last_tick_ = now;
-      watch_.tick();
+      watchdog_.tick();
     }
     const auto waited = now - start_;
     if (patience_ == Patience::alone && waited < kSpinAlone) return;
@@ -58,7 +58,7 @@ class Poller {
   static constexpr std::chrono::milliseconds kShortSleepsFor{20};
   static constexpr std::chrono::microseconds kShortSleep{20}, kLongSleep{200};
 
-  Watch& watch_;
+  Watchdog& watchdog_;
   const Patience patience_;
   int looks_ = 0;
   TimePoint start_{}, last_tick_{};

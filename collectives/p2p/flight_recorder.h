@@ -1,5 +1,5 @@
-// What a rank that has waited long tells the others: the last calls it made. Comparing two such notes finds
-// calls on which two ranks disagree.
+// The flight recorder of a rank: its last calls, which it publishes when it has waited long. Comparing two
+// such records finds calls on which two ranks disagree.
 #pragma once
 
 #include <deque>
@@ -13,12 +13,12 @@
 namespace dtrain::p2p {
 
 /// The most recent collectives of a rank and, while it is in them, its sends and receives.
-class Notes {
+class FlightRecorder {
  public:
   /// `call` begins on this rank.
-  void begin(const Call& call);
-  /// Text for the board; `rank` is this rank.
-  std::string text(int rank) const;
+  void record(const Call& call);
+  /// Text for the out-of-band store; `rank` is this rank.
+  std::string dump(int rank) const;
   std::uint64_t latest_sequence() const noexcept {
     return collectives_.empty() ? 0 : collectives_.back().sequence;
   }
@@ -28,26 +28,26 @@ class Notes {
   std::vector<Call> messages_;
 };
 
-/// One call of another rank, read from its note.
-struct SeenCall {
+/// One call of another rank, read from its record.
+struct RecordedCall {
   std::uint64_t sequence = 0;
   std::uint64_t fingerprint = 0;
   std::string text;
 };
 
-/// A send, receive, offer or receive_any of another rank, read from its note.
-struct SeenMessage : SeenCall {
+/// A send, receive, offer or receive_any of another rank, read from its record.
+struct RecordedMessage : RecordedCall {
   int from = -1, to = -1;                             ///< -1: any rank
   std::optional<std::uint64_t> topic = std::nullopt;  ///< of an offer, or of what takes one
 };
 
-/// What a note says. Unreadable lines are skipped.
-struct SeenNotes {
-  std::vector<SeenCall> collectives;         ///< oldest first
-  std::vector<SeenMessage> messages;         ///< what it is in, beside or after the collectives
+/// What a record says. Unreadable lines are skipped.
+struct FlightRecord {
+  std::vector<RecordedCall> collectives;     ///< oldest first
+  std::vector<RecordedMessage> messages;     ///< what it is in, beside or after the collectives
   std::vector<std::size_t> sends, receives;  ///< counts by rank, where the latest collective is an all_to_all
 
-  static SeenNotes parse(std::string_view text);
+  static FlightRecord parse(std::string_view text);
   /// The last call the rank has begun, for people; "nothing yet" when it made none.
   std::string latest() const;
   std::uint64_t latest_sequence() const noexcept {
@@ -56,11 +56,11 @@ struct SeenNotes {
 };
 
 /// Whether they wait in a collective that needs a rank which has made `collectives` so far and is in none.
-bool waits_for_later_collective(const SeenNotes& theirs, std::uint64_t collectives);
+bool waits_for_later_collective(const FlightRecord& theirs, std::uint64_t collectives);
 
-/// A call of rank `peer` (whose note is `theirs`) that disagrees with `mine`, which rank `rank` waits in
+/// A call of rank `peer` (whose record is `theirs`) that disagrees with `mine`, which rank `rank` waits in
 /// after `collectives` collectives.
-std::optional<SeenCall> find_disagreement(const Call& mine, int rank, std::uint64_t collectives,
-                                          const SeenNotes& theirs, int peer);
+std::optional<RecordedCall> find_disagreement(const Call& mine, int rank, std::uint64_t collectives,
+                                              const FlightRecord& theirs, int peer);
 
 }  // namespace dtrain::p2p
