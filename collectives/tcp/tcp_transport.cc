@@ -26,25 +26,25 @@ std::string medium_of(Protection protection) {
 
 }  // namespace
 
-TcpTransport::TcpTransport(const TcpSite& site, int rank, Gathered gathered)
+TcpTransport::TcpTransport(const TcpSite& site, int rank, PeerConnections connected)
     : site_(site),
       rank_(rank),
-      hosts_(std::move(gathered.hosts)),
+      hosts_(std::move(connected.hosts)),
       medium_(medium_of(site.protection)),
       has_core_(std::count(hosts_.begin(), hosts_.end(), host_of(rank)) <= ::sysconf(_SC_NPROCESSORS_ONLN)),
-      traffic_(rank, std::move(gathered.connections)) {}
+      engine_(rank, std::move(connected.connections)) {}
 
 void TcpTransport::set_patient(bool patient) noexcept {
-  traffic_.set_patience(!patient    ? p2p::Patience::none
-                        : has_core_ ? p2p::Patience::alone
-                                    : p2p::Patience::waiting);
+  engine_.set_patience(!patient    ? p2p::Patience::none
+                       : has_core_ ? p2p::Patience::alone
+                                   : p2p::Patience::waiting);
 }
 
 std::unique_ptr<p2p::UnboundBuffer> TcpTransport::make_buffer(void* data, std::size_t) {
-  return std::make_unique<p2p::EngineBuffer<TcpTraffic>>(traffic_, data);
+  return std::make_unique<p2p::EngineBuffer<TcpProgressEngine>>(engine_, data);
 }
 
-void TcpTransport::close(bool) noexcept { traffic_.close(); }
+void TcpTransport::close(bool) noexcept { engine_.close(); }
 
 p2p::Endpoints TcpTransport::split(const std::vector<int>& members, const std::string& name,
                                    const Deadline& deadline) {
@@ -59,7 +59,7 @@ p2p::Endpoints make_tcp_endpoints(const TcpSite& site, int rank, int size, const
   const std::string prefix = fmt::format("tcp/{}/{}", name, site.store->add(own_counter, 1, deadline));
   p2p::Endpoints endpoints;
   endpoints.transport =
-      std::make_unique<TcpTransport>(site, rank, gather(site, rank, size, prefix, deadline));
+      std::make_unique<TcpTransport>(site, rank, wire_up(site, rank, size, prefix, deadline));
   endpoints.oob = std::make_unique<StoreOobKv>(*site.store, prefix, rank);
   return prefer_shared_memory(std::move(endpoints), prefix, site.share_memory, deadline);
 }

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "collectives/p2p/transport.h"
-#include "collectives/tcp/gathering.h"
-#include "collectives/tcp/tcp_traffic.h"
+#include "collectives/tcp/tcp_progress_engine.h"
+#include "collectives/tcp/wire_up.h"
 
 namespace dtrain::tcp {
 
 class TcpTransport final : public p2p::Transport {
  public:
-  TcpTransport(const TcpSite& site, int rank, Gathered gathered);
+  TcpTransport(const TcpSite& site, int rank, PeerConnections connected);
   ~TcpTransport() override { close(false); }
 
   int rank() const noexcept override { return rank_; }
@@ -26,9 +26,9 @@ class TcpTransport final : public p2p::Transport {
   void set_patient(bool patient) noexcept override;
   std::unique_ptr<p2p::UnboundBuffer> make_buffer(void* data, std::size_t bytes) override;
   int take_any(std::uint64_t tag, p2p::Watchdog& watchdog) override {
-    return traffic_.take_any(tag, watchdog);
+    return engine_.take_any(tag, watchdog);
   }
-  std::vector<int> lost_peers() noexcept override { return traffic_.lost_peers(); }
+  std::vector<int> lost_peers() noexcept override { return engine_.lost_peers(); }
   void close(bool failed) noexcept override;
   p2p::Endpoints split(const std::vector<int>& members, const std::string& name,
                        const Deadline& deadline) override;
@@ -39,12 +39,12 @@ class TcpTransport final : public p2p::Transport {
   const std::vector<std::string> hosts_;
   const std::string medium_;
   const bool has_core_;  ///< the machine has a core for each of its ranks
-  TcpTraffic traffic_;
+  TcpProgressEngine engine_;
 };
 
 /// A transport with its out-of-band keys in the store, over shared memory where all ranks run on this
 /// machine. Every rank numbers the groups of a name, so that names can be used again. Collective; throws as
-/// gather().
+/// wire_up().
 p2p::Endpoints make_tcp_endpoints(const TcpSite& site, int rank, int size, const std::string& name,
                                   const Deadline& deadline);
 

@@ -1,4 +1,4 @@
-// One loop over the door, where strangers are served for a bounded time, and the workers' connections.
+// One loop over the acceptor, where strangers are served for a bounded time, and the workers' connections.
 #include "parallel/server/parameter_server.h"
 
 #include <fmt/format.h>
@@ -9,8 +9,8 @@
 #include <map>
 
 #include "collectives/p2p/transport.h"
-#include "collectives/tcp/door.h"
-#include "collectives/tcp/outbound.h"
+#include "collectives/tcp/acceptor.h"
+#include "collectives/tcp/connector.h"
 #include "parallel/server/message_link.h"
 #include "parallel/server/purpose.h"
 #include "parallel/server/table.h"
@@ -41,9 +41,9 @@ struct ParameterServer::Impl {
   Impl(const ServerRules& server_rules, std::unique_ptr<Updater> updater, const ServerSite& where)
       : rules(server_rules),
         site(where),
-        door(site.host, server::purpose_of(site.number, -1, site.protection), rules.workers, site.token,
-             Deadline::after(kListenPatience)),
-        card(tcp::Card{site.name, door.address(), door.nonce(), site.protection}.text()),
+        acceptor(site.host, server::purpose_of(site.number, -1, site.protection), rules.workers, site.token,
+                 Deadline::after(kListenPatience)),
+        card(tcp::PeerAddress{site.name, acceptor.address(), acceptor.nonce(), site.protection}.text()),
         table(rules, std::move(updater),
               [this](int worker, server::Message answer) { send(worker, std::move(answer)); }) {
     wake.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd")));
@@ -61,12 +61,12 @@ struct ParameterServer::Impl {
       polled.push_back({link.fd(), static_cast<short>(link.sends() ? POLLIN | POLLOUT : POLLIN), 0});
       order.push_back(worker);
     }
-    door.ask(polled);
+    acceptor.ask(polled);
     ::poll(polled.data(), polled.size(), Deadline::after(kLongestTurn).poll_timeout_ms());
     for (std::size_t i = 0; i < order.size(); ++i) {
       if (polled[i + 1].revents != 0) with_link(order[i], [&](auto& link) { read(order[i], link); });
     }
-    for (tcp::Guest& guest : door.serve(polled)) welcome(guest.from, std::move(guest.connection));
+    for (tcp::AcceptedPeer& peer : acceptor.serve(polled)) welcome(peer.from, std::move(peer.connection));
     // An answer to one may be an answer to all.
     for (const int worker : numbers()) with_link(worker, [](auto& link) { link.flush(); });
     for (const int worker : numbers()) {
@@ -114,7 +114,7 @@ struct ParameterServer::Impl {
 
   ServerRules rules;
   ServerSite site;
-  tcp::Door door;
+  tcp::Acceptor acceptor;
   std::string card;
   server::Table table;
   std::map<int, server::MessageLink> links;
@@ -145,7 +145,7 @@ void ParameterServer::run(Duration patience, const std::function<bool()>& given_
   const Deadline farewell = Deadline::after(kFarewell);
   while (!impl.links.empty() && !farewell.expired()) impl.turn();
   if (impl.site.log != nullptr)
-    impl.door.report(*impl.site.log, fmt::format("parameter server {}", impl.site.number));
+    impl.acceptor.report(*impl.site.log, fmt::format("parameter server {}", impl.site.number));
   if (impl.table.parted_well()) return;
   throw PeerError(fmt::format("parameter server {}: all workers have gone: {}", impl.site.number,
                               impl.table.over().empty() ? "some without a word" : impl.table.over()),

@@ -1,6 +1,6 @@
 #include "parallel/server/purpose.h"
 
-#include "collectives/tcp/introduction.h"
+#include "collectives/tcp/handshake.h"
 
 namespace dtrain::server {
 

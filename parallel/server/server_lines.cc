@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "collectives/p2p/transport.h"
-#include "collectives/tcp/outbound.h"
+#include "collectives/tcp/connector.h"
 #include "parallel/server/purpose.h"
 #include "runtime/base/error.h"
 
@@ -28,7 +28,7 @@ ServerLines::~ServerLines() = default;
 
 void ServerLines::connect(int server, const std::string& text, const WorkerSite& site,
                           const Deadline& deadline) {
-  const tcp::Card card = tcp::Card::parse(text);
+  const tcp::PeerAddress card = tcp::PeerAddress::parse(text);
   const std::string name = fmt::format("parameter server {} on {} ({})", server, card.host, card.address);
   if (card.protection != site.protection)
     throw UsageError(
@@ -37,19 +37,20 @@ void ServerLines::connect(int server, const std::string& text, const WorkerSite&
                     name, name_of(card.protection), site.worker, name_of(site.protection)));
   const tcp::Purpose purpose = purpose_of(server, site.worker, site.protection);
   const std::string_view token = site.token ? site.token->bytes() : std::string_view();
-  tcp::Outbound outbound(purpose, tcp::link_secret(token, purpose.group, card.nonce),
-                         resolve(parse_endpoint(card.address, "a server's card"), deadline).front());
+  tcp::Connector connector(purpose, tcp::link_secret(token, purpose.group, card.nonce),
+                           resolve(parse_endpoint(card.address, "a server's card"), deadline).front());
   while (true) {
     std::vector<pollfd> polled;
-    outbound.ask(polled);
-    const Duration wait = std::min({outbound.next(steady_clock().now()), deadline.remaining(), kLongestTurn});
+    connector.ask(polled);
+    const Duration wait =
+        std::min({connector.next(steady_clock().now()), deadline.remaining(), kLongestTurn});
     ::poll(polled.data(), polled.size(), Deadline::after(wait).poll_timeout_ms());
-    if (auto connection = outbound.serve(polled)) {
+    if (auto connection = connector.serve(polled)) {
       lines_.push_back({name, card.host, MessageLink(server, std::move(*connection), true), 1, 1, {}, false});
       return;
     }
     if (deadline.expired())
-      throw PeerError(fmt::format("{}: no connection: {}", name, outbound.last_failure()),
+      throw PeerError(fmt::format("{}: no connection: {}", name, connector.last_failure()),
                       PeerFailure{-1, card.host, "connect", 0, ""});
   }
 }

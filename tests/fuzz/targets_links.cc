@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/tcp/introduction.h"
+#include "collectives/tcp/handshake.h"
 #include "tests/fuzz/require.h"
 
 namespace dtrain::fuzz {
@@ -118,23 +118,24 @@ void link_introduction(std::string_view input) {
   const Digest secret = link_secret("a token the input does not know", "tcp/world/1", "nonce");
   const Purpose purpose{"tcp/world/1", 1, 0, Protection::authenticate};
   for (const std::size_t step : {std::size_t{1}, input.size() + 1}) {
-    Host host(secret, purpose, 4);
+    Responder responder(secret, purpose, 4);
     std::string out;
-    for (std::size_t at = 0; at < input.size() && host.state() == Host::State::listens; at += step)
-      host.feed(input.substr(at, step), out);
-    require(host.state() != Host::State::accepted, "nobody gets in without the secret");
+    for (std::size_t at = 0; at < input.size() && responder.state() == Responder::State::listens; at += step)
+      responder.feed(input.substr(at, step), out);
+    require(responder.state() != Responder::State::accepted, "nobody gets in without the secret");
     require(out.size() <= wire::kChallengeBytes, "a stranger gets one answer");
   }
-  Caller caller(secret, purpose);
+  Initiator initiator(secret, purpose);
   std::string out;
   std::string_view rest = input;
-  while (!rest.empty() && caller.wants() > 0 && caller.state() != Caller::State::failed) {
-    const std::string_view part = rest.substr(0, caller.wants());
-    caller.feed(part, out);
+  while (!rest.empty() && initiator.wants() > 0 && initiator.state() != Initiator::State::failed) {
+    const std::string_view part = rest.substr(0, initiator.wants());
+    initiator.feed(part, out);
     rest.remove_prefix(part.size());
   }
-  require(caller.state() == Caller::State::want_challenge || caller.state() == Caller::State::failed,
-          "nobody is believed without the secret");
+  require(
+      initiator.state() == Initiator::State::want_challenge || initiator.state() == Initiator::State::failed,
+      "nobody is believed without the secret");
   require(out.empty(), "nothing is proved to somebody who has proved nothing");
 }
 

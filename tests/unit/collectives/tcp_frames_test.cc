@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/tcp/introduction.h"
+#include "collectives/tcp/handshake.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::tcp {
@@ -127,7 +127,7 @@ struct Talk {
   std::string to_host, to_caller;
 };
 
-class Introductions : public testing::Test {
+class Handshakes : public testing::Test {
  protected:
   static Purpose purpose() { return {"tcp/world/1", 2, 0, Protection::authenticate}; }
   static Digest secret(std::string_view token = "token", std::string_view group = "tcp/world/1",
@@ -138,36 +138,36 @@ class Introductions : public testing::Test {
     return {"tcp/world/1", 0, 0, protection};
   }
 
-  static Talk introduce(Caller& caller, Host& host) {
+  static Talk shake(Initiator& initiator, Responder& responder) {
     Talk talk;
     std::string answer;
-    talk.to_host = caller.hello();
-    host.feed(caller.hello(), answer);
+    talk.to_host = initiator.hello();
+    responder.feed(initiator.hello(), answer);
     talk.to_caller = answer;
-    while (!answer.empty() && caller.wants() > 0) {
+    while (!answer.empty() && initiator.wants() > 0) {
       std::string proof;
-      const std::string part = answer.substr(0, caller.wants());
-      caller.feed(part, proof);
+      const std::string part = answer.substr(0, initiator.wants());
+      initiator.feed(part, proof);
       answer.erase(0, part.size());
       if (proof.empty()) continue;
-      host.feed(proof, answer);
+      responder.feed(proof, answer);
       talk.to_host += proof;
       talk.to_caller = answer;
     }
-    EXPECT_TRUE(answer.empty() || caller.state() == Caller::State::failed);
+    EXPECT_TRUE(answer.empty() || initiator.state() == Initiator::State::failed);
     return talk;
   }
 };
 
-TEST_F(Introductions, BothEndsHoldTheSameKeys) {
+TEST_F(Handshakes, BothEndsHoldTheSameKeys) {
   const Digest key = secret();
-  Caller caller(key, purpose());
-  Host host(key, host_purpose(), 3);
-  introduce(caller, host);
-  ASSERT_EQ(caller.state(), Caller::State::accepted) << caller.reason();
-  ASSERT_EQ(host.state(), Host::State::accepted) << host.reason();
-  EXPECT_EQ(host.from(), 2);
-  Connection out = caller.connect(UniqueFd()), in = host.connect(UniqueFd());
+  Initiator initiator(key, purpose());
+  Responder responder(key, host_purpose(), 3);
+  shake(initiator, responder);
+  ASSERT_EQ(initiator.state(), Initiator::State::accepted) << initiator.reason();
+  ASSERT_EQ(responder.state(), Responder::State::accepted) << responder.reason();
+  EXPECT_EQ(responder.from(), 2);
+  Connection out = initiator.connect(UniqueFd()), in = responder.connect(UniqueFd());
   const auto body = bytes(10);
   Frame frame;
   auto there = sealed(out.sealer, 1, body);
@@ -179,40 +179,40 @@ TEST_F(Introductions, BothEndsHoldTheSameKeys) {
   EXPECT_EQ(in.opener.open(copy, frame), FrameOpener::Result::bad) << "each direction has its own key";
 }
 
-TEST_F(Introductions, NeitherEndBelievesAnotherSecret) {
+TEST_F(Handshakes, NeitherEndBelievesAnotherSecret) {
   for (const Digest& other : {secret("another token"), secret("token", "tcp/world/2"),
                               secret("token", "tcp/world/1", "another nonce"), secret("")}) {
     const Digest key = secret();
-    Caller caller(other, purpose());
-    Host host(key, host_purpose(), 3);
-    introduce(caller, host);
-    EXPECT_EQ(caller.state(), Caller::State::failed);
-    EXPECT_NE(host.state(), Host::State::accepted);
+    Initiator initiator(other, purpose());
+    Responder responder(key, host_purpose(), 3);
+    shake(initiator, responder);
+    EXPECT_EQ(initiator.state(), Initiator::State::failed);
+    EXPECT_NE(responder.state(), Responder::State::accepted);
     std::string out;
-    host.feed(std::string(Digest::kBytes, 'x'), out);
-    EXPECT_EQ(host.state(), Host::State::refused);
+    responder.feed(std::string(Digest::kBytes, 'x'), out);
+    EXPECT_EQ(responder.state(), Responder::State::refused);
     EXPECT_TRUE(out.empty());
   }
 }
 
-TEST_F(Introductions, ARecordingOpensNoDoor) {
+TEST_F(Handshakes, ARecordingOpensNoDoor) {
   const Digest key = secret();
-  Caller caller(key, purpose());
-  Host first(key, host_purpose(), 3), second(key, host_purpose(), 3);
-  const Talk talk = introduce(caller, first);
-  ASSERT_EQ(first.state(), Host::State::accepted);
+  Initiator initiator(key, purpose());
+  Responder first(key, host_purpose(), 3), second(key, host_purpose(), 3);
+  const Talk talk = shake(initiator, first);
+  ASSERT_EQ(first.state(), Responder::State::accepted);
   std::string out;
   second.feed(talk.to_host, out);
-  EXPECT_EQ(second.state(), Host::State::refused);
+  EXPECT_EQ(second.state(), Responder::State::refused);
 }
 
-TEST_F(Introductions, ARankComesWhereItBelongs) {
+TEST_F(Handshakes, ARankComesWhereItBelongs) {
   const Digest key = secret();
   const auto meets = [&](Purpose from, int size) {
-    Caller caller(key, std::move(from));
-    Host host(key, host_purpose(), size);
-    introduce(caller, host);
-    return host.state() == Host::State::accepted;
+    Initiator initiator(key, std::move(from));
+    Responder responder(key, host_purpose(), size);
+    shake(initiator, responder);
+    return responder.state() == Responder::State::accepted;
   };
   EXPECT_TRUE(meets(purpose(), 3));
   EXPECT_FALSE(meets(purpose(), 2)) << "no such rank";
@@ -221,15 +221,15 @@ TEST_F(Introductions, ARankComesWhereItBelongs) {
   EXPECT_FALSE(meets({"tcp/world/1", 2, 0, Protection::none}, 3)) << "another protection";
 }
 
-TEST_F(Introductions, AProofIsFollowedByNothing) {
+TEST_F(Handshakes, AProofIsFollowedByNothing) {
   const Digest key = secret();
-  Caller caller(key, purpose());
-  Host host(key, host_purpose(), 3);
+  Initiator initiator(key, purpose());
+  Responder responder(key, host_purpose(), 3);
   std::string challenge, proof, out;
-  host.feed(caller.hello(), challenge);
-  caller.feed(challenge, proof);
-  host.feed(proof + "x", out);
-  EXPECT_EQ(host.state(), Host::State::refused);
+  responder.feed(initiator.hello(), challenge);
+  initiator.feed(challenge, proof);
+  responder.feed(proof + "x", out);
+  EXPECT_EQ(responder.state(), Responder::State::refused);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-#include "collectives/tcp/tcp_traffic.h"
+#include "collectives/tcp/tcp_progress_engine.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::tcp {
@@ -65,7 +65,7 @@ struct Two {
     zero.emplace(0, std::move(of_zero));
     one.emplace(1, std::move(of_one));
   }
-  std::optional<TcpTraffic> zero, one;
+  std::optional<TcpProgressEngine> zero, one;
   UniqueFd from_zero, to_one;
   Guard guard;
   int sends = 0, receives = 0;
@@ -96,13 +96,13 @@ TEST_P(TcpMessages, CrossWithoutWaitingForEachOther) {
   const std::size_t size = 100 * kMostBodyBytes;  // far more than the sockets hold
   const auto zeros = bytes(size, 1), ones = bytes(size, 2);
   std::vector<std::byte> at_zero(size), at_one(size);
-  const auto swap = [&](TcpTraffic& traffic, int peer, const auto& out, auto& in) {
+  const auto swap = [&](TcpProgressEngine& engine, int peer, const auto& out, auto& in) {
     int sends = 0, receives = 0;
     Guard guard;
-    traffic.receive(peer, 4, in.data(), size, receives);
-    traffic.send(peer, 4, out.data(), size, sends);
-    traffic.wait(sends, guard);
-    traffic.wait(receives, guard);
+    engine.receive(peer, 4, in.data(), size, receives);
+    engine.send(peer, 4, out.data(), size, sends);
+    engine.wait(sends, guard);
+    engine.wait(receives, guard);
   };
   std::thread other([&] { swap(*two.one, 0, ones, at_one); });
   swap(*two.zero, 1, zeros, at_zero);
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(, TcpMessages,
                          testing::Values(Protection::none, Protection::authenticate, Protection::encrypt),
                          [](const auto& one) { return std::string(name_of(one.param)); });
 
-TEST(TcpTraffic, AMessageWaitsForItsReceive) {
+TEST(TcpProgressEngine, AMessageWaitsForItsReceive) {
   Two two(Protection::authenticate);
   const auto first = bytes(10, 1), second = bytes(10, 2);
   two.zero->send(1, 100, first.data(), first.size(), two.sends);
@@ -130,14 +130,14 @@ TEST(TcpTraffic, AMessageWaitsForItsReceive) {
   EXPECT_EQ(later, second);
 }
 
-TEST(TcpTraffic, TakesAnOfferOfAnyone) {
+TEST(TcpProgressEngine, TakesAnOfferOfAnyone) {
   Two two(Protection::authenticate);
   const std::byte announced{};
   two.zero->send(1, 9, &announced, 1, two.sends);
   EXPECT_EQ(two.one->take_any(9, two.guard), 0);
 }
 
-TEST(TcpTraffic, AClosedPeerIsLost) {
+TEST(TcpProgressEngine, AClosedPeerIsLost) {
   Two two(Protection::authenticate);
   EXPECT_TRUE(two.one->lost_peers().empty());
   std::byte got{};
@@ -148,7 +148,7 @@ TEST(TcpTraffic, AClosedPeerIsLost) {
   EXPECT_THROW(two.zero->send(1, 1, &got, 1, two.sends), p2p::LinkLost);
 }
 
-TEST(TcpTraffic, ALongerMessageThanExpectedIsRefused) {
+TEST(TcpProgressEngine, ALongerMessageThanExpectedIsRefused) {
   Two two(Protection::authenticate);
   const auto sent = bytes(100);
   std::vector<std::byte> got(50);
@@ -158,7 +158,7 @@ TEST(TcpTraffic, ALongerMessageThanExpectedIsRefused) {
   EXPECT_EQ(got, std::vector<std::byte>(50)) << "nothing of it was written";
 }
 
-TEST(TcpTraffic, WhatIsGivenUpHalfWayEndsTheLink) {
+TEST(TcpProgressEngine, WhatIsGivenUpHalfWayEndsTheLink) {
   Two two(Protection::authenticate);
   const auto sent = bytes(100 * kMostBodyBytes);
   two.zero->send(1, 1, sent.data(), sent.size(), two.sends);

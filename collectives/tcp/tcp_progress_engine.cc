@@ -1,4 +1,4 @@
-#include "collectives/tcp/tcp_traffic.h"
+#include "collectives/tcp/tcp_progress_engine.h"
 
 #include <algorithm>
 
@@ -16,7 +16,8 @@ constexpr std::chrono::milliseconds kCheckEvery{1};
 
 }  // namespace
 
-TcpTraffic::TcpTraffic(int rank, std::vector<std::optional<Connection>> connections) : rank_(rank) {
+TcpProgressEngine::TcpProgressEngine(int rank, std::vector<std::optional<Connection>> connections)
+    : rank_(rank) {
   const std::size_t staging = std::min(kMostStagingBytes, kMostBytes / connections.size());
   links_.reserve(connections.size() - 1);
   for (std::size_t peer = 0; peer < connections.size(); ++peer) {
@@ -25,22 +26,24 @@ TcpTraffic::TcpTraffic(int rank, std::vector<std::optional<Connection>> connecti
   }
 }
 
-void TcpTraffic::send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes, int& pending) {
+void TcpProgressEngine::send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes,
+                             int& pending) {
   Link& link = link_to(peer);
   const bool alone = !link.sends();
   link.send(tag, data, bytes, pending);
   if (alone) link.flush();
 }
 
-void TcpTraffic::receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending) {
+void TcpProgressEngine::receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes,
+                                int& pending) {
   link_to(peer).expect(tag, data, bytes, pending);
 }
 
-void TcpTraffic::wait(const int& pending, p2p::Watchdog& watchdog) {
+void TcpProgressEngine::wait(const int& pending, p2p::Watchdog& watchdog) {
   wait_until([&] { return pending == 0; }, false, watchdog);
 }
 
-int TcpTraffic::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
+int TcpProgressEngine::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
   Link* found = nullptr;
   const auto look = [&] {
     for (std::size_t step = 0; step < links_.size() && found == nullptr; ++step) {
@@ -56,7 +59,7 @@ int TcpTraffic::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
 }
 
 template <class Over>
-void TcpTraffic::wait_until(Over over, bool anyone, p2p::Watchdog& watchdog) {
+void TcpProgressEngine::wait_until(Over over, bool anyone, p2p::Watchdog& watchdog) {
   check_peers();
   p2p::Backoff backoff(watchdog, patience_);
   while (!over()) {
@@ -69,7 +72,7 @@ void TcpTraffic::wait_until(Over over, bool anyone, p2p::Watchdog& watchdog) {
 }
 
 // A group that has failed elsewhere ends here too, also where all that this rank waits for was sent before.
-void TcpTraffic::check_peers() {
+void TcpProgressEngine::check_peers() {
   const TimePoint now = steady_clock().now();
   if (now - last_check_ < kCheckEvery) return;
   last_check_ = now;
@@ -77,7 +80,7 @@ void TcpTraffic::check_peers() {
     throw p2p::LinkLost("its process is gone or it has closed its connection", lost.front());
 }
 
-bool TcpTraffic::progress() {
+bool TcpProgressEngine::progress() {
   const bool few = links_.size() <= kFewLinks;
   if (!few) poll_links(std::chrono::milliseconds(0), false);
   bool moved = false;
@@ -92,7 +95,7 @@ bool TcpTraffic::progress() {
 }
 
 // A link that holds a frame nobody expects yet would say forever that there is something to read.
-void TcpTraffic::poll_links(std::chrono::milliseconds limit, bool anyone) {
+void TcpProgressEngine::poll_links(std::chrono::milliseconds limit, bool anyone) {
   polled_.clear();
   for (const Link& link : links_) {
     int events = 0;
@@ -104,11 +107,11 @@ void TcpTraffic::poll_links(std::chrono::milliseconds limit, bool anyone) {
   ::poll(polled_.data(), polled_.size(), static_cast<int>(limit.count()));
 }
 
-void TcpTraffic::forget(const int& pending) noexcept {
+void TcpProgressEngine::forget(const int& pending) noexcept {
   for (Link& link : links_) link.forget(pending);
 }
 
-std::vector<int> TcpTraffic::lost_peers() noexcept {
+std::vector<int> TcpProgressEngine::lost_peers() noexcept {
   std::vector<int> lost;
   ended_.clear();
   for (const Link& link : links_) ended_.push_back({link.fd(), POLLRDHUP, 0});
@@ -119,7 +122,7 @@ std::vector<int> TcpTraffic::lost_peers() noexcept {
   return lost;
 }
 
-void TcpTraffic::close() noexcept {
+void TcpProgressEngine::close() noexcept {
   for (Link& link : links_) link.close();
 }
 

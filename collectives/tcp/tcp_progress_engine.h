@@ -12,10 +12,10 @@
 namespace dtrain::tcp {
 
 /// Used by one thread at a time. `pending` is as for a Link.
-class TcpTraffic {
+class TcpProgressEngine {
  public:
   /// `connections` by rank; none to this rank itself.
-  TcpTraffic(int rank, std::vector<std::optional<Connection>> connections);
+  TcpProgressEngine(int rank, std::vector<std::optional<Connection>> connections);
 
   void set_patience(p2p::Patience patience) noexcept { patience_ = patience; }
 

@@ -11,26 +11,26 @@
 #include <vector>
 
 #include "cluster/net/endpoint.h"
-#include "collectives/tcp/introduction.h"
+#include "collectives/tcp/handshake.h"
 
 namespace dtrain::tcp {
 
 /// What a rank leaves in the store.
-struct Card {
+struct PeerAddress {
   std::string host;     ///< its machine's name
   std::string address;  ///< where it listens
   std::string nonce;    ///< of its link_secret()
   Protection protection = Protection::authenticate;
 
   std::string text() const;
-  /// Throws PeerError when `text` is no card.
-  static Card parse(const std::string& text);
+  /// Throws PeerError when `text` is no address.
+  static PeerAddress parse(const std::string& text);
 };
 
 /// Used by one thread. Never blocks.
-class Outbound {
+class Connector {
  public:
-  Outbound(Purpose purpose, const Digest& secret, const SocketAddress& address)
+  Connector(Purpose purpose, const Digest& secret, const SocketAddress& address)
       : purpose_(std::move(purpose)), secret_(secret), address_(address) {}
 
   int peer() const noexcept { return purpose_.to; }
@@ -52,9 +52,9 @@ class Outbound {
   Purpose purpose_;
   Digest secret_;
   SocketAddress address_;
-  UniqueFd fd_;                     ///< of the attempt under way
-  std::unique_ptr<Caller> caller_;  ///< none while it connects
-  std::size_t asked_ = 0;           ///< index of its pollfd; kNone
+  UniqueFd fd_;                           ///< of the attempt under way
+  std::unique_ptr<Initiator> initiator_;  ///< none while it connects
+  std::size_t asked_ = 0;                 ///< index of its pollfd; kNone
   TimePoint expires_{}, again_{};
   Duration pause_ = std::chrono::milliseconds(2);
   bool done_ = false;

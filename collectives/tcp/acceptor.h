@@ -11,25 +11,25 @@
 
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
-#include "collectives/tcp/introduction.h"
+#include "collectives/tcp/handshake.h"
 #include "runtime/base/log.h"
 
 namespace dtrain::tcp {
 
 /// A rank that came and proved itself.
-struct Guest {
+struct AcceptedPeer {
   int from;
   Connection connection;
 };
 
 /// Used by one thread. Never blocks but for the look-up of its own address.
-class Door {
+class Acceptor {
  public:
   /// Listens on a free port of `host`; `purpose.from` is not known yet. For the last rank of a group, to
   /// which nobody connects, it stays shut. Throws as listen_on, and UsageError when other machines can reach
   /// the port and there is no token.
-  Door(const std::string& host, Purpose purpose, int size, const std::optional<Token>& token,
-       const Deadline& deadline);
+  Acceptor(const std::string& host, Purpose purpose, int size, const std::optional<Token>& token,
+           const Deadline& deadline);
 
   /// "10.0.0.1:34567", also where it is shut (then without a use).
   const std::string& address() const noexcept { return address_; }
@@ -39,14 +39,14 @@ class Door {
   /// Adds what is to be waited for.
   void ask(std::vector<pollfd>& polled);
   /// Serves everybody after a poll; gives who got in.
-  std::vector<Guest> serve(const std::vector<pollfd>& polled);
-  /// Says how many strangers were turned away, if any were.
+  std::vector<AcceptedPeer> serve(const std::vector<pollfd>& polled);
+  /// Logs how many connections were rejected, if any were.
   void report(Log& log, const std::string& group) const;
 
  private:
-  struct Visitor {
+  struct PendingConnection {
     UniqueFd fd;
-    Host host;
+    Responder responder;
     TimePoint expires;
     bool silent;
     std::size_t asked;
@@ -56,19 +56,19 @@ class Door {
   void accept_some();
   void admit(UniqueFd fd);
   bool evict();
-  void talk(Visitor& visitor, std::vector<Guest>& guests);
-  void turn_away(Visitor& visitor, std::string_view why);
+  void advance(PendingConnection& pending, std::vector<AcceptedPeer>& accepted);
+  void reject(PendingConnection& pending, std::string_view why);
 
   const Purpose purpose_;
   const int size_;
   std::string address_, nonce_;
-  std::size_t most_visitors_ = 0;
+  std::size_t max_pending_ = 0;
   Digest secret_;
   UniqueFd listener_;
   std::size_t asked_ = 0;
-  std::list<Visitor> visitors_;  ///< the oldest first
-  std::size_t turned_away_ = 0;
-  std::string last_turned_away_;
+  std::list<PendingConnection> pending_;  ///< the oldest first
+  std::size_t rejected_ = 0;
+  std::string last_rejected_;
 };
 
 }  // namespace dtrain::tcp

@@ -28,12 +28,12 @@ Digest link_secret(std::string_view token, std::string_view group, std::string_v
 inline constexpr std::size_t kConfirmationBytes = Digest::kBytes;
 
 /// The connecting end.
-class Caller {
+class Initiator {
  public:
   enum class State { want_challenge, want_confirmation, accepted, failed };
 
   /// Throws SystemError without random bytes.
-  Caller(const Digest& secret, Purpose purpose);
+  Initiator(const Digest& secret, Purpose purpose);
 
   /// What is to be sent at first.
   const std::string& hello() const noexcept { return hello_; }
@@ -60,12 +60,12 @@ class Caller {
 };
 
 /// The listening end, for anybody who comes. Keeps at most wire::kMaxHelloBytes of what a stranger sent.
-class Host {
+class Responder {
  public:
   enum class State { listens, accepted, refused };
 
   /// `purpose.from` is not known yet. `size`: of the group. `secret` is borrowed.
-  Host(const Digest& secret, Purpose purpose, int size);
+  Responder(const Digest& secret, Purpose purpose, int size);
 
   /// Appends what is to be sent to `out`.
   void feed(std::string_view bytes, std::string& out);

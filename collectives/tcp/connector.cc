@@ -1,4 +1,4 @@
-#include "collectives/tcp/outbound.h"
+#include "collectives/tcp/connector.h"
 
 #include <sys/socket.h>
 
@@ -19,11 +19,11 @@ constexpr Duration kAttemptLimit = std::chrono::seconds(5);
 
 }  // namespace
 
-std::string Card::text() const {
+std::string PeerAddress::text() const {
   return host + '\n' + address + '\n' + nonce + '\n' + std::string(name_of(protection));
 }
 
-Card Card::parse(const std::string& text) {
+PeerAddress PeerAddress::parse(const std::string& text) {
   std::array<std::string, 4> lines;
   std::size_t begin = 0;
   for (std::string& line : lines) {
@@ -33,35 +33,35 @@ Card Card::parse(const std::string& text) {
   }
   if (lines[1].empty() || lines[2].empty())
     throw PeerError("a rank has left no address in the store, but '" + text + "'", {});
-  return {lines[0], lines[1], lines[2], protection_named(lines[3], "a rank's card in the store")};
+  return {lines[0], lines[1], lines[2], protection_named(lines[3], "a rank's address in the store")};
 }
 
-void Outbound::fail(std::string why) {
+void Connector::fail(std::string why) {
   last_failure_ = std::move(why);
   fd_.reset();
-  caller_.reset();
+  initiator_.reset();
   again_ = steady_clock().now() + pause_;
   pause_ = std::min(pause_ * 2, kLastPause);
 }
 
-void Outbound::ask(std::vector<pollfd>& polled) {
+void Connector::ask(std::vector<pollfd>& polled) {
   asked_ = kNone;
   if (done_) return;
   const TimePoint now = steady_clock().now();
   if (fd_ && now >= expires_)
-    fail(caller_ ? "it does not answer; is its process stopped?" : "no answer to the connection");
+    fail(initiator_ ? "it does not answer; is its process stopped?" : "no answer to the connection");
   if (!fd_ && now >= again_) begin();
   if (!fd_) return;
   asked_ = polled.size();
-  polled.push_back({fd_.get(), static_cast<short>(caller_ ? POLLIN : POLLOUT), 0});
+  polled.push_back({fd_.get(), static_cast<short>(initiator_ ? POLLIN : POLLOUT), 0});
 }
 
-Duration Outbound::next(TimePoint now) const noexcept {
+Duration Connector::next(TimePoint now) const noexcept {
   if (done_) return Duration::max();
   return std::max(Duration::zero(), (fd_ ? expires_ : again_) - now);
 }
 
-void Outbound::begin() {
+void Connector::begin() {
   expires_ = steady_clock().now() + kAttemptLimit;
   fd_.reset(::socket(address_.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd_) return fail(std::strerror(errno));
@@ -74,43 +74,43 @@ void Outbound::begin() {
     fail(std::strerror(errno));
 }
 
-bool Outbound::send(const std::string& bytes) {
+bool Connector::send(const std::string& bytes) {
   // A connection that has just been made takes a few hundred bytes at once.
   return ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
 }
 
-void Outbound::greet() {
+void Connector::greet() {
   int error = 0;
   socklen_t length = sizeof error;
   if (::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
   if (error != 0) return fail(std::strerror(error));
   // While nobody listens, a connection to an ephemeral port of this machine can meet itself.
   if (SocketAddress::of_socket(fd_.get()).text() == address_.text()) return fail("nobody listens there");
-  caller_ = std::make_unique<Caller>(secret_, purpose_);
-  if (!send(caller_->hello())) fail("the greeting was not taken");
+  initiator_ = std::make_unique<Initiator>(secret_, purpose_);
+  if (!send(initiator_->hello())) fail("the greeting was not taken");
 }
 
-void Outbound::read() {
+void Connector::read() {
   std::array<char, wire::kChallengeBytes> bytes;
-  while (caller_ && caller_->wants() > 0) {
-    const ssize_t got = ::recv(fd_.get(), bytes.data(), std::min(bytes.size(), caller_->wants()), 0);
+  while (initiator_ && initiator_->wants() > 0) {
+    const ssize_t got = ::recv(fd_.get(), bytes.data(), std::min(bytes.size(), initiator_->wants()), 0);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail(std::strerror(errno));
     if (got == 0) return fail("it closed the connection; does its process hold another token?");
     std::string out;
-    caller_->feed({bytes.data(), static_cast<std::size_t>(got)}, out);
-    if (caller_->state() == Caller::State::failed) return fail(std::string(caller_->reason()));
+    initiator_->feed({bytes.data(), static_cast<std::size_t>(got)}, out);
+    if (initiator_->state() == Initiator::State::failed) return fail(std::string(initiator_->reason()));
     if (!out.empty() && !send(out)) return fail("the proof was not taken");
   }
 }
 
-std::optional<Connection> Outbound::serve(const std::vector<pollfd>& polled) {
+std::optional<Connection> Connector::serve(const std::vector<pollfd>& polled) {
   if (asked_ == kNone || polled[asked_].revents == 0) return std::nullopt;
-  caller_ ? read() : greet();
-  if (!caller_ || caller_->state() != Caller::State::accepted) return std::nullopt;
+  initiator_ ? read() : greet();
+  if (!initiator_ || initiator_->state() != Initiator::State::accepted) return std::nullopt;
   done_ = true;
-  return caller_->connect(std::move(fd_));
+  return initiator_->connect(std::move(fd_));
 }
 
 }  // namespace dtrain::tcp

@@ -1,4 +1,4 @@
-#include "collectives/tcp/introduction.h"
+#include "collectives/tcp/handshake.h"
 
 #include <fmt/format.h>
 
@@ -23,22 +23,22 @@ Digest link_secret(std::string_view token, std::string_view group, std::string_v
   return MacKey(token).sign({kSecretLabel, lengths, group, nonce});
 }
 
-Caller::Caller(const Digest& secret, Purpose purpose)
+Initiator::Initiator(const Digest& secret, Purpose purpose)
     : secret_(secret),
       purpose_(std::move(purpose)),
       hello_(wire::make_hello(identity_of(purpose_), wire::make_nonce())) {}
 
-std::size_t Caller::wants() const noexcept {
+std::size_t Initiator::wants() const noexcept {
   if (state_ == State::want_challenge) return wire::kChallengeBytes - buffer_.size();
   return state_ == State::want_confirmation ? kConfirmationBytes - buffer_.size() : 0;
 }
 
-void Caller::fail(std::string_view reason) noexcept {
+void Initiator::fail(std::string_view reason) noexcept {
   state_ = State::failed;
   reason_ = reason;
 }
 
-void Caller::feed(std::string_view bytes, std::string& out) {
+void Initiator::feed(std::string_view bytes, std::string& out) {
   buffer_.append(bytes.substr(0, wants()));
   if (state_ == State::want_challenge && !wire::could_be_challenge(buffer_))
     return fail("what answers there is no rank of ours");
@@ -58,20 +58,20 @@ void Caller::feed(std::string_view bytes, std::string& out) {
   }
 }
 
-Connection Caller::connect(UniqueFd fd) const {
+Connection Initiator::connect(UniqueFd fd) const {
   return {std::move(fd), FrameSealer(purpose_.protection, frame_key(keys_.to_server).view()),
           FrameOpener(purpose_.protection, frame_key(keys_.to_client).view())};
 }
 
-Host::Host(const Digest& secret, Purpose purpose, int size)
+Responder::Responder(const Digest& secret, Purpose purpose, int size)
     : purpose_(std::move(purpose)), size_(size), handshake_(secret.view(), wire::make_nonce()) {}
 
-void Host::refuse(std::string_view reason) noexcept {
+void Responder::refuse(std::string_view reason) noexcept {
   state_ = State::refused;
   reason_ = reason;
 }
 
-void Host::feed(std::string_view bytes, std::string& out) {
+void Responder::feed(std::string_view bytes, std::string& out) {
   const std::size_t taken = handshake_.feed(bytes, out);
   if (handshake_.state() == wire::ServerHandshake::State::refused) return refuse(handshake_.reason());
   if (handshake_.state() != wire::ServerHandshake::State::accepted) return;
@@ -83,7 +83,7 @@ void Host::feed(std::string_view bytes, std::string& out) {
   state_ = State::accepted;
 }
 
-void Host::check_identity() {
+void Responder::check_identity() {
   const wire::Identity& peer = handshake_.identity();
   purpose_.from = peer.rank;
   const wire::Identity expected = identity_of(purpose_);
@@ -92,7 +92,7 @@ void Host::check_identity() {
   if (peer.role != expected.role) refuse("a rank with another protection of its messages");
 }
 
-Connection Host::connect(UniqueFd fd) const {
+Connection Responder::connect(UniqueFd fd) const {
   const wire::SessionKeys keys = handshake_.keys();
   return {std::move(fd), FrameSealer(purpose_.protection, frame_key(keys.to_client).view()),
           FrameOpener(purpose_.protection, frame_key(keys.to_server).view())};

@@ -26,7 +26,7 @@ struct TcpSite {
 };
 
 /// By rank. There is no connection from a rank to itself.
-struct Gathered {
+struct PeerConnections {
   std::vector<std::optional<Connection>> connections;
   std::vector<std::string> hosts;
 };
@@ -35,6 +35,7 @@ struct Gathered {
 /// each served for a few seconds, a bounded number of them at a time, and what became of them is logged.
 /// Throws PeerError naming who did not come before `deadline`, UsageError when there is no such address here
 /// or the ranks do not agree on the protection.
-Gathered gather(const TcpSite& site, int rank, int size, const std::string& group, const Deadline& deadline);
+PeerConnections wire_up(const TcpSite& site, int rank, int size, const std::string& group,
+                        const Deadline& deadline);
 
 }  // namespace dtrain::tcp
