@@ -20,7 +20,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(const Bootstrap& bootstrap, 
 /// NCCL lives in the CUDA module, which is loaded when this is called. Throws UsageError when there is none.
 std::unique_ptr<Communicator> make_nccl_communicator(const Bootstrap& bootstrap, Log& log);
 
-/// Ranks that are threads of this process; `bootstrap.meeting` is set.
+/// Ranks that are threads of this process; `bootstrap.rendezvous` is set.
 std::unique_ptr<Communicator> make_thread_communicator(const Bootstrap& bootstrap, Log& log);
 
 std::unique_ptr<Communicator> make_self_communicator();

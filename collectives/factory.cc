@@ -33,7 +33,7 @@ Backend choose(const Bootstrap& bootstrap) {
   if (bootstrap.store != nullptr && bootstrap.device != nullptr &&
       bootstrap.device->type() == DeviceType::cuda)
     return Backend::nccl;
-  if (bootstrap.meeting != nullptr) return Backend::threads;
+  if (bootstrap.rendezvous != nullptr) return Backend::threads;
   if (bootstrap.store == nullptr && detect_mpi(current_environment()).world_size) return Backend::mpi;
   return Backend::tcp;
 }

@@ -37,7 +37,8 @@ struct Bootstrap {
       nullptr;  ///< tcp, gloo, mpi: hears when each call runs on this rank; borrowed, must outlive it
   bool share_memory = true;  ///< tcp, gloo, mpi: groups whose ranks all run on one machine pass their
                              ///< messages through memory, where the system allows it and all of them want it
-  std::shared_ptr<ThreadMeeting> meeting = nullptr;  ///< threads: the same for all ranks (thread_ranks.h)
+  /// Threads: the same for all ranks (thread_ranks.h).
+  std::shared_ptr<ThreadRendezvous> rendezvous = nullptr;
   std::string name = "world";  ///< same on all ranks; groups of one store are kept apart by it
 };
 
@@ -51,7 +52,7 @@ std::string_view name_of(Backend backend) noexcept;
 Backend backend_named(std::string_view name);
 
 /// Collective; returns once all ranks are connected. `automatic` takes self for a single rank, nccl when the
-/// device is a GPU, threads where there is a meeting, mpi when mpirun (or srun with PMI) started this very
+/// device is a GPU, threads where there is a rendezvous, mpi when mpirun (or srun with PMI) started this very
 /// process as an MPI rank and there is no store, else tcp. mpi takes rank and size from MPI_COMM_WORLD and
 /// refuses a Bootstrap that says otherwise; it initialises MPI (MPI_THREAD_MULTIPLE) unless the program has,
 /// and finalises it with the last communicator if it did. `log` must outlive the communicator. Throws

@@ -17,10 +17,10 @@
 
 namespace dtrain {
 
-/// Where threads meet (Bootstrap::meeting): those who hold one meeting and are given different ranks become a
-/// group. Thread-safe.
-class ThreadMeeting;
-std::shared_ptr<ThreadMeeting> make_thread_meeting();
+/// Where threads meet (Bootstrap::rendezvous): those who hold one rendezvous and are given different ranks
+/// become a group. Thread-safe.
+class ThreadRendezvous;
+std::shared_ptr<ThreadRendezvous> make_thread_rendezvous();
 
 struct ThreadRanksOptions {
   Duration timeout = std::chrono::minutes(5);         ///< bounds each single call

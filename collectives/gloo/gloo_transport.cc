@@ -32,8 +32,8 @@ void guard(int peer, Action action) {
 
 class GlooBuffer final : public p2p::UnboundBuffer {
  public:
-  GlooBuffer(gloo::transport::Context& context, Metronome& metronome, void* data, std::size_t bytes)
-      : context_(context), metronome_(metronome), buffer_(context.createUnboundBuffer(data, bytes)) {}
+  GlooBuffer(gloo::transport::Context& context, WaitInterrupter& interrupter, void* data, std::size_t bytes)
+      : context_(context), interrupter_(interrupter), buffer_(context.createUnboundBuffer(data, bytes)) {}
 
   void send(int peer, std::uint64_t tag, std::size_t offset, std::size_t bytes) override {
     guard(peer, [&] { buffer_->send(peer, tag, offset, bytes); });
@@ -47,22 +47,23 @@ class GlooBuffer final : public p2p::UnboundBuffer {
 
   void wait_sends(p2p::Watchdog& watchdog) override {
     wait(
-        sends_, Metronome::Waits::to_send, [&] { return buffer_->waitSend(nullptr, kForever); }, watchdog);
+        sends_, WaitInterrupter::Waits::to_send, [&] { return buffer_->waitSend(nullptr, kForever); },
+        watchdog);
   }
 
   void wait_receives(p2p::Watchdog& watchdog) override {
     wait(
-        receives_, Metronome::Waits::to_receive, [&] { return buffer_->waitRecv(nullptr, kForever); },
+        receives_, WaitInterrupter::Waits::to_receive, [&] { return buffer_->waitRecv(nullptr, kForever); },
         watchdog);
   }
 
  private:
   template <class WaitOne>
-  void wait(int& pending, Metronome::Waits waits, WaitOne wait_one, p2p::Watchdog& watchdog) {
+  void wait(int& pending, WaitInterrupter::Waits waits, WaitOne wait_one, p2p::Watchdog& watchdog) {
     while (pending > 0) {
       bool finished = false;
       {
-        const Metronome::Beat beat(metronome_, *buffer_, waits);
+        const WaitInterrupter::Interrupted interrupted(interrupter_, *buffer_, waits);
         guard(-1, [&] { finished = wait_one(); });
       }
       if (finished) {
@@ -74,7 +75,7 @@ class GlooBuffer final : public p2p::UnboundBuffer {
   }
 
   gloo::transport::Context& context_;
-  Metronome& metronome_;
+  WaitInterrupter& interrupter_;
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
   int sends_ = 0, receives_ = 0;
 };
@@ -171,7 +172,7 @@ void GlooTransport::stand_by() {
 }
 
 std::unique_ptr<p2p::UnboundBuffer> GlooTransport::make_buffer(void* data, std::size_t bytes) {
-  return std::make_unique<GlooBuffer>(*context_, metronome_, data, bytes);
+  return std::make_unique<GlooBuffer>(*context_, interrupter_, data, bytes);
 }
 
 int GlooTransport::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
@@ -185,7 +186,8 @@ int GlooTransport::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
   guard(-1, [&] { buffer->recv(others, tag, 0, 1); });
   for (bool finished = false; !finished;) {
     {
-      const Metronome::Beat beat(metronome_, *buffer, Metronome::Waits::to_receive);
+      const WaitInterrupter::Interrupted interrupted(interrupter_, *buffer,
+                                                     WaitInterrupter::Waits::to_receive);
       guard(-1, [&] { finished = buffer->waitRecv(&from, kForever); });
     }
     if (!finished) watchdog.tick();

@@ -5,7 +5,7 @@
 #include <gloo/transport/device.h>
 
 #include "collectives/factory.h"
-#include "collectives/gloo/metronome.h"
+#include "collectives/gloo/wait_interrupter.h"
 #include "collectives/p2p/transport.h"
 
 namespace dtrain {
@@ -53,7 +53,7 @@ class GlooTransport final : public p2p::Transport {
   // One receive a peer that nothing ever answers: it fails when the connection does.
   std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> standing_;
   std::byte nothing_{};  // what they would receive into
-  Metronome metronome_;
+  WaitInterrupter interrupter_;
   bool closed_ = false;
 };
 

@@ -95,16 +95,16 @@ class MpiBuffer final : public p2p::UnboundBuffer {
 };
 
 // What ranks tell each other at the start.
-struct Card {
+struct PeerInfo {
   std::array<char, 64> host;
   ProcessName process;
 };
 
-Card own_card(const std::string& host) {
-  Card card{};
-  host.copy(card.host.data(), card.host.size() - 1);
-  card.process = ProcessName::own();
-  return card;
+PeerInfo own_info(const std::string& host) {
+  PeerInfo info{};
+  host.copy(info.host.data(), info.host.size() - 1);
+  info.process = ProcessName::own();
+  return info;
 }
 
 std::shared_ptr<OwnedComm> duplicate(const std::shared_ptr<MpiRuntime>& runtime, MPI_Comm comm,
@@ -137,10 +137,10 @@ MpiTransport::MpiTransport(const MpiSite& site, std::shared_ptr<OwnedComm> comm,
 MpiTransport::~MpiTransport() { close(false); }
 
 void MpiTransport::introduce(const Deadline& deadline) {
-  const Card mine = own_card(hosts_[static_cast<std::size_t>(rank_)]);
-  std::vector<Card> cards(hosts_.size());
+  const PeerInfo mine = own_info(hosts_[static_cast<std::size_t>(rank_)]);
+  std::vector<PeerInfo> infos(hosts_.size());
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MpiResult{MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, cards.data(), sizeof mine, MPI_BYTE,
+  check(MpiResult{MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, infos.data(), sizeof mine, MPI_BYTE,
                                  comm_->get(), &request)},
         "MPI_Iallgather");
   p2p::BootstrapWatchdog watchdog("mpi", deadline);
@@ -149,10 +149,10 @@ void MpiTransport::introduce(const Deadline& deadline) {
     check(MpiResult{MPI_Test(&request, &done, MPI_STATUS_IGNORE)}, "MPI_Test");
     if (done == 0) backoff.pause();
   }
-  std::vector<ProcessName> processes(cards.size());
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    hosts_[r] = cards[r].host.data();
-    if (hosts_[r] == mine.host.data()) processes[r] = cards[r].process;
+  std::vector<ProcessName> processes(infos.size());
+  for (std::size_t r = 0; r < infos.size(); ++r) {
+    hosts_[r] = infos[r].host.data();
+    if (hosts_[r] == mine.host.data()) processes[r] = infos[r].process;
   }
   processes_ = PeerProcesses(processes);
 }

@@ -24,21 +24,21 @@ bool is_of_the_group(ncclResult_t result) {
 }
 
 /// What a rank leaves in the store for the others: its process, and the name of its host.
-std::string card_of(const std::string& host) {
+std::string info_of(const std::string& host) {
   const auto [pid, pid_namespace] = ProcessName::own();
   return fmt::format("{} {} {}", pid, pid_namespace, host);
 }
 
-/// Reads what card_of() wrote.
-std::pair<ProcessName, std::string> read_card(const std::string& card) {
+/// Reads what info_of() wrote.
+std::pair<ProcessName, std::string> read_info(const std::string& info) {
   ProcessName process;
-  std::istringstream text(card);
+  std::istringstream text(info);
   std::string host;
   text >> process.pid >> process.pid_namespace >> host;
   return {process, host};
 }
 
-/// Who has not left a card in the store, for people.
+/// Who has not come to the store, for people.
 std::string missing_ranks(const Bootstrap& bootstrap, int& first) {
   std::string text;
   int missing = 0;
@@ -95,13 +95,13 @@ void NcclLink::meet(const Bootstrap& bootstrap, const Deadline& deadline) {
   ncclUniqueId id{};
   std::vector<ProcessName> processes;
   try {
-    store.set(key_of(bootstrap, fmt::format("card/{}", bootstrap.rank)), card_of(bootstrap.host), deadline);
+    store.set(key_of(bootstrap, fmt::format("card/{}", bootstrap.rank)), info_of(bootstrap.host), deadline);
     if (bootstrap.rank == 0) {
       check(ncclGetUniqueId(&id), "make an NCCL id");
       store.set(key_of(bootstrap, "id"), std::string_view(id.internal, sizeof id.internal), deadline);
     }
     for (int rank = 0; rank < bootstrap.size; ++rank) {
-      auto [process, host] = read_card(store.get(key_of(bootstrap, fmt::format("card/{}", rank)), deadline));
+      auto [process, host] = read_info(store.get(key_of(bootstrap, fmt::format("card/{}", rank)), deadline));
       processes.push_back(host == bootstrap.host ? process : ProcessName{});
       hosts_.push_back(std::move(host));
     }

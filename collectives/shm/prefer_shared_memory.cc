@@ -19,19 +19,19 @@
 namespace dtrain {
 namespace {
 
-// More would take hundreds of MiB for a channel between any two.
+// More would take hundreds of MiB for a ring between any two.
 constexpr int kMostRanks = 64;
 
 // What ranks tell each other: where they are and, the first of them, how to open its memory. Namespaces stand
 // for hosts that are made up of them; a process id means something only within its own.
-struct Card {
+struct PeerInfo {
   std::array<char, 40> boot_id;
   std::uint64_t network, pids;
   std::int64_t pid;
   std::int32_t fd;  ///< -1: none to open
   std::int32_t padding;
 
-  bool same_machine(const Card& other) const noexcept {
+  bool same_machine(const PeerInfo& other) const noexcept {
     return boot_id[0] != 0 && boot_id == other.boot_id && network != 0 && network == other.network &&
            pids != 0 && pids == other.pids;
   }
@@ -42,14 +42,14 @@ std::uint64_t id_of_namespace(const char* path) {
   return ::stat(path, &status) == 0 ? static_cast<std::uint64_t>(status.st_ino) : 0;
 }
 
-Card own_card(const std::optional<SharedMemory>& memory) {
-  Card card{};
-  std::ifstream("/proc/sys/kernel/random/boot_id").read(card.boot_id.data(), card.boot_id.size() - 1);
-  card.network = id_of_namespace("/proc/self/ns/net");
-  card.pids = id_of_namespace("/proc/self/ns/pid");
-  card.pid = ::getpid();
-  card.fd = memory ? memory->fd() : -1;
-  return card;
+PeerInfo own_info(const std::optional<SharedMemory>& memory) {
+  PeerInfo info{};
+  std::ifstream("/proc/sys/kernel/random/boot_id").read(info.boot_id.data(), info.boot_id.size() - 1);
+  info.network = id_of_namespace("/proc/self/ns/net");
+  info.pids = id_of_namespace("/proc/self/ns/pid");
+  info.pid = ::getpid();
+  info.fd = memory ? memory->fd() : -1;
+  return info;
 }
 
 // Where the system refuses, ranks do without.
@@ -77,12 +77,12 @@ p2p::Endpoints prefer_shared_memory(p2p::Endpoints endpoints, const std::string&
   p2p::BootstrapWatchdog watchdog(std::string(transport.name()), deadline);
   p2p::Exchange exchange(transport, scratch, watchdog,
                          p2p::group_fingerprint("shared memory of " + group) & ~7ULL);
-  const Card own = willing ? own_card(memory) : Card{};
-  std::vector<Card> cards(static_cast<std::size_t>(size));
-  exchange.all_gather(&own, cards.data(), sizeof own);
-  const Card& first = cards.front();
-  if (first.fd < 0 ||
-      !std::all_of(cards.begin(), cards.end(), [&](const Card& card) { return card.same_machine(first); })) {
+  const PeerInfo own = willing ? own_info(memory) : PeerInfo{};
+  std::vector<PeerInfo> infos(static_cast<std::size_t>(size));
+  exchange.all_gather(&own, infos.data(), sizeof own);
+  const PeerInfo& first = infos.front();
+  if (first.fd < 0 || !std::all_of(infos.begin(), infos.end(),
+                                   [&](const PeerInfo& info) { return info.same_machine(first); })) {
     return endpoints;
   }
   if (rank != 0) {

@@ -12,29 +12,29 @@ namespace {
 // Messages that fit a slot are read there.
 class ShmReceiveBuffers final : public p2p::ReceiveBuffers {
  public:
-  ShmReceiveBuffers(Traffic& traffic, std::byte* memory, std::size_t stride, int size)
-      : traffic_(traffic), memory_(memory), stride_(stride), messages_(static_cast<std::size_t>(size)) {}
+  ShmReceiveBuffers(ShmProgressEngine& engine, std::byte* memory, std::size_t stride, int size)
+      : engine_(engine), memory_(memory), stride_(stride), messages_(static_cast<std::size_t>(size)) {}
   ~ShmReceiveBuffers() override {
     release();
-    if (pending_ > 0) traffic_.forget(pending_);
+    if (pending_ > 0) engine_.forget(pending_);
   }
 
   void expect(int peer, std::uint64_t tag, std::size_t bytes) override {
     const auto index = static_cast<std::size_t>(peer);
-    traffic_.receive_in_place(peer, tag, memory_ + index * stride_, bytes, pending_, messages_[index]);
+    engine_.receive_in_place(peer, tag, memory_ + index * stride_, bytes, pending_, messages_[index]);
   }
-  void wait(p2p::Watchdog& watchdog) override { traffic_.wait(pending_, watchdog); }
+  void wait(p2p::Watchdog& watchdog) override { engine_.wait(pending_, watchdog); }
   const std::byte* message(int peer) const noexcept override {
     return messages_[static_cast<std::size_t>(peer)];
   }
   void release() noexcept override {
     for (std::size_t peer = 0; peer < messages_.size(); ++peer) {
-      if (std::exchange(messages_[peer], nullptr) != nullptr) traffic_.release(static_cast<int>(peer));
+      if (std::exchange(messages_[peer], nullptr) != nullptr) engine_.release(static_cast<int>(peer));
     }
   }
 
  private:
-  Traffic& traffic_;
+  ShmProgressEngine& engine_;
   std::byte* const memory_;
   const std::size_t stride_;
   std::vector<const std::byte*> messages_;  ///< where they lie, by rank; null: none
@@ -48,26 +48,26 @@ ShmTransport::ShmTransport(std::unique_ptr<p2p::Context> context, std::shared_pt
     : context_(std::move(context)),
       memory_(std::move(memory)),
       layout_(layout),
-      traffic_(memory_->data(), layout_, context_->rank(), context_->size()),
+      engine_(memory_->data(), layout_, context_->rank(), context_->size()),
       // All cores of the machine, not those this process is bound to: bound ranks have cores of their own.
       has_core_(context_->size() <= ::sysconf(_SC_NPROCESSORS_ONLN)) {}
 
 void ShmTransport::set_patient(bool patient) noexcept {
-  traffic_.set_patience(!patient    ? p2p::Patience::none
-                        : has_core_ ? p2p::Patience::alone
-                                    : p2p::Patience::waiting);
+  engine_.set_patience(!patient    ? p2p::Patience::none
+                       : has_core_ ? p2p::Patience::alone
+                                   : p2p::Patience::waiting);
 }
 
 std::unique_ptr<p2p::UnboundBuffer> ShmTransport::make_buffer(void* data, std::size_t) {
-  return std::make_unique<p2p::EngineBuffer<Traffic>>(traffic_, data);
+  return std::make_unique<p2p::EngineBuffer<ShmProgressEngine>>(engine_, data);
 }
 
 std::unique_ptr<p2p::ReceiveBuffers> ShmTransport::receive_buffers(std::byte* memory, std::size_t stride) {
-  return std::make_unique<ShmReceiveBuffers>(traffic_, memory, stride, size());
+  return std::make_unique<ShmReceiveBuffers>(engine_, memory, stride, size());
 }
 
 void ShmTransport::close(bool failed) noexcept {
-  traffic_.close(failed);
+  engine_.close(failed);
   context_->close(failed);
 }
 

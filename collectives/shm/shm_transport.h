@@ -8,7 +8,7 @@
 
 #include "collectives/p2p/transport.h"
 #include "collectives/shm/shared_memory.h"
-#include "collectives/shm/traffic.h"
+#include "collectives/shm/shm_progress_engine.h"
 
 namespace dtrain {
 
@@ -28,7 +28,7 @@ class ShmTransport final : public p2p::Transport {
   std::unique_ptr<p2p::UnboundBuffer> make_buffer(void* data, std::size_t bytes) override;
   std::unique_ptr<p2p::ReceiveBuffers> receive_buffers(std::byte* memory, std::size_t stride) override;
   int take_any(std::uint64_t tag, p2p::Watchdog& watchdog) override {
-    return traffic_.take_any(tag, watchdog);
+    return engine_.take_any(tag, watchdog);
   }
   std::vector<int> lost_peers() noexcept override { return context_->lost_peers(); }
   void close(bool failed) noexcept override;
@@ -41,7 +41,7 @@ class ShmTransport final : public p2p::Transport {
   const std::unique_ptr<p2p::Context> context_;
   const std::shared_ptr<const SharedMemory> memory_;
   const ShmLayout layout_;
-  Traffic traffic_;
+  ShmProgressEngine engine_;
   const bool has_core_;  ///< the machine has a core for each rank
 };
 

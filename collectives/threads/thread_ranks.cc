@@ -10,7 +10,7 @@
 #include "collectives/backends.h"
 #include "collectives/factory.h"
 #include "collectives/p2p/p2p_communicator.h"
-#include "collectives/threads/meeting.h"
+#include "collectives/threads/thread_rendezvous.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -50,18 +50,18 @@ void run_rank(const Bootstrap& bootstrap, Log& log, const std::function<void(Com
 
 }  // namespace
 
-std::shared_ptr<ThreadMeeting> make_thread_meeting() { return std::make_shared<ThreadMeeting>(); }
+std::shared_ptr<ThreadRendezvous> make_thread_rendezvous() { return std::make_shared<ThreadRendezvous>(); }
 
 std::unique_ptr<Communicator> make_thread_communicator(const Bootstrap& bootstrap, Log& log) {
-  if (bootstrap.meeting == nullptr) {
+  if (bootstrap.rendezvous == nullptr) {
     throw UsageError(
-        "backend threads: expected a meeting that the ranks share, got none; start them with "
-        "run_thread_ranks(), or give all of them one make_thread_meeting()");
+        "backend threads: expected a rendezvous that the ranks share, got none; start them with "
+        "run_thread_ranks(), or give all of them one make_thread_rendezvous()");
   }
-  auto group = bootstrap.meeting->join(bootstrap.name, bootstrap.rank, bootstrap.size, bootstrap.host,
-                                       Deadline::after(bootstrap.timeout));
+  auto group = bootstrap.rendezvous->join(bootstrap.name, bootstrap.rank, bootstrap.size, bootstrap.host,
+                                          Deadline::after(bootstrap.timeout));
   return p2p::make_p2p_communicator(
-      make_thread_endpoints(bootstrap.meeting, std::move(group), bootstrap.rank), bootstrap.name,
+      make_thread_endpoints(bootstrap.rendezvous, std::move(group), bootstrap.rank), bootstrap.name,
       bootstrap.timeout, log, bootstrap.spans);
 }
 
@@ -71,7 +71,7 @@ void run_thread_ranks(int size, const ThreadRanksOptions& options, Log& log,
   Bootstrap bootstrap;
   bootstrap.size = size;
   bootstrap.timeout = options.timeout;
-  bootstrap.meeting = make_thread_meeting();
+  bootstrap.rendezvous = make_thread_rendezvous();
   FirstCause first;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {

@@ -137,12 +137,12 @@ int run_mpi_rank(const std::string& name, const TestedBackend& backend, const st
 
 void run_threads_world(const Entry& entry, const TestedBackend& backend, int size,
                        const std::string& folder) {
-  const auto meeting = make_thread_meeting();
+  const auto rendezvous = make_thread_rendezvous();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       Bootstrap bootstrap = bootstrap_of(entry, rank, size, backend);
-      bootstrap.meeting = meeting;
+      bootstrap.rendezvous = rendezvous;
       write_file(verdict_path(folder, rank), verdict_of(entry, "threads", bootstrap, folder));
     });
   }

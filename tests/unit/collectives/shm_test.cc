@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "collectives/shm/shared_memory.h"
-#include "collectives/shm/traffic.h"
+#include "collectives/shm/shm_progress_engine.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -44,7 +44,7 @@ class ShmTraffic : public testing::Test {
  protected:
   ShmLayout layout_{2};
   SharedMemory memory_ = SharedMemory::create(layout_.total_bytes());
-  Traffic zero_{memory_.data(), layout_, 0, 2}, one_{memory_.data(), layout_, 1, 2};
+  ShmProgressEngine zero_{memory_.data(), layout_, 0, 2}, one_{memory_.data(), layout_, 1, 2};
   Guard guard_;
   int sends_ = 0, receives_ = 0;
 };
@@ -67,7 +67,7 @@ TEST_F(ShmTraffic, MessagesOfAnySizeArriveWhole) {
 
 TEST_F(ShmTraffic, SenderWaitsForFreeSlotsOnly) {
   const auto message = bytes(10, 1);
-  for (std::size_t i = 0; i < Channel::kSlots; ++i) zero_.send(1, 4, message.data(), message.size(), sends_);
+  for (std::size_t i = 0; i < SpscRing::kSlots; ++i) zero_.send(1, 4, message.data(), message.size(), sends_);
   EXPECT_EQ(sends_, 0) << "a message is sent once it is in the ring";
   zero_.send(1, 4, message.data(), message.size(), sends_);
   EXPECT_EQ(sends_, 1);
@@ -172,7 +172,7 @@ TEST_F(ShmTraffic, RanksOnOneCoreLetEachOtherRun) {
     ASSERT_EQ(::pthread_setaffinity_np(::pthread_self(), sizeof cores, &cores), 0);
   };
   constexpr int kRounds = 200;
-  const auto pass = [&](Traffic& rank, int peer, bool first) {
+  const auto pass = [&](ShmProgressEngine& rank, int peer, bool first) {
     stay_on_this_core();
     rank.set_patience(p2p::Patience::alone);
     std::vector<std::byte> data(100);
@@ -192,7 +192,7 @@ TEST_F(ShmTraffic, RanksOnOneCoreLetEachOtherRun) {
 
 TEST_F(ShmTraffic, WhatIsForgottenIsNeitherReadNorWritten) {
   const auto message = bytes(100, 1);
-  for (std::size_t i = 0; i < Channel::kSlots; ++i) zero_.send(1, 8, message.data(), 100, sends_);
+  for (std::size_t i = 0; i < SpscRing::kSlots; ++i) zero_.send(1, 8, message.data(), 100, sends_);
   {
     const auto gone = bytes(100, 2);
     int sends = 0;
@@ -233,7 +233,7 @@ TEST(ShmWorld, EveryPairHasItsOwnChannel) {
   constexpr int kRanks = 5;
   const ShmLayout layout(kRanks);
   const SharedMemory memory = SharedMemory::create(layout.total_bytes());
-  std::vector<Traffic> ranks;
+  std::vector<ShmProgressEngine> ranks;
   ranks.reserve(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) ranks.emplace_back(memory.data(), layout, rank, kRanks);
   const std::size_t size = layout.slot_bytes();

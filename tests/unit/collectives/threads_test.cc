@@ -66,13 +66,13 @@ TEST(ThreadRanks, SplitAgainAndAgain) {
   });
 }
 
-TEST(ThreadMeeting, NamesWhoDoesNotCome) {
+TEST(ThreadRendezvous, NamesWhoDoesNotCome) {
   NullLog log;
   Bootstrap bootstrap;
   bootstrap.size = 3;
   bootstrap.rank = 0;
   bootstrap.timeout = std::chrono::milliseconds(50);
-  bootstrap.meeting = make_thread_meeting();
+  bootstrap.rendezvous = make_thread_rendezvous();
   std::thread other([bootstrap]() mutable {
     NullLog quiet;
     bootstrap.rank = 2;
@@ -83,13 +83,13 @@ TEST(ThreadMeeting, NamesWhoDoesNotCome) {
   other.join();
 }
 
-TEST(ThreadMeeting, WantsDifferentRanksAndOneSize) {
+TEST(ThreadRendezvous, WantsDifferentRanksAndOneSize) {
   NullLog log;
   Bootstrap bootstrap;
   bootstrap.size = 2;
   EXPECT_THAT(test::message_of([&] { make_communicator(Backend::threads, bootstrap, log); }),
-              HasSubstr("expected a meeting"));
-  bootstrap.meeting = make_thread_meeting();
+              HasSubstr("expected a rendezvous"));
+  bootstrap.rendezvous = make_thread_rendezvous();
   std::atomic<bool> refused = false;
   const auto come = [&] {
     try {

@@ -1,5 +1,5 @@
-// One direction between two ranks: a ring of slots in shared memory with one writer and one reader, who never
-// wait for each other in here.
+// One direction between two ranks: a single-producer, single-consumer ring of slots in shared memory with one
+// writer and one reader, who never wait for each other in here.
 #pragma once
 
 #include <atomic>
@@ -11,10 +11,11 @@
 
 namespace dtrain {
 
-/// A view of a channel, for its writer or its reader; each process has its own. The memory is zeros at first
+/// A view of a ring, for its writer or its reader; each process has its own. The memory is zeros at first
 /// and must outlive the view. A writer killed at any moment leaves whole messages only. What tells the other
-/// side something is sequentially consistent, so that a Doorbell rung after it is heard or need not be.
-class Channel {
+/// side something is sequentially consistent, so that an EventCount notified after it wakes the other side or
+/// need not.
+class SpscRing {
  public:
   static constexpr std::size_t kSlots = 4;
 
@@ -30,7 +31,7 @@ class Channel {
   }
 
   /// `memory` is aligned to a cache line, and `slot_bytes` a multiple of one.
-  Channel(std::byte* memory, std::size_t slot_bytes) noexcept : memory_(memory), slot_bytes_(slot_bytes) {}
+  SpscRing(std::byte* memory, std::size_t slot_bytes) noexcept : memory_(memory), slot_bytes_(slot_bytes) {}
 
   std::size_t slot_bytes() const noexcept { return slot_bytes_; }
 
@@ -69,7 +70,7 @@ class Channel {
   struct alignas(kCacheLine) Position {
     std::uint32_t freed;  ///< slots the reader has freed, all in all
   };
-  // In the line before the data. `number` counts the channel's pieces from 1 and says that the rest is there.
+  // In the line before the data. `number` counts the ring's pieces from 1 and says that the rest is there.
   struct alignas(kCacheLine) Head {
     std::uint32_t number;
     std::uint32_t bytes;

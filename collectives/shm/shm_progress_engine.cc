@@ -1,4 +1,4 @@
-#include "collectives/shm/traffic.h"
+#include "collectives/shm/shm_progress_engine.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -21,47 +21,48 @@ constexpr int kLooksAtCores = 64;
 }  // namespace
 
 ShmLayout::ShmLayout(int size) noexcept : size_(static_cast<std::size_t>(size)) {
-  const std::size_t slots = std::max<std::size_t>(1, size_ * (size_ - 1) * Channel::kSlots);
+  const std::size_t slots = std::max<std::size_t>(1, size_ * (size_ - 1) * SpscRing::kSlots);
   slot_bytes_ = std::clamp(kMostBytes / slots, kLeastSlotBytes, kMostSlotBytes) / kCacheLine * kCacheLine;
 }
 
 std::size_t ShmLayout::total_bytes() const noexcept {
-  return kCacheLine + size_ * Doorbell::kBytes + size_ * (size_ - 1) * Channel::bytes_for(slot_bytes_);
+  return kCacheLine + size_ * EventCount::kBytes + size_ * (size_ - 1) * SpscRing::bytes_for(slot_bytes_);
 }
 
-Doorbell ShmLayout::doorbell(std::byte* memory, int rank) const noexcept {
-  return Doorbell(memory + kCacheLine + static_cast<std::size_t>(rank) * Doorbell::kBytes);
+EventCount ShmLayout::event_count(std::byte* memory, int rank) const noexcept {
+  return EventCount(memory + kCacheLine + static_cast<std::size_t>(rank) * EventCount::kBytes);
 }
 
-Channel ShmLayout::channel(std::byte* memory, int from, int to) const noexcept {
+SpscRing ShmLayout::ring(std::byte* memory, int from, int to) const noexcept {
   const std::size_t index =
       static_cast<std::size_t>(from) * (size_ - 1) + static_cast<std::size_t>(to < from ? to : to - 1);
-  return {memory + kCacheLine + size_ * Doorbell::kBytes + index * Channel::bytes_for(slot_bytes_),
+  return {memory + kCacheLine + size_ * EventCount::kBytes + index * SpscRing::bytes_for(slot_bytes_),
           slot_bytes_};
 }
 
-Traffic::Traffic(std::byte* memory, const ShmLayout& layout, int rank, int size)
-    : rank_(rank), failed_(ShmLayout::failed(memory)), own_bell_(layout.doorbell(memory, rank)) {
+ShmProgressEngine::ShmProgressEngine(std::byte* memory, const ShmLayout& layout, int rank, int size)
+    : rank_(rank), failed_(ShmLayout::failed(memory)), own_events_(layout.event_count(memory, rank)) {
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
-    peers_.push_back({peer, layout.channel(memory, rank, peer), layout.channel(memory, peer, rank),
-                      layout.doorbell(memory, peer)});
+    peers_.push_back({peer, layout.ring(memory, rank, peer), layout.ring(memory, peer, rank),
+                      layout.event_count(memory, peer)});
   }
 }
 
-void Traffic::check_open(int peer) const {
+void ShmProgressEngine::check_open(int peer) const {
   if (closed_) throw p2p::LinkLost("the group is closed", peer);
   if (failed_.load(std::memory_order_relaxed) != 0) throw p2p::LinkLost("the group has failed elsewhere", -1);
 }
 
-void Traffic::close(bool failed) noexcept {
+void ShmProgressEngine::close(bool failed) noexcept {
   closed_ = true;
   if (!failed) return;
   failed_.store(1, std::memory_order_seq_cst);
-  for (Peer& peer : peers_) peer.bell.ring();
+  for (Peer& peer : peers_) peer.events.notify();
 }
 
-void Traffic::send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes, int& pending) {
+void ShmProgressEngine::send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes,
+                             int& pending) {
   check_open(peer);
   Peer& to = peer_of(peer);
   to.outgoing.push_back({tag, data, bytes, &pending});
@@ -69,33 +70,34 @@ void Traffic::send(int peer, std::uint64_t tag, const std::byte* data, std::size
   if (to.outgoing.size() == 1) flush(to);
 }
 
-void Traffic::receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending) {
+void ShmProgressEngine::receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes,
+                                int& pending) {
   expect(peer, {tag, data, bytes, &pending, nullptr, data}, pending);
 }
 
-void Traffic::receive_in_place(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending,
-                               const std::byte*& place) {
+void ShmProgressEngine::receive_in_place(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes,
+                                         int& pending, const std::byte*& place) {
   expect(peer, {tag, data, bytes, &pending, &place, data}, pending);
 }
 
-void Traffic::expect(int peer, const Expected& expected, int& pending) {
+void ShmProgressEngine::expect(int peer, const Expected& expected, int& pending) {
   check_open(peer);
   peer_of(peer).expected.push_back(expected);
   ++pending;
 }
 
-void Traffic::release(int peer) noexcept {
+void ShmProgressEngine::release(int peer) noexcept {
   Peer& from = peer_of(peer);
   if (!std::exchange(from.held, false)) return;
   from.in.pop();
-  from.bell.ring();
+  from.events.notify();
 }
 
-void Traffic::wait(const int& pending, p2p::Watchdog& watchdog) {
+void ShmProgressEngine::wait(const int& pending, p2p::Watchdog& watchdog) {
   wait_until([&] { return pending == 0; }, watchdog);
 }
 
-int Traffic::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
+int ShmProgressEngine::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
   Peer* found = nullptr;
   const auto look = [&] {
     for (std::size_t step = 0; step < peers_.size() && found == nullptr; ++step) {
@@ -106,16 +108,16 @@ int Traffic::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
   };
   wait_until(look, watchdog);
   found->in.pop();
-  found->bell.ring();
+  found->events.notify();
   next_any_ = static_cast<std::size_t>(found - peers_.data()) + 1;
   return found->rank;
 }
 
 template <class Over>
-void Traffic::wait_until(Over over, p2p::Watchdog& watchdog) {
+void ShmProgressEngine::wait_until(Over over, p2p::Watchdog& watchdog) {
   check_open(-1);
   p2p::Backoff backoff(watchdog, patience_);
-  const auto sleep = [&] { own_bell_.sleep(p2p::kTickEvery, [&] { return progress() || over(); }); };
+  const auto sleep = [&] { own_events_.await(p2p::kTickEvery, [&] { return progress() || over(); }); };
   for (int looks = 1; !over(); ++looks) {
     if (progress()) {
       backoff.restart();
@@ -131,14 +133,14 @@ void Traffic::wait_until(Over over, p2p::Watchdog& watchdog) {
   }
 }
 
-bool Traffic::shares_its_core() noexcept {
+bool ShmProgressEngine::shares_its_core() noexcept {
   const std::uint32_t core = static_cast<std::uint32_t>(::sched_getcpu()) + 1;
-  if (core != core_) own_bell_.say_core(core_ = core);
+  if (core != core_) own_events_.say_core(core_ = core);
   return std::any_of(peers_.begin(), peers_.end(),
-                     [&](const Peer& peer) { return peer.bell.core() == core; });
+                     [&](const Peer& peer) { return peer.events.core() == core; });
 }
 
-bool Traffic::progress() {
+bool ShmProgressEngine::progress() {
   bool moved = false;
   for (Peer& peer : peers_) {
     moved |= !peer.outgoing.empty() && flush(peer);
@@ -147,14 +149,14 @@ bool Traffic::progress() {
   return moved;
 }
 
-bool Traffic::flush(Peer& peer) noexcept {
+bool ShmProgressEngine::flush(Peer& peer) noexcept {
   bool moved = false;
   while (!peer.outgoing.empty()) {
     Outgoing& message = peer.outgoing.front();
     const std::size_t bytes = std::min(message.left, peer.out.slot_bytes());
     if (!peer.out.write(message.tag, message.data, bytes)) break;
     moved = true;
-    peer.bell.ring();
+    peer.events.notify();
     message.data += bytes;
     message.left -= bytes;
     if (message.left > 0) continue;
@@ -164,10 +166,10 @@ bool Traffic::flush(Peer& peer) noexcept {
   return moved;
 }
 
-bool Traffic::take(Peer& peer) {
+bool ShmProgressEngine::take(Peer& peer) {
   bool moved = false;
   while (!peer.held && peer.in.has_piece()) {
-    const Channel::Piece piece = peer.in.front();
+    const SpscRing::Piece piece = peer.in.front();
     const auto message = std::find_if(peer.expected.begin(), peer.expected.end(),
                                       [&](const Expected& expected) { return expected.tag == piece.tag; });
     if (message == peer.expected.end()) break;
@@ -185,7 +187,7 @@ bool Traffic::take(Peer& peer) {
     } else {
       std::memcpy(message->data, piece.data, piece.bytes);
       peer.in.pop();
-      peer.bell.ring();
+      peer.events.notify();
     }
     message->data += piece.bytes;
     message->left -= piece.bytes;
@@ -197,7 +199,7 @@ bool Traffic::take(Peer& peer) {
   return moved;
 }
 
-void Traffic::forget(const int& pending) noexcept {
+void ShmProgressEngine::forget(const int& pending) noexcept {
   const auto is_its = [&](const auto& message) { return message.pending == &pending; };
   for (Peer& peer : peers_) {
     std::erase_if(peer.outgoing, is_its);

@@ -32,11 +32,11 @@ class ThreadGroup {
   std::optional<std::string> failure() const;
 
  private:
-  friend class ThreadMeeting;
+  friend class ThreadRendezvous;
 
   const ShmLayout layout_;
   const std::shared_ptr<const SharedMemory> memory_;
-  std::vector<std::string> hosts_;  ///< written while ranks arrive, under the meeting's lock
+  std::vector<std::string> hosts_;  ///< written while ranks arrive, under the rendezvous's lock
   int arrived_ = 0;
 
   mutable std::mutex mutex_;
@@ -45,7 +45,7 @@ class ThreadGroup {
 };
 
 /// Thread-safe. Names may be used again once all ranks of a group have met.
-class ThreadMeeting {
+class ThreadRendezvous {
  public:
   /// Collective over the ranks of the group: returns when all have come. Throws PeerError naming who has not
   /// when `deadline` passes, UsageError where two come as one rank or expect other sizes.
@@ -58,8 +58,8 @@ class ThreadMeeting {
   std::map<std::string, std::shared_ptr<ThreadGroup>> forming_;
 };
 
-/// Endpoints of a group that has met in `meeting`, as `rank` sees it.
-p2p::Endpoints make_thread_endpoints(std::shared_ptr<ThreadMeeting> meeting,
+/// Endpoints of a group that has met in `rendezvous`, as `rank` sees it.
+p2p::Endpoints make_thread_endpoints(std::shared_ptr<ThreadRendezvous> rendezvous,
                                      std::shared_ptr<ThreadGroup> group, int rank);
 
 }  // namespace dtrain

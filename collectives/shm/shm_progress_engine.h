@@ -8,15 +8,15 @@
 
 #include "collectives/p2p/backoff.h"
 #include "collectives/p2p/transport.h"
-#include "collectives/shm/channel.h"
-#include "collectives/shm/doorbell.h"
+#include "collectives/shm/event_count.h"
+#include "collectives/shm/spsc_ring.h"
 
 namespace dtrain {
 
 /// How the shared memory of `size` ranks is laid out; equal on all of them.
 class ShmLayout {
  public:
-  /// Smaller slots for more ranks: a channel each way between any two of them.
+  /// Smaller slots for more ranks: a ring each way between any two of them.
   explicit ShmLayout(int size) noexcept;
   std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   std::size_t total_bytes() const noexcept;
@@ -24,8 +24,8 @@ class ShmLayout {
   static std::uint32_t& failed(std::byte* memory) noexcept {
     return *reinterpret_cast<std::uint32_t*>(memory);
   }
-  Doorbell doorbell(std::byte* memory, int rank) const noexcept;
-  Channel channel(std::byte* memory, int from, int to) const noexcept;
+  EventCount event_count(std::byte* memory, int rank) const noexcept;
+  SpscRing ring(std::byte* memory, int from, int to) const noexcept;
 
  private:
   std::size_t size_, slot_bytes_;
@@ -33,14 +33,14 @@ class ShmLayout {
 
 /// Used by one thread at a time. `pending` of a call counts messages that are not done yet; it identifies its
 /// owner and is borrowed until they are, or forgotten.
-class Traffic {
+class ShmProgressEngine {
  public:
   /// `memory` has layout.total_bytes() and is shared by all ranks; borrowed.
-  Traffic(std::byte* memory, const ShmLayout& layout, int rank, int size);
+  ShmProgressEngine(std::byte* memory, const ShmLayout& layout, int rank, int size);
 
   void set_patience(p2p::Patience patience) noexcept { patience_ = patience; }
 
-  /// A message is sent once it has been copied into the channel.
+  /// A message is sent once it has been copied into the ring.
   void send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes, int& pending);
   void receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending);
   /// As receive(), but a message that lies in one slot stays there, and nothing more is taken from `peer`
@@ -76,8 +76,8 @@ class Traffic {
   };
   struct Peer {
     int rank;
-    Channel out, in;
-    Doorbell bell;
+    SpscRing out, in;
+    EventCount events;
     std::deque<Outgoing> outgoing = {};
     std::vector<Expected> expected = {};  ///< in the order in which they were asked for
     bool held = false;                    ///< the front of `in` is being read in place
@@ -100,7 +100,7 @@ class Traffic {
 
   const int rank_;
   std::atomic_ref<std::uint32_t> failed_;
-  Doorbell own_bell_;
+  EventCount own_events_;
   std::vector<Peer> peers_;  ///< all but this rank
   p2p::Patience patience_ = p2p::Patience::none;
   std::uint32_t core_ = 0;    ///< as this rank said last

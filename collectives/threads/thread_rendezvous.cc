@@ -1,4 +1,4 @@
-#include "collectives/threads/meeting.h"
+#include "collectives/threads/thread_rendezvous.h"
 
 #include <fmt/format.h>
 
@@ -24,10 +24,10 @@ class ThreadOobKv final : public p2p::OobKv {
 };
 
 /// Threads are not lost one by one: who gives up takes leave, which the others see as any other call.
-class GroupMember final : public p2p::Context {
+class ThreadContext final : public p2p::Context {
  public:
-  GroupMember(std::shared_ptr<ThreadMeeting> meeting, std::shared_ptr<ThreadGroup> group, int rank)
-      : meeting_(std::move(meeting)), group_(std::move(group)), rank_(rank) {}
+  ThreadContext(std::shared_ptr<ThreadRendezvous> rendezvous, std::shared_ptr<ThreadGroup> group, int rank)
+      : rendezvous_(std::move(rendezvous)), group_(std::move(group)), rank_(rank) {}
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return group_->size(); }
@@ -39,12 +39,12 @@ class GroupMember final : public p2p::Context {
                        const Deadline& deadline) override {
     const int rank = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
     auto part =
-        meeting_->join(name, rank, static_cast<int>(members.size()), group_->host_of(rank_), deadline);
-    return make_thread_endpoints(meeting_, std::move(part), rank);
+        rendezvous_->join(name, rank, static_cast<int>(members.size()), group_->host_of(rank_), deadline);
+    return make_thread_endpoints(rendezvous_, std::move(part), rank);
   }
 
  private:
-  const std::shared_ptr<ThreadMeeting> meeting_;
+  const std::shared_ptr<ThreadRendezvous> rendezvous_;
   const std::shared_ptr<ThreadGroup> group_;
   const int rank_;
 };
@@ -78,8 +78,8 @@ std::optional<std::string> ThreadGroup::failure() const {
   return failure_;
 }
 
-std::shared_ptr<ThreadGroup> ThreadMeeting::join(const std::string& name, int rank, int size,
-                                                 const std::string& host, const Deadline& deadline) {
+std::shared_ptr<ThreadGroup> ThreadRendezvous::join(const std::string& name, int rank, int size,
+                                                    const std::string& host, const Deadline& deadline) {
   std::unique_lock lock(mutex_);
   std::shared_ptr<ThreadGroup>& forming = forming_[name];
   if (!forming) forming = std::make_shared<ThreadGroup>(size);
@@ -115,14 +115,14 @@ std::shared_ptr<ThreadGroup> ThreadMeeting::join(const std::string& name, int ra
   return group;
 }
 
-p2p::Endpoints make_thread_endpoints(std::shared_ptr<ThreadMeeting> meeting,
+p2p::Endpoints make_thread_endpoints(std::shared_ptr<ThreadRendezvous> rendezvous,
                                      std::shared_ptr<ThreadGroup> group, int rank) {
   p2p::Endpoints endpoints;
   endpoints.oob = std::make_unique<ThreadOobKv>(group, rank);
   const auto memory = group->memory();
   const ShmLayout layout = group->layout();
   endpoints.transport = std::make_unique<ShmTransport>(
-      std::make_unique<GroupMember>(std::move(meeting), std::move(group), rank), memory, layout);
+      std::make_unique<ThreadContext>(std::move(rendezvous), std::move(group), rank), memory, layout);
   return endpoints;
 }
 

@@ -10,25 +10,25 @@
 
 namespace dtrain {
 
-class Metronome {
+class WaitInterrupter {
  public:
   enum class Waits { to_send, to_receive };
 
-  Metronome();
-  ~Metronome();
-  Metronome(const Metronome&) = delete;
-  Metronome& operator=(const Metronome&) = delete;
+  WaitInterrupter();
+  ~WaitInterrupter();
+  WaitInterrupter(const WaitInterrupter&) = delete;
+  WaitInterrupter& operator=(const WaitInterrupter&) = delete;
 
-  /// While it lives, every wait on `buffer` ends (returning false) at the next beat.
-  class Beat {
+  /// While it lives, every wait on `buffer` ends (returning false) at the next interruption.
+  class Interrupted {
    public:
-    Beat(Metronome& metronome, gloo::transport::UnboundBuffer& buffer, Waits waits);
-    ~Beat();
-    Beat(const Beat&) = delete;
-    Beat& operator=(const Beat&) = delete;
+    Interrupted(WaitInterrupter& interrupter, gloo::transport::UnboundBuffer& buffer, Waits waits);
+    ~Interrupted();
+    Interrupted(const Interrupted&) = delete;
+    Interrupted& operator=(const Interrupted&) = delete;
 
    private:
-    Metronome& metronome_;
+    WaitInterrupter& interrupter_;
   };
 
  private:

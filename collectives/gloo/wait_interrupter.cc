@@ -1,16 +1,16 @@
-#include "collectives/gloo/metronome.h"
+#include "collectives/gloo/wait_interrupter.h"
 
 #include "collectives/p2p/transport.h"
 #include "runtime/base/blocked_signals.h"
 
 namespace dtrain {
 
-Metronome::Metronome() {
+WaitInterrupter::WaitInterrupter() {
   const AllSignalsBlocked for_the_thread;
   thread_ = std::thread([this] { run(); });
 }
 
-Metronome::~Metronome() {
+WaitInterrupter::~WaitInterrupter() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -19,7 +19,7 @@ Metronome::~Metronome() {
   thread_.join();
 }
 
-void Metronome::run() noexcept {
+void WaitInterrupter::run() noexcept {
   std::unique_lock lock(mutex_);
   while (!stop_.wait_for(lock, p2p::kTickEvery, [&] { return stopping_; })) {
     if (buffer_ == nullptr) continue;
@@ -31,16 +31,17 @@ void Metronome::run() noexcept {
   }
 }
 
-Metronome::Beat::Beat(Metronome& metronome, gloo::transport::UnboundBuffer& buffer, Waits waits)
-    : metronome_(metronome) {
-  const std::lock_guard lock(metronome_.mutex_);
-  metronome_.buffer_ = &buffer;
-  metronome_.waits_ = waits;
+WaitInterrupter::Interrupted::Interrupted(WaitInterrupter& interrupter,
+                                          gloo::transport::UnboundBuffer& buffer, Waits waits)
+    : interrupter_(interrupter) {
+  const std::lock_guard lock(interrupter_.mutex_);
+  interrupter_.buffer_ = &buffer;
+  interrupter_.waits_ = waits;
 }
 
-Metronome::Beat::~Beat() {
-  const std::lock_guard lock(metronome_.mutex_);
-  metronome_.buffer_ = nullptr;
+WaitInterrupter::Interrupted::~Interrupted() {
+  const std::lock_guard lock(interrupter_.mutex_);
+  interrupter_.buffer_ = nullptr;
 }
 
 }  // namespace dtrain

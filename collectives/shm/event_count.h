@@ -1,4 +1,4 @@
-// How a rank that sleeps is told that there is something to look at: a futex in shared memory.
+// An eventcount on a futex in shared memory: how a sleeping rank is told that there is something to look at.
 #pragma once
 
 #include <atomic>
@@ -9,17 +9,17 @@
 
 namespace dtrain {
 
-/// A view; each process has its own. One process sleeps at it, any may ring it. The memory is zeros at first
-/// and must outlive the view.
-class Doorbell {
+/// A view; each process has its own. One process sleeps at it, any may notify it. The memory is zeros at
+/// first and must outlive the view.
+class EventCount {
  public:
   static constexpr std::size_t kBytes = 64;
 
   /// `memory` is aligned to a cache line.
-  explicit Doorbell(std::byte* memory) noexcept : state_(reinterpret_cast<State*>(memory)) {}
+  explicit EventCount(std::byte* memory) noexcept : state_(reinterpret_cast<State*>(memory)) {}
 
   /// After a sequentially consistent store of what there is to look at. Costs a look where nobody sleeps.
-  void ring() noexcept {
+  void notify() noexcept {
     if (std::atomic_ref(state_->asleep).load(std::memory_order_seq_cst) != 0) wake();
   }
 
@@ -31,18 +31,18 @@ class Doorbell {
     return std::atomic_ref(state_->core).load(std::memory_order_relaxed);
   }
 
-  /// Sleeps until rung, for at most `longest`, unless `look` returns true: it is called once, after which
+  /// Sleeps until notified, for at most `longest`, unless `look` returns true: it is called once, after which
   /// nothing can be missed.
   template <class Look>
-  void sleep(Duration longest, Look look) {
+  void await(Duration longest, Look look) {
     const Asleep asleep(*state_);
-    const std::uint32_t heard = std::atomic_ref(state_->rings).load(std::memory_order_seq_cst);
-    if (!look()) wait(heard, longest);
+    const std::uint32_t seen = std::atomic_ref(state_->epoch).load(std::memory_order_seq_cst);
+    if (!look()) wait(seen, longest);
   }
 
  private:
   struct State {
-    std::uint32_t rings;
+    std::uint32_t epoch;
     std::uint32_t asleep;
     std::uint32_t core;
   };
@@ -61,7 +61,7 @@ class Doorbell {
   };
 
   void wake() noexcept;
-  void wait(std::uint32_t heard, Duration longest) noexcept;
+  void wait(std::uint32_t seen, Duration longest) noexcept;
 
   State* state_;
 };
