@@ -14,7 +14,7 @@ ClosableCommunicator::ClosableCommunicator(std::unique_ptr<Communicator> open)
 Communicator& ClosableCommunicator::open(std::string_view call, std::string_view label) const {
   if (open_) return *open_;
   throw UsageError(
-      fmt::format("{}('{}'): expected a call before this rank took leave of the others, got one after "
+      fmt::format("{}('{}'): expected a call before leave() on this rank, got one after "
                   "leave(), on rank {} of "
                   "{}; leave() comes after the last collective",
                   call, label, rank_, size_));

@@ -141,7 +141,7 @@ void GlooTransport::connect(const std::string& prefix, const Deadline& deadline)
     try {
       card = site_.store->get(card_key(prefix, peer), deadline);
     } catch (const PeerError& error) {
-      throw not_connected(prefix, peer, "", std::string("it has not come: ") + error.what());
+      throw not_connected(prefix, peer, "", std::string("it has not joined: ") + error.what());
     }
     const std::size_t begin = card.find('\n') + 1 + static_cast<std::size_t>(rank_) * address_bytes;
     if (card.size() < begin + address_bytes)

@@ -55,7 +55,7 @@ Calls::Place Calls::begin(Call& call, const MemorySpan& given, std::string_view 
   place.recording = is_recording(place.host ? stream_of({}) : place.target);
   if (place.host && place.recording) {
     throw UsageError("backend nccl: " + call.text() +
-                     " works on host memory and cannot be recorded in a graph; hand it memory of the GPU");
+                     " works on host memory and cannot be recorded in a graph; give it memory on the GPU");
   }
   // Watched before NCCL has it: a first call connects, and a peer that does not come must not hold it
   // forever.
@@ -174,8 +174,8 @@ std::unique_ptr<Work> Calls::start_exchange(Call call, std::span<const Message> 
   for (const Message& message : messages) {
     bytes += message.span.bytes();
     if (on_host(message.span) == on_host(first)) continue;
-    throw UsageError(fmt::format(
-        "exchange('{}'): expected all messages on the host or all on the GPU, got some of each", label));
+    throw UsageError(
+        fmt::format("exchange('{}'): expected all messages on the host or all on the GPU, got both", label));
   }
   const Place place = begin(call, first, label);
   for (const Message& message : messages) {

@@ -19,7 +19,7 @@ class BootstrapWatchdog final : public Watchdog {
     if (!deadline_.expired()) return;
     PeerFailure failure;
     failure.operation = "connect";
-    throw PeerError(backend_ + " group: the other ranks did not come within the timeout", std::move(failure));
+    throw PeerError(backend_ + " group: the other ranks did not join within the timeout", std::move(failure));
   }
 
  private:

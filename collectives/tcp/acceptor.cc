@@ -32,7 +32,7 @@ std::string text_of_peer(int fd) {
   try {
     return SocketAddress::of_peer(fd).text();
   } catch (const std::exception&) {
-    return "somebody who has gone";
+    return "a peer that has gone";
   }
 }
 
@@ -68,7 +68,7 @@ std::vector<AcceptedPeer> Acceptor::serve(const std::vector<pollfd>& polled) {
   const TimePoint now = steady_clock().now();
   for (PendingConnection& pending : pending_) {
     if (polled[pending.asked].revents != 0) advance(pending, accepted);
-    if (pending.is_open && pending.expires <= now) reject(pending, "nothing said in time");
+    if (pending.is_open && pending.expires <= now) reject(pending, "no handshake in time");
   }
   pending_.remove_if([](const PendingConnection& pending) { return !pending.is_open; });
   if (asked_ != kNone && polled[asked_].revents != 0) accept_some();
@@ -118,7 +118,7 @@ void Acceptor::advance(PendingConnection& pending, std::vector<AcceptedPeer>& ac
   std::array<char, wire::kMaxHelloBytes> bytes;
   const ssize_t got = ::recv(pending.fd.get(), bytes.data(), bytes.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-  if (got <= 0) return reject(pending, "the connection was closed half way");
+  if (got <= 0) return reject(pending, "the connection was closed during the handshake");
   pending.silent = false;
   std::string out;
   pending.responder.feed({bytes.data(), static_cast<std::size_t>(got)}, out);
@@ -127,12 +127,12 @@ void Acceptor::advance(PendingConnection& pending, std::vector<AcceptedPeer>& ac
                                        static_cast<ssize_t>(out.size());
   if (pending.responder.state() == Responder::State::refused)
     return reject(pending, pending.responder.reason());
-  if (!sent) return reject(pending, "the connection was closed half way");
+  if (!sent) return reject(pending, "the connection was closed during the handshake");
   if (pending.responder.state() != Responder::State::accepted) return;
   try {
     tune_stream(pending.fd.get());
   } catch (const SystemError&) {
-    return reject(pending, "the connection was closed half way");
+    return reject(pending, "the connection was closed during the handshake");
   }
   accepted.push_back({pending.responder.from(), pending.responder.connect(std::move(pending.fd))});
   pending.is_open = false;

@@ -32,7 +32,7 @@ PeerAddress PeerAddress::parse(const std::string& text) {
     begin = end + 1;
   }
   if (lines[1].empty() || lines[2].empty())
-    throw PeerError("a rank has left no address in the store, but '" + text + "'", {});
+    throw PeerError("expected a rank's address in the store, found '" + text + "'", {});
   return {lines[0], lines[1], lines[2], protection_named(lines[3], "a rank's address in the store")};
 }
 
@@ -87,7 +87,7 @@ void Connector::greet() {
   // While nobody listens, a connection to an ephemeral port of this machine can meet itself.
   if (SocketAddress::of_socket(fd_.get()).text() == address_.text()) return fail("nobody listens there");
   initiator_ = std::make_unique<Initiator>(secret_, purpose_);
-  if (!send(initiator_->hello())) fail("the greeting was not taken");
+  if (!send(initiator_->hello())) fail("the hello could not be sent");
 }
 
 void Connector::read() {

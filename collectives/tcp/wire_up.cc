@@ -114,7 +114,7 @@ class WireUp {
       text = site_.store->get(address_key(group_, peer), Deadline::after(slice));
     } catch (const PeerError& error) {
       if (deadline_.expired() || steady_clock().now() - start < slice)
-        throw not_connected(group_, peer, "", std::string("it has not come: ") + error.what());
+        throw not_connected(group_, peer, "", std::string("it has not joined: ") + error.what());
       return;
     }
     const PeerAddress found = PeerAddress::parse(text);
@@ -141,7 +141,7 @@ class WireUp {
       const auto found =
           site_.store->try_get(address_key(group_, peer), Deadline::after(std::chrono::seconds(1)));
       if (found) throw not_connected(group_, peer, PeerAddress::parse(*found).host, "it has not connected");
-      throw not_connected(group_, peer, "", "it has not come");
+      throw not_connected(group_, peer, "", "it has not joined");
     }
     throw not_connected(group_, -1, "", "out of time");
   }

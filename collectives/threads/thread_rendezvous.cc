@@ -106,7 +106,7 @@ std::shared_ptr<ThreadGroup> ThreadRendezvous::join(const std::string& name, int
       const auto missing = std::find(group->hosts_.begin(), group->hosts_.end(), "");
       failure.rank = static_cast<int>(missing - group->hosts_.begin());
       throw PeerError(
-          fmt::format("backend threads, group '{}': rank {} did not come within the timeout ({} of "
+          fmt::format("backend threads, group '{}': rank {} did not join within the timeout ({} of "
                       "{} ranks are here)",
                       name, failure.rank, group->arrived_, size),
           std::move(failure));

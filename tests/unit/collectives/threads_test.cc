@@ -79,7 +79,7 @@ TEST(ThreadRendezvous, NamesWhoDoesNotCome) {
     EXPECT_THROW(make_communicator(Backend::automatic, bootstrap, quiet), PeerError);
   });
   EXPECT_THAT(test::message_of([&] { make_communicator(Backend::automatic, bootstrap, log); }),
-              HasSubstr("rank 1 did not come"));
+              HasSubstr("rank 1 did not join"));
   other.join();
 }
 
