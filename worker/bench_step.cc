@@ -135,7 +135,7 @@ std::vector<DeviceWork> count_step(const Bench& bench, std::int64_t samples) {
   for (int i = 0; i < bench.warmup(); ++i) step();
   const WorkPart& work = cuda::module_work();
   if (!work.note(true))
-    bench.log.write(LogLevel::info, "this build's kernels cannot be watched: bytes are 0");
+    bench.log.write(LogLevel::info, "this build cannot count its kernels' bytes: they are shown as 0");
   work.take();
   step();
   work.note(false);

@@ -60,7 +60,7 @@ void check_data(const SavedWeights& weights, const DataFingerprint& found, bool 
   const auto learned = from_entries(weights.identity);
   if (!learned) return;
   if (learned->fields != found.fields) {
-    throw UsageError(fmt::format("--dataset: expected samples of {}, as {} learned from, got {}",
+    throw UsageError(fmt::format("--dataset: expected samples of {}, as {} was trained on, got {}",
                                  learned->fields, weights.path.string(), found.fields));
   }
   if (!own || learned->test == found.test) return;

@@ -184,7 +184,7 @@ ExitCode run(const Request& request, const Environment& environment) {
   }
   print_results(folder, runs, metric, options.enabled("json"));
   if (!end.wrong_metric.empty())
-    throw UsageError(fmt::format("{}; start again with another --metric to go on", end.wrong_metric));
+    throw UsageError(fmt::format("{}; start again with another --metric to resume", end.wrong_metric));
   return code_of(end);
 }
 

@@ -15,8 +15,8 @@ std::size_t first_fed_field(std::span<const std::string> names, std::string_view
   });
   if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
   throw UsageError(
-      fmt::format("{}: expected samples with a field to feed to the network beside {} and {}, got {}", model,
-                  kLabelField, kTargetField, fmt::join(names, ", ")));
+      fmt::format("{}: expected samples with a field to feed to the network in addition to {} and {}, got {}",
+                  model, kLabelField, kTargetField, fmt::join(names, ", ")));
 }
 
 }  // namespace dtrain

@@ -32,13 +32,14 @@ TransformerShape checked(const TransformerShape& shape, const Division* division
   const int ranks = division->group.communicator.size();
   if (shape.heads % ranks != 0 || shape.vocabulary % ranks != 0) {
     throw UsageError(fmt::format(
-        "transformer: expected heads and words that {} workers can share evenly, got {} heads and a "
-        "vocabulary of {}",
+        "transformer: expected numbers of heads and words that are multiples of the {} workers, got "
+        "{} heads and a vocabulary of {}",
         ranks, shape.heads, shape.vocabulary));
   }
   if (division->sequence && shape.context % ranks != 0) {
-    throw UsageError(fmt::format("transformer: expected a context that {} workers can share evenly, got {}",
-                                 ranks, shape.context));
+    throw UsageError(
+        fmt::format("transformer: expected a context that is a multiple of the {} workers, got {}", ranks,
+                    shape.context));
   }
   return shape;
 }

@@ -150,7 +150,7 @@ TEST_F(Sweep, ASecondSweepKeepsOutOfTheFolder) {
   // And Ctrl-C ends it in order: each run with a checkpoint.
   first.signal(SIGINT);
   EXPECT_EQ(first.wait(std::chrono::seconds(60)), 75) << first.err();
-  EXPECT_THAT(first.err(), HasSubstr("seed=1: interrupted, goes on when the sweep does"));
+  EXPECT_THAT(first.err(), HasSubstr("seed=1: interrupted; resumes with the sweep"));
   EXPECT_TRUE(first.marked().empty());
   for (const char* name : {"seed=1", "seed=2"}) {
     const json summary = json::parse(read_file(run_of("s", name) / "summary.json"));

@@ -117,7 +117,7 @@ StepForecast forecast(const std::vector<DeviceWork>& step, const GpuPeaks& gpu) 
 
 std::string forecast_table(const StepForecast& forecast, const GpuPeaks& gpu, std::int64_t samples) {
   std::string text = fmt::format(
-      "# counted on an emulated GPU, predicted for {} by its data sheet: the least time, measured nowhere\n",
+      "# counted on an emulated GPU, predicted for {} from its data sheet: a lower bound, not measured\n",
       gpu.name);
   text += fmt::format("{:<38} {:>6} {:>10} {:>10} {:>9} {:>9} {:>7}\n", "kernel", "calls", "MB read",
                       "MB written", "GFLOP", "ms", "share");
@@ -131,7 +131,7 @@ std::string forecast_table(const StepForecast& forecast, const GpuPeaks& gpu, st
   for (const WorkRow& row : forecast.rows) line(row, row.name);
   line(forecast.total, "step");
   return text + fmt::format(
-                    "predicted: {:.3f} ms as it comes (its launches {:.3f} ms), {:.3f} ms recorded as a "
+                    "predicted: {:.3f} ms unrecorded (its launches {:.3f} ms), {:.3f} ms recorded as a "
                     "graph; at most {:.0f} samples/s\n",
                     forecast.as_it_comes() * 1e3, forecast.host_seconds * 1e3, forecast.recorded() * 1e3,
                     static_cast<double>(samples) / forecast.recorded());

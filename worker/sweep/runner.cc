@@ -96,7 +96,7 @@ void Runner::take_stock() {
   waiting_.insert(waiting_.end(), fresh.begin(), fresh.end());
   show_.done(done_);
   if (done_ + begun > 0)
-    show_.say(fmt::format("goes on in {}: {} of {} runs have ended, {} were interrupted",
+    show_.say(fmt::format("resuming the sweep in {}: {} of {} runs have ended, {} were interrupted",
                           folder_.path().string(), done_, runs_.size(), begun));
 }
 
@@ -146,8 +146,7 @@ void Runner::end(int place, int status) {
   const double seconds = std::chrono::duration<double>(steady_clock().now() - active.since).count();
   active.run = nullptr;
   show_.end(place);
-  if (goes_on(status))
-    return show_.say(fmt::format("{}: interrupted, goes on when the sweep does", run.name));
+  if (goes_on(status)) return show_.say(fmt::format("{}: interrupted; resumes with the sweep", run.name));
   const RunEnd end = judge(run, status, seconds);
   folder_.note_end(run, end);
   ++done_;

@@ -84,7 +84,7 @@ TEST(Transformer, NeedsWhatItsRanksCanShare) {
     const Division division{{communicator, std::chrono::seconds(30)}, false};
     Generator generator(1);
     EXPECT_THAT(test::message_of([&] { Transformer(kShape, generator, make_device("cpu"), &division); }),
-                HasSubstr("3 workers can share evenly, got 4 heads and a vocabulary of 24"));
+                HasSubstr("multiples of the 3 workers, got 4 heads and a vocabulary of 24"));
     communicator.barrier("end")->wait(kNever);
   });
 }
