@@ -42,7 +42,7 @@ class DataCacheTest : public ::testing::Test {
   // The content as read through the cache.
   std::string read(DataCache& cache) {
     const IdxArray array = read_idx(source(), {{kItem}, "images"}, cache);
-    return content_.substr(0, array.header_bytes) + test::elements_of(array);
+    return content_.substr(0, array.header_bytes) + test::text_of(array.elements);
   }
   std::string read() {
     DataCache cache(cache_dir(), log_);
@@ -238,7 +238,7 @@ TEST_F(DataCacheTest, TakesTheEntryAnotherProcessFinished) {
   });
   other.join();
   ASSERT_TRUE(content.has_value());
-  EXPECT_EQ(std::string(content->bytes.begin(), content->bytes.end()), content_);
+  EXPECT_EQ(test::text_of(*content), content_);
 }
 
 TEST_F(DataCacheTest, SweepsWhatAKilledWriterLeft) {

@@ -18,9 +18,9 @@ std::string idx_header(const std::vector<std::uint32_t>& dims, std::uint8_t type
 /// One gzip member.
 std::string gzip(const std::string& content, int level = 6);
 
-/// As text.
-inline std::string elements_of(const IdxArray& array) {
-  const auto bytes = array.elements.read(0, array.elements.size());
+/// All of its bytes.
+inline std::string text_of(const Content& content) {
+  const auto bytes = content.read(0, content.size());
   return {bytes.begin(), bytes.end()};
 }
 

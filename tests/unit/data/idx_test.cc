@@ -12,10 +12,10 @@ namespace dtrain {
 namespace {
 
 using test::data_error_of;
-using test::elements_of;
 using test::gzip;
 using test::idx_bytes;
 using test::idx_header;
+using test::text_of;
 using ::testing::HasSubstr;
 
 class IdxTest : public ::testing::Test {
@@ -39,7 +39,7 @@ TEST_F(IdxTest, ReadsPlainAndGzipAlike) {
   for (const std::string& stored : {bytes, gzip(bytes), gzip(bytes, 0)}) {
     const IdxArray array = read(stored, {4, 3});
     EXPECT_EQ(array.dims, (Dims{5, 4, 3}));
-    EXPECT_EQ(elements_of(array), bytes.substr(16));
+    EXPECT_EQ(text_of(array.elements), bytes.substr(16));
     EXPECT_EQ(array.header_bytes, 16U);
   }
 }
@@ -47,14 +47,14 @@ TEST_F(IdxTest, ReadsPlainAndGzipAlike) {
 TEST_F(IdxTest, JoinsGzipMembers) {
   const std::string bytes = idx_bytes({600, 4});
   const IdxArray array = read(gzip(bytes.substr(0, 700)) + gzip("") + gzip(bytes.substr(700)), {4});
-  EXPECT_EQ(elements_of(array), bytes.substr(12));
+  EXPECT_EQ(text_of(array.elements), bytes.substr(12));
 }
 
 // 3 MiB: more than one buffer, one chunk and one growth step of the reader.
 TEST_F(IdxTest, ReadsContentLargerThanItsBuffers) {
   const std::string bytes = idx_bytes({3, 1 << 20});
   const IdxArray array = read(gzip(bytes, 0), {1 << 20});
-  EXPECT_EQ(elements_of(array), bytes.substr(12));
+  EXPECT_EQ(text_of(array.elements), bytes.substr(12));
 }
 
 TEST_F(IdxTest, RefusesPlainFileCutAnywhere) {
@@ -99,7 +99,7 @@ TEST_F(IdxTest, FlippedBitsOfGzipNeverChangeContent) {
       flipped[at] = static_cast<char>(flipped[at] ^ (1 << bit));
       try {
         const IdxArray array = read(flipped, {4, 3});
-        EXPECT_EQ(elements_of(array), content.substr(16)) << at << " " << bit;
+        EXPECT_EQ(text_of(array.elements), content.substr(16)) << at << " " << bit;
       } catch (const DataError&) {
         ++refused;
       }
