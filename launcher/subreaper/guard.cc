@@ -40,7 +40,7 @@ class GuardProcess {
     check(Sys{::prctl(PR_SET_PDEATHSIG, SIGCONT)}, "prctl PR_SET_PDEATHSIG");
     signals_ = block_signals_but_watch({SIGCHLD});
     subreaper_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the subreaper"));
-    if (subreaper_ == 0) become_subreaper(subreaper);
+    if (subreaper_ == 0) run_subreaper(subreaper);
     take_name(settings_.title, kName);
     let_go_of_all_but({settings_.socket, signals_.get(), lease_.timer_fd(), lease_.revoked_fd()});
   }
@@ -57,7 +57,7 @@ class GuardProcess {
   }
 
  private:
-  [[noreturn]] void become_subreaper(const std::function<int()>& subreaper) {
+  [[noreturn]] void run_subreaper(const std::function<int()>& subreaper) {
     int code = 1;
     try {
       signals_.reset();

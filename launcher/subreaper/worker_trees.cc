@@ -89,10 +89,10 @@ std::vector<WorkerTrees::Stop> WorkerTrees::take_stops() {
     const auto [stop, is_new] = stopped_.try_emplace(key_of(process), Stop{worker, process});
     if (is_new) news.push_back(stop->second);
   }
-  std::erase_if(stopped_, [&](auto& entry) {
+  std::erase_if(stopped_, [&](const auto& entry) {
     if (now.contains(entry.first)) return false;
-    entry.second.continued = true;
     news.push_back(entry.second);
+    news.back().continued = true;
     return true;
   });
   return news;
