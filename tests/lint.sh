@@ -36,8 +36,7 @@ cluster/net:         runtime/base
 cluster/mpi:         runtime/base
 cluster/detect:      runtime/base cluster/net
 cluster/store:       runtime/base cluster/net
-cluster/kept:        runtime/base
-cluster/rendezvous:  runtime/base cluster/net cluster/detect cluster/store cluster/kept
+cluster/rendezvous:  runtime/base cluster/net cluster/detect cluster/store
 launcher/plan:       runtime/base cluster/*
 launcher/output:     runtime/base cluster/* launcher/plan
 launcher/system:     runtime/base

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "cluster/kept/kept_memory.h"
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
 #include "cluster/rendezvous/session.h"
@@ -40,8 +39,6 @@ struct CoordinatorOptions {
   std::uint64_t incarnation = 0;  ///< this launcher's, with voter
   std::string host;               ///< this launcher's machine, with voter
   Endpoint meeting_point{};       ///< where newcomers look for the job, with voter
-  /// Where what a leader knows is written down, for another process of this launcher to go on with; borrowed.
-  Journal* office = nullptr;
 };
 
 /// What an election gave.
@@ -55,8 +52,8 @@ struct Mandate {
 
 class Coordinator {
  public:
-  /// Serves on `listener` from its own thread: leads at once, or stands by until lead() is called. Where
-  /// options.office holds something it leads, or not, as the process before did. Throws as StoreServer.
+  /// Serves on `listener` from its own thread: leads at once, or stands by until lead() is called. Throws as
+  /// StoreServer.
   Coordinator(Listener listener, const CoordinatorOptions& options, bool stands_by = false);
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;

@@ -103,31 +103,12 @@ struct Member::Impl {
         wake(make_event()),
         arrived(make_event()) {
     if (options.voter != nullptr) options.voter->set_leader(server);
-    if (options.memory == nullptr) return;
-    session.count_words_from(options.memory->words().words_taken);
-    news_told = options.memory->words().news_read;
-  }
-
-  Impl(const MemberOptions& options_, const KeptSeat& seat, TimePoint granted)
-      : options(options_),
-        offer(seat.session.offer),
-        store(store_options(options, offer)),
-        server(seat.server),
-        stream{UniqueFd(), {}, wire::FrameReader(MacKey("")), wire::FrameWriter(MacKey(""))},
-        session(without_read_news(seat, options.memory->words().news_read), times_of(options), granted,
-                boot_clock().now()),
-        news_told(options.memory->words().news_read),
-        kept(session.changes()),
-        wake(make_event()),
-        arrived(make_event()) {
-    if (options.voter != nullptr) options.voter->set_leader(server);
   }
 
   // The thread's.
   void run() noexcept;
   bool turn();
   void take_words();
-  void keep();
   void flush();
   void receive();
   void deliver();
@@ -149,9 +130,6 @@ struct Member::Impl {
   Endpoint server;  // of the session
   StoreStream stream;
   Session session;
-  std::uint64_t news_told = 0;        // news so far, by this process or another
-  std::deque<std::string> untaken;    // the last of these, that the launcher may not have read
-  std::optional<std::uint64_t> kept;  // session.changes() then
   TimePoint lease_ends{};
   std::optional<TimePoint> orphaned_at;
   int attempts = 0;               // to find a leader
@@ -349,22 +327,7 @@ void Member::Impl::take_words() {
   for (const Word& word : taken) session.say(word, boot_clock().now());
 }
 
-// Before anybody hears of it: what another process could not know would be lost, or said twice.
-void Member::Impl::keep() {
-  if (options.memory == nullptr || kept == session.changes()) return;
-  kept = session.changes();
-  if (!session.admitted() && !session.ended()) return options.memory->keep(std::nullopt);
-  SeatMemory::Words& words_kept = options.memory->words();
-  while (!untaken.empty() && news_told - untaken.size() < words_kept.news_read) untaken.pop_front();
-  KeptSeat seat{server, session.kept(), news_told - untaken.size()};
-  seat.session.news.insert(seat.session.news.begin(), untaken.begin(), untaken.end());
-  const std::uint64_t said = seat.session.words;
-  options.memory->keep(seat);
-  words_kept.words_taken = said;
-}
-
 void Member::Impl::flush() {
-  keep();
   std::string& out = session.out();
   std::size_t done = 0;
   while (done < out.size()) {
@@ -393,10 +356,7 @@ void Member::Impl::receive() {
 }
 
 void Member::Impl::deliver() {
-  keep();
   while (auto bytes = session.take()) {
-    ++news_told;
-    if (options.memory != nullptr) untaken.push_back(*bytes);
     auto piece = decode_news(*bytes);
     if (!piece) session.lose("the rendezvous sent news that cannot be understood");
     const std::lock_guard lock(mutex);
@@ -423,11 +383,6 @@ void Member::Impl::part() {
 
 Member::Member(const MemberOptions& options, const NodeOffer& offer, const Deadline& deadline)
     : impl_(std::make_unique<Impl>(options, offer, deadline)) {
-  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
-}
-
-Member::Member(const MemberOptions& options, const KeptSeat& seat, TimePoint lease_ends)
-    : impl_(std::make_unique<Impl>(options, seat, lease_ends)) {
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
 }
 

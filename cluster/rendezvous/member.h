@@ -10,7 +10,6 @@
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
 #include "cluster/rendezvous/coordinator.h"
-#include "cluster/rendezvous/kept_seat.h"
 #include "cluster/rendezvous/protocol.h"
 #include "runtime/base/clock.h"
 
@@ -33,8 +32,6 @@ struct MemberOptions {
   /// With voter: this launcher has been elected, and leads at NodeOffer::standby from now on. Called from the
   /// member's thread.
   std::function<void(Mandate)> on_elected;
-  /// Where the seat is kept for another process to go on with; borrowed. nullptr: it ends with this one.
-  SeatMemory* memory = nullptr;
 };
 
 class Member {
@@ -42,10 +39,6 @@ class Member {
   /// Connects (trying again until `deadline`, the server may come later) and offers this node. Throws as
   /// StoreClient's constructor. Starts one thread that beats.
   Member(const MemberOptions& options, const NodeOffer& offer, const Deadline& deadline);
-  /// Goes on with the seat of a process that has ended, which options.memory has kept: connects again, says
-  /// what was not answered, and yields the news that words().news_read does not count, in order.
-  /// `lease_ends`: what that process was granted; TimePoint::max() where it was nothing yet.
-  Member(const MemberOptions& options, const KeptSeat& seat, TimePoint lease_ends);
   /// Says that this node is going; without an Ended before, that counts as a lost launcher.
   ~Member();
   Member(const Member&) = delete;

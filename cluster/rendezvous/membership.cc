@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "runtime/base/error.h"
 
@@ -15,8 +14,6 @@ constexpr Duration kSweepEvery = std::chrono::milliseconds(250);
 // When the coordinator itself was held up, heartbeats wait to be read: nobody is lost before that is done.
 constexpr Duration kHeldUp = std::chrono::milliseconds(750);
 constexpr Duration kCatchUp = std::chrono::seconds(1);
-// Launchers try again every 20 ms.
-constexpr Duration kReturn = std::chrono::seconds(2);
 constexpr Duration kIdle = std::chrono::hours(1);
 // Workers that have agreed on a checkpoint end by themselves; the last of them within this time.
 constexpr Duration kRequeuePatience = std::chrono::seconds(10);
@@ -243,47 +240,30 @@ Membership::SeenFailure Membership::silent(const Seat& seat, TimePoint now) cons
   return {std::move(failure), std::min(now, seat.last_heard + std::chrono::seconds(1))};
 }
 
-std::vector<Expiry> Membership::expired(TimePoint now) {
-  std::vector<Expiry> expired;
-  if (now - last_tick_ > kHeldUp) leases_count_from_ = now + kCatchUp;
-  last_tick_ = now;
-  if (over() || now < next_sweep_ || now < leases_count_from_) return expired;
-  next_sweep_ = now + kSweepEvery;
-  const Duration patience = nobody_goes_on() ? hang_up_patience(rules_.lease) : rules_.lost_after;
-  for (const auto& [id, seat] : roster_.seats()) {
-    const bool hung_up = seat.hung_up_at && now - *seat.hung_up_at >= patience;
-    if (hung_up || now - seat.last_heard >= rules_.lost_after || (seat.lost_at && now >= *seat.lost_at))
-      expired.push_back({id, seat.last_heard});
-  }
-  return expired;
-}
-
 // Whoever is lost now, or has been, is not replaced: the job ends.
 bool Membership::nobody_goes_on() const noexcept {
   if (phase_ == Phase::running) return restarts_ >= rules_.max_restarts;
   return phase_ == Phase::stopping && !again_ && !taking_in_;
 }
 
-void Membership::expire(const std::vector<Expiry>& expired, TimePoint now) {
-  for (const Expiry& one : expired) {
+// Those whose leases have run out.
+void Membership::expire(TimePoint now) {
+  if (now - last_tick_ > kHeldUp) leases_count_from_ = now + kCatchUp;
+  last_tick_ = now;
+  if (over() || now < next_sweep_ || now < leases_count_from_) return;
+  next_sweep_ = now + kSweepEvery;
+  const Duration patience = nobody_goes_on() ? hang_up_patience(rules_.lease) : rules_.lost_after;
+  std::vector<SeatId> expired;
+  for (const auto& [id, seat] : roster_.seats()) {
+    const bool hung_up = seat.hung_up_at && now - *seat.hung_up_at >= patience;
+    if (hung_up || now - seat.last_heard >= rules_.lost_after || (seat.lost_at && now >= *seat.lost_at))
+      expired.push_back(id);
+  }
+  for (const SeatId id : expired) {
     if (over()) return;
-    Seat* const seat = roster_.find(one.seat);
-    if (seat == nullptr) continue;
-    seat->last_heard = one.last_heard;
-    lost_.push_back(one.seat);
-    lose(one.seat, silent(*seat, now), now);
+    lost_.push_back(id);
+    lose(id, silent(*roster_.find(id), now), now);
   }
-}
-
-// As if the network between all had been cut for a moment.
-void Membership::lose_all_connections(TimePoint now) {
-  std::vector<SeatId> all;
-  returning_until_ = now + kReturn;
-  for (auto& [id, seat] : roster_.seats()) {
-    seat.last_heard = now;
-    all.push_back(id);
-  }
-  for (const SeatId id : all) leave(id, Departure::broken, now);
 }
 
 // A launcher that is stopped, or stuck in a system call, while its link beats on. Its connection is closed,
@@ -306,17 +286,7 @@ void Membership::leave_slow_ones_behind(TimePoint now) {
   }
 }
 
-TimePoint Membership::tick(TimePoint now, const std::vector<Expiry>& expired) {
-  const auto decided = [this] {
-    return std::tuple(phase_, round_, enough_since_, settle_at_, requeue_at_, overdue_at_);
-  };
-  const auto before = decided();
-  const TimePoint next = take_steps(now, expired);
-  ticked_ = !expired.empty() || !news_.empty() || !lost_.empty() || decided() != before;
-  return next;
-}
-
-TimePoint Membership::take_steps(TimePoint now, const std::vector<Expiry>& expired) {
+TimePoint Membership::tick(TimePoint now) {
   if (settle_at_ && now >= *settle_at_) stop_round(now);
   if (requeue_at_ && now >= *requeue_at_) {
     if (!found_) found_ = SeenFailure{Failure{Failure::Kind::requeue, 0, {}, -1, kRequeue, false, {}}, now};
@@ -324,7 +294,7 @@ TimePoint Membership::take_steps(TimePoint now, const std::vector<Expiry>& expir
   }
   if (phase_ == Phase::gathering) gather(now);
   if (overdue_at_ && now >= *overdue_at_) leave_slow_ones_behind(now);
-  expire(expired, now);
+  expire(now);
   if (over()) return now + kIdle;
   if (now >= next_waiting_) say_waiting(now);
   TimePoint next = std::min(next_waiting_, now + kSweepEvery);

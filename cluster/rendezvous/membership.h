@@ -55,12 +55,6 @@ struct Inheritance {
   int host_place = 0;  ///< of the new one
 };
 
-/// A lease that has run out.
-struct Expiry {
-  SeatId seat = 0;
-  TimePoint last_heard{};
-};
-
 /// How a launcher's connection ended.
 enum class Departure {
   closed,   ///< it said that it is gone: nothing is at work there
@@ -86,14 +80,7 @@ class Membership {
   void hear(SeatId id, const Word& word, TimePoint now, std::uint64_t number = 0);
   void leave(SeatId id, Departure departure, TimePoint now);
   /// Does what is due and returns when to call again at the latest.
-  TimePoint tick(TimePoint now) { return tick(now, expired(now)); }
-  /// The same in two parts: whose leases have run out, and what follows. Only the first looks at heartbeats.
-  std::vector<Expiry> expired(TimePoint now);
-  TimePoint tick(TimePoint now, const std::vector<Expiry>& expired);
-  /// The last tick may have changed what is decided later.
-  bool ticked() const noexcept { return ticked_; }
-  /// Another process goes on with this: nobody's connection is good, everybody may come back.
-  void lose_all_connections(TimePoint now);
+  TimePoint tick(TimePoint now);
 
   /// News for all that are seated, in order; those not in a round ignore what concerns it. `self` is not
   /// set: each receiver finds its own node_rank.
@@ -156,13 +143,11 @@ class Membership {
   void conclude_signal();
   void finish(int exit_code, std::optional<Failure> failure);
   bool enough_left() const noexcept;
-  bool may_go_on(TimePoint now) const;
+  bool may_go_on() const;
 
-  TimePoint take_steps(TimePoint now, const std::vector<Expiry>& expired);
-  void expire(const std::vector<Expiry>& expired, TimePoint now);
+  void expire(TimePoint now);
   bool nobody_goes_on() const noexcept;
   bool host_is_here() const;
-  bool some_return(TimePoint now) const;
   void leave_slow_ones_behind(TimePoint now);
   void say_waiting(TimePoint now);
   std::vector<std::string> waiting_lines(TimePoint now) const;
@@ -194,10 +179,8 @@ class Membership {
   bool taking_in_ = false;  // stopping for a newcomer
   bool again_ = false;      // stopping to start again
   bool all_zero_ = true;    // codes of this round
-  bool ticked_ = false;
 
-  std::optional<TimePoint> returning_until_;  // those whose connections were lost all at once
-  std::optional<TimePoint> enough_since_;     // elastic: MIN have been here
+  std::optional<TimePoint> enough_since_;  // elastic: MIN have been here
   TimePoint next_waiting_;
   TimePoint last_tick_, next_sweep_, leases_count_from_;
   std::vector<std::string> refusals_;

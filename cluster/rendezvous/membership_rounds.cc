@@ -20,7 +20,6 @@ constexpr int kRequeue = static_cast<int>(ExitCode::requeue);
 void Membership::gather(TimePoint now) {
   const std::size_t present = roster_.present();
   if (present == static_cast<std::size_t>(rules_.max_nodes)) return form(now);
-  if (some_return(now)) return;
   const bool spared = !elastic() && present + roster_.waiting() >= min_nodes();
   const bool enough = (elastic() && present >= min_nodes() && roster_.has_rank(0)) || spared;
   if (!enough) enough_since_.reset();
@@ -46,9 +45,7 @@ void Membership::gather_again(TimePoint now) {
   gather(now);
 }
 
-void Membership::form_or_gather(TimePoint now) {
-  enough_left() && !some_return(now) ? form(now) : gather_again(now);
-}
+void Membership::form_or_gather(TimePoint now) { enough_left() ? form(now) : gather_again(now); }
 
 void Membership::form(TimePoint now) {
   ++round_;
@@ -105,15 +102,9 @@ bool Membership::host_is_here() const {
                      [this](const auto& entry) { return entry.second.place == host_place_; });
 }
 
-// Nobody's absence counts before they have had time to come back.
-bool Membership::some_return(TimePoint now) const {
-  return returning_until_ && now < *returning_until_ &&
-         roster_.seats().size() > roster_.present() + roster_.waiting();
-}
-
-bool Membership::may_go_on(TimePoint now) const {
+bool Membership::may_go_on() const {
   if (signal_ || restarts_ >= rules_.max_restarts) return false;
-  if (!some_return(now) && (elastic() ? !enough_left() : !host_is_here())) return false;
+  if (elastic() ? !enough_left() : !host_is_here()) return false;
   const Failure::Kind kind = found_->failure.kind;
   return kind != Failure::Kind::unusable && kind != Failure::Kind::requeue && kind != Failure::Kind::signal;
 }
@@ -169,7 +160,7 @@ void Membership::stop_round(TimePoint now) {
   taking_in_ = false;
   phase_ = Phase::stopping;
   overdue_at_ = now + rules_.stop_within;
-  again_ = may_go_on(now);
+  again_ = may_go_on();
   news_.emplace_back(Stop{round_, again_, false, std::nullopt, false, found_->failure});
   next_waiting_ = now + rules_.waiting_every;
   if (unended_ == 0) conclude(now);
@@ -181,7 +172,7 @@ void Membership::conclude(TimePoint now) {
   if (found_ && (phase_ == Phase::running || taking_in_)) return stop_round(now);
   if (taking_in_ && !all_zero_ && enough_left()) return form(now);
   if (phase_ == Phase::running || taking_in_) return all_zero_ ? finish(0, std::nullopt) : finish_early();
-  if (!again_ || !may_go_on(now)) return finish(found_->failure.exit_code, found_->failure);
+  if (!again_ || !may_go_on()) return finish(found_->failure.exit_code, found_->failure);
   ++restarts_;
   form_or_gather(now);
 }

@@ -62,44 +62,6 @@ Session::Session(wire::FrameReader reader, wire::FrameWriter writer, const NodeO
   set(kJoinKey, encode(offer), now);
 }
 
-Session::Session(const KeptSession& kept, SessionTimes times, TimePoint lease_ends, TimePoint now)
-    : reader_(MacKey("")),
-      writer_(MacKey("")),
-      offer_(kept.offer),
-      times_(times),
-      cause_("the process that held the connection has ended"),
-      words_(kept.words),
-      unsaid_(kept.unanswered.begin(), kept.unanswered.end()),
-      news_(kept.news.begin(), kept.news.end()),
-      next_event_(kept.next_event),
-      place_(kept.place),
-      index_(kept.index),
-      round_(kept.round),
-      lease_from_(lease_ends - times.lease),
-      lease_ends_(lease_ends),
-      next_beat_(now),
-      heard_at_(now),
-      unseated_since_(now),
-      epoch_(kept.epoch),
-      known_(kept.known),
-      joining_(false),
-      at_work_(kept.at_work),
-      ended_with_(kept.ended_with),
-      ended_(kept.ended) {
-  find_delegate();
-}
-
-KeptSession Session::kept() const {
-  KeptSession kept{offer_,   place_,      epoch_, next_event_, round_, index_,
-                   at_work_, ended_with_, known_, words_,      {},     {news_.begin(), news_.end()},
-                   ended_};
-  for (const Sent& sent : unanswered_) {
-    if (!sent.word.empty()) kept.unanswered.push_back(sent.word);
-  }
-  kept.unanswered.insert(kept.unanswered.end(), unsaid_.begin(), unsaid_.end());
-  return kept;
-}
-
 std::uint64_t Session::ask(Op op, std::string_view key, std::string value) {
   const wire::Request request{
       .op = op, .id = next_request_++, .keys = {std::string(key)}, .value = std::move(value), .expected = {}};
@@ -119,7 +81,6 @@ void Session::say(const Word& word, TimePoint now) {
     ended_with_ = ended->exit_code;
   }
   ++words_;
-  ++changes_;
   if (!ended_) say_numbered(number_word(words_, encode(word)), now);
 }
 
@@ -178,7 +139,6 @@ void Session::rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoi
   offer_.resumes = false;
   lease_from_ = now;
   lease_ends_ = now + times_.lease;
-  ++changes_;
   connected_again(std::move(reader), std::move(writer), now);
 }
 
@@ -199,7 +159,6 @@ void Session::connected_again(wire::FrameReader reader, wire::FrameWriter writer
 void Session::lose(std::string why) {
   if (ended_) return;
   ended_ = true;
-  ++changes_;
   news_.push_back(encode(News(LeaseLost{std::move(why)})));
 }
 
@@ -222,7 +181,6 @@ void Session::receive(std::string_view bytes, TimePoint now) {
 void Session::answered(wire::Response& response, TimePoint now) {
   if (!unanswered_.empty() && unanswered_.front().request == response.id) {
     const TimePoint asked = unanswered_.front().at;
-    if (!unanswered_.front().word.empty()) ++changes_;
     unanswered_.pop_front();
     if (response.id == join_request_) return take_admission(response.value, asked, now);
     const auto grant = decode_grant(response.value);
@@ -269,7 +227,6 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
   if (!admission->refused.empty() && offer_.resumes) return lose(admission->refused);
   if (!admission->refused.empty()) {
     ended_ = true;
-    ++changes_;
     news_.push_back(encode(News(Refused{admission->refused})));
     return;
   }
@@ -286,7 +243,6 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
   }
   if (!offer_.resumes || admission->epoch != epoch_) next_event_ = first_event;
   epoch_ = admission->epoch;
-  ++changes_;
   take_grant(admission->grant, asked, now);
   if (!admission->lines.empty()) news_.push_back(encode(News(Waiting{admission->lines})));
   await_event();
@@ -294,7 +250,6 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
 
 // What concerns a round is only for those in it.
 void Session::hear(std::string news, TimePoint now) {
-  ++changes_;
   if (epoch_ != 0) remember(news, now);
   if (is_leadership(news)) return;
   const auto round = round_of(news);
@@ -359,7 +314,6 @@ std::optional<std::string> Session::take() {
 // Each place that it is sent on to renews the lease of one who has nothing at work yet.
 void Session::give_up_joining(TimePoint now) {
   ended_ = true;
-  ++changes_;
   const double waited = std::chrono::duration<double>(now - unseated_since_).count();
   news_.push_back(encode(News(Refused{
       fmt::format("after {:.0f} s: found no launcher that leads the job ({}), so all that knew its state are "

@@ -55,39 +55,14 @@ struct Known {
   std::uint64_t events = 0;  ///< how many of it
 };
 
-/// All of a session that another process needs to go on with it.
-struct KeptSession {
-  NodeOffer offer;
-  int place = -1;
-  std::uint64_t epoch = 0;
-  std::uint64_t next_event = 0;
-  int round = -1;
-  std::optional<int> index;
-  bool at_work = false;
-  std::optional<int> ended_with;
-  Known known;
-  std::uint64_t words = 0;              ///< said so far
-  std::vector<std::string> unanswered;  ///< of these, numbered
-  std::vector<std::string> news;        ///< that nobody has taken, encoded
-  bool ended = false;
-};
-
 class Session {
  public:
   /// Over a connection that has authenticated: its two directions.
   Session(wire::FrameReader reader, wire::FrameWriter writer, const NodeOffer& offer, SessionTimes times,
           TimePoint now);
-  /// Goes on with another process's, as one whose connection broke. `lease_ends`: what was granted to that.
-  Session(const KeptSession& kept, SessionTimes times, TimePoint lease_ends, TimePoint now);
-
-  KeptSession kept() const;
-  /// Grows with every change of what kept() yields but the news that are taken.
-  std::uint64_t changes() const noexcept { return changes_; }
 
   void receive(std::string_view bytes, TimePoint now);
   void say(const Word& word, TimePoint now);
-  /// Before the first word: so many were said by another process.
-  void count_words_from(std::uint64_t said) noexcept { words_ = said; }
   /// The connection broke. The session goes on over another one when resume() is called before the lease has
   /// run out; `why` is told when it is not.
   void interrupt(std::string why);
@@ -190,7 +165,6 @@ class Session {
   bool at_work_ = false;
   std::optional<int> ended_with_;  // the round's part
   bool ended_ = false;
-  std::uint64_t changes_ = 0;
 };
 
 }  // namespace dtrain::rendezvous

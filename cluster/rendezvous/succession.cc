@@ -150,13 +150,6 @@ Council::Council(std::uint64_t epoch, std::vector<Delegate> members, Duration le
   alone_ = !has_successors();
 }
 
-Council::Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease, std::uint64_t changed_at,
-                 bool alone)
-    : Council(epoch, std::move(members), lease) {
-  changed_at_ = changed_at;
-  alone_ = alone;
-}
-
 const Council::Seen* Council::seen(std::uint64_t incarnation) const {
   const auto found = std::find_if(seen_.begin(), seen_.end(),
                                   [&](const Seen& one) { return one.incarnation == incarnation; });

@@ -83,9 +83,6 @@ class Council {
   /// tells of the council.
   Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease, TimePoint founded,
           std::uint64_t changed_at);
-  /// Goes on with that of another process of the same leader: `changed_at` and `alone` as that had them.
-  Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease, std::uint64_t changed_at,
-          bool alone);
 
   /// A delegate has shown an echo. One of another epoch, or of more news than the leader has `told`, is
   /// refused: it counts for nothing.

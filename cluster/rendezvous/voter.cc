@@ -14,20 +14,6 @@ constexpr Duration kLoyalty = std::chrono::milliseconds(700);
 
 }  // namespace
 
-void Voter::keep_in(std::atomic<std::uint64_t>& promised, TimePoint loyal_until) {
-  const std::lock_guard lock(mutex_);
-  kept_ = &promised;
-  promised_ = promised.load();
-  loyal_until_ = loyal_until;
-}
-
-// Before anybody hears of it.
-void Voter::promise(std::uint64_t epoch) {
-  if (epoch == promised_) return;
-  promised_ = epoch;
-  if (kept_ != nullptr) kept_->store(epoch);
-}
-
 void Voter::refuse_former(Session& session) const {
   if (session.joining() || session.ended()) return;
   if (session.epoch() != 0 && session.epoch() < promised())
@@ -40,7 +26,7 @@ void Voter::note(const Session& session, TimePoint now) {
   known_events_ = session.known().events;
   council_ = session.known().leadership.council.size();
   if (session.joining() || session.interrupted() || session.ended() || session.epoch() < promised()) return;
-  promise(std::max(promised_, session.epoch()));
+  promised_ = session.epoch();
   if (session.lease_ends() <= now) return;
   loyal_until_ = std::max(loyal_until_, session.lease_ends());
   voted_for_ = 0;
@@ -61,7 +47,7 @@ VoteAnswer Voter::answer(const VoteRequest& request, TimePoint now) {
   answer.granted = free && knows_enough && known_epoch_ != 0;
   if (answer.granted && !request.probe) {
     answer.heard_ago = std::max(now - heard_at_, Duration::zero());
-    promise(request.epoch);
+    promised_ = request.epoch;
     loyal_until_ = now + kLoyalty;
     voted_for_ = request.incarnation;
   }
@@ -86,7 +72,7 @@ bool Voter::settle(bool elected, TimePoint now) {
   const std::lock_guard lock(mutex_);
   const std::uint64_t epoch = std::exchange(candidacy_, 0);
   if (!elected || epoch < promised_) return false;
-  promise(epoch);
+  promised_ = epoch;
   loyal_until_ = now + kLoyalty;  // until it leads
   voted_for_ = 0;
   return true;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <mutex>
 
@@ -14,9 +13,6 @@ namespace dtrain::rendezvous {
 
 class Voter {
  public:
-  /// Goes on with what another process of the same launcher has promised, which is in `promised`, and keeps
-  /// there what it promises itself. Whom that followed is followed until `loyal_until`. Borrowed.
-  void keep_in(std::atomic<std::uint64_t>& promised, TimePoint loyal_until);
   /// Runs `use` of a session while no vote can be given, then notes what the session follows. A session that
   /// follows a leader whom this launcher has voted against is interrupted first.
   template <class Use>
@@ -56,19 +52,17 @@ class Voter {
 
  private:
   std::uint64_t promised() const { return std::max(promised_, candidacy_); }
-  void promise(std::uint64_t epoch);
   void refuse_former(Session& session) const;
   void note(const Session& session, TimePoint now);
   bool loyal(TimePoint now, std::uint64_t asker) const { return now < loyal_until_ && asker != voted_for_; }
 
   mutable std::mutex mutex_;
   std::uint64_t promised_ = 0;
-  std::atomic<std::uint64_t>* kept_ = nullptr;  // the same
-  std::uint64_t candidacy_ = 0;                 // the epoch for which it stands; 0: none
-  std::uint64_t heard_of_ = 0;                  // the highest epoch for which anybody has stood
-  TimePoint loyal_until_{};                     // follows a leader, or has just voted for one
-  std::uint64_t voted_for_ = 0;                 // who may ask again; 0: a leader is followed
-  TimePoint heard_at_{};                        // the leader, by its session
+  std::uint64_t candidacy_ = 0;  // the epoch for which it stands; 0: none
+  std::uint64_t heard_of_ = 0;   // the highest epoch for which anybody has stood
+  TimePoint loyal_until_{};      // follows a leader, or has just voted for one
+  std::uint64_t voted_for_ = 0;  // who may ask again; 0: a leader is followed
+  TimePoint heard_at_{};         // the leader, by its session
   std::uint64_t known_epoch_ = 0, known_events_ = 0;
   std::size_t council_ = 0;
   Endpoint server_;  // of the session

@@ -70,20 +70,12 @@ bool is_last(const News& news) {
 class LinkProcess {
  public:
   LinkProcess(LinkSettings settings, UniqueFd socket, std::optional<Listener> listener, pid_t launcher,
-              Lease& lease, rendezvous::SeatMemory& memory)
+              Lease& lease)
       : settings_(std::move(settings)),
         line_(std::move(socket)),
         listener_(std::move(listener)),
         launcher_(launcher),
-        lease_(lease),
-        memory_(memory),
-        seat_(memory.seat()),
-        told_(memory.words().news_read) {
-    settings_.member.memory = &memory;
-    settings_.coordinator.office = &memory.office();
-    if (seat_) settings_.offer = seat_->session.offer;
-    if (const std::int64_t begun = memory.words().begun; begun > 0)
-      round_begun_ = static_cast<int>(begun - 1);
+        lease_(lease) {
     settings_.member.on_lease = [&lease](TimePoint ends) { lease.renew(ends); };
     if (settings_.succession) prepare_succession();
   }
@@ -137,7 +129,9 @@ class LinkProcess {
   }
 
   void prepare_succession() {
-    voter_.keep_in(memory_.words().promised, seat_ ? granted() : TimePoint{});
+    std::random_device random;
+    while (settings_.offer.incarnation == 0)
+      settings_.offer.incarnation = (std::uint64_t{random()} << 32) | random();
     settings_.coordinator.voter = settings_.member.voter = &voter_;
     settings_.coordinator.incarnation = settings_.offer.incarnation;
     settings_.coordinator.host = settings_.offer.host;
@@ -159,12 +153,6 @@ class LinkProcess {
       const SocketAddress there = resolve(settings_.member.server, deadline).front();
       const std::string own = route_to(there).address;
       std::optional<Listener> listener;
-      if (seat_ && settings_.offer.standby.port != 0) {
-        // Where the others know it to be.
-        listener = listen_on(settings_.offer.standby.host, settings_.offer.standby.port, deadline);
-        coordinator_.emplace(std::move(*listener), settings_.coordinator, true);
-        return;
-      }
       try {
         // Not where node 0 is about to listen on this very machine.
         listener = listen_on(own, is_own_address(there) ? 0 : settings_.member.server.port, deadline);
@@ -175,22 +163,11 @@ class LinkProcess {
       settings_.offer.standby = coordinator_->endpoint();
     } catch (const Error&) {
       settings_.offer.standby = {};
-      settings_.member.on_elected = nullptr;  // of a seat that was kept, whose standby was
     }
-  }
-
-  // What the link before was granted, if it was anything yet.
-  TimePoint granted() const {
-    const TimePoint whole = rendezvous::boot_clock().now() + settings_.member.lease;
-    return std::min(lease_.ends(), whole);
   }
 
   // In a thread, since the launcher may end meanwhile. False when there is no member to relay for.
   bool connect() {
-    if (seat_) {
-      member_ = std::make_unique<rendezvous::Member>(settings_.member, *seat_, granted());
-      return true;
-    }
     connected_.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC)}, "eventfd of the link")));
     std::thread([this] {
       Attempt attempt;
@@ -229,7 +206,7 @@ class LinkProcess {
     const bool looks = line_.unread() || round_begun_;
     wait({member_->fd()}, looks ? Deadline::after(kLookAgain) : Deadline::never());
     while (auto news = member_->next(Deadline::after(Duration::zero()))) {
-      send(*news, ++told_);
+      send(*news);
       if (!is_last(*news)) continue;
       if (!std::holds_alternative<rendezvous::Over>(*news)) lease_.revoke();
       return false;
@@ -288,7 +265,7 @@ class LinkProcess {
       }
       const auto word = rendezvous::decode_word(message);
       if (!word) continue;
-      if (std::holds_alternative<rendezvous::Ended>(*word)) note_round(std::nullopt);
+      if (std::holds_alternative<rendezvous::Ended>(*word)) round_begun_.reset();
       if (member_)
         member_->say(*word);
       else
@@ -297,16 +274,10 @@ class LinkProcess {
     if (received == Line::Received::gone) gone_ = true;
   }
 
-  void note_round(std::optional<int> groups_begun) {
-    round_begun_ = groups_begun;
-    memory_.words().begun = groups_begun ? *groups_begun + 1 : 0;
-  }
-
-  // `number`: of the session's news, which are numbered from 1; 0: it is the link's own.
-  void send(const News& news, std::uint64_t number = 0) {
+  void send(const News& news) {
     // Before the launcher can read it and begin one.
-    if (std::holds_alternative<rendezvous::Start>(news)) note_round(lease_.groups_begun());
-    line_.send(rendezvous::number_word(number, rendezvous::encode(news)));
+    if (std::holds_alternative<rendezvous::Start>(news)) round_begun_ = lease_.groups_begun();
+    line_.send(rendezvous::encode(news));
     if (is_pressing(news) && !unread_until_) unread_until_ = Deadline::after(Link::kDeaf);
   }
 
@@ -331,9 +302,6 @@ class LinkProcess {
   std::optional<Listener> listener_;
   pid_t launcher_;
   Lease& lease_;
-  rendezvous::SeatMemory& memory_;
-  const std::optional<rendezvous::KeptSeat> seat_;  // of the link before
-  std::uint64_t told_;                              // of the session's news
   rendezvous::Voter voter_;
   std::optional<rendezvous::Coordinator> coordinator_;
   std::unique_ptr<rendezvous::Member> member_;
@@ -350,21 +318,12 @@ class LinkProcess {
 
 }  // namespace
 
-// What a launcher's seat is known by is the launcher's: its links may change.
-Link::Link(const LinkSettings& settings) : settings_(settings) {
-  std::random_device random;
-  while (settings_.offer.incarnation == 0)
-    settings_.offer.incarnation = (std::uint64_t{random()} << 32) | random();
-  start();
-}
-
-void Link::start() {
+Link::Link(const LinkSettings& settings) {
   std::optional<Listener> listener;
-  if (settings_.hosts) {
-    const std::uint16_t port =
-        port_ != 0 ? port_ : settings_.listen_port.value_or(settings_.member.server.port);
-    listener = listen_on(settings_.member.server.host, port, Deadline::after(seconds(10)));
-  }
+  if (settings.hosts)
+    listener =
+        listen_on(settings.member.server.host, settings.listen_port.value_or(settings.member.server.port),
+                  Deadline::after(seconds(10)));
   if (listener) port_ = listener->port();
   int ends[2];
   check(Sys{::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)}, "socketpair for the link");
@@ -374,27 +333,18 @@ void Link::start() {
   pid_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the link"));
   if (pid_ > 0) return;
   line_.close();
-  LinkSettings own = settings_;
+  LinkSettings own = settings;
   if (port_ != 0) own.member.server.port = port_;
-  LinkProcess(std::move(own), std::move(theirs), std::move(listener), launcher, lease_, memory_).run();
+  LinkProcess(std::move(own), std::move(theirs), std::move(listener), launcher, lease_).run();
 }
 
 Link::~Link() {
-  while (!part()) {
-    // The others have not all heard the end from it.
-    if (memory_.office().empty() || !start_again().empty()) return;
-  }
-}
-
-// False when the link was killed before it had ended.
-bool Link::part() {
-  if (pid_ <= 0) return true;
+  if (pid_ <= 0) return;
   line_.send(kGoodbye);
   line_.close();
   Deadline deadline = Deadline::after(kReap);
-  int status = 0;
   bool patient = true;
-  while (::waitpid(pid_, &status, WNOHANG) == 0) {
+  while (::waitpid(pid_, nullptr, WNOHANG) == 0) {
     if (patient && (put_down_ || deadline.expired())) {
       patient = false;
       deadline = Deadline::after(kDies);
@@ -403,52 +353,21 @@ bool Link::part() {
     if (!patient && deadline.expired()) break;
     std::this_thread::sleep_for(milliseconds(2));
   }
-  pid_ = -1;
-  return !patient || !WIFSIGNALED(status);
 }
 
-// The one before must be gone before another one renews the lease. Returns how it ended.
+// How one ended that has not said why.
 std::string Link::reap() {
   line_.close();
-  if (pid_ <= 0) return "was killed";
   ::kill(pid_, SIGKILL);  // whatever it is doing without its line
   int status = 0;
   const Deadline deadline = Deadline::after(kDies);
   while (::waitpid(pid_, &status, WNOHANG) == 0) {
-    if (deadline.expired()) return {};
+    if (deadline.expired()) return "does not end on SIGKILL";
     std::this_thread::sleep_for(milliseconds(1));
   }
   pid_ = -1;
   return WIFSIGNALED(status) ? "was killed by " + signal_name(WTERMSIG(status))
                              : fmt::format("ended with exit code {}", WEXITSTATUS(status));
-}
-
-// Returns why not; empty: there is another one.
-std::string Link::start_again() {
-  const std::string how = reap();
-  if (how.empty()) return fmt::format("{} does not end on SIGKILL", kWho);
-  const TimePoint now = steady_clock().now();
-  while (!starts_.empty() && now - starts_.front() > kOften) starts_.pop_front();
-  if (starts_.size() == kStarts)
-    return fmt::format("{} {}, for the {}th time within {} s", kWho, how, kStarts + 1,
-                       std::chrono::duration_cast<seconds>(kOften).count());
-  // One whose session has ended renews nothing, and has news to tell.
-  const auto seat = memory_.seat();
-  if (lease_.revoked() && !(seat && seat->session.ended))
-    return fmt::format("{} {} when it had given its seat up", kWho, how);
-  if (!memory_.office().whole())
-    return fmt::format("{} {}, and led too large a job to be started again", kWho, how);
-  starts_.push_back(now);
-  try {
-    start();
-  } catch (const Error& error) {
-    return fmt::format("{} {} and cannot be started again: {}", kWho, how, error.what());
-  }
-  forget_taken();
-  for (const std::string& word : untaken_) line_.send(word);
-  if (settings_.on_restart)
-    settings_.on_restart(fmt::format("{} {}; another one has taken its place", kWho, how));
-  return {};
 }
 
 std::optional<News> Link::take() {
@@ -460,30 +379,16 @@ std::optional<News> Link::take() {
   if (received == Line::Received::nothing) return std::nullopt;
   std::optional<News> news;
   if (received == Line::Received::message) {
-    const rendezvous::NumberedWord numbered = rendezvous::split_word(message);
-    news = rendezvous::decode_news(numbered.word);
-    if (numbered.number != 0) memory_.words().news_read = numbered.number;
+    news = rendezvous::decode_news(message);
     if (!news) news = rendezvous::LeaseLost{std::string(kWho) + " said what cannot be understood"};
   } else {
-    const std::string why_not = start_again();
-    if (why_not.empty()) return std::nullopt;
     lease_.revoke();
-    news = rendezvous::LeaseLost{why_not};
+    news = rendezvous::LeaseLost{fmt::format("{} {}", kWho, reap())};
   }
   over_ = is_last(*news);
   return news;
 }
 
-// Those that a link has taken into the memory are its successor's too.
-void Link::forget_taken() {
-  const std::uint64_t taken = memory_.words().words_taken;
-  while (!untaken_.empty() && said_ - untaken_.size() < taken) untaken_.pop_front();
-}
-
-void Link::say(const Word& word) {
-  ++said_;
-  line_.send(untaken_.emplace_back(rendezvous::encode(word)));
-  forget_taken();  // even this one, where a link that gave its seat up had a word of its own counted
-}
+void Link::say(const Word& word) { line_.send(rendezvous::encode(word)); }
 
 }  // namespace dtrain::launcher

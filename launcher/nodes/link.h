@@ -5,8 +5,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -28,16 +26,14 @@ struct LinkSettings {
   bool succession = false;
   /// Until the rendezvous is reached; then Refused says what was tried. Before, Waiting says so.
   Duration connect_timeout = std::chrono::seconds(600);
-  /// Called in the launcher when the link was killed and another one has taken its place: what happened.
-  std::function<void(const std::string& what)> on_restart;
 };
 
-/// To be made before any thread and any other child; a link that takes the place of another is forked beside
-/// the launcher's threads, whose locks it does not touch. The link renews the node's lease while the others
+/// To be made before any thread and any other child. The link renews the node's lease while the others
 /// answer, and revokes it when they have gone on without this node, when its launcher ends, or when that does
 /// not read for kDeaf what concerns its workers. It ends by itself when the launcher does, and tells the
-/// others once nothing is at work here any more. One that is killed is started again and goes on where it
-/// was, at the same seat, and with the same office where it leads; who dies again and again is LeaseLost.
+/// others once nothing is at work here any more. It is a part of the launcher: where it is killed this node
+/// is lost (LeaseLost), as where the launcher itself is. See
+/// docs/decisions/051-a-killed-link-is-a-lost-node.md.
 class Link {
  public:
   /// Binds the rendezvous socket in this process when this node hosts it (so a taken port is an error here,
@@ -64,28 +60,16 @@ class Link {
   Lease& lease() noexcept { return lease_; }
 
   static constexpr Duration kDeaf = std::chrono::seconds(5);
-  /// One that has been started again so often within kOften is not once more.
-  static constexpr std::size_t kStarts = 5;
-  static constexpr Duration kOften = std::chrono::seconds(60);
 
  private:
-  void start();
-  bool part();
-  std::string start_again();
   std::string reap();
-  void forget_taken();
 
-  LinkSettings settings_;
   Lease lease_;
-  rendezvous::SeatMemory memory_;
   Line line_{UniqueFd()};
   pid_t pid_ = -1;
   std::uint16_t port_ = 0;
   bool over_ = false;  // nothing more comes
   bool put_down_ = false;
-  std::uint64_t said_ = 0;           // words
-  std::deque<std::string> untaken_;  // the last of these, encoded
-  std::deque<TimePoint> starts_;     // again, lately
 };
 
 }  // namespace dtrain::launcher

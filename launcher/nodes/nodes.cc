@@ -110,7 +110,6 @@ class NodesRun final : private RoundLink {
     settings.connect_timeout = job_.options.join_timeout;
     settings.coordinator = coordinator_options();
     settings.succession = succession();
-    settings.on_restart = [this](const std::string& what) { console_.say(what); };
     return settings;
   }
 

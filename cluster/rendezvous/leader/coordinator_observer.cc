@@ -32,19 +32,10 @@ CoordinatorObserver::CoordinatorObserver(const CoordinatorOptions& options, Endp
       own_(std::move(own)),
       steady_(steady),
       boot_(boot),
-      office_(std::move(rules), options_.office, steady_.now()),
+      office_(std::move(rules)),
       keep_events_(options_.lost_after + kKeepEvents) {
-  if (options_.office == nullptr || options_.office->empty()) {
-    if (!stands_by) office_.found(steady_.now());
-  } else if (office_.council()) {
-    // They follow as before, which their first heartbeats show.
-    council_.emplace(office_.epoch(), office_.council()->members, options_.lease + slack(),
-                     office_.council()->changed_at, office_.council()->alone);
-    establish_until_ = boot_.now() + kEstablish;
-    tell_leadership_ = true;
-  }
+  if (!stands_by) office_.found(steady_.now());
   leading_ = office_.open();
-  if (council_) send_herald();
 }
 
 std::string CoordinatorObserver::on_set(StoreDesk& desk, std::uint64_t client, std::string_view key,
@@ -61,8 +52,7 @@ std::string CoordinatorObserver::on_set(StoreDesk& desk, std::uint64_t client, s
   } else if (key == kBeatKey) {
     beat(client, value, now);
   } else if (key == kWordKey) {
-    const NumberedWord numbered = split_word(value);
-    office_.hear(client, numbered.word, numbered.number, now);
+    office_.hear(client, split_word(value), now);
   } else if (key == kSilenceKey) {
     office_.leave(client, Departure::silent, now);
   } else if (key == kHeardKey) {
@@ -95,10 +85,13 @@ TimePoint CoordinatorObserver::on_turn(StoreDesk& desk, TimePoint now) {
 // A newcomer hears the news that its own coming makes.
 std::string CoordinatorObserver::join(std::uint64_t client, std::string_view value, TimePoint now) {
   const auto offer = decode_offer(value);
-  Admission admission = office_.join(client, value, now);
-  const std::uint64_t first = offer ? office_.first_event_of(offer->incarnation) : office_.next_event();
-  tell_leadership_ =
-      tell_leadership_ || (council_ && offer && offer->epoch != epoch() && !admission.as_before);
+  if (!offer) {
+    const std::string why = "the rendezvous did not understand the join; run the same dtrain on every node";
+    return join_answer(office_.next_event(), encode(Admission{-1, why, {}}));
+  }
+  Admission admission = office_.join(client, *offer, now);
+  const std::uint64_t first = office_.first_event_of(offer->incarnation);
+  tell_leadership_ = tell_leadership_ || (council_ && offer->epoch != epoch() && !admission.as_before);
   admission.epoch = epoch();
   admission.grant = grant();
   return join_answer(first, encode(admission));
@@ -109,7 +102,6 @@ void CoordinatorObserver::beat(std::uint64_t client, std::string_view value, Tim
   const auto echo = council_ ? decode_echo(value) : std::nullopt;
   if (!echo) return;
   council_->hear(office_.incarnation_of(client), *echo, office_.next_event());
-  note_council();
 }
 
 // Nothing is promised for longer than a majority stands behind it.
@@ -179,9 +171,6 @@ void CoordinatorObserver::depose(StoreDesk& desk) {
 
 // A mandate that lead() has left.
 void CoordinatorObserver::take_office(StoreDesk& desk) {
-  if (std::exchange(taken_up_, false)) {
-    for (const Office::Event& event : office_.events()) desk.publish(event_key(event.number), event.news);
-  }
   std::optional<Mandate> mandate;
   {
     const std::lock_guard lock(mutex_);
@@ -209,7 +198,6 @@ void CoordinatorObserver::inherit(const Mandate& mandate) {
                         [&](const Delegate& one) { return one.incarnation == options_.incarnation; });
   office_.inherit(mandate.epoch, inheritance, now);
   council_.emplace(mandate.epoch, std::move(members), options_.lease + slack());
-  note_council();
   establish_until_ = boot_.now() + kEstablish;
   established_ = false;
   tell_leadership_ = true;
@@ -232,10 +220,6 @@ void CoordinatorObserver::send_herald() {
   }
 }
 
-void CoordinatorObserver::note_council() {
-  office_.set_council({council_->members(), council_->changed_at(), council_->alone()});
-}
-
 // False when this one does not lead any more.
 bool CoordinatorObserver::keep_office(StoreDesk& desk) {
   // What has been said is said: who has not heard the end yet may still do so.
@@ -254,7 +238,6 @@ bool CoordinatorObserver::keep_office(StoreDesk& desk) {
       council_->adapt(office_.membership().delegates(options_.incarnation, council_->members()),
                       office_.next_event() + 1, now) ||
       tell_leadership_;
-  note_council();
   office_.set_successors(council_->has_successors());
   return true;
 }
@@ -265,7 +248,6 @@ void CoordinatorObserver::found_council() {
   // What tells of it is told next.
   council_.emplace(office_.epoch(), std::move(members), options_.lease + slack(), boot_.now(),
                    office_.next_event() + 1);
-  note_council();
   established_ = true;
   office_.set_successors(council_->has_successors());
   tell_leadership_ = true;

@@ -67,7 +67,6 @@ class CoordinatorObserver final : public StoreObserver {
   void take_office(StoreDesk& desk);
   void inherit(const Mandate& mandate);
   void send_herald();
-  void note_council();
   bool keep_office(StoreDesk& desk);
   void found_council();
 
@@ -79,7 +78,6 @@ class CoordinatorObserver final : public StoreObserver {
   const Clock& steady_;
   const Clock& boot_;
   Office office_;
-  bool taken_up_ = office_.taken_up();  // and not yet told again what it had told
   std::optional<Council> council_;
   std::unique_ptr<Herald> herald_;
   bool established_ = false;  // a majority follows

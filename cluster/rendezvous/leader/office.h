@@ -1,11 +1,8 @@
-// A leader's office: its membership and what it has told, with every input written down before anybody hears
-// of its effect. The membership is a pure state machine, so another process that reads the same inputs has
-// the same state, and goes on as if all connections had broken at once.
+// A leader's office: its membership and what it has told of it.
 #pragma once
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cluster/kept/kept_memory.h"
 #include "cluster/rendezvous/membership.h"
+#include "cluster/rendezvous/session.h"
 
 namespace dtrain::rendezvous {
 
@@ -26,45 +23,32 @@ class Office {
     std::string news;  ///< encoded
     TimePoint at{};
   };
-  /// What a leader knows of its council, but for who follows it.
-  struct KeptCouncil {
-    std::vector<Delegate> members;
-    std::uint64_t changed_at = 1;
-    bool alone = false;
-    bool operator==(const KeptCouncil& other) const;
-  };
-
-  /// Takes up what `journal` holds; closed where that is nothing. nullptr: nothing is written down. Borrowed.
-  Office(JobRules rules, Journal* journal, TimePoint now);
+  explicit Office(JobRules rules) : rules_(std::move(rules)) {}
 
   /// This launcher leads.
   bool open() const noexcept { return membership_.has_value(); }
-  /// It did so in another process.
-  bool taken_up() const noexcept { return generation_ > 0 && open(); }
   std::uint64_t epoch() const noexcept { return epoch_; }
   const Membership& membership() const { return *membership_; }
-  const std::optional<KeptCouncil>& council() const noexcept { return council_; }
 
   void found(TimePoint now);
   void inherit(std::uint64_t epoch, const Inheritance& inheritance, TimePoint now);
   void close();
 
-  // As the membership's; `client` is a connection of this process's server. While open().
-  Admission join(std::uint64_t client, std::string_view offer, TimePoint now);
+  // As the membership's; `client` is a connection of the store's server. While open().
+  Admission join(std::uint64_t client, const NodeOffer& offer, TimePoint now);
   void beat(std::uint64_t client, TimePoint now);
-  void hear(std::uint64_t client, std::string_view word, std::uint64_t number, TimePoint now);
+  void hear(std::uint64_t client, const NumberedWord& said, TimePoint now);
   void leave(std::uint64_t client, Departure departure, TimePoint now);
   TimePoint tick(TimePoint now);
   /// This client has heard the last news.
   void heard_the_end(std::uint64_t client);
   void set_successors(bool there_are);
-  void set_council(const KeptCouncil& council);
 
   std::uint64_t incarnation_of(std::uint64_t client) const;
   /// Launchers that have a seat and are not known to have heard the end.
   std::size_t unheard();
   /// Connections to be closed.
-  std::vector<std::uint64_t> take_lost();
+  std::vector<std::uint64_t> take_lost() { return membership_->take_lost(); }
 
   /// The number of the first event that a newcomer is to hear: the one that its own coming makes, the first
   /// time.
@@ -81,32 +65,18 @@ class Office {
   void forget_first() { events_.pop_front(); }
 
  private:
-  enum class Kind : std::uint8_t;
-
-  SeatId seat_of(std::uint64_t client) const noexcept;
-  void write(Kind kind, const std::function<void(std::string&)>& fields) const;
-  void read(std::string_view record);
-  void read_inheritance(std::string_view fields);
-  const Event& add_event(std::string bytes, bool from_queue, TimePoint now);
-  void note_heard(std::uint64_t client);
   void collect();
   void start_over();
 
   const JobRules rules_;
-  Journal* const journal_;
-  bool reading_ = false;
-  std::uint64_t generation_ = 0;  // of processes
   std::optional<Membership> membership_;
   std::uint64_t epoch_ = 1;
-  std::optional<KeptCouncil> council_;
-  bool successors_ = false;
   std::deque<News> queue_;
   std::deque<Event> events_;
   std::uint64_t next_event_ = 0, formed_at_ = 0;
   std::unordered_map<std::uint64_t, std::uint64_t> first_events_;  // by incarnation
   std::set<std::uint64_t> heard_;                                  // the end, by incarnation
   std::optional<std::set<std::uint64_t>> unheard_;                 // once it is over
-  std::vector<std::uint64_t> lost_;
 };
 
 }  // namespace dtrain::rendezvous

@@ -71,11 +71,10 @@ class NodesFence : public ::testing::Test {
       if (acts[part] != 0) ::kill(pids[part], acts[part]);
     }
     const auto begin = std::chrono::steady_clock::now();
-    // A launcher that stands still is not needed while all is well, one that does not starts another link
-    // when its link is killed, a link or subreaper that was stopped is let run on by the process above it:
-    // then nothing is wrong yet, and the subreaper is killed.
-    const bool fence_needed =
-        acts[0] == SIGKILL || acts[2] == SIGKILL || (acts[0] == SIGSTOP && acts[1] != 0);
+    // A launcher that stands still is not needed while all is well, a link or subreaper that was stopped is
+    // let run on by the process above it: then nothing is wrong yet, and the subreaper is killed.
+    const bool fence_needed = acts[0] == SIGKILL || acts[1] == SIGKILL || acts[2] == SIGKILL ||
+                              (acts[0] == SIGSTOP && acts[1] != 0);
     if (!fence_needed) ::kill(pids[2], SIGKILL);
     EXPECT_TRUE(eventually([&] { return workers_of(job.nodes[1]) == 0; }, kInTime)) << job.nodes.errors();
     EXPECT_GT(job.nodes[0].wait(kInTime), 0) << job.nodes.errors();

@@ -412,8 +412,8 @@ TEST_F(Fencing, NoStartOfTrainingWritesAfterAnother) {
   draw(kTraining, rounds_from_environment("DTRAIN_FAULT_ROUNDS", 1));
 }
 
-// The launcher starts another link, which reaches nobody and so renews nothing.
-TEST_F(Fencing, ALinkThatIsReplacedBehindACutDoesNotKeepTheLease) {
+// The others hear of no end, and wait for the lease.
+TEST_F(Fencing, ALinkThatIsKilledBehindACutIsALostNode) {
   kind_ = kElastic;
   for (int i = 0; i < rounds_from_environment("DTRAIN_FAULT_ROUNDS", 1) && !HasFailure(); ++i) {
     const std::array networks = {"both", "out", "in"};

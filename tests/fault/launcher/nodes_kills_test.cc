@@ -117,7 +117,24 @@ TEST_F(NodesKills, Subreaper) {
   }
 }
 
-// Another link takes its place (fault_nodes_links), unless its launcher goes too.
+// A part of its launcher, which ends with it.
+TEST_F(NodesKills, Link) {
+  for (int round = 0; round < rounds_; ++round) {
+    Victim job;
+    ASSERT_TRUE(eventually([&] { return job.nodes.lines() == 2 * kNodes; })) << job.nodes.errors();
+    job.node = any_node();
+    const pid_t link = job.nodes[job.node].child("dtrain-link");
+    ASSERT_GT(link, 0);  // 0 would be ourselves
+    wait_a_moment();
+    ::kill(link, SIGKILL);
+    EXPECT_EQ(job.nodes[job.node].wait(), 4) << job.nodes.errors();
+    EXPECT_THAT(job.nodes[job.node].err(), HasSubstr("was killed by SIGKILL"));
+    EXPECT_TRUE(eventually([&] { return job.nodes[job.node].marked().empty(); })) << "workers without a link";
+    expect_one_end(job.nodes, job.node, 4, "node_rank " + std::to_string(job.node) + " |lost the others",
+                   round);
+  }
+}
+
 TEST_F(NodesKills, LauncherAndLink) {
   for (int round = 0; round < rounds_; ++round) {
     Victim job;

@@ -2,6 +2,7 @@
 // others elect a leader where they have to, the spare takes the node's place, a machine that is started again
 // becomes the next spare, and the weights are those of a run that nobody disturbed. Short by default;
 // DTRAIN_FAULT_ROUNDS=100 for the long run; the seed is printed and can be given as DTRAIN_FAULT_SEED.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -107,6 +108,26 @@ TEST_F(Spares, TakeThePlaceOfNodesThatAreKilledNodeZeroIncluded) {
       spare = victim;
       std::this_thread::sleep_for(std::chrono::milliseconds(random_() % 500));
     }
+    finish(*job);
+  }
+}
+
+// The process for the network alone, node 0's, which leads, first: its launcher ends, a spare takes its
+// place.
+TEST_F(Spares, TakeThePlaceOfANodeWhoseLinkIsKilled) {
+  for (int round = 0; round < std::max(1, rounds_ / 2) && !HasFailure(); ++round) {
+    const int victim = round == 0 ? 0 : static_cast<int>(random_() % kNodes);
+    SCOPED_TRACE("round " + std::to_string(round) + ", place " + std::to_string(victim));
+    const auto job = begin();
+    const pid_t link = (*job)[victim].child("dtrain-link");
+    ASSERT_GT(link, 0);  // 0 would be ourselves
+    const auto killed = Clock::now();
+    ::kill(link, SIGKILL);
+    EXPECT_EQ((*job)[victim].wait(kPatience), 4) << job->errors();
+    EXPECT_THAT((*job)[victim].err(), testing::HasSubstr("was killed by SIGKILL"));
+    tell(round, victim, "'s link", until_it_trains(*job, killed));
+    job->start(victim);
+    EXPECT_TRUE(eventually([&] { return job->waits_as_spare(victim); }, kPatience)) << job->errors();
     finish(*job);
   }
 }

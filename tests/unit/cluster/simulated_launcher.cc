@@ -207,7 +207,7 @@ void Launcher::receive(const ConnectionPtr& connection, const std::string& bytes
   if (session_->admitted() && !session_->interrupted()) granted_until_ = session_->lease_ends();
   const bool follows = !session_->joining() && !session_->interrupted();
   if (follows && session_->epoch() != 0 && session_->known().epoch == session_->epoch())
-    job_.note_heard(incarnation(), connection->server_life + 1000, session_->kept().next_event);
+    job_.note_heard(incarnation(), connection->server_life + 1000, session_->known().events);
   turn();
 }
 

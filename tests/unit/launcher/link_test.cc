@@ -10,7 +10,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include <deque>
 #include <fstream>
 #include <memory>
 #include <thread>
@@ -176,106 +175,27 @@ TEST(Link, AKilledLauncherIsReportedWithinASecondWithItsNodesName) {
   }
 }
 
-// Two launchers that both read while one of them waits, as launchers do.
-class Pair {
- public:
-  explicit Pair(const LinkSettings& first) {
-    links_.push_back(std::make_unique<Link>(first));
-    links_.push_back(std::make_unique<Link>(settings_for(1, 2, links_[0]->port())));
+// It is a part of the launcher: what it knew is lost, and the others go on, or end, without this node.
+TEST(Link, ThatIsKilledEndsItsNode) {
+  Link first(settings_for(0, 2, 0));
+  Link second(settings_for(1, 2, first.port()));
+  for (Link* link : {&first, &second}) {
+    hear<Forming>(*link);
+    link->say(Ready{0, 1});
   }
-  void say(std::size_t who, const Word& word) { links_[who]->say(word); }
-  void kill(std::size_t who) { ::kill(links_[who]->pid(), SIGKILL); }
-  void replace(std::size_t who) {
-    const pid_t before = links_[who]->pid();
-    kill(who);
-    const Deadline deadline = Deadline::after(seconds(30));
-    while (links_[who]->pid() == before && !deadline.expired()) read();
-    EXPECT_NE(links_[who]->pid(), before);
-  }
-  // The next news but Waiting.
-  template <class Kind>
-  Kind next(std::size_t who) {
-    const Deadline deadline = Deadline::after(seconds(30));
-    while (heard_[who].empty() && !deadline.expired()) read();
-    if (heard_[who].empty()) {
-      ADD_FAILURE() << "the news did not come";
-      return {};
-    }
-    const News news = std::move(heard_[who].front());
-    heard_[who].pop_front();
-    EXPECT_TRUE(std::holds_alternative<Kind>(news)) << news.index();
-    const Kind* found = std::get_if<Kind>(&news);
-    return found != nullptr ? *found : Kind{};
-  }
-  bool nothing_more() const { return heard_[0].empty() && heard_[1].empty(); }
-
- private:
-  void read() {
-    pollfd waited[] = {{links_[0]->fd(), POLLIN, 0}, {links_[1]->fd(), POLLIN, 0}};
-    ::poll(waited, 2, 50);
-    for (std::size_t who : {0U, 1U}) {
-      while (auto news = links_[who]->take()) {
-        if (!std::holds_alternative<Waiting>(*news)) heard_[who].push_back(std::move(*news));
-      }
-    }
-  }
-  std::vector<std::unique_ptr<Link>> links_;
-  std::deque<News> heard_[2];
-};
-
-TEST(Link, ThatIsKilledIsReplacedAndNothingIsLostOrSaidTwice) {
-  std::vector<std::string> told;
-  LinkSettings leads = settings_for(0, 2, 0);
-  leads.coordinator.max_restarts = 1;
-  leads.on_restart = [&](const std::string& what) { told.push_back(what); };
-  Pair pair(leads);
-  for (const std::size_t who : {0U, 1U}) EXPECT_EQ(pair.next<Forming>(who).round, 0);
-  pair.replace(0);
-  pair.say(0, Ready{0, 4711});
-  pair.replace(1);
-  pair.say(1, Ready{0, 0});
-  pair.kill(1);  // which may not have taken it
-  for (const std::size_t who : {0U, 1U}) EXPECT_EQ(pair.next<Start>(who).master_port, 4711);
-  pair.replace(0);
-  Failed failed{0, {}, {}};
-  failed.failure.lines = {"broken pump"};
-  pair.say(1, failed);
-  pair.kill(1);
-  pair.kill(0);
-  for (const std::size_t who : {0U, 1U})
-    EXPECT_THAT(pair.next<Stop>(who).failure->lines, Contains("broken pump"));
-  for (const std::size_t who : {0U, 1U}) pair.say(who, Ended{0, 1});
-  for (const std::size_t who : {0U, 1U}) {
-    const Forming again = pair.next<Forming>(who);
-    EXPECT_EQ(again.round, 1);
-    EXPECT_EQ(again.restart_count, 1) << "counted once";
-    pair.say(who, Ready{1, 4711});
-  }
-  for (const std::size_t who : {0U, 1U}) EXPECT_EQ(pair.next<Start>(who).round, 1);
-  for (const std::size_t who : {0U, 1U}) pair.say(who, Ended{1, 0});
-  pair.kill(0);
-  for (const std::size_t who : {1U, 0U}) EXPECT_EQ(pair.next<Over>(who).exit_code, 0);
-  EXPECT_TRUE(pair.nothing_more());
-  ASSERT_FALSE(told.empty());
-  EXPECT_THAT(told.front(), HasSubstr("killed by SIGKILL"));
-}
-
-TEST(Link, ThatDiesAgainAndAgainIsALostLease) {
-  Link link(settings_for(0, 2, 0));
-  hear<Waiting>(link);
-  const Deadline deadline = Deadline::after(seconds(30));
-  std::optional<News> last;
-  while (!(last && std::holds_alternative<LeaseLost>(*last)) && !deadline.expired()) {
-    ::kill(link.pid(), SIGKILL);
-    pollfd waited{link.fd(), POLLIN, 0};
-    ::poll(&waited, 1, 100);
-    last = link.take();
-  }
-  ASSERT_TRUE(last && std::holds_alternative<LeaseLost>(*last));
-  EXPECT_THAT(std::get<LeaseLost>(*last).why, HasSubstr("for the 6th time"));
-  EXPECT_TRUE(link.lease().over());
-  EXPECT_FALSE(link.take());
-  link.say(Ended{0, 0});  // harmless
+  hear<Start>(first);
+  hear<Start>(second);
+  ::kill(second.pid(), SIGKILL);
+  EXPECT_THAT(hear<LeaseLost>(second).why, HasSubstr("was killed by SIGKILL"));
+  EXPECT_TRUE(second.lease().over());
+  EXPECT_FALSE(second.take());
+  second.say(Ended{0, 0});  // harmless
+  const Stop stop = hear<Stop>(first);
+  ASSERT_TRUE(stop.failure);
+  EXPECT_EQ(stop.failure->kind, Failure::Kind::node_lost);
+  EXPECT_EQ(stop.failure->host, "host1");
+  first.say(Ended{0, 143});
+  EXPECT_EQ(hear<Over>(first).exit_code, 4);
 }
 
 TEST(Link, SignalsOfATerminalOrABatchSystemDoNotEndIt) {
