@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "cluster/rendezvous/ask.h"
+#include "cluster/quorum/ask.h"
 #include "cluster/rendezvous/boot_clock.h"
 #include "cluster/rendezvous/messages.h"
 #include "cluster/rendezvous/session.h"
@@ -40,9 +40,9 @@ constexpr int kAskLostLeader = 4;  // one attempt in so many
 constexpr Duration kScatter = std::chrono::milliseconds(400);
 constexpr int kAskAgainMs = 300;
 
-NodeOffer with_incarnation(NodeOffer offer) {
+NodeOffer with_instance_id(NodeOffer offer) {
   std::random_device random;
-  while (offer.incarnation == 0) offer.incarnation = (std::uint64_t{random()} << 32) | random();
+  while (offer.instance_id == 0) offer.instance_id = (std::uint64_t{random()} << 32) | random();
   return offer;
 }
 
@@ -94,7 +94,7 @@ bool is_last(const News& news) {
 struct Member::Impl {
   Impl(const MemberOptions& options_, const NodeOffer& offer_, const Deadline& deadline)
       : options(options_),
-        offer(with_incarnation(offer_)),
+        offer(with_instance_id(offer_)),
         store(store_options(options, offer)),
         server(options.server),
         stream(connect_to_store(server, store, deadline)),
@@ -102,7 +102,7 @@ struct Member::Impl {
                 boot_clock().now()),
         wake(make_event()),
         arrived(make_event()) {
-    if (options.voter != nullptr) options.voter->set_leader(server);
+    if (options.vote_state != nullptr) options.vote_state->set_leader(server);
   }
 
   // The thread's.
@@ -118,8 +118,8 @@ struct Member::Impl {
   void look_for_leader();
   bool follow(const Endpoint& leader);
   bool hold_vote(const std::vector<Endpoint>& others, VoteRequest request);
-  bool leads(std::uint64_t epoch) const;
-  std::size_t place_in_council() const;
+  bool leads(std::uint64_t term) const;
+  std::size_t place_in_voters() const;
   template <class Use>
   void with_session(const Use& use);
   void part();
@@ -187,10 +187,10 @@ bool Member::Impl::follow(const Endpoint& leader) {
     return false;
   }
   server = leader;
-  if (options.voter != nullptr) options.voter->set_leader(server);
-  // A launcher that has never heard of a leader who could be succeeded has no seat to come back to.
+  if (options.vote_state != nullptr) options.vote_state->set_leader(server);
+  // A launcher that has never heard of a leader who could be succeeded has no slot to come back to.
   const TimePoint now = boot_clock().now();
-  if (session.known().epoch != 0 && !session.known().leadership.council.empty())
+  if (session.known().term != 0 && !session.known().leadership.voters.empty())
     session.resume(std::move(stream.reader), std::move(stream.writer), now);
   else
     session.rejoin(std::move(stream.reader), std::move(stream.writer), now);
@@ -208,34 +208,35 @@ void Member::Impl::go_elsewhere() {
   pause(kAskAgainMs);
 }
 
-std::size_t Member::Impl::place_in_council() const {
-  const auto& council = session.known().leadership.council;
+std::size_t Member::Impl::place_in_voters() const {
+  const auto& voters = session.known().leadership.voters;
   return static_cast<std::size_t>(
-      std::find_if(council.begin(), council.end(),
-                   [&](const Delegate& one) { return one.incarnation == offer.incarnation; }) -
-      council.begin());
+      std::find_if(voters.begin(), voters.end(),
+                   [&](const Voter& one) { return one.instance_id == offer.instance_id; }) -
+      voters.begin());
 }
 
-// The lease has run out. Those of the council that hear each other elect one of them; everybody else asks
+// The lease has run out. Those of the voters that hear each other elect one of them; everybody else asks
 // them who it is. Whoever would lead asks first whether it would be elected, so that nobody is bound to who
 // will not lead.
 void Member::Impl::look_for_leader() {
   stream.fd.reset();
   const TimePoint now = boot_clock().now();
   if (!orphaned_at) orphaned_at = now;
-  const Claim told = options.voter->leader();
-  if (leads(told.epoch) && follow(told.leader)) return;
-  const auto& council = session.known().leadership.council;
-  const std::size_t place = place_in_council();
-  VoteRequest request{0, offer.incarnation, session.epoch(), 0};
+  const LeaderAnnouncement told = options.vote_state->leader();
+  if (leads(told.term) && follow(told.leader)) return;
+  const auto& voters = session.known().leadership.voters;
+  const std::size_t place = place_in_voters();
+  VoteRequest request{0, offer.instance_id, session.term(), 0};
   // One after the other, so that votes are not divided.
-  const bool may_stand = place < council.size() && offer.standby.port != 0 && options.on_elected;
+  const bool may_stand = place < voters.size() && offer.standby.port != 0 && options.on_elected;
   if (may_stand && now - *orphaned_at >= (place - std::min<std::size_t>(place, 1)) * kTurn)
-    if (const auto own = options.voter->stand(offer.incarnation, now, true); own.epoch != 0) request = own;
+    if (const auto own = options.vote_state->stand(offer.instance_id, now, true); own.term != 0)
+      request = own;
   std::vector<Endpoint> others;
   const bool all = attempts++ % kAskLostLeader == kAskLostLeader - 1;
-  for (const Delegate& one : council) {
-    if (one.incarnation != offer.incarnation && (all || &one != council.data())) others.push_back(one.at);
+  for (const Voter& one : voters) {
+    if (one.instance_id != offer.instance_id && (all || &one != voters.data())) others.push_back(one.at);
   }
   if (hold_vote(others, request)) return;
   // Scattered over longer than asking takes, on a busy machine too, so that most candidates ask alone.
@@ -247,8 +248,8 @@ void Member::Impl::look_for_leader() {
 // True when a leader has been found, or this launcher leads.
 bool Member::Impl::hold_vote(const std::vector<Endpoint>& others, VoteRequest request) {
   const auto ask = [&] {
-    auto answers = ask_all(others, store, request, kAsk, session.known().leadership.council.size() / 2);
-    for (const VoteAnswer& answer : answers) options.voter->hear_of(answer.promised);
+    auto answers = ask_all(others, store, request, kAsk, session.known().leadership.voters.size() / 2);
+    for (const VoteAnswer& answer : answers) options.vote_state->hear_of(answer.current_term);
     return answers;
   };
   const auto leader_in = [&](const std::vector<VoteAnswer>& answers) {
@@ -257,32 +258,32 @@ bool Member::Impl::hold_vote(const std::vector<Endpoint>& others, VoteRequest re
     });
   };
   const auto is_elected = [&](const std::vector<VoteAnswer>& answers) {
-    return elects(session.known().leadership.council, offer.incarnation, answers);
+    return elects(session.known().leadership.voters, offer.instance_id, answers);
   };
   const std::vector<VoteAnswer> first = ask();
   if (leader_in(first)) return true;
   if (!request.probe || !is_elected(first)) return false;
-  request = options.voter->stand(offer.incarnation, boot_clock().now(), false);
-  if (request.epoch == 0) return false;
+  request = options.vote_state->stand(offer.instance_id, boot_clock().now(), false);
+  if (request.term == 0) return false;
   const std::vector<VoteAnswer> answers = ask();
-  const bool elected = options.voter->settle(is_elected(answers), boot_clock().now());
+  const bool elected = options.vote_state->settle(is_elected(answers), boot_clock().now());
   if (!elected) return leader_in(answers);
-  Duration heard_ago = options.voter->heard_ago(boot_clock().now());
+  Duration heard_ago = options.vote_state->heard_ago(boot_clock().now());
   for (const VoteAnswer& answer : answers) {
     if (answer.granted) heard_ago = std::min(heard_ago, answer.heard_ago);
   }
-  options.on_elected({request.epoch, heard_ago, session.known(), session.place(), offer.host});
+  options.on_elected({request.term, heard_ago, session.known(), session.place(), offer.host});
   return follow(offer.standby);
 }
 
-bool Member::Impl::leads(std::uint64_t epoch) const {
-  return epoch > session.epoch() && options.voter->may_follow(epoch);
+bool Member::Impl::leads(std::uint64_t term) const {
+  return term > session.term() && options.vote_state->may_follow(term);
 }
 
 template <class Use>
 void Member::Impl::with_session(const Use& use) {
-  if (options.voter == nullptr) return use();
-  options.voter->with(session, boot_clock().now(), use);
+  if (options.vote_state == nullptr) return use();
+  options.vote_state->with(session, boot_clock().now(), use);
 }
 
 bool Member::Impl::turn() {

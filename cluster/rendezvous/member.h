@@ -1,4 +1,4 @@
-// A launcher's seat at the rendezvous: joins, keeps the lease, hears the news, says its words.
+// A launcher's slot at the rendezvous: joins, keeps the lease, hears the news, says its words.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
-#include "cluster/rendezvous/coordinator.h"
 #include "cluster/rendezvous/protocol.h"
+#include "cluster/rendezvous/server.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::rendezvous {
@@ -19,19 +19,19 @@ struct MemberOptions {
   Endpoint server;
   std::optional<Token> token;  ///< none is allowed on loopback only
   bool insecure = false;       ///< allow none elsewhere too
-  std::string job;             ///< must be the coordinator's; at most 128 bytes
+  std::string job;             ///< must be the leader's; at most 128 bytes
   Duration beat = std::chrono::seconds(1);
   Duration lease = std::chrono::seconds(4);
   /// As SessionTimes::join.
   Duration join_timeout = std::chrono::seconds(600);
-  /// Called from the member's thread each time the coordinator has answered: this node may work until then,
+  /// Called from the member's thread each time the leader has answered: this node may work until then,
   /// in boot_clock()'s time.
   std::function<void(TimePoint ends)> on_lease;
   /// The launcher's own, where it may lead the job or follow another leader; borrowed.
-  Voter* voter = nullptr;
+  VoteState* vote_state = nullptr;
   /// With voter: this launcher has been elected, and leads at NodeOffer::standby from now on. Called from the
   /// member's thread.
-  std::function<void(Mandate)> on_elected;
+  std::function<void(ElectionResult)> on_elected;
 };
 
 class Member {
@@ -50,11 +50,11 @@ class Member {
   /// Readable while next() has something; for poll().
   int fd() const noexcept;
 
-  /// Tells the coordinator. May be called from any thread, also beside next(). A lost connection is not an
+  /// Tells the leader. May be called from any thread, also beside next(). A lost connection is not an
   /// error here: next() tells.
   void say(const Word& word);
 
-  /// This node is about to leave: the coordinator hears no heartbeat any more, only words. Whether anything
+  /// This node is about to leave: the leader hears no heartbeat any more, only words. Whether anything
   /// is still at work here is then known with the lease at the latest. From any thread.
   void hush();
 

@@ -11,7 +11,7 @@ namespace dtrain::rendezvous {
 namespace {
 
 constexpr Duration kSweepEvery = std::chrono::milliseconds(250);
-// When the coordinator itself was held up, heartbeats wait to be read: nobody is lost before that is done.
+// When the leader itself was held up, heartbeats wait to be read: nobody is lost before that is done.
 constexpr Duration kHeldUp = std::chrono::milliseconds(750);
 constexpr Duration kCatchUp = std::chrono::seconds(1);
 constexpr Duration kIdle = std::chrono::hours(1);
@@ -37,10 +37,10 @@ Membership::Membership(JobRules rules, TimePoint now)
       next_sweep_(now),
       leases_count_from_(now) {}
 
-Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
+Admission Membership::join(ConnectionId id, const NodeOffer& offer, TimePoint now) {
   if (offer.resumes) return resume(id, offer, now);
   // Whoever asks again has not heard the answer.
-  Seat* const own = offer.incarnation == 0 ? nullptr : roster_.find_incarnation(offer.incarnation);
+  Slot* const own = offer.instance_id == 0 ? nullptr : roster_.find_instance_id(offer.instance_id);
   if (own != nullptr) {
     own->offer.standby = offer.standby;
     return come_back(*own, id, now);
@@ -63,41 +63,41 @@ Admission Membership::join(SeatId id, const NodeOffer& offer, TimePoint now) {
     }
     return {-1, std::move(why), {}};
   }
-  const Seat& seat = roster_.add(id, offer, now);
-  Admission admission{seat.place, {}, {}};
-  if (seat.node_rank < 0) admission.lines = {seat.text() + " takes the part of the next node that is lost"};
+  const Slot& slot = roster_.add(id, offer, now);
+  Admission admission{slot.place, {}, {}};
+  if (slot.node_rank < 0) admission.lines = {slot.text() + " takes the part of the next node that is lost"};
   if (phase_ == Phase::gathering) {
     gather(now);
   } else if (elastic()) {
     admission.lines = {fmt::format("the job runs on {} nodes; {} is taken in at the next checkpoint",
-                                   nodes_.size(), seat.text())};
+                                   nodes_.size(), slot.text())};
     take_in();
   }
   return admission;
 }
 
 // All that happened meanwhile it can still hear: news are kept for longer than a lease lasts.
-Admission Membership::resume(SeatId id, const NodeOffer& offer, TimePoint now) {
-  Seat* seat = offer.incarnation == 0 ? nullptr : roster_.find_incarnation(offer.incarnation);
-  if (seat == nullptr && inherited_) return claim(id, offer, now);
-  if (seat == nullptr && !formed()) {
+Admission Membership::resume(ConnectionId id, const NodeOffer& offer, TimePoint now) {
+  Slot* slot = offer.instance_id == 0 ? nullptr : roster_.find_instance_id(offer.instance_id);
+  if (slot == nullptr && inherited_) return claim(id, offer, now);
+  if (slot == nullptr && !formed()) {
     // Of a job that goes on, or has ended, without whoever began this one here: a leader that was killed and
     // is started again at once finds those who followed it at its door.
     Admission admission{-1, {}, {}};
     admission.elsewhere = true;
     return admission;
   }
-  if (seat == nullptr) return {-1, "the job has gone on without this node, whose lease has run out", {}};
-  return come_back(*seat, id, now);
+  if (slot == nullptr) return {-1, "the job has gone on without this node, whose lease has run out", {}};
+  return come_back(*slot, id, now);
 }
 
-Admission Membership::come_back(Seat& broken, SeatId id, TimePoint now) {
-  Seat* const seat = &broken;
-  if (!seat->accused.empty()) return {-1, "this node was left behind: " + seat->accused, {}};
-  if (seat->broken && roster_.has_place(seat->place))
-    return {-1, fmt::format("another launcher has taken node_rank {} meanwhile", seat->place), {}};
-  if (!seat->broken) lost_.push_back(seat->id);  // its old connection, which it knows to be dead
-  Seat& back = roster_.move(seat->id, id);
+Admission Membership::come_back(Slot& broken, ConnectionId id, TimePoint now) {
+  Slot* const slot = &broken;
+  if (!slot->accused.empty()) return {-1, "this node was left behind: " + slot->accused, {}};
+  if (slot->broken && roster_.has_place(slot->place))
+    return {-1, fmt::format("another launcher has taken node_rank {} meanwhile", slot->place), {}};
+  if (!slot->broken) lost_.push_back(slot->id);  // its old connection, which it knows to be dead
+  Slot& back = roster_.move(slot->id, id);
   back.last_heard = now;
   back.hung_up_at.reset();
   if (phase_ == Phase::gathering) gather(now);
@@ -107,24 +107,24 @@ Admission Membership::come_back(Seat& broken, SeatId id, TimePoint now) {
   return admission;
 }
 
-void Membership::beat(SeatId id, TimePoint now) {
-  Seat* seat = roster_.find(id);
-  if (seat != nullptr && !seat->broken) seat->last_heard = now;
+void Membership::beat(ConnectionId id, TimePoint now) {
+  Slot* slot = roster_.find(id);
+  if (slot != nullptr && !slot->broken) slot->last_heard = now;
 }
 
-void Membership::hear(SeatId id, const Word& word, TimePoint now, std::uint64_t number) {
-  Seat* seat = roster_.find(id);
-  if (seat == nullptr || seat->broken || over()) return;
-  seat->last_heard = now;
-  if (number != 0 && number <= seat->last_word) return;
-  if (number != 0) seat->last_word = number;
-  std::visit([&](const auto& said) { on(*seat, said, now); }, word);
+void Membership::hear(ConnectionId id, const Word& word, TimePoint now, std::uint64_t number) {
+  Slot* slot = roster_.find(id);
+  if (slot == nullptr || slot->broken || over()) return;
+  slot->last_heard = now;
+  if (number != 0 && number <= slot->last_word) return;
+  if (number != 0) slot->last_word = number;
+  std::visit([&](const auto& said) { on(*slot, said, now); }, word);
 }
 
-void Membership::on(Seat& seat, const Ready& word, TimePoint now) {
-  if (phase_ != Phase::forming || !in_this_round(seat, word.round) || seat.ready) return;
-  seat.ready = true;
-  if (seat.node_rank == nodes_.front().node_rank) {
+void Membership::on(Slot& slot, const Ready& word, TimePoint now) {
+  if (phase_ != Phase::forming || !in_this_round(slot, word.round) || slot.ready) return;
+  slot.ready = true;
+  if (slot.node_rank == nodes_.front().node_rank) {
     master_port_ = word.master_port;
     master_addr_ = word.master_addr;
   }
@@ -133,11 +133,11 @@ void Membership::on(Seat& seat, const Ready& word, TimePoint now) {
   roster_.present() > nodes_.size() && roster_.has_rank(0) ? form(now) : start();
 }
 
-void Membership::on(Seat& seat, const Failed& word, TimePoint now) {
-  if (!in_this_round(seat, word.round) || seat.ended) return;
+void Membership::on(Slot& slot, const Failed& word, TimePoint now) {
+  if (!in_this_round(slot, word.round) || slot.ended) return;
   SeenFailure seen{word.failure, now - std::clamp(word.age, Duration::zero(), kOldestFailure)};
-  seen.failure.node_rank = seat.node_rank;
-  seen.failure.host = seat.offer.host;
+  seen.failure.node_rank = slot.node_rank;
+  seen.failure.host = slot.offer.host;
   if (seen.failure.exit_code == 0) seen.failure.exit_code = static_cast<int>(ExitCode::failure);
   if (seen.failure.kind == Failure::Kind::requeue) {
     requeue_ = true;
@@ -149,9 +149,9 @@ void Membership::on(Seat& seat, const Failed& word, TimePoint now) {
   }
 }
 
-void Membership::on(Seat& seat, const Ended& word, TimePoint now) {
-  if (unended_ == 0 || !in_this_round(seat, word.round) || seat.ended) return;
-  seat.ended = word.exit_code;
+void Membership::on(Slot& slot, const Ended& word, TimePoint now) {
+  if (unended_ == 0 || !in_this_round(slot, word.round) || slot.ended) return;
+  slot.ended = word.exit_code;
   --unended_;
   all_zero_ = all_zero_ && word.exit_code == 0;
   if (word.exit_code == kRequeue) {
@@ -159,31 +159,31 @@ void Membership::on(Seat& seat, const Ended& word, TimePoint now) {
     if (phase_ == Phase::running && !requeue_at_) requeue_at_ = now + kRequeuePatience;
   } else if (word.exit_code != 0 && phase_ == Phase::running && !found_) {
     note({Failure{Failure::Kind::worker,
-                  seat.node_rank,
-                  seat.offer.host,
+                  slot.node_rank,
+                  slot.offer.host,
                   -1,
                   word.exit_code,
                   false,
-                  {fmt::format("{} ended with exit code {}", seat.text(), word.exit_code)}},
+                  {fmt::format("{} ended with exit code {}", slot.text(), word.exit_code)}},
           now},
          now);
   }
   if (unended_ == 0) conclude(now);
 }
 
-void Membership::on(Seat& seat, const Signalled& word, TimePoint now) {
+void Membership::on(Slot& slot, const Signalled& word, TimePoint now) {
   const SeenFailure asked{Failure{Failure::Kind::signal,
-                                  seat.node_rank,
-                                  seat.offer.host,
+                                  slot.node_rank,
+                                  slot.offer.host,
                                   -1,
                                   128 + word.signal,
                                   false,
-                                  {fmt::format("{} got signal {}", seat.text(), word.signal)}},
+                                  {fmt::format("{} got signal {}", slot.text(), word.signal)}},
                           now};
-  const bool second = std::exchange(seat.signalled, true);
-  if (phase_ == Phase::gathering || (phase_ == Phase::forming && seat.in_round))
+  const bool second = std::exchange(slot.signalled, true);
+  if (phase_ == Phase::gathering || (phase_ == Phase::forming && slot.in_round))
     return finish(asked.failure.exit_code, asked.failure);
-  if (!seat.in_round) return;  // it was only waiting to be taken in, and leaves
+  if (!slot.in_round) return;  // it was only waiting to be taken in, and leaves
   // The batch system may have signalled every launcher: that is still the first signal.
   if (signal_ && !second) return;
   if (!signal_) {
@@ -199,45 +199,45 @@ void Membership::on(Seat& seat, const Signalled& word, TimePoint now) {
   news_.emplace_back(Stop{round_, false, false, word.signal, second, found_->failure});
 }
 
-void Membership::on(Seat& seat, const Gone&, TimePoint now) { leave(seat.id, Departure::closed, now); }
+void Membership::on(Slot& slot, const Gone&, TimePoint now) { leave(slot.id, Departure::closed, now); }
 
-void Membership::leave(SeatId id, Departure departure, TimePoint now) {
-  Seat* seat = roster_.find(id);
-  if (seat == nullptr) return;
-  const bool at_work = unended_ > 0 && seat->in_round && !seat->ended;
-  if (departure == Departure::closed) return lose(id, gone(*seat, now), now);
+void Membership::leave(ConnectionId id, Departure departure, TimePoint now) {
+  Slot* slot = roster_.find(id);
+  if (slot == nullptr) return;
+  const bool at_work = unended_ > 0 && slot->in_round && !slot->ended;
+  if (departure == Departure::closed) return lose(id, gone(*slot, now), now);
   if (departure == Departure::silent)
-    seat->accused =
+    slot->accused =
         "it does not hear this node any more and ends its workers; the network is cut in one direction";
-  if (!at_work && !seat->accused.empty()) return lose(id, silent(*seat, now), now);
+  if (!at_work && !slot->accused.empty()) return lose(id, silent(*slot, now), now);
   // Its lease decides; it may come back before. By its own clock that has run out with its silence; what is
   // left is our margin.
-  if (departure == Departure::silent) seat->lost_at = now + (rules_.lost_after - rules_.lease);
-  if (departure == Departure::hung_up) seat->hung_up_at = now;
+  if (departure == Departure::silent) slot->lost_at = now + (rules_.lost_after - rules_.lease);
+  if (departure == Departure::hung_up) slot->hung_up_at = now;
   roster_.mark_broken(id);
 }
 
-Membership::SeenFailure Membership::gone(const Seat& seat, TimePoint now) const {
-  Failure failure{Failure::Kind::launcher_lost, seat.node_rank, seat.offer.host, -1, kPeer, false, {}};
-  failure.lines = {fmt::format("{} is lost: its launcher was killed or has crashed", seat.text())};
+Membership::SeenFailure Membership::gone(const Slot& slot, TimePoint now) const {
+  Failure failure{Failure::Kind::launcher_lost, slot.node_rank, slot.offer.host, -1, kPeer, false, {}};
+  failure.lines = {fmt::format("{} is lost: its launcher was killed or has crashed", slot.text())};
   // A failing worker elsewhere does not kill a launcher, but the other way round it does.
   return {std::move(failure), now - rules_.settle};
 }
 
-Membership::SeenFailure Membership::silent(const Seat& seat, TimePoint now) const {
-  Failure failure{Failure::Kind::node_lost, seat.node_rank, seat.offer.host, -1, kPeer, false, {}};
-  const bool hung_up = seat.hung_up_at && now - seat.last_heard < rules_.lost_after;
+Membership::SeenFailure Membership::silent(const Slot& slot, TimePoint now) const {
+  Failure failure{Failure::Kind::node_lost, slot.node_rank, slot.offer.host, -1, kPeer, false, {}};
+  const bool hung_up = slot.hung_up_at && now - slot.last_heard < rules_.lost_after;
   failure.lines = {
       hung_up
           ? fmt::format("{} is lost: its machine has closed the connection, and its launcher has not come "
                         "back for {:.1f} s; it was killed or has crashed",
-                        seat.text(), seconds_of(now - *seat.hung_up_at))
-      : seat.accused.empty()
+                        slot.text(), seconds_of(now - *slot.hung_up_at))
+      : slot.accused.empty()
           ? fmt::format("{} is lost: not heard of for {:.1f} s; the machine is down, stopped, or cut off",
-                        seat.text(), seconds_of(now - seat.last_heard))
-          : fmt::format("{} is lost: {}", seat.text(), seat.accused)};
+                        slot.text(), seconds_of(now - slot.last_heard))
+          : fmt::format("{} is lost: {}", slot.text(), slot.accused)};
   // It was well when it spoke last, and the next heartbeat is a second later.
-  return {std::move(failure), std::min(now, seat.last_heard + std::chrono::seconds(1))};
+  return {std::move(failure), std::min(now, slot.last_heard + std::chrono::seconds(1))};
 }
 
 // Whoever is lost now, or has been, is not replaced: the job ends.
@@ -253,13 +253,13 @@ void Membership::expire(TimePoint now) {
   if (over() || now < next_sweep_ || now < leases_count_from_) return;
   next_sweep_ = now + kSweepEvery;
   const Duration patience = nobody_goes_on() ? hang_up_patience(rules_.lease) : rules_.lost_after;
-  std::vector<SeatId> expired;
-  for (const auto& [id, seat] : roster_.seats()) {
-    const bool hung_up = seat.hung_up_at && now - *seat.hung_up_at >= patience;
-    if (hung_up || now - seat.last_heard >= rules_.lost_after || (seat.lost_at && now >= *seat.lost_at))
+  std::vector<ConnectionId> expired;
+  for (const auto& [id, slot] : roster_.slots()) {
+    const bool hung_up = slot.hung_up_at && now - *slot.hung_up_at >= patience;
+    if (hung_up || now - slot.last_heard >= rules_.lost_after || (slot.lost_at && now >= *slot.lost_at))
       expired.push_back(id);
   }
-  for (const SeatId id : expired) {
+  for (const ConnectionId id : expired) {
     if (over()) return;
     lost_.push_back(id);
     lose(id, silent(*roster_.find(id), now), now);
@@ -271,15 +271,15 @@ void Membership::expire(TimePoint now) {
 void Membership::leave_slow_ones_behind(TimePoint now) {
   overdue_at_.reset();
   const bool forming = phase_ == Phase::forming;
-  std::vector<SeatId> slow;
-  for (auto& [id, seat] : roster_.seats()) {
-    if (!seat.in_round || seat.broken || (forming ? seat.ready : seat.ended.has_value())) continue;
-    seat.accused =
+  std::vector<ConnectionId> slow;
+  for (auto& [id, slot] : roster_.slots()) {
+    if (!slot.in_round || slot.broken || (forming ? slot.ready : slot.ended.has_value())) continue;
+    slot.accused =
         forming ? fmt::format("it did not get ready within {:.0f} s", seconds_of(rules_.form_within))
                 : fmt::format("it did not end its workers within {:.0f} s", seconds_of(rules_.stop_within));
     slow.push_back(id);
   }
-  for (const SeatId id : slow) {
+  for (const ConnectionId id : slow) {
     if (over()) return;
     lost_.push_back(id);
     leave(id, Departure::broken, now);
@@ -334,10 +334,10 @@ std::vector<std::string> Membership::waiting_lines(TimePoint now) const {
 std::string Membership::slow_ones() const {
   std::string text;
   int shown = 0;
-  for (const auto& [id, seat] : roster_.seats()) {
-    if (!seat.in_round || (phase_ == Phase::forming ? seat.ready : seat.ended.has_value())) continue;
+  for (const auto& [id, slot] : roster_.slots()) {
+    if (!slot.in_round || (phase_ == Phase::forming ? slot.ready : slot.ended.has_value())) continue;
     if (shown++ == kShownSlow) return text + ", …";
-    text += (text.empty() ? "" : ", ") + seat.text();
+    text += (text.empty() ? "" : ", ") + slot.text();
   }
   return text;
 }

@@ -1,4 +1,4 @@
-// The coordinator's mind as a pure state machine: joins, words, leases and the time go in, news for the
+// The leader's mind as a pure state machine: joins, words, leases and the time go in, news for the
 // launchers comes out. Reads no clock and does no I/O. docs/decisions/010-rendezvous.md has the rules.
 #pragma once
 
@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/quorum/voters.h"
 #include "cluster/rendezvous/protocol.h"
 #include "cluster/rendezvous/roster.h"
-#include "cluster/rendezvous/succession.h"
 
 namespace dtrain::rendezvous {
 
-/// What a job is held to; see CoordinatorOptions.
+/// What a job is held to; see ServerOptions.
 struct JobRules {
   int min_nodes = 1, max_nodes = 1;
   int spares = 0;  ///< launchers beside max_nodes that wait for a node to be lost; in a job of fixed size
@@ -41,8 +41,8 @@ struct Admission {
   std::vector<std::string> lines;  ///< what a newcomer may want to know
   bool elsewhere = false;          ///< not decided here: by `leader`, or later where that has no port
   Endpoint leader{};
-  std::uint64_t epoch = 0;  ///< the leader's; 0: it cannot be succeeded
-  Grant grant{};
+  std::uint64_t term = 0;  ///< the leader's; 0: it cannot be succeeded
+  LeaseGrant grant{};
   bool as_before = false;  ///< of who resumes: it has its part in the round that it knows
 };
 
@@ -70,15 +70,15 @@ class Membership {
   /// forms another.
   Membership(JobRules rules, const Inheritance& inheritance, TimePoint now);
 
-  /// `id` must be new. A refused launcher has no seat. May end the job for everybody: in one of fixed size
+  /// `id` must be new. A refused launcher has no slot. May end the job for everybody: in one of fixed size
   /// that has not started, a launcher that does not fit means that the right one will never come. One that
-  /// resumes gets its own seat back as long as that has not been declared lost.
-  Admission join(SeatId id, const NodeOffer& offer, TimePoint now);
-  void beat(SeatId id, TimePoint now);
-  /// Words of former rounds and of unknown seats are ignored, and those whose number is not above the last
+  /// resumes gets its own slot back as long as that has not been declared lost.
+  Admission join(ConnectionId id, const NodeOffer& offer, TimePoint now);
+  void beat(ConnectionId id, TimePoint now);
+  /// Words of former rounds and of unknown slots are ignored, and those whose number is not above the last
   /// one's: a launcher whose connection broke says again what was not answered. 0: not numbered.
-  void hear(SeatId id, const Word& word, TimePoint now, std::uint64_t number = 0);
-  void leave(SeatId id, Departure departure, TimePoint now);
+  void hear(ConnectionId id, const Word& word, TimePoint now, std::uint64_t number = 0);
+  void leave(ConnectionId id, Departure departure, TimePoint now);
   /// Does what is due and returns when to call again at the latest.
   TimePoint tick(TimePoint now);
 
@@ -86,7 +86,7 @@ class Membership {
   /// set: each receiver finds its own node_rank.
   std::vector<News> take_news() { return std::exchange(news_, {}); }
   /// Seats whose leases have run out since the last call: their connections are to be closed.
-  std::vector<SeatId> take_lost() { return std::exchange(lost_, {}); }
+  std::vector<ConnectionId> take_lost() { return std::exchange(lost_, {}); }
   bool over() const noexcept { return phase_ == Phase::over; }
 
   /// Whether another launcher could lead. Then the end of the one that hosts this is not the job's, but that
@@ -95,16 +95,16 @@ class Membership {
   bool abdicated() const noexcept { return abdicated_; }
   /// Some round has been formed: there is a job to succeed to.
   bool formed() const noexcept { return round_ >= 0; }
-  /// All that a successor must know but the council.
+  /// All that a successor must know but the voters.
   Leadership leadership() const;
-  /// Launchers that could lead beside `host`'s own, as many as there may be: those of `council` that are
+  /// Launchers that could lead beside `host`'s own, as many as there may be: those of `voters` that are
   /// here, then those that came first. Looks no further than to the last of them.
-  std::vector<Delegate> delegates(std::uint64_t host, const std::vector<Delegate>& council) const;
+  std::vector<Voter> eligible(std::uint64_t host, const std::vector<Voter>& voters) const;
   /// The launcher of that connection; 0: none.
-  std::uint64_t incarnation_of(SeatId id) const;
-  bool seated(SeatId id) const { return roster_.seats().contains(id); }
-  /// Of all that have a seat.
-  std::vector<std::uint64_t> incarnations() const;
+  std::uint64_t instance_id_of(ConnectionId id) const;
+  bool seated(ConnectionId id) const { return roster_.slots().contains(id); }
+  /// Of all that have a slot.
+  std::vector<std::uint64_t> instance_ids() const;
 
  private:
   enum class Phase { gathering, forming, running, stopping, over };
@@ -117,24 +117,24 @@ class Membership {
   /// A lost node's part can be taken by another machine. A job that may not restart ends instead.
   bool takes_replacements() const noexcept { return !elastic() && rules_.max_restarts > 0; }
   std::size_t min_nodes() const noexcept { return static_cast<std::size_t>(rules_.min_nodes); }
-  bool in_this_round(const Seat& seat, int round) const noexcept { return seat.in_round && round == round_; }
+  bool in_this_round(const Slot& slot, int round) const noexcept { return slot.in_round && round == round_; }
 
-  void on(Seat& seat, const Ready& word, TimePoint now);
-  void on(Seat& seat, const Failed& word, TimePoint now);
-  void on(Seat& seat, const Ended& word, TimePoint now);
-  void on(Seat& seat, const Signalled& word, TimePoint now);
-  void on(Seat& seat, const Gone& word, TimePoint now);
+  void on(Slot& slot, const Ready& word, TimePoint now);
+  void on(Slot& slot, const Failed& word, TimePoint now);
+  void on(Slot& slot, const Ended& word, TimePoint now);
+  void on(Slot& slot, const Signalled& word, TimePoint now);
+  void on(Slot& slot, const Gone& word, TimePoint now);
 
-  Admission resume(SeatId id, const NodeOffer& offer, TimePoint now);
-  Admission come_back(Seat& seat, SeatId id, TimePoint now);
-  Admission claim(SeatId id, const NodeOffer& offer, TimePoint now);
+  Admission resume(ConnectionId id, const NodeOffer& offer, TimePoint now);
+  Admission come_back(Slot& slot, ConnectionId id, TimePoint now);
+  Admission claim(ConnectionId id, const NodeOffer& offer, TimePoint now);
   void gather(TimePoint now);
   void gather_again(TimePoint now);
   void form_or_gather(TimePoint now);
   void form(TimePoint now);
   void start();
   void take_in();
-  void lose(SeatId id, SeenFailure seen, TimePoint now);
+  void lose(ConnectionId id, SeenFailure seen, TimePoint now);
   void lose_while_idle(const SeenFailure& seen, TimePoint now);
   void note(SeenFailure seen, TimePoint now);
   void stop_round(TimePoint now);
@@ -152,8 +152,8 @@ class Membership {
   void say_waiting(TimePoint now);
   std::vector<std::string> waiting_lines(TimePoint now) const;
   std::string slow_ones() const;
-  SeenFailure gone(const Seat& seat, TimePoint now) const;
-  SeenFailure silent(const Seat& seat, TimePoint now) const;
+  SeenFailure gone(const Slot& slot, TimePoint now) const;
+  SeenFailure silent(const Slot& slot, TimePoint now) const;
 
   JobRules rules_;
   Roster roster_;
@@ -186,7 +186,7 @@ class Membership {
   std::vector<std::string> refusals_;
 
   std::vector<News> news_;
-  std::vector<SeatId> lost_;
+  std::vector<ConnectionId> lost_;
   std::string over_because_ = "the job is over";  // for those who come too late
 };
 

@@ -37,7 +37,7 @@ void Membership::gather(TimePoint now) {
 
 // The nodes that were lost are waited for as all were at first.
 void Membership::gather_again(TimePoint now) {
-  for (auto& [id, seat] : roster_.seats()) seat.in_round = false;
+  for (auto& [id, slot] : roster_.slots()) slot.in_round = false;
   phase_ = Phase::gathering;
   overdue_at_.reset();
   begun_ = now;
@@ -53,10 +53,10 @@ void Membership::form(TimePoint now) {
   phase_ = Phase::forming;
   nodes_ = roster_.nodes();
   displaced_ = roster_.displaced();
-  for (auto& [id, seat] : roster_.seats()) {
-    seat.in_round = !seat.broken && seat.node_rank >= 0;
-    seat.ready = false;
-    seat.ended.reset();
+  for (auto& [id, slot] : roster_.slots()) {
+    slot.in_round = !slot.broken && slot.node_rank >= 0;
+    slot.ready = false;
+    slot.ended.reset();
   }
   unready_ = nodes_.size();
   unended_ = 0;
@@ -97,8 +97,8 @@ bool Membership::enough_left() const noexcept {
 
 // Its connection may be broken, but it is here that this is asked.
 bool Membership::host_is_here() const {
-  const auto& seats = roster_.seats();
-  return std::any_of(seats.begin(), seats.end(),
+  const auto& slots = roster_.slots();
+  return std::any_of(slots.begin(), slots.end(),
                      [this](const auto& entry) { return entry.second.place == host_place_; });
 }
 
@@ -109,19 +109,19 @@ bool Membership::may_go_on() const {
   return kind != Failure::Kind::unusable && kind != Failure::Kind::requeue && kind != Failure::Kind::signal;
 }
 
-void Membership::lose(SeatId id, SeenFailure seen, TimePoint now) {
-  const Seat seat = *roster_.find(id);
+void Membership::lose(ConnectionId id, SeenFailure seen, TimePoint now) {
+  const Slot slot = *roster_.find(id);
   roster_.remove(id);
   if (over()) return;
-  // Whoever succeeds will find the same, and goes on. A seat inherited from a launcher that was at the host's
+  // Whoever succeeds will find the same, and goes on. A slot inherited from a launcher that was at the host's
   // place before is not the host's.
-  abdicated_ = abdicated_ || (successors_ && seat.place == host_place_ && !host_is_here());
-  if (abdicated_ || (seat.node_rank < 0 && !seat.in_round)) return;  // the latter: a spare
-  const bool replaced = phase_ == Phase::gathering && roster_.has_rank(seat.node_rank);
+  abdicated_ = abdicated_ || (successors_ && slot.place == host_place_ && !host_is_here());
+  if (abdicated_ || (slot.node_rank < 0 && !slot.in_round)) return;  // the latter: a spare
+  const bool replaced = phase_ == Phase::gathering && roster_.has_rank(slot.node_rank);
   if (replaced) return;
-  if (phase_ == Phase::gathering || (phase_ == Phase::forming && seat.in_round))
+  if (phase_ == Phase::gathering || (phase_ == Phase::forming && slot.in_round))
     return lose_while_idle(seen, now);
-  if (!seat.in_round || seat.ended) return;
+  if (!slot.in_round || slot.ended) return;
   --unended_;
   all_zero_ = false;
   note(std::move(seen), now);
@@ -138,7 +138,7 @@ void Membership::lose_while_idle(const SeenFailure& seen, TimePoint now) {
   if (enough_left()) return form(now);
   // The first node may come back: then they meet again.
   if (started_ && roster_.has_rank(0)) return finish(seen.failure.exit_code, seen.failure);
-  for (auto& [id, seat] : roster_.seats()) seat.in_round = false;
+  for (auto& [id, slot] : roster_.slots()) slot.in_round = false;
   phase_ = Phase::gathering;
 }
 

@@ -11,11 +11,11 @@ namespace dtrain::rendezvous {
 namespace {
 
 // Of connections that never were; the server counts its own from 0.
-constexpr SeatId kInherited = SeatId{1} << 63U;
+constexpr ConnectionId kInherited = ConnectionId{1} << 63U;
 
 int place_of(const Leadership& known, int node_rank) {
-  for (const auto& [place, seat] : known.displaced) {
-    if (seat == node_rank) return place;
+  for (const auto& [place, slot] : known.displaced) {
+    if (slot == node_rank) return place;
   }
   return node_rank;
 }
@@ -37,15 +37,15 @@ Membership::Membership(JobRules rules, const Inheritance& inheritance, TimePoint
   unended_ = nodes_.size();
   all_zero_ = false;
   for (const RoundNode& node : nodes_) {
-    Seat seat;
-    seat.id = kInherited + static_cast<SeatId>(node.node_rank);
-    seat.place = place_of(known, node.node_rank);
-    seat.node_rank = node.node_rank;
-    seat.offer.host = node.host;
-    seat.offer.nproc = node.nproc;
-    seat.last_heard = inheritance.heard;
-    seat.in_round = true;
-    roster_.inherit(std::move(seat));
+    Slot slot;
+    slot.id = kInherited + static_cast<ConnectionId>(node.node_rank);
+    slot.place = place_of(known, node.node_rank);
+    slot.node_rank = node.node_rank;
+    slot.offer.host = node.host;
+    slot.offer.nproc = node.nproc;
+    slot.last_heard = inheritance.heard;
+    slot.in_round = true;
+    roster_.inherit(std::move(slot));
   }
   Failure failure{Failure::Kind::node_lost, 0, {}, -1, static_cast<int>(ExitCode::peer), false, {}};
   failure.lines = {inheritance.lost};
@@ -56,17 +56,17 @@ Membership::Membership(JobRules rules, const Inheritance& inheritance, TimePoint
   news_.emplace_back(Stop{round_, again_, false, std::nullopt, false, found_->failure});
 }
 
-// The seat that it had under the leader before, or, for a launcher that had no part in the round, any.
-Admission Membership::claim(SeatId id, const NodeOffer& offer, TimePoint now) {
-  Seat* const seat = roster_.find_inherited(offer.place);
-  const bool took_part = seat != nullptr && offer.round == round_ && offer.job == rules_.job;
+// The slot that it had under the leader before, or, for a launcher that had no part in the round, any.
+Admission Membership::claim(ConnectionId id, const NodeOffer& offer, TimePoint now) {
+  Slot* const slot = roster_.find_inherited(offer.place);
+  const bool took_part = slot != nullptr && offer.round == round_ && offer.job == rules_.job;
   if (offer.place < 0 || (!took_part && offer.at_work))
     return {-1, "the job has gone on without this node, whose lease has run out", {}};
   if (took_part) {
-    roster_.claim(*seat, offer);
-    const SeatId before = seat->id;
-    Admission admission = come_back(*seat, id, now);
-    Seat* const back = roster_.find(admission.refused.empty() ? id : before);
+    roster_.claim(*slot, offer);
+    const ConnectionId before = slot->id;
+    Admission admission = come_back(*slot, id, now);
+    Slot* const back = roster_.find(admission.refused.empty() ? id : before);
     if (back != nullptr && !offer.at_work)
       on(*back, Ended{round_, offer.ended.value_or(static_cast<int>(ExitCode::peer))}, now);
     return admission;
@@ -75,7 +75,7 @@ Admission Membership::claim(SeatId id, const NodeOffer& offer, TimePoint now) {
   fresh.node_rank = offer.place;
   std::string why = roster_.objection(fresh);
   if (!why.empty()) return {-1, std::move(why), {}};
-  Seat& added = roster_.add(id, fresh, now);
+  Slot& added = roster_.add(id, fresh, now);
   added.begun_anew = true;
   Admission admission{added.place, {}, {}};
   if (phase_ == Phase::gathering) gather(now);
@@ -93,36 +93,36 @@ Leadership Membership::leadership() const {
   return known;
 }
 
-// One whose connection is broken stays a delegate until its lease has run out.
-std::vector<Delegate> Membership::delegates(std::uint64_t host, const std::vector<Delegate>& council) const {
-  std::vector<Delegate> delegates;
-  const auto add = [&](const Seat* seat) {
-    if (seat == nullptr || seat->offer.standby.port == 0) return;
-    const std::uint64_t incarnation = seat->offer.incarnation;
-    const bool known = std::any_of(delegates.begin(), delegates.end(),
-                                   [&](const Delegate& one) { return one.incarnation == incarnation; });
-    if (incarnation != 0 && incarnation != host && !known)
-      delegates.push_back({incarnation, seat->offer.host, seat->offer.standby});
+// One whose connection is broken stays a voter until its lease has run out.
+std::vector<Voter> Membership::eligible(std::uint64_t host, const std::vector<Voter>& voters) const {
+  std::vector<Voter> eligible;
+  const auto add = [&](const Slot* slot) {
+    if (slot == nullptr || slot->offer.standby.port == 0) return;
+    const std::uint64_t instance_id = slot->offer.instance_id;
+    const bool known = std::any_of(eligible.begin(), eligible.end(),
+                                   [&](const Voter& one) { return one.instance_id == instance_id; });
+    if (instance_id != 0 && instance_id != host && !known)
+      eligible.push_back({instance_id, slot->offer.host, slot->offer.standby});
   };
-  for (const Delegate& one : council) add(roster_.find_incarnation(one.incarnation));
-  for (auto next = roster_.seats().begin(); next != roster_.seats().end(); ++next) {
-    if (delegates.size() >= kMostCouncil - 1) break;
+  for (const Voter& one : voters) add(roster_.find_instance_id(one.instance_id));
+  for (auto next = roster_.slots().begin(); next != roster_.slots().end(); ++next) {
+    if (eligible.size() >= kMostVoters - 1) break;
     add(&next->second);
   }
-  return delegates;
+  return eligible;
 }
 
-std::uint64_t Membership::incarnation_of(SeatId id) const {
-  const auto found = roster_.seats().find(id);
-  return found == roster_.seats().end() ? 0 : found->second.offer.incarnation;
+std::uint64_t Membership::instance_id_of(ConnectionId id) const {
+  const auto found = roster_.slots().find(id);
+  return found == roster_.slots().end() ? 0 : found->second.offer.instance_id;
 }
 
-std::vector<std::uint64_t> Membership::incarnations() const {
-  std::vector<std::uint64_t> incarnations;
-  for (const auto& [id, seat] : roster_.seats()) {
-    if (seat.offer.incarnation != 0) incarnations.push_back(seat.offer.incarnation);
+std::vector<std::uint64_t> Membership::instance_ids() const {
+  std::vector<std::uint64_t> instance_ids;
+  for (const auto& [id, slot] : roster_.slots()) {
+    if (slot.offer.instance_id != 0) instance_ids.push_back(slot.offer.instance_id);
   }
-  return incarnations;
+  return instance_ids;
 }
 
 }  // namespace dtrain::rendezvous

@@ -178,12 +178,12 @@ void put(Writer& out, std::string&, const LeaseLost& news) { out.cut(news.why, k
 
 void put(Writer& out, std::string& bytes, const Leadership& news) {
   out.u64(news.job);
-  out.u64(news.epoch);
-  out.u32(static_cast<std::uint32_t>(std::min(news.council.size(), kMaxDelegates)));
-  for (std::size_t i = 0; i < std::min(news.council.size(), kMaxDelegates); ++i) {
-    out.u64(news.council[i].incarnation);
-    out.cut(news.council[i].host, kMaxHostBytes);
-    out.endpoint(news.council[i].at);
+  out.u64(news.term);
+  out.u32(static_cast<std::uint32_t>(std::min(news.voters.size(), kMaxVoters)));
+  for (std::size_t i = 0; i < std::min(news.voters.size(), kMaxVoters); ++i) {
+    out.u64(news.voters[i].instance_id);
+    out.cut(news.voters[i].host, kMaxHostBytes);
+    out.endpoint(news.voters[i].at);
   }
   out.i32(news.restart_count);
   out.i64(news.launch_time_ns);
@@ -244,14 +244,14 @@ Start take_start(Reader& in) {
 Leadership take_leadership(Reader& in) {
   Leadership news;
   news.job = in.u64();
-  news.epoch = in.u64();
-  const std::uint32_t delegates = in.count(kMaxDelegates);
-  for (std::uint32_t i = 0; i < delegates && in.well(); ++i) {
-    Delegate one;
-    one.incarnation = in.u64();
+  news.term = in.u64();
+  const std::uint32_t eligible = in.count(kMaxVoters);
+  for (std::uint32_t i = 0; i < eligible && in.well(); ++i) {
+    Voter one;
+    one.instance_id = in.u64();
     one.host = in.string(kMaxHostBytes);
     one.at = in.endpoint();
-    news.council.push_back(std::move(one));
+    news.voters.push_back(std::move(one));
   }
   news.restart_count = in.i32();
   news.launch_time_ns = in.i64();
@@ -316,11 +316,11 @@ std::string encode(const NodeOffer& offer) {
     out.cut(offer.must_match[i].first, kMaxMatchKeyBytes);
     out.cut(offer.must_match[i].second, kMaxMatchValueBytes);
   }
-  out.u64(offer.incarnation);
+  out.u64(offer.instance_id);
   out.flag(offer.resumes);
   out.endpoint(offer.standby);
   out.u64(offer.job);
-  out.u64(offer.epoch);
+  out.u64(offer.term);
   out.i32(offer.place);
   out.i32(offer.round);
   out.flag(offer.at_work);
@@ -337,7 +337,7 @@ std::string encode(const Admission& admission) {
   out.flag(admission.elsewhere);
   out.endpoint(admission.leader);
   out.flag(admission.as_before);
-  out.u64(admission.epoch);
+  out.u64(admission.term);
   out.text(encode(admission.grant));
   return bytes;
 }
@@ -369,11 +369,11 @@ std::optional<NodeOffer> decode_offer(std::string_view bytes) {
     std::string key = in.string(kMaxMatchKeyBytes);
     offer.must_match.emplace_back(std::move(key), in.string(kMaxMatchValueBytes));
   }
-  offer.incarnation = in.u64();
+  offer.instance_id = in.u64();
   offer.resumes = in.flag();
   offer.standby = in.endpoint();
   offer.job = in.u64();
-  offer.epoch = in.u64();
+  offer.term = in.u64();
   offer.place = in.i32();
   offer.round = in.i32();
   offer.at_work = in.flag();
@@ -388,7 +388,7 @@ std::optional<Admission> decode_admission(std::string_view bytes) {
   admission.elsewhere = in.flag();
   admission.leader = in.endpoint();
   admission.as_before = in.flag();
-  admission.epoch = in.u64();
+  admission.term = in.u64();
   const auto grant = decode_grant(in.text(kMaxGrantBytes));
   if (!grant || !in.complete()) return std::nullopt;
   admission.grant = *grant;

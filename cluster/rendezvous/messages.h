@@ -21,7 +21,7 @@ inline constexpr std::size_t kMaxMatchKeyBytes = 64;
 inline constexpr std::size_t kMaxMatchValueBytes = 1024;
 inline constexpr std::size_t kMaxLines = 64;
 inline constexpr std::size_t kMaxLineBytes = 1024;
-inline constexpr std::size_t kMaxDelegates = 16;
+inline constexpr std::size_t kMaxVoters = 16;
 inline constexpr std::size_t kMaxGrantBytes = 16;
 inline constexpr std::size_t kMaxReasonBytes = 8192;
 /// All hosts of a round together; with more, names that do not follow a pattern are left out.

@@ -1,5 +1,5 @@
-// What launchers of several nodes and their coordinator tell each other. Values only; how they travel is
-// coordinator.h's and member.h's business. See docs/decisions/010-rendezvous.md.
+// What launchers of several nodes and their rendezvous tell each other. Values only; how they travel is
+// server.h's and member.h's business. See docs/decisions/010-rendezvous.md.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct NodeOffer {
   /// Name and value of what must be equal on every node (nnodes, program, versions, config hash, …). The
   /// first node's values are the job's; a node that differs is rejected, with the key and both values.
   std::vector<std::pair<std::string, std::string>> must_match;
-  std::uint64_t incarnation =
-      0;                 ///< drawn by each launcher, to know its seat by; 0: it has none to come back to
-  bool resumes = false;  ///< has a seat, whose connection broke
+  std::uint64_t instance_id =
+      0;                 ///< drawn by each launcher, to know its slot by; 0: it has none to come back to
+  bool resumes = false;  ///< has a slot, whose connection broke
   Endpoint standby{};    ///< where it would lead the job if it had to; port 0: it could not
-  // With `resumes`, for a leader who does not know the seat.
+  // With `resumes`, for a leader who does not know the slot.
   std::uint64_t job = 0;       ///< Leadership::job, of the leader whose news it has heard
-  std::uint64_t epoch = 0;     ///< of that leader; 0: none that could be succeeded
+  std::uint64_t term = 0;      ///< of that leader; 0: none that could be succeeded
   int place = -1;              ///< the number it was given
   int round = -1;              ///< the last one it took part in
   bool at_work = false;        ///< that has started here and not ended
@@ -107,20 +107,20 @@ struct Refused {  ///< this launcher cannot take part
   std::string why;
   bool unreachable = false;  ///< nobody refused it: the rendezvous was never reached
 };
-struct LeaseLost {  ///< the coordinator has not answered in time: end everything at once
+struct LeaseLost {  ///< the leader has not answered in time: end everything at once
   std::string why;
 };
 /// A launcher that may be elected to lead.
-struct Delegate {
-  std::uint64_t incarnation = 0;
+struct Voter {
+  std::uint64_t instance_id = 0;
   std::string host;  ///< for people
   Endpoint at;       ///< where it would lead
 };
-/// What a successor must know. The leader's first piece of news, and told again whenever the council changes;
+/// What a successor must know. The leader's first piece of news, and told again whenever the voters changes;
 /// a Forming afterwards is the newer word on rounds. Launchers do not see it: Session keeps it.
 struct Leadership {
-  std::uint64_t epoch = 1;
-  std::vector<Delegate> council;  ///< the leader first
+  std::uint64_t term = 1;
+  std::vector<Voter> voters;  ///< the leader first
   int restart_count = 0;
   std::int64_t launch_time_ns = 0;
   int round = -1;  ///< the last one that was formed; -1: none

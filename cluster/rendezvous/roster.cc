@@ -28,7 +28,7 @@ std::string shown(const std::string* value) {
 
 }  // namespace
 
-std::string Seat::text() const {
+std::string Slot::text() const {
   return node_rank < 0 ? fmt::format("spare {} ({})", place, host_text(offer))
                        : fmt::format("node_rank {} ({})", node_rank, host_text(offer));
 }
@@ -52,7 +52,7 @@ std::string Roster::rank_objection(const NodeOffer& offer) const {
     return fmt::format(
         "node_rank {} is taken: {} has joined with it, and now {} asks for it; give every node a node_rank "
         "of its own",
-        *offer.node_rank, host_text(seats_.at(by_place_.at(*offer.node_rank)).offer), host_text(offer));
+        *offer.node_rank, host_text(slots_.at(by_place_.at(*offer.node_rank)).offer), host_text(offer));
   // The place of the node that hosts the rendezvous is kept for it.
   const std::size_t here = by_place_.size();
   const bool only_first_free = here + 1 == places() && !has_place(0);
@@ -86,56 +86,56 @@ int Roster::free_place() {
   return lowest_free_ < max_nodes_ + spares_ ? lowest_free_ : 0;
 }
 
-Seat& Roster::add(SeatId id, const NodeOffer& offer, TimePoint now) {
-  Seat seat;
-  seat.id = id;
-  seat.place = offer.node_rank ? *offer.node_rank : free_place();
-  seat.node_rank = seat.place < max_nodes_ && !has_rank(seat.place) ? seat.place : -1;
-  seat.offer = offer;
-  seat.last_heard = now;
+Slot& Roster::add(ConnectionId id, const NodeOffer& offer, TimePoint now) {
+  Slot slot;
+  slot.id = id;
+  slot.place = offer.node_rank ? *offer.node_rank : free_place();
+  slot.node_rank = slot.place < max_nodes_ && !has_rank(slot.place) ? slot.place : -1;
+  slot.offer = offer;
+  slot.last_heard = now;
   some_unranked_ = some_unranked_ || !offer.node_rank;
-  if (!reference_) reference_ = seat;
-  by_place_[seat.place] = id;
-  if (seat.node_rank >= 0) by_rank_[seat.node_rank] = id;
-  if (offer.incarnation != 0) by_incarnation_[offer.incarnation] = id;
-  return seats_[id] = std::move(seat);
+  if (!reference_) reference_ = slot;
+  by_place_[slot.place] = id;
+  if (slot.node_rank >= 0) by_rank_[slot.node_rank] = id;
+  if (offer.instance_id != 0) by_instance_id_[offer.instance_id] = id;
+  return slots_[id] = std::move(slot);
 }
 
-void Roster::inherit(Seat seat) {
-  seat.broken = true;
-  inherited_[seat.place] = seat.id;
-  seats_[seat.id] = std::move(seat);
+void Roster::inherit(Slot slot) {
+  slot.broken = true;
+  inherited_[slot.place] = slot.id;
+  slots_[slot.id] = std::move(slot);
 }
 
-Seat* Roster::find_inherited(int place) {
+Slot* Roster::find_inherited(int place) {
   const auto found = inherited_.find(place);
   return found == inherited_.end() ? nullptr : find(found->second);
 }
 
-void Roster::claim(Seat& seat, const NodeOffer& offer) {
-  seat.offer = offer;
-  inherited_.erase(seat.place);
-  if (!reference_) reference_ = seat;
-  by_incarnation_[offer.incarnation] = seat.id;
+void Roster::claim(Slot& slot, const NodeOffer& offer) {
+  slot.offer = offer;
+  inherited_.erase(slot.place);
+  if (!reference_) reference_ = slot;
+  by_instance_id_[offer.instance_id] = slot.id;
 }
 
-void Roster::mark_broken(SeatId id) {
-  Seat& seat = seats_.at(id);
-  if (seat.broken) return;
-  seat.broken = true;
-  if (seat.node_rank >= 0) by_rank_.erase(seat.node_rank);
-  by_place_.erase(seat.place);
-  if (seat.place > 0) lowest_free_ = std::min(lowest_free_, seat.place);
+void Roster::mark_broken(ConnectionId id) {
+  Slot& slot = slots_.at(id);
+  if (slot.broken) return;
+  slot.broken = true;
+  if (slot.node_rank >= 0) by_rank_.erase(slot.node_rank);
+  by_place_.erase(slot.place);
+  if (slot.place > 0) lowest_free_ = std::min(lowest_free_, slot.place);
 }
 
 void Roster::promote_spares() {
   for (int node_rank = 0; node_rank < max_nodes_ && waiting() > 0; ++node_rank) {
     if (has_rank(node_rank)) continue;
-    const auto waits = [&](const auto& entry) { return seats_.at(entry.second).node_rank < 0; };
+    const auto waits = [&](const auto& entry) { return slots_.at(entry.second).node_rank < 0; };
     auto next = by_place_.find(node_rank);
     if (next == by_place_.end() || !waits(*next))
       next = std::find_if(by_place_.begin(), by_place_.end(), waits);
-    seats_.at(next->second).node_rank = node_rank;
+    slots_.at(next->second).node_rank = node_rank;
     by_rank_[node_rank] = next->second;
   }
 }
@@ -143,7 +143,7 @@ void Roster::promote_spares() {
 std::vector<std::pair<int, int>> Roster::displaced() const {
   std::vector<std::pair<int, int>> displaced;
   for (const auto& [place, id] : by_place_) {
-    const int node_rank = seats_.at(id).node_rank;
+    const int node_rank = slots_.at(id).node_rank;
     if (node_rank != place) displaced.emplace_back(place, node_rank);
     if (node_rank >= 0 && node_rank != place && !has_place(node_rank)) displaced.emplace_back(node_rank, -1);
   }
@@ -151,41 +151,41 @@ std::vector<std::pair<int, int>> Roster::displaced() const {
   return displaced;
 }
 
-Seat* Roster::find_incarnation(std::uint64_t incarnation) {
-  const auto found = by_incarnation_.find(incarnation);
-  return found == by_incarnation_.end() ? nullptr : find(found->second);
+Slot* Roster::find_instance_id(std::uint64_t instance_id) {
+  const auto found = by_instance_id_.find(instance_id);
+  return found == by_instance_id_.end() ? nullptr : find(found->second);
 }
 
-const Seat* Roster::find_incarnation(std::uint64_t incarnation) const {
-  const auto found = by_incarnation_.find(incarnation);
-  const auto seat = found == by_incarnation_.end() ? seats_.end() : seats_.find(found->second);
-  return seat == seats_.end() ? nullptr : &seat->second;
+const Slot* Roster::find_instance_id(std::uint64_t instance_id) const {
+  const auto found = by_instance_id_.find(instance_id);
+  const auto slot = found == by_instance_id_.end() ? slots_.end() : slots_.find(found->second);
+  return slot == slots_.end() ? nullptr : &slot->second;
 }
 
-Seat& Roster::move(SeatId from, SeatId to) {
-  auto node = seats_.extract(from);
+Slot& Roster::move(ConnectionId from, ConnectionId to) {
+  auto node = slots_.extract(from);
   node.key() = to;
-  Seat& seat = seats_.insert(std::move(node)).position->second;
-  seat.id = to;
-  if (seat.broken && seat.node_rank >= 0 && has_rank(seat.node_rank)) seat.node_rank = -1;
-  seat.broken = false;
-  by_place_[seat.place] = to;
-  if (seat.node_rank >= 0) by_rank_[seat.node_rank] = to;
-  by_incarnation_[seat.offer.incarnation] = to;
-  return seat;
+  Slot& slot = slots_.insert(std::move(node)).position->second;
+  slot.id = to;
+  if (slot.broken && slot.node_rank >= 0 && has_rank(slot.node_rank)) slot.node_rank = -1;
+  slot.broken = false;
+  by_place_[slot.place] = to;
+  if (slot.node_rank >= 0) by_rank_[slot.node_rank] = to;
+  by_instance_id_[slot.offer.instance_id] = to;
+  return slot;
 }
 
-void Roster::remove(SeatId id) {
+void Roster::remove(ConnectionId id) {
   mark_broken(id);
-  if (const auto own = inherited_.find(seats_.at(id).place); own != inherited_.end() && own->second == id)
+  if (const auto own = inherited_.find(slots_.at(id).place); own != inherited_.end() && own->second == id)
     inherited_.erase(own);
-  by_incarnation_.erase(seats_.at(id).offer.incarnation);
-  seats_.erase(id);
+  by_instance_id_.erase(slots_.at(id).offer.instance_id);
+  slots_.erase(id);
 }
 
-Seat* Roster::find(SeatId id) {
-  const auto found = seats_.find(id);
-  return found == seats_.end() ? nullptr : &found->second;
+Slot* Roster::find(ConnectionId id) {
+  const auto found = slots_.find(id);
+  return found == slots_.end() ? nullptr : &found->second;
 }
 
 std::vector<RoundNode> Roster::nodes() const {
@@ -193,7 +193,7 @@ std::vector<RoundNode> Roster::nodes() const {
   nodes.reserve(by_rank_.size());
   int first_rank = 0;
   for (const auto& [node_rank, id] : by_rank_) {
-    const NodeOffer& offer = seats_.at(id).offer;
+    const NodeOffer& offer = slots_.at(id).offer;
     nodes.push_back({node_rank, offer.host, offer.nproc, first_rank});
     first_rank += offer.nproc;
   }

@@ -1,4 +1,4 @@
-// Who has a seat in a job, with which node_rank, and who is still missing. Checks newcomers against those
+// Who has a slot in a job, with which node_rank, and who is still missing. Checks newcomers against those
 // who are there; knows nothing of rounds.
 #pragma once
 
@@ -16,10 +16,10 @@
 namespace dtrain::rendezvous {
 
 /// A launcher's connection, numbered by the carrier of the messages.
-using SeatId = std::uint64_t;
+using ConnectionId = std::uint64_t;
 
-struct Seat {
-  SeatId id = 0;
+struct Slot {
+  ConnectionId id = 0;
   int place = 0;      ///< the launcher's own number, from 0: that of a node or, from nnodes on, of a spare
   int node_rank = 0;  ///< the node it is in the job; -1: it waits as a spare
   NodeOffer offer;
@@ -50,27 +50,27 @@ class Roster {
   /// Seats an offer without objections. Without a node_rank it gets the lowest free one; 0 is kept for the
   /// node that hosts the rendezvous. Where a spare has taken that node's part, it waits as a spare itself.
   /// O(log nodes) but for the search after somebody has left.
-  Seat& add(SeatId id, const NodeOffer& offer, TimePoint now);
-  /// The seat of a launcher that the leader before has seated, to be claimed by it; counts as broken.
-  void inherit(Seat seat);
-  /// The inherited seat of that place, if it has not been claimed. O(1): all launchers of a job come at once.
-  Seat* find_inherited(int place);
-  void claim(Seat& seat, const NodeOffer& offer);
-  void remove(SeatId id);
+  Slot& add(ConnectionId id, const NodeOffer& offer, TimePoint now);
+  /// The slot of a launcher that the leader before has seated, to be claimed by it; counts as broken.
+  void inherit(Slot slot);
+  /// The inherited slot of that place, if it has not been claimed. O(1): all launchers of a job come at once.
+  Slot* find_inherited(int place);
+  void claim(Slot& slot, const NodeOffer& offer);
+  void remove(ConnectionId id);
   /// Gives node_ranks that nobody present has to launchers that wait, in the order of their places.
   void promote_spares();
-  /// The seat of that launcher, also a broken one; nullptr when there is none (any more).
-  Seat* find_incarnation(std::uint64_t incarnation);
-  const Seat* find_incarnation(std::uint64_t incarnation) const;
-  /// The seat goes on over another connection, under its id; as a spare when its node_rank has been taken
+  /// The slot of that launcher, also a broken one; nullptr when there is none (any more).
+  Slot* find_instance_id(std::uint64_t instance_id);
+  const Slot* find_instance_id(std::uint64_t instance_id) const;
+  /// The slot goes on over another connection, under its id; as a spare when its node_rank has been taken
   /// meanwhile. Its place must not have been.
-  Seat& move(SeatId from, SeatId to);
-  /// The connection is gone, the node perhaps not: its node_rank may be taken again, its seat stays.
-  void mark_broken(SeatId id);
+  Slot& move(ConnectionId from, ConnectionId to);
+  /// The connection is gone, the node perhaps not: its node_rank may be taken again, its slot stays.
+  void mark_broken(ConnectionId id);
 
-  Seat* find(SeatId id);
-  std::map<SeatId, Seat>& seats() noexcept { return seats_; }
-  const std::map<SeatId, Seat>& seats() const noexcept { return seats_; }
+  Slot* find(ConnectionId id);
+  std::map<ConnectionId, Slot>& slots() noexcept { return slots_; }
+  const std::map<ConnectionId, Slot>& slots() const noexcept { return slots_; }
   /// Nodes whose connection is good; spares are not counted.
   std::size_t present() const noexcept { return by_rank_.size(); }
   /// Spares whose connection is good.
@@ -82,8 +82,8 @@ class Roster {
   /// Place and node_rank of those who are not the node of their own number: of all present, and of those
   /// absent whose node somebody else is, so that they know when they come back.
   std::vector<std::pair<int, int>> displaced() const;
-  /// The seat of every present node_rank, in its order.
-  const std::map<int, SeatId>& by_rank() const noexcept { return by_rank_; }
+  /// The slot of every present node_rank, in its order.
+  const std::map<int, ConnectionId>& by_rank() const noexcept { return by_rank_; }
 
   /// "7/8 nodes; missing node_rank 5 (gpu005)"; at most ten ranges are listed.
   std::string count_text() const;
@@ -98,13 +98,13 @@ class Roster {
 
   int min_nodes_, max_nodes_, spares_;
   std::vector<std::string> hosts_;
-  std::map<SeatId, Seat> seats_;
-  std::map<int, SeatId> by_rank_, by_place_;
-  std::unordered_map<std::uint64_t, SeatId> by_incarnation_;
-  std::unordered_map<int, SeatId> inherited_;  // by place; not yet claimed
+  std::map<ConnectionId, Slot> slots_;
+  std::map<int, ConnectionId> by_rank_, by_place_;
+  std::unordered_map<std::uint64_t, ConnectionId> by_instance_id_;
+  std::unordered_map<int, ConnectionId> inherited_;  // by place; not yet claimed
   bool some_unranked_ = false;
   int lowest_free_ = 1;
-  std::optional<Seat> reference_;  // whose values must be matched
+  std::optional<Slot> reference_;  // whose values must be matched
 };
 
 }  // namespace dtrain::rendezvous

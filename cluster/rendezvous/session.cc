@@ -16,8 +16,8 @@ using wire::Op;
 constexpr Duration kIdle = std::chrono::hours(1);
 // For a new leader to be followed by enough.
 constexpr Duration kFirstGrant = std::chrono::seconds(2);
-// All leases depend on how fresh the word of the council's majority is.
-constexpr int kDelegateBeats = 4;
+// All leases depend on how fresh the word of the voters' majority is.
+constexpr int kVoterBeats = 4;
 constexpr Duration kSoon = std::chrono::milliseconds(30);
 
 }  // namespace
@@ -119,7 +119,7 @@ void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoi
   if (!interrupted()) return;
   offer_.resumes = admitted();
   offer_.job = known_.leadership.job;
-  offer_.epoch = known_.epoch;
+  offer_.term = known_.term;
   offer_.place = place_;
   offer_.round = index_ ? round_ : -1;
   offer_.at_work = at_work_;
@@ -131,9 +131,9 @@ void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoi
 void Session::rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
   if (!interrupted()) return;
   if (admitted()) unseated_since_ = now;
-  // Whoever admits it now may count its epochs, and its news, from the same numbers.
+  // Whoever admits it now may count its terms, and its news, from the same numbers.
   place_ = -1;
-  epoch_ = 0;
+  term_ = 0;
   stamp_ = 0;
   known_ = {};
   offer_.resumes = false;
@@ -195,9 +195,9 @@ void Session::answered(wire::Response& response, TimePoint now) {
 }
 
 // By the time at which the question was sent, which is before the leader looked at its own.
-void Session::take_grant(const Grant& grant, TimePoint asked, TimePoint now) {
+void Session::take_grant(const LeaseGrant& grant, TimePoint asked, TimePoint now) {
   // One that has been deposed shows no time, and will grant nothing by it.
-  if (epoch_ == 0 || grant.stamp != 0) heard_at_ = now;
+  if (term_ == 0 || grant.stamp != 0) heard_at_ = now;
   stamp_ = std::max(stamp_, grant.stamp);
   const TimePoint ends = asked + std::min(times_.lease, grant.lasts);
   lease_from_ = asked;
@@ -217,7 +217,7 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
   const auto admission = decode_admission(answer.substr(std::min<std::size_t>(answer.size(), 8)));
   if (!reader.good() || !admission) return lose("the rendezvous sent a malformed admission");
   if (admission->elsewhere) {
-    if (offer_.resumes && round_ >= 0 && known_.leadership.council.empty())
+    if (offer_.resumes && round_ >= 0 && known_.leadership.voters.empty())
       return lose("the rendezvous that led this job is gone, and another one has begun in its place");
     elsewhere_ = admission->leader;
     return put_aside(admission->leader.port == 0
@@ -231,18 +231,18 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
     return;
   }
   // The time to find another leader is not renewed by one who must not be followed.
-  if (admission->epoch != 0 && admission->epoch < floor_)
+  if (admission->term != 0 && admission->term < floor_)
     return put_aside("this launcher has voted for another leader");
   hung_up_until_.reset();
   place_ = admission->node_rank;
-  if (admission->epoch != epoch_) stamp_ = 0;
-  if (admission->epoch != epoch_ && !admission->as_before) {
+  if (admission->term != term_) stamp_ = 0;
+  if (admission->term != term_ && !admission->as_before) {
     round_ = -1;
     index_.reset();
     ended_with_.reset();
   }
-  if (!offer_.resumes || admission->epoch != epoch_) next_event_ = first_event;
-  epoch_ = admission->epoch;
+  if (!offer_.resumes || admission->term != term_) next_event_ = first_event;
+  term_ = admission->term;
   take_grant(admission->grant, asked, now);
   if (!admission->lines.empty()) news_.push_back(encode(News(Waiting{admission->lines})));
   await_event();
@@ -250,7 +250,7 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
 
 // What concerns a round is only for those in it.
 void Session::hear(std::string news, TimePoint now) {
-  if (epoch_ != 0) remember(news, now);
+  if (term_ != 0) remember(news, now);
   if (is_leadership(news)) return;
   const auto round = round_of(news);
   if (round && is_forming(news)) {
@@ -272,7 +272,7 @@ void Session::hear(std::string news, TimePoint now) {
 // What a successor would have to know. That it is known here is told at once.
 void Session::remember(const std::string& news, TimePoint now) {
   const bool leadership = is_leadership(news);
-  known_.epoch = epoch_;
+  known_.term = term_;
   known_.events = next_event_;
   if (!leadership && !is_forming(news)) return;
   auto piece = decode_news(news);
@@ -286,22 +286,22 @@ void Session::remember(const std::string& news, TimePoint now) {
     known_.leadership.nodes = std::move(forming.nodes);
     known_.leadership.displaced = std::move(forming.displaced);
   }
-  find_delegate();
-  if (delegate_) beat(now);
+  look_for_own_vote();
+  if (votes_) beat(now);
 }
 
-void Session::find_delegate() {
-  const auto& council = known_.leadership.council;
-  delegate_ = std::any_of(council.begin(), council.end(),
-                          [&](const Delegate& one) { return one.incarnation == offer_.incarnation; });
+void Session::look_for_own_vote() {
+  const auto& voters = known_.leadership.voters;
+  votes_ = std::any_of(voters.begin(), voters.end(),
+                       [&](const Voter& one) { return one.instance_id == offer_.instance_id; });
 }
 
 void Session::beat(TimePoint now) {
   if (hushed_) return;
   // What it knows may still be the leader's before, of which this one has told nothing.
-  const Echo echo{epoch_, stamp_, known_.epoch == epoch_ ? known_.events : 0};
-  set(kBeatKey, epoch_ == 0 ? std::string() : encode(echo), now);
-  next_beat_ = now + (delegate_ ? times_.beat / kDelegateBeats : times_.beat);
+  const Ack ack{term_, stamp_, known_.term == term_ ? known_.events : 0};
+  set(kBeatKey, term_ == 0 ? std::string() : encode(ack), now);
+  next_beat_ = now + (votes_ ? times_.beat / kVoterBeats : times_.beat);
 }
 
 std::optional<std::string> Session::take() {

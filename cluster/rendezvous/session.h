@@ -1,4 +1,4 @@
-// One launcher's conversation with the coordinator as a state machine over bytes and time: no socket, no
+// One launcher's conversation with the leader as a state machine over bytes and time: no socket, no
 // thread. Member gives it both; the scale benchmark runs thousands in one thread.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace dtrain::rendezvous {
 
-// Keys that a launcher sets at the coordinator's store, and waits for.
+// Keys that a launcher sets at the leader's store, and waits for.
 inline constexpr std::string_view kPrefix = "rdzv/";
 inline constexpr std::string_view kJoinKey = "rdzv/join";  ///< an offer; the answer is a join_answer()
 inline constexpr std::string_view kBeatKey = "rdzv/beat";
@@ -23,7 +23,8 @@ inline constexpr std::string_view kWordKey = "rdzv/word";
 inline constexpr std::string_view kSilenceKey = "rdzv/silence";  ///< the lease ran out without an answer
 inline constexpr std::string_view kHeardKey = "rdzv/heard";      ///< the last news have been
 inline constexpr std::string_view kVoteKey = "rdzv/vote";        ///< a VoteRequest; the answer a VoteAnswer
-inline constexpr std::string_view kClaimKey = "rdzv/lead";  ///< a Claim: who leads, for one who may not know
+inline constexpr std::string_view kAnnouncementKey =
+    "rdzv/lead";  ///< a LeaderAnnouncement: who leads, for one who may not know
 /// The news of that number, for all launchers.
 std::string event_key(std::uint64_t number);
 
@@ -44,14 +45,14 @@ struct SessionTimes {
   Duration lease = std::chrono::seconds(4);
   /// How long another leader is looked for when the lease has run out, where there can be one.
   Duration succession = std::chrono::seconds(12);
-  /// How long a launcher that is sent on to a leader, and has no seat, looks for one.
+  /// How long a launcher that is sent on to a leader, and has no slot, looks for one.
   Duration join = std::chrono::seconds(600);
 };
 
 /// What a session has heard that a successor must know.
 struct Known {
   Leadership leadership;     ///< rounds as of the newest Forming
-  std::uint64_t epoch = 0;   ///< of the newest news; 0: no leader that could be succeeded
+  std::uint64_t term = 0;    ///< of the newest news; 0: no leader that could be succeeded
   std::uint64_t events = 0;  ///< how many of it
 };
 
@@ -70,7 +71,7 @@ class Session {
   /// is not waited for longer than hang_up_patience().
   void hang_up(std::string why, TimePoint now);
   bool interrupted() const noexcept { return !ended_ && !cause_.empty(); }
-  /// Over another connection that has authenticated: asks for the same seat, then says again what was not
+  /// Over another connection that has authenticated: asks for the same slot, then says again what was not
   /// answered.
   void resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
   /// The lease has run out, so nothing may be at work here, but another leader may be found within the time
@@ -79,18 +80,18 @@ class Session {
   /// This is not the place to join: that is `leader`, or not known yet where that has no port. Ends with
   /// rejoin().
   const std::optional<Endpoint>& elsewhere() const noexcept { return elsewhere_; }
-  /// As resume(), for a launcher that has no seat yet or whose seat was no job's.
+  /// As resume(), for a launcher that has no slot yet or whose slot was no job's.
   void rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
-  /// The epoch of the leader that it follows; 0: one that cannot be succeeded.
-  std::uint64_t epoch() const noexcept { return epoch_; }
-  /// It has asked for a seat and has not been answered: whom it will follow is open.
+  /// The term of the leader that it follows; 0: one that cannot be succeeded.
+  std::uint64_t term() const noexcept { return term_; }
+  /// It has asked for a slot and has not been answered: whom it will follow is open.
   bool joining() const noexcept { return joining_; }
   const Known& known() const noexcept { return known_; }
   int place() const noexcept { return place_; }
   /// When the leader's last answer came; nobody may have workers by its word a lease after that.
   TimePoint heard_at() const noexcept { return heard_at_; }
-  /// This launcher has promised to follow no leader of a lower epoch: whoever admits it there is left again.
-  void follow_none_below(std::uint64_t epoch) noexcept { floor_ = epoch; }
+  /// This launcher has promised to follow no leader of a lower term: whoever admits it there is left again.
+  void follow_none_below(std::uint64_t term) noexcept { floor_ = term; }
   /// This node is about to leave, and promises nothing any more: no heartbeat from now on, so that its lease
   /// is not waited for longer than it must be. What it says is sent as before.
   void hush() noexcept { hushed_ = true; }
@@ -103,7 +104,7 @@ class Session {
   std::string& out() noexcept { return out_; }
   /// The next piece of news, encoded, `self` filled in.
   std::optional<std::string> take();
-  /// The coordinator has seated this node.
+  /// The leader has seated this node.
   bool admitted() const noexcept { return place_ >= 0; }
   /// When the lease runs out, if nothing more is answered.
   TimePoint lease_ends() const noexcept { return lease_ends_; }
@@ -116,15 +117,15 @@ class Session {
   void await_event();
   void answered(wire::Response& response, TimePoint now);
   void take_admission(std::string_view answer, TimePoint asked, TimePoint now);
-  void take_grant(const Grant& grant, TimePoint asked, TimePoint now);
+  void take_grant(const LeaseGrant& grant, TimePoint asked, TimePoint now);
   void hear(std::string news, TimePoint now);
   void remember(const std::string& news, TimePoint now);
   void connected_again(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
   void put_aside(std::string why);
-  void find_delegate();
+  void look_for_own_vote();
   void give_up_joining(TimePoint now);
   void beat(TimePoint now);
-  bool successors() const noexcept { return known_.leadership.council.size() >= kLeastCouncil; }
+  bool successors() const noexcept { return known_.leadership.voters.size() >= kLeastVoters; }
 
   void say_numbered(std::string numbered, TimePoint now);
 
@@ -152,16 +153,16 @@ class Session {
   TimePoint lease_from_, lease_ends_, next_beat_, heard_at_;
   TimePoint unseated_since_;
   std::optional<TimePoint> hung_up_until_;
-  std::uint64_t floor_ = 0;                  // of epochs
+  std::uint64_t floor_ = 0;                  // of terms
   std::optional<TimePoint> orphaned_until_;  // the lease has run out
   TimePoint patience_{};                     // with a leader who has not granted anything yet
   std::optional<Endpoint> elsewhere_;
-  std::uint64_t epoch_ = 0;
+  std::uint64_t term_ = 0;
   std::int64_t stamp_ = 0;
   Known known_;
   bool joining_ = true;
   bool hushed_ = false;
-  bool delegate_ = false;  // of the council
+  bool votes_ = false;  // of the voters
   bool at_work_ = false;
   std::optional<int> ended_with_;  // the round's part
   bool ended_ = false;

@@ -1,5 +1,5 @@
-// Both ends of the line: in the launcher a socket, in the link's process a member, a coordinator on the first
-// node, and one loop.
+// Both ends of the line: in the launcher a socket, in the link's process a member, the rendezvous on the
+// first node, and one loop.
 #include "launcher/nodes/link.h"
 
 #include <poll.h>
@@ -119,7 +119,7 @@ class LinkProcess {
   // False when this node should host the rendezvous and cannot (no token where one is needed).
   bool host() {
     try {
-      if (listener_) coordinator_.emplace(std::move(*listener_), settings_.coordinator);
+      if (listener_) rendezvous_.emplace(std::move(*listener_), settings_.rendezvous);
       if (settings_.succession) stand_by();
       return true;
     } catch (const std::exception& error) {
@@ -130,21 +130,21 @@ class LinkProcess {
 
   void prepare_succession() {
     std::random_device random;
-    while (settings_.offer.incarnation == 0)
-      settings_.offer.incarnation = (std::uint64_t{random()} << 32) | random();
-    settings_.coordinator.voter = settings_.member.voter = &voter_;
-    settings_.coordinator.incarnation = settings_.offer.incarnation;
-    settings_.coordinator.host = settings_.offer.host;
-    settings_.coordinator.meeting_point = settings_.member.server;
-    settings_.member.on_elected = [this](rendezvous::Mandate mandate) {
-      coordinator_->lead(std::move(mandate));
+    while (settings_.offer.instance_id == 0)
+      settings_.offer.instance_id = (std::uint64_t{random()} << 32) | random();
+    settings_.rendezvous.vote_state = settings_.member.vote_state = &vote_state_;
+    settings_.rendezvous.instance_id = settings_.offer.instance_id;
+    settings_.rendezvous.host = settings_.offer.host;
+    settings_.rendezvous.meeting_point = settings_.member.server;
+    settings_.member.on_elected = [this](rendezvous::ElectionResult election) {
+      rendezvous_->lead(std::move(election));
     };
   }
 
   // At the address by which this node reaches the others, and on the port where newcomers look for the job,
   // if that is free here. A node that cannot listen can do without leading.
   void stand_by() {
-    if (coordinator_) {
+    if (rendezvous_) {
       settings_.offer.standby = settings_.member.server;
       return;
     }
@@ -159,8 +159,8 @@ class LinkProcess {
       } catch (const SystemError&) {
         listener = listen_on(own, 0, deadline);
       }
-      coordinator_.emplace(std::move(*listener), settings_.coordinator, true);
-      settings_.offer.standby = coordinator_->endpoint();
+      rendezvous_.emplace(std::move(*listener), settings_.rendezvous, true);
+      settings_.offer.standby = rendezvous_->endpoint();
     } catch (const Error&) {
       settings_.offer.standby = {};
     }
@@ -233,7 +233,7 @@ class LinkProcess {
   bool leave() {
     lease_.revoke();
     member_->hush();
-    const bool succeeded = settings_.succession && coordinator_ && coordinator_->leads();
+    const bool succeeded = settings_.succession && rendezvous_ && rendezvous_->leads();
     const Deadline deadline = Deadline::after(succeeded ? kLeadersEnd : kDisorderlyEnd);
     while (!lease_.idle() && !deadline.expired()) std::this_thread::sleep_for(kLookSoon);
     const bool idle = lease_.idle();
@@ -288,7 +288,7 @@ class LinkProcess {
     const bool idle = !member_ || leave();
     // They follow another one when this one grants nothing any more.
     if (!idle && settings_.succession) return;
-    if (coordinator_) coordinator_->wait_until_over(Deadline::after(orderly_ ? kOrderlyEnd : kDisorderlyEnd));
+    if (rendezvous_) rendezvous_->wait_until_over(Deadline::after(orderly_ ? kOrderlyEnd : kDisorderlyEnd));
   }
 
   struct Attempt {
@@ -302,8 +302,8 @@ class LinkProcess {
   std::optional<Listener> listener_;
   pid_t launcher_;
   Lease& lease_;
-  rendezvous::Voter voter_;
-  std::optional<rendezvous::Coordinator> coordinator_;
+  rendezvous::VoteState vote_state_;
+  std::optional<rendezvous::RendezvousServer> rendezvous_;
   std::unique_ptr<rendezvous::Member> member_;
   std::vector<Word> early_;
   std::optional<Deadline> unread_until_;  // the launcher has pressing news to read

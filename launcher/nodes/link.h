@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "cluster/rendezvous/coordinator.h"
 #include "cluster/rendezvous/member.h"
+#include "cluster/rendezvous/server.h"
 #include "launcher/nodes/line.h"
 #include "launcher/subreaper/lease.h"
 #include "runtime/base/fd.h"
@@ -19,7 +19,7 @@ namespace dtrain::launcher {
 struct LinkSettings {
   rendezvous::MemberOptions member;
   rendezvous::NodeOffer offer;
-  rendezvous::CoordinatorOptions coordinator;
+  rendezvous::ServerOptions rendezvous;
   bool hosts = false;                        ///< this node hosts the rendezvous from the start
   std::optional<std::uint16_t> listen_port;  ///< with hosts: where (address: member.server)
   /// Another launcher may lead the job when the one that does is lost, and this one stands by for that.

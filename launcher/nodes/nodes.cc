@@ -108,7 +108,7 @@ class NodesRun final : private RoundLink {
     settings.offer.nproc = nproc_;
     settings.offer.must_match = must_match(job_);
     settings.connect_timeout = job_.options.join_timeout;
-    settings.coordinator = coordinator_options();
+    settings.rendezvous = server_options();
     settings.succession = succession();
     return settings;
   }
@@ -137,8 +137,8 @@ class NodesRun final : private RoundLink {
     }
   }
 
-  rendezvous::CoordinatorOptions coordinator_options() const {
-    rendezvous::CoordinatorOptions options;
+  rendezvous::ServerOptions server_options() const {
+    rendezvous::ServerOptions options;
     options.token = job_.token;
     options.insecure = job_.options.insecure;
     options.job = job_name();

@@ -1,4 +1,4 @@
-// The rendezvous: its messages, one launcher's conversation, and the coordinator's state machine under any
+// The rendezvous: its messages, one launcher's conversation, and the leader's state machine under any
 // sequence of comings, words, leavings and time.
 #include <map>
 #include <optional>
@@ -50,7 +50,7 @@ class Watch {
   void step() {
     const int op = bytes_.next();
     const int launcher = bytes_.next() % 8;
-    const SeatId id = connection_[launcher];
+    const ConnectionId id = connection_[launcher];
     switch (op % 8) {
       case 0:
         return op % 16 == 0 ? join(launcher) : come_back(launcher);
@@ -112,9 +112,9 @@ class Watch {
   void join(int launcher) {
     const int choice = bytes_.next();
     if (seated_.contains(connection_[launcher])) return;
-    const SeatId id = connection_[launcher] = next_connection_++;
+    const ConnectionId id = connection_[launcher] = next_connection_++;
     NodeOffer offer;
-    offer.incarnation = incarnation_[launcher] = id;
+    offer.instance_id = instance_id_[launcher] = id;
     if (choice % 8 != 7) offer.node_rank = choice % 8 == 6 ? choice - 100 : launcher % 6;
     offer.nproc = 1 + choice % 3;
     offer.must_match = {{"key", choice > 250 ? "odd" : "same"}};
@@ -128,9 +128,9 @@ class Watch {
   }
   // Over another connection, whether the old one is known to be broken or not.
   void come_back(int launcher) {
-    const SeatId before = connection_[launcher], id = next_connection_++;
+    const ConnectionId before = connection_[launcher], id = next_connection_++;
     NodeOffer offer;
-    offer.incarnation = incarnation_[launcher];
+    offer.instance_id = instance_id_[launcher];
     offer.resumes = true;
     const Admission admission = job_.join(id, offer, now_);
     if (admission.refused.empty()) {
@@ -141,22 +141,22 @@ class Watch {
     }
     collect();
   }
-  void leave(SeatId id) {
+  void leave(ConnectionId id) {
     const auto departure = static_cast<Departure>(bytes_.next() % 3);
     job_.leave(id, departure, now_);
     if (departure != Departure::broken) gone(id);
     if (departure == Departure::broken) seated_.erase(id);
   }
-  void done_with(SeatId id) {
+  void done_with(ConnectionId id) {
     if (said_round_ == round_) working_.erase(id);
   }
-  void gone(SeatId id) {
+  void gone(ConnectionId id) {
     working_.erase(id);
     seated_.erase(id);
   }
 
   void collect() {
-    for (const SeatId id : job_.take_lost()) gone(id);
+    for (const ConnectionId id : job_.take_lost()) gone(id);
     for (const News& news : job_.take_news()) {
       require(!over_, "nothing comes after the end");
       std::visit([this](const auto& one) { check(one); }, news);
@@ -207,19 +207,19 @@ class Watch {
     require(news.failure.has_value() || news.exit_code == 0, "a failure has a cause");
   }
   void check(const Refused&) { require(false, "refusals are no news for all"); }
-  void check(const Leadership&) { require(false, "what a successor must know is told by the coordinator"); }
+  void check(const Leadership&) { require(false, "what a successor must know is told by the leader"); }
   void check(const LeaseLost&) { require(false, "leases are the members' own"); }
 
   Bytes& bytes_;
   TimePoint now_{std::chrono::seconds(1000)};
   JobRules rules_;
   Membership job_;
-  std::map<int, SeatId> connection_{{0, 0}, {1, 1}, {2, 2}, {3, 3},
-                                    {4, 4}, {5, 5}, {6, 6}, {7, 7}};  // by launcher
-  std::map<int, std::uint64_t> incarnation_;
-  SeatId next_connection_ = 100;
-  std::map<SeatId, int> seated_;
-  std::set<SeatId> working_;  // who may still write
+  std::map<int, ConnectionId> connection_{{0, 0}, {1, 1}, {2, 2}, {3, 3},
+                                          {4, 4}, {5, 5}, {6, 6}, {7, 7}};  // by launcher
+  std::map<int, std::uint64_t> instance_id_;
+  ConnectionId next_connection_ = 100;
+  std::map<ConnectionId, int> seated_;
+  std::set<ConnectionId> working_;  // who may still write
   std::vector<RoundNode> forming_;
   std::vector<std::pair<int, int>> displaced_;
   int round_ = -1, said_round_ = -1, restarts_ = 0;

@@ -40,8 +40,8 @@ struct Crowd::Trouble {
   std::string last;
 };
 
-struct Crowd::Seat {
-  Seat(StoreStream connected, const rendezvous::NodeOffer& offer, rendezvous::SessionTimes times)
+struct Crowd::Slot {
+  Slot(StoreStream connected, const rendezvous::NodeOffer& offer, rendezvous::SessionTimes times)
       : stream(std::move(connected)),
         session(std::move(stream.reader), std::move(stream.writer), offer, times, steady_clock().now()) {}
   StoreStream stream;
@@ -72,61 +72,61 @@ class Crowd::Loop {
     store.job = options_.job;
     store.role = "launcher";
     store.rank = rank;
-    seats_.push_back(std::make_unique<Seat>(
+    slots_.push_back(std::make_unique<Slot>(
         connect_to_store(options_.server, store, Deadline::after(std::chrono::seconds(60))), offer_of(rank),
         rendezvous::SessionTimes{options_.beat, options_.lease}));
-    Seat& seat = *seats_.back();
+    Slot& slot = *slots_.back();
     epoll_event event{};
     event.events = EPOLLIN;
-    event.data.ptr = &seat;
-    check(Sys{::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, seat.stream.fd.get(), &event)}, "epoll_ctl");
-    flush(seat);
+    event.data.ptr = &slot;
+    check(Sys{::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, slot.stream.fd.get(), &event)}, "epoll_ctl");
+    flush(slot);
     ++crowd_.connected_;
   }
 
   void serve(int wait_ms) {
     epoll_event events[256];
     const int ready = ::epoll_wait(epoll_.get(), events, 256, wait_ms);
-    for (int i = 0; i < ready; ++i) receive(*static_cast<Seat*>(events[i].data.ptr));
+    for (int i = 0; i < ready; ++i) receive(*static_cast<Slot*>(events[i].data.ptr));
     const TimePoint now = steady_clock().now();
     if (now < next_tick_) return;
     next_tick_ = now + kTickEvery;
-    for (const auto& seat : seats_) {
-      seat->session.tick(now);
-      attend(*seat);
+    for (const auto& slot : slots_) {
+      slot->session.tick(now);
+      attend(*slot);
     }
   }
 
-  void receive(Seat& seat) {
-    const ssize_t got = ::recv(seat.stream.fd.get(), chunk_, sizeof chunk_, MSG_DONTWAIT);
+  void receive(Slot& slot) {
+    const ssize_t got = ::recv(slot.stream.fd.get(), chunk_, sizeof chunk_, MSG_DONTWAIT);
     if (got > 0)
-      seat.session.receive({chunk_, static_cast<std::size_t>(got)}, steady_clock().now());
+      slot.session.receive({chunk_, static_cast<std::size_t>(got)}, steady_clock().now());
     else if (got == 0 || (errno != EAGAIN && errno != EINTR))
-      seat.session.lose(got == 0 ? "closed" : std::strerror(errno));
-    attend(seat);
+      slot.session.lose(got == 0 ? "closed" : std::strerror(errno));
+    attend(slot);
   }
 
-  void attend(Seat& seat) {
-    while (const auto news = seat.session.take()) react(seat, *news);
-    flush(seat);
-    if (seat.session.ended() && seat.stream.fd) seat.stream.fd.reset();
+  void attend(Slot& slot) {
+    while (const auto news = slot.session.take()) react(slot, *news);
+    flush(slot);
+    if (slot.session.ended() && slot.stream.fd) slot.stream.fd.reset();
   }
 
   // Nodes are not decoded: on a real node that is one launcher's work, not ten thousand launchers'.
-  void react(Seat& seat, const std::string& news) {
+  void react(Slot& slot, const std::string& news) {
     const TimePoint now = steady_clock().now();
     if (const auto round = rendezvous::round_of(news)) {
       if (rendezvous::is_forming(news)) {
-        seat.session.say(rendezvous::Ready{*round, 4711}, now);
+        slot.session.say(rendezvous::Ready{*round, 4711}, now);
       } else if (rendezvous::is_start(news)) {
         ++crowd_.started_;
       } else {
         ++crowd_.stopped_;
-        seat.session.say(rendezvous::Ended{*round, 143}, now);
+        slot.session.say(rendezvous::Ended{*round, 143}, now);
       }
     } else if (rendezvous::is_over(news)) {
       ++crowd_.over_;
-    } else if (seat.session.ended()) {
+    } else if (slot.session.ended()) {
       const auto decoded = rendezvous::decode_news(news);
       if (const auto* lost = std::get_if<rendezvous::LeaseLost>(&*decoded)) crowd_.count_broken(lost->why);
       if (const auto* refused = std::get_if<rendezvous::Refused>(&*decoded))
@@ -134,16 +134,16 @@ class Crowd::Loop {
     }
   }
 
-  void flush(Seat& seat) {
+  void flush(Slot& slot) {
     if (crowd_.fail_one_.exchange(false)) {
       rendezvous::Failed failed;
       failed.failure.exit_code = 7;
       failed.failure.lines.assign(20, "rank 7 failed first: exit code 7");
-      seat.session.say(failed, steady_clock().now());
+      slot.session.say(failed, steady_clock().now());
     }
-    std::string& out = seat.session.out();
-    if (out.empty() || !seat.stream.fd) return;
-    const ssize_t sent = ::send(seat.stream.fd.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    std::string& out = slot.session.out();
+    if (out.empty() || !slot.stream.fd) return;
+    const ssize_t sent = ::send(slot.stream.fd.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) out.erase(0, static_cast<std::size_t>(sent));
   }
 
@@ -151,7 +151,7 @@ class Crowd::Loop {
   const rendezvous::MemberOptions options_;
   UniqueFd epoll_;
   TimePoint next_tick_;
-  std::vector<std::unique_ptr<Seat>> seats_;
+  std::vector<std::unique_ptr<Slot>> slots_;
   char chunk_[64 * 1024];
 };
 

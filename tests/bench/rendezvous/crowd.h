@@ -35,7 +35,7 @@ class Crowd {
   void fail_one() noexcept { fail_one_ = true; }
 
  private:
-  struct Seat;
+  struct Slot;
   class Loop;
   void count_broken(const std::string& why);
 

@@ -20,8 +20,8 @@ double seconds_since(TimePoint start) {
 
 Deadline patience() { return Deadline::after(seconds(120)); }
 
-rendezvous::CoordinatorOptions coordinator_options(int nodes, const Token& token) {
-  rendezvous::CoordinatorOptions options;
+rendezvous::ServerOptions server_options(int nodes, const Token& token) {
+  rendezvous::ServerOptions options;
   options.token = token;
   options.job = "bench";
   options.min_nodes = options.max_nodes = nodes;
@@ -88,7 +88,7 @@ void measure_paced(StoreClient& client, Attackers& attackers, int pairs, double 
 
 ScaleResult measure_scale(int launchers, int threads, double beat_s) {
   const Token token = make_token();
-  const ServerProcess server(coordinator_options(launchers, token));
+  const ServerProcess server(server_options(launchers, token));
   ScaleResult result;
   result.launchers = launchers;
   const auto all = [launchers](int count) { return count >= launchers; };
@@ -124,7 +124,7 @@ ScaleResult measure_scale(int launchers, int threads, double beat_s) {
 HostileResult measure_hostile(const AttackPlan& plan, int pairs, double phase_s) {
   constexpr int kMembers = 8;
   const Token token = make_token();
-  const ServerProcess server(coordinator_options(kMembers, token));
+  const ServerProcess server(server_options(kMembers, token));
   const rendezvous::MemberOptions members = member_options(server.port(), token);
   Attackers attackers(members, plan);
   HostileResult result;

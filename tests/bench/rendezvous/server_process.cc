@@ -22,14 +22,14 @@ std::size_t raise_open_files() {
   return limit.rlim_cur;
 }
 
-ServerProcess::ServerProcess(const rendezvous::CoordinatorOptions& options) {
+ServerProcess::ServerProcess(const rendezvous::ServerOptions& options) {
   Listener listener = listen_on("127.0.0.1", 0, Deadline::after(std::chrono::seconds(5)));
   port_ = listener.port();
   pid_ = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
   if (pid_ != 0) return;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   raise_open_files();
-  const rendezvous::Coordinator coordinator(std::move(listener), options);
+  const rendezvous::RendezvousServer rendezvous(std::move(listener), options);
   while (true) ::pause();
 }
 

@@ -5,14 +5,14 @@
 
 #include <cstdint>
 
-#include "cluster/rendezvous/coordinator.h"
+#include "cluster/rendezvous/server.h"
 
 namespace dtrain::bench {
 
 class ServerProcess {
  public:
   /// Forks; to be called while this process has one thread.
-  explicit ServerProcess(const rendezvous::CoordinatorOptions& options);
+  explicit ServerProcess(const rendezvous::ServerOptions& options);
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;

@@ -13,8 +13,8 @@
 #include <set>
 #include <thread>
 
-#include "cluster/rendezvous/coordinator.h"
 #include "cluster/rendezvous/member.h"
+#include "cluster/rendezvous/server.h"
 
 namespace dtrain::rendezvous {
 namespace {
@@ -58,7 +58,7 @@ class Launcher {
   Launcher(int place, const Endpoint& meeting_point, std::optional<Listener> hosts, const Token& token,
            Minutes& minutes)
       : place_(place), minutes_(minutes) {
-    CoordinatorOptions leads;
+    ServerOptions leads;
     leads.token = token;
     leads.job = "job";
     leads.min_nodes = leads.max_nodes = kNodes;
@@ -66,27 +66,27 @@ class Launcher {
     leads.max_restarts = 100;
     leads.lease = kLease;
     leads.lost_after = kLostAfter;
-    leads.voter = &voter_;
-    leads.incarnation =
+    leads.vote_state = &vote_state_;
+    leads.instance_id =
         1000 + static_cast<std::uint64_t>(place) + (std::uint64_t{std::random_device{}()} << 32);
     leads.host = "host" + std::to_string(place);
     leads.meeting_point = meeting_point;
     const bool stands_by = !hosts;
     Listener listener = hosts ? std::move(*hosts) : listen_on("127.0.0.1", 0, soon());
-    coordinator_.emplace(std::move(listener), leads, stands_by);
+    rendezvous_.emplace(std::move(listener), leads, stands_by);
 
     NodeOffer offer{place, leads.host, "127.0.0.1 (lo)", 1, {{"nnodes", "4"}}};
-    offer.incarnation = leads.incarnation;
-    offer.standby = coordinator_->endpoint();
+    offer.instance_id = leads.instance_id;
+    offer.standby = rendezvous_->endpoint();
     MemberOptions follows;
     follows.server = meeting_point;
     follows.token = token;
     follows.job = "job";
     follows.beat = milliseconds(250);
     follows.lease = kLease;
-    follows.voter = &voter_;
-    follows.on_elected = [this](Mandate mandate) {
-      coordinator_->lead(std::move(mandate));
+    follows.vote_state = &vote_state_;
+    follows.on_elected = [this](ElectionResult election) {
+      rendezvous_->lead(std::move(election));
       leads_ = true;
     };
     leads_ = !stands_by;
@@ -97,7 +97,7 @@ class Launcher {
     ending_ = true;
     thread_.join();
     // As when its process is killed: nobody is told.
-    coordinator_.reset();
+    rendezvous_.reset();
     member_.reset();
   }
 
@@ -116,7 +116,7 @@ class Launcher {
     return !ended_.empty();
   }
   /// All launchers of the job may elect, and it has heard so.
-  bool knows_all() const { return voter_.council() == kNodes + kSpares; }
+  bool knows_all() const { return vote_state_.voters() == kNodes + kSpares; }
 
  private:
   void end(const std::string& why) {
@@ -144,8 +144,8 @@ class Launcher {
 
   int place_;
   Minutes& minutes_;
-  Voter voter_;
-  std::optional<Coordinator> coordinator_;
+  VoteState vote_state_;
+  std::optional<RendezvousServer> rendezvous_;
   std::optional<Member> member_;
   std::atomic<bool> ending_{false}, leads_{false};
   std::atomic<int> round_{-1};

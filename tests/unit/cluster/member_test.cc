@@ -1,5 +1,5 @@
-// Launchers and their coordinator over loopback: joining, rounds, members that die, fall silent, or say what
-// they should not, and a coordinator that is gone.
+// Launchers and their rendezvous over loopback: joining, rounds, members that die, fall silent, or say what
+// they should not, and a leader that is gone.
 #include "cluster/rendezvous/member.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@
 #include <memory>
 #include <thread>
 
-#include "cluster/rendezvous/coordinator.h"
+#include "cluster/rendezvous/server.h"
 #include "cluster/rendezvous/session.h"
 #include "cluster/store/store_client.h"
 #include "runtime/base/check.h"
@@ -35,8 +35,8 @@ const Token& token() {
   return made;
 }
 
-CoordinatorOptions options_for(int least, int most) {
-  CoordinatorOptions options;
+ServerOptions options_for(int least, int most) {
+  ServerOptions options;
   options.token = token();
   options.job = "job";
   options.min_nodes = least;
@@ -58,9 +58,9 @@ class RendezvousTest : public testing::Test {
     static_cast<void>(token());  // made once, before there are two processes
     listener_ = listen_on("127.0.0.1", 0, soon());
   }
-  void serve(const CoordinatorOptions& options) {
+  void serve(const ServerOptions& options) {
     port_ = listener_.port();
-    coordinator_ = std::make_unique<Coordinator>(std::move(listener_), options);
+    rendezvous_ = std::make_unique<RendezvousServer>(std::move(listener_), options);
   }
   MemberOptions member_options() const {
     MemberOptions options;
@@ -95,7 +95,7 @@ class RendezvousTest : public testing::Test {
 
   Listener listener_;
   std::uint16_t port_ = 0;
-  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<RendezvousServer> rendezvous_;
 };
 
 TEST_F(RendezvousTest, TwoToEightLaunchersGoThroughAJob) {
@@ -120,8 +120,8 @@ TEST_F(RendezvousTest, TwoToEightLaunchersGoThroughAJob) {
     }
     for (auto& member : members) EXPECT_EQ(hear<Over>(*member).exit_code, 0);
     for (auto& member : members) EXPECT_FALSE(member->next(Deadline::never()));
-    EXPECT_TRUE(coordinator_->wait_until_over(soon()));
-    coordinator_.reset();
+    EXPECT_TRUE(rendezvous_->wait_until_over(soon()));
+    rendezvous_.reset();
   }
 }
 
@@ -155,7 +155,7 @@ TEST_F(RendezvousTest, DescriptorIsReadableWhileThereIsNews) {
 TEST_F(RendezvousTest, TheRefusedHearsWhyAndSoDoTheOthers) {
   serve(options_for(3, 3));
   const auto first = join(0);
-  hear<Waiting>(*first);  // it has its seat
+  hear<Waiting>(*first);  // it has its slot
   NodeOffer twin = offer_of(0);
   twin.host = "other";
   const auto second = join(twin);
@@ -164,7 +164,7 @@ TEST_F(RendezvousTest, TheRefusedHearsWhyAndSoDoTheOthers) {
   const Over over = hear<Over>(*first);
   EXPECT_EQ(over.exit_code, 2);
   EXPECT_THAT(over.failure->lines, Contains(why));
-  EXPECT_TRUE(coordinator_->wait_until_over(soon()));
+  EXPECT_TRUE(rendezvous_->wait_until_over(soon()));
 }
 
 TEST_F(RendezvousTest, WhoIsMissingIsToldAgainAndAgain) {
@@ -237,7 +237,7 @@ TEST_F(RendezvousTest, AKilledOrStoppedProcessIsWaitedForUntilItsLeaseHasRunOut)
       }
       ::_exit(0);
     }
-    CoordinatorOptions options = options_for(2, 2);
+    ServerOptions options = options_for(2, 2);
     options.lost_after = milliseconds(1500);
     serve(options);
     std::vector<std::unique_ptr<Member>> members;
@@ -253,7 +253,7 @@ TEST_F(RendezvousTest, AKilledOrStoppedProcessIsWaitedForUntilItsLeaseHasRunOut)
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     members.clear();
-    coordinator_.reset();
+    rendezvous_.reset();
     port_ = 0;
   }
 }
@@ -261,7 +261,7 @@ TEST_F(RendezvousTest, AKilledOrStoppedProcessIsWaitedForUntilItsLeaseHasRunOut)
 TEST_F(RendezvousTest, ACoordinatorThatIsGoneIsALostLease) {
   serve(options_for(2, 2));
   const auto member = join(0);
-  coordinator_.reset();
+  rendezvous_.reset();
   EXPECT_THAT(hear<LeaseLost>(*member).why, HasSubstr("gone"));
   EXPECT_FALSE(member->next(soon()));
 }

@@ -176,17 +176,17 @@ TEST(Membership, ANodeThatFellSilentIsGivenTheMarginOfItsLease) {
   EXPECT_THAT(job.last<Stop>().failure->lines, Contains(HasSubstr("cut in one direction")));
 }
 
-// A launcher whose connection broke, seen from the coordinator.
+// A launcher whose connection broke, seen from the leader.
 NodeOffer known(int node_rank, bool resumes = false) {
   NodeOffer offer = offer_of(node_rank);
-  offer.incarnation = 100 + static_cast<std::uint64_t>(node_rank);
+  offer.instance_id = 100 + static_cast<std::uint64_t>(node_rank);
   offer.resumes = resumes;
   return offer;
 }
 
 Job running_with_known(JobRules rules) {
   Job job(std::move(rules));
-  for (const int i : {0, 1}) EXPECT_EQ(job.join(static_cast<SeatId>(i), known(i)).refused, "");
+  for (const int i : {0, 1}) EXPECT_EQ(job.join(static_cast<ConnectionId>(i), known(i)).refused, "");
   job.ready_all({0, 1}, 0);
   return job;
 }
@@ -231,7 +231,7 @@ TEST(Membership, BeforeAnyRoundNobodyIsToldThatTheJobHasGoneOn) {
   EXPECT_EQ(admission.refused, "");
   EXPECT_TRUE(admission.elsewhere);
   job.pass(seconds(1));
-  EXPECT_EQ(job.count<Forming>(), 0U) << "it has no seat here";
+  EXPECT_EQ(job.count<Forming>(), 0U) << "it has no slot here";
 }
 
 TEST(Membership, AWordThatIsSaidAgainIsHeardOnce) {

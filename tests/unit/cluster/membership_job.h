@@ -1,4 +1,4 @@
-// A coordinator's state machine whose time moves only when a test moves it, and the words to drive it.
+// A leader's state machine whose time moves only when a test moves it, and the words to drive it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,47 +21,47 @@ inline NodeOffer offer_of(std::optional<int> node_rank, int nproc = 2) {
   return offer;
 }
 
-// A job under test: seat `i` belongs to node_rank i unless a test says otherwise. Seats beat every 100 ms
+// A job under test: slot `i` belongs to node_rank i unless a test says otherwise. Seats beat every 100 ms
 // unless muted.
 class Job {
  public:
   explicit Job(JobRules rules) : membership_(std::move(rules), now_) {}
 
-  Admission join(SeatId id, const NodeOffer& offer) {
+  Admission join(ConnectionId id, const NodeOffer& offer) {
     Admission admission = membership_.join(id, offer, now_);
     if (admission.refused.empty()) beating_.insert(id);
     collect();
     return admission;
   }
-  Admission join(int node_rank) { return join(static_cast<SeatId>(node_rank), offer_of(node_rank)); }
+  Admission join(int node_rank) { return join(static_cast<ConnectionId>(node_rank), offer_of(node_rank)); }
   void join_all(int count) {
     for (int i = 0; i < count; ++i) EXPECT_EQ(join(i).refused, "");
   }
-  void say(SeatId id, const Word& word, std::uint64_t number = 0) {
+  void say(ConnectionId id, const Word& word, std::uint64_t number = 0) {
     membership_.hear(id, word, now_, number);
     collect();
   }
-  void ready_all(const std::vector<SeatId>& ids, int round) {
-    for (const SeatId id : ids) say(id, Ready{round, id == 0 ? std::uint16_t{4711} : std::uint16_t{0}});
+  void ready_all(const std::vector<ConnectionId>& ids, int round) {
+    for (const ConnectionId id : ids) say(id, Ready{round, id == 0 ? std::uint16_t{4711} : std::uint16_t{0}});
   }
-  void ended_all(const std::vector<SeatId>& ids, int round, int code) {
-    for (const SeatId id : ids) say(id, Ended{round, code});
+  void ended_all(const std::vector<ConnectionId>& ids, int round, int code) {
+    for (const ConnectionId id : ids) say(id, Ended{round, code});
   }
-  void leave(SeatId id, Departure departure) {
+  void leave(ConnectionId id, Departure departure) {
     beating_.erase(id);
     membership_.leave(id, departure, now_);
     collect();
   }
-  void mute(SeatId id) { beating_.erase(id); }
+  void mute(ConnectionId id) { beating_.erase(id); }
   void pass(Duration time) {
     for (const TimePoint end = now_ + time; now_ < end;) {
       now_ += std::min<Duration>(std::chrono::milliseconds(10), end - now_);
-      for (const SeatId id : beating_) membership_.beat(id, now_);
+      for (const ConnectionId id : beating_) membership_.beat(id, now_);
       membership_.tick(now_);
       collect();
     }
   }
-  // The coordinator is held up; then the heartbeats are read after the clock.
+  // The leader is held up; then the heartbeats are read after the clock.
   void freeze(Duration time) {
     now_ += time;
     membership_.tick(now_);
@@ -93,19 +93,19 @@ class Job {
     for (const std::string& line : last<Waiting>().lines) text += line + "\n";
     return text;
   }
-  const std::vector<SeatId>& lost() const { return lost_; }
+  const std::vector<ConnectionId>& lost() const { return lost_; }
   bool over() const { return membership_.over(); }
 
  private:
   void collect() {
     for (News& news : membership_.take_news()) heard_.push_back(std::move(news));
-    for (const SeatId id : membership_.take_lost()) lost_.push_back(id);
+    for (const ConnectionId id : membership_.take_lost()) lost_.push_back(id);
   }
   TimePoint now_{std::chrono::seconds(1000)};
   Membership membership_;
-  std::set<SeatId> beating_;
+  std::set<ConnectionId> beating_;
   std::vector<News> heard_;
-  std::vector<SeatId> lost_;
+  std::vector<ConnectionId> lost_;
 };
 
 inline JobRules fixed(int nodes, int restarts = 0) {
@@ -138,8 +138,8 @@ inline Job running(JobRules rules) {
   const int nodes = rules.max_nodes;
   Job job(std::move(rules));
   job.join_all(nodes);
-  std::vector<SeatId> ids;
-  for (int i = 0; i < nodes; ++i) ids.push_back(static_cast<SeatId>(i));
+  std::vector<ConnectionId> ids;
+  for (int i = 0; i < nodes; ++i) ids.push_back(static_cast<ConnectionId>(i));
   job.ready_all(ids, 0);
   EXPECT_EQ(job.count<Start>(), 1U);
   return job;

@@ -1,4 +1,4 @@
-// Who gets a seat, who is refused and in which words, and what is said while somebody is missing.
+// Who gets a slot, who is refused and in which words, and what is said while somebody is missing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -21,7 +21,7 @@ JobRules spared(int nodes, int spares, int restarts = 3) {
   return rules;
 }
 
-// Three nodes that run, and a spare in seat 3.
+// Three nodes that run, and a spare in slot 3.
 Job with_spare() {
   Job job = running(spared(3, 1));
   EXPECT_EQ(job.join(3).refused, "");

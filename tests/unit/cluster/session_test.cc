@@ -1,4 +1,4 @@
-// One conversation with the coordinator, byte by byte and with a clock of our own: the lease above all.
+// One conversation with the leader, byte by byte and with a clock of our own: the lease above all.
 #include "cluster/rendezvous/session.h"
 
 #include <gmock/gmock.h>
@@ -198,11 +198,11 @@ TEST_F(SessionTest, ASeatThatWasGivenUpIsALostLease) {
   EXPECT_EQ(std::get<LeaseLost>(heard()).why, "gone on without");
 }
 
-// Whoever has begun anew where the leader was knows of no seat, and whom to ask instead.
+// Whoever has begun anew where the leader was knows of no slot, and whom to ask instead.
 TEST_F(SessionTest, AnotherRendezvousAtTheSameAddressEndsNoSessionThatMayBeSucceeded) {
   answer(asked().at(0), join_answer(5, encode(Admission{1, {}, {}, false, {}, 1, {1, seconds(4)}})));
   Leadership leadership;
-  leadership.council = {{1, "h0", {"10.0.0.1", 1}}, {2, "h1", {"10.0.0.2", 1}}, {3, "h2", {"10.0.0.3", 1}}};
+  leadership.voters = {{1, "h0", {"10.0.0.1", 1}}, {2, "h1", {"10.0.0.2", 1}}, {3, "h2", {"10.0.0.3", 1}}};
   answer(asked().at(0), encode(News(leadership)));
   answer(asked().at(0), encode(News(Forming{0, 0, {{0, "h0", 2, 0}, {1, "host1", 2, 2}}})));
   EXPECT_EQ(std::get<Forming>(heard()).round, 0);
@@ -215,15 +215,15 @@ TEST_F(SessionTest, AnotherRendezvousAtTheSameAddressEndsNoSessionThatMayBeSucce
 
 // It counts its news from 0 again, by another clock.
 TEST_F(SessionTest, ShowsALeaderNothingThatTheOneBeforeHasTold) {
-  const auto admitted_by = [](std::uint64_t epoch, std::int64_t stamp) {
-    return join_answer(0, encode(Admission{1, {}, {}, false, {}, epoch, {stamp, seconds(4)}}));
+  const auto admitted_by = [](std::uint64_t term, std::int64_t stamp) {
+    return join_answer(0, encode(Admission{1, {}, {}, false, {}, term, {stamp, seconds(4)}}));
   };
   const auto shown = [&] {
     pass(seconds(1));
     const auto requests = asked();
     const auto beat = std::find_if(requests.begin(), requests.end(),
                                    [](const wire::Request& one) { return one.keys.front() == kBeatKey; });
-    return beat == requests.end() ? std::nullopt : decode_echo(beat->value);
+    return beat == requests.end() ? std::nullopt : decode_ack(beat->value);
   };
   answer(asked().at(0), admitted_by(1, 700));
   for (int i = 0; i < 3; ++i) answer(asked().at(0), encode(News(Waiting{{"two are missing"}})));
@@ -233,12 +233,12 @@ TEST_F(SessionTest, ShowsALeaderNothingThatTheOneBeforeHasTold) {
   const wire::Request join = asked().at(0);
   const auto joining = shown();
   ASSERT_TRUE(joining);
-  EXPECT_EQ(joining->epoch, 1U) << "who will admit it is open";
+  EXPECT_EQ(joining->term, 1U) << "who will admit it is open";
   answer(join, admitted_by(2, 5));
   const wire::Request event = asked().at(0);
   const auto admitted = shown();
   ASSERT_TRUE(admitted);
-  EXPECT_EQ(admitted->epoch, 2U);
+  EXPECT_EQ(admitted->term, 2U);
   EXPECT_EQ(admitted->stamp, 5);
   EXPECT_EQ(admitted->events, 0U);
 }
@@ -254,10 +254,10 @@ TEST_F(SessionTest, ShowsNothingOfTheOneBeforeToWhoeverItJoinsAfresh) {
   answer(asked().at(0), join_answer(0, encode(Admission{1, {}, {}, false, {}, 1, {3, seconds(4)}})));
   asked();
   pass(seconds(1));
-  const auto echo = decode_echo(asked().at(0).value);
-  ASSERT_TRUE(echo);
-  EXPECT_EQ(echo->stamp, 3);
-  EXPECT_EQ(echo->events, 0U);
+  const auto ack = decode_ack(asked().at(0).value);
+  ASSERT_TRUE(ack);
+  EXPECT_EQ(ack->stamp, 3);
+  EXPECT_EQ(ack->match_index, 0U);
 }
 
 // Nobody else can lead this job, and its workers must not be another one's.

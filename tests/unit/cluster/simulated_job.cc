@@ -156,7 +156,7 @@ void SimulatedJob::ask(Launcher& asker, const std::vector<int>& others, const Vo
         --ballot->silent;
         if (answer) ballot->answers.push_back(*answer);
         ballot->granted += answer && answer->granted ? 1 : 0;
-        const bool leader = answer && answer->leads > request.known_epoch;
+        const bool leader = answer && answer->leads > request.known_term;
         if (ballot->silent == 0 || leader || (votes > 0 && ballot->granted >= votes)) end(self);
       });
     });
@@ -261,52 +261,51 @@ void SimulatedJob::fault() {
 // --- what must hold ---------------------------------------------------------------------------------------
 
 void SimulatedJob::look_at(const Launcher& launcher) {
-  const Office& office = launcher.observer().office();
-  if (!office.open() || !launcher.observer().council() || !violation_.empty()) return;
-  const std::uint64_t epoch = office.epoch(), own = launcher.incarnation();
+  const LeaderState& state = launcher.observer().state();
+  if (!state.open() || !launcher.observer().voters() || !violation_.empty()) return;
+  const std::uint64_t term = state.term(), own = launcher.instance_id();
   if (!founder_of_.contains(own)) {
-    founder_of_[own] = epoch == 1 ? own : founder_of_.at(last_followed_.at(own));
-    if (epoch == 1) say("place " + std::to_string(launcher.place()) + " begins the job");
+    founder_of_[own] = term == 1 ? own : founder_of_.at(last_followed_.at(own));
+    if (term == 1) say("place " + std::to_string(launcher.place()) + " begins the job");
   }
   Succession& job = jobs_[founder_of_.at(own)];
-  const auto [leader, first] = job.leaders.emplace(epoch, own);
-  if (leader->second != own) violated("two leaders of epoch " + std::to_string(epoch));
-  if (first) job.inherited[epoch] = epoch == 1 ? -1 : office.membership().leadership().round;
-  if (launcher.observer().council()->alone()) return;
+  const auto [leader, first] = job.leaders.emplace(term, own);
+  if (leader->second != own) violated("two leaders of term " + std::to_string(term));
+  if (first) job.inherited[term] = term == 1 ? -1 : state.membership().leadership().round;
+  if (launcher.observer().voters()->alone()) return;
   look_at_acknowledgements(launcher);
   look_at_what_was_decided(launcher, job);
 }
 
 // What a leader takes for heard by a majority has been.
 void SimulatedJob::look_at_acknowledgements(const Launcher& leader) {
-  const Office& office = leader.observer().office();
-  const Council& council = *leader.observer().council();
-  for (const std::uint64_t events : {office.formed_at(), council.changed_at(), office.next_event()}) {
-    if (events == 0 || !council.decided(events)) continue;
-    const auto heard =
-        std::count_if(council.members().begin(), council.members().end(), [&](const Delegate& one) {
-          const auto found = heard_.find({one.incarnation, leader.incarnation()});
-          return found != heard_.end() && found->second >= events;
-        });
-    if (static_cast<std::size_t>(heard) < council.members().size() / 2 + 1)
-      violated("the leader of epoch " + std::to_string(office.epoch()) + " believes that a majority of " +
-               std::to_string(council.members().size()) + " has heard " + std::to_string(events) +
+  const LeaderState& state = leader.observer().state();
+  const Voters& voters = *leader.observer().voters();
+  for (const std::uint64_t events : {state.formed_at(), voters.changed_at(), state.next_event()}) {
+    if (events == 0 || !voters.decided(events)) continue;
+    const auto heard = std::count_if(voters.members().begin(), voters.members().end(), [&](const Voter& one) {
+      const auto found = heard_.find({one.instance_id, leader.instance_id()});
+      return found != heard_.end() && found->second >= events;
+    });
+    if (static_cast<std::size_t>(heard) < voters.members().size() / 2 + 1)
+      violated("the leader of term " + std::to_string(state.term()) + " believes that a majority of " +
+               std::to_string(voters.members().size()) + " has heard " + std::to_string(events) +
                " of its news, which " + std::to_string(heard) + " have");
   }
 }
 
 // What a majority has heard of, every leader after it begins with.
 void SimulatedJob::look_at_what_was_decided(const Launcher& leader, Succession& job) {
-  const Office& office = leader.observer().office();
-  for (const Office::Event& event : office.events()) {
-    if (event.number + 1 == office.formed_at() && leader.observer().council()->decided(office.formed_at()))
-      job.decided[office.epoch()] = *round_of(event.news);
+  const LeaderState& state = leader.observer().state();
+  for (const LeaderState::Event& event : state.events()) {
+    if (event.number + 1 == state.formed_at() && leader.observer().voters()->decided(state.formed_at()))
+      job.decided[state.term()] = *round_of(event.news);
   }
   for (const auto& [before, round] : job.decided) {
     for (const auto& [after, known] : job.inherited) {
       if (before < after && known < round)
-        violated("epoch " + std::to_string(after) + " began with round " + std::to_string(known) +
-                 ", although a majority of epoch " + std::to_string(before) + " had heard of round " +
+        violated("term " + std::to_string(after) + " began with round " + std::to_string(known) +
+                 ", although a majority of term " + std::to_string(before) + " had heard of round " +
                  std::to_string(round));
     }
   }

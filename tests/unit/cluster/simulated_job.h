@@ -1,4 +1,4 @@
-// A job's launchers in virtual time: each has the session, the voter and the coordinator that a real one has,
+// A job's launchers in virtual time: each has the session, the voter and the leader that a real one has,
 // driven as Member and StoreServer drive them, over a network that delays, cuts and forgets. What must hold
 // whatever happens is looked at after every event.
 #pragma once
@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "cluster/rendezvous/leader/coordinator_observer.h"
+#include "cluster/quorum/vote_state.h"
+#include "cluster/rendezvous/leader/server_observer.h"
 #include "cluster/rendezvous/session.h"
-#include "cluster/rendezvous/voter.h"
 #include "cluster/store/store_table.h"
 #include "tests/unit/cluster/simulated_network.h"
 
@@ -53,16 +53,16 @@ class Launcher final : public StoreDesk {
   void freeze(TimePoint until) { frozen_until_ = until; }
   void reset_all_connections();
 
-  bool leads() const { return observer_.office().open() && (observer_.council() || place_ == 0); }
+  bool leads() const { return observer_.state().open() && (observer_.voters() || place_ == 0); }
   /// The round that its workers are at, whose lease has not run out; -1: none.
   int working() const;
   /// Who told it to; 0: nobody has.
   std::uint64_t leader() const { return leader_; }
   int place() const { return place_; }
   std::uint64_t life() const { return life_; }
-  std::uint64_t incarnation() const { return life_ + 1000; }
+  std::uint64_t instance_id() const { return life_ + 1000; }
   TimePoint frozen_until() const { return frozen_until_; }
-  const rendezvous::CoordinatorObserver& observer() const { return observer_; }
+  const rendezvous::ServerObserver& observer() const { return observer_; }
 
   /// Where it stands, for people.
   std::string text() const;
@@ -86,7 +86,7 @@ class Launcher final : public StoreDesk {
   void after_serving();
   void serve_turn();
   void respond(std::uint64_t client, const wire::Response& response);
-  void herald();
+  void announce();
 
   void turn();
   void wake_at(TimePoint when);
@@ -101,10 +101,10 @@ class Launcher final : public StoreDesk {
   void reconnect();
   void go_elsewhere();
   void look_for_leader();
-  void ask_council();
+  void ask_voters();
   void take_votes(const rendezvous::VoteRequest& request, std::vector<rendezvous::VoteAnswer> answers);
   void follow(int leader, const std::function<void()>& in_vain);
-  bool knows_better(std::uint64_t epoch) const;
+  bool knows_better(std::uint64_t term) const;
   bool follow_one_of(const std::vector<rendezvous::VoteAnswer>& answers);
   void look_again();
 
@@ -113,9 +113,9 @@ class Launcher final : public StoreDesk {
   const std::uint64_t life_;
   TimePoint frozen_until_{};
 
-  rendezvous::Voter voter_;
+  rendezvous::VoteState vote_state_;
   StoreTable table_;
-  rendezvous::CoordinatorObserver observer_;
+  rendezvous::ServerObserver observer_;
   std::map<std::uint64_t, ConnectionPtr> clients_;
   std::vector<std::uint64_t> doomed_;
   std::uint64_t serve_turns_ = 0;
@@ -153,8 +153,8 @@ class SimulatedJob {
   friend class Launcher;
   /// What one founder's leadership has led to.
   struct Succession {
-    std::map<std::uint64_t, std::uint64_t> leaders;   // incarnations, by epoch
-    std::map<std::uint64_t, int> inherited, decided;  // rounds, by epoch
+    std::map<std::uint64_t, std::uint64_t> leaders;   // instance_ids, by term
+    std::map<std::uint64_t, int> inherited, decided;  // rounds, by term
     std::map<int, std::string> started;               // node sets, by round
     std::set<std::pair<int, int>> takers;             // rounds, and the nodes in them that have begun
   };
@@ -198,7 +198,7 @@ class SimulatedJob {
   std::uint64_t lives_ = 0, connections_ = 0;
   bool faults_ = true;
 
-  /// By the founder's incarnation: where all are lost who could have gone on with a job, another one begins.
+  /// By the founder's instance_id: where all are lost who could have gone on with a job, another one begins.
   std::map<std::uint64_t, Succession> jobs_;
   std::map<std::uint64_t, std::uint64_t> founder_of_;                       // a leader's job
   std::map<std::uint64_t, std::uint64_t> last_followed_;                    // a launcher's leader

@@ -1,9 +1,9 @@
-// A launcher's two halves: what StoreServer does around a coordinator, and what Member does around a session.
+// A launcher's two halves: what StoreServer does around a leader, and what Member does around a session.
 #include <algorithm>
 #include <utility>
 
+#include "cluster/quorum/voters.h"
 #include "cluster/rendezvous/messages.h"
-#include "cluster/rendezvous/succession.h"
 #include "tests/unit/cluster/simulated_job.h"
 
 namespace dtrain::simulation {
@@ -21,19 +21,20 @@ constexpr int kAskLostLeader = 4;
 Endpoint endpoint_of(int place) { return {"host", static_cast<std::uint16_t>(place + 1)}; }
 int place_of(const Endpoint& endpoint) { return endpoint.port - 1; }
 
-CoordinatorOptions options_of(const Settings& settings, int place, std::uint64_t incarnation, Voter& voter) {
-  CoordinatorOptions options;
+ServerOptions options_of(const Settings& settings, int place, std::uint64_t instance_id,
+                         VoteState& vote_state) {
+  ServerOptions options;
   options.lease = settings.lease;
   options.lost_after = settings.lost_after;
-  options.voter = &voter;
-  options.incarnation = incarnation;
+  options.vote_state = &vote_state;
+  options.instance_id = instance_id;
   options.host = "host" + std::to_string(place);
   return options;
 }
 
-JobRules rules_of(const Settings& settings, std::uint64_t incarnation) {
+JobRules rules_of(const Settings& settings, std::uint64_t instance_id) {
   JobRules rules;
-  rules.job = incarnation;
+  rules.job = instance_id;
   rules.min_nodes = rules.max_nodes = settings.nodes;
   rules.spares = settings.spares;
   rules.max_restarts = 1'000'000;
@@ -51,12 +52,12 @@ Launcher::Launcher(SimulatedJob& job, int place, std::uint64_t life)
       place_(place),
       life_(life),
       table_({}, [this](std::uint64_t client, const wire::Response& answer) { respond(client, answer); }),
-      observer_(options_of(job.settings_, place, incarnation(), voter_), endpoint_of(place),
-                rules_of(job.settings_, incarnation()), place != 0, job.time_, job.time_) {}
+      observer_(options_of(job.settings_, place, instance_id(), vote_state_), endpoint_of(place),
+                rules_of(job.settings_, instance_id()), place != 0, job.time_, job.time_) {}
 
 void Launcher::begin() {
   serve_turn();
-  herald();
+  announce();
   busy_ = true;
   join_first();
 }
@@ -73,14 +74,14 @@ void Launcher::reset_all_connections() {
 
 std::string Launcher::text() const {
   std::string text = "place " + std::to_string(place_) + ": ";
-  if (observer_.office().open())
-    text += "leads epoch " + std::to_string(observer_.office().epoch()) + " with a council of " +
-            std::to_string(observer_.council() ? observer_.council()->members().size() : 0) + ", ";
+  if (observer_.state().open())
+    text += "leads term " + std::to_string(observer_.state().term()) + " with a voters of " +
+            std::to_string(observer_.voters() ? observer_.voters()->members().size() : 0) + ", ";
   if (!session_) return text + "has not reached place 0";
   text += (session_->orphaned()      ? "looks for a leader, last "
            : session_->interrupted() ? "is cut off from "
                                      : "follows ") +
-          std::to_string(server_) + " in epoch " + std::to_string(session_->epoch());
+          std::to_string(server_) + " in term " + std::to_string(session_->term());
   return text + (at_work_ < 0 ? "" : ", at work in round " + std::to_string(at_work_));
 }
 
@@ -165,14 +166,14 @@ void Launcher::after_serving() {
 }
 
 // Who leads tells so where newcomers look for the job.
-void Launcher::herald() {
-  if (observer_.office().open() && observer_.council() && place_ != 0)
+void Launcher::announce() {
+  if (observer_.state().open() && observer_.voters() && place_ != 0)
     job_.at_launcher(job_.network_.arrival(place_, 0), 0, std::nullopt,
-                     [claim = encode(observer_.office().epoch(), observer_.endpoint())](Launcher* host) {
-                       if (host != nullptr) host->answer(kClaimKey, claim);
+                     [claim = encode(observer_.state().term(), observer_.endpoint())](Launcher* host) {
+                       if (host != nullptr) host->answer(kAnnouncementKey, claim);
                      });
   job_.at_launcher(job_.time_.now() + seconds(1), place_, life_, [](Launcher* self) {
-    if (self != nullptr) self->herald();
+    if (self != nullptr) self->announce();
   });
 }
 
@@ -187,10 +188,10 @@ void Launcher::join_first() {
     NodeOffer offer;
     offer.node_rank = place_;
     offer.host = "host" + std::to_string(place_) + "/" + std::to_string(life_);
-    offer.incarnation = incarnation();
+    offer.instance_id = instance_id();
     offer.standby = observer_.endpoint();
     connection_ = connection;
-    voter_.set_leader(endpoint_of(0));
+    vote_state_.set_leader(endpoint_of(0));
     SessionTimes times;
     times.lease = job_.settings_.lease;
     times.join = job_.settings_.join_timeout;
@@ -203,11 +204,11 @@ void Launcher::join_first() {
 
 void Launcher::receive(const ConnectionPtr& connection, const std::string& bytes) {
   if (connection != connection_ || busy_) return;
-  voter_.with(*session_, job_.time_.now(), [&] { session_->receive(bytes, job_.time_.now()); });
+  vote_state_.with(*session_, job_.time_.now(), [&] { session_->receive(bytes, job_.time_.now()); });
   if (session_->admitted() && !session_->interrupted()) granted_until_ = session_->lease_ends();
   const bool follows = !session_->joining() && !session_->interrupted();
-  if (follows && session_->epoch() != 0 && session_->known().epoch == session_->epoch())
-    job_.note_heard(incarnation(), connection->server_life + 1000, session_->known().events);
+  if (follows && session_->term() != 0 && session_->known().term == session_->term())
+    job_.note_heard(instance_id(), connection->server_life + 1000, session_->known().events);
   turn();
 }
 
@@ -235,7 +236,7 @@ void Launcher::turn() {
   if (busy_) return;
   const TimePoint now = job_.time_.now();
   TimePoint due{};
-  voter_.with(*session_, now, [&] { due = session_->tick(now); });
+  vote_state_.with(*session_, now, [&] { due = session_->tick(now); });
   if (at_work_ >= 0 && now >= granted_until_) end_workers(137);
   flush();
   deliver();
@@ -313,8 +314,8 @@ void Launcher::follow(int leader, const std::function<void()>& in_vain) {
     if (!connection) return in_vain();
     connection_ = connection;
     server_ = leader;
-    voter_.set_leader(endpoint_of(leader));
-    const bool has_seat = session_->known().epoch != 0 && !session_->known().leadership.council.empty();
+    vote_state_.set_leader(endpoint_of(leader));
+    const bool has_seat = session_->known().term != 0 && !session_->known().leadership.voters.empty();
     wire::FrameReader reader(MacKey("down"));
     wire::FrameWriter writer(MacKey("up"));
     has_seat ? session_->resume(std::move(reader), std::move(writer), job_.time_.now())
@@ -341,56 +342,56 @@ void Launcher::go_elsewhere() {
 
 // --- elections --------------------------------------------------------------------------------------------
 
-bool Launcher::knows_better(std::uint64_t epoch) const {
-  return epoch > session_->epoch() && voter_.may_follow(epoch);
+bool Launcher::knows_better(std::uint64_t term) const {
+  return term > session_->term() && vote_state_.may_follow(term);
 }
 
 void Launcher::look_for_leader() {
   if (!orphaned_at_) orphaned_at_ = job_.time_.now();
-  const Claim told = voter_.leader();
-  if (knows_better(told.epoch)) return follow(place_of(told.leader), [this] { ask_council(); });
-  ask_council();
+  const LeaderAnnouncement told = vote_state_.leader();
+  if (knows_better(told.term)) return follow(place_of(told.leader), [this] { ask_voters(); });
+  ask_voters();
 }
 
-void Launcher::ask_council() {
-  const auto& council = session_->known().leadership.council;
-  const auto own = std::find_if(council.begin(), council.end(),
-                                [this](const Delegate& one) { return one.incarnation == incarnation(); });
-  const auto turns = std::max<std::ptrdiff_t>(own - council.begin(), 1) - 1;
-  VoteRequest request{0, incarnation(), session_->epoch(), 0};
-  if (own != council.end() && job_.time_.now() - *orphaned_at_ >= turns * kTurn)
-    if (const auto stands = voter_.stand(incarnation(), job_.time_.now(), true); stands.epoch != 0)
+void Launcher::ask_voters() {
+  const auto& voters = session_->known().leadership.voters;
+  const auto own = std::find_if(voters.begin(), voters.end(),
+                                [this](const Voter& one) { return one.instance_id == instance_id(); });
+  const auto turns = std::max<std::ptrdiff_t>(own - voters.begin(), 1) - 1;
+  VoteRequest request{0, instance_id(), session_->term(), 0};
+  if (own != voters.end() && job_.time_.now() - *orphaned_at_ >= turns * kTurn)
+    if (const auto stands = vote_state_.stand(instance_id(), job_.time_.now(), true); stands.term != 0)
       request = stands;
   std::vector<int> others;
   const bool all = attempts_++ % kAskLostLeader == kAskLostLeader - 1;
-  for (const Delegate& one : council) {
-    if (one.incarnation != incarnation() && (all || &one != council.data()))
+  for (const Voter& one : voters) {
+    if (one.instance_id != instance_id() && (all || &one != voters.data()))
       others.push_back(place_of(one.at));
   }
-  job_.ask(*this, others, request, council.size() / 2,
+  job_.ask(*this, others, request, voters.size() / 2,
            [this, others, request](std::vector<VoteAnswer> answers) {
-             for (const VoteAnswer& answer : answers) voter_.hear_of(answer.promised);
-             const auto& members = session_->known().leadership.council;
+             for (const VoteAnswer& answer : answers) vote_state_.hear_of(answer.current_term);
+             const auto& members = session_->known().leadership.voters;
              if (follow_one_of(answers)) return;
-             if (!request.probe || !elects(members, incarnation(), answers)) return look_again();
-             const VoteRequest vote = voter_.stand(incarnation(), job_.time_.now(), false);
-             if (vote.epoch == 0) return look_again();
+             if (!request.probe || !elects(members, instance_id(), answers)) return look_again();
+             const VoteRequest vote = vote_state_.stand(instance_id(), job_.time_.now(), false);
+             if (vote.term == 0) return look_again();
              job_.ask(*this, others, vote, members.size() / 2,
                       [this, vote](std::vector<VoteAnswer> votes) { take_votes(vote, std::move(votes)); });
            });
 }
 
 void Launcher::take_votes(const VoteRequest& request, std::vector<VoteAnswer> answers) {
-  for (const VoteAnswer& answer : answers) voter_.hear_of(answer.promised);
-  const bool elected =
-      voter_.settle(elects(session_->known().leadership.council, incarnation(), answers), job_.time_.now());
+  for (const VoteAnswer& answer : answers) vote_state_.hear_of(answer.current_term);
+  const bool elected = vote_state_.settle(elects(session_->known().leadership.voters, instance_id(), answers),
+                                          job_.time_.now());
   if (!elected) return follow_one_of(answers) ? void() : look_again();
-  Duration heard_ago = voter_.heard_ago(job_.time_.now());
+  Duration heard_ago = vote_state_.heard_ago(job_.time_.now());
   for (const VoteAnswer& answer : answers) {
     if (answer.granted) heard_ago = std::min(heard_ago, answer.heard_ago);
   }
-  job_.say("place " + std::to_string(place_) + " is elected for " + std::to_string(request.epoch));
-  observer_.lead({request.epoch, heard_ago, session_->known(), session_->place(), "host"});
+  job_.say("place " + std::to_string(place_) + " is elected for " + std::to_string(request.term));
+  observer_.lead({request.term, heard_ago, session_->known(), session_->place(), "host"});
   follow(place_, [this] { look_again(); });
 }
 

@@ -59,26 +59,26 @@ class Silence final : public StoreDesk {
   void expel(std::uint64_t) override {}
 };
 
-// All launchers of a large job come to the new leader at once, and it looks after its council meanwhile.
+// All launchers of a large job come to the new leader at once, and it looks after its voters meanwhile.
 TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSeatsInSeconds) {
   using namespace rendezvous;
   constexpr int kNodes = 40'000;
   Timeline time;
-  Voter voter;
-  CoordinatorOptions options;
-  options.voter = &voter;
-  options.incarnation = 1;
+  VoteState vote_state;
+  ServerOptions options;
+  options.vote_state = &vote_state;
+  options.instance_id = 1;
   JobRules rules;
   rules.min_nodes = rules.max_nodes = kNodes;
   rules.max_restarts = 3;
-  CoordinatorObserver observer(options, {"host0", 1}, rules, true, time, time);
-  Mandate mandate{2, seconds(1), {}, 0, "host0"};
-  mandate.known.leadership.council = {
+  ServerObserver observer(options, {"host0", 1}, rules, true, time, time);
+  ElectionResult election{2, seconds(1), {}, 0, "host0"};
+  election.known.leadership.voters = {
       {1, "host0", {"host0", 1}}, {2, "host1", {"host1", 1}}, {3, "host2", {"host2", 1}}};
-  mandate.known.leadership.round = 0;
+  election.known.leadership.round = 0;
   for (int node = 0; node < kNodes; ++node)
-    mandate.known.leadership.nodes.push_back({node, "host" + std::to_string(node), 1, node});
-  observer.lead(mandate);
+    election.known.leadership.nodes.push_back({node, "host" + std::to_string(node), 1, node});
+  observer.lead(election);
   Silence desk;
   observer.on_turn(desk, time.now());
   const TimePoint begin = steady_clock().now();
@@ -89,24 +89,24 @@ TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSeatsInSeconds) {
     NodeOffer offer;
     offer.node_rank = offer.place = node;
     offer.host = "host" + std::to_string(node);
-    offer.incarnation = client + 1;
+    offer.instance_id = client + 1;
     offer.resumes = offer.at_work = true;
     offer.standby = {offer.host, 1};
-    offer.epoch = 1;
+    offer.term = 1;
     offer.round = 0;
     const std::string answer = observer.on_set(desk, client, kJoinKey, encode(offer));
     const auto admission = decode_admission(std::string_view(answer).substr(8));
     seated += admission && admission->refused.empty() && admission->node_rank == node ? 1 : 0;
-    // The council follows.
+    // The voters follows.
     for (std::uint64_t one = 0; one < 3; ++one) {
-      const Echo echo{2, time.now().time_since_epoch().count(), observer.office().next_event()};
-      observer.on_set(desk, one, kBeatKey, encode(echo));
+      const Ack ack{2, time.now().time_since_epoch().count(), observer.state().next_event()};
+      observer.on_set(desk, one, kBeatKey, encode(ack));
     }
   }
   const double took = std::chrono::duration<double>(steady_clock().now() - begin).count();
   std::printf("%d claims in %.2f s\n", kNodes, took);
   EXPECT_EQ(seated, kNodes);
-  EXPECT_EQ(observer.council()->members().size(), kMostCouncil);
+  EXPECT_EQ(observer.voters()->members().size(), kMostVoters);
   EXPECT_LT(took, 20) << "a second by itself; a hundred where each one looks at all others";
 }
 

@@ -1,5 +1,5 @@
 // Who may lead when the leader is lost: majorities, votes, and what a successor makes of what it inherits.
-#include "cluster/rendezvous/succession.h"
+#include "cluster/quorum/voters.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,145 +16,145 @@ using testing::HasSubstr;
 
 constexpr TimePoint kFounded{seconds(100)};
 constexpr Duration kLease = seconds(4);
-constexpr std::uint64_t kEpoch = 3;
+constexpr std::uint64_t kTerm = 3;
 constexpr std::uint64_t kTold = 9;
 
-std::vector<Delegate> delegates(std::initializer_list<std::uint64_t> incarnations) {
-  std::vector<Delegate> all;
-  for (const std::uint64_t one : incarnations) all.push_back({one, "host" + std::to_string(one), {"h", 1}});
+std::vector<Voter> eligible(std::initializer_list<std::uint64_t> instance_ids) {
+  std::vector<Voter> all;
+  for (const std::uint64_t one : instance_ids) all.push_back({one, "host" + std::to_string(one), {"h", 1}});
   return all;
 }
 
-Echo echo(TimePoint followed, std::uint64_t events, std::uint64_t epoch = kEpoch) {
-  return {epoch, followed.time_since_epoch().count(), events};
+Ack ack(TimePoint followed, std::uint64_t events, std::uint64_t term = kTerm) {
+  return {term, followed.time_since_epoch().count(), events};
 }
 
 // The leader's own session has heard all that was told.
-void hear_itself(Council& council) {
-  council.hear(council.members().front().incarnation, echo(kFounded, kTold), kTold);
+void hear_itself(Voters& voters) {
+  voters.hear(voters.members().front().instance_id, ack(kFounded, kTold), kTold);
 }
 
-TEST(Council, LeadsAsLongAsAMajorityFollows) {
-  Council council(kEpoch, delegates({1, 2, 3, 4, 5}), kLease, kFounded, 1);
-  EXPECT_EQ(council.leads_until(), kFounded + kLease);
-  council.hear(2, echo(kFounded + seconds(3), 1), kTold);
-  EXPECT_EQ(council.leads_until(), kFounded + kLease) << "with the leader two of five";
-  council.hear(5, echo(kFounded + seconds(2), 1), kTold);
-  EXPECT_EQ(council.leads_until(), kFounded + seconds(2) + kLease);
-  council.hear(5, echo(kFounded + seconds(1), 1), kTold);
-  EXPECT_EQ(council.leads_until(), kFounded + seconds(2) + kLease) << "time does not run backwards";
-  council.hear(77, echo(kFounded + seconds(9), 1), kTold);
-  EXPECT_EQ(council.leads_until(), kFounded + seconds(2) + kLease) << "no delegate";
+TEST(Voters, LeadsAsLongAsAMajorityFollows) {
+  Voters voters(kTerm, eligible({1, 2, 3, 4, 5}), kLease, kFounded, 1);
+  EXPECT_EQ(voters.leads_until(), kFounded + kLease);
+  voters.hear(2, ack(kFounded + seconds(3), 1), kTold);
+  EXPECT_EQ(voters.leads_until(), kFounded + kLease) << "with the leader two of five";
+  voters.hear(5, ack(kFounded + seconds(2), 1), kTold);
+  EXPECT_EQ(voters.leads_until(), kFounded + seconds(2) + kLease);
+  voters.hear(5, ack(kFounded + seconds(1), 1), kTold);
+  EXPECT_EQ(voters.leads_until(), kFounded + seconds(2) + kLease) << "time does not run backwards";
+  voters.hear(77, ack(kFounded + seconds(9), 1), kTold);
+  EXPECT_EQ(voters.leads_until(), kFounded + seconds(2) + kLease) << "no voter";
 }
 
-TEST(Council, ASuccessorLeadsOnlyOnceItIsFollowed) {
-  Council council(kEpoch, delegates({2, 1, 3}), kLease);
-  EXPECT_LT(council.leads_until(), kFounded);
-  council.hear(3, echo(kFounded, 0), kTold);
-  EXPECT_EQ(council.leads_until(), kFounded + kLease);
+TEST(Voters, ASuccessorLeadsOnlyOnceItIsFollowed) {
+  Voters voters(kTerm, eligible({2, 1, 3}), kLease);
+  EXPECT_LT(voters.leads_until(), kFounded);
+  voters.hear(3, ack(kFounded, 0), kTold);
+  EXPECT_EQ(voters.leads_until(), kFounded + kLease);
 }
 
-TEST(Council, DecidesByMajority) {
-  Council council(kEpoch, delegates({1, 2, 3, 4, 5}), kLease, kFounded, 1);
-  hear_itself(council);
-  council.hear(2, echo(kFounded, 3), kTold);
-  EXPECT_FALSE(council.decided(3));
-  council.hear(3, echo(kFounded, 2), kTold);
-  EXPECT_TRUE(council.decided(2));
-  EXPECT_FALSE(council.decided(3));
+TEST(Voters, DecidesByMajority) {
+  Voters voters(kTerm, eligible({1, 2, 3, 4, 5}), kLease, kFounded, 1);
+  hear_itself(voters);
+  voters.hear(2, ack(kFounded, 3), kTold);
+  EXPECT_FALSE(voters.decided(3));
+  voters.hear(3, ack(kFounded, 2), kTold);
+  EXPECT_TRUE(voters.decided(2));
+  EXPECT_FALSE(voters.decided(3));
 }
 
 // What a follower has heard of the leader before, by that one's clock and numbers, is nothing to this one.
-TEST(Council, CountsNoEchoOfAnotherEpochNorOfMoreThanWasTold) {
-  Council council(kEpoch, delegates({2, 1, 3}), kLease);
-  council.hear(3, echo(kFounded + seconds(99), 7, kEpoch - 1), kTold);
-  EXPECT_FALSE(council.decided(1));
-  EXPECT_LT(council.leads_until(), kFounded);
-  council.hear(3, echo(kFounded, 8), 7);
-  EXPECT_FALSE(council.decided(1));
-  EXPECT_LT(council.leads_until(), kFounded);
-  council.hear(3, echo(kFounded, 7), 7);
-  council.hear(2, echo(kFounded, 7), 7);
-  EXPECT_TRUE(council.decided(7));
-  EXPECT_EQ(council.leads_until(), kFounded + kLease);
+TEST(Voters, CountsNoEchoOfAnotherTermNorOfMoreThanWasTold) {
+  Voters voters(kTerm, eligible({2, 1, 3}), kLease);
+  voters.hear(3, ack(kFounded + seconds(99), 7, kTerm - 1), kTold);
+  EXPECT_FALSE(voters.decided(1));
+  EXPECT_LT(voters.leads_until(), kFounded);
+  voters.hear(3, ack(kFounded, 8), 7);
+  EXPECT_FALSE(voters.decided(1));
+  EXPECT_LT(voters.leads_until(), kFounded);
+  voters.hear(3, ack(kFounded, 7), 7);
+  voters.hear(2, ack(kFounded, 7), 7);
+  EXPECT_TRUE(voters.decided(7));
+  EXPECT_EQ(voters.leads_until(), kFounded + kLease);
 }
 
 // As a voter it would know no more than that.
-TEST(Council, CountsTheLeaderByWhatItsOwnSessionHasHeard) {
-  Council council(kEpoch, delegates({1, 2, 3}), kLease, kFounded, 1);
-  council.hear(2, echo(kFounded + seconds(1), 3), kTold);
-  EXPECT_EQ(council.leads_until(), kFounded + seconds(1) + kLease);
-  EXPECT_FALSE(council.decided(3));
-  council.hear(1, echo(kFounded + seconds(9), 3), kTold);
-  EXPECT_TRUE(council.decided(3));
-  EXPECT_EQ(council.leads_until(), kFounded + seconds(1) + kLease) << "it does not follow itself";
+TEST(Voters, CountsTheLeaderByWhatItsOwnSessionHasHeard) {
+  Voters voters(kTerm, eligible({1, 2, 3}), kLease, kFounded, 1);
+  voters.hear(2, ack(kFounded + seconds(1), 3), kTold);
+  EXPECT_EQ(voters.leads_until(), kFounded + seconds(1) + kLease);
+  EXPECT_FALSE(voters.decided(3));
+  voters.hear(1, ack(kFounded + seconds(9), 3), kTold);
+  EXPECT_TRUE(voters.decided(3));
+  EXPECT_EQ(voters.leads_until(), kFounded + seconds(1) + kLease) << "it does not follow itself";
 }
 
 // News that came before the one that tells of it, as of launchers that were waited for, say nothing of it.
-TEST(Council, AFoundersIsHeardOfWithTheNewsThatTellOfIt) {
-  Council council(kEpoch, delegates({1, 2, 3}), kLease, kFounded, 4);
-  hear_itself(council);
-  council.hear(2, echo(kFounded, 3), kTold);
-  EXPECT_FALSE(council.adapt(delegates({2}), 5, kFounded));
-  council.hear(2, echo(kFounded, 4), kTold);
-  EXPECT_TRUE(council.adapt(delegates({2}), 5, kFounded));
+TEST(Voters, AFoundersIsHeardOfWithTheNewsThatTellOfIt) {
+  Voters voters(kTerm, eligible({1, 2, 3}), kLease, kFounded, 4);
+  hear_itself(voters);
+  voters.hear(2, ack(kFounded, 3), kTold);
+  EXPECT_FALSE(voters.adapt(eligible({2}), 5, kFounded));
+  voters.hear(2, ack(kFounded, 4), kTold);
+  EXPECT_TRUE(voters.adapt(eligible({2}), 5, kFounded));
 }
 
-TEST(Council, ChangesOneByOneAndOnlyWhenTheLastChangeIsDecided) {
-  Council council(kEpoch, delegates({1, 2, 3, 4, 5}), kLease, kFounded, 1);
-  hear_itself(council);
-  const auto present = delegates({2, 3, 6});
-  EXPECT_FALSE(council.adapt(present, 5, kFounded)) << "nobody has heard of the council yet";
-  council.hear(2, echo(kFounded, 1), kTold);
-  council.hear(3, echo(kFounded, 1), kTold);
-  EXPECT_TRUE(council.adapt(present, 5, kFounded));
-  EXPECT_EQ(council.members().size(), 4U);
-  EXPECT_FALSE(council.adapt(present, 6, kFounded)) << "the last change has not been heard of";
-  council.hear(2, echo(kFounded, 5), kTold);
-  council.hear(3, echo(kFounded, 5), kTold);
-  EXPECT_TRUE(council.adapt(present, 6, kFounded));
-  council.hear(2, echo(kFounded, 6), kTold);
-  EXPECT_TRUE(council.adapt(present, 7, kFounded)) << "of three two have heard";
+TEST(Voters, ChangesOneByOneAndOnlyWhenTheLastChangeIsDecided) {
+  Voters voters(kTerm, eligible({1, 2, 3, 4, 5}), kLease, kFounded, 1);
+  hear_itself(voters);
+  const auto present = eligible({2, 3, 6});
+  EXPECT_FALSE(voters.adapt(present, 5, kFounded)) << "nobody has heard of the voters yet";
+  voters.hear(2, ack(kFounded, 1), kTold);
+  voters.hear(3, ack(kFounded, 1), kTold);
+  EXPECT_TRUE(voters.adapt(present, 5, kFounded));
+  EXPECT_EQ(voters.members().size(), 4U);
+  EXPECT_FALSE(voters.adapt(present, 6, kFounded)) << "the last change has not been heard of";
+  voters.hear(2, ack(kFounded, 5), kTold);
+  voters.hear(3, ack(kFounded, 5), kTold);
+  EXPECT_TRUE(voters.adapt(present, 6, kFounded));
+  voters.hear(2, ack(kFounded, 6), kTold);
+  EXPECT_TRUE(voters.adapt(present, 7, kFounded)) << "of three two have heard";
   std::vector<std::uint64_t> left;
-  for (const Delegate& one : council.members()) left.push_back(one.incarnation);
+  for (const Voter& one : voters.members()) left.push_back(one.instance_id);
   EXPECT_THAT(left, ElementsAre(1, 2, 3, 6));
 }
 
 // A successor, or a leader's next process, has heard of a bare majority at first.
-TEST(Council, TakesNobodyInWithWhomTheLeaderWouldLoseItsMajority) {
-  Council council(kEpoch, delegates({1, 2, 3}), kLease);
-  hear_itself(council);
-  council.hear(2, echo(kFounded, 1), kTold);
-  ASSERT_EQ(council.leads_until(), kFounded + kLease);
-  EXPECT_FALSE(council.adapt(delegates({2, 3, 4}), 2, kFounded)) << "of four, two more must follow";
-  EXPECT_EQ(council.leads_until(), kFounded + kLease);
-  council.hear(3, echo(kFounded, 1), kTold);
-  EXPECT_FALSE(council.adapt(delegates({2, 3, 4}), 2, kFounded + kLease)) << "not any more";
-  EXPECT_TRUE(council.adapt(delegates({2, 3, 4}), 2, kFounded));
-  EXPECT_EQ(council.leads_until(), kFounded + kLease);
+TEST(Voters, TakesNobodyInWithWhomTheLeaderWouldLoseItsMajority) {
+  Voters voters(kTerm, eligible({1, 2, 3}), kLease);
+  hear_itself(voters);
+  voters.hear(2, ack(kFounded, 1), kTold);
+  ASSERT_EQ(voters.leads_until(), kFounded + kLease);
+  EXPECT_FALSE(voters.adapt(eligible({2, 3, 4}), 2, kFounded)) << "of four, two more must follow";
+  EXPECT_EQ(voters.leads_until(), kFounded + kLease);
+  voters.hear(3, ack(kFounded, 1), kTold);
+  EXPECT_FALSE(voters.adapt(eligible({2, 3, 4}), 2, kFounded + kLease)) << "not any more";
+  EXPECT_TRUE(voters.adapt(eligible({2, 3, 4}), 2, kFounded));
+  EXPECT_EQ(voters.leads_until(), kFounded + kLease);
 }
 
-TEST(Council, OfTwoTheLeaderIsTheMajorityOnceTheOtherKnows) {
-  Council council(kEpoch, delegates({1, 2, 3}), kLease, kFounded, 1);
-  hear_itself(council);
-  council.hear(2, echo(kFounded, 1), kTold);
-  ASSERT_TRUE(council.adapt(delegates({2}), 2, kFounded));
-  EXPECT_LT(council.leads_until(), TimePoint::max()) << "the lost one and the other could still elect";
-  council.hear(2, echo(kFounded, 2), kTold);
-  EXPECT_EQ(council.leads_until(), TimePoint::max());
-  EXPECT_FALSE(council.has_successors());
+TEST(Voters, OfTwoTheLeaderIsTheMajorityOnceTheOtherKnows) {
+  Voters voters(kTerm, eligible({1, 2, 3}), kLease, kFounded, 1);
+  hear_itself(voters);
+  voters.hear(2, ack(kFounded, 1), kTold);
+  ASSERT_TRUE(voters.adapt(eligible({2}), 2, kFounded));
+  EXPECT_LT(voters.leads_until(), TimePoint::max()) << "the lost one and the other could still elect";
+  voters.hear(2, ack(kFounded, 2), kTold);
+  EXPECT_EQ(voters.leads_until(), TimePoint::max());
+  EXPECT_FALSE(voters.has_successors());
   // A third one ends that before it has heard of it.
-  ASSERT_TRUE(council.adapt(delegates({2, 4}), 3, kFounded));
-  EXPECT_LT(council.leads_until(), TimePoint::max());
+  ASSERT_TRUE(voters.adapt(eligible({2, 4}), 3, kFounded));
+  EXPECT_LT(voters.leads_until(), TimePoint::max());
 }
 
 // --- what a successor does -------------------------------------------------------------------------------
 
 NodeOffer back(int place, int round, bool at_work) {
   NodeOffer offer = offer_of(place);
-  offer.incarnation = 100 + static_cast<std::uint64_t>(place);
+  offer.instance_id = 100 + static_cast<std::uint64_t>(place);
   offer.resumes = true;
-  offer.epoch = 1;
+  offer.term = 1;
   offer.place = place;
   offer.round = round;
   offer.at_work = at_work;
@@ -179,10 +179,10 @@ class Successor : public testing::Test {
     now_ += seconds(4);
     job_.emplace(rules_, left, now_);
   }
-  void pass(Duration time, std::initializer_list<SeatId> beating) {
+  void pass(Duration time, std::initializer_list<ConnectionId> beating) {
     for (const TimePoint end = now_ + time; now_ < end;) {
       now_ += milliseconds(50);
-      for (const SeatId id : beating) job_->beat(id, now_);
+      for (const ConnectionId id : beating) job_->beat(id, now_);
       job_->tick(now_);
     }
   }
@@ -220,7 +220,7 @@ TEST_F(Successor, EndsTheRoundAndFormsTheNextWhenNobodyOfTheOldOneCanBeAtWork) {
   EXPECT_EQ(next.restart_count, 3);
   EXPECT_EQ(next.nodes[0].host, "gpu3");
   EXPECT_EQ(next.nodes[1].host, "gpu4");
-  for (const SeatId id : {1, 2, 3}) job_->hear(id, Ready{4, 1234, "10.0.0.3"}, now_);
+  for (const ConnectionId id : {1, 2, 3}) job_->hear(id, Ready{4, 1234, "10.0.0.3"}, now_);
   ASSERT_EQ(heard<Start>().size(), 1U);
   EXPECT_EQ(heard<Start>()[0].launch_time_ns, 77);
   EXPECT_EQ(heard<Start>()[0].master_addr, "10.0.0.3");

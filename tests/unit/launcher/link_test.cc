@@ -41,12 +41,12 @@ LinkSettings settings_for(int node_rank, int nodes, std::uint16_t port) {
   if (node_rank != 0) return settings;
   settings.listen_port = port;
   settings.hosts = true;
-  settings.coordinator.token = token();
-  settings.coordinator.job = "job";
-  settings.coordinator.min_nodes = settings.coordinator.max_nodes = nodes;
-  settings.coordinator.waiting_every = milliseconds(300);
-  settings.coordinator.launch_time_ns = 7;
-  settings.coordinator.run_id = "run";
+  settings.rendezvous.token = token();
+  settings.rendezvous.job = "job";
+  settings.rendezvous.min_nodes = settings.rendezvous.max_nodes = nodes;
+  settings.rendezvous.waiting_every = milliseconds(300);
+  settings.rendezvous.launch_time_ns = 7;
+  settings.rendezvous.run_id = "run";
   return settings;
 }
 
@@ -239,7 +239,7 @@ TEST(Link, HostingOffLoopbackWithoutATokenIsRefused) {
   LinkSettings settings = settings_for(0, 2, 0);
   settings.member.server.host = "0.0.0.0";
   settings.member.token.reset();
-  settings.coordinator.token.reset();
+  settings.rendezvous.token.reset();
   Link link(settings);
   EXPECT_THAT(hear<Refused>(link).why, HasSubstr("insecure"));
 }

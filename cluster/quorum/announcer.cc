@@ -1,5 +1,5 @@
 // Mostly nobody listens there.
-#include "cluster/rendezvous/leader/herald.h"
+#include "cluster/quorum/announcer.h"
 
 #include "cluster/rendezvous/session.h"
 #include "runtime/base/error.h"
@@ -12,13 +12,13 @@ constexpr Duration kOneAttempt = std::chrono::milliseconds(400);
 
 }  // namespace
 
-Herald::Herald(Endpoint where, StoreClientOptions options, Claim claim)
+Announcer::Announcer(Endpoint where, StoreClientOptions options, LeaderAnnouncement announcement)
     : where_(std::move(where)),
       options_(std::move(options)),
-      claim_(std::move(claim)),
+      announcement_(std::move(announcement)),
       thread_([this] { run(); }) {}
 
-Herald::~Herald() {
+Announcer::~Announcer() {
   {
     const std::lock_guard lock(mutex_);
     over_ = true;
@@ -27,14 +27,14 @@ Herald::~Herald() {
   thread_.join();
 }
 
-void Herald::run() {
+void Announcer::run() {
   std::unique_lock lock(mutex_);
   while (!over_) {
     lock.unlock();
     try {
       const Deadline deadline = Deadline::after(kOneAttempt);
       StoreClient client(where_, options_, deadline);
-      client.set(kClaimKey, encode(claim_.epoch, claim_.leader), deadline);
+      client.set(kAnnouncementKey, encode(announcement_.term, announcement_.leader), deadline);
     } catch (const Error&) {
       // Nobody is there, or somebody else.
     }

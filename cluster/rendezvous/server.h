@@ -10,13 +10,13 @@
 
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
+#include "cluster/quorum/vote_state.h"
 #include "cluster/rendezvous/session.h"
-#include "cluster/rendezvous/voter.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::rendezvous {
 
-struct CoordinatorOptions {
+struct ServerOptions {
   std::optional<Token> token;
   bool insecure = false;
   std::string job;
@@ -35,35 +35,35 @@ struct CoordinatorOptions {
   std::string run_id;
   std::vector<std::string> hosts;  ///< by node_rank, where a batch system tells; to name who is missing
   /// Another launcher may lead when this one is lost: for jobs of fixed size that may restart.
-  Voter* voter = nullptr;         ///< this launcher's; borrowed. nullptr: there is no succession
-  std::uint64_t incarnation = 0;  ///< this launcher's, with voter
-  std::string host;               ///< this launcher's machine, with voter
-  Endpoint meeting_point{};       ///< where newcomers look for the job, with voter
+  VoteState* vote_state = nullptr;  ///< this launcher's; borrowed. nullptr: there is no succession
+  std::uint64_t instance_id = 0;    ///< this launcher's, with voter
+  std::string host;                 ///< this launcher's machine, with voter
+  Endpoint meeting_point{};         ///< where newcomers look for the job, with voter
 };
 
 /// What an election gave.
-struct Mandate {
-  std::uint64_t epoch = 0;
+struct ElectionResult {
+  std::uint64_t term = 0;
   Duration heard_ago{};  ///< no voter has heard the leader before since
   Known known;
   int place = 0;  ///< the new leader's
   std::string host;
 };
 
-class Coordinator {
+class RendezvousServer {
  public:
   /// Serves on `listener` from its own thread: leads at once, or stands by until lead() is called. Throws as
   /// StoreServer.
-  Coordinator(Listener listener, const CoordinatorOptions& options, bool stands_by = false);
-  ~Coordinator();
-  Coordinator(const Coordinator&) = delete;
-  Coordinator& operator=(const Coordinator&) = delete;
+  RendezvousServer(Listener listener, const ServerOptions& options, bool stands_by = false);
+  ~RendezvousServer();
+  RendezvousServer(const RendezvousServer&) = delete;
+  RendezvousServer& operator=(const RendezvousServer&) = delete;
 
   const SocketAddress& address() const noexcept;
   /// Where the other launchers find it.
   Endpoint endpoint() const;
   /// Leads the job as the leader's successor. May be called from any thread.
-  void lead(Mandate mandate);
+  void lead(ElectionResult election);
   /// Whether this is where the job is led, until it is over. May be called from any thread.
   bool leads() const;
   /// Blocks until the job is over, every member has heard so and gone, or `deadline` passes; true when over.

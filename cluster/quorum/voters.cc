@@ -1,5 +1,5 @@
 // Majorities, and the bytes of what is asked and answered.
-#include "cluster/rendezvous/succession.h"
+#include "cluster/quorum/voters.h"
 
 #include <algorithm>
 #include <functional>
@@ -22,9 +22,9 @@ Endpoint take_endpoint(wire::ByteReader& in) {
   return endpoint;
 }
 
-bool has(const std::vector<Delegate>& delegates, std::uint64_t incarnation) {
-  return std::any_of(delegates.begin(), delegates.end(),
-                     [&](const Delegate& one) { return one.incarnation == incarnation; });
+bool has(const std::vector<Voter>& eligible, std::uint64_t instance_id) {
+  return std::any_of(eligible.begin(), eligible.end(),
+                     [&](const Voter& one) { return one.instance_id == instance_id; });
 }
 
 }  // namespace
@@ -32,9 +32,9 @@ bool has(const std::vector<Delegate>& delegates, std::uint64_t incarnation) {
 std::string encode(const VoteRequest& request) {
   std::string bytes;
   wire::ByteWriter out(bytes);
-  out.u64(request.epoch);
-  out.u64(request.incarnation);
-  out.u64(request.known_epoch);
+  out.u64(request.term);
+  out.u64(request.instance_id);
+  out.u64(request.known_term);
   out.u64(request.known_events);
   out.u8(request.probe ? 1 : 0);
   return bytes;
@@ -44,15 +44,15 @@ std::string encode(const VoteAnswer& answer) {
   std::string bytes;
   wire::ByteWriter out(bytes);
   out.u8(answer.granted ? 1 : 0);
-  out.u64(answer.incarnation);
-  out.u64(answer.promised);
+  out.u64(answer.instance_id);
+  out.u64(answer.current_term);
   out.u64(static_cast<std::uint64_t>(answer.heard_ago.count()));
   out.u64(answer.leads);
   put(out, answer.leader);
   return bytes;
 }
 
-std::string encode(const Grant& grant) {
+std::string encode(const LeaseGrant& grant) {
   std::string bytes;
   wire::ByteWriter out(bytes);
   out.u64(static_cast<std::uint64_t>(grant.stamp));
@@ -60,19 +60,19 @@ std::string encode(const Grant& grant) {
   return bytes;
 }
 
-std::string encode(const Echo& echo) {
+std::string encode(const Ack& ack) {
   std::string bytes;
   wire::ByteWriter out(bytes);
-  out.u64(echo.epoch);
-  out.u64(static_cast<std::uint64_t>(echo.stamp));
-  out.u64(echo.events);
+  out.u64(ack.term);
+  out.u64(static_cast<std::uint64_t>(ack.stamp));
+  out.u64(ack.match_index);
   return bytes;
 }
 
-std::string encode(std::uint64_t epoch, const Endpoint& leader) {
+std::string encode(std::uint64_t term, const Endpoint& leader) {
   std::string bytes;
   wire::ByteWriter out(bytes);
-  out.u64(epoch);
+  out.u64(term);
   put(out, leader);
   return bytes;
 }
@@ -80,9 +80,9 @@ std::string encode(std::uint64_t epoch, const Endpoint& leader) {
 std::optional<VoteRequest> decode_vote_request(std::string_view bytes) {
   wire::ByteReader in(bytes);
   VoteRequest request;
-  request.epoch = in.u64();
-  request.incarnation = in.u64();
-  request.known_epoch = in.u64();
+  request.term = in.u64();
+  request.instance_id = in.u64();
+  request.known_term = in.u64();
   request.known_events = in.u64();
   const std::uint8_t probe = in.u8();
   request.probe = probe == 1;
@@ -94,8 +94,8 @@ std::optional<VoteAnswer> decode_vote_answer(std::string_view bytes) {
   VoteAnswer answer;
   const std::uint8_t granted = in.u8();
   answer.granted = granted == 1;
-  answer.incarnation = in.u64();
-  answer.promised = in.u64();
+  answer.instance_id = in.u64();
+  answer.current_term = in.u64();
   answer.heard_ago = Duration(static_cast<std::int64_t>(in.u64()));
   answer.leads = in.u64();
   answer.leader = take_endpoint(in);
@@ -103,76 +103,76 @@ std::optional<VoteAnswer> decode_vote_answer(std::string_view bytes) {
   return well ? std::optional(std::move(answer)) : std::nullopt;
 }
 
-std::optional<Grant> decode_grant(std::string_view bytes) {
-  if (bytes.empty()) return Grant{};
+std::optional<LeaseGrant> decode_grant(std::string_view bytes) {
+  if (bytes.empty()) return LeaseGrant{};
   wire::ByteReader in(bytes);
-  Grant grant;
+  LeaseGrant grant;
   grant.stamp = static_cast<std::int64_t>(in.u64());
   grant.lasts = Duration(static_cast<std::int64_t>(in.u64()));
   return in.finished() && grant.lasts >= Duration::zero() ? std::optional(grant) : std::nullopt;
 }
 
-std::optional<Echo> decode_echo(std::string_view bytes) {
+std::optional<Ack> decode_ack(std::string_view bytes) {
   wire::ByteReader in(bytes);
-  Echo echo;
-  echo.epoch = in.u64();
-  echo.stamp = static_cast<std::int64_t>(in.u64());
-  echo.events = in.u64();
-  return in.finished() ? std::optional(echo) : std::nullopt;
+  Ack ack;
+  ack.term = in.u64();
+  ack.stamp = static_cast<std::int64_t>(in.u64());
+  ack.match_index = in.u64();
+  return in.finished() ? std::optional(ack) : std::nullopt;
 }
 
-std::optional<Claim> decode_claim(std::string_view bytes) {
+std::optional<LeaderAnnouncement> decode_announcement(std::string_view bytes) {
   wire::ByteReader in(bytes);
-  Claim claim;
-  claim.epoch = in.u64();
+  LeaderAnnouncement claim;
+  claim.term = in.u64();
   claim.leader = take_endpoint(in);
   return in.finished() ? std::optional(std::move(claim)) : std::nullopt;
 }
 
-bool elects(const std::vector<Delegate>& council, std::uint64_t candidate,
+bool elects(const std::vector<Voter>& voters, std::uint64_t candidate,
             const std::vector<VoteAnswer>& answers) {
   const auto votes = std::count_if(answers.begin(), answers.end(), [&](const VoteAnswer& answer) {
-    return answer.granted && answer.incarnation != candidate && has(council, answer.incarnation);
+    return answer.granted && answer.instance_id != candidate && has(voters, answer.instance_id);
   });
-  return static_cast<std::size_t>(votes) + 1 >= council.size() / 2 + 1;
+  return static_cast<std::size_t>(votes) + 1 >= voters.size() / 2 + 1;
 }
 
-Council::Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease)
-    : epoch_(epoch), members_(std::move(members)), lease_(lease) {
-  for (const Delegate& one : members_) seen_.push_back({one.incarnation, {}, 0});
+Voters::Voters(std::uint64_t term, std::vector<Voter> members, Duration lease)
+    : term_(term), members_(std::move(members)), lease_(lease) {
+  for (const Voter& one : members_) seen_.push_back({one.instance_id, {}, 0});
 }
 
-Council::Council(std::uint64_t epoch, std::vector<Delegate> members, Duration lease, TimePoint founded,
-                 std::uint64_t changed_at)
-    : Council(epoch, std::move(members), lease) {
+Voters::Voters(std::uint64_t term, std::vector<Voter> members, Duration lease, TimePoint founded,
+               std::uint64_t changed_at)
+    : Voters(term, std::move(members), lease) {
   for (Seen& one : seen_) one.followed = founded;
   changed_at_ = changed_at;
   alone_ = !has_successors();
 }
 
-const Council::Seen* Council::seen(std::uint64_t incarnation) const {
+const Voters::Seen* Voters::seen(std::uint64_t instance_id) const {
   const auto found = std::find_if(seen_.begin(), seen_.end(),
-                                  [&](const Seen& one) { return one.incarnation == incarnation; });
+                                  [&](const Seen& one) { return one.instance_id == instance_id; });
   return found == seen_.end() ? nullptr : &*found;
 }
 
-void Council::hear(std::uint64_t incarnation, const Echo& echo, std::uint64_t told) {
-  if (echo.epoch != epoch_ || echo.events > told) return;
+void Voters::hear(std::uint64_t instance_id, const Ack& ack, std::uint64_t told) {
+  if (ack.term != term_ || ack.match_index > told) return;
   for (Seen& one : seen_) {
-    if (one.incarnation != incarnation) continue;
-    one.events = std::max(one.events, echo.events);
-    const TimePoint stamp{Duration(echo.stamp)};
-    if (echo.stamp != 0 && (!one.followed || stamp > *one.followed)) one.followed = stamp;
+    if (one.instance_id != instance_id) continue;
+    one.events = std::max(one.events, ack.match_index);
+    const TimePoint stamp{Duration(ack.stamp)};
+    if (ack.stamp != 0 && (!one.followed || stamp > *one.followed)) one.followed = stamp;
   }
-  // Whoever could have been elected by the council before has heard that there is no such council any more.
+  // Whoever could have been elected by the voters before has heard that there is no such voters any more.
   if (!has_successors() && decided(changed_at_)) alone_ = true;
 }
 
-TimePoint Council::leads_until() const {
+TimePoint Voters::leads_until() const {
   if (alone_) return TimePoint::max();
   std::vector<TimePoint> followed;
   for (const Seen& one : seen_) {
-    if (one.followed && one.incarnation != members_.front().incarnation) followed.push_back(*one.followed);
+    if (one.followed && one.instance_id != members_.front().instance_id) followed.push_back(*one.followed);
   }
   const std::size_t needed = majority() - 1;
   if (needed == 0) return TimePoint::max();
@@ -182,25 +182,25 @@ TimePoint Council::leads_until() const {
   return followed[needed - 1] + lease_;
 }
 
-bool Council::decided(std::uint64_t events) const {
+bool Voters::decided(std::uint64_t events) const {
   if (alone_) return true;
   const auto heard =
       std::count_if(seen_.begin(), seen_.end(), [&](const Seen& one) { return one.events >= events; });
   return static_cast<std::size_t>(heard) >= majority();
 }
 
-bool Council::adapt(const std::vector<Delegate>& present, std::uint64_t events, TimePoint now) {
+bool Voters::adapt(const std::vector<Voter>& present, std::uint64_t events, TimePoint now) {
   if (!decided(changed_at_)) return false;
   const auto gone = std::find_if(members_.begin() + 1, members_.end(),
-                                 [&](const Delegate& one) { return !has(present, one.incarnation); });
+                                 [&](const Voter& one) { return !has(present, one.instance_id); });
   const auto extra = std::find_if(present.begin(), present.end(),
-                                  [&](const Delegate& one) { return !has(members_, one.incarnation); });
-  Council changed = *this;
+                                  [&](const Voter& one) { return !has(members_, one.instance_id); });
+  Voters changed = *this;
   if (gone != members_.end()) {
-    changed.leave_out(gone->incarnation);
-  } else if (extra != present.end() && members_.size() < kMostCouncil) {
+    changed.leave_out(gone->instance_id);
+  } else if (extra != present.end() && members_.size() < kMostVoters) {
     changed.members_.push_back(*extra);
-    changed.seen_.push_back({extra->incarnation, std::nullopt, 0});
+    changed.seen_.push_back({extra->instance_id, std::nullopt, 0});
     if (changed.has_successors()) changed.alone_ = false;
   } else {
     return false;
@@ -212,9 +212,9 @@ bool Council::adapt(const std::vector<Delegate>& present, std::uint64_t events, 
   return true;
 }
 
-void Council::leave_out(std::uint64_t incarnation) {
-  std::erase_if(seen_, [&](const Seen& one) { return one.incarnation == incarnation; });
-  std::erase_if(members_, [&](const Delegate& one) { return one.incarnation == incarnation; });
+void Voters::leave_out(std::uint64_t instance_id) {
+  std::erase_if(seen_, [&](const Seen& one) { return one.instance_id == instance_id; });
+  std::erase_if(members_, [&](const Voter& one) { return one.instance_id == instance_id; });
 }
 
 }  // namespace dtrain::rendezvous

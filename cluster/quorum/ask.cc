@@ -1,5 +1,5 @@
 // A thread for each, since any of them may be silent.
-#include "cluster/rendezvous/ask.h"
+#include "cluster/quorum/ask.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -83,7 +83,7 @@ std::vector<VoteAnswer> ask_all(const std::vector<Endpoint>& others, const Store
       --ballot->silent;
       if (answer) {
         ballot->granted += answer->granted ? 1 : 0;
-        ballot->leader = ballot->leader || answer->leads > request.known_epoch;
+        ballot->leader = ballot->leader || answer->leads > request.known_term;
         ballot->answers.push_back(std::move(*answer));
       }
       ballot->changed.notify_all();

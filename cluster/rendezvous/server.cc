@@ -1,9 +1,9 @@
-// A store's server, and the observer that makes it a coordinator.
-#include "cluster/rendezvous/coordinator.h"
+// A store's server, and the observer that makes it a leader.
+#include "cluster/rendezvous/server.h"
 
 #include <fmt/format.h>
 
-#include "cluster/rendezvous/leader/coordinator_observer.h"
+#include "cluster/rendezvous/leader/server_observer.h"
 #include "cluster/store/store_server.h"
 #include "runtime/base/error.h"
 
@@ -20,7 +20,7 @@ std::string where(const SocketAddress& address) {
   }
 }
 
-JobRules rules_of(const CoordinatorOptions& options, const SocketAddress& address) {
+JobRules rules_of(const ServerOptions& options, const SocketAddress& address) {
   JobRules rules;
   rules.min_nodes = options.min_nodes;
   rules.max_nodes = options.max_nodes;
@@ -36,7 +36,7 @@ JobRules rules_of(const CoordinatorOptions& options, const SocketAddress& addres
   rules.waiting_every = options.waiting_every;
   rules.launch_time_ns = options.launch_time_ns;
   rules.run_id = options.run_id;
-  rules.job = options.incarnation;
+  rules.job = options.instance_id;
   rules.hosts = options.hosts;
   rules.listening = where(address);
   return rules;
@@ -44,15 +44,15 @@ JobRules rules_of(const CoordinatorOptions& options, const SocketAddress& addres
 
 }  // namespace
 
-struct Coordinator::Impl {
-  Impl(const CoordinatorOptions& options, const SocketAddress& address, bool stands_by)
+struct RendezvousServer::Impl {
+  Impl(const ServerOptions& options, const SocketAddress& address, bool stands_by)
       : observer(options, {address.host(), address.port()}, rules_of(options, address), stands_by) {}
 
-  CoordinatorObserver observer;
+  ServerObserver observer;
   std::unique_ptr<StoreServer> server;  // last: it ends before what it calls
 };
 
-Coordinator::Coordinator(Listener listener, const CoordinatorOptions& options, bool stands_by)
+RendezvousServer::RendezvousServer(Listener listener, const ServerOptions& options, bool stands_by)
     : impl_(std::make_unique<Impl>(options, listener.address, stands_by)) {
   StoreServerOptions store;
   store.token = options.token;
@@ -62,24 +62,24 @@ Coordinator::Coordinator(Listener listener, const CoordinatorOptions& options, b
   impl_->server = std::make_unique<StoreServer>(std::move(listener), std::move(store));
 }
 
-Coordinator::~Coordinator() = default;
+RendezvousServer::~RendezvousServer() = default;
 
-const SocketAddress& Coordinator::address() const noexcept { return impl_->server->address(); }
+const SocketAddress& RendezvousServer::address() const noexcept { return impl_->server->address(); }
 
-Endpoint Coordinator::endpoint() const { return impl_->observer.endpoint(); }
+Endpoint RendezvousServer::endpoint() const { return impl_->observer.endpoint(); }
 
-void Coordinator::lead(Mandate mandate) { impl_->observer.lead(std::move(mandate)); }
+void RendezvousServer::lead(ElectionResult election) { impl_->observer.lead(std::move(election)); }
 
-bool Coordinator::leads() const { return impl_->observer.leads(); }
+bool RendezvousServer::leads() const { return impl_->observer.leads(); }
 
-bool Coordinator::wait_until_over(const Deadline& deadline) const {
+bool RendezvousServer::wait_until_over(const Deadline& deadline) const {
   switch (impl_->observer.wait_until_over(deadline)) {
-    case CoordinatorObserver::End::heard:
+    case ServerObserver::End::heard:
       return impl_->server->wait_until_clients(0, deadline);
-    case CoordinatorObserver::End::over:
-    case CoordinatorObserver::End::elsewhere:
+    case ServerObserver::End::over:
+    case ServerObserver::End::elsewhere:
       return true;
-    case CoordinatorObserver::End::not_yet:
+    case ServerObserver::End::not_yet:
       break;
   }
   return false;

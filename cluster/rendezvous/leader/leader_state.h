@@ -1,4 +1,4 @@
-// A leader's office: its membership and what it has told of it.
+// A leader's state: its membership and what it has told of it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace dtrain::rendezvous {
 
-class Office {
+class LeaderState {
  public:
   /// News with its number, which counts from 0 for each leader.
   struct Event {
@@ -23,15 +23,15 @@ class Office {
     std::string news;  ///< encoded
     TimePoint at{};
   };
-  explicit Office(JobRules rules) : rules_(std::move(rules)) {}
+  explicit LeaderState(JobRules rules) : rules_(std::move(rules)) {}
 
   /// This launcher leads.
   bool open() const noexcept { return membership_.has_value(); }
-  std::uint64_t epoch() const noexcept { return epoch_; }
+  std::uint64_t term() const noexcept { return term_; }
   const Membership& membership() const { return *membership_; }
 
   void found(TimePoint now);
-  void inherit(std::uint64_t epoch, const Inheritance& inheritance, TimePoint now);
+  void inherit(std::uint64_t term, const Inheritance& inheritance, TimePoint now);
   void close();
 
   // As the membership's; `client` is a connection of the store's server. While open().
@@ -44,15 +44,15 @@ class Office {
   void heard_the_end(std::uint64_t client);
   void set_successors(bool there_are);
 
-  std::uint64_t incarnation_of(std::uint64_t client) const;
-  /// Launchers that have a seat and are not known to have heard the end.
+  std::uint64_t instance_id_of(std::uint64_t client) const;
+  /// Launchers that have a slot and are not known to have heard the end.
   std::size_t unheard();
   /// Connections to be closed.
   std::vector<std::uint64_t> take_lost() { return membership_->take_lost(); }
 
   /// The number of the first event that a newcomer is to hear: the one that its own coming makes, the first
   /// time.
-  std::uint64_t first_event_of(std::uint64_t incarnation) const;
+  std::uint64_t first_event_of(std::uint64_t instance_id) const;
   std::uint64_t next_event() const noexcept { return next_event_; }
   /// Number of events with the newest Forming.
   std::uint64_t formed_at() const noexcept { return formed_at_; }
@@ -70,12 +70,12 @@ class Office {
 
   const JobRules rules_;
   std::optional<Membership> membership_;
-  std::uint64_t epoch_ = 1;
+  std::uint64_t term_ = 1;
   std::deque<News> queue_;
   std::deque<Event> events_;
   std::uint64_t next_event_ = 0, formed_at_ = 0;
-  std::unordered_map<std::uint64_t, std::uint64_t> first_events_;  // by incarnation
-  std::set<std::uint64_t> heard_;                                  // the end, by incarnation
+  std::unordered_map<std::uint64_t, std::uint64_t> first_events_;  // by instance_id
+  std::set<std::uint64_t> heard_;                                  // the end, by instance_id
   std::optional<std::set<std::uint64_t>> unheard_;                 // once it is over
 };
 

@@ -6,26 +6,26 @@
 #include <mutex>
 #include <thread>
 
-#include "cluster/rendezvous/succession.h"
+#include "cluster/quorum/voters.h"
 #include "cluster/store/store_client.h"
 
 namespace dtrain::rendezvous {
 
-class Herald {
+class Announcer {
  public:
-  /// Starts a thread that connects to `where` every second and says `claim`.
-  Herald(Endpoint where, StoreClientOptions options, Claim claim);
+  /// Starts a thread that connects to `where` every second and says `announcement`.
+  Announcer(Endpoint where, StoreClientOptions options, LeaderAnnouncement announcement);
   /// Within half a second.
-  ~Herald();
-  Herald(const Herald&) = delete;
-  Herald& operator=(const Herald&) = delete;
+  ~Announcer();
+  Announcer(const Announcer&) = delete;
+  Announcer& operator=(const Announcer&) = delete;
 
  private:
   void run();
 
   const Endpoint where_;
   const StoreClientOptions options_;
-  const Claim claim_;
+  const LeaderAnnouncement announcement_;
   std::mutex mutex_;  // guards over_
   std::condition_variable ended_;
   bool over_ = false;
