@@ -16,7 +16,7 @@ set(DTRAIN_INTERNAL_HEADERS
   ".*_impl\\.h"
   "cluster/detect/(detect_reader|program_note|slurm_node)\\.h"
   "cluster/mpi/.*"
-  "cluster/kept/.*"
+  "cluster/quorum/.*"
   "cluster/rendezvous/.*"
   "cluster/store/store_(barrier|connect|connection|handshake|mac|table|wire)\\.h"
   "collectives/(backends|mpi_module|nccl_module)\\.h"

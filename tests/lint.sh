@@ -36,7 +36,8 @@ cluster/net:         runtime/base
 cluster/mpi:         runtime/base
 cluster/detect:      runtime/base cluster/net
 cluster/store:       runtime/base cluster/net
-cluster/rendezvous:  runtime/base cluster/net cluster/detect cluster/store
+cluster/quorum:      runtime/base cluster/net cluster/store
+cluster/rendezvous:  runtime/base cluster/net cluster/detect cluster/store cluster/quorum
 launcher/plan:       runtime/base cluster/*
 launcher/output:     runtime/base cluster/* launcher/plan
 launcher/system:     runtime/base

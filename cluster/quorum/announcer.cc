@@ -1,7 +1,6 @@
 // Mostly nobody listens there.
 #include "cluster/quorum/announcer.h"
 
-#include "cluster/rendezvous/session.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::rendezvous {
@@ -34,7 +33,7 @@ void Announcer::run() {
     try {
       const Deadline deadline = Deadline::after(kOneAttempt);
       StoreClient client(where_, options_, deadline);
-      client.set(kAnnouncementKey, encode(announcement_.term, announcement_.leader), deadline);
+      client.set(kAnnouncementKey, encode(announcement_), deadline);
     } catch (const Error&) {
       // Nobody is there, or somebody else.
     }

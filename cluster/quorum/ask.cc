@@ -10,7 +10,6 @@
 #include <system_error>
 #include <thread>
 
-#include "cluster/rendezvous/session.h"
 #include "cluster/store/store_connect.h"
 #include "runtime/base/error.h"
 

@@ -14,26 +14,6 @@ constexpr Duration kLoyalty = std::chrono::milliseconds(700);
 
 }  // namespace
 
-void VoteState::refuse_former(Session& session) const {
-  if (session.joining() || session.ended()) return;
-  if (session.term() != 0 && session.term() < current_term())
-    session.interrupt("this launcher has voted for another leader");
-}
-
-void VoteState::note(const Session& session, TimePoint now) {
-  heard_at_ = std::max(heard_at_, session.heard_at());
-  known_term_ = session.known().term;
-  known_events_ = session.known().events;
-  voters_ = session.known().leadership.voters.size();
-  if (session.joining() || session.interrupted() || session.ended() || session.term() < current_term())
-    return;
-  current_term_ = session.term();
-  if (session.lease_ends() <= now) return;
-  loyal_until_ = std::max(loyal_until_, session.lease_ends());
-  voted_for_ = 0;
-  if (session.term() != 0) leader_ = {session.term(), server_};
-}
-
 void VoteState::set_leader(const Endpoint& leader) {
   const std::lock_guard lock(mutex_);
   server_ = leader;

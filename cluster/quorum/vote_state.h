@@ -1,5 +1,5 @@
-// What one launcher has promised about leaders. Its member (which follows one) and its standby (which is
-// asked for votes) share it, each on a thread of its own.
+// What one launcher has promised about leaders: Raft's current term and vote. Its session (which follows a
+// leader) and its standby (which is asked for votes) share it, each on a thread of its own.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "cluster/quorum/voters.h"
-#include "cluster/rendezvous/session.h"
 
 namespace dtrain::rendezvous {
 
@@ -15,7 +14,7 @@ class VoteState {
  public:
   /// Runs `use` of a session while no vote can be given, then notes what the session follows. A session that
   /// follows a leader whom this launcher has voted against is interrupted first.
-  template <class Use>
+  template <class Session, class Use>
   void with(Session& session, TimePoint now, const Use& use) {
     const std::lock_guard lock(mutex_);
     refuse_former(session);
@@ -52,7 +51,9 @@ class VoteState {
 
  private:
   std::uint64_t current_term() const { return std::max(current_term_, candidacy_); }
+  template <class Session>
   void refuse_former(Session& session) const;
+  template <class Session>
   void note(const Session& session, TimePoint now);
   bool loyal(TimePoint now, std::uint64_t asker) const { return now < loyal_until_ && asker != voted_for_; }
 
@@ -68,5 +69,27 @@ class VoteState {
   Endpoint server_;  // of the session
   LeaderAnnouncement leader_;
 };
+
+template <class Session>
+void VoteState::refuse_former(Session& session) const {
+  if (session.joining() || session.ended()) return;
+  if (session.term() != 0 && session.term() < current_term())
+    session.interrupt("this launcher has voted for another leader");
+}
+
+template <class Session>
+void VoteState::note(const Session& session, TimePoint now) {
+  heard_at_ = std::max(heard_at_, session.heard_at());
+  known_term_ = session.known().term;
+  known_events_ = session.known().events;
+  voters_ = session.known().leadership.voters.size();
+  if (session.joining() || session.interrupted() || session.ended() || session.term() < current_term())
+    return;
+  current_term_ = session.term();
+  if (session.lease_ends() <= now) return;
+  loyal_until_ = std::max(loyal_until_, session.lease_ends());
+  voted_for_ = 0;
+  if (session.term() != 0) leader_ = {session.term(), server_};
+}
 
 }  // namespace dtrain::rendezvous

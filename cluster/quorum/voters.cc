@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "cluster/rendezvous/messages.h"
 #include "cluster/store/store_wire.h"
 
 namespace dtrain::rendezvous {
@@ -69,11 +68,11 @@ std::string encode(const Ack& ack) {
   return bytes;
 }
 
-std::string encode(std::uint64_t term, const Endpoint& leader) {
+std::string encode(const LeaderAnnouncement& announcement) {
   std::string bytes;
   wire::ByteWriter out(bytes);
-  out.u64(term);
-  put(out, leader);
+  out.u64(announcement.term);
+  put(out, announcement.leader);
   return bytes;
 }
 
@@ -164,7 +163,7 @@ void Voters::hear(std::uint64_t instance_id, const Ack& ack, std::uint64_t told)
     const TimePoint stamp{Duration(ack.stamp)};
     if (ack.stamp != 0 && (!one.followed || stamp > *one.followed)) one.followed = stamp;
   }
-  // Whoever could have been elected by the voters before has heard that there is no such voters any more.
+  // Whoever could have been elected by the voters before has heard that it is no voter any more.
   if (!has_successors() && decided(changed_at_)) alone_ = true;
 }
 

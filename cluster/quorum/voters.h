@@ -1,18 +1,31 @@
-// Who leads a job when its rendezvous is lost: values that travel, and what a leader and its possible
-// successors hold each other to. See docs/decisions/029-succession.md.
+// Who leads when a leader is lost: what candidates, voters and leaders ask and answer, and a leader's view of
+// its voters. Knows no job. See docs/decisions/029-succession.md.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cluster/net/endpoint.h"
-#include "cluster/rendezvous/protocol.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::rendezvous {
 
+// Keys that are set at a leader's store, or a standby's.
+inline constexpr std::string_view kVoteKey = "rdzv/vote";          ///< a VoteRequest; the answer a VoteAnswer
+inline constexpr std::string_view kAnnouncementKey = "rdzv/lead";  ///< who leads, for one who may not know
+
+inline constexpr std::size_t kMaxHostBytes = 253;
+inline constexpr std::size_t kMaxGrantBytes = 16;
+
+/// A launcher that may be elected to lead.
+struct Voter {
+  std::uint64_t instance_id = 0;
+  std::string host;  ///< for people
+  Endpoint at;       ///< where it would lead
+};
 /// What a leader is asked: whom to follow, and whether the asker may lead.
 struct VoteRequest {
   std::uint64_t term = 0;  ///< which the asker would lead; 0: it only asks who does
@@ -45,20 +58,21 @@ struct Ack {
   std::uint64_t match_index = 0;
 };
 
+struct LeaderAnnouncement {
+  std::uint64_t term = 0;
+  Endpoint leader;
+};
+
 std::string encode(const VoteRequest& request);
 std::string encode(const VoteAnswer& answer);
 std::string encode(const LeaseGrant& grant);
 std::string encode(const Ack& ack);
-std::string encode(std::uint64_t term, const Endpoint& leader);
+std::string encode(const LeaderAnnouncement& announcement);
 std::optional<VoteRequest> decode_vote_request(std::string_view bytes);
 std::optional<VoteAnswer> decode_vote_answer(std::string_view bytes);
 /// Of no bytes: a grant without limit, as where there is no succession.
 std::optional<LeaseGrant> decode_grant(std::string_view bytes);
 std::optional<Ack> decode_ack(std::string_view bytes);
-struct LeaderAnnouncement {
-  std::uint64_t term = 0;
-  Endpoint leader;
-};
 std::optional<LeaderAnnouncement> decode_announcement(std::string_view bytes);
 
 /// With its own vote, `candidate` has those of a majority of the voters.
@@ -70,17 +84,17 @@ inline constexpr std::size_t kLeastVoters = 3;
 /// Voters beyond these would only cost messages.
 inline constexpr std::size_t kMostVoters = 5;
 
-/// The leader's view of the voters. It may lead as long as a majority has followed it within the lease, and
-/// what it decides is final when a majority has heard of it. Voters change one at a time, and not before
-/// the last change is final, so that two majorities always share a voter (Ongaro's thesis on Raft, 4.1).
-/// Of two voters the leader alone is the majority: the other one cannot be elected. Pure.
+/// A leader's view of the voters, itself included. It may lead as long as a majority has followed it within
+/// the lease, and what it decides is final when a majority has heard of it. Voters change one at a time, and
+/// not before the last change is final, so that two majorities always share a voter (Ongaro's thesis on
+/// Raft, 4.1). Of two voters the leader alone is the majority: the other one cannot be elected. Pure.
 class Voters {
  public:
-  /// A successor's, whom nobody follows yet and whose first piece of news tells of it. `members`: the leader
-  /// first.
+  /// A successor's, whom nobody follows yet and whose first piece of news tells of them. `members`: the
+  /// leader first.
   Voters(std::uint64_t term, std::vector<Voter> members, Duration lease);
   /// A founder's: they have followed it until `founded`. `changed_at`: the number of news with the one that
-  /// tells of the voters.
+  /// tells of them.
   Voters(std::uint64_t term, std::vector<Voter> members, Duration lease, TimePoint founded,
          std::uint64_t changed_at);
 
@@ -99,7 +113,7 @@ class Voters {
   bool adapt(const std::vector<Voter>& present, std::uint64_t events, TimePoint now);
 
   const std::vector<Voter>& members() const noexcept { return members_; }
-  /// How many news there were when it was changed last.
+  /// How many news there were when they were changed last.
   std::uint64_t changed_at() const noexcept { return changed_at_; }
   /// The leader is the majority.
   bool alone() const noexcept { return alone_; }

@@ -14,7 +14,6 @@ namespace dtrain::rendezvous {
 /// Of all that launchers tell each other once they have joined; to be raised with every change of it.
 inline constexpr int kMessagesVersion = 3;
 
-inline constexpr std::size_t kMaxHostBytes = 253;
 inline constexpr std::size_t kMaxAddressBytes = 256;
 inline constexpr std::size_t kMaxMatches = 64;
 inline constexpr std::size_t kMaxMatchKeyBytes = 64;
@@ -22,7 +21,6 @@ inline constexpr std::size_t kMaxMatchValueBytes = 1024;
 inline constexpr std::size_t kMaxLines = 64;
 inline constexpr std::size_t kMaxLineBytes = 1024;
 inline constexpr std::size_t kMaxVoters = 16;
-inline constexpr std::size_t kMaxGrantBytes = 16;
 inline constexpr std::size_t kMaxReasonBytes = 8192;
 /// All hosts of a round together; with more, names that do not follow a pattern are left out.
 inline constexpr std::size_t kMaxNodesBytes = 512 * 1024;

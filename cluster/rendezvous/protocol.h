@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cluster/net/endpoint.h"
+#include "cluster/quorum/voters.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::rendezvous {
@@ -110,13 +111,7 @@ struct Refused {  ///< this launcher cannot take part
 struct LeaseLost {  ///< the leader has not answered in time: end everything at once
   std::string why;
 };
-/// A launcher that may be elected to lead.
-struct Voter {
-  std::uint64_t instance_id = 0;
-  std::string host;  ///< for people
-  Endpoint at;       ///< where it would lead
-};
-/// What a successor must know. The leader's first piece of news, and told again whenever the voters changes;
+/// What a successor must know. The leader's first piece of news, and told again whenever the voters change;
 /// a Forming afterwards is the newer word on rounds. Launchers do not see it: Session keeps it.
 struct Leadership {
   std::uint64_t term = 1;

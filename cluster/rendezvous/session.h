@@ -22,9 +22,6 @@ inline constexpr std::string_view kBeatKey = "rdzv/beat";
 inline constexpr std::string_view kWordKey = "rdzv/word";
 inline constexpr std::string_view kSilenceKey = "rdzv/silence";  ///< the lease ran out without an answer
 inline constexpr std::string_view kHeardKey = "rdzv/heard";      ///< the last news have been
-inline constexpr std::string_view kVoteKey = "rdzv/vote";        ///< a VoteRequest; the answer a VoteAnswer
-inline constexpr std::string_view kAnnouncementKey =
-    "rdzv/lead";  ///< a LeaderAnnouncement: who leads, for one who may not know
 /// The news of that number, for all launchers.
 std::string event_key(std::uint64_t number);
 
@@ -162,7 +159,7 @@ class Session {
   Known known_;
   bool joining_ = true;
   bool hushed_ = false;
-  bool votes_ = false;  // of the voters
+  bool votes_ = false;  // it is one of the voters
   bool at_work_ = false;
   std::optional<int> ended_with_;  // the round's part
   bool ended_ = false;

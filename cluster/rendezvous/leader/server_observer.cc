@@ -60,7 +60,7 @@ std::string ServerObserver::on_set(StoreDesk& desk, std::uint64_t client, std::s
   } else if (key == kHeardKey) {
     state_.heard_the_end(client);
   }
-  // A heartbeat alone is no news; of a set of voters' it may be what others wait for.
+  // A heartbeat alone is no news; a voter's may be what others wait for.
   if (key != kBeatKey || voters_) publish(desk, now);
   if (key != kJoinKey && options_.vote_state != nullptr) answer = encode(grant());
   return answer;
@@ -218,7 +218,7 @@ void ServerObserver::start_announcer() {
     announcer_ = std::make_unique<Announcer>(options_.meeting_point, std::move(store),
                                              LeaderAnnouncement{state_.term(), own_});
   } catch (const std::system_error&) {
-    // No thread can be had now: tried again when the voters is looked at.
+    // No thread can be had now: tried again when the voters are looked at.
   }
 }
 

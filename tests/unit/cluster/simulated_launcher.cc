@@ -75,8 +75,9 @@ void Launcher::reset_all_connections() {
 std::string Launcher::text() const {
   std::string text = "place " + std::to_string(place_) + ": ";
   if (observer_.state().open())
-    text += "leads term " + std::to_string(observer_.state().term()) + " with a voters of " +
-            std::to_string(observer_.voters() ? observer_.voters()->members().size() : 0) + ", ";
+    text += "leads term " + std::to_string(observer_.state().term()) +
+            " with voters: " + std::to_string(observer_.voters() ? observer_.voters()->members().size() : 0) +
+            ", ";
   if (!session_) return text + "has not reached place 0";
   text += (session_->orphaned()      ? "looks for a leader, last "
            : session_->interrupted() ? "is cut off from "
@@ -168,10 +169,11 @@ void Launcher::after_serving() {
 // Who leads tells so where newcomers look for the job.
 void Launcher::announce() {
   if (observer_.state().open() && observer_.voters() && place_ != 0)
-    job_.at_launcher(job_.network_.arrival(place_, 0), 0, std::nullopt,
-                     [claim = encode(observer_.state().term(), observer_.endpoint())](Launcher* host) {
-                       if (host != nullptr) host->answer(kAnnouncementKey, claim);
-                     });
+    job_.at_launcher(
+        job_.network_.arrival(place_, 0), 0, std::nullopt,
+        [claim = encode(LeaderAnnouncement{observer_.state().term(), observer_.endpoint()})](Launcher* host) {
+          if (host != nullptr) host->answer(kAnnouncementKey, claim);
+        });
   job_.at_launcher(job_.time_.now() + seconds(1), place_, life_, [](Launcher* self) {
     if (self != nullptr) self->announce();
   });

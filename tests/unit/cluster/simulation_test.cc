@@ -97,7 +97,7 @@ TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSeatsInSeconds) {
     const std::string answer = observer.on_set(desk, client, kJoinKey, encode(offer));
     const auto admission = decode_admission(std::string_view(answer).substr(8));
     seated += admission && admission->refused.empty() && admission->node_rank == node ? 1 : 0;
-    // The voters follows.
+    // The voters follow.
     for (std::uint64_t one = 0; one < 3; ++one) {
       const Ack ack{2, time.now().time_since_epoch().count(), observer.state().next_event()};
       observer.on_set(desk, one, kBeatKey, encode(ack));
