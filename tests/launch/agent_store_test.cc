@@ -62,15 +62,21 @@ TEST(AgentStore, StartsEmptyWhereAnotherMachineBecomesNodeZeroAndSaysSo) {
                                                "exit 0; }; if [ $RANK = 0 ]; then " + kSet + kCount +
                                                "touch " + set + "; fi; sleep 60"};
   Nodes nodes(0, {});
-  for (int place = 0; place < 3; ++place) nodes.add(place, arguments, "2");
+  // The spare first, so that it may lead as soon as workers run.
+  Running& spare = nodes.add(2, arguments, "2");
+  Running& first = nodes.add(0, arguments, "2");
+  ASSERT_TRUE(eventually([&] { return spare.err().find("takes the part") != std::string::npos; },
+                         std::chrono::seconds(60)))
+      << nodes.errors();
+  Running& second = nodes.add(1, arguments, "2");
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(set); }, std::chrono::seconds(60)))
       << nodes.errors();
-  std::vector<pid_t> all = nodes[0].marked();
-  all.push_back(nodes[0].pid());
+  std::vector<pid_t> all = first.marked();
+  all.push_back(first.pid());
   for (const pid_t pid : all) ::kill(pid, SIGKILL);
-  for (const int place : {1, 2}) EXPECT_EQ(nodes[place].wait(), 0) << nodes.errors();
-  EXPECT_EQ(nodes[2].out(), kNoKey) << nodes.errors();
-  EXPECT_THAT(nodes[2].err(), HasSubstr("the agent's store (--agent-store) starts empty on this machine"));
+  for (Running* launcher : {&spare, &second}) EXPECT_EQ(launcher->wait(), 0) << nodes.errors();
+  EXPECT_EQ(spare.out(), kNoKey) << nodes.errors();
+  EXPECT_THAT(spare.err(), HasSubstr("the agent's store (--agent-store) starts empty on this machine"));
 }
 
 TEST(AgentStore, NodesMustAgree) {
