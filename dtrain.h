@@ -1,11 +1,12 @@
 // All that a program needs that trains a network of its own, in one header: <dtrain/dtrain.h>. Link
-// dtrain::training. What it leaves out (layers that are divided among ranks, file formats, …) is included by name.
+// dtrain::training. What it leaves out (layers that are divided among ranks, file formats, …) is included by
+// name.
 #pragma once
 
 #include "collectives/factory.h"
-#include "parallel/data/data_parallel.h"
 #include "parallel/functional.h"
 #include "parallel/mesh.h"
+#include "parallel/sync/data_parallel.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/log.h"

@@ -17,8 +17,8 @@
 #include <string_view>
 
 #include "collectives/communicator.h"
-#include "parallel/replicas.h"
-#include "parallel/saved_tensors.h"
+#include "parallel/layout/replicas.h"
+#include "parallel/layout/saved_tensors.h"
 #include "parallel/server/delays.h"
 #include "runtime/autograd/autocast.h"
 #include "runtime/metrics/step_clock.h"

@@ -4,15 +4,15 @@
 
 #include <algorithm>
 
-#include "parallel/data/data_parallel_strategy.h"
-#include "parallel/data/local_sgd_strategy.h"
-#include "parallel/data/multi_device_strategy.h"
-#include "parallel/data/sharded/sharded_strategy.h"
-#include "parallel/data/virtual_workers_strategy.h"
-#include "parallel/pipeline/pipeline_strategy.h"
-#include "parallel/placed/device_pipeline.h"
+#include "parallel/placed/multi_device_strategy.h"
 #include "parallel/placed/placed_strategy.h"
+#include "parallel/schedule/device_pipeline.h"
+#include "parallel/schedule/pipeline_strategy.h"
 #include "parallel/server/server_strategy.h"
+#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/sync/local_sgd_strategy.h"
+#include "parallel/sync/sharded/sharded_strategy.h"
+#include "parallel/sync/virtual_workers_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"

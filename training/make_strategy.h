@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "parallel/mesh.h"
-#include "parallel/pipeline/links.h"
+#include "parallel/schedule/links.h"
 #include "parallel/server/key_value_store.h"
 #include "parallel/strategy.h"
 #include "parallel/tensor/division.h"

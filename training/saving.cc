@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "parallel/saved_tensors.h"
+#include "parallel/layout/saved_tensors.h"
 #include "runtime/base/error.h"
 #include "runtime/base/files/durable_file.h"
 #include "runtime/checkpoint/safetensors.h"

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "parallel/saved_tensors.h"
+#include "parallel/layout/saved_tensors.h"
 
 namespace dtrain {
 namespace {

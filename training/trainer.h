@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "parallel/replicas.h"
+#include "parallel/layout/replicas.h"
 #include "runtime/base/error.h"
 #include "training/engine/engine.h"
 #include "training/run/checkpoint_saver.h"

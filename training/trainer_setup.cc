@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "parallel/data/batch_peers.h"
-#include "parallel/data/equal_start.h"
-#include "parallel/saved_tensors.h"
+#include "parallel/layout/saved_tensors.h"
 #include "parallel/share.h"
+#include "parallel/sync/batch_peers.h"
+#include "parallel/sync/equal_start.h"
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"
 #include "runtime/nn/layers.h"

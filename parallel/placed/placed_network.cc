@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "parallel/pipeline/schedule.h"
 #include "parallel/placed/placed_module.h"
+#include "parallel/schedule/stage_actions.h"
 
 namespace dtrain {
 

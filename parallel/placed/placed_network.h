@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "parallel/pipeline/stage_choice.h"
-#include "parallel/pipeline/stage_module.h"
 #include "parallel/placed/device_map.h"
+#include "parallel/schedule/stage_choice.h"
+#include "parallel/schedule/stage_module.h"
 #include "parallel/strategy.h"
 
 namespace dtrain {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "parallel/data/equal_start.h"
 #include "parallel/share.h"
+#include "parallel/sync/equal_start.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"

@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "parallel/data/replicated_strategy.h"
 #include "parallel/server/key_layout.h"
 #include "parallel/server/key_value_store.h"
 #include "parallel/server/server_rules.h"
+#include "parallel/sync/replicated_strategy.h"
 
 namespace dtrain {
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "parallel/data/compress/gradient_exchange.h"
-#include "parallel/data/sharded/shard_state.h"
 #include "parallel/span_of.h"
+#include "parallel/sync/hooks/gradient_exchange.h"
+#include "parallel/sync/sharded/shard_state.h"
 #include "parallel/tensor/split_module.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/ops.h"

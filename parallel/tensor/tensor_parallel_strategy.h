@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "parallel/functional.h"
-#include "parallel/pipeline/parameter_order.h"
-#include "parallel/pipeline/ties.h"
+#include "parallel/layout/parameter_order.h"
+#include "parallel/layout/ties.h"
 #include "parallel/strategy.h"
 
 namespace dtrain {

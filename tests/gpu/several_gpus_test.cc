@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "collectives/factory.h"
-#include "parallel/data/bucket_gradient.h"
-#include "parallel/data/data_parallel.h"
+#include "parallel/sync/bucket_gradient.h"
+#include "parallel/sync/data_parallel.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/saved_tensors.h"
+#include "parallel/layout/saved_tensors.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/launch/forms.h"

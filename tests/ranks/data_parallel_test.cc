@@ -1,6 +1,6 @@
 // Data parallel training between real processes: the same parameters on every rank, the gradients of one
 // process that sees the whole batch, unused parameters, accumulation, models that differ.
-#include "parallel/data/data_parallel.h"
+#include "parallel/sync/data_parallel.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

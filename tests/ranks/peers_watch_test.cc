@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "models/tasks/classification.h"
-#include "parallel/data/data_parallel_strategy.h"
+#include "parallel/sync/data_parallel_strategy.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/ranks/world.h"
 #include "training/trainer.h"

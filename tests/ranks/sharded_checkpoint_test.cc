@@ -11,8 +11,8 @@
 #include <fstream>
 
 #include "models/tasks/classification.h"
-#include "parallel/data/data_parallel_strategy.h"
-#include "parallel/data/sharded/sharded_strategy.h"
+#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/sync/sharded/sharded_strategy.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/ranks/world.h"
 #include "tests/support/temp_dir.h"

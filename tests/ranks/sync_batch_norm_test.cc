@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "parallel/data/batch_peers.h"
-#include "parallel/data/data_parallel.h"
+#include "parallel/sync/batch_peers.h"
+#include "parallel/sync/data_parallel.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
 #include "tests/ranks/world.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/saved_tensors.h"
+#include "parallel/layout/saved_tensors.h"
 
 namespace dtrain::test {
 

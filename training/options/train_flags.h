@@ -8,11 +8,11 @@
 #include <string>
 
 #include "collectives/factory.h"
-#include "parallel/data/compress/compress.h"
-#include "parallel/data/sharded/shard_exchange.h"
-#include "parallel/pipeline/schedule.h"
-#include "parallel/pipeline/stage_choice.h"
+#include "parallel/schedule/stage_actions.h"
+#include "parallel/schedule/stage_choice.h"
 #include "parallel/server/server_rules.h"
+#include "parallel/sync/hooks/compress.h"
+#include "parallel/sync/sharded/shard_exchange.h"
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/options.h"
 #include "runtime/optim/lr_schedule.h"

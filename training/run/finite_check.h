@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "parallel/saved_tensors.h"
+#include "parallel/layout/saved_tensors.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "runtime/data/loader.h"
 #include "runtime/nn/module.h"

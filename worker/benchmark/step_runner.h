@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "parallel/data/data_parallel_strategy.h"
+#include "parallel/sync/data_parallel_strategy.h"
 #include "runtime/base/log.h"
 #include "training/engine/engine.h"
 #include "training/options/train_config.h"

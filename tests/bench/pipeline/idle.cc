@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/pipeline/pipeline_strategy.h"
+#include "parallel/schedule/pipeline_strategy.h"
 #include "parallel/span_of.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"

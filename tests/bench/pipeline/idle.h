@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "parallel/pipeline/schedule.h"
+#include "parallel/schedule/stage_actions.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::bench {

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/data_parallel_strategy.h"
 #include "parallel/mesh.h"
+#include "parallel/sync/data_parallel_strategy.h"
 #include "parallel/tensor/layers.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/autograd/grad_mode.h"

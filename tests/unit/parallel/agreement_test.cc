@@ -8,11 +8,11 @@
 #include <optional>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/batch_peers.h"
-#include "parallel/data/data_parallel_strategy.h"
-#include "parallel/data/sharded/sharded_strategy.h"
 #include "parallel/mesh.h"
-#include "parallel/pipeline/pipeline_strategy.h"
+#include "parallel/schedule/pipeline_strategy.h"
+#include "parallel/sync/batch_peers.h"
+#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/sync/sharded/sharded_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/autograd/ops/joining.h"
 #include "runtime/nn/layers.h"

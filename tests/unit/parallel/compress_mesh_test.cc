@@ -5,9 +5,9 @@
 
 #include <mutex>
 
-#include "parallel/data/compress/power_sgd.h"
-#include "parallel/data/data_parallel_strategy.h"
-#include "parallel/pipeline/pipeline_strategy.h"
+#include "parallel/schedule/pipeline_strategy.h"
+#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/sync/hooks/power_sgd.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/optim/sgd.h"
 #include "tests/support/put_together.h"

@@ -1,6 +1,6 @@
 // Compressed gradients: PyTorch's hooks on recorded gradients, what error feedback keeps, and what is
 // refused. Ranks are threads.
-#include "parallel/data/compress/compress.h"
+#include "parallel/sync/hooks/compress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <numeric>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/compress/power_sgd.h"
-#include "parallel/data/reducer.h"
+#include "parallel/sync/hooks/power_sgd.h"
+#include "parallel/sync/reducer.h"
 #include "runtime/base/error.h"
 #include "tests/support/message_of.h"
 #include "tests/unit/parallel/torch_hooks.h"

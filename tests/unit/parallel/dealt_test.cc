@@ -1,5 +1,5 @@
 // Optimizers whose state is dealt out among the ranks that hold the same parameters, with ranks as threads.
-#include "parallel/data/sharded/dealt_parameters.h"
+#include "parallel/sync/sharded/dealt_parameters.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -9,12 +9,12 @@
 #include <mutex>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/data_parallel_strategy.h"
-#include "parallel/data/virtual_workers_strategy.h"
 #include "parallel/mesh.h"
-#include "parallel/pipeline/pipeline_strategy.h"
-#include "parallel/placed/device_pipeline.h"
 #include "parallel/placed/placed_strategy.h"
+#include "parallel/schedule/device_pipeline.h"
+#include "parallel/schedule/pipeline_strategy.h"
+#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/sync/virtual_workers_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/base/error.h"
 #include "runtime/optim/adam.h"

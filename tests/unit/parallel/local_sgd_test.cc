@@ -1,12 +1,12 @@
 // Local SGD, with ranks as threads: averaged after each step it is data parallelism, and ranks are equal
 // whenever they were averaged.
-#include "parallel/data/local_sgd_strategy.h"
+#include "parallel/sync/local_sgd_strategy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/data_parallel_strategy.h"
+#include "parallel/sync/data_parallel_strategy.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"

@@ -8,7 +8,7 @@
 
 #include "collectives/thread_ranks.h"
 #include "parallel/mesh.h"
-#include "parallel/pipeline/links.h"
+#include "parallel/schedule/links.h"
 #include "parallel/strategy.h"
 
 namespace dtrain::test {

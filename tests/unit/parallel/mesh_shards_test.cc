@@ -8,9 +8,9 @@
 #include <mutex>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/data_parallel_strategy.h"
-#include "parallel/data/sharded/sharded_strategy.h"
 #include "parallel/mesh.h"
+#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/sync/sharded/sharded_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/optim/adamw.h"
 #include "tests/support/put_together.h"

@@ -7,8 +7,8 @@
 #include <map>
 #include <mutex>
 
-#include "parallel/data/sharded/sharded_strategy.h"
-#include "parallel/pipeline/pipeline_strategy.h"
+#include "parallel/schedule/pipeline_strategy.h"
+#include "parallel/sync/sharded/sharded_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/optim/adamw.h"
 #include "tests/support/put_together.h"

@@ -1,6 +1,6 @@
 // Pipelines, with ranks as threads: schedules, the bits of gradient accumulation, time that stages wait
 // against the formula, evaluation and state.
-#include "parallel/pipeline/pipeline_strategy.h"
+#include "parallel/schedule/pipeline_strategy.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,8 +13,8 @@
 #include <tuple>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/data_parallel_strategy.h"
 #include "parallel/mesh.h"
+#include "parallel/sync/data_parallel_strategy.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"

@@ -7,11 +7,11 @@
 #include <map>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/data_parallel_strategy.h"
 #include "parallel/placed/device_map.h"
-#include "parallel/placed/device_pipeline.h"
 #include "parallel/placed/placed_module.h"
 #include "parallel/placed/placed_strategy.h"
+#include "parallel/schedule/device_pipeline.h"
+#include "parallel/sync/data_parallel_strategy.h"
 #include "runtime/autograd/fork.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"

@@ -1,6 +1,6 @@
 // The bucket rule and the reducer's order, averaging, unused gradients and accumulation, with a fake
 // communicator.
-#include "parallel/data/reducer.h"
+#include "parallel/sync/reducer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

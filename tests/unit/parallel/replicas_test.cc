@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/data_parallel_strategy.h"
-#include "parallel/data/multi_device_strategy.h"
-#include "parallel/data/sharded/sharded_strategy.h"
+#include "parallel/placed/multi_device_strategy.h"
+#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/sync/sharded/sharded_strategy.h"
 #include "runtime/autograd/gradients.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/dropout.h"

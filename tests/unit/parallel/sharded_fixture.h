@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/data_parallel_strategy.h"
-#include "parallel/data/sharded/sharded_strategy.h"
+#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/sync/sharded/sharded_strategy.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/parameter_groups.h"

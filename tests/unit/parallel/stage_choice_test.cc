@@ -1,6 +1,6 @@
 // Where pipelines are cut: the arithmetic against every cut there is, lists, and choices by measured time
 // that ranks agree on and that a later start keeps.
-#include "parallel/pipeline/stage_choice.h"
+#include "parallel/schedule/stage_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/pipeline/schedule.h"
+#include "parallel/schedule/stage_actions.h"
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "runtime/optim/sgd.h"

@@ -7,10 +7,10 @@
 #include <mutex>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/virtual_workers_strategy.h"
 #include "parallel/mesh.h"
-#include "parallel/pipeline/pipeline_strategy.h"
 #include "parallel/placed/placed_strategy.h"
+#include "parallel/schedule/pipeline_strategy.h"
+#include "parallel/sync/virtual_workers_strategy.h"
 #include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/optim/adam.h"
 #include "tests/support/message_of.h"

@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/data/data_parallel_strategy.h"
-#include "parallel/data/virtual_workers_strategy.h"
+#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/sync/virtual_workers_strategy.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"

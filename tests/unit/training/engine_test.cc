@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/factory.h"
-#include "parallel/data/data_parallel_strategy.h"
+#include "parallel/sync/data_parallel_strategy.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/containers.h"
 #include "runtime/nn/dropout.h"

@@ -12,7 +12,7 @@
 
 #include "collectives/factory.h"
 #include "models/tasks/classification.h"
-#include "parallel/data/data_parallel_strategy.h"
+#include "parallel/sync/data_parallel_strategy.h"
 #include "tests/support/tape_device.h"
 #include "tests/support/temp_dir.h"
 #include "training/trainer.h"

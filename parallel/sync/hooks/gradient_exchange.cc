@@ -1,0 +1,14 @@
+#include "parallel/sync/hooks/gradient_exchange.h"
+
+#include "parallel/layout/saved_tensors.h"
+
+namespace dtrain {
+
+NamedTensors saved_state(const GradientExchange* exchange) {
+  if (exchange == nullptr) return {};
+  NamedTensors state = exchange->state();
+  for (auto& [name, tensor] : state) name.insert(0, kExchangeState);
+  return state;
+}
+
+}  // namespace dtrain

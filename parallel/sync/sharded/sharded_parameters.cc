@@ -1,0 +1,288 @@
+#include "parallel/sync/sharded/sharded_parameters.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "parallel/span_of.h"
+#include "parallel/sync/equal_start.h"
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
+#include "runtime/nn/trainable.h"
+
+namespace dtrain {
+namespace {
+
+/// Parameters that learn, set by set.
+NamedTensors learning(const Module& network, const PassKinds& passes) {
+  NamedTensors parameters = trainable_parameters(network);
+  if (parameters.empty())
+    throw UsageError("sharded data parallel: the module has no parameter that requires a gradient");
+  const auto set_of = [&](const NamedTensor& parameter) { return passes.of(parameter.first); };
+  if (passes.count > 1) std::ranges::stable_sort(parameters, {}, set_of);
+  return parameters;
+}
+
+/// Where sets begin among `parameters`.
+std::vector<std::size_t> firsts_of_sets(const NamedTensors& parameters, const PassKinds& passes) {
+  std::vector<std::size_t> firsts(passes.count, 0);
+  for (std::size_t set = 1; set < passes.count; ++set) {
+    firsts[set] = static_cast<std::size_t>(std::ranges::count_if(
+        parameters, [&](const NamedTensor& parameter) { return passes.of(parameter.first) < set; }));
+  }
+  return firsts;
+}
+
+/// Copies what `files` have of `tensors` into them. Throws UsageError for one that is not there.
+void load_whole(const TensorFiles& files, const NamedTensors& tensors) {
+  const NoGrad no_grad;
+  for (const auto& [name, tensor] : tensors) {
+    const auto saved = std::ranges::find(files.tensors(), name, &SavedTensor::name);
+    if (saved == files.tensors().end() || saved->shape != tensor.shape())
+      throw UsageError(fmt::format("checkpoint: expected a tensor '{}' ({}), got {}", name, tensor.describe(),
+                                   saved == files.tensors().end() ? "none" : saved->shape.to_string()));
+    const auto& device = tensor.shared_device();
+    const auto host = device->runs_ahead() ? make_device("cpu") : device;
+    const Tensor read = Tensor::empty(saved->shape, host, saved->dtype);
+    files.read(name, read.view());
+    Tensor(tensor).copy_from(read.to(device));
+  }
+}
+
+}  // namespace
+
+ShardedParameters::ShardedParameters(const ShardGroups& groups, const ShardOptions& options)
+    : groups_(groups), options_(options) {
+  if (divides()) divided_ = std::make_unique<DividedParameters>(groups_.parts, options_.patience);
+}
+
+std::unique_ptr<Module> ShardedParameters::build(const std::function<std::unique_ptr<Module>()>& make) {
+  if (!divides()) return make();
+  const ModuleWatch watch([this](Module& module) { divided_->divide(module); });
+  return make();
+}
+
+void ShardedParameters::own(Module& network, const std::map<std::string, TensorPart>& slices,
+                            const PassKinds& passes) {
+  network_ = &network;
+  is_sliced_ = !slices.empty();
+  if (divides()) {
+    network.visit([this](Module& module) { divided_->divide(module); });
+    divided_->let_go();
+  }
+  const NamedTensors whole = learning(network, passes);
+  const std::vector<std::size_t> firsts = firsts_of_sets(whole, passes);
+  std::vector<std::size_t> last_of_bucket;
+  if (divides()) own_divided(whole, last_of_bucket);
+  exchange_ = std::make_unique<ShardExchange>(groups_.parts, whole, options_, last_of_bucket, firsts);
+  bool owns_any = false;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    if (!divides()) parameters_.push_back({whole[i].first, whole[i].second, exchange_->owned(i)});
+    OwnedParameter& parameter = parameters_[i];
+    if (const auto slice = slices.find(parameter.name); slice != slices.end())
+      parameter.slice = slice->second;
+    owned_.emplace_back();
+    if (!parameter.is_owned()) continue;
+    owned_.back() = parameter.owned();
+    owned_.back().set_requires_grad(true);
+    owns_any = true;
+  }
+  if (!owns_any) {
+    throw UsageError(fmt::format(
+        "sharded data parallel: expected a network with an element for each of {} ranks, got {} elements, of "
+        "which rank {} owns none; use fewer workers",
+        parts().size(), network.parameter_count(), parts().rank()));
+  }
+  used_.resize(owned_.size());
+  own_frozen(slices);
+}
+
+void ShardedParameters::own_frozen(const std::map<std::string, TensorPart>& slices) {
+  for (const auto& [name, whole] : frozen_parameters(*network_)) {
+    if (whole.numel() == 0) continue;
+    OwnedParameter parameter{name, whole,
+                             owned_range(static_cast<std::size_t>(whole.numel()), parts().rank(),
+                                         parts().size(), ShardCut::equal)};
+    if (divides()) parameter.own = divided_of(whole).own();
+    if (const auto slice = slices.find(name); slice != slices.end()) parameter.slice = slice->second;
+    parameters_.push_back(std::move(parameter));
+  }
+}
+
+const DividedParameter& ShardedParameters::divided_of(const Tensor& whole) const {
+  const auto& divided = divided_->parameters();
+  const auto found = std::ranges::find_if(
+      divided, [&](const DividedParameter& one) { return one.whole.shares_storage(whole); });
+  if (found != divided.end()) return *found;
+  throw UsageError("sharded data parallel: expected parameters with elements, got " + whole.describe());
+}
+
+// Gradients come last first. A large module's are not to stay until the next module's are there.
+void ShardedParameters::own_divided(const NamedTensors& whole, std::vector<std::size_t>& last_of_bucket) {
+  std::size_t unit_before = 0;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const DividedParameter& found = divided_of(whole[i].second);
+    parameters_.push_back({whole[i].first, found.whole, found.range, found.own()});
+    const bool large = divided_->unit_bytes(found.unit) > options_.bucket_bytes / 4;
+    if (large && (i == 0 || found.unit != unit_before)) last_of_bucket.push_back(i);
+    unit_before = found.unit;
+  }
+}
+
+NamedTensors ShardedParameters::owned() const {
+  NamedTensors owned;
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
+    if (owned_[i].defined()) owned.emplace_back(parameters_[i].name, owned_[i]);
+  }
+  return owned;
+}
+
+NamedTensors ShardedParameters::divided_here() const {
+  NamedTensors here;
+  for (const OwnedParameter& parameter : parameters_) {
+    if (parameter.is_owned()) here.emplace_back(parameter.name, parameter.owned());
+  }
+  return here;
+}
+
+void ShardedParameters::begin(Communicator& all, const Deadline& deadline) {
+  const NamedTensors state = network_->state_dict();
+  check_same_model(all, state, deadline);
+  copy_from_first_rank(all, divides() ? whole_tensors() : state, deadline);
+  if (divides() && has_copies()) copy_from_first_rank(*groups_.copies, divided_here(), deadline);
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
+    Tensor& parameter = parameters_[i].whole;
+    parameter.on_grad_ready([this, i] {
+      if (!parameters_[i].whole.grad().defined()) return;
+      used_[i] = true;
+      exchange_->mark_ready(i);
+    });
+  }
+}
+
+void ShardedParameters::begin_step() {
+  network_->zero_grad();
+  used_.assign(used_.size(), false);
+  exchange_->begin_step();
+}
+
+void ShardedParameters::begin_use(ParameterUse use) {
+  if (divided_) divided_->begin(use);
+}
+
+void ShardedParameters::begin_pass(bool exchange, std::size_t pass) { exchange_->begin_pass(exchange, pass); }
+
+void ShardedParameters::finish_pass() { exchange_->finish_pass(); }
+
+void ShardedParameters::finish_step() {
+  if (divided_) divided_->let_go();
+  if (has_copies()) average_copies();
+  const UsedParameters used = used_by_any();
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
+    if (owned_[i].defined() && used[i]) owned_[i].set_grad(exchange_->owned_gradient(i));
+  }
+}
+
+UsedParameters ShardedParameters::used_by_any() const {
+  const UsedParameters used = used_anywhere(used_, groups_.parts, patience());
+  return has_copies() ? used_anywhere(used, *groups_.copies, patience()) : used;
+}
+
+void ShardedParameters::take_update() {
+  for (Tensor& owned : owned_) {
+    if (owned.defined()) owned.zero_grad();
+  }
+  network_->zero_grad();
+  divided_ ? divided_->mark_modified() : exchange_->gather_parameters();
+}
+
+void ShardedParameters::drop_step() {
+  if (divided_) divided_->let_go();
+  network_->zero_grad();
+}
+
+// What a group of ranks with a part each added up goes once more between the groups: 1/parts of the bytes.
+void ShardedParameters::average_copies() {
+  const NoGrad no_grad;
+  std::vector<std::unique_ptr<Work>> works;
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
+    if (!parameters_[i].is_owned()) continue;
+    Tensor gradient = exchange_->owned_gradient(i);
+    gradient.scale_in_place(1.0 / groups_.copies->size());
+    works.push_back(groups_.copies->all_reduce(span_of(gradient), ReduceOp::sum, parameters_[i].name));
+    gradient.mark_modified();
+  }
+  for (auto& work : works) work->wait(patience());
+}
+
+// What is whole everywhere is read whole; of the rest each rank reads what it has.
+void ShardedParameters::load_model(const TensorFiles& files) {
+  std::vector<OwnedParameter> here = with_other_names();
+  for (OwnedParameter& parameter : here) {
+    if (!divides()) parameter.range = {0, static_cast<std::size_t>(parameter.whole.numel())};
+  }
+  read_owned(files, here);
+  load_whole(files, whole_tensors());
+  if (divided_) divided_->mark_modified();
+}
+
+// What was saved of parameters that are frozen now has no use here.
+NamedTensors ShardedParameters::load_state(const TensorFiles& files, const NameHere& name_here) const {
+  const NamedTensors frozen = frozen_parameters(*network_);
+  return owned_state(files, parameters_, parameters_.front().whole.shared_device(),
+                     [&](const std::string& saved) {
+                       const auto name = name_here(saved);
+                       return name && belongs_to(*name, frozen) ? std::nullopt : name;
+                     });
+}
+
+StateParts ShardedParameters::save(const NamedTensors& state) const {
+  if (has_copies() && groups_.copies->rank() > 0) return {};
+  return sharded_parts(with_other_names(), whole_tensors(), state, parts().rank());
+}
+
+Replicas ShardedParameters::replicas(Communicator& all) const {
+  if (!divides()) return {&all, network_->named_parameters()};
+  if (!has_copies()) return {};
+  return {groups_.copies, owned()};
+}
+
+/// Buffers, and frozen parameters without elements: nobody owns a part of them.
+NamedTensors ShardedParameters::whole_tensors() const {
+  NamedTensors tensors = network_->named_buffers();
+  for (NamedTensor& frozen : frozen_parameters(*network_)) {
+    const auto is_of = [&](const OwnedParameter& parameter) { return parameter.name == frozen.first; };
+    if (std::ranges::none_of(parameters_, is_of)) tensors.push_back(std::move(frozen));
+  }
+  return tensors;
+}
+
+/// Parameters once for each name that they have: tied weights have several.
+std::vector<OwnedParameter> ShardedParameters::with_other_names() const {
+  std::vector<OwnedParameter> all = parameters_;
+  for (const auto& [name, tensor] : network_->state_dict()) {
+    for (const OwnedParameter& parameter : parameters_) {
+      if (!parameter.whole.shares_storage(tensor) || parameter.name == name) continue;
+      OwnedParameter other = parameter;
+      other.name = name;
+      all.push_back(std::move(other));
+    }
+  }
+  return all;
+}
+
+std::string ShardedParameters::account(std::size_t peak_bytes, std::int64_t steps) const {
+  const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  const auto count = static_cast<double>(std::max<std::int64_t>(steps, 1));
+  const std::uint64_t gathered = divided_ ? divided_->stats().gathered_bytes : stats().gathered_bytes;
+  const std::string text =
+      fmt::format("held at most {:.1f} MiB; in a step: {:.2f} MiB of gradients, {:.2f} of parameters",
+                  mib(peak_bytes), mib(stats().reduced_bytes) / count, mib(gathered) / count);
+  if (!divided_) return text;
+  const DividedStats& divided = divided_->stats();
+  return text + fmt::format(
+                    "\nwhole at the same time: at most {:.2f} MiB of parameters; {} of {} modules came ahead",
+                    mib(divided.most_bytes), divided.begun_ahead, divided.gathers);
+}
+
+}  // namespace dtrain

@@ -1,0 +1,135 @@
+// What a rank owns of a network's parameters, and what travels between ranks for it: sharded data parallelism
+// (ZeRO) without the passes. A strategy says when forward and backward run.
+//
+//     ShardedParameters shards({ranks}, {.stage = ShardStage::gradients});
+//     auto network = shards.build(make_network);
+//     shards.own(*network);
+//     auto optimizer = make_sgd(shards.owned());
+//     shards.begin(ranks, deadline);
+//     …
+//     shards.begin_step();
+//     shards.begin_use(ParameterUse::forward);      // loss = …
+//     shards.begin_use(ParameterUse::backward);     // loss.backward()
+//     shards.finish_pass();
+//     shards.finish_step();                         // owned() have their gradients
+//     optimizer->step();
+//     shards.take_update();
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/layout/replicas.h"
+#include "parallel/sync/sharded/divided_parameters.h"
+#include "parallel/sync/sharded/shard_exchange.h"
+#include "parallel/sync/sharded/shard_state.h"
+#include "parallel/sync/used_parameters.h"
+
+namespace dtrain {
+
+/// The ranks that have a part each and, where these are not all, those that have the same part (hybrid
+/// sharding). Borrowed. Every rank is in one group of each kind; all of the first kind are of one size.
+struct ShardGroups {
+  Communicator& parts;
+  Communicator* copies = nullptr;
+};
+
+/// Where sets of parameters get their gradients in backward passes of their own: how many sets there are, and
+/// the number, from 0, of a parameter's.
+struct PassKinds {
+  std::size_t count = 1;
+  std::function<std::size_t(const std::string& parameter)> of = {};  ///< may be empty for one set
+};
+
+/// One rank's. Used by one thread; ranks call it alike. Outlives the network that it builds. After a
+/// PeerError it is as dead as its communicators.
+class ShardedParameters {
+ public:
+  ShardedParameters(const ShardGroups& groups, const ShardOptions& options);
+
+  /// What `make` makes. With stage parameters each module is divided as soon as it is complete, so that the
+  /// network is never whole; what looks at it afterwards gets it whole for a moment.
+  std::unique_ptr<Module> build(const std::function<std::unique_ptr<Module>()>& make);
+  /// Shares out the parameters of `network` (borrowed) that learn. `slices` says what of undivided parameters
+  /// they are, by name; the others are whole. Throws UsageError on ranks that would own nothing, for a
+  /// network that does not learn, and for parameters that cannot be cut.
+  void own(Module& network, const std::map<std::string, TensorPart>& slices = {},
+           const PassKinds& passes = {});
+
+  /// The optimizer's: this rank's elements of each parameter that it owns any of, flat, by the parameter's
+  /// name.
+  NamedTensors owned() const;
+  Communicator& parts() const noexcept { return groups_.parts; }
+  /// Whether parameters come and go: each look at one is then collective.
+  bool divides() const noexcept { return options_.stage == ShardStage::parameters; }
+
+  /// Collective over `all` ranks that hold any part. Ranks become equal where they must be; from now on
+  /// gradients are exchanged as they become final.
+  void begin(Communicator& all, const Deadline& deadline);
+
+  /// Forgets the gradients of the step before.
+  void begin_step();
+  /// What the network is used for next.
+  void begin_use(ParameterUse use);
+  /// Before a backward pass of set `pass`: whether its gradients are exchanged, or add up in the network.
+  void begin_pass(bool exchange, std::size_t pass = 0);
+  /// After a backward pass whose gradients are exchanged.
+  void finish_pass();
+  /// Collective over the ranks of both groups, after the last pass: owned() have the average gradients, but
+  /// for parameters that no rank used.
+  void finish_step();
+  /// After the update of owned(): parameters have the new values.
+  void take_update();
+  /// Instead of finish_step() where nothing was exchanged: the gradients are forgotten.
+  void drop_step();
+
+  /// Whether the network's tensors are not, or not whole, what is saved: load_model() then is to read it.
+  bool reads_parts() const noexcept { return divides() || is_sliced_; }
+  /// Reads this rank's elements, and what is whole everywhere.
+  void load_model(const TensorFiles& files);
+  /// What an optimizer of owned() takes over of `files`, from what has a name here; given that name.
+  NamedTensors load_state(const TensorFiles& files, const NameHere& name_here) const;
+  /// What this rank saves of the network and of `state` of an optimizer of owned(). Of copies the first do.
+  StateParts save(const NamedTensors& state) const;
+  /// What ranks hold alike: parameters that are whole on `all` of them, or the parts of copies.
+  Replicas replicas(Communicator& all) const;
+
+  /// The traffic of one step, with zeros.
+  void exchange_nothing(const Deadline& deadline) { exchange_->exchange_nothing(deadline); }
+  /// For people, after `steps` steps: what a rank held that has parts only, of which `peak_bytes` is the
+  /// most, and what moved.
+  std::string account(std::size_t peak_bytes, std::int64_t steps) const;
+  const ShardStats& stats() const noexcept { return exchange_->stats(); }
+  /// With stage parameters; else null.
+  const DividedParameters* divided() const noexcept { return divided_.get(); }
+
+ private:
+  bool has_copies() const noexcept { return groups_.copies != nullptr && groups_.copies->size() > 1; }
+  void own_divided(const NamedTensors& whole, std::vector<std::size_t>& last_of_bucket);
+  /// Of frozen parameters each rank saves a part, or has no more than that: nobody updates them.
+  void own_frozen(const std::map<std::string, TensorPart>& slices);
+  const DividedParameter& divided_of(const Tensor& whole) const;
+  /// This rank's elements of what is divided, frozen or not.
+  NamedTensors divided_here() const;
+  UsedParameters used_by_any() const;
+  void average_copies();
+  NamedTensors whole_tensors() const;
+  std::vector<OwnedParameter> with_other_names() const;
+  Deadline patience() const { return Deadline::after(options_.patience); }
+
+  ShardGroups groups_;
+  ShardOptions options_;
+  std::unique_ptr<DividedParameters> divided_;
+  Module* network_ = nullptr;
+  bool is_sliced_ = false;  ///< parameters are slices of the saved ones
+  /// Those that learn, set by set, and the frozen ones behind them.
+  std::vector<OwnedParameter> parameters_;
+  std::vector<Tensor> owned_;  ///< beside those that learn; undefined: owns nothing
+  UsedParameters used_;        ///< beside `owned_`: by this rank, in this step
+  std::unique_ptr<ShardExchange> exchange_;
+};
+
+}  // namespace dtrain
