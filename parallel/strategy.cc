@@ -9,15 +9,6 @@ void start_backward(const Tensor& loss, double weight, const GradScaler* scaler)
   weight == 1.0 ? loss.backward() : loss.backward(Tensor::full({}, weight, loss.shared_device()));
 }
 
-void apply_update(Optimizer& optimizer, std::span<const Tensor> gradients, UpdateGuard* guard,
-                  const GradientLimits& limits, const std::function<void()>& before_update) {
-  if (guard != nullptr) guard->inspect(gradients);
-  if (before_update) before_update();
-  limit_gradients(gradients, limits);
-  optimizer.step();
-  if (guard != nullptr) guard->update();
-}
-
 void agree_on_overflow(const UpdateGuard& guard, Communicator& ranks, const Deadline& deadline) {
   if (ranks.size() == 1) return;
   ranks.all_reduce(span_of(guard.found()), ReduceOp::max, "overflow")->wait(deadline);

@@ -2,10 +2,10 @@
 // and a strategy knows no task: it is given factories for the network and the optimizer, and a step as
 // passes. Decision 021 goes through what each form of parallelism asks of this page.
 //
-//     DataParallelStrategy strategy(context);
-//     strategy.prepare({build, make_optimizer}, deadline);
-//     strategy.begin(deadline);
-//     while (…) strategy.step(passes);           // what Engine does
+//     const auto strategy = make_data_parallel(context);          // parallel/forms.h
+//     strategy->prepare({build, make_optimizer}, deadline);
+//     strategy->begin(deadline);
+//     while (…) strategy->step(passes);          // what Engine does
 #pragma once
 
 #include <functional>
@@ -28,8 +28,6 @@
 #include "runtime/optim/optimizer.h"
 
 namespace dtrain {
-
-class GradientExchange;
 
 /// Which samples of a step a rank computes: every size-th, from the rank-th. Ranks that hold parts of one
 /// model (the stages of a pipeline, say) have the same share. A rank with several shares computes them one
@@ -54,17 +52,10 @@ struct TrainingParts {
   /// Keeps gradients that are not finite away from the parameters where nothing is scaled; null: nobody looks
   /// at them. Borrowed, outlives the strategy.
   UpdateGuard* guard = nullptr;
-  /// For the whole network's gradients: a strategy that holds a part of them combines its part's norm with
-  /// the other ranks' (total_norm, scale_to_norm).
+  /// For the whole network's gradients, wherever they are.
   GradientLimits limits = {};
   /// What the network may be fed to be measured: some samples, on `device`. May be empty.
   std::function<Tensors(const std::shared_ptr<Device>& device)> example = {};
-  /// For a strategy around another: called by the inner one in each step, when gradients are shared and free
-  /// of the loss scale, before limits and the update. May be empty.
-  std::function<void()> before_update = {};
-  /// For a strategy around another: what of the undivided network's parameters the slices in `network` are,
-  /// by name; the others are whole. May be empty.
-  std::function<std::map<std::string, TensorPart>(const Module& network)> slices = {};
   /// What passes compute in, where a strategy makes some of its own to measure them.
   Precision precision = Precision::fp32;
   /// Collective. What an earlier start of the same run chose (Strategy::choices()), the same on all ranks;
@@ -83,8 +74,7 @@ struct StrategyContext {
   StepTimer timer;
 };
 
-/// One step's work: forward and backward passes, each over a batch that only the caller knows. A strategy
-/// that wraps another hands it passes of its own making.
+/// One step's work: forward and backward passes, each over a batch that only the caller knows.
 class Passes {
  public:
   virtual ~Passes() = default;
@@ -180,14 +170,6 @@ class Strategy {
   /// The optimizer of this rank's part; null where another process updates.
   virtual Optimizer* optimizer() noexcept = 0;
 
-  /// Where this rank updates a range of each parameter's elements, and has these gradients only: the ranks
-  /// that have the others. The optimizer's parameters are then those ranges, flat, and load() and save() know
-  /// TrainingParts::slices. Null: the gradients are those of module(), whole.
-  virtual Communicator* ranges() noexcept { return nullptr; }
-  /// What exchanges this rank's gradients, where it remembers something from step to step, by the names of
-  /// module()'s parameters; else null.
-  virtual GradientExchange* remembers() noexcept { return nullptr; }
-
   /// Collective. What a step exchanges, with nothing beside it: for measuring.
   virtual void exchange_alone(const Deadline& deadline) = 0;
 
@@ -219,12 +201,6 @@ class Strategy {
 
 /// Backward from weight · loss, scaled where there is a `scaler` (may be null).
 void start_backward(const Tensor& loss, double weight, const GradScaler* scaler);
-
-/// One update by the shared `gradients` of all parameters, of which the optimizer may have some: undoes the
-/// scaling, calls `before_update` (which may be empty), limits them, skips the step where they are not
-/// finite, moves the scale. `guard` may be null.
-void apply_update(Optimizer& optimizer, std::span<const Tensor> gradients, UpdateGuard* guard,
-                  const GradientLimits& limits, const std::function<void()>& before_update = {});
 
 /// Collective over `ranks`, between UpdateGuard::inspect() and the optimizer's step. Where one rank found a
 /// gradient that is not finite, all of them have: ranks that hold different parts of a network skip a step

@@ -31,8 +31,6 @@ class StrategyAround : public Strategy {
   Replicas replicas() override { return inner_->replicas(); }
   Module& module() noexcept override { return inner_->module(); }
   Optimizer* optimizer() noexcept override { return inner_->optimizer(); }
-  Communicator* ranges() noexcept override { return inner_->ranges(); }
-  GradientExchange* remembers() noexcept override { return inner_->remembers(); }
   void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
   std::string proposal() const override { return inner_->proposal(); }
   std::map<std::string, std::string> choices() const override { return inner_->choices(); }

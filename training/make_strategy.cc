@@ -4,16 +4,10 @@
 
 #include <algorithm>
 
+#include "parallel/forms.h"
 #include "parallel/placed/multi_device_strategy.h"
 #include "parallel/placed/placed_strategy.h"
-#include "parallel/schedule/device_pipeline.h"
-#include "parallel/schedule/pipeline_strategy.h"
 #include "parallel/server/server_strategy.h"
-#include "parallel/sync/data_parallel_strategy.h"
-#include "parallel/sync/local_sgd_strategy.h"
-#include "parallel/sync/sharded/sharded_strategy.h"
-#include "parallel/sync/virtual_workers_strategy.h"
-#include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
 #include "runtime/device/cuda/cuda_device.h"
@@ -22,32 +16,33 @@
 namespace dtrain {
 namespace {
 
-std::unique_ptr<Strategy> make_sharded(const TrainConfig& recipe, const StrategyContext& context,
-                                       const WorkerMesh* mesh) {
+std::unique_ptr<ParallelModel> make_sharded(const TrainConfig& recipe, const StrategyContext& context,
+                                            const WorkerMesh* mesh) {
   std::optional<ShardGroups> groups;
   if (mesh != nullptr) groups.emplace(ShardGroups{mesh->mesh.group("parts"), &mesh->mesh.group("copies")});
-  return std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = *recipe.shard}, groups);
+  return make_sharded(context, ShardOptions{.stage = *recipe.shard}, groups);
 }
 
 OptimizerState optimizer_state(const TrainConfig& recipe) {
   return deals_optimizer(recipe) ? OptimizerState::dealt_out : OptimizerState::everywhere;
 }
 
-std::unique_ptr<Strategy> make_virtual_workers(const TrainConfig& recipe, const StrategyContext& context) {
-  return std::make_unique<VirtualWorkersStrategy>(context, static_cast<int>(recipe.virtual_workers),
-                                                  BucketOptions{}, optimizer_state(recipe));
+std::unique_ptr<ParallelModel> make_virtual_workers(const TrainConfig& recipe,
+                                                    const StrategyContext& context) {
+  return make_virtual_workers(context, static_cast<int>(recipe.virtual_workers), BucketOptions{},
+                              optimizer_state(recipe));
 }
 
-std::unique_ptr<Strategy> strategy_between_workers(const TrainConfig& recipe, const StrategyContext& context,
-                                                   const WorkerMesh* mesh) {
+std::unique_ptr<ParallelModel> strategy_between_workers(const TrainConfig& recipe,
+                                                        const StrategyContext& context,
+                                                        const WorkerMesh* mesh) {
   if (recipe.virtual_workers > 0) return make_virtual_workers(recipe, context);
   if (recipe.shard && !deals_optimizer(recipe)) return make_sharded(recipe, context, mesh);
-  if (recipe.sync_every > 0) return std::make_unique<LocalSgdStrategy>(context, recipe.sync_every);
+  if (recipe.sync_every > 0) return make_local_sgd(context, recipe.sync_every);
   // Compressed steps are not all alike, so they are not recorded either.
   const bool compresses = recipe.compress.kind != Compression::Kind::none;
-  return std::make_unique<DataParallelStrategy>(
-      context, ReducerOptions{.exchange = exchange_for(recipe.compress, recipe.seed)},
-      recipe.sync_batch_norm || compresses, optimizer_state(recipe));
+  return make_data_parallel(context, ReducerOptions{.exchange = exchange_for(recipe.compress, recipe.seed)},
+                            recipe.sync_batch_norm || compresses, optimizer_state(recipe));
 }
 
 /// The axes of workers that have a part each; none where all have.
@@ -138,12 +133,17 @@ NamedDevices named(const TrainConfig& recipe, const WorkerDevices& devices) {
 }
 
 /// How those share the work that hold the same slices.
-std::unique_ptr<Strategy> among_copies_of_slices(const TrainConfig& recipe, const StrategyContext& copies,
-                                                 const ReducerOptions& reducer) {
+std::unique_ptr<ParallelModel> among_copies_of_slices(const TrainConfig& recipe,
+                                                      const StrategyContext& copies,
+                                                      const ReducerOptions& reducer) {
   if (recipe.virtual_workers > 0) return make_virtual_workers(recipe, copies);
   if (recipe.shard && !deals_optimizer(recipe))
-    return std::make_unique<ShardedStrategy>(copies, ShardOptions{.stage = *recipe.shard});
-  return std::make_unique<DataParallelStrategy>(copies, reducer, true, optimizer_state(recipe));
+    return make_sharded(copies, ShardOptions{.stage = *recipe.shard});
+  return make_data_parallel(copies, reducer, true, optimizer_state(recipe));
+}
+
+StageOptions stage_options(const TrainConfig& recipe) {
+  return {.schedule = recipe.schedule, .chunks = recipe.chunks, .cut = recipe.stages};
 }
 
 std::optional<ShardOptions> shard_options(const TrainConfig& recipe) {
@@ -151,27 +151,23 @@ std::optional<ShardOptions> shard_options(const TrainConfig& recipe) {
 }
 
 /// Workers that hold slices of layers, stages, or slices of a stage's layers.
-std::unique_ptr<Strategy> make_divided(const TrainConfig& recipe, const StrategyContext& context,
-                                       const WorkerMesh& mesh) {
+std::unique_ptr<ParallelModel> make_divided(const TrainConfig& recipe, const StrategyContext& context,
+                                            const WorkerMesh& mesh) {
   const ReducerOptions reducer{.exchange = exchange_for(recipe.compress, recipe.seed)};
   Communicator& copies = mesh.mesh.group("dp");
   const auto division = division_of(recipe, &mesh);
   if (!mesh.links) {
     const StrategyContext among_copies{copies, context.device, context.patience, context.timer};
-    return std::make_unique<TensorParallelStrategy>(context, division->group,
-                                                    among_copies_of_slices(recipe, among_copies, reducer));
+    return make_tensor_parallel(context, division->group,
+                                among_copies_of_slices(recipe, among_copies, reducer));
   }
-  auto stages = std::make_unique<PipelineStrategy>(
-      context, PipelineGroups{*mesh.links, copies},
-      PipelineOptions{.schedule = recipe.schedule,
-                      .chunks = recipe.chunks,
-                      .cut = recipe.stages,
-                      .reducer = reducer,
-                      .shard = shard_options(recipe),
-                      .virtual_workers = static_cast<int>(recipe.virtual_workers)});
+  auto stages = make_pipeline(context, PipelineGroups{*mesh.links, copies},
+                              PipelineOptions{.stages = stage_options(recipe),
+                                              .reducer = reducer,
+                                              .shard = shard_options(recipe),
+                                              .virtual_workers = static_cast<int>(recipe.virtual_workers)});
   if (!division) return stages;
-  const OtherParts others{mesh.links->stages(), stages->ties(), stages->order()};
-  return std::make_unique<TensorParallelStrategy>(context, division->group, std::move(stages), others);
+  return make_tensor_parallel(context, division->group, std::move(stages));
 }
 
 }  // namespace
@@ -182,16 +178,10 @@ std::unique_ptr<Strategy> make_strategy(const TrainConfig& recipe, const Strateg
   if (servers != nullptr) return std::make_unique<ServerStrategy>(context, *servers, recipe.update);
   if (!recipe.mesh.empty()) return make_divided(recipe, context, *mesh);
   if (recipe.device_stages > 0) {
-    return std::make_unique<DevicePipelineStrategy>(
-        context,
-        DevicePipelineOptions{.devices = recipe.devices,
-                              .schedule = recipe.schedule,
-                              .chunks = recipe.chunks,
-                              .cut = recipe.stages,
-                              .optimizer_state = optimizer_state(recipe)},
-        named(recipe, devices));
+    return make_device_pipeline(context, recipe.devices, named(recipe, devices), stage_options(recipe),
+                                optimizer_state(recipe));
   }
-  auto strategy = strategy_between_workers(recipe, context, mesh);
+  std::unique_ptr<Strategy> strategy = strategy_between_workers(recipe, context, mesh);
   if (recipe.placed) {
     return std::make_unique<PlacedStrategy>(context.communicator, std::move(strategy),
                                             PlaceOptions{recipe.devices, recipe.places},

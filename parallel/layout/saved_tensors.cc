@@ -2,24 +2,12 @@
 
 #include <algorithm>
 
+#include "parallel/layout/parameter_layout.h"
+
 namespace dtrain {
 
-NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device,
-                          const NameHere& name_here) {
-  const auto host = device->runs_ahead() ? make_device("cpu") : device;
-  NamedTensors tensors;
-  for (const SavedTensor& saved : files.tensors()) {
-    const auto name = name_here(saved.name);
-    if (!name) continue;
-    const Tensor read = Tensor::empty(saved.shape, host, saved.dtype);
-    files.read(saved.name, read.view());
-    tensors.emplace_back(*name, host == device ? read : read.to(device));
-  }
-  return tensors;
-}
-
 NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device) {
-  return load_tensors(files, device, [](const std::string& saved) {
+  return read_state(files, {}, device, [](const std::string& saved) {
     return saved.starts_with(kExchangeState) ? std::nullopt : std::optional(saved);
   });
 }
@@ -27,14 +15,6 @@ NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device
 std::optional<std::string> name_in_exchange(const std::string& saved) {
   return saved.starts_with(kExchangeState) ? std::optional(saved.substr(kExchangeState.size()))
                                            : std::nullopt;
-}
-
-NamedTensors load_exchange_state(const TensorFiles& files, const std::shared_ptr<Device>& device,
-                                 const NameHere& name_here) {
-  return load_tensors(files, device, [&](const std::string& saved) {
-    const auto name = name_in_exchange(saved);
-    return name ? name_here(*name) : std::nullopt;
-  });
 }
 
 bool belongs_to(std::string_view name, const NamedTensors& tensors) {

@@ -34,11 +34,8 @@ std::vector<SavedPart> whole(const NamedTensors& tensors);
 /// By which name a rank has what was saved as `saved`; nothing where it has it not.
 using NameHere = std::function<std::optional<std::string>(const std::string& saved)>;
 
-/// Those of `files` that have a name here, on `device`, read one by one; a device other than the CPU needs
-/// one of them on the host.
-NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device,
-                          const NameHere& name_here);
-/// All of `files` but an exchange's.
+/// All of `files` but an exchange's, on `device`, read one by one; a device other than the CPU needs one of
+/// them on the host.
 NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device);
 
 /// Whether what was saved as `name` is one of `tensors`, or the state of one, as "fc1.weight.exp_avg" is of
@@ -51,10 +48,6 @@ inline constexpr std::string_view kExchangeState = "exchange/";
 
 /// The exchange's own name of what was saved as `saved`; nothing for what is not an exchange's.
 std::optional<std::string> name_in_exchange(const std::string& saved);
-
-/// Those of `files` that have a name here, given their own names.
-NamedTensors load_exchange_state(const TensorFiles& files, const std::shared_ptr<Device>& device,
-                                 const NameHere& name_here);
 
 /// `parts` where the host can read them: its own tensors themselves, of a device that runs ahead copies
 /// (waits for it).

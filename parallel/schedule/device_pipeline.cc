@@ -11,13 +11,8 @@
 #include <tuple>
 
 #include "parallel/placed/placed_module.h"
-#include "parallel/span_of.h"
-#include "parallel/sync/equal_start.h"
-#include "parallel/sync/used_parameters.h"
 #include "runtime/autograd/fork.h"
-#include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
-#include "runtime/nn/trainable.h"
 
 namespace dtrain {
 namespace {
@@ -72,13 +67,13 @@ class Mail {
 }  // namespace
 
 /// One step of all stages.
-class DevicePipelineStrategy::Step {
+class DevicePipeline::Step {
  public:
-  Step(const DevicePipelineStrategy& pipeline, Passes& passes)
+  Step(const DevicePipeline& pipeline, Passes& passes)
       : pipeline_(pipeline),
         runs_(pipeline.runs_),
         passes_(passes),
-        stages_(static_cast<int>(pipeline.options_.devices.size())),
+        stages_(static_cast<int>(pipeline.devices_.size())),
         runs_ahead_(pipeline.context_.device->runs_ahead()),
         alive_(runs_.size()) {
     for (auto& alive : alive_) alive.resize(passes.count());
@@ -238,7 +233,7 @@ class DevicePipelineStrategy::Step {
     return passes_.weight(i);
   }
 
-  const DevicePipelineStrategy& pipeline_;
+  const DevicePipeline& pipeline_;
   const std::vector<Chunk>& runs_;
   Passes& passes_;
   const int stages_;
@@ -248,85 +243,48 @@ class DevicePipelineStrategy::Step {
   std::vector<std::vector<Alive>> alive_;  ///< by run, by micro-batch
 };
 
-DevicePipelineStrategy::DevicePipelineStrategy(const StrategyContext& context, DevicePipelineOptions options,
-                                               NamedDevices devices)
-    : ReplicatedStrategy(context, options.optimizer_state),
-      options_(std::move(options)),
+DevicePipeline::DevicePipeline(const StrategyContext& context, std::vector<std::string> devices,
+                               NamedDevices all, const StageOptions& options)
+    : context_(context),
       devices_(std::move(devices)),
-      choice_(options_.cut, static_cast<int>(options_.devices.size()),
-              static_cast<int>(options_.devices.size()) * options_.chunks) {}
+      all_(std::move(all)),
+      options_(options),
+      choice_(options_.cut, static_cast<int>(devices_.size()),
+              static_cast<int>(devices_.size()) * options_.chunks) {}
 
-DevicePipelineStrategy::~DevicePipelineStrategy() = default;
+DevicePipeline::~DevicePipeline() = default;
 
-const std::shared_ptr<Device>& DevicePipelineStrategy::device_of(std::size_t run) const {
-  return devices_.at(options_.devices[run % options_.devices.size()]);
+const std::shared_ptr<Device>& DevicePipeline::device_of(std::size_t run) const {
+  return all_.at(devices_[run % devices_.size()]);
 }
 
-void DevicePipelineStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
+std::unique_ptr<Module> DevicePipeline::build(const TrainingParts& parts, PassHooks& /*hooks*/,
+                                              const Deadline& deadline) {
+  scaler_ = parts.scaler;
   choice_.decide(parts, context_.device, context_.communicator, deadline);
   const auto ends = choice_.ends(chain_of(parts, context_.device));
   const std::size_t runs = ends.size();
   std::vector<std::string> devices;
-  for (std::size_t run = 0; run < runs; ++run)
-    devices.resize(ends[run], options_.devices[run % options_.devices.size()]);
-  TrainingParts placed = parts;
-  placed.build = [&](const std::shared_ptr<Device>& home) {
-    PlacedParts built = build_placed(parts, devices, devices_);
-    built.chain.back() = brought_to(std::move(built.chain.back()), home);
-    for (std::size_t run = 0, begin = 0; run < runs; begin = ends[run++]) {
-      const auto at = [&](std::size_t part) {
-        return built.chain.begin() + static_cast<std::ptrdiff_t>(part);
-      };
-      runs_.emplace_back(at(begin), at(ends[run]));
-      StageModule stage(std::vector<Chunk>{runs_.back()});
-      keys_.push_back(dropout_keys(stage));
-    }
-    return network_of(std::move(built), home);
-  };
-  ReplicatedStrategy::prepare(placed, deadline);
+  for (std::size_t run = 0; run < runs; ++run) devices.resize(ends[run], devices_[run % devices_.size()]);
+  PlacedParts built = build_placed(parts, devices, all_);
+  built.chain.back() = brought_to(std::move(built.chain.back()), context_.device);
+  for (std::size_t run = 0, begin = 0; run < runs; begin = ends[run++]) {
+    const auto at = [&](std::size_t part) { return built.chain.begin() + static_cast<std::ptrdiff_t>(part); };
+    runs_.emplace_back(at(begin), at(ends[run]));
+    StageModule stage(std::vector<Chunk>{runs_.back()});
+    keys_.push_back(dropout_keys(stage));
+  }
+  auto network = network_of(std::move(built), context_.device);
+  check_learns(*network);
+  network_ = network.get();
+  return network;
 }
 
-void DevicePipelineStrategy::begin(const Deadline& deadline) {
-  const NamedTensors state = network_->state_dict();
-  check_same_model(context_.communicator, state, deadline);
-  copy_from_first_rank(context_.communicator, state, deadline);
+void DevicePipeline::run(Passes& passes, PassHooks& /*hooks*/, bool /*exchange*/) {
+  const PhaseScope phase = context_.timer.phase(Phase::backward);
+  Step(*this, passes).run();
 }
 
-void DevicePipelineStrategy::step(Passes& passes, Exchange exchange) {
-  network_->zero_grad();
-  {
-    const PhaseScope phase = context_.timer.phase(Phase::backward);
-    Step(*this, passes).run();
-  }
-  if (exchange == Exchange::all) {
-    const PhaseScope phase = context_.timer.phase(Phase::communication);
-    share_gradients(patience());
-    passes.gradients_done();
-  }
-  update();
-}
-
-void DevicePipelineStrategy::share_gradients(const Deadline& deadline) {
-  const int ranks = context_.communicator.size();
-  if (ranks == 1) return;
-  const NoGrad no_grad;
-  const NamedTensors parameters = trainable_parameters(*network_);
-  complete_gradients(parameters, context_.communicator, deadline);
-  std::vector<std::unique_ptr<Work>> works;
-  for (const auto& [name, parameter] : parameters) {
-    if (!parameter.grad().defined()) continue;
-    Tensor share = parameter.grad().detach();
-    share.scale_in_place(1.0 / ranks);
-    works.push_back(context_.communicator.all_reduce(span_of(share), ReduceOp::sum, "gradient of " + name));
-  }
-  for (auto& work : works) work->wait(deadline);
-  for (const auto& [name, parameter] : parameters) {
-    if (parameter.grad().defined()) parameter.grad().mark_modified();
-  }
-}
-
-void DevicePipelineStrategy::settle(const Deadline& deadline) {
-  copy_from_first_rank(context_.communicator, network_->named_buffers(), deadline);
-}
+Tensors DevicePipeline::evaluate(const Tensors& inputs, PassHooks& /*hooks*/) { return (*network_)(inputs); }
 
 }  // namespace dtrain

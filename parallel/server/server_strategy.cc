@@ -26,7 +26,10 @@ void ServerStrategy::prepare(const TrainingParts& parts, const Deadline& deadlin
         "parameter server: expected float32 or bfloat16, got float16, whose loss scaling would differ among "
         "the workers");
   }
-  ReplicatedStrategy::prepare(parts, deadline);
+  network_ = passes_.build(parts, hooks_, deadline);
+  optimizer_ = parts.make_optimizer(network_->named_parameters());
+  guard_ = parts.update_guard();
+  if (guard_ != nullptr) guard_->attach(*optimizer_);
   parameters_ = trainable_parameters(*network_);
   keys_ = server::lay_out_keys(parameters_, store_.servers());
 }
@@ -35,9 +38,8 @@ void ServerStrategy::load(const SavedState& state, const Deadline& /*deadline*/)
   if (!is_root()) return;
   network_->load_state_dict(load_tensors(*state.model, context_.device));
   const NamedTensors frozen = frozen_parameters(*network_);
-  loaded_ = load_tensors(*state.optimizer, make_device("cpu"), [&](const std::string& saved) {
-    return belongs_to(saved, frozen) ? std::nullopt : std::optional(saved);
-  });
+  loaded_ = load_tensors(*state.optimizer, make_device("cpu"));
+  std::erase_if(loaded_, [&](const NamedTensor& saved) { return belongs_to(saved.first, frozen); });
 }
 
 void ServerStrategy::load_notes(const std::map<std::string, std::string>& notes) {
@@ -91,7 +93,7 @@ std::optional<std::int64_t> ServerStrategy::own_steps() const {
 
 void ServerStrategy::step(Passes& passes, Exchange exchange) {
   optimizer_->zero_grad();
-  for (std::size_t i = 0; i < passes.count(); ++i) run_pass(passes, i);
+  passes_.run(passes, hooks_, exchange == Exchange::all);
   if (exchange == Exchange::none) return;
   passes.gradients_done();
   const PhaseScope phase = context_.timer.phase(Phase::communication);
@@ -143,6 +145,11 @@ void ServerStrategy::pull(const Deadline& deadline) {
 // Asynchronous: what rank 0 evaluates and saves has its own running statistics, and nobody is waited for.
 void ServerStrategy::settle(const Deadline& deadline) {
   if (in_step()) copy_from_first_rank(context_.communicator, network_->named_buffers(), deadline);
+}
+
+Tensors ServerStrategy::evaluate(const Tensors& inputs) {
+  const NoGrad no_grad;
+  return passes_.evaluate(inputs, hooks_);
 }
 
 StateParts ServerStrategy::save() {

@@ -1,27 +1,32 @@
 // Data parallelism with parameters on servers: every worker computes its share of each batch with the whole
 // network, pushes gradients to the servers and pulls parameters. Synchronous: the numbers of
-// DataParallelStrategy, bit for bit. Asynchronous: each worker goes on at its own pace. Decision 037.
+// make_data_parallel(), bit for bit. Asynchronous: each worker goes on at its own pace. Decision 037.
 #pragma once
 
 #include <optional>
 #include <vector>
 
+#include "parallel/schedule/accumulation.h"
 #include "parallel/server/key_layout.h"
 #include "parallel/server/key_value_store.h"
 #include "parallel/server/server_rules.h"
-#include "parallel/sync/replicated_strategy.h"
 
 namespace dtrain {
 
-class ServerStrategy final : public ReplicatedStrategy {
+class ServerStrategy final : public Strategy {
  public:
   /// `store` is borrowed. Asynchronous: `context.communicator` is one that only hands on what rank 0 says
   /// (see make_board_communicator), since a group dies with a worker.
   ServerStrategy(const StrategyContext& context, KeyValueStore& store, ServerUpdate update)
-      : ReplicatedStrategy(context), store_(store), update_(update) {}
+      : context_(context), store_(store), update_(update), passes_(context) {}
 
   std::string_view name() const noexcept override { return "parameter server"; }
+  DataShare share() const noexcept override {
+    return {context_.communicator.rank(), context_.communicator.size()};
+  }
+  bool holds_outputs() const noexcept override { return true; }
   bool in_step() const noexcept override { return update_ == ServerUpdate::sync; }
+  bool sharded() const noexcept override { return false; }
   /// Throws UsageError for loss scaling, whose overflow each worker would see alone.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// Rank 0 keeps the optimizer's state for the servers.
@@ -31,11 +36,13 @@ class ServerStrategy final : public ReplicatedStrategy {
   /// None: each step waits for a server.
   std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
   void settle(const Deadline& deadline) override;
+  Tensors evaluate(const Tensors& inputs) override;
   /// On rank 0 what the servers hold, between two updates of each.
   StateParts save() override;
-  /// None: a worker has no optimizer's state.
-  StateParts replica() override { return {}; }
   Replicas replicas() override;
+  Module& module() noexcept override { return *network_; }
+  /// Whose learning rate the servers follow.
+  Optimizer* optimizer() noexcept override { return optimizer_.get(); }
   /// A pull of everything.
   void exchange_alone(const Deadline& deadline) override;
 
@@ -47,6 +54,7 @@ class ServerStrategy final : public ReplicatedStrategy {
   std::optional<UpdateDelays> delays() override;
 
  private:
+  Deadline patience() const { return Deadline::after(context_.patience); }
   bool is_root() const noexcept { return context_.communicator.rank() == 0; }
   void start_servers(const Deadline& deadline);
   NamedTensors gradients();
@@ -55,8 +63,14 @@ class ServerStrategy final : public ReplicatedStrategy {
   NamedTensors values() const;
   void pull(const Deadline& deadline);
 
+  StrategyContext context_;
   KeyValueStore& store_;
   ServerUpdate update_;
+  Accumulation passes_;
+  PassHooks hooks_;  ///< none: gradients are pushed behind the last pass
+  UpdateGuard* guard_ = nullptr;
+  std::unique_ptr<Module> network_;
+  std::unique_ptr<Optimizer> optimizer_;
   NamedTensors parameters_;
   std::vector<server::ParameterKey> keys_;
   NamedTensors loaded_;                ///< rank 0: the optimizer's state, until begin()

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "models/tasks/classification.h"
-#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/forms.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/ranks/world.h"
 #include "training/trainer.h"
@@ -67,8 +67,9 @@ ExitCode train(Rank& rank, const fs::path& run, const Task& task, const std::vec
   Tracer tracer(std::nullopt, rank.rank(), log);
   const auto device = make_device("cpu");
   StepClock clock;
-  DataParallelStrategy strategy(
-      StrategyContext{*rank.communicator, device, recipe.collective_timeout, {&clock}});
+  const auto model =
+      make_data_parallel(StrategyContext{*rank.communicator, device, recipe.collective_timeout, {&clock}});
+  Strategy& strategy = *model;
   Trainer trainer(recipe, {task, strategy, *rank.communicator, device, options, environment, stop_signal, log,
                            tracer, clock});
   return trainer.run();

@@ -11,8 +11,7 @@
 #include <fstream>
 
 #include "models/tasks/classification.h"
-#include "parallel/sync/data_parallel_strategy.h"
-#include "parallel/sync/sharded/sharded_strategy.h"
+#include "parallel/forms.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/ranks/world.h"
 #include "tests/support/temp_dir.h"
@@ -27,31 +26,32 @@ namespace fs = std::filesystem;
 /// elements, and each rank reads all of them back by itself.
 class SavesInParts final : public Strategy {
  public:
-  explicit SavesInParts(const StrategyContext& context) : context_(context), inner_(context) {}
+  explicit SavesInParts(const StrategyContext& context)
+      : context_(context), inner_(make_data_parallel(context)) {}
 
   std::string_view name() const noexcept override { return "saves in parts"; }
-  DataShare share() const noexcept override { return inner_.share(); }
+  DataShare share() const noexcept override { return inner_->share(); }
   bool holds_outputs() const noexcept override { return true; }
   bool in_step() const noexcept override { return true; }
   bool sharded() const noexcept override { return true; }
   void prepare(const TrainingParts& parts, const Deadline& deadline) override {
-    inner_.prepare(parts, deadline);
+    inner_->prepare(parts, deadline);
   }
   void load(const SavedState& state, const Deadline&) override {
-    inner_.module().load_state_dict(load_tensors(*state.model, context_.device));
-    inner_.optimizer()->load_state(load_tensors(*state.optimizer, context_.device));
+    inner_->module().load_state_dict(load_tensors(*state.model, context_.device));
+    inner_->optimizer()->load_state(load_tensors(*state.optimizer, context_.device));
   }
-  void begin(const Deadline& deadline) override { inner_.begin(deadline); }
-  void step(Passes& passes, Exchange exchange) override { inner_.step(passes, exchange); }
-  std::optional<int> variant(std::int64_t step) const override { return inner_.variant(step); }
-  void settle(const Deadline& deadline) override { inner_.settle(deadline); }
-  Tensors evaluate(const Tensors& inputs) override { return inner_.evaluate(inputs); }
+  void begin(const Deadline& deadline) override { inner_->begin(deadline); }
+  void step(Passes& passes, Exchange exchange) override { inner_->step(passes, exchange); }
+  std::optional<int> variant(std::int64_t step) const override { return inner_->variant(step); }
+  void settle(const Deadline& deadline) override { inner_->settle(deadline); }
+  Tensors evaluate(const Tensors& inputs) override { return inner_->evaluate(inputs); }
   StateParts save() override {
-    return {cut(inner_.module().state_dict()), cut(inner_.optimizer()->named_state())};
+    return {cut(inner_->module().state_dict()), cut(inner_->optimizer()->named_state())};
   }
-  Module& module() noexcept override { return inner_.module(); }
-  Optimizer* optimizer() noexcept override { return inner_.optimizer(); }
-  void exchange_alone(const Deadline& deadline) override { inner_.exchange_alone(deadline); }
+  Module& module() noexcept override { return inner_->module(); }
+  Optimizer* optimizer() noexcept override { return inner_->optimizer(); }
+  void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
 
  private:
   std::vector<SavedPart> cut(const NamedTensors& tensors) const {
@@ -68,20 +68,22 @@ class SavesInParts final : public Strategy {
   }
 
   StrategyContext context_;
-  DataParallelStrategy inner_;
+  std::unique_ptr<Strategy> inner_;
 };
 
 /// One rank of a run of the multilayer perceptron; `strategy` says how it saves.
 using MakeStrategy = std::function<std::unique_ptr<Strategy>(const StrategyContext& context)>;
 
-template <class Kind>
-MakeStrategy kind() {
-  return [](const StrategyContext& context) { return std::make_unique<Kind>(context); };
+std::unique_ptr<Strategy> saves_in_parts(const StrategyContext& context) {
+  return std::make_unique<SavesInParts>(context);
+}
+
+std::unique_ptr<Strategy> data_parallel(const StrategyContext& context) {
+  return make_data_parallel(context);
 }
 
 std::unique_ptr<Strategy> shards_gradients(const StrategyContext& context) {
-  return std::make_unique<ShardedStrategy>(
-      context, ShardOptions{.stage = ShardStage::gradients, .bucket_bytes = 64 * 1024});
+  return make_sharded(context, ShardOptions{.stage = ShardStage::gradients, .bucket_bytes = 64 * 1024});
 }
 
 ExitCode train(Communicator& communicator, const MakeStrategy& make, const fs::path& run, std::int64_t steps,
@@ -155,7 +157,7 @@ std::string resumed_by_others(Rank& rank, const MakeStrategy& make, const std::s
       rank.communicator->split(rank.rank() == rank.size() - 1 ? 1 : 0, rank.rank(), Deadline::never());
   std::string verdict = "ok";
   if (rank.rank() != rank.size() - 1) train(*fewer, make, run, 6, optimizer);
-  const MakeStrategy plain = kind<DataParallelStrategy>();
+  const MakeStrategy plain = data_parallel;
   train(*rank.communicator, plain, whole, 3, optimizer);
   if (rank.rank() != rank.size() - 1) train(*fewer, plain, whole, 6, optimizer);
   if (rank.rank() == 0) verdict = same_checkpoint(run, whole, 6, rank.size() == 2 ? 1 : rank.size() - 1);
@@ -164,7 +166,7 @@ std::string resumed_by_others(Rank& rank, const MakeStrategy& make, const std::s
 }
 
 std::string saved_by_some_resumed_by_others(Rank& rank) {
-  return resumed_by_others(rank, kind<SavesInParts>(), "sgd");
+  return resumed_by_others(rank, saves_in_parts, "sgd");
 }
 
 std::string shards_resumed_by_others(Rank& rank) {
@@ -178,7 +180,7 @@ std::string shards_resumed_by_others(Rank& rank) {
 // Saved by sharded ranks, gone on with by data parallelism, and the other way round.
 std::string strategies_change(Rank& rank) {
   const fs::path run = fs::path(rank.folder) / "changing", whole = fs::path(rank.folder) / "whole";
-  const MakeStrategy plain = kind<DataParallelStrategy>();
+  const MakeStrategy plain = data_parallel;
   train(*rank.communicator, plain, run, 2, "adamw");
   train(*rank.communicator, shards_gradients, run, 4, "adamw");
   train(*rank.communicator, plain, run, 6, "adamw");

@@ -21,8 +21,8 @@ StepRunner::StepRunner(const TrainConfig& recipe, const Task& task, Communicator
     : recipe_(without_learning(recipe)),
       communicator_(communicator),
       device_(device),
-      strategy_({communicator, device, recipe.collective_timeout, {&clock_, spans}}),
-      engine_(task, strategy_, communicator, device,
+      strategy_(make_data_parallel({communicator, device, recipe.collective_timeout, {&clock_, spans}})),
+      engine_(task, *strategy_, communicator, device,
               {.precision = recipe.precision,
                .graphs = GraphUse::off,
                .patience = recipe.collective_timeout,
@@ -42,7 +42,7 @@ StepRunner::StepRunner(const TrainConfig& recipe, const Task& task, Communicator
                        },
                    .limits = recipe_.optimizer.limits},
                   deadline);
-  strategy_.begin(deadline);
+  strategy_->begin(deadline);
 }
 
 // Every rank has samples of its own, from the front of the data set.
@@ -71,6 +71,6 @@ void StepRunner::compute() {
   engine_.step_alone(plan(), [this] { return *batch_; });
 }
 
-void StepRunner::communicate() { strategy_.exchange_alone(Deadline::after(recipe_.collective_timeout)); }
+void StepRunner::communicate() { strategy_->exchange_alone(Deadline::after(recipe_.collective_timeout)); }
 
 }  // namespace dtrain

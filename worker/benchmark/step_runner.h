@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/forms.h"
 #include "runtime/base/log.h"
 #include "training/engine/engine.h"
 #include "training/options/train_config.h"
@@ -29,7 +29,7 @@ class StepRunner {
   /// What a step exchanges, with nothing beside it. Throws PeerError.
   void communicate();
 
-  std::int64_t parameter_count() { return strategy_.module().parameter_count(); }
+  std::int64_t parameter_count() { return strategy_->module().parameter_count(); }
 
  private:
   Batch load_batch(const std::shared_ptr<const Source>& source);
@@ -39,7 +39,7 @@ class StepRunner {
   Communicator& communicator_;
   const std::shared_ptr<Device> device_;
   StepClock clock_;
-  DataParallelStrategy strategy_;
+  std::unique_ptr<Strategy> strategy_;
   Engine engine_;
   std::optional<Batch> batch_;
   std::int64_t steps_ = 0;

@@ -1,5 +1,5 @@
 // Gradients cross the network in half the bytes: cast, added up, cast back (torch's fp16_compress_hook and
-// bf16_compress_hook). For DataParallelStrategy's buckets.
+// bf16_compress_hook). For the buckets of data parallelism.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace dtrain {
 /// 8), and with f16 what is below 6e-8 or above 65504, the latter becoming infinite on all ranks. Throws
 /// UsageError for other dtypes.
 ///
-///     DataParallelStrategy strategy(context, {.exchange = compress_to(DType::bf16)});
+///     const auto strategy = make_data_parallel(context, {.exchange = compress_to(DType::bf16)});
 std::shared_ptr<GradientExchange> compress_to(DType dtype);
 
 /// How gradients are compressed, as a value.

@@ -1,5 +1,6 @@
 // Gradients cross the network as products of two narrow matrices: PowerSGD (Vogels, Karimireddy, Jaggi 2019),
-// as torch's powerSGD_hook does it, with error feedback and a warm start. For DataParallelStrategy's buckets.
+// as torch's powerSGD_hook does it, with error feedback and a warm start. For the buckets of data
+// parallelism.
 #pragma once
 
 #include <functional>
@@ -26,7 +27,7 @@ struct PowerSgdOptions {
 /// any step that is not made. Twice as much memory as the compressed gradients. Throws UsageError for options
 /// that make no sense.
 ///
-///     DataParallelStrategy strategy(context, {.exchange = power_sgd({.rank = 4})});
+///     const auto strategy = make_data_parallel(context, {.exchange = power_sgd({.rank = 4})});
 std::shared_ptr<GradientExchange> power_sgd(const PowerSgdOptions& options);
 
 }  // namespace dtrain

@@ -87,12 +87,6 @@ void DealtParameters::lay_out(const std::vector<int>& owners) {
   }
 }
 
-std::vector<Tensor> DealtParameters::gradients() const {
-  std::vector<Tensor> gradients;
-  for (const auto& [name, tensor] : all_) gradients.push_back(tensor.grad());
-  return gradients;
-}
-
 void DealtParameters::hand_over(const Deadline& deadline) {
   if (ranks_.size() == 1) return;
   const NoGrad no_grad;

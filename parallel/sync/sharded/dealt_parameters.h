@@ -29,8 +29,8 @@ class DealtParameters {
 
   /// What this rank updates, in the order of all; at least one.
   const NamedTensors& own() const noexcept { return own_; }
-  /// Of all parameters, in order; undefined where there is none.
-  std::vector<Tensor> gradients() const;
+  /// Everybody's, in order.
+  const NamedTensors& all() const noexcept { return all_; }
   /// Collective, after the update: every rank gets each parameter's values from its owner. Throws PeerError.
   void hand_over(const Deadline& deadline);
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "parallel/schedule/pass_hooks.h"
 #include "parallel/sync/sharded/shard_layout.h"
 #include "runtime/nn/module.h"
 
@@ -32,9 +33,6 @@ struct DividedParameter {
   /// This rank's elements, [range.count], sharing memory with `part`; without history.
   Tensor own() const;
 };
-
-/// In which kind of pass parameters are looked at: the order in which modules come is another one in each.
-enum class ParameterUse { forward, backward, evaluation };
 
 struct DividedStats {
   std::uint64_t gathered_bytes = 0;  ///< received and sent alike, the rank's own part included

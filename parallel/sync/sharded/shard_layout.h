@@ -5,14 +5,10 @@
 #include <cstddef>
 #include <vector>
 
+#include "parallel/layout/parameter_layout.h"
 #include "parallel/sync/buckets.h"
 
 namespace dtrain {
-
-/// A range of a flattened parameter.
-struct ShardRange {
-  std::size_t first = 0, count = 0;
-};
 
 /// How a parameter's elements are cut over ranks. Ranges begin at multiples of 16 elements where the
 /// parameter has at least 64 a rank.

@@ -77,8 +77,9 @@ void ShardedParameters::own(Module& network, const std::map<std::string, TensorP
   exchange_ = std::make_unique<ShardExchange>(groups_.parts, whole, options_, last_of_bucket, firsts);
   bool owns_any = false;
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    if (!divides()) parameters_.push_back({whole[i].first, whole[i].second, exchange_->owned(i)});
-    OwnedParameter& parameter = parameters_[i];
+    if (!divides())
+      parameters_.push_back({.name = whole[i].first, .whole = whole[i].second, .range = exchange_->owned(i)});
+    ParameterLayout& parameter = parameters_[i];
     if (const auto slice = slices.find(parameter.name); slice != slices.end())
       parameter.slice = slice->second;
     owned_.emplace_back();
@@ -100,9 +101,10 @@ void ShardedParameters::own(Module& network, const std::map<std::string, TensorP
 void ShardedParameters::own_frozen(const std::map<std::string, TensorPart>& slices) {
   for (const auto& [name, whole] : frozen_parameters(*network_)) {
     if (whole.numel() == 0) continue;
-    OwnedParameter parameter{name, whole,
-                             owned_range(static_cast<std::size_t>(whole.numel()), parts().rank(),
-                                         parts().size(), ShardCut::equal)};
+    ParameterLayout parameter{.name = name,
+                              .whole = whole,
+                              .range = owned_range(static_cast<std::size_t>(whole.numel()), parts().rank(),
+                                                   parts().size(), ShardCut::equal)};
     if (divides()) parameter.own = divided_of(whole).own();
     if (const auto slice = slices.find(name); slice != slices.end()) parameter.slice = slice->second;
     parameters_.push_back(std::move(parameter));
@@ -122,7 +124,8 @@ void ShardedParameters::own_divided(const NamedTensors& whole, std::vector<std::
   std::size_t unit_before = 0;
   for (std::size_t i = 0; i < whole.size(); ++i) {
     const DividedParameter& found = divided_of(whole[i].second);
-    parameters_.push_back({whole[i].first, found.whole, found.range, found.own()});
+    parameters_.push_back(
+        {.name = whole[i].first, .whole = found.whole, .range = found.range, .own = found.own()});
     const bool large = divided_->unit_bytes(found.unit) > options_.bucket_bytes / 4;
     if (large && (i == 0 || found.unit != unit_before)) last_of_bucket.push_back(i);
     unit_before = found.unit;
@@ -139,7 +142,7 @@ NamedTensors ShardedParameters::owned() const {
 
 NamedTensors ShardedParameters::divided_here() const {
   NamedTensors here;
-  for (const OwnedParameter& parameter : parameters_) {
+  for (const ParameterLayout& parameter : parameters_) {
     if (parameter.is_owned()) here.emplace_back(parameter.name, parameter.owned());
   }
   return here;
@@ -217,11 +220,11 @@ void ShardedParameters::average_copies() {
 
 // What is whole everywhere is read whole; of the rest each rank reads what it has.
 void ShardedParameters::load_model(const TensorFiles& files) {
-  std::vector<OwnedParameter> here = with_other_names();
-  for (OwnedParameter& parameter : here) {
-    if (!divides()) parameter.range = {0, static_cast<std::size_t>(parameter.whole.numel())};
+  std::vector<ParameterLayout> here = with_other_names();
+  for (ParameterLayout& parameter : here) {
+    if (!divides()) parameter.range.reset();
   }
-  read_owned(files, here);
+  read_in_place(files, here);
   load_whole(files, whole_tensors());
   if (divided_) divided_->mark_modified();
 }
@@ -229,16 +232,36 @@ void ShardedParameters::load_model(const TensorFiles& files) {
 // What was saved of parameters that are frozen now has no use here.
 NamedTensors ShardedParameters::load_state(const TensorFiles& files, const NameHere& name_here) const {
   const NamedTensors frozen = frozen_parameters(*network_);
-  return owned_state(files, parameters_, parameters_.front().whole.shared_device(),
-                     [&](const std::string& saved) {
-                       const auto name = name_here(saved);
-                       return name && belongs_to(*name, frozen) ? std::nullopt : name;
-                     });
+  return read_state(files, parameters_, parameters_.front().whole.shared_device(),
+                    [&](const std::string& saved) {
+                      const auto name = name_here(saved);
+                      return name && belongs_to(*name, frozen) ? std::nullopt : name;
+                    });
 }
 
+// Of a parameter's state, what has its shape is cut like it; the rest (a count of steps) is written by the
+// rank that owns the first element; what belongs to no parameter, by the first rank.
 StateParts ShardedParameters::save(const NamedTensors& state) const {
   if (has_copies() && groups_.copies->rank() > 0) return {};
-  return sharded_parts(with_other_names(), whole_tensors(), state, parts().rank());
+  const bool is_first = parts().rank() == 0;
+  StateParts saved;
+  for (const ParameterLayout& parameter : with_other_names()) {
+    if (!parameter.is_owned()) continue;
+    const auto part = parameter.part();
+    saved.model.push_back({parameter.name, parameter.owned().reshape(part->held_shape()), part});
+  }
+  if (is_first) {
+    for (SavedPart& tensor : whole(whole_tensors())) saved.model.push_back(std::move(tensor));
+  }
+  for (const auto& [name, tensor] : state) {
+    const ParameterLayout* const owner = layout_of(name, parameters_);
+    if (const auto part = part_of(name, tensor, parameters_)) {
+      saved.optimizer.push_back({name, tensor.detach().reshape(part->held_shape()), part});
+    } else if (owner != nullptr ? owner->range->first == 0 : is_first) {
+      saved.optimizer.push_back({name, tensor});
+    }
+  }
+  return saved;
 }
 
 Replicas ShardedParameters::replicas(Communicator& all) const {
@@ -247,23 +270,23 @@ Replicas ShardedParameters::replicas(Communicator& all) const {
   return {groups_.copies, owned()};
 }
 
-/// Buffers, and frozen parameters without elements: nobody owns a part of them.
+// Buffers, and frozen parameters without elements: nobody owns a part of them.
 NamedTensors ShardedParameters::whole_tensors() const {
   NamedTensors tensors = network_->named_buffers();
   for (NamedTensor& frozen : frozen_parameters(*network_)) {
-    const auto is_of = [&](const OwnedParameter& parameter) { return parameter.name == frozen.first; };
+    const auto is_of = [&](const ParameterLayout& parameter) { return parameter.name == frozen.first; };
     if (std::ranges::none_of(parameters_, is_of)) tensors.push_back(std::move(frozen));
   }
   return tensors;
 }
 
-/// Parameters once for each name that they have: tied weights have several.
-std::vector<OwnedParameter> ShardedParameters::with_other_names() const {
-  std::vector<OwnedParameter> all = parameters_;
+// Parameters once for each name that they have: tied weights have several.
+std::vector<ParameterLayout> ShardedParameters::with_other_names() const {
+  std::vector<ParameterLayout> all = parameters_;
   for (const auto& [name, tensor] : network_->state_dict()) {
-    for (const OwnedParameter& parameter : parameters_) {
+    for (const ParameterLayout& parameter : parameters_) {
       if (!parameter.whole.shares_storage(tensor) || parameter.name == name) continue;
-      OwnedParameter other = parameter;
+      ParameterLayout other = parameter;
       other.name = name;
       all.push_back(std::move(other));
     }

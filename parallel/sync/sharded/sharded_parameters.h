@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "parallel/layout/replicas.h"
+#include "parallel/sync/gradient_sync.h"
 #include "parallel/sync/sharded/divided_parameters.h"
 #include "parallel/sync/sharded/shard_exchange.h"
-#include "parallel/sync/sharded/shard_state.h"
 #include "parallel/sync/used_parameters.h"
 
 namespace dtrain {
@@ -35,13 +35,6 @@ namespace dtrain {
 struct ShardGroups {
   Communicator& parts;
   Communicator* copies = nullptr;
-};
-
-/// Where sets of parameters get their gradients in backward passes of their own: how many sets there are, and
-/// the number, from 0, of a parameter's.
-struct PassKinds {
-  std::size_t count = 1;
-  std::function<std::size_t(const std::string& parameter)> of = {};  ///< may be empty for one set
 };
 
 /// One rank's. Used by one thread; ranks call it alike. Outlives the network that it builds. After a
@@ -117,7 +110,7 @@ class ShardedParameters {
   UsedParameters used_by_any() const;
   void average_copies();
   NamedTensors whole_tensors() const;
-  std::vector<OwnedParameter> with_other_names() const;
+  std::vector<ParameterLayout> with_other_names() const;
   Deadline patience() const { return Deadline::after(options_.patience); }
 
   ShardGroups groups_;
@@ -126,7 +119,7 @@ class ShardedParameters {
   Module* network_ = nullptr;
   bool is_sliced_ = false;  ///< parameters are slices of the saved ones
   /// Those that learn, set by set, and the frozen ones behind them.
-  std::vector<OwnedParameter> parameters_;
+  std::vector<ParameterLayout> parameters_;
   std::vector<Tensor> owned_;  ///< beside those that learn; undefined: owns nothing
   UsedParameters used_;        ///< beside `owned_`: by this rank, in this step
   std::unique_ptr<ShardExchange> exchange_;

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/schedule/pipeline_strategy.h"
+#include "parallel/forms.h"
 #include "parallel/span_of.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
@@ -76,8 +76,10 @@ Idle run_stage(Communicator& stages, const IdleSetting& setting, int steps, doub
   const Mesh mesh(stages, {{"dp", 1}, {"pp", setting.stages}}, never);
   const bool interleaved = setting.schedule == PipelineSchedule::interleaved;
   const PipelineLinks links(mesh, interleaved ? PipelineShape::ring : PipelineShape::line, never);
-  PipelineStrategy strategy({stages, device, kPatience, {&clock}}, {links, mesh.group("dp")},
-                            {.schedule = setting.schedule, .chunks = setting.chunks});
+  const auto model = make_pipeline({stages, device, kPatience, {&clock}}, {links, mesh.group("dp")},
+                                   {.stages = {.schedule = setting.schedule, .chunks = setting.chunks}});
+  Strategy& strategy = *model;
+  const auto& schedule = dynamic_cast<const Pipeline&>(model->schedule());
   strategy.prepare({.build = [&](const std::shared_ptr<Device>& on) -> std::unique_ptr<Module> {
                       return std::make_unique<Sleepers>(setting.stages * setting.chunks,
                                                         setting.pass / setting.chunks, on);
@@ -90,18 +92,18 @@ Idle run_stage(Communicator& stages, const IdleSetting& setting, int steps, doub
   Idle idle;
   for (int step = 0; step < steps && idle.share > enough; ++step) {
     EqualPasses passes(setting.micro_batches, device);
-    const Duration before = strategy.stats().computing;
+    const Duration before = schedule.stats().computing;
     stages.barrier("step begins")->wait(never);
     const TimePoint start = steady_clock().now();
     strategy.step(passes, Exchange::all);
     stages.barrier("step ends")->wait(never);
-    double times[] = {in_seconds(strategy.stats().computing - before),
+    double times[] = {in_seconds(schedule.stats().computing - before),
                       in_seconds(steady_clock().now() - start)};
     stages.all_reduce({.data = times, .count = 2, .dtype = DType::f64}, ReduceOp::sum, "times")->wait(never);
     idle.share = std::min(idle.share, 1 - times[0] / times[1]);
   }
   std::vector<std::int64_t> alive(static_cast<std::size_t>(setting.stages));
-  std::int64_t own = strategy.stats().most_alive;
+  std::int64_t own = schedule.stats().most_alive;
   stages
       .all_gather({.data = &own, .count = 1, .dtype = DType::i64},
                   {.data = alive.data(), .count = alive.size(), .dtype = DType::i64}, "most alive")

@@ -6,10 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "collectives/thread_ranks.h"
+#include "parallel/forms.h"
 #include "parallel/mesh.h"
-#include "parallel/sync/data_parallel_strategy.h"
 #include "parallel/tensor/layers.h"
-#include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/data/sources/text_source.h"
@@ -148,7 +147,8 @@ std::map<std::string, std::vector<float>> whole_network(int steps, double dropou
   run_thread_ranks(1, {}, log, [&](Communicator& communicator) {
     const auto device = make_device("cpu");
     StepClock clock;
-    DataParallelStrategy strategy({communicator, device, std::chrono::seconds(30), {&clock}});
+    const auto model = make_data_parallel({communicator, device, std::chrono::seconds(30), {&clock}});
+    Strategy& strategy = *model;
     strategy.prepare(parts_of(nullptr, dropout), kNever);
     strategy.begin(kNever);
     for (int step = 0; step < steps; ++step) {
@@ -180,9 +180,10 @@ TEST_P(DividedTransformer, LearnsWhatTheWholeOneDoes) {
     const auto patience = std::chrono::seconds(30);
     const Mesh mesh(communicator, {{"dp", grid.dp}, {"tp", grid.tp}}, kNever);
     const Division division{{mesh.group("tp"), patience}, grid.sequence};
-    TensorParallelStrategy strategy({communicator, device, patience, {&clock}}, division.group,
-                                    std::make_unique<DataParallelStrategy>(
-                                        StrategyContext{mesh.group("dp"), device, patience, {&clock}}));
+    const auto model = make_tensor_parallel(
+        {communicator, device, patience, {&clock}}, division.group,
+        make_data_parallel(StrategyContext{mesh.group("dp"), device, patience, {&clock}}));
+    Strategy& strategy = *model;
     strategy.prepare(parts_of(&division, grid.dropout), kNever);
     strategy.begin(kNever);
     EXPECT_EQ(strategy.share().size, grid.dp);

@@ -8,12 +8,9 @@
 #include <optional>
 
 #include "collectives/thread_ranks.h"
+#include "parallel/forms.h"
 #include "parallel/mesh.h"
-#include "parallel/schedule/pipeline_strategy.h"
 #include "parallel/sync/batch_peers.h"
-#include "parallel/sync/data_parallel_strategy.h"
-#include "parallel/sync/sharded/sharded_strategy.h"
-#include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/autograd/ops/joining.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"
@@ -80,31 +77,29 @@ Trained trained(const std::vector<MeshAxis>& axes, int ranks, int bad_rank, cons
   return trained;
 }
 
-std::unique_ptr<Strategy> data_parallel(const StrategyContext& context, const Mesh& mesh,
-                                        const PipelineLinks* /*links*/) {
-  return std::make_unique<DataParallelStrategy>(
+std::unique_ptr<ParallelModel> data_parallel(const StrategyContext& context, const Mesh& mesh,
+                                             const PipelineLinks* /*links*/) {
+  return make_data_parallel(
       StrategyContext{mesh.group("dp"), context.device, context.patience, context.timer});
 }
 
-std::unique_ptr<Strategy> pipeline(const StrategyContext& context, const Mesh& mesh,
-                                   const PipelineLinks* links) {
-  return std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
-                                            PipelineOptions{});
+std::unique_ptr<ParallelModel> pipeline(const StrategyContext& context, const Mesh& mesh,
+                                        const PipelineLinks* links) {
+  return make_pipeline(context, PipelineGroups{*links, mesh.group("dp")}, PipelineOptions{});
 }
 
 template <ShardStage stage>
-std::unique_ptr<Strategy> ranged_pipeline(const StrategyContext& context, const Mesh& mesh,
-                                          const PipelineLinks* links) {
-  return std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
-                                            PipelineOptions{.shard = ShardOptions{.stage = stage}});
+std::unique_ptr<ParallelModel> ranged_pipeline(const StrategyContext& context, const Mesh& mesh,
+                                               const PipelineLinks* links) {
+  return make_pipeline(context, PipelineGroups{*links, mesh.group("dp")},
+                       PipelineOptions{.shard = ShardOptions{.stage = stage}});
 }
 
 template <ShardStage stage>
-std::unique_ptr<Strategy> sharded(const StrategyContext& context, const Mesh& mesh,
-                                  const PipelineLinks* /*links*/) {
-  return std::make_unique<ShardedStrategy>(
-      StrategyContext{mesh.group("dp"), context.device, context.patience, context.timer},
-      ShardOptions{.stage = stage});
+std::unique_ptr<ParallelModel> sharded(const StrategyContext& context, const Mesh& mesh,
+                                       const PipelineLinks* /*links*/) {
+  return make_sharded(StrategyContext{mesh.group("dp"), context.device, context.patience, context.timer},
+                      ShardOptions{.stage = stage});
 }
 
 void expect_one_step_skipped(const Trained& got, const State& expected) {
@@ -137,28 +132,28 @@ TEST(Overflow, OfOneCopySkipsTheStepOnAll) {
 // The layers are whole here: what is divided does not matter to who overflows.
 TEST(Overflow, OfOneSliceSkipsTheStepOnAll) {
   const State expected = trained({{"dp", 1}}, 1, 0, data_parallel).state;
-  for (const MakeStrategy& inner : {MakeStrategy(data_parallel), MakeStrategy(sharded<ShardStage::gradients>),
-                                    MakeStrategy(sharded<ShardStage::parameters>)}) {
+  using Make = decltype(&data_parallel);
+  for (const Make inner :
+       {Make(data_parallel), Make(sharded<ShardStage::gradients>), Make(sharded<ShardStage::parameters>)}) {
     for (const int bad_rank : {0, 1}) {
       expect_one_step_skipped(
           trained({{"dp", 1}, {"tp", 2}}, 2, bad_rank,
                   [&](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
-                    return std::make_unique<TensorParallelStrategy>(
-                        context, RankGroup{mesh.group("tp"), kPatience}, inner(context, mesh, links));
+                    return make_tensor_parallel(context, RankGroup{mesh.group("tp"), kPatience},
+                                                inner(context, mesh, links));
                   }),
           expected);
     }
   }
   for (const int bad_rank : {0, 1, 2, 3}) {
     expect_one_step_skipped(
-        trained({{"dp", 1}, {"pp", 2}, {"tp", 2}}, 4, bad_rank,
-                [](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
-                  auto stages = std::make_unique<PipelineStrategy>(
-                      context, PipelineGroups{*links, mesh.group("dp")}, PipelineOptions{});
-                  const OtherParts others{links->stages(), stages->ties(), stages->order()};
-                  return std::make_unique<TensorParallelStrategy>(
-                      context, RankGroup{mesh.group("tp"), kPatience}, std::move(stages), others);
-                }),
+        trained(
+            {{"dp", 1}, {"pp", 2}, {"tp", 2}}, 4, bad_rank,
+            [](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
+              auto stages =
+                  make_pipeline(context, PipelineGroups{*links, mesh.group("dp")}, PipelineOptions{});
+              return make_tensor_parallel(context, RankGroup{mesh.group("tp"), kPatience}, std::move(stages));
+            }),
         expected);
   }
 }
@@ -219,7 +214,9 @@ State with_norms(int copies, int stages) {
     StepClock clock;
     const Mesh mesh(communicator, {{"dp", copies}, {"pp", stages}}, kNever);
     const PipelineLinks links(mesh, PipelineShape::line, kNever);
-    PipelineStrategy strategy({communicator, device, kPatience, {&clock}}, {links, mesh.group("dp")}, {});
+    const auto model =
+        make_pipeline({communicator, device, kPatience, {&clock}}, {links, mesh.group("dp")}, {});
+    Strategy& strategy = *model;
     TrainingParts parts = parts_of(nullptr);
     parts.build = [&](const std::shared_ptr<Device>& where) -> std::unique_ptr<Module> {
       auto network = std::make_unique<Norms>(where);

@@ -5,10 +5,8 @@
 
 #include <mutex>
 
-#include "parallel/schedule/pipeline_strategy.h"
-#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/forms.h"
 #include "parallel/sync/hooks/power_sgd.h"
-#include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/optim/sgd.h"
 #include "tests/support/put_together.h"
 #include "tests/unit/parallel/layers.h"
@@ -81,15 +79,14 @@ PipelineOptions stage_options(bool deal) {
 
 MakeStrategy pipeline(bool deal) {
   return [deal](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
-    return std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
-                                              stage_options(deal));
+    return make_pipeline(context, PipelineGroups{*links, mesh.group("dp")}, stage_options(deal));
   };
 }
 
-std::unique_ptr<Strategy> among_copies(bool deal, const StrategyContext& context, const Mesh& mesh) {
+std::unique_ptr<ParallelModel> among_copies(bool deal, const StrategyContext& context, const Mesh& mesh) {
   const StrategyContext copies{mesh.group("dp"), context.device, context.patience, context.timer};
-  return std::make_unique<DataParallelStrategy>(
-      copies, compressed(), true, deal ? OptimizerState::dealt_out : OptimizerState::everywhere);
+  return make_data_parallel(copies, compressed(), true,
+                            deal ? OptimizerState::dealt_out : OptimizerState::everywhere);
 }
 
 MakeStrategy data_parallel(bool deal) {
@@ -103,12 +100,9 @@ MakeStrategy tensor_parallel(bool deal) {
   return [deal](const StrategyContext& context, const Mesh& mesh,
                 const PipelineLinks* links) -> std::unique_ptr<Strategy> {
     const RankGroup group{mesh.group("tp"), kPatience};
-    if (links == nullptr)
-      return std::make_unique<TensorParallelStrategy>(context, group, among_copies(deal, context, mesh));
-    auto stages = std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
-                                                     stage_options(deal));
-    const OtherParts others{links->stages(), stages->ties(), stages->order()};
-    return std::make_unique<TensorParallelStrategy>(context, group, std::move(stages), others);
+    if (links == nullptr) return make_tensor_parallel(context, group, among_copies(deal, context, mesh));
+    auto stages = make_pipeline(context, PipelineGroups{*links, mesh.group("dp")}, stage_options(deal));
+    return make_tensor_parallel(context, group, std::move(stages));
   };
 }
 
@@ -171,10 +165,11 @@ TEST(PowerSgdInAMesh, SavesWhatSlicesLostAndTheirBases) {
     StepClock clock;
     const Mesh mesh(communicator, {{"dp", 2}, {"tp", 2}}, kNever);
     const RankGroup group{mesh.group("tp"), kPatience};
-    TensorParallelStrategy strategy(
+    const auto model = make_tensor_parallel(
         {communicator, device, kPatience, {&clock}}, group,
-        std::make_unique<DataParallelStrategy>(StrategyContext{mesh.group("dp"), device, kPatience, {&clock}},
-                                               compressed(), true));
+        make_data_parallel(StrategyContext{mesh.group("dp"), device, kPatience, {&clock}}, compressed(),
+                           true));
+    Strategy& strategy = *model;
     strategy.prepare(
         {.build =
              [&](const std::shared_ptr<Device>& home) { return std::make_unique<Split>(home, group, false); },

@@ -9,13 +9,9 @@
 #include <mutex>
 
 #include "collectives/thread_ranks.h"
+#include "parallel/forms.h"
 #include "parallel/mesh.h"
 #include "parallel/placed/placed_strategy.h"
-#include "parallel/schedule/device_pipeline.h"
-#include "parallel/schedule/pipeline_strategy.h"
-#include "parallel/sync/data_parallel_strategy.h"
-#include "parallel/sync/virtual_workers_strategy.h"
-#include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/base/error.h"
 #include "runtime/optim/adam.h"
 #include "tests/support/message_of.h"
@@ -160,13 +156,13 @@ OptimizerState state(bool deal) { return deal ? OptimizerState::dealt_out : Opti
 
 MakeStrategy data_parallel(bool deal) {
   return [deal](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
-    return std::make_unique<DataParallelStrategy>(context, ReducerOptions{}, false, state(deal));
+    return make_data_parallel(context, ReducerOptions{}, false, state(deal));
   };
 }
 
 MakeStrategy virtual_workers(bool deal) {
   return [deal](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
-    return std::make_unique<VirtualWorkersStrategy>(context, 8, BucketOptions{}, state(deal));
+    return make_virtual_workers(context, 8, BucketOptions{}, state(deal));
   };
 }
 
@@ -186,9 +182,7 @@ MakeStrategy placed(const MakeStrategy& inner) {
 
 MakeStrategy device_stages(bool deal) {
   return [deal](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
-    return std::make_unique<DevicePipelineStrategy>(
-        context, DevicePipelineOptions{.devices = kTwo, .optimizer_state = state(deal)},
-        two_devices(context));
+    return make_device_pipeline(context, kTwo, two_devices(context), {}, state(deal));
   };
 }
 
@@ -214,9 +208,8 @@ TEST(Dealt, PartsAndStagesOnDevicesHaveTheBitsOfOneDevice) {
 
 MakeStrategy pipeline(bool deal) {
   return [deal](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
-    return std::make_unique<PipelineStrategy>(
-        context, PipelineGroups{*links, mesh.group("dp")},
-        PipelineOptions{.shard = deal ? std::optional(ShardOptions{}) : std::nullopt});
+    return make_pipeline(context, PipelineGroups{*links, mesh.group("dp")},
+                         PipelineOptions{.shard = deal ? std::optional(ShardOptions{}) : std::nullopt});
   };
 }
 
@@ -234,15 +227,13 @@ MakeStrategy tensor_parallel(bool deal) {
     const RankGroup group{mesh.group("tp"), kPatience};
     if (links == nullptr) {
       const StrategyContext copies{mesh.group("dp"), context.device, context.patience, context.timer};
-      return std::make_unique<TensorParallelStrategy>(
-          context, group,
-          std::make_unique<DataParallelStrategy>(copies, ReducerOptions{}, true, state(deal)));
+      return make_tensor_parallel(context, group,
+                                  make_data_parallel(copies, ReducerOptions{}, true, state(deal)));
     }
-    auto stages = std::make_unique<PipelineStrategy>(
-        context, PipelineGroups{*links, mesh.group("dp")},
-        PipelineOptions{.shard = deal ? std::optional(ShardOptions{}) : std::nullopt});
-    const OtherParts others{links->stages(), stages->ties(), stages->order()};
-    return std::make_unique<TensorParallelStrategy>(context, group, std::move(stages), others);
+    auto stages =
+        make_pipeline(context, PipelineGroups{*links, mesh.group("dp")},
+                      PipelineOptions{.shard = deal ? std::optional(ShardOptions{}) : std::nullopt});
+    return make_tensor_parallel(context, group, std::move(stages));
   };
 }
 

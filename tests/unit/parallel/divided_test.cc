@@ -196,10 +196,9 @@ TEST(DividedParameters, MayHaveSeveralNames) {
     StepClock clock;
     const StrategyContext context{communicator, device, kPatience, {&clock}};
     std::vector<std::unique_ptr<Strategy>> strategies;
-    strategies.push_back(std::make_unique<DataParallelStrategy>(context));
+    strategies.push_back(make_data_parallel(context));
     for (const ShardStage stage : {ShardStage::optimizer, ShardStage::parameters})
-      strategies.push_back(
-          std::make_unique<ShardedStrategy>(context, ShardOptions{.stage = stage, .bucket_bytes = 2048}));
+      strategies.push_back(make_sharded(context, ShardOptions{.stage = stage, .bucket_bytes = 2048}));
     std::vector<std::vector<std::vector<float>>> values;
     for (const auto& strategy : strategies) {
       strategy->prepare(parts, kNever);
@@ -251,8 +250,10 @@ TEST(DividedMemory, IsThatOfTheFormulaAtEveryMoment) {
     run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
       const auto device = make_device("cpu");
       StepClock clock;
-      ShardedStrategy strategy({communicator, device, std::chrono::minutes(5), {&clock}},
-                               {.stage = ShardStage::parameters, .bucket_bytes = setting.bucket_bytes});
+      const auto model =
+          make_sharded({communicator, device, std::chrono::minutes(5), {&clock}},
+                       {.stage = ShardStage::parameters, .bucket_bytes = setting.bucket_bytes});
+      Strategy& strategy = *model;
       strategy.prepare(parts_of(setting), kNever);
       strategy.begin(kNever);
       std::size_t held = 0;
@@ -266,8 +267,8 @@ TEST(DividedMemory, IsThatOfTheFormulaAtEveryMoment) {
       elements = static_cast<std::size_t>(strategy.module().parameter_count());
       most_held = std::max(most_held, held), least_held = std::min(least_held, held);
       most_ever = std::max(most_ever, device->peak_allocated_bytes());
-      largest = strategy.divided()->two_largest_bytes();
-      stats = strategy.divided()->stats();
+      largest = model->sync().shards()->divided()->two_largest_bytes();
+      stats = model->sync().shards()->divided()->stats();
     });
     const std::size_t formula = 16 * elements / static_cast<std::size_t>(ranks);
     const std::size_t padding = 4 * 4 * 16 * 10;  // four numbers an element, ten parameters

@@ -1,12 +1,12 @@
 // Local SGD, with ranks as threads: averaged after each step it is data parallelism, and ranks are equal
 // whenever they were averaged.
-#include "parallel/sync/local_sgd_strategy.h"
+#include "parallel/forms.h"
+#include "parallel/sync/local_sgd_sync.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/sync/data_parallel_strategy.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"
@@ -57,11 +57,11 @@ Outcome train(int ranks, std::int64_t sync_every, int steps) {
     const auto device = make_device("cpu");
     StepClock clock;
     const StrategyContext context{communicator, device, std::chrono::seconds(30), {&clock}};
-    std::unique_ptr<Strategy> strategy;
+    std::unique_ptr<ParallelModel> strategy;
     if (sync_every > 0) {
-      strategy = std::make_unique<LocalSgdStrategy>(context, sync_every);
+      strategy = make_local_sgd(context, sync_every);
     } else {
-      strategy = std::make_unique<DataParallelStrategy>(context);
+      strategy = make_data_parallel(context);
     }
     strategy->prepare({.build =
                            [](const std::shared_ptr<Device>& where) {
@@ -84,7 +84,7 @@ Outcome train(int ranks, std::int64_t sync_every, int steps) {
     outcome.settled[rank] = weights();
     EXPECT_EQ(strategy->save().model.empty(), communicator.rank() != 0) << "rank 0 saves what was averaged";
     if (rank == 0 && sync_every > 0)
-      outcome.averages = dynamic_cast<const LocalSgdStrategy&>(*strategy).averages();
+      outcome.averages = dynamic_cast<const LocalSgdSync&>(strategy->sync()).averages();
     communicator.barrier("end")->wait(kNever);
   });
   return outcome;
@@ -113,7 +113,7 @@ TEST(LocalSgd, NeedsAStep) {
   run_thread_ranks(1, {}, log, [](Communicator& communicator) {
     StepClock clock;
     EXPECT_THAT(test::message_of([&] {
-                  LocalSgdStrategy({communicator, make_device("cpu"), std::chrono::seconds(1), {&clock}}, 0);
+                  make_local_sgd({communicator, make_device("cpu"), std::chrono::seconds(1), {&clock}}, 0);
                 }),
                 HasSubstr("averaged after 1 step or more, got 0"));
   });

@@ -8,10 +8,8 @@
 #include <mutex>
 
 #include "collectives/thread_ranks.h"
+#include "parallel/forms.h"
 #include "parallel/mesh.h"
-#include "parallel/sync/data_parallel_strategy.h"
-#include "parallel/sync/sharded/sharded_strategy.h"
-#include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/optim/adamw.h"
 #include "tests/support/put_together.h"
 #include "tests/unit/parallel/split_network.h"
@@ -100,15 +98,13 @@ Trained trained(const Setting& setting, std::optional<ShardStage> stage) {
     const Mesh mesh(communicator, {{"dp", setting.copies}, {"tp", setting.slices}}, kNever);
     const RankGroup group{mesh.group("tp"), kPatience};
     const StrategyContext copies{mesh.group("dp"), device, kPatience, {&clock}};
-    std::unique_ptr<Strategy> inner = std::make_unique<DataParallelStrategy>(copies);
-    const ShardedStrategy* sharded = nullptr;
+    std::unique_ptr<ParallelModel> inner = make_data_parallel(copies);
     if (stage) {
-      auto made = std::make_unique<ShardedStrategy>(
-          copies, ShardOptions{.stage = *stage, .bucket_bytes = setting.bucket_bytes});
-      sharded = made.get();
-      inner = std::move(made);
+      inner = make_sharded(copies, ShardOptions{.stage = *stage, .bucket_bytes = setting.bucket_bytes});
     }
-    TensorParallelStrategy strategy({communicator, device, kPatience, {&clock}}, group, std::move(inner));
+    const auto model =
+        make_tensor_parallel({communicator, device, kPatience, {&clock}}, group, std::move(inner));
+    Strategy& strategy = *model;
     GradScaler scaler(device, {.initial_scale = 1024});
     strategy.prepare(parts_of(setting, group, &scaler), kNever);
     strategy.begin(kNever);
@@ -127,8 +123,8 @@ Trained trained(const Setting& setting, std::optional<ShardStage> stage) {
     memory.most_held = std::max(memory.most_held, held);
     memory.least_held = std::min(memory.least_held, held);
     memory.most_ever = std::max(memory.most_ever, device->peak_allocated_bytes());
-    if (sharded != nullptr && sharded->divided() != nullptr)
-      memory.two_modules = sharded->divided()->two_largest_bytes();
+    if (stage == ShardStage::parameters)
+      memory.two_modules = model->sync().shards()->divided()->two_largest_bytes();
   });
   for (const auto& [name, values] : trained.saved.values)
     EXPECT_EQ(trained.saved.counted[name], static_cast<std::int64_t>(values.size()))

@@ -7,9 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "parallel/schedule/pipeline_strategy.h"
-#include "parallel/sync/sharded/sharded_strategy.h"
-#include "parallel/tensor/tensor_parallel_strategy.h"
+#include "parallel/forms.h"
 #include "runtime/optim/adamw.h"
 #include "tests/support/put_together.h"
 #include "tests/unit/parallel/layers.h"
@@ -48,8 +46,7 @@ const Way kWays[] = {{PipelineSchedule::gpipe},
 /// Ranks of an axis "dp" that each have the whole network.
 MakeStrategy sharded(ShardStage stage) {
   return [stage](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
-    return std::make_unique<ShardedStrategy>(context,
-                                             ShardOptions{.stage = stage, .bucket_bytes = kBucketBytes});
+    return make_sharded(context, ShardOptions{.stage = stage, .bucket_bytes = kBucketBytes});
   };
 }
 
@@ -58,9 +55,9 @@ MakeStrategy pipeline(const Way& way, std::optional<ShardStage> stage) {
   return [=](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
     std::optional<ShardOptions> shard;
     if (stage) shard = ShardOptions{.stage = *stage, .bucket_bytes = kBucketBytes};
-    return std::make_unique<PipelineStrategy>(
+    return make_pipeline(
         context, PipelineGroups{*links, mesh.group("dp")},
-        PipelineOptions{.schedule = way.schedule, .chunks = way.chunks, .shard = shard});
+        PipelineOptions{.stages = {.schedule = way.schedule, .chunks = way.chunks}, .shard = shard});
   };
 }
 
@@ -189,11 +186,9 @@ TEST(PipelineShards, GoTogetherWithDividedLayers) {
     return [stage](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
       std::optional<ShardOptions> shard;
       if (stage) shard = ShardOptions{.stage = *stage, .bucket_bytes = kBucketBytes};
-      auto stages = std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
-                                                       PipelineOptions{.shard = shard});
-      const OtherParts others{links->stages(), stages->ties(), stages->order()};
-      return std::make_unique<TensorParallelStrategy>(context, RankGroup{mesh.group("tp"), kPatience},
-                                                      std::move(stages), others);
+      auto stages =
+          make_pipeline(context, PipelineGroups{*links, mesh.group("dp")}, PipelineOptions{.shard = shard});
+      return make_tensor_parallel(context, RankGroup{mesh.group("tp"), kPatience}, std::move(stages));
     };
   };
   const std::vector<MeshAxis> axes = {{"dp", 2}, {"pp", 2}, {"tp", 2}};
@@ -246,8 +241,8 @@ TEST(PipelineShardsMemory, IsThatOfTheFormulas) {
       std::size_t most = 0, least = SIZE_MAX;
       const MakeStrategy make = [&](const StrategyContext& context, const Mesh& mesh,
                                     const PipelineLinks* links) {
-        return std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
-                                                  PipelineOptions{.shard = ShardOptions{.stage = stage}});
+        return make_pipeline(context, PipelineGroups{*links, mesh.group("dp")},
+                             PipelineOptions{.shard = ShardOptions{.stage = stage}});
       };
       test::run_mesh_ranks({{"dp", copies}, {"pp", 2}}, 2 * copies, make,
                            [&](Strategy& strategy, GradScaler& /*scaler*/, Communicator& /*communicator*/,

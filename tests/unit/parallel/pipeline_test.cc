@@ -1,6 +1,6 @@
 // Pipelines, with ranks as threads: schedules, the bits of gradient accumulation, time that stages wait
 // against the formula, evaluation and state.
-#include "parallel/schedule/pipeline_strategy.h"
+#include "parallel/forms.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -14,7 +14,6 @@
 
 #include "collectives/thread_ranks.h"
 #include "parallel/mesh.h"
-#include "parallel/sync/data_parallel_strategy.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"
@@ -159,7 +158,8 @@ State accumulated(int ranks, int layers, std::size_t count, std::optional<double
   run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
     const auto device = make_device("cpu");
     StepClock clock;
-    DataParallelStrategy strategy({communicator, device, kPatience, {&clock}});
+    const auto model = make_data_parallel({communicator, device, kPatience, {&clock}});
+    Strategy& strategy = *model;
     strategy.prepare(parts_of(layers, norm), kNever);
     strategy.begin(kNever);
     for (int step = 0; step < 3; ++step) {
@@ -190,8 +190,10 @@ Piped piped(int copies, int stages, int layers, std::size_t count, const Way& wa
     StepClock clock;
     const Mesh mesh(communicator, {{"dp", copies}, {"pp", stages}}, kNever);
     const PipelineLinks links(mesh, way.chunks > 1 ? PipelineShape::ring : PipelineShape::line, kNever);
-    PipelineStrategy strategy({communicator, device, kPatience, {&clock}}, {links, mesh.group("dp")},
-                              {.schedule = way.schedule, .chunks = way.chunks, .cut = way.cut});
+    const auto model =
+        make_pipeline({communicator, device, kPatience, {&clock}}, {links, mesh.group("dp")},
+                      {.stages = {.schedule = way.schedule, .chunks = way.chunks, .cut = way.cut}});
+    Strategy& strategy = *model;
     strategy.prepare(parts_of(layers, norm), kNever);
     strategy.begin(kNever);
     for (int step = 0; step < 3; ++step) {
@@ -212,7 +214,8 @@ Piped piped(int copies, int stages, int layers, std::size_t count, const Way& wa
       ++piped.saved[part.name];
     }
     if (mesh.coordinate("dp") == 0)
-      piped.stats[static_cast<std::size_t>(mesh.coordinate("pp"))] = strategy.stats();
+      piped.stats[static_cast<std::size_t>(mesh.coordinate("pp"))] =
+          dynamic_cast<const Pipeline&>(model->schedule()).stats();
   });
   return piped;
 }
@@ -304,7 +307,9 @@ TEST(Pipeline, AStageThatSendsAWrongShapeIsNamedByAll) {
     StepClock clock;
     const Mesh mesh(communicator, {{"dp", 1}, {"pp", 2}}, kNever);
     const PipelineLinks links(mesh, PipelineShape::line, kNever);
-    PipelineStrategy strategy({communicator, device, kPatience, {&clock}}, {links, mesh.group("dp")}, {});
+    const auto model =
+        make_pipeline({communicator, device, kPatience, {&clock}}, {links, mesh.group("dp")}, {});
+    Strategy& strategy = *model;
     TrainingParts parts = parts_of(2, std::nullopt);
     parts.build = [](const std::shared_ptr<Device>& on) { return std::make_unique<Narrowing>(on); };
     try {

@@ -7,11 +7,10 @@
 #include <map>
 
 #include "collectives/thread_ranks.h"
+#include "parallel/forms.h"
 #include "parallel/placed/device_map.h"
 #include "parallel/placed/placed_module.h"
 #include "parallel/placed/placed_strategy.h"
-#include "parallel/schedule/device_pipeline.h"
-#include "parallel/sync/data_parallel_strategy.h"
 #include "runtime/autograd/fork.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
@@ -155,7 +154,7 @@ State trained(int ranks, const std::vector<std::string>& names, const MakeStrate
 }
 
 std::unique_ptr<Strategy> data_parallel(const StrategyContext& context, const NamedDevices& /*devices*/) {
-  return std::make_unique<DataParallelStrategy>(context);
+  return make_data_parallel(context);
 }
 
 TEST(PlacedStrategy, GivesTheBitsOfOneDevice) {
@@ -199,8 +198,8 @@ TEST(DevicePipeline, GivesTheBitsOfAccumulation) {
         EXPECT_EQ(trained(ranks, names,
                           [&, schedule = schedule, chunks = chunks](const StrategyContext& context,
                                                                     const NamedDevices& devices) {
-                            return std::make_unique<DevicePipelineStrategy>(
-                                context, DevicePipelineOptions{names, schedule, chunks}, devices);
+                            return make_device_pipeline(context, names, devices,
+                                                        {.schedule = schedule, .chunks = chunks});
                           }),
                   expected)
             << names.size() << " stages, " << ranks << " ranks, " << chunks << " chunks";
@@ -217,9 +216,9 @@ TEST(DevicePipeline, DropsWhatAccumulationDrops) {
     EXPECT_NE(expected, trained(ranks, names, data_parallel));
     for (const auto& [schedule, chunks] :
          {std::pair{PipelineSchedule::one_forward_one_backward, 1}, {PipelineSchedule::interleaved, 2}}) {
-      const DevicePipelineOptions options{names, schedule, chunks};
+      const StageOptions options{.schedule = schedule, .chunks = chunks};
       const auto piped = [&](const StrategyContext& context, const NamedDevices& devices) {
-        return std::make_unique<DevicePipelineStrategy>(context, options, devices);
+        return make_device_pipeline(context, names, devices, options);
       };
       EXPECT_EQ(trained(ranks, names, piped, 0.3), expected) << ranks << " ranks, " << chunks << " chunks";
     }
@@ -232,9 +231,7 @@ TEST(DevicePipeline, GivesTheSameBitsForEachCut) {
   for (const char* cut : {"auto", "0,1", "0,7"}) {
     EXPECT_EQ(trained(2, names,
                       [&](const StrategyContext& context, const NamedDevices& devices) {
-                        return std::make_unique<DevicePipelineStrategy>(
-                            context, DevicePipelineOptions{.devices = names, .cut = parse_stages(cut)},
-                            devices);
+                        return make_device_pipeline(context, names, devices, {.cut = parse_stages(cut)});
                       }),
               expected)
         << cut;
@@ -247,8 +244,9 @@ TEST(DevicePipeline, SaysWhatFailedFirst) {
   NullLog log;
   run_thread_ranks(1, {}, log, [&](Communicator& communicator) {
     StepClock clock;
-    DevicePipelineStrategy strategy({communicator, devices.at("cpu:0"), kPatience, {&clock}}, {names},
-                                    devices);
+    const auto model =
+        make_device_pipeline({communicator, devices.at("cpu:0"), kPatience, {&clock}}, names, devices);
+    Strategy& strategy = *model;
     strategy.prepare(parts_of(), kNever);
     strategy.begin(kNever);
     MicroBatches passes(0, strategy.share(), 8, devices.at("cpu:0"));

@@ -4,9 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "collectives/thread_ranks.h"
+#include "parallel/forms.h"
 #include "parallel/placed/multi_device_strategy.h"
-#include "parallel/sync/data_parallel_strategy.h"
-#include "parallel/sync/sharded/sharded_strategy.h"
 #include "runtime/autograd/gradients.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/dropout.h"
@@ -136,9 +135,9 @@ Values train(const Setting& setting) {
         communicator, setting.host ? make_device("cpu") : devices[0], kPatience, {&clock}};
     std::unique_ptr<Strategy> strategy;
     if (setting.shard) {
-      strategy = std::make_unique<ShardedStrategy>(context, ShardOptions{.bucket_bytes = 2048});
+      strategy = make_sharded(context, ShardOptions{.bucket_bytes = 2048});
     } else {
-      strategy = std::make_unique<DataParallelStrategy>(context);
+      strategy = make_data_parallel(context);
     }
     if (setting.devices > 1) strategy = std::make_unique<MultiDeviceStrategy>(std::move(strategy), devices);
     strategy->prepare(parts_of_training(setting.norm), kNever);
@@ -186,8 +185,7 @@ TEST(Replicas, TheFirstDeviceHoldsMore) {
       const auto home = host ? make_device("cpu") : devices[0];
       StepClock clock;
       MultiDeviceStrategy strategy(
-          std::make_unique<DataParallelStrategy>(StrategyContext{communicator, home, kPatience, {&clock}}),
-          devices);
+          make_data_parallel(StrategyContext{communicator, home, kPatience, {&clock}}), devices);
       strategy.prepare(parts_of_training(true), kNever);
       strategy.begin(kNever);
       RowsOfStep passes(0, strategy.share(), strategy.module(), devices[0]);
@@ -212,7 +210,7 @@ TEST(Replicas, EvaluateAndSaveAsTheNetworkDoes) {
     const auto devices = cpus(2);
     StepClock clock;
     const StrategyContext context{communicator, devices[0], kPatience, {&clock}};
-    MultiDeviceStrategy strategy(std::make_unique<DataParallelStrategy>(context), devices);
+    MultiDeviceStrategy strategy(make_data_parallel(context), devices);
     strategy.prepare(parts_of_training(true), kNever);
     strategy.begin(kNever);
     Net plain(devices[0]);
@@ -292,8 +290,7 @@ TEST(Replicas, SayWhatIsWrong) {
     StepClock clock;
     const StrategyContext context{communicator, devices[0], kPatience, {&clock}};
     const auto made = [&](std::vector<std::shared_ptr<Device>> some) {
-      return test::message_of(
-          [&] { MultiDeviceStrategy(std::make_unique<DataParallelStrategy>(context), some); });
+      return test::message_of([&] { MultiDeviceStrategy(make_data_parallel(context), some); });
     };
     EXPECT_THAT(made({devices[0]}), HasSubstr("expected two devices or more, got 1"));
     EXPECT_THAT(made({devices[0], devices[1], devices[0]}), HasSubstr("twice"));

@@ -118,8 +118,9 @@ TEST(ShardedMemory, IsThatOfTheFormulas) {
       run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
         const auto device = make_device("cpu");
         StepClock clock;
-        ShardedStrategy strategy({communicator, device, kPatience, {&clock}},
-                                 {.stage = stage, .bucket_bytes = setting.bucket_bytes});
+        const auto model = make_sharded({communicator, device, kPatience, {&clock}},
+                                        {.stage = stage, .bucket_bytes = setting.bucket_bytes});
+        Strategy& strategy = *model;
         strategy.prepare(parts_of(setting), kNever);
         strategy.begin(kNever);
         double held = 0;
@@ -165,7 +166,8 @@ TEST(ShardedState, IsSavedOnceByAllRanksTogether) {
     run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
       const auto device = make_device("cpu");
       StepClock clock;
-      ShardedStrategy strategy({communicator, device, kPatience, {&clock}}, {.bucket_bytes = 2048});
+      const auto model = make_sharded({communicator, device, kPatience, {&clock}}, {.bucket_bytes = 2048});
+      Strategy& strategy = *model;
       strategy.prepare(parts_of(setting), kNever);
       strategy.begin(kNever);
       for (int step = 0; step < 2; ++step) {

@@ -15,8 +15,7 @@
 #include <vector>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/sync/data_parallel_strategy.h"
-#include "parallel/sync/sharded/sharded_strategy.h"
+#include "parallel/forms.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/parameter_groups.h"
@@ -132,10 +131,9 @@ inline std::vector<std::vector<float>> train(int ranks, const Setting& setting,
     const StrategyContext context{communicator, device, kPatience, {&clock}};
     std::unique_ptr<Strategy> strategy;
     if (stage) {
-      strategy = std::make_unique<ShardedStrategy>(
-          context, ShardOptions{.stage = *stage, .bucket_bytes = setting.bucket_bytes});
+      strategy = make_sharded(context, ShardOptions{.stage = *stage, .bucket_bytes = setting.bucket_bytes});
     } else {
-      strategy = std::make_unique<DataParallelStrategy>(context);
+      strategy = make_data_parallel(context);
     }
     strategy->prepare(parts_of(setting), kNever);
     strategy->begin(kNever);

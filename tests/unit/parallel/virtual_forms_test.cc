@@ -7,11 +7,9 @@
 #include <mutex>
 
 #include "collectives/thread_ranks.h"
+#include "parallel/forms.h"
 #include "parallel/mesh.h"
 #include "parallel/placed/placed_strategy.h"
-#include "parallel/schedule/pipeline_strategy.h"
-#include "parallel/sync/virtual_workers_strategy.h"
-#include "parallel/tensor/tensor_parallel_strategy.h"
 #include "runtime/optim/adam.h"
 #include "tests/support/message_of.h"
 #include "tests/support/put_together.h"
@@ -64,8 +62,7 @@ Values trained_on(int ranks, const std::string& map) {
   const std::vector<std::string> names = {"cpu:0", "cpu:1", "cpu:2"};
   const MakeStrategy make = [&](const StrategyContext& context, const Mesh&,
                                 const PipelineLinks*) -> std::unique_ptr<Strategy> {
-    auto parts = std::make_unique<VirtualWorkersStrategy>(
-        context, kParts, BucketOptions{.first_bytes = 512, .cap_bytes = 512});
+    auto parts = make_virtual_workers(context, kParts, BucketOptions{.first_bytes = 512, .cap_bytes = 512});
     if (map.empty()) return parts;
     NamedDevices devices = {{names[0], context.device}};
     for (const std::string& name : {names[1], names[2]}) devices.emplace(name, make_device(name));
@@ -100,11 +97,10 @@ Values trained_in_stages(int copies, int stages, PipelineSchedule schedule, bool
   test::PutTogether saved;
   const MakeStrategy make = [&](const StrategyContext& context, const Mesh& mesh,
                                 const PipelineLinks* links) -> std::unique_ptr<Strategy> {
-    return std::make_unique<PipelineStrategy>(
-        context, PipelineGroups{*links, mesh.group("dp")},
-        PipelineOptions{.schedule = schedule,
-                        .shard = deal ? std::optional(ShardOptions{}) : std::nullopt,
-                        .virtual_workers = kParts});
+    return make_pipeline(context, PipelineGroups{*links, mesh.group("dp")},
+                         PipelineOptions{.stages = {.schedule = schedule},
+                                         .shard = deal ? std::optional(ShardOptions{}) : std::nullopt,
+                                         .virtual_workers = kParts});
   };
   run_mesh_ranks(
       {{"dp", copies}, {"pp", stages}}, copies * stages, make,
@@ -144,14 +140,14 @@ TEST(VirtualWorkersInStages, AreWholeAndAtLeastOneACopy) {
       run_mesh_ranks(
           {{"dp", 3}, {"pp", 2}}, 6,
           [&](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
-            return std::make_unique<PipelineStrategy>(context, PipelineGroups{*links, mesh.group("dp")},
-                                                      options);
+            return make_pipeline(context, PipelineGroups{*links, mesh.group("dp")}, options);
           },
           [](Strategy&, GradScaler&, Communicator&, const std::shared_ptr<Device>&) {});
     });
   };
   EXPECT_THAT(made({.virtual_workers = 2}), testing::HasSubstr("each of 3 copies"));
-  EXPECT_THAT(made({.chunks = 2, .virtual_workers = 4}), testing::HasSubstr("got 4 parts, 2 chunks"));
+  EXPECT_THAT(made({.stages = {.chunks = 2}, .virtual_workers = 4}),
+              testing::HasSubstr("got 4 parts, 2 chunks"));
   EXPECT_THAT(made({.shard = ShardOptions{.stage = ShardStage::gradients}, .virtual_workers = 4}),
               testing::HasSubstr("and ranges"));
 }
@@ -193,10 +189,11 @@ test::PutTogether divided(int copies, int slices, OptimizerState state) {
     const Mesh mesh(communicator, {{"dp", copies}, {"tp", slices}}, kNever);
     const RankGroup group{mesh.group("tp"), kPatience};
     GradScaler scaler(device, {.initial_scale = 1024});
-    TensorParallelStrategy strategy(
+    const auto model = make_tensor_parallel(
         {communicator, device, kPatience, {&clock}}, group,
-        std::make_unique<VirtualWorkersStrategy>(
-            StrategyContext{mesh.group("dp"), device, kPatience, {&clock}}, kParts, BucketOptions{}, state));
+        make_virtual_workers(StrategyContext{mesh.group("dp"), device, kPatience, {&clock}}, kParts,
+                             BucketOptions{}, state));
+    Strategy& strategy = *model;
     strategy.prepare(
         {.build =
              [&](const std::shared_ptr<Device>& on) { return std::make_unique<Split>(on, group, false); },

@@ -7,8 +7,9 @@
 #include <mutex>
 
 #include "collectives/thread_ranks.h"
-#include "parallel/sync/data_parallel_strategy.h"
-#include "parallel/sync/virtual_workers_strategy.h"
+#include "parallel/forms.h"
+#include "parallel/sync/part_tree.h"
+#include "parallel/sync/tree_reducer.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"
@@ -125,8 +126,9 @@ Values train(int ranks, int parts, std::size_t bucket_bytes, int steps = 2) {
   run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
     const auto device = make_device("cpu");
     StepClock clock;
-    VirtualWorkersStrategy strategy({communicator, device, kPatience, {&clock}}, parts,
-                                    {.first_bytes = bucket_bytes, .cap_bytes = bucket_bytes});
+    const auto model = make_virtual_workers({communicator, device, kPatience, {&clock}}, parts,
+                                            {.first_bytes = bucket_bytes, .cap_bytes = bucket_bytes});
+    Strategy& strategy = *model;
     strategy.prepare(parts_of_training(), kNever);
     strategy.begin(kNever);
     for (int step = 0; step < steps; ++step) {
@@ -158,7 +160,8 @@ TEST(VirtualWorkers, AreTheMeanOverTheParts) {
   run_thread_ranks(1, {}, log, [&](Communicator& communicator) {
     const auto device = make_device("cpu");
     StepClock clock;
-    DataParallelStrategy strategy({communicator, device, kPatience, {&clock}});
+    const auto model = make_data_parallel({communicator, device, kPatience, {&clock}});
+    Strategy& strategy = *model;
     strategy.prepare(parts_of_training(), kNever);
     strategy.begin(kNever);
     for (int step = 0; step < 2; ++step) {

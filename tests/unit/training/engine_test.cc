@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/factory.h"
-#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/forms.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/containers.h"
 #include "runtime/nn/dropout.h"
@@ -117,8 +117,7 @@ class Scaled final : public Strategy {
 struct Worker {
   Worker(const Task& learned, std::size_t count, bool wrapped = false, const GradientLimits& limits = {})
       : task(learned), passes(count) {
-    strategy = std::make_unique<DataParallelStrategy>(
-        StrategyContext{*communicator, device, std::chrono::seconds(30), {&clock}});
+    strategy = make_data_parallel(StrategyContext{*communicator, device, std::chrono::seconds(30), {&clock}});
     if (wrapped) strategy = std::make_unique<Scaled>(std::move(strategy));
     engine = std::make_unique<Engine>(
         task, *strategy, *communicator, device,

@@ -12,7 +12,7 @@
 
 #include "collectives/factory.h"
 #include "models/tasks/classification.h"
-#include "parallel/sync/data_parallel_strategy.h"
+#include "parallel/forms.h"
 #include "tests/support/tape_device.h"
 #include "tests/support/temp_dir.h"
 #include "training/trainer.h"
@@ -72,8 +72,9 @@ class StepGraphRun : public testing::Test {
     StepClock clock;
     Outcome outcome;
     {
-      DataParallelStrategy strategy({*communicator, device, recipe.collective_timeout, {&clock, nullptr}}, {},
-                                    recipe.sync_batch_norm);
+      const auto whole = make_data_parallel(
+          {*communicator, device, recipe.collective_timeout, {&clock, nullptr}}, {}, recipe.sync_batch_norm);
+      Strategy& strategy = *whole;
       Trainer trainer(recipe, {task, strategy, *communicator, device, options, environment, stop_signal, log,
                                tracer, clock});
       try {

@@ -2,7 +2,7 @@
 // parameters are averaged now and then instead of their gradients in each step.
 #pragma once
 
-#include "parallel/sync/replicated_strategy.h"
+#include "parallel/sync/gradient_sync.h"
 
 namespace dtrain {
 
@@ -11,22 +11,19 @@ namespace dtrain {
 /// all. Averaging after each step gives the numbers of data parallelism, within rounding, with an optimizer
 /// that is linear in the gradient (SGD, with momentum too). What a rank did not use in a step and another did
 /// counts as zero there.
-class LocalSgdStrategy final : public ReplicatedStrategy {
+class LocalSgdSync final : public GradientSync {
  public:
   /// `sync_every` of at least 1, the same on all ranks; else UsageError.
-  LocalSgdStrategy(const StrategyContext& context, std::int64_t sync_every);
+  LocalSgdSync(const StrategyContext& context, std::int64_t sync_every);
 
-  std::string_view name() const noexcept override { return "local SGD"; }
+  bool settling_counts() const noexcept override { return copies().size() > 1; }
   /// Throws UsageError for loss scaling, whose overflow each rank would see alone.
-  void prepare(const TrainingParts& parts, const Deadline& deadline) override;
-  void begin(const Deadline& deadline) override;
-  void step(Passes& passes, Exchange exchange) override;
-  /// None: steps that average are unlike the others.
-  std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
-  bool settling_counts() const noexcept override { return context_.communicator.size() > 1; }
-  void settle(const Deadline& deadline) override;
+  void attach(const SharedNetwork& shared) override;
+  void finish(const Deadline& deadline) override;
+  void take_update(bool exchange, const Deadline& deadline) override;
+  void settle(Optimizer& optimizer, const Deadline& deadline) override;
   /// Nobody's state is held twice between two averages.
-  Replicas replicas() override { return {}; }
+  Replicas replicas(const NamedTensors& /*state*/) override { return {}; }
   void exchange_alone(const Deadline& deadline) override { average_parameters(deadline); }
 
   /// How often parameters were averaged so far.
@@ -37,7 +34,6 @@ class LocalSgdStrategy final : public ReplicatedStrategy {
   void average(const NamedTensors& tensors, const Deadline& deadline);
 
   std::int64_t sync_every_, since_ = 0, averages_ = 0;
-  bool together_ = true;  ///< the step is one that all ranks take
 };
 
 }  // namespace dtrain

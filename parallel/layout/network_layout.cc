@@ -1,0 +1,206 @@
+#include "parallel/layout/network_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "parallel/span_of.h"
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/joining.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+namespace {
+
+/// The name under which a slice's own is saved that is no part of something undivided:
+/// "fc.weight.basis.1of2".
+std::string name_of_slice(const std::string& name, const Communicator& slices) {
+  return fmt::format("{}.{}of{}", name, slices.rank() + 1, slices.size());
+}
+
+/// Whether `name` is such a name, of any slice.
+bool is_of_slice(std::string_view name) {
+  const std::string_view last = name.substr(name.rfind('.') + 1);
+  const std::size_t number = last.find("of");
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  };
+  return number != std::string_view::npos && is_number(last.substr(0, number)) &&
+         is_number(last.substr(number + 2));
+}
+
+/// What the first rank of those with other slices alone saves: all but slices.
+bool is_alike(const SavedPart& saved) { return !saved.part || saved.part->extent == saved.part->shape; }
+
+void add_up(const Tensor& numbers, Communicator& ranks, const Deadline& deadline) {
+  ranks.all_reduce(span_of(numbers), ReduceOp::sum, "norms of the gradients")->wait(deadline);
+  numbers.mark_modified();
+}
+
+}  // namespace
+
+void check_values_together(const TensorFiles& files, Communicator& communicator, const Deadline& deadline) {
+  std::exception_ptr failure;
+  try {
+    files.check_values(communicator.rank(), communicator.size());
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  std::int32_t failed = failure ? communicator.rank() + 1 : 0;
+  communicator.all_reduce({&failed, 1, DType::i32}, ReduceOp::max, "checkpoint's values")->wait(deadline);
+  if (failure) std::rethrow_exception(failure);
+  if (failed > 0)
+    throw Error(
+        fmt::format("checkpoint: rank {} could not read its share of it, or found it damaged", failed - 1));
+}
+
+NetworkLayout::NetworkLayout(const LayoutGroups& groups, const Module& network,
+                             const std::map<std::string, TensorPart>& slices)
+    : groups_(groups) {
+  for (const auto& [name, tensor] : network.state_dict()) {
+    const auto slice = slices.find(name);
+    parameters_.push_back(
+        {name, tensor, slice == slices.end() ? std::nullopt : std::optional(slice->second)});
+  }
+  if (groups_.slices != nullptr && groups_.stages == nullptr) order_ = ParameterOrder(network);
+}
+
+bool NetworkLayout::is_slice(const std::string& name) const {
+  const ParameterLayout* const owner = layout_of(name, parameters_);
+  return owner != nullptr && owner->slice;
+}
+
+NamedTensors NetworkLayout::read_model(const TensorFiles& files,
+                                       const std::shared_ptr<Device>& device) const {
+  return read_state(files, parameters_, device, [&](const std::string& saved) {
+    const bool is_here = groups_.stages == nullptr || layout_of(saved, parameters_) != nullptr;
+    return is_here ? std::optional(saved) : std::nullopt;
+  });
+}
+
+NamedTensors NetworkLayout::read_optimizer(const TensorFiles& files, const NamedTensors& updated,
+                                           const std::shared_ptr<Device>& device) const {
+  return read_state(files, parameters_, device,
+                    [&](const std::string& saved) { return state_here(saved, updated); });
+}
+
+std::optional<std::string> NetworkLayout::state_here(const std::string& saved,
+                                                     const NamedTensors& updated) const {
+  if (saved.starts_with(kExchangeState)) return std::nullopt;
+  auto name = groups_.stages != nullptr ? groups_.stages->ties.copy_of(saved).value_or(saved) : saved;
+  const bool all_here = groups_.stages == nullptr && !groups_.is_state_dealt;
+  return all_here || belongs_to(name, updated) ? std::optional(std::move(name)) : std::nullopt;
+}
+
+// What was lost of a slice's gradients is a slice of what was lost. Other slices have no use for a basis.
+NamedTensors NetworkLayout::read_exchange(const TensorFiles& files,
+                                          const std::shared_ptr<Device>& device) const {
+  const std::string own = groups_.slices != nullptr ? name_of_slice("", *groups_.slices) : "";
+  return read_state(files, parameters_, device, [&](const std::string& saved) -> std::optional<std::string> {
+    auto name = name_in_exchange(saved);
+    const bool is_everyones = name && name->find('.') == std::string::npos;
+    if (!name || (!is_everyones && layout_of(*name, parameters_) == nullptr)) return std::nullopt;
+    if (groups_.slices == nullptr) return name;
+    if (name->ends_with(own)) return name->substr(0, name->size() - own.size());
+    return is_of_slice(*name) ? std::nullopt : name;
+  });
+}
+
+// Of whole networks rank 0's is saved, which others need not have seen; parts are written side by side.
+bool NetworkLayout::is_written_here(std::size_t index) const noexcept {
+  const int writer =
+      is_whole() ? 0 : static_cast<int>(index % static_cast<std::size_t>(groups_.copies.size()));
+  return groups_.copies.rank() == writer;
+}
+
+std::vector<SavedPart> NetworkLayout::written(const NamedTensors& tensors, bool is_dealt) const {
+  std::vector<SavedPart> parts;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!is_dealt && !is_written_here(i)) continue;
+    const auto& [name, tensor] = tensors[i];
+    const auto part = part_of(name, tensor, parameters_);
+    if (part || is_first_slice()) parts.push_back({name, tensor, part});
+  }
+  return parts;
+}
+
+NamedTensors NetworkLayout::counted_here(NamedTensors state) const {
+  if (groups_.stages == nullptr) return state;
+  std::erase_if(state, [&](const NamedTensor& named) { return groups_.stages->ties.is_copy(named.first); });
+  return state;
+}
+
+std::vector<SavedPart> NetworkLayout::written_state(NamedTensors state) const {
+  return written(counted_here(std::move(state)), groups_.is_state_dealt);
+}
+
+// Copies of tied weights lose something each, which they keep under their own names. What belongs to no
+// parameter the first stage saves.
+std::vector<SavedPart> NetworkLayout::written_exchange(const NamedTensors& state) const {
+  std::vector<SavedPart> here;
+  for (const auto& [saved, tensor] : state) {
+    const std::string name = *name_in_exchange(saved);
+    const auto part = part_of(name, tensor, parameters_);
+    if (is_slice(name)) {
+      here.push_back({part ? saved : name_of_slice(saved, *groups_.slices), tensor, part});
+      continue;
+    }
+    const bool is_first_stage = groups_.stages == nullptr || groups_.stages->stages.rank() == 0;
+    const bool is_here = is_first_stage || layout_of(name, parameters_) != nullptr;
+    if (is_here && is_first_slice()) here.push_back({saved, tensor});
+  }
+  std::vector<SavedPart> parts;
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    if (is_written_here(i)) parts.push_back(std::move(here[i]));
+  }
+  return parts;
+}
+
+StateParts NetworkLayout::written_ranges(StateParts ranges) const {
+  if (is_first_slice()) return ranges;
+  std::erase_if(ranges.model, is_alike);
+  std::erase_if(ranges.optimizer, is_alike);
+  return ranges;
+}
+
+void NetworkLayout::limit(const NamedTensors& parameters, const GradientLimits& limits,
+                          const Deadline& deadline) const {
+  std::vector<Tensor> gradients;
+  for (const auto& [name, tensor] : parameters) gradients.push_back(tensor.grad());
+  if (is_whole() && groups_.ranges == nullptr) return limit_gradients(gradients, limits);
+  const NoGrad no_grad;
+  if (limits.value) clip_grad_value(gradients, *limits.value);
+  if (!limits.norm) return;
+  Tensor norms = this->norms(parameters);
+  if (groups_.ranges != nullptr || groups_.slices != nullptr) {
+    const Tensor squares = square(norms);
+    if (groups_.ranges != nullptr) add_up(squares, *groups_.ranges, deadline);
+    if (groups_.slices != nullptr) add_up(squares, *groups_.slices, deadline);
+    norms = sqrt(squares);
+  }
+  if (groups_.stages != nullptr) add_up(norms, groups_.stages->stages, deadline);
+  scale_to_norm(gradients, is_whole() ? norms : norm_of_norms(norms), *limits.norm);
+}
+
+// By parameter, so that their sum does not depend on which stage has which, 0 for those of others: of copies
+// of tied weights, and of what all slices have alike, one rank counts it. Of a whole network one number.
+Tensor NetworkLayout::norms(const NamedTensors& parameters) const {
+  const auto& device = parameters.front().second.shared_device();
+  if (is_whole()) {
+    std::vector<Tensor> gradients;
+    for (const auto& [name, tensor] : parameters) gradients.push_back(tensor.grad());
+    const bool has_any = std::ranges::any_of(gradients, &Tensor::defined);
+    return has_any ? total_norm(gradients) : Tensor::zeros({}, device);
+  }
+  const ParameterOrder& order = groups_.stages != nullptr ? groups_.stages->order : order_;
+  Tensors norms(order.size(), Tensor::zeros({}, device));
+  for (const auto& [name, tensor] : parameters) {
+    const bool is_copy = groups_.stages != nullptr && groups_.stages->ties.is_copy(name);
+    if (!tensor.grad().defined() || is_copy) continue;
+    if (is_first_slice() || is_slice(name)) norms[order.at(name)] = gradient_norm(tensor.grad());
+  }
+  return stack(norms);
+}
+
+}  // namespace dtrain

@@ -1,0 +1,88 @@
+// Which ranks hold what of a network besides this one: copies of the same, other slices of the same layers,
+// other stages, other ranges of the same parameters. Saving, loading and limiting gradients are written once,
+// from this.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "parallel/layout/parameter_layout.h"
+#include "parallel/layout/parameter_order.h"
+#include "parallel/layout/ties.h"
+#include "runtime/nn/module.h"
+#include "runtime/optim/clip.h"
+
+namespace dtrain {
+
+/// What a stage of a pipeline shares with the others.
+struct StageLayout {
+  Communicator& stages;       ///< the ranks that hold the others; borrowed
+  Ties ties = {};             ///< tied weights that others hold too
+  ParameterOrder order = {};  ///< of the whole network's parameters
+};
+
+/// The other ranks; borrowed.
+struct LayoutGroups {
+  Communicator& copies;                 ///< that hold the same
+  Communicator* ranges = nullptr;       ///< that update other ranges of each parameter; null: none
+  Communicator* slices = nullptr;       ///< that hold other slices of the same layers; null: none
+  const StageLayout* stages = nullptr;  ///< null: the whole network is here, but for slices
+  bool is_state_dealt = false;          ///< of the optimizer's state each copy has that of some parameters
+};
+
+/// Collective. Reads every rank's share of `files` and throws on all of them where a checksum is wrong on
+/// one: there DataError, on the others Error.
+void check_values_together(const TensorFiles& files, Communicator& communicator, const Deadline& deadline);
+
+/// One rank's.
+class NetworkLayout {
+ public:
+  /// `network` is this rank's; `slices`: what of the undivided network's parameters those in it are, by name;
+  /// the others are whole.
+  NetworkLayout(const LayoutGroups& groups, const Module& network,
+                const std::map<std::string, TensorPart>& slices);
+
+  /// What the network takes over of `files`.
+  NamedTensors read_model(const TensorFiles& files, const std::shared_ptr<Device>& device) const;
+  /// What an optimizer of `updated`, which are not ranges, takes over of `files`.
+  NamedTensors read_optimizer(const TensorFiles& files, const NamedTensors& updated,
+                              const std::shared_ptr<Device>& device) const;
+  /// By which name an optimizer of `updated` has what was saved as `saved`.
+  std::optional<std::string> state_here(const std::string& saved, const NamedTensors& updated) const;
+  /// What a gradient exchange takes over of `files`.
+  NamedTensors read_exchange(const TensorFiles& files, const std::shared_ptr<Device>& device) const;
+
+  /// Of the network's `tensors` what this rank writes: of what several ranks hold one does.
+  std::vector<SavedPart> written(const NamedTensors& tensors) const { return written(tensors, false); }
+  /// The same of an optimizer's `state`. Other stages save that of tied weights.
+  std::vector<SavedPart> written_state(NamedTensors state) const;
+  /// The same of what a gradient exchange remembers, by the names that saved_state() gives.
+  std::vector<SavedPart> written_exchange(const NamedTensors& state) const;
+  /// The same of ranges, which are this rank's alone among those with the same slices.
+  StateParts written_ranges(StateParts ranges) const;
+
+  /// Without state of tied weights that other stages save.
+  NamedTensors counted_here(NamedTensors state) const;
+
+  /// Collective where several ranks have gradients of their own. Limits the gradients of `parameters`: the
+  /// norm is that of the whole network's, with the bits that one process gets where no parameter is cut.
+  void limit(const NamedTensors& parameters, const GradientLimits& limits, const Deadline& deadline) const;
+
+ private:
+  /// Whether all of the network is on each rank.
+  bool is_whole() const noexcept { return groups_.slices == nullptr && groups_.stages == nullptr; }
+  bool is_first_slice() const noexcept { return groups_.slices == nullptr || groups_.slices->rank() == 0; }
+  bool is_written_here(std::size_t index) const noexcept;
+  bool is_slice(const std::string& name) const;
+  std::vector<SavedPart> written(const NamedTensors& tensors, bool is_dealt) const;
+  Tensor norms(const NamedTensors& parameters) const;
+
+  LayoutGroups groups_;
+  ParameterOrder order_;                     ///< of the slices, where there are no stages
+  std::vector<ParameterLayout> parameters_;  ///< and buffers, by all names that they have
+};
+
+}  // namespace dtrain

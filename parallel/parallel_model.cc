@@ -1,0 +1,182 @@
+#include "parallel/parallel_model.h"
+
+#include <algorithm>
+
+#include "parallel/share.h"
+#include "parallel/sync/sharded/sharded_parameters.h"
+#include "parallel/tensor/split_module.h"
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/nn/trainable.h"
+
+namespace dtrain {
+namespace {
+
+std::vector<Tensor> gradients_of(const NamedTensors& parameters) {
+  std::vector<Tensor> gradients;
+  for (const auto& [name, tensor] : parameters) gradients.push_back(tensor.grad());
+  return gradients;
+}
+
+NamedTensors learning(NamedTensors parameters) {
+  std::erase_if(parameters, [](const NamedTensor& parameter) { return !parameter.second.requires_grad(); });
+  return parameters;
+}
+
+}  // namespace
+
+ParallelModel::ParallelModel(const StrategyContext& context, std::string_view name,
+                             std::unique_ptr<Schedule> schedule, std::unique_ptr<GradientSync> sync)
+    : context_(context),
+      all_(&context.communicator),
+      name_(name),
+      schedule_(std::move(schedule)),
+      sync_(std::move(sync)),
+      computes_together_(sync_->shards() != nullptr && sync_->shards()->divides()) {}
+
+ParallelModel::~ParallelModel() = default;
+
+void ParallelModel::divide_over(Communicator& all, const RankGroup& group) {
+  all_ = &all;
+  slices_.emplace(group);
+  name_ = "tensor parallel";
+}
+
+bool ParallelModel::sharded() const noexcept {
+  return slices_ || schedule_->stages() != nullptr || sync_->shards() != nullptr || sync_->deals();
+}
+
+void ParallelModel::prepare(const TrainingParts& parts, const Deadline& deadline) {
+  limits_ = parts.limits;
+  scaler_ = parts.scaler;
+  guard_ = parts.update_guard();
+  network_ = schedule_->build(parts, *sync_, deadline);
+  if (trainable_parameters(*network_).empty()) sync_ = share_frozen(*sync_);
+  attach(parts);
+  optimizer_ = parts.make_optimizer(sync_->updated());
+  if (guard_ != nullptr) guard_->attach(*optimizer_);
+  if (GradientExchange* hook = sync_->hook(); hook != nullptr && scaler_ != nullptr) hook->await_decisions();
+}
+
+void ParallelModel::attach(const TrainingParts& parts) {
+  const auto slices = slices_ ? slices_of(*network_, *slices_) : std::map<std::string, TensorPart>();
+  sync_->attach({.network = *network_,
+                 .passes = {schedule_->chunks(),
+                            [this](const std::string& parameter) { return schedule_->chunk_of(parameter); }},
+                 .slices = slices,
+                 .in_order = [&] { return parts.make_optimizer(network_->named_parameters())->parameters(); },
+                 .is_scaled = scaler_ != nullptr});
+  layout_.emplace(LayoutGroups{.copies = sync_->copies(),
+                               .ranges = sync_->shards() != nullptr ? &sync_->shards()->parts() : nullptr,
+                               .slices = slices_ ? &slices_->communicator : nullptr,
+                               .stages = schedule_->stages(),
+                               .is_state_dealt = sync_->deals()},
+                  *network_, slices);
+}
+
+void ParallelModel::load(const SavedState& state, const Deadline& deadline) {
+  if (sharded()) return load_sharded(state, deadline);
+  NamedTensors optimizer, remembered;
+  if (all_->rank() == 0) {
+    network_->load_state_dict(layout_->read_model(*state.model, context_.device));
+    optimizer = layout_->read_optimizer(*state.optimizer, sync_->updated(), context_.device);
+    if (sync_->hook() != nullptr) remembered = layout_->read_exchange(*state.optimizer, context_.device);
+  }
+  optimizer_->load_state(broadcast_tensors(*all_, optimizer, context_.device, deadline));
+  if (sync_->hook() == nullptr) return;
+  sync_->hook()->load(broadcast_tensors(*all_, remembered, context_.device, deadline));
+}
+
+void ParallelModel::load_sharded(const SavedState& state, const Deadline& deadline) {
+  check_values_together(*state.optimizer, *all_, deadline);
+  check_values_together(*state.model, *all_, deadline);
+  ShardedParameters* const shards = sync_->shards();
+  if (shards != nullptr && (shards->reads_parts() || schedule_->stages() != nullptr)) {
+    shards->load_model(*state.model);
+  } else {
+    network_->load_state_dict(layout_->read_model(*state.model, context_.device));
+  }
+  const NamedTensors updated = sync_->updated();
+  optimizer_->load_state(
+      shards != nullptr
+          ? shards->load_state(*state.optimizer,
+                               [&](const std::string& saved) { return layout_->state_here(saved, updated); })
+          : layout_->read_optimizer(*state.optimizer, updated, context_.device));
+  if (GradientExchange* hook = sync_->hook())
+    hook->load(layout_->read_exchange(*state.optimizer, context_.device));
+}
+
+void ParallelModel::step(Passes& passes, Exchange exchange) {
+  const bool all = exchange == Exchange::all;
+  sync_->begin_step(passes.count());
+  schedule_->run(passes, *sync_, all);
+  if (all) {
+    const PhaseScope phase = context_.timer.phase(Phase::communication);
+    sync_->finish(patience());
+    if (const StageLayout* stages = schedule_->stages())
+      stages->ties.add_up_gradients(learning(sync_->shared(*optimizer_)), stages->stages, patience());
+    passes.gradients_done();
+  } else {
+    sync_->drop_step();
+    if (!sync_->keeps_gradients()) return;  // there is nothing to update by
+  }
+  update(all);
+}
+
+bool ParallelModel::differs(bool exchange) const noexcept {
+  return slices_ || schedule_->stages() != nullptr || (exchange && !sync_->equal_gradients());
+}
+
+// Of an overflow one rank may know alone: whether there is an update is said by all.
+void ParallelModel::update(bool exchange) {
+  {
+    const PhaseScope phase = context_.timer.phase(Phase::optimizer);
+    const NoGrad no_grad;
+    const NamedTensors shared = sync_->shared(*optimizer_);
+    if (guard_ != nullptr) {
+      guard_->inspect(gradients_of(shared));
+      if (differs(exchange)) agree_on_overflow(*guard_, *all_, patience());
+    }
+    if (GradientExchange* hook = sync_->hook(); hook != nullptr && scaler_ != nullptr)
+      hook->decided(scaler_->found());
+    layout_->limit(shared, limits_, patience());
+    optimizer_->step();
+    if (guard_ != nullptr) guard_->update();
+  }
+  sync_->take_update(exchange, patience());
+}
+
+std::optional<int> ParallelModel::variant(std::int64_t /*step*/) const {
+  const bool recordable = !slices_ && schedule_->recordable() && sync_->recordable();
+  return recordable ? std::optional(0) : std::nullopt;
+}
+
+Tensors ParallelModel::evaluate(const Tensors& inputs) {
+  const NoGrad no_grad;
+  Tensors outputs = schedule_->evaluate(inputs, *sync_);
+  return holds_outputs() ? outputs : Tensors();
+}
+
+StateParts ParallelModel::save() {
+  if (!sharded()) return all_->rank() == 0 ? replica() : StateParts{};
+  NamedTensors state = optimizer_->named_state();
+  if (ShardedParameters* shards = sync_->shards())
+    return layout_->written_ranges(shards->save(layout_->counted_here(std::move(state))));
+  StateParts parts{layout_->written(network_->state_dict()), layout_->written_state(std::move(state))};
+  for (SavedPart& part : layout_->written_exchange(saved_state(sync_->hook())))
+    parts.optimizer.push_back(std::move(part));
+  return parts;
+}
+
+StateParts ParallelModel::replica() {
+  if (sharded()) return {};
+  NamedTensors state = optimizer_->named_state();
+  for (NamedTensor& remembered : saved_state(sync_->hook())) state.push_back(std::move(remembered));
+  return {whole(network_->state_dict()), whole(state)};
+}
+
+std::string ParallelModel::account(std::int64_t steps) const {
+  const ShardedParameters* const shards = sync_->shards();
+  return shards != nullptr ? shards->account(context_.device->peak_allocated_bytes(), steps) : "";
+}
+
+}  // namespace dtrain

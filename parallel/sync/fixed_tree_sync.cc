@@ -1,0 +1,47 @@
+#include "parallel/sync/fixed_tree_sync.h"
+
+#include <fmt/format.h>
+
+#include "parallel/sync/part_tree.h"
+#include "runtime/base/error.h"
+
+namespace dtrain {
+
+FixedTreeSync::FixedTreeSync(const StrategyContext& context, int parts, const BucketOptions& buckets,
+                             OptimizerState state)
+    : GradientSync(context, state), buckets_(buckets) {
+  if (parts < copies().size()) {
+    throw UsageError(fmt::format("virtual workers: expected at least one part for each of {} ranks, got {}",
+                                 copies().size(), parts));
+  }
+  const PartRange run = parts_of(parts, copies().rank(), copies().size());
+  share_ = {run.first, parts, run.count()};
+}
+
+void FixedTreeSync::begin(const Deadline& deadline) {
+  GradientSync::begin(deadline);
+  gradients_ = std::make_unique<PartGradients>(copies(), context_.device, network(), share_.size, buckets_);
+}
+
+void FixedTreeSync::begin_step(std::size_t passes) {
+  if (passes != static_cast<std::size_t>(share_.parts)) {
+    throw UsageError(fmt::format(
+        "virtual workers: expected a pass, or a micro-batch, for each of {} parts of rank {}, got {}",
+        share_.parts, copies().rank(), passes));
+  }
+  GradientSync::begin_step(passes);
+}
+
+void FixedTreeSync::run_backward(const BackwardPass& which, const std::function<void()>& body) {
+  gradients_->begin_part(which.exchange);
+  body();
+  gradients_->end_part();
+}
+
+void FixedTreeSync::finish(const Deadline& deadline) {
+  memory_.put_back();
+  gradients_->finish(deadline);
+  gradients_->give();
+}
+
+}  // namespace dtrain

@@ -1,0 +1,69 @@
+#include "parallel/sync/local_sgd_sync.h"
+
+#include "parallel/span_of.h"
+#include "parallel/sync/used_parameters.h"
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
+#include "runtime/nn/trainable.h"
+
+namespace dtrain {
+
+LocalSgdSync::LocalSgdSync(const StrategyContext& context, std::int64_t sync_every)
+    : GradientSync(context), sync_every_(sync_every) {
+  equal_gradients_ = false;
+  if (sync_every < 1) {
+    throw UsageError("local SGD: expected parameters to be averaged after 1 step or more, got " +
+                     std::to_string(sync_every));
+  }
+}
+
+void LocalSgdSync::attach(const SharedNetwork& shared) {
+  if (shared.is_scaled) {
+    throw UsageError(
+        "local SGD: expected float32 or bfloat16, got float16, whose loss scaling would differ among the "
+        "ranks");
+  }
+  GradientSync::attach(shared);
+}
+
+void LocalSgdSync::finish(const Deadline& deadline) {
+  complete_gradients(trainable_parameters(network()), copies(), deadline);
+}
+
+void LocalSgdSync::take_update(bool exchange, const Deadline& deadline) {
+  if (!exchange || ++since_ < sync_every_) return;
+  const PhaseScope phase = context_.timer.phase(Phase::communication);
+  average_parameters(deadline);
+}
+
+void LocalSgdSync::average_parameters(const Deadline& deadline) {
+  since_ = 0;
+  ++averages_;
+  average(trainable_parameters(network()), deadline);
+}
+
+void LocalSgdSync::average(const NamedTensors& tensors, const Deadline& deadline) {
+  if (copies().size() == 1) return;
+  const NoGrad no_grad;
+  std::vector<std::unique_ptr<Work>> works;
+  for (const auto& [name, tensor] : tensors) {
+    Tensor shares = tensor.detach();
+    shares.scale_in_place(1.0 / copies().size());
+    works.push_back(copies().all_reduce(span_of(tensor), ReduceOp::sum, name));
+  }
+  for (auto& work : works) work->wait(deadline);
+  for (const auto& [name, tensor] : tensors) tensor.mark_modified();
+}
+
+// Every rank has taken as many steps since the last average, so all of them come here alike.
+void LocalSgdSync::settle(Optimizer& optimizer, const Deadline& deadline) {
+  if (since_ > 0) average_parameters(deadline);
+  NamedTensors moments;
+  for (auto& state : optimizer.named_state()) {
+    if (is_floating(state.second.dtype())) moments.push_back(std::move(state));
+  }
+  average(moments, deadline);
+  GradientSync::settle(optimizer, deadline);
+}
+
+}  // namespace dtrain
