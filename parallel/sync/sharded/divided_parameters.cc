@@ -87,7 +87,8 @@ void DividedParameters::divide(Module& module) {
         .whole = whole,
         .part = Tensor::zeros({static_cast<std::int64_t>(length)}, whole.shared_device(), whole.dtype()),
         .range = owned_range(count, communicator_.rank(), communicator_.size(), ShardCut::equal),
-        .unit = units_.size()};
+        .unit = units_.size(),
+        .name = name};
     if (divided.range.count > 0) {
       whole.device().kernels().copy(stretch(storage->data(), whole.dtype(), divided.range),
                                     own_view(divided));
@@ -105,6 +106,14 @@ void DividedParameters::divide(Module& module) {
   for (const Unit& one : units_) sizes.push_back(one.bytes);
   std::sort(sizes.begin(), sizes.end(), std::greater<>());
   budget_ = sizes[0] + (sizes.size() > 1 ? sizes[1] : 0);
+}
+
+void DividedParameters::name_as(const Module& network) {
+  for (const auto& [name, tensor] : network.named_parameters()) {
+    for (DividedParameter& parameter : parameters_) {
+      if (parameter.whole.shares_storage(tensor)) parameter.name = name;
+    }
+  }
 }
 
 void DividedParameters::begin(ParameterUse use) {
@@ -183,7 +192,7 @@ void DividedParameters::start(Unit& unit) {
                          .dtype = parameter.part.dtype(),
                          .device = &parameter.part.device()};
     unit.works.push_back(
-        communicator_.all_gather(span_of(parameter.part), all, fmt::format("divided parameter {}", i)));
+        communicator_.all_gather(span_of(parameter.part), all, "shards of " + parameter.name));
   }
   ++stats_.gathers;
   stats_.gathered_bytes += unit.bytes;

@@ -13,6 +13,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct DividedParameter {
   Tensor part;   ///< [equal_length()]: this rank's elements, then what does not count
   ShardRange range;
   std::size_t unit = 0;  ///< parameters of one module come and go together
+  std::string name;      ///< for messages
 
   /// This rank's elements, [range.count], sharing memory with `part`; without history.
   Tensor own() const;
@@ -58,6 +60,9 @@ class DividedParameters {
   /// what was divided before (tied weights) is left alone. Not collective: every rank has the same values.
   /// Throws UsageError for parameters that are views, or are not in row-major order.
   void divide(Module& module);
+  /// What messages are to call the parameters of `network`, all of whose modules are divided: ranks that look
+  /// at different ones then hear at which. Ranks call it alike, or not at all.
+  void name_as(const Module& network);
 
   /// In the order of divide().
   const std::vector<DividedParameter>& parameters() const noexcept { return parameters_; }

@@ -68,6 +68,7 @@ void ShardedParameters::own(Module& network, const std::map<std::string, TensorP
   is_sliced_ = !slices.empty();
   if (divides()) {
     network.visit([this](Module& module) { divided_->divide(module); });
+    divided_->name_as(network);
     divided_->let_go();
   }
   const NamedTensors whole = learning(network, passes);

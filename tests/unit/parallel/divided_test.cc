@@ -163,6 +163,46 @@ TEST(DividedParameters, RefuseWhatCannotWork) {
   });
 }
 
+/// One of two layers, as the input says.
+class Chooses final : public Module {
+ public:
+  explicit Chooses(const std::shared_ptr<Device>& device) {
+    Generator generator(3);
+    left_ = add_module("left", std::make_shared<Linear>(24, 24, generator, device));
+    right_ = add_module("right", std::make_shared<Linear>(24, 24, generator, device));
+  }
+  Tensor forward(const Tensor& x) override { return takes_left ? (*left_)(x) : (*right_)(x); }
+
+  bool takes_left = true;
+
+ private:
+  std::shared_ptr<Module> left_, right_;
+};
+
+// Modules are gathered by all ranks together: who takes another branch hears which one, and what the others
+// took.
+TEST(DividedParameters, NameTheBranchesThatRanksTook) {
+  NullLog log;
+  TrainingParts parts = parts_of({});
+  parts.build = [](const std::shared_ptr<Device>& device) { return std::make_unique<Chooses>(device); };
+  const std::string why = test::message_of([&] {
+    run_thread_ranks(2, {}, log, [&](Communicator& communicator) {
+      const auto device = make_device("cpu");
+      StepClock clock;
+      const auto model = make_sharded({communicator, device, kPatience, {&clock}},
+                                      {.stage = ShardStage::parameters, .bucket_bytes = 2048});
+      model->prepare(parts, kNever);
+      model->begin(kNever);
+      dynamic_cast<Chooses&>(model->module()).takes_left = communicator.rank() == 0;
+      Numbers passes(0, model->share(), 1, 24, device);
+      model->step(passes, Exchange::all);
+    });
+  });
+  EXPECT_THAT(why, HasSubstr("ranks called different things"));
+  EXPECT_THAT(why, HasSubstr("shards of left.weight"));
+  EXPECT_THAT(why, HasSubstr("shards of right.weight"));
+}
+
 /// Another layer's weight under a name of its own.
 class Reuses final : public Module {
  public:
