@@ -26,23 +26,27 @@ NamedTensors learning(NamedTensors parameters) {
 
 ParallelModel::ParallelModel(const StrategyContext& context, std::string_view name,
                              std::unique_ptr<Schedule> schedule, std::unique_ptr<GradientSync> sync)
-    : context_(context),
+    : Strategy({.name = name, .share = sync->share(), .holds_outputs = schedule->holds_outputs()}),
+      context_(context),
       all_(&context.communicator),
-      name_(name),
       schedule_(std::move(schedule)),
-      sync_(std::move(sync)),
-      computes_together_(sync_->shards() != nullptr && sync_->shards()->divides()) {}
+      sync_(std::move(sync)) {
+  const ShardedParameters* const shards = sync_->shards();
+  traits_.sharded = schedule_->stages() != nullptr || shards != nullptr || sync_->deals();
+  traits_.replicated = !traits_.sharded;
+  traits_.computes_together = shards != nullptr && shards->divides();
+  traits_.settling_counts = sync_->settling_counts();
+}
 
 ParallelModel::~ParallelModel() = default;
 
 void ParallelModel::divide_over(Communicator& all, const RankGroup& group) {
   all_ = &all;
   slices_.emplace(group);
-  name_ = "tensor parallel";
-}
-
-bool ParallelModel::sharded() const noexcept {
-  return slices_ || schedule_->stages() != nullptr || sync_->shards() != nullptr || sync_->deals();
+  traits_.name = "tensor parallel";
+  traits_.holds_outputs = traits_.holds_outputs && group.communicator.rank() == 0;
+  traits_.sharded = true;
+  traits_.replicated = false;
 }
 
 void ParallelModel::prepare(const TrainingParts& parts, const Deadline& deadline) {
@@ -55,6 +59,7 @@ void ParallelModel::prepare(const TrainingParts& parts, const Deadline& deadline
   optimizer_ = parts.make_optimizer(sync_->updated());
   if (guard_ != nullptr) guard_->attach(*optimizer_);
   if (GradientExchange* hook = sync_->hook(); hook != nullptr && scaler_ != nullptr) hook->await_decisions();
+  set_prepared(*network_, *optimizer_);
 }
 
 void ParallelModel::attach(const TrainingParts& parts) {
@@ -156,9 +161,12 @@ Tensors ParallelModel::evaluate(const Tensors& inputs) {
   return holds_outputs() ? outputs : Tensors();
 }
 
-StateParts ParallelModel::save() {
-  if (!sharded()) return all_->rank() == 0 ? replica() : StateParts{};
+StateParts ParallelModel::held() {
   NamedTensors state = optimizer_->named_state();
+  if (!sharded()) {
+    for (NamedTensor& remembered : saved_state(sync_->hook())) state.push_back(std::move(remembered));
+    return {whole(network_->state_dict()), whole(state)};
+  }
   if (ShardedParameters* shards = sync_->shards())
     return layout_->written_ranges(shards->save(layout_->counted_here(std::move(state))));
   StateParts parts{layout_->written(network_->state_dict()), layout_->written_state(std::move(state))};
@@ -167,16 +175,11 @@ StateParts ParallelModel::save() {
   return parts;
 }
 
-StateParts ParallelModel::replica() {
-  if (sharded()) return {};
-  NamedTensors state = optimizer_->named_state();
-  for (NamedTensor& remembered : saved_state(sync_->hook())) state.push_back(std::move(remembered));
-  return {whole(network_->state_dict()), whole(state)};
-}
-
-std::string ParallelModel::account(std::int64_t steps) const {
-  const ShardedParameters* const shards = sync_->shards();
-  return shards != nullptr ? shards->account(context_.device->peak_allocated_bytes(), steps) : "";
+StrategyReport ParallelModel::report(std::int64_t steps) const {
+  StrategyReport report{.proposal = schedule_->proposal(), .choices = schedule_->choices()};
+  if (const ShardedParameters* shards = sync_->shards())
+    report.account = shards->account(context_.device->peak_allocated_bytes(), steps);
+  return report;
 }
 
 }  // namespace dtrain

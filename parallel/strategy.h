@@ -41,6 +41,8 @@ struct DataShare {
   bool has(int share) const noexcept { return share >= rank && share < rank + parts; }
 };
 
+class AsyncSteps;
+
 /// What is trained, as factories: a strategy decides where parameters exist, when, and whether whole.
 struct TrainingParts {
   /// The network with its initial weights on `device`; every call draws the same weights.
@@ -58,8 +60,8 @@ struct TrainingParts {
   std::function<Tensors(const std::shared_ptr<Device>& device)> example = {};
   /// What passes compute in, where a strategy makes some of its own to measure them.
   Precision precision = Precision::fp32;
-  /// Collective. What an earlier start of the same run chose (Strategy::choices()), the same on all ranks;
-  /// empty: nothing. May be empty itself.
+  /// Collective. What an earlier start of the same run chose (StrategyReport::choices), the same on all
+  /// ranks; empty: nothing. May be empty itself.
   std::function<std::map<std::string, std::string>()> chosen = {};
 
   /// What decides about each update: the scaler, where there is one. May be null.
@@ -107,6 +109,40 @@ struct SavedState {
 /// Whether a step's gradients are exchanged. `none` is for measuring: they stay this rank's.
 enum class Exchange { all, none };
 
+/// What is known of a strategy before it is prepared.
+struct StrategyTraits {
+  std::string_view name;  ///< "data parallel"
+  DataShare share = {};
+  /// Whether evaluate() gives outputs here, and losses are computed here: one rank of each share.
+  bool holds_outputs = true;
+  /// Whether every rank takes each step with all others. Without (an asynchronous server) nothing in a step
+  /// may be collective, and losses and stop requests stay this rank's.
+  bool in_step = true;
+  /// Whether ranks other than 0 hold what nobody else does. Then every rank saves and loads its part, and all
+  /// of them must see the run's folder; without, rank 0 alone does, and hands to the others what they need.
+  bool sharded = false;
+  /// Whether every rank holds the whole state after settle(), so that held() gives the same on each.
+  bool replicated = true;
+  /// Whether ranks of different shares compute each pass together, in evaluation too: all of them then
+  /// evaluate the same number of times.
+  bool computes_together = false;
+  /// Whether later steps compute otherwise after settle(). It is then only called where the plan of the run
+  /// says so, or a run that is repeated, or goes on, would come to other numbers.
+  bool settling_counts = false;
+};
+
+/// What a strategy says of itself, for people and for the run's records.
+struct StrategyReport {
+  /// What it decided that nobody had asked for, and how to ask for it. Lines without the last newline; on
+  /// rank 0; empty: nothing.
+  std::string proposal = {};
+  /// The same as option → value, on every rank: what a later start of the run finds in TrainingParts::chosen.
+  std::map<std::string, std::string> choices = {};
+  /// What this rank held and what was moved in a step, beside a step's times. Lines without the last newline;
+  /// empty: nothing to say.
+  std::string account = {};
+};
+
 /// One rank's. Calls come from one thread, in the order prepare, load (when resuming), begin, then steps.
 /// "Collective" means every rank calls it alike; such a call throws PeerError when a peer is lost, after
 /// which the strategy is dead.
@@ -114,23 +150,18 @@ class Strategy {
  public:
   virtual ~Strategy() = default;
 
-  /// "data parallel"
-  virtual std::string_view name() const noexcept = 0;
-  virtual DataShare share() const noexcept = 0;
-  /// Whether evaluate() gives outputs here, and losses are computed here: one rank of each share.
-  virtual bool holds_outputs() const noexcept = 0;
-  /// Whether every rank takes each step with all others. Without (an asynchronous server) nothing in a step
-  /// may be collective, and losses and stop requests stay this rank's.
-  virtual bool in_step() const noexcept = 0;
+  std::string_view name() const noexcept { return traits_.name; }
+  DataShare share() const noexcept { return traits_.share; }
+  bool holds_outputs() const noexcept { return traits_.holds_outputs; }
+  bool in_step() const noexcept { return traits_.in_step; }
+  bool sharded() const noexcept { return traits_.sharded; }
+  bool replicated() const noexcept { return traits_.replicated; }
+  bool computes_together() const noexcept { return traits_.computes_together; }
+  bool settling_counts() const noexcept { return traits_.settling_counts; }
+  const StrategyTraits& traits() const noexcept { return traits_; }
 
   /// Collective. Builds this rank's part of the network and of the optimizer, and attaches the guard.
   virtual void prepare(const TrainingParts& parts, const Deadline& deadline) = 0;
-  /// Whether ranks other than 0 hold what nobody else does. Then every rank saves and loads its part, and all
-  /// of them must see the run's folder; without, rank 0 alone does, and hands to the others what they need.
-  virtual bool sharded() const noexcept = 0;
-  /// Whether ranks of different shares compute each pass together, in evaluation too: all of them then
-  /// evaluate the same number of times.
-  virtual bool computes_together() const noexcept { return false; }
   /// Collective, between prepare() and begin(). Takes over what this rank needs of `state`, which is there on
   /// rank 0, and on every rank where sharded(). Throws UsageError for names, shapes or dtypes that do not
   /// fit, and what reading throws.
@@ -144,59 +175,71 @@ class Strategy {
   /// Steps with the same number do the same work on the device, so that one recording (Device::record) stands
   /// for all of them; nothing for a step that waits for the device or for peers and cannot be recorded.
   /// `step` counts from 1.
-  virtual std::optional<int> variant(std::int64_t step) const = 0;
+  virtual std::optional<int> variant(std::int64_t /*step*/) const { return std::nullopt; }
 
   /// Collective. Makes equal what ranks may hold differently between steps (running statistics, weights that
   /// are only averaged now and then): before evaluating and saving.
   virtual void settle(const Deadline& deadline) = 0;
-  /// Whether later steps compute otherwise after settle(). It is then only called where the plan of the run
-  /// says so, or a run that is repeated, or goes on, would come to other numbers.
-  virtual bool settling_counts() const noexcept { return false; }
   /// The network's outputs in evaluation, empty where holds_outputs() is false. All ranks of a share call it
   /// alike.
   virtual Tensors evaluate(const Tensors& inputs) = 0;
-  /// What this rank saves. The parts of all ranks together are the whole state, each element once; only rank
-  /// 0 has any unless sharded().
-  virtual StateParts save() = 0;
+  /// What this rank has of the state: where sharded(), the parts of all ranks together are the whole, each
+  /// element once; else all of it, on rank 0 and where replicated().
+  virtual StateParts held() = 0;
+  /// What this rank saves; only rank 0 has any unless sharded().
+  StateParts save() { return sharded() || share().rank == 0 ? held() : StateParts{}; }
   /// The whole state, of any rank, after settle(): equal to what rank 0 would save. Nothing where ranks hold
   /// different parts.
-  virtual StateParts replica() { return {}; }
-
+  StateParts replica() { return replicated() ? held() : StateParts{}; }
   /// What this rank and others hold alike between steps, for checking; nothing where nobody does.
   virtual Replicas replicas() { return {}; }
 
   /// This rank's part of the network, after prepare().
-  virtual Module& module() noexcept = 0;
-  /// The optimizer of this rank's part; null where another process updates.
-  virtual Optimizer* optimizer() noexcept = 0;
+  Module& module() noexcept { return *module_; }
+  /// The optimizer of this rank's part, after prepare().
+  Optimizer* optimizer() noexcept { return prepared_optimizer_; }
 
   /// Collective. What a step exchanges, with nothing beside it: for measuring.
   virtual void exchange_alone(const Deadline& deadline) = 0;
+  /// After prepare(), and after so many `steps`.
+  virtual StrategyReport report(std::int64_t /*steps*/) const { return {}; }
+  /// What ranks that do not step together have besides; null where in_step().
+  virtual AsyncSteps* asynchronous() noexcept { return nullptr; }
 
-  /// For people, after prepare(): what it decided that nobody had asked for, and how to ask for it. Lines
-  /// without the last newline; on rank 0; empty: nothing.
-  virtual std::string proposal() const { return {}; }
-  /// After prepare(): the same for the run's records, as option → value, on every rank: what a later start
-  /// of the run finds in TrainingParts::chosen.
-  virtual std::map<std::string, std::string> choices() const { return {}; }
-  /// For people, after `steps` steps: what this rank held and what was moved in a step, beside a step's
-  /// times. Lines without the last newline; empty: nothing to say.
-  virtual std::string account(std::int64_t /*steps*/) const { return {}; }
+ protected:
+  explicit Strategy(const StrategyTraits& traits) : traits_(traits) {}
+  /// In prepare(); both are borrowed.
+  void set_prepared(Module& module, Optimizer& optimizer) noexcept {
+    module_ = &module;
+    prepared_optimizer_ = &optimizer;
+  }
 
-  // ---- of ranks that do not step together (in_step() is false); the others need none of it
+  StrategyTraits traits_;
+
+ private:
+  Module* module_ = nullptr;
+  Optimizer* prepared_optimizer_ = nullptr;
+};
+
+/// Ranks that do not step together.
+class AsyncSteps {
+ public:
   /// What a checkpoint says beside the tensors that the last save() gave.
-  virtual std::map<std::string, std::string> notes() const { return {}; }
+  virtual std::map<std::string, std::string> notes() const = 0;
   /// Before load(): what notes() said in the checkpoint, on every rank.
-  virtual void load_notes(const std::map<std::string, std::string>& /*notes*/) {}
-  /// After begin(): steps of this rank that are part of the state from which it goes on; unset: those of all.
-  virtual std::optional<std::int64_t> own_steps() const { return std::nullopt; }
+  virtual void load_notes(const std::map<std::string, std::string>& notes) = 0;
+  /// After begin(): steps of this rank that are part of the state from which it goes on.
+  virtual std::int64_t own_steps() const = 0;
   /// After the last step. On rank 0 it waits until the others have made theirs, or are gone; then save()
   /// gives what all of them have done.
-  virtual void finish(const Deadline& /*deadline*/) {}
+  virtual void finish(const Deadline& deadline) = 0;
   /// How old the weights of the last step were when it was applied.
-  virtual std::optional<PushDelay> delay() const { return std::nullopt; }
-  /// The same of all ranks' steps; on rank 0.
-  virtual std::optional<UpdateDelays> delays() { return std::nullopt; }
+  virtual PushDelay delay() const = 0;
+  /// The same of all ranks' steps; on rank 0, else nothing.
+  virtual std::optional<UpdateDelays> delays() = 0;
+
+ protected:
+  ~AsyncSteps() = default;
 };
 
 /// Backward from weight · loss, scaled where there is a `scaler` (may be null).

@@ -126,7 +126,7 @@ void Trainer::take_reports(std::size_t left) {
   while (engine_.reports_waiting() > left) {
     StepReport report = engine_.take_report();
     watch_scale(report);
-    report.delay = env_.strategy.delay();
+    if (const AsyncSteps* steps = env_.strategy.asynchronous()) report.delay = steps->delay();
     stop_asked_ = stop_asked_ || report.stop;
     save_asked_ = save_asked_ || report.save;
     journal_.step(report, at_);
@@ -231,10 +231,11 @@ void Trainer::save_last() {
 // Where ranks do not step together, what rank 0 evaluates and saves last is what all of them have done. A
 // rank that hangs is the launcher's to tell of.
 void Trainer::finish_with_others() {
-  if (env_.strategy.in_step()) return;
+  AsyncSteps* const steps = env_.strategy.asynchronous();
+  if (steps == nullptr) return;
   take_reports(0);
-  env_.strategy.finish(Deadline::never());
-  journal_.delays(env_.strategy.delays());
+  steps->finish(Deadline::never());
+  journal_.delays(steps->delays());
   at_.evaluated_step.reset();
   at_.saved_step.reset();
 }

@@ -76,7 +76,7 @@ Trainer::Trainer(const TrainConfig& recipe, const TrainerEnvironment& environmen
   }
   start_trace();
   env_.strategy.begin(start_deadline());
-  if (const auto steps = env_.strategy.own_steps()) place_at(*steps);
+  if (const AsyncSteps* steps = env_.strategy.asynchronous()) place_at(steps->own_steps());
   count_steps();
   check_smallest_batch();
 }
@@ -298,12 +298,12 @@ void Trainer::begin_start(std::uint64_t bytes, const std::optional<Checkpoint>& 
   if (!is_root()) return journal_.forget();
   journal_.record_by(std::make_unique<RunRecorder>(RunDirectory(run_dir_), env_.options, env_.environment,
                                                    recipe_, data_.train().fields(), *env_.device,
-                                                   env_.strategy.choices(), at_.start, step));
+                                                   env_.strategy.report(0).choices, at_.start, step));
 }
 
 void Trainer::prepare_copies() {
   if (recipe_.peer_snapshots == 0) return;
-  if (env_.strategy.replica().model.empty())
+  if (!env_.strategy.replicated())
     throw UsageError(
         "--peer-snapshots: expected workers that each hold the whole state, got workers that hold parts of "
         "it "
@@ -334,7 +334,7 @@ void Trainer::take_over(const std::string& state_text, const Checkpoint* checkpo
   const TrainingState state = parse_training_state(state_text, "state from rank 0", ignored);
   SavedState saved;
   if (checkpoint != nullptr) saved = {&checkpoint->model, &checkpoint->optimizer};
-  env_.strategy.load_notes(state.extra);
+  if (AsyncSteps* steps = env_.strategy.asynchronous()) steps->load_notes(state.extra);
   env_.strategy.load(saved, start_deadline());
   if (engine_.scaler() != nullptr) engine_.scaler()->load_state(scaler_entries(state.extra));
   at_.step = at_.resumed_from = state.step;
@@ -410,7 +410,7 @@ TrainingState Trainer::state() const {
   if (const GradScaler* scaler = engine_.scaler()) {
     for (const auto& [name, value] : scaler->state()) state.extra[kScalerPrefix + name] = value;
   }
-  state.extra.merge(env_.strategy.notes());
+  if (const AsyncSteps* steps = env_.strategy.asynchronous()) state.extra.merge(steps->notes());
   state.extra.emplace(kPositionUnit, "samples");
   state.extra.merge(to_entries(data_.fingerprint()));
   note_schedule(state);

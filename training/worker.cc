@@ -114,9 +114,9 @@ ExitCode train_among(const WorkerJob& job, Desk& desk, Communicator& workers, Ke
   const auto tell = [&](const std::string& text) {
     if (desk.rank == 0 && !text.empty()) fmt::print("{}\n", text);
   };
-  tell(strategy->proposal());
+  tell(strategy->report(0).proposal);
   const ExitCode code = run_and_tell(trainer, workers, job.stop_signal, clock);
-  if (recipe.profile) tell(strategy->account(clock.steps()));
+  if (recipe.profile) tell(strategy->report(clock.steps()).account);
   return code;
 }
 

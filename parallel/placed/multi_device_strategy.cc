@@ -15,7 +15,7 @@ double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20);
 
 MultiDeviceStrategy::MultiDeviceStrategy(std::unique_ptr<Strategy> inner,
                                          std::vector<std::shared_ptr<Device>> devices)
-    : StrategyAround(std::move(inner)), devices_(std::move(devices)) {
+    : StrategyAround("replicas", std::move(inner)), devices_(std::move(devices)) {
   if (devices_.size() < 2)
     throw UsageError(fmt::format("replicas: expected two devices or more, got {}", devices_.size()));
   for (auto device = devices_.begin(); device != devices_.end(); ++device) {
@@ -39,11 +39,12 @@ void MultiDeviceStrategy::prepare(const TrainingParts& parts, const Deadline& de
     replicated_ = network.get();
     return network;
   };
-  inner().prepare(replicated, deadline);
+  StrategyAround::prepare(replicated, deadline);
 }
 
-std::string MultiDeviceStrategy::account(std::int64_t steps) const {
-  std::string text = inner().account(steps);
+StrategyReport MultiDeviceStrategy::report(std::int64_t steps) const {
+  StrategyReport report = StrategyAround::report(steps);
+  std::string& text = report.account;
   if (!text.empty()) text += '\n';
   for (const auto& device : devices_) {
     text += fmt::format("{}:{} held at most {:.1f} MiB\n", device->type() == DeviceType::cpu ? "cpu" : "cuda",
@@ -52,10 +53,11 @@ std::string MultiDeviceStrategy::account(std::int64_t steps) const {
   const auto each = [&](std::uint64_t bytes) {
     return mib(bytes) / static_cast<double>(std::max<std::int64_t>(steps, 1));
   };
-  return text + fmt::format(
-                    "between devices in a step: {:.2f} MiB of parameters, {:.2f} of gradients, {:.2f} of "
-                    "activations",
-                    each(traffic().parameters), each(traffic().gradients), each(traffic().activations));
+  text += fmt::format(
+      "between devices in a step: {:.2f} MiB of parameters, {:.2f} of gradients, {:.2f} of "
+      "activations",
+      each(traffic().parameters), each(traffic().gradients), each(traffic().activations));
+  return report;
 }
 
 }  // namespace dtrain

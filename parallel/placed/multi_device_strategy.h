@@ -17,13 +17,10 @@ class MultiDeviceStrategy final : public StrategyAround {
   /// UsageError for fewer than two devices and for one that is named twice.
   MultiDeviceStrategy(std::unique_ptr<Strategy> inner, std::vector<std::shared_ptr<Device>> devices);
 
-  std::string_view name() const noexcept override { return "replicas"; }
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
-  /// None: a recording is of one device.
-  std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
-
-  /// What each device held, and what went between them.
-  std::string account(std::int64_t steps) const override;
+  /// With what each device held, and what went between them. Steps are not recorded: a recording is of one
+  /// device.
+  StrategyReport report(std::int64_t steps) const override;
 
   /// Bytes that crossed between the devices so far; after prepare().
   const ReplicaTraffic& traffic() const noexcept { return replicated_->traffic(); }

@@ -46,7 +46,7 @@ void check_devices(std::span<const Place> places, const PlaceOptions& options) {
 
 PlacedStrategy::PlacedStrategy(Communicator& communicator, std::unique_ptr<Strategy> inner,
                                PlaceOptions options, NamedDevices devices)
-    : StrategyAround(std::move(inner)),
+    : StrategyAround("placed", std::move(inner)),
       communicator_(communicator),
       options_(std::move(options)),
       devices_(std::move(devices)) {
@@ -87,7 +87,13 @@ void PlacedStrategy::prepare(const TrainingParts& parts, const Deadline& deadlin
     if (!times.empty()) proposal_ = describe(built, times);
     return network_of(std::move(built), on);
   };
-  inner().prepare(placed, deadline);
+  StrategyAround::prepare(placed, deadline);
+}
+
+StrategyReport PlacedStrategy::report(std::int64_t steps) const {
+  StrategyReport report = StrategyAround::report(steps);
+  report.proposal = proposal_;
+  return report;
 }
 
 }  // namespace dtrain

@@ -24,16 +24,13 @@ class PlacedStrategy final : public StrategyAround {
   PlacedStrategy(Communicator& communicator, std::unique_ptr<Strategy> inner, PlaceOptions options,
                  NamedDevices devices);
 
-  std::string_view name() const noexcept override { return "placed"; }
   /// Collective where devices are proposed: all ranks take rank 0's proposal. Throws UsageError for a network
   /// that is no chain, places that do not fit it (devices_of), more devices than parts, and where a proposal
   /// is asked for and there is no example to measure.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
-  /// None: a recording is of one device.
-  std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
-
-  /// Where devices were proposed: a table of the parts, and the places as parse_places() reads them.
-  std::string proposal() const override { return proposal_; }
+  /// With, where devices were proposed, a table of the parts, and the places as parse_places() reads them.
+  /// Steps are not recorded: a recording is of one device.
+  StrategyReport report(std::int64_t steps) const override;
 
  private:
   /// A device for each part, and `times` of them in seconds on rank 0, which measures.

@@ -30,6 +30,7 @@ void ServerStrategy::prepare(const TrainingParts& parts, const Deadline& deadlin
   optimizer_ = parts.make_optimizer(network_->named_parameters());
   guard_ = parts.update_guard();
   if (guard_ != nullptr) guard_->attach(*optimizer_);
+  set_prepared(*network_, *optimizer_);
   parameters_ = trainable_parameters(*network_);
   keys_ = server::lay_out_keys(parameters_, store_.servers());
 }
@@ -55,7 +56,7 @@ void ServerStrategy::load_notes(const std::map<std::string, std::string>& notes)
 }
 
 std::map<std::string, std::string> ServerStrategy::notes() const {
-  if (in_step() || applied_.empty()) return {};
+  if (applied_.empty()) return {};
   return {{kApplied, fmt::format("{}", fmt::join(applied_, ","))}};
 }
 
@@ -85,10 +86,6 @@ void ServerStrategy::start_servers(const Deadline& deadline) {
   loaded_.clear();
   for (const server::ParameterKey& key : keys_)
     own_steps_ = store_.init(key.name, key.part_of(parameters_[key.parameter].second), deadline, key.server);
-}
-
-std::optional<std::int64_t> ServerStrategy::own_steps() const {
-  return in_step() ? std::nullopt : std::optional(own_steps_);
 }
 
 void ServerStrategy::step(Passes& passes, Exchange exchange) {
@@ -152,8 +149,7 @@ Tensors ServerStrategy::evaluate(const Tensors& inputs) {
   return passes_.evaluate(inputs, hooks_);
 }
 
-StateParts ServerStrategy::save() {
-  if (!is_root()) return {};
+StateParts ServerStrategy::held() {
   if (!begun_) return {whole(network_->state_dict()), {}};
   const NoGrad no_grad;
   std::vector<NamedTensors> states;
@@ -181,20 +177,14 @@ Replicas ServerStrategy::replicas() {
 void ServerStrategy::exchange_alone(const Deadline& deadline) { pull(deadline); }
 
 void ServerStrategy::finish(const Deadline& deadline) {
-  if (in_step()) return;
   store_.finish(deadline);
   if (!is_root()) return;
   store_.wait_for_others(deadline);
   pull(deadline);
 }
 
-std::optional<PushDelay> ServerStrategy::delay() const {
-  return in_step() ? std::nullopt : std::optional(delay_);
-}
-
 std::optional<UpdateDelays> ServerStrategy::delays() {
-  if (in_step() || !is_root()) return std::nullopt;
-  return store_.delays(patience());
+  return is_root() ? std::optional(store_.delays(patience())) : std::nullopt;
 }
 
 }  // namespace dtrain

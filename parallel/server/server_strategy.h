@@ -13,47 +13,44 @@
 
 namespace dtrain {
 
-class ServerStrategy final : public Strategy {
+class ServerStrategy final : public Strategy, private AsyncSteps {
  public:
   /// `store` is borrowed. Asynchronous: `context.communicator` is one that only hands on what rank 0 says
   /// (see make_board_communicator), since a group dies with a worker.
   ServerStrategy(const StrategyContext& context, KeyValueStore& store, ServerUpdate update)
-      : context_(context), store_(store), update_(update), passes_(context) {}
+      : Strategy({.name = "parameter server",
+                  .share = {context.communicator.rank(), context.communicator.size()},
+                  .in_step = update == ServerUpdate::sync,
+                  .replicated = false}),
+        context_(context),
+        store_(store),
+        passes_(context) {}
 
-  std::string_view name() const noexcept override { return "parameter server"; }
-  DataShare share() const noexcept override {
-    return {context_.communicator.rank(), context_.communicator.size()};
-  }
-  bool holds_outputs() const noexcept override { return true; }
-  bool in_step() const noexcept override { return update_ == ServerUpdate::sync; }
-  bool sharded() const noexcept override { return false; }
   /// Throws UsageError for loss scaling, whose overflow each worker would see alone.
   void prepare(const TrainingParts& parts, const Deadline& deadline) override;
   /// Rank 0 keeps the optimizer's state for the servers.
   void load(const SavedState& state, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override;
+  /// Not recorded: each step waits for a server.
   void step(Passes& passes, Exchange exchange) override;
-  /// None: each step waits for a server.
-  std::optional<int> variant(std::int64_t /*step*/) const override { return std::nullopt; }
   void settle(const Deadline& deadline) override;
   Tensors evaluate(const Tensors& inputs) override;
   /// On rank 0 what the servers hold, between two updates of each.
-  StateParts save() override;
+  StateParts held() override;
   Replicas replicas() override;
-  Module& module() noexcept override { return *network_; }
-  /// Whose learning rate the servers follow.
-  Optimizer* optimizer() noexcept override { return optimizer_.get(); }
   /// A pull of everything.
   void exchange_alone(const Deadline& deadline) override;
 
-  std::map<std::string, std::string> notes() const override;
-  void load_notes(const std::map<std::string, std::string>& notes) override;
-  std::optional<std::int64_t> own_steps() const override;
-  void finish(const Deadline& deadline) override;
-  std::optional<PushDelay> delay() const override;
-  std::optional<UpdateDelays> delays() override;
+  AsyncSteps* asynchronous() noexcept override { return in_step() ? nullptr : this; }
 
  private:
+  std::map<std::string, std::string> notes() const override;
+  void load_notes(const std::map<std::string, std::string>& notes) override;
+  std::int64_t own_steps() const override { return own_steps_; }
+  void finish(const Deadline& deadline) override;
+  PushDelay delay() const override { return delay_; }
+  std::optional<UpdateDelays> delays() override;
+
   Deadline patience() const { return Deadline::after(context_.patience); }
   bool is_root() const noexcept { return context_.communicator.rank() == 0; }
   void start_servers(const Deadline& deadline);
@@ -65,12 +62,11 @@ class ServerStrategy final : public Strategy {
 
   StrategyContext context_;
   KeyValueStore& store_;
-  ServerUpdate update_;
   Accumulation passes_;
   PassHooks hooks_;  ///< none: gradients are pushed behind the last pass
   UpdateGuard* guard_ = nullptr;
   std::unique_ptr<Module> network_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;  ///< whose learning rate the servers follow
   NamedTensors parameters_;
   std::vector<server::ParameterKey> keys_;
   NamedTensors loaded_;                ///< rank 0: the optimizer's state, until begin()

@@ -27,15 +27,16 @@ namespace fs = std::filesystem;
 class SavesInParts final : public Strategy {
  public:
   explicit SavesInParts(const StrategyContext& context)
-      : context_(context), inner_(make_data_parallel(context)) {}
+      : Strategy({.name = "saves in parts",
+                  .share = {context.communicator.rank(), context.communicator.size()},
+                  .sharded = true,
+                  .replicated = false}),
+        context_(context),
+        inner_(make_data_parallel(context)) {}
 
-  std::string_view name() const noexcept override { return "saves in parts"; }
-  DataShare share() const noexcept override { return inner_->share(); }
-  bool holds_outputs() const noexcept override { return true; }
-  bool in_step() const noexcept override { return true; }
-  bool sharded() const noexcept override { return true; }
   void prepare(const TrainingParts& parts, const Deadline& deadline) override {
     inner_->prepare(parts, deadline);
+    set_prepared(inner_->module(), *inner_->optimizer());
   }
   void load(const SavedState& state, const Deadline&) override {
     inner_->module().load_state_dict(load_tensors(*state.model, context_.device));
@@ -46,11 +47,9 @@ class SavesInParts final : public Strategy {
   std::optional<int> variant(std::int64_t step) const override { return inner_->variant(step); }
   void settle(const Deadline& deadline) override { inner_->settle(deadline); }
   Tensors evaluate(const Tensors& inputs) override { return inner_->evaluate(inputs); }
-  StateParts save() override {
+  StateParts held() override {
     return {cut(inner_->module().state_dict()), cut(inner_->optimizer()->named_state())};
   }
-  Module& module() noexcept override { return inner_->module(); }
-  Optimizer* optimizer() noexcept override { return inner_->optimizer(); }
   void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
 
  private:

@@ -33,7 +33,7 @@ struct StepReport {
   std::int64_t skipped = -1;  ///< steps skipped so far; -1 without loss scaling
   bool overflowed = false;    ///< a gradient was not finite: nothing was updated
   bool spoilt = false;        ///< an earlier update of some rank wrote numbers that are not finite
-  std::optional<PushDelay> delay = std::nullopt;  ///< of asynchronous steps (Strategy::delay)
+  std::optional<PushDelay> delay = std::nullopt;  ///< of asynchronous steps (AsyncSteps::delay)
 };
 
 /// A step: begin(), add() for each pass, send(), post(); take() gives the reports in the order of the steps.

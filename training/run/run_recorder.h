@@ -40,7 +40,7 @@ struct RunSummary {
 class RunRecorder {
  public:
   /// Opens `run`, which exists and whose lock this process holds. `fields` are those of its samples,
-  /// `choices` what was decided that no option said (Strategy::choices()), for read_choices() of a later
+  /// `choices` what was decided that no option said (StrategyReport::choices), for read_choices() of a later
   /// start. As start number `start` of the run goes on after step `resumed_step`, or from the beginning (0):
   /// metrics of later steps are dropped.
   RunRecorder(const RunDirectory& run, const Options& options, const Environment& environment,

@@ -72,28 +72,21 @@ class Squares : public Task {
 /// halved.
 class Scaled final : public Strategy {
  public:
-  explicit Scaled(std::unique_ptr<Strategy> inner) : inner_(std::move(inner)) {}
+  explicit Scaled(std::unique_ptr<Strategy> inner) : Strategy(inner->traits()), inner_(std::move(inner)) {}
 
-  std::string_view name() const noexcept override { return "scaled"; }
-  DataShare share() const noexcept override { return inner_->share(); }
-  bool holds_outputs() const noexcept override { return true; }
-  bool in_step() const noexcept override { return inner_->in_step(); }
   void prepare(const TrainingParts& parts, const Deadline& deadline) override {
     inner_->prepare(parts, deadline);
+    set_prepared(inner_->module(), *inner_->optimizer());
   }
-  bool sharded() const noexcept override { return inner_->sharded(); }
   void load(const SavedState& state, const Deadline& deadline) override { inner_->load(state, deadline); }
   void begin(const Deadline& deadline) override { inner_->begin(deadline); }
   void step(Passes& passes, Exchange exchange) override {
     ScaledPasses scaled(passes);
     inner_->step(scaled, exchange);
   }
-  std::optional<int> variant(std::int64_t) const override { return std::nullopt; }
   void settle(const Deadline& deadline) override { inner_->settle(deadline); }
   Tensors evaluate(const Tensors& inputs) override { return inner_->evaluate(inputs); }
-  StateParts save() override { return inner_->save(); }
-  Module& module() noexcept override { return inner_->module(); }
-  Optimizer* optimizer() noexcept override { return inner_->optimizer(); }
+  StateParts held() override { return inner_->held(); }
   void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
 
  private:
