@@ -283,7 +283,7 @@ const std::string& Options::choice(const std::string& name, std::span<const std:
 void Options::check(std::span<const OptionSpec> specs) const {
   for (const OptionSpec& spec : specs) {
     const std::string name(spec.name);
-    if (!has(name)) continue;
+    if (!has(name) || !spec.no_effect.empty()) continue;
     if (const auto* whole = std::get_if<WholeNumber>(&spec.values)) integer(name, whole->least, whole->most);
     if (const auto* number = std::get_if<RealNumber>(&spec.values)) real(name, number->least, number->most);
     if (const auto* one = std::get_if<OneOf>(&spec.values)) choice(name, words_of(one->words));
