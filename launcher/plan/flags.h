@@ -1,5 +1,4 @@
-// The table of every option dtrain-launch knows: one row each, from which parsing, help, environment names,
-// config keys and suggestions are all made.
+// What the rows of flags.def are to people and to the parser.
 #pragma once
 
 #include <optional>

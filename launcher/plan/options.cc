@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "launcher/plan/flags.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::launcher {
@@ -14,7 +15,6 @@ namespace {
 
 constexpr int kMaxNodes = 65536;
 constexpr int kMaxWorkers = 4096;
-constexpr std::chrono::seconds kShortestLease{1}, kLongestLease{3600};
 constexpr double kMaxSeconds = 7 * 24 * 3600.0;
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -28,81 +28,65 @@ std::vector<std::string> split(const std::string& text, char separator) {
   }
 }
 
-// What the resolved options mean to a launcher.
-class Reader {
- public:
-  explicit Reader(const Options& options) : options_(options) {}
+std::string text_of(const Options& options, const std::string& name) {
+  return options.has(name) ? options.text(name) : "";
+}
 
-  std::string text(const std::string& name) const { return given(name) ? options_.text(name) : ""; }
-  bool given(const std::string& name) const { return options_.has(name); }
-  bool from_environment(const std::string& name) const {
-    return given(name) &&
-           (options_.at(name).source.starts_with("DTRAIN_") || options_.at(name).source.starts_with("PET_"));
-  }
-  bool flag(const std::string& name) const { return options_.enabled(name); }
-  int number(const std::string& name, int low, int high) const {
-    return static_cast<int>(options_.integer(name, low, high));
-  }
-  [[noreturn]] void refuse(const std::string& name, const std::string& expected) const {
-    options_.refuse(name, expected);
-  }
+bool is_from_environment(const Options& options, const std::string& name) {
+  return options.has(name) &&
+         (options.at(name).source.starts_with("DTRAIN_") || options.at(name).source.starts_with("PET_"));
+}
 
-  std::chrono::milliseconds seconds(const std::string& name) const {
-    return std::chrono::milliseconds(std::llround(options_.real(name, 0, kMaxSeconds) * 1000));
+std::optional<std::set<int>> read_ranks(const Options& options, const std::string& name) {
+  if (!options.has(name)) return std::nullopt;
+  std::set<int> ranks;
+  for (const std::string& part : split(options.text(name), ',')) {
+    const auto rank = parse_integer(part);
+    if (!rank || *rank < 0 || *rank > 1'000'000)
+      options.refuse(name, "ranks separated by commas, such as 0,2");
+    ranks.insert(static_cast<int>(*rank));
   }
+  return ranks;
+}
 
-  std::optional<std::set<int>> ranks(const std::string& name) const {
-    if (!given(name)) return std::nullopt;
-    std::set<int> ranks;
-    for (const std::string& part : split(text(name), ',')) {
-      const auto rank = parse_integer(part);
-      if (!rank || *rank < 0 || *rank > 1'000'000) refuse(name, "ranks separated by commas, such as 0,2");
-      ranks.insert(static_cast<int>(*rank));
-    }
-    return ranks;
+// As torchrun has it: a comma that is meant is doubled.
+std::vector<std::string> read_texts(const Options& options, const std::string& name) {
+  std::vector<std::string> texts;
+  if (!options.has(name)) return texts;
+  const std::string& all = options.text(name);
+  texts.emplace_back();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const bool doubled = all[i] == ',' && i + 1 < all.size() && all[i + 1] == ',';
+    if (all[i] == ',' && !doubled)
+      texts.emplace_back();
+    else
+      texts.back() += all[i];
+    if (doubled) ++i;
   }
-
-  // As torchrun has it: a comma that is meant is doubled.
-  std::vector<std::string> texts(const std::string& name) const {
-    std::vector<std::string> texts;
-    if (!given(name)) return texts;
-    const std::string all = text(name);
-    texts.emplace_back();
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const bool doubled = all[i] == ',' && i + 1 < all.size() && all[i + 1] == ',';
-      if (all[i] == ',' && !doubled)
-        texts.emplace_back();
-      else
-        texts.back() += all[i];
-      if (doubled) ++i;
-    }
-    for (const std::string& each : texts) {
-      if (each.empty()) refuse(name, "texts separated by commas, such as error,warning (,, is a comma)");
-    }
-    return texts;
+  for (const std::string& each : texts) {
+    if (each.empty())
+      options.refuse(name, "texts separated by commas, such as error,warning (,, is a comma)");
   }
+  return texts;
+}
 
- private:
-  const Options& options_;
-};
-
-NodeRange read_nnodes(const Reader& read) {
-  const std::string text = read.text("nnodes");
+NodeRange read_nnodes(const Options& given) {
+  const std::string& text = given.text("nnodes");
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) {
-    const int nodes = read.number("nnodes", 1, kMaxNodes);
+    const int nodes = static_cast<int>(given.integer("nnodes", 1, kMaxNodes));
     return {nodes, nodes};
   }
   const auto low = parse_integer(std::string_view(text).substr(0, colon));
   const auto high = parse_integer(std::string_view(text).substr(colon + 1));
   if (!low || !high || *low < 1 || *high < *low || *high > kMaxNodes)
-    read.refuse("nnodes", "N or MIN:MAX with 1 <= MIN <= MAX");
+    given.refuse("nnodes", "N or MIN:MAX with 1 <= MIN <= MAX");
   return {static_cast<int>(*low), static_cast<int>(*high)};
 }
 
-void read_nproc(const Reader& read, LaunchOptions& options) {
-  const std::string text = read.text("nproc-per-node");
-  if (!read.given("nproc-per-node") || text == "auto") {
+void read_nproc(const Options& given, LaunchOptions& options) {
+  const std::string text = given.has("nproc-per-node") ? given.text("nproc-per-node") : "auto";
+  if (text == "auto") {
     options.nproc_kind = NprocKind::automatic;
   } else if (text == "gpu") {
     options.nproc_kind = NprocKind::gpu;
@@ -113,43 +97,37 @@ void read_nproc(const Reader& read, LaunchOptions& options) {
   } else {
     const auto count = parse_integer(text);
     if (!count || *count < 1 || *count > kMaxWorkers)
-      read.refuse("nproc-per-node",
-                  "a whole number from 1 to " + std::to_string(kMaxWorkers) + ", or auto, gpu, xpu or cpu");
+      given.refuse("nproc-per-node",
+                   "a whole number from 1 to " + std::to_string(kMaxWorkers) + ", or auto, gpu, xpu or cpu");
     options.nproc_kind = NprocKind::count;
     options.nproc = static_cast<int>(*count);
   }
 }
 
-void read_master(const Reader& read, LaunchOptions& options) {
-  if (read.given("rdzv-endpoint"))
-    options.rdzv_endpoint = parse_endpoint(read.text("rdzv-endpoint"), "--rdzv-endpoint", std::uint16_t{0});
-  options.master_addr = read.text(read.given("master-addr") ? "master-addr" : "local-addr");
+void read_master(const Options& given, LaunchOptions& options) {
+  if (given.has("rdzv-endpoint"))
+    options.rdzv_endpoint = parse_endpoint(given.text("rdzv-endpoint"), "--rdzv-endpoint", std::uint16_t{0});
+  options.master_addr = text_of(given, given.has("master-addr") ? "master-addr" : "local-addr");
   // Kubernetes' variable for a service that is called dtrain-master or pet-master.
-  const bool link = read.from_environment("master-port") && is_service_link(read.text("master-port"));
-  if (read.given("master-port") && !link)
-    options.master_port = static_cast<std::uint16_t>(read.number("master-port", 0, 65535));
+  const bool link = is_from_environment(given, "master-port") && is_service_link(given.text("master-port"));
+  if (given.has("master-port") && !link)
+    options.master_port = static_cast<std::uint16_t>(given.integer("master-port", 0, 65535));
 }
 
 // torchrun's list of settings; those of its own backends mean nothing here.
-void read_rendezvous(const Reader& read, LaunchOptions& options) {
-  options.run_id = read.text("rdzv-id");
-  options.lease = read.seconds("lease-timeout");
-  if (options.lease < kShortestLease || options.lease > kLongestLease)
-    read.refuse("lease-timeout", "seconds from 1 to 3600");
-  if (read.given("join-timeout")) options.join_timeout = read.seconds("join-timeout");
-  options.token_file = read.text("token-file");
-  options.insecure = read.flag("insecure");
-  if (!read.given("rdzv-conf")) return;
-  for (const std::string& part : split(read.text("rdzv-conf"), ',')) {
+void read_rendezvous(const Options& given, LaunchOptions& options) {
+  given.read("join-timeout", options.join_timeout);
+  if (!given.has("rdzv-conf")) return;
+  for (const std::string& part : split(given.text("rdzv-conf"), ',')) {
     const std::size_t equals = part.find('=');
-    if (equals == std::string::npos) read.refuse("rdzv-conf", "NAME=VALUE,…, such as join_timeout=600");
+    if (equals == std::string::npos) given.refuse("rdzv-conf", "NAME=VALUE,…, such as join_timeout=600");
     const std::string name = part.substr(0, equals);
     const bool join = name == "join_timeout" || name == "timeout";
     if (!join && name != "last_call_timeout") continue;
     const auto seconds = parse_real(std::string_view(part).substr(equals + 1));
     if (!seconds || !(*seconds >= 0 && *seconds <= kMaxSeconds))
-      read.refuse("rdzv-conf", name + " in seconds, from 0 to 604800");
-    if (join && read.given("join-timeout")) continue;
+      given.refuse("rdzv-conf", name + " in seconds, from 0 to 604800");
+    if (join && given.has("join-timeout")) continue;
     (join ? options.join_timeout : options.last_call) =
         std::chrono::milliseconds(std::llround(*seconds * 1000));
   }
@@ -168,38 +146,38 @@ void check_spares(const LaunchOptions& options) {
         "a lost node");
 }
 
-Binding read_binding(const Reader& read) {
-  const std::string text = read.text("numa-binding");
+Binding read_binding(const Options& given) {
+  const std::string text = given.text("numa-binding");
   if (text == "none") return Binding::none;
   if (text == "node") return Binding::node;
   if (text == "socket") return Binding::socket;
   if (text == "exclusive" || text == "core-complex") return Binding::exclusive;
-  read.refuse("numa-binding", "none, node, socket, exclusive or core-complex");
+  given.refuse("numa-binding", "none, node, socket, exclusive or core-complex");
 }
 
-HangSettings read_hang(const Reader& read) {
-  const std::string text = read.text("on-hang");
+HangSettings read_hang(const Options& given) {
+  const std::string text = given.text("on-hang");
   HangSettings settings;
-  settings.timeout = read.seconds("hang-timeout");
-  if (settings.timeout < std::chrono::seconds(1)) read.refuse("hang-timeout", "at least 1 second");
+  given.read("hang-timeout", settings.timeout);
+  if (settings.timeout < std::chrono::seconds(1)) given.refuse("hang-timeout", "at least 1 second");
   if (text == "none") {
     settings.on_hang = OnHang::none;
   } else if (text == "stacks") {
     settings.on_hang = OnHang::stacks;
   } else if (text != "report") {
-    read.refuse("on-hang", "none, report or stacks");
+    given.refuse("on-hang", "none, report or stacks");
   }
   return settings;
 }
 
-std::vector<int> read_signals(const Reader& read) {
+std::vector<int> read_signals(const Options& given) {
   std::set<int> signals{SIGINT, SIGTERM, SIGHUP};
-  for (const std::string& name : split(read.text("signals-to-handle"), ',')) {
+  for (const std::string& name : split(given.text("signals-to-handle"), ',')) {
     const auto number = signal_number(name);
     if (!number)
-      read.refuse("signals-to-handle", "names of signals separated by commas, such as SIGTERM,SIGINT");
+      given.refuse("signals-to-handle", "names of signals separated by commas, such as SIGTERM,SIGINT");
     if (*number == SIGKILL || *number == SIGSTOP || *number == SIGCHLD)
-      read.refuse("signals-to-handle", "signals that a program can handle (not KILL, STOP or CHLD)");
+      given.refuse("signals-to-handle", "signals that a program can handle (not KILL, STOP or CHLD)");
     signals.insert(*number);
   }
   return {signals.begin(), signals.end()};
@@ -246,52 +224,33 @@ bool StreamChoice::any() const {
 }
 
 LaunchOptions make_options(const ParsedCommand& line) {
-  const Reader read(line.options);
+  const Options& given = line.options;
+  given.check(launch_options());
   LaunchOptions options;
+#define DTRAIN_FLAG(type, field, values, name, ...) given.read(name, options.field);
+#include "launcher/plan/flags.def"
   options.program = line.rest;
-  if (read.given("nnodes")) options.nnodes = read_nnodes(read);
-  options.spares = read.number("spares", 0, kMaxNodes);
-  if (read.given("node-rank")) options.node_rank = read.number("node-rank", 0, 2 * kMaxNodes - 1);
-  read_nproc(read, options);
-  options.servers = read.number("servers", 0, kMaxWorkers);
-  if (read.given("emulated-gpus")) options.emulated_gpus = read.number("emulated-gpus", 1, kMaxWorkers);
-  read_master(read, options);
-  options.iface = read.text("iface");
-  options.agent_store = read.flag("agent-store");
-  options.binding = read_binding(read);
-  options.virtual_local_rank = read.flag("virtual-local-rank");
-  options.role = read.text("role");
-  read_rendezvous(read, options);
-  options.standalone = read.flag("standalone");
-  options.module = read.flag("module");
-  options.no_python = read.flag("no-python");
-  options.run_path = read.flag("run-path");
-  options.pass_local_rank = read.flag("pass-local-rank");
-  options.prefix = read.flag("prefix");
-  options.line_prefix = read.text("log-line-prefix-template");
-  options.passthrough = read.flag("passthrough");
-  options.log_dir = read.text("log-dir");
-  options.redirects = StreamChoice::parse("redirects", read.text("redirects"));
-  options.tee = StreamChoice::parse("tee", read.text("tee"));
-  options.local_ranks_filter = read.ranks("local-ranks-filter");
-  options.ranks_filter = read.ranks("ranks-filter");
-  options.stdout_filters = read.texts("duplicate-stdout-filters");
-  options.stderr_filters = read.texts("duplicate-stderr-filters");
-  options.max_restarts = read.number("max-restarts", 0, 1'000'000);
-  if (read.given("shutdown-timeout"))
-    options.failure_grace = options.signal_grace = read.seconds("shutdown-timeout");
-  options.saving_grace = read.seconds("saving-timeout");
-  options.stop_signals = read_signals(read);
-  options.hang = read_hang(read);
-  options.dry_run = read.flag("dry-run");
-  options.print_config = read.flag("print-config");
+  if (given.has("nnodes")) options.nnodes = read_nnodes(given);
+  read_nproc(given, options);
+  read_master(given, options);
+  options.binding = read_binding(given);
+  read_rendezvous(given, options);
+  options.redirects = StreamChoice::parse("redirects", given.text("redirects"));
+  options.tee = StreamChoice::parse("tee", given.text("tee"));
+  options.local_ranks_filter = read_ranks(given, "local-ranks-filter");
+  options.ranks_filter = read_ranks(given, "ranks-filter");
+  options.stdout_filters = read_texts(given, "duplicate-stdout-filters");
+  options.stderr_filters = read_texts(given, "duplicate-stderr-filters");
+  given.read("shutdown-timeout", options.failure_grace);
+  given.read("shutdown-timeout", options.signal_grace);
+  options.stop_signals = read_signals(given);
+  options.hang = read_hang(given);
   if (options.module && options.no_python)
     throw UsageError("--module and --no-python exclude each other: a module is run by Python");
   if (options.standalone && options.nnodes && options.nnodes->most != 1)
-    throw UsageError("--standalone: expected one node, got --nnodes=" + read.text("nnodes"));
+    throw UsageError("--standalone: expected one node, got --nnodes=" + given.text("nnodes"));
   check_spares(options);
-  options.explain = read.flag("explain");
-  for (const auto& [name, value] : line.options.all()) options.sources[name] = value.source;
+  for (const auto& [name, value] : given.all()) options.sources[name] = value.source;
   return options;
 }
 

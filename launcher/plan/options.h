@@ -52,55 +52,35 @@ struct HangSettings {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  ///< without progress
 };
 
+/// What the options say, each in its own type: the fields of flags.def.
+struct LaunchFlags {
+#define DTRAIN_FLAG(type, field, ...) type field{};
+#include "launcher/plan/flags.def"
+};
+
 /// What was said and what was not; placement.h completes it from what the batch system tells.
-struct LaunchOptions {
+struct LaunchOptions : LaunchFlags {
   std::optional<NodeRange> nnodes;
-  int spares = 0;
-  std::optional<int> node_rank;
-  bool standalone = false;
   NprocKind nproc_kind = NprocKind::automatic;
-  int nproc = 0;                     ///< used with NprocKind::count
-  int servers = 0;                   ///< parameter servers beside all workers of the job
-  std::optional<int> emulated_gpus;  ///< in place of the machine's GPUs
-  std::string master_addr;           ///< empty: not given
+  int nproc = 0;            ///< used with NprocKind::count
+  std::string master_addr;  ///< empty: not given
   std::optional<std::uint16_t> master_port;
   std::optional<Endpoint> rdzv_endpoint;  ///< port 0: not given
   std::chrono::milliseconds join_timeout{std::chrono::minutes(10)};
   std::chrono::milliseconds last_call{std::chrono::seconds(30)};
-  std::chrono::milliseconds lease{10000};  ///< a node that hears no answer for so long ends its workers
-  std::string token_file;
-  bool insecure = false;
-  std::string iface;
-  bool agent_store = false;  ///< node 0 serves PyTorch's TCPStore at the master's address and port
   Binding binding = Binding::none;
-  bool virtual_local_rank = false;
-  std::string role;
-  std::string run_id;  ///< empty: each job gets one of its own
-
-  bool module = false;
-  bool no_python = false;
-  bool run_path = false;  ///< PROGRAM is a Python file whatever its name
-  bool pass_local_rank = false;
   std::vector<std::string> program;
 
-  bool prefix = false;
-  std::string line_prefix;  ///< torchrun's template; empty: not given
-  bool passthrough = false;
-  std::string log_dir;
   StreamChoice redirects, tee;
   std::optional<std::set<int>> local_ranks_filter, ranks_filter;
   /// Lines that contain one of these texts are copied to a file for all ranks.
   std::vector<std::string> stdout_filters, stderr_filters;
 
-  int max_restarts = 0;
   std::chrono::milliseconds failure_grace{5000};  ///< SIGTERM to SIGKILL after a worker failed
   std::chrono::milliseconds signal_grace{30000};  ///< the same after a forwarded signal
-  std::chrono::milliseconds saving_grace{
-      60000};  ///< so much longer for a worker that is writing a checkpoint
   std::vector<int> stop_signals;
   HangSettings hang;
 
-  bool dry_run = false, print_config = false, explain = false;
   std::map<std::string, std::string> sources;  ///< of each option that has a value
 };
 
