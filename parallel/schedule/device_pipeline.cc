@@ -82,7 +82,7 @@ class DevicePipeline::Step {
   void run() {
     if (runs_ahead_ || has_dropout()) fetch_all();
     if (runs_ahead_) return queue_all();
-    spawn([&](int stage) { run_stage(stage); }, stages_);
+    parallel_invoke([&](int stage) { run_stage(stage); }, stages_);
     mail_.rethrow();
   }
 

@@ -21,10 +21,10 @@ namespace dtrain {
 namespace {
 
 /// What a new thread takes over from the one that starts it.
-class Surroundings {
+class ThreadState {
  public:
   /// Of the calling thread.
-  Surroundings()
+  ThreadState()
       : grad_(grad_enabled()),
         autocast_(AutocastState::now()),
         refuses_draws_(DrawGuard::refused()),
@@ -138,7 +138,7 @@ Tensors join_graph(Tensors results, std::uint64_t floor) {
         // What is recorded is numbered by its thread: a pass that is recorded stays in this one.
         branch->passes[sink.pass()] = options.create_graph
                                           ? std::async(std::launch::deferred, std::move(pass))
-                                          : Surroundings().start(std::move(pass));
+                                          : ThreadState().start(std::move(pass));
         sink.deliver(0, signal);
       });
   for (std::size_t i = 0; i < places.size(); ++i) results[places[i]] = recorded[i];
@@ -178,12 +178,12 @@ Tensor Fork::wait() const {
 }
 
 Fork fork_all(std::function<Tensors()> function) {
-  const Surroundings surroundings;
+  const ThreadState thread_state;
   Fork started;
   started.state_ = std::make_shared<Fork::State>();
-  started.state_->recording = surroundings.grad();
+  started.state_->recording = thread_state.grad();
   const std::uint64_t floor = started.state_->floor = reserve_sequence();
-  started.state_->running = surroundings.start([function = std::move(function), floor] {
+  started.state_->running = thread_state.start([function = std::move(function), floor] {
     number_after(floor);
     return function();
   });
@@ -194,10 +194,10 @@ Fork fork(std::function<Tensor()> function) {
   return fork_all([function = std::move(function)] { return Tensors{function()}; });
 }
 
-void spawn(const std::function<void(int)>& function, int count) {
-  const Surroundings surroundings;
+void parallel_invoke(const std::function<void(int)>& function, int count) {
+  const ThreadState thread_state;
   std::vector<std::future<void>> running;
-  for (int i = 0; i < count; ++i) running.push_back(surroundings.start([&function, i] { function(i); }));
+  for (int i = 0; i < count; ++i) running.push_back(thread_state.start([&function, i] { function(i); }));
   std::exception_ptr first;
   for (auto& one : running) {
     try {

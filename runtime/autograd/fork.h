@@ -42,6 +42,6 @@ Fork fork(std::function<Tensor()> function);
 
 /// function(0) … function(count - 1) at the same time, each in a thread as fork() makes them; returns when
 /// all have. Throws what the first of them (by number) threw.
-void spawn(const std::function<void(int)>& function, int count);
+void parallel_invoke(const std::function<void(int)>& function, int count);
 
 }  // namespace dtrain

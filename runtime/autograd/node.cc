@@ -144,7 +144,7 @@ std::vector<Tensor> record_several(std::string_view name, std::vector<Tensor> ou
   return outputs;
 }
 
-Tensor differentiable_once(const GradSink& sink, const Tensor& grad, Tensor value) {
+Tensor once_differentiable(const GradSink& sink, const Tensor& grad, Tensor value) {
   if (!grad_enabled()) return value;
   std::vector<Edge> edges = sink.node()->inputs();
   edges.push_back(edge_to(grad));

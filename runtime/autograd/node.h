@@ -186,7 +186,7 @@ std::vector<Tensor> record_several(std::string_view name, std::vector<Tensor> ou
 /// Marks `value`, a gradient that a backward function computed from `grad` and its operation's inputs by a
 /// kernel, as depending on them in a way that cannot be differentiated: backward through it throws a
 /// UsageError that names the operation. Returns `value` as it is when nothing is to be recorded.
-Tensor differentiable_once(const GradSink& sink, const Tensor& grad, Tensor value);
+Tensor once_differentiable(const GradSink& sink, const Tensor& grad, Tensor value);
 
 /// The state of `tensor`, null when it has none.
 std::shared_ptr<GradState> grad_state(const Tensor& tensor);

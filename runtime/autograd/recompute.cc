@@ -96,7 +96,7 @@ void deliver_above(std::uint64_t floor, const std::vector<BackwardPass::Root>& r
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (reached[i]) sink.delivered_in_place(wanted[i].place);
     if (!captured[i].in_place && found[i].defined())
-      sink.deliver(wanted[i].place, differentiable_once(sink, roots[0].seed, std::move(found[i])));
+      sink.deliver(wanted[i].place, once_differentiable(sink, roots[0].seed, std::move(found[i])));
   }
 }
 

@@ -18,18 +18,18 @@ Adagrad::Adagrad(NamedTensors parameters, const AdagradOptions& options)
     : Adagrad(std::vector<ParameterGroup<AdagradOptions>>{{std::move(parameters), options}}) {}
 
 Adagrad::Adagrad(const std::vector<ParameterGroup<AdagradOptions>>& groups)
-    : CountingOptimizer(groups, {"", "sum"}) {
+    : StatefulOptimizer(groups, {"", "sum"}) {
   for (const auto& group : groups) {
     check_options(group.options);
     options_.push_back(group.options);
   }
 }
 
-void Adagrad::run(std::size_t group, std::int64_t step, const Site& site,
+void Adagrad::run(std::size_t group, std::int64_t step, const DeviceGroup& devices,
                   std::span<const OptimizerSlot> slots) {
   const AdagradOptions& options = options_[group];
-  site.kernels().adagrad(slots, {lr(group), options.lr_decay, options.weight_decay, options.eps, step,
-                                 site.gate(), changes(group)});
+  devices.kernels().adagrad(slots, {lr(group), options.lr_decay, options.weight_decay, options.eps, step,
+                                    devices.gate(), changes(group)});
 }
 
 }  // namespace dtrain

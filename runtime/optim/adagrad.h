@@ -1,7 +1,7 @@
 // torch.optim.Adagrad (Duchi, Hazan and Singer 2011).
 #pragma once
 
-#include "runtime/optim/counting_optimizer.h"
+#include "runtime/optim/stateful_optimizer.h"
 
 namespace dtrain {
 
@@ -14,7 +14,7 @@ struct AdagradOptions {
 };
 
 /// Its state: "<parameter>.sum" and the count of steps.
-class Adagrad : public CountingOptimizer {
+class Adagrad : public StatefulOptimizer {
  public:
   Adagrad(NamedTensors parameters, const AdagradOptions& options);
   /// Throws UsageError naming the option for values outside their range.
@@ -22,7 +22,7 @@ class Adagrad : public CountingOptimizer {
 
  protected:
   double initial_value(std::size_t group) const override { return options_[group].initial_accumulator_value; }
-  void run(std::size_t group, std::int64_t step, const Site& site,
+  void run(std::size_t group, std::int64_t step, const DeviceGroup& devices,
            std::span<const OptimizerSlot> slots) override;
 
  private:

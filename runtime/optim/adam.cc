@@ -16,18 +16,18 @@ void check_options(std::string_view name, const AdamOptions& options) {
 
 MomentOptimizer::MomentOptimizer(std::string_view name,
                                  const std::vector<ParameterGroup<AdamOptions>>& groups, WeightDecay decay)
-    : CountingOptimizer(groups, {"exp_avg", "exp_avg_sq"}), decay_(decay) {
+    : StatefulOptimizer(groups, {"exp_avg", "exp_avg_sq"}), decay_(decay) {
   for (const auto& group : groups) {
     check_options(name, group.options);
     options_.push_back(group.options);
   }
 }
 
-void MomentOptimizer::run(std::size_t group, std::int64_t step, const Site& site,
+void MomentOptimizer::run(std::size_t group, std::int64_t step, const DeviceGroup& devices,
                           std::span<const OptimizerSlot> slots) {
   const AdamOptions& options = options_[group];
-  site.kernels().adamw(slots, {lr(group), options.beta1, options.beta2, options.eps, options.weight_decay,
-                               step, site.gate(), changes(group), decay_ == WeightDecay::of_weight});
+  devices.kernels().adamw(slots, {lr(group), options.beta1, options.beta2, options.eps, options.weight_decay,
+                                  step, devices.gate(), changes(group), decay_ == WeightDecay::of_weight});
 }
 
 Adam::Adam(NamedTensors parameters, const AdamOptions& options)

@@ -2,7 +2,7 @@
 // And what it shares with AdamW, which decays the weights themselves.
 #pragma once
 
-#include "runtime/optim/counting_optimizer.h"
+#include "runtime/optim/stateful_optimizer.h"
 
 namespace dtrain {
 
@@ -16,12 +16,12 @@ struct AdamOptions {
 enum class WeightDecay { of_gradient, of_weight };
 
 /// Its state: "<parameter>.exp_avg", "<parameter>.exp_avg_sq" and the count of steps.
-class MomentOptimizer : public CountingOptimizer {
+class MomentOptimizer : public StatefulOptimizer {
  protected:
   /// Throws UsageError naming `name` and the option for values outside their range.
   MomentOptimizer(std::string_view name, const std::vector<ParameterGroup<AdamOptions>>& groups,
                   WeightDecay decay);
-  void run(std::size_t group, std::int64_t step, const Site& site,
+  void run(std::size_t group, std::int64_t step, const DeviceGroup& devices,
            std::span<const OptimizerSlot> slots) override;
 
  private:

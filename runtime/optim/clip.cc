@@ -10,7 +10,7 @@
 #include "runtime/autograd/ops/joining.h"
 #include "runtime/base/error.h"
 #include "runtime/device/kernel_checks.h"
-#include "runtime/optim/device_sites.h"
+#include "runtime/optim/device_groups.h"
 
 namespace dtrain {
 namespace {
@@ -46,24 +46,24 @@ Tensor norm_of(const Tensor& gradient, NormKind kind) {
 // piece.
 Tensor total_norm(std::span<const Tensor> gradients, NormKind kind) {
   const NoGrad no_grad;
-  DeviceSites sites;
-  std::vector<Tensors> norms;  // by site
+  DeviceGroups groups;
+  std::vector<Tensors> norms;  // by group
   std::vector<std::pair<std::size_t, std::size_t>> places;
   for (const Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
-    const std::size_t site = sites.find(gradient.shared_device());
-    norms.resize(sites.devices().size());
-    places.emplace_back(site, norms[site].size());
-    norms[site].push_back(gradient_norm(gradient, kind).to(sites.devices()[site]));
+    const std::size_t group = groups.find(gradient.shared_device());
+    norms.resize(groups.devices().size());
+    places.emplace_back(group, norms[group].size());
+    norms[group].push_back(gradient_norm(gradient, kind).to(groups.devices()[group]));
   }
   if (places.empty()) {
     throw UsageError("total_norm: expected at least one gradient, got none; run backward first");
   }
   if (norms.size() == 1) return norm_of_norms(stack(norms.front()), kind);
   Tensors brought, in_order;
-  for (const Tensors& there : norms) brought.push_back(stack(there).to(sites.devices().front()));
-  for (const auto& [site, place] : places)
-    in_order.push_back(brought[site].select(0, static_cast<std::int64_t>(place)));
+  for (const Tensors& there : norms) brought.push_back(stack(there).to(groups.devices().front()));
+  for (const auto& [group, place] : places)
+    in_order.push_back(brought[group].select(0, static_cast<std::int64_t>(place)));
   return norm_of_norms(stack(in_order), kind);
 }
 
@@ -83,12 +83,12 @@ void scale_to_norm(std::span<const Tensor> gradients, const Tensor& norm, double
   const NoGrad no_grad;
   const Tensor share = div(number(max_norm, norm, {}), add(norm, 1e-6));
   const Tensor factor = minimum(share, number(1.0, norm, {}));
-  DeviceSites sites;
-  Tensors factors;  // by site
+  DeviceGroups groups;
+  Tensors factors;  // by group
   for_each_defined(gradients, [&](const Tensor& gradient) {
-    const std::size_t site = sites.find(gradient.shared_device());
-    if (site == factors.size()) factors.push_back(factor.to(gradient.shared_device()));
-    const Tensor scale = factors[site].to(gradient.dtype()).expand(gradient.shape());
+    const std::size_t group = groups.find(gradient.shared_device());
+    if (group == factors.size()) factors.push_back(factor.to(gradient.shared_device()));
+    const Tensor scale = factors[group].to(gradient.dtype()).expand(gradient.shape());
     gradient.device().kernels().binary(BinaryOp::mul, gradient.view(), scale.view(), gradient.view());
   });
 }

@@ -32,7 +32,7 @@ Lars::Lars(NamedTensors parameters, const LarsOptions& options)
     : Lars(std::vector<ParameterGroup<LarsOptions>>{{std::move(parameters), options}}) {}
 
 Lars::Lars(const std::vector<ParameterGroup<LarsOptions>>& groups)
-    : CountingOptimizer(groups, {"momentum_buffer", ""}) {
+    : StatefulOptimizer(groups, {"momentum_buffer", ""}) {
   for (const auto& group : groups) {
     require_not_negative("LARS", "momentum", group.options.momentum);
     require_not_negative("LARS", "weight_decay", group.options.weight_decay);
@@ -41,11 +41,11 @@ Lars::Lars(const std::vector<ParameterGroup<LarsOptions>>& groups)
   }
 }
 
-void Lars::run(std::size_t group, std::int64_t /*step*/, const Site& site,
+void Lars::run(std::size_t group, std::int64_t /*step*/, const DeviceGroup& devices,
                std::span<const OptimizerSlot> slots) {
   const NoGrad no_grad;
   const LarsOptions& options = options_[group];
-  const std::shared_ptr<Device>& device = site.device;
+  const std::shared_ptr<Device>& device = devices.device;
   std::vector<OptimizerSlot> scaled;
   std::vector<Tensor> directions;  // kept until the kernel has them
   for (const OptimizerSlot& slot : slots) {
@@ -61,16 +61,16 @@ void Lars::run(std::size_t group, std::int64_t /*step*/, const Site& site,
     directions.push_back(direction.contiguous());
     scaled.push_back({slot.param, directions.back().view(), slot.momentum, View{}});
   }
-  site.kernels().sgd(
+  devices.kernels().sgd(
       scaled,
-      {.lr = lr(group), .momentum = options.momentum, .gate = site.gate(), .changes = changes(group)});
+      {.lr = lr(group), .momentum = options.momentum, .gate = devices.gate(), .changes = changes(group)});
 }
 
 Lamb::Lamb(NamedTensors parameters, const LambOptions& options)
     : Lamb(std::vector<ParameterGroup<LambOptions>>{{std::move(parameters), options}}) {}
 
 Lamb::Lamb(const std::vector<ParameterGroup<LambOptions>>& groups)
-    : CountingOptimizer(groups, {"exp_avg", "exp_avg_sq"}) {
+    : StatefulOptimizer(groups, {"exp_avg", "exp_avg_sq"}) {
   for (const auto& group : groups) {
     const LambOptions& options = group.options;
     require_option(options.beta1 >= 0 && options.beta1 < 1, "LAMB", "beta1", "in [0, 1)", options.beta1);
@@ -82,23 +82,24 @@ Lamb::Lamb(const std::vector<ParameterGroup<LambOptions>>& groups)
 }
 
 // Adam's kernel moves zeros by its direction, at a rate of 1: what they become is the direction, negative.
-void Lamb::run(std::size_t group, std::int64_t step, const Site& site, std::span<const OptimizerSlot> slots) {
+void Lamb::run(std::size_t group, std::int64_t step, const DeviceGroup& devices,
+               std::span<const OptimizerSlot> slots) {
   const NoGrad no_grad;
   const LambOptions& options = options_[group];
-  const std::shared_ptr<Device>& device = site.device;
+  const std::shared_ptr<Device>& device = devices.device;
   std::vector<OptimizerSlot> moments, moved;
   std::vector<Tensor> directions;
   for (const OptimizerSlot& slot : slots) {
     directions.push_back(Tensor::zeros(slot.param.shape, device, slot.param.dtype));
     moments.push_back({directions.back().view(), slot.grad, slot.momentum, slot.variance});
   }
-  site.kernels().adamw(moments, {.lr = 1,
-                                 .beta1 = options.beta1,
-                                 .beta2 = options.beta2,
-                                 .eps = options.eps,
-                                 .weight_decay = 0,
-                                 .step = step,
-                                 .gate = site.gate()});
+  devices.kernels().adamw(moments, {.lr = 1,
+                                    .beta1 = options.beta1,
+                                    .beta2 = options.beta2,
+                                    .eps = options.eps,
+                                    .weight_decay = 0,
+                                    .step = step,
+                                    .gate = devices.gate()});
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const Tensor w = borrowed(slots[i].param, device);
     Tensor& direction = directions[i];
@@ -108,7 +109,7 @@ void Lamb::run(std::size_t group, std::int64_t step, const Site& site, std::span
     direction = direction.contiguous();
     moved.push_back(plain_slot(slots[i], direction));
   }
-  site.kernels().sgd(moved, {.lr = lr(group), .gate = site.gate(), .changes = changes(group)});
+  devices.kernels().sgd(moved, {.lr = lr(group), .gate = devices.gate(), .changes = changes(group)});
 }
 
 }  // namespace dtrain

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "runtime/optim/counting_optimizer.h"
+#include "runtime/optim/stateful_optimizer.h"
 
 namespace dtrain {
 
@@ -28,14 +28,14 @@ struct LambOptions {
 /// A step of a layer w with gradient g: d = g + weight_decay · w, scaled by trust · |w| / (|g| + weight_decay
 /// · |w|) where neither is 0; momentum on that, as SGD's. State: "<parameter>.momentum_buffer" and the count
 /// of steps. Parameters must be whole: a part has another norm. Steps are not for recording.
-class Lars : public CountingOptimizer {
+class Lars : public StatefulOptimizer {
  public:
   /// Throws UsageError naming the option for values outside their range.
   Lars(NamedTensors parameters, const LarsOptions& options);
   explicit Lars(const std::vector<ParameterGroup<LarsOptions>>& groups);
 
  protected:
-  void run(std::size_t group, std::int64_t step, const Site& site,
+  void run(std::size_t group, std::int64_t step, const DeviceGroup& devices,
            std::span<const OptimizerSlot> slots) override;
 
  private:
@@ -44,13 +44,13 @@ class Lars : public CountingOptimizer {
 
 /// A step of a layer w: u = Adam's direction + weight_decay · w, scaled by |w| / |u| where neither is 0.
 /// State: "<parameter>.exp_avg", "<parameter>.exp_avg_sq" and the count of steps. Otherwise as Lars.
-class Lamb : public CountingOptimizer {
+class Lamb : public StatefulOptimizer {
  public:
   Lamb(NamedTensors parameters, const LambOptions& options);
   explicit Lamb(const std::vector<ParameterGroup<LambOptions>>& groups);
 
  protected:
-  void run(std::size_t group, std::int64_t step, const Site& site,
+  void run(std::size_t group, std::int64_t step, const DeviceGroup& devices,
            std::span<const OptimizerSlot> slots) override;
 
  private:

@@ -5,7 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/device/between.h"
-#include "runtime/optim/device_sites.h"
+#include "runtime/optim/device_groups.h"
 #include "runtime/tensor/checks.h"
 
 namespace dtrain {
@@ -42,10 +42,11 @@ void Optimizer::check_parameters() const {
   }
 }
 
-void Optimizer::find_sites() {
-  DeviceSites found;
-  for (const auto& [name, tensor] : parameters_) site_of_.push_back(found.find(tensor.shared_device()));
-  for (const auto& device : found.devices()) sites_.push_back({device, {}, {}});
+void Optimizer::find_device_groups() {
+  DeviceGroups found;
+  for (const auto& [name, tensor] : parameters_)
+    device_group_of_.push_back(found.find(tensor.shared_device()));
+  for (const auto& device : found.devices()) device_groups_.push_back({device, {}, {}});
 }
 
 const Optimizer::Group& Optimizer::group_at(std::size_t index) const {
@@ -73,10 +74,10 @@ void Optimizer::step() {
 
 void Optimizer::begin_recording() {
   if (steps_ == 0) throw UsageError("optimizer: expected at least one step before one is recorded, got none");
-  if (sites_.size() > 1) {
+  if (device_groups_.size() > 1) {
     throw UsageError(
         "optimizer: expected parameters on one device for a step that is recorded, got them on " +
-        std::to_string(sites_.size()));
+        std::to_string(device_groups_.size()));
   }
   if (!changes_.defined()) {
     const auto rows = static_cast<std::int64_t>(groups_.size());
@@ -125,27 +126,28 @@ void Optimizer::set_gate(const Tensor& skip, const Tensor& skipped) {
   if (counts) check_same_device("optimizer: gate", skip, skipped);
   skip_ = skip;
   skipped_ = skipped;
-  for (Site& site : sites_) {
-    const bool is_here = share_memory(*site.device, skip.device());
-    site.skip = is_here ? skip : Tensor::empty(skip.shape(), site.device);
-    if (counts) site.skipped = is_here ? skipped : Tensor::empty({1}, site.device, DType::i64);
+  for (DeviceGroup& device_group : device_groups_) {
+    const bool is_here = share_memory(*device_group.device, skip.device());
+    device_group.skip = is_here ? skip : Tensor::empty(skip.shape(), device_group.device);
+    if (counts)
+      device_group.skipped = is_here ? skipped : Tensor::empty({1}, device_group.device, DType::i64);
   }
 }
 
 void Optimizer::hand_out_gate() {
   if (!skip_.defined()) return;
-  for (Site& site : sites_) {
-    if (share_memory(*site.device, skip_.device())) continue;
-    site.skip.copy_across(skip_);
-    if (skipped_.defined()) site.skipped.copy_across(skipped_);
+  for (DeviceGroup& device_group : device_groups_) {
+    if (share_memory(*device_group.device, skip_.device())) continue;
+    device_group.skip.copy_across(skip_);
+    if (skipped_.defined()) device_group.skipped.copy_across(skipped_);
   }
 }
 
 void Optimizer::gather_gate() {
   if (!skip_.defined() || skip_.numel() < 2) return;
-  for (const Site& site : sites_) {
-    if (share_memory(*site.device, skip_.device())) continue;
-    const Tensor there = site.skip.to(skip_.shared_device());
+  for (const DeviceGroup& device_group : device_groups_) {
+    if (share_memory(*device_group.device, skip_.device())) continue;
+    const Tensor there = device_group.skip.to(skip_.shared_device());
     skip_.device().kernels().binary(BinaryOp::max, skip_.view(), there.view(), skip_.view());
   }
 }

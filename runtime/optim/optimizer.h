@@ -78,7 +78,7 @@ class Optimizer {
     double base_lr = 0, lr = 0;
   };
   /// Where a kernel call updates parameters: a device, or all CPUs, whose kernels share the host's memory.
-  struct Site {
+  struct DeviceGroup {
     std::shared_ptr<Device> device;  ///< of its first parameter
     Tensor skip, skipped;            ///< the gate, here; undefined without one
 
@@ -87,25 +87,26 @@ class Optimizer {
       return {skip.defined() ? skip.view() : View{}, skipped.defined() ? skipped.view() : View{}};
     }
   };
-  /// What is to be updated in a kernel call on each site.
-  class Slots {
+  /// What is to be updated in a kernel call on each device group.
+  class ForeachLists {
    public:
-    explicit Slots(const Optimizer& optimizer) : optimizer_(&optimizer), by_site_(optimizer.sites_.size()) {}
+    explicit ForeachLists(const Optimizer& optimizer)
+        : optimizer_(&optimizer), by_device_(optimizer.device_groups_.size()) {}
     /// `parameter` counts those of parameters(), whose the slot is.
     void add(std::size_t parameter, const OptimizerSlot& slot) {
-      by_site_[optimizer_->site_of_[parameter]].push_back(slot);
+      by_device_[optimizer_->device_group_of_[parameter]].push_back(slot);
     }
-    /// Calls `apply(const Site&, std::span<const OptimizerSlot>)` for sites that have any.
+    /// Calls `apply(const DeviceGroup&, std::span<const OptimizerSlot>)` for device groups that have any.
     template <class Apply>
-    void on_each_site(Apply apply) const {
-      for (std::size_t site = 0; site < by_site_.size(); ++site) {
-        if (!by_site_[site].empty()) apply(optimizer_->sites_[site], std::span(by_site_[site]));
+    void for_each_device_group(Apply apply) const {
+      for (std::size_t i = 0; i < by_device_.size(); ++i) {
+        if (!by_device_[i].empty()) apply(optimizer_->device_groups_[i], std::span(by_device_[i]));
       }
     }
 
    private:
     const Optimizer* optimizer_;
-    std::vector<std::vector<OptimizerSlot>> by_site_;
+    std::vector<std::vector<OptimizerSlot>> by_device_;
   };
 
   /// Throws UsageError when there is no group, a group is empty, a name is used twice, or a tensor is no leaf
@@ -114,11 +115,11 @@ class Optimizer {
   explicit Optimizer(const std::vector<ParameterGroup<Options>>& groups) {
     for (const auto& group : groups) add_group(group.parameters, group.options.lr);
     check_parameters();
-    find_sites();
+    find_device_groups();
   }
 
   const std::vector<Group>& groups() const noexcept { return groups_; }
-  /// Updates all groups and counts, with each site's gate and changes().
+  /// Updates all groups and counts, with each device group's gate and changes().
   virtual void update() = 0;
   /// Counts a step as update() does.
   virtual void count_step() = 0;
@@ -129,17 +130,17 @@ class Optimizer {
  private:
   void add_group(const NamedTensors& parameters, double lr);
   void check_parameters() const;
-  void find_sites();
-  /// Copies the gate to sites that have none of their own, and what they noted back.
+  void find_device_groups();
+  /// Copies the gate to device groups that have none of their own, and what they noted back.
   void hand_out_gate();
   void gather_gate();
   const Group& group_at(std::size_t index) const;
 
   NamedTensors parameters_;
   std::vector<Group> groups_;
-  std::vector<Site> sites_;
-  std::vector<std::size_t> site_of_;  ///< of each parameter
-  Tensor skip_, skipped_;             ///< undefined without a gate
+  std::vector<DeviceGroup> device_groups_;
+  std::vector<std::size_t> device_group_of_;  ///< of each parameter
+  Tensor skip_, skipped_;                     ///< undefined without a gate
   bool recording_ = false;
   Tensor changes_;                              ///< a row a group; undefined before the first recording
   std::int64_t steps_ = 0, recorded_step_ = 0;  ///< since construction; the recorded one's number

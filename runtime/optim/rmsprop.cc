@@ -34,7 +34,7 @@ void RmsProp::update() {
 
 void RmsProp::update_group(std::size_t group) {
   const RmsPropOptions& options = options_[group];
-  Slots slots(*this);
+  ForeachLists slots(*this);
   std::vector<Tensor> gradients;  // keeps a dense copy alive, where one is needed
   const auto view_of = [](const Tensor& tensor) { return tensor.defined() ? tensor.view() : View{}; };
   for (std::size_t i = groups()[group].begin; i < groups()[group].end; ++i) {
@@ -52,9 +52,9 @@ void RmsProp::update_group(std::size_t group) {
                   averages.square.view(), view_of(averages.mean)});
     parameter.mark_modified();
   }
-  slots.on_each_site([&](const Site& site, std::span<const OptimizerSlot> here) {
-    site.kernels().rmsprop(here, {lr(group), options.alpha, options.eps, options.weight_decay,
-                                  options.momentum, options.centered, site.gate(), changes(group)});
+  slots.for_each_device_group([&](const DeviceGroup& devices, std::span<const OptimizerSlot> here) {
+    devices.kernels().rmsprop(here, {lr(group), options.alpha, options.eps, options.weight_decay,
+                                     options.momentum, options.centered, devices.gate(), changes(group)});
   });
 }
 

@@ -50,7 +50,7 @@ void Sgd::count_step() {
 
 void Sgd::apply(std::size_t group, bool first) {
   const SgdOptions& options = options_[group];
-  Slots slots(*this);
+  ForeachLists slots(*this);
   std::vector<Tensor> gradients;  // keeps a dense copy alive, where one is needed
   for (std::size_t i = groups()[group].begin; i < groups()[group].end; ++i) {
     const Tensor& parameter = parameters()[i].second;
@@ -65,9 +65,9 @@ void Sgd::apply(std::size_t group, bool first) {
                   buffers_[i].defined() ? buffers_[i].view() : View{}, View{}});
     parameter.mark_modified();
   }
-  slots.on_each_site([&](const Site& site, std::span<const OptimizerSlot> here) {
-    site.kernels().sgd(here, {lr(group), options.momentum, options.dampening, options.weight_decay,
-                              options.nesterov, first, attempts_, site.gate(), changes(group)});
+  slots.for_each_device_group([&](const DeviceGroup& devices, std::span<const OptimizerSlot> here) {
+    devices.kernels().sgd(here, {lr(group), options.momentum, options.dampening, options.weight_decay,
+                                 options.nesterov, first, attempts_, devices.gate(), changes(group)});
   });
 }
 

@@ -130,13 +130,13 @@ void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residua
                                           grad_x.view(), view_or_none(grad_residual),
                                           view_or_none(grad_weight), view_or_none(grad_bias));
   }
-  if (grad_weight.defined()) sink.deliver(1, differentiable_once(sink, grad, grad_weight));
-  if (grad_bias.defined()) sink.deliver(2, differentiable_once(sink, grad, grad_bias));
+  if (grad_weight.defined()) sink.deliver(1, once_differentiable(sink, grad, grad_weight));
+  if (grad_bias.defined()) sink.deliver(2, once_differentiable(sink, grad, grad_bias));
   if (residual_wanted) {
-    sink.deliver(3, gated ? differentiable_once(sink, grad, grad_residual) : grad);
+    sink.deliver(3, gated ? once_differentiable(sink, grad, grad_residual) : grad);
   }
   if (!sink.wants(0)) return;
-  const Tensor grad_input = differentiable_once(sink, grad, grad_x);
+  const Tensor grad_input = once_differentiable(sink, grad, grad_x);
   // Of a part of a batch only all parts' sums together are 0.
   saved.peers == nullptr ? sink.deliver_balanced(0, grad_input) : sink.deliver(0, grad_input);
 }

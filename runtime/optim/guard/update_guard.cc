@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "runtime/optim/device_sites.h"
+#include "runtime/optim/device_groups.h"
 
 namespace dtrain {
 
@@ -18,20 +18,20 @@ void UpdateGuard::inspect(std::span<const Tensor> gradients) {
 
 // Each device looks at its own; those that are not the flag's have one of their own for the moment.
 void UpdateGuard::look_at(std::span<const Tensor> gradients, const Look& look) {
-  DeviceSites sites;
+  DeviceGroups groups;
   const std::shared_ptr<Device>& home = found_.shared_device();
-  std::vector<std::vector<View>> views(sites.find(home) + 1);
+  std::vector<std::vector<View>> views(groups.find(home) + 1);
   for (const Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
-    const std::size_t site = sites.find(gradient.shared_device());
-    views.resize(sites.devices().size());
-    views[site].push_back(gradient.view());
+    const std::size_t group = groups.find(gradient.shared_device());
+    views.resize(groups.devices().size());
+    views[group].push_back(gradient.view());
   }
   look(home, views.front(), found_.view());
-  for (std::size_t site = 1; site < views.size(); ++site) {
-    const std::shared_ptr<Device>& there = sites.devices()[site];
+  for (std::size_t group = 1; group < views.size(); ++group) {
+    const std::shared_ptr<Device>& there = groups.devices()[group];
     const Tensor found = Tensor::zeros({1}, there);
-    look(there, views[site], found.view());
+    look(there, views[group], found.view());
     home->kernels().binary(BinaryOp::max, found_.view(), found.to(home).view(), found_.view());
   }
   found_.mark_modified();

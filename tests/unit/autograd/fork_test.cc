@@ -163,7 +163,7 @@ TEST_F(ForkTest, CarriesGradModeAndAutocast) {
   const Autocast autocast(Precision::bf16, weights);
   EXPECT_EQ(fork([&] { return matmul(x, x); }).wait().dtype(), DType::bf16);
   int lanes = 0;
-  spawn(
+  parallel_invoke(
       [&](int i) {
         if (i == 1) lanes = thread_lane();
       },
@@ -184,7 +184,7 @@ TEST_F(ForkTest, ErrorsComeOutOfWaitAndOfBackward) {
   const Tensor loss = sum(branch.wait());
   EXPECT_THAT(test::message_of([&] { loss.backward(); }), HasSubstr("no gradient today"));
   EXPECT_THAT(test::message_of([&] {
-                spawn(
+                parallel_invoke(
                     [](int i) {
                       if (i > 0) throw UsageError("thread " + std::to_string(i));
                     },

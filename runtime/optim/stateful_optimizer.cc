@@ -1,4 +1,4 @@
-#include "runtime/optim/counting_optimizer.h"
+#include "runtime/optim/stateful_optimizer.h"
 
 #include <map>
 
@@ -13,11 +13,11 @@ View view_of(const Tensor& tensor) { return tensor.defined() ? tensor.view() : V
 
 }  // namespace
 
-void CountingOptimizer::update() {
+void StatefulOptimizer::update() {
   for (std::size_t group = 0; group < groups().size(); ++group) update_group(group);
 }
 
-void CountingOptimizer::advance(State& state, const Tensor& parameter, std::size_t group) {
+void StatefulOptimizer::advance(State& state, const Tensor& parameter, std::size_t group) {
   if (state.steps == 0) {
     for (std::size_t i = 0; i < quantities_.size(); ++i) {
       if (!quantities_[i].empty()) state.arrays[i] = Tensor::full_like(parameter, initial_value(group));
@@ -27,9 +27,9 @@ void CountingOptimizer::advance(State& state, const Tensor& parameter, std::size
   state.attempted = true;
 }
 
-void CountingOptimizer::update_group(std::size_t group) {
-  // One call on each site for all parameters that have had equally many steps: usually all there are.
-  std::map<std::int64_t, Slots> slots_by_step;
+void StatefulOptimizer::update_group(std::size_t group) {
+  // One call on each devices for all parameters that have had equally many steps: usually all there are.
+  std::map<std::int64_t, ForeachLists> slots_by_step;
   std::vector<Tensor> gradients;  // keeps a dense copy alive, where one is needed
   for (std::size_t i = groups()[group].begin; i < groups()[group].end; ++i) {
     const Tensor& parameter = parameters()[i].second;
@@ -44,14 +44,15 @@ void CountingOptimizer::update_group(std::size_t group) {
     parameter.mark_modified();
   }
   for (const auto& [step, slots] : slots_by_step) {
-    slots.on_each_site([&, step = step](const Site& site, std::span<const OptimizerSlot> here) {
-      run(group, step, site, here);
-    });
+    slots.for_each_device_group(
+        [&, step = step](const DeviceGroup& devices, std::span<const OptimizerSlot> here) {
+          run(group, step, devices, here);
+        });
   }
 }
 
 // Whoever has state takes part in every step that is replayed.
-void CountingOptimizer::count_step() {
+void StatefulOptimizer::count_step() {
   for (State& state : states_) {
     if (state.steps == 0) continue;
     ++state.steps;
@@ -59,7 +60,7 @@ void CountingOptimizer::count_step() {
   }
 }
 
-Optimizer::NamedTensors CountingOptimizer::named_state() const {
+Optimizer::NamedTensors StatefulOptimizer::named_state() const {
   NamedTensors named;
   const std::int64_t skipped = skipped_steps();
   for (std::size_t i = 0; i < states_.size(); ++i) {
@@ -77,7 +78,7 @@ Optimizer::NamedTensors CountingOptimizer::named_state() const {
   return named;
 }
 
-void CountingOptimizer::load_state(const NamedTensors& named) {
+void StatefulOptimizer::load_state(const NamedTensors& named) {
   SavedState saved(named);
   std::vector<State> all;
   for (const auto& [name, parameter] : parameters()) {

@@ -11,7 +11,7 @@ namespace dtrain {
 
 /// State of each parameter that has had a step: an array or two of its shape, "<parameter>.<quantity>", and
 /// its count, "<parameter>.step" (i64 [1]).
-class CountingOptimizer : public Optimizer {
+class StatefulOptimizer : public Optimizer {
  public:
   NamedTensors named_state() const override;
   void load_state(const NamedTensors& state) override;
@@ -21,7 +21,7 @@ class CountingOptimizer : public Optimizer {
   using Quantities = std::array<std::string_view, 2>;
 
   template <class Options>
-  CountingOptimizer(const std::vector<ParameterGroup<Options>>& groups, const Quantities& quantities)
+  StatefulOptimizer(const std::vector<ParameterGroup<Options>>& groups, const Quantities& quantities)
       : Optimizer(groups), quantities_(quantities), states_(parameters().size()) {}
 
   void update() override;
@@ -29,8 +29,8 @@ class CountingOptimizer : public Optimizer {
 
   /// What the arrays of a group's parameters are filled with before their first step.
   virtual double initial_value(std::size_t /*group*/) const { return 0; }
-  /// Runs the rule on parameters of a group, all on `site`, for which this is step `step`, counted from 1.
-  virtual void run(std::size_t group, std::int64_t step, const Site& site,
+  /// Runs the rule on parameters of a group, all on `devices`, for which this is step `step`, counted from 1.
+  virtual void run(std::size_t group, std::int64_t step, const DeviceGroup& devices,
                    std::span<const OptimizerSlot> slots) = 0;
 
  private:

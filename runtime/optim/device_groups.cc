@@ -1,4 +1,4 @@
-#include "runtime/optim/device_sites.h"
+#include "runtime/optim/device_groups.h"
 
 #include <algorithm>
 
@@ -6,12 +6,12 @@
 
 namespace dtrain {
 
-std::size_t DeviceSites::find(const std::shared_ptr<Device>& device) {
+std::size_t DeviceGroups::find(const std::shared_ptr<Device>& device) {
   const auto known =
       std::ranges::find_if(devices_, [&](const auto& other) { return share_memory(*other, *device); });
-  const auto site = static_cast<std::size_t>(known - devices_.begin());
+  const auto group = static_cast<std::size_t>(known - devices_.begin());
   if (known == devices_.end()) devices_.push_back(device);
-  return site;
+  return group;
 }
 
 }  // namespace dtrain
