@@ -8,7 +8,7 @@ namespace {
 /// The same for names of one parameter. Memory that comes and goes is nobody's address.
 const void* identity(const Tensor& tensor) {
   const auto& storage = tensor.shared_storage();
-  return storage->is_kept() ? static_cast<const void*>(storage.get()) : tensor.view().data;
+  return storage->had_hook() ? static_cast<const void*>(storage.get()) : tensor.view().data;
 }
 
 }  // namespace

@@ -68,16 +68,16 @@ Tensor lowered(const Tensor& weight, DType dtype) {
 }
 
 /// Makes the copy of a weight again whose memory was let go of with the weight's.
-class CopyKeeper final : public StorageKeeper {
+class CopyHook final : public StorageHook {
  public:
-  CopyKeeper(const Tensor& weight, const Tensor& copy)
+  CopyHook(const Tensor& weight, const Tensor& copy)
       : weight_(weight.detach()),
         copy_(copy.view()),
         bytes_(static_cast<std::size_t>(copy.numel()) * size_of(copy.dtype())) {}
-  void attend(Storage& storage) override {
+  void materialize(Storage& storage) override {
     if (storage.is_there()) return;
     const View from = weight_.view();
-    storage.restore(bytes_);
+    storage.resize(bytes_);
     View to = copy_;
     to.data = storage.data();
     storage.device()->kernels().copy(from, to);
@@ -92,7 +92,7 @@ class CopyKeeper final : public StorageKeeper {
 /// A copy that comes and goes with its weight.
 Tensor lowered_together(const Tensor& weight, DType dtype) {
   Tensor copy = lowered(weight, dtype);
-  copy.shared_storage()->set_keeper(std::make_shared<CopyKeeper>(weight, copy));
+  copy.shared_storage()->set_hook(std::make_shared<CopyHook>(weight, copy));
   weight.shared_storage()->take_along(copy.shared_storage());
   return copy;
 }
@@ -102,7 +102,7 @@ Tensor lowered_together(const Tensor& weight, DType dtype) {
 Tensor LowPrecisionWeights::get(const Tensor& weight, DType dtype) {
   const std::lock_guard lock(mutex_);
   // The address of memory that comes and goes says nothing.
-  const bool kept = weight.shared_storage()->is_kept();
+  const bool kept = weight.shared_storage()->had_hook();
   Copy& copy = copies_[kept ? weight.shared_storage().get() : weight.view().data];
   if (!copy.value.defined() || copy.version != weight.version() || copy.value.dtype() != dtype ||
       copy.source.shape() != weight.shape() || copy.source.strides() != weight.strides()) {

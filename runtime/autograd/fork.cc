@@ -10,7 +10,7 @@
 #include "runtime/autograd/backward_pass.h"
 #include "runtime/base/draw_guard.h"
 #include "runtime/base/error.h"
-#include "runtime/base/lane.h"
+#include "runtime/base/thread_slot.h"
 
 // OpenMP's, where a library brought its runtime along; the program itself is not built with OpenMP. A thread
 // that did not come from it starts with as many threads as there are cores.
@@ -37,7 +37,7 @@ class ThreadState {
   auto start(Body body) const {
     return std::async(std::launch::async, [*this, body = std::move(body)]() mutable {
       if (threads_ > 0 && omp_set_num_threads != nullptr) omp_set_num_threads(threads_);
-      const LaneScope lane;
+      const ThreadSlotScope slot;
       const GradMode mode(grad_);
       const Autocast autocast(autocast_);
       const DrawGuard guard(refuses_draws_);

@@ -26,15 +26,15 @@ Storage::~Storage() {
   if (!borrowed_ && data_ != nullptr) device_->deallocate(data_, bytes_);
 }
 
-void Storage::set_keeper(std::shared_ptr<StorageKeeper> keeper) {
+void Storage::set_hook(std::shared_ptr<StorageHook> hook) {
   if (borrowed_ || bytes_ == 0)
     throw UsageError("storage: expected memory of its own that can come and go, got borrowed memory or none");
-  keeper_ = std::move(keeper);
-  kept_ = true;
+  hook_ = std::move(hook);
+  had_hook_ = true;
 }
 
-void Storage::attend() {
-  if (const auto keeper = keeper_) keeper->attend(*this);
+void Storage::materialize() {
+  if (const auto hook = hook_) hook->materialize(*this);
   if (data_ == nullptr) {
     throw UsageError(
         "a tensor was used whose memory was given back: the strategy that divided this parameter among "
@@ -42,16 +42,16 @@ void Storage::attend() {
   }
 }
 
-void Storage::let_go() noexcept {
+void Storage::free() noexcept {
   for (const auto& companion : companions_) {
-    if (const auto storage = companion.lock()) storage->let_go();
+    if (const auto storage = companion.lock()) storage->free();
   }
   if (data_ == nullptr || borrowed_) return;
   device_->deallocate(data_, bytes_);
   data_ = nullptr;
 }
 
-void Storage::restore(std::size_t bytes) {
+void Storage::resize(std::size_t bytes) {
   data_ = device_->allocate(bytes);
   bytes_ = bytes;
 }

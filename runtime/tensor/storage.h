@@ -14,13 +14,13 @@ namespace dtrain {
 class Storage;
 
 /// Brings back memory that was let go of: of parameters that are divided among ranks, say.
-class StorageKeeper {
+class StorageHook {
  public:
-  virtual ~StorageKeeper() = default;
+  virtual ~StorageHook() = default;
   /// Somebody is about to use `storage`, in this thread: gives it memory with its values where it has none
-  /// (Storage::restore()). Called before each use, so it is short where there is nothing to do. What it
+  /// (Storage::resize()). Called before each use, so it is short where there is nothing to do. What it
   /// throws leaves the use.
-  virtual void attend(Storage& storage) = 0;
+  virtual void materialize(Storage& storage) = 0;
 };
 
 /// Memory of one device, shared by all views of a tensor. Not thread-safe but for its reference count.
@@ -43,19 +43,19 @@ class Storage {
   std::size_t bytes() const noexcept { return bytes_; }
 
   // ---- memory that comes and goes: the same for all views, which follow it to where it is
-  /// From now on `keeper` is asked before each use, until it is replaced; null: what is there stays, and what
+  /// From now on `hook` is asked before each use, until it is replaced; null: what is there stays, and what
   /// is not cannot be used any more. Only for memory that this storage owns, more than 0 bytes.
-  void set_keeper(std::shared_ptr<StorageKeeper> keeper);
-  /// Whether a keeper was ever set.
-  bool is_kept() const noexcept { return kept_; }
+  void set_hook(std::shared_ptr<StorageHook> hook);
+  /// Whether a hook was ever set.
+  bool had_hook() const noexcept { return had_hook_; }
   bool is_there() const noexcept { return data_ != nullptr; }
-  /// Asks the keeper. Throws UsageError where there is no memory afterwards, and what the keeper throws.
-  void attend();
+  /// Asks the hook. Throws UsageError where there is no memory afterwards, and what the hook throws.
+  void materialize();
   /// Frees the memory, and that of storages that go with it. Work that is queued may still use it.
-  void let_go() noexcept;
+  void free() noexcept;
   /// New memory of `bytes`, uninitialised, in the place of none; views see the beginning of it. Throws
   /// DeviceError when there is none.
-  void restore(std::size_t bytes);
+  void resize(std::size_t bytes);
   /// `other` (made from this one's values: a copy in another precision) is let go of whenever this one is.
   void take_along(const std::shared_ptr<Storage>& other);
 
@@ -69,13 +69,13 @@ class Storage {
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<void> owner_;
-  std::shared_ptr<StorageKeeper> keeper_;
+  std::shared_ptr<StorageHook> hook_;
   std::vector<std::weak_ptr<Storage>> companions_;
   void* data_;
   std::size_t bytes_;
   std::uint64_t version_ = 0;
   bool borrowed_;
-  bool kept_ = false;
+  bool had_hook_ = false;
 };
 
 }  // namespace dtrain

@@ -75,8 +75,8 @@ void Tensor::to_host(void* values, DType dtype) const {
 
 const View& Tensor::view() const {
   if (body_ == nullptr) throw UsageError("an undefined tensor was used: it was never assigned");
-  if (body_->storage->is_kept()) {
-    body_->storage->attend();
+  if (body_->storage->had_hook()) {
+    body_->storage->materialize();
     body_->view.data = static_cast<std::byte*>(body_->storage->data()) + body_->offset;
   }
   return body_->view;

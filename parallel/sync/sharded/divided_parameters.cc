@@ -38,10 +38,10 @@ Tensor DividedParameter::own() const {
 }
 
 /// Stands between the parameters' memory, which may outlive everything here, and the unit that they are of.
-class DividedParameters::Keeper final : public StorageKeeper {
+class DividedParameters::Keeper final : public StorageHook {
  public:
   Keeper(DividedParameters& owner, std::size_t unit) : owner_(&owner), unit_(unit) {}
-  void attend(Storage& /*storage*/) override {
+  void materialize(Storage& /*storage*/) override {
     if (owner_ != nullptr) owner_->attend(unit_);
   }
   void leave() noexcept { owner_ = nullptr; }
@@ -74,7 +74,7 @@ void DividedParameters::divide(Module& module) {
   const NoGrad no_grad;
   for (const auto& [name, whole] : module.own_parameters()) {
     const auto& storage = whole.shared_storage();
-    if (whole.numel() == 0 || storage->is_kept()) continue;
+    if (whole.numel() == 0 || storage->had_hook()) continue;
     const auto count = static_cast<std::size_t>(whole.numel());
     if (!whole.is_contiguous() || storage->bytes() != bytes_of(count, whole)) {
       throw UsageError(
@@ -94,8 +94,8 @@ void DividedParameters::divide(Module& module) {
                                     own_view(divided));
     }
     unit.bytes += bytes_of(length * static_cast<std::size_t>(communicator_.size()), whole);
-    storage->set_keeper(keeper);
-    storage->let_go();
+    storage->set_hook(keeper);
+    storage->free();
     parameters_.push_back(std::move(divided));
   }
   unit.count = parameters_.size() - unit.first;
@@ -186,7 +186,7 @@ void DividedParameters::start(Unit& unit) {
     const DividedParameter& parameter = parameters_[i];
     const auto length = static_cast<std::size_t>(parameter.part.numel());
     Storage& storage = *parameter.whole.shared_storage();
-    storage.restore(bytes_of(length * ranks, parameter.part));
+    storage.resize(bytes_of(length * ranks, parameter.part));
     const MemorySpan all{.data = storage.data(),
                          .count = length * ranks,
                          .dtype = parameter.part.dtype(),
@@ -218,7 +218,7 @@ void DividedParameters::put_away(Unit& unit) {
                                              own_view(parameter));
       parameter.part.mark_modified();
     }
-    storage.let_go();
+    storage.free();
   }
   unit.state = State::away;
 }

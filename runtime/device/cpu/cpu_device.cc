@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/base/lane.h"
+#include "runtime/base/thread_slot.h"
 #include "runtime/device/checked_kernels.h"
 #include "runtime/device/cpu/allocator.h"
 #include "runtime/device/cpu/cpu_kernels.h"
@@ -51,8 +51,8 @@ class CpuDevice final : public Device {
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
   Kernels& kernels() noexcept override {
-    const int lane = thread_lane();
-    return lane == 0 ? kernels_ : kernels_of(lane);
+    const int slot = thread_slot();
+    return slot == 0 ? kernels_ : kernels_of(slot);
   }
 
   bool has_graphs() const noexcept override { return false; }
@@ -64,12 +64,12 @@ class CpuDevice final : public Device {
   std::size_t peak_allocated_bytes() const noexcept override { return allocator_.peak_allocated_bytes(); }
 
  private:
-  Kernels& kernels_of(int lane) {
-    const std::lock_guard lock(lanes_mutex_);
-    const auto place = static_cast<std::size_t>(lane) - 1;
-    if (place >= lanes_.size()) lanes_.resize(place + 1);
-    if (!lanes_[place]) lanes_[place] = std::make_unique<CheckedKernels<CpuKernels>>();
-    return *lanes_[place];
+  Kernels& kernels_of(int slot) {
+    const std::lock_guard lock(slots_mutex_);
+    const auto place = static_cast<std::size_t>(slot) - 1;
+    if (place >= of_slots_.size()) of_slots_.resize(place + 1);
+    if (!of_slots_[place]) of_slots_[place] = std::make_unique<CheckedKernels<CpuKernels>>();
+    return *of_slots_[place];
   }
 
   const int index_;
@@ -77,8 +77,8 @@ class CpuDevice final : public Device {
   Allocator pinned_;
   CpuStream stream_;
   CheckedKernels<CpuKernels> kernels_;
-  std::mutex lanes_mutex_;
-  std::vector<std::unique_ptr<Kernels>> lanes_;  ///< of lanes from 1 on, as they are first used
+  std::mutex slots_mutex_;
+  std::vector<std::unique_ptr<Kernels>> of_slots_;  ///< of thread slots from 1 on, as they are first used
 };
 
 }  // namespace

@@ -14,7 +14,7 @@
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
-#include "runtime/base/lane.h"
+#include "runtime/base/thread_slot.h"
 #include "tests/support/message_of.h"
 
 namespace dtrain {
@@ -162,14 +162,14 @@ TEST_F(ForkTest, CarriesGradModeAndAutocast) {
   }
   const Autocast autocast(Precision::bf16, weights);
   EXPECT_EQ(fork([&] { return matmul(x, x); }).wait().dtype(), DType::bf16);
-  int lanes = 0;
+  int slot = 0;
   parallel_invoke(
       [&](int i) {
-        if (i == 1) lanes = thread_lane();
+        if (i == 1) slot = thread_slot();
       },
       2);
-  EXPECT_GT(lanes, 0);
-  EXPECT_EQ(thread_lane(), 0);
+  EXPECT_GT(slot, 0);
+  EXPECT_EQ(thread_slot(), 0);
 }
 
 TEST_F(ForkTest, ErrorsComeOutOfWaitAndOfBackward) {

@@ -1,4 +1,4 @@
-#include "runtime/base/lane.h"
+#include "runtime/base/thread_slot.h"
 
 #include <algorithm>
 #include <mutex>
@@ -13,18 +13,18 @@ namespace {
 thread_local int current = 0;
 
 // Numbers are given to threads of the whole process, whoever starts them.
-struct Lanes {
+struct ThreadSlots {
   std::mutex mutex;
   std::vector<bool> taken;
 };
-Lanes& lanes() {
-  static Lanes all;
+ThreadSlots& slots() {
+  static ThreadSlots all;
   return all;
 }
 
-int take_lane() {
-  const std::lock_guard lock(lanes().mutex);
-  std::vector<bool>& taken = lanes().taken;
+int take_slot() {
+  const std::lock_guard lock(slots().mutex);
+  std::vector<bool>& taken = slots().taken;
   const auto place = std::find(taken.begin(), taken.end(), false);
   const auto index = place - taken.begin();
   if (place == taken.end()) {
@@ -37,14 +37,14 @@ int take_lane() {
 
 }  // namespace
 
-int thread_lane() noexcept { return current; }
+int thread_slot() noexcept { return current; }
 
-LaneScope::LaneScope() : before_(current), lane_(take_lane()) { current = lane_; }
+ThreadSlotScope::ThreadSlotScope() : before_(current), slot_(take_slot()) { current = slot_; }
 
-LaneScope::~LaneScope() {
+ThreadSlotScope::~ThreadSlotScope() {
   current = before_;
-  const std::lock_guard lock(lanes().mutex);
-  lanes().taken[static_cast<std::size_t>(lane_) - 1] = false;
+  const std::lock_guard lock(slots().mutex);
+  slots().taken[static_cast<std::size_t>(slot_) - 1] = false;
 }
 
 }  // namespace dtrain
