@@ -1,6 +1,8 @@
 // The optimizers' updates: the rules of optimizer_rules.h, one pass over each parameter.
 #include "runtime/device/optimizer_rules.h"
 
+#include <bit>
+
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
 
@@ -19,7 +21,7 @@ bool update_slot(const Rule rule, const OptimizerSlot& slot) {
   Word bad = 0;
   const auto store = [&bad](T& to, Compute<T> value) {
     to = cast<T>(value);
-    bad |= static_cast<Word>(rule::is_not_finite(static_cast<Compute<T>>(load(cast<T>(value)))));
+    bad |= std::bit_cast<Word>(value * 0);  // 0 or -0 of what is finite, else NaN
   };
   for (std::int64_t i = 0; i < n; ++i) {
     rule::Element<Compute<T>> x{load(param[i]), load(grad[i]), {}, {}, {}};
@@ -32,7 +34,7 @@ bool update_slot(const Rule rule, const OptimizerSlot& slot) {
     if constexpr (Rule::kMean) store(mean[i], x.mean);
     store(param[i], x.param);
   }
-  return bad == 0;
+  return bad << 1 == 0;
 }
 
 template <class Step>
