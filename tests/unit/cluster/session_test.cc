@@ -240,7 +240,7 @@ TEST_F(SessionTest, ShowsALeaderNothingThatTheOneBeforeHasTold) {
   ASSERT_TRUE(admitted);
   EXPECT_EQ(admitted->term, 2U);
   EXPECT_EQ(admitted->stamp, 5);
-  EXPECT_EQ(admitted->events, 0U);
+  EXPECT_EQ(admitted->match_index, 0U);
 }
 
 // Also where that one began anew, with the same number.

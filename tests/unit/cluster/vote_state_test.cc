@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cluster/rendezvous/messages.h"
+#include "cluster/rendezvous/session.h"
 
 namespace dtrain::rendezvous {
 namespace {
