@@ -21,7 +21,7 @@ bool update_slot(const Rule rule, const OptimizerSlot& slot) {
   Word bad = 0;
   const auto store = [&bad](T& to, Compute<T> value) {
     to = cast<T>(value);
-    bad |= std::bit_cast<Word>(value * 0);  // 0 or -0 of what is finite, else NaN
+    bad |= std::bit_cast<Word>(load(to) * 0);  // 0 or -0 of what is finite, else NaN
   };
   for (std::int64_t i = 0; i < n; ++i) {
     rule::Element<Compute<T>> x{load(param[i]), load(grad[i]), {}, {}, {}};
