@@ -53,9 +53,21 @@ function(dtrain_compile_as_test target)
   endif()
 endfunction()
 
-# dtrain_add_test(name SOURCES … LINK … [TIMEOUT s] [LABELS …] [RUN_SERIAL]): one GoogleTest program, one ctest test.
+# dtrain_schedule_test(test serial waits): how many tests ctest runs beside this one. tests/run.sh gives ctest three slots
+# for each job: one that computes takes all three, one that mostly waits (WAITS: at most a third of a core on average)
+# takes one. Those that wait have the largest cost, so that the first run of a clean clone does not end with them.
+function(dtrain_schedule_test test serial waits)
+  if(waits)
+    set_tests_properties(${test} PROPERTIES PROCESSORS 1 COST 100)
+  else()
+    set_tests_properties(${test} PROPERTIES PROCESSORS 3 RUN_SERIAL ${serial})
+  endif()
+endfunction()
+
+# dtrain_add_test(name SOURCES … LINK … [TIMEOUT s] [LABELS …] [RUN_SERIAL | WAITS]): one GoogleTest program, one ctest
+# test. RUN_SERIAL: it needs the machine to itself. WAITS: it mostly sleeps, for limits on time and for processes that do.
 function(dtrain_add_test name)
-  cmake_parse_arguments(arg "RUN_SERIAL" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(arg "RUN_SERIAL;WAITS" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
@@ -65,21 +77,22 @@ function(dtrain_add_test name)
   dtrain_compile_as_test(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" RUN_SERIAL ${arg_RUN_SERIAL})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  dtrain_schedule_test(${name} ${arg_RUN_SERIAL} ${arg_WAITS})
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "DTRAIN_BIN=${PROJECT_BINARY_DIR}/bin" ${arg_ENVIRONMENT})
 endfunction()
 
-# dtrain_add_script_test(name COMMAND … [TIMEOUT s] [LABELS …] [RUN_SERIAL]): a script that drives the real programs.
+# dtrain_add_script_test(name COMMAND … [TIMEOUT s] [LABELS …] [RUN_SERIAL | WAITS]): a script that drives the real programs.
 # It finds them in $DTRAIN_BIN; exit code 77 means skipped, and the script prints why.
 function(dtrain_add_script_test name)
-  cmake_parse_arguments(arg "RUN_SERIAL" "TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(arg "RUN_SERIAL;WAITS" "TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   dtrain_time_limit(arg_TIMEOUT ${arg_TIMEOUT})
   add_test(NAME ${name} COMMAND ${arg_COMMAND} WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77
-    RUN_SERIAL ${arg_RUN_SERIAL})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77)
+  dtrain_schedule_test(${name} ${arg_RUN_SERIAL} ${arg_WAITS})
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "DTRAIN_BIN=${PROJECT_BINARY_DIR}/bin" ${arg_ENVIRONMENT})
 endfunction()
 

@@ -12,7 +12,8 @@ usage: bash tests/run.sh [--preset ci|asan|tsan|debug] [--filter REGEX] [--label
   --filter REGEX     only tests whose name matches (ctest -R)
   --exclude REGEX    not those whose name matches (ctest -E)
   --label REGEX      only tests with a matching label: unit, ranks, launch, fault, package, … (ctest -L)
-  --jobs N           tests at a time (default 2; tests that need the machine alone run alone)
+  --jobs N           tests that compute at a time (default 2), or three that mostly wait for each of them; tests
+                     that need the machine alone run alone
   --fault-rounds N   kills per fault test; few by default so that the suite stays quick
 TEXT
 }
@@ -61,7 +62,7 @@ say "built after $((SECONDS - started)) s; testing with $jobs tests at a time"
 report=$root/build/$preset/tests.xml
 rm -f "$report"
 code=0
-ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --timeout 300 --parallel "$jobs" \
+ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --timeout 300 --parallel "$((3 * jobs))" \
   --output-junit "$report" "${selection[@]}" || code=$?
 
 # count NAME: an attribute of the report's <testsuite>; ctest's skipped includes disabled tests.

@@ -134,7 +134,7 @@ TEST(FuzzSeeds, SoDoTheirNeighbours) {
   }
 }
 
-// Files and frames from outside, other neighbours each time: 15 seconds a target, or DTRAIN_FUZZ_SECONDS.
+// Files and frames from outside, other neighbours each time: 5 seconds a target, or DTRAIN_FUZZ_SECONDS.
 // DTRAIN_FAULT_SEED draws those of an earlier run.
 class FuzzForAWhile : public testing::TestWithParam<std::string> {};
 
@@ -144,7 +144,7 @@ TEST_P(FuzzForAWhile, BreaksNoPromise) {
                                      : std::random_device()();
   const char* const seconds = std::getenv("DTRAIN_FUZZ_SECONDS");
   const auto end = std::chrono::steady_clock::now() +
-                   std::chrono::seconds(seconds != nullptr ? std::strtol(seconds, nullptr, 10) : 15);
+                   std::chrono::seconds(seconds != nullptr ? std::strtol(seconds, nullptr, 10) : 5);
   std::printf("%s: seed %u\n", GetParam().c_str(), seed);
   std::fflush(stdout);  // a broken promise aborts
   std::mt19937 random(seed);
