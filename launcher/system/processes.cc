@@ -217,10 +217,13 @@ Manner manner_of(const Process& process, int signal) {
   if (!view) return Manner::dies;
   const std::string status = read_file_at(view->folder.get(), std::to_string(process.shown_as) + "/status");
   if (has_signal(status, "SigIgn", signal)) return Manner::ignores;
-  if (has_signal(status, "SigBlk", signal)) return Manner::handles;
+  const bool shell = is_shell(*view, process);
+  // No shell reads a signal that it blocks: it is starting a command (dash blocks all of them around vfork),
+  // and would die of the signal when it has.
+  if (!shell && has_signal(status, "SigBlk", signal)) return Manner::handles;
   if (waits_for_signal(*view, process, signal)) return Manner::handles;
   if (!has_signal(status, "SigCgt", signal)) return Manner::dies;
-  return is_shell(*view, process) ? Manner::waits : Manner::handles;
+  return shell ? Manner::waits : Manner::handles;
 }
 
 std::optional<std::string> proc_trouble() {
