@@ -1,6 +1,7 @@
 // Finds programs as a shell would, plus the built-in one.
 #include "launcher/plan/program.h"
 
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -140,9 +141,11 @@ Program resolve_program(const LaunchOptions& options, const Environment& environ
 
 std::string folder_of_this_binary() {
   std::string path(PATH_MAX, '\0');
-  const long length =
-      check(Sys{::readlink("/proc/self/exe", path.data(), path.size())}, "readlink /proc/self/exe");
-  path.resize(static_cast<std::size_t>(length));
+  const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
+  if (length > 0)
+    path.resize(static_cast<std::size_t>(length));
+  else  // without /proc: the path by which this program was started
+    path = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
   return path.substr(0, path.rfind('/'));
 }
 

@@ -153,7 +153,7 @@ TEST_P(LateSignal, DoesNotReplaceTheCodeOfWorkersThatHaveEnded) {
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   const UniqueFd reader(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
   ASSERT_TRUE(reader);
-  Running job({"sh", "-c", "exec \"$0\" \"$@\" >" + fifo, program("dtrain-launch"), "--nproc_per_node=1",
+  Running job({"/bin/sh", "-c", "exec \"$0\" \"$@\" >" + fifo, program("dtrain-launch"), "--nproc_per_node=1",
                "sh", "-c",
                "head -c 300000 /dev/zero; touch " + (folder / "up").string() + "; exit " +
                    std::to_string(GetParam())});

@@ -324,7 +324,8 @@ TEST(Output, ALogFolderIsOneJobsAtATime) {
   write_file(folder / "done", "");
   EXPECT_EQ(first.wait(), 0) << first.err();
   EXPECT_EQ(run(command).exit_code, 0) << "one after the other";
-  EXPECT_EQ(read_file(folder / "logs/attempt_0/0/stdout.log"), "up\nup\n");
+  EXPECT_THAT(read_file(folder / "logs/attempt_0/0/stdout.log"),
+              ::testing::MatchesRegex("up\n\ndtrain-launch: job [0-9a-f]+, started [0-9TZ:-]+\nup\n"));
 }
 
 // As torchrun has it: lines of all ranks whose stream goes to file and console, each with its mark.

@@ -119,7 +119,8 @@ TEST(Terminal, AStoppedProcessBelowAWorkerIsNamedAtOnce) {
     return eventually([&] { return job.err().find(text) != std::string::npos; });
   };
   ASSERT_TRUE(says("(kill -CONT ")) << job.err();
-  EXPECT_THAT(job.err(), ContainsRegex("process [0-9]+ \\(sleep\\) of rank 1 has been stopped: it does "));
+  EXPECT_THAT(job.err(),
+              ContainsRegex("process [0-9]+ \\((sh|sleep)\\) of rank 1 has been stopped: it does "));
   const std::size_t at = job.err().find("kill -CONT ") + 11;
   EXPECT_EQ(::kill(std::stoi(job.err().substr(at)), SIGCONT), 0);
   EXPECT_TRUE(says("has been continued")) << job.err();
