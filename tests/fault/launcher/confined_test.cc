@@ -24,12 +24,19 @@ using ::testing::Not;
 constexpr const char* kFamily =
     "trap '' TERM; sleep 300 & setsid sleep 300 & (setsid sleep 300 &); echo up; sleep 300; sleep 300";
 
+// Empty for one that has ended.
+std::string name_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
 // Of the whole machine's, those that carry the job's mark and have that name.
 std::size_t alive(const Running& job, const std::string& name) {
   const std::vector<pid_t> all = job.marked();
-  return static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [&](pid_t pid) {
-    return read_file("/proc/" + std::to_string(pid) + "/comm") == name + "\n";
-  }));
+  return static_cast<std::size_t>(
+      std::count_if(all.begin(), all.end(), [&](pid_t pid) { return name_of(pid) == name; }));
 }
 
 void write_script(const std::string& path, const std::string& command) {
@@ -186,9 +193,8 @@ TEST(ProcessOne, SeesThatItsLinkWasKilled) {
               folder / "launch");
   ASSERT_TRUE(eventually([&] { return nodes.lines() == 2; })) << nodes.errors();
   const std::vector<pid_t> all = nodes[1].marked();
-  const auto link = std::find_if(all.begin(), all.end(), [](pid_t pid) {
-    return read_file("/proc/" + std::to_string(pid) + "/comm") == "dtrain-link\n";
-  });
+  const auto link =
+      std::find_if(all.begin(), all.end(), [](pid_t pid) { return name_of(pid) == "dtrain-link"; });
   ASSERT_NE(link, all.end());
   ::kill(*link, SIGKILL);
   for (const int node : {0, 1}) EXPECT_GT(nodes[node].wait(), 0) << nodes.errors();
