@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "launcher/nodes/agreement.h"
-#include "launcher/nodes/link.h"
+#include "launcher/nodes/node_agent.h"
 #include "launcher/nodes/reach.h"
 #include "launcher/process/attempts.h"
 #include "runtime/base/error.h"
@@ -26,9 +26,9 @@ constexpr std::chrono::seconds kBeat{1};
 constexpr std::chrono::seconds kLeaseMargin{2};
 // For SIGKILL, and for processes that do not end on it.
 constexpr std::chrono::seconds kStopMargin{30};
-// The link's, when subreaper or guard have ended the workers.
+// The node agent's, when subreaper or guard have ended the workers.
 constexpr std::chrono::milliseconds kLastWords{500};
-// Longer than a link looks for another leader.
+// Longer than a node agent looks for another leader.
 constexpr std::chrono::seconds kSuccession{12};
 // Between two looks at the lease while no workers run.
 constexpr std::chrono::seconds kLeaseLook{1};
@@ -41,7 +41,7 @@ bool is_last(const News& news) {
          std::holds_alternative<rendezvous::LeaseLost>(news);
 }
 
-class NodesRun final : private RoundLink {
+class NodesRun final : private OtherNodes {
  public:
   NodesRun(const Job& job, Console& console)
       : job_(job), console_(console), nproc_(count_workers(job.options, job.hardware)) {
@@ -65,14 +65,14 @@ class NodesRun final : private RoundLink {
   // --- meeting ------------------------------------------------------------------------------------------
 
   void meet() {
-    LinkSettings settings = link_settings();
+    NodeAgentSettings settings = agent_settings();
     const bool first = job_.placement.node_rank == 0;
     // Without node_ranks the machine that has the address is the first; of several launchers there, the
     // first that gets the port.
     const bool perhaps =
         !job_.placement.node_rank && rendezvous_is_here(job_.placement, Deadline::after(kResolveTimeout));
     if (first || perhaps) {
-      LinkSettings hosting = settings;
+      NodeAgentSettings hosting = settings;
       hosting.hosts = true;
       hosting.offer.node_rank = 0;
       try {
@@ -80,7 +80,7 @@ class NodesRun final : private RoundLink {
         // a lost one's place may never need it.
         if (first && !succession())
           master_ = ports_.settle(job_.placement.master_addr, job_.placement.master_port);
-        link_.emplace(hosting);
+        agent_.emplace(hosting);
         return;
       } catch (const SystemError& error) {
         if (first || error.error_number() != EADDRINUSE)
@@ -90,11 +90,11 @@ class NodesRun final : private RoundLink {
                           error.what()));
       }
     }
-    link_.emplace(settings);
+    agent_.emplace(settings);
   }
 
-  LinkSettings link_settings() const {
-    LinkSettings settings;
+  NodeAgentSettings agent_settings() const {
+    NodeAgentSettings settings;
     settings.member.server = job_.placement.rendezvous;
     settings.member.token = job_.token;
     settings.member.insecure = job_.options.insecure;
@@ -133,7 +133,7 @@ class NodesRun final : private RoundLink {
       const Route route = own_route();
       return fmt::format("{} ({})", route.address, route.interface);
     } catch (const Error&) {
-      return "";  // the link will try again, and say why it cannot be reached
+      return "";  // the node agent will try again, and say why it cannot be reached
     }
   }
 
@@ -161,7 +161,7 @@ class NodesRun final : private RoundLink {
   // --- between rounds -----------------------------------------------------------------------------------
 
   void wait_for_news() {
-    pollfd waits[] = {{link_->fd(), POLLIN, 0},
+    pollfd waits[] = {{agent_->fd(), POLLIN, 0},
                       {attempts_->signals().fd(), POLLIN, 0},
                       {console_.out().wants_to_write() ? console_.out().fd() : -1, POLLOUT, 0},
                       {console_.err().wants_to_write() ? console_.err().fd() : -1, POLLOUT, 0}};
@@ -185,11 +185,11 @@ class NodesRun final : private RoundLink {
     // Once workers have run, the other nodes' may need their time to end.
     if (round_ < 0) give_up_ = Deadline::after(kSignalPatience);
     console_.say("got " + signal_name(signal) + ": the job is ended");
-    link_->say(rendezvous::Signalled{signal});
+    agent_->say(rendezvous::Signalled{signal});
   }
 
   std::optional<News> take_news() {
-    if (!pending_) return link_->take();
+    if (!pending_) return agent_->take();
     return std::exchange(pending_, std::nullopt);
   }
 
@@ -198,13 +198,13 @@ class NodesRun final : private RoundLink {
   }
 
   void on(const rendezvous::Forming& news) {
-    if (news.self != 0) return link_->say(rendezvous::Ready{news.round, 0});
+    if (news.self != 0) return agent_->say(rendezvous::Ready{news.round, 0});
     try {
       const std::string address = settle_master(news.round);
-      link_->say(rendezvous::Ready{news.round, master_->port, address});
+      agent_->say(rendezvous::Ready{news.round, master_->port, address});
     } catch (const Error& error) {
       const auto& node = news.nodes.front();
-      link_->say(rendezvous::Failed{
+      agent_->say(rendezvous::Failed{
           news.round,
           Duration::zero(),
           {Failure::Kind::unusable, node.node_rank, node.host, -1, kUsage, false, {error.what()}}});
@@ -280,27 +280,27 @@ class NodesRun final : private RoundLink {
     return job_.options.insecure ? public_token(news.run_id, news.launch_time_ns) : "";
   }
 
-  // Where there may be another leader, the link looks for it first.
+  // Where there may be another leader, the node agent looks for it first.
   void look_at_the_lease() {
-    if (!link_->lease().over()) return over_since_.reset();
+    if (!agent_->lease().over()) return over_since_.reset();
     if (!over_since_) over_since_ = steady_clock().now();
     if (!succession() || steady_clock().now() - *over_since_ >= kSuccession) hear_why_the_lease_ended();
   }
 
-  // The link says why, unless it stands still itself.
+  // The node agent says why, unless it stands still itself.
   void hear_why_the_lease_ended() {
     const Deadline patience = Deadline::after(kLastWords);
     while (!(pending_ && is_last(*pending_))) {
-      pending_ = link_->take();
+      pending_ = agent_->take();
       if (pending_) continue;
-      pollfd wait{link_->fd(), POLLIN, 0};
+      pollfd wait{agent_->fd(), POLLIN, 0};
       if (!patience.expired()) {
         ::poll(&wait, 1, patience.poll_timeout_ms());
         continue;
       }
       pending_ = rendezvous::LeaseLost{
-          "its lease has run out, and the link, its process for the network, is silent"};
-      link_->put_down();
+          "its lease has run out, and the node agent, its process for the network, is silent"};
+      agent_->put_down();
     }
   }
 
@@ -313,25 +313,25 @@ class NodesRun final : private RoundLink {
       failure.exit_code = code;
       for (const std::string& line : troubles)
         failure.lines.push_back(fmt::format("host {}: {}", job_.placement.host, line));
-      link_->say(rendezvous::Failed{round_, Duration::zero(), std::move(failure)});
+      agent_->say(rendezvous::Failed{round_, Duration::zero(), std::move(failure)});
     } else {
       for (const std::string& line : troubles) console_.complain(line);
     }
-    link_->say(rendezvous::Ended{round_, code});
+    agent_->say(rendezvous::Ended{round_, code});
   }
 
   void tell_end(const Error& error) {
     const int code = static_cast<int>(error.exit_code());
-    link_->say(rendezvous::Failed{round_,
-                                  Duration::zero(),
-                                  {Failure::Kind::unusable,
-                                   0,
-                                   "",
-                                   -1,
-                                   code,
-                                   false,
-                                   {"host " + job_.placement.host + ": " + error.what()}}});
-    link_->say(rendezvous::Ended{round_, code});
+    agent_->say(rendezvous::Failed{round_,
+                                   Duration::zero(),
+                                   {Failure::Kind::unusable,
+                                    0,
+                                    "",
+                                    -1,
+                                    code,
+                                    false,
+                                    {"host " + job_.placement.host + ": " + error.what()}}});
+    agent_->say(rendezvous::Ended{round_, code});
   }
 
   void on(const rendezvous::Stop& news) {
@@ -352,7 +352,7 @@ class NodesRun final : private RoundLink {
     exit_code_ = news.unreachable ? kPeer : kUsage;
   }
 
-  void on(const rendezvous::Leadership&) {}  // for the link alone
+  void on(const rendezvous::Leadership&) {}  // for the node agent alone
 
   void on(const rendezvous::LeaseLost& news) {
     console_.complain("this node has ended its workers, because it lost the others: " + news.why);
@@ -369,13 +369,14 @@ class NodesRun final : private RoundLink {
     for (const std::string& line : failure.lines) calm ? console_.say(line) : console_.complain(line);
   }
 
-  // --- while workers run: the group's link ----------------------------------------------------------------
+  // --- while workers run: the group's node agent
+  // ----------------------------------------------------------------
 
-  int fd() const override { return pending_ ? -1 : link_->fd(); }
+  int fd() const override { return pending_ ? -1 : agent_->fd(); }
 
   Command take() override {
     while (!pending_) {
-      auto news = link_->take();
+      auto news = agent_->take();
       if (!news) break;
       if (const auto* waiting = std::get_if<rendezvous::Waiting>(&*news)) {
         on(*waiting);
@@ -403,18 +404,18 @@ class NodesRun final : private RoundLink {
   }
 
   void failed(const Failure& failure, Duration age) override {
-    link_->say(rendezvous::Failed{round_, age, failure});
+    agent_->say(rendezvous::Failed{round_, age, failure});
   }
 
-  void signalled(int signal) override { link_->say(rendezvous::Signalled{signal}); }
-  Lease* lease() override { return &link_->lease(); }
+  void signalled(int signal) override { agent_->say(rendezvous::Signalled{signal}); }
+  Lease* lease() override { return &agent_->lease(); }
 
   const Job& job_;
   Console& console_;
   int nproc_;
   MasterPorts ports_{job_.program.uses_dtrain, job_.options.agent_store};
   std::optional<MasterPort> master_;  // settled and not yet used
-  std::optional<Link> link_;
+  std::optional<NodeAgent> agent_;
   std::optional<Attempts> attempts_;
   std::optional<News> pending_;  // came while workers ran, and is for afterwards
   std::optional<int> exit_code_;

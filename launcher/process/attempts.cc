@@ -118,7 +118,7 @@ std::string Attempts::make_scratch(int number) const {
   return "";
 }
 
-GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort master, RoundLink* link) {
+GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort master, OtherNodes* others) {
   Attempt attempt;
   attempt.restart_count = start.restart_count;
   attempt.master_port = master.port;
@@ -126,7 +126,7 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   attempt.token = start.token;
   attempt.memory_folder = memory_.path();
   attempt.store_fd = master.socket.get();
-  if (link != nullptr && link->lease() != nullptr) attempt.lease_fd = link->lease()->readable_fd();
+  if (others != nullptr && others->lease() != nullptr) attempt.lease_fd = others->lease()->readable_fd();
   attempt.launch_time_ns = start.launch_time_ns;
   GroupSettings settings;
   settings.policy = {job_.options.failure_grace,
@@ -147,7 +147,7 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
     if (!folder.empty()) settings.scratch_folders.push_back(folder);
   }
   settings.title = job_.title;
-  settings.link = link;
+  settings.others = others;
   return GroupRun(plan, attempt, job_.environment, settings, signals_, console_, std::move(master.socket))
       .run();
 }

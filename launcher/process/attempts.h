@@ -60,8 +60,8 @@ class Attempts {
     std::int64_t launch_time_ns = 0;
     std::string token;  ///< for the built-in program; empty: none
   };
-  /// Starts the plan's workers and watches until all have ended; `link` is watched beside them.
-  GroupResult run(const Plan& plan, const Start& start, MasterPort master, RoundLink* link = nullptr);
+  /// Starts the plan's workers and watches until all have ended; `others` is watched beside them.
+  GroupResult run(const Plan& plan, const Start& start, MasterPort master, OtherNodes* others = nullptr);
 
   /// Prints how the start ended and who failed.
   void report(const GroupResult& result);

@@ -41,7 +41,7 @@ GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& 
   group.inherited = signals.inherited();
   group.scratch_folders = settings.scratch_folders;
   group.title = settings.title;
-  if (settings.link != nullptr) group.lease = settings.link->lease();
+  if (settings.others != nullptr) group.lease = settings.others->lease();
   group.workers = workers_.requests(environment, terminal_.has_keyboard());
   subreaper_ = start_subreaper(group);
   store_socket.reset();  // rank 0 has it; were ours open, its peers could connect to nobody once it has died
@@ -96,7 +96,7 @@ std::optional<Duration> GroupRun::longest_wait() const {
 void GroupRun::wait_for_news() {
   std::vector<pollfd> waits{{subreaper_.socket.get(), POLLIN, 0},
                             {signals_.fd(), POLLIN, 0},
-                            {settings_.link != nullptr ? settings_.link->fd() : -1, POLLIN, 0},
+                            {settings_.others != nullptr ? settings_.others->fd() : -1, POLLIN, 0},
                             {hang_.fd(), POLLIN, 0}};
   for (const Sink* sink : {&console_.out(), &console_.err()}) {
     waits.push_back({sink->wants_to_write() ? sink->fd() : -1, POLLOUT, 0});
@@ -135,10 +135,10 @@ void GroupRun::take_signals() {
       take_stop_signal(*signal);
     } else if (*signal == SIGTSTP) {
       suspend();
-    } else if (*signal == SIGUSR2 && settings_.link != nullptr && plan_.program.uses_dtrain) {
+    } else if (*signal == SIGUSR2 && settings_.others != nullptr && plan_.program.uses_dtrain) {
       // "Write a checkpoint and end": that concerns the workers of all nodes.
       pass_on(*signal);
-      settings_.link->signalled(*signal);
+      settings_.others->signalled(*signal);
     } else {
       send(Command::Kind::signal, *signal);
     }
@@ -153,7 +153,7 @@ void GroupRun::take_stop_signal(int signal) {
     passed_on_.insert(signal);
   }
   carry_out(command);
-  if (settings_.link != nullptr) settings_.link->signalled(signal);
+  if (settings_.others != nullptr) settings_.others->signalled(signal);
 }
 
 // Once each: workers take a second signal for impatience.
@@ -162,9 +162,9 @@ void GroupRun::pass_on(int signal) {
 }
 
 void GroupRun::take_commands() {
-  if (settings_.link == nullptr) return;
-  for (Command command = settings_.link->take(); command.kind != Command::Kind::none;
-       command = settings_.link->take()) {
+  if (settings_.others == nullptr) return;
+  for (Command command = settings_.others->take(); command.kind != Command::Kind::none;
+       command = settings_.others->take()) {
     ended_by_others_ = true;
     obey(command);
   }
@@ -182,14 +182,14 @@ void GroupRun::obey(const Command& command) {
 
 // At once, before the others have ended: the other nodes wait for a cause.
 void GroupRun::tell_failure() {
-  if (settings_.link == nullptr || ended_by_others_) return;
+  if (settings_.others == nullptr || ended_by_others_) return;
   const auto failed = supervisor_.root_cause();
   if (!failed || failed == told_failed_) return;
   told_failed_ = failed;
   Workers::Worker& worker = workers_[static_cast<std::size_t>(*failed)];
   worker.err.finish();  // its last words
   const WorkerEnd& end = *supervisor_.ends()[static_cast<std::size_t>(*failed)];
-  settings_.link->failed(failure_of(*failed), clock_.now() - end.at);
+  settings_.others->failed(failure_of(*failed), clock_.now() - end.at);
 }
 
 // Ctrl-Z: workers are in sessions of their own, so the terminal does not stop them.

@@ -166,7 +166,7 @@ Failure Workers::failure_of(int local_rank, int status, bool consequence) const 
   failed.local_rank = local_rank;
   failed.server = plan.server;
   failed.host = plan_.host;
-  if (plan_.share.nnodes > 1 || settings_.link != nullptr) failed.node_rank = plan_.share.node_rank;
+  if (plan_.share.nnodes > 1 || settings_.others != nullptr) failed.node_rank = plan_.share.node_rank;
   failed.pid = worker.pid;
   failed.status = status;
   failed.exec_error = worker.exec_error;

@@ -12,7 +12,7 @@
 #include "launcher/output/capture.h"
 #include "launcher/output/report.h"
 #include "launcher/plan/plan.h"
-#include "launcher/process/round_link.h"
+#include "launcher/process/other_nodes.h"
 #include "launcher/process/supervisor.h"
 #include "launcher/subreaper/spawn.h"
 #include "launcher/watch/hang_watch.h"
@@ -28,7 +28,7 @@ struct GroupSettings {
   std::vector<std::string> stdout_filters, stderr_filters;  ///< see LaunchOptions
   std::vector<std::string> scratch_folders;  ///< removed by the subreaper when the launcher is killed
   std::span<char> title;
-  RoundLink* link = nullptr;  ///< to the other nodes; nullptr: there are none, and no lease
+  OtherNodes* others = nullptr;  ///< nullptr: there are none, and no lease
 };
 
 class Workers {

@@ -1,6 +1,6 @@
-// A node's right to have workers, in memory that launcher, link, subreaper, guard and workers share. The link
-// extends it as long as the other nodes answer; subreaper and guard end the workers when it runs out,
-// whatever the launcher does, and dtrain's own workers write nothing any more. See
+// A node's right to have workers, in memory that launcher, node agent, subreaper, guard and workers share.
+// The node agent extends it as long as the other nodes answer; subreaper and guard end the workers when it
+// runs out, whatever the launcher does, and dtrain's own workers write nothing any more. See
 // docs/decisions/010-rendezvous.md.
 #pragma once
 

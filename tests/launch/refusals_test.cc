@@ -128,7 +128,7 @@ TEST(Refusals, AConfigurationFileThatDiffersIsRefused) {
   Nodes nodes(0, {});
   write_file(file, "{\"lr\": 1}");
   nodes.add(0, arguments, "2");
-  ASSERT_TRUE(eventually([&] { return nodes[0].child("dtrain-link") > 0; }));
+  ASSERT_TRUE(eventually([&] { return nodes[0].child("dtrain-agent") > 0; }));
   write_file(file, "{\"lr\": 2}");  // as if the other node had another file there
   nodes.add(1, arguments, "2");
   expect_refused(nodes, 2);

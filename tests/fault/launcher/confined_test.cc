@@ -77,7 +77,7 @@ TEST_F(WithoutPidfds, NothingOutlivesAKilledLauncherOrSubreaper) {
   }
 }
 
-// Workers are ended by the subreaper when the lease is over, whatever launcher and link do.
+// Workers are ended by the subreaper when the lease is over, whatever launcher and node agent do.
 TEST_F(WithoutPidfds, TheLeasesEndEndsAllOfAStoppedNode) {
   const TempDir folder;
   write_script(folder / "launch",
@@ -88,9 +88,9 @@ TEST_F(WithoutPidfds, TheLeasesEndEndsAllOfAStoppedNode) {
               folder / "launch");
   ASSERT_TRUE(eventually([&] { return alive(nodes[0], "sleep") >= 8 && alive(nodes[1], "sleep") >= 8; }))
       << nodes.errors();
-  const pid_t link = nodes[1].child("dtrain-link");
-  ASSERT_GT(link, 0);
-  for (const pid_t pid : {nodes[1].pid(), link}) ::kill(pid, SIGSTOP);
+  const pid_t agent = nodes[1].child("dtrain-agent");
+  ASSERT_GT(agent, 0);
+  for (const pid_t pid : {nodes[1].pid(), agent}) ::kill(pid, SIGSTOP);
   EXPECT_TRUE(eventually([&] { return alive(nodes[1], "sleep") == 0; })) << nodes.errors();
   EXPECT_GT(nodes[0].wait(), 0) << nodes.errors();
   EXPECT_EQ(alive(nodes[0], "sleep"), 0U);
@@ -181,7 +181,7 @@ TEST(NoProc, NodesMeetWithoutIt) {
 }
 
 // Process 1 reaps whatever has lost its parent; how a launcher's own helpers ended is the launcher's to know.
-TEST(ProcessOne, SeesThatItsLinkWasKilled) {
+TEST(ProcessOne, SeesThatItsNodeAgentWasKilled) {
   if (run({"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "true"}).exit_code != 0)
     GTEST_SKIP() << "skipped: no process namespace can be made here (needs root)";
   const TempDir folder;
@@ -193,10 +193,10 @@ TEST(ProcessOne, SeesThatItsLinkWasKilled) {
               folder / "launch");
   ASSERT_TRUE(eventually([&] { return nodes.lines() == 2; })) << nodes.errors();
   const std::vector<pid_t> all = nodes[1].marked();
-  const auto link =
-      std::find_if(all.begin(), all.end(), [](pid_t pid) { return name_of(pid) == "dtrain-link"; });
-  ASSERT_NE(link, all.end());
-  ::kill(*link, SIGKILL);
+  const auto agent =
+      std::find_if(all.begin(), all.end(), [](pid_t pid) { return name_of(pid) == "dtrain-agent"; });
+  ASSERT_NE(agent, all.end());
+  ::kill(*agent, SIGKILL);
   for (const int node : {0, 1}) EXPECT_GT(nodes[node].wait(), 0) << nodes.errors();
   EXPECT_THAT(nodes[1].err(), HasSubstr("this launcher's process for the network, was killed by SIGKILL"));
 }

@@ -1,6 +1,6 @@
-// Launcher, link and subreaper of a node are stopped or killed, in any combination: its workers end when the
-// lease does, before anybody goes on without the node, and every launcher that can still act ends in time.
-// DTRAIN_FAULT_ROUNDS=50 for the long run; DTRAIN_FAULT_SEED repeats one.
+// Launcher, node agent and subreaper of a node are stopped or killed, in any combination: its workers end
+// when the lease does, before anybody goes on without the node, and every launcher that can still act ends in
+// time. DTRAIN_FAULT_ROUNDS=50 for the long run; DTRAIN_FAULT_SEED repeats one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -43,13 +43,13 @@ struct TwoNodes {
   bool started() {
     return eventually([&] { return nodes.lines() == 4; });
   }
-  // 0: launcher, 1: link, 2: subreaper; of the second node.
+  // 0: launcher, 1: node agent, 2: subreaper; of the second node.
   pid_t process(int part) {
-    return part == 0 ? nodes[1].pid() : part == 1 ? nodes[1].child("dtrain-link") : nodes[1].subreaper();
+    return part == 0 ? nodes[1].pid() : part == 1 ? nodes[1].child("dtrain-agent") : nodes[1].subreaper();
   }
 };
 
-constexpr const char* kParts[] = {"launcher", "link", "subreaper"};
+constexpr const char* kParts[] = {"launcher", "node agent", "subreaper"};
 
 class NodesFence : public ::testing::Test {
  protected:
@@ -71,8 +71,8 @@ class NodesFence : public ::testing::Test {
       if (acts[part] != 0) ::kill(pids[part], acts[part]);
     }
     const auto begin = std::chrono::steady_clock::now();
-    // A launcher that stands still is not needed while all is well, a link or subreaper that was stopped is
-    // let run on by the process above it: then nothing is wrong yet, and the subreaper is killed.
+    // A launcher that stands still is not needed while all is well, a node agent or subreaper that was
+    // stopped is let run on by the process above it: then nothing is wrong yet, and the subreaper is killed.
     const bool fence_needed = acts[0] == SIGKILL || acts[1] == SIGKILL || acts[2] == SIGKILL ||
                               (acts[0] == SIGSTOP && acts[1] != 0);
     if (!fence_needed) ::kill(pids[2], SIGKILL);
@@ -109,7 +109,7 @@ TEST_F(NodesFence, AllThreeBlocked) {
   EXPECT_GT(job.nodes[0].wait(kInTime), 0) << job.nodes.errors();
 }
 
-// The launcher hears nothing of its link, and does not wait for it at the end.
+// The launcher hears nothing of its node agent, and does not wait for it at the end.
 TEST_F(NodesFence, TheLinkBlocked) {
   if (const auto why = Blocked::unavailable()) GTEST_SKIP() << *why;
   TwoNodes job;
@@ -142,7 +142,7 @@ TEST(NodesStoppedParts, OfLinkAndSubreaperRunOn) {
               "", {{"GO", folder / "go"}});
   ASSERT_TRUE(eventually([&] { return nodes.lines() == 2; })) << nodes.errors();
   for (int node : {0, 1}) {
-    ::kill(nodes[node].child("dtrain-link"), SIGSTOP);
+    ::kill(nodes[node].child("dtrain-agent"), SIGSTOP);
     ::kill(nodes[node].subreaper(), SIGSTOP);
     ::kill(nodes[node].guard(), SIGSTOP);
   }

@@ -1,7 +1,7 @@
-// On a lab of hosts: launcher, link and subreaper of one of them are stopped, blocked or killed, and its
-// network is cut in both directions, in one, or its connections are reset, all drawn at random. Workers write
-// the number of their start and the time; no line of one start may be later than the first of the next, and
-// every launcher that can still act ends, or has workers that work, in time. The same with workers that
+// On a lab of hosts: launcher, node agent and subreaper of one of them are stopped, blocked or killed, and
+// its network is cut in both directions, in one, or its connections are reset, all drawn at random. Workers
+// write the number of their start and the time; no line of one start may be later than the first of the next,
+// and every launcher that can still act ends, or has workers that work, in time. The same with workers that
 // train: nothing in the run is of an earlier start than it should be. Needs root. DTRAIN_FAULT_ROUNDS=67 for
 // 200 rounds (an hour and a half); the seed is printed and can be given as DTRAIN_FAULT_SEED.
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ constexpr seconds kFresh{1};
 constexpr seconds kUntilHeard{2};
 
 constexpr std::array kNetwork = {"none", "both", "in", "out", "reset"};
-constexpr std::array kParts = {"launcher", "link", "subreaper"};
+constexpr std::array kParts = {"launcher", "node agent", "subreaper"};
 
 // No signal: the part is held by a Blocked.
 constexpr int kBlock = -1;
@@ -172,7 +172,7 @@ class Fencing : public ::testing::Test {
   Running& launcher(int host) { return *launchers_[static_cast<std::size_t>(host)]; }
 
   std::array<pid_t, 3> parts_of(int host) {
-    return {launcher(host).pid(), launcher(host).child("dtrain-link"), launcher(host).subreaper()};
+    return {launcher(host).pid(), launcher(host).child("dtrain-agent"), launcher(host).subreaper()};
   }
 
   // Kills come last: a part that is to be held must not end before because another one is gone.

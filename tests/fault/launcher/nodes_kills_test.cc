@@ -90,7 +90,7 @@ TEST_F(NodesKills, LauncherWhileNodesMeet) {
   for (int round = 0; round < rounds_; ++round) {
     Victim job;
     job.node = any_node();
-    ASSERT_TRUE(eventually([&] { return job.nodes[job.node].child("dtrain-link") > 0; }));
+    ASSERT_TRUE(eventually([&] { return job.nodes[job.node].child("dtrain-agent") > 0; }));
     wait_a_moment();
     job.nodes[job.node].signal(SIGKILL);
     // It may not have joined yet: then the others wait for it, and are told to end.
@@ -118,18 +118,19 @@ TEST_F(NodesKills, Subreaper) {
 }
 
 // A part of its launcher, which ends with it.
-TEST_F(NodesKills, Link) {
+TEST_F(NodesKills, NodeAgent) {
   for (int round = 0; round < rounds_; ++round) {
     Victim job;
     ASSERT_TRUE(eventually([&] { return job.nodes.lines() == 2 * kNodes; })) << job.nodes.errors();
     job.node = any_node();
-    const pid_t link = job.nodes[job.node].child("dtrain-link");
-    ASSERT_GT(link, 0);  // 0 would be ourselves
+    const pid_t agent = job.nodes[job.node].child("dtrain-agent");
+    ASSERT_GT(agent, 0);  // 0 would be ourselves
     wait_a_moment();
-    ::kill(link, SIGKILL);
+    ::kill(agent, SIGKILL);
     EXPECT_EQ(job.nodes[job.node].wait(), 4) << job.nodes.errors();
     EXPECT_THAT(job.nodes[job.node].err(), HasSubstr("was killed by SIGKILL"));
-    EXPECT_TRUE(eventually([&] { return job.nodes[job.node].marked().empty(); })) << "workers without a link";
+    EXPECT_TRUE(eventually([&] { return job.nodes[job.node].marked().empty(); }))
+        << "workers without a node agent";
     expect_one_end(job.nodes, job.node, 4, "node_rank " + std::to_string(job.node) + " |lost the others",
                    round);
   }
@@ -141,9 +142,9 @@ TEST_F(NodesKills, LauncherAndLink) {
     ASSERT_TRUE(eventually([&] { return job.nodes.lines() == 2 * kNodes; })) << job.nodes.errors();
     job.node = any_node();
     wait_a_moment();
-    const pid_t link = job.nodes[job.node].child("dtrain-link");
+    const pid_t agent = job.nodes[job.node].child("dtrain-agent");
     job.nodes[job.node].signal(SIGSTOP);
-    ::kill(link, SIGKILL);
+    ::kill(agent, SIGKILL);
     job.nodes[job.node].signal(SIGKILL);
     expect_one_end(job.nodes, job.node, 4, "node_rank " + std::to_string(job.node) + " |lost the others",
                    round);

@@ -119,13 +119,13 @@ TEST_F(Spares, TakeThePlaceOfANodeWhoseLinkIsKilled) {
     const int victim = round == 0 ? 0 : static_cast<int>(random_() % kNodes);
     SCOPED_TRACE("round " + std::to_string(round) + ", place " + std::to_string(victim));
     const auto job = begin();
-    const pid_t link = (*job)[victim].child("dtrain-link");
-    ASSERT_GT(link, 0);  // 0 would be ourselves
+    const pid_t agent = (*job)[victim].child("dtrain-agent");
+    ASSERT_GT(agent, 0);  // 0 would be ourselves
     const auto killed = Clock::now();
-    ::kill(link, SIGKILL);
+    ::kill(agent, SIGKILL);
     EXPECT_EQ((*job)[victim].wait(kPatience), 4) << job->errors();
     EXPECT_THAT((*job)[victim].err(), testing::HasSubstr("was killed by SIGKILL"));
-    tell(round, victim, "'s link", until_it_trains(*job, killed));
+    tell(round, victim, "'s node agent", until_it_trains(*job, killed));
     job->start(victim);
     EXPECT_TRUE(eventually([&] { return job->waits_as_spare(victim); }, kPatience)) << job->errors();
     finish(*job);

@@ -9,9 +9,9 @@
 
 namespace dtrain::launcher {
 
-class RoundLink {
+class OtherNodes {
  public:
-  virtual ~RoundLink() = default;
+  virtual ~OtherNodes() = default;
   /// Readable when there may be a command.
   virtual int fd() const = 0;
   /// What the others want of this node's workers: Command::end, signal (unless it has been passed on) or
@@ -26,9 +26,9 @@ class RoundLink {
   virtual Lease* lease() = 0;
 
  protected:
-  RoundLink() = default;
-  RoundLink(const RoundLink&) = default;
-  RoundLink& operator=(const RoundLink&) = default;
+  OtherNodes() = default;
+  OtherNodes(const OtherNodes&) = default;
+  OtherNodes& operator=(const OtherNodes&) = default;
 };
 
 }  // namespace dtrain::launcher

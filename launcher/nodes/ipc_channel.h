@@ -1,5 +1,5 @@
-// One end of the line between a launcher and its link: whole messages over a socket pair. Neither end ever
-// waits for the other to read.
+// One end of the channel between a launcher and its node agent: whole messages over a socket pair. Neither
+// end ever waits for the other to read.
 #pragma once
 
 #include <deque>
@@ -10,10 +10,10 @@
 
 namespace dtrain::launcher {
 
-class Line {
+class IpcChannel {
  public:
   /// `socket`: one of a pair of seqpacket sockets.
-  explicit Line(UniqueFd socket) : socket_(std::move(socket)) {}
+  explicit IpcChannel(UniqueFd socket) : socket_(std::move(socket)) {}
 
   /// To poll for POLLIN, and for POLLOUT while there is something unsent.
   int fd() const noexcept { return socket_.get(); }

@@ -1,5 +1,5 @@
 // Messages are cut into packets: a byte that says whether more follows, then bytes.
-#include "launcher/nodes/line.h"
+#include "launcher/nodes/ipc_channel.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -17,7 +17,7 @@ constexpr char kLast = 0, kMore = 1;
 
 }  // namespace
 
-void Line::send(std::string_view message) {
+void IpcChannel::send(std::string_view message) {
   do {
     const std::string_view part = message.substr(0, kPacketBytes);
     message.remove_prefix(part.size());
@@ -26,7 +26,7 @@ void Line::send(std::string_view message) {
   flush();
 }
 
-bool Line::flush() {
+bool IpcChannel::flush() {
   while (!packets_.empty()) {
     const std::string& packet = packets_.front();
     const ssize_t sent = ::send(socket_.get(), packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -38,12 +38,12 @@ bool Line::flush() {
 }
 
 // A packet counts as the sender's until it has been read.
-bool Line::unread() const {
+bool IpcChannel::unread() const {
   int bytes = 0;
   return unsent() || (::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0);
 }
 
-Line::Received Line::receive(std::string& message) {
+IpcChannel::Received IpcChannel::receive(std::string& message) {
   std::vector<char> packet(kPacketBytes + 1);
   while (true) {
     const ssize_t got = ::recv(socket_.get(), packet.data(), packet.size(), MSG_DONTWAIT);

@@ -10,13 +10,13 @@
 
 #include "cluster/rendezvous/member.h"
 #include "cluster/rendezvous/server.h"
-#include "launcher/nodes/line.h"
+#include "launcher/nodes/ipc_channel.h"
 #include "launcher/subreaper/lease.h"
 #include "runtime/base/fd.h"
 
 namespace dtrain::launcher {
 
-struct LinkSettings {
+struct NodeAgentSettings {
   rendezvous::MemberOptions member;
   rendezvous::NodeOffer offer;
   rendezvous::ServerOptions rendezvous;
@@ -28,24 +28,24 @@ struct LinkSettings {
   Duration connect_timeout = std::chrono::seconds(600);
 };
 
-/// To be made before any thread and any other child. The link renews the node's lease while the others
+/// To be made before any thread and any other child. The node agent renews the node's lease while the others
 /// answer, and revokes it when they have gone on without this node, when its launcher ends, or when that does
 /// not read for kDeaf what concerns its workers. It ends by itself when the launcher does, and tells the
 /// others once nothing is at work here any more. It is a part of the launcher: where it is killed this node
 /// is lost (LeaseLost), as where the launcher itself is. See
-/// docs/decisions/051-a-killed-link-is-a-lost-node.md.
-class Link {
+/// docs/decisions/051-a-killed-node agent-is-a-lost-node.md.
+class NodeAgent {
  public:
   /// Binds the rendezvous socket in this process when this node hosts it (so a taken port is an error here,
   /// with its owner named), then forks. Throws as listen_on, and SystemError.
-  explicit Link(const LinkSettings& settings);
-  /// Closes the line and reaps the link, which says goodbye to the others first (a second at most).
-  ~Link();
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
+  explicit NodeAgent(const NodeAgentSettings& settings);
+  /// Closes the channel and reaps the node agent, which says goodbye to the others first (a second at most).
+  ~NodeAgent();
+  NodeAgent(const NodeAgent&) = delete;
+  NodeAgent& operator=(const NodeAgent&) = delete;
 
   /// Readable when there is news; for poll().
-  int fd() const noexcept { return line_.fd(); }
+  int fd() const noexcept { return channel_.fd(); }
   pid_t pid() const noexcept { return pid_; }
   /// Where this node hosts the rendezvous; 0 where it does not.
   std::uint16_t port() const noexcept { return port_; }
@@ -65,7 +65,7 @@ class Link {
   std::string reap();
 
   Lease lease_;
-  Line line_{UniqueFd()};
+  IpcChannel channel_{UniqueFd()};
   pid_t pid_ = -1;
   std::uint16_t port_ = 0;
   bool over_ = false;  // nothing more comes

@@ -1,6 +1,6 @@
 // The launchers' lines to each other, each with its own process: a whole job over loopback, launchers that
-// are killed, links that are killed, ports that are taken.
-#include "launcher/nodes/link.h"
+// are killed, node agents that are killed, ports that are taken.
+#include "launcher/nodes/node_agent.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -31,8 +31,8 @@ const Token& token() {
   return made;
 }
 
-LinkSettings settings_for(int node_rank, int nodes, std::uint16_t port) {
-  LinkSettings settings;
+NodeAgentSettings settings_for(int node_rank, int nodes, std::uint16_t port) {
+  NodeAgentSettings settings;
   settings.member.server = {"127.0.0.1", port};
   settings.member.token = token();
   settings.member.job = "job";
@@ -52,12 +52,12 @@ LinkSettings settings_for(int node_rank, int nodes, std::uint16_t port) {
 
 // The next news of a kind; other kinds are skipped.
 template <class Kind>
-Kind hear(Link& link) {
+Kind hear(NodeAgent& agent) {
   const Deadline deadline = Deadline::after(seconds(30));
   while (!deadline.expired()) {
-    pollfd waited{link.fd(), POLLIN, 0};
+    pollfd waited{agent.fd(), POLLIN, 0};
     ::poll(&waited, 1, deadline.poll_timeout_ms());
-    const auto news = link.take();
+    const auto news = agent.take();
     if (!news) continue;
     if (const Kind* found = std::get_if<Kind>(&*news)) return *found;
     if (news->index() >= 4) break;
@@ -91,37 +91,37 @@ bool gone_within(pid_t pid, milliseconds wait) {
   return true;
 }
 
-TEST(Link, TwoLaunchersGoThroughAJob) {
-  Link first(settings_for(0, 2, 0));
-  Link second(settings_for(1, 2, first.port()));
+TEST(NodeAgent, TwoLaunchersGoThroughAJob) {
+  NodeAgent first(settings_for(0, 2, 0));
+  NodeAgent second(settings_for(1, 2, first.port()));
   EXPECT_NE(first.port(), 0);
   EXPECT_EQ(second.port(), 0);
-  for (Link* link : {&first, &second}) {
-    const Forming forming = hear<Forming>(*link);
-    EXPECT_EQ(forming.self, link == &first ? 0 : 1);
+  for (NodeAgent* agent : {&first, &second}) {
+    const Forming forming = hear<Forming>(*agent);
+    EXPECT_EQ(forming.self, agent == &first ? 0 : 1);
     ASSERT_EQ(forming.nodes.size(), 2U);
-    link->say(Ready{0, static_cast<std::uint16_t>(link == &first ? 4711 : 0)});
+    agent->say(Ready{0, static_cast<std::uint16_t>(agent == &first ? 4711 : 0)});
   }
-  EXPECT_EQ(name_of(first.pid()), "dtrain-link");
-  for (Link* link : {&first, &second}) {
-    const Start start = hear<Start>(*link);
+  EXPECT_EQ(name_of(first.pid()), "dtrain-agent");
+  for (NodeAgent* agent : {&first, &second}) {
+    const Start start = hear<Start>(*agent);
     EXPECT_EQ(start.master_port, 4711);
     EXPECT_EQ(start.run_id, "run");
     EXPECT_EQ(start.launch_time_ns, 7);
-    link->say(Ended{0, 0});
+    agent->say(Ended{0, 0});
   }
-  for (Link* link : {&first, &second}) {
-    EXPECT_EQ(hear<Over>(*link).exit_code, 0);
-    EXPECT_FALSE(link->take());
+  for (NodeAgent* agent : {&first, &second}) {
+    EXPECT_EQ(hear<Over>(*agent).exit_code, 0);
+    EXPECT_FALSE(agent->take());
   }
 }
 
-TEST(Link, ALongReportArrivesWhole) {
-  Link first(settings_for(0, 2, 0));
-  Link second(settings_for(1, 2, first.port()));
-  for (Link* link : {&first, &second}) {
-    hear<Forming>(*link);
-    link->say(Ready{0, 1});
+TEST(NodeAgent, ALongReportArrivesWhole) {
+  NodeAgent first(settings_for(0, 2, 0));
+  NodeAgent second(settings_for(1, 2, first.port()));
+  for (NodeAgent* agent : {&first, &second}) {
+    hear<Forming>(*agent);
+    agent->say(Ready{0, 1});
   }
   hear<Start>(second);
   Failed failed;
@@ -132,7 +132,7 @@ TEST(Link, ALongReportArrivesWhole) {
 }
 
 // A launcher of its own process, which is killed.
-TEST(Link, AKilledLauncherIsReportedWithinASecondWithItsNodesName) {
+TEST(NodeAgent, AKilledLauncherIsReportedWithinASecondWithItsNodesName) {
   static_cast<void>(token());
   for (const int victim : {1, 0}) {
     int report[2];
@@ -142,20 +142,21 @@ TEST(Link, AKilledLauncherIsReportedWithinASecondWithItsNodesName) {
     const pid_t launcher = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
     if (launcher == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      Link link(settings_for(victim, 2, port));
-      const int facts[] = {link.pid(), link.port()};
+      NodeAgent agent(settings_for(victim, 2, port));
+      const int facts[] = {agent.pid(), agent.port()};
       check(Sys{::write(report[1], facts, sizeof facts)}, "write");
-      hear<Forming>(link);
-      link.say(Ready{0, 1});
-      hear<Start>(link);
+      hear<Forming>(agent);
+      agent.say(Ready{0, 1});
+      hear<Start>(agent);
       ::pause();
       ::_exit(0);
     }
     int facts[2] = {0, 0};
-    std::unique_ptr<Link> other;
-    if (victim == 1) other = std::make_unique<Link>(settings_for(0, 2, port));
+    std::unique_ptr<NodeAgent> other;
+    if (victim == 1) other = std::make_unique<NodeAgent>(settings_for(0, 2, port));
     check(Sys{::read(report[0], facts, sizeof facts)}, "read");
-    if (victim == 0) other = std::make_unique<Link>(settings_for(1, 2, static_cast<std::uint16_t>(facts[1])));
+    if (victim == 0)
+      other = std::make_unique<NodeAgent>(settings_for(1, 2, static_cast<std::uint16_t>(facts[1])));
     hear<Forming>(*other);
     other->say(Ready{0, 1});
     hear<Start>(*other);
@@ -176,12 +177,12 @@ TEST(Link, AKilledLauncherIsReportedWithinASecondWithItsNodesName) {
 }
 
 // It is a part of the launcher: what it knew is lost, and the others go on, or end, without this node.
-TEST(Link, ThatIsKilledEndsItsNode) {
-  Link first(settings_for(0, 2, 0));
-  Link second(settings_for(1, 2, first.port()));
-  for (Link* link : {&first, &second}) {
-    hear<Forming>(*link);
-    link->say(Ready{0, 1});
+TEST(NodeAgent, ThatIsKilledEndsItsNode) {
+  NodeAgent first(settings_for(0, 2, 0));
+  NodeAgent second(settings_for(1, 2, first.port()));
+  for (NodeAgent* agent : {&first, &second}) {
+    hear<Forming>(*agent);
+    agent->say(Ready{0, 1});
   }
   hear<Start>(first);
   hear<Start>(second);
@@ -198,68 +199,69 @@ TEST(Link, ThatIsKilledEndsItsNode) {
   EXPECT_EQ(hear<Over>(first).exit_code, 4);
 }
 
-TEST(Link, SignalsOfATerminalOrABatchSystemDoNotEndIt) {
-  Link first(settings_for(0, 2, 0));
+TEST(NodeAgent, SignalsOfATerminalOrABatchSystemDoNotEndIt) {
+  NodeAgent first(settings_for(0, 2, 0));
   hear<Waiting>(first);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}) ::kill(first.pid(), signal);
   EXPECT_EQ(::getpgid(first.pid()), first.pid());
-  Link second(settings_for(1, 2, first.port()));
+  NodeAgent second(settings_for(1, 2, first.port()));
   hear<Forming>(first);
   hear<Forming>(second);
 }
 
-TEST(Link, ATakenPortIsAnErrorThatNamesItsOwner) {
+TEST(NodeAgent, ATakenPortIsAnErrorThatNamesItsOwner) {
   const Listener taken = listen_on("127.0.0.1", 0, Deadline::after(seconds(5)));
   try {
-    Link link(settings_for(0, 2, taken.port()));
+    NodeAgent agent(settings_for(0, 2, taken.port()));
     ADD_FAILURE() << "expected an error";
   } catch (const SystemError& error) {
     EXPECT_THAT(error.what(), HasSubstr("pid " + std::to_string(::getpid())));
   }
 }
 
-TEST(Link, ARendezvousThatIsNotReachedIsARefusalAndTheWaitingIsTold) {
-  LinkSettings settings = settings_for(1, 2, listen_on("127.0.0.1", 0, Deadline::after(seconds(5))).port());
+TEST(NodeAgent, ARendezvousThatIsNotReachedIsARefusalAndTheWaitingIsTold) {
+  NodeAgentSettings settings =
+      settings_for(1, 2, listen_on("127.0.0.1", 0, Deadline::after(seconds(5))).port());
   settings.connect_timeout = milliseconds(5500);
-  Link link(settings);
-  EXPECT_THAT(hear<Waiting>(link).lines,
+  NodeAgent agent(settings);
+  EXPECT_THAT(hear<Waiting>(agent).lines,
               Contains(HasSubstr("127.0.0.1:" + std::to_string(settings.member.server.port))));
-  EXPECT_THAT(hear<Refused>(link).why, HasSubstr("refused"));
+  EXPECT_THAT(hear<Refused>(agent).why, HasSubstr("refused"));
 }
 
-TEST(Link, AnotherTokenIsARefusalAtOnce) {
-  Link first(settings_for(0, 2, 0));
-  LinkSettings settings = settings_for(1, 2, first.port());
+TEST(NodeAgent, AnotherTokenIsARefusalAtOnce) {
+  NodeAgent first(settings_for(0, 2, 0));
+  NodeAgentSettings settings = settings_for(1, 2, first.port());
   settings.member.token = make_token();
-  Link second(settings);
+  NodeAgent second(settings);
   EXPECT_THAT(hear<Refused>(second).why, HasSubstr("token"));
 }
 
-TEST(Link, HostingOffLoopbackWithoutATokenIsRefused) {
-  LinkSettings settings = settings_for(0, 2, 0);
+TEST(NodeAgent, HostingOffLoopbackWithoutATokenIsRefused) {
+  NodeAgentSettings settings = settings_for(0, 2, 0);
   settings.member.server.host = "0.0.0.0";
   settings.member.token.reset();
   settings.rendezvous.token.reset();
-  Link link(settings);
-  EXPECT_THAT(hear<Refused>(link).why, HasSubstr("insecure"));
+  NodeAgent agent(settings);
+  EXPECT_THAT(hear<Refused>(agent).why, HasSubstr("insecure"));
 }
 
-TEST(Link, ADuplicateRankGetsEverybodyOut) {
-  Link first(settings_for(0, 3, 0));
-  Link second(settings_for(1, 3, first.port()));
+TEST(NodeAgent, ADuplicateRankGetsEverybodyOut) {
+  NodeAgent first(settings_for(0, 3, 0));
+  NodeAgent second(settings_for(1, 3, first.port()));
   hear<Waiting>(second);
-  Link third(settings_for(1, 3, first.port()));
+  NodeAgent third(settings_for(1, 3, first.port()));
   const std::string why = hear<Refused>(third).why;
   EXPECT_THAT(why, HasSubstr("node_rank 1 is taken"));
   EXPECT_THAT(hear<Over>(first).failure->lines, Contains(why));
   EXPECT_THAT(hear<Over>(second).failure->lines, Contains(why));
 }
 
-TEST(Link, ALauncherThatGoesWhileConnectingLeavesNothing) {
+TEST(NodeAgent, ALauncherThatGoesWhileConnectingLeavesNothing) {
   pid_t pid = 0;
   {
-    Link link(settings_for(1, 2, listen_on("127.0.0.1", 0, Deadline::after(seconds(5))).port()));
-    pid = link.pid();
+    NodeAgent agent(settings_for(1, 2, listen_on("127.0.0.1", 0, Deadline::after(seconds(5))).port()));
+    pid = agent.pid();
   }
   EXPECT_FALSE(exists(pid));
 }

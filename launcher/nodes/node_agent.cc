@@ -1,6 +1,6 @@
-// Both ends of the line: in the launcher a socket, in the link's process a member, the rendezvous on the
-// first node, and one loop.
-#include "launcher/nodes/link.h"
+// Both ends of the channel: in the launcher a socket, in the node agent's process a member, the rendezvous on
+// the first node, and one loop.
+#include "launcher/nodes/node_agent.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -34,10 +34,10 @@ using rendezvous::Word;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr char kName[] = "dtrain-link";
-constexpr std::string_view kWho = "the link, this launcher's process for the network,";
+constexpr char kName[] = "dtrain-agent";
+constexpr std::string_view kWho = "the node agent, this launcher's process for the network,";
 constexpr std::string_view kGoodbye = "bye";
-// For a link that was killed at the end, too.
+// For a node agent that was killed at the end, too.
 constexpr Duration kOrderlyEnd = seconds(3);
 // The launcher was killed, but others on this rendezvous still clear up.
 constexpr Duration kDisorderlyEnd = seconds(5);
@@ -67,12 +67,12 @@ bool is_last(const News& news) {
 }
 
 // The child. Ends with the process; nothing of the launcher's is destroyed here.
-class LinkProcess {
+class NodeAgentProcess {
  public:
-  LinkProcess(LinkSettings settings, UniqueFd socket, std::optional<Listener> listener, pid_t launcher,
-              Lease& lease)
+  NodeAgentProcess(NodeAgentSettings settings, UniqueFd socket, std::optional<Listener> listener,
+                   pid_t launcher, Lease& lease)
       : settings_(std::move(settings)),
-        line_(std::move(socket)),
+        channel_(std::move(socket)),
         listener_(std::move(listener)),
         launcher_(launcher),
         lease_(lease) {
@@ -91,7 +91,7 @@ class LinkProcess {
       }
       part();
     } catch (const std::exception&) {
-      code = 1;  // the launcher sees the line end
+      code = 1;  // the launcher sees the channel end
     }
     ::_exit(code);
   }
@@ -100,12 +100,12 @@ class LinkProcess {
   void settle_in() {
     ::setpgid(0, 0);  // a Ctrl-C on the terminal is the launcher's to handle
     ::prctl(PR_SET_NAME, kName);
-    // The end of the line says the same; this holds even if somebody else has the launcher's end open, and
-    // wakes a link that was stopped.
+    // The end of the channel says the same; this holds even if somebody else has the launcher's end open, and
+    // wakes a node agent that was stopped.
     signals_ = block_signals_but_watch({SIGCONT});
     check(Sys{::prctl(PR_SET_PDEATHSIG, SIGCONT)}, "prctl PR_SET_PDEATHSIG");
     gone_ = ::getppid() != launcher_;
-    std::vector<int> kept{line_.fd(), signals_.get(), lease_.revoked_fd()};
+    std::vector<int> kept{channel_.fd(), signals_.get(), lease_.revoked_fd()};
     if (listener_) kept.push_back(listener_->fd.get());
     let_go_of_all_but(std::move(kept));
     // One connection a launcher.
@@ -168,7 +168,7 @@ class LinkProcess {
 
   // In a thread, since the launcher may end meanwhile. False when there is no member to relay for.
   bool connect() {
-    connected_.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC)}, "eventfd of the link")));
+    connected_.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC)}, "eventfd of the node agent")));
     std::thread([this] {
       Attempt attempt;
       try {
@@ -203,7 +203,7 @@ class LinkProcess {
 
   // One turn of the loop; false after the last news.
   bool relay() {
-    const bool looks = line_.unread() || round_begun_;
+    const bool looks = channel_.unread() || round_begun_;
     wait({member_->fd()}, looks ? Deadline::after(kLookAgain) : Deadline::never());
     while (auto news = member_->next(Deadline::after(Duration::zero()))) {
       send(*news);
@@ -221,7 +221,7 @@ class LinkProcess {
 
   // The launcher has not read what concerns its workers, or they have all ended and it does not say so.
   bool stands_still() {
-    if (!line_.unread()) unread_until_.reset();
+    if (!channel_.unread()) unread_until_.reset();
     const bool ended = round_begun_ && lease_.groups_begun() > *round_begun_ && lease_.idle();
     if (!ended) silent_until_.reset();
     if (ended && !silent_until_) silent_until_ = Deadline::after(kSayEnded);
@@ -245,20 +245,20 @@ class LinkProcess {
   // Until one of `fds` or the launcher has something to say.
   void wait(std::vector<int> fds, const Deadline& deadline) {
     std::vector<pollfd> waited{
-        {line_.fd(), static_cast<short>(line_.unsent() ? POLLIN | POLLOUT : POLLIN), 0},
+        {channel_.fd(), static_cast<short>(channel_.unsent() ? POLLIN | POLLOUT : POLLIN), 0},
         {signals_.get(), POLLIN, 0}};
     for (const int fd : fds) waited.push_back({fd, POLLIN, 0});
     ::poll(waited.data(), waited.size(), deadline.poll_timeout_ms());
     drain_signals(signals_);
-    if (!line_.flush()) gone_ = true;
+    if (!channel_.flush()) gone_ = true;
     obey();
     if (::getppid() != launcher_) gone_ = true;
   }
 
   void obey() {
     std::string message;
-    Line::Received received;
-    while ((received = line_.receive(message)) == Line::Received::message) {
+    IpcChannel::Received received;
+    while ((received = channel_.receive(message)) == IpcChannel::Received::message) {
       if (message == kGoodbye) {
         gone_ = orderly_ = true;
         return;
@@ -271,14 +271,14 @@ class LinkProcess {
       else
         early_.push_back(*word);
     }
-    if (received == Line::Received::gone) gone_ = true;
+    if (received == IpcChannel::Received::gone) gone_ = true;
   }
 
   void send(const News& news) {
     // Before the launcher can read it and begin one.
     if (std::holds_alternative<rendezvous::Start>(news)) round_begun_ = lease_.groups_begun();
-    line_.send(rendezvous::encode(news));
-    if (is_pressing(news) && !unread_until_) unread_until_ = Deadline::after(Link::kDeaf);
+    channel_.send(rendezvous::encode(news));
+    if (is_pressing(news) && !unread_until_) unread_until_ = Deadline::after(NodeAgent::kDeaf);
   }
 
   // The host of the rendezvous stays until the others have heard the end.
@@ -296,8 +296,8 @@ class LinkProcess {
     std::string why;
   };
 
-  LinkSettings settings_;
-  Line line_;
+  NodeAgentSettings settings_;
+  IpcChannel channel_;
   UniqueFd signals_;
   std::optional<Listener> listener_;
   pid_t launcher_;
@@ -318,7 +318,7 @@ class LinkProcess {
 
 }  // namespace
 
-Link::Link(const LinkSettings& settings) {
+NodeAgent::NodeAgent(const NodeAgentSettings& settings) {
   std::optional<Listener> listener;
   if (settings.hosts)
     listener =
@@ -326,22 +326,22 @@ Link::Link(const LinkSettings& settings) {
                   Deadline::after(seconds(10)));
   if (listener) port_ = listener->port();
   int ends[2];
-  check(Sys{::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)}, "socketpair for the link");
+  check(Sys{::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)}, "socketpair for the node agent");
   UniqueFd theirs(ends[1]);
-  line_ = Line(UniqueFd(ends[0]));
+  channel_ = IpcChannel(UniqueFd(ends[0]));
   const pid_t launcher = ::getpid();
-  pid_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the link"));
+  pid_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the node agent"));
   if (pid_ > 0) return;
-  line_.close();
-  LinkSettings own = settings;
+  channel_.close();
+  NodeAgentSettings own = settings;
   if (port_ != 0) own.member.server.port = port_;
-  LinkProcess(std::move(own), std::move(theirs), std::move(listener), launcher, lease_).run();
+  NodeAgentProcess(std::move(own), std::move(theirs), std::move(listener), launcher, lease_).run();
 }
 
-Link::~Link() {
+NodeAgent::~NodeAgent() {
   if (pid_ <= 0) return;
-  line_.send(kGoodbye);
-  line_.close();
+  channel_.send(kGoodbye);
+  channel_.close();
   Deadline deadline = Deadline::after(kReap);
   bool patient = true;
   while (::waitpid(pid_, nullptr, WNOHANG) == 0) {
@@ -356,9 +356,9 @@ Link::~Link() {
 }
 
 // How one ended that has not said why.
-std::string Link::reap() {
-  line_.close();
-  ::kill(pid_, SIGKILL);  // whatever it is doing without its line
+std::string NodeAgent::reap() {
+  channel_.close();
+  ::kill(pid_, SIGKILL);  // whatever it is doing without its channel
   int status = 0;
   const Deadline deadline = Deadline::after(kDies);
   while (::waitpid(pid_, &status, WNOHANG) == 0) {
@@ -370,15 +370,15 @@ std::string Link::reap() {
                              : fmt::format("ended with exit code {}", WEXITSTATUS(status));
 }
 
-std::optional<News> Link::take() {
+std::optional<News> NodeAgent::take() {
   if (over_) return std::nullopt;
   continue_if_stopped(pid_);
   std::string message;
-  line_.flush();
-  const Line::Received received = line_.receive(message);
-  if (received == Line::Received::nothing) return std::nullopt;
+  channel_.flush();
+  const IpcChannel::Received received = channel_.receive(message);
+  if (received == IpcChannel::Received::nothing) return std::nullopt;
   std::optional<News> news;
-  if (received == Line::Received::message) {
+  if (received == IpcChannel::Received::message) {
     news = rendezvous::decode_news(message);
     if (!news) news = rendezvous::LeaseLost{std::string(kWho) + " said what cannot be understood"};
   } else {
@@ -389,6 +389,6 @@ std::optional<News> Link::take() {
   return news;
 }
 
-void Link::say(const Word& word) { line_.send(rendezvous::encode(word)); }
+void NodeAgent::say(const Word& word) { channel_.send(rendezvous::encode(word)); }
 
 }  // namespace dtrain::launcher
