@@ -2,6 +2,9 @@
 // operation. Rules work in the compute type C, as the functors of functors.h do.
 #pragma once
 
+#include <cmath>
+#include <limits>
+
 #include "runtime/device/functors.h"
 
 namespace dtrain::rule {
@@ -15,7 +18,8 @@ struct Element {
 /// Of a number as it is stored. Without a branch, so that loops of it are vectorized.
 template <class C>
 DTRAIN_HOST_DEVICE bool is_not_finite(C stored) {
-  return stored - stored != 0;
+  constexpr C kMost = std::numeric_limits<C>::max();
+  return !(std::abs(stored) <= kMost);
 }
 
 /// The numbers of a step that are known only where and when it runs.

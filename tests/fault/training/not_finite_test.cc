@@ -125,7 +125,8 @@ TEST_P(NotFiniteForms, GradientsMoveNoParameter) {
 
 // Gradients and losses are finite. Servers update elsewhere: there the loss after it tells.
 TEST_P(NotFiniteForms, AnUpdateThatOverflowsEndsTheRun) {
-  const TrainingRun run = training("run", {"--lr=3e38", "--checkpoint-every=0", "--eval-every=0"});
+  const TrainingRun run =
+      training("run", {"--break=update", "--lr=1e30", "--checkpoint-every=0", "--eval-every=0"});
   const RunResult ended = train(run);
   EXPECT_EQ(ended.exit_code, 1) << ended.out << ended.err;
   EXPECT_THAT(ended.err, GetParam().servers > 0 ? HasSubstr("the loss is")

@@ -13,7 +13,8 @@ namespace {
 constexpr std::int64_t kSamples = 64, kFeatures = 6;
 constexpr OptionSpec kOptions[] = {
     {"break", "Network", "WHAT", "none",
-     "none, gradient (finite loss, of sample 13), data or test (x of sample 13)"},
+     "none, gradient (finite loss, of sample 13), update (too large at --lr=1e30), data or test (x of "
+     "sample 13)"},
     {"units", "Network", "WHICH", "all",
      "all, or some: samples with an even number count nothing, and have no mean"},
 };
@@ -59,6 +60,7 @@ class Learn final : public Task {
     Tensor errors = square(output - batch["y"]);
     // The root of 0 is 0, and has no slope.
     if (broken_ == "gradient") errors = errors + sqrt(square(output) * 0.0 + (-batch["bad"] + 1.0));
+    if (broken_ == "update") errors = errors * 1e15;
     return sum(errors * batch["counts"]) / sum(batch["counts"]);
   }
   double units(const Batch& batch) const override {
@@ -74,7 +76,7 @@ class Learn final : public Task {
 };
 
 std::shared_ptr<const Task> make(const Options& options) {
-  return std::make_shared<Learn>(options.choice("break", {"none", "gradient", "data", "test"}),
+  return std::make_shared<Learn>(options.choice("break", {"none", "gradient", "update", "data", "test"}),
                                  options.choice("units", {"all", "some"}) == "some");
 }
 

@@ -114,7 +114,7 @@ TEST_F(UpdateGuardTest, NotesAnUpdateThatOverflows) {
 }
 
 TEST_F(UpdateGuardTest, NotesItInEveryDtypeAndPlace) {
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     for (const std::int64_t place : {0, 1, 30, 40}) {
       Tensor p = Tensor::ones({41}, device_).to(dtype);
       p.set_requires_grad(true);
@@ -124,7 +124,7 @@ TEST_F(UpdateGuardTest, NotesItInEveryDtypeAndPlace) {
       p.set_grad(Tensor::ones({41}, device_).to(dtype));
       optimizer.step();
       EXPECT_FALSE(guard.spoilt_any()) << name_of(dtype);
-      const double large = dtype == DType::f64 ? 1e308 : dtype == DType::f16 ? 6e4 : 1e38;
+      const double large = dtype == DType::f64 ? 1e308 : 1e38;
       const Tensor gradient = Tensor::ones({41}, device_, DType::f64);
       Tensor(gradient.slice(0, place, place + 1)).fill(large);
       p.set_grad(gradient.to(dtype));
