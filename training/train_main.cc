@@ -10,7 +10,7 @@
 #include "runtime/data/formats/text.h"
 #include "training/options/combinations.h"
 #include "training/serve.h"
-#include "training/start/said_once.h"
+#include "training/start/first_rank_error.h"
 #include "training/start/threads.h"
 #include "training/use/commands.h"
 #include "training/worker.h"
@@ -76,7 +76,7 @@ void check_training(const TrainProgram& program, const std::vector<std::string>&
 ExitCode run_training(const TrainProgram& program, const std::vector<std::string>& arguments,
                       const Environment& environment) {
   const std::vector<OptionSpec> specs = all_options(program);
-  const Options options = said_once(find_placement(environment), [&] {
+  const Options options = first_rank_error(find_placement(environment), [&] {
     return resolve_options(program.name, specs, arguments, environment);
   });
   const std::string usage = fmt::format(
@@ -89,8 +89,8 @@ ExitCode run_training(const TrainProgram& program, const std::vector<std::string
     fmt::print("{}{}", *help, options.text("help") == "markdown" ? "" : combinations_help());
     return ExitCode::ok;
   }
-  const auto [placement, role, task, recipe] =
-      said_once(find_placement(environment), [&] { return find_assignment(program, options, environment); });
+  const auto [placement, role, task, recipe] = first_rank_error(
+      find_placement(environment), [&] { return find_assignment(program, options, environment); });
   if (options.enabled("print-config")) {
     if (*placement.rank == 0 && !role.server) fmt::print("{}", options_table(options));
     return ExitCode::ok;

@@ -19,7 +19,7 @@ constexpr Duration kRecordsPatience = std::chrono::seconds(2);
 ExitCode Trainer::run() {
   try {
     if (at_.step == 0 && recipe_.checkpoint_at_start && at_.saved_step != 0) save_checkpoint();
-    journal_.begin(at_);
+    logger_.begin(at_);
     env_.communicator.limit_calls(recipe_.collective_timeout);
     while (true) {
       try {
@@ -33,7 +33,7 @@ ExitCode Trainer::run() {
     throw;
   } catch (const LossError& error) {
     const LossError explained = end_diverged(error);
-    journal_.wait(Deadline::after(kRecordsPatience));
+    logger_.wait(Deadline::after(kRecordsPatience));
     throw explained;
   } catch (...) {
     take_ready_reports();
@@ -45,8 +45,8 @@ ExitCode Trainer::run() {
 // no run then.
 void Trainer::leave_nothing() noexcept {
   if (!made_run_ || at_.step > 0 || at_.saved_step) return;
-  if (!journal_.wait(Deadline::after(kRecordsPatience))) return;  // a disk that hangs keeps what it has
-  journal_.record_by(nullptr);
+  if (!logger_.wait(Deadline::after(kRecordsPatience))) return;  // a disk that hangs keeps what it has
+  logger_.record_by(nullptr);
   saver_.reset();
   std::error_code ignored;
   std::filesystem::remove_all(*made_run_, ignored);
@@ -63,7 +63,7 @@ ExitCode Trainer::run_on() {
   if (recipe_.eval_every > 0 && at_.evaluated_step != at_.step) evaluate();
   save_last();
   report_skipped();
-  if (recipe_.profile) journal_.message(env_.clock.table());
+  if (recipe_.profile) logger_.message(env_.clock.table());
   finish("finished");
   env_.log.note(LogLevel::info, fmt::format("finished after step {}", at_.step));
   return ExitCode::ok;
@@ -116,7 +116,7 @@ void Trainer::step() {
   engine_.step(plan, [this] {
     const SpanScope waiting(env_.tracer.spans(), "wait for batch", "phase");
     Batch batch = data_.next(deadline());
-    journal_.samples(batch.indices, at_);
+    logger_.samples(batch.indices, at_);
     return batch;
   });
 }
@@ -129,29 +129,29 @@ void Trainer::take_reports(std::size_t left) {
     if (const AsyncSteps* steps = env_.strategy.asynchronous()) report.delay = steps->delay();
     stop_asked_ = stop_asked_ || report.stop;
     save_asked_ = save_asked_ || report.save;
-    journal_.step(report, at_);
+    logger_.step(report, at_);
   }
 }
 
 // When training fails: what is known by then is written down.
 void Trainer::take_ready_reports() noexcept {
   try {
-    while (engine_.report_ready()) journal_.step(engine_.take_report(), at_);
+    while (engine_.report_ready()) logger_.step(engine_.take_report(), at_);
   } catch (const std::exception&) {
     // The failure that brought us here is the one to tell.
   }
-  journal_.wait(Deadline::after(kRecordsPatience));
+  logger_.wait(Deadline::after(kRecordsPatience));
 }
 
 // What goes wrong on one rank without any sign: memory, and speed.
 void Trainer::watch_over_peers() {
   if (recipe_.check_replicas > 0 && at_.step % recipe_.check_replicas == 0) compare_replicas();
   if (engine_.runs_ahead() || !env_.strategy.in_step()) return;
-  const auto compared = pace_.after_step(deadline());
+  const auto compared = stragglers_.after_step(deadline());
   if (!compared || !is_root()) return;
   if (compared->slow)
     env_.log.write(LogLevel::warning, fmt::format("step {}: {}", at_.step, *compared->slow));
-  journal_.phases(at_.step, *compared);
+  logger_.phases(at_.step, *compared);
 }
 
 void Trainer::compare_replicas() {
@@ -172,7 +172,7 @@ void Trainer::evaluate() {
   const Evaluation found = engine_.evaluate(data_.test(), recipe_.batch.per_worker);
   check_finite(found);
   at_.evaluated_step = at_.step;
-  journal_.evaluation(found, at_);
+  logger_.evaluation(found, at_);
 }
 
 void Trainer::save_checkpoint() {
@@ -235,22 +235,22 @@ void Trainer::finish_with_others() {
   if (steps == nullptr) return;
   take_reports(0);
   steps->finish(Deadline::never());
-  journal_.delays(steps->delays());
+  logger_.delays(steps->delays());
   at_.evaluated_step.reset();
   at_.saved_step.reset();
 }
 
 // Nobody leaves before all is written: srun and mpirun may be set to end all tasks when one goes.
 void Trainer::finish(const std::string& status) {
-  journal_.finish(status, at_);
-  saver_->drain([this] { return journal_.busy(); });
-  journal_.check();
+  logger_.finish(status, at_);
+  saver_->drain([this] { return logger_.busy(); });
+  logger_.check();
 }
 
 void Trainer::stop_at_signal() {
   finish_with_others();
   save_last();
-  journal_.message(fmt::format(
+  logger_.message(fmt::format(
       "stopped by a signal after step {}; the checkpoint is saved, run again to go on", at_.step));
   finish("stopped");
 }

@@ -9,10 +9,10 @@
 #include "parallel/layout/replicas.h"
 #include "runtime/base/error.h"
 #include "training/engine/engine.h"
+#include "training/log/run_logger.h"
+#include "training/log/straggler_detector.h"
 #include "training/run/checkpoint_saver.h"
 #include "training/run/finite_check.h"
-#include "training/run/journal.h"
-#include "training/run/pace.h"
 #include "training/run/peer_snapshots.h"
 #include "training/start/stop_signal.h"
 #include "training/training_data.h"
@@ -125,7 +125,7 @@ class Trainer {
 
   const TrainConfig recipe_;
   TrainerEnvironment env_;
-  Journal journal_;
+  RunLogger logger_;
   FiniteCheck finite_;
   TrainingData data_;
   std::int64_t schedule_batch_;  ///< samples of the steps that it counts in: those of the run's first start
@@ -133,7 +133,7 @@ class Trainer {
   Engine engine_;
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<PeerSnapshots> copies_;  ///< null unless asked for
-  Pace pace_;
+  StragglerDetector stragglers_;
   RunPosition at_;
   std::optional<std::filesystem::path>
       made_run_;                    ///< rank 0: the run's folder, where it was not there before

@@ -119,14 +119,14 @@ void Trainer::report_skipped() {
 }
 
 LossError Trainer::end_diverged(const LossError& error) {
-  journal_.bad_loss(error.step(), error.loss(), at_);
+  logger_.bad_loss(error.step(), error.loss(), at_);
   RunPosition end = at_;
   end.step = steps_done(error);
   std::string message = error.what();
   try {
     const std::string sample = error.where() == NotFinite::evaluation
                                    ? ""
-                                   : bad_sample(data_.shared_train(), journal_.samples_of(error.step()));
+                                   : bad_sample(data_.shared_train(), logger_.samples_of(error.step()));
     const auto newest = refuse_what_leads_to(error, !sample.empty());
     message += advice(error, sample);
     if (!newest) {
@@ -141,7 +141,7 @@ LossError Trainer::end_diverged(const LossError& error) {
   } catch (const Error&) {
     // A peer, or a disk, that is lost meanwhile must not hide what was found.
   }
-  journal_.finish("diverged", end);
+  logger_.finish("diverged", end);
   return LossError(message, error.where(), error.step(), error.loss());
 }
 

@@ -54,17 +54,17 @@ EngineOptions engine_options(const TrainConfig& recipe, const TrainerEnvironment
 Trainer::Trainer(const TrainConfig& recipe, const TrainerEnvironment& environment)
     : recipe_(recipe),
       env_(environment),
-      journal_({recipe_, env_.environment, *env_.device, env_.clock, env_.log, env_.tracer.spans(),
-                env_.communicator.rank(), env_.communicator.size(), env_.permit}),
+      logger_({recipe_, env_.environment, *env_.device, env_.clock, env_.log, env_.tracer.spans(),
+               env_.communicator.rank(), env_.communicator.size(), env_.permit}),
       finite_(env_.device),
       data_(recipe_, env_.task, env_.strategy.share(), env_.device, env_.log, env_.tracer.spans()),
       schedule_batch_(recipe_.batch.global),
       schedule_(schedule_of_run()),
       engine_(env_.task, env_.strategy, env_.communicator, env_.device, engine_options(recipe_, env_),
               env_.log),
-      pace_(env_.communicator, env_.clock) {
+      stragglers_(env_.communicator, env_.clock) {
   check_same_data(data_.fingerprint(), env_.communicator, start_deadline());
-  journal_.name_samples(data_.shared_train());
+  logger_.name_samples(data_.shared_train());
   engine_.prepare(parts(), start_deadline());
   try {
     resume();
@@ -285,7 +285,7 @@ void Trainer::go_back(const ReplicaError& why) {
   at_.evaluated_step.reset();
   count_steps();
   begin_start(0, state);
-  journal_.message(fmt::format("going on after step {}, the last that all workers agreed on", at_.step));
+  logger_.message(fmt::format("going on after step {}, the last that all workers agreed on", at_.step));
 }
 
 // This start of the run, or the run going back in the middle of one.
@@ -295,8 +295,8 @@ void Trainer::begin_start(std::uint64_t bytes, const std::optional<Checkpoint>& 
       bytes, step, checkpoint ? std::span(checkpoint->refused) : std::span<const RefusedCheckpoint>());
   at_.start =
       parse_integer(broadcast_text(env_.communicator, std::to_string(start), start_deadline())).value_or(0);
-  if (!is_root()) return journal_.forget();
-  journal_.record_by(std::make_unique<RunRecorder>(RunDirectory(run_dir_), env_.options, env_.environment,
+  if (!is_root()) return logger_.forget();
+  logger_.record_by(std::make_unique<RunRecorder>(RunDirectory(run_dir_), env_.options, env_.environment,
                                                    recipe_, data_.train().fields(), *env_.device,
                                                    env_.strategy.report(0).choices, at_.start, step));
 }
@@ -349,18 +349,18 @@ void Trainer::take_over(const std::string& state_text, const Checkpoint* checkpo
 
 // Every rank keeps a log of its own where it can see rank 0's run directory.
 void Trainer::open_logs() {
-  journal_.open_logs(
+  logger_.open_logs(
       RunDirectory(run_dir_).logs(),
       fmt::format("rank {} of {}, pid {}, {}, backend {}", env_.communicator.rank(), env_.communicator.size(),
                   ::getpid(), env_.device->name(), env_.communicator.backend()));
-  if (!frozen_note_.empty()) journal_.message(frozen_note_);
+  if (!frozen_note_.empty()) logger_.message(frozen_note_);
   if (env_.device->is_emulated()) {
-    journal_.message(
+    logger_.message(
         fmt::format("device {}: no GPU but software that behaves like one; rates say nothing about a GPU",
                     env_.device->name()));
   }
   if (recipe_.device != "auto" || !recipe_.devices.empty()) return;
-  if (const std::string why = why_no_gpu(*env_.device, env_.environment); !why.empty()) journal_.message(why);
+  if (const std::string why = why_no_gpu(*env_.device, env_.environment); !why.empty()) logger_.message(why);
 }
 
 // All ranks' times are told from rank 0's this moment, as far as the machines' clocks agree.
@@ -393,10 +393,10 @@ void Trainer::start_saving(std::unique_ptr<CheckpointStore> locked,
                                                           .patience = recipe_.collective_timeout,
                                                           .in_step = env_.strategy.in_step(),
                                                           .mark = mark != nullptr ? *mark : "",
-                                                          .before_write = [this] { journal_.sync(); }});
+                                                          .before_write = [this] { logger_.sync(); }});
   begin_start(bytes, checkpoint);
   if (!checkpoint) return;
-  journal_.message(
+  logger_.message(
       fmt::format("going on after step {} from {}", checkpoint->state.step, checkpoint->path.string()));
 }
 

@@ -12,7 +12,7 @@
 #include "runtime/device/timed_device.h"
 #include "training/divided_task.h"
 #include "training/make_strategy.h"
-#include "training/start/said_once.h"
+#include "training/start/first_rank_error.h"
 #include "training/start/same_options.h"
 #include "training/start/threads.h"
 #include "training/trainer.h"
@@ -41,7 +41,7 @@ void tell_of_meeting(const Environment& environment) {
 template <class Body>
 auto checked(const Placement& place, Communicator& workers, Body body) {
   try {
-    return said_once(place, body);
+    return first_rank_error(place, body);
   } catch (const UsageError& error) {
     workers.abort(error.what());
     throw;
@@ -73,7 +73,7 @@ struct Desk {
         local_size(placement.local_world_size.value_or(1)),
         log(to),
         tracer(recipe.trace, rank, to),
-        devices(said_once(place, [&] { return make_devices(recipe, local_rank, local_size); })) {
+        devices(first_rank_error(place, [&] { return make_devices(recipe, local_rank, local_size); })) {
     devices.replace_main(traced(devices.main(), tracer));
   }
 

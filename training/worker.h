@@ -1,8 +1,8 @@
 // A worker of a job, from its devices to the end of training: as a process, or as one of several threads.
 #pragma once
 
+#include "training/log/worker_log.h"
 #include "training/options/train_config.h"
-#include "training/run/worker_log.h"
 #include "training/start/peers.h"
 #include "training/start/server_role.h"
 #include "training/start/stop_signal.h"

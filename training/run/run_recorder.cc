@@ -8,7 +8,7 @@
 
 #include "runtime/base/files/durable_file.h"
 #include "runtime/metrics/report.h"
-#include "training/run/machine.h"
+#include "training/log/machine.h"
 #include "training/use/saved_run.h"
 
 namespace dtrain {

@@ -1,5 +1,5 @@
 // Which steps a tracer records, and what becomes of them.
-#include "training/run/tracer.h"
+#include "training/log/tracer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@ namespace dtrain {
 /// ends them then: they wait for that before they say it too, as they do where they alone are wrong. Throws
 /// what `body` throws.
 template <class Body>
-auto said_once(const Placement& place, Body body) {
+auto first_rank_error(const Placement& place, Body body) {
   try {
     return body();
   } catch (const UsageError&) {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "runtime/base/spans.h"
+#include "training/log/worker_log.h"
 #include "training/options/train_config.h"
-#include "training/run/worker_log.h"
 
 namespace dtrain {
 

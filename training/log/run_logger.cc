@@ -1,4 +1,4 @@
-#include "training/run/journal.h"
+#include "training/log/run_logger.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -24,19 +24,19 @@ std::optional<std::int64_t> ahead_of(const StepReport& report) {
 
 }  // namespace
 
-Journal::Journal(const JournalContext& context)
+RunLogger::RunLogger(const RunLoggerContext& context)
     : context_(context),
       scribe_(context.log, {.permit = context.permit}),
-      loss_watch_(context.recipe.loss_spike),
+      spikes_(context.recipe.loss_spike),
       started_(steady_clock().now()) {}
 
-void Journal::record_by(std::unique_ptr<RunRecorder> recorder) {
+void RunLogger::record_by(std::unique_ptr<RunRecorder> recorder) {
   scribe_.drain(Deadline::never());
   recorder_ = std::move(recorder);
   forget();
 }
 
-void Journal::open_logs(const std::filesystem::path& logs, const std::string& line) {
+void RunLogger::open_logs(const std::filesystem::path& logs, const std::string& line) {
   if (!std::filesystem::is_directory(logs)) return;
   logs_ = logs;
   context_.log.attach(logs / fmt::format("rank-{}.log", context_.rank));
@@ -45,16 +45,16 @@ void Journal::open_logs(const std::filesystem::path& logs, const std::string& li
   context_.log.note(LogLevel::info, line);
 }
 
-void Journal::begin(const RunPosition& at) {
+void RunLogger::begin(const RunPosition& at) {
   rate_since_ = epoch_since_ = steady_clock().now();
   epoch_whole_ = at.position == 0;
   context_.clock = StepClock();
 }
 
-void Journal::step(const StepReport& report, const RunPosition& at) {
+void RunLogger::step(const StepReport& report, const RunPosition& at) {
   const StepNote& note = report.note;
   last_loss_ = report.loss;
-  if (const auto median = loss_watch_.judge(report.loss)) dump_batch(note.step, report.loss, median, at);
+  if (const auto median = spikes_.judge(report.loss)) dump_batch(note.step, report.loss, median, at);
   rate_samples_ += note.samples;
   samples_done_ += note.samples;
   const TimePoint now = steady_clock().now();
@@ -96,7 +96,7 @@ void Journal::step(const StepReport& report, const RunPosition& at) {
   context_.clock.finish_step();
 }
 
-void Journal::end_epoch(const StepNote& note, TimePoint now) {
+void RunLogger::end_epoch(const StepNote& note, TimePoint now) {
   if (recorder_) {
     recorder_->epoch(scribe_, {.epoch = note.epoch,
                                .step = note.step,
@@ -107,18 +107,19 @@ void Journal::end_epoch(const StepNote& note, TimePoint now) {
   epoch_whole_ = true;
 }
 
-void Journal::phases(std::int64_t step, const PaceComparison& compared) {
+void RunLogger::phases(std::int64_t step, const PhaseComparison& compared) {
   // However many ranks there are, the lines of a run stay short enough to be read in a moment.
   constexpr std::size_t kRanksEachTime = 64;
   const std::size_t ranks = compared.milliseconds.empty() ? 0 : compared.milliseconds.front().second.size();
   const auto every =
-      static_cast<std::int64_t>(Pace::kEvery * std::max<std::size_t>(ranks / kRanksEachTime, 1));
-  if (recorder_ && step % every < Pace::kEvery)
-    recorder_->phases(scribe_, {.step = step, .steps = Pace::kEvery, .milliseconds = compared.milliseconds});
+      static_cast<std::int64_t>(StragglerDetector::kEvery * std::max<std::size_t>(ranks / kRanksEachTime, 1));
+  if (recorder_ && step % every < StragglerDetector::kEvery)
+    recorder_->phases(
+        scribe_, {.step = step, .steps = StragglerDetector::kEvery, .milliseconds = compared.milliseconds});
 }
 
 // At the end of an epoch and in the middle of one alike: the epoch the last step belonged to.
-void Journal::evaluation(const Evaluation& evaluation, const RunPosition& at) {
+void RunLogger::evaluation(const Evaluation& evaluation, const RunPosition& at) {
   evaluation_ = evaluation;
   if (recorder_) {
     const std::int64_t epoch = at.position == 0 && at.epoch > 0 ? at.epoch - 1 : at.epoch;
@@ -134,8 +135,8 @@ void Journal::evaluation(const Evaluation& evaluation, const RunPosition& at) {
   context_.clock.skip();
 }
 
-void Journal::samples(std::span<const std::int64_t> indices, const RunPosition& at) {
-  loss_watch_.take(at.step + 1, indices);
+void RunLogger::samples(std::span<const std::int64_t> indices, const RunPosition& at) {
+  spikes_.take(at.step + 1, indices);
   if (!samples_log_.is_open()) return;
   context_.permit.check("the log of samples");
   samples_log_ << fmt::format("{{\"start\":{},\"step\":{},\"epoch\":{},\"world\":{},\"indices\":[{}]}}\n",
@@ -143,12 +144,12 @@ void Journal::samples(std::span<const std::int64_t> indices, const RunPosition& 
                << std::flush;
 }
 
-void Journal::bad_loss(std::int64_t step, double loss, const RunPosition& at) {
+void RunLogger::bad_loss(std::int64_t step, double loss, const RunPosition& at) {
   dump_batch(step, loss, std::nullopt, at);
 }
 
-void Journal::dump_batch(std::int64_t step, double loss, std::optional<double> median,
-                         const RunPosition& at) {
+void RunLogger::dump_batch(std::int64_t step, double loss, std::optional<double> median,
+                           const RunPosition& at) {
   const std::string name = fmt::format("batch-step-{}-rank-", step);
   if (median && context_.rank == 0) {
     context_.log.write(LogLevel::warning,
@@ -156,7 +157,7 @@ void Journal::dump_batch(std::int64_t step, double loss, std::optional<double> m
                                    "({:.4g}); the samples of the batch are in logs/{}*.json",
                                    step, loss, loss / *median, *median, name));
   }
-  const std::vector<std::int64_t> samples = loss_watch_.samples_of(step);
+  const std::vector<std::int64_t> samples = spikes_.samples_of(step);
   if (logs_.empty() || samples.empty()) return;
   nlohmann::json batch = {{"start", at.start},
                           {"step", step},
@@ -174,13 +175,13 @@ void Journal::dump_batch(std::int64_t step, double loss, std::optional<double> m
   });
 }
 
-void Journal::forget() {
-  loss_watch_.forget();
+void RunLogger::forget() {
+  spikes_.forget();
   rate_samples_ = 0;
   rate_since_ = steady_clock().now();
 }
 
-void Journal::sync() {
+void RunLogger::sync() {
   if (!recorder_) return;
   scribe_.post([this] { recorder_->sync(); });
   if (!scribe_.drain(Deadline::after(kSyncPatience))) {
@@ -189,22 +190,22 @@ void Journal::sync() {
   }
 }
 
-void Journal::message(const std::string& text) {
+void RunLogger::message(const std::string& text) {
   if (recorder_) scribe_.post([this, text] { recorder_->message(text); });
 }
 
-void Journal::finish(const std::string& status, const RunPosition& at) {
+void RunLogger::finish(const std::string& status, const RunPosition& at) {
   if (recorder_) scribe_.post([this, summary = summarize(status, at)] { recorder_->finish(summary); });
 }
 
-MemoryUse Journal::memory_use() const {
+MemoryUse RunLogger::memory_use() const {
   return {.allocated_bytes = static_cast<std::int64_t>(context_.device.allocated_bytes()),
           .peak_allocated_bytes = static_cast<std::int64_t>(context_.device.peak_allocated_bytes()),
           .resident_bytes = resident_bytes(),
           .peak_resident_bytes = peak_resident_bytes()};
 }
 
-RunSummary Journal::summarize(const std::string& status, const RunPosition& at) const {
+RunSummary RunLogger::summarize(const std::string& status, const RunPosition& at) const {
   const StepClock& clock = context_.clock;
   RunSummary summary;
   summary.status = status;
@@ -233,7 +234,7 @@ RunSummary Journal::summarize(const std::string& status, const RunPosition& at) 
 }
 
 // Since the launcher (or this process) started.
-void Journal::note_first_step() {
+void RunLogger::note_first_step() {
   const std::string* launch = find_variable(context_.environment, "DTRAIN_LAUNCH_TIME_NS");
   if (launch == nullptr) return;
   const auto nanoseconds = parse_integer(*launch);

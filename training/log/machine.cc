@@ -1,4 +1,4 @@
-#include "training/run/machine.h"
+#include "training/log/machine.h"
 
 #include <fmt/format.h>
 #include <sys/utsname.h>

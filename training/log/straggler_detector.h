@@ -13,7 +13,7 @@
 namespace dtrain {
 
 /// What one comparison found; the same on every rank.
-struct PaceComparison {
+struct PhaseComparison {
   /// By phase: of each rank, milliseconds a step since the comparison before.
   std::vector<std::pair<std::string, std::vector<double>>> milliseconds;
   /// A line about a rank whose own work takes twice as long as that of the median rank, when it begins to be
@@ -23,17 +23,17 @@ struct PaceComparison {
 
 /// One rank's; used by the training thread. For devices that do not run ahead, whose phases the host can
 /// time.
-class Pace {
+class StragglerDetector {
  public:
   /// Steps between two comparisons.
   static constexpr std::int64_t kEvery = 50;
 
   /// Both borrowed.
-  Pace(Communicator& communicator, const StepClock& clock);
+  StragglerDetector(Communicator& communicator, const StepClock& clock);
 
   /// Collective, after each step. Every kEvery steps: a comparison, except where there is one rank alone.
   /// Throws PeerError.
-  std::optional<PaceComparison> after_step(const Deadline& deadline);
+  std::optional<PhaseComparison> after_step(const Deadline& deadline);
 
  private:
   /// What a rank does by itself comes first; the rest of a step is waiting for others.

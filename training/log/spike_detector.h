@@ -11,10 +11,10 @@
 namespace dtrain {
 
 /// One rank's; used by the training thread.
-class LossWatch {
+class SpikeDetector {
  public:
   /// A loss `factor` times the median of the last kWindow is a spike; 0: none is.
-  explicit LossWatch(double factor) : factor_(factor) {}
+  explicit SpikeDetector(double factor) : factor_(factor) {}
 
   /// This rank takes `indices` in step `step`, once for each pass of it. Steps come in order.
   void take(std::int64_t step, std::span<const std::int64_t> indices);

@@ -1,4 +1,4 @@
-#include "training/run/tracer.h"
+#include "training/log/tracer.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "training/run/loss_watch.h"
+#include "training/log/spike_detector.h"
 
 #include <gtest/gtest.h>
 
@@ -9,30 +9,31 @@ namespace {
 
 using Samples = std::vector<std::int64_t>;
 
-TEST(LossWatch, ASpikeStandsOutFromTheMedianOfTheStepsBefore) {
-  LossWatch watch(3);
-  for (std::size_t i = 0; i < LossWatch::kLeast; ++i) EXPECT_FALSE(watch.judge(i % 2 == 0 ? 1.0 : 1.5)) << i;
+TEST(SpikeDetector, ASpikeStandsOutFromTheMedianOfTheStepsBefore) {
+  SpikeDetector watch(3);
+  for (std::size_t i = 0; i < SpikeDetector::kLeast; ++i)
+    EXPECT_FALSE(watch.judge(i % 2 == 0 ? 1.0 : 1.5)) << i;
   EXPECT_FALSE(watch.judge(4.4)) << "not three times 1.5";
   EXPECT_EQ(watch.judge(4.6), 1.5);
   EXPECT_FALSE(watch.judge(std::nan(""))) << "the engine's business";
 }
 
-TEST(LossWatch, TheFirstLossesAreNoSpikes) {
-  LossWatch watch(2);
-  for (std::size_t i = 0; i + 1 < LossWatch::kLeast; ++i) watch.judge(1.0);
+TEST(SpikeDetector, TheFirstLossesAreNoSpikes) {
+  SpikeDetector watch(2);
+  for (std::size_t i = 0; i + 1 < SpikeDetector::kLeast; ++i) watch.judge(1.0);
   EXPECT_FALSE(watch.judge(100.0));
   EXPECT_TRUE(watch.judge(100.0));
   watch.forget();
   EXPECT_FALSE(watch.judge(1000.0));
 }
 
-TEST(LossWatch, ALossThatFallsSlowlyHasNone) {
-  LossWatch watch(1.5);
+TEST(SpikeDetector, ALossThatFallsSlowlyHasNone) {
+  SpikeDetector watch(1.5);
   for (int i = 0; i < 500; ++i) EXPECT_FALSE(watch.judge(2.3 * std::exp(-0.01 * i))) << i;
 }
 
-TEST(LossWatch, KnowsWhatTheLastStepsTook) {
-  LossWatch watch(0);
+TEST(SpikeDetector, KnowsWhatTheLastStepsTook) {
+  SpikeDetector watch(0);
   for (std::int64_t step = 1; step <= 20; ++step) {
     watch.take(step, Samples{2 * step});
     watch.take(step, Samples{2 * step + 1});  // the second pass

@@ -1,4 +1,4 @@
-#include "training/run/pace.h"
+#include "training/log/straggler_detector.h"
 
 #include <fmt/format.h>
 
@@ -16,9 +16,10 @@ constexpr double kLeastSecondsAStep = 1e-3;
 
 }  // namespace
 
-Pace::Pace(Communicator& communicator, const StepClock& clock) : communicator_(communicator), clock_(clock) {}
+StragglerDetector::StragglerDetector(Communicator& communicator, const StepClock& clock)
+    : communicator_(communicator), clock_(clock) {}
 
-Pace::Seconds Pace::since_last() {
+StragglerDetector::Seconds StragglerDetector::since_last() {
   Seconds spent{};
   for (std::size_t i = 0; i < kPhases.size(); ++i) {
     const double until_now = std::chrono::duration<double>(clock_.spent(kPhases[i])).count();
@@ -28,7 +29,7 @@ Pace::Seconds Pace::since_last() {
   return spent;
 }
 
-std::optional<std::string> Pace::slow_rank(const std::vector<Seconds>& ranks) {
+std::optional<std::string> StragglerDetector::slow_rank(const std::vector<Seconds>& ranks) {
   std::vector<double> totals;
   for (const Seconds& rank : ranks) totals.push_back(std::accumulate(rank.begin(), rank.begin() + kOwn, 0.0));
   std::vector<double> sorted = totals;
@@ -47,7 +48,7 @@ std::optional<std::string> Pace::slow_rank(const std::vector<Seconds>& ranks) {
       slowest, totals[slowest] * 1e3, median * 1e3, where);
 }
 
-std::optional<PaceComparison> Pace::after_step(const Deadline& deadline) {
+std::optional<PhaseComparison> StragglerDetector::after_step(const Deadline& deadline) {
   if (communicator_.size() == 1 || ++steps_ % kEvery != 0) return std::nullopt;
   Seconds own = since_last();
   std::vector<Seconds> all(static_cast<std::size_t>(communicator_.size()));
@@ -55,7 +56,7 @@ std::optional<PaceComparison> Pace::after_step(const Deadline& deadline) {
       .all_gather({.data = own.data(), .count = own.size(), .dtype = DType::f64},
                   {.data = all.data(), .count = own.size() * all.size(), .dtype = DType::f64}, "pace")
       ->wait(deadline);
-  PaceComparison found;
+  PhaseComparison found;
   for (std::size_t i = 0; i < kPhases.size(); ++i) {
     auto& [name, ranks] = found.milliseconds.emplace_back(name_of(kPhases[i]), std::vector<double>());
     for (const Seconds& rank : all) ranks.push_back(rank[i] * 1e3);

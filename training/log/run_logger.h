@@ -9,12 +9,12 @@
 #include <string>
 
 #include "training/engine/step_reports.h"
-#include "training/run/loss_watch.h"
-#include "training/run/pace.h"
+#include "training/log/spike_detector.h"
+#include "training/log/straggler_detector.h"
+#include "training/log/tracer.h"
+#include "training/log/worker_log.h"
 #include "training/run/run_recorder.h"
 #include "training/run/scribe.h"
-#include "training/run/tracer.h"
-#include "training/run/worker_log.h"
 
 namespace dtrain {
 
@@ -29,7 +29,7 @@ struct RunPosition {
 };
 
 /// What a journal borrows; all of it outlives it.
-struct JournalContext {
+struct RunLoggerContext {
   const TrainConfig& recipe;
   const Environment& environment;
   const Device& device;
@@ -41,9 +41,9 @@ struct JournalContext {
 };
 
 /// One rank's. Used by the training thread.
-class Journal {
+class RunLogger {
  public:
-  explicit Journal(const JournalContext& context);
+  explicit RunLogger(const RunLoggerContext& context);
 
   /// Rank 0: from now on everything is recorded, as of another start of the run, or nothing any more (null).
   void record_by(std::unique_ptr<RunRecorder> recorder);
@@ -58,14 +58,14 @@ class Journal {
   void step(const StepReport& report, const RunPosition& at);
   void evaluation(const Evaluation& evaluation, const RunPosition& at);
   /// Where the time of all ranks went in the steps up to `step`.
-  void phases(std::int64_t step, const PaceComparison& compared);
+  void phases(std::int64_t step, const PhaseComparison& compared);
   /// What this rank takes in the step after `at`. A step that a restart repeats is there more than once: of
   /// each step, the lines with the latest start count.
   void samples(std::span<const std::int64_t> indices, const RunPosition& at);
   /// Numbers of `step` are not finite: what this rank took in it is written to the logs.
   void bad_loss(std::int64_t step, double loss, const RunPosition& at);
   /// What this rank took in `step`; empty where that is long ago.
-  std::vector<std::int64_t> samples_of(std::int64_t step) const { return loss_watch_.samples_of(step); }
+  std::vector<std::int64_t> samples_of(std::int64_t step) const { return spikes_.samples_of(step); }
   /// The run goes back to an earlier step: rates and losses begin anew.
   void forget();
   /// Makes what was told so far durable, or gives up waiting: before a checkpoint is written, which should
@@ -92,10 +92,10 @@ class Journal {
   MemoryUse memory_use() const;
   RunSummary summarize(const std::string& status, const RunPosition& at) const;
 
-  JournalContext context_;
+  RunLoggerContext context_;
   std::unique_ptr<RunRecorder> recorder_;  ///< rank 0 only; what it writes, the scribe's thread does
   Scribe scribe_;
-  LossWatch loss_watch_;
+  SpikeDetector spikes_;
   std::shared_ptr<const Source> train_;  ///< null: not told
   std::filesystem::path logs_;           ///< empty where the run's folder cannot be seen from here
   std::ofstream samples_log_;            ///< open with --log-samples

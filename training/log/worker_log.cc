@@ -1,4 +1,4 @@
-#include "training/run/worker_log.h"
+#include "training/log/worker_log.h"
 
 #include <fcntl.h>
 

@@ -1,17 +1,17 @@
-#include "training/run/loss_watch.h"
+#include "training/log/spike_detector.h"
 
 #include <algorithm>
 #include <cmath>
 
 namespace dtrain {
 
-void LossWatch::take(std::int64_t step, std::span<const std::int64_t> indices) {
+void SpikeDetector::take(std::int64_t step, std::span<const std::int64_t> indices) {
   if (taken_.empty() || taken_.back().step != step) taken_.push_back({step, {}});
   taken_.back().indices.insert(taken_.back().indices.end(), indices.begin(), indices.end());
   if (taken_.size() > kSteps) taken_.pop_front();
 }
 
-std::optional<double> LossWatch::judge(double loss) {
+std::optional<double> SpikeDetector::judge(double loss) {
   if (factor_ <= 0 || !std::isfinite(loss)) return std::nullopt;
   std::optional<double> spiked;
   if (losses_.size() >= kLeast) {
@@ -25,12 +25,12 @@ std::optional<double> LossWatch::judge(double loss) {
   return spiked;
 }
 
-std::vector<std::int64_t> LossWatch::samples_of(std::int64_t step) const {
+std::vector<std::int64_t> SpikeDetector::samples_of(std::int64_t step) const {
   const auto found = std::ranges::find(taken_, step, &Taken::step);
   return found == taken_.end() ? std::vector<std::int64_t>() : found->indices;
 }
 
-void LossWatch::forget() {
+void SpikeDetector::forget() {
   taken_.clear();
   losses_.clear();
 }
