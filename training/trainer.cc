@@ -46,7 +46,7 @@ ExitCode Trainer::run() {
 void Trainer::leave_nothing() noexcept {
   if (!made_run_ || at_.step > 0 || at_.saved_step) return;
   if (!logger_.wait(Deadline::after(kRecordsPatience))) return;  // a disk that hangs keeps what it has
-  logger_.record_by(nullptr);
+  logger_.stop_recording();
   saver_.reset();
   std::error_code ignored;
   std::filesystem::remove_all(*made_run_, ignored);
@@ -103,11 +103,9 @@ void Trainer::step() {
   env_.tracer.begin_step(at_.step + 1);
   const std::string name = fmt::format("step {}", at_.step + 1);
   const SpanScope span(env_.tracer.spans(), name, "step");
-  const StepPlan plan{.note = {.step = at_.step + 1,
-                               .epoch = at_.epoch,
-                               .lr = next_lr(),
-                               .samples = data_.sampler().samples_at(at_.position),
-                               .ends_epoch = data_.sampler().next(at_.position) >= data_.train().size()},
+  const StepPlan plan{.report = {.record = {.step = at_.step + 1, .epoch = at_.epoch, .lr = next_lr()},
+                                 .samples = data_.sampler().samples_at(at_.position),
+                                 .ends_epoch = data_.sampler().next(at_.position) >= data_.train().size()},
                       .passes = data_.passes_at(at_.position),
                       .full = data_.full_at(at_.position),
                       .stop = env_.stop_signal.received() != 0,
@@ -121,12 +119,15 @@ void Trainer::step() {
   });
 }
 
-// Reads reports until only `left` are under way: those of the newest steps.
+// Reads reports until only `left` are under way, those of the newest steps, and logs them.
 void Trainer::take_reports(std::size_t left) {
   while (engine_.reports_waiting() > left) {
     StepReport report = engine_.take_report();
     watch_scale(report);
-    if (const AsyncSteps* steps = env_.strategy.asynchronous()) report.delay = steps->delay();
+    if (const AsyncSteps* steps = env_.strategy.asynchronous()) {
+      report.record.staleness = steps->delay().behind;
+      report.record.ahead = steps->delay().ahead;
+    }
     stop_asked_ = stop_asked_ || report.stop;
     save_asked_ = save_asked_ || report.save;
     logger_.step(report, at_);

@@ -11,6 +11,7 @@
 #include "training/engine/engine.h"
 #include "training/log/run_logger.h"
 #include "training/log/straggler_detector.h"
+#include "training/log/tracer.h"
 #include "training/run/checkpoint_saver.h"
 #include "training/run/finite_check.h"
 #include "training/run/peer_snapshots.h"

@@ -99,13 +99,13 @@ std::string Trainer::bad_sample(const std::shared_ptr<const Source>& source, std
 
 void Trainer::watch_scale(const StepReport& report) {
   skipped_ += report.overflowed ? 1 : 0;
-  if (report.loss_scale == 0 || report.loss_scale >= 1 || std::exchange(small_scale_, true) || !is_root())
-    return;
+  const double scale = report.record.loss_scale;
+  if (scale == 0 || scale >= 1 || std::exchange(small_scale_, true) || !is_root()) return;
   env_.log.write(
       LogLevel::warning,
       fmt::format("step {}: the loss scale fell to {}, after {} steps whose gradients overflowed and "
                   "were skipped; float16 may be too narrow for them: --precision bf16 has float32's range",
-                  report.note.step, report.loss_scale, report.skipped));
+                  report.record.step, report.record.loss_scale, report.record.skipped_steps));
 }
 
 void Trainer::report_skipped() {

@@ -14,7 +14,9 @@
 #include "runtime/nn/layers.h"
 #include "runtime/nn/trainable.h"
 #include "training/batch_tensors.h"
+#include "training/log/run_records.h"
 #include "training/run/choices.h"
+#include "training/run/run_folder.h"
 #include "training/start/same_data.h"
 #include "training/start/unused_gpus.h"
 #include "training/trainer.h"
@@ -296,9 +298,9 @@ void Trainer::begin_start(std::uint64_t bytes, const std::optional<Checkpoint>& 
   at_.start =
       parse_integer(broadcast_text(env_.communicator, std::to_string(start), start_deadline())).value_or(0);
   if (!is_root()) return logger_.forget();
-  logger_.record_by(std::make_unique<RunRecorder>(RunDirectory(run_dir_), env_.options, env_.environment,
-                                                   recipe_, data_.train().fields(), *env_.device,
-                                                   env_.strategy.report(0).choices, at_.start, step));
+  const std::string config = config_json(env_.options, env_.environment, recipe_, data_.train().fields(),
+                                         *env_.device, env_.strategy.report(0).choices);
+  logger_.record_in(RunDirectory(run_dir_), config, at_.start, step);
 }
 
 void Trainer::prepare_copies() {

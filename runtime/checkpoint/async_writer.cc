@@ -1,24 +1,18 @@
-// One thread, one slot: the caller copies into the slot and hands it over, the thread writes it and hands it
-// back.
+// One slot: the caller copies into it and hands it over, the writer's thread writes it and hands it back.
 #include "runtime/checkpoint/async_writer.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
-#include <algorithm>
-#include <condition_variable>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <exception>
-#include <mutex>
-#include <thread>
 
-#include "runtime/base/blocked_signals.h"
 #include "runtime/base/error.h"
+#include "runtime/base/files/background_writer.h"
 
 namespace dtrain {
 namespace {
-
-constexpr Duration kFirstPause = std::chrono::milliseconds(50), kLongestPause = std::chrono::seconds(2);
 
 // A snapshot with its own memory, which only ever grows: the next save finds pages that are already there.
 class SnapshotCopy {
@@ -68,53 +62,24 @@ class SnapshotCopy {
 }  // namespace
 
 struct AsyncCheckpointWriter::Impl {
-  /// What the thread is to do.
-  enum class Task { none, prepare, prepare_and_commit, commit, abandon, stop };
-
   Impl(CheckpointStore& checkpoint_store, AsyncWriterOptions given)
-      : store(&checkpoint_store), options(std::move(given)), thread(start()) {}
+      : store(&checkpoint_store),
+        options(std::move(given)),
+        writer(store->log(), {.thread_name = "dtrain-save",
+                              .patience = options.patience,
+                              .look_every = Duration::zero(),
+                              .tells = false}) {}
 
-  std::thread start() {
-    const AllSignalsBlocked quiet;  // signals are for the training thread
-    std::thread started([this] { work(); });
-    ::pthread_setname_np(started.native_handle(), "dtrain-save");
-    return started;
-  }
-
-  void work() noexcept {
-    std::unique_lock lock(mutex);
-    while (true) {
-      changed.wait(lock, [this] { return task != Task::none; });
-      if (task == Task::stop) return;
-      lock.unlock();
-      std::exception_ptr failed;
-      try {
-        perform();
-      } catch (...) {
-        failed = std::current_exception();
-      }
-      lock.lock();
-      if (failed) error = failed;
-      prepared = !failed && task == Task::prepare;
-      if (!failed && (task == Task::commit || task == Task::prepare_and_commit)) durable = step();
-      task = Task::none;
-      changed.notify_all();
-    }
-  }
-
-  // In the thread. The task does not change while it is done.
-  void perform() {
-    if (task == Task::abandon) return store->abandon();
-    const SpanScope span(options.spans, task == Task::commit ? "commit checkpoint" : "write checkpoint",
-                         "checkpoint");
-    begin_write();
-    try {
-      try_for_a_while();
-    } catch (...) {
-      if (options.end_write) options.end_write();
-      throw;
-    }
-    if (options.end_write) options.end_write();
+  // `write`, with what is to be done around it whether or not it succeeds.
+  void post(const char* span, const BackgroundWriter::Entry& write, Duration patience) {
+    writer.post([this] { begin_write(); });
+    writer.post(
+        [this, span, write] {
+          const SpanScope scope(options.spans, span, "checkpoint");
+          write();
+        },
+        patience);
+    if (options.end_write) writer.post(options.end_write);
   }
 
   void begin_write() {
@@ -125,62 +90,23 @@ struct AsyncCheckpointWriter::Impl {
     }
   }
 
-  // A commit that has failed has dropped what it would commit.
-  void try_for_a_while() {
-    const Deadline deadline = Deadline::after(task == Task::commit ? Duration::zero() : options.patience);
-    for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-      try {
-        return write();
-      } catch (const SystemError& failure) {
-        if (deadline.expired()) throw;
-        if (pause == kFirstPause)
-          store->log().write(LogLevel::warning, fmt::format("{}; trying again", failure.what()));
-        std::this_thread::sleep_for(std::min(pause, deadline.remaining()));
-      }
-    }
-  }
-
-  void write() {
-    if (task == Task::prepare_and_commit) {
-      store->save(copy.snapshot());
-    } else if (task == Task::prepare) {
-      store->prepare(copy.snapshot(), options.shard);
-    } else {
-      store->commit(copy.snapshot().state, options.shard.count);
-    }
-  }
-
   std::int64_t step() const { return copy.snapshot().state.step; }
 
-  void begin(Task next) {
-    prepared = false;
-    task = next;
-    changed.notify_all();
-  }
-
   // Waits until the thread has nothing to do and throws what it failed with.
-  void settle(std::unique_lock<std::mutex>& lock, const Deadline& deadline) {
-    const auto done = [this] { return task == Task::none; };
-    while (!done()) {
-      if (deadline.is_never()) {
-        changed.wait(lock, done);
-      } else if (deadline.expired()) {
-        throw SystemError(
-            fmt::format("checkpoint of step {}: expected it to be on disk by now, it is still being "
-                        "written to {}; is the disk slow or its network down?",
-                        step(), store->directory().string()),
-            ETIMEDOUT);
-      } else {
-        changed.wait_for(lock, deadline.remaining(), done);
-      }
+  void settle(const Deadline& deadline) {
+    if (!writer.drain(deadline)) {
+      throw SystemError(
+          fmt::format("checkpoint of step {}: expected it to be on disk by now, it is still being "
+                      "written to {}; is the disk slow or its network down?",
+                      step(), store->directory().string()),
+          ETIMEDOUT);
     }
-    if (error) std::rethrow_exception(std::exchange(error, nullptr));
+    writer.check();
   }
 
-  void take(const Snapshot& snapshot, Task next, const Deadline& deadline) {
+  void take(const Snapshot& snapshot, const Deadline& deadline) {
     checkpoint_bytes(snapshot);  // refuses here, in the caller's thread, what cannot be written
-    std::unique_lock lock(mutex);
-    settle(lock, deadline);
+    settle(deadline);
     if (prepared) {
       throw UsageError(
           fmt::format("checkpoint of step {}: expected the one of step {} to be committed or abandoned "
@@ -188,19 +114,14 @@ struct AsyncCheckpointWriter::Impl {
                       snapshot.state.step, step()));
     }
     copy.take(snapshot);
-    begin(next);
   }
 
   CheckpointStore* store;
   AsyncWriterOptions options;
-  SnapshotCopy copy;  // the caller's while there is no task, the thread's while there is one
-  mutable std::mutex mutex;
-  std::condition_variable changed;
-  Task task = Task::none;
-  bool prepared = false;
-  std::exception_ptr error;
-  std::optional<std::int64_t> durable;
-  std::thread thread;  // last: it uses all of the above
+  SnapshotCopy copy;  // the caller's while the thread is idle, the thread's while it is not
+  std::atomic<bool> prepared = false;
+  std::atomic<std::int64_t> durable = -1;
+  BackgroundWriter writer;  // last: its thread uses all of the above
 };
 
 AsyncCheckpointWriter::AsyncCheckpointWriter(CheckpointStore& store, AsyncWriterOptions options)
@@ -208,69 +129,69 @@ AsyncCheckpointWriter::AsyncCheckpointWriter(CheckpointStore& store, AsyncWriter
 
 AsyncCheckpointWriter::~AsyncCheckpointWriter() {
   try {
-    std::unique_lock lock(impl_->mutex);
-    impl_->settle(lock, Deadline::never());
+    impl_->settle(Deadline::never());
   } catch (const std::exception& error) {
     impl_->store->log().write(LogLevel::error, error.what());
   }
-  {
-    const std::lock_guard lock(impl_->mutex);
-    if (impl_->prepared && impl_->options.shard.index == 0) impl_->store->abandon();
-    impl_->task = Impl::Task::stop;
-  }
-  impl_->changed.notify_all();
-  impl_->thread.join();
+  if (impl_->prepared && impl_->options.shard.index == 0) impl_->store->abandon();
 }
 
 void AsyncCheckpointWriter::save(const Snapshot& snapshot, const Deadline& deadline) {
   if (impl_->options.shard.count != 1)
     throw UsageError("saving one of several shards: expected prepare and commit, got save");
-  impl_->take(snapshot, Impl::Task::prepare_and_commit, deadline);
+  impl_->take(snapshot, deadline);
+  const auto write = [impl = impl_.get()] {
+    impl->store->save(impl->copy.snapshot());
+    impl->durable = impl->step();
+  };
+  impl_->post("write checkpoint", write, impl_->options.patience);
 }
 
 void AsyncCheckpointWriter::prepare(const Snapshot& snapshot, const Deadline& deadline) {
-  impl_->take(snapshot, Impl::Task::prepare, deadline);
+  impl_->take(snapshot, deadline);
+  const auto write = [impl = impl_.get()] {
+    impl->store->prepare(impl->copy.snapshot(), impl->options.shard);
+    impl->prepared = true;
+  };
+  impl_->post("write checkpoint", write, impl_->options.patience);
 }
 
 SaveStage AsyncCheckpointWriter::stage() const noexcept {
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->task != Impl::Task::none) return SaveStage::writing;
-  if (impl_->error) return SaveStage::failed;
+  if (!impl_->writer.idle()) return SaveStage::writing;
+  if (impl_->writer.failed()) return SaveStage::failed;
   return impl_->prepared ? SaveStage::prepared : SaveStage::idle;
 }
 
 void AsyncCheckpointWriter::wait_prepared(const Deadline& deadline) {
-  std::unique_lock lock(impl_->mutex);
-  impl_->settle(lock, deadline);
+  impl_->settle(deadline);
   if (!impl_->prepared) throw UsageError("checkpoint: expected prepare before wait_prepared");
 }
 
 void AsyncCheckpointWriter::commit() {
-  const std::lock_guard lock(impl_->mutex);
-  if (!impl_->prepared || impl_->task != Impl::Task::none) {
+  if (!impl_->writer.idle() || !impl_->prepared.exchange(false))
     throw UsageError("checkpoint: expected a commit of what is prepared; ask stage() first");
-  }
-  if (impl_->options.shard.index == 0) return impl_->begin(Impl::Task::commit);
-  impl_->prepared = false;
+  if (impl_->options.shard.index != 0) return;
+  const auto write = [impl = impl_.get()] {
+    impl->store->commit(impl->copy.snapshot().state, impl->options.shard.count);
+    impl->durable = impl->step();
+  };
+  impl_->post("commit checkpoint", write,
+              Duration::zero());  // one that failed has dropped what it would commit
 }
 
 void AsyncCheckpointWriter::abandon() {
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->task != Impl::Task::none) {
+  if (!impl_->writer.idle())
     throw UsageError("checkpoint: expected to abandon what has been written, it is still being written");
-  }
-  if (impl_->options.shard.index == 0) return impl_->begin(Impl::Task::abandon);
   impl_->prepared = false;
+  if (impl_->options.shard.index != 0) return;
+  impl_->writer.post([store = impl_->store] { store->abandon(); }, Duration::zero());
 }
 
-void AsyncCheckpointWriter::flush(const Deadline& deadline) {
-  std::unique_lock lock(impl_->mutex);
-  impl_->settle(lock, deadline);
-}
+void AsyncCheckpointWriter::flush(const Deadline& deadline) { impl_->settle(deadline); }
 
 std::optional<std::int64_t> AsyncCheckpointWriter::durable_step() const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->durable;
+  const std::int64_t step = impl_->durable;
+  return step < 0 ? std::nullopt : std::optional(step);
 }
 
 }  // namespace dtrain

@@ -134,16 +134,21 @@ TensorBoardWriter::TensorBoardWriter(const fs::path& directory, double wall_time
   write_all(fd_.get(), records, path_);
 }
 
-void TensorBoardWriter::scalar(std::string_view tag, double value, std::int64_t step, double wall_time) {
-  std::string point;
-  put_bytes(point, 1, tag);
-  put_tag(point, 2, Wire::fixed32);
-  put_little_endian(point, static_cast<float>(value));
-  std::string summary;
-  put_bytes(summary, 1, point);
-  std::string payload = event(wall_time, step);
-  put_bytes(payload, 5, summary);
-  append_whole(fd_.get(), tensorboard_record(payload), path_);
+void TensorBoardWriter::scalars(std::span<const std::pair<std::string, double>> points, std::int64_t step,
+                                double wall_time) {
+  std::string records;
+  for (const auto& [tag, value] : points) {
+    std::string point;
+    put_bytes(point, 1, tag);
+    put_tag(point, 2, Wire::fixed32);
+    put_little_endian(point, static_cast<float>(value));
+    std::string summary;
+    put_bytes(summary, 1, point);
+    std::string payload = event(wall_time, step);
+    put_bytes(payload, 5, summary);
+    records += tensorboard_record(payload);
+  }
+  append_whole(fd_.get(), records, path_);
 }
 
 }  // namespace dtrain

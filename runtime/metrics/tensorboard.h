@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "runtime/base/fd.h"
 
@@ -28,8 +29,8 @@ class TensorBoardWriter {
   TensorBoardWriter(const std::filesystem::path& directory, double wall_time,
                     std::int64_t resumed_at_step = 0);
 
-  /// One point of the curve `tag` ("train/loss"). Throws SystemError.
-  void scalar(std::string_view tag, double value, std::int64_t step, double wall_time);
+  /// A point of each curve ("train/loss"), all in one write(2). Throws SystemError.
+  void scalars(std::span<const std::pair<std::string, double>> points, std::int64_t step, double wall_time);
 
   const std::filesystem::path& path() const noexcept { return path_; }
 

@@ -41,7 +41,7 @@ class Engine::StepPasses final : public Passes {
         batches_(plan.passes),
         units_(plan.passes),
         indices_(plan.passes),
-        even_share_(static_cast<double>(plan.note.samples) /
+        even_share_(static_cast<double>(plan.report.samples) /
                     static_cast<double>(engine.strategy_.share().size)) {
     if (engine_.task_.units_vary()) weigh_units();
   }
@@ -50,7 +50,7 @@ class Engine::StepPasses final : public Passes {
         plan_(plan),
         batches_(loaded),
         units_(loaded.size()),
-        even_share_(static_cast<double>(plan.note.samples) /
+        even_share_(static_cast<double>(plan.report.samples) /
                     static_cast<double>(engine.strategy_.share().size)) {
     for (std::size_t i = 0; i < loaded.size(); ++i) units_[i] = static_cast<double>(loaded[i].size());
   }
@@ -59,7 +59,7 @@ class Engine::StepPasses final : public Passes {
 
   Tensors inputs(std::size_t i) override {
     if (batches_[i].size() == 0) fetch(i);
-    if (supply_ != nullptr) engine_.key_masks(plan_.note.step, indices_[i]);
+    if (supply_ != nullptr) engine_.key_masks(plan_.report.record.step, indices_[i]);
     return engine_.task_.inputs(batches_[i]);
   }
 
@@ -90,7 +90,7 @@ class Engine::StepPasses final : public Passes {
   void gradients_done() override {
     if (engine_.runs_ahead() || exchange_ == Exchange::none) return;
     const auto [loss, spoilt] = engine_.reports_->sums(engine_.deadline());
-    engine_.check_loss(loss, spoilt, plan_.note);
+    engine_.check_loss(loss, spoilt, plan_.report.record);
   }
 
   /// Host memory that the device may still be copying from.
@@ -127,7 +127,7 @@ class Engine::StepPasses final : public Passes {
       throw UsageError(fmt::format(
           "task {}: expected a step with at least one unit, got {} over all ranks in step {}; use a "
           "larger batch, or leave out samples without any",
-          engine_.task_.name(), sums[0], plan_.note.step));
+          engine_.task_.name(), sums[0], plan_.report.record.step));
     }
     even_share_ = sums[0] / sums[1];
   }
@@ -186,7 +186,7 @@ void Engine::prepare(TrainingParts parts, const Deadline& deadline) {
 // Null where this step runs as it is.
 StepGraph* Engine::graph_for(const StepPlan& plan, int& variant) {
   if (options_.graphs == GraphUse::off) return nullptr;
-  const std::optional<int> number = strategy_.variant(plan.note.step);
+  const std::optional<int> number = strategy_.variant(plan.report.record.step);
   if (!number) return nullptr;
   variant = *number;
   StepGraph& graph = graphs_.try_emplace(variant, device_).first->second;
@@ -205,7 +205,7 @@ void Engine::step(const StepPlan& plan, const BatchSupply& supply) {
     kept = passes.take_kept();
   }
   if (runs_ahead()) reports_->send(plan.stop, plan.save, *guard_);
-  reports_->post(plan.note, *guard_, scaler_, std::move(kept));
+  reports_->post(plan.report, *guard_, scaler_, std::move(kept));
   options_.timer.clock->lap(Phase::optimizer);
 }
 
@@ -261,43 +261,43 @@ void Engine::key_masks(std::int64_t step, std::span<const std::int64_t> indices)
 }
 
 // The loss is that of the unscaled outputs: no loss scale makes it finite.
-void Engine::check_loss(double loss, bool spoilt, const StepNote& note) const {
+void Engine::check_loss(double loss, bool spoilt, const StepRecord& step) const {
   if (spoilt) {
     // What travels beside the loss: on the CPU it is on its way before the step's own update.
-    const std::int64_t step = runs_ahead() ? note.step : note.step - 1;
+    const std::int64_t at = runs_ahead() ? step.step : step.step - 1;
     throw LossError(
         fmt::format("step {}: gradients and loss are finite, but the update made weights, or what "
                     "the optimizer remembers, that are not; nothing of it was saved",
-                    step),
-        NotFinite::state, step, std::numeric_limits<double>::quiet_NaN());
+                    at),
+        NotFinite::state, at, std::numeric_limits<double>::quiet_NaN());
   }
   if (std::isfinite(loss)) return;
-  throw LossError(fmt::format("step {} (epoch {}): the loss is {}", note.step, note.epoch + 1, loss),
-                  NotFinite::loss, note.step, loss);
+  throw LossError(fmt::format("step {} (epoch {}): the loss is {}", step.step, step.epoch + 1, loss),
+                  NotFinite::loss, step.step, loss);
 }
 
 // With loss scaling a step that overflows is only skipped, as long as a smaller scale can help.
 void Engine::check_gradients(const StepReport& report) {
-  const bool at_the_least = scaler_ == nullptr || report.loss_scale <= scaler_->least_scale();
+  const bool at_the_least = scaler_ == nullptr || report.record.loss_scale <= scaler_->least_scale();
   if (!report.overflowed || !at_the_least) {
     overflows_at_the_least_ = 0;
     return;
   }
   // The report has the scale that follows: the first such step had twice the least.
   if (scaler_ != nullptr && ++overflows_at_the_least_ < 2) return;
-  const StepNote& note = report.note;
+  const StepRecord& step = report.record;
   const auto message = fmt::format(
-      "step {} (epoch {}): the loss is {:.6g}, but gradients are not finite{}", note.step, note.epoch + 1,
-      report.loss,
-      scaler_ == nullptr ? "" : fmt::format(" at the smallest loss scale, {}", report.loss_scale));
-  throw LossError(message, scaler_ == nullptr ? NotFinite::gradients : NotFinite::scaled_gradients, note.step,
-                  report.loss);
+      "step {} (epoch {}): the loss is {:.6g}, but gradients are not finite{}", step.step, step.epoch + 1,
+      report.record.loss,
+      scaler_ == nullptr ? "" : fmt::format(" at the smallest loss scale, {}", report.record.loss_scale));
+  throw LossError(message, scaler_ == nullptr ? NotFinite::gradients : NotFinite::scaled_gradients, step.step,
+                  report.record.loss);
 }
 
 StepReport Engine::take_report() {
   const StepReport report = reports_->take(deadline());
   options_.timer.clock->lap(Phase::communication);
-  check_loss(report.loss, report.spoilt, report.note);
+  check_loss(report.record.loss, report.spoilt, report.record);
   check_gradients(report);
   return report;
 }

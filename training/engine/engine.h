@@ -54,7 +54,7 @@ struct EngineOptions {
 
 /// What a step is to do.
 struct StepPlan {
-  StepNote note;  ///< what its report will carry: number, epoch, learning rate, samples over all ranks
+  StepReport report;       ///< as it is queued
   std::size_t passes = 1;  ///< of this rank
   bool full = true;        ///< its batches have the shapes that most steps have, so that it may be recorded
   bool stop = false;       ///< this rank was told to stop after this step
@@ -116,7 +116,7 @@ class Engine {
   std::vector<std::shared_ptr<void>> replay(StepGraph& graph, const StepPlan& plan,
                                             const BatchSupply& supply);
   StepGraph* graph_for(const StepPlan& plan, int& variant);
-  void check_loss(double loss, bool spoilt, const StepNote& note) const;
+  void check_loss(double loss, bool spoilt, const StepRecord& step) const;
   void check_gradients(const StepReport& report);
   /// Keys dropout's masks by the step and by the samples `indices` that the rows of the next pass are.
   void key_masks(std::int64_t step, std::span<const std::int64_t> indices);

@@ -75,9 +75,9 @@ std::pair<double, bool> StepReports::sums(const Deadline& deadline) {
   return {values[kLoss], values[kSpoilt] != 0};
 }
 
-void StepReports::post(const StepNote& note, const UpdateGuard& guard, const GradScaler* scaler,
+void StepReports::post(const StepReport& report, const UpdateGuard& guard, const GradScaler* scaler,
                        std::vector<std::shared_ptr<void>> kept) {
-  Posted posted{note, std::move(work_), pinned(), device_->make_event(), std::move(kept)};
+  Posted posted{report, std::move(work_), pinned(), device_->make_event(), std::move(kept)};
   posted.work->wait(Deadline::never());
   if (scaler != nullptr) {
     scaler->report({element(kScale).data, DType::f64, {2}, {1}});
@@ -100,20 +100,20 @@ StepReport StepReports::take(const Deadline& deadline) {
   while (!oldest.arrived->done()) {
     if (deadline.expired()) {
       throw Error(fmt::format("step {}: {} did not finish it before the deadline of --collective-timeout",
-                              oldest.note.step, device_->name()));
+                              oldest.report.record.step, device_->name()));
     }
     std::this_thread::sleep_for(kPollEvery);
   }
   oldest.work->wait(deadline);  // a group that died meanwhile has left nothing to read
   const double* const values = oldest.values.get();
-  const StepReport report{.note = oldest.note,
-                          .loss = values[kLoss],
-                          .stop = values[kStop] > 0,
-                          .save = values[kSave] > 0,
-                          .loss_scale = values[kScale],
-                          .skipped = static_cast<std::int64_t>(values[kSkipped]),
-                          .overflowed = values[kOverflow] != 0,
-                          .spoilt = values[kSpoilt] != 0};
+  StepReport report = oldest.report;
+  report.record.loss = values[kLoss];
+  report.record.loss_scale = values[kScale];
+  report.record.skipped_steps = static_cast<std::int64_t>(values[kSkipped]);
+  report.stop = values[kStop] > 0;
+  report.save = values[kSave] > 0;
+  report.overflowed = values[kOverflow] != 0;
+  report.spoilt = values[kSpoilt] != 0;
   posted_.pop_front();
   return report;
 }

@@ -10,30 +10,25 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "parallel/server/delays.h"
+#include "runtime/metrics/metrics_log.h"
 #include "runtime/optim/grad_scaler.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {
 
-/// A step as the host knew it when it was queued.
-struct StepNote {
-  std::int64_t step = 0, epoch = 0;  ///< finished steps with this one; where it was
-  double lr = 0;
+/// A step, from what the host knows when it is queued to what comes back.
+struct StepReport {
+  /// Queued: step, epoch and learning rate. Taken: the loss, a mean over the global batch and the same on
+  /// every rank, and how loss scaling fares.
+  StepRecord record;
   std::int64_t samples = 0;  ///< over all ranks
   bool ends_epoch = false;   ///< the epoch's last step
-};
 
-struct StepReport {
-  StepNote note;
-  double loss = 0;            ///< mean over the global batch, the same on every rank
-  bool stop = false;          ///< some rank was told to stop
-  bool save = false;          ///< some rank asks for a checkpoint
-  double loss_scale = 0;      ///< after the step; 0 without loss scaling
-  std::int64_t skipped = -1;  ///< steps skipped so far; -1 without loss scaling
-  bool overflowed = false;    ///< a gradient was not finite: nothing was updated
-  bool spoilt = false;        ///< an earlier update of some rank wrote numbers that are not finite
-  std::optional<PushDelay> delay = std::nullopt;  ///< of asynchronous steps (AsyncSteps::delay)
+  // ---- when it is taken
+  bool stop = false;        ///< some rank was told to stop
+  bool save = false;        ///< some rank asks for a checkpoint
+  bool overflowed = false;  ///< a gradient was not finite: nothing was updated
+  bool spoilt = false;      ///< an earlier update of some rank wrote numbers that are not finite
 };
 
 /// A step: begin(), add() for each pass, send(), post(); take() gives the reports in the order of the steps.
@@ -58,7 +53,7 @@ class StepReports {
   std::pair<double, bool> sums(const Deadline& deadline);
   /// The step is queued. `scaler` may be null, else it is the guard. `kept` must live until the device is
   /// past this point.
-  void post(const StepNote& note, const UpdateGuard& guard, const GradScaler* scaler,
+  void post(const StepReport& report, const UpdateGuard& guard, const GradScaler* scaler,
             std::vector<std::shared_ptr<void>> kept);
 
   std::size_t waiting() const noexcept { return posted_.size(); }
@@ -70,7 +65,7 @@ class StepReports {
 
  private:
   struct Posted {
-    StepNote note;
+    StepReport report;
     std::unique_ptr<Work> work;
     std::shared_ptr<double> values;  ///< pinned
     std::unique_ptr<Event> arrived;

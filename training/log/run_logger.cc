@@ -3,44 +3,97 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/files/durable_file.h"
 #include "runtime/metrics/memory.h"
+#include "runtime/metrics/metrics_log.h"
+#include "runtime/metrics/progress.h"
+#include "runtime/metrics/report.h"
+#include "runtime/metrics/tensorboard.h"
+#include "training/run/run_folder.h"
 
 namespace dtrain {
 namespace {
 
 constexpr Duration kSyncPatience = std::chrono::seconds(10);
 
-std::optional<std::int64_t> staleness_of(const StepReport& report) {
-  return report.delay ? std::optional(report.delay->behind) : std::nullopt;
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::optional<std::int64_t> ahead_of(const StepReport& report) {
-  return report.delay ? std::optional(report.delay->ahead) : std::nullopt;
+// Where progress is drawn: on our own standard output, or, when the launcher relays a terminal, on standard
+// error, where it expects updates.
+struct ProgressTarget {
+  int fd;
+  ProgressOptions options;
+};
+
+ProgressTarget progress_target(const Environment& environment) {
+  if (find_variable(environment, "DTRAIN_STDERR_TTY") == nullptr) {
+    return {STDOUT_FILENO, progress_options_for(STDOUT_FILENO, environment)};
+  }
+  const std::string* columns = find_variable(environment, "DTRAIN_COLUMNS");
+  const auto width = columns != nullptr ? parse_integer(*columns).value_or(80) : 80;
+  ProgressOptions options;
+  options.terminal = true;
+  options.width = [width] { return static_cast<int>(width); };
+  return {STDERR_FILENO, options};
 }
 
 }  // namespace
 
+struct RunLogger::Sinks {
+  Sinks(const RunDirectory& folder, const std::string& config, std::int64_t start, std::int64_t resumed_step,
+        const ProgressTarget& target)
+      : run(folder),
+        metrics((run.write_config(config), run.metrics()), start),
+        curves(run.path(), unix_seconds(), resumed_step),
+        progress(target.fd, target.options) {
+    metrics.truncate_after(resumed_step, Starts::read(run.checkpoints()));
+  }
+
+  RunDirectory run;
+  MetricsLog metrics;
+  TensorBoardWriter curves;
+  ProgressLine progress;
+};
+
 RunLogger::RunLogger(const RunLoggerContext& context)
     : context_(context),
-      scribe_(context.log, {.permit = context.permit}),
-      spikes_(context.recipe.loss_spike),
+      writer_(context.log),
+      spikes_(context.config.loss_spike),
       started_(steady_clock().now()) {}
 
-void RunLogger::record_by(std::unique_ptr<RunRecorder> recorder) {
-  scribe_.drain(Deadline::never());
-  recorder_ = std::move(recorder);
+RunLogger::~RunLogger() = default;
+
+void RunLogger::post(BackgroundWriter::Entry entry) {
+  writer_.post([permit = context_.permit, entry = std::move(entry)] {
+    permit.check("a record of the run");
+    entry();
+  });
+}
+
+void RunLogger::record_in(const RunDirectory& run, const std::string& config, std::int64_t start,
+                          std::int64_t resumed_step) {
+  stop_recording();
+  sinks_ = std::make_unique<Sinks>(run, config, start, resumed_step, progress_target(context_.environment));
   forget();
+}
+
+void RunLogger::stop_recording() {
+  writer_.drain(Deadline::never());
+  sinks_.reset();
 }
 
 void RunLogger::open_logs(const std::filesystem::path& logs, const std::string& line) {
   if (!std::filesystem::is_directory(logs)) return;
   logs_ = logs;
   context_.log.attach(logs / fmt::format("rank-{}.log", context_.rank));
-  if (context_.recipe.log_samples)
+  if (context_.config.log_samples)
     samples_log_.open(logs / fmt::format("samples-{}.jsonl", context_.rank), std::ios::app);
   context_.log.note(LogLevel::info, line);
 }
@@ -51,57 +104,75 @@ void RunLogger::begin(const RunPosition& at) {
   context_.clock = StepClock();
 }
 
-void RunLogger::step(const StepReport& report, const RunPosition& at) {
-  const StepNote& note = report.note;
-  last_loss_ = report.loss;
-  if (const auto median = spikes_.judge(report.loss)) dump_batch(note.step, report.loss, median, at);
-  rate_samples_ += note.samples;
-  samples_done_ += note.samples;
+void RunLogger::step(StepReport report, const RunPosition& at) {
+  StepRecord& record = report.record;
+  last_loss_ = record.loss;
+  if (const auto median = spikes_.judge(record.loss)) dump_batch(record.step, record.loss, median, at);
+  rate_samples_ += report.samples;
+  samples_done_ += report.samples;
   const TimePoint now = steady_clock().now();
-  if (note.step == 1 && at.resumed_from == 0) note_first_step();
-  const bool record = note.step % context_.recipe.log_every == 0 || note.step >= at.total_steps;
-  if (record || samples_per_second_ == 0) {
+  if (record.step == 1 && at.resumed_from == 0) note_first_step();
+  const bool due = record.step % context_.config.log_every == 0 || record.step >= at.total_steps;
+  if (due || samples_per_second_ == 0) {
     samples_per_second_ =
         static_cast<double>(rate_samples_) / std::chrono::duration<double>(now - rate_since_).count();
   }
-  if (recorder_) {
+  record.samples_per_second = samples_per_second_;
+  if (sinks_) {
     const SpanScope span(context_.spans, "metrics", "phase");
-    recorder_->show(scribe_, {.step = note.step,
-                              .total_steps = at.total_steps,
-                              .epoch = note.epoch,
-                              .epochs = context_.recipe.epochs == INT64_MAX ? 0 : context_.recipe.epochs,
-                              .loss = report.loss,
-                              .samples_per_second = samples_per_second_,
-                              .time_left = std::nullopt,
-                              .resident_bytes = resident_bytes()});
-    if (record) {
-      recorder_->step(scribe_, {.step = note.step,
-                                .epoch = note.epoch,
-                                .loss = report.loss,
-                                .lr = note.lr,
-                                .samples_per_second = samples_per_second_,
-                                .loss_scale = report.loss_scale,
-                                .skipped_steps = report.skipped,
-                                .memory = memory_use(),
-                                .staleness = staleness_of(report),
-                                .ahead = ahead_of(report)});
-    }
+    post_progress(record, at);
+    if (due) post_step(record);
   }
-  if (record) {
+  if (due) {
     rate_since_ = now;
     rate_samples_ = 0;
   }
-  if (note.ends_epoch) end_epoch(note, now);
+  if (report.ends_epoch) end_epoch(record, now);
   context_.clock.lap(Phase::other);
   context_.clock.finish_step();
 }
 
-void RunLogger::end_epoch(const StepNote& note, TimePoint now) {
-  if (recorder_) {
-    recorder_->epoch(scribe_, {.epoch = note.epoch,
-                               .step = note.step,
-                               .seconds = std::chrono::duration<double>(now - epoch_since_).count(),
-                               .whole = epoch_whole_});
+void RunLogger::post_progress(const StepRecord& record, const RunPosition& at) {
+  const std::int64_t epochs = context_.config.epochs == INT64_MAX ? 0 : context_.config.epochs;
+  const Progress progress{.step = record.step,
+                          .total_steps = at.total_steps,
+                          .epoch = record.epoch,
+                          .epochs = epochs,
+                          .loss = record.loss,
+                          .samples_per_second = record.samples_per_second,
+                          .time_left = std::nullopt,
+                          .resident_bytes = resident_bytes()};
+  post([sinks = sinks_.get(), progress] { sinks->progress.update(progress); });
+}
+
+void RunLogger::post_step(StepRecord record) {
+  record.time = unix_seconds();
+  record.memory = memory_use();
+  post([sinks = sinks_.get(), record] { sinks->metrics.write(record); });
+  post_points({{"train/loss", record.loss},
+               {"train/lr", record.lr},
+               {"train/samples_per_second", record.samples_per_second},
+               {"memory/allocated_bytes", static_cast<double>(record.memory->allocated_bytes)},
+               {"memory/resident_bytes", static_cast<double>(record.memory->resident_bytes)}},
+              record.step, record.time);
+}
+
+void RunLogger::post_points(std::vector<std::pair<std::string, double>> points, std::int64_t step,
+                            double time) {
+  post([sinks = sinks_.get(), points = std::move(points), step, time] {
+    sinks->curves.scalars(points, step, time);
+  });
+}
+
+void RunLogger::end_epoch(const StepRecord& last, TimePoint now) {
+  if (sinks_) {
+    const EpochRecord record{.epoch = last.epoch,
+                             .step = last.step,
+                             .seconds = std::chrono::duration<double>(now - epoch_since_).count(),
+                             .whole = epoch_whole_,
+                             .time = unix_seconds()};
+    post([sinks = sinks_.get(), record] { sinks->metrics.write(record); });
+    post_points({{"train/seconds_per_epoch", record.seconds}}, record.step, record.time);
   }
   epoch_since_ = now;
   epoch_whole_ = true;
@@ -113,26 +184,39 @@ void RunLogger::phases(std::int64_t step, const PhaseComparison& compared) {
   const std::size_t ranks = compared.milliseconds.empty() ? 0 : compared.milliseconds.front().second.size();
   const auto every =
       static_cast<std::int64_t>(StragglerDetector::kEvery * std::max<std::size_t>(ranks / kRanksEachTime, 1));
-  if (recorder_ && step % every < StragglerDetector::kEvery)
-    recorder_->phases(
-        scribe_, {.step = step, .steps = StragglerDetector::kEvery, .milliseconds = compared.milliseconds});
+  if (!sinks_ || step % every >= StragglerDetector::kEvery) return;
+  const PhasesRecord record{.step = step,
+                            .steps = StragglerDetector::kEvery,
+                            .milliseconds = compared.milliseconds,
+                            .time = unix_seconds()};
+  post([sinks = sinks_.get(), record] { sinks->metrics.write(record); });
 }
 
 // At the end of an epoch and in the middle of one alike: the epoch the last step belonged to.
 void RunLogger::evaluation(const Evaluation& evaluation, const RunPosition& at) {
   evaluation_ = evaluation;
-  if (recorder_) {
-    const std::int64_t epoch = at.position == 0 && at.epoch > 0 ? at.epoch - 1 : at.epoch;
-    recorder_->evaluation(scribe_,
-                          {.epoch = epoch,
-                           .loss = evaluation.loss,
-                           .metrics = evaluation.metrics,
-                           .samples = evaluation.samples},
-                          at.step);
-  }
+  if (sinks_) post_evaluation(evaluation, at);
   rate_since_ = epoch_since_ = steady_clock().now();
   rate_samples_ = 0;
   context_.clock.skip();
+}
+
+void RunLogger::post_evaluation(const Evaluation& evaluation, const RunPosition& at) {
+  const EvalRecord record{.epoch = at.position == 0 && at.epoch > 0 ? at.epoch - 1 : at.epoch,
+                          .loss = evaluation.loss,
+                          .metrics = evaluation.metrics,
+                          .samples = evaluation.samples};
+  std::vector<std::pair<std::string, double>> points{{"test/loss", record.loss}};
+  std::string found;
+  for (const auto& [name, value] : record.metrics) {
+    points.emplace_back("test/" + name, value);
+    found += fmt::format("test {} {:.4f}, ", name, value);
+  }
+  const std::string text = fmt::format("epoch {}: {}test loss {:.4f} ({} samples)", record.epoch + 1, found,
+                                       record.loss, record.samples);
+  post([sinks = sinks_.get(), record] { sinks->metrics.write(record); });
+  post_points(std::move(points), at.step, unix_seconds());
+  post([sinks = sinks_.get(), text] { sinks->progress.result(text); });
 }
 
 void RunLogger::samples(std::span<const std::int64_t> indices, const RunPosition& at) {
@@ -170,7 +254,7 @@ void RunLogger::dump_batch(std::int64_t step, double loss, std::optional<double>
     batch["source"] = train_->name();
     for (const std::int64_t sample : samples) batch["rows"].push_back(train_->place_of(sample));
   }
-  scribe_.post([path = logs_ / fmt::format("{}{}.json", name, context_.rank), text = batch.dump() + "\n"] {
+  post([path = logs_ / fmt::format("{}{}.json", name, context_.rank), text = batch.dump() + "\n"] {
     replace_file(path, text);
   });
 }
@@ -182,20 +266,25 @@ void RunLogger::forget() {
 }
 
 void RunLogger::sync() {
-  if (!recorder_) return;
-  scribe_.post([this] { recorder_->sync(); });
-  if (!scribe_.drain(Deadline::after(kSyncPatience))) {
+  if (!sinks_) return;
+  post([sinks = sinks_.get()] { sinks->metrics.sync(); });
+  if (!writer_.drain(Deadline::after(kSyncPatience))) {
     context_.log.write(LogLevel::warning,
                        "a checkpoint is written before the metrics up to it are on the disk, which is slow");
   }
 }
 
 void RunLogger::message(const std::string& text) {
-  if (recorder_) scribe_.post([this, text] { recorder_->message(text); });
+  if (sinks_) post([sinks = sinks_.get(), text] { sinks->progress.message(text); });
 }
 
 void RunLogger::finish(const std::string& status, const RunPosition& at) {
-  if (recorder_) scribe_.post([this, summary = summarize(status, at)] { recorder_->finish(summary); });
+  if (!sinks_) return;
+  post([sinks = sinks_.get(), summary = summarize(status, at)] {
+    sinks->progress.finish();
+    sinks->run.write_summary(summary_json(summary));
+    write_report(sinks->run);
+  });
 }
 
 MemoryUse RunLogger::memory_use() const {
@@ -235,7 +324,7 @@ RunSummary RunLogger::summarize(const std::string& status, const RunPosition& at
 
 // Since the launcher (or this process) started.
 void RunLogger::note_first_step() {
-  const std::string* launch = find_variable(context_.environment, "DTRAIN_LAUNCH_TIME_NS");
+  const std::string* launch = find_variable(context_.environment, kLaunchTimeVariable);
   if (launch == nullptr) return;
   const auto nanoseconds = parse_integer(*launch);
   if (!nanoseconds) return;

@@ -1,5 +1,6 @@
-// What is told of a run while it runs: metrics, curves, progress and the summary by rank 0, each rank's log,
-// and the samples each rank takes where they are asked for. Keeps the rates and times that go with them.
+// The log of a run: from each finished step to what is kept of it. Rank 0 has the sinks, metrics.jsonl,
+// curves for TensorBoard, the progress line and at the end summary.json and the report; each rank has a log
+// of its own, and the samples it takes where they are asked for. Keeps the rates and times that go with them.
 #pragma once
 
 #include <fstream>
@@ -8,13 +9,15 @@
 #include <span>
 #include <string>
 
+#include "runtime/base/files/background_writer.h"
+#include "runtime/base/files/write_permit.h"
+#include "runtime/metrics/run_directory.h"
+#include "runtime/metrics/step_clock.h"
 #include "training/engine/step_reports.h"
+#include "training/log/run_records.h"
 #include "training/log/spike_detector.h"
 #include "training/log/straggler_detector.h"
-#include "training/log/tracer.h"
 #include "training/log/worker_log.h"
-#include "training/run/run_recorder.h"
-#include "training/run/scribe.h"
 
 namespace dtrain {
 
@@ -28,9 +31,9 @@ struct RunPosition {
   std::optional<std::int64_t> saved_step = {}, evaluated_step = {};
 };
 
-/// What a journal borrows; all of it outlives it.
+/// What a logger borrows; all of it outlives it.
 struct RunLoggerContext {
-  const TrainConfig& recipe;
+  const TrainConfig& config;
   const Environment& environment;
   const Device& device;
   StepClock& clock;
@@ -44,9 +47,17 @@ struct RunLoggerContext {
 class RunLogger {
  public:
   explicit RunLogger(const RunLoggerContext& context);
+  ~RunLogger();
+  RunLogger(const RunLogger&) = delete;
+  RunLogger& operator=(const RunLogger&) = delete;
 
-  /// Rank 0: from now on everything is recorded, as of another start of the run, or nothing any more (null).
-  void record_by(std::unique_ptr<RunRecorder> recorder);
+  /// Rank 0: from now on everything is recorded in `run`, which exists and whose lock this process holds,
+  /// with `config` as its config.json. Start number `start` of the run resumes after `resumed_step`, or
+  /// begins it (0): metrics of later steps are dropped.
+  void record_in(const RunDirectory& run, const std::string& config, std::int64_t start,
+                 std::int64_t resumed_step);
+  /// Nothing is recorded any more.
+  void stop_recording();
   /// What a step's samples are called in the log of a batch: places in the files behind `train`.
   void name_samples(std::shared_ptr<const Source> train) { train_ = std::move(train); }
   /// Opens this rank's logs in the run's folder, where it can be seen from here. `line` is the log's first.
@@ -55,7 +66,7 @@ class RunLogger {
   /// Steps are timed from now on; `at` is where the run is.
   void begin(const RunPosition& at);
   /// The step of `report` is over; `at` is where the run is.
-  void step(const StepReport& report, const RunPosition& at);
+  void step(StepReport report, const RunPosition& at);
   void evaluation(const Evaluation& evaluation, const RunPosition& at);
   /// Where the time of all ranks went in the steps up to `step`.
   void phases(std::int64_t step, const PhaseComparison& compared);
@@ -79,22 +90,31 @@ class RunLogger {
   /// "finished", "stopped" or "diverged".
   void finish(const std::string& status, const RunPosition& at);
   /// Waits until all that was told is written, or until `deadline`; whether it is.
-  bool wait(const Deadline& deadline) { return scribe_.drain(deadline); }
+  bool wait(const Deadline& deadline) { return writer_.drain(deadline); }
   /// Whether something is still being written.
-  bool busy() const { return !scribe_.idle(); }
+  bool busy() const { return !writer_.idle(); }
   /// Throws the first error that kept something from being written for good.
-  void check() { scribe_.check(); }
+  void check() { writer_.check(); }
 
  private:
+  struct Sinks;
+
+  /// `entry` is written as soon as the disk allows; without the permit it is dropped.
+  void post(BackgroundWriter::Entry entry);
+  /// Points of curves.
+  void post_points(std::vector<std::pair<std::string, double>> points, std::int64_t step, double time);
+  void post_progress(const StepRecord& record, const RunPosition& at);
+  void post_step(StepRecord record);
+  void post_evaluation(const Evaluation& evaluation, const RunPosition& at);
   void note_first_step();
   void dump_batch(std::int64_t step, double loss, std::optional<double> median, const RunPosition& at);
-  void end_epoch(const StepNote& note, TimePoint now);
+  void end_epoch(const StepRecord& last, TimePoint now);
   MemoryUse memory_use() const;
   RunSummary summarize(const std::string& status, const RunPosition& at) const;
 
   RunLoggerContext context_;
-  std::unique_ptr<RunRecorder> recorder_;  ///< rank 0 only; what it writes, the scribe's thread does
-  Scribe scribe_;
+  std::unique_ptr<Sinks> sinks_;  ///< rank 0 only; written by the writer's thread
+  BackgroundWriter writer_;
   SpikeDetector spikes_;
   std::shared_ptr<const Source> train_;  ///< null: not told
   std::filesystem::path logs_;           ///< empty where the run's folder cannot be seen from here

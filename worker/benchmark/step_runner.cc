@@ -59,7 +59,7 @@ Batch StepRunner::load_batch(const std::shared_ptr<const Source>& source) {
 }
 
 StepPlan StepRunner::plan() {
-  return {.note = {.step = ++steps_, .epoch = 0, .lr = 0, .samples = batch_->size() * communicator_.size()}};
+  return {.report = {.record = {.step = ++steps_}, .samples = batch_->size() * communicator_.size()}};
 }
 
 void StepRunner::step() {

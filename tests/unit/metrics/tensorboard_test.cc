@@ -14,6 +14,8 @@
 namespace dtrain {
 namespace {
 
+using Points = std::vector<std::pair<std::string, double>>;
+
 std::uint32_t crc_of(const std::string& text) { return crc32c(std::as_bytes(std::span(text))); }
 
 TEST(Crc32c, PublishedVectors) {
@@ -108,8 +110,8 @@ TEST(TensorBoard, FileHoldsWhatWasWritten) {
   const test::TempDir folder;
   TensorBoardWriter writer(folder.path(), 1700000000.25);
   EXPECT_EQ(writer.path().filename().string().find("events.out.tfevents.1700000000."), 0U);
-  writer.scalar("train/loss", 0.625, 300, 1700000001.5);
-  writer.scalar(std::string(200, 't'), -1, 1LL << 40, 2);
+  writer.scalars(Points{{"train/loss", 0.625}}, 300, 1700000001.5);
+  writer.scalars(Points{{std::string(200, 't'), -1}}, 1LL << 40, 2);
   const auto payloads = records(test::read_file(writer.path()));
   ASSERT_EQ(payloads.size(), 3U);
 
@@ -144,7 +146,7 @@ TEST(TensorBoard, AStartFromNothingForgetsAllThatAnEarlierOneWrote) {
   const test::TempDir folder;
   {
     TensorBoardWriter killed(folder.path(), 1);
-    killed.scalar("train/loss", 1, 1, 1);
+    killed.scalars(Points{{"train/loss", 1}}, 1, 1);
   }
   const TensorBoardWriter writer(folder.path(), 2);
   const auto payloads = records(test::read_file(writer.path()));

@@ -134,9 +134,8 @@ struct Worker {
     Loader loader(source, device, {.batch_size = source->size() / static_cast<std::int64_t>(passes)});
     std::vector<std::int64_t> order{0, 1, 2, 3, 4, 5, 6, 7};
     loader.start(order, 0);
-    engine->step(
-        {.note = {.step = ++steps, .epoch = 0, .lr = 0, .samples = source->size()}, .passes = passes},
-        [&] { return loader.next(Deadline::never()).value(); });
+    engine->step({.report = {.record = {.step = ++steps}, .samples = source->size()}, .passes = passes},
+                 [&] { return loader.next(Deadline::never()).value(); });
     return engine->take_report();
   }
 
@@ -168,9 +167,9 @@ void expect_close(const std::vector<float>& a, const std::vector<float>& b) {
 TEST(Engine, LearnsAUsersTask) {
   const Squares task;
   Worker worker(task, 1);
-  const double first = worker.step().loss;
+  const double first = worker.step().record.loss;
   double last = first;
-  for (int i = 0; i < 200; ++i) last = worker.step().loss;
+  for (int i = 0; i < 200; ++i) last = worker.step().record.loss;
   EXPECT_GT(first, 2 * last);
   EXPECT_EQ(worker.clock.steps(), 0);  // the trainer's to count
 }
@@ -178,7 +177,7 @@ TEST(Engine, LearnsAUsersTask) {
 TEST(Engine, PassesGiveTheGradientsOfTheWholeBatch) {
   const Squares task;
   Worker whole(task, 1), parts(task, 4);
-  EXPECT_NEAR(whole.step().loss, parts.step().loss, 1e-6);
+  EXPECT_NEAR(whole.step().record.loss, parts.step().record.loss, 1e-6);
   expect_close(whole.weights(), parts.weights());
 }
 
@@ -203,7 +202,7 @@ TEST(Engine, GradientsAreLimitedBeforeTheUpdate) {
 TEST(Engine, UnitsWeighTheSameWhereverTheyAre) {
   const Squares task(/*weighted=*/true);
   Worker whole(task, 1), parts(task, 4);
-  EXPECT_NEAR(whole.step().loss, parts.step().loss, 1e-6);
+  EXPECT_NEAR(whole.step().record.loss, parts.step().record.loss, 1e-6);
   expect_close(whole.weights(), parts.weights());
   // And they do weigh: the plain mean moves the weights elsewhere.
   const Squares plain;
@@ -239,9 +238,9 @@ TEST(Engine, APassWithoutUnitsAddsNothing) {
   const SomeNumbers task;
   Worker whole(task, 1), each(task, 8);
   for (int i = 0; i < 3; ++i) {
-    const double loss = whole.step().loss;
+    const double loss = whole.step().record.loss;
     EXPECT_TRUE(std::isfinite(loss));
-    EXPECT_NEAR(loss, each.step().loss, 1e-6) << i;
+    EXPECT_NEAR(loss, each.step().record.loss, 1e-6) << i;
   }
   expect_close(whole.weights(), each.weights());
 }
@@ -285,8 +284,8 @@ TEST(Engine, AStrategyMayWrapAnother) {
   const BatchTensors batch = to_tensors(all, plain.device);
   const Tensor outputs = plain.strategy->module()(batch["x"] * 2.0) * 0.5;
   const double expected = task.loss({outputs}, batch).item();
-  EXPECT_NEAR(wrapped.step().loss, expected, 1e-6);
-  EXPECT_GT(std::abs(plain.step().loss - expected), 1e-3);  // the bias is not doubled on the way in
+  EXPECT_NEAR(wrapped.step().record.loss, expected, 1e-6);
+  EXPECT_GT(std::abs(plain.step().record.loss - expected), 1e-3);  // the bias is not doubled on the way in
 }
 
 /// Squares by a network that drops half of its hidden values.
@@ -305,8 +304,8 @@ TEST(Engine, DropsTheSameValuesHoweverABatchIsCut) {
   const Dropped task;
   Worker whole(task, 1), parts(task, 4);
   for (int i = 0; i < 3; ++i) {
-    const double loss = whole.step().loss;
-    EXPECT_NEAR(loss, parts.step().loss, 1e-6) << i;
+    const double loss = whole.step().record.loss;
+    EXPECT_NEAR(loss, parts.step().record.loss, 1e-6) << i;
   }
   expect_close(whole.weights(), parts.weights());
 }

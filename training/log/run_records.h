@@ -1,0 +1,42 @@
+// What a run's config.json and summary.json say.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "parallel/server/delays.h"
+#include "runtime/base/environment.h"
+#include "runtime/data/source.h"
+#include "runtime/metrics/memory.h"
+#include "training/engine/evaluate.h"
+#include "training/options/train_config.h"
+#include "training/run/choices.h"
+
+namespace dtrain {
+
+/// `fields` are those of its samples, `choices` what was decided that no option said
+/// (StrategyReport::choices), for read_choices() of a later start.
+std::string config_json(const Options& options, const Environment& environment, const TrainConfig& recipe,
+                        std::span<const Field> fields, const Device& device, const Choices& choices);
+
+/// How a run went, for summary.json.
+struct RunSummary {
+  std::string status;      ///< "finished", "stopped" (by a signal, resumable)
+  std::string device;      ///< rank 0's
+  bool emulated = false;   ///< then times and rates say nothing about a GPU
+  std::int64_t start = 0;  ///< which start of the run this was
+  std::int64_t steps = 0, epochs = 0, world_size = 1;
+  double loss = 0, samples_per_second = 0, seconds = 0;
+  std::optional<Evaluation> evaluation;
+  std::optional<double> seconds_to_first_step;  ///< since the launcher (or this process) started
+  std::int64_t resumed_from_step = 0;
+  MemoryUse memory;                                  ///< of rank 0 at the end
+  std::optional<UpdateDelays> delays;                ///< of the asynchronous updates of all ranks
+  std::map<std::string, double> phase_milliseconds;  ///< a step's time by phase
+};
+
+std::string summary_json(const RunSummary& summary);
+
+}  // namespace dtrain
