@@ -1,6 +1,6 @@
 // Keeps gradients that are not finite away from the parameters, and notes where finite ones led to parameters
-// that are not. The decision is made on the device: nothing
-// waits for the host, and a captured step decides each time it runs.
+// that are not. The decision is made on the device: nothing waits for the host, and a captured step decides
+// each time it runs.
 //
 //     UpdateGuard guard(device);
 //     guard.attach(optimizer);
