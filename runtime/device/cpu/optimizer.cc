@@ -5,13 +5,14 @@
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
+#include "runtime/device/cpu/loops/widest.h"
 
 namespace dtrain::cpu {
 namespace {
 
 /// Whether all that was written is finite: looked at on the way, while it is in registers.
 template <class T, class Rule>
-bool update_slot(const Rule rule, const OptimizerSlot& slot) {
+DTRAIN_ALWAYS_INLINE inline bool update_slot(const Rule rule, const OptimizerSlot& slot) {
   using Word = std::conditional_t<sizeof(Compute<T>) == 8, std::uint64_t, std::uint32_t>;
   T* const param = slot.param.as<T>();
   const T* const grad = slot.grad.as<const T>();
@@ -19,7 +20,7 @@ bool update_slot(const Rule rule, const OptimizerSlot& slot) {
            *const mean = slot.mean.as<T>();
   const std::int64_t n = slot.param.numel();
   Word bad = 0;
-  const auto store = [&bad](T& to, Compute<T> value) {
+  const auto store = [&bad](T& to, Compute<T> value) DTRAIN_ALWAYS_INLINE {
     to = cast<T>(value);
     bad |= std::bit_cast<Word>(load(to) * 0);  // 0 or -0 of what is finite, else NaN
   };
@@ -43,7 +44,9 @@ void update(std::string_view operation, std::span<const OptimizerSlot> slots, co
     dispatch_floating(operation, slot.param.dtype, [&](auto tag) {
       using T = decltype(tag);
       rule::visit<Compute<T>>(step, [&](auto rule) {
-        if (rule.begin() && !update_slot<T>(rule, slot)) rule.numbers.note_not_finite();
+        if (!rule.begin()) return;
+        if (!widest([&]() DTRAIN_ALWAYS_INLINE { return update_slot<T>(rule, slot); }))
+          rule.numbers.note_not_finite();
       });
     });
   }
