@@ -69,6 +69,11 @@ void VoteState::hear_of(std::uint64_t term) {
   heard_of_ = std::max(heard_of_, term);
 }
 
+void VoteState::granted(TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  heard_at_ = std::max(heard_at_, now);
+}
+
 Duration VoteState::heard_ago(TimePoint now) const {
   const std::lock_guard lock(mutex_);
   return std::max(now - heard_at_, Duration::zero());

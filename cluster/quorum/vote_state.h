@@ -40,6 +40,9 @@ class VoteState {
   bool may_follow(std::uint64_t term) const;
   /// Another launcher has promised itself to that term.
   void hear_of(std::uint64_t term);
+  /// This launcher leads and has granted somebody a lease: as good as heard, by a session of its own that may
+  /// be cut off.
+  void granted(TimePoint now);
   /// Since this launcher has heard the leader before.
   Duration heard_ago(TimePoint now) const;
   /// How many voters there are in the newest set that it has heard of.

@@ -114,6 +114,7 @@ LeaseGrant ServerObserver::grant() const {
   if (!state_.open()) return {0, Duration::zero()};
   if (!voters_) return {stamp, Duration::max()};
   const TimePoint until = voters_->leads_until();
+  if (until > now) options_.vote_state->granted(now);
   if (until == TimePoint::max()) return {stamp, Duration::max()};
   return {stamp, until > now ? until - now : Duration::zero()};
 }

@@ -72,6 +72,16 @@ TEST_F(VoteStateTest, FollowsALeaderAsLongAsItsLeaseLasts) {
   EXPECT_EQ(vote_state_.stand(9, now_, false).term, 0U);
 }
 
+// Where it led itself, cut off from its own server: others had their leases of it until then.
+TEST_F(VoteStateTest, SaysSinceWhenItHasGrantedNothing) {
+  pass(seconds(5));
+  vote_state_.granted(now_);
+  now_ += seconds(1);
+  const VoteAnswer answer = vote_state_.answer(request(2), now_);
+  EXPECT_TRUE(answer.granted);
+  EXPECT_EQ(answer.heard_ago, seconds(1));
+}
+
 TEST_F(VoteStateTest, VotesOnceAnTermAndSaysSinceWhenItHasHeardNothing) {
   pass(seconds(5));
   EXPECT_TRUE(session_.orphaned());
