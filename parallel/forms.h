@@ -18,7 +18,7 @@
 namespace dtrain {
 
 /// Every rank of `context` holds the whole network and computes its share of each batch; gradients are
-/// averaged while backward goes on (torch's DistributedDataParallel). `waits_inside`: steps wait for peers
+/// averaged while backward runs (torch's DistributedDataParallel). `waits_inside`: steps wait for peers
 /// while they compute (batch norm over all workers), so none can be recorded.
 std::unique_ptr<ParallelModel> make_data_parallel(const StrategyContext& context, ReducerOptions options = {},
                                                   bool waits_inside = false,

@@ -127,7 +127,7 @@ struct StrategyTraits {
   /// evaluate the same number of times.
   bool computes_together = false;
   /// Whether later steps compute otherwise after settle(). It is then only called where the plan of the run
-  /// says so, or a run that is repeated, or goes on, would come to other numbers.
+  /// says so, or a run that is repeated, or resumed, would come to other numbers.
   bool settling_counts = false;
 };
 
@@ -228,7 +228,7 @@ class AsyncSteps {
   virtual std::map<std::string, std::string> notes() const = 0;
   /// Before load(): what notes() said in the checkpoint, on every rank.
   virtual void load_notes(const std::map<std::string, std::string>& notes) = 0;
-  /// After begin(): steps of this rank that are part of the state from which it goes on.
+  /// After begin(): steps of this rank that are part of the state from which it resumes.
   virtual std::int64_t own_steps() const = 0;
   /// After the last step. On rank 0 it waits until the others have made theirs, or are gone; then save()
   /// gives what all of them have done.

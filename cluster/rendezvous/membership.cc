@@ -266,8 +266,8 @@ void Membership::expire(TimePoint now) {
   }
 }
 
-// A launcher that is stopped, or stuck in a system call, while its link beats on. Its connection is closed,
-// so that its lease ends; when it has, the others go on.
+// A launcher that is stopped, or stuck in a system call, while its node agent beats on. Its connection is
+// closed, so that its lease ends; when it has, the others go on.
 void Membership::leave_slow_ones_behind(TimePoint now) {
   overdue_at_.reset();
   const bool forming = phase_ == Phase::forming;

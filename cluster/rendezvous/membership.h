@@ -60,7 +60,7 @@ enum class Departure {
   closed,   ///< it said that it is gone: nothing is at work there
   broken,   ///< the connection is: the node may be at work until its lease has run out
   silent,   ///< by its own side, since its lease has run out
-  hung_up,  ///< by its machine: as broken, but its launcher or its link has probably ended
+  hung_up,  ///< by its machine: as broken, but its launcher or its node agent has probably ended
 };
 
 class Membership {

@@ -1,4 +1,5 @@
-// News, words and offers as bytes, for the store's values and for the line between a launcher and its link.
+// News, words and offers as bytes, for the store's values and for the channel between a launcher and its
+// node agent.
 // Strict: what decodes was encoded by us, within bounds that the sender keeps by cutting.
 #pragma once
 

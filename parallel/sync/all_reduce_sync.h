@@ -1,4 +1,4 @@
-// Data parallelism: gradients are averaged in buckets while backward goes on (torch's
+// Data parallelism: gradients are averaged in buckets while backward runs (torch's
 // DistributedDataParallel).
 #pragma once
 

@@ -143,8 +143,8 @@ std::string ServerObserver::hear_announcement(StoreDesk& desk, std::string_view 
   const auto announcement = decode_announcement(value);
   if (!announcement || options_.vote_state == nullptr) return {};
   options_.vote_state->hear(*announcement);
-  // This one was begun where newcomers begin, while the job goes on elsewhere; or a majority follows another
-  // one by now.
+  // This one was begun where newcomers begin, while the job continues elsewhere; or a majority follows
+  // another one by now.
   if (state_.open() && announcement->term > state_.term()) depose(desk);
   return {};
 }
