@@ -56,6 +56,9 @@ started=$SECONDS
 say "dtrain tests: install what is missing, build preset $preset, run everything with ctest"
 need_packages "${build_packages[@]}" "${test_packages[@]}" -- "${build_extras[@]}" "${lab_packages[@]}" "${browser_packages[@]}"
 need_python "$root" onnx onnx onnxruntime numpy  # exported networks run there, collectives are checked there
+if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+  need_python "$root" sass nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump  # they read what nvcc makes
+fi
 build_preset "$root" "$preset"
 say "built after $((SECONDS - started)) s; testing with $jobs tests at a time"
 
