@@ -1,5 +1,5 @@
 # Finds what dtrain is built from and remembers it for the table that closes the configure step.
-# Required: nlohmann_json, fmt, zlib, OpenSSL. Optional (DTRAIN_WITH_*): oneDNN, Gloo, MPI, CUDA, NCCL, cuDNN, libevent.
+# Required: nlohmann_json, fmt, zlib, OpenSSL. Optional (DTRAIN_WITH_*): oneDNN, OpenMP, Gloo, MPI, CUDA, NCCL, cuDNN, libevent.
 
 # dtrain_record(name found version purpose how_to_get)
 function(dtrain_record name found version purpose how)
@@ -60,6 +60,14 @@ if(NOT DTRAIN_WITH_ONEDNN STREQUAL "OFF")
 endif()
 dtrain_settle(ONEDNN "${found_onednn}" "${dnnl_VERSION}" "CPU convolution, matmul, pooling"
               "apt install libdnnl-dev ocl-icd-opencl-dev")
+
+# The thread sanitizer does not see how OpenMP's threads wait for each other.
+set(found_openmp OFF)
+if(NOT DTRAIN_WITH_OPENMP STREQUAL "OFF" AND NOT DTRAIN_SANITIZE MATCHES "thread")
+  find_package(OpenMP QUIET COMPONENTS CXX)
+  set(found_openmp ${OpenMP_CXX_FOUND})
+endif()
+dtrain_settle(OPENMP "${found_openmp}" "${OpenMP_CXX_VERSION}" "one team of threads with oneDNN" "apt install g++ (clang: libomp-dev)")
 
 set(found_gloo OFF)
 if(NOT DTRAIN_WITH_GLOO STREQUAL "OFF")

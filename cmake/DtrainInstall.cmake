@@ -56,6 +56,7 @@ install(CODE "
 # plain archive member) is not listed here: link it with $<BUILD_INTERFACE:…>.
 set(package_of_fmt::fmt fmt)
 set(package_of_gloo Gloo)
+set(package_of_OpenMP::OpenMP_CXX OpenMP)
 set(package_of_OpenSSL::Crypto OpenSSL)
 set(package_of_Threads::Threads Threads)
 set(package_of_ZLIB::ZLIB ZLIB)

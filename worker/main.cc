@@ -1,8 +1,12 @@
 // `dtrain`: picks the command.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <span>
 #include <string_view>
+#include <system_error>
 
 #include "training/train_main.h"
 #include "worker/build.h"
@@ -15,17 +19,18 @@ struct Command {
   std::string_view name;
   std::string_view help;
   ExitCode (*run)(const Invocation&);
+  bool computes = false;  ///< with several threads
 };
 
 constexpr Command kCommands[] = {
-    {"train", "train a built-in model, alone or as a worker of a job", run_train},
-    {"eval", "evaluate a checkpoint on the test set", run_eval},
+    {"train", "train a built-in model, alone or as a worker of a job", run_train, true},
+    {"eval", "evaluate a checkpoint on the test set", run_eval, true},
     {"sampler", "print the sample indices a rank gets in an epoch", run_sampler},
     {"doctor", "check this machine and say what is wrong and how to fix it", run_doctor},
-    {"bench", "measure all_reduce, or where a training step's time goes", run_bench},
+    {"bench", "measure all_reduce, or where a training step's time goes", run_bench, true},
     {"sweep", "train many times over ranges of options, several at a time", run_sweep},
     {"report", "write report.html for a run directory", run_report},
-    {"predict", "say what a trained network makes of samples in a file", run_predict},
+    {"predict", "say what a trained network makes of samples in a file", run_predict, true},
     {"export", "write a trained network as an ONNX file", run_export},
     {"convert", "read weights from PyTorch's safetensors, or write them so", run_convert},
 };
@@ -35,6 +40,18 @@ std::string usage() {
   for (const Command& command : kCommands) text += fmt::format("  {:<10} {}\n", command.name, command.help);
   return text +
          "\n`dtrain COMMAND --help` lists a command's options; `dtrain --version` prints the version.\n";
+}
+
+/// OpenMP reads how its threads wait before main() begins, so that the program has to start again to say it:
+/// threads that spin take a busy machine's cores from those that compute. A launcher says it from the outset.
+/// Returns where nothing needs to be said.
+void start_with_patient_threads(std::span<char*> argv) {
+  for (const char* const said : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) {
+    if (std::getenv(said) != nullptr) return;
+  }
+  std::error_code unknown;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (!unknown && ::setenv("OMP_WAIT_POLICY", "passive", 0) == 0) ::execv(program.c_str(), argv.data());
 }
 
 ExitCode dispatch(std::span<char*> argv) {
@@ -50,6 +67,7 @@ ExitCode dispatch(std::span<char*> argv) {
   std::vector<std::string_view> names;
   for (const Command& command : kCommands) {
     names.push_back(command.name);
+    if (command.name == name && command.computes) start_with_patient_threads(argv);
     if (command.name == name) return command.run({{argv.begin() + 2, argv.end()}, current_environment()});
   }
   if (name.empty()) throw UsageError("expected a command, got none (`dtrain --help` lists them)");

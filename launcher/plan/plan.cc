@@ -135,6 +135,16 @@ std::string omp_threads(const Hardware& hardware, int nproc) {
   return std::to_string(std::max(1, usable_cores(hardware.cpus) / nproc));
 }
 
+/// How a worker's threads compute, unless the user has said so.
+void set_threads(const Environment& environment, const Hardware& hardware, int nproc, bool uses_dtrain,
+                 Environment& worker) {
+  if (!environment.contains("OMP_NUM_THREADS")) worker["OMP_NUM_THREADS"] = omp_threads(hardware, nproc);
+  // OpenMP's threads read this as they start. Those that spin take a busy machine's cores from those that
+  // compute.
+  if (uses_dtrain && !environment.contains("OMP_WAIT_POLICY") && !environment.contains("GOMP_SPINCOUNT"))
+    worker["OMP_WAIT_POLICY"] = "passive";
+}
+
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {
@@ -184,8 +194,7 @@ void add_servers(const LaunchOptions& options, const Environment& environment, c
     server.local_rank = plan.nproc + i;
     server.argv = plan.program.argv;
     server.environment = base_environment(options, plan, server);
-    if (!environment.contains("OMP_NUM_THREADS"))
-      server.environment["OMP_NUM_THREADS"] = omp_threads(hardware, plan.nproc);
+    set_threads(environment, hardware, plan.nproc, true, server.environment);
     plan_output(options, plan, environment, server);
     plan.writes_files |= !server.out.file.empty() || !server.err.file.empty();
     plan.workers.push_back(std::move(server));
@@ -262,8 +271,7 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
     worker.argv = program.argv;
     if (options.pass_local_rank) worker.argv.push_back("--local-rank=" + std::to_string(local_rank));
     worker.environment = base_environment(options, plan, worker);
-    if (!environment.contains("OMP_NUM_THREADS"))
-      worker.environment["OMP_NUM_THREADS"] = omp_threads(hardware, plan.nproc);
+    set_threads(environment, hardware, plan.nproc, program.uses_dtrain, worker.environment);
     // Python's output reaches a pipe when its buffer is full, and not at all when it is killed.
     if (!program.uses_dtrain && !environment.contains(kUnbuffered)) worker.environment[kUnbuffered] = "1";
     // As torchrun has it; PyTorch's own default is another.

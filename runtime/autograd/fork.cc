@@ -11,11 +11,7 @@
 #include "runtime/base/draw_guard.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_slot.h"
-
-// OpenMP's, where a library brought its runtime along; the program itself is not built with OpenMP. A thread
-// that did not come from it starts with as many threads as there are cores.
-extern "C" __attribute__((weak)) void omp_set_num_threads(int threads);
-extern "C" __attribute__((weak)) int omp_get_max_threads();
+#include "runtime/device/cpu/workers/workers.h"
 
 namespace dtrain {
 namespace {
@@ -28,7 +24,7 @@ class ThreadState {
       : grad_(grad_enabled()),
         autocast_(AutocastState::now()),
         refuses_draws_(DrawGuard::refused()),
-        threads_(omp_get_max_threads != nullptr ? omp_get_max_threads() : 0) {}
+        workers_(cpu::worker_count()) {}
 
   bool grad() const noexcept { return grad_; }
 
@@ -36,7 +32,7 @@ class ThreadState {
   template <class Body>
   auto start(Body body) const {
     return std::async(std::launch::async, [*this, body = std::move(body)]() mutable {
-      if (threads_ > 0 && omp_set_num_threads != nullptr) omp_set_num_threads(threads_);
+      cpu::set_worker_count(workers_);  // a new thread would start with as many as there are cores
       const ThreadSlotScope slot;
       const GradMode mode(grad_);
       const Autocast autocast(autocast_);
@@ -49,7 +45,7 @@ class ThreadState {
   bool grad_;
   AutocastState autocast_;
   bool refuses_draws_;
-  int threads_;
+  int workers_;
 };
 
 /// A branch as backward sees it: its results with their history, and where that history comes from outside.

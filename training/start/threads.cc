@@ -6,9 +6,7 @@
 #include <thread>
 
 #include "runtime/base/options.h"
-
-// OpenMP's, where a library brought its runtime along; the program itself is not built with OpenMP.
-extern "C" __attribute__((weak)) void omp_set_num_threads(int threads);
+#include "runtime/device/cpu/workers/workers.h"
 
 namespace dtrain {
 namespace {
@@ -39,11 +37,11 @@ int worker_threads(const Placement& placement, const Environment& environment, i
 }
 
 void limit_threads(const Placement& placement, const Environment& environment, int wanted, int devices) {
-  if (wanted > 0 && omp_set_num_threads != nullptr) return omp_set_num_threads(wanted);
-  if (find_variable(environment, "OMP_NUM_THREADS") != nullptr || omp_set_num_threads == nullptr) return;
+  if (wanted > 0) return cpu::set_worker_count(wanted);
+  if (find_variable(environment, "OMP_NUM_THREADS") != nullptr) return;
   if (placement.local_world_size.value_or(1) < 2 && devices < 2) return;
   const int threads = worker_threads(placement, environment, usable_cores());
-  omp_set_num_threads(std::max(threads / std::max(devices, 1), 1));
+  cpu::set_worker_count(std::max(threads / std::max(devices, 1), 1));
 }
 
 }  // namespace dtrain

@@ -256,6 +256,19 @@ TEST(Plan, OmpThreadsOnlyWhenUnset) {
                    .environment.contains("OMP_NUM_THREADS"));
 }
 
+TEST(Plan, ThreadsOfOurWorkersWaitAsleep) {
+  const auto policy = [](const Environment& environment) {
+    const Environment worker = plan_of({}, hardware_with({}), environment, kBuiltin).workers[0].environment;
+    const auto found = worker.find("OMP_WAIT_POLICY");
+    return found == worker.end() ? std::string("as it is") : found->second;
+  };
+  EXPECT_EQ(policy({}), "passive");
+  EXPECT_EQ(policy({{"OMP_WAIT_POLICY", "active"}}), "as it is");
+  EXPECT_EQ(policy({{"GOMP_SPINCOUNT", "100"}}), "as it is");
+  EXPECT_FALSE(plan_of({"p"}).workers[0].environment.contains("OMP_WAIT_POLICY"))
+      << "another program's threads";
+}
+
 TEST(Plan, LocalRankIsPassedOnlyOnRequest) {
   EXPECT_EQ(plan_of({"--nproc_per_node=2"}).workers[1].argv, kForeign.argv);
   EXPECT_EQ(plan_of({"--nproc_per_node=2", "--pass-local-rank"}).workers[1].argv.back(), "--local-rank=1");
