@@ -6,10 +6,9 @@
 //     const std::int64_t images = 128, chunk = 16;
 //     for_ranges(images, chunk, ns_an_image, [&](std::int64_t begin, std::int64_t end) { … });
 //
-//     std::vector<double> sums(chunks);                                    // a place for each chunk, not
-//     each thread for_chunks(chunks, ns_a_chunk, [&](std::int64_t c, int worker) { sums[c] = …,
-//     scratch.of(worker) …; }); double total = 0; for (double sum : sums) total += sum; // in the order of
-//     chunks
+//     std::vector<double> sums(chunks);  // a place for each chunk, not for each thread
+//     for_chunks(chunks, ns_a_chunk, [&](std::int64_t c, int worker) { sums[c] = … scratch.of(worker) …; });
+//     for (const double sum : sums) total += sum;  // in the order of chunks
 #pragma once
 
 #include <algorithm>
