@@ -110,18 +110,23 @@ TEST_F(TraceOfTwo, ShowsWhatEveryRankDidAndWhen) {
   }
 }
 
+// On a busy machine the thread that sends may not run before backward ends: it has to in one of several runs.
 TEST_F(TraceOfTwo, ShowsGradientsCrossingDuringBackward) {
-  const RunResult result = run("run", {"--trace", "auto", "--trace-steps", "2:12"});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  const auto spans = read_spans(file("run", 0), 0);
-  const auto backward = named(spans, "backward"), buckets = named(spans, "all_reduce bucket 0");
   int hidden = 0;
-  for (const Drawn& bucket : buckets) {
-    hidden += static_cast<int>(std::any_of(backward.begin(), backward.end(), [&](const Drawn& pass) {
-      return pass.thread != bucket.thread && overlap(pass, bucket);
-    }));
+  for (int attempt = 0; attempt < 10 && hidden == 0; ++attempt) {
+    const std::string name = "run" + std::to_string(attempt);
+    const RunResult result = run(name, {"--trace", "auto", "--trace-steps", "2:12"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const auto spans = read_spans(file(name, 0), 0);
+    const auto backward = named(spans, "backward"), buckets = named(spans, "all_reduce bucket 0");
+    ASSERT_EQ(buckets.size(), 11U);
+    for (const Drawn& bucket : buckets) {
+      hidden += static_cast<int>(std::any_of(backward.begin(), backward.end(), [&](const Drawn& pass) {
+        return pass.thread != bucket.thread && overlap(pass, bucket);
+      }));
+    }
   }
-  EXPECT_GT(hidden, 0) << "of " << buckets.size() << " steps";
+  EXPECT_GT(hidden, 0);
 }
 
 TEST_F(TraceOfTwo, ChangesNoWeight) {
