@@ -7,7 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/files/durable_file.h"
 #include "runtime/checkpoint/safetensors.h"
-#include "training/run/finite_check.h"
+#include "training/loop/finite_check.h"
 
 namespace dtrain {
 namespace {

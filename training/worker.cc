@@ -15,7 +15,7 @@
 #include "training/start/first_rank_error.h"
 #include "training/start/same_options.h"
 #include "training/start/threads.h"
-#include "training/trainer.h"
+#include "training/loop/trainer.h"
 
 namespace dtrain {
 namespace {

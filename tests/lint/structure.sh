@@ -28,7 +28,7 @@ if command -v ctags >/dev/null && ctags --version | grep -q Universal; then
       for (i = 4; i <= NF; ++i) { if ($i ~ /^line:/) line = substr($i, 6); if ($i ~ /^end:/) end = substr($i, 5) }
       if (end) printf "%5d %s:%d %s\n", end - line + 1, $2, line, $1 }' | sort -rn | sed -n 1,8p
   echo "== members (data) of Trainer, Engine"
-  for class in training/trainer.h:Trainer training/engine/engine.h:Engine; do
+  for class in training/loop/trainer.h:Trainer training/engine/engine.h:Engine; do
     ctags --languages=C++ --kinds-C++=m --fields=+n -f - "${class%%:*}" | awk -F'\t' -v class="${class##*:}" \
       '$0 ~ "class:(dtrain::)?" class "$" || $0 ~ "class:(dtrain::)?" class "\t" { ++n } END { printf "%-8s %d\n", class, n }'
   done

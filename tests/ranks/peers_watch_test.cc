@@ -17,7 +17,7 @@
 #include "parallel/forms.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/ranks/world.h"
-#include "training/trainer.h"
+#include "training/loop/trainer.h"
 
 namespace dtrain::test {
 namespace {

@@ -15,7 +15,7 @@
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/ranks/world.h"
 #include "tests/support/temp_dir.h"
-#include "training/trainer.h"
+#include "training/loop/trainer.h"
 
 namespace dtrain::test {
 namespace {

@@ -14,7 +14,7 @@
 #include "runtime/metrics/progress.h"
 #include "runtime/metrics/report.h"
 #include "runtime/metrics/tensorboard.h"
-#include "training/run/run_folder.h"
+#include "training/loop/run_folder.h"
 
 namespace dtrain {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "training/log/machine.h"
-#include "training/run/run_folder.h"
+#include "training/loop/run_folder.h"
 #include "training/use/saved_run.h"
 
 namespace dtrain {

@@ -12,7 +12,7 @@
 #include "runtime/metrics/memory.h"
 #include "training/engine/evaluate.h"
 #include "training/options/train_config.h"
-#include "training/run/choices.h"
+#include "training/loop/tuned_config.h"
 
 namespace dtrain {
 

@@ -1,5 +1,5 @@
 // What is looked at before it is saved or taken over: parameters, buffers that are finite when new, state.
-#include "training/run/finite_check.h"
+#include "training/loop/finite_check.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What a start says of options that are not those of the start before.
-#include "training/run/resumed_options.h"
+#include "training/loop/resumed_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

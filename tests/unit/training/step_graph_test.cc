@@ -15,7 +15,7 @@
 #include "parallel/forms.h"
 #include "tests/support/tape_device.h"
 #include "tests/support/temp_dir.h"
-#include "training/trainer.h"
+#include "training/loop/trainer.h"
 
 namespace dtrain::test {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "parallel/share.h"
 #include "runtime/data/sampler.h"
-#include "training/trainer.h"
+#include "training/loop/trainer.h"
 
 namespace dtrain {
 namespace {

@@ -1,6 +1,6 @@
 // A copy is a checkpoint like any other, in a folder of its own: it appears whole or not at all, and
 // verifies.
-#include "training/run/peer_snapshots.h"
+#include "training/loop/peer_snapshots.h"
 
 #include <fmt/format.h>
 

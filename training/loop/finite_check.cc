@@ -1,4 +1,4 @@
-#include "training/run/finite_check.h"
+#include "training/loop/finite_check.h"
 
 #include <cmath>
 #include <vector>

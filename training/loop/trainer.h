@@ -12,9 +12,9 @@
 #include "training/log/run_logger.h"
 #include "training/log/straggler_detector.h"
 #include "training/log/tracer.h"
-#include "training/run/checkpoint_saver.h"
-#include "training/run/finite_check.h"
-#include "training/run/peer_snapshots.h"
+#include "training/loop/checkpoint_saver.h"
+#include "training/loop/finite_check.h"
+#include "training/loop/peer_snapshots.h"
 #include "training/start/stop_signal.h"
 #include "training/training_data.h"
 

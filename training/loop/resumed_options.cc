@@ -1,4 +1,4 @@
-#include "training/run/resumed_options.h"
+#include "training/loop/resumed_options.h"
 
 #include <fmt/format.h>
 

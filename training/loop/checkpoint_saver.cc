@@ -1,4 +1,4 @@
-#include "training/run/checkpoint_saver.h"
+#include "training/loop/checkpoint_saver.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

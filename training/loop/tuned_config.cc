@@ -1,4 +1,4 @@
-#include "training/run/choices.h"
+#include "training/loop/tuned_config.h"
 
 #include <fstream>
 #include <nlohmann/json.hpp>

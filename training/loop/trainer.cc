@@ -1,5 +1,5 @@
 // The loop. Setting up is in trainer_setup.cc, numbers that are not finite in trainer_not_finite.cc.
-#include "training/trainer.h"
+#include "training/loop/trainer.h"
 
 #include <fmt/format.h>
 

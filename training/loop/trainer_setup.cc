@@ -15,11 +15,11 @@
 #include "runtime/nn/trainable.h"
 #include "training/batch_tensors.h"
 #include "training/log/run_records.h"
-#include "training/run/choices.h"
-#include "training/run/run_folder.h"
+#include "training/loop/tuned_config.h"
+#include "training/loop/run_folder.h"
 #include "training/start/same_data.h"
 #include "training/start/unused_gpus.h"
-#include "training/trainer.h"
+#include "training/loop/trainer.h"
 #include "training/use/weights.h"
 
 namespace dtrain {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "training/run/resumed_options.h"
-#include "training/trainer.h"
+#include "training/loop/resumed_options.h"
+#include "training/loop/trainer.h"
 
 namespace dtrain {
 namespace {

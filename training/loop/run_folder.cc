@@ -1,4 +1,4 @@
-#include "training/run/run_folder.h"
+#include "training/loop/run_folder.h"
 
 #include <fmt/format.h>
 
