@@ -1,4 +1,4 @@
-// From a recipe to the devices of a worker and the way it shares the work with others.
+// From a config to the devices of a worker and the way it shares the work with others.
 #pragma once
 
 #include <memory>
@@ -33,8 +33,8 @@ struct WorkerDevices {
 std::vector<std::string> own_gpus(const std::vector<std::string>& names, int local_rank, int local_size,
                                   int visible);
 
-/// Those of the recipe, own_gpus() among them. Throws UsageError for devices that are not there.
-WorkerDevices make_devices(const TrainConfig& recipe, int local_rank, int local_size);
+/// Those of the config, own_gpus() among them. Throws UsageError for devices that are not there.
+WorkerDevices make_devices(const TrainConfig& config, int local_rank, int local_size);
 
 /// The groups of a mesh.
 struct WorkerMesh {
@@ -47,18 +47,18 @@ struct WorkerMesh {
   WorkerMesh& operator=(const WorkerMesh&) = delete;
 };
 
-/// Collective where the recipe has a mesh or groups of shards, which are split off; null without.
-/// `local_size`: workers of this node; the recipe may mean them (kShardNode). Throws UsageError where nodes
+/// Collective where the config has a mesh or groups of shards, which are split off; null without.
+/// `local_size`: workers of this node; the config may mean them (kShardNode). Throws UsageError where nodes
 /// do not hold equal numbers of neighbours.
-std::unique_ptr<WorkerMesh> make_mesh(const TrainConfig& recipe, Communicator& world, int local_rank,
+std::unique_ptr<WorkerMesh> make_mesh(const TrainConfig& config, Communicator& world, int local_rank,
                                       int local_size);
 
 /// The ranks that divide a network; nothing where each worker or stage has whole layers.
-std::optional<Division> division_of(const TrainConfig& recipe, const WorkerMesh* mesh);
+std::optional<Division> division_of(const TrainConfig& config, const WorkerMesh* mesh);
 
-/// `context` has the home device. `mesh` may be null, as may `servers` where the recipe has none; both
+/// `context` has the home device. `mesh` may be null, as may `servers` where the config has none; both
 /// outlive the strategy.
-std::unique_ptr<Strategy> make_strategy(const TrainConfig& recipe, const StrategyContext& context,
+std::unique_ptr<Strategy> make_strategy(const TrainConfig& config, const StrategyContext& context,
                                         const WorkerDevices& devices, const WorkerMesh* mesh,
                                         KeyValueStore* servers);
 

@@ -14,26 +14,26 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-std::unique_ptr<Updater> updater_of(const TrainConfig& recipe) {
-  const auto make = [rule = recipe.optimizer](const NamedTensors& parameters) {
+std::unique_ptr<Updater> updater_of(const TrainConfig& config) {
+  const auto make = [rule = config.optimizer](const NamedTensors& parameters) {
     return make_optimizer(rule, parameters, names_of_vectors(parameters));
   };
-  return make_optimizer_updater(make, recipe.optimizer.limits);
+  return make_optimizer_updater(make, config.optimizer.limits);
 }
 
 }  // namespace
 
-ExitCode serve(const TrainConfig& recipe, const ServerRole& role, const Placement& placement,
+ExitCode serve(const TrainConfig& config, const ServerRole& role, const Placement& placement,
                const Environment& environment, StopSignal& stop_signal, Log& log) {
-  const Deadline deadline = Deadline::after(recipe.connect_timeout);
-  MeetingPlace place(placement, recipe.backend, environment, recipe.connect_timeout, log, role);
-  const bool async = recipe.update == ServerUpdate::async;
+  const Deadline deadline = Deadline::after(config.connect_timeout);
+  MeetingPlace place(placement, config.backend, environment, config.connect_timeout, log, role);
+  const bool async = config.update == ServerUpdate::async;
   // Of asynchronous workers any may go but the first, which writes the run's records and checkpoints.
   const ServerRules rules{.workers = role.workers,
-                          .update = recipe.update,
-                          .max_staleness = recipe.max_staleness,
+                          .update = config.update,
+                          .max_staleness = config.max_staleness,
                           .keeper = async ? 0 : -1};
-  ParameterServer server(rules, updater_of(recipe),
+  ParameterServer server(rules, updater_of(config),
                          {.number = *role.server,
                           .host = place.own_address(environment, deadline),
                           .name = host_name(),
@@ -46,7 +46,7 @@ ExitCode serve(const TrainConfig& recipe, const ServerRole& role, const Placemen
   log.write(LogLevel::debug, fmt::format("parameter server {} of {} for {} workers", *role.server,
                                          role.servers, role.workers));
   stop_signal.defer();
-  server.run(recipe.connect_timeout, [&] { return stop_signal.received() != 0; });
+  server.run(config.connect_timeout, [&] { return stop_signal.received() != 0; });
   return ExitCode::ok;
 }
 

@@ -30,7 +30,7 @@ struct Assignment {
   Placement placement;
   ServerRole role;
   std::shared_ptr<const Task> task;
-  TrainConfig recipe;
+  TrainConfig config;
 };
 
 Assignment find_assignment(const TrainProgram& program, const Options& options,
@@ -40,10 +40,10 @@ Assignment find_assignment(const TrainProgram& program, const Options& options,
   found.role = find_server_role(options, found.placement, environment);
   found.placement.world_size = found.role.workers;
   found.task = program.make_task(options);
-  found.recipe = make_train_config(options, found.task->name(), worker_count(options, found.role));
+  found.config = make_train_config(options, found.task->name(), worker_count(options, found.role));
   for (const OptionSpec& spec : program.options) {
     const std::string name(spec.name);
-    if (options.has(name)) found.recipe.settings[name] = options.text(name);
+    if (options.has(name)) found.config.settings[name] = options.text(name);
   }
   return found;
 }
@@ -89,19 +89,19 @@ ExitCode run_training(const TrainProgram& program, const std::vector<std::string
     fmt::print("{}{}", *help, options.text("help") == "markdown" ? "" : combinations_help());
     return ExitCode::ok;
   }
-  const auto [placement, role, task, recipe] = first_rank_error(
+  const auto [placement, role, task, config] = first_rank_error(
       find_placement(environment), [&] { return find_assignment(program, options, environment); });
   if (options.enabled("print-config")) {
     if (*placement.rank == 0 && !role.server) fmt::print("{}", options_table(options));
     return ExitCode::ok;
   }
-  limit_threads(placement, environment, recipe.threads, static_cast<int>(recipe.devices.size()));
+  limit_threads(placement, environment, config.threads, static_cast<int>(config.devices.size()));
   StopSignal stop_signal;  // before any thread
   WorkerLog log(name_of_process(placement, role));
   try {
-    if (role.server) return serve(recipe, role, placement, environment, stop_signal, log);
-    const WorkerJob job{*task, environment, options, recipe, stop_signal};
-    return recipe.thread_workers > 1 ? run_thread_workers(job, placement, log)
+    if (role.server) return serve(config, role, placement, environment, stop_signal, log);
+    const WorkerJob job{*task, environment, options, config, stop_signal};
+    return config.thread_workers > 1 ? run_thread_workers(job, placement, log)
                                      : run_worker(job, placement, role, log);
   } catch (const Error& error) {
     log.note(LogLevel::error, error.what());

@@ -8,10 +8,10 @@
 
 namespace dtrain {
 
-TrainingData::TrainingData(const TrainConfig& recipe, const Task& task, DataShare share,
+TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShare share,
                            const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans)
-    : global_batch_(recipe.batch.global), parts_(share.parts) {
-  const DataRequest request{.dataset = recipe.dataset, .data_dir = recipe.data_dir, .log = &log};
+    : global_batch_(config.batch.global), parts_(share.parts) {
+  const DataRequest request{.dataset = config.dataset, .data_dir = config.data_dir, .log = &log};
   Splits splits = task.open(request);
   train_ = std::move(splits.train);
   test_ = std::move(splits.test);
@@ -24,17 +24,17 @@ TrainingData::TrainingData(const TrainConfig& recipe, const Task& task, DataShar
   sampler_ = std::make_unique<StepSampler>(StepSamplerOptions{.dataset_size = train_->size(),
                                                               .world_size = share.size,
                                                               .rank = share.rank,
-                                                              .global_batch = recipe.batch.global,
-                                                              .seed = recipe.seed,
-                                                              .drop_last = recipe.drop_last,
+                                                              .global_batch = config.batch.global,
+                                                              .seed = config.seed,
+                                                              .drop_last = config.drop_last,
                                                               .parts = share.parts});
-  smallest_pass_ = smallest_pass(share.size, recipe.batch.accumulate);
-  pass_size_ = sampler_->full_share() / recipe.batch.accumulate;
+  smallest_pass_ = smallest_pass(share.size, config.batch.accumulate);
+  pass_size_ = sampler_->full_share() / config.batch.accumulate;
   loader_ = std::make_unique<Loader>(train_, device,
                                      LoaderOptions{.batch_size = pass_size_,
-                                                   .threads = recipe.loader_threads,
+                                                   .threads = config.loader_threads,
                                                    .bytes = device->type() != DeviceType::cpu,
-                                                   .seed = recipe.seed,
+                                                   .seed = config.seed,
                                                    .spans = spans});
 }
 

@@ -18,7 +18,7 @@ class TrainingData {
  public:
   /// Opens both splits. `spans` is borrowed and may be null. Throws as Task::open, and UsageError when the
   /// two splits' samples are made of different fields.
-  TrainingData(const TrainConfig& recipe, const Task& task, DataShare share,
+  TrainingData(const TrainConfig& config, const Task& task, DataShare share,
                const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans);
 
   const Source& train() const noexcept { return *train_; }

@@ -57,7 +57,7 @@ TrainConfig recipe_of(const Options& options, const Task& task, std::int64_t wor
 struct Bench {
   const Options& options;
   const Task& task;
-  const TrainConfig& recipe;
+  const TrainConfig& config;
   Communicator& communicator;
   std::shared_ptr<Device> device;
   Log& log;
@@ -72,7 +72,7 @@ struct Bench {
 // This rank's steps, kernel by kernel.
 StepProfile measure_profile(const Bench& bench) {
   SpanRecorder spans;
-  StepRunner runner(bench.recipe, bench.task, bench.communicator, make_timed_device(bench.device, spans),
+  StepRunner runner(bench.config, bench.task, bench.communicator, make_timed_device(bench.device, spans),
                     bench.log, &spans);
   for (int i = 0; i < bench.warmup(); ++i) runner.step();
   spans.take();
@@ -84,14 +84,14 @@ StepProfile measure_profile(const Bench& bench) {
 }
 
 StepSamples measure_times(const Bench& bench) {
-  StepRunner runner(bench.recipe, bench.task, bench.communicator, bench.device, bench.log);
+  StepRunner runner(bench.config, bench.task, bench.communicator, bench.device, bench.log);
   return measure_overlap(runner, bench.communicator, *bench.device, bench.warmup(), bench.iterations(),
-                         bench.recipe.collective_timeout);
+                         bench.config.collective_timeout);
 }
 
 std::string times_text(const Bench& bench, const StepSamples& samples) {
   const double step = median(samples.step),
-               images = static_cast<double>(bench.recipe.batch.per_worker) * bench.communicator.size();
+               images = static_cast<double>(bench.config.batch.per_worker) * bench.communicator.size();
   std::string text = fmt::format("step {:.3f} ms (best {:.3f}), {:.1f} samples/s\n", step * 1e3,
                                  least(samples.step) * 1e3, images / step);
   if (bench.communicator.size() == 1) return text;
@@ -104,9 +104,9 @@ std::string times_text(const Bench& bench, const StepSamples& samples) {
 }
 
 std::string times_json(const Bench& bench, const StepSamples& samples, double peak_flops) {
-  nlohmann::ordered_json json = {{"model", bench.recipe.model},
-                                 {"precision", name_of(bench.recipe.precision)},
-                                 {"batch_per_worker", bench.recipe.batch.per_worker},
+  nlohmann::ordered_json json = {{"model", bench.config.model},
+                                 {"precision", name_of(bench.config.precision)},
+                                 {"batch_per_worker", bench.config.batch.per_worker},
                                  {"world_size", bench.communicator.size()},
                                  {"backend", bench.communicator.backend()},
                                  {"peak_gflops", peak_flops * 1e-9},
@@ -125,9 +125,9 @@ std::string times_json(const Bench& bench, const StepSamples& samples, double pe
 
 // What one step with `samples` a worker does on an emulated GPU.
 std::vector<DeviceWork> count_step(const Bench& bench, std::int64_t samples) {
-  TrainConfig recipe = bench.recipe;
-  recipe.batch.per_worker = samples;
-  StepRunner runner(recipe, bench.task, bench.communicator, bench.device, bench.log);
+  TrainConfig config = bench.config;
+  config.batch.per_worker = samples;
+  StepRunner runner(config, bench.task, bench.communicator, bench.device, bench.log);
   const auto step = [&] {
     runner.step();
     bench.device->compute_stream().synchronize();
@@ -145,7 +145,7 @@ std::vector<DeviceWork> count_step(const Bench& bench, std::int64_t samples) {
 // Times on an emulated GPU would say nothing: what is counted there is exact.
 void count_and_print(const Bench& bench) {
   const GpuPeaks& gpu = gpu_named(bench.options.text("forecast"));
-  const std::int64_t own = bench.recipe.batch.per_worker;
+  const std::int64_t own = bench.config.batch.per_worker;
   const std::int64_t asked = bench.options.integer("forecast-batch", 0, 1'000'000);
   std::vector<DeviceWork> step = count_step(bench, own);
   if (asked != 0 && asked != own) step = at_batch(step, own, count_step(bench, 2 * own), 2 * own, asked);
@@ -156,16 +156,16 @@ void count_and_print(const Bench& bench) {
     fmt::print("{}", forecast_json(found, gpu, samples));
     return;
   }
-  fmt::print("# {} in {}, {} samples per worker, {} worker{} by {}, {}; rank 0's\n{}", bench.recipe.model,
-             name_of(bench.recipe.precision), samples, bench.communicator.size(),
+  fmt::print("# {} in {}, {} samples per worker, {} worker{} by {}, {}; rank 0's\n{}", bench.config.model,
+             name_of(bench.config.precision), samples, bench.communicator.size(),
              bench.communicator.size() == 1 ? "" : "s", bench.communicator.backend(), bench.device->name(),
              forecast_table(found, gpu, samples));
 }
 
 void measure_and_print(const Bench& bench) {
   if (bench.device->is_emulated()) return count_and_print(bench);
-  const double peak = measure_peak_flops(bench.communicator, bench.device, bench.recipe.precision,
-                                         bench.recipe.collective_timeout);
+  const double peak = measure_peak_flops(bench.communicator, bench.device, bench.config.precision,
+                                         bench.config.collective_timeout);
   const StepSamples times = measure_times(bench);
   const StepProfile profile = measure_profile(bench);
   if (bench.communicator.rank() != 0) return;
@@ -174,7 +174,7 @@ void measure_and_print(const Bench& bench) {
     return;
   }
   fmt::print("# {} in {}, {} samples per worker, {} worker{} by {}, {}; rank 0's kernels, {} steps\n",
-             bench.recipe.model, name_of(bench.recipe.precision), bench.recipe.batch.per_worker,
+             bench.config.model, name_of(bench.config.precision), bench.config.batch.per_worker,
              bench.communicator.size(), bench.communicator.size() == 1 ? "" : "s",
              bench.communicator.backend(), bench.device->name(), bench.iterations());
   fmt::print("# peak: {:.1f} GFLOP/s per worker, a large matmul in the same precision\n{}{}", peak * 1e-9,
@@ -196,16 +196,16 @@ ExitCode run_bench_step(const Invocation& invocation) {
   }
   const Placement placement = find_placement(invocation.environment);
   const std::shared_ptr<const Task> task = task_of(options);
-  const TrainConfig recipe = recipe_of(options, *task, *placement.world_size);
+  const TrainConfig config = recipe_of(options, *task, *placement.world_size);
   limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
-  const auto device = make_device(recipe.device, {.local_rank = *placement.local_rank,
-                                                  .tf32 = recipe.precision == Precision::tf32,
-                                                  .autotune = recipe.autotune});
-  if (recipe.precision == Precision::tf32 && device->type() == DeviceType::cpu)
+  const auto device = make_device(config.device, {.local_rank = *placement.local_rank,
+                                                  .tf32 = config.precision == Precision::tf32,
+                                                  .autotune = config.autotune});
+  if (config.precision == Precision::tf32 && device->type() == DeviceType::cpu)
     throw UsageError("--precision tf32: expected a GPU, got device " + device->name());
-  Peers peers(placement, recipe.backend, invocation.environment, recipe.connect_timeout, log, device.get());
-  measure_and_print({options, *task, recipe, peers.communicator(), device, log});
+  Peers peers(placement, config.backend, invocation.environment, config.connect_timeout, log, device.get());
+  measure_and_print({options, *task, config, peers.communicator(), device, log});
   peers.leave();
   return ExitCode::ok;
 }

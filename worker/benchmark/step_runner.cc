@@ -9,53 +9,53 @@ namespace dtrain {
 namespace {
 
 // What the optimizer computes does not depend on the learning rate; that it moves nothing keeps steps equal.
-TrainConfig without_learning(TrainConfig recipe) {
-  set_lr(recipe.optimizer.rule, 0);
-  return recipe;
+TrainConfig without_learning(TrainConfig config) {
+  set_lr(config.optimizer.rule, 0);
+  return config;
 }
 
 }  // namespace
 
-StepRunner::StepRunner(const TrainConfig& recipe, const Task& task, Communicator& communicator,
+StepRunner::StepRunner(const TrainConfig& config, const Task& task, Communicator& communicator,
                        const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans)
-    : recipe_(without_learning(recipe)),
+    : config_(without_learning(config)),
       communicator_(communicator),
       device_(device),
-      strategy_(make_data_parallel({communicator, device, recipe.collective_timeout, {&clock_, spans}})),
+      strategy_(make_data_parallel({communicator, device, config.collective_timeout, {&clock_, spans}})),
       engine_(task, *strategy_, communicator, device,
-              {.precision = recipe.precision,
+              {.precision = config.precision,
                .graphs = GraphUse::off,
-               .patience = recipe.collective_timeout,
+               .patience = config.collective_timeout,
                .timer = {&clock_, spans}},
               log) {
-  const auto source = task.open({.dataset = recipe.dataset, .data_dir = recipe.data_dir, .log = &log}).train;
+  const auto source = task.open({.dataset = config.dataset, .data_dir = config.data_dir, .log = &log}).train;
   batch_ = load_batch(source);
-  const Deadline deadline = Deadline::after(recipe_.collective_timeout);
+  const Deadline deadline = Deadline::after(config_.collective_timeout);
   engine_.prepare({.build =
                        [&](const std::shared_ptr<Device>& where) {
-                         Generator generator(recipe_.seed);
+                         Generator generator(config_.seed);
                          return task.build(source->fields(), generator, where);
                        },
                    .make_optimizer =
                        [&](const NamedTensors& parameters) {
-                         return make_optimizer(recipe_.optimizer, parameters, names_of_vectors(parameters));
+                         return make_optimizer(config_.optimizer, parameters, names_of_vectors(parameters));
                        },
-                   .limits = recipe_.optimizer.limits},
+                   .limits = config_.optimizer.limits},
                   deadline);
   strategy_->begin(deadline);
 }
 
 // Every rank has samples of its own, from the front of the data set.
 Batch StepRunner::load_batch(const std::shared_ptr<const Source>& source) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(recipe_.batch.per_worker));
-  std::iota(order.begin(), order.end(), communicator_.rank() * recipe_.batch.per_worker);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(config_.batch.per_worker));
+  std::iota(order.begin(), order.end(), communicator_.rank() * config_.batch.per_worker);
   for (std::int64_t& index : order) index %= source->size();
   Loader loader(source, device_,
-                {.batch_size = recipe_.batch.per_worker,
+                {.batch_size = config_.batch.per_worker,
                  .bytes = device_->type() != DeviceType::cpu,
-                 .seed = recipe_.seed});
+                 .seed = config_.seed});
   loader.start(std::move(order), 0);
-  return loader.next(Deadline::after(recipe_.collective_timeout)).value();
+  return loader.next(Deadline::after(config_.collective_timeout)).value();
 }
 
 StepPlan StepRunner::plan() {
@@ -71,6 +71,6 @@ void StepRunner::compute() {
   engine_.step_alone(plan(), [this] { return *batch_; });
 }
 
-void StepRunner::communicate() { strategy_->exchange_alone(Deadline::after(recipe_.collective_timeout)); }
+void StepRunner::communicate() { strategy_->exchange_alone(Deadline::after(config_.collective_timeout)); }
 
 }  // namespace dtrain

@@ -19,7 +19,7 @@ class StepRunner {
   /// `communicator` and `spans` are borrowed; without spans (null) nothing is recorded, with them each step
   /// leaves the phases "forward", "backward", "communication" and "optimizer". Throws UsageError, DataError,
   /// PeerError.
-  StepRunner(const TrainConfig& recipe, const Task& task, Communicator& communicator,
+  StepRunner(const TrainConfig& config, const Task& task, Communicator& communicator,
              const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans = nullptr);
 
   /// Forward, backward with all-reduces beside it, the wait for them, optimizer. Throws PeerError.
@@ -35,7 +35,7 @@ class StepRunner {
   Batch load_batch(const std::shared_ptr<const Source>& source);
   StepPlan plan();
 
-  const TrainConfig recipe_;
+  const TrainConfig config_;
   Communicator& communicator_;
   const std::shared_ptr<Device> device_;
   StepClock clock_;

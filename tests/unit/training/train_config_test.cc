@@ -1,4 +1,4 @@
-// From options to a recipe: batches, learning rates, defaults, and refusals that name the option.
+// From options to a config: batches, learning rates, defaults, and refusals that name the option.
 #include "training/options/train_config.h"
 
 #include <gtest/gtest.h>
@@ -9,30 +9,30 @@
 namespace dtrain {
 namespace {
 
-TrainConfig recipe(const std::vector<std::string>& arguments, std::int64_t world = 1) {
+TrainConfig config(const std::vector<std::string>& arguments, std::int64_t world = 1) {
   return make_train_config(resolve_options("dtrain train", train_options(), arguments, {}), "lenet", world);
 }
 
 template <class Rule>
 Rule rule(const std::vector<std::string>& arguments) {
-  return std::get<Rule>(recipe(arguments).optimizer.rule);
+  return std::get<Rule>(config(arguments).optimizer.rule);
 }
 
 double lr(const std::vector<std::string>& arguments, std::int64_t world = 1) {
-  return lr_of(recipe(arguments, world).optimizer.rule);
+  return lr_of(config(arguments, world).optimizer.rule);
 }
 
 TEST(TrainConfig, GlobalBatchIsSharedOverWorkersAndPasses) {
-  const BatchPlan batch = recipe({"--global-batch-size=96", "--accumulate=2"}, 3).batch;
+  const BatchPlan batch = config({"--global-batch-size=96", "--accumulate=2"}, 3).batch;
   EXPECT_EQ(batch.per_worker, 16);
   EXPECT_EQ(batch.global, 96);
-  EXPECT_EQ(recipe({"--batch-size=16", "--accumulate=2"}, 3).batch.global, 96);
-  EXPECT_EQ(recipe({}, 2).batch.global, 256);
-  EXPECT_EQ(recipe({"--global-batch-size=97"}, 3).batch.per_worker, 33);  // 33, 32 and 32
-  EXPECT_EQ(recipe({"--global-batch-size=97"}, 3).batch.global, 97);
-  EXPECT_THROW(recipe({"--global-batch-size=97", "--accumulate=2"}, 3), UsageError);
-  EXPECT_THROW(recipe({"--global-batch-size=2"}, 3), UsageError);
-  EXPECT_THROW(recipe({"--global-batch-size=96", "--batch-size=32"}), UsageError);
+  EXPECT_EQ(config({"--batch-size=16", "--accumulate=2"}, 3).batch.global, 96);
+  EXPECT_EQ(config({}, 2).batch.global, 256);
+  EXPECT_EQ(config({"--global-batch-size=97"}, 3).batch.per_worker, 33);  // 33, 32 and 32
+  EXPECT_EQ(config({"--global-batch-size=97"}, 3).batch.global, 97);
+  EXPECT_THROW(config({"--global-batch-size=97", "--accumulate=2"}, 3), UsageError);
+  EXPECT_THROW(config({"--global-batch-size=2"}, 3), UsageError);
+  EXPECT_THROW(config({"--global-batch-size=96", "--batch-size=32"}), UsageError);
 }
 
 TEST(TrainConfig, LearningRateScalesWithTheBatch) {
@@ -66,8 +66,8 @@ TEST(TrainConfig, OptimizersTakeTheirOptions) {
 }
 
 TEST(TrainConfig, GradientsAreLimitedWhereAsked) {
-  EXPECT_FALSE(recipe({}).optimizer.limits.norm);
-  const GradientLimits limits = recipe({"--clip-grad-norm=1.5", "--clip-grad-value=0.1"}).optimizer.limits;
+  EXPECT_FALSE(config({}).optimizer.limits.norm);
+  const GradientLimits limits = config({"--clip-grad-norm=1.5", "--clip-grad-value=0.1"}).optimizer.limits;
   EXPECT_EQ(limits.norm, 1.5);
   EXPECT_EQ(limits.value, 0.1);
 }
@@ -81,7 +81,7 @@ TEST(TrainConfig, VectorsAreLeftOutOfWeightDecayWhereAsked) {
                                  {"bias", Tensor::full({2}, 1, device)}};
       for (auto& [_, parameter] : parameters) parameter.set_requires_grad(true);
       const auto optimizer =
-          make_optimizer(recipe({std::string("--optimizer=") + name, "--weight-decay=0.5",
+          make_optimizer(config({std::string("--optimizer=") + name, "--weight-decay=0.5",
                                  all ? "--weight-decay-on=all" : "--weight-decay-on=matrices"})
                              .optimizer,
                          parameters, names_of_vectors(parameters));
@@ -94,9 +94,9 @@ TEST(TrainConfig, VectorsAreLeftOutOfWeightDecayWhereAsked) {
 }
 
 TEST(TrainConfig, LengthIsEpochsUnlessOnlyStepsAreGiven) {
-  EXPECT_EQ(recipe({}).epochs, 10);
-  EXPECT_EQ(make_schedule(recipe({"--max-steps=40"}), 235).total_steps, 40);
-  EXPECT_EQ(make_schedule(recipe({"--max-steps=40", "--epochs=2"}), 235).total_steps, 470);
+  EXPECT_EQ(config({}).epochs, 10);
+  EXPECT_EQ(make_schedule(config({"--max-steps=40"}), 235).total_steps, 40);
+  EXPECT_EQ(make_schedule(config({"--max-steps=40", "--epochs=2"}), 235).total_steps, 470);
 }
 
 TEST(TrainConfig, RefusesWhatCannotBe) {
@@ -104,20 +104,20 @@ TEST(TrainConfig, RefusesWhatCannotBe) {
        {"--betas=0.9", "--betas=0.9,1", "--nesterov", "--lr-schedule=step", "--lr=-1", "--precision=fp8",
         "--epochs=-1", "--accumulate=0", "--collective-timeout=0", "--optimizer=adan", "--trace-steps=1:2",
         "--clip-grad-norm=-1", "--weight-decay-on=biases"}) {
-    EXPECT_THROW(recipe({bad}), UsageError) << bad;
+    EXPECT_THROW(config({bad}), UsageError) << bad;
   }
 }
 
 TEST(TrainConfig, TraceNamesAFileAndMayNameSteps) {
-  EXPECT_FALSE(recipe({}).trace);
-  EXPECT_FALSE(recipe({"--trace=auto"}).trace->first_step);
-  EXPECT_FALSE(recipe({"--trace=auto"}).trace->file);
-  const auto trace = recipe({"--trace=t.json", "--trace-steps=100:105"}).trace;
+  EXPECT_FALSE(config({}).trace);
+  EXPECT_FALSE(config({"--trace=auto"}).trace->first_step);
+  EXPECT_FALSE(config({"--trace=auto"}).trace->file);
+  const auto trace = config({"--trace=t.json", "--trace-steps=100:105"}).trace;
   EXPECT_EQ(trace->file, "t.json");
   EXPECT_EQ(trace->first_step, 100);
   EXPECT_EQ(trace->last_step, 105);
   for (const char* bad : {"5", "0:3", "4:3", ":", "a:b", "1:2:3", ""}) {
-    EXPECT_THROW(recipe({"--trace=auto", std::string("--trace-steps=") + bad}), UsageError) << bad;
+    EXPECT_THROW(config({"--trace=auto", std::string("--trace-steps=") + bad}), UsageError) << bad;
   }
 }
 
