@@ -11,11 +11,11 @@
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/timed_device.h"
 #include "training/divided_task.h"
+#include "training/loop/trainer.h"
 #include "training/make_strategy.h"
 #include "training/start/first_rank_error.h"
 #include "training/start/same_options.h"
 #include "training/start/threads.h"
-#include "training/loop/trainer.h"
 
 namespace dtrain {
 namespace {
@@ -30,7 +30,7 @@ std::shared_ptr<Device> traced(std::shared_ptr<Device> device, Tracer& tracer) {
   return tracer.wanted() ? make_timed_device(std::move(device), *tracer.spans()) : device;
 }
 
-/// A launcher that has started servers lets the others go on without a worker that is killed, from now on.
+/// A launcher that has started servers lets the others train on without a worker that is killed, from now on.
 void tell_of_meeting(const Environment& environment) {
   if (const std::string* mark = find_variable(environment, "DTRAIN_MET_FILE"))
     std::ofstream(*mark).flush();  // where it cannot be made, the job ends with this worker
@@ -65,15 +65,15 @@ ExitCode run_and_tell(Trainer& trainer, Communicator& communicator, StopSignal& 
 }
 
 /// What a worker computes and records with, and its place among those of its node.
-struct Desk {
-  Desk(const TrainConfig& recipe, const Placement& placement, WorkerLog& to)
+struct WorkerContext {
+  WorkerContext(const TrainConfig& config, const Placement& placement, WorkerLog& to)
       : place(placement),
         rank(*placement.rank),
         local_rank(*placement.local_rank),
         local_size(placement.local_world_size.value_or(1)),
         log(to),
-        tracer(recipe.trace, rank, to),
-        devices(first_rank_error(place, [&] { return make_devices(recipe, local_rank, local_size); })) {
+        tracer(config.trace, rank, to),
+        devices(first_rank_error(place, [&] { return make_devices(config, local_rank, local_size); })) {
     devices.replace_main(traced(devices.main(), tracer));
   }
 
@@ -85,48 +85,50 @@ struct Desk {
 };
 
 /// `servers` may be null.
-ExitCode train_among(const WorkerJob& job, Desk& desk, Communicator& workers, KeyValueStore* servers) {
-  const TrainConfig& recipe = job.recipe;
-  check_same_options(job.options, workers, Deadline::after(recipe.connect_timeout));
+ExitCode train_among(const WorkerJob& job, WorkerContext& own, Communicator& workers,
+                     KeyValueStore* servers) {
+  const TrainConfig& config = job.config;
+  check_same_options(job.options, workers, Deadline::after(config.connect_timeout));
   StepClock clock;
-  const auto mesh = checked(desk.place, workers,
-                            [&] { return make_mesh(recipe, workers, desk.local_rank, desk.local_size); });
-  const StrategyContext context{
-      workers, desk.devices.home, recipe.collective_timeout, {&clock, desk.tracer.spans()}};
-  const auto strategy = checked(
-      desk.place, workers, [&] { return make_strategy(recipe, context, desk.devices, mesh.get(), servers); });
+  const auto mesh =
+      checked(own.place, workers, [&] { return make_mesh(config, workers, own.local_rank, own.local_size); });
+  const StrategyContext strategy_context{
+      workers, own.devices.home, config.collective_timeout, {&clock, own.tracer.spans()}};
+  const auto strategy = checked(own.place, workers, [&] {
+    return make_strategy(config, strategy_context, own.devices, mesh.get(), servers);
+  });
   std::optional<DividedTask> divided;
-  if (const auto division = division_of(recipe, mesh.get())) divided.emplace(job.task, *division);
+  if (const auto division = division_of(config, mesh.get())) divided.emplace(job.task, *division);
   const Task& learned = divided ? static_cast<const Task&>(*divided) : job.task;
-  const TrainerEnvironment surroundings{learned,
-                                        *strategy,
-                                        workers,
-                                        desk.devices.main(),
-                                        job.options,
-                                        job.environment,
-                                        job.stop_signal,
-                                        desk.log,
-                                        desk.tracer,
-                                        clock,
-                                        WritePermit::from(job.environment),
-                                        mesh && !recipe.mesh.empty() ? &mesh->mesh.group("dp") : nullptr};
-  Trainer trainer = checked(desk.place, workers, [&] { return Trainer(recipe, surroundings); });
+  const TrainerEnvironment environment{learned,
+                                       *strategy,
+                                       workers,
+                                       own.devices.main(),
+                                       job.options,
+                                       job.environment,
+                                       job.stop_signal,
+                                       own.log,
+                                       own.tracer,
+                                       clock,
+                                       WritePermit::from(job.environment),
+                                       mesh && !config.mesh.empty() ? &mesh->mesh.group("dp") : nullptr};
+  Trainer trainer = checked(own.place, workers, [&] { return Trainer(config, environment); });
   const auto tell = [&](const std::string& text) {
-    if (desk.rank == 0 && !text.empty()) fmt::print("{}\n", text);
+    if (own.rank == 0 && !text.empty()) fmt::print("{}\n", text);
   };
   tell(strategy->report(0).proposal);
   const ExitCode code = run_and_tell(trainer, workers, job.stop_signal, clock);
-  if (recipe.profile) tell(strategy->report(clock.steps()).account);
+  if (config.profile) tell(strategy->report(clock.steps()).account);
   return code;
 }
 
 /// A worker that is a thread.
 struct ThreadWorker {
-  ThreadWorker(const TrainConfig& recipe, const Placement& placement)
-      : log(worker_name(*placement.rank, recipe.thread_workers)), desk(recipe, placement, log) {}
+  ThreadWorker(const TrainConfig& config, const Placement& placement)
+      : log(worker_name(*placement.rank, config.thread_workers)), context(config, placement, log) {}
 
   WorkerLog log;
-  Desk desk;
+  WorkerContext context;
   ExitCode code = ExitCode::ok;
 };
 
@@ -148,40 +150,40 @@ std::string worker_name(int rank, int workers) {
 
 ExitCode run_worker(const WorkerJob& job, const Placement& placement, const ServerRole& role,
                     WorkerLog& log) {
-  const TrainConfig& recipe = job.recipe;
-  Desk desk(recipe, placement, log);
-  const auto& main = desk.devices.main();
+  const TrainConfig& config = job.config;
+  WorkerContext context(config, placement, log);
+  const auto& main = context.devices.main();
   std::optional<cuda::ModuleNotices> notices;  // each worker's are the same
-  if (main->type() == DeviceType::cuda && desk.rank == 0)
+  if (main->type() == DeviceType::cuda && context.rank == 0)
     notices.emplace([&log](const std::string& text) { log.write(LogLevel::warning, text); });
-  Peers peers(placement, recipe.backend, job.environment, recipe.connect_timeout, log,
-              desk.devices.home.get(), desk.tracer.spans(), role, recipe.update);
+  Peers peers(placement, config.backend, job.environment, config.connect_timeout, log,
+              context.devices.home.get(), context.tracer.spans(), role, config.update);
   tell_of_meeting(job.environment);
-  const ExitCode code = train_among(job, desk, peers.communicator(), peers.servers());
+  const ExitCode code = train_among(job, context, peers.communicator(), peers.servers());
   peers.leave();
   return code;
 }
 
 ExitCode run_thread_workers(const WorkerJob& job, const Placement& placement, WorkerLog& log) {
-  const TrainConfig& recipe = job.recipe;
-  std::vector<Placement> places(static_cast<std::size_t>(recipe.thread_workers), placement);
+  const TrainConfig& config = job.config;
+  std::vector<Placement> places(static_cast<std::size_t>(config.thread_workers), placement);
   std::vector<std::unique_ptr<ThreadWorker>> workers;
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     places[rank].rank = places[rank].local_rank = static_cast<int>(rank);
-    places[rank].world_size = places[rank].local_world_size = recipe.thread_workers;
-    workers.push_back(std::make_unique<ThreadWorker>(recipe, places[rank]));
+    places[rank].world_size = places[rank].local_world_size = config.thread_workers;
+    workers.push_back(std::make_unique<ThreadWorker>(config, places[rank]));
   }
   const auto spans_of = [&](int rank) {
-    return workers[static_cast<std::size_t>(rank)]->desk.tracer.spans();
+    return workers[static_cast<std::size_t>(rank)]->context.tracer.spans();
   };
-  run_thread_ranks(recipe.thread_workers, {.timeout = recipe.connect_timeout, .spans = spans_of}, log,
+  run_thread_ranks(config.thread_workers, {.timeout = config.connect_timeout, .spans = spans_of}, log,
                    [&](Communicator& ranks) {
                      const auto rank = static_cast<std::size_t>(ranks.rank());
                      ThreadWorker& worker = *workers[rank];
-                     limit_threads(places[rank], job.environment, recipe.threads,
-                                   static_cast<int>(recipe.devices.size()));
+                     limit_threads(places[rank], job.environment, config.threads,
+                                   static_cast<int>(config.devices.size()));
                      try {
-                       worker.code = train_among(job, worker.desk, ranks, nullptr);
+                       worker.code = train_among(job, worker.context, ranks, nullptr);
                      } catch (const Error& error) {
                        worker.log.note(LogLevel::error, error.what());
                        throw;

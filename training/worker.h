@@ -15,7 +15,7 @@ struct WorkerJob {
   const Task& task;
   const Environment& environment;
   const Options& options;
-  const TrainConfig& recipe;
+  const TrainConfig& config;
   StopSignal& stop_signal;
 };
 
@@ -29,7 +29,7 @@ std::string worker_name(int rank, int workers);
 /// Trains as the worker that `placement` and `role` say. Throws every kind of Error.
 ExitCode run_worker(const WorkerJob& job, const Placement& placement, const ServerRole& role, WorkerLog& log);
 
-/// Trains as all workers of the recipe, each a thread of its own, and returns how the first ended. Where one
+/// Trains as all workers of the config, each a thread of its own, and returns how the first ended. Where one
 /// fails the others end too, and its error is thrown. `log` is the process' own, where `placement` has put
 /// it.
 ExitCode run_thread_workers(const WorkerJob& job, const Placement& placement, WorkerLog& log);

@@ -310,7 +310,7 @@ std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry
     const std::int64_t later = starts.superseded_by(start, entry.step);
     if (later > 0) {
       refuse("superseded",
-             fmt::format("{}: start {} of the run wrote it although start {} had gone on from before; it "
+             fmt::format("{}: start {} of the run wrote it although start {} had resumed from before; it "
                          "can be resumed from by its path",
                          entry.path.string(), start, later));
       return std::nullopt;
@@ -393,9 +393,9 @@ void CheckpointStore::prune(std::int64_t just_saved) {
   }
 }
 
-std::int64_t CheckpointStore::go_on_after(std::int64_t step, std::span<const RefusedCheckpoint> refused) {
+std::int64_t CheckpointStore::resume_from(std::int64_t step, std::span<const RefusedCheckpoint> refused) {
   if (!lock_) begin_writing(0);
-  permit_.check(fmt::format("going on after step {} in {}", step, directory_.string()));
+  permit_.check(fmt::format("resuming from step {} in {}", step, directory_.string()));
   // First of all: from here on nobody believes what an earlier start writes of later steps.
   start_ = Starts::read(directory_).begin(directory_, step);
   set_aside_after(step, refused);
@@ -411,7 +411,7 @@ void CheckpointStore::set_aside_after(std::int64_t step, std::span<const Refused
     const fs::path aside =
         set_aside(entry, found == refused.end() ? ".abandoned" : ".refused-" + found->reason);
     log_->write(LogLevel::warning,
-                fmt::format("going on after step {}: {} was set aside as {}; delete it when nobody "
+                fmt::format("resuming from step {}: {} was set aside as {}; delete it when nobody "
                             "needs it",
                             step, entry.path.string(), aside.filename().string()));
   }

@@ -112,7 +112,7 @@ std::uint64_t checkpoint_bytes(const Snapshot& snapshot);
 ///     if (all_agree(prepared)) { if (rank == 0) store.commit(state, world); }
 ///     else if (rank == 0) store.abandon();                           // the checkpoint before is untouched
 ///
-/// AsyncCheckpointWriter does the same beside training. Any number of ranks may resume: load_checkpoint on
+/// CheckpointSaver does the same in the background. Any number of ranks may resume: load_checkpoint on
 /// each, with the path that rank 0's latest() gave, then TensorFiles::read of the parts it needs.
 class CheckpointStore {
  public:
@@ -187,18 +187,18 @@ class CheckpointStore {
   /// (may be empty) objects to is passed over likewise.
   std::optional<Checkpoint> latest(const CheckpointTest& unusable = {}) const;
 
-  /// Checkpoints of `step` and later turned out to be of no use: they lose their names, as in go_on_after(),
+  /// Checkpoints of `step` and later turned out to be of no use: they lose their names, as in resume_from(),
   /// for step-00000060.refused-<reason>. Returns the newest that is left. The caller must be the writer.
   /// Throws SystemError.
   std::optional<CheckpointEntry> refuse_from(std::int64_t step, const std::string& reason);
 
-  /// Call it when going on after `step`, before anything else of the run is written: says so in starts.jsonl,
+  /// Call it when resuming from `step`, before anything else of the run is written: says so in starts.jsonl,
   /// and returns the number of this start, which belongs into all that is recorded; what is saved from now on
   /// has it (TrainingState::extra, kStartEntry). Checkpoints of later steps lose their names, or they would
   /// be taken for the newest next time. They are renamed to step-00000060.refused-<reason> where `refused`,
   /// which latest() gave, has them, else to step-00000060.abandoned, and never deleted: that is for whoever
   /// looked at them. The caller must be the writer. Throws SystemError.
-  std::int64_t go_on_after(std::int64_t step, std::span<const RefusedCheckpoint> refused = {});
+  std::int64_t resume_from(std::int64_t step, std::span<const RefusedCheckpoint> refused = {});
 
  private:
   void set_aside_after(std::int64_t step, std::span<const RefusedCheckpoint> refused);

@@ -102,7 +102,7 @@ TEST_P(Template, APreemptedJobEndsWithTheWeightsOfAnUndisturbedOne) {
   const std::string log = read_file(folder_ / "log");
   EXPECT_NE(log.find("requeued after restart 0"), std::string::npos) << log;
   EXPECT_NE(log.find("restart 1, run"), std::string::npos) << log;
-  EXPECT_NE(log.find("going on after step"), std::string::npos) << log;
+  EXPECT_NE(log.find("resuming from step"), std::string::npos) << log;
   expect_undisturbed(log);
 }
 

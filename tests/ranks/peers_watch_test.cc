@@ -61,16 +61,16 @@ ExitCode train(Rank& rank, const fs::path& run, const Task& task, const std::vec
   arguments.insert(arguments.end(), more.begin(), more.end());
   const Environment environment;
   const Options options = resolve_options("test", train_options(), arguments, environment);
-  const TrainConfig recipe = make_train_config(options, "mlp", rank.size());
+  const TrainConfig config = make_train_config(options, "mlp", rank.size());
   const StopSignal stop_signal;
   WorkerLog log("test");
   Tracer tracer(std::nullopt, rank.rank(), log);
   const auto device = make_device("cpu");
   StepClock clock;
   const auto model =
-      make_data_parallel(StrategyContext{*rank.communicator, device, recipe.collective_timeout, {&clock}});
+      make_data_parallel(StrategyContext{*rank.communicator, device, config.collective_timeout, {&clock}});
   Strategy& strategy = *model;
-  Trainer trainer(recipe, {task, strategy, *rank.communicator, device, options, environment, stop_signal, log,
+  Trainer trainer(config, {task, strategy, *rank.communicator, device, options, environment, stop_signal, log,
                            tracer, clock});
   return trainer.run();
 }

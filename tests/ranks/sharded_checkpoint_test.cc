@@ -107,16 +107,16 @@ ExitCode train(Communicator& communicator, const MakeStrategy& make, const fs::p
                                               run.string()};
   const Environment environment;
   const Options options = resolve_options("test", train_options(), arguments, environment);
-  const TrainConfig recipe = make_train_config(options, "mlp", communicator.size());
+  const TrainConfig config = make_train_config(options, "mlp", communicator.size());
   const Classification task("mlp");
   const StopSignal stop_signal;
   WorkerLog log("test");
   Tracer tracer(std::nullopt, communicator.rank(), log);
   const auto device = make_device("cpu");
   StepClock clock;
-  const auto strategy = make({communicator, device, recipe.collective_timeout, {&clock}});
+  const auto strategy = make({communicator, device, config.collective_timeout, {&clock}});
   Trainer trainer(
-      recipe, {task, *strategy, communicator, device, options, environment, stop_signal, log, tracer, clock});
+      config, {task, *strategy, communicator, device, options, environment, stop_signal, log, tracer, clock});
   return trainer.run();
 }
 

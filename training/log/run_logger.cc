@@ -98,13 +98,13 @@ void RunLogger::open_logs(const std::filesystem::path& logs, const std::string& 
   context_.log.note(LogLevel::info, line);
 }
 
-void RunLogger::begin(const RunPosition& at) {
+void RunLogger::begin(const RunProgress& at) {
   rate_since_ = epoch_since_ = steady_clock().now();
   epoch_whole_ = at.position == 0;
   context_.clock = StepClock();
 }
 
-void RunLogger::step(StepReport report, const RunPosition& at) {
+void RunLogger::step(StepReport report, const RunProgress& at) {
   StepRecord& record = report.record;
   last_loss_ = record.loss;
   if (const auto median = spikes_.judge(record.loss)) dump_batch(record.step, record.loss, median, at);
@@ -132,7 +132,7 @@ void RunLogger::step(StepReport report, const RunPosition& at) {
   context_.clock.finish_step();
 }
 
-void RunLogger::post_progress(const StepRecord& record, const RunPosition& at) {
+void RunLogger::post_progress(const StepRecord& record, const RunProgress& at) {
   const std::int64_t epochs = context_.config.epochs == INT64_MAX ? 0 : context_.config.epochs;
   const Progress progress{.step = record.step,
                           .total_steps = at.total_steps,
@@ -193,7 +193,7 @@ void RunLogger::phases(std::int64_t step, const PhaseComparison& compared) {
 }
 
 // At the end of an epoch and in the middle of one alike: the epoch the last step belonged to.
-void RunLogger::evaluation(const Evaluation& evaluation, const RunPosition& at) {
+void RunLogger::evaluation(const Evaluation& evaluation, const RunProgress& at) {
   evaluation_ = evaluation;
   if (sinks_) post_evaluation(evaluation, at);
   rate_since_ = epoch_since_ = steady_clock().now();
@@ -201,8 +201,8 @@ void RunLogger::evaluation(const Evaluation& evaluation, const RunPosition& at) 
   context_.clock.skip();
 }
 
-void RunLogger::post_evaluation(const Evaluation& evaluation, const RunPosition& at) {
-  const EvalRecord record{.epoch = at.position == 0 && at.epoch > 0 ? at.epoch - 1 : at.epoch,
+void RunLogger::post_evaluation(const Evaluation& evaluation, const RunProgress& at) {
+  const EvalRecord record{.epoch = at.last_epoch(),
                           .loss = evaluation.loss,
                           .metrics = evaluation.metrics,
                           .samples = evaluation.samples};
@@ -219,7 +219,7 @@ void RunLogger::post_evaluation(const Evaluation& evaluation, const RunPosition&
   post([sinks = sinks_.get(), text] { sinks->progress.result(text); });
 }
 
-void RunLogger::samples(std::span<const std::int64_t> indices, const RunPosition& at) {
+void RunLogger::samples(std::span<const std::int64_t> indices, const RunProgress& at) {
   spikes_.take(at.step + 1, indices);
   if (!samples_log_.is_open()) return;
   context_.permit.check("the log of samples");
@@ -228,12 +228,12 @@ void RunLogger::samples(std::span<const std::int64_t> indices, const RunPosition
                << std::flush;
 }
 
-void RunLogger::bad_loss(std::int64_t step, double loss, const RunPosition& at) {
+void RunLogger::bad_loss(std::int64_t step, double loss, const RunProgress& at) {
   dump_batch(step, loss, std::nullopt, at);
 }
 
 void RunLogger::dump_batch(std::int64_t step, double loss, std::optional<double> median,
-                           const RunPosition& at) {
+                           const RunProgress& at) {
   const std::string name = fmt::format("batch-step-{}-rank-", step);
   if (median && context_.rank == 0) {
     context_.log.write(LogLevel::warning,
@@ -278,7 +278,7 @@ void RunLogger::message(const std::string& text) {
   if (sinks_) post([sinks = sinks_.get(), text] { sinks->progress.message(text); });
 }
 
-void RunLogger::finish(const std::string& status, const RunPosition& at) {
+void RunLogger::finish(const std::string& status, const RunProgress& at) {
   if (!sinks_) return;
   post([sinks = sinks_.get(), summary = summarize(status, at)] {
     sinks->progress.finish();
@@ -294,7 +294,7 @@ MemoryUse RunLogger::memory_use() const {
           .peak_resident_bytes = peak_resident_bytes()};
 }
 
-RunSummary RunLogger::summarize(const std::string& status, const RunPosition& at) const {
+RunSummary RunLogger::summarize(const std::string& status, const RunProgress& at) const {
   const StepClock& clock = context_.clock;
   RunSummary summary;
   summary.status = status;

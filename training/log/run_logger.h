@@ -14,22 +14,13 @@
 #include "runtime/metrics/run_directory.h"
 #include "runtime/metrics/step_clock.h"
 #include "training/engine/step_reports.h"
+#include "training/log/run_progress.h"
 #include "training/log/run_records.h"
 #include "training/log/spike_detector.h"
 #include "training/log/straggler_detector.h"
 #include "training/log/worker_log.h"
 
 namespace dtrain {
-
-/// Where a run is: the same on every rank.
-struct RunPosition {
-  std::int64_t step = 0, epoch = 0;  ///< finished steps; where the next one is
-  std::int64_t position = 0;         ///< samples of the epoch that all ranks together have taken
-  std::int64_t total_steps = 0;
-  std::int64_t resumed_from = 0;
-  std::int64_t start = 0;  ///< which start of the run this is, from 1
-  std::optional<std::int64_t> saved_step = {}, evaluated_step = {};
-};
 
 /// What a logger borrows; all of it outlives it.
 struct RunLoggerContext {
@@ -64,17 +55,17 @@ class RunLogger {
   void open_logs(const std::filesystem::path& logs, const std::string& line);
 
   /// Steps are timed from now on; `at` is where the run is.
-  void begin(const RunPosition& at);
+  void begin(const RunProgress& at);
   /// The step of `report` is over; `at` is where the run is.
-  void step(StepReport report, const RunPosition& at);
-  void evaluation(const Evaluation& evaluation, const RunPosition& at);
+  void step(StepReport report, const RunProgress& at);
+  void evaluation(const Evaluation& evaluation, const RunProgress& at);
   /// Where the time of all ranks went in the steps up to `step`.
   void phases(std::int64_t step, const PhaseComparison& compared);
   /// What this rank takes in the step after `at`. A step that a restart repeats is there more than once: of
   /// each step, the lines with the latest start count.
-  void samples(std::span<const std::int64_t> indices, const RunPosition& at);
+  void samples(std::span<const std::int64_t> indices, const RunProgress& at);
   /// Numbers of `step` are not finite: what this rank took in it is written to the logs.
-  void bad_loss(std::int64_t step, double loss, const RunPosition& at);
+  void bad_loss(std::int64_t step, double loss, const RunProgress& at);
   /// What this rank took in `step`; empty where that is long ago.
   std::vector<std::int64_t> samples_of(std::int64_t step) const { return spikes_.samples_of(step); }
   /// The run goes back to an earlier step: rates and losses begin anew.
@@ -88,7 +79,7 @@ class RunLogger {
   void message(const std::string& text);
   /// Rank 0: begins to write summary.json and report.html, when the last checkpoint is durable. `status`:
   /// "finished", "stopped" or "diverged".
-  void finish(const std::string& status, const RunPosition& at);
+  void finish(const std::string& status, const RunProgress& at);
   /// Waits until all that was told is written, or until `deadline`; whether it is.
   bool wait(const Deadline& deadline) { return writer_.drain(deadline); }
   /// Whether something is still being written.
@@ -103,14 +94,14 @@ class RunLogger {
   void post(BackgroundWriter::Entry entry);
   /// Points of curves.
   void post_points(std::vector<std::pair<std::string, double>> points, std::int64_t step, double time);
-  void post_progress(const StepRecord& record, const RunPosition& at);
+  void post_progress(const StepRecord& record, const RunProgress& at);
   void post_step(StepRecord record);
-  void post_evaluation(const Evaluation& evaluation, const RunPosition& at);
+  void post_evaluation(const Evaluation& evaluation, const RunProgress& at);
   void note_first_step();
-  void dump_batch(std::int64_t step, double loss, std::optional<double> median, const RunPosition& at);
+  void dump_batch(std::int64_t step, double loss, std::optional<double> median, const RunProgress& at);
   void end_epoch(const StepRecord& last, TimePoint now);
   MemoryUse memory_use() const;
-  RunSummary summarize(const std::string& status, const RunPosition& at) const;
+  RunSummary summarize(const std::string& status, const RunProgress& at) const;
 
   RunLoggerContext context_;
   std::unique_ptr<Sinks> sinks_;  ///< rank 0 only; written by the writer's thread

@@ -10,30 +10,30 @@
 
 namespace dtrain {
 
-std::string config_json(const Options& options, const Environment& environment, const TrainConfig& recipe,
-                        std::span<const Field> fields, const Device& device, const Choices& choices) {
-  nlohmann::json config;
+std::string config_json(const Options& options, const Environment& environment, const TrainConfig& config,
+                        std::span<const Field> fields, const Device& device, const TunedConfig& tuned) {
+  nlohmann::json json;
   for (const auto& [name, value] : options.all())
-    config["options"][name] = {{"value", value.text}, {"source", value.source}};
-  config["identity"] = identity(recipe);
-  config["fields"] = nlohmann::json::parse(fields_json(fields));
-  config["device"] = device.name();
-  config["emulated"] = device.is_emulated();
-  config["global_batch_size"] = recipe.batch.global;
-  config["batch_size_per_worker"] = recipe.batch.per_worker;
-  config["accumulate"] = recipe.batch.accumulate;
-  config["lr"] = lr_of(recipe.optimizer.rule);
-  if (!choices.empty()) config["chosen"] = choices;
+    json["options"][name] = {{"value", value.text}, {"source", value.source}};
+  json["identity"] = identity(config);
+  json["fields"] = nlohmann::json::parse(fields_json(fields));
+  json["device"] = device.name();
+  json["emulated"] = device.is_emulated();
+  json["global_batch_size"] = config.batch.global;
+  json["batch_size_per_worker"] = config.batch.per_worker;
+  json["accumulate"] = config.batch.accumulate;
+  json["lr"] = lr_of(config.optimizer.rule);
+  if (!tuned.empty()) json["chosen"] = tuned;
   const MachineNote machine = note_machine();
-  config["machine"] = {{"host", machine.host},
-                       {"system", machine.system},
-                       {"processor", machine.processor},
-                       {"cores", machine.cores},
-                       {"memory_bytes", machine.memory_bytes}};
+  json["machine"] = {{"host", machine.host},
+                     {"system", machine.system},
+                     {"processor", machine.processor},
+                     {"cores", machine.cores},
+                     {"memory_bytes", machine.memory_bytes}};
   if (const std::string* launch = find_variable(environment, kLaunchTimeVariable)) {
-    config["launch_time_ns"] = *launch;
+    json["launch_time_ns"] = *launch;
   }
-  return config.dump(2);
+  return json.dump(2);
 }
 
 std::string summary_json(const RunSummary& summary) {

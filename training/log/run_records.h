@@ -11,15 +11,15 @@
 #include "runtime/data/source.h"
 #include "runtime/metrics/memory.h"
 #include "training/engine/evaluate.h"
-#include "training/options/train_config.h"
 #include "training/loop/tuned_config.h"
+#include "training/options/train_config.h"
 
 namespace dtrain {
 
-/// `fields` are those of its samples, `choices` what was decided that no option said
-/// (StrategyReport::choices), for read_choices() of a later start.
-std::string config_json(const Options& options, const Environment& environment, const TrainConfig& recipe,
-                        std::span<const Field> fields, const Device& device, const Choices& choices);
+/// `fields` are those of its samples, `tuned` what was decided that no option said
+/// (StrategyReport::choices), for read_tuned_config() of a later start.
+std::string config_json(const Options& options, const Environment& environment, const TrainConfig& config,
+                        std::span<const Field> fields, const Device& device, const TunedConfig& tuned);
 
 /// How a run went, for summary.json.
 struct RunSummary {

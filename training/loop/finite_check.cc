@@ -36,7 +36,7 @@ std::optional<BadSample> bad_sample_in(const Batch& batch) {
 
 void FiniteCheck::take_new(const Module& network) {
   for (const auto& [name, buffer] : network.named_buffers()) {
-    if (is_floating(buffer.dtype()) && !are_finite({&buffer, 1}, device_)) meant_.insert(name);
+    if (is_floating(buffer.dtype()) && !are_finite({&buffer, 1}, buffer.shared_device())) meant_.insert(name);
   }
 }
 

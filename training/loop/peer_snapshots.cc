@@ -53,7 +53,8 @@ PeerSnapshots::PeerSnapshots(Communicator& communicator, const Environment& envi
         rank));
   if (!keeps) return;
   store_ = std::make_unique<CheckpointStore>(folder_ / "snapshots", 1, log);
-  writer_ = std::make_unique<AsyncCheckpointWriter>(*store_);
+  saver_ = std::make_unique<CheckpointSaver>(
+      store_.get(), log, CheckpointSaverOptions{.on_failure = [this](const Error& error) { warn(error); }});
 }
 
 PeerSnapshots::~PeerSnapshots() = default;
@@ -134,12 +135,7 @@ std::optional<Checkpoint> PeerSnapshots::receive(int from, const Deadline& deadl
 
 void PeerSnapshots::keep(const Snapshot& snapshot) {
   try {
-    if (writer_->stage() == SaveStage::failed) writer_->flush(Deadline::after(patience_));
-  } catch (const Error& error) {
-    warn(error);
-  }
-  try {
-    writer_->save(snapshot, Deadline::after(patience_));
+    saver_->save(snapshot, Deadline::after(patience_));
   } catch (const SystemError& error) {
     warn(error);
   }
@@ -148,10 +144,11 @@ void PeerSnapshots::keep(const Snapshot& snapshot) {
 void PeerSnapshots::drop_from(std::int64_t step) {
   if (!keeps()) return;
   try {
-    writer_->flush(Deadline::after(patience_));
+    saver_->wait(Deadline::after(patience_));
   } catch (const Error& error) {
     warn(error);
   }
+  saver_->poll();
   for (const CheckpointEntry& entry : store_->list()) {
     std::error_code ignored;
     if (entry.step >= step) fs::remove_all(entry.path, ignored);

@@ -10,7 +10,7 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
-#include "runtime/checkpoint/async_writer.h"
+#include "runtime/checkpoint/checkpoint_saver.h"
 
 namespace dtrain {
 
@@ -29,7 +29,7 @@ class PeerSnapshots {
   std::optional<Checkpoint> find(std::int64_t step, const Deadline& deadline);
 
   /// Whether this rank keeps its node's copy.
-  bool keeps() const noexcept { return writer_ != nullptr; }
+  bool keeps() const noexcept { return saver_ != nullptr; }
   /// Copies `snapshot` and keeps the copy instead of the one before, beside training. For a rank that
   /// keeps(). Waits for the one before if that is still being written, which takes as long as copying memory
   /// does; longer than `patience`, or memory that does not suffice, is only logged.
@@ -48,7 +48,7 @@ class PeerSnapshots {
   Duration patience_;
   std::filesystem::path folder_;
   std::unique_ptr<CheckpointStore> store_;  ///< null on ranks that keep nothing
-  std::unique_ptr<AsyncCheckpointWriter> writer_;
+  std::unique_ptr<CheckpointSaver> saver_;
   bool warned_ = false;
 };
 

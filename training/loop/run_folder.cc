@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 // True when the run in `folder` was begun by the launch that started this process.
 bool is_of_launch(const fs::path& folder, const std::string& launch) {
   std::ifstream in(folder / "config.json");
-  const auto config = nlohmann::json::parse(in, nullptr, false);
-  return config.is_object() && config.value("launch_time_ns", "") == launch;
+  const auto json = nlohmann::json::parse(in, nullptr, false);
+  return json.is_object() && json.value("launch_time_ns", "") == launch;
 }
 
 bool is_checkpoint(const fs::path& path) { return fs::exists(path / "state.json"); }
@@ -38,10 +38,10 @@ Checkpoint usable_at(const fs::path& path, const CheckpointTest& unusable) {
   return checkpoint;
 }
 
-void check_identity(const Checkpoint& checkpoint, const TrainConfig& recipe) {
+void check_identity(const Checkpoint& checkpoint, const TrainConfig& config) {
   // Whether the batch of a step or that of a worker is fixed decides what more workers mean: it must not
   // change.
-  const char* other = recipe.batch.grows_with_world ? "global-batch-size" : "batch-size";
+  const char* other = config.batch.grows_with_world ? "global-batch-size" : "batch-size";
   const auto other_saved = checkpoint.state.extra.find(other);
   if (other_saved != checkpoint.state.extra.end()) {
     throw UsageError(
@@ -49,7 +49,7 @@ void check_identity(const Checkpoint& checkpoint, const TrainConfig& recipe) {
                     "another --run-dir for a new run",
                     other, checkpoint.path.string(), other_saved->second));
   }
-  for (const auto& [name, value] : identity(recipe)) {
+  for (const auto& [name, value] : identity(config)) {
     const auto saved = checkpoint.state.extra.find(name);
     if (saved != checkpoint.state.extra.end() && saved->second != value) {
       throw UsageError(
@@ -62,26 +62,26 @@ void check_identity(const Checkpoint& checkpoint, const TrainConfig& recipe) {
 
 }  // namespace
 
-fs::path choose_run_dir(const TrainConfig& recipe, const Environment& environment) {
-  if (recipe.run_dir) return *recipe.run_dir;
+fs::path choose_run_dir(const TrainConfig& config, const Environment& environment) {
+  if (config.run_dir) return *config.run_dir;
   const auto launch = environment.find(kLaunchTimeVariable);
   const auto nanoseconds = launch == environment.end() ? std::nullopt : parse_integer(launch->second);
-  if (!nanoseconds) return RunDirectory::default_path(recipe.model, std::time(nullptr));
+  if (!nanoseconds) return RunDirectory::default_path(config.model, std::time(nullptr));
   const auto started = static_cast<std::time_t>(*nanoseconds / 1'000'000'000);
   for (const auto& entry : fs::exists("runs") ? fs::directory_iterator("runs") : fs::directory_iterator()) {
     if (is_of_launch(entry.path(), launch->second)) return entry.path();
   }
-  return RunDirectory::default_path(recipe.model, started);
+  return RunDirectory::default_path(config.model, started);
 }
 
-std::unique_ptr<CheckpointStore> lock_run(const TrainConfig& recipe, const RunDirectory& run,
+std::unique_ptr<CheckpointStore> lock_run(const TrainConfig& config, const RunDirectory& run,
                                           const WritePermit& permit, Log& log) {
-  auto store = std::make_unique<CheckpointStore>(run.checkpoints(), recipe.keep_checkpoints, log);
+  auto store = std::make_unique<CheckpointStore>(run.checkpoints(), config.keep_checkpoints, log);
   store->write_by(permit);
   try {
     make_directories(run.checkpoints());
     // The other ranks wait for us meanwhile, for connect_timeout: ours must be the first word.
-    const Duration wait = std::min(default_lock_wait(run.checkpoints()), recipe.connect_timeout * 3 / 4);
+    const Duration wait = std::min(default_lock_wait(run.checkpoints()), config.connect_timeout * 3 / 4);
     store->begin_writing(0, Deadline::after(wait));
   } catch (const UsageError& error) {
     throw UsageError(std::string("--run-dir: ") + error.what());
@@ -91,11 +91,11 @@ std::unique_ptr<CheckpointStore> lock_run(const TrainConfig& recipe, const RunDi
   return store;
 }
 
-std::optional<Checkpoint> find_checkpoint(const TrainConfig& recipe, const RunDirectory& run,
+std::optional<Checkpoint> find_checkpoint(const TrainConfig& config, const RunDirectory& run,
                                           const CheckpointTest& unusable, Log& log) {
   const CheckpointStore own(run.checkpoints(), 0, log);
   const bool has_own = !own.list().empty();
-  if (recipe.resume.kind == ResumeFrom::Kind::nothing) {
+  if (config.resume.kind == ResumeFrom::Kind::nothing) {
     if (has_own) {
       throw UsageError(
           fmt::format("--resume never: {} holds checkpoints of an earlier run; use another --run-dir, or "
@@ -105,11 +105,11 @@ std::optional<Checkpoint> find_checkpoint(const TrainConfig& recipe, const RunDi
     return std::nullopt;
   }
   std::optional<Checkpoint> found;
-  if (has_own || recipe.resume.kind == ResumeFrom::Kind::newest) {
+  if (has_own || config.resume.kind == ResumeFrom::Kind::newest) {
     if (!has_own) return std::nullopt;
     found = newest_in(run.checkpoints(), unusable, log);
   } else {
-    const fs::path asked(recipe.resume.path);
+    const fs::path asked(config.resume.path);
     if (!fs::is_directory(asked))
       throw UsageError(fmt::format(
           "--resume {}: expected auto, never, or a run or checkpoint folder; there is none", asked.string()));
@@ -117,7 +117,7 @@ std::optional<Checkpoint> find_checkpoint(const TrainConfig& recipe, const RunDi
                 ? usable_at(asked, unusable)
                 : newest_in(fs::exists(asked / "checkpoints") ? asked / "checkpoints" : asked, unusable, log);
   }
-  check_identity(*found, recipe);
+  check_identity(*found, config);
   return found;
 }
 

@@ -1,11 +1,21 @@
-// The loop. Setting up is in trainer_setup.cc, numbers that are not finite in trainer_not_finite.cc.
+// A run from top to bottom: start, epochs, steps, evaluation, saving, end.
 #include "training/loop/trainer.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <memory>
+#include <set>
 #include <utility>
 
 #include "parallel/layout/saved_tensors.h"
+#include "parallel/share.h"
+#include "parallel/sync/equal_start.h"
+#include "runtime/optim/grad_scaler.h"
+#include "training/log/run_records.h"
+#include "training/start/initial_network.h"
+#include "training/start/same_data.h"
+#include "training/start/unused_gpus.h"
 
 namespace dtrain {
 namespace {
@@ -14,16 +24,167 @@ constexpr std::size_t kStepsAhead = 2;  // steps queued on a GPU whose reports t
 // How long a run that fails waits for its records to be written.
 constexpr Duration kRecordsPatience = std::chrono::seconds(2);
 
+constexpr const char* kPositionUnit = "position-unit";
+const std::string kScalerPrefix = "scaler.";
+
+/// What state() put among a checkpoint's entries for the scaler.
+std::map<std::string, std::string> scaler_entries(const std::map<std::string, std::string>& extra) {
+  std::map<std::string, std::string> entries;
+  for (const auto& [name, value] : extra) {
+    if (name.starts_with(kScalerPrefix)) entries.emplace(name.substr(kScalerPrefix.size()), value);
+  }
+  return entries;
+}
+
+EngineOptions engine_options(const TrainConfig& config, const TrainerEnvironment& environment) {
+  return {.precision = config.precision,
+          .graphs = config.graphs,
+          .patience = config.collective_timeout,
+          .timer = {&environment.clock, environment.tracer.spans()}};
+}
+
 }  // namespace
+
+// ---- start
+
+Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environment)
+    : config_(config),
+      env_(environment),
+      logger_({config_, env_.environment, *env_.device, env_.clock, env_.log, env_.tracer.spans(),
+               env_.communicator.rank(), env_.communicator.size(), env_.permit}),
+      data_(config_, env_.task, env_.strategy.share(), env_.device, env_.log, env_.tracer.spans()),
+      schedule_(config_, env_.options, data_.train().size()),
+      engine_(env_.task, env_.strategy, env_.communicator, env_.device, engine_options(config_, env_),
+              env_.log),
+      finite_(env_.device),
+      checkpoints_(config_, env_, finite_),
+      divergence_(config_, env_, finite_, data_, logger_),
+      stragglers_(env_.communicator, env_.clock) {
+  check_same_data(data_.fingerprint(), env_.communicator, start_deadline());
+  logger_.name_samples(data_.shared_train());
+  engine_.prepare(parts(), start_deadline());
+  try {
+    resume();
+  } catch (const Error& error) {
+    // What it was told to resume from is unfit. A fault of the machine is none of this: a restart may get
+    // over it.
+    if (error.exit_code() == ExitCode::usage || error.exit_code() == ExitCode::data) leave_nothing();
+    throw;
+  }
+  start_trace();
+  env_.strategy.begin(start_deadline());
+  // Ranks that do not step together have each made steps of their own.
+  if (const AsyncSteps* steps = env_.strategy.asynchronous())
+    progress_.resume_at(steps->own_steps(), data_.sampler());
+  progress_.count_steps(config_, data_.sampler());
+  try {
+    check_smallest_batch(config_, data_, env_.strategy, env_.communicator.size(), [this] {
+      return example_inputs(env_.task, data_.shared_train(), 1, env_.device, start_deadline());
+    });
+  } catch (const UsageError&) {
+    leave_nothing();
+    throw;
+  }
+}
+
+TrainingParts Trainer::parts() {
+  const auto vectors = std::make_shared<std::set<std::string>>();  // known once the network is
+  return {.build =
+              [this, vectors](const std::shared_ptr<Device>& device) {
+                Communicator& sharing = env_.dp_group != nullptr ? *env_.dp_group : env_.communicator;
+                InitialNetwork made = make_initial_network(config_, env_.task, data_.train().fields(),
+                                                           sharing, device, env_.log);
+                generator_state_ = made.generator_state;
+                frozen_ = made.frozen;
+                finite_.take_new(*made.network);
+                *vectors = names_of_vectors(made.network->named_parameters());
+                return std::move(made.network);
+              },
+          .make_optimizer =
+              [this, vectors](const NamedTensors& parameters) {
+                return make_optimizer(config_.optimizer, parameters, *vectors);
+              },
+          .limits = config_.optimizer.limits,
+          .example =
+              [this](const std::shared_ptr<Device>& device) {
+                return example_inputs(env_.task, data_.shared_train(), config_.batch.per_worker, device,
+                                      start_deadline());
+              },
+          .chosen = [this] { return checkpoints_.tuned_config(); }};
+}
+
+void Trainer::resume() {
+  checkpoints_.find([this](const Checkpoint& found) {
+    check_resumed_data(found.path, found.state, data_.train(), *data_.test(), data_.fingerprint(), env_.log);
+  });
+  checkpoints_.open(state(), [this] { logger_.sync(); });
+  begin_start();
+  if (const Checkpoint* found = checkpoints_.found())
+    logger_.message(
+        fmt::format("resuming from step {}, saved as {}", found->state.step, found->path.string()));
+  open_logs();
+  if (const auto state = checkpoints_.load()) take_over(*state);
+  checkpoints_.close_found();
+}
+
+void Trainer::take_over(const TrainingState& state) {
+  if (engine_.scaler() != nullptr) engine_.scaler()->load_state(scaler_entries(state.extra));
+  progress_.step = progress_.resumed_from = state.step;
+  progress_.epoch = state.epoch;
+  progress_.position = state.position_in_epoch;
+  // Checkpoints of before 0.2 counted steps here.
+  if (!state.extra.contains(kPositionUnit)) progress_.position *= config_.batch.global;
+  progress_.position = data_.sampler().first_from(std::min(progress_.position, data_.train().size()));
+  progress_.saved_step = state.step;
+  schedule_.resume(state.extra, progress_, is_root() ? &env_.log : nullptr);
+}
+
+// The run starts, or goes back in the middle: what is recorded from here on is this start's.
+void Trainer::begin_start() {
+  progress_.start = checkpoints_.begin();
+  if (!is_root()) return logger_.forget();
+  const std::string config = config_json(env_.options, env_.environment, config_, data_.train().fields(),
+                                         *env_.device, env_.strategy.report(0).choices);
+  const Checkpoint* found = checkpoints_.found();
+  logger_.record_in(RunDirectory(checkpoints_.folder()), config, progress_.start,
+                    found != nullptr ? found->state.step : 0);
+}
+
+// Every rank keeps a log of its own where it can see rank 0's run directory.
+void Trainer::open_logs() {
+  logger_.open_logs(
+      RunDirectory(checkpoints_.folder()).logs(),
+      fmt::format("rank {} of {}, pid {}, {}, backend {}", env_.communicator.rank(), env_.communicator.size(),
+                  ::getpid(), env_.device->name(), env_.communicator.backend()));
+  if (!frozen_.empty()) logger_.message(frozen_);
+  if (env_.device->is_emulated()) {
+    logger_.message(
+        fmt::format("device {}: no GPU but software that behaves like one; rates say nothing about a GPU",
+                    env_.device->name()));
+  }
+  if (config_.device != "auto" || !config_.devices.empty()) return;
+  if (const std::string why = why_no_gpu(*env_.device, env_.environment); !why.empty()) logger_.message(why);
+}
+
+// All ranks' times are counted from rank 0's this moment, as far as the machines' clocks agree.
+void Trainer::start_trace() {
+  if (!env_.tracer.wanted()) return;
+  const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+  const std::string zero = broadcast_text(env_.communicator, std::to_string(now.count()), start_deadline());
+  env_.tracer.begin_run(checkpoints_.folder(), progress_.step, parse_integer(zero).value_or(0));
+}
+
+// ---- epochs and steps
 
 ExitCode Trainer::run() {
   try {
-    if (at_.step == 0 && recipe_.checkpoint_at_start && at_.saved_step != 0) save_checkpoint();
-    logger_.begin(at_);
-    env_.communicator.limit_calls(recipe_.collective_timeout);
+    if (progress_.step == 0 && config_.checkpoint_at_start && progress_.saved_step != 0) save_checkpoint();
+    logger_.begin(progress_);
+    env_.communicator.limit_calls(config_.collective_timeout);
     while (true) {
       try {
-        return run_on();
+        return train();
       } catch (const ReplicaError& why) {
         go_back(why);
       }
@@ -32,7 +193,7 @@ ExitCode Trainer::run() {
     leave_nothing();
     throw;
   } catch (const LossError& error) {
-    const LossError explained = end_diverged(error);
+    const LossError explained = divergence_.end_run(error, checkpoints_, progress_);
     logger_.wait(Deadline::after(kRecordsPatience));
     throw explained;
   } catch (...) {
@@ -41,118 +202,108 @@ ExitCode Trainer::run() {
   }
 }
 
-// What --resume names shows to be unfit before the first step, a task that cannot be trained in it: there is
-// no run then.
-void Trainer::leave_nothing() noexcept {
-  if (!made_run_ || at_.step > 0 || at_.saved_step) return;
-  if (!logger_.wait(Deadline::after(kRecordsPatience))) return;  // a disk that hangs keeps what it has
-  logger_.stop_recording();
-  saver_.reset();
-  std::error_code ignored;
-  std::filesystem::remove_all(*made_run_, ignored);
-}
-
-ExitCode Trainer::run_on() {
-  while (!finished()) {
-    if (!run_epoch()) {
-      stop_at_signal();
-      return ExitCode::requeue;
-    }
+// From where the run is to its end or a stop signal.
+ExitCode Trainer::train() {
+  while (!progress_.finished()) {
+    if (train_epoch()) continue;
+    finish_with_others();
+    save_last();
+    logger_.message(fmt::format(
+        "stopped by a signal after step {}; the checkpoint is saved, run again to resume", progress_.step));
+    finish("stopped");
+    return ExitCode::requeue;
   }
   finish_with_others();
-  if (recipe_.eval_every > 0 && at_.evaluated_step != at_.step) evaluate();
+  if (config_.eval_every > 0 && progress_.evaluated_step != progress_.step) evaluate();
   save_last();
-  report_skipped();
-  if (recipe_.profile) logger_.message(env_.clock.table());
+  divergence_.report_skipped(progress_);
+  if (config_.profile) logger_.message(env_.clock.table());
   finish("finished");
-  env_.log.note(LogLevel::info, fmt::format("finished after step {}", at_.step));
+  env_.log.note(LogLevel::info, fmt::format("finished after step {}", progress_.step));
   return ExitCode::ok;
 }
 
 // Trains to the end of the epoch or of the run; false when a stop was asked for.
-bool Trainer::run_epoch() {
+bool Trainer::train_epoch() {
   const std::int64_t size = data_.train().size();
-  data_.start(at_.epoch, at_.position);
-  while (at_.position < size && !finished()) {
+  data_.start(progress_.epoch, progress_.position);
+  while (progress_.position < size && !progress_.finished()) {
     step();
-    ++at_.step;
-    at_.position = data_.sampler().next(at_.position);
     // The first step is waited for, since somebody is waiting for it.
-    const bool ahead = engine_.runs_ahead() && !finished() && at_.step > at_.resumed_from + 1;
+    const bool ahead =
+        engine_.runs_ahead() && !progress_.finished() && progress_.step > progress_.resumed_from + 1;
     take_reports(ahead ? kStepsAhead : 0);
-    saver_->poll();
+    checkpoints_.saver().poll();
     watch_over_peers();
-    const auto every = recipe_.checkpoint_every.value_or(0);
-    const bool due = every > 0 && at_.step % every == 0;
-    if ((due || std::exchange(save_asked_, false)) && at_.position < size) save_checkpoint();
-    if (at_.position < size) copy_to_memory();
-    if (stop_asked_) return false;
+    const auto every = config_.checkpoint_every.value_or(0);
+    const bool due = every > 0 && progress_.step % every == 0;
+    if ((due || std::exchange(save_requested_, false)) && progress_.position < size) save_checkpoint();
+    if (progress_.position < size) save_snapshot();
+    if (stop_requested_) return false;
   }
-  if (at_.position < size) return true;
-  if (recipe_.eval_every > 0 && (at_.epoch + 1) % recipe_.eval_every == 0) evaluate();
-  ++at_.epoch;
-  at_.position = 0;
-  copy_to_memory();
-  const auto every = recipe_.checkpoint_every.value_or(1);
-  if (!recipe_.checkpoint_every || (every > 0 && at_.step % every == 0)) save_checkpoint();
+  if (progress_.position >= size) end_epoch();
   return true;
 }
 
+void Trainer::end_epoch() {
+  if (config_.eval_every > 0 && (progress_.epoch + 1) % config_.eval_every == 0) evaluate();
+  ++progress_.epoch;
+  progress_.position = 0;
+  save_snapshot();
+  const auto every = config_.checkpoint_every.value_or(1);
+  if (!config_.checkpoint_every || (every > 0 && progress_.step % every == 0)) save_checkpoint();
+}
+
 void Trainer::step() {
-  env_.permit.check(fmt::format("step {}", at_.step + 1));
-  env_.tracer.begin_step(at_.step + 1);
-  const std::string name = fmt::format("step {}", at_.step + 1);
+  const std::int64_t number = progress_.step + 1;
+  const std::string name = fmt::format("step {}", number);
+  env_.permit.check(name);
+  env_.tracer.begin_step(number);
   const SpanScope span(env_.tracer.spans(), name, "step");
-  const StepPlan plan{.report = {.record = {.step = at_.step + 1, .epoch = at_.epoch, .lr = next_lr()},
-                                 .samples = data_.sampler().samples_at(at_.position),
-                                 .ends_epoch = data_.sampler().next(at_.position) >= data_.train().size()},
-                      .passes = data_.passes_at(at_.position),
-                      .full = data_.full_at(at_.position),
-                      .stop = env_.stop_signal.received() != 0,
-                      .save = !env_.strategy.settling_counts() && saver_->wants_save()};
-  if (Optimizer* optimizer = env_.strategy.optimizer()) set_lr(*optimizer, schedule_, schedule_position());
+  const std::int64_t next = data_.sampler().next(progress_.position);
+  const StepPlan plan{
+      .report = {.record = {.step = number, .epoch = progress_.epoch, .lr = schedule_.lr(progress_)},
+                 .samples = data_.sampler().samples_at(progress_.position),
+                 .ends_epoch = next >= data_.train().size()},
+      .passes = data_.passes_at(progress_.position),
+      .full = data_.full_at(progress_.position),
+      .stop = env_.stop_signal.received() != 0,
+      .save = !env_.strategy.settling_counts() && checkpoints_.saver().wants_save()};
+  if (Optimizer* optimizer = env_.strategy.optimizer()) schedule_.set(*optimizer, progress_);
   engine_.step(plan, [this] {
     const SpanScope waiting(env_.tracer.spans(), "wait for batch", "phase");
     Batch batch = data_.next(deadline());
-    logger_.samples(batch.indices, at_);
+    logger_.samples(batch.indices, progress_);
     return batch;
   });
+  progress_.step = number;
+  progress_.position = next;
 }
 
 // Reads reports until only `left` are under way, those of the newest steps, and logs them.
 void Trainer::take_reports(std::size_t left) {
   while (engine_.reports_waiting() > left) {
     StepReport report = engine_.take_report();
-    watch_scale(report);
+    divergence_.watch(report);
     if (const AsyncSteps* steps = env_.strategy.asynchronous()) {
       report.record.staleness = steps->delay().behind;
       report.record.ahead = steps->delay().ahead;
     }
-    stop_asked_ = stop_asked_ || report.stop;
-    save_asked_ = save_asked_ || report.save;
-    logger_.step(report, at_);
+    stop_requested_ = stop_requested_ || report.stop;
+    save_requested_ = save_requested_ || report.save;
+    logger_.step(report, progress_);
   }
-}
-
-// When training fails: what is known by then is written down.
-void Trainer::take_ready_reports() noexcept {
-  try {
-    while (engine_.report_ready()) logger_.step(engine_.take_report(), at_);
-  } catch (const std::exception&) {
-    // The failure that brought us here is the one to tell.
-  }
-  logger_.wait(Deadline::after(kRecordsPatience));
 }
 
 // What goes wrong on one rank without any sign: memory, and speed.
 void Trainer::watch_over_peers() {
-  if (recipe_.check_replicas > 0 && at_.step % recipe_.check_replicas == 0) compare_replicas();
+  if (config_.check_replicas > 0 && progress_.step % config_.check_replicas == 0) compare_replicas();
   if (engine_.runs_ahead() || !env_.strategy.in_step()) return;
   const auto compared = stragglers_.after_step(deadline());
   if (!compared || !is_root()) return;
   if (compared->slow)
-    env_.log.write(LogLevel::warning, fmt::format("step {}: {}", at_.step, *compared->slow));
-  logger_.phases(at_.step, *compared);
+    env_.log.write(LogLevel::warning, fmt::format("step {}: {}", progress_.step, *compared->slow));
+  logger_.phases(progress_.step, *compared);
 }
 
 void Trainer::compare_replicas() {
@@ -160,100 +311,158 @@ void Trainer::compare_replicas() {
   try {
     check_replicas(env_.strategy.replicas(), deadline());
   } catch (const ReplicaError& error) {
-    throw ReplicaError(fmt::format("step {}: {}", at_.step, error.what()));
+    throw ReplicaError(fmt::format("step {}: {}", progress_.step, error.what()));
   }
   env_.clock.lap(Phase::other);
 }
+
+// Replicas differ: all ranks take over the newest state that was agreed on. Throws `why` where there is none,
+// or where the run went back to it before.
+void Trainer::go_back(const ReplicaError& why) {
+  take_reports(0);
+  if (is_root()) env_.log.write(LogLevel::warning, why.what());
+  checkpoints_.find_agreed();
+  const auto state = checkpoints_.load();
+  if (!state) throw ReplicaError(why);
+  take_over(*state);
+  if (progress_.step <= went_back_to_) throw ReplicaError(why);
+  // At the start the strategy's begin() does this.
+  if (!env_.strategy.sharded())
+    copy_from_first_rank(env_.communicator, env_.strategy.module().state_dict(), start_deadline());
+  engine_.forget_recordings();
+  went_back_to_ = progress_.step;
+  progress_.evaluated_step.reset();
+  progress_.count_steps(config_, data_.sampler());
+  begin_start();
+  checkpoints_.close_found();
+  logger_.message(fmt::format("resuming from step {}, the last that all workers agreed on", progress_.step));
+}
+
+// ---- evaluation and saving
 
 void Trainer::evaluate() {
   if (!env_.strategy.in_step() && !is_root()) return;
   take_reports(0);
   const SpanScope span(env_.tracer.spans(), "evaluation", "phase");
   env_.clock.lap(Phase::other);
-  const Evaluation found = engine_.evaluate(data_.test(), recipe_.batch.per_worker);
-  check_finite(found);
-  at_.evaluated_step = at_.step;
-  logger_.evaluation(found, at_);
+  const Evaluation found = engine_.evaluate(data_.test(), config_.batch.per_worker);
+  divergence_.check(found, progress_);
+  progress_.evaluated_step = progress_.step;
+  logger_.evaluation(found, progress_);
 }
 
 void Trainer::save_checkpoint() {
   take_reports(0);  // which throws before a step that went wrong is saved
   const SpanScope span(env_.tracer.spans(), "checkpoint", "phase");
-  at_.saved_step = at_.step;
+  progress_.saved_step = progress_.step;
   // Where the host runs ahead the group may have died without this rank having waited for it: nothing is
   // saved from a dead one.
   if (engine_.runs_ahead()) env_.communicator.barrier("checkpoint")->wait(deadline());
   env_.strategy.settle(deadline());
-  if (recipe_.check_replicas > 0) compare_replicas();
+  if (config_.check_replicas > 0) compare_replicas();
   const bool saves = is_root() || env_.strategy.sharded();
   StateParts parts = saves ? env_.strategy.save() : StateParts();
-  check_finite(parts);
-  if (saves) hand_over(std::move(parts));
+  divergence_.check(parts, progress_);
+  if (saves) write(std::move(parts));
   env_.clock.lap(Phase::checkpoint);
+}
+
+void Trainer::write(StateParts parts) {
+  CheckpointSaver& saver = checkpoints_.saver();
+  if (!saver.free()) return saver.postpone(progress_.step);
+  parts = on_host(std::move(parts));
+  saver.save({state(), views_of(parts.model), views_of(parts.optimizer)});
 }
 
 // Each node keeps what rank 0 would save.
-void Trainer::copy_to_memory() {
-  if (!copies_ || at_.step % recipe_.peer_snapshots != 0) return;
+void Trainer::save_snapshot() {
+  PeerSnapshots* const snapshots = checkpoints_.snapshots();
+  if (snapshots == nullptr || progress_.step % config_.peer_snapshots != 0) return;
   take_reports(0);
   const SpanScope span(env_.tracer.spans(), "copy to memory", "phase");
   if (engine_.runs_ahead()) env_.communicator.barrier("copy to memory")->wait(deadline());
-  if (recipe_.check_replicas > 0) compare_replicas();
+  if (config_.check_replicas > 0) compare_replicas();
   env_.strategy.settle(deadline());
-  StateParts parts = copies_->keeps() ? env_.strategy.replica() : StateParts();
-  check_finite(parts);
-  if (copies_->keeps()) {
+  StateParts parts = snapshots->keeps() ? env_.strategy.replica() : StateParts();
+  divergence_.check(parts, progress_);
+  if (snapshots->keeps()) {
     parts = on_host(std::move(parts));
-    copies_->keep({state(), views_of(parts.model), views_of(parts.optimizer)});
+    snapshots->keep({state(), views_of(parts.model), views_of(parts.optimizer)});
   }
   env_.clock.lap(Phase::checkpoint);
 }
 
-void Trainer::hand_over(StateParts parts) {
-  if (!saver_->free()) return saver_->put_off(at_.step);
-  parts = on_host(std::move(parts));
-  saver_->save({state(), views_of(parts.model), views_of(parts.optimizer)});
+// What a checkpoint says of the run beside its tensors.
+TrainingState Trainer::state() const {
+  TrainingState state;
+  state.step = progress_.step;
+  state.epoch = progress_.epoch;
+  state.position_in_epoch = progress_.position;
+  state.generators["weights"] = generator_state_;
+  state.extra = identity(config_);
+  if (const GradScaler* scaler = engine_.scaler()) {
+    for (const auto& [name, value] : scaler->state()) state.extra[kScalerPrefix + name] = value;
+  }
+  if (const AsyncSteps* steps = env_.strategy.asynchronous()) state.extra.merge(steps->notes());
+  state.extra.emplace(kPositionUnit, "samples");
+  state.extra.merge(to_entries(data_.fingerprint()));
+  state.extra.merge(schedule_.entries(progress_));
+  return state;
 }
 
-// Whatever was put off before, what training ends with is saved.
-void Trainer::save_last() {
-  take_reports(0);
-  if (recipe_.check_replicas > 0) compare_replicas();
-  saver_->drain();
-  if (at_.saved_step != at_.step) {
-    save_checkpoint();
-  } else if (saver_->owes()) {
-    hand_over(env_.strategy.save());
-  }
-  saver_->drain();
-  saver_->check();
-}
+// ---- end
 
 // Where ranks do not step together, what rank 0 evaluates and saves last is what all of them have done. A
-// rank that hangs is the launcher's to tell of.
+// rank that hangs is the launcher's to report.
 void Trainer::finish_with_others() {
   AsyncSteps* const steps = env_.strategy.asynchronous();
   if (steps == nullptr) return;
   take_reports(0);
   steps->finish(Deadline::never());
   logger_.delays(steps->delays());
-  at_.evaluated_step.reset();
-  at_.saved_step.reset();
+  progress_.evaluated_step.reset();
+  progress_.saved_step.reset();
+}
+
+// Whatever was postponed before, what training ends with is saved.
+void Trainer::save_last() {
+  take_reports(0);
+  if (config_.check_replicas > 0) compare_replicas();
+  CheckpointSaver& saver = checkpoints_.saver();
+  saver.drain();
+  if (progress_.saved_step != progress_.step) {
+    save_checkpoint();
+  } else if (saver.owes()) {
+    write(env_.strategy.save());
+  }
+  saver.drain();
+  saver.check();
 }
 
 // Nobody leaves before all is written: srun and mpirun may be set to end all tasks when one goes.
 void Trainer::finish(const std::string& status) {
-  logger_.finish(status, at_);
-  saver_->drain([this] { return logger_.busy(); });
+  logger_.finish(status, progress_);
+  checkpoints_.saver().drain([this] { return logger_.busy(); });
   logger_.check();
 }
 
-void Trainer::stop_at_signal() {
-  finish_with_others();
-  save_last();
-  logger_.message(fmt::format(
-      "stopped by a signal after step {}; the checkpoint is saved, run again to go on", at_.step));
-  finish("stopped");
+// When training fails: what is known by then is written down.
+void Trainer::take_ready_reports() noexcept {
+  try {
+    while (engine_.report_ready()) logger_.step(engine_.take_report(), progress_);
+  } catch (const std::exception&) {
+    // The failure that brought us here is the one to report.
+  }
+  logger_.wait(Deadline::after(kRecordsPatience));
+}
+
+// What --resume names shows to be unfit before the first step, a task that cannot be trained in it: there is
+// no run then.
+void Trainer::leave_nothing() noexcept {
+  if (!checkpoints_.made_folder() || progress_.step > 0 || progress_.saved_step) return;
+  if (!logger_.wait(Deadline::after(kRecordsPatience))) return;  // a disk that hangs keeps what it has
+  logger_.stop_recording();
+  checkpoints_.remove_folder();
 }
 
 }  // namespace dtrain

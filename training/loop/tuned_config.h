@@ -10,15 +10,15 @@
 
 namespace dtrain {
 
-using Choices = std::map<std::string, std::string>;  ///< option → value, as StrategyReport::choices
+using TunedConfig = std::map<std::string, std::string>;  ///< option → value, as StrategyReport::choices
 
 /// What the starts of `run` before this one chose; where it has no config.json, those of the run that
 /// --resume names. Nothing where there is none, where it cannot be read, and with --resume never. Rank 0
 /// only.
-Choices read_choices(const TrainConfig& recipe, const RunDirectory& run);
+TunedConfig read_tuned_config(const TrainConfig& config, const RunDirectory& run);
 
 /// As one text, to be handed to other ranks, and back.
-std::string format_choices(const Choices& choices);
-Choices parse_choices(const std::string& text);
+std::string format_tuned_config(const TunedConfig& tuned);
+TunedConfig parse_tuned_config(const std::string& text);
 
 }  // namespace dtrain

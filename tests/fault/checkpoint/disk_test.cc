@@ -7,7 +7,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files/durable_file.h"
-#include "runtime/checkpoint/async_writer.h"
+#include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/metrics/metrics_log.h"
 #include "runtime/metrics/run_directory.h"
 #include "tests/support/process.h"
@@ -99,17 +99,18 @@ TEST_F(SmallDisk, FullAtAnyPointLosesNothing) {
   });
 }
 
-TEST_F(SmallDisk, BesideTrainingTheErrorComesWithTheNextCall) {
+TEST_F(SmallDisk, InTheBackgroundTheFailureIsReported) {
   on_small_disk([](const fs::path& disk) {
     MemoryLog log;
     CheckpointStore store(disk / "checkpoints", 2, log);
-    AsyncCheckpointWriter writer(store);
-    writer.save(SampleSnapshot(1, kElems).get(), soon());
-    writer.flush(soon());
+    CheckpointSaver saver(&store, log);
+    saver.save(SampleSnapshot(1, kElems).get());
+    saver.drain();
     fill(disk, 50'000);
-    writer.save(SampleSnapshot(2, kElems).get(), soon());
-    EXPECT_THROW(writer.save(SampleSnapshot(3, kElems).get(), soon()), SystemError);
-    EXPECT_EQ(writer.durable_step(), 1);
+    saver.save(SampleSnapshot(2, kElems).get());
+    saver.drain();
+    EXPECT_THROW(saver.check(), SystemError);
+    EXPECT_EQ(saver.durable_step(), 1);
     EXPECT_EQ(store.latest()->state.step, 1);
   });
 }

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "runtime/base/check.h"
-#include "runtime/checkpoint/async_writer.h"
+#include "runtime/checkpoint/checkpoint_saver.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/checkpoint/samples.h"
 
@@ -30,21 +30,21 @@ void report(int pipe, std::int64_t step) {
   check(Sys{::write(pipe, &step, sizeof step)}, "write");  // 8 bytes to a pipe: whole or not at all
 }
 
-// Goes on from the newest checkpoint for ever; each step is saved, every third one twice.
+// Resumes from the newest checkpoint, without end; each step is saved, every third one twice.
 [[noreturn]] void checkpoint_in_a_loop(const std::filesystem::path& folder, bool beside, int pipe) {
   MemoryLog log;
   CheckpointStore store(folder, 3, log);
   store.begin_writing(0, patience());
   const auto newest = store.latest();
   std::int64_t step = newest ? newest->state.step : 0;
-  AsyncCheckpointWriter writer(store);
+  CheckpointSaver saver(&store, log);
   while (true) {
     ++step;
     const SampleSnapshot sample(step, kElems);
     for (int time = 0; time < (step % 3 == 0 ? 2 : 1); ++time) {
       if (beside) {
-        writer.save(sample.get(), patience());  // returns while it is being written
-        if (const auto durable = writer.durable_step()) report(pipe, *durable);
+        saver.save(sample.get(), patience());  // returns while it is being written
+        if (const auto durable = saver.durable_step()) report(pipe, *durable);
       } else {
         store.save(sample.get());
         report(pipe, step);

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "runtime/base/check.h"
-#include "runtime/checkpoint/async_writer.h"
+#include "runtime/checkpoint/checkpoint_saver.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/checkpoint/cuts.h"
 
@@ -31,9 +31,10 @@ constexpr std::int64_t kScale = 300;
 /// What a job's ranks tell each other by collectives, here in memory that the processes share.
 struct Board {
   char writer_id[64] = {};
-  std::atomic<std::int64_t> begun{-1};  ///< the step to go on from, once writer_id is there
+  std::atomic<std::int64_t> begun{-1};  ///< the step to resume from, once writer_id is there
   std::atomic<std::int64_t> prepared[kWorld] = {};
   std::atomic<std::int64_t> committing{0}, durable{0};
+  std::atomic<std::int64_t> said[2][kWorld] = {}, rounds[kWorld] = {};  ///< of the maxima over ranks
 };
 
 class SharedBoard {
@@ -79,30 +80,41 @@ std::int64_t begin(CheckpointStore& store, int rank, Board& board) {
   return board.begun;
 }
 
-// Saves every step, each one cut otherwise; ranks other than 0 do not wait for the commit.
+// The maximum over ranks of what each says in its `round`-th call, from 1. One that is ahead is so by one
+// round.
+std::int64_t max_over_ranks(Board& board, int rank, std::int64_t round, std::int64_t value) {
+  auto& said = board.said[round % 2];
+  said[rank] = value;
+  board.rounds[rank] = round;
+  wait_until([&] { return std::ranges::all_of(board.rounds, [&](const auto& at) { return at >= round; }); });
+  return std::max({said[0].load(), said[1].load(), said[2].load()});
+}
+
+// Saves every step, each one cut otherwise; without the saver ranks other than 0 do not wait for the commit.
 [[noreturn]] void save_in_a_loop(const std::filesystem::path& folder, int rank, bool beside, Board& board) {
   MemoryLog log;
   CheckpointStore store(folder, 3, log);
   std::int64_t step = begin(store, rank, board);
-  const Deadline patience = Deadline::after(std::chrono::seconds(60));
-  AsyncCheckpointWriter writer(store, {.shard = {rank, kWorld}});
+  std::int64_t round = 0;
+  const auto agree = [&](std::int64_t value) {
+    const std::int64_t worst = max_over_ranks(board, rank, ++round, value);
+    if (worst == 0 && rank == 0) board.committing = step;  // from now on, or since
+    return worst;
+  };
+  CheckpointSaver saver(&store, log, {.shard = {rank, kWorld}, .max_over_ranks = agree});
   while (true) {
     ++step;
     const ShardSample sample(step, cut_of(step), {rank, kWorld}, kScale);
     if (beside) {
-      writer.prepare(sample.get(), patience);
-      writer.wait_prepared(patience);
+      saver.save(sample.get());
+      saver.drain();
+      saver.check();
     } else {
       store.prepare(sample.get(), {rank, kWorld});
-    }
-    board.prepared[rank] = step;
-    wait_until([&] { return all_prepared(board, step); });
-    if (rank == 0) board.committing = step;
-    if (beside) {
-      writer.commit();
-      if (rank == 0) writer.flush(patience);
-    } else if (rank == 0) {
-      store.commit(sample.get().state, kWorld);
+      board.prepared[rank] = step;
+      wait_until([&] { return all_prepared(board, step); });
+      if (rank == 0) board.committing = step;
+      if (rank == 0) store.commit(sample.get().state, kWorld);
     }
     if (rank == 0) board.durable = step;
   }

@@ -82,7 +82,7 @@ class Storage : public testing::Test {
 
   void expect_resumed_from(const RunResult& result, int step) const {
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_THAT(result.out + result.err, HasSubstr("going on after step " + std::to_string(step) + " "));
+    EXPECT_THAT(result.out + result.err, HasSubstr("resuming from step " + std::to_string(step) + ","));
   }
 
   TempDir folder_;
@@ -143,7 +143,8 @@ TEST_F(Storage, ADiskThatGoesOnRefusingCostsNoCheckpoint) {
   expect_resumed_from(train_with({"--max-steps", "7"}), 6);
 }
 
-// In the middle of a run a checkpoint that cannot be written is tried again, and training goes on meanwhile.
+// In the middle of a run a checkpoint that cannot be written is tried again, and training continues
+// meanwhile.
 TEST_F(Storage, ADiskThatRefusesForAWhileCostsTimeOnly) {
   for (const std::string& fail : {rule("fsync", "*/checkpoints/.staged-*model.safetensors", 1, 2, EIO),
                                   rule("rename", "*/checkpoints/step-00000007", 1, 2, EIO)}) {
@@ -157,7 +158,7 @@ TEST_F(Storage, ADiskThatRefusesForAWhileCostsTimeOnly) {
   }
 }
 
-// A second job in the folder of one that goes on is refused before it has touched anything.
+// A second job in the folder of one that is running is refused before it has touched anything.
 TEST_F(Storage, ASecondJobTouchesNothing) {
   MemoryLog log;
   CheckpointStore holder(checkpoints(), 0, log);

@@ -24,12 +24,12 @@ constexpr int kSteps = 600, kEvery = 10;
 constexpr seconds kPatience{60};
 constexpr char kMemory[] = "/dev/shm/dtrain-memory-";
 
-// The last "going on after step N from FOLDER" of a text; -1: none.
+// The last "resuming from step N, saved as FOLDER" of a text; -1: none.
 int resumed_from(const std::string& text, std::string& folder) {
-  const std::string words = "going on after step ";
+  const std::string words = "resuming from step ";
   const std::size_t at = text.rfind(words);
   if (at == std::string::npos) return -1;
-  const std::size_t from = text.find(" from ", at) + 6;
+  const std::size_t from = text.find(" saved as ", at) + 10;
   folder = text.substr(from, text.find('\n', from) - from);
   return std::stoi(text.substr(at + words.size()));
 }
@@ -64,7 +64,7 @@ class Snapshots : public ::testing::Test {
     int from = -1;
     EXPECT_TRUE(eventually([&] { return (from = resumed_from(job.output(), folder_used)) >= 0; }, kPatience))
         << job.errors();
-    std::printf("place %d killed after step %d%s: going on after step %d from %s\n", victim, done,
+    std::printf("place %d killed after step %d%s: resuming from step %d, saved as %s\n", victim, done,
                 unmount ? ", the disk unmounted" : "", from, folder_used.c_str());
     EXPECT_GE(from, done - kEvery) << job.output();
     // Records are written beside training: those of the last steps may have gone with the node that wrote

@@ -168,10 +168,10 @@ TEST(CheckpointStore, SetsAnAbandonedFutureAside) {
   MemoryLog log;
   CheckpointStore store(folder.path(), 0, log);
   for (const int step : {10, 20, 30}) store.save(SampleSnapshot(step).get());
-  store.go_on_after(10);
+  store.resume_from(10);
   EXPECT_EQ(steps(store), (std::vector<std::int64_t>{10}));
   store.save(SampleSnapshot(20).get());
-  store.go_on_after(10);
+  store.resume_from(10);
   EXPECT_EQ(names(folder.path()),
             (std::vector<std::string>{".lock", "starts.jsonl", "step-00000010", "step-00000020.abandoned",
                                       "step-00000020.abandoned-2", "step-00000030.abandoned"}));
@@ -193,33 +193,33 @@ TEST(CheckpointStore, FallsBackAndSaysWhy) {
   ASSERT_EQ(latest->refused.size(), 2U);
   EXPECT_EQ(latest->refused[0].step, 40);
 
-  store.go_on_after(20, latest->refused);
+  store.resume_from(20, latest->refused);
   EXPECT_EQ(names(folder.path()),
             (std::vector<std::string>{".lock", "starts.jsonl", "step-00000010", "step-00000020",
                                       "step-00000030.refused-damaged", "step-00000040.refused-damaged"}));
 }
 
-// One that was cut off in the middle of a save, and wakes when another has gone on.
+// One that was cut off in the middle of a save, and wakes when another has resumed.
 TEST(CheckpointStore, WhatAnEarlierStartSavesAfterALaterOneIsNotTheRuns) {
   const TempDir folder;
   MemoryLog log;
   const auto late = fs::path(folder / "late");
   {
     CheckpointStore earlier(folder.path(), 0, log);
-    EXPECT_EQ(earlier.go_on_after(0), 1);
+    EXPECT_EQ(earlier.resume_from(0), 1);
     for (const int step : {10, 20}) earlier.save(SampleSnapshot(step).get());
     fs::rename(folder / "step-00000020", late);  // not there yet
   }
   CheckpointStore store(folder.path(), 0, log);
-  EXPECT_EQ(store.go_on_after(10), 2);
+  EXPECT_EQ(store.resume_from(10), 2);
   store.save(SampleSnapshot(15).get());
   fs::rename(late, folder / "step-00000020");
   const auto latest = store.latest();
   ASSERT_TRUE(latest);
   EXPECT_EQ(latest->state.step, 15);
   EXPECT_THAT(log.warnings(),
-              HasSubstr("start 1 of the run wrote it although start 2 had gone on from before"));
-  EXPECT_EQ(store.go_on_after(15, latest->refused), 3);
+              HasSubstr("start 1 of the run wrote it although start 2 had resumed from before"));
+  EXPECT_EQ(store.resume_from(15, latest->refused), 3);
   EXPECT_EQ(names(folder.path()),
             (std::vector<std::string>{".lock", "starts.jsonl", "step-00000010", "step-00000015",
                                       "step-00000020.refused-superseded"}));
@@ -231,14 +231,14 @@ TEST(CheckpointStore, AProcessOfAnEarlierStartReplacesNothingThatALaterOneHasSav
   const TempDir folder;
   MemoryLog log;
   CheckpointStore earlier(folder.path(), 0, log);
-  EXPECT_EQ(earlier.go_on_after(0), 1);
+  EXPECT_EQ(earlier.resume_from(0), 1);
   const SampleSnapshot old(10);
   earlier.prepare(old.get(), {});
   fs::remove(folder / ".lock");
   fs::path saved;
   {
     CheckpointStore later(folder.path(), 0, log);
-    EXPECT_EQ(later.go_on_after(0), 2);
+    EXPECT_EQ(later.resume_from(0), 2);
     saved = later.save(SampleSnapshot(10).get());
   }
   const std::string newer = test::read_file(saved / "state.json");
@@ -253,7 +253,7 @@ TEST(CheckpointStore, AProcessOfAnEarlierStartReplacesNothingThatALaterOneHasSav
   EXPECT_EQ(names(folder.path()), (std::vector<std::string>{".lock", "starts.jsonl", "step-00000010"}));
   // Its own start's it may replace, as after going back a step.
   CheckpointStore again(folder.path(), 0, log);
-  EXPECT_EQ(again.go_on_after(0), 3);
+  EXPECT_EQ(again.resume_from(0), 3);
   again.save(SampleSnapshot(10).get());
   EXPECT_EQ(again.save(SampleSnapshot(10).get()), saved);
 }
@@ -264,12 +264,12 @@ TEST(CheckpointStore, WritesNothingWithoutItsPermit) {
   LeaseWord word{std::numeric_limits<std::int64_t>::max()};
   CheckpointStore store(folder.path(), 1, log);
   store.write_by(WritePermit(word));
-  store.go_on_after(0);
+  store.resume_from(0);
   store.save(SampleSnapshot(10).get());
   const auto before = names(folder.path());
   word = 0;
   EXPECT_THROW(store.save(SampleSnapshot(20).get()), PeerError);
-  EXPECT_THROW(store.go_on_after(0), PeerError);
+  EXPECT_THROW(store.resume_from(0), PeerError);
   EXPECT_EQ(names(folder.path()), before);
 }
 

@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <barrier>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "runtime/checkpoint/async_writer.h"
+#include "runtime/checkpoint/checkpoint_saver.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/checkpoint/cuts.h"
 
@@ -241,69 +243,102 @@ TEST(Shards, ReadsOnlyWhatItNeeds) {
   EXPECT_EQ(target, test::values_of(wanted, ShardSample::full<float>(shape, 3, 0)));
 }
 
-TEST(AsyncShards, EachRankWritesBesideAndTheCommitIsDecidedLater) {
+/// The ranks of a job as threads, and what they agree with.
+template <int world>
+class RankThreads {
+ public:
+  /// Runs `body(rank, max_over_ranks)` on each.
+  template <class Body>
+  void run(Body body) {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < world; ++rank) {
+      threads.emplace_back([this, rank, body] {
+        body(rank, [this, rank](std::int64_t value) {
+          values_[static_cast<std::size_t>(rank)] = value;
+          meet();
+          const std::int64_t worst = std::ranges::max(values_);
+          meet();
+          return worst;
+        });
+      });
+    }
+  }
+  void meet() { barrier_.arrive_and_wait(); }
+
+ private:
+  std::barrier<> barrier_{world};
+  std::array<std::int64_t, world> values_ = {};
+};
+
+TEST(SaverShards, EachRankWritesInTheBackgroundAndTheCommitIsDecidedLater) {
   const TempDir folder;
   MemoryLog log;
   constexpr int kWorld = 3;
   ShardGroup group(folder.path(), 2, kWorld, log);
-  std::vector<std::unique_ptr<AsyncCheckpointWriter>> writers;
-  for (int rank = 0; rank < kWorld; ++rank) {
-    writers.push_back(std::make_unique<AsyncCheckpointWriter>(group.store(rank),
-                                                              AsyncWriterOptions{.shard = {rank, kWorld}}));
-    EXPECT_EQ(writers.back()->stage(), SaveStage::idle);
-  }
-  for (std::int64_t step = 1; step <= 4; ++step) {
-    for (int rank = 0; rank < kWorld; ++rank)
-      writers[static_cast<std::size_t>(rank)]->prepare(ShardSample(step, Cut::elements, {rank, kWorld}).get(),
-                                                       soon());
-    for (auto& writer : writers) {
-      writer->wait_prepared(soon());
-      EXPECT_EQ(writer->stage(), SaveStage::prepared);
-      EXPECT_THROW(writer->prepare(ShardSample(9, Cut::data, {0, 1}).get(), soon()), UsageError);
+  RankThreads<kWorld>().run([&](int rank, const auto& agree) {
+    CheckpointSaver saver(&group.store(rank), log, {.shard = {rank, kWorld}, .max_over_ranks = agree});
+    for (std::int64_t step = 1; step <= 4; ++step) {
+      EXPECT_TRUE(saver.free());
+      const ShardSample sample(step, Cut::elements, {rank, kWorld});
+      saver.save(sample.get());
+      saver.wait(soon());
+      EXPECT_FALSE(saver.free()) << "written here, not committed";
+      EXPECT_THROW(saver.save(ShardSample(9, Cut::data, {0, 1}).get()), UsageError);
+      if (rank == 0) {
+        EXPECT_EQ(CheckpointStore(folder.path(), 0, log).list().size(),
+                  static_cast<std::size_t>(std::min(step - 1, std::int64_t{2})));
+      }
+      saver.drain();
+      saver.check();
     }
-    EXPECT_EQ(CheckpointStore(folder.path(), 0, log).list().size(),
-              static_cast<std::size_t>(std::min(step - 1, 2L)));
-    for (auto& writer : writers) writer->commit();
-  }
-  for (auto& writer : writers) {
-    writer->flush(soon());
-    EXPECT_EQ(writer->stage(), SaveStage::idle);
-    EXPECT_THROW(writer->commit(), UsageError);
-  }
-  EXPECT_EQ(writers[0]->durable_step(), 4);
+    EXPECT_EQ(saver.durable_step(), rank == 0 ? std::optional<std::int64_t>(4) : std::nullopt);
+  });
   EXPECT_EQ(names(folder.path()), (std::vector<std::string>{".lock", "step-00000003", "step-00000004"}));
   EXPECT_EQ(ShardSample::mismatch(*group.writer().latest(), 4, Cut::columns, {1, 2}), "");
 }
 
-TEST(AsyncShards, ARankThatFailsLeavesTheCheckpointBefore) {
+TEST(SaverShards, ARankThatFailsLeavesTheCheckpointBefore) {
   const TempDir folder;
   MemoryLog log;
   const fs::path checkpoints = folder / "checkpoints";
   ShardGroup group(checkpoints, 0, 2, log);
   group.save(1, Cut::rows);
-  AsyncCheckpointWriter first(group.store(0), {.shard = {0, 2}}), second(group.store(1), {.shard = {1, 2}});
-  first.prepare(ShardSample(2, Cut::rows, {0, 2}).get(), soon());
-  first.wait_prepared(soon());
-  fs::rename(checkpoints, folder / "away");  // as if the second rank's disk were gone
-  second.prepare(ShardSample(2, Cut::rows, {1, 2}).get(), soon());
-  while (second.stage() == SaveStage::writing) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  fs::rename(folder / "away", checkpoints);
-  EXPECT_EQ(second.stage(), SaveStage::failed);
-  first.abandon();
-  second.abandon();
-  first.flush(soon());
-  EXPECT_THAT(says<SystemError>([&] { second.flush(soon()); }),
-              HasSubstr("checkpoint of step 2 was not saved"));
-  EXPECT_EQ(names(checkpoints), (std::vector<std::string>{".lock", "step-00000001"}));
-  // And then it works again.
-  first.prepare(ShardSample(3, Cut::rows, {0, 2}).get(), soon());
-  second.prepare(ShardSample(3, Cut::rows, {1, 2}).get(), soon());
-  first.wait_prepared(soon());
-  second.wait_prepared(soon());
-  first.commit();
-  second.commit();
-  first.flush(soon());
+  RankThreads<2> ranks;
+  ranks.run([&](int rank, const auto& agree) {
+    CheckpointSaver saver(&group.store(rank), log, {.shard = {rank, 2}, .max_over_ranks = agree});
+    const ShardSample sample(2, Cut::rows, {rank, 2});
+    if (rank == 0) saver.save(sample.get());
+    if (rank == 0) saver.wait(soon());
+    ranks.meet();
+    if (rank == 1) {
+      fs::rename(checkpoints, folder / "away");  // as if the second rank's disk were gone
+      saver.save(sample.get());
+      saver.wait(soon());
+      fs::rename(folder / "away", checkpoints);
+    }
+    ranks.meet();
+    saver.drain();
+    if (rank == 1) {
+      EXPECT_THAT(says<SystemError>([&] { saver.check(); }), HasSubstr("checkpoint of step 2 was not saved"));
+    } else {
+      EXPECT_THAT(says<Error>([&] { saver.check(); }), HasSubstr("another rank could not write"));
+      EXPECT_EQ(names(checkpoints), (std::vector<std::string>{".lock", "step-00000001"}));
+    }
+    ranks.meet();
+    // And then it works again.
+    const ShardSample next(3, Cut::rows, {rank, 2});
+    saver.save(next.get());
+    saver.drain();
+    EXPECT_NO_THROW(saver.check());
+  });
   EXPECT_EQ(group.writer().latest()->state.step, 3);
+}
+
+TEST(SaverShards, AreNotSavedWithoutAWayToAgree) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore store(folder.path(), 0, log);
+  EXPECT_THROW(CheckpointSaver(&store, log, {.shard = {0, 2}}), UsageError);
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ class StepGraphRun : public testing::Test {
     const Environment environment;
     const std::string model = take_model(arguments);
     const Options options = resolve_options("dtrain train", train_options(), arguments, environment);
-    const TrainConfig recipe = make_train_config(options, model, 1);
+    const TrainConfig config = make_train_config(options, model, 1);
     const Classification task(model);
     const StopSignal stop_signal;
     WorkerLog log("test");
@@ -73,9 +73,9 @@ class StepGraphRun : public testing::Test {
     Outcome outcome;
     {
       const auto whole = make_data_parallel(
-          {*communicator, device, recipe.collective_timeout, {&clock, nullptr}}, {}, recipe.sync_batch_norm);
+          {*communicator, device, config.collective_timeout, {&clock, nullptr}}, {}, config.sync_batch_norm);
       Strategy& strategy = *whole;
-      Trainer trainer(recipe, {task, strategy, *communicator, device, options, environment, stop_signal, log,
+      Trainer trainer(config, {task, strategy, *communicator, device, options, environment, stop_signal, log,
                                tracer, clock});
       try {
         outcome.code = trainer.run();

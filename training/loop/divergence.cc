@@ -1,6 +1,5 @@
-// What training does about numbers that are not finite: nothing of them is saved, the run ends at the same
-// place on every rank, what would lead there again is set aside, and the message names the cause. The loop is
-// in trainer.cc.
+#include "training/loop/divergence.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,12 +9,12 @@
 
 #include "parallel/share.h"
 #include "runtime/data/sampler.h"
-#include "training/loop/trainer.h"
 
 namespace dtrain {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::max();
 
 /// The first step whose checkpoint has, or leads to, what `error` is about. The initial weights always lead
 /// to where they led.
@@ -30,7 +29,7 @@ std::int64_t first_refused(const LossError& error) {
     case NotFinite::scaled_gradients:
       break;  // weights and losses are good
   }
-  return std::numeric_limits<std::int64_t>::max();
+  return kNoStep;
 }
 
 /// Steps whose updates count, at the end that `error` is.
@@ -42,7 +41,7 @@ std::int64_t steps_done(const LossError& error) {
 }  // namespace
 
 // What is to be saved, or kept by a peer, is looked at by who has it, and all hear of it.
-void Trainer::check_finite(const StateParts& parts) {
+void DivergenceDetector::check(const StateParts& parts, const RunProgress& at) {
   const auto name = finite_.find(parts);
   std::int64_t holder = name ? env_.communicator.rank() : env_.communicator.size();
   if (env_.strategy.in_step()) {
@@ -52,12 +51,12 @@ void Trainer::check_finite(const StateParts& parts) {
   }
   if (holder == env_.communicator.size()) return;
   throw LossError(
-      fmt::format("step {} (epoch {}): {} is not finite after the update; it was not saved", at_.step,
-                  last_epoch() + 1, name ? *name : fmt::format("a tensor of rank {}", holder)),
-      NotFinite::state, at_.step, kNan);
+      fmt::format("step {} (epoch {}): {} is not finite after the update; it was not saved", at.step,
+                  at.last_epoch() + 1, name ? *name : fmt::format("a tensor of rank {}", holder)),
+      NotFinite::state, at.step, kNan);
 }
 
-void Trainer::check_finite(const Evaluation& found) {
+void DivergenceDetector::check(const Evaluation& found, const RunProgress& at) {
   if (std::isfinite(found.loss)) return;
   const DataShare share = env_.strategy.in_step() ? env_.strategy.share() : DataShare{};
   std::vector<std::int64_t> own;
@@ -65,18 +64,18 @@ void Trainer::check_finite(const Evaluation& found) {
     const auto more = EvalSampler(data_.test()->size(), share.size, part).order();
     own.insert(own.end(), more.begin(), more.end());
   }
-  const std::string sample = bad_sample(data_.test(), std::move(own));
+  const std::string sample = bad_sample(data_.test(), std::move(own), at.epoch);
   const std::string what =
-      fmt::format("step {} (epoch {}): the test loss is {}", at_.step, last_epoch() + 1, found.loss);
-  if (sample.empty()) throw LossError(what, NotFinite::evaluation, at_.step, kNan);
+      fmt::format("step {} (epoch {}): the test loss is {}", at.step, at.last_epoch() + 1, found.loss);
+  if (sample.empty()) throw LossError(what, NotFinite::evaluation, at.step, kNan);
   if (is_root())
     env_.log.write(LogLevel::warning,
                    fmt::format("{}: {}; training resumes, correct the data", what, sample));
 }
 
-std::string Trainer::bad_sample(const std::shared_ptr<const Source>& source, std::vector<std::int64_t> own) {
-  const auto here =
-      find_bad_sample(source, std::move(own), at_.epoch, recipe_.seed, recipe_.collective_timeout);
+std::string DivergenceDetector::bad_sample(const std::shared_ptr<const Source>& source,
+                                           std::vector<std::int64_t> own, std::int64_t epoch) {
+  const auto here = find_bad_sample(source, std::move(own), epoch, config_.seed, config_.collective_timeout);
   std::vector<double> all = {-1, 0, 0};
   if (here) all = {static_cast<double>(here->index), static_cast<double>(here->field), here->value};
   if (env_.strategy.in_step()) {
@@ -88,16 +87,16 @@ std::string Trainer::bad_sample(const std::shared_ptr<const Source>& source, std
                     "samples that are not finite")
         ->wait(deadline());
   }
-  for (std::size_t at = 0; at < all.size(); at += 3) {
-    if (all[at] < 0) continue;
-    return fmt::format("sample {} of {} has {} = {}", place_name(*source, static_cast<std::int64_t>(all[at])),
-                       source->name(), source->fields()[static_cast<std::size_t>(all[at + 1])].name,
-                       all[at + 2]);
+  for (std::size_t i = 0; i < all.size(); i += 3) {
+    if (all[i] < 0) continue;
+    return fmt::format("sample {} of {} has {} = {}", place_name(*source, static_cast<std::int64_t>(all[i])),
+                       source->name(), source->fields()[static_cast<std::size_t>(all[i + 1])].name,
+                       all[i + 2]);
   }
   return "";
 }
 
-void Trainer::watch_scale(const StepReport& report) {
+void DivergenceDetector::watch(const StepReport& report) {
   skipped_ += report.overflowed ? 1 : 0;
   const double scale = report.record.loss_scale;
   if (scale == 0 || scale >= 1 || std::exchange(small_scale_, true) || !is_root()) return;
@@ -108,8 +107,8 @@ void Trainer::watch_scale(const StepReport& report) {
                   report.record.step, report.record.loss_scale, report.record.skipped_steps));
 }
 
-void Trainer::report_skipped() {
-  const std::int64_t steps = at_.step - at_.resumed_from;
+void DivergenceDetector::report_skipped(const RunProgress& at) {
+  const std::int64_t steps = at.step - at.resumed_from;
   if (steps == 0 || skipped_ < steps || !is_root()) return;
   env_.log.write(
       LogLevel::warning,
@@ -118,16 +117,18 @@ void Trainer::report_skipped() {
                   steps));
 }
 
-LossError Trainer::end_diverged(const LossError& error) {
-  logger_.bad_loss(error.step(), error.loss(), at_);
-  RunPosition end = at_;
+LossError DivergenceDetector::end_run(const LossError& error, RunCheckpoints& checkpoints,
+                                      const RunProgress& at) {
+  logger_.bad_loss(error.step(), error.loss(), at);
+  RunProgress end = at;
   end.step = steps_done(error);
   std::string message = error.what();
   try {
-    const std::string sample = error.where() == NotFinite::evaluation
-                                   ? ""
-                                   : bad_sample(data_.shared_train(), logger_.samples_of(error.step()));
-    const auto newest = refuse_what_leads_to(error, !sample.empty());
+    const std::string sample =
+        error.where() == NotFinite::evaluation
+            ? ""
+            : bad_sample(data_.shared_train(), logger_.samples_of(error.step()), at.epoch);
+    const auto newest = checkpoints.refuse_from(sample.empty() ? first_refused(error) : kNoStep, kDiverged);
     message += advice(error, sample);
     if (!newest) {
       message += ". Run again with --resume auto";
@@ -145,22 +146,12 @@ LossError Trainer::end_diverged(const LossError& error) {
   return LossError(message, error.where(), error.step(), error.loss());
 }
 
-std::optional<std::int64_t> Trainer::refuse_what_leads_to(const LossError& error, bool data_are_bad) {
-  saver_->drain();
-  const std::int64_t first = data_are_bad ? std::numeric_limits<std::int64_t>::max() : first_refused(error);
-  if (copies_) copies_->drop_from(first);
-  std::string newest;
-  if (is_root()) newest = std::to_string(saver_->refuse_from(first, kDiverged).value_or(-1));
-  if (env_.strategy.in_step()) newest = broadcast_text(env_.communicator, newest, deadline());
-  return parse_integer(newest);
-}
-
-std::string Trainer::advice(const LossError& error, const std::string& sample) const {
+std::string DivergenceDetector::advice(const LossError& error, const std::string& sample) const {
   const bool kept = error.where() == NotFinite::gradients || error.where() == NotFinite::scaled_gradients ||
-                    (error.where() == NotFinite::loss && !engine_.runs_ahead());
+                    (error.where() == NotFinite::loss && !env_.device->runs_ahead());
   std::string text = kept ? "; nothing was updated" : "";
   if (!sample.empty()) return text + fmt::format(": {}. Correct the data", sample);
-  const bool half = recipe_.precision == Precision::fp16;
+  const bool half = config_.precision == Precision::fp16;
   const char* const range =
       half ? "; or use --precision bf16: float16 ends at 65504, bfloat16 as float32" : "";
   if (error.where() == NotFinite::scaled_gradients) return text + ". Lower --lr" + range;
@@ -174,7 +165,7 @@ std::string Trainer::advice(const LossError& error, const std::string& sample) c
   return text + fmt::format(
                     ". Its samples are finite: the updates before were too large{}. Lower --lr ({:g}), or "
                     "add --warmup-steps or --clip-grad-norm{}",
-                    slope, lr_of(recipe_.optimizer.rule), range);
+                    slope, lr_of(config_.optimizer.rule), range);
 }
 
 }  // namespace dtrain

@@ -1,0 +1,118 @@
+#include "training/start/initial_network.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "parallel/sync/batch_peers.h"
+#include "runtime/base/error.h"
+#include "runtime/data/loader.h"
+#include "runtime/nn/layers.h"
+#include "runtime/nn/trainable.h"
+#include "training/batch_tensors.h"
+#include "training/use/weights.h"
+
+namespace dtrain {
+namespace {
+
+// What a checkpoint has, if the run resumes from one, comes later and wins.
+void load_initial_weights(const TrainConfig& config, Module& network, Log& log) {
+  if (config.init_from.empty()) return;
+  const auto is_tensor_parallel = [](const MeshAxis& axis) { return axis.name == "tp" && axis.size > 1; };
+  if (std::any_of(config.mesh.begin(), config.mesh.end(), is_tensor_parallel))
+    throw UsageError(
+        "--init-from: expected workers that each hold whole layers, got --tensor; train one step without it, "
+        "then resume from that checkpoint");
+  load_weights(network, open_weights(config.init_from, "--init-from", log), config.model);
+}
+
+// Before anything looks at which parameters learn. What it did, for people.
+std::string freeze_parameters(const TrainConfig& config, Module& network) {
+  if (config.freeze.empty()) return "";
+  const std::size_t all = network.named_parameters().size();
+  try {
+    freeze(network, config.freeze);
+  } catch (const UsageError& error) {
+    throw UsageError(std::string("--") + error.what());
+  }
+  const NamedTensors frozen = frozen_parameters(network);
+  if (frozen.size() == all)
+    throw UsageError(fmt::format(
+        "--freeze: expected patterns that leave a parameter to learn, got some that match all {}", all));
+  std::int64_t elements = 0;
+  for (const auto& [name, tensor] : frozen) elements += tensor.numel();
+  return fmt::format("--freeze: {} of {} parameters do not learn, {} of {} elements", frozen.size(), all,
+                     elements, network.parameter_count());
+}
+
+void apply_layer_options(const TrainConfig& config, Module& network, Communicator& sharing) {
+  if (config.recompute && recompute_blocks(network) == 0) {
+    throw UsageError(fmt::format(
+        "--recompute: expected a model with blocks that can be computed again (resnet18, resnet50, "
+        "transformer), got {}, which has none; leave the option out",
+        config.model));
+  }
+  if (!config.sync_batch_norm) return;
+  const auto peers = sharing.size() == 1 ? nullptr : make_batch_peers(sharing, config.collective_timeout);
+  if (synchronize_batch_norms(network, peers) > 0) return;
+  throw UsageError(
+      fmt::format("--sync-batch-norm: expected a model with batch norm (resnet18, resnet50), got {}, "
+                  "which has none; leave the option out",
+                  config.model));
+}
+
+bool has_batch_norm(Module& network) {
+  bool found = false;
+  network.visit([&](Module& module) { found = found || dynamic_cast<BatchNorm2d*>(&module) != nullptr; });
+  return found;
+}
+
+}  // namespace
+
+InitialNetwork make_initial_network(const TrainConfig& config, const Task& task,
+                                    std::span<const Field> fields, Communicator& sharing,
+                                    const std::shared_ptr<Device>& device, Log& log) {
+  Generator generator(config.seed);
+  InitialNetwork made{task.build(fields, generator, device), generator.state(), ""};
+  load_initial_weights(config, *made.network, log);
+  made.frozen = freeze_parameters(config, *made.network);
+  apply_layer_options(config, *made.network, sharing);
+  return made;
+}
+
+Tensors example_inputs(const Task& task, const std::shared_ptr<const Source>& source, std::int64_t samples,
+                       const std::shared_ptr<Device>& device, const Deadline& deadline) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(std::min(samples, source->size())));
+  std::iota(order.begin(), order.end(), 0);
+  Loader loader(source, device, {.batch_size = static_cast<std::int64_t>(order.size())});
+  loader.start(std::move(order), 0);
+  const auto batch = loader.next(deadline);
+  Tensors inputs;
+  for (const Tensor& input : task.inputs(to_tensors(*batch, device))) inputs.push_back(input.clone());
+  device->compute_stream().synchronize();  // the batch is still being copied from
+  return inputs;
+}
+
+void check_smallest_batch(const TrainConfig& config, const TrainingData& data, Strategy& strategy,
+                          int world_size, const std::function<Tensors()>& example) {
+  const bool alone = !config.sync_batch_norm || world_size == 1;
+  if (!alone || data.smallest_pass() > 1 || !has_batch_norm(strategy.module())) return;
+  const NamedTensors buffers = strategy.module().named_buffers();
+  std::vector<Tensor> before;
+  for (const auto& [name, tensor] : buffers) before.push_back(tensor.detach().clone());
+  try {
+    strategy.evaluate(example());  // the network is in training: nobody has said otherwise
+  } catch (const UsageError& error) {
+    throw UsageError(
+        fmt::format("{}; some passes of an epoch have one sample ({} samples, {} in a step, {} shares), of "
+                    "which batch norm "
+                    "has no statistics: use --drop-last, another --global-batch-size, or --sync-batch-norm",
+                    error.what(), data.train().size(), config.batch.global, strategy.share().size));
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) Tensor(buffers[i].second).copy_from(before[i]);
+}
+
+}  // namespace dtrain
