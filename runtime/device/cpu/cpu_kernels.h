@@ -3,6 +3,8 @@
 
 #include <memory>
 
+#include "runtime/device/cpu/convolution/lane_conv.h"
+#include "runtime/device/cpu/convolution/winograd.h"
 #include "runtime/device/cpu/dense/dense_math.h"
 #include "runtime/device/cpu/scratch.h"
 #include "runtime/device/kernels.h"
@@ -35,8 +37,9 @@ class CpuKernels final : public Kernels {
                    const View& output);
 
   std::unique_ptr<DenseMath> math_;
-  Scratch winograd_scratch_;
+  WinogradScratch winograd_scratch_;
   Scratch fused_scratch_;
+  LaneScratch lane_scratch_;
   Scratch staging_, input_staging_;  ///< for callers' arrays that are not channels-last
 };
 

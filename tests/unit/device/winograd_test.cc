@@ -57,7 +57,7 @@ class Winograd : public ::testing::TestWithParam<std::tuple<Case, DType>> {
   }
 
   Generator generator_{5};
-  cpu::Scratch scratch_;
+  cpu::WinogradScratch scratch_;
 };
 
 TEST_P(Winograd, ForwardFollowsTheDefinition) {
@@ -103,7 +103,7 @@ TEST_P(Winograd, TheNumberOfImagesDoesNotCount) {
   last.data = last.as<std::byte>() + before * static_cast<std::int64_t>(size_of(dtype()));
   last.shape[0] = 1;
   Array alone({1, shape().o, shape().h, shape().w}, dtype(), Layout::channels_last);
-  cpu::Scratch fresh;
+  cpu::WinogradScratch fresh;
   cpu::winograd_forward(last, w, View{}, alone, fresh);
   const auto all = y.values(), one = alone.values();
   EXPECT_TRUE(std::equal(one.begin(), one.end(), all.end() - static_cast<std::ptrdiff_t>(one.size())));
@@ -127,7 +127,7 @@ TEST(WinogradEdges, NanComesThrough) {
   auto values = x.values();
   values[0] = std::nan("");
   x.set(values);
-  cpu::Scratch scratch;
+  cpu::WinogradScratch scratch;
   cpu::winograd_forward(x, w, View{}, y, scratch);
   EXPECT_TRUE(std::isnan(y.values()[0]));
 }

@@ -116,9 +116,9 @@ TEST_P(Workers, AreEachThreadsOwn) {
 }
 
 TEST_P(Workers, RestForAWhile) {
-  {
-    const OneWorker alone;
-    EXPECT_EQ(worker_count(), 1);
+  for (const int most : {1, 3, 100}) {
+    const WorkerLimit limit(most);
+    EXPECT_EQ(worker_count(), std::min(GetParam(), most));
   }
   EXPECT_EQ(worker_count(), GetParam());
 }

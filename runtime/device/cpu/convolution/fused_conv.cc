@@ -4,7 +4,6 @@
 // lane_conv.h takes go there first.
 #include <algorithm>
 
-#include "runtime/device/cpu/convolution/lane_conv.h"
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
 #include "runtime/device/cpu/naive.h"
@@ -149,7 +148,7 @@ void CpuKernels::conv2d_relu_pool2d(const Conv2dGeometry& conv, const Pool2dGeom
     const View to = images_of(output, 0, lanes);
     const View staged = to.is_channels_last() ? to : channels_last_like(to, staging_);
     lane_forward(images_of(input, 0, lanes), weight, bias, pool.kind, staged, mask.as<std::uint8_t>(),
-                 fused_scratch_);
+                 lane_scratch_);
     if (staged.data != to.data) copy(staged, to);
   }
   if (lanes == input.shape[0]) return;
@@ -226,7 +225,7 @@ void CpuKernels::lanes_backward(const View& input, const View& weight, PoolKind 
   const bool stage_input = grad_input.data != nullptr && !grad_input.is_channels_last();
   if (stage_input) below = channels_last_like(grad_input, input_staging_);
   lane_backward(input, weight, kind, above, mask.as<const std::uint8_t>(), below, grad_weight, grad_bias,
-                fused_scratch_);
+                lane_scratch_);
   if (stage_input) copy(below, grad_input);
 }
 

@@ -1,6 +1,7 @@
 // Packs weights for the loops of lane_conv.h, takes the images through them 16 at a time, and unpacks.
 #include "runtime/device/cpu/convolution/lane_conv.h"
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 #include <vector>
@@ -83,11 +84,9 @@ void pack_backward(const LaneConv& conv, const View& weight, float* to) {
   }
 }
 
-/// Adds the sums over some images to the total and clears them for the next: what is added up in float32
-/// stays short however large the batch is.
-void move_to_total(float* sums, std::span<double> total) {
+/// What is added up in float32 stays short however large the batch is.
+void add_to(std::span<double> total, const float* sums) {
   for (std::size_t i = 0; i < total.size(); ++i) total[i] += sums[i];
-  clear(sums, static_cast<std::int64_t>(total.size()));
 }
 
 void unpack_weight_gradient(const LaneConv& conv, const double* from, const View& grad_weight) {
@@ -146,6 +145,107 @@ View dense_images(View view) {
   return view;
 }
 
+/// Roughly what the products of one group of images take, of forward or of one gradient.
+double group_ns(const LaneConv& conv) {
+  constexpr double kProductsANs = 48;
+  return static_cast<double>(kLanes * conv.out_h() * conv.out_w() * conv.outputs * conv.taps()) /
+         kProductsANs;
+}
+
+/// The gradients of one call. Each block of images leaves its sums, which are then joined in the order of
+/// blocks.
+class BackwardBlocks {
+ public:
+  BackwardBlocks(const View& input, const View& weight, PoolKind kind, const View& grad_output,
+                 const std::uint8_t* mask, const View& grad_input, LaneScratch& scratch)
+      : conv_(sizes_of(input, weight, kind, grad_output)),
+        floats_(conv_),
+        from_(dense_images(input)),
+        above_(dense_images(grad_output)),
+        below_(grad_input.data == nullptr ? grad_input : dense_images(grad_input)),
+        mask_(mask),
+        scratch_(scratch),
+        offsets_(tap_offsets(conv_)),
+        dw_total_(static_cast<std::size_t>(floats_.dw)),
+        sums_total_(static_cast<std::size_t>(floats_.sums)) {
+    scratch.own.prepare();
+    ScratchPieces pieces(scratch.shared,
+                         floats_.packed_backward + kBlocksAtOnce * (floats_.dw + kGroups * floats_.sums), 3);
+    packed_ = pieces.take(floats_.packed_backward);
+    dw_ = pieces.take(kBlocksAtOnce * floats_.dw);
+    sums_ = pieces.take(kBlocksAtOnce * kGroups * floats_.sums);
+    if (below_.data != nullptr) pack_backward(conv_, weight, packed_);
+  }
+
+  void run(const View& grad_weight, const View& grad_bias) {
+    const double block_ns = kGroups * group_ns(conv_) * (below_.data == nullptr ? 1 : 2);
+    const std::int64_t blocks = (from_.shape[0] + kFloatSumImages - 1) / kFloatSumImages;
+    for (std::int64_t first = 0; first < blocks; first += kBlocksAtOnce) {
+      const std::int64_t count = std::min(kBlocksAtOnce, blocks - first);
+      for_chunks(count, block_ns, [&](std::int64_t block, int worker) {
+        run_block(first + block, dw_ + block * floats_.dw, sums_ + block * kGroups * floats_.sums,
+                  scratch_.own.of(worker));
+      });
+      for (std::int64_t block = 0; block < count; ++block) join(block);
+    }
+    unpack_weight_gradient(conv_, dw_total_.data(), grad_weight);
+    if (grad_bias.data != nullptr) write_bias(grad_bias);
+  }
+
+ private:
+  static constexpr std::int64_t kGroups = kFloatSumImages / kLanes;
+  static constexpr std::int64_t kBlocksAtOnce = 32;  ///< whose sums are kept until they are joined
+
+  void run_block(std::int64_t block, float* dw, float* sums, Scratch& scratch) const {
+    const LaneLoops& loops = *lane_loops();
+    ScratchPieces own(scratch, 2 * floats_.x + floats_.pooled + floats_.dy, 4);
+    float* x = own.take(floats_.x);
+    float* dx = own.take(floats_.x);
+    float* grad = own.take(floats_.pooled);
+    float* dy = own.take(floats_.dy);
+    clear(dw, floats_.dw);
+    clear(sums, kGroups * floats_.sums);
+    if (conv_.outputs % kOutputTile != 0) clear(dy, floats_.dy);  // the padding of its outputs
+    const std::int64_t begin = block * kFloatSumImages;
+    const std::int64_t end = std::min(begin + kFloatSumImages, from_.shape[0]);
+    for (std::int64_t n = begin; n < end; n += kLanes, sums += floats_.sums) {
+      images_to_lanes(loops, conv_, from_, n, x);
+      loops.to_lanes(above_.strides[0], above_.as<const float>() + n * above_.strides[0], above_.strides[0],
+                     grad);
+      loops.unpool(conv_, grad, mask_ + n * above_.strides[0], dy, sums);
+      loops.backward_weight(conv_, x, dy, offsets_.data(), dw);
+      if (below_.data == nullptr) continue;
+      loops.backward_input(conv_, dy, packed_, dx);
+      lanes_to_images(loops, conv_, dx, n, below_);
+    }
+  }
+
+  /// A block without a second group left zeros for it, which change nothing.
+  void join(std::int64_t block) {
+    add_to(dw_total_, dw_ + block * floats_.dw);
+    for (std::int64_t group = 0; group < kGroups; ++group)
+      add_to(sums_total_, sums_ + (block * kGroups + group) * floats_.sums);
+  }
+
+  void write_bias(const View& grad_bias) const {
+    for (std::int64_t o = 0; o < conv_.outputs; ++o) {
+      double total = 0;
+      for (std::int64_t lane = 0; lane < kLanes; ++lane)
+        total += sums_total_[static_cast<std::size_t>(o * kLanes + lane)];
+      grad_bias.as<float>()[o * grad_bias.strides[0]] = static_cast<float>(total);
+    }
+  }
+
+  const LaneConv conv_;
+  const Floats floats_;
+  const View from_, above_, below_;
+  const std::uint8_t* const mask_;
+  LaneScratch& scratch_;
+  const std::vector<std::int64_t> offsets_;
+  std::vector<double> dw_total_, sums_total_;
+  float *packed_ = nullptr, *dw_ = nullptr, *sums_ = nullptr;
+};
+
 }  // namespace
 
 std::int64_t channel_tile(std::int64_t channels) noexcept {
@@ -170,14 +270,12 @@ std::int64_t lane_images(const Conv2dGeometry& conv, const Pool2dGeometry& pool,
 }
 
 void lane_forward(const View& input, const View& weight, const View& bias, PoolKind kind, const View& output,
-                  std::uint8_t* mask, Scratch& scratch) {
+                  std::uint8_t* mask, LaneScratch& scratch) {
   const LaneLoops& loops = *lane_loops();
   const LaneConv conv = sizes_of(input, weight, kind, output);
   const Floats floats(conv);
   const std::int64_t padded = round_up(conv.outputs, channel_tile(conv.outputs));
-  ScratchPieces pieces(scratch, floats.x + floats.pooled + floats.packed_forward + padded, 4);
-  float* x = pieces.take(floats.x);
-  float* pooled = pieces.take(floats.pooled);
+  ScratchPieces pieces(scratch.shared, floats.packed_forward + padded, 2);
   float* packed = pieces.take(floats.packed_forward);
   float* shift = pieces.take(padded);
   pack_forward(conv, weight, packed);
@@ -186,56 +284,22 @@ void lane_forward(const View& input, const View& weight, const View& bias, PoolK
     shift[o] = bias.as<const float>()[o * bias.strides[0]];
   }
   const View from = dense_images(input), to = dense_images(output);
-  for (std::int64_t n = 0; n < input.shape[0]; n += kLanes) {
+  scratch.own.prepare();
+  for_chunks(input.shape[0] / kLanes, group_ns(conv), [&](std::int64_t group, int worker) {
+    const std::int64_t n = group * kLanes;
+    ScratchPieces own(scratch.own.of(worker), floats.x + floats.pooled, 2);
+    float* x = own.take(floats.x);
+    float* pooled = own.take(floats.pooled);
     images_to_lanes(loops, conv, from, n, x);
     loops.forward(conv, x, packed, shift, pooled, mask == nullptr ? nullptr : mask + n * to.strides[0]);
     loops.from_lanes(to.strides[0], pooled, to.as<float>() + n * to.strides[0], to.strides[0]);
-  }
+  });
 }
 
 void lane_backward(const View& input, const View& weight, PoolKind kind, const View& grad_output,
                    const std::uint8_t* mask, const View& grad_input, const View& grad_weight,
-                   const View& grad_bias, Scratch& scratch) {
-  const LaneLoops& loops = *lane_loops();
-  const LaneConv conv = sizes_of(input, weight, kind, grad_output);
-  const Floats floats(conv);
-  ScratchPieces pieces(
-      scratch, 2 * floats.x + floats.pooled + floats.dy + floats.packed_backward + floats.dw + floats.sums,
-      7);
-  float* x = pieces.take(floats.x);
-  float* dx = pieces.take(floats.x);
-  float* grad = pieces.take(floats.pooled);
-  float* dy = pieces.take(floats.dy);
-  float* packed = pieces.take(floats.packed_backward);
-  float* dw = pieces.take(floats.dw);
-  float* sums = pieces.take(floats.sums);
-  if (grad_input.data != nullptr) pack_backward(conv, weight, packed);
-  clear(dw, floats.dw);
-  clear(sums, floats.sums);
-  clear(dy, floats.dy);  // the padding of its outputs stays zero
-  std::vector<double> dw_total(static_cast<std::size_t>(floats.dw)),
-      sums_total(static_cast<std::size_t>(floats.sums));
-  const std::vector<std::int64_t> offsets = tap_offsets(conv);
-  const View from = dense_images(input), above = dense_images(grad_output);
-  for (std::int64_t n = 0; n < input.shape[0]; n += kLanes) {
-    images_to_lanes(loops, conv, from, n, x);
-    loops.to_lanes(above.strides[0], above.as<const float>() + n * above.strides[0], above.strides[0], grad);
-    loops.unpool(conv, grad, mask + n * above.strides[0], dy, sums);
-    loops.backward_weight(conv, x, dy, offsets.data(), dw);
-    const std::int64_t done = n + kLanes;
-    if (done % kFloatSumImages == 0 || done == input.shape[0]) move_to_total(dw, dw_total);
-    move_to_total(sums, sums_total);
-    if (grad_input.data == nullptr) continue;
-    loops.backward_input(conv, dy, packed, dx);
-    lanes_to_images(loops, conv, dx, n, dense_images(grad_input));
-  }
-  unpack_weight_gradient(conv, dw_total.data(), grad_weight);
-  for (std::int64_t o = 0; grad_bias.data != nullptr && o < conv.outputs; ++o) {
-    double total = 0;
-    for (std::int64_t lane = 0; lane < kLanes; ++lane)
-      total += sums_total[static_cast<std::size_t>(o * kLanes + lane)];
-    grad_bias.as<float>()[o * grad_bias.strides[0]] = static_cast<float>(total);
-  }
+                   const View& grad_bias, LaneScratch& scratch) {
+  BackwardBlocks(input, weight, kind, grad_output, mask, grad_input, scratch).run(grad_weight, grad_bias);
 }
 
 }  // namespace dtrain::cpu

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/device/cpu/scratch.h"
+#include "runtime/device/cpu/workers/workers.h"
 #include "runtime/device/kernels.h"
 
 namespace dtrain::cpu {
@@ -61,11 +61,18 @@ const LaneLoops* lane_loops() noexcept;
 std::int64_t lane_images(const Conv2dGeometry& conv, const Pool2dGeometry& pool, const View& input,
                          const View& weight, const View& output);
 
+/// What all workers read and the sums they leave, and each worker's own.
+struct LaneScratch {
+  Scratch shared;
+  WorkerScratch own;
+};
+
 /// Arguments are those of Kernels, cut to lane_images(). The mask's bytes are [group][ph][pw][outputs][16].
+/// The same bits for any number of threads.
 void lane_forward(const View& input, const View& weight, const View& bias, PoolKind kind, const View& output,
-                  std::uint8_t* mask, Scratch& scratch);
+                  std::uint8_t* mask, LaneScratch& scratch);
 void lane_backward(const View& input, const View& weight, PoolKind kind, const View& grad_output,
                    const std::uint8_t* mask, const View& grad_input, const View& grad_weight,
-                   const View& grad_bias, Scratch& scratch);
+                   const View& grad_bias, LaneScratch& scratch);
 
 }  // namespace dtrain::cpu

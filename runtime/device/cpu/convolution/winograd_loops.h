@@ -50,7 +50,9 @@ struct WinogradLoops {
   void (*output)(std::int64_t tiles, std::int64_t channels, const TapWords& from, const float* bias,
                  void* const* pixels);
   /// U = G w Gᵀ as [tap][lanes / kProductWidth][depth / pack][kProductWidth words]; `weight` is f32 or bf16.
-  void (*filter)(const FilterOrder& order, const void* weight, DType dtype, float* to);
+  /// Taps are `tap_pitch` words apart, for lanes that are a part of all.
+  void (*filter)(const FilterOrder& order, const void* weight, DType dtype, float* to,
+                 std::int64_t tap_pitch);
   /// weight[lane · lane_stride + depth · depth_stride + …] = Gᵀ p G of p [tap][depth][lanes].
   void (*filter_gradient)(const FilterOrder& order, const TapWords& from, float* weight);
   /// c [rows][width] = a [rows][depth words] · b, one tap of `filter`'s result.

@@ -203,8 +203,8 @@ inline void filter_words(const FilterOrder& order, const Weight* from, float* to
 }
 
 template <class Weight>
-void filter_from(const FilterOrder& order, const Weight* weight, float* to) {
-  const std::int64_t words = order.depth / Element::kPack, tap_pitch = words * order.lanes;
+void filter_from(const FilterOrder& order, const Weight* weight, float* to, std::int64_t tap_pitch) {
+  const std::int64_t words = order.depth / Element::kPack;
   for (std::int64_t lane = 0; lane < order.lanes; lane += kProductWidth) {
     for (std::int64_t d = 0; d < words; ++d, to += kProductWidth) {
       const Weight* from = weight + lane * order.lane_stride + d * Element::kPack * order.depth_stride;
@@ -214,9 +214,10 @@ void filter_from(const FilterOrder& order, const Weight* weight, float* to) {
   }
 }
 
-void filter(const FilterOrder& order, const void* weight, DType dtype, float* to) {
-  if (dtype == DType::bf16) return filter_from(order, static_cast<const std::uint16_t*>(weight), to);
-  filter_from(order, static_cast<const float*>(weight), to);
+void filter(const FilterOrder& order, const void* weight, DType dtype, float* to, std::int64_t tap_pitch) {
+  if (dtype == DType::bf16)
+    return filter_from(order, static_cast<const std::uint16_t*>(weight), to, tap_pitch);
+  filter_from(order, static_cast<const float*>(weight), to, tap_pitch);
 }
 
 void filter_gradient(const FilterOrder& order, const TapWords& from, float* weight) {

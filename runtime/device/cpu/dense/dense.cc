@@ -106,8 +106,7 @@ void CpuKernels::matmul(const View& a, const View& b, const View& given_bias, Ac
 // Not in f32: a relu whose input is almost zero would go another way than PyTorch's.
 bool CpuKernels::fast_conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight,
                              const View& bias, const View& output) {
-  if (input.dtype == DType::bf16 && winograd_pays() && is_dense_f32(bias) &&
-      winograd_can(geometry, input, weight, output)) {
+  if (input.dtype == DType::bf16 && is_dense_f32(bias) && winograd_can(geometry, input, weight, output)) {
     winograd_forward(input, weight, bias, output, winograd_scratch_);
     return true;
   }
@@ -135,8 +134,7 @@ void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const
 void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
                                        const View& weight, const View& grad_input) {
   if (grad_input.numel() == 0) return;
-  if (winograd_pays() && grad_output.numel() != 0 &&
-      winograd_can(geometry, grad_input, weight, grad_output)) {
+  if (grad_output.numel() != 0 && winograd_can(geometry, grad_input, weight, grad_output)) {
     return winograd_backward_input(grad_output, weight, grad_input, winograd_scratch_);
   }
   if (grad_output.numel() != 0 && math_->conv2d_backward_input(geometry, grad_output, weight, grad_input))
@@ -165,7 +163,7 @@ void CpuKernels::weight_gradients(const Conv2dGeometry& geometry, const View& in
                                   const View& grad_weight, const View& grad_bias) {
   // Padding alone makes an output of an image without pixels, of which libraries read what is not there.
   const bool any = input.numel() != 0 && grad_output.numel() != 0 && grad_weight.numel() != 0;
-  if (any && winograd_pays() && is_dense_f32(grad_weight) && is_dense_f32(grad_bias) &&
+  if (any && is_dense_f32(grad_weight) && is_dense_f32(grad_bias) &&
       winograd_can(geometry, input, grad_weight, grad_output)) {
     return winograd_backward_weight(input, grad_output, grad_weight, grad_bias, winograd_scratch_);
   }

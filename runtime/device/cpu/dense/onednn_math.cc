@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "runtime/device/cpu/dense/onednn_compat.h"
 #include "runtime/device/cpu/dense/onednn_plan.h"
 #include "runtime/device/cpu/scratch.h"
+#include "runtime/device/cpu/workers/workers.h"
 
 namespace dtrain::cpu {
 namespace {
@@ -109,6 +112,7 @@ PlanKey conv_key(Operation operation, const Conv2dGeometry& g, const View& input
                  const View& bias, const View& output) {
   PlanKey key;
   key.add(static_cast<std::int64_t>(operation));
+  key.add(worker_count());  // primitives are made for a number of threads
   for (const std::int64_t value :
        {g.stride_h, g.stride_w, g.pad_h, g.pad_w, g.dilation_h, g.dilation_w, g.groups}) {
     key.add(value);
@@ -220,6 +224,40 @@ Operand matmul_operand(View view) {
   return {strided(view), strided(dense)};
 }
 
+/// Whether a product's sums are the same for any number of threads, but for those of most_workers(). Known of
+/// AVX-512 without a matrix unit; older kinds of products cut sums among threads.
+bool has_fixed_sums(DType dtype) {
+  switch (dnnl::get_effective_cpu_isa()) {
+    case dnnl::cpu_isa::avx512_core:
+    case dnnl::cpu_isa::avx512_core_vnni:
+    case dnnl::cpu_isa::avx512_core_bf16:
+      return true;
+    case dnnl::cpu_isa::avx512_core_amx:
+      return dtype == DType::f32;
+    default:
+      return false;
+  }
+}
+
+/// Of `view` [B, M, …]: `rows` rows of product `b`, from `row` on.
+View rows_of(View view, std::int64_t b, std::int64_t row, std::int64_t rows) {
+  view.data = view.as<std::byte>() +
+              (b * view.strides[0] + row * view.strides[1]) * static_cast<std::int64_t>(size_of(view.dtype));
+  view.shape[0] = 1;
+  view.shape[1] = rows;
+  return view;
+}
+
+/// Where there are more threads than blocks of 64 columns in all products, oneDNN cuts a long sum over the
+/// rows of a transposed `a` among them, and the result depends on how many they are: no more threads than
+/// blocks.
+std::int64_t most_workers(const View& a, const View& out) {
+  constexpr std::int64_t kLongSum = 1024, kBlock = 64;
+  const bool transposed = a.strides[1] == 1 && a.strides[2] != 1;
+  if (!transposed || a.shape[2] <= kLongSum) return std::numeric_limits<std::int64_t>::max();
+  return std::max<std::int64_t>(out.shape[0] * (out.shape[2] / kBlock), 1);
+}
+
 std::unique_ptr<Plan> matmul_plan(const dnnl::engine& engine, const View& a, const View& b, const View& bias,
                                   bool accumulate, const View& out) {
   const Operand src = matmul_operand(a), weights = matmul_operand(b), dst = matmul_operand(out);
@@ -246,12 +284,9 @@ class OneDnnMath final : public DenseMath {
     // Neither operand has the batch extent: oneDNN has no shape for that.
     if (out.shape[0] > 1 && a.strides[0] == 0 && b.strides[0] == 0) return false;
     if (!can(out) || (bias.data != nullptr && bias.shape[0] != 1 && bias.strides[0] != 1)) return false;
-    PlanKey key;
-    key.add(static_cast<std::int64_t>(Operation::matmul));
-    key.add(accumulate ? 1 : 0);
-    for (const View* view : {&a, &b, &bias, &out}) add_key(key, *view);
-    return run(key, {a.data, b.data, bias.data, out.data},
-               [&](const dnnl::engine& engine) { return matmul_plan(engine, a, b, bias, accumulate, out); });
+    if (!has_fixed_sums(a.dtype)) return matmul_by_rows(a, b, bias, accumulate, out);
+    const WorkerLimit limit(most_workers(a, out));
+    return one_matmul(a, b, bias, accumulate, out, 0);
   }
 
   bool conv2d(const Conv2dGeometry& g, const View& input, const View& weight, const View& bias,
@@ -278,6 +313,8 @@ class OneDnnMath final : public DenseMath {
   bool conv2d_backward_weight(const Conv2dGeometry& g, const View& input, const View& grad_output,
                               const View& grad_weight, const View& grad_bias) override {
     if (!can(grad_weight) || reads_beyond(g, input, grad_weight, grad_output)) return false;
+    const WorkerLimit alone(
+        1);  // several would take some images each, and the sums depend on how many there are
     const PlanKey key = conv_key(Operation::backward_weight, g, input, grad_weight, grad_bias, grad_output);
     return run(key, {input.data, grad_output.data, grad_weight.data, grad_bias.data},
                [&](const dnnl::engine& engine) {
@@ -286,16 +323,51 @@ class OneDnnMath final : public DenseMath {
   }
 
  private:
+  bool one_matmul(const View& a, const View& b, const View& bias, bool accumulate, const View& out,
+                  int worker) {
+    PlanKey key;
+    key.add(static_cast<std::int64_t>(Operation::matmul));
+    key.add(detail::worker_setting());
+    key.add(accumulate ? 1 : 0);
+    for (const View* view : {&a, &b, &bias, &out}) add_key(key, *view);
+    return run(
+        key, {a.data, b.data, bias.data, out.data},
+        [&](const dnnl::engine& engine) { return matmul_plan(engine, a, b, bias, accumulate, out); }, worker);
+  }
+
+  /// Pieces that follow from the shape, each of them one thread's.
+  bool matmul_by_rows(const View& a, const View& b, const View& bias, bool accumulate, const View& out) {
+    constexpr std::int64_t kLeastRows = 64, kPieces = 16;
+    const std::int64_t all = out.shape[1], rows = std::max(kLeastRows, (all + kPieces - 1) / kPieces);
+    const std::int64_t pieces = (all + rows - 1) / rows;
+    const auto piece = [&](std::int64_t index, int worker) {
+      const WorkerLimit alone(1);
+      const std::int64_t product = index / pieces, row = index % pieces * rows,
+                         count = std::min(rows, all - row);
+      return one_matmul(rows_of(a, product, row, count), rows_of(b, product, 0, b.shape[1]), bias, accumulate,
+                        rows_of(out, product, row, count), worker);
+    };
+    contexts_.resize(std::max(contexts_.size(), static_cast<std::size_t>(worker_count())));
+    if (!piece(0, 0)) return false;  // there is no such product
+    constexpr double kTermsANs = 16;
+    const double piece_ns = static_cast<double>(rows * out.shape[2] * a.shape[2]) / kTermsANs;
+    for_chunks(out.shape[0] * pieces - 1, piece_ns, [&](std::int64_t index, int worker) {
+      if (!piece(index + 1, worker)) throw DeviceError("cpu: oneDNN has a product of some rows only", EINVAL);
+    });
+    return true;
+  }
+
   static bool can(const View& view) { return view.dtype == DType::f32 || view.dtype == DType::bf16; }
 
   /// Runs the plan of `key` on `data` (null pointers are arguments left out); false when there is none.
   template <class Make>
-  bool run(const PlanKey& key, std::initializer_list<void*> data, Make&& make) {
+  bool run(const PlanKey& key, std::initializer_list<void*> data, Make&& make, int worker = 0) {
     try {
-      if (!context_) context_ = std::make_unique<Context>();
-      Plan* plan = context_->plans.get(key, [&]() -> std::unique_ptr<Plan> {
+      std::unique_ptr<Context>& context = contexts_[static_cast<std::size_t>(worker)];
+      if (!context) context = std::make_unique<Context>();
+      Plan* plan = context->plans.get(key, [&]() -> std::unique_ptr<Plan> {
         try {
-          return make(context_->engine);
+          return make(context->engine);
         } catch (const dnnl::error& error) {
           if (error.status == dnnl_unimplemented) return nullptr;
           throw;
@@ -307,8 +379,8 @@ class OneDnnMath final : public DenseMath {
       for (void* pointer : data) {
         if (pointer != nullptr) present[count++] = pointer;
       }
-      plan->run(context_->stream, std::span(present.data(), count),
-                context_->scratch.at_least(plan->scratch_bytes()));
+      plan->run(context->stream, std::span(present.data(), count),
+                context->scratch.at_least(plan->scratch_bytes()));
       return true;
     } catch (const dnnl::error& error) {
       throw DeviceError(std::string("cpu: oneDNN failed: ") + error.what() + " (status " +
@@ -317,7 +389,7 @@ class OneDnnMath final : public DenseMath {
     }
   }
 
-  std::unique_ptr<Context> context_;
+  std::vector<std::unique_ptr<Context>> contexts_{1};  ///< of this thread's workers
 };
 
 std::string isa_name() {

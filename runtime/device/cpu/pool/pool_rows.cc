@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/device/cpu/workers/workers.h"
+
 namespace dtrain::cpu {
 namespace {
+
+/// Roughly what an element of the input takes.
+constexpr double kElementNs = 0.3;
 
 /// The part of the geometry that is the same for all rows.
 PoolRow common_row(const Pool2dGeometry& g, const View& input, const View& output) {
@@ -46,44 +51,51 @@ bool can_pool_rows(const View& input, const View& output, const View& mask) noex
 void pool_rows(PoolMode mode, const Pool2dGeometry& geometry, const View& input, const View& output,
                const View& mask) {
   const VectorLoops& loops = vector_loops();
-  PoolRow row = common_row(geometry, input, output);
-  const std::int64_t height = input.shape[2], pitch = row.in_width * row.channels,
-                     out_pitch = row.out_width * row.channels;
-  const float* image = input.as<const float>();
-  float* out = output.as<float>();
-  auto* places = mask.as<std::uint8_t>();
-  for (std::int64_t n = 0; n < input.shape[0]; ++n, image += height * pitch) {
+  const PoolRow common = common_row(geometry, input, output);
+  const std::int64_t height = input.shape[2], pitch = common.in_width * common.channels,
+                     out_pitch = common.out_width * common.channels;
+  const double image_ns = static_cast<double>(height * pitch) * kElementNs;
+  for_chunks(input.shape[0], image_ns, [&](std::int64_t n, int) {
+    PoolRow row = common;
+    const float* image = input.as<const float>() + n * height * pitch;
+    float* out = output.as<float>() + n * output.shape[2] * out_pitch;
+    auto* places = mask.as<std::uint8_t>();
+    if (places != nullptr) places += n * output.shape[2] * out_pitch;
     for (std::int64_t oh = 0; oh < output.shape[2]; ++oh, out += out_pitch) {
       const std::int64_t first = place_row(geometry, height, oh, row);
       loops.pool(mode, row, image + first * pitch, out, places);
       if (places != nullptr) places += out_pitch;
     }
-  }
+  });
 }
 
 void pool_rows_backward(PoolMode mode, const Pool2dGeometry& geometry, const View& grad_output,
                         const View& mask, const View& grad_input) {
   const VectorLoops& loops = vector_loops();
-  PoolRow row = common_row(geometry, grad_input, grad_output);
-  const std::int64_t height = grad_input.shape[2], pitch = row.in_width * row.channels,
-                     out_pitch = row.out_width * row.channels;
+  const PoolRow common = common_row(geometry, grad_input, grad_output);
+  const std::int64_t height = grad_input.shape[2], pitch = common.in_width * common.channels,
+                     out_pitch = common.out_width * common.channels;
   const bool add = !disjoint(geometry);
-  const float* grad = grad_output.as<const float>();
-  const auto* places = mask.as<const std::uint8_t>();
-  float* image = grad_input.as<float>();
-  for (std::int64_t n = 0; n < grad_input.shape[0]; ++n, image += height * pitch) {
+  const double image_ns = static_cast<double>(height * pitch) * kElementNs;
+  for_chunks(grad_input.shape[0], image_ns, [&](std::int64_t n, int) {
+    PoolRow row = common;
+    const std::int64_t outputs_before = n * grad_output.shape[2] * out_pitch;
+    const float* grad = grad_output.as<const float>() + outputs_before;
+    const auto* places = mask.as<const std::uint8_t>();
+    if (places != nullptr) places += outputs_before;
+    float* const image = grad_input.as<float>() + n * height * pitch;
     if (add) clear(image, image + height * pitch);
-    const float* written = image;
+    float* written = image;
     for (std::int64_t oh = 0; oh < grad_output.shape[2]; ++oh, grad += out_pitch) {
       const std::int64_t first = place_row(geometry, height, oh, row);
       float* to = image + first * pitch;
-      if (!add) clear(image + (written - image), to);
+      if (!add) clear(written, to);
       loops.pool_backward(mode, add, row, grad, places, to);
       written = to + row.rows * pitch;
       if (places != nullptr) places += out_pitch;
     }
-    if (!add) clear(image + (written - image), image + height * pitch);
-  }
+    if (!add) clear(written, image + height * pitch);
+  });
 }
 
 }  // namespace dtrain::cpu

@@ -29,17 +29,23 @@ int worker_count() noexcept;
 /// Sets it for this thread, at least 1. The math library's primitives that are called from here follow.
 void set_worker_count(int threads) noexcept;
 
-/// This thread computes alone for as long as this lives, and so does the math library when called from it.
-class OneWorker {
+namespace detail {
+/// What set_worker_count() set, also inside a chunk.
+int worker_setting() noexcept;
+}  // namespace detail
+
+/// This thread computes with at most so many workers for as long as this lives, and so does the math library
+/// when called from it, also inside a chunk.
+class WorkerLimit {
  public:
-  OneWorker() noexcept : before_(worker_count()) {
-    if (before_ != 1) set_worker_count(1);
+  explicit WorkerLimit(std::int64_t most) noexcept : before_(detail::worker_setting()) {
+    if (most < before_) set_worker_count(static_cast<int>(most));
   }
-  ~OneWorker() {
-    if (before_ != 1) set_worker_count(before_);
+  ~WorkerLimit() {
+    if (detail::worker_setting() != before_) set_worker_count(before_);
   }
-  OneWorker(const OneWorker&) = delete;
-  OneWorker& operator=(const OneWorker&) = delete;
+  WorkerLimit(const WorkerLimit&) = delete;
+  WorkerLimit& operator=(const WorkerLimit&) = delete;
 
  private:
   int before_;

@@ -9,6 +9,8 @@ namespace dtrain::cpu {
 
 int worker_count() noexcept { return omp_in_parallel() != 0 ? 1 : omp_get_max_threads(); }
 
+int detail::worker_setting() noexcept { return omp_get_max_threads(); }
+
 void set_worker_count(int threads) noexcept { omp_set_num_threads(std::max(threads, 1)); }
 
 void detail::run_chunks(std::int64_t chunks, void* state, ChunkCall call) {

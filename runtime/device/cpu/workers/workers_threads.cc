@@ -86,6 +86,8 @@ void Team::serve(const std::stop_token& stop, int worker) {
 
 int worker_count() noexcept { return here.inside ? 1 : here.count; }
 
+int detail::worker_setting() noexcept { return here.count; }
+
 void set_worker_count(int threads) noexcept {
   here.count = std::max(threads, 1);
   if (omp_set_num_threads != nullptr) omp_set_num_threads(here.count);

@@ -1,0 +1,151 @@
+// Kernels that several threads compute give the bits of one. Shapes are large enough to be spread.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "runtime/device/cpu/workers/workers.h"
+#include "tests/unit/device/array.h"
+
+namespace dtrain {
+namespace {
+
+using test::Array;
+using test::Layout;
+
+constexpr Layout kLast = Layout::channels_last;
+
+std::vector<std::byte> bytes(const Array& array) {
+  const auto* data = array.view().as<const std::byte>();
+  return {data, data + static_cast<std::size_t>(array.view().numel()) * size_of(array.view().dtype)};
+}
+
+/// Runs `kernel` with 1 thread and with more, each time into fresh copies of `outputs`, and compares those
+/// bit for bit.
+class ThreadsOfKernels : public ::testing::Test {
+ protected:
+  using Outputs = std::vector<Array>;
+  void expect_same_bits(const std::string& what, const Outputs& outputs,
+                        const std::function<void(Kernels&, Outputs&)>& kernel) {
+    const auto result = [&](int threads) {
+      cpu::set_worker_count(threads);
+      Outputs copies = outputs;
+      kernel(device_->kernels(), copies);
+      return copies;
+    };
+    const Outputs one = result(1);
+    for (const int threads : {2, 3, 4, 8, 16}) {
+      const Outputs several = result(threads);
+      for (std::size_t i = 0; i < one.size(); ++i)
+        EXPECT_TRUE(bytes(one[i]) == bytes(several[i]))
+            << what << ", output " << i << ", " << threads << " threads";
+    }
+  }
+  void TearDown() override { cpu::set_worker_count(before_); }
+
+  const int before_ = cpu::worker_count();
+  const std::shared_ptr<Device> device_ = make_device("cpu");
+  Generator generator_{7};
+};
+
+struct Layer {
+  std::int64_t images, channels, outputs, extent, kernel;
+  Conv2dGeometry geometry;
+};
+
+TEST_F(ThreadsOfKernels, Convolution) {
+  const Conv2dGeometry same{.pad_h = 1, .pad_w = 1},
+      half{.stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1};
+  for (const Layer& l :
+       {Layer{8, 32, 64, 16, 3, same}, Layer{4, 64, 32, 7, 3, same}, Layer{8, 128, 160, 4, 3, same},
+        Layer{8, 3, 32, 16, 3, same}, Layer{8, 32, 64, 16, 3, half},
+        Layer{8, 32, 64, 15, 1, {.stride_h = 2, .stride_w = 2}}}) {
+    const std::int64_t out = (l.extent + 2 * l.geometry.pad_h - l.kernel) / l.geometry.stride_h + 1;
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const std::string what = std::to_string(l.channels) + " to " + std::to_string(l.outputs) +
+                               " channels of " + std::to_string(l.extent) +
+                               (dtype == DType::f32 ? ", f32" : ", bf16");
+      const Array x = Array::random({l.images, l.channels, l.extent, l.extent}, generator_, dtype, kLast);
+      const Array w = Array::random({l.outputs, l.channels, l.kernel, l.kernel}, generator_, dtype);
+      const Array bias = Array::random({l.outputs}, generator_);
+      const Array dy = Array::random({l.images, l.outputs, out, out}, generator_, dtype, kLast);
+      expect_same_bits(what, {dy}, [&](Kernels& kernels, Outputs& to) {
+        kernels.conv2d(l.geometry, x, w, bias, Activation::none, to[0]);
+      });
+      expect_same_bits(what + ", gradient of the input", {x}, [&](Kernels& kernels, Outputs& to) {
+        kernels.conv2d_backward_input(l.geometry, dy, w, to[0]);
+      });
+      expect_same_bits(what + ", gradient of the weight", {w.as(DType::f32), bias},
+                       [&](Kernels& kernels, Outputs& to) {
+                         kernels.conv2d_backward_weight(l.geometry, x, dy, to[0], to[1]);
+                       });
+    }
+  }
+}
+
+// 77 images: four blocks and a half of lanes, and some that the lanes leave over.
+TEST_F(ThreadsOfKernels, ConvolutionBlocksOfSmallNetworks) {
+  for (const PoolKind kind : {PoolKind::avg, PoolKind::max}) {
+    const Pool2dGeometry pool{.kind = kind};
+    const Array x = Array::random({77, 4, 13, 13}, generator_, DType::f32, kLast);
+    const Array w = Array::random({22, 4, 5, 5}, generator_), bias = Array::random({22}, generator_);
+    const Array dy = Array::random({77, 22, 4, 4}, generator_, DType::f32, kLast);
+    Array mask({77, 22, 4, 4}, DType::u8, kLast);
+    const std::string what = kind == PoolKind::avg ? "average" : "maximum";
+    expect_same_bits(what, {dy, mask}, [&](Kernels& kernels, Outputs& to) {
+      kernels.conv2d_relu_pool2d({}, pool, x, w, bias, to[0], to[1]);
+    });
+    Array y = dy;
+    device_->kernels().conv2d_relu_pool2d({}, pool, x, w, bias, y, mask);
+    expect_same_bits(what + ", gradients", {x, w, bias}, [&](Kernels& kernels, Outputs& to) {
+      kernels.conv2d_relu_pool2d_backward({}, pool, x, w, dy, mask, to[0], to[1], to[2]);
+    });
+  }
+}
+
+TEST_F(ThreadsOfKernels, Pooling) {
+  for (const Pool2dGeometry& pool :
+       {Pool2dGeometry{.kind = PoolKind::max},
+        Pool2dGeometry{.kind = PoolKind::max, .kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1}}) {
+    const std::int64_t out = (32 + 2 * pool.pad_h - pool.kernel_h) / pool.stride_h + 1;
+    const Array x = Array::random({16, 32, 32, 32}, generator_, DType::f32, kLast);
+    const Array dy = Array::random({16, 32, out, out}, generator_, DType::f32, kLast);
+    Array places({16, 32, out, out}, DType::u8, kLast);
+    expect_same_bits("pooling", {dy, places},
+                     [&](Kernels& kernels, Outputs& to) { kernels.pool2d(pool, x, to[0], to[1]); });
+    Array y = dy;
+    device_->kernels().pool2d(pool, x, y, places);
+    expect_same_bits("pooling, gradient", {x}, [&](Kernels& kernels, Outputs& to) {
+      kernels.pool2d_backward(pool, dy, places, to[0]);
+    });
+  }
+}
+
+struct Product {
+  std::int64_t batch, rows, columns, terms;
+};
+
+// The longest sums are those that the library would cut among its threads.
+TEST_F(ThreadsOfKernels, Products) {
+  for (const Product& p : {Product{1, 128, 500, 800}, Product{1, 64, 64, 4096}, Product{1, 10, 160, 3000},
+                           Product{1, 10, 10, 20000}, Product{2, 96, 64, 2048}, Product{1, 256, 256, 2048},
+                           Product{16, 64, 64, 32}}) {
+    for (const bool transposed : {false, true}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        const Array a = Array::random(
+            transposed ? Dims{p.batch, p.terms, p.rows} : Dims{p.batch, p.rows, p.terms}, generator_, dtype);
+        const Array b = Array::random({p.batch, p.terms, p.columns}, generator_, dtype);
+        View left = a;
+        left.shape = {p.batch, p.rows, p.terms};
+        if (transposed) left.strides = {p.terms * p.rows, 1, p.rows};
+        expect_same_bits(std::to_string(p.terms) + " terms" + (transposed ? ", transposed" : ""),
+                         {Array({p.batch, p.rows, p.columns}, DType::f32)},
+                         [&](Kernels& kernels, Outputs& to) {
+                           kernels.matmul(left, b, View{}, Activation::none, false, to[0]);
+                         });
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtrain
