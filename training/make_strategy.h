@@ -9,7 +9,7 @@
 #include "parallel/schedule/links.h"
 #include "parallel/server/key_value_store.h"
 #include "parallel/strategy.h"
-#include "parallel/tensor/division.h"
+#include "parallel/tensor/tensor_parallel_group.h"
 #include "training/options/train_config.h"
 
 namespace dtrain {

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/tensor/division.h"
+#include "parallel/tensor/tensor_parallel_group.h"
 #include "runtime/data/sources/open_source.h"
 #include "runtime/nn/module.h"
 #include "training/batch_tensors.h"

@@ -10,12 +10,12 @@
 #include "collectives/thread_ranks.h"
 #include "runtime/device/cuda/module.h"
 #include "runtime/device/timed_device.h"
-#include "training/divided_task.h"
 #include "training/loop/trainer.h"
 #include "training/make_strategy.h"
 #include "training/start/first_rank_error.h"
 #include "training/start/same_options.h"
 #include "training/start/threads.h"
+#include "training/tensor_parallel_task.h"
 
 namespace dtrain {
 namespace {

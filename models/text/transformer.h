@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "parallel/tensor/division.h"
+#include "parallel/tensor/tensor_parallel_group.h"
 #include "runtime/nn/chain.h"
 #include "runtime/nn/containers.h"
 #include "runtime/nn/module.h"

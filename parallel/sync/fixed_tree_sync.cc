@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "parallel/sync/part_tree.h"
+#include "parallel/sync/micro_batch_tree.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {

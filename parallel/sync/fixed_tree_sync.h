@@ -3,8 +3,8 @@
 // the idea).
 #pragma once
 
+#include "parallel/sync/fixed_tree_gradients.h"
 #include "parallel/sync/gradient_sync.h"
-#include "parallel/sync/part_gradients.h"
 
 namespace dtrain {
 

@@ -2,7 +2,7 @@
 
 #include "parallel/span_of.h"
 #include "parallel/sync/equal_start.h"
-#include "parallel/sync/part_gradients.h"
+#include "parallel/sync/fixed_tree_gradients.h"
 #include "parallel/sync/used_parameters.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/nn/trainable.h"

@@ -12,8 +12,8 @@
 #include "parallel/layout/replicas.h"
 #include "parallel/schedule/pass_hooks.h"
 #include "parallel/strategy.h"
-#include "parallel/sync/hooks/gradient_exchange.h"
-#include "parallel/sync/sharded/dealt_parameters.h"
+#include "parallel/sync/hooks/comm_hook.h"
+#include "parallel/sync/sharded/optimizer_partition.h"
 
 namespace dtrain {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "parallel/sync/hooks/gradient_exchange.h"
+#include "parallel/sync/hooks/comm_hook.h"
 #include "runtime/device/device.h"
 #include "runtime/device/view.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "parallel/functional.h"
-#include "runtime/checkpoint/tensor_part.h"
+#include "runtime/checkpoint/tensor_shard.h"
 #include "runtime/nn/module.h"
 
 namespace dtrain {

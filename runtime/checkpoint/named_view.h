@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "runtime/checkpoint/tensor_part.h"
+#include "runtime/checkpoint/tensor_shard.h"
 #include "runtime/device/view.h"
 
 namespace dtrain {

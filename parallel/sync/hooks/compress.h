@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "parallel/sync/hooks/gradient_exchange.h"
+#include "parallel/sync/hooks/comm_hook.h"
 
 namespace dtrain {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include "parallel/sync/hooks/gradient_exchange.h"
+#include "parallel/sync/hooks/comm_hook.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {

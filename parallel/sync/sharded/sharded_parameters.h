@@ -24,7 +24,7 @@
 
 #include "parallel/layout/replicas.h"
 #include "parallel/sync/gradient_sync.h"
-#include "parallel/sync/sharded/divided_parameters.h"
+#include "parallel/sync/sharded/fully_sharded_parameters.h"
 #include "parallel/sync/sharded/shard_exchange.h"
 #include "parallel/sync/used_parameters.h"
 

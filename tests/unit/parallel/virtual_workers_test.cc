@@ -8,7 +8,7 @@
 
 #include "collectives/thread_ranks.h"
 #include "parallel/forms.h"
-#include "parallel/sync/part_tree.h"
+#include "parallel/sync/micro_batch_tree.h"
 #include "parallel/sync/tree_reducer.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"

@@ -1,4 +1,4 @@
-#include "parallel/sync/sharded/dealt_parameters.h"
+#include "parallel/sync/sharded/optimizer_partition.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Optimizers whose state is dealt out among the ranks that hold the same parameters, with ranks as threads.
-#include "parallel/sync/sharded/dealt_parameters.h"
+#include "parallel/sync/sharded/optimizer_partition.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

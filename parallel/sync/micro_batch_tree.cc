@@ -1,4 +1,4 @@
-#include "parallel/sync/part_tree.h"
+#include "parallel/sync/micro_batch_tree.h"
 
 #include <bit>
 

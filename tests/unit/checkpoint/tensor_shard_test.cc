@@ -1,5 +1,5 @@
 // Parts of tensors against counting index by index.
-#include "runtime/checkpoint/tensor_part.h"
+#include "runtime/checkpoint/tensor_shard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // A part is a sequence of runs: stretches of elements that lie side by side in the flattened tensor. Two
 // parts are compared by walking both sequences at once.
-#include "runtime/checkpoint/tensor_part.h"
+#include "runtime/checkpoint/tensor_shard.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "parallel/tensor/division.h"
+#include "parallel/tensor/tensor_parallel_group.h"
 #include "training/task.h"
 
 namespace dtrain {

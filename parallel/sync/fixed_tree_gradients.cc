@@ -1,4 +1,4 @@
-#include "parallel/sync/part_gradients.h"
+#include "parallel/sync/fixed_tree_gradients.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "parallel/sync/sharded/divided_parameters.h"
+#include "parallel/sync/sharded/fully_sharded_parameters.h"
 
 #include <fmt/format.h>
 

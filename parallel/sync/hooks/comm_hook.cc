@@ -1,4 +1,4 @@
-#include "parallel/sync/hooks/gradient_exchange.h"
+#include "parallel/sync/hooks/comm_hook.h"
 
 #include "parallel/layout/saved_tensors.h"
 
