@@ -8,8 +8,8 @@
 namespace dtrain {
 
 std::unique_ptr<Communicator> make_mpi_communicator(const Bootstrap& bootstrap, Log& log) {
-  const MpiEndpointsPart& part =
-      *reinterpret_cast<MpiEndpointsPartFunction>(mpi::module_symbol("dtrain_mpi_endpoints"))();
+  const MpiEndpointsPlugin& part =
+      *reinterpret_cast<MpiEndpointsPluginFunction>(mpi::module_symbol("dtrain_mpi_endpoints"))();
   return p2p::make_p2p_communicator(part.make(bootstrap, prefer_shared_memory), bootstrap.name,
                                     bootstrap.timeout, log, bootstrap.spans);
 }

@@ -14,10 +14,10 @@ using PreferMemory = p2p::Endpoints (*)(p2p::Endpoints endpoints, const std::str
                                         const Deadline& deadline);
 
 /// From the module's function `dtrain_mpi_endpoints`.
-struct MpiEndpointsPart {
+struct MpiEndpointsPlugin {
   /// Collective over MPI_COMM_WORLD. `bootstrap` is complete. Throws as make_communicator() for backend mpi.
   p2p::Endpoints (*make)(const Bootstrap& bootstrap, PreferMemory prefer_memory);
 };
-using MpiEndpointsPartFunction = const MpiEndpointsPart* (*)();
+using MpiEndpointsPluginFunction = const MpiEndpointsPlugin* (*)();
 
 }  // namespace dtrain

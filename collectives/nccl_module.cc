@@ -7,8 +7,8 @@
 namespace dtrain {
 namespace {
 
-const NcclPart& nccl_part() {
-  return *reinterpret_cast<NcclPartFunction>(cuda::module_symbol("dtrain_nccl"))();
+const NcclPlugin& nccl_part() {
+  return *reinterpret_cast<NcclPluginFunction>(cuda::module_symbol("dtrain_nccl"))();
 }
 
 }  // namespace

@@ -9,12 +9,12 @@
 namespace dtrain {
 
 /// From the module's function `dtrain_nccl`.
-struct NcclPart {
+struct NcclPlugin {
   /// `bootstrap` is complete: store, device and host are set.
   std::unique_ptr<Communicator> (*make)(const Bootstrap& bootstrap, Log& log);
   LibraryVersion (*version)();
 };
-using NcclPartFunction = const NcclPart* (*)();
+using NcclPluginFunction = const NcclPlugin* (*)();
 
 /// NCCL as the module was built with it and as it was loaded. Throws UsageError when there is no module, or
 /// none with NCCL.

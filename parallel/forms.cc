@@ -22,7 +22,7 @@ std::unique_ptr<ParallelModel> of_whole_networks(const StrategyContext& context,
 
 OptimizerState state_of(const PipelineOptions& options) {
   const bool deals = options.shard && options.shard->stage == ShardStage::optimizer;
-  return deals ? OptimizerState::dealt_out : OptimizerState::everywhere;
+  return deals ? OptimizerState::partitioned : OptimizerState::everywhere;
 }
 
 /// How the copies of a stage share it. `context` is of them.
@@ -67,7 +67,7 @@ std::unique_ptr<ParallelModel> make_local_sgd(const StrategyContext& context, st
 
 std::unique_ptr<ParallelModel> make_pipeline(const StrategyContext& context, const PipelineGroups& groups,
                                              PipelineOptions options) {
-  const StrategyContext copies{groups.copies, context.device, context.patience, context.timer};
+  const StrategyContext copies{groups.dp_group, context.device, context.patience, context.timer};
   return std::make_unique<ParallelModel>(context, "pipeline",
                                          std::make_unique<Pipeline>(context, groups.links, options.stages),
                                          sync_of(copies, options));
@@ -84,7 +84,7 @@ std::unique_ptr<ParallelModel> make_device_pipeline(const StrategyContext& conte
 
 std::unique_ptr<ParallelModel> make_tensor_parallel(const StrategyContext& context, const RankGroup& group,
                                                     std::unique_ptr<ParallelModel> among_copies) {
-  among_copies->divide_over(context.communicator, group);
+  among_copies->split_over(context.communicator, group);
   return among_copies;
 }
 

@@ -41,14 +41,15 @@ std::unique_ptr<ParallelModel> make_local_sgd(const StrategyContext& context, st
 /// The groups that a rank of a pipeline talks in; borrowed.
 struct PipelineGroups {
   const PipelineLinks& links;  ///< of this pipeline; a ring where stages are interleaved
-  Communicator& copies;        ///< the ranks that hold this stage
+  Communicator& dp_group;      ///< the ranks that hold this stage
 };
 
 struct PipelineOptions {
   StageOptions stages = {};
   ReducerOptions reducer = {};  ///< of gradients among the copies
-  /// What a stage's copies share out: the optimizer's state by whole parameters (DealtParameters), gradients
-  /// and parameters by ranges (ShardedParameters), without `reducer`. The patience is the context's.
+  /// What a stage's copies share out: the optimizer's state by whole parameters (OptimizerPartition),
+  /// gradients and parameters by ranges (ShardedParameters), without `reducer`. The patience is the
+  /// context's.
   std::optional<ShardOptions> shard = std::nullopt;
   /// Parts into which a batch is always cut: a copy's are its micro-batches, and the sums have the same bits
   /// for any number of copies (FixedTreeSync), without `reducer`. 0: micro-batches are as many as there are
@@ -67,7 +68,7 @@ std::unique_ptr<ParallelModel> make_device_pipeline(const StrategyContext& conte
                                                     const StageOptions& stages = {},
                                                     OptimizerState state = OptimizerState::everywhere);
 
-/// Layers divided over `group` (layers.h), which every batch goes to; `context` is of all ranks.
+/// Layers split over `group` (layers.h), which every batch goes to; `context` is of all ranks.
 /// `among_copies` was made for the ranks that hold the same slices, or for stages.
 std::unique_ptr<ParallelModel> make_tensor_parallel(const StrategyContext& context, const RankGroup& group,
                                                     std::unique_ptr<ParallelModel> among_copies);

@@ -32,70 +32,72 @@ ParallelModel::ParallelModel(const StrategyContext& context, std::string_view na
       schedule_(std::move(schedule)),
       sync_(std::move(sync)) {
   const ShardedParameters* const shards = sync_->shards();
-  traits_.sharded = schedule_->stages() != nullptr || shards != nullptr || sync_->deals();
+  traits_.sharded = schedule_->stages() != nullptr || shards != nullptr || sync_->partitions_state();
   traits_.replicated = !traits_.sharded;
-  traits_.computes_together = shards != nullptr && shards->divides();
-  traits_.settling_counts = sync_->settling_counts();
+  traits_.computes_together = shards != nullptr && shards->shards_parameters();
+  traits_.sync_state_alters_steps = sync_->sync_state_alters_steps();
 }
 
 ParallelModel::~ParallelModel() = default;
 
-void ParallelModel::divide_over(Communicator& all, const RankGroup& group) {
+void ParallelModel::split_over(Communicator& all, const RankGroup& group) {
   all_ = &all;
-  slices_.emplace(group);
+  tp_group_.emplace(group);
   traits_.name = "tensor parallel";
   traits_.holds_outputs = traits_.holds_outputs && group.communicator.rank() == 0;
   traits_.sharded = true;
   traits_.replicated = false;
 }
 
-void ParallelModel::prepare(const TrainingParts& parts, const Deadline& deadline) {
-  limits_ = parts.limits;
-  scaler_ = parts.scaler;
-  guard_ = parts.update_guard();
-  network_ = schedule_->build(parts, *sync_, deadline);
+void ParallelModel::prepare(const ModelFactory& factory, const Deadline& deadline) {
+  limits_ = factory.limits;
+  scaler_ = factory.scaler;
+  guard_ = factory.update_guard();
+  network_ = schedule_->build(factory, *sync_, deadline);
   if (trainable_parameters(*network_).empty()) sync_ = share_frozen(*sync_);
-  attach(parts);
-  optimizer_ = parts.make_optimizer(sync_->updated());
+  attach(factory);
+  optimizer_ = factory.make_optimizer(sync_->updated());
   if (guard_ != nullptr) guard_->attach(*optimizer_);
-  if (GradientExchange* hook = sync_->hook(); hook != nullptr && scaler_ != nullptr) hook->await_decisions();
+  if (CommHook* hook = sync_->hook(); hook != nullptr && scaler_ != nullptr) hook->await_step_outcomes();
   set_prepared(*network_, *optimizer_);
 }
 
-void ParallelModel::attach(const TrainingParts& parts) {
-  const auto slices = slices_ ? slices_of(*network_, *slices_) : std::map<std::string, TensorPart>();
-  sync_->attach({.network = *network_,
-                 .passes = {schedule_->chunks(),
-                            [this](const std::string& parameter) { return schedule_->chunk_of(parameter); }},
-                 .slices = slices,
-                 .in_order = [&] { return parts.make_optimizer(network_->named_parameters())->parameters(); },
-                 .is_scaled = scaler_ != nullptr});
-  layout_.emplace(LayoutGroups{.copies = sync_->copies(),
-                               .ranges = sync_->shards() != nullptr ? &sync_->shards()->parts() : nullptr,
-                               .slices = slices_ ? &slices_->communicator : nullptr,
-                               .stages = schedule_->stages(),
-                               .is_state_dealt = sync_->deals()},
-                  *network_, slices);
+void ParallelModel::attach(const ModelFactory& factory) {
+  const auto slices = tp_group_ ? slices_of(*network_, *tp_group_) : std::map<std::string, TensorShard>();
+  sync_->attach(
+      {.network = *network_,
+       .passes = {schedule_->chunks(),
+                  [this](const std::string& parameter) { return schedule_->chunk_of(parameter); }},
+       .slices = slices,
+       .in_order = [&] { return factory.make_optimizer(network_->named_parameters())->parameters(); },
+       .is_scaled = scaler_ != nullptr});
+  layout_.emplace(
+      LayoutGroups{.dp_group = sync_->dp_group(),
+                   .shard_group = sync_->shards() != nullptr ? &sync_->shards()->shard_group() : nullptr,
+                   .tp_group = tp_group_ ? &tp_group_->communicator : nullptr,
+                   .stages = schedule_->stages(),
+                   .is_state_partitioned = sync_->partitions_state()},
+      *network_, slices);
 }
 
-void ParallelModel::load(const SavedState& state, const Deadline& deadline) {
+void ParallelModel::load(const CheckpointFiles& state, const Deadline& deadline) {
   if (sharded()) return load_sharded(state, deadline);
   NamedTensors optimizer, remembered;
   if (all_->rank() == 0) {
     network_->load_state_dict(layout_->read_model(*state.model, context_.device));
     optimizer = layout_->read_optimizer(*state.optimizer, sync_->updated(), context_.device);
-    if (sync_->hook() != nullptr) remembered = layout_->read_exchange(*state.optimizer, context_.device);
+    if (sync_->hook() != nullptr) remembered = layout_->read_hook_state(*state.optimizer, context_.device);
   }
   optimizer_->load_state(broadcast_tensors(*all_, optimizer, context_.device, deadline));
   if (sync_->hook() == nullptr) return;
   sync_->hook()->load(broadcast_tensors(*all_, remembered, context_.device, deadline));
 }
 
-void ParallelModel::load_sharded(const SavedState& state, const Deadline& deadline) {
+void ParallelModel::load_sharded(const CheckpointFiles& state, const Deadline& deadline) {
   check_values_together(*state.optimizer, *all_, deadline);
   check_values_together(*state.model, *all_, deadline);
   ShardedParameters* const shards = sync_->shards();
-  if (shards != nullptr && (shards->reads_parts() || schedule_->stages() != nullptr)) {
+  if (shards != nullptr && (shards->reads_shards() || schedule_->stages() != nullptr)) {
     shards->load_model(*state.model);
   } else {
     network_->load_state_dict(layout_->read_model(*state.model, context_.device));
@@ -106,11 +108,10 @@ void ParallelModel::load_sharded(const SavedState& state, const Deadline& deadli
           ? shards->load_state(*state.optimizer,
                                [&](const std::string& saved) { return layout_->state_here(saved, updated); })
           : layout_->read_optimizer(*state.optimizer, updated, context_.device));
-  if (GradientExchange* hook = sync_->hook())
-    hook->load(layout_->read_exchange(*state.optimizer, context_.device));
+  if (CommHook* hook = sync_->hook()) hook->load(layout_->read_hook_state(*state.optimizer, context_.device));
 }
 
-void ParallelModel::step(Passes& passes, Exchange exchange) {
+void ParallelModel::step(MicroBatches& passes, Exchange exchange) {
   const bool all = exchange == Exchange::all;
   sync_->begin_step(passes.count());
   schedule_->run(passes, *sync_, all);
@@ -128,7 +129,7 @@ void ParallelModel::step(Passes& passes, Exchange exchange) {
 }
 
 bool ParallelModel::differs(bool exchange) const noexcept {
-  return slices_ || schedule_->stages() != nullptr || (exchange && !sync_->equal_gradients());
+  return tp_group_ || schedule_->stages() != nullptr || (exchange && !sync_->equal_gradients());
 }
 
 // Of an overflow one rank may know alone: whether there is an update is said by all.
@@ -141,8 +142,8 @@ void ParallelModel::update(bool exchange) {
       guard_->inspect(gradients_of(shared));
       if (differs(exchange)) agree_on_overflow(*guard_, *all_, patience());
     }
-    if (GradientExchange* hook = sync_->hook(); hook != nullptr && scaler_ != nullptr)
-      hook->decided(scaler_->found());
+    if (CommHook* hook = sync_->hook(); hook != nullptr && scaler_ != nullptr)
+      hook->on_step_outcome(scaler_->found());
     layout_->limit(shared, limits_, patience());
     optimizer_->step();
     if (guard_ != nullptr) guard_->update();
@@ -150,8 +151,8 @@ void ParallelModel::update(bool exchange) {
   sync_->take_update(exchange, patience());
 }
 
-std::optional<int> ParallelModel::variant(std::int64_t /*step*/) const {
-  const bool recordable = !slices_ && schedule_->recordable() && sync_->recordable();
+std::optional<int> ParallelModel::graph_key(std::int64_t /*step*/) const {
+  const bool recordable = !tp_group_ && schedule_->recordable() && sync_->recordable();
   return recordable ? std::optional(0) : std::nullopt;
 }
 
@@ -161,7 +162,7 @@ Tensors ParallelModel::evaluate(const Tensors& inputs) {
   return holds_outputs() ? outputs : Tensors();
 }
 
-StateParts ParallelModel::held() {
+RankState ParallelModel::held() {
   NamedTensors state = optimizer_->named_state();
   if (!sharded()) {
     for (NamedTensor& remembered : saved_state(sync_->hook())) state.push_back(std::move(remembered));
@@ -169,16 +170,16 @@ StateParts ParallelModel::held() {
   }
   if (ShardedParameters* shards = sync_->shards())
     return layout_->written_ranges(shards->save(layout_->counted_here(std::move(state))));
-  StateParts parts{layout_->written(network_->state_dict()), layout_->written_state(std::move(state))};
-  for (SavedPart& part : layout_->written_exchange(saved_state(sync_->hook())))
+  RankState parts{layout_->written(network_->state_dict()), layout_->written_state(std::move(state))};
+  for (NamedShard& part : layout_->written_hook_state(saved_state(sync_->hook())))
     parts.optimizer.push_back(std::move(part));
   return parts;
 }
 
 StrategyReport ParallelModel::report(std::int64_t steps) const {
-  StrategyReport report{.proposal = schedule_->proposal(), .choices = schedule_->choices()};
+  StrategyReport report{.plan = schedule_->plan(), .tuned_config = schedule_->tuned_config()};
   if (const ShardedParameters* shards = sync_->shards())
-    report.account = shards->account(context_.device->peak_allocated_bytes(), steps);
+    report.stats = shards->describe_stats(context_.device->peak_allocated_bytes(), steps);
   return report;
 }
 

@@ -22,19 +22,19 @@ class ParallelModel final : public Strategy {
                 std::unique_ptr<GradientSync> sync);
   ~ParallelModel() override;
 
-  /// Before prepare(): the network that is built is divided over `group` (SplitModule), to whose ranks each
+  /// Before prepare(): the network that is built is split over `group` (SplitModule), to whose ranks each
   /// batch goes, and what was made is of the ranks that hold the same slices; `all` ranks are borrowed.
-  void divide_over(Communicator& all, const RankGroup& group);
+  void split_over(Communicator& all, const RankGroup& group);
 
-  void prepare(const TrainingParts& parts, const Deadline& deadline) override;
+  void prepare(const ModelFactory& factory, const Deadline& deadline) override;
   /// Weights that rank 0 alone reads wait for begin(), which hands them to everybody in any case.
-  void load(const SavedState& state, const Deadline& deadline) override;
+  void load(const CheckpointFiles& state, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override { sync_->begin(deadline); }
-  void step(Passes& passes, Exchange exchange) override;
-  std::optional<int> variant(std::int64_t step) const override;
-  void settle(const Deadline& deadline) override { sync_->settle(*optimizer_, deadline); }
+  void step(MicroBatches& passes, Exchange exchange) override;
+  std::optional<int> graph_key(std::int64_t step) const override;
+  void sync_state(const Deadline& deadline) override { sync_->sync_state(*optimizer_, deadline); }
   Tensors evaluate(const Tensors& inputs) override;
-  StateParts held() override;
+  RankState held() override;
   Replicas replicas() override { return sync_->replicas(optimizer_->named_state()); }
   void exchange_alone(const Deadline& deadline) override { sync_->exchange_alone(deadline); }
   /// With what a rank held that has ranges only, and what moved.
@@ -44,8 +44,8 @@ class ParallelModel final : public Strategy {
   GradientSync& sync() noexcept { return *sync_; }
 
  private:
-  void attach(const TrainingParts& parts);
-  void load_sharded(const SavedState& state, const Deadline& deadline);
+  void attach(const ModelFactory& factory);
+  void load_sharded(const CheckpointFiles& state, const Deadline& deadline);
   void update(bool exchange);
   /// Whether ranks may have found other gradients than this one.
   bool differs(bool exchange) const noexcept;
@@ -55,7 +55,7 @@ class ParallelModel final : public Strategy {
   Communicator* all_;  ///< ranks
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<GradientSync> sync_;
-  std::optional<RankGroup> slices_;
+  std::optional<RankGroup> tp_group_;
   GradientLimits limits_;
   GradScaler* scaler_ = nullptr;
   UpdateGuard* guard_ = nullptr;

@@ -44,7 +44,7 @@ struct DataShare {
 class AsyncSteps;
 
 /// What is trained, as factories: a strategy decides where parameters exist, when, and whether whole.
-struct TrainingParts {
+struct ModelFactory {
   /// The network with its initial weights on `device`; every call draws the same weights.
   std::function<std::unique_ptr<Module>(const std::shared_ptr<Device>& device)> build;
   /// The optimizer of `parameters`, which may be all of the network's or a part.
@@ -60,9 +60,9 @@ struct TrainingParts {
   std::function<Tensors(const std::shared_ptr<Device>& device)> example = {};
   /// What passes compute in, where a strategy makes some of its own to measure them.
   Precision precision = Precision::fp32;
-  /// Collective. What an earlier start of the same run chose (StrategyReport::choices), the same on all
+  /// Collective. What an earlier start of the same run chose (StrategyReport::tuned_config), the same on all
   /// ranks; empty: nothing. May be empty itself.
-  std::function<std::map<std::string, std::string>()> chosen = {};
+  std::function<std::map<std::string, std::string>()> earlier_config = {};
 
   /// What decides about each update: the scaler, where there is one. May be null.
   UpdateGuard* update_guard() const noexcept { return scaler != nullptr ? scaler : guard; }
@@ -77,14 +77,14 @@ struct StrategyContext {
 };
 
 /// One step's work: forward and backward passes, each over a batch that only the caller knows.
-class Passes {
+class MicroBatches {
  public:
-  virtual ~Passes() = default;
+  virtual ~MicroBatches() = default;
 
   /// At least 1, and the same on all ranks of one share.
   virtual std::size_t count() const noexcept = 0;
-  /// What the network is fed in pass `i`; fetches the batch when first asked for it. Passes are asked for in
-  /// order.
+  /// What the network is fed in pass `i`; fetches the batch when first asked for it. They are asked
+  /// for in order.
   virtual Tensors inputs(std::size_t i) = 0;
   /// The mean loss [] of pass `i`, from the network's `outputs`; adds it to what the step reports.
   virtual Tensor loss(std::size_t i, const Tensors& outputs) = 0;
@@ -101,13 +101,13 @@ class Passes {
 };
 
 /// A checkpoint to go on from, where this process can see it.
-struct SavedState {
+struct CheckpointFiles {
   const TensorFiles* model = nullptr;
   const TensorFiles* optimizer = nullptr;
 };
 
-/// Whether a step's gradients are exchanged. `none` is for measuring: they stay this rank's.
-enum class Exchange { all, none };
+/// Whether a step's gradients are exchanged. `no_sync` is for measuring: they stay this rank's.
+enum class Exchange { all, no_sync };
 
 /// What is known of a strategy before it is prepared.
 struct StrategyTraits {
@@ -121,26 +121,27 @@ struct StrategyTraits {
   /// Whether ranks other than 0 hold what nobody else does. Then every rank saves and loads its part, and all
   /// of them must see the run's folder; without, rank 0 alone does, and hands to the others what they need.
   bool sharded = false;
-  /// Whether every rank holds the whole state after settle(), so that held() gives the same on each.
+  /// Whether every rank holds the whole state after sync_state(), so that held() gives the same on each.
   bool replicated = true;
   /// Whether ranks of different shares compute each pass together, in evaluation too: all of them then
   /// evaluate the same number of times.
   bool computes_together = false;
-  /// Whether later steps compute otherwise after settle(). It is then only called where the plan of the run
-  /// says so, or a run that is repeated, or resumed, would come to other numbers.
-  bool settling_counts = false;
+  /// Whether later steps compute otherwise after sync_state(). It is then only called where the plan of the
+  /// run says so, or a run that is repeated, or resumed, would come to other numbers.
+  bool sync_state_alters_steps = false;
 };
 
 /// What a strategy says of itself, for people and for the run's records.
 struct StrategyReport {
   /// What it decided that nobody had asked for, and how to ask for it. Lines without the last newline; on
   /// rank 0; empty: nothing.
-  std::string proposal = {};
-  /// The same as option → value, on every rank: what a later start of the run finds in TrainingParts::chosen.
-  std::map<std::string, std::string> choices = {};
+  std::string plan = {};
+  /// The same as option → value, on every rank: what a later start of the run finds in
+  /// ModelFactory::earlier_config.
+  std::map<std::string, std::string> tuned_config = {};
   /// What this rank held and what was moved in a step, beside a step's times. Lines without the last newline;
   /// empty: nothing to say.
-  std::string account = {};
+  std::string stats = {};
 };
 
 /// One rank's. Calls come from one thread, in the order prepare, load (when resuming), begin, then steps.
@@ -157,40 +158,40 @@ class Strategy {
   bool sharded() const noexcept { return traits_.sharded; }
   bool replicated() const noexcept { return traits_.replicated; }
   bool computes_together() const noexcept { return traits_.computes_together; }
-  bool settling_counts() const noexcept { return traits_.settling_counts; }
+  bool sync_state_alters_steps() const noexcept { return traits_.sync_state_alters_steps; }
   const StrategyTraits& traits() const noexcept { return traits_; }
 
   /// Collective. Builds this rank's part of the network and of the optimizer, and attaches the guard.
-  virtual void prepare(const TrainingParts& parts, const Deadline& deadline) = 0;
+  virtual void prepare(const ModelFactory& factory, const Deadline& deadline) = 0;
   /// Collective, between prepare() and begin(). Takes over what this rank needs of `state`, which is there on
   /// rank 0, and on every rank where sharded(). Throws UsageError for names, shapes or dtypes that do not
   /// fit, and what reading throws.
-  virtual void load(const SavedState& state, const Deadline& deadline) = 0;
+  virtual void load(const CheckpointFiles& state, const Deadline& deadline) = 0;
   /// Collective. Ranks become equal where they must be; from now on gradients are shared.
   virtual void begin(const Deadline& deadline) = 0;
 
   /// Collective (see in_step). One optimizer step: gradients of all passes, shared as they become final, and
   /// the update.
-  virtual void step(Passes& passes, Exchange exchange = Exchange::all) = 0;
+  virtual void step(MicroBatches& passes, Exchange exchange = Exchange::all) = 0;
   /// Steps with the same number do the same work on the device, so that one recording (Device::record) stands
   /// for all of them; nothing for a step that waits for the device or for peers and cannot be recorded.
   /// `step` counts from 1.
-  virtual std::optional<int> variant(std::int64_t /*step*/) const { return std::nullopt; }
+  virtual std::optional<int> graph_key(std::int64_t /*step*/) const { return std::nullopt; }
 
   /// Collective. Makes equal what ranks may hold differently between steps (running statistics, weights that
   /// are only averaged now and then): before evaluating and saving.
-  virtual void settle(const Deadline& deadline) = 0;
+  virtual void sync_state(const Deadline& deadline) = 0;
   /// The network's outputs in evaluation, empty where holds_outputs() is false. All ranks of a share call it
   /// alike.
   virtual Tensors evaluate(const Tensors& inputs) = 0;
   /// What this rank has of the state: where sharded(), the parts of all ranks together are the whole, each
   /// element once; else all of it, on rank 0 and where replicated().
-  virtual StateParts held() = 0;
+  virtual RankState held() = 0;
   /// What this rank saves; only rank 0 has any unless sharded().
-  StateParts save() { return sharded() || share().rank == 0 ? held() : StateParts{}; }
-  /// The whole state, of any rank, after settle(): equal to what rank 0 would save. Nothing where ranks hold
-  /// different parts.
-  StateParts replica() { return replicated() ? held() : StateParts{}; }
+  RankState save() { return sharded() || share().rank == 0 ? held() : RankState{}; }
+  /// The whole state, of any rank, after sync_state(): equal to what rank 0 would save. Nothing where ranks
+  /// hold different parts.
+  RankState replica() { return replicated() ? held() : RankState{}; }
   /// What this rank and others hold alike between steps, for checking; nothing where nobody does.
   virtual Replicas replicas() { return {}; }
 

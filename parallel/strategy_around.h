@@ -14,16 +14,18 @@ class StrategyAround : public Strategy {
     traits_.name = name;
   }
 
-  void prepare(const TrainingParts& parts, const Deadline& deadline) override {
-    inner_->prepare(parts, deadline);
+  void prepare(const ModelFactory& factory, const Deadline& deadline) override {
+    inner_->prepare(factory, deadline);
     set_prepared(inner_->module(), *inner_->optimizer());
   }
-  void load(const SavedState& state, const Deadline& deadline) override { inner_->load(state, deadline); }
+  void load(const CheckpointFiles& state, const Deadline& deadline) override {
+    inner_->load(state, deadline);
+  }
   void begin(const Deadline& deadline) override { inner_->begin(deadline); }
-  void step(Passes& passes, Exchange exchange) override { inner_->step(passes, exchange); }
-  void settle(const Deadline& deadline) override { inner_->settle(deadline); }
+  void step(MicroBatches& passes, Exchange exchange) override { inner_->step(passes, exchange); }
+  void sync_state(const Deadline& deadline) override { inner_->sync_state(deadline); }
   Tensors evaluate(const Tensors& inputs) override { return inner_->evaluate(inputs); }
-  StateParts held() override { return inner_->held(); }
+  RankState held() override { return inner_->held(); }
   Replicas replicas() override { return inner_->replicas(); }
   void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
   StrategyReport report(std::int64_t steps) const override { return inner_->report(steps); }

@@ -19,12 +19,12 @@ namespace {
 std::unique_ptr<ParallelModel> make_sharded(const TrainConfig& config, const StrategyContext& context,
                                             const WorkerMesh* mesh) {
   std::optional<ShardGroups> groups;
-  if (mesh != nullptr) groups.emplace(ShardGroups{mesh->mesh.group("parts"), &mesh->mesh.group("copies")});
+  if (mesh != nullptr) groups.emplace(ShardGroups{mesh->mesh.group("shard"), &mesh->mesh.group("replicate")});
   return make_sharded(context, ShardOptions{.stage = *config.shard}, groups);
 }
 
 OptimizerState optimizer_state(const TrainConfig& config) {
-  return deals_optimizer(config) ? OptimizerState::dealt_out : OptimizerState::everywhere;
+  return partitions_optimizer(config) ? OptimizerState::partitioned : OptimizerState::everywhere;
 }
 
 std::unique_ptr<ParallelModel> make_virtual_workers(const TrainConfig& config,
@@ -37,7 +37,7 @@ std::unique_ptr<ParallelModel> strategy_between_workers(const TrainConfig& confi
                                                         const StrategyContext& context,
                                                         const WorkerMesh* mesh) {
   if (config.virtual_workers > 0) return make_virtual_workers(config, context);
-  if (config.shard && !deals_optimizer(config)) return make_sharded(config, context, mesh);
+  if (config.shard && !partitions_optimizer(config)) return make_sharded(config, context, mesh);
   if (config.sync_every > 0) return make_local_sgd(context, config.sync_every);
   // Compressed steps are not all alike, so they are not recorded either.
   const bool compresses = config.compress.kind != Compression::Kind::none;
@@ -49,14 +49,14 @@ std::unique_ptr<ParallelModel> strategy_between_workers(const TrainConfig& confi
 std::vector<MeshAxis> shard_axes(const TrainConfig& config, const Communicator& world, int local_rank,
                                  int local_size) {
   if (config.shard_group == 0) return {};
-  if (config.shard_group != kShardNode) return {{"copies", kAutoSize}, {"parts", config.shard_group}};
+  if (config.shard_group != kShardNode) return {{"replicate", kAutoSize}, {"shard", config.shard_group}};
   if (world.size() % local_size != 0 || world.rank() % local_size != local_rank) {
     throw UsageError(
         fmt::format("--shard-group node: expected nodes with equally many workers whose ranks follow each "
                     "other, got {} of {} workers here, rank {} the one number {}; give a number",
                     local_size, world.size(), world.rank(), local_rank));
   }
-  return {{"copies", kAutoSize}, {"parts", local_size}};
+  return {{"replicate", kAutoSize}, {"shard", local_size}};
 }
 
 constexpr std::string_view kCuda = "cuda:";
@@ -119,9 +119,9 @@ std::unique_ptr<WorkerMesh> make_mesh(const TrainConfig& config, Communicator& w
   return made;
 }
 
-std::optional<Division> division_of(const TrainConfig& config, const WorkerMesh* mesh) {
+std::optional<TensorParallelGroup> tensor_parallel_group(const TrainConfig& config, const WorkerMesh* mesh) {
   if (mesh == nullptr || mesh->mesh.size("tp") == 1) return std::nullopt;
-  return Division{{mesh->mesh.group("tp"), config.collective_timeout}, config.sequence_parallel};
+  return TensorParallelGroup{{mesh->mesh.group("tp"), config.collective_timeout}, config.sequence_parallel};
 }
 
 namespace {
@@ -137,7 +137,7 @@ std::unique_ptr<ParallelModel> among_copies_of_slices(const TrainConfig& config,
                                                       const StrategyContext& copies,
                                                       const ReducerOptions& reducer) {
   if (config.virtual_workers > 0) return make_virtual_workers(config, copies);
-  if (config.shard && !deals_optimizer(config))
+  if (config.shard && !partitions_optimizer(config))
     return make_sharded(copies, ShardOptions{.stage = *config.shard});
   return make_data_parallel(copies, reducer, true, optimizer_state(config));
 }
@@ -151,14 +151,14 @@ std::optional<ShardOptions> shard_options(const TrainConfig& config) {
 }
 
 /// Workers that hold slices of layers, stages, or slices of a stage's layers.
-std::unique_ptr<ParallelModel> make_divided(const TrainConfig& config, const StrategyContext& context,
-                                            const WorkerMesh& mesh) {
+std::unique_ptr<ParallelModel> make_model_parallel(const TrainConfig& config, const StrategyContext& context,
+                                                   const WorkerMesh& mesh) {
   const ReducerOptions reducer{.exchange = exchange_for(config.compress, config.seed)};
   Communicator& copies = mesh.mesh.group("dp");
-  const auto division = division_of(config, &mesh);
+  const auto tp_group = tensor_parallel_group(config, &mesh);
   if (!mesh.links) {
     const StrategyContext among_copies{copies, context.device, context.patience, context.timer};
-    return make_tensor_parallel(context, division->group,
+    return make_tensor_parallel(context, tp_group->group,
                                 among_copies_of_slices(config, among_copies, reducer));
   }
   auto stages = make_pipeline(context, PipelineGroups{*mesh.links, copies},
@@ -166,8 +166,8 @@ std::unique_ptr<ParallelModel> make_divided(const TrainConfig& config, const Str
                                               .reducer = reducer,
                                               .shard = shard_options(config),
                                               .virtual_workers = static_cast<int>(config.virtual_workers)});
-  if (!division) return stages;
-  return make_tensor_parallel(context, division->group, std::move(stages));
+  if (!tp_group) return stages;
+  return make_tensor_parallel(context, tp_group->group, std::move(stages));
 }
 
 }  // namespace
@@ -176,7 +176,7 @@ std::unique_ptr<Strategy> make_strategy(const TrainConfig& config, const Strateg
                                         const WorkerDevices& devices, const WorkerMesh* mesh,
                                         KeyValueStore* servers) {
   if (servers != nullptr) return std::make_unique<ServerStrategy>(context, *servers, config.update);
-  if (!config.mesh.empty()) return make_divided(config, context, *mesh);
+  if (!config.mesh.empty()) return make_model_parallel(config, context, *mesh);
   if (config.device_stages > 0) {
     return make_device_pipeline(context, config.devices, named(config, devices), stage_options(config),
                                 optimizer_state(config));

@@ -53,8 +53,8 @@ struct WorkerMesh {
 std::unique_ptr<WorkerMesh> make_mesh(const TrainConfig& config, Communicator& world, int local_rank,
                                       int local_size);
 
-/// The ranks that divide a network; nothing where each worker or stage has whole layers.
-std::optional<Division> division_of(const TrainConfig& config, const WorkerMesh* mesh);
+/// The ranks that a network is split over; nothing where each worker or stage has whole layers.
+std::optional<TensorParallelGroup> tensor_parallel_group(const TrainConfig& config, const WorkerMesh* mesh);
 
 /// `context` has the home device. `mesh` may be null, as may `servers` where the config has none; both
 /// outlive the strategy.

@@ -22,7 +22,7 @@ std::shared_ptr<Device> device_of(const Module& network) {
 
 // Not buffers: a mask of minus infinity may be one.
 void check_finite(std::int64_t step, const Module& network, const Optimizer& optimizer) {
-  const StateParts numbers{whole(network.named_parameters()), whole(optimizer.named_state())};
+  const RankState numbers{whole(network.named_parameters()), whole(optimizer.named_state())};
   const auto name = FiniteCheck(device_of(network)).find(numbers);
   if (!name) return;
   throw Error(
@@ -36,7 +36,7 @@ void check_finite(std::int64_t step, const Module& network, const Optimizer& opt
 fs::path save_checkpoint(CheckpointStore& store, const TrainingState& state, const Module& network,
                          const Optimizer& optimizer) {
   check_finite(state.step, network, optimizer);
-  const StateParts parts = on_host({whole(network.state_dict()), whole(optimizer.named_state())});
+  const RankState parts = on_host({whole(network.state_dict()), whole(optimizer.named_state())});
   return store.save({state, views_of(parts.model), views_of(parts.optimizer)});
 }
 
@@ -47,7 +47,7 @@ void restore(const Checkpoint& checkpoint, Module& network, Optimizer& optimizer
 }
 
 void save_weights(const Module& network, const fs::path& path) {
-  const StateParts parts = on_host({whole(network.state_dict()), {}});
+  const RankState parts = on_host({whole(network.state_dict()), {}});
   fs::path beside = path;
   beside += ".tmp" + std::to_string(::getpid());
   std::error_code error;

@@ -32,14 +32,15 @@ const Field& input_field(const Task& task, std::span<const Field> fields) {
   return fields[task.input_field(names)];
 }
 
-std::unique_ptr<Module> Task::build_divided(std::span<const Field> /*fields*/, Generator& /*generator*/,
-                                            const std::shared_ptr<Device>& /*device*/,
-                                            const Division& /*division*/) const {
-  throw UsageError("--tensor: expected a model whose layers can be divided (transformer), got " + name());
+std::unique_ptr<Module> Task::build_tensor_parallel(std::span<const Field> /*fields*/,
+                                                    Generator& /*generator*/,
+                                                    const std::shared_ptr<Device>& /*device*/,
+                                                    const TensorParallelGroup& /*tp_group*/) const {
+  throw UsageError("--tensor: expected a model whose layers can be split (transformer), got " + name());
 }
 
-Tensor Task::loss_divided(const Tensors& outputs, const BatchTensors& batch,
-                          const Division& /*division*/) const {
+Tensor Task::loss_tensor_parallel(const Tensors& outputs, const BatchTensors& batch,
+                                  const TensorParallelGroup& /*tp_group*/) const {
   return loss(outputs, batch);
 }
 

@@ -90,15 +90,15 @@ class Task {
   /// What the numbers that the network gives mean, for whoever reads predictions. By default numbers.
   virtual OutputKind output_kind() const { return OutputKind::values; }
 
-  // ---- networks that are divided among ranks (--tensor). By default there are none.
+  // ---- networks that are split among ranks (--tensor). By default there are none.
   /// As build(), this rank's part; the initial weights are slices of build()'s. In evaluation its outputs are
   /// those of the whole network, on every rank. Throws UsageError for what the ranks cannot share.
-  virtual std::unique_ptr<Module> build_divided(std::span<const Field> fields, Generator& generator,
-                                                const std::shared_ptr<Device>& device,
-                                                const Division& division) const;
-  /// As loss(), of a divided network's outputs in training; equal on all ranks of the division.
-  virtual Tensor loss_divided(const Tensors& outputs, const BatchTensors& batch,
-                              const Division& division) const;
+  virtual std::unique_ptr<Module> build_tensor_parallel(std::span<const Field> fields, Generator& generator,
+                                                        const std::shared_ptr<Device>& device,
+                                                        const TensorParallelGroup& tp_group) const;
+  /// As loss(), of a split network's outputs in training; equal on all ranks of the group.
+  virtual Tensor loss_tensor_parallel(const Tensors& outputs, const BatchTensors& batch,
+                                      const TensorParallelGroup& tp_group) const;
 
   /// How many units the mean is over: by default the samples. A task whose samples differ in units (texts
   /// without their padding) counts them here, in the batch as the loader has it, on the host, and says so in

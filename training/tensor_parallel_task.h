@@ -1,4 +1,4 @@
-// A task whose network is divided among ranks, as the task that it is for everybody else.
+// A task whose network is split among ranks, as the task that it is for everybody else.
 #pragma once
 
 #include <memory>
@@ -8,20 +8,21 @@
 
 namespace dtrain {
 
-/// `task` is borrowed. Every rank of the division calls it alike.
-class DividedTask final : public Task {
+/// `task` is borrowed. Every rank of the group calls it alike.
+class TensorParallelTask final : public Task {
  public:
-  DividedTask(const Task& task, const Division& division) : task_(task), division_(division) {}
+  TensorParallelTask(const Task& task, const TensorParallelGroup& tp_group)
+      : task_(task), tp_group_(tp_group) {}
 
   std::string name() const override { return task_.name(); }
   Splits open(const DataRequest& request) const override { return task_.open(request); }
   std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
                                 const std::shared_ptr<Device>& device) const override {
-    return task_.build_divided(fields, generator, device, division_);
+    return task_.build_tensor_parallel(fields, generator, device, tp_group_);
   }
   Tensors inputs(const BatchTensors& batch) const override { return task_.inputs(batch); }
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
-    return task_.loss_divided(outputs, batch, division_);
+    return task_.loss_tensor_parallel(outputs, batch, tp_group_);
   }
   OutputKind output_kind() const override { return task_.output_kind(); }
   double units(const Batch& batch) const override { return task_.units(batch); }
@@ -37,7 +38,7 @@ class DividedTask final : public Task {
 
  private:
   const Task& task_;
-  Division division_;
+  TensorParallelGroup tp_group_;
 };
 
 }  // namespace dtrain

@@ -33,7 +33,7 @@ class TrainingData {
   /// This rank's next pass. Throws as Loader::next.
   Batch next(const Deadline& deadline) { return loader_->next(deadline).value(); }
 
-  /// Passes of this rank in the step that begins at `position`.
+  /// Micro-batches of this rank in the step that begins at `position`.
   std::size_t passes_at(std::int64_t position) const noexcept;
   /// Samples of the smallest pass of an epoch, of any rank; the same on all of them.
   std::int64_t smallest_pass() const noexcept { return smallest_pass_; }

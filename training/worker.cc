@@ -97,9 +97,10 @@ ExitCode train_among(const WorkerJob& job, WorkerContext& own, Communicator& wor
   const auto strategy = checked(own.place, workers, [&] {
     return make_strategy(config, strategy_context, own.devices, mesh.get(), servers);
   });
-  std::optional<DividedTask> divided;
-  if (const auto division = division_of(config, mesh.get())) divided.emplace(job.task, *division);
-  const Task& learned = divided ? static_cast<const Task&>(*divided) : job.task;
+  std::optional<TensorParallelTask> tensor_parallel;
+  if (const auto tp_group = tensor_parallel_group(config, mesh.get()))
+    tensor_parallel.emplace(job.task, *tp_group);
+  const Task& learned = tensor_parallel ? static_cast<const Task&>(*tensor_parallel) : job.task;
   const TrainerEnvironment environment{learned,
                                        *strategy,
                                        workers,
@@ -116,9 +117,9 @@ ExitCode train_among(const WorkerJob& job, WorkerContext& own, Communicator& wor
   const auto tell = [&](const std::string& text) {
     if (own.rank == 0 && !text.empty()) fmt::print("{}\n", text);
   };
-  tell(strategy->report(0).proposal);
+  tell(strategy->report(0).plan);
   const ExitCode code = run_and_tell(trainer, workers, job.stop_signal, clock);
-  if (config.profile) tell(strategy->report(clock.steps()).account);
+  if (config.profile) tell(strategy->report(clock.steps()).stats);
   return code;
 }
 

@@ -133,7 +133,7 @@ std::vector<DeviceWork> count_step(const Bench& bench, std::int64_t samples) {
     bench.device->compute_stream().synchronize();
   };
   for (int i = 0; i < bench.warmup(); ++i) step();
-  const WorkPart& work = cuda::module_work();
+  const DeviceWorkPlugin& work = cuda::module_work();
   if (!work.note(true))
     bench.log.write(LogLevel::info, "this build cannot count its kernels' bytes: they are shown as 0");
   work.take();

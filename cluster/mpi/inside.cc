@@ -80,7 +80,7 @@ DTRAIN_MODULE_EXPORT const dtrain::ModuleHead* dtrain_mpi_module() {
   return &kHead;
 }
 
-DTRAIN_MODULE_EXPORT const dtrain::mpi::BasicPart* dtrain_mpi_basics() {
-  static constexpr dtrain::mpi::BasicPart kPart{dtrain::mpi::library_version, dtrain::mpi::exchange_inside};
+DTRAIN_MODULE_EXPORT const dtrain::mpi::MpiPlugin* dtrain_mpi_basics() {
+  static constexpr dtrain::mpi::MpiPlugin kPart{dtrain::mpi::library_version, dtrain::mpi::exchange_inside};
   return &kPart;
 }

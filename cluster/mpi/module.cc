@@ -6,8 +6,8 @@
 namespace dtrain::mpi {
 namespace {
 
-const BasicPart& basic_part() {
-  return *reinterpret_cast<BasicPartFunction>(module_symbol("dtrain_mpi_basics"))();
+const MpiPlugin& basic_part() {
+  return *reinterpret_cast<MpiPluginFunction>(module_symbol("dtrain_mpi_basics"))();
 }
 
 }  // namespace

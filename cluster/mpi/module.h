@@ -18,11 +18,11 @@ inline constexpr int kModuleInterface = 1;
 using Offer = std::function<std::string(bool one_host, int size)>;
 
 /// The part that knows no communicator, from the module's function `dtrain_mpi_basics`.
-struct BasicPart {
+struct MpiPlugin {
   LibraryVersion (*version)();
   std::string (*exchange)(std::string_view identity, const Offer& offer);
 };
-using BasicPartFunction = const BasicPart* (*)();
+using MpiPluginFunction = const MpiPlugin* (*)();
 
 /// Opens libdtrain_mpi.so, or the file that $DTRAIN_MPI_MODULE names, and returns its symbol. Throws
 /// UsageError naming what is missing (the module, or MPI itself) and how to get it.

@@ -30,7 +30,7 @@ p2p::Endpoints make_endpoints(const Bootstrap& bootstrap, PreferMemory prefer_me
 }  // namespace
 }  // namespace dtrain
 
-extern "C" __attribute__((visibility("default"))) const dtrain::MpiEndpointsPart* dtrain_mpi_endpoints() {
-  static constexpr dtrain::MpiEndpointsPart kPart{dtrain::make_endpoints};
+extern "C" __attribute__((visibility("default"))) const dtrain::MpiEndpointsPlugin* dtrain_mpi_endpoints() {
+  static constexpr dtrain::MpiEndpointsPlugin kPart{dtrain::make_endpoints};
   return &kPart;
 }

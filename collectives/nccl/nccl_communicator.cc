@@ -355,7 +355,7 @@ LibraryVersion version() {
 }  // namespace
 }  // namespace dtrain::nccl
 
-extern "C" __attribute__((visibility("default"))) const dtrain::NcclPart* dtrain_nccl() {
-  static constexpr dtrain::NcclPart kPart{dtrain::nccl::make, dtrain::nccl::version};
+extern "C" __attribute__((visibility("default"))) const dtrain::NcclPlugin* dtrain_nccl() {
+  static constexpr dtrain::NcclPlugin kPart{dtrain::nccl::make, dtrain::nccl::version};
   return &kPart;
 }

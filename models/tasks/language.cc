@@ -43,10 +43,10 @@ std::unique_ptr<Module> Language::build(std::span<const Field> fields, Generator
   return std::make_unique<Transformer>(shape_for(fields), generator, device);
 }
 
-std::unique_ptr<Module> Language::build_divided(std::span<const Field> fields, Generator& generator,
-                                                const std::shared_ptr<Device>& device,
-                                                const Division& division) const {
-  return std::make_unique<Transformer>(shape_for(fields), generator, device, &division);
+std::unique_ptr<Module> Language::build_tensor_parallel(std::span<const Field> fields, Generator& generator,
+                                                        const std::shared_ptr<Device>& device,
+                                                        const TensorParallelGroup& tp_group) const {
+  return std::make_unique<Transformer>(shape_for(fields), generator, device, &tp_group);
 }
 
 Tensors Language::inputs(const BatchTensors& batch) const {
@@ -58,9 +58,9 @@ Tensor Language::loss(const Tensors& outputs, const BatchTensors& batch) const {
   return cross_entropy(by_token(outputs.front()), targets(batch));
 }
 
-Tensor Language::loss_divided(const Tensors& outputs, const BatchTensors& batch,
-                              const Division& division) const {
-  return vocab_parallel_cross_entropy(by_token(outputs.front()), targets(batch), division.group, "loss");
+Tensor Language::loss_tensor_parallel(const Tensors& outputs, const BatchTensors& batch,
+                                      const TensorParallelGroup& tp_group) const {
+  return vocab_parallel_cross_entropy(by_token(outputs.front()), targets(batch), tp_group.group, "loss");
 }
 
 void Language::add_up(const Tensors& outputs, const BatchTensors& batch, double /*units*/,

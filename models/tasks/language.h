@@ -16,14 +16,14 @@ class Language final : public Task {
   std::string name() const override { return "transformer"; }
   std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
                                 const std::shared_ptr<Device>& device) const override;
-  std::unique_ptr<Module> build_divided(std::span<const Field> fields, Generator& generator,
-                                        const std::shared_ptr<Device>& device,
-                                        const Division& division) const override;
+  std::unique_ptr<Module> build_tensor_parallel(std::span<const Field> fields, Generator& generator,
+                                                const std::shared_ptr<Device>& device,
+                                                const TensorParallelGroup& tp_group) const override;
   Tensors inputs(const BatchTensors& batch) const override;
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
   OutputKind output_kind() const override { return OutputKind::logits; }
-  Tensor loss_divided(const Tensors& outputs, const BatchTensors& batch,
-                      const Division& division) const override;
+  Tensor loss_tensor_parallel(const Tensors& outputs, const BatchTensors& batch,
+                              const TensorParallelGroup& tp_group) const override;
 
   /// Sums: the loss of all tokens, right guesses, tokens.
   std::size_t sum_count() const override { return 3; }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kTableScale = 0.02;  // GPT-2's deviation of words and positions
 
-TransformerShape checked(const TransformerShape& shape, const Division* division) {
+TransformerShape checked(const TransformerShape& shape, const TensorParallelGroup* tp_group) {
   if (shape.heads < 1 || shape.layers < 1 || shape.width < 1 || shape.width % shape.heads != 0) {
     throw UsageError(
         fmt::format("transformer: expected at least one layer and a width that is a multiple of its heads, "
@@ -28,15 +28,15 @@ TransformerShape checked(const TransformerShape& shape, const Division* division
     throw UsageError(
         fmt::format("transformer: expected a dropout of at least 0 and below 1, got {}", shape.dropout));
   }
-  if (division == nullptr) return shape;
-  const int ranks = division->group.communicator.size();
+  if (tp_group == nullptr) return shape;
+  const int ranks = tp_group->group.communicator.size();
   if (shape.heads % ranks != 0 || shape.vocabulary % ranks != 0) {
     throw UsageError(fmt::format(
         "transformer: expected numbers of heads and words that are multiples of the {} workers, got "
         "{} heads and a vocabulary of {}",
         ranks, shape.heads, shape.vocabulary));
   }
-  if (division->sequence && shape.context % ranks != 0) {
+  if (tp_group->sequence && shape.context % ranks != 0) {
     throw UsageError(
         fmt::format("transformer: expected a context that is a multiple of the {} workers, got {}", ranks,
                     shape.context));
@@ -54,68 +54,68 @@ std::shared_ptr<DropoutKey> mask_key(Generator generator, const std::shared_ptr<
   return std::make_shared<DropoutKey>(generator.next64(), device);
 }
 
-/// Makes the layers of a network, whole or divided.
+/// Makes the layers of a network, whole or split.
 class Layers {
  public:
-  Layers(Generator& generator, const std::shared_ptr<Device>& device, const Division* division,
+  Layers(Generator& generator, const std::shared_ptr<Device>& device, const TensorParallelGroup* tp_group,
          double dropout)
       : generator_(generator),
         device_(device),
-        division_(division),
+        tp_group_(tp_group),
         dropout_(dropout),
         key_(dropout > 0 ? mask_key(generator, device) : nullptr) {}
 
   std::shared_ptr<Module> columns(std::int64_t in, std::int64_t out, const std::string& label,
                                   Activation activation = Activation::none, bool bias = true) const {
-    if (division_ == nullptr) {
+    if (tp_group_ == nullptr) {
       return std::make_shared<Linear>(in, out, generator_, device_,
                                       LinearOptions{.bias = bias, .activation = activation});
     }
     return std::make_shared<ColumnParallelLinear>(
-        in, out, generator_, device_, division_->group, label,
+        in, out, generator_, device_, tp_group_->group, label,
         ColumnOptions{.bias = bias, .activation = activation, .sequence_dim = sequence_dim()});
   }
   std::shared_ptr<Module> rows(std::int64_t in, std::int64_t out, const std::string& label) const {
-    if (division_ == nullptr) return std::make_shared<Linear>(in, out, generator_, device_);
-    return std::make_shared<RowParallelLinear>(in, out, generator_, device_, division_->group, label,
+    if (tp_group_ == nullptr) return std::make_shared<Linear>(in, out, generator_, device_);
+    return std::make_shared<RowParallelLinear>(in, out, generator_, device_, tp_group_->group, label,
                                                RowOptions{.sequence_dim = sequence_dim()});
   }
   std::shared_ptr<Module> norm(std::int64_t width, const std::string& label) const {
-    if (division_ == nullptr || !division_->sequence)
+    if (tp_group_ == nullptr || !tp_group_->sequence)
       return std::make_shared<LayerNorm>(Dims{width}, device_);
-    return std::make_shared<SequenceParallelNorm>(Dims{width}, device_, division_->group, label);
+    return std::make_shared<SequenceParallelNorm>(Dims{width}, device_, tp_group_->group, label);
   }
   std::shared_ptr<Module> table(std::int64_t words, std::int64_t width, const std::string& label) const {
     std::shared_ptr<Module> table;
-    if (division_ == nullptr) {
+    if (tp_group_ == nullptr) {
       table = std::make_shared<Embedding>(words, width, generator_, device_);
     } else {
-      table = std::make_shared<VocabParallelEmbedding>(words, width, generator_, device_, division_->group,
+      table = std::make_shared<VocabParallelEmbedding>(words, width, generator_, device_, tp_group_->group,
                                                        label);
     }
     const NoGrad no_grad;
     for (auto& [name, tensor] : table->named_parameters()) tensor.scale_in_place(kTableScale);
     return table;
   }
-  /// On features of a token, whole or of this rank's part of a divided sequence; null without.
+  /// On features of a token, whole or of this rank's part of a split sequence; null without.
   std::shared_ptr<Module> dropout() const {
     if (key_ == nullptr) return nullptr;
-    const bool is_part = division_ != nullptr && division_->sequence;
-    return std::make_shared<Dropout>(dropout_, key_, is_part ? division_->group.communicator.rank() : 0);
+    const bool is_part = tp_group_ != nullptr && tp_group_->sequence;
+    return std::make_shared<Dropout>(dropout_, key_, is_part ? tp_group_->group.communicator.rank() : 0);
   }
-  int ranks() const { return division_ == nullptr ? 1 : division_->group.communicator.size(); }
+  int ranks() const { return tp_group_ == nullptr ? 1 : tp_group_->group.communicator.size(); }
 
  private:
-  std::optional<int> sequence_dim() const { return division_->sequence ? std::optional(1) : std::nullopt; }
+  std::optional<int> sequence_dim() const { return tp_group_->sequence ? std::optional(1) : std::nullopt; }
 
   Generator& generator_;
   const std::shared_ptr<Device>& device_;
-  const Division* division_;
+  const TensorParallelGroup* tp_group_;
   double dropout_;
   std::shared_ptr<DropoutKey> key_;  ///< null without dropout
 };
 
-/// x [B, L, width] (of a divided sequence this rank's part) → the same.
+/// x [B, L, width] (of a split sequence this rank's part) → the same.
 class Block final : public Module {
  public:
   Block(const TransformerShape& shape, const Layers& layers, const std::string& label)
@@ -154,18 +154,18 @@ class Block final : public Module {
   std::shared_ptr<Module> attention_dropout_, wide_dropout_;  ///< null without
 };
 
-/// tokens, integers [B, L] → [B, L, width] (of a divided sequence this rank's part): words and their places.
+/// tokens, integers [B, L] → [B, L, width] (of a split sequence this rank's part): words and their places.
 class Embed final : public Module {
  public:
   Embed(const TransformerShape& shape, const Layers& layers, Generator& generator,
-        const std::shared_ptr<Device>& device, const Division* division)
+        const std::shared_ptr<Device>& device, const TensorParallelGroup* tp_group)
       : context_(shape.context),
         words_(add_module("words", layers.table(shape.vocabulary, shape.width, "words"))),
         positions_(add_parameter(
             "positions", mul(Tensor::randn({shape.context, shape.width}, generator, device), kTableScale))),
         dropout_(layers.dropout()) {
     if (dropout_) add_module("dropout", dropout_);
-    if (division != nullptr && division->sequence) division_.emplace(*division);
+    if (tp_group != nullptr && tp_group->sequence) tp_group_.emplace(*tp_group);
   }
   Tensor forward(const Tensor& tokens) override {
     if (tokens.rank() != 2 || tokens.size(1) > context_) {
@@ -173,7 +173,7 @@ class Embed final : public Module {
                                    context_, tokens.describe()));
     }
     const Tensor h = add((*words_)(tokens.to(DType::i64)), positions_.slice(0, 0, tokens.size(1)));
-    return dropped(dropout_, division_ ? own_part(h, 1, division_->group, "sequence") : h);
+    return dropped(dropout_, tp_group_ ? own_part(h, 1, tp_group_->group, "sequence") : h);
   }
 
  private:
@@ -181,7 +181,7 @@ class Embed final : public Module {
   std::shared_ptr<Module> words_;
   Tensor positions_;
   std::shared_ptr<Module> dropout_;  ///< null without
-  std::optional<Division> division_;
+  std::optional<TensorParallelGroup> tp_group_;
 };
 
 Tensor table_of(const Module& embed) {
@@ -201,55 +201,55 @@ class TiedHead final : public Module {
   Tensor weight_;
 };
 
-/// The same of divided words: this rank's part of the words.
-class DividedTiedHead final : public SplitModule {
+/// The same of split words: this rank's part of the words.
+class TensorParallelTiedHead final : public SplitModule {
  public:
-  DividedTiedHead(const Tensor& table, const Division& division)
-      : SplitModule(division.group), division_(division), weight_(add_tied_slice("weight", table, 0)) {}
+  TensorParallelTiedHead(const Tensor& table, const TensorParallelGroup& tp_group)
+      : SplitModule(tp_group.group), tp_group_(tp_group), weight_(add_tied_slice("weight", table, 0)) {}
   Tensor forward(const Tensor& x) override {
-    const Tensor whole = division_.sequence ? all_gather(x, 1, division_.group, "head")
-                                            : copy_to_ranks(x, division_.group, "head");
+    const Tensor whole = tp_group_.sequence ? all_gather(x, 1, tp_group_.group, "head")
+                                            : copy_to_ranks(x, tp_group_.group, "head");
     return linear(whole, weight_, {});
   }
 
  private:
-  Division division_;
+  TensorParallelGroup tp_group_;
   Tensor weight_;
 };
 
-std::shared_ptr<Module> tied_head(const Module& embed, const Division* division) {
-  if (division == nullptr) return std::make_shared<TiedHead>(table_of(embed));
-  return std::make_shared<DividedTiedHead>(table_of(embed), *division);
+std::shared_ptr<Module> tied_head(const Module& embed, const TensorParallelGroup* tp_group) {
+  if (tp_group == nullptr) return std::make_shared<TiedHead>(table_of(embed));
+  return std::make_shared<TensorParallelTiedHead>(table_of(embed), *tp_group);
 }
 
 }  // namespace
 
 Transformer::Transformer(const TransformerShape& asked, Generator& generator,
-                         const std::shared_ptr<Device>& device, const Division* division) {
-  const TransformerShape shape = checked(asked, division);
-  if (division != nullptr) division_.emplace(*division);
-  const Layers layers(generator, device, division, shape.dropout);
-  embed_ = add_module("embed", std::make_shared<Embed>(shape, layers, generator, device, division));
+                         const std::shared_ptr<Device>& device, const TensorParallelGroup* tp_group) {
+  const TransformerShape shape = checked(asked, tp_group);
+  if (tp_group != nullptr) tp_group_.emplace(*tp_group);
+  const Layers layers(generator, device, tp_group, shape.dropout);
+  embed_ = add_module("embed", std::make_shared<Embed>(shape, layers, generator, device, tp_group));
   blocks_ = add_module("blocks", std::make_shared<ModuleList>());
   for (std::int64_t i = 0; i < shape.layers; ++i)
     blocks_->append(std::make_shared<Block>(shape, layers, fmt::format("block {}", i)));
   norm_ = add_module("norm", layers.norm(shape.width, "norm"));
   head_ = add_module(
-      "head", shape.tied ? tied_head(*embed_, division)
+      "head", shape.tied ? tied_head(*embed_, tp_group)
                          : layers.columns(shape.width, shape.vocabulary, "head", Activation::none, false));
 }
 
 Tensor Transformer::forward(const Tensor& tokens) { return through(chain(), tokens); }
 
-// In training a divided head's logits stay divided: the loss wants no more.
-std::vector<ChainPart> Transformer::chain() const {
-  std::vector<ChainPart> chain{chain_part("embed", embed_)};
-  for (const auto& [name, block] : blocks_->children()) chain.push_back(chain_part("blocks." + name, block));
+// In training a split head's logits stay split: the loss wants no more.
+std::vector<LayerUnit> Transformer::chain() const {
+  std::vector<LayerUnit> chain{layer_unit("embed", embed_)};
+  for (const auto& [name, block] : blocks_->children()) chain.push_back(layer_unit("blocks." + name, block));
   chain.push_back({{{"norm", norm_}, {"head", head_}},
-                   [norm = norm_, head = head_, division = division_](const Tensor& x) {
+                   [norm = norm_, head = head_, tp_group = tp_group_](const Tensor& x) {
                      const Tensor logits = (*head)((*norm)(x));
-                     if (!division || head->is_training()) return logits;
-                     return gather_alike(logits, -1, division->group, "logits");
+                     if (!tp_group || head->is_training()) return logits;
+                     return gather_alike(logits, -1, tp_group->group, "logits");
                    }});
   return chain;
 }

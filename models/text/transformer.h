@@ -1,4 +1,4 @@
-// A transformer that predicts the next token (a small GPT), whole or divided among ranks.
+// A transformer that predicts the next token (a small GPT), whole or split among ranks.
 #pragma once
 
 #include <memory>
@@ -23,24 +23,24 @@ struct TransformerShape {
 /// tokens, integers [B, L], L <= context → logits [B, L, vocabulary]. Blocks of causal attention and a layer
 /// of 4 · width with gelu, each behind a norm and with a path around it (Radford et al. 2019); the words of
 /// input and output have tables of their own unless they are tied. Rows of a block's qkv go head by head (q,
-/// k, v of the first head, then of the second, …), so that heads can be divided. Dropout is where GPT-2 has
+/// k, v of the first head, then of the second, …), so that heads can be split. Dropout is where GPT-2 has
 /// it, but not within attention: on the sum of words and places, and on what attention and the layer of 4 ·
 /// width add to the path around them.
 ///
 /// Divided, every rank of the group calls it alike with the same tokens; in training the logits are this
 /// rank's part of the vocabulary (see vocab_parallel_cross_entropy), in evaluation all of them. The initial
-/// weights are slices of the undivided network's.
+/// weights are slices of the unsplit network's.
 class Transformer final : public Module, public Chained {
  public:
   /// Throws UsageError for a width that the heads do not divide, for heads or words that the ranks do not,
   /// and for a dropout that is not at least 0 and below 1.
   Transformer(const TransformerShape& shape, Generator& generator, const std::shared_ptr<Device>& device,
-              const Division* division = nullptr);
+              const TensorParallelGroup* tp_group = nullptr);
   Tensor forward(const Tensor& tokens) override;
-  std::vector<ChainPart> chain() const override;
+  std::vector<LayerUnit> chain() const override;
 
  private:
-  std::optional<Division> division_;
+  std::optional<TensorParallelGroup> tp_group_;
   std::shared_ptr<Module> embed_;
   std::shared_ptr<ModuleList> blocks_;
   std::shared_ptr<Module> norm_, head_;

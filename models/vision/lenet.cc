@@ -40,11 +40,11 @@ Tensor LeNet::forward(const Tensor& x) {
   return (*fc2_)((*fc1_)(flatten(maps2)));  // → [N, 800] → [N, 128] → [N, 10]
 }
 
-std::vector<ChainPart> LeNet::chain() const {
-  return {chain_part("conv1", conv1_),
-          chain_part("conv2", conv2_),
+std::vector<LayerUnit> LeNet::chain() const {
+  return {layer_unit("conv1", conv1_),
+          layer_unit("conv2", conv2_),
           {{{"fc1", fc1_}}, [fc1 = fc1_](const Tensor& x) { return (*fc1)(flatten(x)); }},
-          chain_part("fc2", fc2_)};
+          layer_unit("fc2", fc2_)};
 }
 
 }  // namespace dtrain

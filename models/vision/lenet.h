@@ -12,7 +12,7 @@ class LeNet : public Module, public Chained {
  public:
   LeNet(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
   Tensor forward(const Tensor& x) override;
-  std::vector<ChainPart> chain() const override;
+  std::vector<LayerUnit> chain() const override;
 
  private:
   std::shared_ptr<Conv2d> conv1_, conv2_;

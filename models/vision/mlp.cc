@@ -20,10 +20,10 @@ Tensor Mlp::forward(const Tensor& x) {
   return (*fc3_)((*fc2_)((*fc1_)(flatten(x))));  // [N, C, H, W] → [N, C·H·W] → [N, 512] twice → [N, classes]
 }
 
-std::vector<ChainPart> Mlp::chain() const {
+std::vector<LayerUnit> Mlp::chain() const {
   return {{{{"fc1", fc1_}}, [fc1 = fc1_](const Tensor& x) { return (*fc1)(flatten(x)); }},
-          chain_part("fc2", fc2_),
-          chain_part("fc3", fc3_)};
+          layer_unit("fc2", fc2_),
+          layer_unit("fc3", fc3_)};
 }
 
 }  // namespace dtrain

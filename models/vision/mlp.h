@@ -12,7 +12,7 @@ class Mlp : public Module, public Chained {
  public:
   Mlp(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
   Tensor forward(const Tensor& x) override;
-  std::vector<ChainPart> chain() const override;
+  std::vector<LayerUnit> chain() const override;
 
  private:
   std::shared_ptr<Linear> fc1_, fc2_, fc3_;

@@ -23,9 +23,9 @@ std::shared_ptr<Conv2d> make_conv(std::int64_t in, std::int64_t out, std::int64_
 }
 
 /// Appends the blocks of `stage`, each a part.
-void add_blocks(const std::string& name, const Sequential& stage, std::vector<ChainPart>& chain) {
+void add_blocks(const std::string& name, const Sequential& stage, std::vector<LayerUnit>& chain) {
   for (const auto& [number, block] : stage.children())
-    chain.push_back(chain_part(fmt::format("{}.{}", name, number), block));
+    chain.push_back(layer_unit(fmt::format("{}.{}", name, number), block));
 }
 
 /// Only carries names: "downsample.0" and "downsample.1".
@@ -44,8 +44,8 @@ class Downsample : public Module {
 
 }  // namespace
 
-std::vector<ChainPart> ResNet18::chain() const {
-  std::vector<ChainPart> chain;
+std::vector<LayerUnit> ResNet18::chain() const {
+  std::vector<LayerUnit> chain;
   chain.push_back({{{"0", conv_}, {"1", norm_}}, [conv = conv_, norm = norm_](const Tensor& x) {
                      return norm->after(*conv, x, Activation::relu);
                    }});
@@ -147,8 +147,8 @@ ResNet50::ResNet50(const NetworkInput& input, Generator& generator, const std::s
   }
 }
 
-std::vector<ChainPart> ResNet50::chain() const {
-  std::vector<ChainPart> chain;
+std::vector<LayerUnit> ResNet50::chain() const {
+  std::vector<LayerUnit> chain;
   chain.push_back({{{"conv1", conv1_}, {"bn1", bn1_}}, [conv = conv1_, norm = bn1_](const Tensor& x) {
                      MaxPool2d pool(3, 2, 1);
                      return pool(norm->after(*conv, x, Activation::relu));

@@ -29,7 +29,7 @@ class ResNet18 : public Module, public Chained {
  public:
   ResNet18(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
   Tensor forward(const Tensor& x) override;
-  std::vector<ChainPart> chain() const override;
+  std::vector<LayerUnit> chain() const override;
 
  private:
   std::shared_ptr<Conv2d> conv_;
@@ -56,7 +56,7 @@ class ResNet50 : public Module, public Chained {
  public:
   ResNet50(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
   Tensor forward(const Tensor& x) override;
-  std::vector<ChainPart> chain() const override;
+  std::vector<LayerUnit> chain() const override;
 
  private:
   std::shared_ptr<Conv2d> conv1_;

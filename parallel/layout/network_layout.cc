@@ -13,7 +13,7 @@
 namespace dtrain {
 namespace {
 
-/// The name under which a slice's own is saved that is no part of something undivided:
+/// The name under which a slice's own is saved that is no part of something unsplit:
 /// "fc.weight.basis.1of2".
 std::string name_of_slice(const std::string& name, const Communicator& slices) {
   return fmt::format("{}.{}of{}", name, slices.rank() + 1, slices.size());
@@ -31,7 +31,7 @@ bool is_of_slice(std::string_view name) {
 }
 
 /// What the first rank of those with other slices alone saves: all but slices.
-bool is_alike(const SavedPart& saved) { return !saved.part || saved.part->extent == saved.part->shape; }
+bool is_alike(const NamedShard& saved) { return !saved.part || saved.part->extent == saved.part->shape; }
 
 void add_up(const Tensor& numbers, Communicator& ranks, const Deadline& deadline) {
   ranks.all_reduce(span_of(numbers), ReduceOp::sum, "norms of the gradients")->wait(deadline);
@@ -56,14 +56,14 @@ void check_values_together(const TensorFiles& files, Communicator& communicator,
 }
 
 NetworkLayout::NetworkLayout(const LayoutGroups& groups, const Module& network,
-                             const std::map<std::string, TensorPart>& slices)
+                             const std::map<std::string, TensorShard>& slices)
     : groups_(groups) {
   for (const auto& [name, tensor] : network.state_dict()) {
     const auto slice = slices.find(name);
     parameters_.push_back(
         {name, tensor, slice == slices.end() ? std::nullopt : std::optional(slice->second)});
   }
-  if (groups_.slices != nullptr && groups_.stages == nullptr) order_ = ParameterOrder(network);
+  if (groups_.tp_group != nullptr && groups_.stages == nullptr) order_ = ParameterOrder(network);
 }
 
 bool NetworkLayout::is_slice(const std::string& name) const {
@@ -87,21 +87,21 @@ NamedTensors NetworkLayout::read_optimizer(const TensorFiles& files, const Named
 
 std::optional<std::string> NetworkLayout::state_here(const std::string& saved,
                                                      const NamedTensors& updated) const {
-  if (saved.starts_with(kExchangeState)) return std::nullopt;
+  if (saved.starts_with(kHookState)) return std::nullopt;
   auto name = groups_.stages != nullptr ? groups_.stages->ties.copy_of(saved).value_or(saved) : saved;
-  const bool all_here = groups_.stages == nullptr && !groups_.is_state_dealt;
+  const bool all_here = groups_.stages == nullptr && !groups_.is_state_partitioned;
   return all_here || belongs_to(name, updated) ? std::optional(std::move(name)) : std::nullopt;
 }
 
 // What was lost of a slice's gradients is a slice of what was lost. Other slices have no use for a basis.
-NamedTensors NetworkLayout::read_exchange(const TensorFiles& files,
-                                          const std::shared_ptr<Device>& device) const {
-  const std::string own = groups_.slices != nullptr ? name_of_slice("", *groups_.slices) : "";
+NamedTensors NetworkLayout::read_hook_state(const TensorFiles& files,
+                                            const std::shared_ptr<Device>& device) const {
+  const std::string own = groups_.tp_group != nullptr ? name_of_slice("", *groups_.tp_group) : "";
   return read_state(files, parameters_, device, [&](const std::string& saved) -> std::optional<std::string> {
-    auto name = name_in_exchange(saved);
+    auto name = name_in_hook(saved);
     const bool is_everyones = name && name->find('.') == std::string::npos;
     if (!name || (!is_everyones && layout_of(*name, parameters_) == nullptr)) return std::nullopt;
-    if (groups_.slices == nullptr) return name;
+    if (groups_.tp_group == nullptr) return name;
     if (name->ends_with(own)) return name->substr(0, name->size() - own.size());
     return is_of_slice(*name) ? std::nullopt : name;
   });
@@ -110,14 +110,14 @@ NamedTensors NetworkLayout::read_exchange(const TensorFiles& files,
 // Of whole networks rank 0's is saved, which others need not have seen; parts are written side by side.
 bool NetworkLayout::is_written_here(std::size_t index) const noexcept {
   const int writer =
-      is_whole() ? 0 : static_cast<int>(index % static_cast<std::size_t>(groups_.copies.size()));
-  return groups_.copies.rank() == writer;
+      is_whole() ? 0 : static_cast<int>(index % static_cast<std::size_t>(groups_.dp_group.size()));
+  return groups_.dp_group.rank() == writer;
 }
 
-std::vector<SavedPart> NetworkLayout::written(const NamedTensors& tensors, bool is_dealt) const {
-  std::vector<SavedPart> parts;
+std::vector<NamedShard> NetworkLayout::written(const NamedTensors& tensors, bool is_partitioned) const {
+  std::vector<NamedShard> parts;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!is_dealt && !is_written_here(i)) continue;
+    if (!is_partitioned && !is_written_here(i)) continue;
     const auto& [name, tensor] = tensors[i];
     const auto part = part_of(name, tensor, parameters_);
     if (part || is_first_slice()) parts.push_back({name, tensor, part});
@@ -131,33 +131,33 @@ NamedTensors NetworkLayout::counted_here(NamedTensors state) const {
   return state;
 }
 
-std::vector<SavedPart> NetworkLayout::written_state(NamedTensors state) const {
-  return written(counted_here(std::move(state)), groups_.is_state_dealt);
+std::vector<NamedShard> NetworkLayout::written_state(NamedTensors state) const {
+  return written(counted_here(std::move(state)), groups_.is_state_partitioned);
 }
 
 // Copies of tied weights lose something each, which they keep under their own names. What belongs to no
 // parameter the first stage saves.
-std::vector<SavedPart> NetworkLayout::written_exchange(const NamedTensors& state) const {
-  std::vector<SavedPart> here;
+std::vector<NamedShard> NetworkLayout::written_hook_state(const NamedTensors& state) const {
+  std::vector<NamedShard> here;
   for (const auto& [saved, tensor] : state) {
-    const std::string name = *name_in_exchange(saved);
+    const std::string name = *name_in_hook(saved);
     const auto part = part_of(name, tensor, parameters_);
     if (is_slice(name)) {
-      here.push_back({part ? saved : name_of_slice(saved, *groups_.slices), tensor, part});
+      here.push_back({part ? saved : name_of_slice(saved, *groups_.tp_group), tensor, part});
       continue;
     }
     const bool is_first_stage = groups_.stages == nullptr || groups_.stages->stages.rank() == 0;
     const bool is_here = is_first_stage || layout_of(name, parameters_) != nullptr;
     if (is_here && is_first_slice()) here.push_back({saved, tensor});
   }
-  std::vector<SavedPart> parts;
+  std::vector<NamedShard> parts;
   for (std::size_t i = 0; i < here.size(); ++i) {
     if (is_written_here(i)) parts.push_back(std::move(here[i]));
   }
   return parts;
 }
 
-StateParts NetworkLayout::written_ranges(StateParts ranges) const {
+RankState NetworkLayout::written_ranges(RankState ranges) const {
   if (is_first_slice()) return ranges;
   std::erase_if(ranges.model, is_alike);
   std::erase_if(ranges.optimizer, is_alike);
@@ -168,15 +168,15 @@ void NetworkLayout::limit(const NamedTensors& parameters, const GradientLimits& 
                           const Deadline& deadline) const {
   std::vector<Tensor> gradients;
   for (const auto& [name, tensor] : parameters) gradients.push_back(tensor.grad());
-  if (is_whole() && groups_.ranges == nullptr) return limit_gradients(gradients, limits);
+  if (is_whole() && groups_.shard_group == nullptr) return limit_gradients(gradients, limits);
   const NoGrad no_grad;
   if (limits.value) clip_grad_value(gradients, *limits.value);
   if (!limits.norm) return;
   Tensor norms = this->norms(parameters);
-  if (groups_.ranges != nullptr || groups_.slices != nullptr) {
+  if (groups_.shard_group != nullptr || groups_.tp_group != nullptr) {
     const Tensor squares = square(norms);
-    if (groups_.ranges != nullptr) add_up(squares, *groups_.ranges, deadline);
-    if (groups_.slices != nullptr) add_up(squares, *groups_.slices, deadline);
+    if (groups_.shard_group != nullptr) add_up(squares, *groups_.shard_group, deadline);
+    if (groups_.tp_group != nullptr) add_up(squares, *groups_.tp_group, deadline);
     norms = sqrt(squares);
   }
   if (groups_.stages != nullptr) add_up(norms, groups_.stages->stages, deadline);

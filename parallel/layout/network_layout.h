@@ -26,11 +26,11 @@ struct StageLayout {
 
 /// The other ranks; borrowed.
 struct LayoutGroups {
-  Communicator& copies;                 ///< that hold the same
-  Communicator* ranges = nullptr;       ///< that update other ranges of each parameter; null: none
-  Communicator* slices = nullptr;       ///< that hold other slices of the same layers; null: none
+  Communicator& dp_group;               ///< that hold the same
+  Communicator* shard_group = nullptr;  ///< that update other ranges of each parameter; null: none
+  Communicator* tp_group = nullptr;     ///< that hold other slices of the same layers; null: none
   const StageLayout* stages = nullptr;  ///< null: the whole network is here, but for slices
-  bool is_state_dealt = false;          ///< of the optimizer's state each copy has that of some parameters
+  bool is_state_partitioned = false;    ///< of the optimizer's state each copy has that of some parameters
 };
 
 /// Collective. Reads every rank's share of `files` and throws on all of them where a checksum is wrong on
@@ -40,10 +40,10 @@ void check_values_together(const TensorFiles& files, Communicator& communicator,
 /// One rank's.
 class NetworkLayout {
  public:
-  /// `network` is this rank's; `slices`: what of the undivided network's parameters those in it are, by name;
+  /// `network` is this rank's; `slices`: what of the unsplit network's parameters those in it are, by name;
   /// the others are whole.
   NetworkLayout(const LayoutGroups& groups, const Module& network,
-                const std::map<std::string, TensorPart>& slices);
+                const std::map<std::string, TensorShard>& slices);
 
   /// What the network takes over of `files`.
   NamedTensors read_model(const TensorFiles& files, const std::shared_ptr<Device>& device) const;
@@ -53,16 +53,16 @@ class NetworkLayout {
   /// By which name an optimizer of `updated` has what was saved as `saved`.
   std::optional<std::string> state_here(const std::string& saved, const NamedTensors& updated) const;
   /// What a gradient exchange takes over of `files`.
-  NamedTensors read_exchange(const TensorFiles& files, const std::shared_ptr<Device>& device) const;
+  NamedTensors read_hook_state(const TensorFiles& files, const std::shared_ptr<Device>& device) const;
 
   /// Of the network's `tensors` what this rank writes: of what several ranks hold one does.
-  std::vector<SavedPart> written(const NamedTensors& tensors) const { return written(tensors, false); }
+  std::vector<NamedShard> written(const NamedTensors& tensors) const { return written(tensors, false); }
   /// The same of an optimizer's `state`. Other stages save that of tied weights.
-  std::vector<SavedPart> written_state(NamedTensors state) const;
+  std::vector<NamedShard> written_state(NamedTensors state) const;
   /// The same of what a gradient exchange remembers, by the names that saved_state() gives.
-  std::vector<SavedPart> written_exchange(const NamedTensors& state) const;
+  std::vector<NamedShard> written_hook_state(const NamedTensors& state) const;
   /// The same of ranges, which are this rank's alone among those with the same slices.
-  StateParts written_ranges(StateParts ranges) const;
+  RankState written_ranges(RankState ranges) const;
 
   /// Without state of tied weights that other stages save.
   NamedTensors counted_here(NamedTensors state) const;
@@ -73,11 +73,13 @@ class NetworkLayout {
 
  private:
   /// Whether all of the network is on each rank.
-  bool is_whole() const noexcept { return groups_.slices == nullptr && groups_.stages == nullptr; }
-  bool is_first_slice() const noexcept { return groups_.slices == nullptr || groups_.slices->rank() == 0; }
+  bool is_whole() const noexcept { return groups_.tp_group == nullptr && groups_.stages == nullptr; }
+  bool is_first_slice() const noexcept {
+    return groups_.tp_group == nullptr || groups_.tp_group->rank() == 0;
+  }
   bool is_written_here(std::size_t index) const noexcept;
   bool is_slice(const std::string& name) const;
-  std::vector<SavedPart> written(const NamedTensors& tensors, bool is_dealt) const;
+  std::vector<NamedShard> written(const NamedTensors& tensors, bool is_partitioned) const;
   Tensor norms(const NamedTensors& parameters) const;
 
   LayoutGroups groups_;

@@ -16,7 +16,7 @@ bool goes_by_element(DType dtype, const Dims& shape, const Dims& parameter) {
 }
 
 /// Memory that lies densely, as the part that it holds.
-View view_as(const Tensor& memory, const TensorPart& part) {
+View view_as(const Tensor& memory, const TensorShard& part) {
   View view = memory.view();
   view.shape = part.held_shape();
   view.strides = contiguous_strides(view.shape);
@@ -29,9 +29,9 @@ Dims ParameterLayout::held_shape() const {
   return range ? Dims{static_cast<std::int64_t>(range->count)} : whole.shape();
 }
 
-std::optional<TensorPart> ParameterLayout::part() const {
+std::optional<TensorShard> ParameterLayout::part() const {
   if (!range) return slice;
-  return slice.value_or(TensorPart::whole(whole.shape()))
+  return slice.value_or(TensorShard::whole(whole.shape()))
       .range(static_cast<std::int64_t>(range->first), static_cast<std::int64_t>(range->count));
 }
 
@@ -52,8 +52,8 @@ const ParameterLayout* layout_of(const std::string& name, const std::vector<Para
   return found;
 }
 
-std::optional<TensorPart> part_of(const std::string& name, const Tensor& values,
-                                  const std::vector<ParameterLayout>& parameters) {
+std::optional<TensorShard> part_of(const std::string& name, const Tensor& values,
+                                   const std::vector<ParameterLayout>& parameters) {
   const ParameterLayout* const owner = layout_of(name, parameters);
   if (owner == nullptr || !goes_by_element(values.dtype(), values.shape(), owner->held_shape()))
     return std::nullopt;
@@ -70,7 +70,7 @@ NamedTensors read_state(const TensorFiles& files, const std::vector<ParameterLay
     const ParameterLayout* const owner = layout_of(*name, parameters);
     if (owner != nullptr && !owner->is_owned()) continue;
     const bool goes = owner != nullptr && goes_by_element(saved.dtype, saved.shape, owner->saved_shape());
-    const std::optional<TensorPart> part = goes ? owner->part() : std::nullopt;
+    const std::optional<TensorShard> part = goes ? owner->part() : std::nullopt;
     const Tensor read = Tensor::empty(part ? owner->held_shape() : saved.shape, host, saved.dtype);
     if (part) {
       files.read(saved.name, *part, view_as(read, *part));
@@ -102,7 +102,7 @@ void read_in_place(const TensorFiles& files, const std::vector<ParameterLayout>&
     const Tensor own = parameter.owned();
     const bool away = own.device().runs_ahead();
     const Tensor read = away ? Tensor::empty(own.shape(), make_device("cpu"), own.dtype()) : own;
-    const TensorPart part = parameter.part().value_or(TensorPart::whole(own.shape()));
+    const TensorShard part = parameter.part().value_or(TensorShard::whole(own.shape()));
     files.read(parameter.name, part, view_as(read, part));
     if (away) Tensor(own).copy_from(read.to(own.shared_device()));
     own.mark_modified();

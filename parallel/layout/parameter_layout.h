@@ -20,8 +20,8 @@ struct ShardRange {
 struct ParameterLayout {
   std::string name;
   Tensor whole;  ///< the module's; its memory may be away where `own` is defined
-  /// Of the undivided parameter, the slice that `whole` is (tensor parallelism); nothing: all of it.
-  std::optional<TensorPart> slice = std::nullopt;
+  /// Of the unsplit parameter, the slice that `whole` is (tensor parallelism); nothing: all of it.
+  std::optional<TensorShard> slice = std::nullopt;
   /// Of the elements of `whole`, those that this rank updates and saves (ZeRO); nothing: all, in its shape.
   std::optional<ShardRange> range = std::nullopt;
   Tensor own = {};  ///< the elements of `range`, [count], where they have memory of their own
@@ -32,7 +32,7 @@ struct ParameterLayout {
   /// As this rank's optimizer has it.
   Dims held_shape() const;
   /// What of the saved tensor this rank has; nothing: all of it.
-  std::optional<TensorPart> part() const;
+  std::optional<TensorShard> part() const;
   /// The elements of `range`, [count], in their own memory or the parameter's; without history.
   Tensor owned() const;
 };
@@ -42,8 +42,8 @@ const ParameterLayout* layout_of(const std::string& name, const std::vector<Para
 
 /// What of the saved tensor `values` are, which are saved as `name`; nothing: all of it. State that has not
 /// its parameter's shape (a count of steps) is whole.
-std::optional<TensorPart> part_of(const std::string& name, const Tensor& values,
-                                  const std::vector<ParameterLayout>& parameters);
+std::optional<TensorShard> part_of(const std::string& name, const Tensor& values,
+                                   const std::vector<ParameterLayout>& parameters);
 
 /// Those of `files` that have a name here, on `device`, of each what this rank has by `parameters`; what
 /// belongs to none of them is read whole, and what belongs to one of which this rank owns nothing is left

@@ -18,9 +18,9 @@ namespace {
 std::vector<std::int64_t> checksums(const NamedTensors& tensors) {
   NamedTensors dense;
   for (const auto& [name, tensor] : tensors) dense.emplace_back(name, tensor.detach().contiguous());
-  const StateParts host = on_host({whole(dense), {}});
+  const RankState host = on_host({whole(dense), {}});
   std::vector<std::int64_t> sums;
-  for (const SavedPart& part : host.model) {
+  for (const NamedShard& part : host.model) {
     const View view = part.tensor.view();
     const auto bytes = static_cast<std::size_t>(view.numel()) * size_of(view.dtype);
     sums.push_back(crc32({static_cast<const std::byte*>(view.data), bytes}));

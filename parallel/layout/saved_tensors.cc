@@ -8,13 +8,12 @@ namespace dtrain {
 
 NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device) {
   return read_state(files, {}, device, [](const std::string& saved) {
-    return saved.starts_with(kExchangeState) ? std::nullopt : std::optional(saved);
+    return saved.starts_with(kHookState) ? std::nullopt : std::optional(saved);
   });
 }
 
-std::optional<std::string> name_in_exchange(const std::string& saved) {
-  return saved.starts_with(kExchangeState) ? std::optional(saved.substr(kExchangeState.size()))
-                                           : std::nullopt;
+std::optional<std::string> name_in_hook(const std::string& saved) {
+  return saved.starts_with(kHookState) ? std::optional(saved.substr(kHookState.size())) : std::nullopt;
 }
 
 bool belongs_to(std::string_view name, const NamedTensors& tensors) {
@@ -24,16 +23,16 @@ bool belongs_to(std::string_view name, const NamedTensors& tensors) {
   });
 }
 
-std::vector<SavedPart> whole(const NamedTensors& tensors) {
-  std::vector<SavedPart> parts;
+std::vector<NamedShard> whole(const NamedTensors& tensors) {
+  std::vector<NamedShard> parts;
   for (const auto& [name, tensor] : tensors) parts.push_back({name, tensor});
   return parts;
 }
 
-StateParts on_host(StateParts parts) {
+RankState on_host(RankState parts) {
   std::shared_ptr<Device> host;
-  for (std::vector<SavedPart>* tensors : {&parts.model, &parts.optimizer}) {
-    for (SavedPart& saved : *tensors) {
+  for (std::vector<NamedShard>* tensors : {&parts.model, &parts.optimizer}) {
+    for (NamedShard& saved : *tensors) {
       if (!saved.tensor.device().runs_ahead()) continue;
       if (!host) host = make_device("cpu");
       saved.tensor = saved.tensor.detach().to(host);
@@ -42,9 +41,9 @@ StateParts on_host(StateParts parts) {
   return parts;
 }
 
-std::vector<NamedView> views_of(const std::vector<SavedPart>& parts) {
+std::vector<NamedView> views_of(const std::vector<NamedShard>& parts) {
   std::vector<NamedView> views;
-  for (const SavedPart& saved : parts) views.push_back({saved.name, saved.tensor.view(), saved.part});
+  for (const NamedShard& saved : parts) views.push_back({saved.name, saved.tensor.view(), saved.part});
   return views;
 }
 

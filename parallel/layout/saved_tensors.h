@@ -16,20 +16,20 @@
 namespace dtrain {
 
 /// A tensor of a checkpoint as one rank has it: all of it, or a part.
-struct SavedPart {
+struct NamedShard {
   std::string name;
-  Tensor tensor;                                  ///< of the part's held_shape(); dense
-  std::optional<TensorPart> part = std::nullopt;  ///< nothing: all of it
+  Tensor tensor;                                   ///< of the part's held_shape(); dense
+  std::optional<TensorShard> part = std::nullopt;  ///< nothing: all of it
 };
 
 /// What one rank saves. The tensors share memory with the strategy.
-struct StateParts {
-  std::vector<SavedPart> model;      ///< parameters and buffers by the module's names
-  std::vector<SavedPart> optimizer;  ///< by Optimizer::named_state's
+struct RankState {
+  std::vector<NamedShard> model;      ///< parameters and buffers by the module's names
+  std::vector<NamedShard> optimizer;  ///< by Optimizer::named_state's
 };
 
 /// `tensors`, each whole.
-std::vector<SavedPart> whole(const NamedTensors& tensors);
+std::vector<NamedShard> whole(const NamedTensors& tensors);
 
 /// By which name a rank has what was saved as `saved`; nothing where it has it not.
 using NameHere = std::function<std::optional<std::string>(const std::string& saved)>;
@@ -42,18 +42,18 @@ NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device
 /// "fc1.weight".
 bool belongs_to(std::string_view name, const NamedTensors& tensors);
 
-/// What GradientExchange::state() gave stands among the optimizer's tensors, its names behind this; who
+/// What CommHook::state() gave stands among the optimizer's tensors, its names behind this; who
 /// exchanges gradients in another way leaves it out.
-inline constexpr std::string_view kExchangeState = "exchange/";
+inline constexpr std::string_view kHookState = "exchange/";
 
 /// The exchange's own name of what was saved as `saved`; nothing for what is not an exchange's.
-std::optional<std::string> name_in_exchange(const std::string& saved);
+std::optional<std::string> name_in_hook(const std::string& saved);
 
 /// `parts` where the host can read them: its own tensors themselves, of a device that runs ahead copies
 /// (waits for it).
-StateParts on_host(StateParts parts);
+RankState on_host(RankState parts);
 
 /// Borrowed views of parts that on_host() gave, for a snapshot.
-std::vector<NamedView> views_of(const std::vector<SavedPart>& parts);
+std::vector<NamedView> views_of(const std::vector<NamedShard>& parts);
 
 }  // namespace dtrain

@@ -27,13 +27,14 @@ MultiDeviceStrategy::MultiDeviceStrategy(std::unique_ptr<Strategy> inner,
   }
 }
 
-void MultiDeviceStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
-  TrainingParts replicated = parts;
-  replicated.build = [this, &parts](const std::shared_ptr<Device>& home) -> std::unique_ptr<Module> {
-    const std::shared_ptr<Module> learning = parts.build(home);
+void MultiDeviceStrategy::prepare(const ModelFactory& factory, const Deadline& deadline) {
+  ModelFactory replicated = factory;
+  replicated.build = [this, &factory](const std::shared_ptr<Device>& home) -> std::unique_ptr<Module> {
+    const std::shared_ptr<Module> learning = factory.build(home);
     std::vector<Replica> replicas;
     for (const auto& device : devices_) {
-      replicas.push_back({device, device == home ? learning : std::shared_ptr<Module>(parts.build(device))});
+      replicas.push_back(
+          {device, device == home ? learning : std::shared_ptr<Module>(factory.build(device))});
     }
     auto network = std::make_unique<ReplicatedModule>(learning, std::move(replicas));
     replicated_ = network.get();
@@ -44,7 +45,7 @@ void MultiDeviceStrategy::prepare(const TrainingParts& parts, const Deadline& de
 
 StrategyReport MultiDeviceStrategy::report(std::int64_t steps) const {
   StrategyReport report = StrategyAround::report(steps);
-  std::string& text = report.account;
+  std::string& text = report.stats;
   if (!text.empty()) text += '\n';
   for (const auto& device : devices_) {
     text += fmt::format("{}:{} held at most {:.1f} MiB\n", device->type() == DeviceType::cpu ? "cpu" : "cuda",

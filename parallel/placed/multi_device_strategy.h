@@ -17,7 +17,7 @@ class MultiDeviceStrategy final : public StrategyAround {
   /// UsageError for fewer than two devices and for one that is named twice.
   MultiDeviceStrategy(std::unique_ptr<Strategy> inner, std::vector<std::shared_ptr<Device>> devices);
 
-  void prepare(const TrainingParts& parts, const Deadline& deadline) override;
+  void prepare(const ModelFactory& factory, const Deadline& deadline) override;
   /// With what each device held, and what went between them. Steps are not recorded: a recording is of one
   /// device.
   StrategyReport report(std::int64_t steps) const override;

@@ -47,14 +47,14 @@ std::shared_ptr<Module> place(std::shared_ptr<Module> module, const std::shared_
   return std::make_shared<PlacedModule>(std::move(module), device);
 }
 
-ChainPart place(ChainPart part, const std::shared_ptr<Device>& device) {
+LayerUnit place(LayerUnit part, const std::shared_ptr<Device>& device) {
   part.forward = [forward = std::move(part.forward), device](const Tensor& x) {
     return forward(x.to(device));
   };
   return part;
 }
 
-ChainPart brought_to(ChainPart part, const std::shared_ptr<Device>& device) {
+LayerUnit brought_to(LayerUnit part, const std::shared_ptr<Device>& device) {
   part.forward = [forward = std::move(part.forward), device](const Tensor& x) {
     return forward(x).to(device);
   };

@@ -20,8 +20,8 @@ namespace dtrain {
 std::shared_ptr<Module> place(std::shared_ptr<Module> module, const std::shared_ptr<Device>& device);
 
 /// A part whose input is brought to `device`, where its modules are.
-ChainPart place(ChainPart part, const std::shared_ptr<Device>& device);
+LayerUnit place(LayerUnit part, const std::shared_ptr<Device>& device);
 /// A part whose result is brought to `device`.
-ChainPart brought_to(ChainPart part, const std::shared_ptr<Device>& device);
+LayerUnit brought_to(LayerUnit part, const std::shared_ptr<Device>& device);
 
 }  // namespace dtrain

@@ -9,22 +9,22 @@
 
 namespace dtrain {
 
-std::vector<std::vector<std::string>> module_names(const std::vector<ChainPart>& chain) {
+std::vector<std::vector<std::string>> module_names(const std::vector<LayerUnit>& chain) {
   std::vector<std::vector<std::string>> names;
-  for (const ChainPart& part : chain) {
+  for (const LayerUnit& part : chain) {
     names.emplace_back();
     for (const auto& [name, module] : part.modules) names.back().push_back(name);
   }
   return names;
 }
 
-PlacedParts build_placed(const TrainingParts& parts, const std::vector<std::string>& devices,
+PlacedChain build_placed(const ModelFactory& factory, const std::vector<std::string>& devices,
                          const NamedDevices& all) {
-  PlacedParts placed{{}, devices};
+  PlacedChain placed{{}, devices};
   placed.chain.resize(devices.size());
   for (const auto& [name, device] : all) {
     if (std::ranges::find(devices, name) == devices.end()) continue;
-    std::vector<ChainPart> chain = chain_of(parts, device);
+    std::vector<LayerUnit> chain = chain_of(factory, device);
     for (std::size_t i = 0; i < chain.size(); ++i) {
       if (devices[i] == name) placed.chain[i] = place(std::move(chain[i]), device);
     }
@@ -32,13 +32,13 @@ PlacedParts build_placed(const TrainingParts& parts, const std::vector<std::stri
   return placed;
 }
 
-std::unique_ptr<Module> network_of(PlacedParts parts, const std::shared_ptr<Device>& home) {
-  parts.chain.back() = brought_to(std::move(parts.chain.back()), home);
-  return std::make_unique<StageModule>(std::vector<Chunk>{std::move(parts.chain)});
+std::unique_ptr<Module> network_of(PlacedChain placed, const std::shared_ptr<Device>& home) {
+  placed.chain.back() = brought_to(std::move(placed.chain.back()), home);
+  return std::make_unique<StageModule>(std::vector<Chunk>{std::move(placed.chain)});
 }
 
-std::vector<std::string> propose_devices(const std::vector<ChainPart>& chain, std::span<const double> times,
-                                         std::span<const std::string> devices) {
+std::vector<std::string> plan_devices(const std::vector<LayerUnit>& chain, std::span<const double> times,
+                                      std::span<const std::string> devices) {
   double time = 0, elements = 0;
   for (std::size_t i = 0; i < chain.size(); ++i) {
     time += times[i];

@@ -12,7 +12,7 @@ namespace dtrain {
 namespace {
 
 /// A place for each module of each part.
-std::vector<Place> places_of(const PlacedParts& placed) {
+std::vector<Place> places_of(const PlacedChain& placed) {
   std::vector<Place> places;
   const auto names = module_names(placed.chain);
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -22,7 +22,7 @@ std::vector<Place> places_of(const PlacedParts& placed) {
 }
 
 // What each part holds, its time, and the places as parse_places() reads them.
-std::string describe(const PlacedParts& placed, std::span<const double> times) {
+std::string describe(const PlacedChain& placed, std::span<const double> times) {
   const auto names = module_names(placed.chain);
   std::string text = fmt::format("{:<24} {:<8} {:>14} {:>12}", "part", "device", "parameters", "a pass");
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -54,15 +54,16 @@ PlacedStrategy::PlacedStrategy(Communicator& communicator, std::unique_ptr<Strat
 }
 
 // Times differ from rank to rank; the map must not.
-std::vector<std::string> PlacedStrategy::proposed(const TrainingParts& parts, std::vector<double>& times,
-                                                  const Deadline& deadline) {
+std::vector<std::string> PlacedStrategy::planned_devices(const ModelFactory& factory,
+                                                         std::vector<double>& times,
+                                                         const Deadline& deadline) {
   const auto& home = devices_.at(options_.devices.front());
-  const std::vector<ChainPart> chain = chain_of(parts, home);
+  const std::vector<LayerUnit> chain = chain_of(factory, home);
   std::string text;
   if (communicator_.rank() == 0) {
-    if (!parts.example) throw UsageError("place: expected an example to measure the parts with, got none");
-    times = times_of(chain, parts.example(home).front(), parts.precision);
-    text = fmt::format("{}", fmt::join(propose_devices(chain, times, options_.devices), ","));
+    if (!factory.example) throw UsageError("place: expected an example to measure the parts with, got none");
+    times = times_of(chain, factory.example(home).front(), factory.precision);
+    text = fmt::format("{}", fmt::join(plan_devices(chain, times, options_.devices), ","));
   }
   text = broadcast_text(communicator_, text, deadline);
   std::vector<std::string> devices;
@@ -74,17 +75,17 @@ std::vector<std::string> PlacedStrategy::proposed(const TrainingParts& parts, st
   return devices;
 }
 
-void PlacedStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
+void PlacedStrategy::prepare(const ModelFactory& factory, const Deadline& deadline) {
   const std::string& home = options_.devices.front();
   std::vector<double> times;
   const std::vector<std::string> devices =
       options_.places.empty()
-          ? proposed(parts, times, deadline)
-          : devices_of(module_names(chain_of(parts, devices_.at(home))), options_.places, home);
-  TrainingParts placed = parts;
+          ? planned_devices(factory, times, deadline)
+          : devices_of(module_names(chain_of(factory, devices_.at(home))), options_.places, home);
+  ModelFactory placed = factory;
   placed.build = [&](const std::shared_ptr<Device>& on) -> std::unique_ptr<Module> {
-    PlacedParts built = build_placed(parts, devices, devices_);
-    if (!times.empty()) proposal_ = describe(built, times);
+    PlacedChain built = build_placed(factory, devices, devices_);
+    if (!times.empty()) plan_ = describe(built, times);
     return network_of(std::move(built), on);
   };
   StrategyAround::prepare(placed, deadline);
@@ -92,7 +93,7 @@ void PlacedStrategy::prepare(const TrainingParts& parts, const Deadline& deadlin
 
 StrategyReport PlacedStrategy::report(std::int64_t steps) const {
   StrategyReport report = StrategyAround::report(steps);
-  report.proposal = proposal_;
+  report.plan = plan_;
   return report;
 }
 

@@ -27,20 +27,20 @@ class PlacedStrategy final : public StrategyAround {
   /// Collective where devices are proposed: all ranks take rank 0's proposal. Throws UsageError for a network
   /// that is no chain, places that do not fit it (devices_of), more devices than parts, and where a proposal
   /// is asked for and there is no example to measure.
-  void prepare(const TrainingParts& parts, const Deadline& deadline) override;
+  void prepare(const ModelFactory& factory, const Deadline& deadline) override;
   /// With, where devices were proposed, a table of the parts, and the places as parse_places() reads them.
   /// Steps are not recorded: a recording is of one device.
   StrategyReport report(std::int64_t steps) const override;
 
  private:
   /// A device for each part, and `times` of them in seconds on rank 0, which measures.
-  std::vector<std::string> proposed(const TrainingParts& parts, std::vector<double>& times,
-                                    const Deadline& deadline);
+  std::vector<std::string> planned_devices(const ModelFactory& factory, std::vector<double>& times,
+                                           const Deadline& deadline);
 
   Communicator& communicator_;
   PlaceOptions options_;
   NamedDevices devices_;
-  std::string proposal_;
+  std::string plan_;
 };
 
 }  // namespace dtrain

@@ -10,20 +10,20 @@ void check_learns(const Module& network) {
     throw UsageError("training: expected a network with a parameter that requires a gradient, got none");
 }
 
-std::unique_ptr<Module> Accumulation::build(const TrainingParts& parts, PassHooks& hooks,
+std::unique_ptr<Module> Accumulation::build(const ModelFactory& factory, PassHooks& hooks,
                                             const Deadline& /*deadline*/) {
-  scaler_ = parts.scaler;
-  auto network = hooks.build([&] { return parts.build(context_.device); });
+  scaler_ = factory.scaler;
+  auto network = hooks.build([&] { return factory.build(context_.device); });
   check_learns(*network);
   network_ = network.get();
   return network;
 }
 
-void Accumulation::run(Passes& passes, PassHooks& hooks, bool exchange) {
+void Accumulation::run(MicroBatches& passes, PassHooks& hooks, bool exchange) {
   for (std::size_t i = 0; i < passes.count(); ++i) run_pass(passes, i, hooks, exchange);
 }
 
-void Accumulation::run_pass(Passes& passes, std::size_t i, PassHooks& hooks, bool exchange) {
+void Accumulation::run_pass(MicroBatches& passes, std::size_t i, PassHooks& hooks, bool exchange) {
   const Tensors inputs = passes.inputs(i);
   Tensor loss;
   {

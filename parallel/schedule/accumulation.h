@@ -13,14 +13,14 @@ class Accumulation final : public Schedule {
   explicit Accumulation(const StrategyContext& context, bool waits_inside = false)
       : context_(context), waits_inside_(waits_inside) {}
 
-  std::unique_ptr<Module> build(const TrainingParts& parts, PassHooks& hooks,
+  std::unique_ptr<Module> build(const ModelFactory& factory, PassHooks& hooks,
                                 const Deadline& deadline) override;
-  void run(Passes& passes, PassHooks& hooks, bool exchange) override;
+  void run(MicroBatches& passes, PassHooks& hooks, bool exchange) override;
   Tensors evaluate(const Tensors& inputs, PassHooks& hooks) override;
   bool recordable() const noexcept override { return !waits_inside_; }
 
  private:
-  void run_pass(Passes& passes, std::size_t i, PassHooks& hooks, bool exchange);
+  void run_pass(MicroBatches& passes, std::size_t i, PassHooks& hooks, bool exchange);
 
   StrategyContext context_;
   bool waits_inside_;

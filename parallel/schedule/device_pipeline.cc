@@ -26,7 +26,7 @@ struct Sent {
   bool wants_gradient = false;
 };
 
-class Mail {
+class Channel {
  public:
   void put(Kind kind, std::size_t run, std::size_t i, Sent sent) {
     const std::lock_guard lock(mutex_);
@@ -69,7 +69,7 @@ class Mail {
 /// One step of all stages.
 class DevicePipeline::Step {
  public:
-  Step(const DevicePipeline& pipeline, Passes& passes)
+  Step(const DevicePipeline& pipeline, MicroBatches& passes)
       : pipeline_(pipeline),
         runs_(pipeline.runs_),
         passes_(passes),
@@ -83,7 +83,7 @@ class DevicePipeline::Step {
     if (runs_ahead_ || has_dropout()) fetch_all();
     if (runs_ahead_) return queue_all();
     parallel_invoke([&](int stage) { run_stage(stage); }, stages_);
-    mail_.rethrow();
+    channel_.rethrow();
   }
 
  private:
@@ -132,7 +132,7 @@ class DevicePipeline::Step {
         if (!act(action, stage)) return;
       }
     } catch (...) {
-      mail_.fail(std::current_exception());
+      channel_.fail(std::current_exception());
     }
   }
 
@@ -165,13 +165,13 @@ class DevicePipeline::Step {
   bool has_input(const StageAction& action, int stage) {
     const std::size_t run = run_of(action, stage), i = static_cast<std::size_t>(action.micro_batch);
     const bool has_none = action.kind == Kind::forward ? run == 0 : !awaits_gradient(run, i);
-    return has_none || mail_.has(action.kind, run, i);
+    return has_none || channel_.has(action.kind, run, i);
   }
 
   /// Hands `tensor` to a run of parts. A copy that is queued at once waits for nothing that comes later.
   void send(Kind kind, std::size_t run, std::size_t i, Sent sent) {
     if (runs_ahead_ && sent.tensor.defined()) sent.tensor = sent.tensor.to(pipeline_.device_of(run));
-    mail_.put(kind, run, i, std::move(sent));
+    channel_.put(kind, run, i, std::move(sent));
   }
 
   bool is_last(std::size_t run) const { return run + 1 == runs_.size(); }
@@ -186,7 +186,7 @@ class DevicePipeline::Step {
     if (run == 0) {
       if (!alive.input.defined()) alive.input = first_input(i);
     } else {
-      const auto sent = mail_.take(Kind::forward, run, i);
+      const auto sent = channel_.take(Kind::forward, run, i);
       if (!sent) return false;
       alive.input = sent->tensor.to(pipeline_.device_of(run)).detach();
       alive.input.set_requires_grad(sent->wants_gradient);
@@ -206,7 +206,7 @@ class DevicePipeline::Step {
     if (is_last(run)) {
       start_backward(alive.output, weight(i), pipeline_.scaler_);
     } else if (awaits_gradient(run, i)) {
-      const auto sent = mail_.take(Kind::backward, run, i);
+      const auto sent = channel_.take(Kind::backward, run, i);
       if (!sent) return false;
       if (sent->tensor.defined()) alive.output.backward(sent->tensor.to(pipeline_.device_of(run)));
     }
@@ -235,11 +235,11 @@ class DevicePipeline::Step {
 
   const DevicePipeline& pipeline_;
   const std::vector<Chunk>& runs_;
-  Passes& passes_;
+  MicroBatches& passes_;
   const int stages_;
   const bool runs_ahead_;
   std::mutex passes_mutex_;
-  Mail mail_;
+  Channel channel_;
   std::vector<std::vector<Alive>> alive_;  ///< by run, by micro-batch
 };
 
@@ -258,15 +258,15 @@ const std::shared_ptr<Device>& DevicePipeline::device_of(std::size_t run) const 
   return all_.at(devices_[run % devices_.size()]);
 }
 
-std::unique_ptr<Module> DevicePipeline::build(const TrainingParts& parts, PassHooks& /*hooks*/,
+std::unique_ptr<Module> DevicePipeline::build(const ModelFactory& factory, PassHooks& /*hooks*/,
                                               const Deadline& deadline) {
-  scaler_ = parts.scaler;
-  choice_.decide(parts, context_.device, context_.communicator, deadline);
-  const auto ends = choice_.ends(chain_of(parts, context_.device));
+  scaler_ = factory.scaler;
+  choice_.decide(factory, context_.device, context_.communicator, deadline);
+  const auto ends = choice_.ends(chain_of(factory, context_.device));
   const std::size_t runs = ends.size();
   std::vector<std::string> devices;
   for (std::size_t run = 0; run < runs; ++run) devices.resize(ends[run], devices_[run % devices_.size()]);
-  PlacedParts built = build_placed(parts, devices, all_);
+  PlacedChain built = build_placed(factory, devices, all_);
   built.chain.back() = brought_to(std::move(built.chain.back()), context_.device);
   for (std::size_t run = 0, begin = 0; run < runs; begin = ends[run++]) {
     const auto at = [&](std::size_t part) { return built.chain.begin() + static_cast<std::ptrdiff_t>(part); };
@@ -280,7 +280,7 @@ std::unique_ptr<Module> DevicePipeline::build(const TrainingParts& parts, PassHo
   return network;
 }
 
-void DevicePipeline::run(Passes& passes, PassHooks& /*hooks*/, bool /*exchange*/) {
+void DevicePipeline::run(MicroBatches& passes, PassHooks& /*hooks*/, bool /*exchange*/) {
   const PhaseScope phase = context_.timer.phase(Phase::backward);
   Step(*this, passes).run();
 }

@@ -23,14 +23,14 @@ class DevicePipeline final : public Schedule {
 
   /// Throws UsageError for a network that is no chain or has fewer parts than there are chunks, and a cut
   /// that does not fit it.
-  std::unique_ptr<Module> build(const TrainingParts& parts, PassHooks& hooks,
+  std::unique_ptr<Module> build(const ModelFactory& factory, PassHooks& hooks,
                                 const Deadline& deadline) override;
   /// Every pass is a micro-batch. Of the hooks none is called, since stages are threads. For GPUs, and for a
   /// network with dropout, the inputs of all micro-batches are asked for before the first one is computed.
-  void run(Passes& passes, PassHooks& hooks, bool exchange) override;
+  void run(MicroBatches& passes, PassHooks& hooks, bool exchange) override;
   Tensors evaluate(const Tensors& inputs, PassHooks& hooks) override;
-  std::string proposal() const override { return choice_.proposal(); }
-  std::map<std::string, std::string> choices() const override { return choice_.choices(); }
+  std::string plan() const override { return choice_.plan(); }
+  std::map<std::string, std::string> tuned_config() const override { return choice_.tuned_config(); }
 
  private:
   class Step;

@@ -47,11 +47,11 @@ Pipeline::Pipeline(const StrategyContext& context, const PipelineLinks& links, c
       layout_{.stages = links.stages()},
       alive_(static_cast<std::size_t>(options_.chunks)) {}
 
-std::unique_ptr<Module> Pipeline::build(const TrainingParts& parts, PassHooks& /*hooks*/,
+std::unique_ptr<Module> Pipeline::build(const ModelFactory& factory, PassHooks& /*hooks*/,
                                         const Deadline& deadline) {
-  scaler_ = parts.scaler;
-  choice_.decide(parts, context_.device, context_.communicator, deadline);
-  const std::unique_ptr<Module> whole = parts.build(context_.device);
+  scaler_ = factory.scaler;
+  choice_.decide(factory, context_.device, context_.communicator, deadline);
+  const std::unique_ptr<Module> whole = factory.build(context_.device);
   const auto* const chained = dynamic_cast<const Chained*>(whole.get());
   if (chained == nullptr)
     throw UsageError("pipeline: expected a network that is a chain of parts, got one that is not");
@@ -62,7 +62,7 @@ std::unique_ptr<Module> Pipeline::build(const TrainingParts& parts, PassHooks& /
 }
 
 // The c-th chunk of stage s is the run of parts number c · stages + s.
-std::unique_ptr<StageModule> Pipeline::cut(const Module& whole, const std::vector<ChainPart>& chain) {
+std::unique_ptr<StageModule> Pipeline::cut(const Module& whole, const std::vector<LayerUnit>& chain) {
   const auto runs = static_cast<std::size_t>(stage_count()) * alive_.size();
   const auto ends = choice_.ends(chain);
   std::vector<Chunk> own;
@@ -71,12 +71,12 @@ std::unique_ptr<StageModule> Pipeline::cut(const Module& whole, const std::vecto
     const int holder = static_cast<int>(run) % stage_count();
     const auto at = [&](std::size_t part) { return chain.begin() + static_cast<std::ptrdiff_t>(part); };
     Chunk chunk(at(begin), at(ends[run]));
-    if (std::ranges::all_of(chunk, [](const ChainPart& part) { return parameter_count(part) == 0; })) {
+    if (std::ranges::all_of(chunk, [](const LayerUnit& part) { return parameter_count(part) == 0; })) {
       throw UsageError(fmt::format(
           "pipeline: expected parameters in each of the {} chunks of the network, got none in number {}",
           runs, run + 1));
     }
-    for (const ChainPart& part : chunk) {
+    for (const LayerUnit& part : chunk) {
       for (const auto& [name, module] : part.modules) stage_of_module.emplace(name, holder);
     }
     if (holder == stage()) own.push_back(std::move(chunk));
@@ -176,7 +176,7 @@ void Pipeline::backward(const Step& step, std::size_t chunk, std::size_t i) {
   step.hooks.after_backward(which);
 }
 
-void Pipeline::run(Passes& passes, PassHooks& hooks, bool exchange) {
+void Pipeline::run(MicroBatches& passes, PassHooks& hooks, bool exchange) {
   for (auto& alive : alive_) alive.assign(passes.count(), {});
   const auto actions = stage_actions(options_.schedule, stage(), stage_count(),
                                      static_cast<int>(passes.count()), options_.chunks);

@@ -40,17 +40,17 @@ class Pipeline final : public Schedule {
   /// The whole network exists on each rank for a moment, for the sake of its initial weights, and once more
   /// before that where stages are measured. Throws UsageError for a network that is no chain (Chained) or has
   /// fewer parts than there are chunks, a cut that does not fit it, and a chunk without parameters.
-  std::unique_ptr<Module> build(const TrainingParts& parts, PassHooks& hooks,
+  std::unique_ptr<Module> build(const ModelFactory& factory, PassHooks& hooks,
                                 const Deadline& deadline) override;
   /// Every pass is a micro-batch.
-  void run(Passes& passes, PassHooks& hooks, bool exchange) override;
+  void run(MicroBatches& passes, PassHooks& hooks, bool exchange) override;
   Tensors evaluate(const Tensors& inputs, PassHooks& hooks) override;
   bool holds_outputs() const noexcept override { return stage() + 1 == stage_count(); }
   const StageLayout* stages() const noexcept override { return &layout_; }
   std::size_t chunk_of(const std::string& parameter) const override { return stage_->chunk_of(parameter); }
   std::size_t chunks() const noexcept override { return alive_.size(); }
-  std::string proposal() const override { return choice_.proposal(); }
-  std::map<std::string, std::string> choices() const override { return choice_.choices(); }
+  std::string plan() const override { return choice_.plan(); }
+  std::map<std::string, std::string> tuned_config() const override { return choice_.tuned_config(); }
 
   const PipelineStats& stats() const noexcept { return stats_; }
 
@@ -66,7 +66,7 @@ class Pipeline final : public Schedule {
   };
   /// One step's.
   struct Step {
-    Passes& passes;
+    MicroBatches& passes;
     PassHooks& hooks;
     bool exchange;
   };
@@ -84,7 +84,7 @@ class Pipeline final : public Schedule {
   Deadline patience() const { return Deadline::after(context_.patience); }
 
   /// This stage's chunks of a network, and what it shares with other stages.
-  std::unique_ptr<StageModule> cut(const Module& whole, const std::vector<ChainPart>& chain);
+  std::unique_ptr<StageModule> cut(const Module& whole, const std::vector<LayerUnit>& chain);
   void forward(const Step& step, std::size_t chunk, std::size_t i);
   void backward(const Step& step, std::size_t chunk, std::size_t i);
   /// Computes, and counts the time.

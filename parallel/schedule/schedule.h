@@ -20,10 +20,10 @@ class Schedule {
 
   /// Collective. This rank's part of the network; borrowed until the schedule's end. Throws UsageError for a
   /// network that does not learn.
-  virtual std::unique_ptr<Module> build(const TrainingParts& parts, PassHooks& hooks,
+  virtual std::unique_ptr<Module> build(const ModelFactory& factory, PassHooks& hooks,
                                         const Deadline& deadline) = 0;
   /// Forward and backward of all passes, and all that stages owe each other: gradients are in the network.
-  virtual void run(Passes& passes, PassHooks& hooks, bool exchange) = 0;
+  virtual void run(MicroBatches& passes, PassHooks& hooks, bool exchange) = 0;
   /// The outputs, empty where holds_outputs() is false. Called without gradients.
   virtual Tensors evaluate(const Tensors& inputs, PassHooks& hooks) = 0;
   virtual bool holds_outputs() const noexcept { return true; }
@@ -34,9 +34,9 @@ class Schedule {
   /// After build(): the set of parameters, from 0, that gets its gradients in passes of its own.
   virtual std::size_t chunk_of(const std::string& /*parameter*/) const { return 0; }
   virtual std::size_t chunks() const noexcept { return 1; }
-  /// As Strategy::proposal and Strategy::choices.
-  virtual std::string proposal() const { return {}; }
-  virtual std::map<std::string, std::string> choices() const { return {}; }
+  /// As Strategy::plan and Strategy::tuned_config.
+  virtual std::string plan() const { return {}; }
+  virtual std::map<std::string, std::string> tuned_config() const { return {}; }
 };
 
 /// Throws UsageError for a network without a parameter that learns.

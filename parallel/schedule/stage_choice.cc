@@ -25,7 +25,7 @@ constexpr std::size_t kRepeats = 3;
 }
 
 /// Once through a part, forward and backward; what it gives.
-Tensor pass(const ChainPart& part, const Tensor& x) {
+Tensor pass(const LayerUnit& part, const Tensor& x) {
   Tensor y = part.forward(x);
   if (y.requires_grad()) y.backward(Tensor::zeros_like(y));
   for (const auto& [name, module] : part.modules) module->zero_grad();
@@ -82,15 +82,15 @@ StageCut parse_stages(std::string_view text) {
   return cut;
 }
 
-std::vector<ChainPart> chain_of(const TrainingParts& parts, const std::shared_ptr<Device>& device) {
-  const std::unique_ptr<Module> whole = parts.build(device);
+std::vector<LayerUnit> chain_of(const ModelFactory& factory, const std::shared_ptr<Device>& device) {
+  const std::unique_ptr<Module> whole = factory.build(device);
   const auto* const chained = dynamic_cast<const Chained*>(whole.get());
   if (chained == nullptr)
     throw UsageError("network: expected a chain of parts (Chained), got one that is not");
   return chained->chain();
 }
 
-std::vector<double> times_of(const std::vector<ChainPart>& chain, const Tensor& input, Precision precision) {
+std::vector<double> times_of(const std::vector<LayerUnit>& chain, const Tensor& input, Precision precision) {
   LowPrecisionWeights weights;
   const Autocast autocast(precision, weights);
   std::vector<double> times;
@@ -117,19 +117,20 @@ StageChoice::StageChoice(StageCut cut, int stages, int runs)
       stages_(static_cast<std::size_t>(stages)),
       runs_(static_cast<std::size_t>(runs)) {}
 
-void StageChoice::decide(const TrainingParts& parts, const std::shared_ptr<Device>& device,
+void StageChoice::decide(const ModelFactory& factory, const std::shared_ptr<Device>& device,
                          Communicator& communicator, const Deadline& deadline) {
   if (cut_.kind != StageCut::Kind::measured) return;
-  const auto chosen = parts.chosen ? parts.chosen() : std::map<std::string, std::string>();
-  const std::vector<ChainPart> chain = chain_of(parts, device);
+  const auto chosen =
+      factory.earlier_config ? factory.earlier_config() : std::map<std::string, std::string>();
+  const std::vector<LayerUnit> chain = chain_of(factory, device);
   if (keep(chosen, chain.size())) return;
-  if (!parts.example) throw UsageError("pipeline: expected an example to measure the parts with, got none");
-  const auto times = mean_of(times_of(chain, parts.example(device).front(), parts.precision), device,
+  if (!factory.example) throw UsageError("pipeline: expected an example to measure the parts with, got none");
+  const auto times = mean_of(times_of(chain, factory.example(device).front(), factory.precision), device,
                              communicator, deadline);
   std::vector<bool> needed;
-  for (const ChainPart& part : chain) needed.push_back(parameter_count(part) > 0);
+  for (const LayerUnit& part : chain) needed.push_back(parameter_count(part) > 0);
   cut_ = {StageCut::Kind::listed, firsts_of(cut_evenly(times, static_cast<int>(runs_), needed))};
-  choices_[kChoice] = fmt::format("{}", fmt::join(cut_.firsts, ","));
+  tuned_config_[kChoice] = fmt::format("{}", fmt::join(cut_.firsts, ","));
   describe(chain, times);
 }
 
@@ -145,13 +146,13 @@ bool StageChoice::keep(const std::map<std::string, std::string>& chosen, std::si
   }
   if (kept.firsts.size() != runs_ || kept.firsts.back() >= parts) return false;
   cut_ = std::move(kept);
-  choices_[kChoice] = found->second;
-  proposal_ = fmt::format("stages: {}, as the run began", found->second);
+  tuned_config_[kChoice] = found->second;
+  plan_ = fmt::format("stages: {}, as the run began", found->second);
   return true;
 }
 
-void StageChoice::describe(const std::vector<ChainPart>& chain, const std::vector<double>& times) {
-  proposal_ = fmt::format("{:<6} {:<40} {:>14} {:>12}", "stage", "parts", "parameters", "a pass");
+void StageChoice::describe(const std::vector<LayerUnit>& chain, const std::vector<double>& times) {
+  plan_ = fmt::format("{:<6} {:<40} {:>14} {:>12}", "stage", "parts", "parameters", "a pass");
   const auto ends = ends_of(cut_.firsts, chain.size());
   for (std::size_t run = 0; run < runs_; ++run) {
     const auto name = [&](std::size_t part) {
@@ -163,14 +164,14 @@ void StageChoice::describe(const std::vector<ChainPart>& chain, const std::vecto
       seconds += times[part];
       elements += static_cast<double>(parameter_count(chain[part]));
     }
-    proposal_ += fmt::format("\n{:<6} {:<40} {:>10.2f} MiB {:>9.2f} ms", run % stages_,
-                             begin == last ? name(begin) : fmt::format("{} to {}", name(begin), name(last)),
-                             4 * elements / (1 << 20), 1e3 * seconds);
+    plan_ += fmt::format("\n{:<6} {:<40} {:>10.2f} MiB {:>9.2f} ms", run % stages_,
+                         begin == last ? name(begin) : fmt::format("{} to {}", name(begin), name(last)),
+                         4 * elements / (1 << 20), 1e3 * seconds);
   }
-  proposal_ += fmt::format("\nstages: {}", choices_[kChoice]);
+  plan_ += fmt::format("\nstages: {}", tuned_config_[kChoice]);
 }
 
-std::vector<std::size_t> StageChoice::ends(const std::vector<ChainPart>& chain) const {
+std::vector<std::size_t> StageChoice::ends(const std::vector<LayerUnit>& chain) const {
   if (cut_.kind != StageCut::Kind::listed) return cut_evenly(costs_of(chain), static_cast<int>(runs_));
   if (cut_.firsts.size() != runs_ || cut_.firsts.back() >= chain.size()) {
     throw UsageError(

@@ -1,7 +1,7 @@
 // Where a network is cut into the stages of a pipeline: evenly, by measured time, or as somebody says.
 //
 //     StageChoice choice(parse_stages("auto"), 4);
-//     choice.decide(parts, device, communicator, deadline);
+//     choice.decide(factory, device, communicator, deadline);
 //     const auto ends = choice.ends(chain);
 #pragma once
 
@@ -37,12 +37,12 @@ StageCut parse_stages(std::string_view text);
 
 /// Builds the network on `device` and cuts it into its parts, which outlive it. Throws UsageError for one
 /// that is no chain.
-std::vector<ChainPart> chain_of(const TrainingParts& parts, const std::shared_ptr<Device>& device);
+std::vector<LayerUnit> chain_of(const ModelFactory& factory, const std::shared_ptr<Device>& device);
 
 /// The seconds that each part takes forward and backward, in `precision`: the median of three passes after
 /// one that does not count. `input` is what the first part takes. Changes what a pass in training changes
 /// (running statistics); gradients are dropped. Waits for the device.
-std::vector<double> times_of(const std::vector<ChainPart>& chain, const Tensor& input,
+std::vector<double> times_of(const std::vector<LayerUnit>& chain, const Tensor& input,
                              Precision precision = Precision::fp32);
 
 /// One rank's. Used once.
@@ -52,29 +52,30 @@ class StageChoice {
   StageChoice(StageCut cut, int stages, int runs);
 
   /// Before the network is built. Where stages are measured this is collective over `communicator`: every
-  /// rank builds the network on `device` and measures it with parts.example; what counts is the mean over the
-  /// ranks, so that all of them cut alike. What an earlier start of the run has chosen (parts.chosen) is kept
-  /// where it fits, and nothing is measured then. Else it does nothing. Throws UsageError where there is no
-  /// example and where there are fewer parts with parameters than runs, PeerError.
-  void decide(const TrainingParts& parts, const std::shared_ptr<Device>& device, Communicator& communicator,
+  /// rank builds the network on `device` and measures it with factory.example; what counts is the mean over
+  /// the ranks, so that all of them cut alike. What an earlier start of the run has chosen
+  /// (factory.earlier_config) is kept where it fits, and nothing is measured then. Else it does nothing.
+  /// Throws UsageError where there is no example and where there are fewer parts with parameters than runs,
+  /// PeerError.
+  void decide(const ModelFactory& factory, const std::shared_ptr<Device>& device, Communicator& communicator,
               const Deadline& deadline);
   /// Where each run of `chain` ends: the number of the part behind its last. After decide(). Throws
   /// UsageError for fewer parts than runs, and for a list of another length or beyond the parts.
-  std::vector<std::size_t> ends(const std::vector<ChainPart>& chain) const;
+  std::vector<std::size_t> ends(const std::vector<LayerUnit>& chain) const;
 
   /// {"stages": "0,3,7"} where they were measured, now or by an earlier start; else nothing.
-  const std::map<std::string, std::string>& choices() const noexcept { return choices_; }
+  const std::map<std::string, std::string>& tuned_config() const noexcept { return tuned_config_; }
   /// For people: the runs with their times, and how to ask for them; empty where nothing was measured.
-  const std::string& proposal() const noexcept { return proposal_; }
+  const std::string& plan() const noexcept { return plan_; }
 
  private:
   bool keep(const std::map<std::string, std::string>& chosen, std::size_t parts);
-  void describe(const std::vector<ChainPart>& chain, const std::vector<double>& times);
+  void describe(const std::vector<LayerUnit>& chain, const std::vector<double>& times);
 
   StageCut cut_;
   std::size_t stages_, runs_;
-  std::map<std::string, std::string> choices_;
-  std::string proposal_;
+  std::map<std::string, std::string> tuned_config_;
+  std::string plan_;
 };
 
 }  // namespace dtrain

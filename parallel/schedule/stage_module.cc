@@ -34,7 +34,7 @@ class Names final : public Module {
 StageModule::StageModule(std::vector<Chunk> chunks) : chunks_(std::move(chunks)) {
   Names root;
   for (const Chunk& chunk : chunks_) {
-    for (const ChainPart& part : chunk) {
+    for (const LayerUnit& part : chunk) {
       for (const auto& [path, module] : part.modules) root.hold(path, module);
     }
   }
@@ -51,7 +51,7 @@ Tensor StageModule::forward(const Tensor& x) {
 
 std::size_t StageModule::chunk_of(const std::string& parameter) const {
   for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
-    for (const ChainPart& part : chunks_[chunk]) {
+    for (const LayerUnit& part : chunks_[chunk]) {
       for (const auto& [path, module] : part.modules) {
         if (parameter.starts_with(path + ".")) return chunk;
       }
@@ -60,17 +60,17 @@ std::size_t StageModule::chunk_of(const std::string& parameter) const {
   throw UsageError("pipeline: expected a parameter of this stage, got " + parameter);
 }
 
-std::int64_t parameter_count(const ChainPart& part) {
+std::int64_t parameter_count(const LayerUnit& part) {
   std::int64_t count = 0;
   for (const auto& [path, module] : part.modules) count += module->parameter_count();
   return count;
 }
 
-std::vector<double> costs_of(const std::vector<ChainPart>& chain) {
+std::vector<double> costs_of(const std::vector<LayerUnit>& chain) {
   double total = 0;
-  for (const ChainPart& part : chain) total += static_cast<double>(parameter_count(part));
+  for (const LayerUnit& part : chain) total += static_cast<double>(parameter_count(part));
   std::vector<double> costs;
-  for (const ChainPart& part : chain) {
+  for (const LayerUnit& part : chain) {
     costs.push_back(static_cast<double>(parameter_count(part)) / std::max(total, 1.0) +
                     1.0 / static_cast<double>(chain.size()));
   }

@@ -6,7 +6,7 @@
 namespace dtrain {
 
 /// Consecutive parts of a network.
-using Chunk = std::vector<ChainPart>;
+using Chunk = std::vector<LayerUnit>;
 
 /// What a stage of a pipeline holds: one chunk, or several that are not neighbours.
 class StageModule final : public Module {
@@ -24,9 +24,9 @@ class StageModule final : public Module {
 };
 
 /// Elements of the parameters of `part`.
-std::int64_t parameter_count(const ChainPart& part);
+std::int64_t parameter_count(const LayerUnit& part);
 /// A network's parts, weighed by their parameters and, as much together, each alike: convolutions take time
 /// that their parameters do not show.
-std::vector<double> costs_of(const std::vector<ChainPart>& chain);
+std::vector<double> costs_of(const std::vector<LayerUnit>& chain);
 
 }  // namespace dtrain

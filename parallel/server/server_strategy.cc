@@ -20,22 +20,22 @@ const std::string kApplied = "server-applied";
 
 }  // namespace
 
-void ServerStrategy::prepare(const TrainingParts& parts, const Deadline& deadline) {
-  if (parts.scaler != nullptr) {
+void ServerStrategy::prepare(const ModelFactory& factory, const Deadline& deadline) {
+  if (factory.scaler != nullptr) {
     throw UsageError(
         "parameter server: expected float32 or bfloat16, got float16, whose loss scaling would differ among "
         "the workers");
   }
-  network_ = passes_.build(parts, hooks_, deadline);
-  optimizer_ = parts.make_optimizer(network_->named_parameters());
-  guard_ = parts.update_guard();
+  network_ = passes_.build(factory, hooks_, deadline);
+  optimizer_ = factory.make_optimizer(network_->named_parameters());
+  guard_ = factory.update_guard();
   if (guard_ != nullptr) guard_->attach(*optimizer_);
   set_prepared(*network_, *optimizer_);
   parameters_ = trainable_parameters(*network_);
   keys_ = server::lay_out_keys(parameters_, store_.servers());
 }
 
-void ServerStrategy::load(const SavedState& state, const Deadline& /*deadline*/) {
+void ServerStrategy::load(const CheckpointFiles& state, const Deadline& /*deadline*/) {
   if (!is_root()) return;
   network_->load_state_dict(load_tensors(*state.model, context_.device));
   const NamedTensors frozen = frozen_parameters(*network_);
@@ -88,10 +88,10 @@ void ServerStrategy::start_servers(const Deadline& deadline) {
     own_steps_ = store_.init(key.name, key.part_of(parameters_[key.parameter].second), deadline, key.server);
 }
 
-void ServerStrategy::step(Passes& passes, Exchange exchange) {
+void ServerStrategy::step(MicroBatches& passes, Exchange exchange) {
   optimizer_->zero_grad();
   passes_.run(passes, hooks_, exchange == Exchange::all);
-  if (exchange == Exchange::none) return;
+  if (exchange == Exchange::no_sync) return;
   passes.gradients_done();
   const PhaseScope phase = context_.timer.phase(Phase::communication);
   // So many asynchronous updates as there are workers move the parameters as one synchronous one does.
@@ -140,7 +140,7 @@ void ServerStrategy::pull(const Deadline& deadline) {
 }
 
 // Asynchronous: what rank 0 evaluates and saves has its own running statistics, and nobody is waited for.
-void ServerStrategy::settle(const Deadline& deadline) {
+void ServerStrategy::sync_state(const Deadline& deadline) {
   if (in_step()) copy_from_first_rank(context_.communicator, network_->named_buffers(), deadline);
 }
 
@@ -149,7 +149,7 @@ Tensors ServerStrategy::evaluate(const Tensors& inputs) {
   return passes_.evaluate(inputs, hooks_);
 }
 
-StateParts ServerStrategy::held() {
+RankState ServerStrategy::held() {
   if (!begun_) return {whole(network_->state_dict()), {}};
   const NoGrad no_grad;
   std::vector<NamedTensors> states;

@@ -27,16 +27,16 @@ class ServerStrategy final : public Strategy, private AsyncSteps {
         passes_(context) {}
 
   /// Throws UsageError for loss scaling, whose overflow each worker would see alone.
-  void prepare(const TrainingParts& parts, const Deadline& deadline) override;
+  void prepare(const ModelFactory& factory, const Deadline& deadline) override;
   /// Rank 0 keeps the optimizer's state for the servers.
-  void load(const SavedState& state, const Deadline& deadline) override;
+  void load(const CheckpointFiles& state, const Deadline& deadline) override;
   void begin(const Deadline& deadline) override;
   /// Not recorded: each step waits for a server.
-  void step(Passes& passes, Exchange exchange) override;
-  void settle(const Deadline& deadline) override;
+  void step(MicroBatches& passes, Exchange exchange) override;
+  void sync_state(const Deadline& deadline) override;
   Tensors evaluate(const Tensors& inputs) override;
   /// On rank 0 what the servers hold, between two updates of each.
-  StateParts held() override;
+  RankState held() override;
   Replicas replicas() override;
   /// A pull of everything.
   void exchange_alone(const Deadline& deadline) override;

@@ -5,16 +5,16 @@ namespace dtrain {
 AllReduceSync::AllReduceSync(const StrategyContext& context, ReducerOptions options, OptimizerState state)
     : GradientSync(context, state), options_(std::move(options)) {
   if (!options_.device) options_.device = context.device;
-  if (options_.exchange && options_.exchange->remembers()) hook_ = options_.exchange;
+  if (options_.exchange && options_.exchange->is_stateful()) hook_ = options_.exchange;
 }
 
 bool AllReduceSync::recordable() const noexcept {
   const bool asks = parallel_ && parallel_->asked_peers();
-  return !deals() && !asks;
+  return !partitions_state() && !asks;
 }
 
 void AllReduceSync::begin(const Deadline& deadline) {
-  parallel_ = std::make_unique<DataParallel>(copies(), network(), deadline, options_);
+  parallel_ = std::make_unique<DataParallel>(dp_group(), network(), deadline, options_);
 }
 
 void AllReduceSync::run_backward(const BackwardPass& which, const std::function<void()>& body) {
@@ -23,9 +23,9 @@ void AllReduceSync::run_backward(const BackwardPass& which, const std::function<
   body();
 }
 
-void AllReduceSync::settle(Optimizer& /*optimizer*/, const Deadline& deadline) {
+void AllReduceSync::sync_state(Optimizer& /*optimizer*/, const Deadline& deadline) {
   parallel_->sync_buffers(deadline);
-  if (options_.exchange) options_.exchange->settle(copies(), deadline);
+  if (options_.exchange) options_.exchange->sync_state(dp_group(), deadline);
 }
 
 void AllReduceSync::exchange_alone(const Deadline& deadline) {

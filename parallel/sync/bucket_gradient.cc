@@ -14,7 +14,7 @@ BucketGradient::BucketGradient(const Tensor& parameter, const std::shared_ptr<De
 
 // The gradient has the strides of a dense tensor of the parameter's shape in the parameter's own memory
 // order.
-void BucketGradient::place(const View& slot, const std::shared_ptr<void>& owner) {
+void BucketGradient::bind_view(const View& slot, const std::shared_ptr<void>& owner) {
   if (placed_.defined() && placed_.view().data == slot.data) return;
   View view = slot;
   view.shape = parameter_.shape();
@@ -25,13 +25,13 @@ void BucketGradient::place(const View& slot, const std::shared_ptr<void>& owner)
   parameter_.set_grad_storage(gradient_);
 }
 
-void BucketGradient::bring() {
+void BucketGradient::copy_in() {
   if (!away_) return;
   const NoGrad no_grad;
   placed_.copy_across(gradient_);
 }
 
-void BucketGradient::take_back() {
+void BucketGradient::copy_out() {
   if (away_) {
     const NoGrad no_grad;
     gradient_.copy_across(placed_);
@@ -39,6 +39,6 @@ void BucketGradient::take_back() {
   gradient_.mark_modified();
 }
 
-void BucketGradient::give() { parameter_.set_grad(gradient_); }
+void BucketGradient::assign() { parameter_.set_grad(gradient_); }
 
 }  // namespace dtrain

@@ -13,20 +13,20 @@ namespace dtrain {
 /// Used by one thread at a time.
 class BucketGradient {
  public:
-  /// Of `parameter`, a dense leaf that requires a gradient; buckets are on `home`. Call place() next.
+  /// Of `parameter`, a dense leaf that requires a gradient; buckets are on `home`. Call bind_view() next.
   BucketGradient(const Tensor& parameter, const std::shared_ptr<Device>& home);
 
   /// Whether it is on another GPU than its place.
   bool is_away() const noexcept { return away_; }
   /// From now on `slot` is its place: flat and dense, in memory that `owner` keeps. A gradient that is not
   /// away is written there by backward.
-  void place(const View& slot, const std::shared_ptr<void>& owner);
+  void bind_view(const View& slot, const std::shared_ptr<void>& owner);
   /// Copies a gradient that is away to its place.
-  void bring();
+  void copy_in();
   /// What is at its place was shared: copies it back where the gradient is away.
-  void take_back();
+  void copy_out();
   /// Makes it the parameter's gradient where backward made none.
-  void give();
+  void assign();
 
  private:
   Tensor parameter_;

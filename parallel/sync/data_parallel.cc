@@ -28,7 +28,7 @@ DataParallel::DataParallel(Communicator& communicator, Module& module, const Dea
   if (!parameters_.empty())
     options_.owner = "the module with " + parameters_.front().first + " to " + parameters_.back().first;
   reducer_ = std::make_unique<Reducer>(communicator_, home_, slots(), options_);
-  brought_.resize(parameters_.size());
+  copied_in_.resize(parameters_.size());
   used_.resize(parameters_.size());
   for (std::size_t index = 0; index < parameters_.size(); ++index) attach(index);
 }
@@ -53,7 +53,7 @@ std::unique_ptr<Reducer> DataParallel::make_idle_reducer() const {
 void DataParallel::attach(std::size_t index) {
   Tensor& parameter = parameters_[index].second;
   gradients_.emplace_back(parameter, home_);
-  gradients_.back().place(reducer_->gradient(slot_of(index)), reducer_->memory_of(slot_of(index)));
+  gradients_.back().bind_view(reducer_->gradient(slot_of(index)), reducer_->memory_of(slot_of(index)));
   // A part of the graph that turned out not to use the parameter reports it too, with nothing in the bucket.
   parameter.on_grad_ready([this, index] {
     if (parameters_[index].second.grad().defined()) take(index);
@@ -61,16 +61,16 @@ void DataParallel::attach(std::size_t index) {
 }
 
 void DataParallel::take(std::size_t index) {
-  if (reducer_->sync()) bring(index);
+  if (reducer_->sync()) copy_in(index);
   reducer_->mark_ready(slot_of(index));
   if (!reducer_->sync() || ++ready_ < parameters_.size()) return;
   used_.assign(used_.size(), true);
   announce_used();
 }
 
-void DataParallel::bring(std::size_t index) {
-  gradients_[index].bring();
-  brought_[index] = true;
+void DataParallel::copy_in(std::size_t index) {
+  gradients_[index].copy_in();
+  copied_in_[index] = true;
 }
 
 void DataParallel::announce_used() {
@@ -94,16 +94,16 @@ void DataParallel::finish(const Deadline& deadline) {
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     // What only passes before the last one used.
     used_[index] = parameters_[index].second.grad().defined();
-    if (!brought_[index] && used_[index]) bring(index);
-    brought_[index] = false;
+    if (!copied_in_[index] && used_[index]) copy_in(index);
+    copied_in_[index] = false;
   }
   if (!announced_) announce_used();
   reducer_->finish(deadline);
   const UsedParameters used = used_by_any();
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     if (!used[index]) continue;
-    gradients_[index].take_back();
-    if (!used_[index]) gradients_[index].give();
+    gradients_[index].copy_out();
+    if (!used_[index]) gradients_[index].assign();
   }
   ready_ = 0;
   announced_ = false;

@@ -64,7 +64,7 @@ class DataParallel {
   static std::size_t slot_of(std::size_t index) noexcept { return index + 1; }
   /// A gradient is there: final, in a step that exchanges.
   void take(std::size_t index);
-  void bring(std::size_t index);
+  void copy_in(std::size_t index);
   /// Hands what this rank used to the reducer.
   void announce_used();
   /// Of `parameters_`, in the step that was exchanged.
@@ -77,9 +77,9 @@ class DataParallel {
   NamedTensors parameters_;  // with gradients, in the module's order
   NamedTensors alone_;       // those on other GPUs that nobody shares, since there is one rank
   std::vector<BucketGradient> gradients_;
-  std::vector<bool> brought_;  // in this step
-  UsedParameters used_;        // by this rank, in this step
-  std::size_t ready_ = 0;      // gradients that are final
+  std::vector<bool> copied_in_;  // in this step
+  UsedParameters used_;          // by this rank, in this step
+  std::size_t ready_ = 0;        // gradients that are final
   bool announced_ = false, asked_peers_ = false;
   std::shared_ptr<Device> home_;  // of the buckets
   std::unique_ptr<Reducer> reducer_;

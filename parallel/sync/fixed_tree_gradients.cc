@@ -7,8 +7,8 @@
 
 namespace dtrain {
 
-PartGradients::PartGradients(Communicator& communicator, std::shared_ptr<Device> device,
-                             const Module& network, int parts, const BucketOptions& buckets)
+FixedTreeGradients::FixedTreeGradients(Communicator& communicator, std::shared_ptr<Device> device,
+                                       const Module& network, int parts, const BucketOptions& buckets)
     : communicator_(communicator),
       device_(std::move(device)),
       parts_(parts),
@@ -21,12 +21,12 @@ PartGradients::PartGradients(Communicator& communicator, std::shared_ptr<Device>
   for (std::size_t index = 0; index < parameters_.size(); ++index) attach(index);
 }
 
-PartGradients::~PartGradients() {
+FixedTreeGradients::~FixedTreeGradients() {
   // The tensors may outlive us; their gradients keep the buckets' memory, but nothing calls us any more.
   for (NamedTensor& parameter : parameters_) parameter.second.on_grad_ready({});
 }
 
-std::unique_ptr<TreeReducer> PartGradients::make_reducer() const {
+std::unique_ptr<TreeReducer> FixedTreeGradients::make_reducer() const {
   std::vector<GradientSlot> slots;
   for (const auto& [name, tensor] : parameters_)
     slots.push_back({name, static_cast<std::size_t>(tensor.numel()), tensor.dtype(), tensor.shape()});
@@ -34,24 +34,24 @@ std::unique_ptr<TreeReducer> PartGradients::make_reducer() const {
   return std::make_unique<TreeReducer>(communicator_, device_, std::move(slots), parts_, buckets_);
 }
 
-void PartGradients::attach(std::size_t index) {
+void FixedTreeGradients::attach(std::size_t index) {
   gradients_.emplace_back(parameters_[index].second, device_);
   parameters_[index].second.on_grad_ready([this, index] {
     if (!exchanging_ || !parameters_[index].second.grad().defined()) return;
-    gradients_[index].bring();
+    gradients_[index].copy_in();
     reducer_->mark_ready(slot_of(index));
   });
 }
 
-void PartGradients::begin_part(bool exchange) {
+void FixedTreeGradients::begin_part(bool exchange) {
   for (NamedTensor& parameter : parameters_) parameter.second.zero_grad();
   for (std::size_t index = 0; index < gradients_.size(); ++index)
-    gradients_[index].place(reducer_->gradient(slot_of(index)), reducer_->memory_of(slot_of(index)));
+    gradients_[index].bind_view(reducer_->gradient(slot_of(index)), reducer_->memory_of(slot_of(index)));
   exchanging_ = exchange;
   if (exchange) reducer_->begin_pass();
 }
 
-void PartGradients::end_part() {
+void FixedTreeGradients::end_part() {
   if (exchanging_) {
     announce_used();
     reducer_->end_pass();
@@ -59,7 +59,7 @@ void PartGradients::end_part() {
   exchanging_ = false;
 }
 
-void PartGradients::announce_used() {
+void FixedTreeGradients::announce_used() {
   UsedParameters used;
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     used.push_back(parameters_[index].second.grad().defined());
@@ -69,19 +69,19 @@ void PartGradients::announce_used() {
   reducer_->mark_ready(0);
 }
 
-UsedParameters PartGradients::used_by_any() const {
+UsedParameters FixedTreeGradients::used_by_any() const {
   const bool used_all = std::ranges::find(used_, false) == used_.end();
   return used_all || communicator_.size() == 1 ? used_ : read_used(device_, reducer_->gradient(0));
 }
 
-void PartGradients::finish(const Deadline& deadline) { reducer_->finish(deadline); }
+void FixedTreeGradients::finish(const Deadline& deadline) { reducer_->finish(deadline); }
 
-void PartGradients::give() {
+void FixedTreeGradients::assign() {
   const UsedParameters used = used_by_any();
   for (std::size_t index = 0; index < gradients_.size(); ++index) {
     if (used[index]) {
-      gradients_[index].take_back();
-      gradients_[index].give();
+      gradients_[index].copy_out();
+      gradients_[index].assign();
     } else {
       parameters_[index].second.zero_grad();
     }
@@ -89,7 +89,7 @@ void PartGradients::give() {
   used_.assign(used_.size(), false);
 }
 
-void PartGradients::exchange_alone(const Deadline& deadline) {
+void FixedTreeGradients::exchange_alone(const Deadline& deadline) {
   if (!idle_) idle_ = make_reducer();
   for (int part = 0; part < idle_->run().count(); ++part) {
     idle_->begin_pass();
@@ -98,14 +98,14 @@ void PartGradients::exchange_alone(const Deadline& deadline) {
   idle_->finish(deadline);
 }
 
-void FirstPartMemory::after_forward(const Module& network, std::size_t part, std::size_t count) {
+void FirstPassBuffers::after_forward(const Module& network, std::size_t part, std::size_t count) {
   if (part > 0 || count == 1) return;
   buffers_ = network.named_buffers();
   after_first_.clear();
   for (const auto& [name, tensor] : buffers_) after_first_.emplace_back(name, tensor.detach().clone());
 }
 
-void FirstPartMemory::put_back() {
+void FirstPassBuffers::put_back() {
   for (std::size_t i = 0; i < after_first_.size(); ++i) buffers_[i].second.copy_from(after_first_[i].second);
   after_first_.clear();
 }

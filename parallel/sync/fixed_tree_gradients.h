@@ -1,14 +1,14 @@
 // The gradients of a network where a batch is cut into parts (virtual workers): those of the part in work,
 // and behind the last one the sums over all parts of all ranks, along one fixed tree (TreeReducer).
 //
-//     PartGradients gradients(communicator, device, network, 8);
-//     for (int part = 0; part < parts_of(8, rank, ranks).count(); ++part) {
+//     FixedTreeGradients gradients(communicator, device, network, 8);
+//     for (int part = 0; part < micro_batches_of(8, rank, ranks).count(); ++part) {
 //       gradients.begin_part(true);
 //       …                                          // its backward
 //       gradients.end_part();
 //     }
 //     gradients.finish(deadline);
-//     gradients.give();                            // parameters have the sums
+//     gradients.assign();                            // parameters have the sums
 #pragma once
 
 #include <memory>
@@ -22,16 +22,16 @@
 namespace dtrain {
 
 /// One rank's. Used by one thread; ranks call it alike.
-class PartGradients {
+class FixedTreeGradients {
  public:
   /// Of the parameters of `network` that learn; it is borrowed, like `communicator`. Sums are formed on
   /// `device`, wherever parameters are. `buckets`: the same on all ranks; any gives the same bits. Throws
   /// UsageError where there are fewer parts than ranks, and for a network that does not learn.
-  PartGradients(Communicator& communicator, std::shared_ptr<Device> device, const Module& network, int parts,
-                const BucketOptions& buckets = {});
-  ~PartGradients();
-  PartGradients(const PartGradients&) = delete;
-  PartGradients& operator=(const PartGradients&) = delete;
+  FixedTreeGradients(Communicator& communicator, std::shared_ptr<Device> device, const Module& network,
+                     int parts, const BucketOptions& buckets = {});
+  ~FixedTreeGradients();
+  FixedTreeGradients(const FixedTreeGradients&) = delete;
+  FixedTreeGradients& operator=(const FixedTreeGradients&) = delete;
 
   /// Before a part's backward, which writes gradients instead of adding to them; it is summed up, and
   /// exchanged, where it is to.
@@ -41,7 +41,7 @@ class PartGradients {
   void finish(const Deadline& deadline);
   /// After finish(): the sums are the parameters' gradients; what no part used has none. Waits for the device
   /// where this rank left a parameter out.
-  void give();
+  void assign();
 
   /// The traffic of a step, with zeros.
   void exchange_alone(const Deadline& deadline);
@@ -71,7 +71,7 @@ class PartGradients {
 
 /// What a network remembers of its batches (running statistics), put back where the first part left it: as in
 /// data parallelism it is what rank 0 did.
-class FirstPartMemory {
+class FirstPassBuffers {
  public:
   /// After each part's forward, with its number here and how many there are.
   void after_forward(const Module& network, std::size_t part, std::size_t count);

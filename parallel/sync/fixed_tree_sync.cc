@@ -10,24 +10,25 @@ namespace dtrain {
 FixedTreeSync::FixedTreeSync(const StrategyContext& context, int parts, const BucketOptions& buckets,
                              OptimizerState state)
     : GradientSync(context, state), buckets_(buckets) {
-  if (parts < copies().size()) {
+  if (parts < dp_group().size()) {
     throw UsageError(fmt::format("virtual workers: expected at least one part for each of {} ranks, got {}",
-                                 copies().size(), parts));
+                                 dp_group().size(), parts));
   }
-  const PartRange run = parts_of(parts, copies().rank(), copies().size());
+  const MicroBatchRange run = micro_batches_of(parts, dp_group().rank(), dp_group().size());
   share_ = {run.first, parts, run.count()};
 }
 
 void FixedTreeSync::begin(const Deadline& deadline) {
   GradientSync::begin(deadline);
-  gradients_ = std::make_unique<PartGradients>(copies(), context_.device, network(), share_.size, buckets_);
+  gradients_ =
+      std::make_unique<FixedTreeGradients>(dp_group(), context_.device, network(), share_.size, buckets_);
 }
 
 void FixedTreeSync::begin_step(std::size_t passes) {
   if (passes != static_cast<std::size_t>(share_.parts)) {
     throw UsageError(fmt::format(
         "virtual workers: expected a pass, or a micro-batch, for each of {} parts of rank {}, got {}",
-        share_.parts, copies().rank(), passes));
+        share_.parts, dp_group().rank(), passes));
   }
   GradientSync::begin_step(passes);
 }
@@ -41,7 +42,7 @@ void FixedTreeSync::run_backward(const BackwardPass& which, const std::function<
 void FixedTreeSync::finish(const Deadline& deadline) {
   memory_.put_back();
   gradients_->finish(deadline);
-  gradients_->give();
+  gradients_->assign();
 }
 
 }  // namespace dtrain

@@ -8,11 +8,11 @@
 
 namespace dtrain {
 
-/// A rank computes parts_of(parts, rank, ranks), one pass a part, so Passes::count() must be share().parts;
-/// backwards run in the order of the passes. What a network remembers of its batches (running statistics) is
-/// what the first part left, as in data parallelism it is what rank 0 did. Bits are the same where kernels
-/// give the same bits: on one kind of device, with the same number of threads for the math library. Sums are
-/// formed on the context's device, wherever parameters are.
+/// A rank computes micro_batches_of(parts, rank, ranks), one pass a part, so MicroBatches::count() must be
+/// share().parts; backwards run in the order of the passes. What a network remembers of its batches (running
+/// statistics) is what the first part left, as in data parallelism it is what rank 0 did. Bits are the same
+/// where kernels give the same bits: on one kind of device, with the same number of threads for the math
+/// library. Sums are formed on the context's device, wherever parameters are.
 class FixedTreeSync final : public GradientSync {
  public:
   /// Throws UsageError where there are fewer parts than ranks. `buckets`: the same on all ranks; any gives
@@ -35,8 +35,8 @@ class FixedTreeSync final : public GradientSync {
 
  private:
   BucketOptions buckets_;
-  std::unique_ptr<PartGradients> gradients_;
-  FirstPartMemory memory_;
+  std::unique_ptr<FixedTreeGradients> gradients_;
+  FirstPassBuffers memory_;
 };
 
 }  // namespace dtrain

@@ -11,38 +11,40 @@ namespace dtrain {
 
 void GradientSync::attach(const SharedNetwork& shared) {
   network_ = &shared.network;
-  if (deals()) dealt_.emplace(shared.in_order(), copies());
+  if (partitions_state()) partition_.emplace(shared.in_order(), dp_group());
 }
 
-NamedTensors GradientSync::updated() const { return dealt_ ? dealt_->own() : network_->named_parameters(); }
+NamedTensors GradientSync::updated() const {
+  return partition_ ? partition_->own() : network_->named_parameters();
+}
 
 // An optimizer may have parameters in an order of its own, and the norm of gradients is added up in that.
 NamedTensors GradientSync::shared(const Optimizer& optimizer) const {
-  return dealt_ ? dealt_->all() : optimizer.parameters();
+  return partition_ ? partition_->all() : optimizer.parameters();
 }
 
 void GradientSync::begin(const Deadline& deadline) {
   const NamedTensors state = network_->state_dict();
-  check_same_model(copies(), state, deadline);
-  copy_from_first_rank(copies(), state, deadline);
+  check_same_model(dp_group(), state, deadline);
+  copy_from_first_rank(dp_group(), state, deadline);
 }
 
 void GradientSync::begin_step(std::size_t /*passes*/) { network_->zero_grad(); }
 
 void GradientSync::take_update(bool /*exchange*/, const Deadline& deadline) {
-  if (!dealt_) return;
+  if (!partition_) return;
   const PhaseScope phase = context_.timer.phase(Phase::communication);
-  dealt_->hand_over(deadline);
+  partition_->broadcast_updates(deadline);
 }
 
-void GradientSync::settle(Optimizer& /*optimizer*/, const Deadline& deadline) {
-  copy_from_first_rank(copies(), network_->named_buffers(), deadline);
+void GradientSync::sync_state(Optimizer& /*optimizer*/, const Deadline& deadline) {
+  copy_from_first_rank(dp_group(), network_->named_buffers(), deadline);
 }
 
 Replicas GradientSync::replicas(const NamedTensors& state) {
   NamedTensors tensors = network_->named_parameters();
-  if (!dealt_) tensors.insert(tensors.end(), state.begin(), state.end());
-  return {&copies(), std::move(tensors)};
+  if (!partition_) tensors.insert(tensors.end(), state.begin(), state.end());
+  return {&dp_group(), std::move(tensors)};
 }
 
 namespace {
@@ -57,21 +59,21 @@ class FrozenSync final : public GradientSync {
 
   bool keeps_gradients() const noexcept override { return keeps_; }
   void after_forward(std::size_t pass, std::size_t count) override {
-    if (share_.size != copies().size()) memory_.after_forward(network(), pass, count);
+    if (share_.size != dp_group().size()) memory_.after_forward(network(), pass, count);
   }
   double loss_divisor() const noexcept override { return divisor_; }
   void finish(const Deadline& /*deadline*/) override { memory_.put_back(); }
   void drop_step() override { memory_.put_back(); }
-  void settle(Optimizer& optimizer, const Deadline& deadline) override {
-    GradientSync::settle(optimizer, deadline);
-    if (hook_) hook_->settle(copies(), deadline);
+  void sync_state(Optimizer& optimizer, const Deadline& deadline) override {
+    GradientSync::sync_state(optimizer, deadline);
+    if (hook_) hook_->sync_state(dp_group(), deadline);
   }
   void exchange_alone(const Deadline& /*deadline*/) override {}
 
  private:
   double divisor_;
   bool keeps_;
-  FirstPartMemory memory_;
+  FirstPassBuffers memory_;
 };
 
 class LateAllReduce final : public GradientSync {
@@ -79,17 +81,17 @@ class LateAllReduce final : public GradientSync {
   LateAllReduce(const StrategyContext& context, OptimizerState state) : GradientSync(context, state) {}
 
   void finish(const Deadline& deadline) override {
-    const int ranks = copies().size();
+    const int ranks = dp_group().size();
     if (ranks == 1) return;
     const NoGrad no_grad;
     const NamedTensors parameters = trainable_parameters(network());
-    complete_gradients(parameters, copies(), deadline);
+    complete_gradients(parameters, dp_group(), deadline);
     std::vector<std::unique_ptr<Work>> works;
     for (const auto& [name, parameter] : parameters) {
       if (!parameter.grad().defined()) continue;
       Tensor share = parameter.grad().detach();
       share.scale_in_place(1.0 / ranks);
-      works.push_back(copies().all_reduce(span_of(share), ReduceOp::sum, "gradient of " + name));
+      works.push_back(dp_group().all_reduce(span_of(share), ReduceOp::sum, "gradient of " + name));
     }
     for (auto& work : works) work->wait(deadline);
     for (const auto& [name, parameter] : parameters) {

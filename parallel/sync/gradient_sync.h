@@ -21,8 +21,9 @@ class ShardedParameters;
 
 /// Who has the optimizer's state and updates by it.
 enum class OptimizerState {
-  everywhere,  ///< every rank, all of it
-  dealt_out,   ///< of each parameter one rank, which hands what it updates to the others (DealtParameters)
+  everywhere,   ///< every rank, all of it
+  partitioned,  ///< of each parameter one rank, which hands what it updates to the others
+                ///< (OptimizerPartition)
 };
 
 /// Where sets of parameters get their gradients in backward passes of their own: how many sets there are, and
@@ -36,7 +37,7 @@ struct PassKinds {
 struct SharedNetwork {
   Module& network;
   PassKinds passes = {};
-  std::map<std::string, TensorPart> slices = {};  ///< what of undivided parameters they are, by name
+  std::map<std::string, TensorShard> slices = {};  ///< what of unsplit parameters they are, by name
   /// The parameters in the order in which an optimizer of all has them.
   std::function<NamedTensors()> in_order = {};
   bool is_scaled = false;  ///< losses are, against underflow
@@ -47,12 +48,12 @@ struct SharedNetwork {
 class GradientSync : public PassHooks {
  public:
   /// The ranks that hold the same as this one; borrowed.
-  Communicator& copies() const noexcept { return context_.communicator; }
+  Communicator& dp_group() const noexcept { return context_.communicator; }
   /// Of the batch.
   const DataShare& share() const noexcept { return share_; }
-  bool deals() const noexcept { return state_ == OptimizerState::dealt_out; }
+  bool partitions_state() const noexcept { return state_ == OptimizerState::partitioned; }
   /// What exchanges gradients, where it remembers something from step to step; else null.
-  GradientExchange* hook() const noexcept { return hook_.get(); }
+  CommHook* hook() const noexcept { return hook_.get(); }
   /// Whether ranks have the same gradients after finish(), so that none need say what it found in them.
   bool equal_gradients() const noexcept { return equal_gradients_; }
   /// Whether a step that does not exchange can be followed by an update.
@@ -61,8 +62,8 @@ class GradientSync : public PassHooks {
   virtual ShardedParameters* shards() noexcept { return nullptr; }
   /// Whether a step waits for nothing and can be recorded.
   virtual bool recordable() const noexcept { return false; }
-  /// As Strategy::settling_counts.
-  virtual bool settling_counts() const noexcept { return hook_ != nullptr; }
+  /// As Strategy::sync_state_alters_steps.
+  virtual bool sync_state_alters_steps() const noexcept { return hook_ != nullptr; }
 
   /// Once, when the network is there.
   virtual void attach(const SharedNetwork& shared);
@@ -81,7 +82,7 @@ class GradientSync : public PassHooks {
   /// After the update of updated(): the network has the new values. `exchange`: in this step.
   virtual void take_update(bool exchange, const Deadline& deadline);
   /// Collective. Makes equal what ranks may hold differently between steps.
-  virtual void settle(Optimizer& optimizer, const Deadline& deadline);
+  virtual void sync_state(Optimizer& optimizer, const Deadline& deadline);
   /// What ranks hold alike; `state` is the optimizer's.
   virtual Replicas replicas(const NamedTensors& state);
   /// The traffic of a step, for measuring.
@@ -97,12 +98,12 @@ class GradientSync : public PassHooks {
   StrategyContext context_;
   DataShare share_;
   OptimizerState state_;
-  std::shared_ptr<GradientExchange> hook_;
+  std::shared_ptr<CommHook> hook_;
   bool equal_gradients_ = true;
 
  private:
   Module* network_ = nullptr;
-  std::optional<DealtParameters> dealt_;
+  std::optional<OptimizerPartition> partition_;
 };
 
 /// In the place of `planned`, for a stage all of whose parameters are frozen: ranks share nothing but what

@@ -27,7 +27,7 @@ void LocalSgdSync::attach(const SharedNetwork& shared) {
 }
 
 void LocalSgdSync::finish(const Deadline& deadline) {
-  complete_gradients(trainable_parameters(network()), copies(), deadline);
+  complete_gradients(trainable_parameters(network()), dp_group(), deadline);
 }
 
 void LocalSgdSync::take_update(bool exchange, const Deadline& deadline) {
@@ -43,27 +43,27 @@ void LocalSgdSync::average_parameters(const Deadline& deadline) {
 }
 
 void LocalSgdSync::average(const NamedTensors& tensors, const Deadline& deadline) {
-  if (copies().size() == 1) return;
+  if (dp_group().size() == 1) return;
   const NoGrad no_grad;
   std::vector<std::unique_ptr<Work>> works;
   for (const auto& [name, tensor] : tensors) {
     Tensor shares = tensor.detach();
-    shares.scale_in_place(1.0 / copies().size());
-    works.push_back(copies().all_reduce(span_of(tensor), ReduceOp::sum, name));
+    shares.scale_in_place(1.0 / dp_group().size());
+    works.push_back(dp_group().all_reduce(span_of(tensor), ReduceOp::sum, name));
   }
   for (auto& work : works) work->wait(deadline);
   for (const auto& [name, tensor] : tensors) tensor.mark_modified();
 }
 
 // Every rank has taken as many steps since the last average, so all of them come here alike.
-void LocalSgdSync::settle(Optimizer& optimizer, const Deadline& deadline) {
+void LocalSgdSync::sync_state(Optimizer& optimizer, const Deadline& deadline) {
   if (since_ > 0) average_parameters(deadline);
   NamedTensors moments;
   for (auto& state : optimizer.named_state()) {
     if (is_floating(state.second.dtype())) moments.push_back(std::move(state));
   }
   average(moments, deadline);
-  GradientSync::settle(optimizer, deadline);
+  GradientSync::sync_state(optimizer, deadline);
 }
 
 }  // namespace dtrain

@@ -6,22 +6,22 @@
 
 namespace dtrain {
 
-/// Parameters are averaged after every `sync_every` steps, and by settle(): before evaluation and saving. The
-/// optimizer's state is each rank's own and averaged by settle() only, so that what is saved is the state of
-/// all. Averaging after each step gives the numbers of data parallelism, within rounding, with an optimizer
-/// that is linear in the gradient (SGD, with momentum too). What a rank did not use in a step and another did
-/// counts as zero there.
+/// Parameters are averaged after every `sync_every` steps, and by sync_state(): before evaluation and saving.
+/// The optimizer's state is each rank's own and averaged by sync_state() only, so that what is saved is the
+/// state of all. Averaging after each step gives the numbers of data parallelism, within rounding, with an
+/// optimizer that is linear in the gradient (SGD, with momentum too). What a rank did not use in a step and
+/// another did counts as zero there.
 class LocalSgdSync final : public GradientSync {
  public:
   /// `sync_every` of at least 1, the same on all ranks; else UsageError.
   LocalSgdSync(const StrategyContext& context, std::int64_t sync_every);
 
-  bool settling_counts() const noexcept override { return copies().size() > 1; }
+  bool sync_state_alters_steps() const noexcept override { return dp_group().size() > 1; }
   /// Throws UsageError for loss scaling, whose overflow each rank would see alone.
   void attach(const SharedNetwork& shared) override;
   void finish(const Deadline& deadline) override;
   void take_update(bool exchange, const Deadline& deadline) override;
-  void settle(Optimizer& optimizer, const Deadline& deadline) override;
+  void sync_state(Optimizer& optimizer, const Deadline& deadline) override;
   /// Nobody's state is held twice between two averages.
   Replicas replicas(const NamedTensors& /*state*/) override { return {}; }
   void exchange_alone(const Deadline& deadline) override { average_parameters(deadline); }

@@ -10,22 +10,22 @@
 namespace dtrain {
 
 /// Consecutive parts [first, end): a rank's, or the leaves below a node of the tree.
-struct PartRange {
+struct MicroBatchRange {
   int first = 0, end = 0;
 
   int count() const noexcept { return end - first; }
-  bool operator==(const PartRange&) const = default;
+  bool operator==(const MicroBatchRange&) const = default;
 };
 
 /// The parts that `rank` of `ranks` computes: consecutive runs in rank order, whose lengths differ by one at
 /// most.
-PartRange parts_of(int parts, int rank, int ranks) noexcept;
+MicroBatchRange micro_batches_of(int parts, int rank, int ranks) noexcept;
 
 /// Whether `left` and `right` are the two children of one node of the tree over `parts` leaves. A node of n
 /// leaves has the largest power of two below n on its left.
-bool are_siblings(int parts, const PartRange& left, const PartRange& right) noexcept;
+bool are_siblings(int parts, const MicroBatchRange& left, const MicroBatchRange& right) noexcept;
 
 /// The largest nodes that lie within `run`, left to right; together they are all of it.
-std::vector<PartRange> nodes_within(int parts, const PartRange& run);
+std::vector<MicroBatchRange> nodes_within(int parts, const MicroBatchRange& run);
 
 }  // namespace dtrain

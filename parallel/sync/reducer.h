@@ -18,7 +18,7 @@ namespace dtrain {
 struct ReducerOptions {
   BucketOptions buckets = {};
   /// Null: Communicator::all_reduce. The same on all ranks.
-  std::shared_ptr<GradientExchange> exchange = nullptr;
+  std::shared_ptr<CommHook> exchange = nullptr;
   /// The order in which gradients arrive, where it is known; empty: the reverse of the slots. The same on all
   /// ranks.
   std::vector<std::size_t> arrival_order = {};
@@ -103,7 +103,7 @@ class Reducer {
 
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
-  std::shared_ptr<GradientExchange> exchange_;
+  std::shared_ptr<CommHook> exchange_;
   std::string owner_;
   std::vector<GradientSlot> slots_;
   std::vector<Bucket> buckets_;

@@ -35,7 +35,7 @@ TreeReducer::TreeReducer(Communicator& communicator, std::shared_ptr<Device> dev
       device_(std::move(device)),
       slots_(std::move(slots)),
       parts_(parts),
-      run_(parts_of(parts, communicator.rank(), communicator.size())),
+      run_(micro_batches_of(parts, communicator.rank(), communicator.size())),
       places_(slots_.size()),
       ready_(slots_.size()),
       part_(run_.first - 1) {
@@ -44,7 +44,7 @@ TreeReducer::TreeReducer(Communicator& communicator, std::shared_ptr<Device> dev
                                  communicator.size(), parts));
   }
   for (int rank = 0; rank < communicator.size(); ++rank)
-    nodes_.push_back(nodes_within(parts, parts_of(parts, rank, communicator.size())));
+    nodes_.push_back(nodes_within(parts, micro_batches_of(parts, rank, communicator.size())));
   for (const auto& nodes : nodes_) all_nodes_ += nodes.size();
   for (BucketLayout& layout : lay_out_buckets(slots_, reverse_order(slots_.size()), options)) {
     Bucket bucket;
@@ -90,8 +90,8 @@ std::shared_ptr<void> TreeReducer::take_spare(Bucket& bucket) const {
 // Adding the sums on the left to what is in the bucket's own memory, rather than the other way round, leaves
 // nothing to be copied: a + b and b + a are the same bits. All sums of a block are formed before the next
 // block's, so that memory is read once.
-PartRange TreeReducer::join_left(Bucket& bucket) {
-  PartRange node{part_, part_ + 1};
+MicroBatchRange TreeReducer::join_left(Bucket& bucket) {
+  MicroBatchRange node{part_, part_ + 1};
   std::vector<std::shared_ptr<void>> joined;
   while (!bucket.sums.empty() && are_siblings(parts_, bucket.sums.back().node, node)) {
     node.first = bucket.sums.back().node.first;
@@ -156,7 +156,7 @@ void TreeReducer::end_pass() {
 
 // The sum stays where the part's gradients are; the next part's go elsewhere.
 void TreeReducer::keep(Bucket& bucket) {
-  const PartRange node = join_left(bucket);
+  const MicroBatchRange node = join_left(bucket);
   bucket.sums.push_back({node, std::move(bucket.memory)});
   bucket.memory = take_spare(bucket);
 }
@@ -209,7 +209,7 @@ void TreeReducer::launch(Bucket& bucket) {
 // where all ranks gather from.
 void TreeReducer::add_incoming(Bucket& bucket) {
   struct Piece {
-    PartRange node;
+    MicroBatchRange node;
     std::size_t at;
   };
   const DType dtype = bucket.layout.dtype;
@@ -221,7 +221,7 @@ void TreeReducer::add_incoming(Bucket& bucket) {
   std::vector<Piece> sums;
   std::size_t at = 0;
   for (const auto& nodes : nodes_) {
-    for (const PartRange& node : nodes) {
+    for (const MicroBatchRange& node : nodes) {
       sums.push_back({node, at++});
       while (sums.size() > 1 && are_siblings(parts_, sums[sums.size() - 2].node, sums.back().node)) {
         Piece& left = sums[sums.size() - 2];

@@ -35,7 +35,7 @@ class TreeReducer {
   TreeReducer& operator=(const TreeReducer&) = delete;
 
   /// The parts this rank computes.
-  const PartRange& run() const noexcept { return run_; }
+  const MicroBatchRange& run() const noexcept { return run_; }
   std::size_t slot_count() const noexcept { return slots_.size(); }
   /// Where slot `index` has the gradient of the part in work, and the sum after finish(): one-dimensional,
   /// dense, in its bucket. It moves between begin_pass() and the next one: sums stay where they were formed.
@@ -59,7 +59,7 @@ class TreeReducer {
  private:
   /// The sum of the parts below a node, of a whole bucket.
   struct Sum {
-    PartRange node;
+    MicroBatchRange node;
     std::shared_ptr<void> memory;
   };
   struct Bucket {
@@ -84,7 +84,7 @@ class TreeReducer {
   bool is_pair() const noexcept { return nodes_.size() == 2 && all_nodes_ == 2; }
   /// Adds the sums of finished parts that are siblings to the part in work; the node that is in the bucket's
   /// memory then.
-  PartRange join_left(Bucket& bucket);
+  MicroBatchRange join_left(Bucket& bucket);
   void keep(Bucket& bucket);
   void launch_full_buckets();
   void launch(Bucket& bucket);
@@ -95,9 +95,9 @@ class TreeReducer {
   std::shared_ptr<Device> device_;
   std::vector<GradientSlot> slots_;
   int parts_;
-  PartRange run_;
-  std::vector<std::vector<PartRange>> nodes_;  ///< of each rank
-  std::size_t all_nodes_ = 0;                  ///< of all together
+  MicroBatchRange run_;
+  std::vector<std::vector<MicroBatchRange>> nodes_;  ///< of each rank
+  std::size_t all_nodes_ = 0;                        ///< of all together
   std::vector<Bucket> buckets_;
   std::vector<Place> places_;
   std::vector<bool> ready_;  ///< in the part in work

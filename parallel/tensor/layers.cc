@@ -28,7 +28,7 @@ Tensor is_inside(const Tensor& index, std::int64_t first, std::int64_t count) {
   return mul(greater_equal(index, from), less(index, end));
 }
 
-/// Rows that are divided evenly among the ranks.
+/// Rows that are split evenly among the ranks.
 struct OwnRows {
   Tensor index;   ///< among this rank's; 0 for those of other ranks
   Tensor inside;  ///< 1 for this rank's, else 0

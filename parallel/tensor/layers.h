@@ -1,4 +1,4 @@
-// Layers divided among ranks (Shoeybi et al., "Megatron-LM", 2019; Korthikanti et al., "Reducing Activation
+// Layers split among ranks (Shoeybi et al., "Megatron-LM", 2019; Korthikanti et al., "Reducing Activation
 // Recomputation in Large Transformer Models", 2022). Every rank of the group runs the same network on the
 // same samples, each with its slices; the initial weights are slices of those the unsplit layer draws.
 //

@@ -43,10 +43,10 @@ std::map<std::string, SplitDim> split_parameters(const Module& network) {
   return found;
 }
 
-std::map<std::string, TensorPart> slices_of(const Module& network, const RankGroup& group) {
+std::map<std::string, TensorShard> slices_of(const Module& network, const RankGroup& group) {
   const auto split = split_parameters(network);
   const std::int64_t rank = group.communicator.rank();
-  std::map<std::string, TensorPart> slices;
+  std::map<std::string, TensorShard> slices;
   for (const auto& [name, tensor] : network.state_dict()) {
     const auto cut = split.find(name);
     if (cut == split.end()) continue;
@@ -54,7 +54,7 @@ std::map<std::string, TensorPart> slices_of(const Module& network, const RankGro
     const std::int64_t part = tensor.size(dim);
     Dims whole = tensor.shape();
     whole[dim] *= group.communicator.size();
-    slices.emplace(name, TensorPart::slice(whole, dim, part * rank, part * (rank + 1)));
+    slices.emplace(name, TensorShard::slice(whole, dim, part * rank, part * (rank + 1)));
   }
   return slices;
 }

@@ -42,8 +42,8 @@ class SplitModule : public Module {
 /// The split parameters of `network` and of all below it, by their dotted names.
 std::map<std::string, SplitDim> split_parameters(const Module& network);
 
-/// The same with what of the undivided parameter each slice is; `group` is the one that it is divided over.
-std::map<std::string, TensorPart> slices_of(const Module& network, const RankGroup& group);
+/// The same with what of the unsplit parameter each slice is; `group` is the one that it is split over.
+std::map<std::string, TensorShard> slices_of(const Module& network, const RankGroup& group);
 
 /// Collective over `group`. network's state_dict() as the unsplit network has it: slices are gathered. On
 /// every rank.

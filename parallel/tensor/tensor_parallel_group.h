@@ -1,12 +1,12 @@
-// How a network is divided among ranks.
+// How a network is split among ranks.
 #pragma once
 
 #include "parallel/functional.h"
 
 namespace dtrain {
 
-/// Given to whoever builds a divided network (parallel/tensor/layers.h).
-struct Division {
+/// Given to whoever builds a split network (parallel/tensor/layers.h).
+struct TensorParallelGroup {
   RankGroup group;        ///< the ranks that share one network
   bool sequence = false;  ///< whether activations between blocks are cut along the sequence
 };

@@ -27,9 +27,9 @@ namespace dtrain {
 /// decides only the parts:
 ///
 ///  - Data parallelism (DDP): rank 0 has everything whole, the others nothing. One file, as without shards.
-///  - ZeRO, FSDP: each rank has a range of each flattened parameter: TensorPart::elements.
-///  - Tensor parallelism: each rank has its rows or columns: TensorPart::slice. What all ranks have alike
-///    (norms) only the first of them saves. With ZeRO inside: TensorPart::slice(…).range(…).
+///  - ZeRO, FSDP: each rank has a range of each flattened parameter: TensorShard::elements.
+///  - Tensor parallelism: each rank has its rows or columns: TensorShard::slice. What all ranks have alike
+///    (norms) only the first of them saves. With ZeRO inside: TensorShard::slice(…).range(…).
 ///  - A pipeline: each stage has its own tensors, whole. Of a stage's replicas only the first saves.
 ///
 /// `state` is rank 0's; of the other shards only its step is looked at.

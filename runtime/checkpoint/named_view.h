@@ -16,7 +16,7 @@ struct NamedView {
   std::string name;
   View view;
   /// Which part of the tensor the view holds, its shape being part->held_shape(); nothing: all of it.
-  std::optional<TensorPart> part = std::nullopt;
+  std::optional<TensorShard> part = std::nullopt;
 };
 
 }  // namespace dtrain

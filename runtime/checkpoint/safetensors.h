@@ -41,7 +41,7 @@ struct SafetensorsEntry {
   std::uint64_t end = 0;
   std::string crc32 = {};   ///< 8 hex digits; empty when the file has none
   std::string tensor = {};  ///< the tensor's name: the key, unless this is a part
-  std::optional<TensorPart> part = std::nullopt;
+  std::optional<TensorShard> part = std::nullopt;
 };
 
 /// Size of the file that write_safetensors would make, in bytes. Throws as write_safetensors does.

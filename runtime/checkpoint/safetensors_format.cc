@@ -145,7 +145,7 @@ std::string format_safetensors_header(const std::vector<SafetensorsEntry>& entri
 }
 
 std::string format_part(const SafetensorsEntry& entry) {
-  const TensorPart& part = *entry.part;
+  const TensorShard& part = *entry.part;
   const ordered_json json = {{"tensor", entry.tensor},       {"shape", json_of(part.shape)},
                              {"begin", json_of(part.begin)}, {"extent", json_of(part.extent)},
                              {"first", part.first},          {"count", part.count}};

@@ -216,9 +216,9 @@ void parse_part(const std::string& text, SafetensorsEntry& entry, const std::fil
   const json parsed = parse_strict_json(text, path, kSafetensorsPrefixBytes, 2);
   try {
     entry.tensor = parsed.at("tensor").get<std::string>();
-    entry.part = TensorPart{dims_of_json(parsed.at("shape")), dims_of_json(parsed.at("begin")),
-                            dims_of_json(parsed.at("extent")), integer_of(parsed.at("first")),
-                            integer_of(parsed.at("count"))};
+    entry.part = TensorShard{dims_of_json(parsed.at("shape")), dims_of_json(parsed.at("begin")),
+                             dims_of_json(parsed.at("extent")), integer_of(parsed.at("first")),
+                             integer_of(parsed.at("count"))};
     entry.part->check(entry.name);
   } catch (const json::exception& error) {
     fail(error.what());

@@ -89,16 +89,16 @@ IndexedTensor tensor_from(const std::string& name, const json& value) {
   if (!dtype) throw UsageError("tensor '" + name + "': an unknown dtype");
   tensor.dtype = *dtype;
   tensor.shape = dims_of_json(value.at("shape"));
-  TensorPart{tensor.shape, Dims::filled(tensor.shape.rank(), 0), tensor.shape, 0, 0}.check("tensor '" + name +
-                                                                                           "'");
+  TensorShard{tensor.shape, Dims::filled(tensor.shape.rank(), 0), tensor.shape, 0, 0}.check("tensor '" +
+                                                                                            name + "'");
   if (value.contains("file")) {
-    tensor.pieces.push_back({value.at("file").get<std::string>(), name, TensorPart::whole(tensor.shape)});
+    tensor.pieces.push_back({value.at("file").get<std::string>(), name, TensorShard::whole(tensor.shape)});
   } else {
     for (const json& piece : value.at("pieces")) {
       tensor.pieces.push_back(
           {piece.at("file").get<std::string>(), piece.at("key").get<std::string>(),
-           TensorPart{tensor.shape, dims_of_json(piece.at("begin")), dims_of_json(piece.at("extent")),
-                      integer_of(piece.at("first")), integer_of(piece.at("count"))}});
+           TensorShard{tensor.shape, dims_of_json(piece.at("begin")), dims_of_json(piece.at("extent")),
+                       integer_of(piece.at("first")), integer_of(piece.at("count"))}});
     }
   }
   for (const auto& piece : tensor.pieces) piece.part.check("tensor '" + name + "'");
@@ -113,7 +113,7 @@ std::vector<IndexedTensor> merge_shards(std::span<const ShardEntries> shards) {
   std::unordered_map<std::string, std::size_t> index;
   for (const auto& shard : shards) {
     for (const SafetensorsEntry& entry : shard.entries) {
-      const TensorPart part = entry.part.value_or(TensorPart::whole(entry.shape));
+      const TensorShard part = entry.part.value_or(TensorShard::whole(entry.shape));
       const auto [at, is_new] = index.emplace(entry.tensor, tensors.size());
       if (is_new) tensors.push_back({entry.tensor, entry.dtype, part.shape, {}});
       IndexedTensor& tensor = tensors[at->second];

@@ -15,7 +15,7 @@ namespace dtrain {
 struct IndexedPiece {
   std::string file;  ///< a name in the index' folder
   std::string key;   ///< of the entry in that file
-  TensorPart part;
+  TensorShard part;
 
   bool operator==(const IndexedPiece&) const = default;
 };

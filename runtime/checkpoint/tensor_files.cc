@@ -16,7 +16,7 @@ namespace {
 struct Piece {
   std::size_t file = 0;
   std::string key;
-  TensorPart part;
+  TensorShard part;
 };
 
 // More files than this are closed again after each use: a process may have 1024 open.
@@ -35,7 +35,7 @@ void check_target(const SavedTensor& tensor, const View& target, std::int64_t co
 
 // Reads what `piece` holds of `part` and returns how many elements that were.
 std::int64_t read_shared(const SafetensorsFile& file, const SafetensorsEntry& entry, const Piece& piece,
-                         const TensorPart& part, const View& target) {
+                         const TensorShard& part, const View& target) {
   const auto width = static_cast<std::int64_t>(size_of(target.dtype));
   GatheredReads reads(file.file());
   std::int64_t found = 0;
@@ -132,7 +132,7 @@ TensorFiles TensorFiles::open(const std::filesystem::path& path, Verify verify) 
 
 TensorFiles::TensorFiles(SafetensorsFile file) : impl_(std::make_unique<Impl>()) {
   for (const SafetensorsEntry& entry : file.entries()) {
-    const TensorPart part = entry.part.value_or(TensorPart::whole(entry.shape));
+    const TensorShard part = entry.part.value_or(TensorShard::whole(entry.shape));
     impl_->add({entry.tensor, entry.dtype, part.shape}, {0, entry.name, part});
   }
   const auto path = file.path();
@@ -173,10 +173,10 @@ void TensorFiles::read(const std::string& name, const View& target) const {
     throw UsageError("reading '" + name + "': expected a view of shape " + tensor.shape.to_string() +
                      ", got " + target.shape.to_string());
   }
-  read(name, TensorPart::whole(tensor.shape), target);
+  read(name, TensorShard::whole(tensor.shape), target);
 }
 
-void TensorFiles::read(const std::string& name, const TensorPart& part, const View& target) const {
+void TensorFiles::read(const std::string& name, const TensorShard& part, const View& target) const {
   const Impl::Held& held = impl_->of(name);
   const SavedTensor& tensor = impl_->tensors[held.tensor];
   part.check("reading '" + name + "'");

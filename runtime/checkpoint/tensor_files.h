@@ -28,7 +28,7 @@ struct SavedTensor {
 ///     TensorFiles model = TensorFiles::open("runs/mine/checkpoints/step-00000040/model.safetensors");
 ///     const SavedTensor* weight = model.find("fc1.weight");
 ///     model.read("fc1.weight", view_of_all_of_it);
-///     model.read("fc1.weight", TensorPart::slice(weight->shape, 0, 256, 512), view_of_half_of_it);
+///     model.read("fc1.weight", TensorShard::slice(weight->shape, 0, 256, 512), view_of_half_of_it);
 ///
 /// Every read throws DataError (path, offset, expected, found) for values that are not as they must be,
 /// SystemError for a file that cannot be read after several tries. Not thread-safe.
@@ -63,7 +63,7 @@ class TensorFiles {
   /// some of it are opened, and only what is needed of them is read, but for gaps of less than a page. No
   /// checksum covers a part of what a file holds: check_values() does that before. Throws UsageError as
   /// above, or when `part` is of another shape.
-  void read(const std::string& name, const TensorPart& part, const View& target) const;
+  void read(const std::string& name, const TensorShard& part, const View& target) const;
 
   /// Reads every byte of every `shares`th file, beginning with number `share`, and compares checksums: n
   /// ranks check a checkpoint together with check_values(rank, n), then agree. Needs 1 MiB.

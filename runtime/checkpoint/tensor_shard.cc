@@ -15,7 +15,7 @@ namespace {
 // The runs of a part, in rising order.
 class Runs {
  public:
-  explicit Runs(const TensorPart& part) : part_(part), at_(part.first), end_(part.first + part.count) {
+  explicit Runs(const TensorShard& part) : part_(part), at_(part.first), end_(part.first + part.count) {
     // Dimensions behind the last one that is cut are part of one run.
     for (int d = part.shape.rank() - 1; d >= 0; --d) {
       length_ *= part.extent[d];
@@ -60,14 +60,14 @@ class Runs {
     left_ = std::min(length_ - inside, end_ - at_);
   }
 
-  const TensorPart& part_;
+  const TensorShard& part_;
   std::int64_t length_ = 1;
   int outer_ = 0;  // dimensions before this one are walked
   std::int64_t at_, end_;
   std::int64_t global_ = 0, left_ = 0;
 };
 
-bool boxes_apart(const TensorPart& a, const TensorPart& b) {
+bool boxes_apart(const TensorShard& a, const TensorShard& b) {
   for (int d = 0; d < a.shape.rank(); ++d) {
     if (a.begin[d] + a.extent[d] <= b.begin[d] || b.begin[d] + b.extent[d] <= a.begin[d]) return true;
   }
@@ -76,45 +76,45 @@ bool boxes_apart(const TensorPart& a, const TensorPart& b) {
 
 }  // namespace
 
-TensorPart TensorPart::whole(const Dims& shape) {
+TensorShard TensorShard::whole(const Dims& shape) {
   return {shape, Dims::filled(shape.rank(), 0), shape, 0, shape.product()};
 }
 
-TensorPart TensorPart::elements(const Dims& shape, std::int64_t first, std::int64_t count) {
+TensorShard TensorShard::elements(const Dims& shape, std::int64_t first, std::int64_t count) {
   return whole(shape).range(first, count);
 }
 
-TensorPart TensorPart::slice(const Dims& shape, int dim, std::int64_t begin, std::int64_t end) {
+TensorShard TensorShard::slice(const Dims& shape, int dim, std::int64_t begin, std::int64_t end) {
   return whole(shape).sliced(dim, begin, end);
 }
 
-TensorPart TensorPart::sliced(int dim, std::int64_t slice_begin, std::int64_t slice_end) const {
+TensorShard TensorShard::sliced(int dim, std::int64_t slice_begin, std::int64_t slice_end) const {
   if (dim < 0 || dim >= shape.rank() || !is_box() || slice_begin < begin[dim] || slice_end < slice_begin ||
       slice_end > begin[dim] + extent[dim]) {
     throw UsageError(fmt::format("slice {}:{} of dimension {}: expected it inside the box {} of a tensor {}",
                                  slice_begin, slice_end, dim, to_string(), shape.to_string()));
   }
-  TensorPart part = *this;
+  TensorShard part = *this;
   part.begin[dim] = slice_begin;
   part.extent[dim] = slice_end - slice_begin;
   part.count = part.extent.product();
   return part;
 }
 
-TensorPart TensorPart::range(std::int64_t range_first, std::int64_t range_count) const {
+TensorShard TensorShard::range(std::int64_t range_first, std::int64_t range_count) const {
   if (range_first < 0 || range_count < 0 || range_first > count || range_count > count - range_first) {
     throw UsageError(fmt::format("{} elements from {} on: expected them inside the {} of {} of a tensor {}",
                                  range_count, range_first, count, to_string(), shape.to_string()));
   }
-  TensorPart part = *this;
+  TensorShard part = *this;
   part.first += range_first;
   part.count = range_count;
   return part;
 }
 
-Dims TensorPart::held_shape() const { return is_box() ? extent : Dims{count}; }
+Dims TensorShard::held_shape() const { return is_box() ? extent : Dims{count}; }
 
-void TensorPart::check(const std::string& where) const {
+void TensorShard::check(const std::string& where) const {
   const auto fail = [&] {
     throw UsageError(fmt::format("{}: expected a part inside the tensor {}, got {} elements from {} on of {}",
                                  where, shape.to_string(), count, first, to_string()));
@@ -129,7 +129,7 @@ void TensorPart::check(const std::string& where) const {
   if (first < 0 || count < 0 || first > inside || count > inside - first) fail();
 }
 
-std::string TensorPart::to_string() const {
+std::string TensorShard::to_string() const {
   std::string text = "[";
   for (int d = 0; d < begin.rank() && d < extent.rank(); ++d) {
     text += fmt::format("{}{}:{}", d == 0 ? "" : ", ", begin[d], begin[d] + extent[d]);
@@ -138,7 +138,7 @@ std::string TensorPart::to_string() const {
   return is_box() ? text : fmt::format("{} elements {}:{}", text, first, first + count);
 }
 
-void for_each_shared_run(const TensorPart& a, const TensorPart& b,
+void for_each_shared_run(const TensorShard& a, const TensorShard& b,
                          const std::function<bool(const SharedRun&)>& visit) {
   Runs left(a), right(b);
   while (!left.done() && !right.done()) {
@@ -156,7 +156,7 @@ void for_each_shared_run(const TensorPart& a, const TensorPart& b,
   }
 }
 
-bool overlap(const TensorPart& a, const TensorPart& b) {
+bool overlap(const TensorShard& a, const TensorShard& b) {
   if (a.begin == b.begin && a.extent == b.extent) {
     return std::max(a.first, b.first) < std::min(a.first + a.count, b.first + b.count);
   }

@@ -11,29 +11,29 @@ namespace dtrain {
 
 /// A box of a tensor, and of that box's elements in row-major order a range. A value type.
 ///
-///     TensorPart::whole({512, 784});                          // one rank has all of it: DDP, a pipeline's
-///     stage TensorPart::elements({512, 784}, 0, 100'000);           // a range of the flattened tensor: ZeRO
-///     TensorPart::slice({512, 784}, 0, 256, 512);             // rows 256 to 511: tensor parallelism
-///     TensorPart::slice({512, 784}, 0, 256, 512).range(0, 9)  // ZeRO inside tensor parallelism
-struct TensorPart {
+///     TensorShard::whole({512, 784});                          // one rank has all of it: DDP, a pipeline's
+///     stage TensorShard::elements({512, 784}, 0, 100'000);           // a range of the flattened tensor:
+///     ZeRO TensorShard::slice({512, 784}, 0, 256, 512);             // rows 256 to 511: tensor parallelism
+///     TensorShard::slice({512, 784}, 0, 256, 512).range(0, 9)  // ZeRO inside tensor parallelism
+struct TensorShard {
   Dims shape;              ///< of the whole tensor
   Dims begin, extent;      ///< the box: of dimension d the indices [begin[d], begin[d] + extent[d])
   std::int64_t first = 0;  ///< of the box's elements, row-major, those in [first, first + count)
   std::int64_t count = 0;
 
   /// All of a tensor of `shape`.
-  static TensorPart whole(const Dims& shape);
+  static TensorShard whole(const Dims& shape);
   /// `count` elements from `first` on of the flattened tensor. Throws UsageError when they are not inside.
-  static TensorPart elements(const Dims& shape, std::int64_t first, std::int64_t count);
+  static TensorShard elements(const Dims& shape, std::int64_t first, std::int64_t count);
   /// Indices [begin, end) of dimension `dim`, all of the others. Throws UsageError when they are not inside.
-  static TensorPart slice(const Dims& shape, int dim, std::int64_t begin, std::int64_t end);
+  static TensorShard slice(const Dims& shape, int dim, std::int64_t begin, std::int64_t end);
 
   /// This box cut once more along `dim`; begin and end count from the start of the tensor. Throws UsageError
   /// when they are not inside the box, or the part is not a whole box.
-  TensorPart sliced(int dim, std::int64_t slice_begin, std::int64_t slice_end) const;
+  TensorShard sliced(int dim, std::int64_t slice_begin, std::int64_t slice_end) const;
   /// Of this part's elements, `range_count` from `range_first` on. Throws UsageError when they are not
   /// inside.
-  TensorPart range(std::int64_t range_first, std::int64_t range_count) const;
+  TensorShard range(std::int64_t range_first, std::int64_t range_count) const;
 
   /// Every element of the box.
   bool is_box() const noexcept { return first == 0 && count == extent.product(); }
@@ -47,7 +47,7 @@ struct TensorPart {
   /// "[256:512, 0:784]", "[256:512, 0:784] elements 0:100": for names and messages.
   std::string to_string() const;
 
-  bool operator==(const TensorPart&) const = default;
+  bool operator==(const TensorShard&) const = default;
 };
 
 /// A stretch of elements that lie side by side in both of two parts of one tensor; offsets count elements
@@ -58,10 +58,10 @@ struct SharedRun {
 
 /// Calls `visit` for the elements that `a` and `b` both hold, in rising order of both offsets. Both must be
 /// parts of one shape. Cost: the number of contiguous runs of both. Ends early when `visit` returns false.
-void for_each_shared_run(const TensorPart& a, const TensorPart& b,
+void for_each_shared_run(const TensorShard& a, const TensorShard& b,
                          const std::function<bool(const SharedRun&)>& visit);
 
 /// True when some element is in both.
-bool overlap(const TensorPart& a, const TensorPart& b);
+bool overlap(const TensorShard& a, const TensorShard& b);
 
 }  // namespace dtrain

@@ -27,7 +27,7 @@ struct DeviceWork {
 using WorkCounts = std::map<std::string, std::uint64_t>;
 
 /// How a module tells of it. That of real GPUs notes nothing and says so.
-struct WorkPart {
+struct DeviceWorkPlugin {
   /// Notes work from now on, or no longer. False where it cannot.
   bool (*note)(bool on);
   /// What was noted since the last call, in the order in which it ran.

@@ -15,20 +15,20 @@ namespace dtrain {
 
 /// One part: the modules that it uses, by their dotted names in the network ("blocks.0"), and how. The
 /// function holds what it needs, so that a part outlives the network.
-struct ChainPart {
+struct LayerUnit {
   NamedModules modules;
   std::function<Tensor(const Tensor& x)> forward;
 };
 
 /// A part that is one module, called.
-inline ChainPart chain_part(std::string name, const std::shared_ptr<Module>& module) {
+inline LayerUnit layer_unit(std::string name, const std::shared_ptr<Module>& module) {
   return {{{std::move(name), module}}, [module](const Tensor& x) { return (*module)(x); }};
 }
 
 /// What the last of `parts` gives when the first one takes `x`.
-inline Tensor through(std::span<const ChainPart> parts, const Tensor& x) {
+inline Tensor through(std::span<const LayerUnit> parts, const Tensor& x) {
   Tensor y = x;
-  for (const ChainPart& part : parts) y = part.forward(y);
+  for (const LayerUnit& part : parts) y = part.forward(y);
   return y;
 }
 
@@ -37,7 +37,7 @@ inline Tensor through(std::span<const ChainPart> parts, const Tensor& x) {
 class Chained {
  public:
   virtual ~Chained() = default;
-  virtual std::vector<ChainPart> chain() const = 0;
+  virtual std::vector<LayerUnit> chain() const = 0;
 };
 
 }  // namespace dtrain

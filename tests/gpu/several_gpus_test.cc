@@ -53,9 +53,9 @@ class Apart final : public Module {
 };
 
 /// Adds buckets up as one rank does, and so has them shared.
-class Alone final : public GradientExchange {
+class Alone final : public CommHook {
  public:
-  std::unique_ptr<Work> begin(Communicator& communicator, const FullBucket& bucket) override {
+  std::unique_ptr<Work> begin(Communicator& communicator, const GradBucket& bucket) override {
     bucket.device->kernels().affine(flat(bucket.span), 2.0, 0.0, flat(bucket.span));
     return communicator.all_reduce(bucket.span, ReduceOp::sum, bucket.label);
   }
@@ -115,16 +115,16 @@ TEST_F(SeveralGpus, BringGradientsToPlacesThatMove) {
   BucketGradient gradient(network.there, gpus[0]);
   for (const int pass : {0, 1}) {
     network.zero_grad();
-    gradient.place(places[pass].view(), nullptr);
+    gradient.bind_view(places[pass].view(), nullptr);
     network.learn(network.there, 3 + pass);
-    gradient.bring();
+    gradient.copy_in();
   }
   for (const int pass : {0, 1})
     EXPECT_EQ(places[pass].to_vector<float>(), std::vector<float>(7, static_cast<float>(3 + pass)));
   Tensor(places[1]).fill(12);
   network.zero_grad();
-  gradient.take_back();
-  gradient.give();
+  gradient.copy_out();
+  gradient.assign();
   EXPECT_EQ(network.there.grad().shared_device(), gpus[1]);
   EXPECT_EQ(network.there.grad().to_vector<float>(), std::vector<float>(7, 12.0F));
 }

@@ -117,7 +117,7 @@ class GpuStatistics : public testing::Test {
   /// memory in the emulated machine's place.
   template <class F>
   std::optional<std::vector<std::string>> asked(Device& device, F&& f) {
-    const WorkPart& work = cuda::module_work();
+    const DeviceWorkPlugin& work = cuda::module_work();
     const bool noted = work.note(true);
     f();
     device.compute_stream().synchronize();

@@ -93,9 +93,9 @@ class Network final : public Module, public Chained {
     last_ = add_module("last", std::make_shared<Linear>(kWidth, 1, generator, device));
   }
   Tensor forward(const Tensor& x) override { return through(chain(), x); }
-  std::vector<ChainPart> chain() const override {
-    return {chain_part("first", first_), chain_part("second", second_), chain_part("choice", choice_),
-            chain_part("last", last_)};
+  std::vector<LayerUnit> chain() const override {
+    return {layer_unit("first", first_), layer_unit("second", second_), layer_unit("choice", choice_),
+            layer_unit("last", last_)};
   }
 
  private:

@@ -23,7 +23,7 @@ class Forms {
     if (workers_ > 1) devices();
     pipelines();
     if (model_ == "transformer") {
-      divided();
+      tensor_parallel();
       dropping();
     }
     if (model_ == "branches") {
@@ -276,7 +276,7 @@ class Forms {
     }
   }
 
-  void divided() {
+  void tensor_parallel() {
     const std::string count = std::to_string(workers_);
     const auto add = [&](const std::string& name, Arguments arguments) {
       forms_.push_back({name, workers_, std::move(arguments), {}, {}, false, {}});

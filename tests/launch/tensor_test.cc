@@ -1,4 +1,4 @@
-// --tensor and --mesh through the programs: a transformer divided among workers learns as the whole one does,
+// --tensor and --mesh through the programs: a transformer split among workers learns as the whole one does,
 // is saved as the whole one, and goes on at any width.
 #include <algorithm>
 #include <tuple>
@@ -223,7 +223,7 @@ TEST_F(TensorOption, SaysWhatCannotBe) {
   expect_refused({"--tensor", "2", "--pipeline", "2"}, "expected 2 workers to be a multiple of 2 x 2", 2);
   expect_refused({"--tensor", "2"}, "expected a number that 3 workers can be divided by, got 2", 3);
   expect_refused({"--mesh", "dp=2,tp=2"}, "mesh", 2);
-  expect_refused({"--mesh", "dp=2,xp=2"}, "axes dp (batches are shared), tp (layers are divided) and pp", 4);
+  expect_refused({"--mesh", "dp=2,xp=2"}, "axes dp (batches are shared), tp (layers are split) and pp", 4);
   expect_refused({"--tensor", "2", "--heads", "1"}, "got 1 heads", 2);
   expect_refused({"--tensor", "2", "--shard", "parameters", "--compress", "fp16"},
                  "expected none beside --shard gradients and parameters", 2);
@@ -238,7 +238,7 @@ TEST_F(TensorOption, SaysWhatCannotBe) {
   lenet.arguments = {"--model", "lenet", "--dataset", "synthetic:1x28x28,10,64", "--tensor", "2"};
   const RunResult result = train(lenet);
   EXPECT_NE(result.exit_code, 0);
-  EXPECT_THAT(result.err, HasSubstr("expected a model whose layers can be divided (transformer), got lenet"));
+  EXPECT_THAT(result.err, HasSubstr("expected a model whose layers can be split (transformer), got lenet"));
 }
 
 }  // namespace

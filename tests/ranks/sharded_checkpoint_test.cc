@@ -34,32 +34,32 @@ class SavesInParts final : public Strategy {
         context_(context),
         inner_(make_data_parallel(context)) {}
 
-  void prepare(const TrainingParts& parts, const Deadline& deadline) override {
-    inner_->prepare(parts, deadline);
+  void prepare(const ModelFactory& factory, const Deadline& deadline) override {
+    inner_->prepare(factory, deadline);
     set_prepared(inner_->module(), *inner_->optimizer());
   }
-  void load(const SavedState& state, const Deadline&) override {
+  void load(const CheckpointFiles& state, const Deadline&) override {
     inner_->module().load_state_dict(load_tensors(*state.model, context_.device));
     inner_->optimizer()->load_state(load_tensors(*state.optimizer, context_.device));
   }
   void begin(const Deadline& deadline) override { inner_->begin(deadline); }
-  void step(Passes& passes, Exchange exchange) override { inner_->step(passes, exchange); }
-  std::optional<int> variant(std::int64_t step) const override { return inner_->variant(step); }
-  void settle(const Deadline& deadline) override { inner_->settle(deadline); }
+  void step(MicroBatches& passes, Exchange exchange) override { inner_->step(passes, exchange); }
+  std::optional<int> graph_key(std::int64_t step) const override { return inner_->graph_key(step); }
+  void sync_state(const Deadline& deadline) override { inner_->sync_state(deadline); }
   Tensors evaluate(const Tensors& inputs) override { return inner_->evaluate(inputs); }
-  StateParts held() override {
+  RankState held() override {
     return {cut(inner_->module().state_dict()), cut(inner_->optimizer()->named_state())};
   }
   void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
 
  private:
-  std::vector<SavedPart> cut(const NamedTensors& tensors) const {
+  std::vector<NamedShard> cut(const NamedTensors& tensors) const {
     const auto rank = static_cast<std::int64_t>(share().rank), size = static_cast<std::int64_t>(share().size);
-    std::vector<SavedPart> parts;
+    std::vector<NamedShard> parts;
     for (const auto& [name, tensor] : tensors) {
       const std::int64_t first = tensor.numel() * rank / size, end = tensor.numel() * (rank + 1) / size;
       if (first == end) continue;
-      const TensorPart part = TensorPart::elements(tensor.shape(), first, end - first);
+      const TensorShard part = TensorShard::elements(tensor.shape(), first, end - first);
       parts.push_back(
           {name, tensor.detach().reshape({-1}).slice(0, first, end).reshape(part.held_shape()), part});
     }

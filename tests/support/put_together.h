@@ -17,13 +17,13 @@ struct PutTogether {
   std::map<std::string, std::vector<float>> values;  ///< row-major, by name
   std::map<std::string, std::int64_t> counted;       ///< elements, by all ranks
 
-  void add(const std::vector<SavedPart>& parts) {
-    for (const SavedPart& part : parts) {
-      const TensorPart where = part.part.value_or(TensorPart::whole(part.tensor.shape()));
+  void add(const std::vector<NamedShard>& parts) {
+    for (const NamedShard& part : parts) {
+      const TensorShard where = part.part.value_or(TensorShard::whole(part.tensor.shape()));
       auto& whole = values[part.name];
       whole.resize(static_cast<std::size_t>(where.shape.product()));
       const auto here = part.tensor.to_vector<float>();
-      for_each_shared_run(TensorPart::whole(where.shape), where, [&](const SharedRun& run) {
+      for_each_shared_run(TensorShard::whole(where.shape), where, [&](const SharedRun& run) {
         std::copy_n(here.begin() + run.in_b, run.count, whole.begin() + run.in_a);
         return true;
       });

@@ -30,7 +30,7 @@ Tensor no_loss(const Tensors& outputs) {
 
 /// A step's batches as the strategy asks for them: fetched as they are needed, or loaded already where a
 /// recorded step reads them.
-class Engine::StepPasses final : public Passes {
+class Engine::StepPasses final : public MicroBatches {
  public:
   /// `exchange`: what the step shares is what counts; without, nothing of it leaves this rank.
   StepPasses(Engine& engine, const StepPlan& plan, const BatchSupply& supply, Exchange exchange)
@@ -88,7 +88,7 @@ class Engine::StepPasses final : public Passes {
 
   // On the CPU the loss is known before the update, which then need not happen.
   void gradients_done() override {
-    if (engine_.runs_ahead() || exchange_ == Exchange::none) return;
+    if (engine_.runs_ahead() || exchange_ == Exchange::no_sync) return;
     const auto [loss, spoilt] = engine_.reports_->sums(engine_.deadline());
     engine_.check_loss(loss, spoilt, plan_.report.record);
   }
@@ -163,15 +163,15 @@ Engine::Engine(const Task& task, Strategy& strategy, Communicator& communicator,
 
 Engine::~Engine() = default;
 
-void Engine::prepare(TrainingParts parts, const Deadline& deadline) {
-  parts.scaler = scaler_;
-  parts.guard = guard_.get();
-  parts.precision = options_.precision;
-  strategy_.prepare(parts, deadline);
+void Engine::prepare(ModelFactory factory, const Deadline& deadline) {
+  factory.scaler = scaler_;
+  factory.guard = guard_.get();
+  factory.precision = options_.precision;
+  strategy_.prepare(factory, deadline);
   reports_ = std::make_unique<StepReports>(alone_ ? *alone_ : communicator_,
                                            alone_ ? 1 : strategy_.share().size, device_);
   dropouts_ = dropout_keys(strategy_.module());
-  const bool recordable = strategy_.variant(1).has_value() && !task_.units_vary() && dropouts_.empty();
+  const bool recordable = strategy_.graph_key(1).has_value() && !task_.units_vary() && dropouts_.empty();
   if (options_.graphs == GraphUse::on && !recordable) {
     throw UsageError(fmt::format(
         "--cuda-graph on: expected steps that wait for nothing, got {}; leave one of the two out, or use "
@@ -184,20 +184,20 @@ void Engine::prepare(TrainingParts parts, const Deadline& deadline) {
 }
 
 // Null where this step runs as it is.
-StepGraph* Engine::graph_for(const StepPlan& plan, int& variant) {
+StepGraph* Engine::graph_for(const StepPlan& plan, int& key) {
   if (options_.graphs == GraphUse::off) return nullptr;
-  const std::optional<int> number = strategy_.variant(plan.report.record.step);
+  const std::optional<int> number = strategy_.graph_key(plan.report.record.step);
   if (!number) return nullptr;
-  variant = *number;
-  StepGraph& graph = graphs_.try_emplace(variant, device_).first->second;
+  key = *number;
+  StepGraph& graph = graphs_.try_emplace(key, device_).first->second;
   return graph.takes(plan.full) ? &graph : nullptr;
 }
 
 void Engine::step(const StepPlan& plan, const BatchSupply& supply) {
   const Autocast autocast(options_.precision, low_weights_);
   std::vector<std::shared_ptr<void>> kept;
-  int variant = 0;
-  if (StepGraph* graph = graph_for(plan, variant)) {
+  int key = 0;
+  if (StepGraph* graph = graph_for(plan, key)) {
     kept = replay(*graph, plan, supply);
   } else {
     StepPasses passes(*this, plan, supply, Exchange::all);
@@ -211,12 +211,12 @@ void Engine::step(const StepPlan& plan, const BatchSupply& supply) {
 
 void Engine::step_alone(const StepPlan& plan, const BatchSupply& supply) {
   const Autocast autocast(options_.precision, low_weights_);
-  StepPasses passes(*this, plan, supply, Exchange::none);
-  run(passes, Exchange::none);
+  StepPasses passes(*this, plan, supply, Exchange::no_sync);
+  run(passes, Exchange::no_sync);
   if (runs_ahead()) device_->compute_stream().synchronize();  // what was kept is still being read
 }
 
-void Engine::run(Passes& passes, Exchange exchange) {
+void Engine::run(MicroBatches& passes, Exchange exchange) {
   const DrawGuard guard;
   reports_->begin();
   strategy_.step(passes, exchange);
@@ -304,7 +304,7 @@ StepReport Engine::take_report() {
 
 Evaluation Engine::evaluate(const std::shared_ptr<const Source>& source, std::int64_t batch_size) {
   const Autocast autocast(options_.precision, low_weights_);
-  strategy_.settle(deadline());
+  strategy_.sync_state(deadline());
   Module& network = strategy_.module();
   network.eval();
   const Evaluation found = dtrain::evaluate(

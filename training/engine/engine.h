@@ -79,7 +79,7 @@ class Engine {
   /// Hands the strategy the factories, with the guard or scaler that the precision asks for. Throws as
   /// Strategy::prepare, and UsageError for graphs that are `on` where the strategy's steps cannot be
   /// recorded.
-  void prepare(TrainingParts parts, const Deadline& deadline);
+  void prepare(ModelFactory factory, const Deadline& deadline);
   Strategy& strategy() noexcept { return strategy_; }
   /// Null without loss scaling.
   GradScaler* scaler() const noexcept { return scaler_; }
@@ -111,11 +111,11 @@ class Engine {
  private:
   class StepPasses;
 
-  void run(Passes& passes, Exchange exchange);
+  void run(MicroBatches& passes, Exchange exchange);
   /// Gives the host memory that must stay until the step is over.
   std::vector<std::shared_ptr<void>> replay(StepGraph& graph, const StepPlan& plan,
                                             const BatchSupply& supply);
-  StepGraph* graph_for(const StepPlan& plan, int& variant);
+  StepGraph* graph_for(const StepPlan& plan, int& key);
   void check_loss(double loss, bool spoilt, const StepRecord& step) const;
   void check_gradients(const StepReport& report);
   /// Keys dropout's masks by the step and by the samples `indices` that the rows of the next pass are.
@@ -135,7 +135,7 @@ class Engine {
   int overflows_at_the_least_ = 0;  ///< in a row
   BatchFeed feed_;
   std::unique_ptr<StepReports> reports_;
-  std::map<int, StepGraph> graphs_;  ///< by the strategy's variant
+  std::map<int, StepGraph> graphs_;  ///< by the strategy's graph_key()
 };
 
 }  // namespace dtrain

@@ -17,7 +17,7 @@
 namespace dtrain {
 
 /// `fields` are those of its samples, `tuned` what was decided that no option said
-/// (StrategyReport::choices), for read_tuned_config() of a later start.
+/// (StrategyReport::tuned_config), for read_tuned_config() of a later start.
 std::string config_json(const Options& options, const Environment& environment, const TrainConfig& config,
                         std::span<const Field> fields, const Device& device, const TunedConfig& tuned);
 

@@ -41,7 +41,7 @@ std::int64_t steps_done(const LossError& error) {
 }  // namespace
 
 // What is to be saved, or kept by a peer, is looked at by who has it, and all hear of it.
-void DivergenceDetector::check(const StateParts& parts, const RunProgress& at) {
+void DivergenceDetector::check(const RankState& parts, const RunProgress& at) {
   const auto name = finite_.find(parts);
   std::int64_t holder = name ? env_.communicator.rank() : env_.communicator.size();
   if (env_.strategy.in_step()) {

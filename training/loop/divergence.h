@@ -24,7 +24,7 @@ class DivergenceDetector {
 
   /// Collective where ranks step together. Throws LossError where `parts`, of this rank, or another rank's
   /// are not finite.
-  void check(const StateParts& parts, const RunProgress& at);
+  void check(const RankState& parts, const RunProgress& at);
   /// The same of what an evaluation found: throws LossError unless the data are to blame, which is reported.
   void check(const Evaluation& found, const RunProgress& at);
 

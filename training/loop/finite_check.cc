@@ -40,15 +40,15 @@ void FiniteCheck::take_new(const Module& network) {
   }
 }
 
-std::optional<std::string> FiniteCheck::find(const StateParts& parts) const {
+std::optional<std::string> FiniteCheck::find(const RankState& parts) const {
   const auto in_model = find(parts.model);
   return in_model ? in_model : find(parts.optimizer);
 }
 
-std::optional<std::string> FiniteCheck::find(std::span<const SavedPart> parts) const {
+std::optional<std::string> FiniteCheck::find(std::span<const NamedShard> parts) const {
   std::vector<Tensor> tensors;
-  std::vector<const SavedPart*> looked_at;
-  for (const SavedPart& part : parts) {
+  std::vector<const NamedShard*> looked_at;
+  for (const NamedShard& part : parts) {
     if (!is_floating(part.tensor.dtype()) || meant_.contains(part.name)) continue;
     tensors.push_back(part.tensor.detach());
     looked_at.push_back(&part);

@@ -26,12 +26,12 @@ class FiniteCheck {
 
   /// The name of a tensor that is not finite; nothing where all are. One pass over memory; waits for the
   /// device.
-  std::optional<std::string> find(const StateParts& parts) const;
+  std::optional<std::string> find(const RankState& parts) const;
   /// The same of a checkpoint, as a CheckpointTest; reads all of it.
   std::optional<std::string> find(const Checkpoint& checkpoint) const;
 
  private:
-  std::optional<std::string> find(std::span<const SavedPart> parts) const;
+  std::optional<std::string> find(std::span<const NamedShard> parts) const;
   std::optional<std::string> find(const TensorFiles& files) const;
 
   std::shared_ptr<Device> device_;

@@ -96,7 +96,7 @@ void RunCheckpoints::take_newer_snapshot(const std::exception_ptr& disk_trouble)
 
 void RunCheckpoints::open(const TrainingState& state, std::function<void()> before_write) {
   if (is_root() || env_.strategy.sharded()) {
-    const StateParts parts = env_.strategy.save();
+    const RankState parts = env_.strategy.save();
     // Most state appears with the first step only.
     bytes_ = checkpoint_bytes({state, views_of(parts.model), views_of(parts.optimizer)}) *
              static_cast<std::uint64_t>(copies_of_parameters(config_.optimizer.rule));
@@ -171,7 +171,7 @@ std::optional<TrainingState> RunCheckpoints::load() {
   }
   CheckpointSeals ignored;
   TrainingState state = parse_training_state(text, "state from rank 0", ignored);
-  SavedState saved;
+  CheckpointFiles saved;
   if (found_) saved = {&found_->model, &found_->optimizer};
   if (AsyncSteps* steps = env_.strategy.asynchronous()) steps->load_notes(state.extra);
   env_.strategy.load(saved, start_deadline());

@@ -62,7 +62,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environmen
       stragglers_(env_.communicator, env_.clock) {
   check_same_data(data_.fingerprint(), env_.communicator, start_deadline());
   logger_.name_samples(data_.shared_train());
-  engine_.prepare(parts(), start_deadline());
+  engine_.prepare(factory(), start_deadline());
   try {
     resume();
   } catch (const Error& error) {
@@ -87,7 +87,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environmen
   }
 }
 
-TrainingParts Trainer::parts() {
+ModelFactory Trainer::factory() {
   const auto vectors = std::make_shared<std::set<std::string>>();  // known once the network is
   return {.build =
               [this, vectors](const std::shared_ptr<Device>& device) {
@@ -110,7 +110,7 @@ TrainingParts Trainer::parts() {
                 return example_inputs(env_.task, data_.shared_train(), config_.batch.per_worker, device,
                                       start_deadline());
               },
-          .chosen = [this] { return checkpoints_.tuned_config(); }};
+          .earlier_config = [this] { return checkpoints_.tuned_config(); }};
 }
 
 void Trainer::resume() {
@@ -144,7 +144,7 @@ void Trainer::begin_start() {
   progress_.start = checkpoints_.begin();
   if (!is_root()) return logger_.forget();
   const std::string config = config_json(env_.options, env_.environment, config_, data_.train().fields(),
-                                         *env_.device, env_.strategy.report(0).choices);
+                                         *env_.device, env_.strategy.report(0).tuned_config);
   const Checkpoint* found = checkpoints_.found();
   logger_.record_in(RunDirectory(checkpoints_.folder()), config, progress_.start,
                     found != nullptr ? found->state.step : 0);
@@ -268,7 +268,7 @@ void Trainer::step() {
       .passes = data_.passes_at(progress_.position),
       .full = data_.full_at(progress_.position),
       .stop = env_.stop_signal.received() != 0,
-      .save = !env_.strategy.settling_counts() && checkpoints_.saver().wants_save()};
+      .save = !env_.strategy.sync_state_alters_steps() && checkpoints_.saver().wants_save()};
   if (Optimizer* optimizer = env_.strategy.optimizer()) schedule_.set(*optimizer, progress_);
   engine_.step(plan, [this] {
     const SpanScope waiting(env_.tracer.spans(), "wait for batch", "phase");
@@ -358,16 +358,16 @@ void Trainer::save_checkpoint() {
   // Where the host runs ahead the group may have died without this rank having waited for it: nothing is
   // saved from a dead one.
   if (engine_.runs_ahead()) env_.communicator.barrier("checkpoint")->wait(deadline());
-  env_.strategy.settle(deadline());
+  env_.strategy.sync_state(deadline());
   if (config_.check_replicas > 0) compare_replicas();
   const bool saves = is_root() || env_.strategy.sharded();
-  StateParts parts = saves ? env_.strategy.save() : StateParts();
+  RankState parts = saves ? env_.strategy.save() : RankState();
   divergence_.check(parts, progress_);
   if (saves) write(std::move(parts));
   env_.clock.lap(Phase::checkpoint);
 }
 
-void Trainer::write(StateParts parts) {
+void Trainer::write(RankState parts) {
   CheckpointSaver& saver = checkpoints_.saver();
   if (!saver.free()) return saver.postpone(progress_.step);
   parts = on_host(std::move(parts));
@@ -382,8 +382,8 @@ void Trainer::save_snapshot() {
   const SpanScope span(env_.tracer.spans(), "copy to memory", "phase");
   if (engine_.runs_ahead()) env_.communicator.barrier("copy to memory")->wait(deadline());
   if (config_.check_replicas > 0) compare_replicas();
-  env_.strategy.settle(deadline());
-  StateParts parts = snapshots->keeps() ? env_.strategy.replica() : StateParts();
+  env_.strategy.sync_state(deadline());
+  RankState parts = snapshots->keeps() ? env_.strategy.replica() : RankState();
   divergence_.check(parts, progress_);
   if (snapshots->keeps()) {
     parts = on_host(std::move(parts));

@@ -34,7 +34,7 @@ class Trainer {
 
  private:
   // Start
-  TrainingParts parts();
+  ModelFactory factory();
   void resume();
   void take_over(const TrainingState& state);
   void begin_start();
@@ -54,7 +54,7 @@ class Trainer {
   // Evaluation and saving
   void evaluate();
   void save_checkpoint();
-  void write(StateParts parts);
+  void write(RankState parts);
   void save_snapshot();
   TrainingState state() const;
 

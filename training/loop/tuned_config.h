@@ -10,7 +10,7 @@
 
 namespace dtrain {
 
-using TunedConfig = std::map<std::string, std::string>;  ///< option → value, as StrategyReport::choices
+using TunedConfig = std::map<std::string, std::string>;  ///< option → value, as StrategyReport::tuned_config
 
 /// What the starts of `run` before this one chose; where it has no config.json, those of the run that
 /// --resume names. Nothing where there is none, where it cannot be read, and with --resume never. Rank 0

@@ -35,7 +35,7 @@ std::vector<MeshAxis> axes_of(const Options& options, const TrainConfig& config)
   std::vector<MeshAxis> axes = parse_mesh(options.text("mesh"));
   for (const MeshAxis& axis : axes) {
     if (axis.name != "dp" && axis.name != "tp" && axis.name != "pp")
-      options.refuse("mesh", "axes dp (batches are shared), tp (layers are divided) and pp (stages)");
+      options.refuse("mesh", "axes dp (batches are shared), tp (layers are split) and pp (stages)");
   }
   return axes;
 }
@@ -191,7 +191,7 @@ void read_parallelism(const Options& options, std::int64_t world_size, TrainConf
   check_thread_workers(options, config);
 }
 
-bool deals_optimizer(const TrainConfig& config) {
+bool partitions_optimizer(const TrainConfig& config) {
   return config.shard == ShardStage::optimizer &&
          (!config.mesh.empty() || config.virtual_workers > 0 || config.placed || config.device_stages > 0);
 }

@@ -15,7 +15,7 @@ int axis_size(const TrainConfig& config, std::string_view name);
 
 /// Whether --shard optimizer deals whole parameters out (decision 043) instead of cutting each into ranges;
 /// after read_parallelism().
-bool deals_optimizer(const TrainConfig& config);
+bool partitions_optimizer(const TrainConfig& config);
 
 /// Whether the devices of a worker each have the whole network.
 bool has_replicas(const TrainConfig& config);
@@ -23,7 +23,7 @@ bool has_replicas(const TrainConfig& config);
 /// Into how many shares a batch is cut: workers, parts, or groups of workers that share a network.
 std::int64_t shares_of(const TrainConfig& config, std::int64_t world_size);
 
-/// Passes of a step: --accumulate, or the micro-batches of a pipeline.
+/// Micro-batches of a step: --accumulate, or the micro-batches of a pipeline.
 std::int64_t passes_of(const TrainConfig& config);
 
 /// Throws UsageError where a worker has more devices than samples or stages, when the batch is known.

@@ -4,10 +4,10 @@
 
 namespace dtrain {
 
-NamedTensors saved_state(const GradientExchange* exchange) {
+NamedTensors saved_state(const CommHook* exchange) {
   if (exchange == nullptr) return {};
   NamedTensors state = exchange->state();
-  for (auto& [name, tensor] : state) name.insert(0, kExchangeState);
+  for (auto& [name, tensor] : state) name.insert(0, kHookState);
   return state;
 }
 

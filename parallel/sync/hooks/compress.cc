@@ -39,11 +39,11 @@ class CompressedWork final : public Work {
   MemorySpan bucket_;
 };
 
-class CastExchange final : public GradientExchange {
+class CastExchange final : public CommHook {
  public:
   explicit CastExchange(DType dtype) : dtype_(dtype) {}
 
-  std::unique_ptr<Work> begin(Communicator& communicator, const FullBucket& full) override {
+  std::unique_ptr<Work> begin(Communicator& communicator, const GradBucket& full) override {
     const MemorySpan& bucket = full.span;
     if (bucket.dtype != DType::f32 || communicator.size() == 1)
       return communicator.all_reduce(bucket, ReduceOp::sum, full.label);
@@ -59,7 +59,7 @@ class CastExchange final : public GradientExchange {
 
 }  // namespace
 
-std::shared_ptr<GradientExchange> compress_to(DType dtype) {
+std::shared_ptr<CommHook> compress_to(DType dtype) {
   if (dtype != DType::f16 && dtype != DType::bf16) {
     throw UsageError("compressed gradients: expected float16 or bfloat16, got " +
                      std::string(dtrain::name_of(dtype)));
@@ -81,7 +81,7 @@ Compression compression_named(std::string_view text) {
       std::string(text) + "'");
 }
 
-std::shared_ptr<GradientExchange> exchange_for(const Compression& compression, std::uint64_t seed) {
+std::shared_ptr<CommHook> exchange_for(const Compression& compression, std::uint64_t seed) {
   switch (compression.kind) {
     case Compression::Kind::none:
       return nullptr;

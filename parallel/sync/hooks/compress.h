@@ -16,7 +16,7 @@ namespace dtrain {
 /// UsageError for other dtypes.
 ///
 ///     const auto strategy = make_data_parallel(context, {.exchange = compress_to(DType::bf16)});
-std::shared_ptr<GradientExchange> compress_to(DType dtype);
+std::shared_ptr<CommHook> compress_to(DType dtype);
 
 /// How gradients are compressed, as a value.
 struct Compression {
@@ -29,6 +29,6 @@ struct Compression {
 Compression compression_named(std::string_view text);
 
 /// The exchange that does it; null for none. `seed` as PowerSgdOptions::seed.
-std::shared_ptr<GradientExchange> exchange_for(const Compression& compression, std::uint64_t seed);
+std::shared_ptr<CommHook> exchange_for(const Compression& compression, std::uint64_t seed);
 
 }  // namespace dtrain

@@ -44,7 +44,7 @@ struct BucketState {
   std::vector<Rest> rests;
   std::int64_t step = 0;
   std::shared_ptr<Device> device;
-  bool awaits_decisions = false;
+  bool awaits_step_outcome = false;
 };
 
 /// FNV-1a.
@@ -90,7 +90,7 @@ Tensor packed(const Tensors& tensors) {
 /// products with p.
 class PowerSgdWork final : public Work {
  public:
-  PowerSgdWork(Communicator& communicator, const FullBucket& bucket, BucketState& state)
+  PowerSgdWork(Communicator& communicator, const GradBucket& bucket, BucketState& state)
       : communicator_(communicator),
         device_(bucket.device),
         span_(bucket.span),
@@ -158,7 +158,7 @@ class PowerSgdWork final : public Work {
       const Tensor mean = matmul(bases[i], q.transpose(0, 1));
       device_->kernels().copy(flat(mean.view().data, 0, matrix.count()),
                               flat(span_.data, matrix.offset, matrix.count()));
-      if (state_.awaits_decisions) matrix.q_before = matrix.q, matrix.error_before = matrix.error;
+      if (state_.awaits_step_outcome) matrix.q_before = matrix.q, matrix.error_before = matrix.error;
       // Not finite on all ranks where it is on one; such a step is skipped, and must not be remembered.
       const Tensor finite = equal(sum(mul(mean, 0.0)), Tensor::zeros({}, device_));
       matrix.error = where(finite, sub(gradients_[i], mul(mean, share)), matrix.error);
@@ -180,11 +180,11 @@ class PowerSgdWork final : public Work {
 };
 
 /// The state of all buckets of one reducer.
-class PowerSgd final : public GradientExchange {
+class PowerSgd final : public CommHook {
  public:
   explicit PowerSgd(const PowerSgdOptions& options) : options_(options) {}
 
-  std::unique_ptr<Work> begin(Communicator& communicator, const FullBucket& bucket) override {
+  std::unique_ptr<Work> begin(Communicator& communicator, const GradBucket& bucket) override {
     const bool compressible = bucket.span.dtype == DType::f32 && communicator.size() > 1;
     if (!compressible) return communicator.all_reduce(bucket.span, ReduceOp::sum, bucket.label);
     const auto [place, made] = buckets_.try_emplace(bucket.index);
@@ -195,12 +195,12 @@ class PowerSgd final : public GradientExchange {
     return std::make_unique<PowerSgdWork>(communicator, bucket, state);
   }
 
-  bool remembers() const noexcept override { return true; }
+  bool is_stateful() const noexcept override { return true; }
 
-  void await_decisions() override { awaits_decisions_ = true; }
+  void await_step_outcomes() override { awaits_step_outcomes_ = true; }
 
   // Another gradient, or another rank's part of the network, may have overflowed.
-  void decided(const Tensor& skipped) override {
+  void on_step_outcome(const Tensor& skipped) override {
     const NoGrad no_grad;
     for (auto& [index, state] : buckets_) {
       for (Matrix& matrix : state.matrices) {
@@ -214,7 +214,7 @@ class PowerSgd final : public GradientExchange {
   }
 
   // Only the ranks' sum of what was lost enters the products, and it stays what it was. The bases are equal.
-  void settle(Communicator& communicator, const Deadline& deadline) override {
+  void sync_state(Communicator& communicator, const Deadline& deadline) override {
     const NoGrad no_grad;
     for (auto& [index, state] : buckets_) {
       if (state.step <= options_.start_step) continue;  // nothing was lost yet
@@ -255,11 +255,11 @@ class PowerSgd final : public GradientExchange {
     return std::nullopt;
   }
 
-  BucketState first_state(const FullBucket& bucket) const {
+  BucketState first_state(const GradBucket& bucket) const {
     const std::shared_ptr<Device>& device = bucket.device;
     BucketState state;
     state.device = device;
-    state.awaits_decisions = awaits_decisions_;
+    state.awaits_step_outcome = awaits_step_outcomes_;
     if (const auto steps = loaded(kSteps, {})) state.step = static_cast<std::int64_t>(steps->item());
     for (std::size_t i = 0; i < bucket.layout.slots.size(); ++i) {
       const GradientSlot& slot = bucket.slots[bucket.layout.slots[i]];
@@ -292,14 +292,14 @@ class PowerSgd final : public GradientExchange {
   }
 
   const PowerSgdOptions options_;
-  bool awaits_decisions_ = false;
+  bool awaits_step_outcomes_ = false;
   std::map<std::size_t, BucketState> buckets_;
   NamedTensors loaded_;  ///< what buckets begin with
 };
 
 }  // namespace
 
-std::shared_ptr<GradientExchange> power_sgd(const PowerSgdOptions& options) {
+std::shared_ptr<CommHook> power_sgd(const PowerSgdOptions& options) {
   if (options.rank < 1 || options.start_step < 0 || !(options.min_compression_rate >= 1)) {
     throw UsageError(fmt::format(
         "PowerSGD: expected a rank from 1 on, a first step from 0 on and a rate from 1 on, got {}, {} and {}",

@@ -23,11 +23,11 @@ struct PowerSgdOptions {
 
 /// What ReducerOptions::exchange takes. A gradient of two or more dimensions is a matrix of its first
 /// dimension by the others; others, and small ones, go whole. What is lost in a step is added to the next
-/// one's gradients; a step with gradients that are not finite leaves that as it was, with await_decisions()
-/// any step that is not made. Twice as much memory as the compressed gradients. Throws UsageError for options
-/// that make no sense.
+/// one's gradients; a step with gradients that are not finite leaves that as it was, with
+/// await_step_outcomes() any step that is not made. Twice as much memory as the compressed gradients. Throws
+/// UsageError for options that make no sense.
 ///
 ///     const auto strategy = make_data_parallel(context, {.exchange = power_sgd({.rank = 4})});
-std::shared_ptr<GradientExchange> power_sgd(const PowerSgdOptions& options);
+std::shared_ptr<CommHook> power_sgd(const PowerSgdOptions& options);
 
 }  // namespace dtrain

@@ -38,24 +38,24 @@ Tensor DividedParameter::own() const {
 }
 
 /// Stands between the parameters' memory, which may outlive everything here, and the unit that they are of.
-class DividedParameters::Keeper final : public StorageHook {
+class FullyShardedParameters::UnshardHook final : public StorageHook {
  public:
-  Keeper(DividedParameters& owner, std::size_t unit) : owner_(&owner), unit_(unit) {}
+  UnshardHook(FullyShardedParameters& owner, std::size_t unit) : owner_(&owner), unit_(unit) {}
   void materialize(Storage& /*storage*/) override {
-    if (owner_ != nullptr) owner_->attend(unit_);
+    if (owner_ != nullptr) owner_->use(unit_);
   }
   void leave() noexcept { owner_ = nullptr; }
 
  private:
-  DividedParameters* owner_;
+  FullyShardedParameters* owner_;
   std::size_t unit_;
 };
 
-DividedParameters::DividedParameters(Communicator& communicator, Duration patience)
+FullyShardedParameters::FullyShardedParameters(Communicator& communicator, Duration patience)
     : communicator_(communicator), patience_(patience) {}
 
-DividedParameters::~DividedParameters() {
-  for (const auto& keeper : keepers_) keeper->leave();
+FullyShardedParameters::~FullyShardedParameters() {
+  for (const auto& hook : hooks_) hook->leave();
   for (Unit& unit : units_) {
     for (const auto& work : unit.works) {
       try {
@@ -67,10 +67,10 @@ DividedParameters::~DividedParameters() {
   }
 }
 
-void DividedParameters::divide(Module& module) {
+void FullyShardedParameters::shard(Module& module) {
   Unit unit;
   unit.first = parameters_.size();
-  auto keeper = std::make_shared<Keeper>(*this, units_.size());
+  auto hook = std::make_shared<UnshardHook>(*this, units_.size());
   const NoGrad no_grad;
   for (const auto& [name, whole] : module.own_parameters()) {
     const auto& storage = whole.shared_storage();
@@ -94,21 +94,21 @@ void DividedParameters::divide(Module& module) {
                                     own_view(divided));
     }
     unit.bytes += bytes_of(length * static_cast<std::size_t>(communicator_.size()), whole);
-    storage->set_hook(keeper);
+    storage->set_hook(hook);
     storage->free();
     parameters_.push_back(std::move(divided));
   }
   unit.count = parameters_.size() - unit.first;
   if (unit.count == 0) return;
   units_.push_back(std::move(unit));
-  keepers_.push_back(std::move(keeper));
+  hooks_.push_back(std::move(hook));
   std::vector<std::size_t> sizes;
   for (const Unit& one : units_) sizes.push_back(one.bytes);
   std::sort(sizes.begin(), sizes.end(), std::greater<>());
   budget_ = sizes[0] + (sizes.size() > 1 ? sizes[1] : 0);
 }
 
-void DividedParameters::name_as(const Module& network) {
+void FullyShardedParameters::name_as(const Module& network) {
   for (const auto& [name, tensor] : network.named_parameters()) {
     for (DividedParameter& parameter : parameters_) {
       if (parameter.whole.shares_storage(tensor)) parameter.name = name;
@@ -116,26 +116,26 @@ void DividedParameters::name_as(const Module& network) {
   }
 }
 
-void DividedParameters::begin(ParameterUse use) {
-  if ((use == ParameterUse::evaluation) != (use_ == ParameterUse::evaluation)) let_go();
+void FullyShardedParameters::begin(ParameterUse use) {
+  if ((use == ParameterUse::evaluation) != (use_ == ParameterUse::evaluation)) reshard();
   use_ = use;
 }
 
-void DividedParameters::let_go() {
-  for (Unit& unit : units_) put_away(unit);
+void FullyShardedParameters::reshard() {
+  for (Unit& unit : units_) reshard(unit);
   last_.reset();
 }
 
-void DividedParameters::mark_modified() {
+void FullyShardedParameters::mark_modified() {
   for (const DividedParameter& parameter : parameters_) parameter.whole.mark_modified();
 }
 
-void DividedParameters::attend(std::size_t index) {
-  if (units_[index].state != State::here) bring(index);
+void FullyShardedParameters::use(std::size_t index) {
+  if (units_[index].state != State::whole) unshard(index);
   units_[index].used_at = operations_ended();
 }
 
-void DividedParameters::bring(std::size_t index) {
+void FullyShardedParameters::unshard(std::size_t index) {
   if (std::this_thread::get_id() != thread_) {
     throw UsageError(fmt::format(
         "sharded parameters: expected one thread to compute with them, got a second one at a parameter {}; "
@@ -146,42 +146,42 @@ void DividedParameters::bring(std::size_t index) {
   last_ = index;
   Unit& unit = units_[index];
   make_room_for(index);
-  if (unit.state == State::away) start(unit);
-  arrive(unit);
-  begin_next(index);
+  if (unit.state == State::sharded) start(unit);
+  wait_for(unit);
+  prefetch_next(index);
 }
 
 // Frees what nothing uses any more, unless it is what comes next. One operation may look at the parameters of
 // several modules: these stay.
-void DividedParameters::make_room_for(std::size_t index) {
+void FullyShardedParameters::make_room_for(std::size_t index) {
   for (std::size_t i = 0; i < units_.size(); ++i) {
     Unit& unit = units_[i];
-    const bool used = unit.state == State::here && unit.used_at == operations_ended();
-    if (i == index || used || (unit.state == State::here && next_of(index) == i)) continue;
-    put_away(unit);
+    const bool used = unit.state == State::whole && unit.used_at == operations_ended();
+    if (i == index || used || (unit.state == State::whole && next_of(index) == i)) continue;
+    reshard(unit);
   }
 }
 
-void DividedParameters::begin_next(std::size_t index) {
+void FullyShardedParameters::prefetch_next(std::size_t index) {
   const auto next = next_of(index);
-  if (!next || units_[*next].state != State::away) return;
+  if (!next || units_[*next].state != State::sharded) return;
   Unit& unit = units_[*next];
   // Where the module is used backward, its gradients take as much again until they have gone to their owners.
   const std::size_t needed = use_ == ParameterUse::backward ? 2 * unit.bytes : unit.bytes;
-  if (bytes_there() + needed > budget_) return;
+  if (whole_bytes() + needed > budget_) return;
   start(unit);
-  ++stats_.begun_ahead;
+  ++stats_.prefetched;
 }
 
-std::size_t DividedParameters::bytes_there() const {
+std::size_t FullyShardedParameters::whole_bytes() const {
   std::size_t bytes = 0;
-  for (const Unit& unit : units_) bytes += unit.state == State::away ? 0 : unit.bytes;
+  for (const Unit& unit : units_) bytes += unit.state == State::sharded ? 0 : unit.bytes;
   return bytes;
 }
 
-void DividedParameters::start(Unit& unit) {
+void FullyShardedParameters::start(Unit& unit) {
   const auto ranks = static_cast<std::size_t>(communicator_.size());
-  unit.state = State::coming;
+  unit.state = State::gathering;
   for (std::size_t i = unit.first; i < unit.first + unit.count; ++i) {
     const DividedParameter& parameter = parameters_[i];
     const auto length = static_cast<std::size_t>(parameter.part.numel());
@@ -196,20 +196,20 @@ void DividedParameters::start(Unit& unit) {
   }
   ++stats_.gathers;
   stats_.gathered_bytes += unit.bytes;
-  stats_.most_bytes = std::max(stats_.most_bytes, bytes_there());
+  stats_.peak_bytes = std::max(stats_.peak_bytes, whole_bytes());
 }
 
-void DividedParameters::arrive(Unit& unit) {
+void FullyShardedParameters::wait_for(Unit& unit) {
   for (auto& work : std::exchange(unit.works, {})) work->wait(Deadline::after(patience_));
-  unit.state = State::here;
+  unit.state = State::whole;
   unit.versions.clear();
   for (std::size_t i = unit.first; i < unit.first + unit.count; ++i)
     unit.versions.push_back(parameters_[i].whole.version());
 }
 
-void DividedParameters::put_away(Unit& unit) {
-  if (unit.state == State::away) return;
-  if (unit.state == State::coming) arrive(unit);  // what was expected did not happen
+void FullyShardedParameters::reshard(Unit& unit) {
+  if (unit.state == State::sharded) return;
+  if (unit.state == State::gathering) wait_for(unit);  // what was expected did not happen
   for (std::size_t i = 0; i < unit.count; ++i) {
     const DividedParameter& parameter = parameters_[unit.first + i];
     Storage& storage = *parameter.whole.shared_storage();
@@ -220,7 +220,7 @@ void DividedParameters::put_away(Unit& unit) {
     }
     storage.free();
   }
-  unit.state = State::away;
+  unit.state = State::sharded;
 }
 
 }  // namespace dtrain

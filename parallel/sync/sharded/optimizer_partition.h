@@ -3,11 +3,11 @@
 // ZeroRedundancyOptimizer). Where ranks hold slices or stages, or parameters on several devices, this is what
 // --shard optimizer is; decision 043 says why not ranges of elements.
 //
-//     DealtParameters dealt(network.named_parameters(), copies);
+//     OptimizerPartition dealt(network.named_parameters(), copies);
 //     auto optimizer = make_sgd(dealt.own());
 //     …                                     // backward, and gradients averaged over the copies
 //     optimizer->step();
-//     dealt.hand_over(Deadline::after(std::chrono::seconds(30)));
+//     dealt.broadcast_updates(Deadline::after(std::chrono::seconds(30)));
 #pragma once
 
 #include <vector>
@@ -18,25 +18,25 @@
 namespace dtrain {
 
 /// The owner of each of `parameters` among `ranks`: the largest first, each to whom has the fewest bytes yet.
-std::vector<int> deal_out(const NamedTensors& parameters, int ranks);
+std::vector<int> partition_by_bytes(const NamedTensors& parameters, int ranks);
 
 /// One rank's. Used by one thread.
-class DealtParameters {
+class OptimizerPartition {
  public:
   /// `ranks` is borrowed; all of them pass the same dense `parameters`, on the same devices of each process.
   /// Throws UsageError where there are fewer parameters than ranks.
-  DealtParameters(const NamedTensors& parameters, Communicator& ranks);
+  OptimizerPartition(const NamedTensors& parameters, Communicator& ranks);
 
   /// What this rank updates, in the order of all; at least one.
   const NamedTensors& own() const noexcept { return own_; }
   /// Everybody's, in order.
   const NamedTensors& all() const noexcept { return all_; }
   /// Collective, after the update: every rank gets each parameter's values from its owner. Throws PeerError.
-  void hand_over(const Deadline& deadline);
+  void broadcast_updates(const Deadline& deadline);
 
  private:
   /// What travels at once: parameters of one owner, on one device. Several are packed.
-  struct Parcel {
+  struct Bucket {
     int owner = 0;
     std::size_t bytes = 0;
     std::vector<std::size_t> parameters = {};
@@ -44,12 +44,12 @@ class DealtParameters {
   };
 
   void lay_out(const std::vector<int>& owners);
-  void pack(const Parcel& parcel) const;
-  void unpack(const Parcel& parcel) const;
+  void pack(const Bucket& bucket) const;
+  void unpack(const Bucket& bucket) const;
 
   Communicator& ranks_;
   NamedTensors all_, own_;
-  std::vector<Parcel> parcels_;
+  std::vector<Bucket> buckets_;
 };
 
 }  // namespace dtrain

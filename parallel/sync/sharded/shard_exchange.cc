@@ -273,7 +273,7 @@ void ShardExchange::take_parameters(Staging& staging) {
 }
 
 void ShardExchange::exchange_nothing(const Deadline& deadline) {
-  // Parameters that are divided are gathered before forward and again before backward.
+  // Parameters that are split are gathered before forward and again before backward.
   const std::size_t rounds = options_.stage == ShardStage::parameters ? 3 : 2;
   for (std::size_t index = 0; index < rounds * buckets_.size(); ++index) {
     Staging& staging = staging_[index % 2];

@@ -17,7 +17,7 @@ namespace dtrain {
 enum class ShardStage {
   optimizer,  ///< the optimizer's state: every rank updates the elements that it owns
   gradients,  ///< and gradients are kept for those elements only
-  parameters  ///< and so are parameters, which come whole while a module computes (DividedParameters)
+  parameters  ///< and so are parameters, which come whole while a module computes (FullyShardedParameters)
 };
 
 struct ShardOptions {

@@ -53,32 +53,33 @@ void load_whole(const TensorFiles& files, const NamedTensors& tensors) {
 
 ShardedParameters::ShardedParameters(const ShardGroups& groups, const ShardOptions& options)
     : groups_(groups), options_(options) {
-  if (divides()) divided_ = std::make_unique<DividedParameters>(groups_.parts, options_.patience);
+  if (shards_parameters())
+    fully_sharded_ = std::make_unique<FullyShardedParameters>(groups_.shard_group, options_.patience);
 }
 
 std::unique_ptr<Module> ShardedParameters::build(const std::function<std::unique_ptr<Module>()>& make) {
-  if (!divides()) return make();
-  const ModuleWatch watch([this](Module& module) { divided_->divide(module); });
+  if (!shards_parameters()) return make();
+  const ModuleWatch watch([this](Module& module) { fully_sharded_->shard(module); });
   return make();
 }
 
-void ShardedParameters::own(Module& network, const std::map<std::string, TensorPart>& slices,
+void ShardedParameters::own(Module& network, const std::map<std::string, TensorShard>& slices,
                             const PassKinds& passes) {
   network_ = &network;
   is_sliced_ = !slices.empty();
-  if (divides()) {
-    network.visit([this](Module& module) { divided_->divide(module); });
-    divided_->name_as(network);
-    divided_->let_go();
+  if (shards_parameters()) {
+    network.visit([this](Module& module) { fully_sharded_->shard(module); });
+    fully_sharded_->name_as(network);
+    fully_sharded_->reshard();
   }
   const NamedTensors whole = learning(network, passes);
   const std::vector<std::size_t> firsts = firsts_of_sets(whole, passes);
   std::vector<std::size_t> last_of_bucket;
-  if (divides()) own_divided(whole, last_of_bucket);
-  exchange_ = std::make_unique<ShardExchange>(groups_.parts, whole, options_, last_of_bucket, firsts);
+  if (shards_parameters()) own_fully_sharded(whole, last_of_bucket);
+  exchange_ = std::make_unique<ShardExchange>(groups_.shard_group, whole, options_, last_of_bucket, firsts);
   bool owns_any = false;
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    if (!divides())
+    if (!shards_parameters())
       parameters_.push_back({.name = whole[i].first, .whole = whole[i].second, .range = exchange_->owned(i)});
     ParameterLayout& parameter = parameters_[i];
     if (const auto slice = slices.find(parameter.name); slice != slices.end())
@@ -93,27 +94,28 @@ void ShardedParameters::own(Module& network, const std::map<std::string, TensorP
     throw UsageError(fmt::format(
         "sharded data parallel: expected a network with an element for each of {} ranks, got {} elements, of "
         "which rank {} owns none; use fewer workers",
-        parts().size(), network.parameter_count(), parts().rank()));
+        shard_group().size(), network.parameter_count(), shard_group().rank()));
   }
   used_.resize(owned_.size());
   own_frozen(slices);
 }
 
-void ShardedParameters::own_frozen(const std::map<std::string, TensorPart>& slices) {
+void ShardedParameters::own_frozen(const std::map<std::string, TensorShard>& slices) {
   for (const auto& [name, whole] : frozen_parameters(*network_)) {
     if (whole.numel() == 0) continue;
-    ParameterLayout parameter{.name = name,
-                              .whole = whole,
-                              .range = owned_range(static_cast<std::size_t>(whole.numel()), parts().rank(),
-                                                   parts().size(), ShardCut::equal)};
-    if (divides()) parameter.own = divided_of(whole).own();
+    ParameterLayout parameter{
+        .name = name,
+        .whole = whole,
+        .range = owned_range(static_cast<std::size_t>(whole.numel()), shard_group().rank(),
+                             shard_group().size(), ShardCut::equal)};
+    if (shards_parameters()) parameter.own = fully_sharded_of(whole).own();
     if (const auto slice = slices.find(name); slice != slices.end()) parameter.slice = slice->second;
     parameters_.push_back(std::move(parameter));
   }
 }
 
-const DividedParameter& ShardedParameters::divided_of(const Tensor& whole) const {
-  const auto& divided = divided_->parameters();
+const DividedParameter& ShardedParameters::fully_sharded_of(const Tensor& whole) const {
+  const auto& divided = fully_sharded_->parameters();
   const auto found = std::ranges::find_if(
       divided, [&](const DividedParameter& one) { return one.whole.shares_storage(whole); });
   if (found != divided.end()) return *found;
@@ -121,13 +123,14 @@ const DividedParameter& ShardedParameters::divided_of(const Tensor& whole) const
 }
 
 // Gradients come last first. A large module's are not to stay until the next module's are there.
-void ShardedParameters::own_divided(const NamedTensors& whole, std::vector<std::size_t>& last_of_bucket) {
+void ShardedParameters::own_fully_sharded(const NamedTensors& whole,
+                                          std::vector<std::size_t>& last_of_bucket) {
   std::size_t unit_before = 0;
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    const DividedParameter& found = divided_of(whole[i].second);
+    const DividedParameter& found = fully_sharded_of(whole[i].second);
     parameters_.push_back(
         {.name = whole[i].first, .whole = found.whole, .range = found.range, .own = found.own()});
-    const bool large = divided_->unit_bytes(found.unit) > options_.bucket_bytes / 4;
+    const bool large = fully_sharded_->unit_bytes(found.unit) > options_.bucket_bytes / 4;
     if (large && (i == 0 || found.unit != unit_before)) last_of_bucket.push_back(i);
     unit_before = found.unit;
   }
@@ -141,7 +144,7 @@ NamedTensors ShardedParameters::owned() const {
   return owned;
 }
 
-NamedTensors ShardedParameters::divided_here() const {
+NamedTensors ShardedParameters::shards_here() const {
   NamedTensors here;
   for (const ParameterLayout& parameter : parameters_) {
     if (parameter.is_owned()) here.emplace_back(parameter.name, parameter.owned());
@@ -152,8 +155,9 @@ NamedTensors ShardedParameters::divided_here() const {
 void ShardedParameters::begin(Communicator& all, const Deadline& deadline) {
   const NamedTensors state = network_->state_dict();
   check_same_model(all, state, deadline);
-  copy_from_first_rank(all, divides() ? whole_tensors() : state, deadline);
-  if (divides() && has_copies()) copy_from_first_rank(*groups_.copies, divided_here(), deadline);
+  copy_from_first_rank(all, shards_parameters() ? whole_tensors() : state, deadline);
+  if (shards_parameters() && has_replicas())
+    copy_from_first_rank(*groups_.replicate_group, shards_here(), deadline);
   for (std::size_t i = 0; i < owned_.size(); ++i) {
     Tensor& parameter = parameters_[i].whole;
     parameter.on_grad_ready([this, i] {
@@ -171,7 +175,7 @@ void ShardedParameters::begin_step() {
 }
 
 void ShardedParameters::begin_use(ParameterUse use) {
-  if (divided_) divided_->begin(use);
+  if (fully_sharded_) fully_sharded_->begin(use);
 }
 
 void ShardedParameters::begin_pass(bool exchange, std::size_t pass) { exchange_->begin_pass(exchange, pass); }
@@ -179,8 +183,8 @@ void ShardedParameters::begin_pass(bool exchange, std::size_t pass) { exchange_-
 void ShardedParameters::finish_pass() { exchange_->finish_pass(); }
 
 void ShardedParameters::finish_step() {
-  if (divided_) divided_->let_go();
-  if (has_copies()) average_copies();
+  if (fully_sharded_) fully_sharded_->reshard();
+  if (has_replicas()) average_replicas();
   const UsedParameters used = used_by_any();
   for (std::size_t i = 0; i < owned_.size(); ++i) {
     if (owned_[i].defined() && used[i]) owned_[i].set_grad(exchange_->owned_gradient(i));
@@ -188,8 +192,8 @@ void ShardedParameters::finish_step() {
 }
 
 UsedParameters ShardedParameters::used_by_any() const {
-  const UsedParameters used = used_anywhere(used_, groups_.parts, patience());
-  return has_copies() ? used_anywhere(used, *groups_.copies, patience()) : used;
+  const UsedParameters used = used_anywhere(used_, groups_.shard_group, patience());
+  return has_replicas() ? used_anywhere(used, *groups_.replicate_group, patience()) : used;
 }
 
 void ShardedParameters::take_update() {
@@ -197,23 +201,24 @@ void ShardedParameters::take_update() {
     if (owned.defined()) owned.zero_grad();
   }
   network_->zero_grad();
-  divided_ ? divided_->mark_modified() : exchange_->gather_parameters();
+  fully_sharded_ ? fully_sharded_->mark_modified() : exchange_->gather_parameters();
 }
 
 void ShardedParameters::drop_step() {
-  if (divided_) divided_->let_go();
+  if (fully_sharded_) fully_sharded_->reshard();
   network_->zero_grad();
 }
 
 // What a group of ranks with a part each added up goes once more between the groups: 1/parts of the bytes.
-void ShardedParameters::average_copies() {
+void ShardedParameters::average_replicas() {
   const NoGrad no_grad;
   std::vector<std::unique_ptr<Work>> works;
   for (std::size_t i = 0; i < owned_.size(); ++i) {
     if (!parameters_[i].is_owned()) continue;
     Tensor gradient = exchange_->owned_gradient(i);
-    gradient.scale_in_place(1.0 / groups_.copies->size());
-    works.push_back(groups_.copies->all_reduce(span_of(gradient), ReduceOp::sum, parameters_[i].name));
+    gradient.scale_in_place(1.0 / groups_.replicate_group->size());
+    works.push_back(
+        groups_.replicate_group->all_reduce(span_of(gradient), ReduceOp::sum, parameters_[i].name));
     gradient.mark_modified();
   }
   for (auto& work : works) work->wait(patience());
@@ -223,11 +228,11 @@ void ShardedParameters::average_copies() {
 void ShardedParameters::load_model(const TensorFiles& files) {
   std::vector<ParameterLayout> here = with_other_names();
   for (ParameterLayout& parameter : here) {
-    if (!divides()) parameter.range.reset();
+    if (!shards_parameters()) parameter.range.reset();
   }
   read_in_place(files, here);
   load_whole(files, whole_tensors());
-  if (divided_) divided_->mark_modified();
+  if (fully_sharded_) fully_sharded_->mark_modified();
 }
 
 // What was saved of parameters that are frozen now has no use here.
@@ -242,17 +247,17 @@ NamedTensors ShardedParameters::load_state(const TensorFiles& files, const NameH
 
 // Of a parameter's state, what has its shape is cut like it; the rest (a count of steps) is written by the
 // rank that owns the first element; what belongs to no parameter, by the first rank.
-StateParts ShardedParameters::save(const NamedTensors& state) const {
-  if (has_copies() && groups_.copies->rank() > 0) return {};
-  const bool is_first = parts().rank() == 0;
-  StateParts saved;
+RankState ShardedParameters::save(const NamedTensors& state) const {
+  if (has_replicas() && groups_.replicate_group->rank() > 0) return {};
+  const bool is_first = shard_group().rank() == 0;
+  RankState saved;
   for (const ParameterLayout& parameter : with_other_names()) {
     if (!parameter.is_owned()) continue;
     const auto part = parameter.part();
     saved.model.push_back({parameter.name, parameter.owned().reshape(part->held_shape()), part});
   }
   if (is_first) {
-    for (SavedPart& tensor : whole(whole_tensors())) saved.model.push_back(std::move(tensor));
+    for (NamedShard& tensor : whole(whole_tensors())) saved.model.push_back(std::move(tensor));
   }
   for (const auto& [name, tensor] : state) {
     const ParameterLayout* const owner = layout_of(name, parameters_);
@@ -266,9 +271,9 @@ StateParts ShardedParameters::save(const NamedTensors& state) const {
 }
 
 Replicas ShardedParameters::replicas(Communicator& all) const {
-  if (!divides()) return {&all, network_->named_parameters()};
-  if (!has_copies()) return {};
-  return {groups_.copies, owned()};
+  if (!shards_parameters()) return {&all, network_->named_parameters()};
+  if (!has_replicas()) return {};
+  return {groups_.replicate_group, owned()};
 }
 
 // Buffers, and frozen parameters without elements: nobody owns a part of them.
@@ -295,18 +300,19 @@ std::vector<ParameterLayout> ShardedParameters::with_other_names() const {
   return all;
 }
 
-std::string ShardedParameters::account(std::size_t peak_bytes, std::int64_t steps) const {
+std::string ShardedParameters::describe_stats(std::size_t peak_bytes, std::int64_t steps) const {
   const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   const auto count = static_cast<double>(std::max<std::int64_t>(steps, 1));
-  const std::uint64_t gathered = divided_ ? divided_->stats().gathered_bytes : stats().gathered_bytes;
+  const std::uint64_t gathered =
+      fully_sharded_ ? fully_sharded_->stats().gathered_bytes : stats().gathered_bytes;
   const std::string text =
       fmt::format("held at most {:.1f} MiB; in a step: {:.2f} MiB of gradients, {:.2f} of parameters",
                   mib(peak_bytes), mib(stats().reduced_bytes) / count, mib(gathered) / count);
-  if (!divided_) return text;
-  const DividedStats& divided = divided_->stats();
+  if (!fully_sharded_) return text;
+  const GatherStats& divided = fully_sharded_->stats();
   return text + fmt::format(
                     "\nwhole at the same time: at most {:.2f} MiB of parameters; {} of {} modules came ahead",
-                    mib(divided.most_bytes), divided.begun_ahead, divided.gathers);
+                    mib(divided.peak_bytes), divided.prefetched, divided.gathers);
 }
 
 }  // namespace dtrain

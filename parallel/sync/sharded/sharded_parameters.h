@@ -33,8 +33,8 @@ namespace dtrain {
 /// The ranks that have a part each and, where these are not all, those that have the same part (hybrid
 /// sharding). Borrowed. Every rank is in one group of each kind; all of the first kind are of one size.
 struct ShardGroups {
-  Communicator& parts;
-  Communicator* copies = nullptr;
+  Communicator& shard_group;
+  Communicator* replicate_group = nullptr;
 };
 
 /// One rank's. Used by one thread; ranks call it alike. Outlives the network that it builds. After a
@@ -43,21 +43,21 @@ class ShardedParameters {
  public:
   ShardedParameters(const ShardGroups& groups, const ShardOptions& options);
 
-  /// What `make` makes. With stage parameters each module is divided as soon as it is complete, so that the
+  /// What `make` makes. With stage parameters each module is split as soon as it is complete, so that the
   /// network is never whole; what looks at it afterwards gets it whole for a moment.
   std::unique_ptr<Module> build(const std::function<std::unique_ptr<Module>()>& make);
-  /// Shares out the parameters of `network` (borrowed) that learn. `slices` says what of undivided parameters
+  /// Shares out the parameters of `network` (borrowed) that learn. `slices` says what of unsplit parameters
   /// they are, by name; the others are whole. Throws UsageError on ranks that would own nothing, for a
   /// network that does not learn, and for parameters that cannot be cut.
-  void own(Module& network, const std::map<std::string, TensorPart>& slices = {},
+  void own(Module& network, const std::map<std::string, TensorShard>& slices = {},
            const PassKinds& passes = {});
 
   /// The optimizer's: this rank's elements of each parameter that it owns any of, flat, by the parameter's
   /// name.
   NamedTensors owned() const;
-  Communicator& parts() const noexcept { return groups_.parts; }
+  Communicator& shard_group() const noexcept { return groups_.shard_group; }
   /// Whether parameters come and go: each look at one is then collective.
-  bool divides() const noexcept { return options_.stage == ShardStage::parameters; }
+  bool shards_parameters() const noexcept { return options_.stage == ShardStage::parameters; }
 
   /// Collective over `all` ranks that hold any part. Ranks become equal where they must be; from now on
   /// gradients are exchanged as they become final.
@@ -80,13 +80,13 @@ class ShardedParameters {
   void drop_step();
 
   /// Whether the network's tensors are not, or not whole, what is saved: load_model() then is to read it.
-  bool reads_parts() const noexcept { return divides() || is_sliced_; }
+  bool reads_shards() const noexcept { return shards_parameters() || is_sliced_; }
   /// Reads this rank's elements, and what is whole everywhere.
   void load_model(const TensorFiles& files);
   /// What an optimizer of owned() takes over of `files`, from what has a name here; given that name.
   NamedTensors load_state(const TensorFiles& files, const NameHere& name_here) const;
   /// What this rank saves of the network and of `state` of an optimizer of owned(). Of copies the first do.
-  StateParts save(const NamedTensors& state) const;
+  RankState save(const NamedTensors& state) const;
   /// What ranks hold alike: parameters that are whole on `all` of them, or the parts of copies.
   Replicas replicas(Communicator& all) const;
 
@@ -94,28 +94,30 @@ class ShardedParameters {
   void exchange_nothing(const Deadline& deadline) { exchange_->exchange_nothing(deadline); }
   /// For people, after `steps` steps: what a rank held that has parts only, of which `peak_bytes` is the
   /// most, and what moved.
-  std::string account(std::size_t peak_bytes, std::int64_t steps) const;
+  std::string describe_stats(std::size_t peak_bytes, std::int64_t steps) const;
   const ShardStats& stats() const noexcept { return exchange_->stats(); }
   /// With stage parameters; else null.
-  const DividedParameters* divided() const noexcept { return divided_.get(); }
+  const FullyShardedParameters* fully_sharded() const noexcept { return fully_sharded_.get(); }
 
  private:
-  bool has_copies() const noexcept { return groups_.copies != nullptr && groups_.copies->size() > 1; }
-  void own_divided(const NamedTensors& whole, std::vector<std::size_t>& last_of_bucket);
+  bool has_replicas() const noexcept {
+    return groups_.replicate_group != nullptr && groups_.replicate_group->size() > 1;
+  }
+  void own_fully_sharded(const NamedTensors& whole, std::vector<std::size_t>& last_of_bucket);
   /// Of frozen parameters each rank saves a part, or has no more than that: nobody updates them.
-  void own_frozen(const std::map<std::string, TensorPart>& slices);
-  const DividedParameter& divided_of(const Tensor& whole) const;
-  /// This rank's elements of what is divided, frozen or not.
-  NamedTensors divided_here() const;
+  void own_frozen(const std::map<std::string, TensorShard>& slices);
+  const DividedParameter& fully_sharded_of(const Tensor& whole) const;
+  /// This rank's elements of what is split, frozen or not.
+  NamedTensors shards_here() const;
   UsedParameters used_by_any() const;
-  void average_copies();
+  void average_replicas();
   NamedTensors whole_tensors() const;
   std::vector<ParameterLayout> with_other_names() const;
   Deadline patience() const { return Deadline::after(options_.patience); }
 
   ShardGroups groups_;
   ShardOptions options_;
-  std::unique_ptr<DividedParameters> divided_;
+  std::unique_ptr<FullyShardedParameters> fully_sharded_;
   Module* network_ = nullptr;
   bool is_sliced_ = false;  ///< parameters are slices of the saved ones
   /// Those that learn, set by set, and the frozen ones behind them.

@@ -26,7 +26,7 @@ class ShardedSync final : public GradientSync {
   /// Throws UsageError on ranks that would own nothing: a network of fewer elements than there are ranks.
   void attach(const SharedNetwork& shared) override;
   NamedTensors updated() const override { return shards_.owned(); }
-  void begin(const Deadline& deadline) override { shards_.begin(copies(), deadline); }
+  void begin(const Deadline& deadline) override { shards_.begin(dp_group(), deadline); }
   void begin_step(std::size_t /*passes*/) override { shards_.begin_step(); }
   void begin_use(ParameterUse use) override { shards_.begin_use(use); }
   void run_backward(const BackwardPass& which, const std::function<void()>& body) override;
@@ -36,7 +36,7 @@ class ShardedSync final : public GradientSync {
   void take_update(bool exchange, const Deadline& deadline) override;
   /// Parameters; the optimizer's state is held once. With stage parameters nothing is held twice but by
   /// copies.
-  Replicas replicas(const NamedTensors& /*state*/) override { return shards_.replicas(copies()); }
+  Replicas replicas(const NamedTensors& /*state*/) override { return shards_.replicas(dp_group()); }
   void exchange_alone(const Deadline& deadline) override { shards_.exchange_nothing(deadline); }
 
  private:

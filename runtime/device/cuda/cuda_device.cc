@@ -216,8 +216,8 @@ DTRAIN_MODULE_EXPORT const dtrain::ModuleHead* dtrain_cuda_module() {
   return &kHead;
 }
 
-DTRAIN_MODULE_EXPORT const dtrain::cuda::DevicePart* dtrain_cuda_device() {
-  static constexpr dtrain::cuda::DevicePart kPart{
+DTRAIN_MODULE_EXPORT const dtrain::cuda::DevicePlugin* dtrain_cuda_device() {
+  static constexpr dtrain::cuda::DevicePlugin kPart{
       dtrain::cuda::report,      dtrain::cuda::make,      dtrain::cuda::find_details,
       dtrain::cuda::nvtx_ranges, dtrain::cuda::work_part, dtrain::cuda::listen_to_notices};
   return &kPart;

@@ -32,8 +32,8 @@ ModuleFile module_file() {
           .when_not_usable = how};
 }
 
-const DevicePart& device_part() {
-  return *reinterpret_cast<DevicePartFunction>(module_symbol("dtrain_cuda_device"))();
+const DevicePlugin& device_part() {
+  return *reinterpret_cast<DevicePluginFunction>(module_symbol("dtrain_cuda_device"))();
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ ModuleNotices::~ModuleNotices() {
   }
 }
 
-const WorkPart& module_work() { return device_part().work(); }
+const DeviceWorkPlugin& module_work() { return device_part().work(); }
 
 SpanListener& module_profiler() { return device_part().profiler(); }
 
@@ -80,7 +80,7 @@ std::string describe() {
 }
 
 std::shared_ptr<Device> make_cuda_device(int index, const DeviceOptions& options) {
-  const DevicePart& part = device_part();
+  const DevicePlugin& part = device_part();
   const ModuleReport report = part.report();
   if (!report.problem.empty()) throw UsageError("device cuda: " + report.problem);
   if (index == kOwnDevice) index = report.devices == 1 ? 0 : options.local_rank;

@@ -46,15 +46,15 @@ struct ModuleDetails {
 };
 
 /// The device part, from the module's function `dtrain_cuda_device`.
-struct DevicePart {
+struct DevicePlugin {
   ModuleReport (*report)();
   std::shared_ptr<Device> (*make)(int index, const DeviceOptions& options);
   ModuleDetails (*details)();
   SpanListener& (*profiler)();
-  const WorkPart& (*work)();
+  const DeviceWorkPlugin& (*work)();
   void (*listen)(std::function<void(const std::string&)> listener);
 };
-using DevicePartFunction = const DevicePart* (*)();
+using DevicePluginFunction = const DevicePlugin* (*)();
 
 /// Whether DTRAIN_EMULATED_GPUS asks for the emulated machine (docs/gpu.md) in place of the GPUs here.
 bool emulation_asked_for() noexcept;
@@ -81,7 +81,7 @@ class ModuleNotices {
 };
 
 /// What emulated GPUs have done. Lives for ever. Throws UsageError as module_symbol().
-const WorkPart& module_work();
+const DeviceWorkPlugin& module_work();
 
 /// Shows spans as NVTX ranges, which NVIDIA's profilers (nsys profile) put beside what the GPU does; costs
 /// next to nothing while none is attached. Lives for ever. Throws UsageError as module_symbol().

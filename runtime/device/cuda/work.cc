@@ -47,8 +47,8 @@ WorkCounts counts() { return {}; }
 
 }  // namespace
 
-const WorkPart& work_part() {
-  static constexpr WorkPart kPart{note, take, counts};
+const DeviceWorkPlugin& work_part() {
+  static constexpr DeviceWorkPlugin kPart{note, take, counts};
   return kPart;
 }
 

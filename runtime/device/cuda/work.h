@@ -6,6 +6,6 @@
 namespace dtrain::cuda {
 
 /// Lives for ever.
-const WorkPart& work_part();
+const DeviceWorkPlugin& work_part();
 
 }  // namespace dtrain::cuda

@@ -37,8 +37,8 @@ class Sleepers final : public Module, public Chained {
       add_module(fmt::format("fc{}", i), std::make_shared<Linear>(kWidth, kWidth, generator, device));
   }
   Tensor forward(const Tensor& x) override { return through(chain(), x); }
-  std::vector<ChainPart> chain() const override {
-    std::vector<ChainPart> chain;
+  std::vector<LayerUnit> chain() const override {
+    std::vector<LayerUnit> chain;
     for (const auto& [name, layer] : children()) {
       chain.push_back({{{name, layer}},
                        [layer = layer, time = time_](const Tensor& x) { return slow((*layer)(x), time); }});
@@ -50,7 +50,7 @@ class Sleepers final : public Module, public Chained {
   Duration time_;
 };
 
-class EqualPasses final : public Passes {
+class EqualPasses final : public MicroBatches {
  public:
   EqualPasses(int count, const std::shared_ptr<Device>& device)
       : count_(static_cast<std::size_t>(count)), x_(Tensor::ones({2, kWidth}, device)) {}

@@ -22,14 +22,14 @@ inline std::string name_of(Cut cut) {
 }
 
 /// The part of tensor number `index` that `rank` of `world` holds; count 0 where it holds nothing.
-inline TensorPart part_of(Cut cut, const Dims& shape, int index, int rank, int world) {
+inline TensorShard part_of(Cut cut, const Dims& shape, int index, int rank, int world) {
   const auto share = [](std::int64_t size, std::int64_t i, std::int64_t n) { return size * i / n; };
-  const TensorPart whole = TensorPart::whole(shape), none = whole.range(0, 0);
+  const TensorShard whole = TensorShard::whole(shape), none = whole.range(0, 0);
   const auto along = [&](int dim, int i, int n) {
     if (shape.rank() == 0) return i == 0 ? whole : none;
-    return TensorPart::slice(shape, dim, share(shape[dim], i, n), share(shape[dim], i + 1, n));
+    return TensorShard::slice(shape, dim, share(shape[dim], i, n), share(shape[dim], i + 1, n));
   };
-  const auto range = [&](const TensorPart& part, int i, int n) {
+  const auto range = [&](const TensorShard& part, int i, int n) {
     const std::int64_t first = share(part.count, i, n);
     return part.range(first, share(part.count, i + 1, n) - first);
   };
@@ -54,7 +54,7 @@ inline TensorPart part_of(Cut cut, const Dims& shape, int index, int rank, int w
 
 /// The values of `part` of a tensor whose values are `full`, found index by index.
 template <class T>
-std::vector<T> values_of(const TensorPart& part, const std::vector<T>& full) {
+std::vector<T> values_of(const TensorShard& part, const std::vector<T>& full) {
   std::vector<T> held;
   std::int64_t inside = 0;
   for (std::int64_t at = 0; at < part.shape.product(); ++at) {
@@ -116,7 +116,7 @@ class ShardSample {
                               std::int64_t scale = 1) {
     int index = 0;
     for (const auto& [name, shape] : shapes(scale)) {
-      const TensorPart part = part_of(cut, shape, index, shard.index, shard.count);
+      const TensorShard part = part_of(cut, shape, index, shard.index, shard.count);
       if (!same<float>(checkpoint.model, name, part, step, index)) return name + " " + part.to_string();
       if (!same<std::int64_t>(checkpoint.optimizer, name + ".steps", part, step, index))
         return name + ".steps";
@@ -127,7 +127,7 @@ class ShardSample {
 
  private:
   template <class T>
-  void add(std::vector<NamedView>& list, const std::string& name, const TensorPart& part, std::int64_t step,
+  void add(std::vector<NamedView>& list, const std::string& name, const TensorShard& part, std::int64_t step,
            int index) {
     const bool is_empty_tensor = part.shape.product() == 0;  // the first shard's
     if (part.count == 0 && !(is_empty_tensor && first_shard_)) return;
@@ -138,7 +138,7 @@ class ShardSample {
   }
 
   template <class T>
-  static bool same(const TensorFiles& files, const std::string& name, const TensorPart& part,
+  static bool same(const TensorFiles& files, const std::string& name, const TensorShard& part,
                    std::int64_t step, int index) {
     const SavedTensor* saved = files.find(name);
     if (saved == nullptr || saved->shape != part.shape || saved->dtype != dtype_of<T>) return false;

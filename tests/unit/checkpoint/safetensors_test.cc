@@ -100,11 +100,11 @@ TEST(TensorFiles, RefusesTargetsThatDoNotFit) {
   EXPECT_THROW(file.read("w", view({3, 2})), UsageError);
   EXPECT_THROW(file.read("w", view({2, 3}, DType::i32)), UsageError);
   EXPECT_THROW(file.read("w", turned), UsageError);
-  EXPECT_THROW(file.read("w", TensorPart::elements({6}, 0, 2), view({2})), UsageError);
-  EXPECT_THROW(file.read("w", TensorPart::elements({2, 3}, 0, 2), view({3})), UsageError);
-  file.read("w", TensorPart::elements({2, 3}, 2, 3), view({3}));
+  EXPECT_THROW(file.read("w", TensorShard::elements({6}, 0, 2), view({2})), UsageError);
+  EXPECT_THROW(file.read("w", TensorShard::elements({2, 3}, 0, 2), view({3})), UsageError);
+  file.read("w", TensorShard::elements({2, 3}, 2, 3), view({3}));
   EXPECT_EQ(std::vector<float>(memory, memory + 3), (std::vector<float>{3, 4, 5}));
-  file.read("w", TensorPart::slice({2, 3}, 1, 1, 3), view({2, 2}));
+  file.read("w", TensorShard::slice({2, 3}, 1, 1, 3), view({2, 2}));
   EXPECT_EQ(std::vector<float>(memory, memory + 4), (std::vector<float>{2, 3, 5, 6}));
 }
 

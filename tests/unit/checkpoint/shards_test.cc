@@ -149,8 +149,8 @@ TEST(Shards, ACommitThatDoesNotHoldEverythingOnceIsRefused) {
   group.save(10, Cut::rows);
   test::Tensors tensors;
   NamedView upper = tensors.add<float>("w", {2, 3}, {1, 2, 3, 4, 5, 6}), lower = upper, other = upper;
-  upper.part = TensorPart::slice({4, 3}, 0, 0, 2);
-  lower.part = TensorPart::slice({4, 3}, 0, 2, 4);
+  upper.part = TensorShard::slice({4, 3}, 0, 0, 2);
+  lower.part = TensorShard::slice({4, 3}, 0, 2, 4);
   const auto commit = [&](const NamedView& first, const std::vector<NamedView>& second) {
     Snapshot snapshot{at_step(20), {first}, {}};
     group.store(0).prepare(snapshot, {0, 2});
@@ -161,13 +161,13 @@ TEST(Shards, ACommitThatDoesNotHoldEverythingOnceIsRefused) {
   EXPECT_EQ(commit(upper, {lower}), "no error");
   EXPECT_THAT(commit(upper, {}), HasSubstr("expected all 12 elements of [4, 3] in the shards, got 6"));
   EXPECT_THAT(commit(upper, {upper}), HasSubstr("expected each element once"));
-  other.part = TensorPart::slice({5, 3}, 0, 2, 4);
+  other.part = TensorShard::slice({5, 3}, 0, 2, 4);
   EXPECT_THAT(commit(upper, {other}), HasSubstr("expected float32 of shape [4, 3] in all shards"));
   NamedView column = tensors.add<float>("w", {4, 1}, {1, 2, 3, 4});
-  column.part = TensorPart::slice({4, 3}, 1, 2, 3);
+  column.part = TensorShard::slice({4, 3}, 1, 2, 3);
   EXPECT_THAT(commit(upper, {column}), HasSubstr("expected each element once"));
   NamedView misshapen = upper;
-  misshapen.part = TensorPart::slice({4, 3}, 0, 0, 1);
+  misshapen.part = TensorShard::slice({4, 3}, 0, 0, 1);
   EXPECT_THROW(group.store(0).prepare(Snapshot{at_step(30), {misshapen}, {}}, {0, 2}), UsageError);
   EXPECT_EQ(names(folder.path()), (std::vector<std::string>{".lock", "step-00000010", "step-00000020"}));
 }
@@ -233,7 +233,7 @@ TEST(Shards, ReadsOnlyWhatItNeeds) {
   const fs::path path = ShardGroup(folder.path(), 0, 4, log).save(3, Cut::rows, kScale);
   const Checkpoint checkpoint = load_checkpoint(path, CheckValues::later);
   const Dims shape{10 * kScale, 6};
-  const TensorPart wanted = TensorPart::slice(shape, 0, 2 * kScale, 2 * kScale + 1000);
+  const TensorShard wanted = TensorShard::slice(shape, 0, 2 * kScale, 2 * kScale + 1000);
   std::vector<float> target(static_cast<std::size_t>(wanted.count));
   const std::uint64_t before = bytes_read_so_far();
   checkpoint.model.read("embed.weight", wanted, {target.data(), DType::f32, {1000, 6}, {6, 1}});

@@ -15,15 +15,15 @@ namespace {
 
 using test::values_of;
 
-std::vector<std::int64_t> positions(const TensorPart& part) {
+std::vector<std::int64_t> positions(const TensorShard& part) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(part.shape.product()));
   std::iota(all.begin(), all.end(), std::int64_t{0});
   return values_of(part, all);
 }
 
-TensorPart random_part(const Dims& shape, std::mt19937& random) {
+TensorShard random_part(const Dims& shape, std::mt19937& random) {
   const auto below = [&](std::int64_t limit) { return static_cast<std::int64_t>(random() % (limit + 1U)); };
-  TensorPart part = TensorPart::whole(shape);
+  TensorShard part = TensorShard::whole(shape);
   for (int d = 0; d < shape.rank(); ++d) {
     if (random() % 3 == 0) continue;  // some dimensions stay whole
     const std::int64_t a = below(shape[d]), b = below(shape[d]);
@@ -34,13 +34,13 @@ TensorPart random_part(const Dims& shape, std::mt19937& random) {
   return part.range(std::min(a, b), std::max(a, b) - std::min(a, b));
 }
 
-TEST(TensorPart, SharedRunsAreWhatCountingFinds) {
+TEST(TensorShard, SharedRunsAreWhatCountingFinds) {
   std::mt19937 random(11);
   int shared_parts = 0;
   for (const Dims& shape :
        {Dims{}, Dims{1}, Dims{7}, Dims{4, 6}, Dims{3, 1, 5}, Dims{2, 3, 4, 2}, Dims{0, 3}}) {
     for (int round = 0; round < 300; ++round) {
-      const TensorPart a = random_part(shape, random), b = random_part(shape, random);
+      const TensorShard a = random_part(shape, random), b = random_part(shape, random);
       const auto in_a = positions(a), in_b = positions(b);
       ASSERT_EQ(static_cast<std::int64_t>(in_a.size()), a.count);
       std::vector<std::int64_t> expected, found;
@@ -60,9 +60,9 @@ TEST(TensorPart, SharedRunsAreWhatCountingFinds) {
   EXPECT_GT(shared_parts, 300);
 }
 
-TEST(TensorPart, NeighboursAreOneRun) {
+TEST(TensorShard, NeighboursAreOneRun) {
   int runs = 0;
-  for_each_shared_run(TensorPart::whole({4, 5, 6}), TensorPart::slice({4, 5, 6}, 0, 1, 3),
+  for_each_shared_run(TensorShard::whole({4, 5, 6}), TensorShard::slice({4, 5, 6}, 0, 1, 3),
                       [&](const SharedRun& run) {
                         EXPECT_EQ(run.in_a, 30);
                         EXPECT_EQ(run.count, 60);
@@ -72,32 +72,32 @@ TEST(TensorPart, NeighboursAreOneRun) {
   EXPECT_EQ(runs, 1) << "whole rows lie side by side";
 }
 
-TEST(TensorPart, RefusesWhatIsOutside) {
+TEST(TensorShard, RefusesWhatIsOutside) {
   const Dims shape{4, 6};
-  EXPECT_THROW(TensorPart::elements(shape, -1, 2), UsageError);
-  EXPECT_THROW(TensorPart::elements(shape, 20, 5), UsageError);
-  EXPECT_THROW(TensorPart::slice(shape, 2, 0, 1), UsageError);
-  EXPECT_THROW(TensorPart::slice(shape, 0, 3, 5), UsageError);
-  EXPECT_THROW(TensorPart::slice(shape, 0, 2, 1), UsageError);
-  EXPECT_THROW(TensorPart::slice(shape, 0, 0, 2).sliced(0, 1, 3), UsageError);
-  EXPECT_THROW(TensorPart::elements(shape, 0, 5).sliced(0, 0, 1), UsageError);
-  EXPECT_THROW(TensorPart::slice(shape, 0, 0, 2).range(10, 3), UsageError);
-  TensorPart forged = TensorPart::whole(shape);
+  EXPECT_THROW(TensorShard::elements(shape, -1, 2), UsageError);
+  EXPECT_THROW(TensorShard::elements(shape, 20, 5), UsageError);
+  EXPECT_THROW(TensorShard::slice(shape, 2, 0, 1), UsageError);
+  EXPECT_THROW(TensorShard::slice(shape, 0, 3, 5), UsageError);
+  EXPECT_THROW(TensorShard::slice(shape, 0, 2, 1), UsageError);
+  EXPECT_THROW(TensorShard::slice(shape, 0, 0, 2).sliced(0, 1, 3), UsageError);
+  EXPECT_THROW(TensorShard::elements(shape, 0, 5).sliced(0, 0, 1), UsageError);
+  EXPECT_THROW(TensorShard::slice(shape, 0, 0, 2).range(10, 3), UsageError);
+  TensorShard forged = TensorShard::whole(shape);
   forged.extent = {4, std::numeric_limits<std::int64_t>::max()};
   EXPECT_THROW(forged.check("x"), UsageError);
-  forged = TensorPart::whole(shape);
+  forged = TensorShard::whole(shape);
   forged.count = std::numeric_limits<std::int64_t>::max();
   EXPECT_THROW(forged.check("x"), UsageError);
 }
 
-TEST(TensorPart, SaysWhatItIs) {
-  const TensorPart rows = TensorPart::slice({4, 6}, 0, 1, 3);
+TEST(TensorShard, SaysWhatItIs) {
+  const TensorShard rows = TensorShard::slice({4, 6}, 0, 1, 3);
   EXPECT_EQ(rows.to_string(), "[1:3, 0:6]");
   EXPECT_EQ(rows.range(2, 5).to_string(), "[1:3, 0:6] elements 2:7");
   EXPECT_EQ(rows.range(2, 5).range(1, 2).to_string(), "[1:3, 0:6] elements 3:5");
   EXPECT_EQ(rows.held_shape(), (Dims{2, 6}));
   EXPECT_EQ(rows.range(2, 5).held_shape(), Dims{5});
-  EXPECT_TRUE(TensorPart::elements({4, 6}, 0, 24).is_whole());
+  EXPECT_TRUE(TensorShard::elements({4, 6}, 0, 24).is_whole());
 }
 
 }  // namespace

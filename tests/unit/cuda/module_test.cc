@@ -52,7 +52,7 @@ TEST_F(CudaModule, ForeignLibraryIsRefused) {
 
 #ifdef DTRAIN_BUILT_CUDA_MODULE
 TEST_F(CudaModule, IsFoundBesideThePrograms) {
-  const auto* part = reinterpret_cast<DevicePartFunction>(module_symbol("dtrain_cuda_device"))();
+  const auto* part = reinterpret_cast<DevicePluginFunction>(module_symbol("dtrain_cuda_device"))();
   const ModuleReport report = part->report();
   EXPECT_THAT(report.summary, AllOf(HasSubstr("runtime "), HasSubstr("cuBLASLt ")));
   EXPECT_EQ(report.devices == 0, !report.problem.empty()) << report.problem;
@@ -98,7 +98,7 @@ TEST_F(CudaModule, SaysWhatTheMachineLacks) {
 
 // Errors thrown inside the module are the program's own types.
 TEST_F(CudaModule, ItsErrorsCanBeCaught) {
-  const auto* part = reinterpret_cast<DevicePartFunction>(module_symbol("dtrain_cuda_device"))();
+  const auto* part = reinterpret_cast<DevicePluginFunction>(module_symbol("dtrain_cuda_device"))();
   try {
     part->make(1000, {});
     FAIL() << "no GPU has index 1000";

@@ -1,4 +1,4 @@
-// The transformer: it sees no token that is still to come, and divided among ranks (threads here) it gives
+// The transformer: it sees no token that is still to come, and split among ranks (threads here) it gives
 // the losses and weights of the whole one, saved and loaded at any width.
 #include "models/text/transformer.h"
 
@@ -80,19 +80,20 @@ TEST(Transformer, DropsInTrainingAlone) {
 TEST(Transformer, NeedsWhatItsRanksCanShare) {
   NullLog log;
   run_thread_ranks(3, {}, log, [](Communicator& communicator) {
-    const Division division{{communicator, std::chrono::seconds(30)}, false};
+    const TensorParallelGroup tp_group{{communicator, std::chrono::seconds(30)}, false};
     Generator generator(1);
-    EXPECT_THAT(test::message_of([&] { Transformer(kShape, generator, make_device("cpu"), &division); }),
+    EXPECT_THAT(test::message_of([&] { Transformer(kShape, generator, make_device("cpu"), &tp_group); }),
                 HasSubstr("multiples of the 3 workers, got 4 heads and a vocabulary of 24"));
     communicator.barrier("end")->wait(kNever);
   });
 }
 
 /// Step `step`, cut over the shares; each reports the loss of its part.
-class Steps final : public Passes {
+class Steps final : public MicroBatches {
  public:
-  Steps(int step, DataShare share, const Division* division, Module& network, std::shared_ptr<Device> device)
-      : step_(step), share_(share), division_(division), network_(network), device_(std::move(device)) {}
+  Steps(int step, DataShare share, const TensorParallelGroup* tp_group, Module& network,
+        std::shared_ptr<Device> device)
+      : step_(step), share_(share), tp_group_(tp_group), network_(network), device_(std::move(device)) {}
   std::size_t count() const noexcept override { return 1; }
   Tensors inputs(std::size_t) override {
     std::vector<std::int64_t> samples;
@@ -106,8 +107,8 @@ class Steps final : public Passes {
   Tensor loss(std::size_t, const Tensors& outputs) override {
     const Tensor logits = outputs[0].reshape({-1, outputs[0].size(-1)});
     const Tensor target = rows().slice(1, 1, 9).to(DType::i64).reshape({-1});
-    return division_ == nullptr ? cross_entropy(logits, target)
-                                : vocab_parallel_cross_entropy(logits, target, division_->group, "loss");
+    return tp_group_ == nullptr ? cross_entropy(logits, target)
+                                : vocab_parallel_cross_entropy(logits, target, tp_group_->group, "loss");
   }
   double weight(std::size_t) const override { return 1.0; }
   void losses_done() override {}
@@ -121,18 +122,18 @@ class Steps final : public Passes {
   }
   int step_;
   DataShare share_;
-  const Division* division_;
+  const TensorParallelGroup* tp_group_;
   Module& network_;
   std::shared_ptr<Device> device_;
 };
 
-TrainingParts parts_of(const Division* division, double dropout) {
+ModelFactory factory_of(const TensorParallelGroup* tp_group, double dropout) {
   GradientLimits limits;
   limits.norm = 0.3;
   return {.build =
-              [division, dropout](const std::shared_ptr<Device>& device) {
+              [tp_group, dropout](const std::shared_ptr<Device>& device) {
                 Generator generator(7);
-                return std::make_unique<Transformer>(dropping(dropout), generator, device, division);
+                return std::make_unique<Transformer>(dropping(dropout), generator, device, tp_group);
               },
           .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
             // Adam would make steps of what is noise: the gradient of the keys' biases.
@@ -149,7 +150,7 @@ std::map<std::string, std::vector<float>> whole_network(int steps, double dropou
     StepClock clock;
     const auto model = make_data_parallel({communicator, device, std::chrono::seconds(30), {&clock}});
     Strategy& strategy = *model;
-    strategy.prepare(parts_of(nullptr, dropout), kNever);
+    strategy.prepare(factory_of(nullptr, dropout), kNever);
     strategy.begin(kNever);
     for (int step = 0; step < steps; ++step) {
       Steps passes(step, strategy.share(), nullptr, strategy.module(), device);
@@ -166,9 +167,9 @@ struct Case {
   double dropout = 0;
 };
 
-class DividedTransformer : public testing::TestWithParam<Case> {};
+class TensorParallelTransformer : public testing::TestWithParam<Case> {};
 
-TEST_P(DividedTransformer, LearnsWhatTheWholeOneDoes) {
+TEST_P(TensorParallelTransformer, LearnsWhatTheWholeOneDoes) {
   const Case& grid = GetParam();
   const auto expected = whole_network(4, grid.dropout);
   NullLog log;
@@ -179,17 +180,17 @@ TEST_P(DividedTransformer, LearnsWhatTheWholeOneDoes) {
     StepClock clock;
     const auto patience = std::chrono::seconds(30);
     const Mesh mesh(communicator, {{"dp", grid.dp}, {"tp", grid.tp}}, kNever);
-    const Division division{{mesh.group("tp"), patience}, grid.sequence};
+    const TensorParallelGroup tp_group{{mesh.group("tp"), patience}, grid.sequence};
     const auto model = make_tensor_parallel(
-        {communicator, device, patience, {&clock}}, division.group,
+        {communicator, device, patience, {&clock}}, tp_group.group,
         make_data_parallel(StrategyContext{mesh.group("dp"), device, patience, {&clock}}));
     Strategy& strategy = *model;
-    strategy.prepare(parts_of(&division, grid.dropout), kNever);
+    strategy.prepare(factory_of(&tp_group, grid.dropout), kNever);
     strategy.begin(kNever);
     EXPECT_EQ(strategy.share().size, grid.dp);
     EXPECT_EQ(strategy.holds_outputs(), mesh.coordinate("tp") == 0);
     for (int step = 0; step < 4; ++step) {
-      Steps passes(step, strategy.share(), &division, strategy.module(), device);
+      Steps passes(step, strategy.share(), &tp_group, strategy.module(), device);
       strategy.step(passes, Exchange::all);
     }
     strategy.module().eval();
@@ -199,7 +200,7 @@ TEST_P(DividedTransformer, LearnsWhatTheWholeOneDoes) {
       EXPECT_EQ(outputs[0].shape(), (Dims{kBatch, 8, 24}));
     }
 
-    const StateParts parts = strategy.save();
+    const RankState parts = strategy.save();
     {
       const std::lock_guard lock(mutex);
       saved.add(parts.model);
@@ -215,7 +216,7 @@ TEST_P(DividedTransformer, LearnsWhatTheWholeOneDoes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Grids, DividedTransformer,
+INSTANTIATE_TEST_SUITE_P(Grids, TensorParallelTransformer,
                          testing::Values(Case{1, 2, false}, Case{1, 4, true}, Case{2, 2, true},
                                          Case{4, 1, false}, Case{1, 2, false, 0.2}, Case{2, 2, true, 0.2}));
 

@@ -21,9 +21,9 @@
 namespace dtrain {
 namespace {
 
+using test::ChainBatches;
 using test::Layers;
 using test::MakeStrategy;
-using test::MicroBatches;
 using test::run_mesh_ranks;
 using test::SpoiledPasses;
 using testing::Each;
@@ -35,7 +35,7 @@ constexpr std::size_t kMicroBatches = 4;
 
 using State = std::map<std::string, std::vector<float>>;
 
-TrainingParts parts_of(GradScaler* scaler) {
+ModelFactory factory_of(GradScaler* scaler) {
   return {.build = [](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {
             return std::make_unique<Layers>(4, device);
           },
@@ -58,10 +58,10 @@ Trained trained(const std::vector<MeshAxis>& axes, int ranks, int bad_rank, cons
   run_mesh_ranks(axes, ranks, make,
                  [&](Strategy& strategy, GradScaler& scaler, Communicator& communicator,
                      const std::shared_ptr<Device>& device) {
-                   strategy.prepare(parts_of(&scaler), kNever);
+                   strategy.prepare(factory_of(&scaler), kNever);
                    strategy.begin(kNever);
                    for (int step = 0; step < kSteps; ++step) {
-                     MicroBatches passes(step, strategy.share(), kMicroBatches, device);
+                     ChainBatches passes(step, strategy.share(), kMicroBatches, device);
                      SpoiledPasses spoiled(passes, strategy,
                                            communicator.rank() == bad_rank && step == kBadStep);
                      strategy.step(spoiled, Exchange::all);
@@ -129,7 +129,7 @@ TEST(Overflow, OfOneCopySkipsTheStepOnAll) {
   }
 }
 
-// The layers are whole here: what is divided does not matter to who overflows.
+// The layers are whole here: what is split does not matter to who overflows.
 TEST(Overflow, OfOneSliceSkipsTheStepOnAll) {
   const State expected = trained({{"dp", 1}}, 1, 0, data_parallel).state;
   using Make = decltype(&data_parallel);
@@ -170,8 +170,8 @@ class Norms final : public Module, public Chained {
     }
   }
   Tensor forward(const Tensor& x) override { return through(chain(), x); }
-  std::vector<ChainPart> chain() const override {
-    std::vector<ChainPart> chain;
+  std::vector<LayerUnit> chain() const override {
+    std::vector<LayerUnit> chain;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const auto layer = layers_[i];
       const auto norm = norms_[i];
@@ -190,7 +190,7 @@ class Norms final : public Module, public Chained {
 };
 
 /// The passes of two shares, one behind the other.
-class WholePasses final : public Passes {
+class WholePasses final : public MicroBatches {
  public:
   WholePasses(int step, const std::shared_ptr<Device>& device)
       : first_(step, {0, 2}, kMicroBatches, device), second_(step, {1, 2}, kMicroBatches, device) {}
@@ -202,7 +202,7 @@ class WholePasses final : public Passes {
   void gradients_done() override {}
 
  private:
-  MicroBatches first_, second_;
+  ChainBatches first_, second_;
 };
 
 State with_norms(int copies, int stages) {
@@ -217,22 +217,22 @@ State with_norms(int copies, int stages) {
     const auto model =
         make_pipeline({communicator, device, kPatience, {&clock}}, {links, mesh.group("dp")}, {});
     Strategy& strategy = *model;
-    TrainingParts parts = parts_of(nullptr);
-    parts.build = [&](const std::shared_ptr<Device>& where) -> std::unique_ptr<Module> {
+    ModelFactory factory = factory_of(nullptr);
+    factory.build = [&](const std::shared_ptr<Device>& where) -> std::unique_ptr<Module> {
       auto network = std::make_unique<Norms>(where);
       if (copies > 1) synchronize_batch_norms(*network, make_batch_peers(mesh.group("dp"), kPatience));
       return network;
     };
-    strategy.prepare(parts, kNever);
+    strategy.prepare(factory, kNever);
     strategy.begin(kNever);
     for (int step = 0; step < kSteps; ++step) {
-      MicroBatches shared(step, strategy.share(), kMicroBatches, device);
+      ChainBatches shared(step, strategy.share(), kMicroBatches, device);
       WholePasses whole(step, device);
-      strategy.step(copies > 1 ? static_cast<Passes&>(shared) : whole, Exchange::all);
+      strategy.step(copies > 1 ? static_cast<MicroBatches&>(shared) : whole, Exchange::all);
     }
-    strategy.settle(kNever);
+    strategy.sync_state(kNever);
     const std::lock_guard lock(mutex);
-    for (const SavedPart& part : strategy.save().model) {
+    for (const NamedShard& part : strategy.save().model) {
       if (is_floating(part.tensor.dtype())) state[part.name] = part.tensor.to_vector<float>();
     }
   });

@@ -31,8 +31,8 @@ constexpr std::size_t kMicroBatches = 4;
 
 ReducerOptions compressed() { return {.exchange = power_sgd({.rank = 1, .start_step = 1, .seed = 3})}; }
 
-/// What `steps` steps leave behind, put together of all ranks, after settle(); in the last of them `bad_rank`
-/// overflows.
+/// What `steps` steps leave behind, put together of all ranks, after sync_state(); in the last of them
+/// `bad_rank` overflows.
 PutTogether trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStrategy& make, int steps = 4,
                     int bad_rank = -1) {
   std::mutex mutex;
@@ -51,14 +51,14 @@ PutTogether trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStra
             kNever);
         strategy.begin(kNever);
         for (int step = 0; step < steps; ++step) {
-          test::MicroBatches passes(step, strategy.share(), kMicroBatches, device);
+          test::ChainBatches passes(step, strategy.share(), kMicroBatches, device);
           SpoiledPasses spoiled(passes, strategy, communicator.rank() == bad_rank && step + 1 == steps);
           strategy.step(spoiled, Exchange::all);
         }
         EXPECT_EQ(scaler.skipped(), bad_rank < 0 ? 0 : 1);
-        EXPECT_TRUE(strategy.settling_counts());
-        strategy.settle(kNever);
-        const StateParts parts = strategy.save();
+        EXPECT_TRUE(strategy.sync_state_alters_steps());
+        strategy.sync_state(kNever);
+        const RankState parts = strategy.save();
         {
           const std::lock_guard lock(mutex);
           saved.add(parts.model), saved.add(parts.optimizer);
@@ -86,7 +86,7 @@ MakeStrategy pipeline(bool deal) {
 std::unique_ptr<ParallelModel> among_copies(bool deal, const StrategyContext& context, const Mesh& mesh) {
   const StrategyContext copies{mesh.group("dp"), context.device, context.patience, context.timer};
   return make_data_parallel(copies, compressed(), true,
-                            deal ? OptimizerState::dealt_out : OptimizerState::everywhere);
+                            deal ? OptimizerState::partitioned : OptimizerState::everywhere);
 }
 
 MakeStrategy data_parallel(bool deal) {
@@ -133,8 +133,8 @@ TEST(PowerSgdInAMesh, ForgetsAStepThatIsSkipped) {
   expect_forgotten({{"dp", 2}, {"pp", 2}, {"tp", 2}}, 8, tensor_parallel(false));
 }
 
-/// One step of a divided network whose gradients travel as products of one column and one row.
-class OneStep final : public Passes {
+/// One step of a split network whose gradients travel as products of one column and one row.
+class OneStep final : public MicroBatches {
  public:
   OneStep(int step, DataShare share, const RankGroup& group, std::shared_ptr<Device> device)
       : seed_(static_cast<std::uint64_t>(10 * step + share.rank)),
@@ -182,8 +182,8 @@ TEST(PowerSgdInAMesh, SavesWhatSlicesLostAndTheirBases) {
       OneStep passes(step, strategy.share(), group, device);
       strategy.step(passes, Exchange::all);
     }
-    strategy.settle(kNever);
-    const StateParts parts = strategy.save();
+    strategy.sync_state(kNever);
+    const RankState parts = strategy.save();
     {
       const std::lock_guard lock(mutex);
       saved.add(parts.optimizer);

@@ -32,8 +32,8 @@ float hook_value(int rank, int step, int i) {
 /// Steps of a reducer whose gradients are those of `slots`; results of each step, slot after slot.
 class Steps {
  public:
-  Steps(Communicator& communicator, std::vector<GradientSlot> slots,
-        std::shared_ptr<GradientExchange> exchange, std::shared_ptr<Device> device = make_device("cpu"))
+  Steps(Communicator& communicator, std::vector<GradientSlot> slots, std::shared_ptr<CommHook> exchange,
+        std::shared_ptr<Device> device = make_device("cpu"))
       : slots_(std::move(slots)),
         device_(std::move(device)),
         reducer_(communicator, device_, slots_, {.exchange = std::move(exchange)}) {}
@@ -204,7 +204,7 @@ TEST(PowerSgd, GoesOnFromItsState) {
     Steps settled(communicator, kRecordedSlots, exchange, device),
         plain(communicator, kRecordedSlots, power_sgd(options));
     for (int step = 0; step < 3; ++step) expect_near(settled.run(value(step)), plain.run(value(step)), 0);
-    exchange->settle(communicator, kNever);
+    exchange->sync_state(communicator, kNever);
     NamedTensors saved;
     for (const auto& [name, tensor] : exchange->state()) saved.emplace_back(name, tensor.clone());
     const auto again = power_sgd(options);

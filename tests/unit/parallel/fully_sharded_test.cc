@@ -20,11 +20,11 @@ using testing::HasSubstr;
 
 std::size_t bytes_of(const Module& module) { return 4 * static_cast<std::size_t>(module.parameter_count()); }
 
-/// The network of `widths`, divided over the ranks of `communicator` while it is built.
-struct Divided {
-  Divided(Communicator& communicator, const std::vector<std::int64_t>& widths)
+/// The network of `widths`, sharded over the ranks of `communicator` while it is built.
+struct Sharded {
+  Sharded(Communicator& communicator, const std::vector<std::int64_t>& widths)
       : device(make_device("cpu")), parameters(communicator, kPatience) {
-    const ModuleWatch watch([this](Module& module) { parameters.divide(module); });
+    const ModuleWatch watch([this](Module& module) { parameters.shard(module); });
     network = std::make_unique<Layers>(widths, device);
   }
   Tensor weight(int layer) const {
@@ -32,43 +32,43 @@ struct Divided {
   }
 
   std::shared_ptr<Device> device;
-  DividedParameters parameters;
+  FullyShardedParameters parameters;
   std::unique_ptr<Layers> network;
 };
 
-TEST(DividedParameters, AreWholeWhereSomethingLooksAtThem) {
+TEST(FullyShardedParameters, AreWholeWhereSomethingLooksAtThem) {
   const std::vector<std::int64_t> widths = {30, 40, 50, 7};
   const Layers whole(widths, make_device("cpu"));
   const auto expected = values_of(whole.named_parameters());
   NullLog log;
   for (const int ranks : {1, 2, 3, 4}) {
     run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
-      Divided divided(communicator, widths);
+      Sharded sharded(communicator, widths);
       std::size_t parts = 0;
-      for (const auto& parameter : divided.parameters.parameters())
+      for (const auto& parameter : sharded.parameters.parameters())
         parts += static_cast<std::size_t>(parameter.part.numel()) * 4;
-      EXPECT_EQ(divided.device->allocated_bytes(), parts) << "nothing is whole after building";
+      EXPECT_EQ(sharded.device->allocated_bytes(), parts) << "nothing is whole after building";
       EXPECT_LE(parts, bytes_of(whole) / static_cast<std::size_t>(ranks) + 6 * 17 * 4);
       for (int round = 0; round < 2; ++round) {
-        const NamedTensors all = divided.network->named_parameters();
+        const NamedTensors all = sharded.network->named_parameters();
         for (std::size_t i = 0; i < all.size(); ++i) {
           EXPECT_EQ(all[i].second.to_vector<float>(), expected[i]) << all[i].first;
           end_operation();
         }
       }
-      EXPECT_LE(divided.parameters.stats().most_bytes, divided.parameters.two_largest_bytes());
-      divided.parameters.let_go();
-      EXPECT_EQ(divided.device->allocated_bytes(), parts);
+      EXPECT_LE(sharded.parameters.stats().peak_bytes, sharded.parameters.two_largest_bytes());
+      sharded.parameters.reshard();
+      EXPECT_EQ(sharded.device->allocated_bytes(), parts);
       communicator.barrier("end")->wait(kNever);
     });
   }
 }
 
-TEST(DividedParameters, KeepWhatIsWrittenAndShowItToAllViews) {
+TEST(FullyShardedParameters, KeepWhatIsWrittenAndShowItToAllViews) {
   NullLog log;
   run_thread_ranks(3, {}, log, [&](Communicator& communicator) {
-    Divided divided(communicator, {10, 20, 30});
-    Tensor weight = divided.weight(0);
+    Sharded sharded(communicator, {10, 20, 30});
+    Tensor weight = sharded.weight(0);
     const Tensor row = weight.detach().select(0, 3);  // a view from before
     const std::uint64_t version = weight.version();
     {
@@ -76,68 +76,68 @@ TEST(DividedParameters, KeepWhatIsWrittenAndShowItToAllViews) {
       weight.fill(2.5);
     }
     EXPECT_GT(weight.version(), version);
-    divided.parameters.let_go();
+    sharded.parameters.reshard();
     EXPECT_EQ(row.to_vector<float>(), std::vector<float>(10, 2.5F)) << "follows the memory";
     end_operation();
-    divided.weight(1).view();
+    sharded.weight(1).view();
     end_operation();
-    divided.weight(1).view();
+    sharded.weight(1).view();
     EXPECT_EQ(weight.to_vector<float>(), std::vector<float>(200, 2.5F));
     communicator.barrier("end")->wait(kNever);
   });
 }
 
-TEST(DividedParameters, OfOneOperationStayTogether) {
+TEST(FullyShardedParameters, OfOneOperationStayTogether) {
   NullLog log;
   run_thread_ranks(2, {}, log, [&](Communicator& communicator) {
-    Divided divided(communicator, {64, 64, 64, 64, 64});
+    Sharded sharded(communicator, {64, 64, 64, 64, 64});
     end_operation();
-    const float* const first = static_cast<const float*>(divided.weight(0).view().data);
+    const float* const first = static_cast<const float*>(sharded.weight(0).view().data);
     const float before = first[5];
-    for (int layer = 1; layer < 4; ++layer) divided.weight(layer).view();
-    EXPECT_EQ(first, divided.weight(0).view().data) << "nothing was freed within an operation";
+    for (int layer = 1; layer < 4; ++layer) sharded.weight(layer).view();
+    EXPECT_EQ(first, sharded.weight(0).view().data) << "nothing was freed within an operation";
     EXPECT_EQ(first[5], before);
     end_operation();
-    divided.weight(1).view();
+    sharded.weight(1).view();
     communicator.barrier("end")->wait(kNever);
   });
 }
 
-TEST(DividedParameters, ComeAheadOnceTheOrderIsKnown) {
+TEST(FullyShardedParameters, ComeAheadOnceTheOrderIsKnown) {
   NullLog log;
   run_thread_ranks(2, {}, log, [&](Communicator& communicator) {
-    Divided divided(communicator, {64, 64, 64, 64, 64});
+    Sharded sharded(communicator, {64, 64, 64, 64, 64});
     const auto forward = [&] {
-      divided.parameters.let_go();
+      sharded.parameters.reshard();
       for (int layer = 0; layer < 4; ++layer) {
-        divided.weight(layer).view();
+        sharded.weight(layer).view();
         end_operation();
       }
     };
     forward();
-    EXPECT_EQ(divided.parameters.stats().begun_ahead, 0U);
+    EXPECT_EQ(sharded.parameters.stats().prefetched, 0U);
     forward();
-    EXPECT_EQ(divided.parameters.stats().begun_ahead, 3U);
-    EXPECT_EQ(divided.parameters.stats().gathers, 8U);
-    EXPECT_EQ(divided.parameters.stats().most_bytes, divided.parameters.two_largest_bytes());
+    EXPECT_EQ(sharded.parameters.stats().prefetched, 3U);
+    EXPECT_EQ(sharded.parameters.stats().gathers, 8U);
+    EXPECT_EQ(sharded.parameters.stats().peak_bytes, sharded.parameters.two_largest_bytes());
     communicator.barrier("end")->wait(kNever);
   });
 }
 
-TEST(DividedParameters, CopiesInLowPrecisionGoWithThem) {
+TEST(FullyShardedParameters, CopiesInLowPrecisionGoWithThem) {
   NullLog log;
   run_thread_ranks(2, {}, log, [&](Communicator& communicator) {
-    Divided divided(communicator, {32, 32, 32});
+    Sharded sharded(communicator, {32, 32, 32});
     LowPrecisionWeights weights;
-    const std::size_t without = divided.device->allocated_bytes();
-    const Tensor weight = divided.weight(0);
+    const std::size_t without = sharded.device->allocated_bytes();
+    const Tensor weight = sharded.weight(0);
     const Tensor low = weights.get(weight, DType::bf16);
     EXPECT_TRUE(low.shares_storage(weights.get(weight, DType::bf16))) << "made once";
     const auto values = low.to_vector<float>();
-    divided.parameters.let_go();
-    EXPECT_EQ(divided.device->allocated_bytes(), without);
+    sharded.parameters.reshard();
+    EXPECT_EQ(sharded.device->allocated_bytes(), without);
     EXPECT_EQ(low.to_vector<float>(), values) << "made again from the weight";
-    divided.parameters.let_go();
+    sharded.parameters.reshard();
     {
       const NoGrad no_grad;
       Tensor(weight).fill(3);
@@ -147,13 +147,13 @@ TEST(DividedParameters, CopiesInLowPrecisionGoWithThem) {
   });
 }
 
-TEST(DividedParameters, RefuseWhatCannotWork) {
+TEST(FullyShardedParameters, RefuseWhatCannotWork) {
   NullLog log;
   run_thread_ranks(1, {}, log, [&](Communicator& communicator) {
     Tensor weight;
     {
-      Divided divided(communicator, {4, 4});
-      weight = divided.weight(0);
+      Sharded sharded(communicator, {4, 4});
+      weight = sharded.weight(0);
       std::string other;
       std::thread([&] { other = test::message_of([&] { weight.view(); }); }).join();
       EXPECT_THAT(other, HasSubstr("one thread"));
@@ -181,17 +181,17 @@ class Chooses final : public Module {
 
 // Modules are gathered by all ranks together: who takes another branch hears which one, and what the others
 // took.
-TEST(DividedParameters, NameTheBranchesThatRanksTook) {
+TEST(FullyShardedParameters, NameTheBranchesThatRanksTook) {
   NullLog log;
-  TrainingParts parts = parts_of({});
-  parts.build = [](const std::shared_ptr<Device>& device) { return std::make_unique<Chooses>(device); };
+  ModelFactory factory = factory_of({});
+  factory.build = [](const std::shared_ptr<Device>& device) { return std::make_unique<Chooses>(device); };
   const std::string why = test::message_of([&] {
     run_thread_ranks(2, {}, log, [&](Communicator& communicator) {
       const auto device = make_device("cpu");
       StepClock clock;
       const auto model = make_sharded({communicator, device, kPatience, {&clock}},
                                       {.stage = ShardStage::parameters, .bucket_bytes = 2048});
-      model->prepare(parts, kNever);
+      model->prepare(factory, kNever);
       model->begin(kNever);
       dynamic_cast<Chooses&>(model->module()).takes_left = communicator.rank() == 0;
       Numbers passes(0, model->share(), 1, 24, device);
@@ -227,10 +227,10 @@ class Tied final : public Module {
 };
 
 // One parameter, gathered where it is used under either name, and saved under both.
-TEST(DividedParameters, MayHaveSeveralNames) {
+TEST(FullyShardedParameters, MayHaveSeveralNames) {
   NullLog log;
-  TrainingParts parts = parts_of({});
-  parts.build = [](const std::shared_ptr<Device>& device) { return std::make_unique<Tied>(device); };
+  ModelFactory factory = factory_of({});
+  factory.build = [](const std::shared_ptr<Device>& device) { return std::make_unique<Tied>(device); };
   run_thread_ranks(2, {}, log, [&](Communicator& communicator) {
     const auto device = make_device("cpu");
     StepClock clock;
@@ -241,7 +241,7 @@ TEST(DividedParameters, MayHaveSeveralNames) {
       strategies.push_back(make_sharded(context, ShardOptions{.stage = stage, .bucket_bytes = 2048}));
     std::vector<std::vector<std::vector<float>>> values;
     for (const auto& strategy : strategies) {
-      strategy->prepare(parts, kNever);
+      strategy->prepare(factory, kNever);
       strategy->begin(kNever);
       for (int step = 0; step < 3; ++step) {
         Numbers passes(step, strategy->share(), 1, 24, device);
@@ -250,7 +250,7 @@ TEST(DividedParameters, MayHaveSeveralNames) {
       values.push_back(values_of(strategy->module().state_dict()));
       EXPECT_EQ(values.back(), values.front());
       std::vector<std::string> names;
-      for (const SavedPart& saved : strategy->save().model) names.push_back(saved.name);
+      for (const NamedShard& saved : strategy->save().model) names.push_back(saved.name);
       if (!strategy->sharded()) continue;
       EXPECT_THAT(names, testing::UnorderedElementsAre("first.weight", "first.bias", "second.weight"));
     }
@@ -259,9 +259,9 @@ TEST(DividedParameters, MayHaveSeveralNames) {
 }
 
 /// The caller's passes, noting the memory when gradients are shared, and the most before.
-class Counted final : public Passes {
+class Counted final : public MicroBatches {
  public:
-  Counted(Passes& inner, Device& device) : inner_(inner), device_(device) {}
+  Counted(MicroBatches& inner, Device& device) : inner_(inner), device_(device) {}
   std::size_t count() const noexcept override { return inner_.count(); }
   Tensors inputs(std::size_t i) override { return inner_.inputs(i); }
   Tensor loss(std::size_t i, const Tensors& outputs) override { return inner_.loss(i, outputs); }
@@ -272,7 +272,7 @@ class Counted final : public Passes {
   std::size_t held = 0;
 
  private:
-  Passes& inner_;
+  MicroBatches& inner_;
   Device& device_;
 };
 
@@ -286,7 +286,7 @@ TEST(DividedMemory, IsThatOfTheFormulaAtEveryMoment) {
     NullLog log;
     std::mutex mutex;
     std::size_t elements = 0, most_held = 0, least_held = SIZE_MAX, most_ever = 0, largest = 0;
-    DividedStats stats;
+    GatherStats stats;
     run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
       const auto device = make_device("cpu");
       StepClock clock;
@@ -294,7 +294,7 @@ TEST(DividedMemory, IsThatOfTheFormulaAtEveryMoment) {
           make_sharded({communicator, device, std::chrono::minutes(5), {&clock}},
                        {.stage = ShardStage::parameters, .bucket_bytes = setting.bucket_bytes});
       Strategy& strategy = *model;
-      strategy.prepare(parts_of(setting), kNever);
+      strategy.prepare(factory_of(setting), kNever);
       strategy.begin(kNever);
       std::size_t held = 0;
       for (int step = 0; step < 3; ++step) {
@@ -307,8 +307,8 @@ TEST(DividedMemory, IsThatOfTheFormulaAtEveryMoment) {
       elements = static_cast<std::size_t>(strategy.module().parameter_count());
       most_held = std::max(most_held, held), least_held = std::min(least_held, held);
       most_ever = std::max(most_ever, device->peak_allocated_bytes());
-      largest = model->sync().shards()->divided()->two_largest_bytes();
-      stats = model->sync().shards()->divided()->stats();
+      largest = model->sync().shards()->fully_sharded()->two_largest_bytes();
+      stats = model->sync().shards()->fully_sharded()->stats();
     });
     const std::size_t formula = 16 * elements / static_cast<std::size_t>(ranks);
     const std::size_t padding = 4 * 4 * 16 * 10;  // four numbers an element, ten parameters
@@ -319,7 +319,7 @@ TEST(DividedMemory, IsThatOfTheFormulaAtEveryMoment) {
     EXPECT_LE(most_held, formula + kBuckets + padding) << ranks << " ranks";
     EXPECT_GE(least_held + padding, formula) << "something is not counted";
     EXPECT_LE(most_ever, formula + kBuckets + padding + largest + activations) << ranks << " ranks";
-    EXPECT_GT(stats.begun_ahead, 0U);
+    EXPECT_GT(stats.prefetched, 0U);
   }
 }
 

@@ -32,25 +32,25 @@ class Layers final : public Module, public Chained {
     }
   }
   Tensor forward(const Tensor& x) override { return through(chain_, x); }
-  std::vector<ChainPart> chain() const override { return chain_; }
+  std::vector<LayerUnit> chain() const override { return chain_; }
 
  private:
-  static void drop(ChainPart& part, const std::string& name, const std::shared_ptr<Dropout>& dropout) {
+  static void drop(LayerUnit& part, const std::string& name, const std::shared_ptr<Dropout>& dropout) {
     part.modules.emplace_back(name, dropout);
     part.forward = [dropout, before = std::move(part.forward)](const Tensor& x) {
       return (*dropout)(before(x));
     };
   }
 
-  std::vector<ChainPart> chain_;
+  std::vector<LayerUnit> chain_;
 };
 
 /// Random inputs by step, share and micro-batch; the loss is the mean of (output + 1) squared. A rank of
 /// several shares has a micro-batch of each. Masks of `dropping`, where there is one, are keyed by samples of
 /// which no two are alike.
-class MicroBatches final : public Passes {
+class ChainBatches final : public MicroBatches {
  public:
-  MicroBatches(int step, DataShare share, std::size_t count, std::shared_ptr<Device> device,
+  ChainBatches(int step, DataShare share, std::size_t count, std::shared_ptr<Device> device,
                Module* dropping = nullptr)
       : step_(step), share_(share), count_(count), device_(std::move(device)) {
     if (dropping != nullptr) keys_ = dropout_keys(*dropping);

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 const Deadline kNever = Deadline::never();
 
-class Batches final : public Passes {
+class Batches final : public MicroBatches {
  public:
   Batches(int step, DataShare share, std::shared_ptr<Device> device)
       : step_(step), share_(share), device_(std::move(device)) {}
@@ -43,7 +43,7 @@ class Batches final : public Passes {
 };
 
 struct Outcome {
-  std::vector<std::vector<float>> weights;  ///< by rank, before settle()
+  std::vector<std::vector<float>> weights;  ///< by rank, before sync_state()
   std::vector<std::vector<float>> settled;
   std::int64_t averages = 0;
 };
@@ -80,7 +80,7 @@ Outcome train(int ranks, std::int64_t sync_every, int steps) {
     const auto weights = [&] { return strategy->module().named_parameters()[0].second.to_vector<float>(); };
     const auto rank = static_cast<std::size_t>(communicator.rank());
     outcome.weights[rank] = weights();
-    strategy->settle(kNever);
+    strategy->sync_state(kNever);
     outcome.settled[rank] = weights();
     EXPECT_EQ(strategy->save().model.empty(), communicator.rank() != 0) << "rank 0 saves what was averaged";
     if (rank == 0 && sync_every > 0)

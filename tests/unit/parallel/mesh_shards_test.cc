@@ -34,7 +34,7 @@ struct Setting {
 };
 
 /// Words that depend on step, share and pass alone.
-class Words final : public Passes {
+class Words final : public MicroBatches {
  public:
   Words(int step, DataShare share, const Setting& setting, const RankGroup& group,
         std::shared_ptr<Device> device)
@@ -75,7 +75,7 @@ struct Trained {
   Memory memory;
 };
 
-TrainingParts parts_of(const Setting& setting, const RankGroup& group, GradScaler* scaler) {
+ModelFactory factory_of(const Setting& setting, const RankGroup& group, GradScaler* scaler) {
   return {.build =
               [&setting, group](const std::shared_ptr<Device>& device) {
                 return std::make_unique<Split>(device, group, setting.sequence, setting.shape);
@@ -106,7 +106,7 @@ Trained trained(const Setting& setting, std::optional<ShardStage> stage) {
         make_tensor_parallel({communicator, device, kPatience, {&clock}}, group, std::move(inner));
     Strategy& strategy = *model;
     GradScaler scaler(device, {.initial_scale = 1024});
-    strategy.prepare(parts_of(setting, group, &scaler), kNever);
+    strategy.prepare(factory_of(setting, group, &scaler), kNever);
     strategy.begin(kNever);
     EXPECT_EQ(strategy.computes_together(), stage == ShardStage::parameters);
     std::size_t held = 0;
@@ -115,7 +115,7 @@ Trained trained(const Setting& setting, std::optional<ShardStage> stage) {
       strategy.step(passes, Exchange::all);
       held = passes.held;
     }
-    const StateParts parts = strategy.save();
+    const RankState parts = strategy.save();
     const std::lock_guard lock(mutex);
     trained.saved.add(parts.model), trained.saved.add(parts.optimizer);
     Memory& memory = trained.memory;
@@ -124,7 +124,7 @@ Trained trained(const Setting& setting, std::optional<ShardStage> stage) {
     memory.least_held = std::min(memory.least_held, held);
     memory.most_ever = std::max(memory.most_ever, device->peak_allocated_bytes());
     if (stage == ShardStage::parameters)
-      memory.two_modules = model->sync().shards()->divided()->two_largest_bytes();
+      memory.two_modules = model->sync().shards()->fully_sharded()->two_largest_bytes();
   });
   for (const auto& [name, values] : trained.saved.values)
     EXPECT_EQ(trained.saved.counted[name], static_cast<std::int64_t>(values.size()))

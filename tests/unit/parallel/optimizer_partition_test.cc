@@ -21,9 +21,9 @@
 namespace dtrain {
 namespace {
 
+using test::ChainBatches;
 using test::Layers;
 using test::MakeStrategy;
-using test::MicroBatches;
 using test::run_mesh_ranks;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -41,8 +41,8 @@ Tensor learning(std::int64_t size) {
 TEST(DealOut, GivesTheLargestFirstToWhoHasLeast) {
   NamedTensors parameters;
   for (const std::int64_t size : {3, 10, 0, 4, 6, 0}) parameters.emplace_back("p", learning(size));
-  EXPECT_THAT(deal_out(parameters, 2), ElementsAre(0, 0, 1, 1, 1, 1));
-  EXPECT_THAT(deal_out(parameters, 1), ElementsAre(0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(partition_by_bytes(parameters, 2), ElementsAre(0, 0, 1, 1, 1, 1));
+  EXPECT_THAT(partition_by_bytes(parameters, 1), ElementsAre(0, 0, 0, 0, 0, 0));
 }
 
 // What has no state weighs nothing.
@@ -50,22 +50,22 @@ TEST(DealOut, CountsNoFrozenParameters) {
   NamedTensors parameters;
   for (const std::int64_t size : {3, 1000, 2, 3}) parameters.emplace_back("p", learning(size));
   parameters[1].second.set_requires_grad(false);
-  EXPECT_THAT(deal_out(parameters, 2), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(partition_by_bytes(parameters, 2), ElementsAre(0, 1, 0, 1));
 }
 
-TEST(DealtParameters, ComeFromTheirOwners) {
+TEST(OptimizerPartition, ComeFromTheirOwners) {
   NullLog log;
   run_thread_ranks(3, {}, log, [](Communicator& communicator) {
     NamedTensors parameters;
     for (const std::int64_t size : {3, 400'000, 0, 5, 200'000, 1, 100'000, 100'000, 100'000})
       parameters.emplace_back(fmt::format("p{}", parameters.size()), learning(size));
-    DealtParameters dealt(parameters, communicator);
+    OptimizerPartition dealt(parameters, communicator);
     for (int round = 1; round < 3; ++round) {
       std::size_t i = 0;
       const NoGrad no_grad;
       for (const auto& [name, tensor] : dealt.own()) Tensor(tensor).fill(100.0 * round + communicator.rank());
-      dealt.hand_over(kNever);
-      for (const int owner : deal_out(parameters, 3)) {
+      dealt.broadcast_updates(kNever);
+      for (const int owner : partition_by_bytes(parameters, 3)) {
         for (const float value : parameters[i].second.to_vector<float>())
           ASSERT_EQ(value, 100.0F * static_cast<float>(round) + static_cast<float>(owner)) << i;
         ++i;
@@ -74,12 +74,12 @@ TEST(DealtParameters, ComeFromTheirOwners) {
   });
 }
 
-TEST(DealtParameters, WantOneForEachRank) {
+TEST(OptimizerPartition, WantOneForEachRank) {
   NullLog log;
   run_thread_ranks(3, {}, log, [](Communicator& communicator) {
     const NamedTensors two = {{"a", Tensor::zeros({4}, make_device("cpu"))},
                               {"b", Tensor::zeros({4}, make_device("cpu"))}};
-    EXPECT_THAT(test::message_of([&] { const DealtParameters dealt(two, communicator); }),
+    EXPECT_THAT(test::message_of([&] { const OptimizerPartition dealt(two, communicator); }),
                 HasSubstr("a parameter for each of the 3 workers"));
   });
 }
@@ -93,7 +93,7 @@ std::unique_ptr<Optimizer> grouped_adam(const NamedTensors& parameters) {
   return std::make_unique<Adam>(groups);
 }
 
-TrainingParts parts_of(GradScaler* scaler) {
+ModelFactory factory_of(GradScaler* scaler) {
   return {.build = [](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {
             return std::make_unique<Layers>(4, device);
           },
@@ -115,21 +115,21 @@ Trained trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStrategy
   run_mesh_ranks(axes, ranks, make,
                  [&](Strategy& strategy, GradScaler& scaler, Communicator& communicator,
                      const std::shared_ptr<Device>& device) {
-                   strategy.prepare(parts_of(&scaler), kNever);
+                   strategy.prepare(factory_of(&scaler), kNever);
                    strategy.begin(kNever);
                    for (int step = 0; step < 4; ++step) {
                      const DataShare share = strategy.share();
                      const auto parts = static_cast<std::size_t>(share.parts);
-                     MicroBatches passes(step, share, parts > 1 ? parts : kMicroBatches, device);
+                     ChainBatches passes(step, share, parts > 1 ? parts : kMicroBatches, device);
                      strategy.step(passes, Exchange::all);
                    }
                    const std::lock_guard lock(mutex);
-                   const StateParts parts = strategy.save();
-                   for (const SavedPart& part : parts.model) {
+                   const RankState parts = strategy.save();
+                   for (const NamedShard& part : parts.model) {
                      trained.model[part.name] = part.tensor.to_vector<float>();
                      ++trained.saved[part.name];
                    }
-                   for (const SavedPart& part : parts.optimizer) {
+                   for (const NamedShard& part : parts.optimizer) {
                      if (part.tensor.dtype() == DType::f32)
                        trained.optimizer[part.name] = part.tensor.to_vector<float>();
                      ++trained.saved[part.name];
@@ -152,7 +152,7 @@ void expect_the_same(const Trained& dealt, const Trained& all, int copies) {
   }
 }
 
-OptimizerState state(bool deal) { return deal ? OptimizerState::dealt_out : OptimizerState::everywhere; }
+OptimizerState state(bool deal) { return deal ? OptimizerState::partitioned : OptimizerState::everywhere; }
 
 MakeStrategy data_parallel(bool deal) {
   return [deal](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
@@ -221,7 +221,7 @@ TEST(Dealt, PipelinesHaveTheBitsOfTheWholeOptimizer) {
   }
 }
 
-// Its layers are whole here: tensor_test.cc has divided ones.
+// Its layers are whole here: tensor_test.cc has split ones.
 MakeStrategy tensor_parallel(bool deal) {
   return [deal](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
     const RankGroup group{mesh.group("tp"), kPatience};

@@ -16,10 +16,10 @@
 namespace dtrain {
 namespace {
 
+using test::ChainBatches;
 using test::largest_difference;
 using test::Layers;
 using test::MakeStrategy;
-using test::MicroBatches;
 using Values = std::map<std::string, std::vector<float>>;
 using Build = std::function<std::unique_ptr<Module>(const std::shared_ptr<Device>& device)>;
 
@@ -61,7 +61,7 @@ MakeStrategy pipeline(const Way& way, std::optional<ShardStage> stage) {
   };
 }
 
-TrainingParts parts_of(const Build& build, const GradientLimits& limits = {}, GradScaler* scaler = nullptr) {
+ModelFactory factory_of(const Build& build, const GradientLimits& limits = {}, GradScaler* scaler = nullptr) {
   return {.build = build,
           .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
             return std::make_unique<AdamW>(parameters, AdamWOptions{.lr = 0.02});
@@ -80,15 +80,15 @@ Values trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStrategy&
       axes, ranks, make,
       [&](Strategy& strategy, GradScaler& scaler, Communicator& /*communicator*/,
           const std::shared_ptr<Device>& device) {
-        strategy.prepare(parts_of(build, limits, scales ? &scaler : nullptr), kNever);
+        strategy.prepare(factory_of(build, limits, scales ? &scaler : nullptr), kNever);
         strategy.begin(kNever);
         for (int step = 0; step < 3; ++step) {
-          MicroBatches passes(step, strategy.share(), kMicroBatches, device);
+          ChainBatches passes(step, strategy.share(), kMicroBatches, device);
           strategy.step(passes, Exchange::all);
           EXPECT_EQ(passes.gradients, 1);
         }
-        strategy.settle(kNever);
-        const StateParts parts = strategy.save();
+        strategy.sync_state(kNever);
+        const RankState parts = strategy.save();
         const std::lock_guard lock(mutex);
         saved.add(parts.model), saved.add(parts.optimizer);
       },
@@ -134,8 +134,8 @@ TEST(PipelineShards, AgreeWithStagesThatAreWhole) {
 class TanhChain : public Module, public Chained {
  public:
   Tensor forward(const Tensor& x) override { return through(chain(), x); }
-  std::vector<ChainPart> chain() const override {
-    std::vector<ChainPart> chain;
+  std::vector<LayerUnit> chain() const override {
+    std::vector<LayerUnit> chain;
     for (const auto& [name, layer] : children())
       chain.push_back({{{name, layer}}, [layer = layer](const Tensor& x) { return tanh((*layer)(x)); }});
     return chain;
@@ -180,7 +180,7 @@ TEST(PipelineShards, TieWeightsOfStages) {
   }
 }
 
-// The layers are whole here: rows of the table of forms have divided ones.
+// The layers are whole here: rows of the table of forms have split ones.
 TEST(PipelineShards, GoTogetherWithDividedLayers) {
   const auto make = [](std::optional<ShardStage> stage) -> MakeStrategy {
     return [stage](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
@@ -216,7 +216,7 @@ class WideLayers final : public TanhChain {
 };
 
 /// Micro-batches for them; notes the bytes between backward and the update.
-class WideBatches final : public Passes {
+class WideBatches final : public MicroBatches {
  public:
   explicit WideBatches(std::shared_ptr<Device> device) : device_(std::move(device)) {}
   std::size_t count() const noexcept override { return kMicroBatches; }
@@ -247,7 +247,7 @@ TEST(PipelineShardsMemory, IsThatOfTheFormulas) {
       test::run_mesh_ranks({{"dp", copies}, {"pp", 2}}, 2 * copies, make,
                            [&](Strategy& strategy, GradScaler& /*scaler*/, Communicator& /*communicator*/,
                                const std::shared_ptr<Device>& device) {
-                             strategy.prepare(parts_of([](const std::shared_ptr<Device>& on) {
+                             strategy.prepare(factory_of([](const std::shared_ptr<Device>& on) {
                                                 return std::make_unique<WideLayers>(on);
                                               }),
                                               kNever);

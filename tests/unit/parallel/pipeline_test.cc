@@ -24,8 +24,8 @@
 namespace dtrain {
 namespace {
 
+using test::ChainBatches;
 using test::Layers;
-using test::MicroBatches;
 using testing::HasSubstr;
 
 const Deadline kNever = Deadline::never();
@@ -134,7 +134,7 @@ TEST(PipelineSchedule, StagesAreCutEvenly) {
               HasSubstr("one part for each of 4 stages, got 3 parts"));
 }
 
-TrainingParts parts_of(int layers, std::optional<double> norm) {
+ModelFactory factory_of(int layers, std::optional<double> norm) {
   GradientLimits limits;
   limits.norm = norm;
   return {.build = [=](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {
@@ -160,10 +160,10 @@ State accumulated(int ranks, int layers, std::size_t count, std::optional<double
     StepClock clock;
     const auto model = make_data_parallel({communicator, device, kPatience, {&clock}});
     Strategy& strategy = *model;
-    strategy.prepare(parts_of(layers, norm), kNever);
+    strategy.prepare(factory_of(layers, norm), kNever);
     strategy.begin(kNever);
     for (int step = 0; step < 3; ++step) {
-      MicroBatches passes(step, strategy.share(), count, device);
+      ChainBatches passes(step, strategy.share(), count, device);
       strategy.step(passes, Exchange::all);
     }
     if (communicator.rank() != 0) return;
@@ -194,22 +194,22 @@ Piped piped(int copies, int stages, int layers, std::size_t count, const Way& wa
         make_pipeline({communicator, device, kPatience, {&clock}}, {links, mesh.group("dp")},
                       {.stages = {.schedule = way.schedule, .chunks = way.chunks, .cut = way.cut}});
     Strategy& strategy = *model;
-    strategy.prepare(parts_of(layers, norm), kNever);
+    strategy.prepare(factory_of(layers, norm), kNever);
     strategy.begin(kNever);
     for (int step = 0; step < 3; ++step) {
-      MicroBatches passes(step, strategy.share(), count, device);
+      ChainBatches passes(step, strategy.share(), count, device);
       strategy.step(passes, Exchange::all);
       EXPECT_EQ(passes.losses, 1);
       EXPECT_EQ(passes.gradients, 1);
     }
-    strategy.settle(kNever);
+    strategy.sync_state(kNever);
     strategy.module().eval();
     const Tensors outputs = strategy.evaluate({Tensor::full({1, 8}, 0.5, device)});
     EXPECT_EQ(outputs.empty(), !strategy.holds_outputs());
     EXPECT_EQ(strategy.holds_outputs(), mesh.coordinate("pp") + 1 == stages);
     const std::lock_guard lock(mutex);
     if (!outputs.empty()) piped.outputs = outputs[0].to_vector<float>();
-    for (const SavedPart& part : strategy.save().model) {
+    for (const NamedShard& part : strategy.save().model) {
       piped.state[part.name] = part.tensor.to_vector<float>();
       ++piped.saved[part.name];
     }
@@ -293,8 +293,8 @@ class Narrowing final : public Module, public Chained {
     add_module("takes8", std::make_shared<Linear>(8, 8, generator, device));
   }
   Tensor forward(const Tensor& x) override { return through(chain(), x); }
-  std::vector<ChainPart> chain() const override {
-    return {chain_part("makes7", children()[0].second), chain_part("takes8", children()[1].second)};
+  std::vector<LayerUnit> chain() const override {
+    return {layer_unit("makes7", children()[0].second), layer_unit("takes8", children()[1].second)};
   }
 };
 
@@ -310,12 +310,12 @@ TEST(Pipeline, AStageThatSendsAWrongShapeIsNamedByAll) {
     const auto model =
         make_pipeline({communicator, device, kPatience, {&clock}}, {links, mesh.group("dp")}, {});
     Strategy& strategy = *model;
-    TrainingParts parts = parts_of(2, std::nullopt);
-    parts.build = [](const std::shared_ptr<Device>& on) { return std::make_unique<Narrowing>(on); };
+    ModelFactory factory = factory_of(2, std::nullopt);
+    factory.build = [](const std::shared_ptr<Device>& on) { return std::make_unique<Narrowing>(on); };
     try {
-      strategy.prepare(parts, kNever);
+      strategy.prepare(factory, kNever);
       strategy.begin(kNever);
-      MicroBatches passes(0, strategy.share(), 4, device);
+      ChainBatches passes(0, strategy.share(), 4, device);
       strategy.step(passes, Exchange::all);
     } catch (const Error& error) {
       communicator.abort(error.what());  // as training does, before it takes leave

@@ -21,8 +21,8 @@
 namespace dtrain {
 namespace {
 
+using test::ChainBatches;
 using test::Layers;
-using test::MicroBatches;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -103,7 +103,7 @@ TEST(PlacedModule, SaysWhatIsElsewhere) {
               HasSubstr("weight on"));
 }
 
-TrainingParts parts_of(double dropout = 0) {
+ModelFactory factory_of(double dropout = 0) {
   return {.build = [dropout](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {
             return std::make_unique<Layers>(8, device, dropout);
           },
@@ -136,14 +136,14 @@ State trained(int ranks, const std::vector<std::string>& names, const MakeStrate
     const NamedDevices devices = devices_named(names);
     const auto& home = devices.at(names.front());
     const auto strategy = make({communicator, home, kPatience, {&clock}}, devices);
-    strategy->prepare(parts_of(dropout), kNever);
+    strategy->prepare(factory_of(dropout), kNever);
     strategy->begin(kNever);
     for (int step = 0; step < 3; ++step) {
-      MicroBatches passes(step, strategy->share(), 8, home, &strategy->module());
+      ChainBatches passes(step, strategy->share(), 8, home, &strategy->module());
       strategy->step(passes);
       EXPECT_EQ(passes.losses, 1);
     }
-    strategy->settle(kNever);
+    strategy->sync_state(kNever);
     if (communicator.rank() != 0) return;
     for (const auto& [name, tensor] : strategy->module().state_dict())
       state[name] = tensor.to_vector<float>();
@@ -178,12 +178,12 @@ TEST(PlacedStrategy, GivesTheBitsOfOneDevice) {
 
 TEST(PlacedStrategy, ProposesRunsOfEqualCost) {
   const auto device = make_device("cpu");
-  const std::vector<ChainPart> chain = Layers(8, device).chain();
+  const std::vector<LayerUnit> chain = Layers(8, device).chain();
   const std::string devices[] = {"cpu:0", "cpu:1"};
   const std::vector<double> even(8, 1.0), late = {1, 1, 1, 1, 1, 1, 1, 13};
-  EXPECT_THAT(propose_devices(chain, even, devices),
+  EXPECT_THAT(plan_devices(chain, even, devices),
               ElementsAre("cpu:0", "cpu:0", "cpu:0", "cpu:0", "cpu:1", "cpu:1", "cpu:1", "cpu:1"));
-  EXPECT_THAT(propose_devices(chain, late, devices),
+  EXPECT_THAT(plan_devices(chain, late, devices),
               ElementsAre("cpu:0", "cpu:0", "cpu:0", "cpu:0", "cpu:0", "cpu:0", "cpu:1", "cpu:1"));
 }
 
@@ -247,9 +247,9 @@ TEST(DevicePipeline, SaysWhatFailedFirst) {
     const auto model =
         make_device_pipeline({communicator, devices.at("cpu:0"), kPatience, {&clock}}, names, devices);
     Strategy& strategy = *model;
-    strategy.prepare(parts_of(), kNever);
+    strategy.prepare(factory_of(), kNever);
     strategy.begin(kNever);
-    MicroBatches passes(0, strategy.share(), 8, devices.at("cpu:0"));
+    ChainBatches passes(0, strategy.share(), 8, devices.at("cpu:0"));
     passes.fail_at = 3;
     EXPECT_EQ(test::message_of([&] { strategy.step(passes, Exchange::all); }), "a loss that fails");
   });

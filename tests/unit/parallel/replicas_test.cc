@@ -78,7 +78,7 @@ class Net final : public Module {
 constexpr std::int64_t kBatch = 16;
 
 /// The global batch of a step, of which this share takes every size-th row; masks are keyed by its rows.
-class RowsOfStep final : public Passes {
+class RowsOfStep final : public MicroBatches {
  public:
   RowsOfStep(int step, DataShare share, Module& network, std::shared_ptr<Device> device)
       : step_(step), share_(share), network_(network), device_(std::move(device)) {}
@@ -106,7 +106,7 @@ class RowsOfStep final : public Passes {
   std::shared_ptr<Device> device_;
 };
 
-TrainingParts parts_of_training(bool norm) {
+ModelFactory parts_of_training(bool norm) {
   return {
       .build = [norm](const std::shared_ptr<Device>& device) { return std::make_unique<Net>(device, norm); },
       .make_optimizer = [](const NamedTensors& parameters) -> std::unique_ptr<Optimizer> {
@@ -146,7 +146,7 @@ Values train(const Setting& setting) {
       RowsOfStep passes(step, strategy->share(), strategy->module(), devices[0]);
       strategy->step(passes, Exchange::all);
     }
-    strategy->settle(kNever);
+    strategy->sync_state(kNever);
     if (communicator.rank() == 0) {
       for (const auto& [name, tensor] : strategy->module().state_dict())
         state.emplace_back(name, tensor.to(DType::f64).to_vector<double>());

@@ -121,21 +121,22 @@ TEST(ShardedMemory, IsThatOfTheFormulas) {
         const auto model = make_sharded({communicator, device, kPatience, {&clock}},
                                         {.stage = stage, .bucket_bytes = setting.bucket_bytes});
         Strategy& strategy = *model;
-        strategy.prepare(parts_of(setting), kNever);
+        strategy.prepare(factory_of(setting), kNever);
         strategy.begin(kNever);
         double held = 0;
         for (int step = 0; step < 2; ++step) {
           Numbers inner(step, strategy.share(), 1, setting.widths.front(), device);
           // Between backward and the update everything is there that is ever kept.
-          struct Counted final : Passes {
-            Counted(Passes& passes, Device& on, double& bytes) : inner(passes), device(on), held(bytes) {}
+          struct Counted final : MicroBatches {
+            Counted(MicroBatches& passes, Device& on, double& bytes)
+                : inner(passes), device(on), held(bytes) {}
             std::size_t count() const noexcept override { return inner.count(); }
             Tensors inputs(std::size_t i) override { return inner.inputs(i); }
             Tensor loss(std::size_t i, const Tensors& outputs) override { return inner.loss(i, outputs); }
             double weight(std::size_t i) const override { return inner.weight(i); }
             void losses_done() override {}
             void gradients_done() override { held = static_cast<double>(device.allocated_bytes()); }
-            Passes& inner;
+            MicroBatches& inner;
             Device& device;
             double& held;
           } passes(inner, *device, held);
@@ -168,17 +169,17 @@ TEST(ShardedState, IsSavedOnceByAllRanksTogether) {
       StepClock clock;
       const auto model = make_sharded({communicator, device, kPatience, {&clock}}, {.bucket_bytes = 2048});
       Strategy& strategy = *model;
-      strategy.prepare(parts_of(setting), kNever);
+      strategy.prepare(factory_of(setting), kNever);
       strategy.begin(kNever);
       for (int step = 0; step < 2; ++step) {
         Numbers passes(step, strategy.share(), 1, 20, device);
         strategy.step(passes, Exchange::all);
       }
-      const StateParts parts = strategy.save();
+      const RankState parts = strategy.save();
       const std::lock_guard lock(mutex);
       for (const auto* tensors : {&parts.model, &parts.optimizer}) {
-        for (const SavedPart& part : *tensors) {
-          const TensorPart where = part.part.value_or(TensorPart::whole(part.tensor.shape()));
+        for (const NamedShard& part : *tensors) {
+          const TensorShard where = part.part.value_or(TensorShard::whole(part.tensor.shape()));
           EXPECT_EQ(part.tensor.shape(), where.held_shape());
           auto& whole = saved[part.name];
           whole.resize(static_cast<std::size_t>(where.shape.product()));

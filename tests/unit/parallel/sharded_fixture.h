@@ -47,7 +47,7 @@ class Layers final : public Module {
 };
 
 /// Batches of numbers that depend on step, rank and pass alone.
-class Numbers final : public Passes {
+class Numbers final : public MicroBatches {
  public:
   Numbers(int step, DataShare share, std::size_t passes, std::int64_t width, std::shared_ptr<Device> device)
       : step_(step), share_(share), passes_(passes), width_(width), device_(std::move(device)) {}
@@ -85,7 +85,7 @@ struct Setting {
   std::size_t bucket_bytes = 2048;
 };
 
-inline TrainingParts parts_of(const Setting& setting) {
+inline ModelFactory factory_of(const Setting& setting) {
   return {.build =
               [setting](const std::shared_ptr<Device>& device) {
                 return std::make_unique<Layers>(setting.widths, device);
@@ -135,14 +135,14 @@ inline std::vector<std::vector<float>> train(int ranks, const Setting& setting,
     } else {
       strategy = make_data_parallel(context);
     }
-    strategy->prepare(parts_of(setting), kNever);
+    strategy->prepare(factory_of(setting), kNever);
     strategy->begin(kNever);
     for (int step = 0; step < steps; ++step) {
       Numbers passes(step, strategy->share(), setting.passes, setting.widths.front(), device);
       strategy->step(passes);
       EXPECT_EQ(passes.done, 1);
     }
-    // One look at a time: parameters that are divided come together.
+    // One look at a time: parameters that are split come together.
     all[static_cast<std::size_t>(communicator.rank())] = values_of(strategy->module().state_dict());
     communicator.barrier("end")->wait(kNever);
   });

@@ -1,4 +1,4 @@
-// A network of divided layers that tests train: a table of words, blocks of a column and a row layer with a
+// A network of split layers that tests train: a table of words, blocks of a column and a row layer with a
 // sum around each, one norm in front of all of them, and a classifier of words.
 #pragma once
 

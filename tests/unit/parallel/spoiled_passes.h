@@ -1,4 +1,4 @@
-// Passes of which one rank's gradients overflow.
+// Micro-batches of which one rank's gradients overflow.
 #pragma once
 
 #include <limits>
@@ -8,9 +8,9 @@
 namespace dtrain::test {
 
 /// Puts something that is no number among this rank's gradients, where it is `bad`.
-class SpoiledPasses final : public Passes {
+class SpoiledPasses final : public MicroBatches {
  public:
-  SpoiledPasses(Passes& passes, Strategy& strategy, bool bad)
+  SpoiledPasses(MicroBatches& passes, Strategy& strategy, bool bad)
       : passes_(passes), strategy_(strategy), bad_(bad) {}
   std::size_t count() const noexcept override { return passes_.count(); }
   Tensors inputs(std::size_t i) override { return passes_.inputs(i); }
@@ -25,7 +25,7 @@ class SpoiledPasses final : public Passes {
   }
 
  private:
-  Passes& passes_;
+  MicroBatches& passes_;
   Strategy& strategy_;
   bool bad_;
 };

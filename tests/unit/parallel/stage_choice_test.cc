@@ -102,7 +102,7 @@ TEST(StageChoice, IsWrittenAsOneWordOrAsAList) {
 }
 
 TEST(StageChoice, ListsMustFitTheNetwork) {
-  const std::vector<ChainPart> chain = Layers(4, make_device("cpu")).chain();
+  const std::vector<LayerUnit> chain = Layers(4, make_device("cpu")).chain();
   EXPECT_THAT(StageChoice(parse_stages("0,1"), 2, 2).ends(chain), ElementsAre(1, 4));
   EXPECT_THAT(StageChoice(parse_stages("even"), 2, 2).ends(chain), ElementsAre(2, 4));
   EXPECT_THAT(test::message_of([&] { StageChoice(parse_stages("0,4"), 2, 2).ends(chain); }),
@@ -118,8 +118,8 @@ class Spread final : public Module, public Chained {
     for (const auto& [name, layer] : layers_.children()) add_module(name, layer);
   }
   Tensor forward(const Tensor& x) override { return through(chain(), x); }
-  std::vector<ChainPart> chain() const override {
-    const ChainPart none{{}, [](const Tensor& x) { return tanh(x); }};
+  std::vector<LayerUnit> chain() const override {
+    const LayerUnit none{{}, [](const Tensor& x) { return tanh(x); }};
     const auto parts = layers_.chain();
     return {none, none, parts[0], none, none, parts[1], none};
   }
@@ -128,7 +128,7 @@ class Spread final : public Module, public Chained {
   Layers layers_;
 };
 
-TrainingParts parts_of(std::function<std::unique_ptr<Module>(const std::shared_ptr<Device>&)> build) {
+ModelFactory factory_of(std::function<std::unique_ptr<Module>(const std::shared_ptr<Device>&)> build) {
   return {.build = std::move(build), .make_optimizer = {}, .example = [](const auto& device) {
             return Tensors{Tensor::ones({2, 8}, device)};
           }};
@@ -136,70 +136,71 @@ TrainingParts parts_of(std::function<std::unique_ptr<Module>(const std::shared_p
 
 struct Decided {
   std::vector<std::size_t> ends;
-  std::map<std::string, std::string> choices;
-  std::string proposal;
+  std::map<std::string, std::string> tuned_config;
+  std::string plan;
 };
 
 /// By three ranks, which agree.
-Decided decided(const TrainingParts& parts, const char* cut, int stages, int runs) {
+Decided decided(const ModelFactory& factory, const char* cut, int stages, int runs) {
   NullLog log;
   std::mutex mutex;
   std::vector<Decided> all;
   run_thread_ranks(3, {}, log, [&](Communicator& communicator) {
     const auto device = make_device("cpu");
     StageChoice choice(parse_stages(cut), stages, runs);
-    choice.decide(parts, device, communicator, Deadline::never());
-    Decided mine{choice.ends(chain_of(parts, device)), choice.choices(), choice.proposal()};
+    choice.decide(factory, device, communicator, Deadline::never());
+    Decided mine{choice.ends(chain_of(factory, device)), choice.tuned_config(), choice.plan()};
     const std::lock_guard lock(mutex);
     all.push_back(std::move(mine));
   });
   for (const Decided& one : all) {
     EXPECT_EQ(one.ends, all.front().ends);
-    EXPECT_EQ(one.choices, all.front().choices);
+    EXPECT_EQ(one.tuned_config, all.front().tuned_config);
   }
   return all.front();
 }
 
 TEST(StageChoice, RanksAgreeOnWhatTheyMeasure) {
-  const TrainingParts parts =
-      parts_of([](const auto& device) { return std::make_unique<Layers>(6, device); });
-  const Decided got = decided(parts, "auto", 2, 4);
+  const ModelFactory factory =
+      factory_of([](const auto& device) { return std::make_unique<Layers>(6, device); });
+  const Decided got = decided(factory, "auto", 2, 4);
   ASSERT_EQ(got.ends.size(), 4U);
   EXPECT_EQ(got.ends.back(), 6U);
-  const StageCut written = parse_stages(got.choices.at("stages"));
+  const StageCut written = parse_stages(got.tuned_config.at("stages"));
   EXPECT_THAT(written.firsts, ElementsAre(0, got.ends[0], got.ends[1], got.ends[2]));
-  EXPECT_THAT(got.proposal, HasSubstr("\nstages: " + got.choices.at("stages")));
-  EXPECT_TRUE(decided(parts, "even", 2, 4).choices.empty()) << "what was asked for is no choice";
-  EXPECT_TRUE(decided(parts, "0,1,2,3", 2, 4).proposal.empty());
+  EXPECT_THAT(got.plan, HasSubstr("\nstages: " + got.tuned_config.at("stages")));
+  EXPECT_TRUE(decided(factory, "even", 2, 4).tuned_config.empty()) << "what was asked for is no choice";
+  EXPECT_TRUE(decided(factory, "0,1,2,3", 2, 4).plan.empty());
 }
 
 TEST(StageChoice, EachStageHasParameters) {
-  const TrainingParts parts = parts_of([](const auto& device) { return std::make_unique<Spread>(device); });
-  const Decided got = decided(parts, "auto", 2, 2);
+  const ModelFactory factory =
+      factory_of([](const auto& device) { return std::make_unique<Spread>(device); });
+  const Decided got = decided(factory, "auto", 2, 2);
   EXPECT_GT(got.ends[0], 2U);
   EXPECT_LE(got.ends[0], 5U);
-  EXPECT_THAT(test::message_of([&] { decided(parts, "auto", 3, 3); }),
+  EXPECT_THAT(test::message_of([&] { decided(factory, "auto", 3, 3); }),
               HasSubstr("a part with parameters for each of 3 stages, got 2 of 7 parts"));
 }
 
 TEST(StageChoice, KeepsWhatTheRunBeganWith) {
-  TrainingParts parts = parts_of([](const auto& device) { return std::make_unique<Layers>(6, device); });
+  ModelFactory factory = factory_of([](const auto& device) { return std::make_unique<Layers>(6, device); });
   std::map<std::string, std::string> before = {{"stages", "0,5"}};
-  parts.chosen = [&] { return before; };
-  const auto measure = parts.example;
-  parts.example = {};  // nothing is measured
-  const Decided kept = decided(parts, "auto", 2, 2);
+  factory.earlier_config = [&] { return before; };
+  const auto measure = factory.example;
+  factory.example = {};  // nothing is measured
+  const Decided kept = decided(factory, "auto", 2, 2);
   EXPECT_THAT(kept.ends, ElementsAre(5, 6));
-  EXPECT_EQ(kept.choices, before) << "the next start finds it again";
-  EXPECT_THAT(kept.proposal, HasSubstr("stages: 0,5, as the run began"));
-  EXPECT_THAT(decided(parts, "0,2", 2, 2).ends, ElementsAre(2, 6)) << "what is asked for counts";
+  EXPECT_EQ(kept.tuned_config, before) << "the next start finds it again";
+  EXPECT_THAT(kept.plan, HasSubstr("stages: 0,5, as the run began"));
+  EXPECT_THAT(decided(factory, "0,2", 2, 2).ends, ElementsAre(2, 6)) << "what is asked for counts";
   for (const char* unfit : {"0,2,5", "0,6", "even", "auto", "what?"}) {
     before["stages"] = unfit;
-    EXPECT_THAT(test::message_of([&] { decided(parts, "auto", 2, 2); }), HasSubstr("expected an example"))
+    EXPECT_THAT(test::message_of([&] { decided(factory, "auto", 2, 2); }), HasSubstr("expected an example"))
         << unfit;
   }
-  parts.example = measure;
-  EXPECT_EQ(decided(parts, "auto", 2, 2).ends.size(), 2U);
+  factory.example = measure;
+  EXPECT_EQ(decided(factory, "auto", 2, 2).ends.size(), 2U);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Layers divided among ranks against the undivided network: outputs, losses, gradients, weights after
-// training, and state that goes to and from the undivided one at any width. Ranks are threads.
+// Layers split among ranks against the unsplit network: outputs, losses, gradients, weights after
+// training, and state that goes to and from the unsplit one at any width. Ranks are threads.
 #include "parallel/tensor/layers.h"
 
 #include <gmock/gmock.h>
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, SplitNetwork,
                          testing::Values(Case{1, false}, Case{2, false}, Case{4, false}, Case{8, false},
                                          Case{1, true}, Case{2, true}, Case{4, true}, Case{8, true}));
 
-// What one width trained, another width and the undivided network take over.
+// What one width trained, another width and the unsplit network take over.
 TEST(SplitState, GoesToAnyWidth) {
   NullLog log;
   NamedTensors saved;

@@ -1,4 +1,4 @@
-// Virtual workers whose network is on several devices, in stages or divided, with ranks as threads: the same
+// Virtual workers whose network is on several devices, in stages or split, with ranks as threads: the same
 // bits for any number of ranks, wherever parts of the network are, and for any number of copies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,9 +20,9 @@
 namespace dtrain {
 namespace {
 
+using test::ChainBatches;
 using test::Layers;
 using test::MakeStrategy;
-using test::MicroBatches;
 using test::run_mesh_ranks;
 using test::Split;
 
@@ -50,7 +50,7 @@ void train(Strategy& strategy, GradScaler& scaler, const std::shared_ptr<Device>
   strategy.begin(kNever);
   for (int step = 0; step < 3; ++step) {
     const DataShare share = strategy.share();
-    MicroBatches passes(step, share, static_cast<std::size_t>(share.parts), device);
+    ChainBatches passes(step, share, static_cast<std::size_t>(share.parts), device);
     strategy.step(passes);
   }
 }
@@ -74,9 +74,9 @@ Values trained_on(int ranks, const std::string& map) {
       [&](Strategy& strategy, GradScaler& scaler, Communicator&, const std::shared_ptr<Device>& device) {
         train(strategy, scaler, device);
         const std::lock_guard lock(mutex);
-        const StateParts saved = strategy.save();
+        const RankState saved = strategy.save();
         for (const auto* parts : {&saved.model, &saved.optimizer}) {
-          for (const SavedPart& part : *parts) values[part.name] = part.tensor.to_vector<float>();
+          for (const NamedShard& part : *parts) values[part.name] = part.tensor.to_vector<float>();
         }
       });
   return values;
@@ -106,7 +106,7 @@ Values trained_in_stages(int copies, int stages, PipelineSchedule schedule, bool
       {{"dp", copies}, {"pp", stages}}, copies * stages, make,
       [&](Strategy& strategy, GradScaler& scaler, Communicator&, const std::shared_ptr<Device>& device) {
         train(strategy, scaler, device);
-        const StateParts parts = strategy.save();
+        const RankState parts = strategy.save();
         const std::lock_guard lock(mutex);
         saved.add(parts.model), saved.add(parts.optimizer);
       });
@@ -153,7 +153,7 @@ TEST(VirtualWorkersInStages, AreWholeAndAtLeastOneACopy) {
 }
 
 /// Words of each part of a rank, whoever computes it.
-class Words final : public Passes {
+class Words final : public MicroBatches {
  public:
   Words(int step, DataShare share, const RankGroup& group, std::shared_ptr<Device> device)
       : step_(step), share_(share), group_(group), device_(std::move(device)) {}
@@ -179,7 +179,7 @@ class Words final : public Passes {
 };
 
 /// What the files of a grid hold after three steps.
-test::PutTogether divided(int copies, int slices, OptimizerState state) {
+test::PutTogether split(int copies, int slices, OptimizerState state) {
   std::mutex mutex;
   test::PutTogether saved;
   NullLog log;
@@ -206,7 +206,7 @@ test::PutTogether divided(int copies, int slices, OptimizerState state) {
       Words passes(step, strategy.share(), group, device);
       strategy.step(passes, Exchange::all);
     }
-    const StateParts parts = strategy.save();
+    const RankState parts = strategy.save();
     const std::lock_guard lock(mutex);
     saved.add(parts.model), saved.add(parts.optimizer);
   });
@@ -216,11 +216,11 @@ test::PutTogether divided(int copies, int slices, OptimizerState state) {
 }
 
 TEST(VirtualWorkersOfSlices, HaveTheSameBitsForAnyNumberOfCopies) {
-  const auto expected = divided(1, 2, OptimizerState::everywhere).values;
+  const auto expected = split(1, 2, OptimizerState::everywhere).values;
   EXPECT_TRUE(expected.contains("block1_down.weight.exp_avg") && expected.contains("norm.bias"));
   for (const int copies : {1, 2, 3, 4}) {
-    for (const OptimizerState state : {OptimizerState::everywhere, OptimizerState::dealt_out})
-      EXPECT_EQ(divided(copies, 2, state).values, expected) << copies << " copies";
+    for (const OptimizerState state : {OptimizerState::everywhere, OptimizerState::partitioned})
+      EXPECT_EQ(split(copies, 2, state).values, expected) << copies << " copies";
   }
 }
 

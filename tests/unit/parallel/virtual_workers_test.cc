@@ -26,14 +26,14 @@ constexpr auto kPatience = std::chrono::seconds(30);
 TEST(PartTree, NodesOfAllRanksCoverEveryPartOnceAndFoldIntoOne) {
   for (int parts = 1; parts <= 33; ++parts) {
     for (int ranks = 1; ranks <= parts; ++ranks) {
-      std::vector<PartRange> sums;
+      std::vector<MicroBatchRange> sums;
       int next = 0;
       for (int rank = 0; rank < ranks; ++rank) {
-        const PartRange run = parts_of(parts, rank, ranks);
+        const MicroBatchRange run = micro_batches_of(parts, rank, ranks);
         EXPECT_EQ(run.first, next) << parts << " parts, " << ranks << " ranks";
         EXPECT_GE(run.count(), 1);
         next = run.end;
-        for (const PartRange& node : nodes_within(parts, run)) {
+        for (const MicroBatchRange& node : nodes_within(parts, run)) {
           EXPECT_TRUE(sums.empty() || sums.back().end == node.first);
           sums.push_back(node);
           while (sums.size() > 1 && are_siblings(parts, sums[sums.size() - 2], sums.back())) {
@@ -43,10 +43,10 @@ TEST(PartTree, NodesOfAllRanksCoverEveryPartOnceAndFoldIntoOne) {
         }
       }
       ASSERT_EQ(sums.size(), 1U) << parts << " parts, " << ranks << " ranks";
-      EXPECT_EQ(sums[0], (PartRange{0, parts}));
+      EXPECT_EQ(sums[0], (MicroBatchRange{0, parts}));
     }
   }
-  EXPECT_EQ(nodes_within(8, {2, 5}), (std::vector<PartRange>{{2, 4}, {4, 5}}));
+  EXPECT_EQ(nodes_within(8, {2, 5}), (std::vector<MicroBatchRange>{{2, 4}, {4, 5}}));
   EXPECT_TRUE(are_siblings(5, {0, 4}, {4, 5}));
   EXPECT_FALSE(are_siblings(8, {2, 4}, {4, 6}));
 }
@@ -75,7 +75,7 @@ class Net final : public Module {
 };
 
 /// Batches that depend on step and part alone.
-class PartsOfStep final : public Passes {
+class PartsOfStep final : public MicroBatches {
  public:
   PartsOfStep(int step, DataShare share, Module& network, std::shared_ptr<Device> device)
       : step_(step), share_(share), network_(dynamic_cast<Net*>(&network)), device_(std::move(device)) {}
@@ -98,7 +98,7 @@ class PartsOfStep final : public Passes {
   std::shared_ptr<Device> device_;
 };
 
-TrainingParts parts_of_training() {
+ModelFactory parts_of_training() {
   GradientLimits limits;
   limits.norm = 1.0;
   return {.build = [](const std::shared_ptr<Device>& device) { return std::make_unique<Net>(device); },
@@ -136,7 +136,7 @@ Values train(int ranks, int parts, std::size_t bucket_bytes, int steps = 2) {
       strategy.step(passes, Exchange::all);
       if (step == 0) strategy.exchange_alone(kNever);
     }
-    strategy.settle(kNever);
+    strategy.sync_state(kNever);
     all[static_cast<std::size_t>(communicator.rank())] = state_of(strategy.module());
     communicator.barrier("end")->wait(kNever);
   });
@@ -166,15 +166,15 @@ TEST(VirtualWorkers, AreTheMeanOverTheParts) {
     strategy.begin(kNever);
     for (int step = 0; step < 2; ++step) {
       PartsOfStep inner(step, {0, 8, 8}, strategy.module(), device);
-      struct Eighth final : Passes {
-        explicit Eighth(Passes& passes) : of(passes) {}
+      struct Eighth final : MicroBatches {
+        explicit Eighth(MicroBatches& passes) : of(passes) {}
         std::size_t count() const noexcept override { return of.count(); }
         Tensors inputs(std::size_t i) override { return of.inputs(i); }
         Tensor loss(std::size_t i, const Tensors& outputs) override { return of.loss(i, outputs); }
         double weight(std::size_t) const override { return 1.0 / 8; }
         void losses_done() override {}
         void gradients_done() override {}
-        Passes& of;
+        MicroBatches& of;
       } passes(inner);
       strategy.step(passes, Exchange::all);
     }

@@ -74,25 +74,27 @@ class Scaled final : public Strategy {
  public:
   explicit Scaled(std::unique_ptr<Strategy> inner) : Strategy(inner->traits()), inner_(std::move(inner)) {}
 
-  void prepare(const TrainingParts& parts, const Deadline& deadline) override {
-    inner_->prepare(parts, deadline);
+  void prepare(const ModelFactory& factory, const Deadline& deadline) override {
+    inner_->prepare(factory, deadline);
     set_prepared(inner_->module(), *inner_->optimizer());
   }
-  void load(const SavedState& state, const Deadline& deadline) override { inner_->load(state, deadline); }
+  void load(const CheckpointFiles& state, const Deadline& deadline) override {
+    inner_->load(state, deadline);
+  }
   void begin(const Deadline& deadline) override { inner_->begin(deadline); }
-  void step(Passes& passes, Exchange exchange) override {
+  void step(MicroBatches& passes, Exchange exchange) override {
     ScaledPasses scaled(passes);
     inner_->step(scaled, exchange);
   }
-  void settle(const Deadline& deadline) override { inner_->settle(deadline); }
+  void sync_state(const Deadline& deadline) override { inner_->sync_state(deadline); }
   Tensors evaluate(const Tensors& inputs) override { return inner_->evaluate(inputs); }
-  StateParts held() override { return inner_->held(); }
+  RankState held() override { return inner_->held(); }
   void exchange_alone(const Deadline& deadline) override { inner_->exchange_alone(deadline); }
 
  private:
-  class ScaledPasses final : public Passes {
+  class ScaledPasses final : public MicroBatches {
    public:
-    explicit ScaledPasses(Passes& outer) : outer_(outer) {}
+    explicit ScaledPasses(MicroBatches& outer) : outer_(outer) {}
     std::size_t count() const noexcept override { return outer_.count(); }
     Tensors inputs(std::size_t i) override { return {outer_.inputs(i)[0] * 2.0}; }
     Tensor loss(std::size_t i, const Tensors& outputs) override { return outer_.loss(i, {outputs[0] * 0.5}); }
@@ -101,7 +103,7 @@ class Scaled final : public Strategy {
     void gradients_done() override { outer_.gradients_done(); }
 
    private:
-    Passes& outer_;
+    MicroBatches& outer_;
   };
   std::unique_ptr<Strategy> inner_;
 };

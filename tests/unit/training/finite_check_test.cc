@@ -34,7 +34,7 @@ class FiniteCheckTest : public testing::Test {
     return {};
   }
   std::optional<std::string> found() const {
-    return check_.find(StateParts{whole(network_.state_dict()), {}});
+    return check_.find(RankState{whole(network_.state_dict()), {}});
   }
 
   std::shared_ptr<Device> device_ = make_device("cpu");
@@ -51,16 +51,16 @@ TEST_F(FiniteCheckTest, NamesWhatIsNotFinite) {
     EXPECT_EQ(found(), name);
     Tensor(tensor).fill(before);
   }
-  const StateParts state{{}, whole({{"fc.bias.momentum_buffer", Tensor::full({1}, kInfinity, device_)}})};
+  const RankState state{{}, whole({{"fc.bias.momentum_buffer", Tensor::full({1}, kInfinity, device_)}})};
   EXPECT_EQ(check_.find(state), "fc.bias.momentum_buffer");
-  EXPECT_FALSE(check_.find(StateParts()));
+  EXPECT_FALSE(check_.find(RankState()));
 }
 
 TEST_F(FiniteCheckTest, NamesWhatIsNotFiniteInACheckpoint) {
   const test::TempDir folder;
   NullLog log;
   CheckpointStore store(folder.path(), 0, log);
-  const StateParts parts{whole(network_.state_dict()), {}};
+  const RankState parts{whole(network_.state_dict()), {}};
   TrainingState state;
   for (const float value : {1.0F, kInfinity}) {
     ++state.step;
