@@ -21,8 +21,8 @@ std::unique_ptr<ParallelModel> of_whole_networks(const StrategyContext& context,
 }
 
 OptimizerState state_of(const PipelineOptions& options) {
-  const bool deals = options.shard && options.shard->stage == ShardStage::optimizer;
-  return deals ? OptimizerState::partitioned : OptimizerState::everywhere;
+  const bool partitions = options.shard && options.shard->stage == ShardStage::optimizer;
+  return partitions ? OptimizerState::partitioned : OptimizerState::everywhere;
 }
 
 /// How the copies of a stage share it. `context` is of them.

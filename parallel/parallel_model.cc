@@ -119,7 +119,7 @@ void ParallelModel::step(MicroBatches& passes, Exchange exchange) {
     const PhaseScope phase = context_.timer.phase(Phase::communication);
     sync_->finish(patience());
     if (const StageLayout* stages = schedule_->stages())
-      stages->ties.add_up_gradients(learning(sync_->shared(*optimizer_)), stages->stages, patience());
+      add_up_tied_gradients(*stages, learning(sync_->shared(*optimizer_)), patience());
     passes.gradients_done();
   } else {
     sync_->drop_step();

@@ -57,13 +57,13 @@ void check_values_together(const TensorFiles& files, Communicator& communicator,
 
 NetworkLayout::NetworkLayout(const LayoutGroups& groups, const Module& network,
                              const std::map<std::string, TensorShard>& slices)
-    : groups_(groups) {
-  for (const auto& [name, tensor] : network.state_dict()) {
-    const auto slice = slices.find(name);
-    parameters_.push_back(
-        {name, tensor, slice == slices.end() ? std::nullopt : std::optional(slice->second)});
+    : groups_(groups),
+      parameters_(groups.stages != nullptr ? groups.stages->parameters : layouts_of(network)),
+      count_(groups.stages != nullptr ? groups.stages->count : network.named_parameters().size()) {
+  for (ParameterLayout& parameter : parameters_) {
+    if (const auto slice = slices.find(parameter.name); slice != slices.end())
+      parameter.slice = slice->second;
   }
-  if (groups_.tp_group != nullptr && groups_.stages == nullptr) order_ = ParameterOrder(network);
 }
 
 bool NetworkLayout::is_slice(const std::string& name) const {
@@ -85,10 +85,24 @@ NamedTensors NetworkLayout::read_optimizer(const TensorFiles& files, const Named
                     [&](const std::string& saved) { return state_here(saved, updated); });
 }
 
+bool NetworkLayout::is_copy(const std::string& name) const {
+  const ParameterLayout* const parameter = layout_of(name, parameters_);
+  return parameter != nullptr && parameter->tie && parameter->tie->is_copy;
+}
+
+std::string NetworkLayout::name_of_copy(const std::string& saved) const {
+  for (const ParameterLayout& parameter : parameters_) {
+    const auto& tie = parameter.tie;
+    if (tie && tie->is_copy && belongs_to(saved, tie->first))
+      return parameter.name + saved.substr(tie->first.size());
+  }
+  return saved;
+}
+
 std::optional<std::string> NetworkLayout::state_here(const std::string& saved,
                                                      const NamedTensors& updated) const {
   if (saved.starts_with(kHookState)) return std::nullopt;
-  auto name = groups_.stages != nullptr ? groups_.stages->ties.copy_of(saved).value_or(saved) : saved;
+  std::string name = name_of_copy(saved);
   const bool all_here = groups_.stages == nullptr && !groups_.is_state_partitioned;
   return all_here || belongs_to(name, updated) ? std::optional(std::move(name)) : std::nullopt;
 }
@@ -127,7 +141,7 @@ std::vector<NamedShard> NetworkLayout::written(const NamedTensors& tensors, bool
 
 NamedTensors NetworkLayout::counted_here(NamedTensors state) const {
   if (groups_.stages == nullptr) return state;
-  std::erase_if(state, [&](const NamedTensor& named) { return groups_.stages->ties.is_copy(named.first); });
+  std::erase_if(state, [&](const NamedTensor& named) { return is_copy(named.first); });
   return state;
 }
 
@@ -193,12 +207,11 @@ Tensor NetworkLayout::norms(const NamedTensors& parameters) const {
     const bool has_any = std::ranges::any_of(gradients, &Tensor::defined);
     return has_any ? total_norm(gradients) : Tensor::zeros({}, device);
   }
-  const ParameterOrder& order = groups_.stages != nullptr ? groups_.stages->order : order_;
-  Tensors norms(order.size(), Tensor::zeros({}, device));
+  Tensors norms(count_, Tensor::zeros({}, device));
   for (const auto& [name, tensor] : parameters) {
-    const bool is_copy = groups_.stages != nullptr && groups_.stages->ties.is_copy(name);
-    if (!tensor.grad().defined() || is_copy) continue;
-    if (is_first_slice() || is_slice(name)) norms[order.at(name)] = gradient_norm(tensor.grad());
+    if (!tensor.grad().defined() || is_copy(name)) continue;
+    if (is_first_slice() || is_slice(name))
+      norms[layout_of(name, parameters_)->number.value()] = gradient_norm(tensor.grad());
   }
   return stack(norms);
 }

@@ -10,19 +10,11 @@
 
 #include "collectives/communicator.h"
 #include "parallel/layout/parameter_layout.h"
-#include "parallel/layout/parameter_order.h"
-#include "parallel/layout/ties.h"
+#include "parallel/layout/stage_layout.h"
 #include "runtime/nn/module.h"
 #include "runtime/optim/clip.h"
 
 namespace dtrain {
-
-/// What a stage of a pipeline shares with the others.
-struct StageLayout {
-  Communicator& stages;       ///< the ranks that hold the others; borrowed
-  Ties ties = {};             ///< tied weights that others hold too
-  ParameterOrder order = {};  ///< of the whole network's parameters
-};
 
 /// The other ranks; borrowed.
 struct LayoutGroups {
@@ -79,12 +71,16 @@ class NetworkLayout {
   }
   bool is_written_here(std::size_t index) const noexcept;
   bool is_slice(const std::string& name) const;
+  /// Whether another stage counts and saves `name`, a parameter or its state.
+  bool is_copy(const std::string& name) const;
+  /// The name that this stage's copy has of what another one saved as `saved`; else that.
+  std::string name_of_copy(const std::string& saved) const;
   std::vector<NamedShard> written(const NamedTensors& tensors, bool is_partitioned) const;
   Tensor norms(const NamedTensors& parameters) const;
 
   LayoutGroups groups_;
-  ParameterOrder order_;                     ///< of the slices, where there are no stages
   std::vector<ParameterLayout> parameters_;  ///< and buffers, by all names that they have
+  std::size_t count_;                        ///< of the whole network's parameters
 };
 
 }  // namespace dtrain

@@ -15,6 +15,12 @@ bool goes_by_element(DType dtype, const Dims& shape, const Dims& parameter) {
   return is_floating(dtype) && shape == parameter;
 }
 
+/// The same for names of one parameter. Memory that comes and goes is nobody's address.
+const void* identity(const Tensor& tensor) {
+  const auto& storage = tensor.shared_storage();
+  return storage->had_hook() ? static_cast<const void*>(storage.get()) : tensor.view().data;
+}
+
 /// Memory that lies densely, as the part that it holds.
 View view_as(const Tensor& memory, const TensorShard& part) {
   View view = memory.view();
@@ -42,12 +48,31 @@ Tensor ParameterLayout::owned() const {
   return whole.detach().alias(data, held_shape(), {1});
 }
 
+std::vector<ParameterLayout> layouts_of(const Module& network) {
+  std::map<std::string, std::size_t> by_name;
+  std::map<const void*, std::size_t> by_memory;
+  for (const auto& [name, tensor] : network.named_parameters()) {
+    if (tensor.numel() > 0) by_memory.emplace(identity(tensor), by_name.size());
+    by_name.emplace(name, by_name.size());
+  }
+  std::vector<ParameterLayout> layouts;
+  for (const auto& [name, tensor] : network.state_dict()) {
+    ParameterLayout& layout = layouts.emplace_back(ParameterLayout{.name = name, .whole = tensor});
+    if (const auto found = by_name.find(name); found != by_name.end()) {
+      layout.number = found->second;
+    } else if (tensor.numel() > 0) {
+      const auto same = by_memory.find(identity(tensor));
+      if (same != by_memory.end()) layout.number = same->second;
+    }
+  }
+  return layouts;
+}
+
 const ParameterLayout* layout_of(const std::string& name, const std::vector<ParameterLayout>& parameters) {
   const ParameterLayout* found = nullptr;
   for (const ParameterLayout& parameter : parameters) {
-    const std::size_t size = parameter.name.size();
-    const bool fits = name.starts_with(parameter.name) && (name.size() == size || name[size] == '.');
-    if (fits && (found == nullptr || size > found->name.size())) found = &parameter;
+    const bool is_longer = found == nullptr || parameter.name.size() > found->name.size();
+    if (is_longer && belongs_to(name, parameter.name)) found = &parameter;
   }
   return found;
 }

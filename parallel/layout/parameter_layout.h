@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "parallel/layout/saved_tensors.h"
+#include "runtime/nn/module.h"
 #include "runtime/tensor/named_tensors.h"
 
 namespace dtrain {
@@ -15,6 +16,13 @@ namespace dtrain {
 /// A range of a flattened parameter.
 struct ShardRange {
   std::size_t first = 0, count = 0;
+};
+
+/// Of a tied weight whose layers are in several stages of a pipeline: each holds a copy.
+struct Tie {
+  std::string first;        ///< the name by which the whole network counts it: the first of its names
+  std::vector<int> stages;  ///< that hold it, in order
+  bool is_copy = false;     ///< another stage has the first name, counts it and saves it
 };
 
 struct ParameterLayout {
@@ -25,6 +33,10 @@ struct ParameterLayout {
   /// Of the elements of `whole`, those that this rank updates and saves (ZeRO); nothing: all, in its shape.
   std::optional<ShardRange> range = std::nullopt;
   Tensor own = {};  ///< the elements of `range`, [count], where they have memory of their own
+  /// Among the whole network's parameters, in its order: what is added up parameter by parameter has the same
+  /// bits wherever the network is cut. Nothing: a buffer.
+  std::optional<std::size_t> number = std::nullopt;
+  std::optional<Tie> tie = std::nullopt;
 
   bool is_owned() const noexcept { return !range || range->count > 0; }
   /// As checkpoints have it.
@@ -36,6 +48,9 @@ struct ParameterLayout {
   /// The elements of `range`, [count], in their own memory or the parameter's; without history.
   Tensor owned() const;
 };
+
+/// The parameters and buffers of `network`, by all names that they have, whole.
+std::vector<ParameterLayout> layouts_of(const Module& network);
 
 /// The one that `name` belongs to, as "fc1.weight" and its state, "fc1.weight.exp_avg", do; null without.
 const ParameterLayout* layout_of(const std::string& name, const std::vector<ParameterLayout>& parameters);

@@ -16,11 +16,13 @@ std::optional<std::string> name_in_hook(const std::string& saved) {
   return saved.starts_with(kHookState) ? std::optional(saved.substr(kHookState.size())) : std::nullopt;
 }
 
+bool belongs_to(std::string_view name, std::string_view tensor) {
+  return name.starts_with(tensor) && (name.size() == tensor.size() || name[tensor.size()] == '.');
+}
+
 bool belongs_to(std::string_view name, const NamedTensors& tensors) {
-  return std::ranges::any_of(tensors, [&](const NamedTensor& tensor) {
-    return name.starts_with(tensor.first) &&
-           (name.size() == tensor.first.size() || name[tensor.first.size()] == '.');
-  });
+  return std::ranges::any_of(tensors,
+                             [&](const NamedTensor& tensor) { return belongs_to(name, tensor.first); });
 }
 
 std::vector<NamedShard> whole(const NamedTensors& tensors) {

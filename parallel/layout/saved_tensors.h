@@ -38,8 +38,9 @@ using NameHere = std::function<std::optional<std::string>(const std::string& sav
 /// them on the host.
 NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device);
 
-/// Whether what was saved as `name` is one of `tensors`, or the state of one, as "fc1.weight.exp_avg" is of
-/// "fc1.weight".
+/// Whether what was saved as `name` is `tensor`, or its state, as "fc1.weight.exp_avg" is of "fc1.weight".
+bool belongs_to(std::string_view name, std::string_view tensor);
+/// The same for one of `tensors`.
 bool belongs_to(std::string_view name, const NamedTensors& tensors);
 
 /// What CommHook::state() gave stands among the optimizer's tensors, its names behind this; who

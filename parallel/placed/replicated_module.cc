@@ -52,11 +52,11 @@ bool is_own(const std::string& name) { return name.find('.') == std::string::npo
 
 }  // namespace
 
-Tensors scatter_rows(const Tensor& x, const std::vector<std::shared_ptr<Device>>& devices, Deal deal) {
+Tensors scatter_rows(const Tensor& x, const std::vector<std::shared_ptr<Device>>& devices, RowSplit split) {
   const std::int64_t rows = rows_of(x);
   const auto count = static_cast<std::int64_t>(devices.size());
   Tensors parts;
-  if (deal == Deal::runs) {
+  if (split == RowSplit::runs) {
     parts = chunk(x, count);
   } else {
     for (std::int64_t part = 0; part < std::min(rows, count); ++part)
@@ -66,7 +66,7 @@ Tensors scatter_rows(const Tensor& x, const std::vector<std::shared_ptr<Device>>
   return parts;
 }
 
-Tensor gather_rows(const Tensors& parts, const std::shared_ptr<Device>& device, Deal deal) {
+Tensor gather_rows(const Tensors& parts, const std::shared_ptr<Device>& device, RowSplit split) {
   Tensors here;
   bool even = true;
   for (const Tensor& part : parts) {
@@ -74,7 +74,7 @@ Tensor gather_rows(const Tensors& parts, const std::shared_ptr<Device>& device, 
     here.push_back(part.to(device));
   }
   if (here.size() == 1) return here.front();
-  if (deal == Deal::runs) return cat(here);
+  if (split == RowSplit::runs) return cat(here);
   if (even) return stack(here, 1).flatten(0, 1);
   const Tensor all = cat(here);
   const auto places = places_of(all.size(0), static_cast<std::int64_t>(parts.size()));
@@ -84,10 +84,11 @@ Tensor gather_rows(const Tensors& parts, const std::shared_ptr<Device>& device, 
   return all.index_select(0, Tensor::from_data(order, {all.size(0)}, device));
 }
 
-ReplicatedModule::ReplicatedModule(std::shared_ptr<Module> learning, std::vector<Replica> replicas, Deal deal)
+ReplicatedModule::ReplicatedModule(std::shared_ptr<Module> learning, std::vector<Replica> replicas,
+                                   RowSplit split)
     : learning_(std::move(learning)),
       replicas_(std::move(replicas)),
-      deal_(deal),
+      split_(split),
       parameters_(learning_->named_parameters()),
       traffic_(std::make_shared<ReplicaTraffic>()) {
   if (replicas_.empty()) throw UsageError("replicas: expected at least one, got none");
@@ -174,7 +175,7 @@ void ReplicatedModule::hand_on_masks(std::size_t used) {
   if (keys.empty() || !keys.front()->step().defined()) return;
   const auto step = static_cast<std::int64_t>(keys.front()->step().item());
   const Tensor rows = keys.front()->rows();
-  const Tensors parts = rows.defined() ? scatter_rows(rows, devices(), deal_) : Tensors(used);
+  const Tensors parts = rows.defined() ? scatter_rows(rows, devices(), split_) : Tensors(used);
   for (std::size_t j = 0; j < used; ++j) {
     for (const auto& key : dropout_keys(*replicas_[j].network)) {
       key->set_step(step);
@@ -206,7 +207,7 @@ Tensors ReplicatedModule::forward_all(const Tensors& inputs) {
   std::vector<Tensors> fed(replicas_.size());  // by replica
   std::size_t used = replicas_.size();
   for (const Tensor& x : inputs) {
-    const Tensors parts = scatter_rows(x, all_devices, deal_);
+    const Tensors parts = scatter_rows(x, all_devices, split_);
     used = std::min(used, parts.size());
     for (std::size_t j = 0; j < parts.size(); ++j) {
       fed[j].push_back(parts[j]);
@@ -237,7 +238,7 @@ Tensors ReplicatedModule::forward_all(const Tensors& inputs) {
       // There, and as a gradient back.
       if (j > 0) traffic_->activations += 2 * bytes_of(parts.back());
     }
-    outputs.push_back(gather_rows(parts, output_device, deal_));
+    outputs.push_back(gather_rows(parts, output_device, split_));
   }
   return outputs;
 }

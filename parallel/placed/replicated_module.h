@@ -15,16 +15,16 @@
 namespace dtrain {
 
 /// Which rows a device gets.
-enum class Deal {
+enum class RowSplit {
   every_kth,  ///< device j of k the rows j, j + k, …: as ranks of data parallelism share a batch
   runs        ///< consecutive ones, as torch.chunk cuts them: so many each, the last fewer
 };
 
 /// The rows of `x` (dimension 0) on each device; differentiable. Fewer parts than devices where there are
 /// fewer rows.
-Tensors scatter_rows(const Tensor& x, const std::vector<std::shared_ptr<Device>>& devices, Deal deal);
+Tensors scatter_rows(const Tensor& x, const std::vector<std::shared_ptr<Device>>& devices, RowSplit split);
 /// Undoes scatter_rows(): all rows in their order on `device`; differentiable.
-Tensor gather_rows(const Tensors& parts, const std::shared_ptr<Device>& device, Deal deal);
+Tensor gather_rows(const Tensors& parts, const std::shared_ptr<Device>& device, RowSplit split);
 
 /// The network on one device.
 struct Replica {
@@ -51,7 +51,7 @@ class ReplicatedModule final : public MultiModule {
   /// theirs. All have the same parameters by name and shape. Throws UsageError where they do not, and for no
   /// replicas.
   ReplicatedModule(std::shared_ptr<Module> learning, std::vector<Replica> replicas,
-                   Deal deal = Deal::every_kth);
+                   RowSplit split = RowSplit::every_kth);
   Tensors forward_all(const Tensors& inputs) override;
 
   const ReplicaTraffic& traffic() const noexcept { return *traffic_; }
@@ -70,7 +70,7 @@ class ReplicatedModule final : public MultiModule {
 
   std::shared_ptr<Module> learning_;
   std::vector<Replica> replicas_;
-  Deal deal_;
+  RowSplit split_;
   NamedTensors parameters_;                  ///< of the network that learns
   std::vector<NamedTensors> replica_state_;  ///< parameters of each replica, in the same order
   std::shared_ptr<ReplicaTraffic> traffic_;

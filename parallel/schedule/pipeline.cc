@@ -81,8 +81,8 @@ std::unique_ptr<StageModule> Pipeline::cut(const Module& whole, const std::vecto
     }
     if (holder == stage()) own.push_back(std::move(chunk));
   }
-  layout_.order = ParameterOrder(whole);
-  layout_.ties = Ties(
+  layout_.count = whole.named_parameters().size();
+  layout_.parameters = parameters_of_stage(
       whole,
       [&](const std::string& name) {
         for (const auto& [module, holder] : stage_of_module) {

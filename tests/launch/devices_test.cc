@@ -138,9 +138,9 @@ TEST_F(DevicesOption, ShareTheOptimizersStateOut) {
     expect_trained(training(name, world, more));
   };
   const std::vector<std::string> shard = {"--shard", "optimizer"}, lamb = {"--optimizer", "lamb"},
-                                 dealt_lamb = {"--shard", "optimizer", "--optimizer", "lamb"},
+                                 partitioned_lamb = {"--shard", "optimizer", "--optimizer", "lamb"},
                                  bf16 = {"--compress", "bf16"},
-                                 dealt_bf16 = {"--shard", "optimizer", "--compress", "bf16"};
+                                 partitioned_bf16 = {"--shard", "optimizer", "--compress", "bf16"};
   const auto go_on = [](int steps) { return std::vector<std::string>{"--max-steps", std::to_string(steps)}; };
   trained("workers", 2, {"--accumulate", "4"}, go_on(6));
   for (const auto& [name, form] : {std::pair("staged", stages), std::pair("placed", places)}) {
@@ -153,11 +153,11 @@ TEST_F(DevicesOption, ShareTheOptimizersStateOut) {
     EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "workers")) << name;
   }
   for (const auto& [name, with, without] :
-       {std::tuple("lamb", dealt_lamb, lamb), std::tuple("bf16", dealt_bf16, bf16)}) {
+       {std::tuple("lamb", partitioned_lamb, lamb), std::tuple("bf16", partitioned_bf16, bf16)}) {
     trained(name, 2, plain, without);
-    const std::string dealt = std::string("dealt-") + name;
-    trained(dealt, 2, places, with);
-    EXPECT_EQ(losses(folder_ / dealt), losses(folder_ / name)) << name;
+    const std::string partitioned = std::string("partitioned-") + name;
+    trained(partitioned, 2, places, with);
+    EXPECT_EQ(losses(folder_ / partitioned), losses(folder_ / name)) << name;
   }
 }
 

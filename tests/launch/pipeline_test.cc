@@ -66,17 +66,17 @@ TEST_F(PipelineOption, SharesTheOptimizersStateOutAmongCopies) {
     more.insert(more.end(), {"--mesh", mesh, "--micro-batches", "4", "--clip-grad-norm", "0.05"});
     return more;
   };
-  const std::vector<std::string> dealt = {"--shard", "optimizer"};
+  const std::vector<std::string> partitioned = {"--shard", "optimizer"};
   expect_trained(training("grid", 4, 6, with("dp=2,pp=2", {})));
-  expect_trained(training("changing", 4, 2, with("dp=2,pp=2", dealt)));
+  expect_trained(training("changing", 4, 2, with("dp=2,pp=2", partitioned)));
   expect_trained(training("changing", 4, 3, with("dp=2,pp=2", {})));
-  expect_trained(training("changing", 6, 5, with("dp=2,pp=3", dealt)));
-  expect_trained(training("changing", 4, 6, with("dp=2,pp=2", dealt)));
+  expect_trained(training("changing", 6, 5, with("dp=2,pp=3", partitioned)));
+  expect_trained(training("changing", 4, 6, with("dp=2,pp=2", partitioned)));
   EXPECT_EQ(losses(folder_ / "changing"), losses(folder_ / "grid"));
   expect_trained(training("thin", 4, 3, with("dp=2,pp=2", {"--compress", "bf16"})));
   expect_trained(
-      training("thin-dealt", 4, 3, with("dp=2,pp=2", {"--compress", "bf16", "--shard", "optimizer"})));
-  EXPECT_EQ(losses(folder_ / "thin-dealt"), losses(folder_ / "thin"));
+      training("thin-partitioned", 4, 3, with("dp=2,pp=2", {"--compress", "bf16", "--shard", "optimizer"})));
+  EXPECT_EQ(losses(folder_ / "thin-partitioned"), losses(folder_ / "thin"));
   expect_trained(training("changing", 1, 7, {"--accumulate", "4"}));  // whose checkpoint is one file
   expect_trained(training("grid", 1, 7, {"--accumulate", "4"}));
   EXPECT_EQ(final_weights(folder_ / "changing"), final_weights(folder_ / "grid"));

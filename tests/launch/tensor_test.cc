@@ -71,12 +71,12 @@ TEST_F(TensorOption, HasTheSameBitsForAnyNumberOfGroupsWithVirtualWorkers) {
     expect_trained(training(name, world, steps, more));
   };
   const std::vector<std::string> slices = {"--tensor", "2"},
-                                 dealt = {"--tensor", "2", "--shard", "optimizer"};
+                                 partitioned = {"--tensor", "2", "--shard", "optimizer"};
   train_to("one", 2, 8, slices);
   train_to("changing", 8, 2, slices);
-  train_to("changing", 4, 3, dealt);
+  train_to("changing", 4, 3, partitioned);
   train_to("changing", 6, 5, slices);
-  train_to("changing", 2, 7, dealt);
+  train_to("changing", 2, 7, partitioned);
   train_to("changing", 4, 8, slices);
   for (const char* name : {"one", "changing"}) train_to(name, 1, 9, {});
   EXPECT_EQ(final_weights(folder_ / "changing"), final_weights(folder_ / "one"));
@@ -101,7 +101,7 @@ TEST_F(TensorOption, GoesTogetherWithPipelines) {
 
 // Each slice's state is with one of the workers that hold it.
 TEST_F(TensorOption, SharesTheOptimizersStateOutAmongCopies) {
-  const auto dealt = [](std::vector<std::string> mesh) {
+  const auto partitioned = [](std::vector<std::string> mesh) {
     mesh.insert(mesh.end(), {"--shard", "optimizer"});
     return mesh;
   };
@@ -110,13 +110,13 @@ TEST_F(TensorOption, SharesTheOptimizersStateOutAmongCopies) {
   expect_trained(training("one", 1, 16));
   for (const auto& [name, world, form] : {std::tuple("grid", 4, grid), std::tuple("stages", 8, stages)}) {
     expect_trained(training(name, world, 8, form));
-    expect_trained(training(name + std::string("-dealt"), world, 8, dealt(form)));
-    EXPECT_EQ(losses(folder_ / (name + std::string("-dealt"))), losses(folder_ / name)) << name;
+    expect_trained(training(name + std::string("-partitioned"), world, 8, partitioned(form)));
+    EXPECT_EQ(losses(folder_ / (name + std::string("-partitioned"))), losses(folder_ / name)) << name;
   }
-  expect_trained(training("changing", 8, 5, dealt(stages)));
+  expect_trained(training("changing", 8, 5, partitioned(stages)));
   expect_trained(training("changing", 1, 9));
-  expect_trained(training("changing", 4, 12, dealt(grid)));
-  expect_trained(training("changing", 6, 16, dealt({"--mesh", "dp=3,tp=2"})));
+  expect_trained(training("changing", 4, 12, partitioned(grid)));
+  expect_trained(training("changing", 6, 16, partitioned({"--mesh", "dp=3,tp=2"})));
   expect_alike("changing", "one");
 }
 
@@ -154,17 +154,17 @@ TEST_F(TensorOption, CompressesGradientsOfCopies) {
   };
   const auto grid = compressed({"--mesh", "dp=2,tp=2"}), copies = compressed({}),
              stages = compressed({"--mesh", "dp=2,pp=2,tp=2", "--micro-batches", "2"}),
-             dealt = compressed({"--mesh", "dp=2,tp=2", "--shard", "optimizer"});
+             partitioned = compressed({"--mesh", "dp=2,tp=2", "--shard", "optimizer"});
   expect_trained(training("plain", 4, 17, {"--mesh", "dp=2,tp=2"}));
-  for (const auto& [name, world, form] :
-       {std::tuple("grid", 4, grid), std::tuple("stages", 8, stages), std::tuple("dealt", 4, dealt)}) {
+  for (const auto& [name, world, form] : {std::tuple("grid", 4, grid), std::tuple("stages", 8, stages),
+                                          std::tuple("partitioned", 4, partitioned)}) {
     expect_trained(training(name, world, 17, form));
     const std::string again = name + std::string("-again");
     expect_trained(training(again, world, 13, form));
     expect_trained(training(again, world, 17, form));
     EXPECT_EQ(losses(folder_ / again), losses(folder_ / name)) << name;
   }
-  EXPECT_EQ(losses(folder_ / "dealt"), losses(folder_ / "grid"));
+  EXPECT_EQ(losses(folder_ / "partitioned"), losses(folder_ / "grid"));
   expect_trained(training("changing", 2, 13, copies));
   expect_trained(training("changing", 4, 14, grid));
   expect_trained(training("changing", 8, 15, stages));

@@ -43,7 +43,7 @@ TEST_F(VirtualWorkersOption, AlsoWhenItChangesInMidEpoch) {
   EXPECT_THAT(other.err, HasSubstr("--virtual-workers: the checkpoint"));
 }
 
-// Parts of the network elsewhere, the optimizer's state dealt out, both, neither: one run.
+// Parts of the network elsewhere, the optimizer's state partitioned, both, neither: one run.
 TEST_F(VirtualWorkersOption, AlsoWithPartsOnDevicesAndTheOptimizerSharedOut) {
   const std::vector<std::string> place = {"--place", "conv1=cpu:0,fc1=cpu:1"},
                                  shard = {"--shard", "optimizer"};

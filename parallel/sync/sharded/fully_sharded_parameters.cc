@@ -27,15 +27,14 @@ View stretch(void* data, DType dtype, const ShardRange& range) {
           {1}};
 }
 
-View own_view(const DividedParameter& parameter) {
-  return stretch(parameter.part.view().data, parameter.part.dtype(), {0, parameter.range.count});
+/// What this rank sends of a parameter: its own elements, and behind them as many as others may have more.
+Tensor padded(const ParameterLayout& parameter, int ranks) {
+  const auto count = static_cast<std::size_t>(parameter.whole.numel());
+  return parameter.own.alias(parameter.own.view().data,
+                             {static_cast<std::int64_t>(equal_length(count, ranks))}, {1});
 }
 
 }  // namespace
-
-Tensor DividedParameter::own() const {
-  return part.alias(part.view().data, {static_cast<std::int64_t>(range.count)}, {1});
-}
 
 /// Stands between the parameters' memory, which may outlive everything here, and the unit that they are of.
 class FullyShardedParameters::UnshardHook final : public StorageHook {
@@ -83,20 +82,16 @@ void FullyShardedParameters::shard(Module& module) {
                       name, whole.describe()));
     }
     const std::size_t length = equal_length(count, communicator_.size());
-    DividedParameter divided{
-        .whole = whole,
-        .part = Tensor::zeros({static_cast<std::int64_t>(length)}, whole.shared_device(), whole.dtype()),
-        .range = owned_range(count, communicator_.rank(), communicator_.size(), ShardCut::equal),
-        .unit = units_.size(),
-        .name = name};
-    if (divided.range.count > 0) {
-      whole.device().kernels().copy(stretch(storage->data(), whole.dtype(), divided.range),
-                                    own_view(divided));
-    }
+    const ShardRange range = owned_range(count, communicator_.rank(), communicator_.size(), ShardCut::equal);
+    const Tensor memory =
+        Tensor::zeros({static_cast<std::int64_t>(length)}, whole.shared_device(), whole.dtype());
+    const Tensor own = memory.alias(memory.view().data, {static_cast<std::int64_t>(range.count)}, {1});
+    if (range.count > 0)
+      whole.device().kernels().copy(stretch(storage->data(), whole.dtype(), range), own.view());
     unit.bytes += bytes_of(length * static_cast<std::size_t>(communicator_.size()), whole);
     storage->set_hook(hook);
     storage->free();
-    parameters_.push_back(std::move(divided));
+    parameters_.push_back({.name = name, .whole = whole, .range = range, .own = own});
   }
   unit.count = parameters_.size() - unit.first;
   if (unit.count == 0) return;
@@ -110,10 +105,15 @@ void FullyShardedParameters::shard(Module& module) {
 
 void FullyShardedParameters::name_as(const Module& network) {
   for (const auto& [name, tensor] : network.named_parameters()) {
-    for (DividedParameter& parameter : parameters_) {
+    for (ParameterLayout& parameter : parameters_) {
       if (parameter.whole.shares_storage(tensor)) parameter.name = name;
     }
   }
+}
+
+std::size_t FullyShardedParameters::unit_of(std::size_t index) const {
+  const auto behind = std::ranges::upper_bound(units_, index, {}, &Unit::first);
+  return static_cast<std::size_t>(behind - units_.begin()) - 1;
 }
 
 void FullyShardedParameters::begin(ParameterUse use) {
@@ -127,7 +127,7 @@ void FullyShardedParameters::reshard() {
 }
 
 void FullyShardedParameters::mark_modified() {
-  for (const DividedParameter& parameter : parameters_) parameter.whole.mark_modified();
+  for (const ParameterLayout& parameter : parameters_) parameter.whole.mark_modified();
 }
 
 void FullyShardedParameters::use(std::size_t index) {
@@ -183,16 +183,14 @@ void FullyShardedParameters::start(Unit& unit) {
   const auto ranks = static_cast<std::size_t>(communicator_.size());
   unit.state = State::gathering;
   for (std::size_t i = unit.first; i < unit.first + unit.count; ++i) {
-    const DividedParameter& parameter = parameters_[i];
-    const auto length = static_cast<std::size_t>(parameter.part.numel());
+    const ParameterLayout& parameter = parameters_[i];
+    const Tensor shard = padded(parameter, communicator_.size());
+    const std::size_t count = static_cast<std::size_t>(shard.numel()) * ranks;
     Storage& storage = *parameter.whole.shared_storage();
-    storage.resize(bytes_of(length * ranks, parameter.part));
-    const MemorySpan all{.data = storage.data(),
-                         .count = length * ranks,
-                         .dtype = parameter.part.dtype(),
-                         .device = &parameter.part.device()};
-    unit.works.push_back(
-        communicator_.all_gather(span_of(parameter.part), all, "shards of " + parameter.name));
+    storage.resize(bytes_of(count, shard));
+    const MemorySpan all{
+        .data = storage.data(), .count = count, .dtype = shard.dtype(), .device = &shard.device()};
+    unit.works.push_back(communicator_.all_gather(span_of(shard), all, "shards of " + parameter.name));
   }
   ++stats_.gathers;
   stats_.gathered_bytes += unit.bytes;
@@ -211,12 +209,12 @@ void FullyShardedParameters::reshard(Unit& unit) {
   if (unit.state == State::sharded) return;
   if (unit.state == State::gathering) wait_for(unit);  // what was expected did not happen
   for (std::size_t i = 0; i < unit.count; ++i) {
-    const DividedParameter& parameter = parameters_[unit.first + i];
+    const ParameterLayout& parameter = parameters_[unit.first + i];
+    const Tensor& own = parameter.own;
     Storage& storage = *parameter.whole.shared_storage();
-    if (storage.version() != unit.versions[i] && parameter.range.count > 0) {
-      parameter.part.device().kernels().copy(stretch(storage.data(), parameter.part.dtype(), parameter.range),
-                                             own_view(parameter));
-      parameter.part.mark_modified();
+    if (storage.version() != unit.versions[i] && parameter.is_owned()) {
+      own.device().kernels().copy(stretch(storage.data(), own.dtype(), *parameter.range), own.view());
+      own.mark_modified();
     }
     storage.free();
   }

@@ -1,12 +1,12 @@
 // Parameters of which every rank keeps a part (ZeRO's third stage): a module's parameters are gathered when
 // something looks at them, the next module's meanwhile, and their memory is freed when others are looked at.
 //
-//     FullyShardedParameters divided(communicator, std::chrono::seconds(30));
+//     FullyShardedParameters parameters(communicator, std::chrono::seconds(30));
 //     {
-//       const ModuleWatch watch([&](Module& module) { divided.shard(module); });
+//       const ModuleWatch watch([&](Module& module) { parameters.shard(module); });
 //       network = build();                       // never whole, but module by module
 //     }
-//     divided.begin(ParameterUse::forward);
+//     parameters.begin(ParameterUse::forward);
 //     Tensor y = (*network)(x);                  // each module whole while it computes
 #pragma once
 
@@ -23,18 +23,6 @@
 #include "runtime/nn/module.h"
 
 namespace dtrain {
-
-/// One parameter with the part of it that this rank keeps.
-struct DividedParameter {
-  Tensor whole;  ///< the module's; its memory comes and goes
-  Tensor part;   ///< [equal_length()]: this rank's elements, then what does not count
-  ShardRange range;
-  std::size_t unit = 0;  ///< parameters of one module come and go together
-  std::string name;      ///< for messages
-
-  /// This rank's elements, [range.count], sharing memory with `part`; without history.
-  Tensor own() const;
-};
 
 struct GatherStats {
   std::uint64_t gathered_bytes = 0;  ///< received and sent alike, the rank's own part included
@@ -57,15 +45,17 @@ class FullyShardedParameters {
   FullyShardedParameters& operator=(const FullyShardedParameters&) = delete;
 
   /// Keeps this rank's part of the parameters that `module` itself has, frozen ones too, and frees the rest;
-  /// what was divided before (tied weights) is left alone. Not collective: every rank has the same values.
+  /// what was sharded before (tied weights) is left alone. Not collective: every rank has the same values.
   /// Throws UsageError for parameters that are views, or are not in row-major order.
   void shard(Module& module);
-  /// What messages are to call the parameters of `network`, all of whose modules are divided: ranks that look
+  /// What messages are to call the parameters of `network`, all of whose modules are sharded: ranks that look
   /// at different ones then hear at which. Ranks call it alike, or not at all.
   void name_as(const Module& network);
 
-  /// In the order of shard().
-  const std::vector<DividedParameter>& parameters() const noexcept { return parameters_; }
+  /// In the order of shard(); behind `own` memory goes on to equal_length() elements, which do not count.
+  const std::vector<ParameterLayout>& parameters() const noexcept { return parameters_; }
+  /// Parameters of one module come and go together: the number of those with the `index`-th of parameters().
+  std::size_t unit_of(std::size_t index) const;
   /// Of all parameters of a unit when they are whole.
   std::size_t unit_bytes(std::size_t unit) const { return units_[unit].bytes; }
   /// Of the module with most parameters, and the next.
@@ -108,7 +98,7 @@ class FullyShardedParameters {
   Communicator& communicator_;
   const Duration patience_;
   const std::thread::id thread_ = std::this_thread::get_id();
-  std::vector<DividedParameter> parameters_;
+  std::vector<ParameterLayout> parameters_;
   std::vector<Unit> units_;
   std::vector<std::shared_ptr<UnshardHook>> hooks_;  ///< beside units_
   std::size_t budget_ = 0;

@@ -52,10 +52,11 @@ std::vector<int> partition_by_bytes(const NamedTensors& parameters, int ranks) {
 OptimizerPartition::OptimizerPartition(const NamedTensors& parameters, Communicator& ranks)
     : ranks_(ranks), all_(parameters) {
   if (all_.size() < static_cast<std::size_t>(ranks.size())) {
-    throw UsageError(fmt::format(
-        "optimizer dealt out: expected a parameter for each of the {} workers that hold the same part of the "
-        "network, got {} parameters; use fewer workers, or give each the whole optimizer",
-        ranks.size(), all_.size()));
+    throw UsageError(
+        fmt::format("optimizer state partition: expected a parameter for each of the {} workers that hold "
+                    "the same part of the "
+                    "network, got {} parameters; use fewer workers, or give each worker the whole state",
+                    ranks.size(), all_.size()));
   }
   const std::vector<int> owners = partition_by_bytes(all_, ranks.size());
   for (std::size_t i = 0; i < all_.size(); ++i) {

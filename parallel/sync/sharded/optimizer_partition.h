@@ -1,13 +1,13 @@
-// Parameters that ranks hold alike and deal out among each other, each whole to one rank: the optimizer's
-// state of a parameter exists on its owner alone, which updates it and hands it to the others (torch's
+// The optimizer's state, partitioned among ranks that hold the same parameters, by whole parameters: the
+// state of each exists on its owner alone, which updates it and broadcasts it to the others (torch's
 // ZeroRedundancyOptimizer). Where ranks hold slices or stages, or parameters on several devices, this is what
 // --shard optimizer is; decision 043 says why not ranges of elements.
 //
-//     OptimizerPartition dealt(network.named_parameters(), copies);
-//     auto optimizer = make_sgd(dealt.own());
+//     OptimizerPartition partition(network.named_parameters(), dp_group);
+//     auto optimizer = make_sgd(partition.own());
 //     …                                     // backward, and gradients averaged over the copies
 //     optimizer->step();
-//     dealt.broadcast_updates(Deadline::after(std::chrono::seconds(30)));
+//     partition.broadcast_updates(Deadline::after(std::chrono::seconds(30)));
 #pragma once
 
 #include <vector>

@@ -108,17 +108,17 @@ void ShardedParameters::own_frozen(const std::map<std::string, TensorShard>& sli
         .whole = whole,
         .range = owned_range(static_cast<std::size_t>(whole.numel()), shard_group().rank(),
                              shard_group().size(), ShardCut::equal)};
-    if (shards_parameters()) parameter.own = fully_sharded_of(whole).own();
+    if (shards_parameters()) parameter.own = fully_sharded_->parameters()[fully_sharded_of(whole)].own;
     if (const auto slice = slices.find(name); slice != slices.end()) parameter.slice = slice->second;
     parameters_.push_back(std::move(parameter));
   }
 }
 
-const DividedParameter& ShardedParameters::fully_sharded_of(const Tensor& whole) const {
-  const auto& divided = fully_sharded_->parameters();
-  const auto found = std::ranges::find_if(
-      divided, [&](const DividedParameter& one) { return one.whole.shares_storage(whole); });
-  if (found != divided.end()) return *found;
+std::size_t ShardedParameters::fully_sharded_of(const Tensor& whole) const {
+  const auto& all = fully_sharded_->parameters();
+  const auto found =
+      std::ranges::find_if(all, [&](const ParameterLayout& one) { return one.whole.shares_storage(whole); });
+  if (found != all.end()) return static_cast<std::size_t>(found - all.begin());
   throw UsageError("sharded data parallel: expected parameters with elements, got " + whole.describe());
 }
 
@@ -127,12 +127,13 @@ void ShardedParameters::own_fully_sharded(const NamedTensors& whole,
                                           std::vector<std::size_t>& last_of_bucket) {
   std::size_t unit_before = 0;
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    const DividedParameter& found = fully_sharded_of(whole[i].second);
-    parameters_.push_back(
-        {.name = whole[i].first, .whole = found.whole, .range = found.range, .own = found.own()});
-    const bool large = fully_sharded_->unit_bytes(found.unit) > options_.bucket_bytes / 4;
-    if (large && (i == 0 || found.unit != unit_before)) last_of_bucket.push_back(i);
-    unit_before = found.unit;
+    const std::size_t found = fully_sharded_of(whole[i].second);
+    parameters_.push_back(fully_sharded_->parameters()[found]);
+    parameters_.back().name = whole[i].first;
+    const std::size_t unit = fully_sharded_->unit_of(found);
+    const bool large = fully_sharded_->unit_bytes(unit) > options_.bucket_bytes / 4;
+    if (large && (i == 0 || unit != unit_before)) last_of_bucket.push_back(i);
+    unit_before = unit;
   }
 }
 
@@ -309,10 +310,10 @@ std::string ShardedParameters::describe_stats(std::size_t peak_bytes, std::int64
       fmt::format("held at most {:.1f} MiB; in a step: {:.2f} MiB of gradients, {:.2f} of parameters",
                   mib(peak_bytes), mib(stats().reduced_bytes) / count, mib(gathered) / count);
   if (!fully_sharded_) return text;
-  const GatherStats& divided = fully_sharded_->stats();
+  const GatherStats& gathers = fully_sharded_->stats();
   return text + fmt::format(
                     "\nwhole at the same time: at most {:.2f} MiB of parameters; {} of {} modules came ahead",
-                    mib(divided.peak_bytes), divided.prefetched, divided.gathers);
+                    mib(gathers.peak_bytes), gathers.prefetched, gathers.gathers);
 }
 
 }  // namespace dtrain

@@ -106,8 +106,9 @@ class ShardedParameters {
   void own_fully_sharded(const NamedTensors& whole, std::vector<std::size_t>& last_of_bucket);
   /// Of frozen parameters each rank saves a part, or has no more than that: nobody updates them.
   void own_frozen(const std::map<std::string, TensorShard>& slices);
-  const DividedParameter& fully_sharded_of(const Tensor& whole) const;
-  /// This rank's elements of what is split, frozen or not.
+  /// Which of fully_sharded()->parameters() has the memory of `whole`.
+  std::size_t fully_sharded_of(const Tensor& whole) const;
+  /// This rank's elements of what is sharded, frozen or not.
   NamedTensors shards_here() const;
   UsedParameters used_by_any() const;
   void average_replicas();

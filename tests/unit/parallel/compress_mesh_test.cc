@@ -70,38 +70,41 @@ PutTogether trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStra
   return saved;
 }
 
-PipelineOptions stage_options(bool deal) {
+PipelineOptions stage_options(bool partitioned) {
   PipelineOptions options;
   options.reducer = compressed();
-  options.shard = deal ? std::optional(ShardOptions{}) : std::nullopt;
+  options.shard = partitioned ? std::optional(ShardOptions{}) : std::nullopt;
   return options;
 }
 
-MakeStrategy pipeline(bool deal) {
-  return [deal](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
-    return make_pipeline(context, PipelineGroups{*links, mesh.group("dp")}, stage_options(deal));
+MakeStrategy pipeline(bool partitioned) {
+  return [partitioned](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
+    return make_pipeline(context, PipelineGroups{*links, mesh.group("dp")}, stage_options(partitioned));
   };
 }
 
-std::unique_ptr<ParallelModel> among_copies(bool deal, const StrategyContext& context, const Mesh& mesh) {
+std::unique_ptr<ParallelModel> among_copies(bool partitioned, const StrategyContext& context,
+                                            const Mesh& mesh) {
   const StrategyContext copies{mesh.group("dp"), context.device, context.patience, context.timer};
   return make_data_parallel(copies, compressed(), true,
-                            deal ? OptimizerState::partitioned : OptimizerState::everywhere);
+                            partitioned ? OptimizerState::partitioned : OptimizerState::everywhere);
 }
 
-MakeStrategy data_parallel(bool deal) {
-  return [deal](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* /*links*/) {
-    return among_copies(deal, context, mesh);
+MakeStrategy data_parallel(bool partitioned) {
+  return [partitioned](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* /*links*/) {
+    return among_copies(partitioned, context, mesh);
   };
 }
 
 /// Of layers that are whole.
-MakeStrategy tensor_parallel(bool deal) {
-  return [deal](const StrategyContext& context, const Mesh& mesh,
-                const PipelineLinks* links) -> std::unique_ptr<Strategy> {
+MakeStrategy tensor_parallel(bool partitioned) {
+  return [partitioned](const StrategyContext& context, const Mesh& mesh,
+                       const PipelineLinks* links) -> std::unique_ptr<Strategy> {
     const RankGroup group{mesh.group("tp"), kPatience};
-    if (links == nullptr) return make_tensor_parallel(context, group, among_copies(deal, context, mesh));
-    auto stages = make_pipeline(context, PipelineGroups{*links, mesh.group("dp")}, stage_options(deal));
+    if (links == nullptr)
+      return make_tensor_parallel(context, group, among_copies(partitioned, context, mesh));
+    auto stages =
+        make_pipeline(context, PipelineGroups{*links, mesh.group("dp")}, stage_options(partitioned));
     return make_tensor_parallel(context, group, std::move(stages));
   };
 }
@@ -110,11 +113,12 @@ TEST(PowerSgdInAMesh, HasTheBitsOfDataParallelism) {
   const PutTogether expected = trained({{"dp", 2}}, 2, data_parallel(false));
   EXPECT_THAT(expected.values, Contains(Key("exchange/fc3.weight.lost")));
   EXPECT_THAT(expected.values, Contains(Key("exchange/steps")));
-  for (const bool deal : {false, true}) {
-    EXPECT_EQ(trained({{"dp", 2}}, 2, data_parallel(deal)).values, expected.values);
-    EXPECT_EQ(trained({{"dp", 2}, {"pp", 2}}, 4, pipeline(deal)).values, expected.values);
-    EXPECT_EQ(trained({{"dp", 2}, {"tp", 2}}, 4, tensor_parallel(deal)).values, expected.values);
-    EXPECT_EQ(trained({{"dp", 2}, {"pp", 2}, {"tp", 2}}, 8, tensor_parallel(deal)).values, expected.values);
+  for (const bool partitioned : {false, true}) {
+    EXPECT_EQ(trained({{"dp", 2}}, 2, data_parallel(partitioned)).values, expected.values);
+    EXPECT_EQ(trained({{"dp", 2}, {"pp", 2}}, 4, pipeline(partitioned)).values, expected.values);
+    EXPECT_EQ(trained({{"dp", 2}, {"tp", 2}}, 4, tensor_parallel(partitioned)).values, expected.values);
+    EXPECT_EQ(trained({{"dp", 2}, {"pp", 2}, {"tp", 2}}, 8, tensor_parallel(partitioned)).values,
+              expected.values);
   }
 }
 

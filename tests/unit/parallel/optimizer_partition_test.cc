@@ -1,4 +1,4 @@
-// Optimizers whose state is dealt out among the ranks that hold the same parameters, with ranks as threads.
+// Optimizers whose state is partitioned among the ranks that hold the same parameters, with ranks as threads.
 #include "parallel/sync/sharded/optimizer_partition.h"
 
 #include <fmt/format.h>
@@ -59,12 +59,13 @@ TEST(OptimizerPartition, ComeFromTheirOwners) {
     NamedTensors parameters;
     for (const std::int64_t size : {3, 400'000, 0, 5, 200'000, 1, 100'000, 100'000, 100'000})
       parameters.emplace_back(fmt::format("p{}", parameters.size()), learning(size));
-    OptimizerPartition dealt(parameters, communicator);
+    OptimizerPartition partition(parameters, communicator);
     for (int round = 1; round < 3; ++round) {
       std::size_t i = 0;
       const NoGrad no_grad;
-      for (const auto& [name, tensor] : dealt.own()) Tensor(tensor).fill(100.0 * round + communicator.rank());
-      dealt.broadcast_updates(kNever);
+      for (const auto& [name, tensor] : partition.own())
+        Tensor(tensor).fill(100.0 * round + communicator.rank());
+      partition.broadcast_updates(kNever);
       for (const int owner : partition_by_bytes(parameters, 3)) {
         for (const float value : parameters[i].second.to_vector<float>())
           ASSERT_EQ(value, 100.0F * static_cast<float>(round) + static_cast<float>(owner)) << i;
@@ -79,7 +80,7 @@ TEST(OptimizerPartition, WantOneForEachRank) {
   run_thread_ranks(3, {}, log, [](Communicator& communicator) {
     const NamedTensors two = {{"a", Tensor::zeros({4}, make_device("cpu"))},
                               {"b", Tensor::zeros({4}, make_device("cpu"))}};
-    EXPECT_THAT(test::message_of([&] { const OptimizerPartition dealt(two, communicator); }),
+    EXPECT_THAT(test::message_of([&] { const OptimizerPartition partition(two, communicator); }),
                 HasSubstr("a parameter for each of the 3 workers"));
   });
 }
@@ -140,29 +141,31 @@ Trained trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStrategy
   return trained;
 }
 
-/// Of `dealt` each rank has about 1/copies of the state that it has of `all`.
-void expect_the_same(const Trained& dealt, const Trained& all, int copies) {
-  EXPECT_EQ(dealt.model, all.model);
-  EXPECT_EQ(dealt.optimizer, all.optimizer);
-  for (const auto& [name, times] : dealt.saved) EXPECT_EQ(times, 1) << name;
+/// Of `partition` each rank has about 1/copies of the state that it has of `all`.
+void expect_the_same(const Trained& partition, const Trained& all, int copies) {
+  EXPECT_EQ(partition.model, all.model);
+  EXPECT_EQ(partition.optimizer, all.optimizer);
+  for (const auto& [name, times] : partition.saved) EXPECT_EQ(times, 1) << name;
   constexpr std::int64_t kLargest = 2 * 64 + 1;  // of one parameter
   for (std::size_t i = 0; i < all.elements.size(); ++i) {
-    EXPECT_GT(dealt.elements[i], 0);
-    EXPECT_LE(dealt.elements[i], all.elements[i] / copies + kLargest) << "rank " << i;
+    EXPECT_GT(partition.elements[i], 0);
+    EXPECT_LE(partition.elements[i], all.elements[i] / copies + kLargest) << "rank " << i;
   }
 }
 
-OptimizerState state(bool deal) { return deal ? OptimizerState::partitioned : OptimizerState::everywhere; }
+OptimizerState state(bool partitioned) {
+  return partitioned ? OptimizerState::partitioned : OptimizerState::everywhere;
+}
 
-MakeStrategy data_parallel(bool deal) {
-  return [deal](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
-    return make_data_parallel(context, ReducerOptions{}, false, state(deal));
+MakeStrategy data_parallel(bool partitioned) {
+  return [partitioned](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
+    return make_data_parallel(context, ReducerOptions{}, false, state(partitioned));
   };
 }
 
-MakeStrategy virtual_workers(bool deal) {
-  return [deal](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
-    return make_virtual_workers(context, 8, BucketOptions{}, state(deal));
+MakeStrategy virtual_workers(bool partitioned) {
+  return [partitioned](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
+    return make_virtual_workers(context, 8, BucketOptions{}, state(partitioned));
   };
 }
 
@@ -180,9 +183,9 @@ MakeStrategy placed(const MakeStrategy& inner) {
   };
 }
 
-MakeStrategy device_stages(bool deal) {
-  return [deal](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
-    return make_device_pipeline(context, kTwo, two_devices(context), {}, state(deal));
+MakeStrategy device_stages(bool partitioned) {
+  return [partitioned](const StrategyContext& context, const Mesh& /*mesh*/, const PipelineLinks* /*links*/) {
+    return make_device_pipeline(context, kTwo, two_devices(context), {}, state(partitioned));
   };
 }
 
@@ -206,10 +209,11 @@ TEST(Dealt, PartsAndStagesOnDevicesHaveTheBitsOfOneDevice) {
   }
 }
 
-MakeStrategy pipeline(bool deal) {
-  return [deal](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
-    return make_pipeline(context, PipelineGroups{*links, mesh.group("dp")},
-                         PipelineOptions{.shard = deal ? std::optional(ShardOptions{}) : std::nullopt});
+MakeStrategy pipeline(bool partitioned) {
+  return [partitioned](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
+    return make_pipeline(
+        context, PipelineGroups{*links, mesh.group("dp")},
+        PipelineOptions{.shard = partitioned ? std::optional(ShardOptions{}) : std::nullopt});
   };
 }
 
@@ -222,17 +226,17 @@ TEST(Dealt, PipelinesHaveTheBitsOfTheWholeOptimizer) {
 }
 
 // Its layers are whole here: tensor_test.cc has split ones.
-MakeStrategy tensor_parallel(bool deal) {
-  return [deal](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
+MakeStrategy tensor_parallel(bool partitioned) {
+  return [partitioned](const StrategyContext& context, const Mesh& mesh, const PipelineLinks* links) {
     const RankGroup group{mesh.group("tp"), kPatience};
     if (links == nullptr) {
       const StrategyContext copies{mesh.group("dp"), context.device, context.patience, context.timer};
       return make_tensor_parallel(context, group,
-                                  make_data_parallel(copies, ReducerOptions{}, true, state(deal)));
+                                  make_data_parallel(copies, ReducerOptions{}, true, state(partitioned)));
     }
     auto stages =
         make_pipeline(context, PipelineGroups{*links, mesh.group("dp")},
-                      PipelineOptions{.shard = deal ? std::optional(ShardOptions{}) : std::nullopt});
+                      PipelineOptions{.shard = partitioned ? std::optional(ShardOptions{}) : std::nullopt});
     return make_tensor_parallel(context, group, std::move(stages));
   };
 }

@@ -1,5 +1,5 @@
-// One network on several devices of a process: rows dealt and gathered, the bits of data parallelism, where
-// memory is, and what survives of buffers and masks.
+// One network on several devices of a process: rows scattered and gathered, the bits of data parallelism,
+// where memory is, and what survives of buffers and masks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,13 +29,13 @@ std::vector<std::shared_ptr<Device>> cpus(int count) {
 
 TEST(Scatter, GathersWhatItDealt) {
   const auto devices = cpus(3);
-  for (const Deal deal : {Deal::every_kth, Deal::runs}) {
+  for (const RowSplit split : {RowSplit::every_kth, RowSplit::runs}) {
     for (const std::int64_t rows : {1, 2, 3, 4, 6, 7}) {
       Tensor x = Tensor::arange(rows * 2, devices[0], DType::f32).view({rows, 2});
       x.set_requires_grad(true);
-      const Tensors parts = scatter_rows(x, devices, deal);
+      const Tensors parts = scatter_rows(x, devices, split);
       for (std::size_t i = 0; i < parts.size(); ++i) EXPECT_EQ(parts[i].shared_device(), devices[i]);
-      const Tensor back = gather_rows(parts, devices[1], deal);
+      const Tensor back = gather_rows(parts, devices[1], split);
       EXPECT_EQ(back.shared_device(), devices[1]);
       EXPECT_EQ(back.to_vector<float>(), x.to_vector<float>()) << rows << " rows";
       sum(mul(back, back)).backward();
@@ -43,9 +43,9 @@ TEST(Scatter, GathersWhatItDealt) {
     }
   }
   const Tensor x = Tensor::arange(5, devices[0], DType::f32);
-  EXPECT_EQ(scatter_rows(x, devices, Deal::every_kth)[0].to_vector<float>(), (std::vector<float>{0, 3}));
-  EXPECT_EQ(scatter_rows(x, devices, Deal::runs)[0].to_vector<float>(), (std::vector<float>{0, 1}));
-  EXPECT_EQ(scatter_rows(Tensor::arange(4, devices[0], DType::f32), devices, Deal::runs).size(), 2U)
+  EXPECT_EQ(scatter_rows(x, devices, RowSplit::every_kth)[0].to_vector<float>(), (std::vector<float>{0, 3}));
+  EXPECT_EQ(scatter_rows(x, devices, RowSplit::runs)[0].to_vector<float>(), (std::vector<float>{0, 1}));
+  EXPECT_EQ(scatter_rows(Tensor::arange(4, devices[0], DType::f32), devices, RowSplit::runs).size(), 2U)
       << "as torch.chunk";
 }
 

@@ -92,14 +92,14 @@ TEST(VirtualWorkersOnDevices, HaveTheBitsOfOneDeviceForAnyNumberOfRanks) {
 }
 
 /// The same in stages, whose copies have some parts each as their micro-batches.
-Values trained_in_stages(int copies, int stages, PipelineSchedule schedule, bool deal) {
+Values trained_in_stages(int copies, int stages, PipelineSchedule schedule, bool partitioned) {
   std::mutex mutex;
   test::PutTogether saved;
   const MakeStrategy make = [&](const StrategyContext& context, const Mesh& mesh,
                                 const PipelineLinks* links) -> std::unique_ptr<Strategy> {
     return make_pipeline(context, PipelineGroups{*links, mesh.group("dp")},
                          PipelineOptions{.stages = {.schedule = schedule},
-                                         .shard = deal ? std::optional(ShardOptions{}) : std::nullopt,
+                                         .shard = partitioned ? std::optional(ShardOptions{}) : std::nullopt,
                                          .virtual_workers = kParts});
   };
   run_mesh_ranks(
@@ -120,8 +120,8 @@ TEST(VirtualWorkersInStages, HaveTheBitsOfOneRankForAnyNumberOfStagesAndCopies) 
   for (const int copies : {1, 2, 3, 4}) {
     for (const int stages : {2, 3}) {
       for (const auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_forward_one_backward}) {
-        for (const bool deal : {false, true}) {
-          const Values got = trained_in_stages(copies, stages, schedule, deal);
+        for (const bool partitioned : {false, true}) {
+          const Values got = trained_in_stages(copies, stages, schedule, partitioned);
           for (const auto& [name, values] : expected) {
             if (!name.ends_with(".step")) {  // an integer
               EXPECT_EQ(got.at(name), values)
