@@ -35,8 +35,6 @@ constexpr Duration kOneAttempt = std::chrono::milliseconds(500);
 constexpr int kPauseMs = 20;
 // To find another leader.
 constexpr Duration kAsk = std::chrono::milliseconds(800);
-constexpr Duration kTurn = std::chrono::milliseconds(300);
-constexpr int kAskLostLeader = 4;  // one attempt in so many
 constexpr Duration kScatter = std::chrono::milliseconds(400);
 constexpr int kAskAgainMs = 300;
 
@@ -99,10 +97,10 @@ struct Member::Impl {
         server(options.server),
         stream(connect_to_store(server, store, deadline)),
         session(std::move(stream.reader), std::move(stream.writer), offer, times_of(options),
-                boot_clock().now()),
+                boot_clock().now(), options.leadership),
         wake(make_event()),
         arrived(make_event()) {
-    if (options.vote_state != nullptr) options.vote_state->set_leader(server);
+    if (options.leadership != nullptr) options.leadership->approach(server);
   }
 
   // The thread's.
@@ -117,11 +115,6 @@ struct Member::Impl {
   void go_elsewhere();
   void look_for_leader();
   bool follow(const Endpoint& leader);
-  bool hold_vote(const std::vector<Endpoint>& others, VoteRequest request);
-  bool leads(std::uint64_t term) const;
-  std::size_t place_in_voters() const;
-  template <class Use>
-  void with_session(const Use& use);
   void part();
 
   const MemberOptions options;
@@ -131,8 +124,6 @@ struct Member::Impl {
   StoreStream stream;
   Session session;
   TimePoint lease_ends{};
-  std::optional<TimePoint> orphaned_at;
-  int attempts = 0;               // to find a leader
   bool referred_in_vain = false;  // whom it was sent to does not answer
   std::mt19937 random{std::random_device{}()};
   UniqueFd wake, arrived;
@@ -187,10 +178,10 @@ bool Member::Impl::follow(const Endpoint& leader) {
     return false;
   }
   server = leader;
-  if (options.vote_state != nullptr) options.vote_state->set_leader(server);
+  if (options.leadership != nullptr) options.leadership->approach(server);
   // A launcher that has never heard of a leader who could be succeeded has no slot to come back to.
   const TimePoint now = boot_clock().now();
-  if (session.known().term != 0 && !session.known().leadership.voters.empty())
+  if (!session.known().voters.empty())
     session.resume(std::move(stream.reader), std::move(stream.writer), now);
   else
     session.rejoin(std::move(stream.reader), std::move(stream.writer), now);
@@ -208,93 +199,36 @@ void Member::Impl::go_elsewhere() {
   pause(kAskAgainMs);
 }
 
-std::size_t Member::Impl::place_in_voters() const {
-  const auto& voters = session.known().leadership.voters;
-  return static_cast<std::size_t>(
-      std::find_if(voters.begin(), voters.end(),
-                   [&](const Voter& one) { return one.instance_id == offer.instance_id; }) -
-      voters.begin());
-}
-
-// The lease has run out. Those of the voters that hear each other elect one of them; everybody else asks
-// them who it is. Whoever would lead asks first whether it would be elected, so that nobody is bound to who
-// will not lead.
+// The lease has run out.
 void Member::Impl::look_for_leader() {
   stream.fd.reset();
-  const TimePoint now = boot_clock().now();
-  if (!orphaned_at) orphaned_at = now;
-  const LeaderAnnouncement told = options.vote_state->leader();
-  if (leads(told.term) && follow(told.leader)) return;
-  const auto& voters = session.known().leadership.voters;
-  const std::size_t place = place_in_voters();
-  VoteRequest request{0, offer.instance_id, session.term(), 0};
-  // One after the other, so that votes are not divided.
-  const bool may_stand = place < voters.size() && offer.standby.port != 0 && options.on_elected;
-  if (may_stand && now - *orphaned_at >= (place - std::min<std::size_t>(place, 1)) * kTurn)
-    if (const auto own = options.vote_state->stand(offer.instance_id, now, true); own.term != 0)
-      request = own;
-  std::vector<Endpoint> others;
-  const bool all = attempts++ % kAskLostLeader == kAskLostLeader - 1;
-  for (const Voter& one : voters) {
-    if (one.instance_id != offer.instance_id && (all || &one != voters.data())) others.push_back(one.at);
+  const TimePoint began = boot_clock().now();
+  Search search = options.leadership->acquire(began);
+  while (true) {
+    if (search.elected) {
+      options.on_elected({std::move(*search.elected), session.known(), session.place()});
+      if (follow(offer.standby)) return;
+    }
+    if (std::any_of(search.leaders.begin(), search.leaders.end(),
+                    [this](const Endpoint& leader) { return follow(leader); }))
+      return;
+    if (!search.request) break;
+    const auto answers = ask_all(search.others, store, *search.request, kAsk, search.votes);
+    search = options.leadership->answered(answers, boot_clock().now());
   }
-  if (hold_vote(others, request)) return;
   // Scattered over longer than asking takes, on a busy machine too, so that most candidates ask alone.
   const auto scatter =
-      std::chrono::duration_cast<std::chrono::milliseconds>(kScatter + (boot_clock().now() - now));
+      std::chrono::duration_cast<std::chrono::milliseconds>(kScatter + (boot_clock().now() - began));
   pause(static_cast<int>(kPauseMs + random() % static_cast<unsigned>(scatter.count())));
 }
 
-// True when a leader has been found, or this launcher leads.
-bool Member::Impl::hold_vote(const std::vector<Endpoint>& others, VoteRequest request) {
-  const auto ask = [&] {
-    auto answers = ask_all(others, store, request, kAsk, session.known().leadership.voters.size() / 2);
-    for (const VoteAnswer& answer : answers) options.vote_state->hear_of(answer.current_term);
-    return answers;
-  };
-  const auto leader_in = [&](const std::vector<VoteAnswer>& answers) {
-    return std::any_of(answers.begin(), answers.end(), [&](const VoteAnswer& answer) {
-      return leads(answer.leads) && follow(answer.leader);
-    });
-  };
-  const auto is_elected = [&](const std::vector<VoteAnswer>& answers) {
-    return elects(session.known().leadership.voters, offer.instance_id, answers);
-  };
-  const std::vector<VoteAnswer> first = ask();
-  if (leader_in(first)) return true;
-  if (!request.probe || !is_elected(first)) return false;
-  request = options.vote_state->stand(offer.instance_id, boot_clock().now(), false);
-  if (request.term == 0) return false;
-  const std::vector<VoteAnswer> answers = ask();
-  const bool elected = options.vote_state->settle(is_elected(answers), boot_clock().now());
-  if (!elected) return leader_in(answers);
-  Duration heard_ago = options.vote_state->heard_ago(boot_clock().now());
-  for (const VoteAnswer& answer : answers) {
-    if (answer.granted) heard_ago = std::min(heard_ago, answer.heard_ago);
-  }
-  options.on_elected({request.term, heard_ago, session.known(), session.place(), offer.host});
-  return follow(offer.standby);
-}
-
-bool Member::Impl::leads(std::uint64_t term) const {
-  return term > session.term() && options.vote_state->may_follow(term);
-}
-
-template <class Use>
-void Member::Impl::with_session(const Use& use) {
-  if (options.vote_state == nullptr) return use();
-  options.vote_state->with(session, boot_clock().now(), use);
-}
-
 bool Member::Impl::turn() {
-  TimePoint due;
-  with_session([&] { due = session.tick(boot_clock().now()); });
+  const TimePoint due = session.tick(boot_clock().now());
   const Deadline next = Deadline::after(due - boot_clock().now());
   flush();
   deliver();
   // With the session the thread's work ends: a launcher that has heard the last news is not to beat on.
   if (session.ended()) return false;
-  if (!session.orphaned()) orphaned_at.reset();
   if (session.interrupted()) {
     if (session.orphaned())
       look_for_leader();
@@ -352,7 +286,7 @@ void Member::Impl::receive() {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (got == 0) return session.hang_up(why_broken(ECONNRESET), boot_clock().now());
     if (got < 0) return session.interrupt(why_broken(errno));
-    with_session([&] { session.receive({chunk.data(), static_cast<std::size_t>(got)}, boot_clock().now()); });
+    session.receive({chunk.data(), static_cast<std::size_t>(got)}, boot_clock().now());
   }
 }
 

@@ -28,10 +28,10 @@ struct MemberOptions {
   /// in boot_clock()'s time.
   std::function<void(TimePoint ends)> on_lease;
   /// The launcher's own, where it may lead the job or follow another leader; borrowed.
-  VoteState* vote_state = nullptr;
-  /// With voter: this launcher has been elected, and leads at NodeOffer::standby from now on. Called from the
-  /// member's thread.
-  std::function<void(ElectionResult)> on_elected;
+  Leadership* leadership = nullptr;
+  /// This launcher has been elected, and leads at NodeOffer::standby from now on. Called from the member's
+  /// thread.
+  std::function<void(Succession)> on_elected;
 };
 
 class Member {

@@ -29,7 +29,7 @@ struct JobRules {
   Duration waiting_every = std::chrono::seconds(5);
   std::int64_t launch_time_ns = 0;
   std::string run_id;
-  std::uint64_t job = 0;  ///< Leadership::job
+  std::uint64_t job = 0;  ///< Snapshot::job
   std::vector<std::string> hosts;
   std::string listening;  ///< "10.0.0.1:29501 (eth0)", for the lines of Waiting
 };
@@ -48,7 +48,7 @@ struct Admission {
 
 /// What the leader before has left.
 struct Inheritance {
-  Leadership known;
+  Snapshot known;
   TimePoint
       heard;  ///< nobody that follows the leader before may have workers longer than lost_after from then
   std::string lost;    ///< in words: who has led
@@ -96,7 +96,7 @@ class Membership {
   /// Some round has been formed: there is a job to succeed to.
   bool formed() const noexcept { return round_ >= 0; }
   /// All that a successor must know but the voters.
-  Leadership leadership() const;
+  Snapshot snapshot() const;
   /// Launchers that could lead beside `host`'s own, as many as there may be: those of `voters` that are
   /// here, then those that came first. Looks no further than to the last of them.
   std::vector<Voter> eligible(std::uint64_t host, const std::vector<Voter>& voters) const;

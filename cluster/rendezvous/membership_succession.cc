@@ -13,7 +13,7 @@ namespace {
 // Of connections that never were; the server counts its own from 0.
 constexpr ConnectionId kInherited = ConnectionId{1} << 63U;
 
-int place_of(const Leadership& known, int node_rank) {
+int place_of(const Snapshot& known, int node_rank) {
   for (const auto& [place, slot] : known.displaced) {
     if (slot == node_rank) return place;
   }
@@ -25,7 +25,7 @@ int place_of(const Leadership& known, int node_rank) {
 // As if the round had been running: whose part of it has ended, or never begun, says so when it comes back.
 Membership::Membership(JobRules rules, const Inheritance& inheritance, TimePoint now)
     : Membership(std::move(rules), now) {
-  const Leadership& known = inheritance.known;
+  const Snapshot& known = inheritance.known;
   rules_.launch_time_ns = known.launch_time_ns;
   rules_.job = known.job;
   host_place_ = inheritance.host_place;
@@ -82,8 +82,8 @@ Admission Membership::claim(ConnectionId id, const NodeOffer& offer, TimePoint n
   return admission;
 }
 
-Leadership Membership::leadership() const {
-  Leadership known;
+Snapshot Membership::snapshot() const {
+  Snapshot known;
   known.job = rules_.job;
   known.restart_count = restarts_;
   known.launch_time_ns = rules_.launch_time_ns;

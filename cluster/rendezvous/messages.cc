@@ -17,8 +17,8 @@ constexpr std::size_t kFirstLines = 24;  // of too many
 constexpr std::uint32_t kMaxFailureKind = static_cast<std::uint32_t>(Failure::Kind::unusable);
 
 // Places in News; the first byte of its encoding.
-constexpr std::uint8_t kForming = 1, kStart = 2, kStop = 3, kOver = 4, kLeadership = 7;
-static_assert(std::is_same_v<std::variant_alternative_t<kLeadership, News>, Leadership>);
+constexpr std::uint8_t kForming = 1, kStart = 2, kStop = 3, kOver = 4, kSnapshot = 7;
+static_assert(std::is_same_v<std::variant_alternative_t<kSnapshot, News>, Snapshot>);
 static_assert(std::is_same_v<std::variant_alternative_t<kForming, News>, Forming>);
 static_assert(std::is_same_v<std::variant_alternative_t<kStart, News>, Start>);
 static_assert(std::is_same_v<std::variant_alternative_t<kStop, News>, Stop>);
@@ -176,9 +176,8 @@ void put(Writer& out, std::string&, const Refused& news) {
 }
 void put(Writer& out, std::string&, const LeaseLost& news) { out.cut(news.why, kMaxReasonBytes); }
 
-void put(Writer& out, std::string& bytes, const Leadership& news) {
+void put(Writer& out, std::string& bytes, const Snapshot& news) {
   out.u64(news.job);
-  out.u64(news.term);
   out.u32(static_cast<std::uint32_t>(std::min(news.voters.size(), kMaxVoters)));
   for (std::size_t i = 0; i < std::min(news.voters.size(), kMaxVoters); ++i) {
     out.u64(news.voters[i].instance_id);
@@ -241,10 +240,9 @@ Start take_start(Reader& in) {
   return start;
 }
 
-Leadership take_leadership(Reader& in) {
-  Leadership news;
+Snapshot take_snapshot(Reader& in) {
+  Snapshot news;
   news.job = in.u64();
-  news.term = in.u64();
   const std::uint32_t eligible = in.count(kMaxVoters);
   for (std::uint32_t i = 0; i < eligible && in.well(); ++i) {
     Voter one;
@@ -279,7 +277,7 @@ News take_news(Reader& in) {
     case 6:
       return LeaseLost{in.string(kMaxReasonBytes)};
     default:
-      return take_leadership(in);
+      return take_snapshot(in);
   }
 }
 
@@ -415,8 +413,8 @@ bool is_over(std::string_view news) noexcept {
   return !news.empty() && static_cast<std::uint8_t>(news[0]) == kOver;
 }
 
-bool is_leadership(std::string_view news) noexcept {
-  return !news.empty() && static_cast<std::uint8_t>(news[0]) == kLeadership;
+bool is_snapshot(std::string_view news) noexcept {
+  return !news.empty() && static_cast<std::uint8_t>(news[0]) == kSnapshot;
 }
 
 std::optional<int> index_in_round(std::string_view forming, int place) {

@@ -13,7 +13,7 @@
 namespace dtrain::rendezvous {
 
 /// Of all that launchers tell each other once they have joined; to be raised with every change of it.
-inline constexpr int kMessagesVersion = 3;
+inline constexpr int kMessagesVersion = 4;
 
 inline constexpr std::size_t kMaxAddressBytes = 256;
 inline constexpr std::size_t kMaxMatches = 64;
@@ -46,7 +46,7 @@ std::optional<int> round_of(std::string_view news);
 bool is_forming(std::string_view news) noexcept;
 bool is_start(std::string_view news) noexcept;
 bool is_over(std::string_view news) noexcept;
-bool is_leadership(std::string_view news) noexcept;
+bool is_snapshot(std::string_view news) noexcept;
 /// The index in Forming's list of the launcher with that place; nothing when it takes no part.
 std::optional<int> index_in_round(std::string_view forming, int place);
 /// Fills in `self` of Forming and Start; leaves other news as it is.

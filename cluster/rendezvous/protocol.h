@@ -29,7 +29,7 @@ struct NodeOffer {
   bool resumes = false;  ///< has a slot, whose connection broke
   Endpoint standby{};    ///< where it would lead the job if it had to; port 0: it could not
   // With `resumes`, for a leader who does not know the slot.
-  std::uint64_t job = 0;       ///< Leadership::job, of the leader whose news it has heard
+  std::uint64_t job = 0;       ///< Snapshot::job, of the leader whose news it has heard
   std::uint64_t term = 0;      ///< of that leader; 0: none that could be succeeded
   int place = -1;              ///< the number it was given
   int round = -1;              ///< the last one it took part in
@@ -113,8 +113,7 @@ struct LeaseLost {  ///< the leader has not answered in time: end everything at 
 };
 /// What a successor must know. The leader's first piece of news, and told again whenever the voters change;
 /// a Forming afterwards is the newer word on rounds. Launchers do not see it: Session keeps it.
-struct Leadership {
-  std::uint64_t term = 1;
+struct Snapshot {
   std::vector<Voter> voters;  ///< the leader first
   int restart_count = 0;
   std::int64_t launch_time_ns = 0;
@@ -125,7 +124,7 @@ struct Leadership {
   /// point: its rounds are numbered as those of what is left of the former one.
   std::uint64_t job = 0;
 };
-using News = std::variant<Waiting, Forming, Start, Stop, Over, Refused, LeaseLost, Leadership>;
+using News = std::variant<Waiting, Forming, Start, Stop, Over, Refused, LeaseLost, Snapshot>;
 
 // What a launcher says.
 struct Ready {

@@ -36,7 +36,7 @@ JobRules rules_of(const ServerOptions& options, const SocketAddress& address) {
   rules.waiting_every = options.waiting_every;
   rules.launch_time_ns = options.launch_time_ns;
   rules.run_id = options.run_id;
-  rules.job = options.instance_id;
+  rules.job = options.leadership == nullptr ? 0 : options.leadership->instance_id();
   rules.hosts = options.hosts;
   rules.listening = where(address);
   return rules;
@@ -68,7 +68,7 @@ const SocketAddress& RendezvousServer::address() const noexcept { return impl_->
 
 Endpoint RendezvousServer::endpoint() const { return impl_->observer.endpoint(); }
 
-void RendezvousServer::lead(ElectionResult election) { impl_->observer.lead(std::move(election)); }
+void RendezvousServer::lead(Succession succession) { impl_->observer.lead(std::move(succession)); }
 
 bool RendezvousServer::leads() const { return impl_->observer.leads(); }
 

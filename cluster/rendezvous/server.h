@@ -10,7 +10,7 @@
 
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
-#include "cluster/quorum/vote_state.h"
+#include "cluster/quorum/leadership.h"
 #include "cluster/rendezvous/session.h"
 #include "runtime/base/clock.h"
 
@@ -34,20 +34,16 @@ struct ServerOptions {
   std::int64_t launch_time_ns = 0;
   std::string run_id;
   std::vector<std::string> hosts;  ///< by node_rank, where a batch system tells; to name who is missing
-  /// Another launcher may lead when this one is lost: for jobs of fixed size that may restart.
-  VoteState* vote_state = nullptr;  ///< this launcher's; borrowed. nullptr: there is no succession
-  std::uint64_t instance_id = 0;    ///< this launcher's, with voter
-  std::string host;                 ///< this launcher's machine, with voter
-  Endpoint meeting_point{};         ///< where newcomers look for the job, with voter
+  /// Where another launcher may lead when this one is lost (jobs of fixed size that may restart): this
+  /// launcher's; borrowed.
+  Leadership* leadership = nullptr;
 };
 
-/// What an election gave.
-struct ElectionResult {
-  std::uint64_t term = 0;
-  Duration heard_ago{};  ///< no voter has heard the leader before since
-  Known known;
-  int place = 0;  ///< the new leader's
-  std::string host;
+/// A job that this launcher has been elected to lead.
+struct Succession {
+  Election election;
+  Snapshot known;
+  int place = 0;  ///< this launcher's
 };
 
 class RendezvousServer {
@@ -63,7 +59,7 @@ class RendezvousServer {
   /// Where the other launchers find it.
   Endpoint endpoint() const;
   /// Leads the job as the leader's successor. May be called from any thread.
-  void lead(ElectionResult election);
+  void lead(Succession succession);
   /// Whether this is where the job is led, until it is over. May be called from any thread.
   bool leads() const;
   /// Blocks until the job is over, every member has heard so and gone, or `deadline` passes; true when over.

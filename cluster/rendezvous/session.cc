@@ -19,6 +19,7 @@ constexpr Duration kFirstGrant = std::chrono::seconds(2);
 // All leases depend on how fresh the word of the voters' majority is.
 constexpr int kVoterBeats = 4;
 constexpr Duration kSoon = std::chrono::milliseconds(30);
+constexpr char kDeserted[] = "this launcher has voted for another leader";
 
 }  // namespace
 
@@ -48,15 +49,15 @@ NumberedWord split_word(std::string_view bytes) {
 }
 
 Session::Session(wire::FrameReader reader, wire::FrameWriter writer, const NodeOffer& offer,
-                 SessionTimes times, TimePoint now)
+                 SessionTimes times, TimePoint now, Leadership* leadership)
     : reader_(std::move(reader)),
       writer_(std::move(writer)),
       offer_(offer),
       times_(times),
+      leadership_(leadership),
       lease_from_(now),
       lease_ends_(now + times.lease),
       next_beat_(now + times.beat),
-      heard_at_(now),
       unseated_since_(now) {
   join_request_ = next_request_;
   set(kJoinKey, encode(offer), now);
@@ -118,8 +119,8 @@ void Session::put_aside(std::string why) {
 void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
   if (!interrupted()) return;
   offer_.resumes = admitted();
-  offer_.job = known_.leadership.job;
-  offer_.term = known_.term;
+  offer_.job = known_.job;
+  offer_.term = leadership_ == nullptr ? 0 : leadership_->known_term();
   offer_.place = place_;
   offer_.round = index_ ? round_ : -1;
   offer_.at_work = at_work_;
@@ -131,11 +132,9 @@ void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoi
 void Session::rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
   if (!interrupted()) return;
   if (admitted()) unseated_since_ = now;
-  // Whoever admits it now may count its terms, and its news, from the same numbers.
   place_ = -1;
-  term_ = 0;
-  stamp_ = 0;
   known_ = {};
+  if (leadership_ != nullptr) leadership_->forget();
   offer_.resumes = false;
   lease_from_ = now;
   lease_ends_ = now + times_.lease;
@@ -196,13 +195,12 @@ void Session::answered(wire::Response& response, TimePoint now) {
 
 // By the time at which the question was sent, which is before the leader looked at its own.
 void Session::take_grant(const LeaseGrant& grant, TimePoint asked, TimePoint now) {
-  // One that has been deposed shows no time, and will grant nothing by it.
-  if (term_ == 0 || grant.stamp != 0) heard_at_ = now;
-  stamp_ = std::max(stamp_, grant.stamp);
-  const TimePoint ends = asked + std::min(times_.lease, grant.lasts);
+  TimePoint ends = lease_ends_;
+  if (grant.lasts > Duration::zero()) ends = std::max(ends, asked + std::min(times_.lease, grant.lasts));
+  if (leadership_ != nullptr && !leadership_->granted(grant, ends, now)) return interrupt(kDeserted);
   lease_from_ = asked;
+  lease_ends_ = ends;
   if (grant.lasts > Duration::zero()) {
-    lease_ends_ = std::max(lease_ends_, ends);
     orphaned_until_.reset();
   } else {
     // A leader whom too few follow yet must hear soon that this one does.
@@ -217,7 +215,7 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
   const auto admission = decode_admission(answer.substr(std::min<std::size_t>(answer.size(), 8)));
   if (!reader.good() || !admission) return lose("the rendezvous sent a malformed admission");
   if (admission->elsewhere) {
-    if (offer_.resumes && round_ >= 0 && known_.leadership.voters.empty())
+    if (offer_.resumes && round_ >= 0 && known_.voters.empty())
       return lose("the rendezvous that led this job is gone, and another one has begun in its place");
     elsewhere_ = admission->leader;
     return put_aside(admission->leader.port == 0
@@ -230,28 +228,29 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
     news_.push_back(encode(News(Refused{admission->refused})));
     return;
   }
+  const auto followed =
+      leadership_ == nullptr ? Leadership::Followed::as_before : leadership_->follow(admission->term);
   // The time to find another leader is not renewed by one who must not be followed.
-  if (admission->term != 0 && admission->term < floor_)
-    return put_aside("this launcher has voted for another leader");
+  if (followed == Leadership::Followed::refused) return put_aside(kDeserted);
+  const bool anew = followed == Leadership::Followed::anew;
   hung_up_until_.reset();
   place_ = admission->node_rank;
-  if (admission->term != term_) stamp_ = 0;
-  if (admission->term != term_ && !admission->as_before) {
+  if (anew && !admission->as_before) {
     round_ = -1;
     index_.reset();
     ended_with_.reset();
   }
-  if (!offer_.resumes || admission->term != term_) next_event_ = first_event;
-  term_ = admission->term;
+  if (!offer_.resumes || anew) next_event_ = first_event;
   take_grant(admission->grant, asked, now);
+  if (interrupted()) return;
   if (!admission->lines.empty()) news_.push_back(encode(News(Waiting{admission->lines})));
   await_event();
 }
 
 // What concerns a round is only for those in it.
 void Session::hear(std::string news, TimePoint now) {
-  if (term_ != 0) remember(news, now);
-  if (is_leadership(news)) return;
+  if (leadership_ != nullptr) remember(news, now);
+  if (is_snapshot(news)) return;
   const auto round = round_of(news);
   if (round && is_forming(news)) {
     round_ = *round;
@@ -271,36 +270,31 @@ void Session::hear(std::string news, TimePoint now) {
 
 // What a successor would have to know. That it is known here is told at once.
 void Session::remember(const std::string& news, TimePoint now) {
-  const bool leadership = is_leadership(news);
-  known_.term = term_;
-  known_.events = next_event_;
-  if (!leadership && !is_forming(news)) return;
-  auto piece = decode_news(news);
-  if (!piece) return lose("the rendezvous sent news that cannot be understood");
-  if (leadership) {
-    known_.leadership = std::move(std::get<Leadership>(*piece));
-  } else {
-    auto& forming = std::get<Forming>(*piece);
-    known_.leadership.round = forming.round;
-    known_.leadership.restart_count = forming.restart_count;
-    known_.leadership.nodes = std::move(forming.nodes);
-    known_.leadership.displaced = std::move(forming.displaced);
+  const bool snapshot = is_snapshot(news), forming = is_forming(news);
+  std::optional<News> piece;
+  if (snapshot || forming) {
+    piece = decode_news(news);
+    if (!piece) return lose("the rendezvous sent news that cannot be understood");
   }
-  look_for_own_vote();
-  if (votes_) beat(now);
-}
-
-void Session::look_for_own_vote() {
-  const auto& voters = known_.leadership.voters;
-  votes_ = std::any_of(voters.begin(), voters.end(),
+  if (snapshot) {
+    known_ = std::move(std::get<Snapshot>(*piece));
+  } else if (forming) {
+    auto& formed = std::get<Forming>(*piece);
+    known_.round = formed.round;
+    known_.restart_count = formed.restart_count;
+    known_.nodes = std::move(formed.nodes);
+    known_.displaced = std::move(formed.displaced);
+  }
+  leadership_->hear(next_event_, known_.voters);
+  if (!piece) return;
+  votes_ = std::any_of(known_.voters.begin(), known_.voters.end(),
                        [&](const Voter& one) { return one.instance_id == offer_.instance_id; });
+  if (votes_) beat(now);
 }
 
 void Session::beat(TimePoint now) {
   if (hushed_) return;
-  // What it knows may still be the leader's before, of which this one has told nothing.
-  const Ack ack{term_, stamp_, known_.term == term_ ? known_.events : 0};
-  set(kBeatKey, term_ == 0 ? std::string() : encode(ack), now);
+  set(kBeatKey, leadership_ == nullptr ? std::string() : leadership_->ack(), now);
   next_beat_ = now + (votes_ ? times_.beat / kVoterBeats : times_.beat);
 }
 
@@ -324,6 +318,7 @@ void Session::give_up_joining(TimePoint now) {
 
 TimePoint Session::tick(TimePoint now) {
   if (ended_ || hushed_) return now + kIdle;
+  if (leadership_ != nullptr && !joining_ && !interrupted() && leadership_->deserted()) interrupt(kDeserted);
   if (interrupted() && !admitted() && now - unseated_since_ >= times_.join) give_up_joining(now);
   if (orphaned_until_ && now >= *orphaned_until_)
     lose(fmt::format("its lease has run out, and no other leader was found in {:.0f} s; {}",

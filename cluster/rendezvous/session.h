@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/quorum/leadership.h"
 #include "cluster/rendezvous/membership.h"
 #include "cluster/rendezvous/protocol.h"
 #include "cluster/store/store_wire.h"
@@ -46,18 +47,12 @@ struct SessionTimes {
   Duration join = std::chrono::seconds(600);
 };
 
-/// What a session has heard that a successor must know.
-struct Known {
-  Leadership leadership;     ///< rounds as of the newest Forming
-  std::uint64_t term = 0;    ///< of the newest news; 0: no leader that could be succeeded
-  std::uint64_t events = 0;  ///< how many of it
-};
-
 class Session {
  public:
-  /// Over a connection that has authenticated: its two directions.
+  /// Over a connection that has authenticated: its two directions. `leadership` (borrowed): where the leader
+  /// can be succeeded.
   Session(wire::FrameReader reader, wire::FrameWriter writer, const NodeOffer& offer, SessionTimes times,
-          TimePoint now);
+          TimePoint now, Leadership* leadership = nullptr);
 
   void receive(std::string_view bytes, TimePoint now);
   void say(const Word& word, TimePoint now);
@@ -79,16 +74,11 @@ class Session {
   const std::optional<Endpoint>& elsewhere() const noexcept { return elsewhere_; }
   /// As resume(), for a launcher that has no slot yet or whose slot was no job's.
   void rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
-  /// The term of the leader that it follows; 0: one that cannot be succeeded.
-  std::uint64_t term() const noexcept { return term_; }
   /// It has asked for a slot and has not been answered: whom it will follow is open.
   bool joining() const noexcept { return joining_; }
-  const Known& known() const noexcept { return known_; }
+  /// What a successor must know; rounds as of the newest Forming.
+  const Snapshot& known() const noexcept { return known_; }
   int place() const noexcept { return place_; }
-  /// When the leader's last answer came; nobody may have workers by its word a lease after that.
-  TimePoint heard_at() const noexcept { return heard_at_; }
-  /// This launcher has promised to follow no leader of a lower term: whoever admits it there is left again.
-  void follow_none_below(std::uint64_t term) noexcept { floor_ = term; }
   /// This node is about to leave, and promises nothing any more: no heartbeat from now on, so that its lease
   /// is not waited for longer than it must be. What it says is sent as before.
   void hush() noexcept { hushed_ = true; }
@@ -119,10 +109,9 @@ class Session {
   void remember(const std::string& news, TimePoint now);
   void connected_again(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
   void put_aside(std::string why);
-  void look_for_own_vote();
   void give_up_joining(TimePoint now);
   void beat(TimePoint now);
-  bool successors() const noexcept { return known_.leadership.voters.size() >= kLeastVoters; }
+  bool successors() const noexcept { return known_.voters.size() >= kLeastVoters; }
 
   void say_numbered(std::string numbered, TimePoint now);
 
@@ -130,6 +119,7 @@ class Session {
   wire::FrameWriter writer_;
   NodeOffer offer_;
   SessionTimes times_;
+  Leadership* leadership_;
   std::string cause_;               // of the interruption
   std::uint64_t words_ = 0;         // said so far
   std::deque<std::string> unsaid_;  // numbered words, while interrupted
@@ -147,16 +137,13 @@ class Session {
     std::string word;  // numbered; empty: no word
   };
   std::deque<Sent> unanswered_;  // sets only; the server answers them in order
-  TimePoint lease_from_, lease_ends_, next_beat_, heard_at_;
+  TimePoint lease_from_, lease_ends_, next_beat_;
   TimePoint unseated_since_;
   std::optional<TimePoint> hung_up_until_;
-  std::uint64_t floor_ = 0;                  // of terms
   std::optional<TimePoint> orphaned_until_;  // the lease has run out
   TimePoint patience_{};                     // with a leader who has not granted anything yet
   std::optional<Endpoint> elsewhere_;
-  std::uint64_t term_ = 0;
-  std::int64_t stamp_ = 0;
-  Known known_;
+  Snapshot known_;
   bool joining_ = true;
   bool hushed_ = false;
   bool votes_ = false;  // it is one of the voters

@@ -132,12 +132,17 @@ class NodeAgentProcess {
     std::random_device random;
     while (settings_.offer.instance_id == 0)
       settings_.offer.instance_id = (std::uint64_t{random()} << 32) | random();
-    settings_.rendezvous.vote_state = settings_.member.vote_state = &vote_state_;
-    settings_.rendezvous.instance_id = settings_.offer.instance_id;
-    settings_.rendezvous.host = settings_.offer.host;
-    settings_.rendezvous.meeting_point = settings_.member.server;
-    settings_.member.on_elected = [this](rendezvous::ElectionResult election) {
-      rendezvous_->lead(std::move(election));
+    const rendezvous::MemberOptions& member = settings_.member;
+    rendezvous::LeadershipOptions options{
+        settings_.offer.instance_id, settings_.offer.host, settings_.rendezvous.lease, member.server, {}};
+    options.store.token = member.token;
+    options.store.insecure = member.insecure;
+    options.store.job = member.job;
+    options.store.role = "launcher";
+    leadership_.emplace(std::move(options));
+    settings_.rendezvous.leadership = settings_.member.leadership = &*leadership_;
+    settings_.member.on_elected = [this](rendezvous::Succession succession) {
+      rendezvous_->lead(std::move(succession));
     };
   }
 
@@ -302,7 +307,7 @@ class NodeAgentProcess {
   std::optional<Listener> listener_;
   pid_t launcher_;
   Lease& lease_;
-  rendezvous::VoteState vote_state_;
+  std::optional<rendezvous::Leadership> leadership_;
   std::optional<rendezvous::RendezvousServer> rendezvous_;
   std::unique_ptr<rendezvous::Member> member_;
   std::vector<Word> early_;

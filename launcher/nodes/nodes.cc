@@ -352,7 +352,7 @@ class NodesRun final : private OtherNodes {
     exit_code_ = news.unreachable ? kPeer : kUsage;
   }
 
-  void on(const rendezvous::Leadership&) {}  // for the node agent alone
+  void on(const rendezvous::Snapshot&) {}  // for the node agent alone
 
   void on(const rendezvous::LeaseLost& news) {
     console_.complain("this node has ended its workers, because it lost the others: " + news.why);

@@ -207,7 +207,7 @@ class Watch {
     require(news.failure.has_value() || news.exit_code == 0, "a failure has a cause");
   }
   void check(const Refused&) { require(false, "refusals are no news for all"); }
-  void check(const Leadership&) { require(false, "what a successor must know is told by the leader"); }
+  void check(const Snapshot&) { require(false, "what a successor must know is told by the leader"); }
   void check(const LeaseLost&) { require(false, "leases are the members' own"); }
 
   Bytes& bytes_;

@@ -27,9 +27,8 @@ void LeaderState::found(TimePoint now) {
   membership_.emplace(rules_, now);
 }
 
-void LeaderState::inherit(std::uint64_t term, const Inheritance& inheritance, TimePoint now) {
+void LeaderState::inherit(const Inheritance& inheritance, TimePoint now) {
   start_over();
-  term_ = term;
   membership_.emplace(rules_, inheritance, now);
   collect();
 }
@@ -43,11 +42,12 @@ void LeaderState::set_successors(bool there_are) { membership_->set_successors(t
 
 // --- what launchers say -----------------------------------------------------------------------------------
 
-Admission LeaderState::join(std::uint64_t client, const NodeOffer& offer, TimePoint now) {
+Admission LeaderState::join(std::uint64_t client, const NodeOffer& offer, bool follows_another,
+                            TimePoint now) {
   if (offer.instance_id != 0) first_events_.try_emplace(offer.instance_id, next_event_);
   Admission admission = membership_->join(client, offer, now);
   // What became of the round that it comes back from has been told from the first piece of news on.
-  const bool comes_back = offer.resumes && offer.term != term_ && admission.as_before;
+  const bool comes_back = offer.resumes && follows_another && admission.as_before;
   if (comes_back && offer.instance_id != 0) first_events_[offer.instance_id] = 0;
   collect();
   return admission;

@@ -27,15 +27,15 @@ class LeaderState {
 
   /// This launcher leads.
   bool open() const noexcept { return membership_.has_value(); }
-  std::uint64_t term() const noexcept { return term_; }
   const Membership& membership() const { return *membership_; }
 
   void found(TimePoint now);
-  void inherit(std::uint64_t term, const Inheritance& inheritance, TimePoint now);
+  void inherit(const Inheritance& inheritance, TimePoint now);
   void close();
 
   // As the membership's; `client` is a connection of the store's server. While open().
-  Admission join(std::uint64_t client, const NodeOffer& offer, TimePoint now);
+  /// `follows_another`: what it has heard so far was another leader's news.
+  Admission join(std::uint64_t client, const NodeOffer& offer, bool follows_another, TimePoint now);
   void beat(std::uint64_t client, TimePoint now);
   void hear(std::uint64_t client, const NumberedWord& said, TimePoint now);
   void leave(std::uint64_t client, Departure departure, TimePoint now);
@@ -70,7 +70,6 @@ class LeaderState {
 
   const JobRules rules_;
   std::optional<Membership> membership_;
-  std::uint64_t term_ = 1;
   std::deque<News> queue_;
   std::deque<Event> events_;
   std::uint64_t next_event_ = 0, formed_at_ = 0;

@@ -5,8 +5,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -14,8 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "cluster/quorum/announcer.h"
-#include "cluster/quorum/voters.h"
 #include "cluster/rendezvous/boot_clock.h"
 #include "cluster/rendezvous/leader/leader_state.h"
 #include "cluster/rendezvous/server.h"
@@ -38,7 +34,7 @@ class ServerObserver final : public StoreObserver {
 
   // From any thread.
   const Endpoint& endpoint() const noexcept { return own_; }
-  void lead(ElectionResult election);
+  void lead(Succession succession);
   bool leads() const;
   enum class End {
     heard,      ///< the job is over, and every launcher has heard so
@@ -50,46 +46,39 @@ class ServerObserver final : public StoreObserver {
 
   // For those who look on, from the server's thread.
   const LeaderState& state() const noexcept { return state_; }
-  /// From the first round on, where there is succession and this one leads.
-  const std::optional<Voters>& voters() const noexcept { return voters_; }
 
  private:
   std::string join(std::uint64_t client, std::string_view value, TimePoint now);
   void beat(std::uint64_t client, std::string_view value, TimePoint now);
-  LeaseGrant grant() const;
-  Duration slack() const noexcept;
-  std::uint64_t term() const noexcept { return options_.vote_state == nullptr ? 0 : state_.term(); }
+  LeaseGrant grant();
+  /// There are voters, and this launcher leads them.
+  bool has_voters() const { return leadership_ != nullptr && leadership_->leads(); }
 
   std::string vote(std::string_view value);
   std::string hear_announcement(StoreDesk& desk, std::string_view value);
   std::string refer() const;
   void depose(StoreDesk& desk);
   void take_lead(StoreDesk& desk);
-  void inherit(const ElectionResult& election);
-  void start_announcer();
   bool keep_leading(StoreDesk& desk);
   void found_voters();
 
   void publish(StoreDesk& desk, TimePoint now);
-  bool established_or_alone() const { return !voters_ || established_; }
+  bool may_tell(const News& news) const;
 
   const ServerOptions options_;
   const Endpoint own_;
   const Clock& steady_;
   const Clock& boot_;
   LeaderState state_;
-  std::optional<Voters> voters_;
-  std::unique_ptr<Announcer> announcer_;
-  bool established_ = false;  // a majority follows
-  TimePoint establish_until_{}, next_look_{};
-  bool tell_leadership_ = false;
+  Leadership* const leadership_;
+  bool tell_snapshot_ = false;
   std::set<std::uint64_t> clients_;
   const Duration keep_events_;
-  mutable std::mutex mutex_;  // guards over_, unheard_, leading_ and elected_
+  mutable std::mutex mutex_;  // guards over_, unheard_, leading_ and succession_
   mutable std::condition_variable ended_;
   bool over_ = false, leading_ = false;
   std::size_t unheard_ = 0;  // launchers that have not heard the end
-  std::optional<ElectionResult> elected_;
+  std::optional<Succession> succession_;
 };
 
 }  // namespace dtrain::rendezvous

@@ -66,17 +66,24 @@ class Launcher {
     leads.max_restarts = 100;
     leads.lease = kLease;
     leads.lost_after = kLostAfter;
-    leads.vote_state = &vote_state_;
-    leads.instance_id =
-        1000 + static_cast<std::uint64_t>(place) + (std::uint64_t{std::random_device{}()} << 32);
-    leads.host = "host" + std::to_string(place);
-    leads.meeting_point = meeting_point;
+    const std::string host = "host" + std::to_string(place);
+    LeadershipOptions leadership{
+        1000 + static_cast<std::uint64_t>(place) + (std::uint64_t{std::random_device{}()} << 32),
+        host,
+        kLease,
+        meeting_point,
+        {}};
+    leadership.store.token = token;
+    leadership.store.job = "job";
+    leadership.store.role = "launcher";
+    leadership_.emplace(std::move(leadership));
+    leads.leadership = &*leadership_;
     const bool stands_by = !hosts;
     Listener listener = hosts ? std::move(*hosts) : listen_on("127.0.0.1", 0, soon());
     rendezvous_.emplace(std::move(listener), leads, stands_by);
 
-    NodeOffer offer{place, leads.host, "127.0.0.1 (lo)", 1, {{"nnodes", "4"}}};
-    offer.instance_id = leads.instance_id;
+    NodeOffer offer{place, host, "127.0.0.1 (lo)", 1, {{"nnodes", "4"}}};
+    offer.instance_id = leadership_->instance_id();
     offer.standby = rendezvous_->endpoint();
     MemberOptions follows;
     follows.server = meeting_point;
@@ -84,9 +91,9 @@ class Launcher {
     follows.job = "job";
     follows.beat = milliseconds(250);
     follows.lease = kLease;
-    follows.vote_state = &vote_state_;
-    follows.on_elected = [this](ElectionResult election) {
-      rendezvous_->lead(std::move(election));
+    follows.leadership = &*leadership_;
+    follows.on_elected = [this](Succession succession) {
+      rendezvous_->lead(std::move(succession));
       leads_ = true;
     };
     leads_ = !stands_by;
@@ -116,7 +123,7 @@ class Launcher {
     return !ended_.empty();
   }
   /// All launchers of the job may elect, and it has heard so.
-  bool knows_all() const { return vote_state_.voters() == kNodes + kSpares; }
+  bool knows_all() const { return leadership_->known_voters() == kNodes + kSpares; }
 
  private:
   void end(const std::string& why) {
@@ -144,7 +151,7 @@ class Launcher {
 
   int place_;
   Minutes& minutes_;
-  VoteState vote_state_;
+  std::optional<Leadership> leadership_;
   std::optional<RendezvousServer> rendezvous_;
   std::optional<Member> member_;
   std::atomic<bool> ending_{false}, leads_{false};

@@ -18,11 +18,11 @@ using testing::HasSubstr;
 // The other end: opens what a session sends, answers when told to.
 class SessionTest : public testing::Test {
  protected:
-  SessionTest()
+  explicit SessionTest(Leadership* leadership = nullptr)
       : from_session_(MacKey("up")),
         to_session_(MacKey("down")),
         session_(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), {1, "host1", "", 2, {}},
-                 {}, now_) {}
+                 {}, now_, leadership) {}
 
   std::vector<wire::Request> asked() {
     from_session_.feed(session_.out());
@@ -69,6 +69,15 @@ class SessionTest : public testing::Test {
   wire::FrameReader from_session_;
   wire::FrameWriter to_session_;
   Session session_;
+};
+
+struct WithLeadership {
+  Leadership leadership_{{9, "host1", seconds(4), {}, {}}};
+};
+// Of a launcher whose leader can be succeeded.
+class SucceededSessionTest : private WithLeadership, public SessionTest {
+ protected:
+  SucceededSessionTest() : SessionTest(&leadership_) {}
 };
 
 TEST_F(SessionTest, JoinsThenWaitsForTheEventItIsTold) {
@@ -199,11 +208,11 @@ TEST_F(SessionTest, ASeatThatWasGivenUpIsALostLease) {
 }
 
 // Whoever has begun anew where the leader was knows of no slot, and whom to ask instead.
-TEST_F(SessionTest, AnotherRendezvousAtTheSameAddressEndsNoSessionThatMayBeSucceeded) {
+TEST_F(SucceededSessionTest, AnotherRendezvousAtTheSameAddressEndsNoSessionThatMayBeSucceeded) {
   answer(asked().at(0), join_answer(5, encode(Admission{1, {}, {}, false, {}, 1, {1, seconds(4)}})));
-  Leadership leadership;
-  leadership.voters = {{1, "h0", {"10.0.0.1", 1}}, {2, "h1", {"10.0.0.2", 1}}, {3, "h2", {"10.0.0.3", 1}}};
-  answer(asked().at(0), encode(News(leadership)));
+  Snapshot snapshot;
+  snapshot.voters = {{1, "h0", {"10.0.0.1", 1}}, {2, "h1", {"10.0.0.2", 1}}, {3, "h2", {"10.0.0.3", 1}}};
+  answer(asked().at(0), encode(News(snapshot)));
   answer(asked().at(0), encode(News(Forming{0, 0, {{0, "h0", 2, 0}, {1, "host1", 2, 2}}})));
   EXPECT_EQ(std::get<Forming>(heard()).round, 0);
   reach_a_stranger();
@@ -214,7 +223,7 @@ TEST_F(SessionTest, AnotherRendezvousAtTheSameAddressEndsNoSessionThatMayBeSucce
 }
 
 // It counts its news from 0 again, by another clock.
-TEST_F(SessionTest, ShowsALeaderNothingThatTheOneBeforeHasTold) {
+TEST_F(SucceededSessionTest, ShowsALeaderNothingThatTheOneBeforeHasTold) {
   const auto admitted_by = [](std::uint64_t term, std::int64_t stamp) {
     return join_answer(0, encode(Admission{1, {}, {}, false, {}, term, {stamp, seconds(4)}}));
   };
@@ -227,7 +236,7 @@ TEST_F(SessionTest, ShowsALeaderNothingThatTheOneBeforeHasTold) {
   };
   answer(asked().at(0), admitted_by(1, 700));
   for (int i = 0; i < 3; ++i) answer(asked().at(0), encode(News(Waiting{{"two are missing"}})));
-  ASSERT_EQ(session_.known().events, 3U);
+  ASSERT_EQ(shown()->match_index, 3U);
   session_.interrupt("the cable was pulled");
   reconnect();
   const wire::Request join = asked().at(0);
@@ -244,7 +253,7 @@ TEST_F(SessionTest, ShowsALeaderNothingThatTheOneBeforeHasTold) {
 }
 
 // Also where that one began anew, with the same number.
-TEST_F(SessionTest, ShowsNothingOfTheOneBeforeToWhoeverItJoinsAfresh) {
+TEST_F(SucceededSessionTest, ShowsNothingOfTheOneBeforeToWhoeverItJoinsAfresh) {
   answer(asked().at(0), join_answer(0, encode(Admission{1, {}, {}, false, {}, 1, {700, seconds(4)}})));
   answer(asked().at(0), encode(News(Waiting{{"two are missing"}})));
   session_.interrupt("the cable was pulled");

@@ -133,33 +133,35 @@ void SimulatedJob::connect(Launcher& client, int server, const std::function<voi
               });
 }
 
-void SimulatedJob::ask(Launcher& asker, const std::vector<int>& others, const VoteRequest& request,
-                       std::size_t votes, const std::function<void(std::vector<VoteAnswer>)>& answered) {
+void SimulatedJob::ask(Launcher& asker, const Search& search,
+                       const std::function<void(const std::vector<VoteAnswer>&)>& answered) {
   struct Ballot {
     std::vector<VoteAnswer> answers;
     std::size_t silent = 0, granted = 0;
     bool over = false;
   };
   const auto ballot = std::make_shared<Ballot>();
-  ballot->silent = others.size();
+  ballot->silent = search.others.size();
   const int place = asker.place();
   const std::uint64_t life = asker.life();
   const auto end = [ballot, answered](Launcher* self) {
     if (self != nullptr && !std::exchange(ballot->over, true)) answered(ballot->answers);
   };
   at_launcher(time_.now() + kAsk, place, life, end);
-  for (const int other : others) {
-    at_launcher(network_.arrival(place, other), other, std::nullopt, [=, this](Launcher* host) {
-      std::optional<VoteAnswer> answer;
-      if (host != nullptr) answer = decode_vote_answer(host->answer(kVoteKey, encode(request)));
-      at_launcher(network_.arrival(other, place), place, life, [=](Launcher* self) {
-        --ballot->silent;
-        if (answer) ballot->answers.push_back(*answer);
-        ballot->granted += answer && answer->granted ? 1 : 0;
-        const bool leader = answer && answer->leads > request.known_term;
-        if (ballot->silent == 0 || leader || (votes > 0 && ballot->granted >= votes)) end(self);
-      });
-    });
+  for (const Endpoint& at : search.others) {
+    const int other = at.port - 1;
+    at_launcher(network_.arrival(place, other), other, std::nullopt,
+                [=, this, votes = search.votes, request = *search.request](Launcher* host) {
+                  std::optional<VoteAnswer> answer;
+                  if (host != nullptr) answer = decode_vote_answer(host->answer(kVoteKey, encode(request)));
+                  at_launcher(network_.arrival(other, place), place, life, [=](Launcher* self) {
+                    --ballot->silent;
+                    if (answer) ballot->answers.push_back(*answer);
+                    ballot->granted += answer && answer->granted ? 1 : 0;
+                    const bool leader = answer && answer->leads > request.known_term;
+                    if (ballot->silent == 0 || leader || (votes > 0 && ballot->granted >= votes)) end(self);
+                  });
+                });
   }
 }
 
@@ -262,8 +264,8 @@ void SimulatedJob::fault() {
 
 void SimulatedJob::look_at(const Launcher& launcher) {
   const LeaderState& state = launcher.observer().state();
-  if (!state.open() || !launcher.observer().voters() || !violation_.empty()) return;
-  const std::uint64_t term = state.term(), own = launcher.instance_id();
+  if (!launcher.leadership().leads() || !violation_.empty()) return;
+  const std::uint64_t term = launcher.leadership().term(), own = launcher.instance_id();
   if (!founder_of_.contains(own)) {
     founder_of_[own] = term == 1 ? own : founder_of_.at(last_followed_.at(own));
     if (term == 1) say("place " + std::to_string(launcher.place()) + " begins the job");
@@ -271,8 +273,8 @@ void SimulatedJob::look_at(const Launcher& launcher) {
   Succession& job = jobs_[founder_of_.at(own)];
   const auto [leader, first] = job.leaders.emplace(term, own);
   if (leader->second != own) violated("two leaders of term " + std::to_string(term));
-  if (first) job.inherited[term] = term == 1 ? -1 : state.membership().leadership().round;
-  if (launcher.observer().voters()->alone()) return;
+  if (first) job.inherited[term] = term == 1 ? -1 : state.membership().snapshot().round;
+  if (launcher.leadership().voters()->alone()) return;
   look_at_acknowledgements(launcher);
   look_at_what_was_decided(launcher, job);
 }
@@ -280,7 +282,7 @@ void SimulatedJob::look_at(const Launcher& launcher) {
 // What a leader takes for heard by a majority has been.
 void SimulatedJob::look_at_acknowledgements(const Launcher& leader) {
   const LeaderState& state = leader.observer().state();
-  const Voters& voters = *leader.observer().voters();
+  const Voters& voters = *leader.leadership().voters();
   for (const std::uint64_t events : {state.formed_at(), voters.changed_at(), state.next_event()}) {
     if (events == 0 || !voters.decided(events)) continue;
     const auto heard = std::count_if(voters.members().begin(), voters.members().end(), [&](const Voter& one) {
@@ -288,9 +290,9 @@ void SimulatedJob::look_at_acknowledgements(const Launcher& leader) {
       return found != heard_.end() && found->second >= events;
     });
     if (static_cast<std::size_t>(heard) < voters.members().size() / 2 + 1)
-      violated("the leader of term " + std::to_string(state.term()) + " believes that a majority of " +
-               std::to_string(voters.members().size()) + " has heard " + std::to_string(events) +
-               " of its news, which " + std::to_string(heard) + " have");
+      violated("the leader of term " + std::to_string(leader.leadership().term()) +
+               " believes that a majority of " + std::to_string(voters.members().size()) + " has heard " +
+               std::to_string(events) + " of its news, which " + std::to_string(heard) + " have");
   }
 }
 
@@ -298,8 +300,8 @@ void SimulatedJob::look_at_acknowledgements(const Launcher& leader) {
 void SimulatedJob::look_at_what_was_decided(const Launcher& leader, Succession& job) {
   const LeaderState& state = leader.observer().state();
   for (const LeaderState::Event& event : state.events()) {
-    if (event.number + 1 == state.formed_at() && leader.observer().voters()->decided(state.formed_at()))
-      job.decided[state.term()] = *round_of(event.news);
+    if (event.number + 1 == state.formed_at() && leader.leadership().decided(state.formed_at()))
+      job.decided[leader.leadership().term()] = *round_of(event.news);
   }
   for (const auto& [before, round] : job.decided) {
     for (const auto& [after, known] : job.inherited) {

@@ -1,4 +1,4 @@
-// A job's launchers in virtual time: each has the session, the voter and the leader that a real one has,
+// A job's launchers in virtual time: each has the session, the leadership and the leader that a real one has,
 // driven as Member and StoreServer drive them, over a network that delays, cuts and forgets. What must hold
 // whatever happens is looked at after every event.
 #pragma once
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/quorum/vote_state.h"
+#include "cluster/quorum/leadership.h"
 #include "cluster/rendezvous/leader/server_observer.h"
 #include "cluster/rendezvous/session.h"
 #include "cluster/store/store_table.h"
@@ -53,7 +53,7 @@ class Launcher final : public StoreDesk {
   void freeze(TimePoint until) { frozen_until_ = until; }
   void reset_all_connections();
 
-  bool leads() const { return observer_.state().open() && (observer_.voters() || place_ == 0); }
+  bool leads() const { return observer_.state().open() && (leadership_.leads() || place_ == 0); }
   /// The round that its workers are at, whose lease has not run out; -1: none.
   int working() const;
   /// Who told it to; 0: nobody has.
@@ -63,6 +63,7 @@ class Launcher final : public StoreDesk {
   std::uint64_t instance_id() const { return life_ + 1000; }
   TimePoint frozen_until() const { return frozen_until_; }
   const rendezvous::ServerObserver& observer() const { return observer_; }
+  const rendezvous::Leadership& leadership() const { return leadership_; }
 
   /// Where it stands, for people.
   std::string text() const;
@@ -100,20 +101,15 @@ class Launcher final : public StoreDesk {
   void join_first();
   void reconnect();
   void go_elsewhere();
-  void look_for_leader();
-  void ask_voters();
-  void take_votes(const rendezvous::VoteRequest& request, std::vector<rendezvous::VoteAnswer> answers);
+  void look_for_leader(rendezvous::Search search);
   void follow(int leader, const std::function<void()>& in_vain);
-  bool knows_better(std::uint64_t term) const;
-  bool follow_one_of(const std::vector<rendezvous::VoteAnswer>& answers);
-  void look_again();
 
   SimulatedJob& job_;
   const int place_;
   const std::uint64_t life_;
   TimePoint frozen_until_{};
 
-  rendezvous::VoteState vote_state_;
+  rendezvous::Leadership leadership_;
   StoreTable table_;
   rendezvous::ServerObserver observer_;
   std::map<std::uint64_t, ConnectionPtr> clients_;
@@ -125,8 +121,6 @@ class Launcher final : public StoreDesk {
   int server_ = 0;  // the place of the one that it follows
   bool busy_ = false, referred_in_vain_ = false;
   std::uint64_t wakes_ = 0;
-  std::optional<TimePoint> orphaned_at_;
-  int attempts_ = 0;
   TimePoint granted_until_{};
   int at_work_ = -1;
   std::uint64_t leader_ = 0;
@@ -165,8 +159,8 @@ class SimulatedJob {
   void at_launcher(TimePoint when, int place, std::optional<std::uint64_t> life,
                    const std::function<void(Launcher*)>& happens);
   void connect(Launcher& client, int server, const std::function<void(ConnectionPtr)>& reached);
-  void ask(Launcher& asker, const std::vector<int>& others, const rendezvous::VoteRequest& request,
-           std::size_t votes, const std::function<void(std::vector<rendezvous::VoteAnswer>)>& answered);
+  void ask(Launcher& asker, const rendezvous::Search& search,
+           const std::function<void(const std::vector<rendezvous::VoteAnswer>&)>& answered);
   void send_up(const ConnectionPtr& connection, std::string bytes);
   void send_down(const ConnectionPtr& connection, std::string bytes);
   /// One end has closed; the other one hears so with what was sent before, or, of a machine that is gone,

@@ -14,21 +14,16 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // As Member's.
-constexpr Duration kReconnectPause = milliseconds(20), kAskAgain = milliseconds(300),
-                   kTurn = milliseconds(300);
-constexpr int kAskLostLeader = 4;
+constexpr Duration kReconnectPause = milliseconds(20), kAskAgain = milliseconds(300);
 
 Endpoint endpoint_of(int place) { return {"host", static_cast<std::uint16_t>(place + 1)}; }
 int place_of(const Endpoint& endpoint) { return endpoint.port - 1; }
 
-ServerOptions options_of(const Settings& settings, int place, std::uint64_t instance_id,
-                         VoteState& vote_state) {
+ServerOptions options_of(const Settings& settings, Leadership& leadership) {
   ServerOptions options;
   options.lease = settings.lease;
   options.lost_after = settings.lost_after;
-  options.vote_state = &vote_state;
-  options.instance_id = instance_id;
-  options.host = "host" + std::to_string(place);
+  options.leadership = &leadership;
   return options;
 }
 
@@ -51,8 +46,9 @@ Launcher::Launcher(SimulatedJob& job, int place, std::uint64_t life)
     : job_(job),
       place_(place),
       life_(life),
+      leadership_({instance_id(), "host" + std::to_string(place), job.settings_.lease, {}, {}}),
       table_({}, [this](std::uint64_t client, const wire::Response& answer) { respond(client, answer); }),
-      observer_(options_of(job.settings_, place, instance_id(), vote_state_), endpoint_of(place),
+      observer_(options_of(job.settings_, leadership_), endpoint_of(place),
                 rules_of(job.settings_, instance_id()), place != 0, job.time_, job.time_) {}
 
 void Launcher::begin() {
@@ -75,14 +71,13 @@ void Launcher::reset_all_connections() {
 std::string Launcher::text() const {
   std::string text = "place " + std::to_string(place_) + ": ";
   if (observer_.state().open())
-    text += "leads term " + std::to_string(observer_.state().term()) +
-            " with voters: " + std::to_string(observer_.voters() ? observer_.voters()->members().size() : 0) +
-            ", ";
+    text += "leads term " + std::to_string(leadership_.term()) + " with voters: " +
+            std::to_string(leadership_.leads() ? leadership_.voters()->members().size() : 0) + ", ";
   if (!session_) return text + "has not reached place 0";
   text += (session_->orphaned()      ? "looks for a leader, last "
            : session_->interrupted() ? "is cut off from "
                                      : "follows ") +
-          std::to_string(server_) + " in term " + std::to_string(session_->term());
+          std::to_string(server_);
   return text + (at_work_ < 0 ? "" : ", at work in round " + std::to_string(at_work_));
 }
 
@@ -168,10 +163,10 @@ void Launcher::after_serving() {
 
 // Who leads tells so where newcomers look for the job.
 void Launcher::announce() {
-  if (observer_.state().open() && observer_.voters() && place_ != 0)
+  if (leadership_.leads() && place_ != 0)
     job_.at_launcher(
         job_.network_.arrival(place_, 0), 0, std::nullopt,
-        [claim = encode(LeaderAnnouncement{observer_.state().term(), observer_.endpoint()})](Launcher* host) {
+        [claim = encode(LeaderAnnouncement{leadership_.term(), observer_.endpoint()})](Launcher* host) {
           if (host != nullptr) host->answer(kAnnouncementKey, claim);
         });
   job_.at_launcher(job_.time_.now() + seconds(1), place_, life_, [](Launcher* self) {
@@ -193,12 +188,12 @@ void Launcher::join_first() {
     offer.instance_id = instance_id();
     offer.standby = observer_.endpoint();
     connection_ = connection;
-    vote_state_.set_leader(endpoint_of(0));
+    leadership_.approach(endpoint_of(0));
     SessionTimes times;
     times.lease = job_.settings_.lease;
     times.join = job_.settings_.join_timeout;
     session_.emplace(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), offer, times,
-                     job_.time_.now());
+                     job_.time_.now(), &leadership_);
     busy_ = false;
     turn();
   });
@@ -206,11 +201,11 @@ void Launcher::join_first() {
 
 void Launcher::receive(const ConnectionPtr& connection, const std::string& bytes) {
   if (connection != connection_ || busy_) return;
-  vote_state_.with(*session_, job_.time_.now(), [&] { session_->receive(bytes, job_.time_.now()); });
+  session_->receive(bytes, job_.time_.now());
   if (session_->admitted() && !session_->interrupted()) granted_until_ = session_->lease_ends();
-  const bool follows = !session_->joining() && !session_->interrupted();
-  if (follows && session_->term() != 0 && session_->known().term == session_->term())
-    job_.note_heard(instance_id(), connection->server_life + 1000, session_->known().events);
+  const auto shown = decode_ack(leadership_.ack());
+  if (!session_->joining() && !session_->interrupted() && shown && shown->match_index > 0)
+    job_.note_heard(instance_id(), connection->server_life + 1000, shown->match_index);
   turn();
 }
 
@@ -237,17 +232,15 @@ void Launcher::pause(Duration time) {
 void Launcher::turn() {
   if (busy_) return;
   const TimePoint now = job_.time_.now();
-  TimePoint due{};
-  vote_state_.with(*session_, now, [&] { due = session_->tick(now); });
+  const TimePoint due = session_->tick(now);
   if (at_work_ >= 0 && now >= granted_until_) end_workers(137);
   flush();
   deliver();
   if (session_->ended()) return job_.gone(place_, false);
-  if (!session_->orphaned()) orphaned_at_.reset();
   if (session_->interrupted()) {
     leave_server();
     busy_ = true;
-    if (session_->orphaned()) return look_for_leader();
+    if (session_->orphaned()) return look_for_leader(leadership_.acquire(now));
     return session_->elsewhere() ? go_elsewhere() : reconnect();
   }
   wake_at(at_work_ >= 0 ? std::min(due, granted_until_) : due);
@@ -316,8 +309,8 @@ void Launcher::follow(int leader, const std::function<void()>& in_vain) {
     if (!connection) return in_vain();
     connection_ = connection;
     server_ = leader;
-    vote_state_.set_leader(endpoint_of(leader));
-    const bool has_seat = session_->known().term != 0 && !session_->known().leadership.voters.empty();
+    leadership_.approach(endpoint_of(leader));
+    const bool has_seat = !session_->known().voters.empty();
     wire::FrameReader reader(MacKey("down"));
     wire::FrameWriter writer(MacKey("up"));
     has_seat ? session_->resume(std::move(reader), std::move(writer), job_.time_.now())
@@ -342,69 +335,22 @@ void Launcher::go_elsewhere() {
   });
 }
 
-// --- elections --------------------------------------------------------------------------------------------
-
-bool Launcher::knows_better(std::uint64_t term) const {
-  return term > session_->term() && vote_state_.may_follow(term);
-}
-
-void Launcher::look_for_leader() {
-  if (!orphaned_at_) orphaned_at_ = job_.time_.now();
-  const LeaderAnnouncement told = vote_state_.leader();
-  if (knows_better(told.term)) return follow(place_of(told.leader), [this] { ask_voters(); });
-  ask_voters();
-}
-
-void Launcher::ask_voters() {
-  const auto& voters = session_->known().leadership.voters;
-  const auto own = std::find_if(voters.begin(), voters.end(),
-                                [this](const Voter& one) { return one.instance_id == instance_id(); });
-  const auto turns = std::max<std::ptrdiff_t>(own - voters.begin(), 1) - 1;
-  VoteRequest request{0, instance_id(), session_->term(), 0};
-  if (own != voters.end() && job_.time_.now() - *orphaned_at_ >= turns * kTurn)
-    if (const auto stands = vote_state_.stand(instance_id(), job_.time_.now(), true); stands.term != 0)
-      request = stands;
-  std::vector<int> others;
-  const bool all = attempts_++ % kAskLostLeader == kAskLostLeader - 1;
-  for (const Voter& one : voters) {
-    if (one.instance_id != instance_id() && (all || &one != voters.data()))
-      others.push_back(place_of(one.at));
+void Launcher::look_for_leader(Search search) {
+  if (search.elected) {
+    job_.say("place " + std::to_string(place_) + " is elected for " + std::to_string(search.elected->term));
+    observer_.lead({std::move(*search.elected), session_->known(), session_->place()});
+    search.leaders = {observer_.endpoint()};
   }
-  job_.ask(*this, others, request, voters.size() / 2,
-           [this, others, request](std::vector<VoteAnswer> answers) {
-             for (const VoteAnswer& answer : answers) vote_state_.hear_of(answer.current_term);
-             const auto& members = session_->known().leadership.voters;
-             if (follow_one_of(answers)) return;
-             if (!request.probe || !elects(members, instance_id(), answers)) return look_again();
-             const VoteRequest vote = vote_state_.stand(instance_id(), job_.time_.now(), false);
-             if (vote.term == 0) return look_again();
-             job_.ask(*this, others, vote, members.size() / 2,
-                      [this, vote](std::vector<VoteAnswer> votes) { take_votes(vote, std::move(votes)); });
-           });
-}
-
-void Launcher::take_votes(const VoteRequest& request, std::vector<VoteAnswer> answers) {
-  for (const VoteAnswer& answer : answers) vote_state_.hear_of(answer.current_term);
-  const bool elected = vote_state_.settle(elects(session_->known().leadership.voters, instance_id(), answers),
-                                          job_.time_.now());
-  if (!elected) return follow_one_of(answers) ? void() : look_again();
-  Duration heard_ago = vote_state_.heard_ago(job_.time_.now());
-  for (const VoteAnswer& answer : answers) {
-    if (answer.granted) heard_ago = std::min(heard_ago, answer.heard_ago);
+  if (!search.leaders.empty()) {
+    const int leader = place_of(search.leaders.front());
+    search.leaders.erase(search.leaders.begin());
+    search.elected.reset();
+    return follow(leader, [this, search] { look_for_leader(search); });
   }
-  job_.say("place " + std::to_string(place_) + " is elected for " + std::to_string(request.term));
-  observer_.lead({request.term, heard_ago, session_->known(), session_->place(), "host"});
-  follow(place_, [this] { look_again(); });
+  if (!search.request) return pause(job_.random_time(kReconnectPause, milliseconds(600)));
+  job_.ask(*this, search, [this](const std::vector<VoteAnswer>& answers) {
+    look_for_leader(leadership_.answered(answers, job_.time_.now()));
+  });
 }
-
-bool Launcher::follow_one_of(const std::vector<VoteAnswer>& answers) {
-  const auto leader = std::find_if(answers.begin(), answers.end(),
-                                   [this](const VoteAnswer& answer) { return knows_better(answer.leads); });
-  if (leader == answers.end()) return false;
-  follow(place_of(leader->leader), [this] { look_again(); });
-  return true;
-}
-
-void Launcher::look_again() { pause(job_.random_time(kReconnectPause, milliseconds(600))); }
 
 }  // namespace dtrain::simulation
