@@ -36,7 +36,8 @@ std::unique_ptr<Module> Task::build_tensor_parallel(std::span<const Field> /*fie
                                                     Generator& /*generator*/,
                                                     const std::shared_ptr<Device>& /*device*/,
                                                     const TensorParallelGroup& /*tp_group*/) const {
-  throw UsageError("--tensor: expected a model whose layers can be split (transformer), got " + name());
+  throw UsageError("--tensor: expected a model that supports tensor parallelism (transformer), got " +
+                   name());
 }
 
 Tensor Task::loss_tensor_parallel(const Tensors& outputs, const BatchTensors& batch,

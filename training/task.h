@@ -87,7 +87,7 @@ class Task {
   /// inputs(batch), in float32 whatever the precision of the run.
   virtual Tensor loss(const Tensors& outputs, const BatchTensors& batch) const = 0;
 
-  /// What the numbers that the network gives mean, for whoever reads predictions. By default numbers.
+  /// What the numbers that the network gives mean, for readers of predictions. By default numbers.
   virtual OutputKind output_kind() const { return OutputKind::values; }
 
   // ---- networks that are split among ranks (--tensor). By default there are none.

@@ -15,9 +15,9 @@ namespace {
 constexpr OptionSpec kOptions[] = {
     {"min-bytes", "What to measure", "SIZE", "1K", "smallest message, as 512, 4K, 1M or 1G"},
     {"max-bytes", "What to measure", "SIZE", "64M", "largest message"},
-    {"factor", "What to measure", "N", "4", "ratio of one size to the one before"},
+    {"factor", "What to measure", "N", "4", "each size is N times the one before"},
     {"dtype", "What to measure", "NAME", "float32", "float32, float64, bfloat16, int64, int32 or uint8"},
-    {"warmup", "What to measure", "N", "5", "untimed calls of each size before those"},
+    {"warmup", "What to measure", "N", "5", "untimed calls of each size, first"},
     {"iterations", "What to measure", "N", "20", "timed calls of each size"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo, mpi or self"},

@@ -22,11 +22,11 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kOwnOptions[] = {
-    {"warmup", "What to measure", "N", "3", "steps that are not timed"},
-    {"iterations", "What to measure", "N", "10", "steps that are"},
+    {"warmup", "What to measure", "N", "3", "untimed steps, first"},
+    {"iterations", "What to measure", "N", "10", "timed steps"},
     {"forecast", "What to measure", "GPU", "h100",
-     "on an emulated GPU: whose times to predict (h100, h200, a100, l4, rtx4090)"},
-    {"forecast-batch", "What to measure", "N", "0", "and of a step of how many samples; 0: of this one"},
+     "on an emulated GPU: the GPU whose times to predict (h100, h200, a100, l4, rtx4090)"},
+    {"forecast-batch", "What to measure", "N", "0", "with --forecast: samples per step; 0: as many as were measured"},
     {"by", "What to measure", "WHAT", "kind", "one line per kind of operation, or per kernel"},
     {"json", "Output", "", "", "print one JSON object per line"},
     {"help", "Output", "", "", "this text"},
@@ -48,7 +48,7 @@ std::vector<OptionSpec> specs() {
 }
 
 // What is no option here is as `dtrain train` has it by default.
-TrainConfig recipe_of(const Options& options, const Task& task, std::int64_t world_size) {
+TrainConfig config_of(const Options& options, const Task& task, std::int64_t world_size) {
   std::map<std::string, OptionValue> values = options.all();
   fill_from_defaults(train_options(), values);
   return make_train_config(Options(std::move(values)), task.name(), world_size);
@@ -196,7 +196,7 @@ ExitCode run_bench_step(const Invocation& invocation) {
   }
   const Placement placement = find_placement(invocation.environment);
   const std::shared_ptr<const Task> task = task_of(options);
-  const TrainConfig config = recipe_of(options, *task, *placement.world_size);
+  const TrainConfig config = config_of(options, *task, *placement.world_size);
   limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
   const auto device = make_device(config.device, {.local_rank = *placement.local_rank,

@@ -20,11 +20,11 @@ namespace {
 // clang-format off
 constexpr OptionSpec kOptions[] = {
     {"checkpoint", "What to evaluate", "PATH", "", "a run directory, a checkpoint directory or a .safetensors file"},
-    {"model", "What to evaluate", "NAME", "", "unset: the model the checkpoint was made with"},
-    {"task", "What to evaluate", "NAME", "", "unset: the task the checkpoint was made with"},
-    {"dataset", "What to evaluate", "NAME", "", "unset: the data set the checkpoint was made with"},
+    {"model", "What to evaluate", "NAME", "", "model; unset: the checkpoint's"},
+    {"task", "What to evaluate", "NAME", "", "task; unset: the checkpoint's"},
+    {"dataset", "What to evaluate", "NAME", "", "data set; unset: the checkpoint's"},
     {"data-dir", "What to evaluate", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
-    {"batch-size", "What to evaluate", "N", "256", "samples of one pass on one worker"},
+    {"batch-size", "What to evaluate", "N", "256", "samples per worker and batch"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo or mpi"},
     {"timeout", "Machine", "SECONDS", "300", "longest wait for the peers"},
@@ -55,7 +55,7 @@ TransformerShape shape_of(const SavedWeights& weights) {
   return shape;
 }
 
-/// The run's own data must have the columns it learned from; held-out samples that are others are told of.
+/// The run's own data must have the columns it learned from; held-out samples that differ are reported.
 void check_data(const SavedWeights& weights, const DataFingerprint& found, bool own, Log& log) {
   const auto learned = from_entries(weights.identity);
   if (!learned) return;

@@ -25,14 +25,14 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", "train a built-in model, alone or as a worker of a job", run_train, true},
     {"eval", "evaluate a checkpoint on the test set", run_eval, true},
-    {"sampler", "print the sample indices a rank gets in an epoch", run_sampler},
-    {"doctor", "check this machine and say what is wrong and how to fix it", run_doctor},
+    {"sampler", "print the sample indices that a rank gets in an epoch", run_sampler},
+    {"doctor", "check this machine and report what is wrong and how to fix it", run_doctor},
     {"bench", "measure all_reduce, or where a training step's time goes", run_bench, true},
-    {"sweep", "train many times over ranges of options, several at a time", run_sweep},
-    {"report", "write report.html for a run directory", run_report},
-    {"predict", "say what a trained network makes of samples in a file", run_predict, true},
+    {"sweep", "train with many combinations of options, several runs at a time", run_sweep},
+    {"report", "plot one run, or compare several, in a self-contained HTML page", run_report},
+    {"predict", "apply a trained network to samples in a file", run_predict, true},
     {"export", "write a trained network as an ONNX file", run_export},
-    {"convert", "read weights from PyTorch's safetensors, or write them so", run_convert},
+    {"convert", "convert weights from or to PyTorch's names, as safetensors", run_convert},
 };
 
 std::string usage() {

@@ -23,18 +23,18 @@ using sweep::Run, sweep::SweepConfig, sweep::SweepEnd, sweep::SweepFolder;
 constexpr std::int64_t kMostJobs = 4096;
 constexpr std::string_view kUsage =
     "usage: dtrain sweep CONFIG.json [options]\n\n"
-    "Trains once for each combination of the options that CONFIG.json lists, or for\n"
-    "some drawn at random, several at a time. Started again, it goes on.";
+    "Trains with each combination of the options that CONFIG.json lists, or with a\n"
+    "random sample of them, several runs at a time. The same command resumes it.";
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
     {"sweep-dir", "Sweep", "DIR", "", "folder of the sweep; unset: sweeps/<name of CONFIG.json>"},
-    {"jobs", "Sweep", "N", "", "runs at a time; unset: as many as the cores, or the GPUs, give each worker one"},
-    {"metric", "Sweep", "NAME", "", "accuracy, loss or what else evaluation gives, to sort by; unset: as CONFIG.json says, else accuracy where there is one"},
+    {"jobs", "Sweep", "N", "", "runs at the same time; unset: as many as leave each worker a core, or a GPU, of its own"},
+    {"metric", "Sweep", "NAME", "", "metric to sort by: accuracy, loss or another that evaluation reports; unset: CONFIG.json's, else accuracy if there is one"},
     {"max-restarts", "Sweep", "N", "0", "restarts of a run whose workers fail"},
-    {"stop-on-failure", "Sweep", "", "", "a run that fails ends the sweep; unset: the others go on"},
-    {"retry-failed", "Sweep", "", "", "runs that failed before go on, too"},
-    {"dry-run", "Output", "", "", "print each run, what it has come to and its options; start nothing"},
+    {"stop-on-failure", "Sweep", "", "", "stop the sweep when a run fails; unset: the other runs continue"},
+    {"retry-failed", "Sweep", "", "", "also resume runs that failed"},
+    {"dry-run", "Output", "", "", "print each run, its result so far and its options; start nothing"},
     {"json", "Output", "", "", "print the results as one JSON object"},
     {"help", "Output", "", "", "this text"},
 };
@@ -67,7 +67,7 @@ fs::path folder_of(const Request& request) {
   return fs::path("sweeps") / request.config.stem();
 }
 
-// The launcher is beside this program.
+// The launcher is in the same folder as this program.
 std::string launcher() {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);

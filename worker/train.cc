@@ -9,12 +9,12 @@ namespace {
 // clang-format off
 constexpr OptionSpec kTaskOptions[] = {
     {"model", "What to train", "NAME", "lenet", "linear, mlp, lenet, resnet18, resnet50 or transformer"},
-    {"task", "What to train", "NAME", "", "classification, regression (mean squared error) or language (next token); unset: what the model is for"},
-    {"width", "What to train", "N", "", "transformer: features of a token; unset: 64"},
-    {"heads", "What to train", "N", "", "transformer: heads of attention; unset: 4"},
-    {"layers", "What to train", "N", "", "transformer: blocks; unset: 2"},
-    {"tied", "What to train", "", "", "transformer: input and output share one table of words"},
-    {"dropout", "What to train", "P", "0", "transformer: share of features that training drops behind embeddings, attention and the wide layer"},
+    {"task", "What to train", "NAME", "", "classification, regression (mean squared error) or language (next token); unset: the model's own"},
+    {"width", "What to train", "N", "", "transformer: embedding dimension (d_model); unset: 64"},
+    {"heads", "What to train", "N", "", "transformer: attention heads; unset: 4"},
+    {"layers", "What to train", "N", "", "transformer: number of blocks; unset: 2"},
+    {"tied", "What to train", "", "", "transformer: tie the weights of the token embedding and the output layer"},
+    {"dropout", "What to train", "P", "0", "transformer: dropout probability, after embeddings, attention and the feed-forward layer"},
 };
 // clang-format on
 
@@ -34,14 +34,14 @@ std::shared_ptr<const Task> task_of(const Options& options) {
   for (const auto& [name, value] :
        {std::pair{"width", &shape.width}, {"heads", &shape.heads}, {"layers", &shape.layers}}) {
     if (!options.has(name)) continue;
-    if (model != "transformer") options.refuse(name, "--model transformer beside it");
+    if (model != "transformer") options.refuse(name, "--model transformer with it");
     *value = options.integer(name, 1, 1 << 20);
   }
   shape.tied = options.enabled("tied");
-  if (shape.tied && model != "transformer") options.refuse("tied", "--model transformer beside it");
+  if (shape.tied && model != "transformer") options.refuse("tied", "--model transformer with it");
   shape.dropout = dropout_of(options);
   if (shape.dropout > 0 && model != "transformer")
-    options.refuse("dropout", "0, or --model transformer beside it");
+    options.refuse("dropout", "0, or --model transformer with it");
   return make_task(options.has("task") ? options.text("task") : default_task(model), model, shape);
 }
 

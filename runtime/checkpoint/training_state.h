@@ -10,7 +10,7 @@
 
 namespace dtrain {
 
-/// Everything needed to go on exactly. Strings are UTF-8.
+/// Everything needed to resume exactly. Strings are UTF-8.
 struct TrainingState {
   std::int64_t step = 0;               ///< finished optimizer steps
   std::int64_t epoch = 0;              ///< epoch of the next step, from 0

@@ -157,7 +157,7 @@ void MetricsLog::truncate_after(std::int64_t step, const Starts& starts) {
   for (std::size_t end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
     std::string line = text.substr(at, end - at);
     const LinePlace place = place_of(line);
-    // This start, which goes on from `step`, does not judge: its own cut does.
+    // This start, which resumes from `step`, does not judge: its own cut does.
     const std::int64_t later = starts.superseded_by(place.start, place.step);
     if (place.step > step && (later == 0 || later >= start_)) break;
     if (later != 0) gone.insert(place.start);

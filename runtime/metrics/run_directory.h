@@ -14,7 +14,7 @@ class RunDirectory {
   explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
 
   /// Creates `path` with checkpoints/ and logs/ in it and checks that it can be written and has room for
-  /// `bytes_needed`. A folder that is there already is taken over, so that a run can go on in it. Rank 0
+  /// `bytes_needed`. A folder that is there already is taken over, so that a run can resume in it. Rank 0
   /// only. Throws UsageError when a file is in the way, SystemError when it cannot be written.
   static RunDirectory create(const std::filesystem::path& path, std::uint64_t bytes_needed = 0);
 

@@ -170,17 +170,16 @@ TEST_F(DevicesOption, SayWhatCannotBePlaced) {
                  "expected devices of one kind, as cpu:0, for fc1, got cuda:1");
   expect_refused({"--place", "fc1=cpu:2", "--devices", "cpu:0,cpu:1"},
                  "expected one of the devices of --devices (cpu:0,cpu:1) for fc1, got cpu:2");
-  expect_refused({"--place", "auto"}, "--devices beside auto");
+  expect_refused({"--place", "auto"}, "--devices with auto");
   expect_refused({"--place", "auto", "--devices", "cpu:0,cpu:1,cpu:2,cpu:3,cpu:4"},
                  "each of 5 stages, got 4 parts");
   for (const char* what : {"gradients", "parameters"}) {
     expect_refused({"--place", "fc1=cpu:1", "--shard", what},
-                   "expected optimizer or none beside --place, whose parameters are whole");
+                   "expected optimizer or none with --place, whose parameters are whole");
     expect_refused({"--pipeline", "2", "--devices", "cpu:0,cpu:1", "--micro-batches", "4", "--shard", what},
-                   "expected optimizer or none beside --pipeline over --devices");
+                   "expected optimizer or none with --pipeline over --devices");
   }
-  expect_refused({"--place", "fc1=cpu:1", "--shard", "optimizer", "--shard-group", "1"},
-                 "expected job beside");
+  expect_refused({"--place", "fc1=cpu:1", "--shard", "optimizer", "--shard-group", "1"}, "expected job with");
   expect_refused({"--pipeline", "3", "--devices", "cpu:0,cpu:1", "--micro-batches", "4"},
                  "expected a stage for each of 2 devices, got 3");
   expect_refused({"--pipeline", "2", "--devices", "cpu:0,cpu:1", "--place", "fc1=cpu:1"},
@@ -194,7 +193,7 @@ TEST_F(DevicesOption, SayWhatTheyDoNotGoWith) {
   expect_refused({"--devices", "cpu:0,cpu:1", "--global-batch-size", "1"},
                  "expected at least one sample of a pass for each of 2 devices, got 1");
   expect_refused({"--devices", "cpu:0,cpu:1", "--virtual-workers", "2"},
-                 "expected nothing beside --virtual-workers, whose parts a worker computes one after");
+                 "expected nothing with --virtual-workers, whose parts a worker computes one after");
   expect_refused({"--update-on", "host"}, "--update-on");
 }
 

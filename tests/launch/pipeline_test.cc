@@ -264,21 +264,21 @@ TEST_F(PipelineOption, WhatAllWorkersFindWrongIsSaidOnce) {
 }
 
 TEST_F(PipelineOption, SaysWhatCannotBe) {
-  expect_refused({"--pipeline", "2"}, "expected a number that 3 workers can be divided by, got 2", 3);
+  expect_refused({"--pipeline", "2"}, "expected a divisor of the 3 workers, got 2", 3);
   expect_refused({"--pipeline", "5", "--micro-batches", "4"}, "one part for each of 5 stages, got 4 parts",
                  5);
-  expect_refused({"--micro-batches", "4"}, "--pipeline N beside it", 2);
+  expect_refused({"--micro-batches", "4"}, "--pipeline N with it", 2);
   expect_refused({"--pipeline", "2", "--accumulate", "2"}, "choose --micro-batches", 2);
   expect_refused({"--pipeline", "2", "--micro-batches", "5"},
                  "expected a multiple of 1 (workers) x 5 (passes)", 2);
   expect_refused({"--pipeline", "2", "--shard", "gradients", "--compress", "bf16"},
-                 "none beside --shard gradients and parameters", 2);
+                 "none with --shard gradients and parameters", 2);
   expect_refused({"--pipeline", "2", "--shard", "parameters", "--optimizer", "lars"},
                  "where workers hold parts of layers", 2);
   expect_refused({"--pipeline", "2", "--virtual-workers", "4", "--micro-batches", "4"},
-                 "nothing beside --virtual-workers, whose parts are the micro-batches", 2);
+                 "nothing with --virtual-workers, whose parts are the micro-batches", 2);
   expect_refused({"--pipeline", "2", "--virtual-workers", "4", "--schedule", "interleaved"},
-                 "expected 1f1b or gpipe beside --virtual-workers", 2);
+                 "expected 1f1b or gpipe with --virtual-workers", 2);
   expect_refused({"--pipeline", "2", "--virtual-workers", "2"}, "each of 3 groups of workers, got 2", 6);
   expect_refused({"--pipeline", "2", "--shard", "optimizer", "--shard-group", "2"}, "--shard-group", 2);
   const std::vector<std::string> laced = {"--pipeline", "2", "--schedule", "interleaved"};
@@ -288,10 +288,10 @@ TEST_F(PipelineOption, SaysWhatCannotBe) {
   };
   expect_refused(with({"--micro-batches", "1"}), "expected a multiple of the 2 stages", 2);
   expect_refused(with({"--chunks", "3"}), "one part for each of 6 stages, got 4 parts", 2);
-  expect_refused({"--pipeline", "2", "--chunks", "2"}, "--schedule interleaved beside it", 2);
-  expect_refused({"--schedule", "gpipe"}, "--pipeline N beside it", 2);
+  expect_refused({"--pipeline", "2", "--chunks", "2"}, "--schedule interleaved with it", 2);
+  expect_refused({"--schedule", "gpipe"}, "--pipeline N with it", 2);
   expect_refused({"--pipeline", "2", "--sync-batch-norm"}, "expected a model with batch norm", 2);
-  expect_refused({"--stages", "auto"}, "even, or --pipeline N beside it", 2);
+  expect_refused({"--stages", "auto"}, "even, or --pipeline N with it", 2);
   expect_refused({"--pipeline", "2", "--stages", "some"}, "expected even, auto, or the number", 2);
   expect_refused({"--pipeline", "2", "--stages", "1,2"}, "the first stage to begin at part 0, got 1", 2);
   expect_refused({"--pipeline", "3", "--stages", "0,2,1"}, "that ascend, got 1 behind 2", 3);

@@ -203,9 +203,9 @@ TEST_F(ServersOption, RefusesWhatMakesNoSense) {
   expect_run_refused(training("b", 2, 1, 2, {"--max-staleness=3"}), "--max-staleness");
   expect_run_refused(training("c", 2, 1, 2, {"--shard=gradients"}), "--shard");
   expect_run_refused(training("c", 2, 1, 2, {"--virtual-workers=4"}),
-                     "nothing beside --servers, which add up a gradient of each worker");
+                     "nothing with --servers, which add up a gradient of each worker");
   expect_run_refused(training("c", 2, 1, 2, {"--place=fc1=cpu:0"}),
-                     "--place (from command line): expected nothing beside --servers");
+                     "--place (from command line): expected nothing with --servers");
   expect_run_refused(training("d", 2, 1, 2, {"--servers=2"}), "the 1 that dtrain-launch");
   expect_run_refused(training("e", 2, 2, 2, {"--clip-grad-norm=1"}), "--clip-grad-norm");
   expect_run_refused(training("f", 2, 1, 2, {"--sync-batch-norm", "--update=async"}), "--sync-batch-norm");

@@ -147,8 +147,8 @@ TEST_F(ShardOption, GroupsMayHoldCopies) {
   expect_trained(training("groups-parameters", 4, "none", 8));
   expect_near("groups-parameters", plain);
   expect_run_refused(training("three", 4, "parameters", 2, {"--shard-group", "3"}),
-                     "can be divided by, got 3");
-  expect_run_refused(training("alone", 4, "none", 2, {"--shard-group", "2"}), "--shard beside it");
+                     "expected a divisor of the 4 workers, got 3");
+  expect_run_refused(training("alone", 4, "none", 2, {"--shard-group", "2"}), "--shard with it");
   expect_run_refused(training("towers", 2, "parameters", 2, {"--devices", "cpu:0,cpu:1"}), "--devices");
 }
 

@@ -93,7 +93,7 @@ TEST_F(Sweep, BadInputIsRefusedBeforeAnythingStarts) {
   EXPECT_THAT(refused(config(R"("lr": [0.1, "fast"])")),
               HasSubstr("run lr=fast: --lr (from command line): expected a number"));
   EXPECT_THAT(refused(config(R"("global-batch-size": [64])")),
-              HasSubstr("expected nothing beside --global-batch-size"));
+              HasSubstr("expected nothing with --global-batch-size"));
   EXPECT_THAT(refused(config(R"("lr": [])")), HasSubstr("options.lr: expected at least one value"));
   EXPECT_THAT(refused(config(R"("lr": 1)", R"("jbos": 2, )")), HasSubstr("jbos: unknown field"));
   EXPECT_THAT(refused(config(R"("lr": 1)"), {"--jobs=none"}), HasSubstr("--jobs"));

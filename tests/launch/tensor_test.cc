@@ -221,24 +221,25 @@ TEST_F(TensorOption, TiesWordsInEveryForm) {
 
 TEST_F(TensorOption, SaysWhatCannotBe) {
   expect_refused({"--tensor", "2", "--pipeline", "2"}, "expected 2 workers to be a multiple of 2 x 2", 2);
-  expect_refused({"--tensor", "2"}, "expected a number that 3 workers can be divided by, got 2", 3);
+  expect_refused({"--tensor", "2"}, "expected a divisor of the 3 workers, got 2", 3);
   expect_refused({"--mesh", "dp=2,tp=2"}, "mesh", 2);
-  expect_refused({"--mesh", "dp=2,xp=2"}, "axes dp (batches are shared), tp (layers are split) and pp", 4);
+  expect_refused({"--mesh", "dp=2,xp=2"}, "axes dp (data parallelism), tp (tensor parallelism) and pp", 4);
   expect_refused({"--tensor", "2", "--heads", "1"}, "got 1 heads", 2);
   expect_refused({"--tensor", "2", "--shard", "parameters", "--compress", "fp16"},
-                 "expected none beside --shard gradients and parameters", 2);
+                 "expected none with --shard gradients and parameters", 2);
   expect_refused({"--tensor", "2", "--virtual-workers", "2"},
                  "at least one part for each of 3 groups of workers, got 2", 6);
   expect_refused({"--mesh", "pp=2,tp=2", "--virtual-workers", "4", "--micro-batches", "4"},
-                 "expected nothing beside --virtual-workers, whose parts are the micro-batches", 4);
-  expect_refused({"--sequence-parallel"}, "--tensor N beside it");
+                 "expected nothing with --virtual-workers, whose parts are the micro-batches", 4);
+  expect_refused({"--sequence-parallel"}, "--tensor N with it");
   expect_refused({"--heads", "5"}, "got 2 layers, a width of 32 and 5 heads");
 
   TrainingRun lenet = training("refused", 2, 1, {"--tensor", "2"});
   lenet.arguments = {"--model", "lenet", "--dataset", "synthetic:1x28x28,10,64", "--tensor", "2"};
   const RunResult result = train(lenet);
   EXPECT_NE(result.exit_code, 0);
-  EXPECT_THAT(result.err, HasSubstr("expected a model whose layers can be split (transformer), got lenet"));
+  EXPECT_THAT(result.err,
+              HasSubstr("expected a model that supports tensor parallelism (transformer), got lenet"));
 }
 
 }  // namespace

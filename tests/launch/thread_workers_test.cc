@@ -75,7 +75,7 @@ TEST_F(ThreadWorkersOption, EndTogether) {
 }
 
 TEST_F(ThreadWorkersOption, SayWhatTheyDoNotGoWith) {
-  expect_refused({"--device=cuda"}, "--device (from command line): expected CPUs beside --thread-workers");
+  expect_refused({"--device=cuda"}, "--device (from command line): expected CPUs with --thread-workers");
   expect_refused({"--devices=cuda:0,cuda:1"}, "--devices (from command line): expected CPUs");
   expect_refused({"--place=conv1=cuda:0,fc1=cuda:1"}, "--place (from command line): expected CPUs");
   expect_refused({"--backend=tcp"}, "--backend");

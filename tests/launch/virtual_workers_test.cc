@@ -71,11 +71,11 @@ TEST_F(VirtualWorkersOption, SaysWhatItDoesNotGoWith) {
   expect_refused({"--global-batch-size", "50"}, "expected a multiple of 8 (--virtual-workers), got 50");
   expect_refused({"--accumulate", "2"}, "--accumulate");
   for (const char* what : {"gradients", "parameters"})
-    expect_refused({"--shard", what}, "expected optimizer or none beside --virtual-workers");
-  expect_refused({"--shard", "optimizer", "--shard-group", "1"}, "expected job beside");
-  expect_refused({"--compress", "bf16"}, "none beside --virtual-workers: what it loses");
+    expect_refused({"--shard", what}, "expected optimizer or none with --virtual-workers");
+  expect_refused({"--shard", "optimizer", "--shard-group", "1"}, "expected job with");
+  expect_refused({"--compress", "bf16"}, "none with --virtual-workers: what it loses");
   expect_refused({"--sync-batch-norm"}, "whose parts have statistics of their own");
-  expect_refused({"--sync-every", "2"}, "beside --sync-every, which averages the weights of workers");
+  expect_refused({"--sync-every", "2"}, "with --sync-every, which averages the weights of workers");
   expect_refused({"--devices", "cpu:0,cpu:1"}, "for several at a time use --thread-workers");
 }
 

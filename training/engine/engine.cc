@@ -263,13 +263,12 @@ void Engine::key_masks(std::int64_t step, std::span<const std::int64_t> indices)
 // The loss is that of the unscaled outputs: no loss scale makes it finite.
 void Engine::check_loss(double loss, bool spoilt, const StepRecord& step) const {
   if (spoilt) {
-    // What travels beside the loss: on the CPU it is on its way before the step's own update.
+    // It travels with the loss: on the CPU it is on its way before the step's own update.
     const std::int64_t at = runs_ahead() ? step.step : step.step - 1;
-    throw LossError(
-        fmt::format("step {}: gradients and loss are finite, but the update made weights, or what "
-                    "the optimizer remembers, that are not; nothing of it was saved",
-                    at),
-        NotFinite::state, at, std::numeric_limits<double>::quiet_NaN());
+    throw LossError(fmt::format("step {}: gradients and loss are finite, but after the update weights, or "
+                                "optimizer state, are not; nothing of it was saved",
+                                at),
+                    NotFinite::state, at, std::numeric_limits<double>::quiet_NaN());
   }
   if (std::isfinite(loss)) return;
   throw LossError(fmt::format("step {} (epoch {}): the loss is {}", step.step, step.epoch + 1, loss),

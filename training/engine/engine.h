@@ -29,7 +29,7 @@ enum class NotFinite {
   evaluation,        ///< the loss of an evaluation, after a step
 };
 
-/// Training cannot go on: its numbers are not finite. The same on every rank that steps with this one.
+/// Training cannot continue: its numbers are not finite. The same on every rank that steps with this one.
 class LossError : public Error {
  public:
   /// `step` counts from 1; `loss` is the step's.

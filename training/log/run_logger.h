@@ -111,7 +111,7 @@ class RunLogger {
   std::filesystem::path logs_;           ///< empty where the run's folder cannot be seen from here
   std::ofstream samples_log_;            ///< open with --log-samples
   TimePoint started_, rate_since_, epoch_since_;
-  bool epoch_whole_ = true;  ///< this start trains all of the epoch that goes on
+  bool epoch_whole_ = true;  ///< this start trains all of the current epoch
   std::int64_t rate_samples_ = 0, samples_done_ = 0;
   double samples_per_second_ = 0, last_loss_ = 0;
   std::optional<double> seconds_to_first_step_;

@@ -1,4 +1,4 @@
-// Looks for numbers that are not finite: in what is saved, in a checkpoint to go on from, and in the samples
+// Looks for numbers that are not finite: in what is saved, in a checkpoint to resume from, and in the samples
 // that training took when it met some.
 #pragma once
 

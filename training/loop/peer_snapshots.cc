@@ -157,9 +157,10 @@ void PeerSnapshots::drop_from(std::int64_t step) {
 
 void PeerSnapshots::warn(const Error& error) {
   if (std::exchange(warned_, true)) return;
-  log_.write(LogLevel::warning,
-             fmt::format("no copy of the training state was kept in memory: {}; training goes on, said once",
-                         error.what()));
+  log_.write(
+      LogLevel::warning,
+      fmt::format("no copy of the training state was kept in memory: {}; training continues (reported once)",
+                  error.what()));
 }
 
 }  // namespace dtrain

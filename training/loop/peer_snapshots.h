@@ -30,7 +30,7 @@ class PeerSnapshots {
 
   /// Whether this rank keeps its node's copy.
   bool keeps() const noexcept { return saver_ != nullptr; }
-  /// Copies `snapshot` and keeps the copy instead of the one before, beside training. For a rank that
+  /// Copies `snapshot` and keeps the copy instead of the one before, in the background. For a rank that
   /// keeps(). Waits for the one before if that is still being written, which takes as long as copying memory
   /// does; longer than `patience`, or memory that does not suffice, is only logged.
   void keep(const Snapshot& snapshot);

@@ -21,7 +21,7 @@ std::string changed_options(const Options& now, const std::map<std::string, std:
 std::pair<std::string, std::string> noted_lr(double lr);
 
 /// What to say of a learning rate that is not what noted_lr() put into `saved`, and how to choose: `schedule`
-/// goes on at `position`, and its base is what --lr says where `is_plain`. Empty: it is the same.
+/// continues at `position`, and its base is what --lr says where `is_plain`. Empty: it is the same.
 std::string lr_jump(const LrSchedule& schedule, double position, bool is_plain,
                     const std::map<std::string, std::string>& saved);
 

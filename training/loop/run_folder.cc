@@ -99,7 +99,7 @@ std::optional<Checkpoint> find_checkpoint(const TrainConfig& config, const RunDi
     if (has_own) {
       throw UsageError(
           fmt::format("--resume never: {} holds checkpoints of an earlier run; use another --run-dir, or "
-                      "--resume auto to go on",
+                      "--resume auto to resume",
                       run.path().string()));
     }
     return std::nullopt;

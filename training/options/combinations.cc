@@ -81,7 +81,7 @@ constexpr Form
     kTrace{"trace", "--trace", "nothing", DTRAIN_GIVEN("trace")},
     kTraceSteps{"trace-steps", "--trace-steps", "nothing", DTRAIN_GIVEN("trace-steps")};
 
-/// `form` is refused beside `other`: "expected <form.allowed> beside <other.shown><reason>".
+/// `form` is refused with `other`: "expected <form.allowed> with <other.shown><reason>".
 struct Exclusion {
   Form form, other;
   std::string_view reason;
@@ -153,19 +153,19 @@ struct Need {
 };
 
 constexpr Need kNeeds[] = {
-    {kShardGroup, kShard, "--shard beside it, which says what is shared out"},
-    {kMicroBatches, kPipeline, "--pipeline N beside it, with N of 2 or more; --accumulate is for the others"},
-    {kSchedule, kPipeline, "--pipeline N beside it, with N of 2 or more; --accumulate is for the others"},
-    {kChunks, kInterleaved, "--schedule interleaved beside it, whose stages have several"},
-    {kStages, kPipeline, "even, or --pipeline N beside it, with N of 2 or more"},
-    {kSequenceParallel, kTensor, "--tensor N beside it, with N of 2 or more"},
-    {kAsync, kServers, "--servers N beside it (of dtrain-launch, or of the program under mpirun)"},
-    {kMaxStaleness, kAsync, "--update async beside it, with --servers N"},
-    {kPlaceAuto, kDevices, "--devices beside auto, as in cpu:0,cpu:1"},
-    {kUpdateOnHost, kSeveralDevices, "--devices beside it"},
-    {kNesterov, kPlainMomentum, "--momentum above 0 and --dampening 0 beside it"},
-    {kStepDecay, kDecayEvery, "--lr-decay-every N (optimizer steps) beside it"},
-    {kTraceSteps, kTrace, "--trace FILE or --trace auto beside it"},
+    {kShardGroup, kShard, "--shard with it, which says what is shared out"},
+    {kMicroBatches, kPipeline, "--pipeline N with it, with N of 2 or more; --accumulate is for the others"},
+    {kSchedule, kPipeline, "--pipeline N with it, with N of 2 or more; --accumulate is for the others"},
+    {kChunks, kInterleaved, "--schedule interleaved with it, whose stages have several"},
+    {kStages, kPipeline, "even, or --pipeline N with it, with N of 2 or more"},
+    {kSequenceParallel, kTensor, "--tensor N with it, with N of 2 or more"},
+    {kAsync, kServers, "--servers N with it (of dtrain-launch, or of the program under mpirun)"},
+    {kMaxStaleness, kAsync, "--update async with it, with --servers N"},
+    {kPlaceAuto, kDevices, "--devices with auto, as in cpu:0,cpu:1"},
+    {kUpdateOnHost, kSeveralDevices, "--devices with it"},
+    {kNesterov, kPlainMomentum, "--momentum above 0 and --dampening 0 with it"},
+    {kStepDecay, kDecayEvery, "--lr-decay-every N (optimizer steps) with it"},
+    {kTraceSteps, kTrace, "--trace FILE or --trace auto with it"},
 };
 // clang-format on
 
@@ -197,7 +197,7 @@ void check_combinations(const Options& options, const TrainConfig& config) {
   for (const auto& [form, other, reason] : kExclusions) {
     if (form.is_asked(asked) && other.is_asked(asked))
       options.refuse(std::string(form.option),
-                     fmt::format("{} beside {}{}", form.allowed, other.shown, reason));
+                     fmt::format("{} with {}{}", form.allowed, other.shown, reason));
   }
   for (const auto& [form, needed, expected] : kNeeds) {
     if (form.is_asked(asked) && !needed.is_asked(asked))

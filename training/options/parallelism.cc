@@ -35,12 +35,12 @@ std::vector<MeshAxis> axes_of(const Options& options, const TrainConfig& config)
   std::vector<MeshAxis> axes = parse_mesh(options.text("mesh"));
   for (const MeshAxis& axis : axes) {
     if (axis.name != "dp" && axis.name != "tp" && axis.name != "pp")
-      options.refuse("mesh", "axes dp (batches are shared), tp (layers are split) and pp (stages)");
+      options.refuse("mesh", "axes dp (data parallelism), tp (tensor parallelism) and pp (pipeline stages)");
   }
   return axes;
 }
 
-/// What `option` beside --mesh says must be what the mesh says.
+/// What `option` says next to --mesh must be what the mesh says.
 void check_axis(const Options& options, const char* option, int given, int size) {
   if (given > 1 && given != size) options.refuse(option, fmt::format("the {} of --mesh, or none", size));
 }
@@ -54,11 +54,11 @@ void check_grid(const Options& options, std::int64_t world_size, const TrainConf
         fmt::format("--pipeline: expected {} workers to be a multiple of {} x {} (--pipeline x --tensor)",
                     world_size, pipeline, tensor));
   }
-  throw UsageError(fmt::format("--{}: expected a number that {} workers can be divided by, got {}",
+  throw UsageError(fmt::format("--{}: expected a divisor of the {} workers, got {}",
                                tensor > 1 ? "tensor" : "pipeline", world_size, tensor * pipeline));
 }
 
-/// --pipeline beside --devices makes stages of devices, not of workers.
+/// --pipeline with --devices makes stages of devices, not of workers.
 void read_mesh(const Options& options, std::int64_t world_size, TrainConfig& config) {
   if (config.pipeline > 1 && options.has("devices")) {
     config.device_stages = config.pipeline;
@@ -133,8 +133,8 @@ int read_shard_group(const Options& options, std::int64_t world_size) {
   const auto size = parse_integer(text);
   if (!size || *size < 1) options.refuse("shard-group", "a number of workers, node or job");
   if (world_size % *size != 0) {
-    throw UsageError(fmt::format("--shard-group: expected a number that {} workers can be divided by, got {}",
-                                 world_size, *size));
+    throw UsageError(
+        fmt::format("--shard-group: expected a divisor of the {} workers, got {}", world_size, *size));
   }
   return static_cast<int>(*size);
 }
@@ -163,8 +163,7 @@ void read_place(const Options& options, TrainConfig& config) {
 /// Several workers of one process are on CPUs.
 void check_thread_workers(const Options& options, TrainConfig& config) {
   if (config.thread_workers == 1) return;
-  const char* const expected =
-      "CPUs beside --thread-workers; start a process for each GPU with dtrain-launch";
+  const char* const expected = "CPUs with --thread-workers; start a process for each GPU with dtrain-launch";
   if (config.devices.empty()) {
     if (config.device == "auto") config.device = "cpu";
     if (config.device != "cpu") options.refuse("device", expected);
@@ -207,7 +206,7 @@ std::int64_t passes_of(const TrainConfig& config) {
   const std::int64_t passes = config.micro_batches.value_or(4 * stages);
   if (config.schedule == PipelineSchedule::interleaved && passes % stages != 0) {
     throw UsageError(fmt::format(
-        "--micro-batches: expected a multiple of the {} stages beside --schedule interleaved, got {}", stages,
+        "--micro-batches: expected a multiple of the {} stages with --schedule interleaved, got {}", stages,
         passes));
   }
   return passes;

@@ -1,5 +1,5 @@
 // Workers whose copies of the data differ would leave samples out and train on what is held out; so would a
-// run that goes on with other data than it began with. Both are found before anything is trained.
+// run that resumes with other data than it began with. Both are found before anything is trained.
 #pragma once
 
 #include "collectives/communicator.h"
@@ -13,7 +13,7 @@ namespace dtrain {
 /// whose data do, and PeerError with the same words on the others.
 void check_same_data(const DataFingerprint& data, Communicator& workers, const Deadline& deadline);
 
-/// Whether a run may go on from `state`, that of `checkpoint`, with these splits, whose fingerprint is
+/// Whether a run may resume from `state`, that of `checkpoint`, with these splits, whose fingerprint is
 /// `data`: with the samples it had, or with those and more behind them, which `log` hears of. Throws
 /// UsageError for any others. Of a checkpoint that does not say what its data were `log` hears too.
 void check_resumed_data(const std::filesystem::path& checkpoint, const TrainingState& state,

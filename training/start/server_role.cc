@@ -15,7 +15,7 @@ std::int64_t number_in(const Environment& environment, std::string_view name) {
   const std::string* text = find_variable(environment, name);
   const auto value = text != nullptr ? parse_integer(*text) : std::nullopt;
   if (!value || *value < 0 || *value > kMostServers)
-    throw UsageError(fmt::format("{}: expected a number beside {}, which dtrain-launch sets, got '{}'", name,
+    throw UsageError(fmt::format("{}: expected a number with {}, which dtrain-launch sets, got '{}'", name,
                                  kServerVariable, text != nullptr ? *text : ""));
   return *value;
 }
@@ -44,11 +44,11 @@ ServerRole find_server_role(const Options& options, const Placement& placement,
   const int processes = *placement.world_size;
   role.workers = processes - role.servers;
   if (role.workers < 1) {
-    throw UsageError(
-        fmt::format("--servers: expected at least one worker beside the servers, got {} server{} among {} "
-                    "process{}; start "
-                    "more, or use dtrain-launch --servers, which starts servers beside the workers",
-                    role.servers, role.servers == 1 ? "" : "s", processes, processes == 1 ? "" : "es"));
+    throw UsageError(fmt::format(
+        "--servers: expected at least one worker in addition to the servers, got {} server{} among {} "
+        "process{}; start "
+        "more, or use dtrain-launch --servers, which starts servers in addition to the workers",
+        role.servers, role.servers == 1 ? "" : "s", processes, processes == 1 ? "" : "es"));
   }
   if (*placement.rank >= role.workers) role.server = *placement.rank - role.workers;
   return role;

@@ -16,7 +16,7 @@ struct ServerRole {
   int servers = 0;
   std::optional<int> server;  ///< the number of this one; unset: it is a worker
   bool beside =
-      false;  ///< dtrain-launch has started the servers beside the workers; else the last ranks serve
+      false;  ///< dtrain-launch has started the servers in addition to the workers; else the last ranks serve
 };
 
 /// From --servers (of the options, or, by the launcher, DTRAIN_SERVERS) and where this process was placed.

@@ -1,5 +1,5 @@
-// What a training program does with its runs, beside training: `dtrain predict`, `export` and `convert`, and
-// the same of a program of somebody's own.
+// What a training program does with its runs, in addition to training: `dtrain predict`, `export` and
+// `convert`, and the same of a program of somebody's own.
 #pragma once
 
 #include <string>

@@ -19,13 +19,13 @@ namespace fs = std::filesystem;
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"from", "What to convert", "PATH", "", "a .safetensors file of another program (a PyTorch state_dict), or a run or checkpoint of this one"},
-    {"run", "What to convert", "RUN", "", "from a file: a run of the network that the weights are for, instead of the options that name one"},
-    {"dataset", "What to convert", "NAME", "fashion-mnist", "from a file, without --run: the data set the network is for, as `train` takes it"},
+    {"from", "What to convert", "PATH", "", "a .safetensors file of another program (a PyTorch state_dict), or a run or checkpoint of dtrain"},
+    {"run", "What to convert", "RUN", "", "with a file: a run whose network the weights are for, instead of options that name a network"},
+    {"dataset", "What to convert", "NAME", "fashion-mnist", "with a file, without --run: the data set that the network is for, as in `train`"},
     {"data-dir", "What to convert", "DIR", "", "folder of the data set's files"},
-    {"to", "Output", "FILE", "", "the .safetensors file to write: with our names for --init-from and --checkpoint, or with theirs"},
-    {"names", "Output", "FILE", "", "which of our names is which of theirs, a line each: ours = theirs, or ours.* = theirs.*"},
-    {"overwrite", "Output", "", "", "replace the file where it is there already"},
+    {"to", "Output", "FILE", "", "the .safetensors file to write: with dtrain's names (for --init-from and --checkpoint), or with the other program's"},
+    {"names", "Output", "FILE", "", "file that maps names, one per line: ours = theirs, or ours.* = theirs.*"},
+    {"overwrite", "Output", "", "", "replace the file if it exists"},
     {"help", "Output", "", "", "this text"},
 };
 // clang-format on

@@ -13,7 +13,7 @@ namespace {
 // clang-format off
 constexpr OptionSpec kOptions[] = {
     {"checkpoint", "What to export", "PATH", "", "weights other than the run's newest: a checkpoint directory or a .safetensors file"},
-    {"overwrite", "Output", "", "", "replace the file where it is there already"},
+    {"overwrite", "Output", "", "", "replace the file if it exists"},
     {"help", "Output", "", "", "this text"},
 };
 // clang-format on

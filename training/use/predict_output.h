@@ -31,7 +31,7 @@ struct PredictionFormat {
 
 /// Throws UsageError for a file of another name, or one that is there.
 ///
-///   .npy  float32 [samples, …], the network's first output as it is: logits of a task that tells classes
+///   .npy  float32 [samples, …], the network's first output as it is: logits of a classifier
 ///   .csv  a header and a row a sample: class,p0,p1,… (the likeliest class, then the probability of each), or
 ///         the predicted numbers; only for outputs [samples] or [samples, numbers]
 std::unique_ptr<PredictionWriter> make_prediction_writer(const PredictionFormat& format);

@@ -16,9 +16,9 @@ namespace fs = std::filesystem;
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"run-dir", "Report", "DIR", "", "folder of a run, as the arguments are; unset, without arguments: the newest in runs/"},
-    {"output", "Report", "FILE", "", "the page; unset: report.html in the run's folder, comparison.html here for several"},
-    {"watch", "Live", "", "", "write nothing; serve the page to this machine's browser while training goes on, until Ctrl-C"},
+    {"run-dir", "Report", "DIR", "", "folder of a run, in addition to the arguments; without either: the newest in runs/"},
+    {"output", "Report", "FILE", "", "page to write; unset: report.html in the run's folder, or comparison.html here for several runs"},
+    {"watch", "Live", "", "", "write nothing; serve the page to this machine's browser during training, until Ctrl-C"},
     {"port", "Live", "P", "0", "with --watch: port of 127.0.0.1; 0: a free one"},
     {"help", "Report", "", "", "this text"},
 };

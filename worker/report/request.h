@@ -26,7 +26,7 @@ struct SplitArguments {
 };
 SplitArguments split_report_arguments(const std::vector<std::string>& arguments);
 
-/// `folders` beside what --run-dir says; where there are none, the newest run below "runs" in the working
+/// `folders` in addition to --run-dir; where there are none, the newest run below "runs" in the working
 /// directory. Throws UsageError for a folder that is no run's, for one that is named twice, for an output
 /// that is there and is no page of ours, and for options that do not go together.
 ReportRequest make_report_request(const Options& options, const std::vector<std::string>& folders);

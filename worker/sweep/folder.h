@@ -1,8 +1,8 @@
-// A sweep's folder: what is kept of it, so that it goes on wherever it was stopped.
+// A sweep's folder: what is kept of it, so that it resumes wherever it was stopped.
 //
 //     SWEEP/sweep.json        which runs there are; written before the first one starts
 //     SWEEP/runs/NAME/        a run's own folder, as `dtrain train --run-dir` has it
-//     SWEEP/ends/NAME.json    how the run ended; a run without it is started, or goes on
+//     SWEEP/ends/NAME.json    how the run ended; a run without it is started, or resumed
 //     SWEEP/logs/NAME.log     what its launcher and workers printed
 //     SWEEP/results.json      all results, best first, as --json prints them
 //     SWEEP/lock              held while a sweep works here
@@ -39,7 +39,7 @@ class SweepFolder {
   std::filesystem::path log(const std::string& name) const { return path_ / "logs" / (name + ".log"); }
   std::filesystem::path results() const { return path_ / "results.json"; }
 
-  /// Throws UsageError when the folder holds something else, or a sweep that `runs` of `config` do not go on
+  /// Throws UsageError when the folder holds something else, or a sweep that `runs` of `config` do not resume
   /// with: each run it has must be among them, with the same options. Touches nothing; a folder that is
   /// missing is well.
   void check(const SweepConfig& config, const std::vector<Run>& runs) const;
@@ -48,12 +48,12 @@ class SweepFolder {
   /// SystemError: EBUSY, naming the holder, when another sweep works here.
   void open(const SweepConfig& config, const std::vector<Run>& runs, Log& log);
 
-  /// How `run` ended; nothing when it is to be started or to go on. One whose own summary says that it
+  /// How `run` ended; nothing when it is to be started or resumed. One whose own summary says that it
   /// finished, and of whose end nothing was noted before the sweep was killed, has finished.
   std::optional<RunEnd> end_of(const Run& run) const;
   /// Notes it, durably. Throws SystemError.
   void note_end(const Run& run, const RunEnd& end) const;
-  /// A run that failed is to go on.
+  /// A run that failed is to be resumed.
   void forget_end(const Run& run) const;
 
  private:

@@ -13,7 +13,7 @@ namespace dtrain::sweep {
 
 enum class RunStatus {
   waiting,  ///< not begun
-  begun,    ///< has a folder and no end: goes on when the sweep does
+  begun,    ///< has a folder and no end: is resumed when the sweep is
   finished,
   failed,
 };

@@ -29,7 +29,7 @@ struct RunnerOptions {
 /// How a sweep ended.
 struct SweepEnd {
   std::size_t failed = 0;      ///< runs, those of earlier starts included
-  std::size_t unfinished = 0;  ///< runs that go on when the sweep is started again
+  std::size_t unfinished = 0;  ///< runs that are resumed when the sweep is started again
   std::optional<int> signal;   ///< it was told to stop
   std::string wrong_metric;    ///< why it ended early (wrong_metric()); empty: it did not
 };

@@ -83,7 +83,7 @@ void Show::write(const std::string& text) const {
   try {
     write_all(fd_, text, "the terminal");
   } catch (const SystemError&) {
-    // Whoever looked on has gone; the sweep goes on.
+    // Nobody watches any more; the sweep continues.
   }
 }
 

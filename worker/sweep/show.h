@@ -50,7 +50,7 @@ class Show {
   std::map<int, Line> lines_;
 };
 
-/// The last step that `metrics`, a run's metrics.jsonl, tells of; step 0 where there is none.
+/// The last step that `metrics`, a run's metrics.jsonl, has; step 0 where there is none.
 Progress last_step(const std::filesystem::path& metrics);
 
 }  // namespace dtrain::sweep

@@ -134,7 +134,7 @@ function nearest(xs, x) {
   return xs[high] !== null && (xs[low] === null || Math.abs(xs[high] - x) < Math.abs(xs[low] - x)) ? high : low;
 }
 
-// The pointer's place, so that a page that is drawn again goes on showing what it pointed at.
+// The pointer's place, so that a page that is drawn again still shows what it pointed at.
 const pointer = { chart: null, x: 0 };
 
 // {id, title, unit, zero, bounds, series: [{name, color, dash, marks, curve: {x, t, y, low, high}}], keys: [{name, color,

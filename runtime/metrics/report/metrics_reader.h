@@ -1,4 +1,4 @@
-// What the page draws of metrics.jsonl, line by line, so that a run that goes on is followed without reading
+// What the page draws of metrics.jsonl, line by line, so that a run in progress is followed without reading
 // its file again. Internal to runtime/metrics.
 #pragma once
 
@@ -33,7 +33,7 @@ struct PhaseTimes {
 
 struct EpochRow {
   std::optional<double> seconds;  ///< of training, without the evaluation
-  bool whole = true;              ///< false: a restart went on in the middle of it
+  bool whole = true;              ///< false: a restart resumed in the middle of it
   std::optional<double> loss;     ///< of the evaluation
   std::map<std::string, double> metrics;
 };

@@ -104,7 +104,7 @@ TEST(Combinations, EveryRowIsRefusedInItsWords) {
   for (const auto& [line, option, other] : kBreaches) {
     const std::string refusal = refusal_of(line);
     EXPECT_THAT(refusal, StartsWith("--" + option + " (from command line): expected ")) << line;
-    EXPECT_THAT(refusal, HasSubstr(" beside " + other)) << line;
+    EXPECT_THAT(refusal, HasSubstr(" with " + other)) << line;
     broken.insert("| `--" + option + "` | `" + other + "` |");
   }
   std::istringstream table(combinations_markdown());
@@ -116,17 +116,17 @@ TEST(Combinations, EveryRowIsRefusedInItsWords) {
 }
 
 TEST(Combinations, WhatNeedsAnotherSaysWhich) {
-  EXPECT_THAT(refusal_of("--shard-group 2"), HasSubstr("expected --shard beside it"));
-  EXPECT_THAT(refusal_of("--micro-batches 2"), HasSubstr("expected --pipeline N beside it"));
-  EXPECT_THAT(refusal_of("--schedule gpipe"), HasSubstr("expected --pipeline N beside it"));
-  EXPECT_THAT(refusal_of("--chunks 2 --pipeline 2"), HasSubstr("expected --schedule interleaved beside it"));
-  EXPECT_THAT(refusal_of("--stages auto"), HasSubstr("expected even, or --pipeline N beside it"));
-  EXPECT_THAT(refusal_of("--sequence-parallel"), HasSubstr("expected --tensor N beside it"));
-  EXPECT_THAT(refusal_of("--update async"), HasSubstr("expected --servers N beside it"));
-  EXPECT_THAT(refusal_of("--max-staleness 1 --servers 1"), HasSubstr("expected --update async beside it"));
-  EXPECT_THAT(refusal_of("--place auto"), HasSubstr("expected --devices beside auto"));
-  EXPECT_THAT(refusal_of("--update-on host"), HasSubstr("expected --devices beside it"));
-  EXPECT_THAT(refusal_of("--nesterov --momentum 0.9 --dampening 0.1"), HasSubstr("--dampening 0 beside it"));
+  EXPECT_THAT(refusal_of("--shard-group 2"), HasSubstr("expected --shard with it"));
+  EXPECT_THAT(refusal_of("--micro-batches 2"), HasSubstr("expected --pipeline N with it"));
+  EXPECT_THAT(refusal_of("--schedule gpipe"), HasSubstr("expected --pipeline N with it"));
+  EXPECT_THAT(refusal_of("--chunks 2 --pipeline 2"), HasSubstr("expected --schedule interleaved with it"));
+  EXPECT_THAT(refusal_of("--stages auto"), HasSubstr("expected even, or --pipeline N with it"));
+  EXPECT_THAT(refusal_of("--sequence-parallel"), HasSubstr("expected --tensor N with it"));
+  EXPECT_THAT(refusal_of("--update async"), HasSubstr("expected --servers N with it"));
+  EXPECT_THAT(refusal_of("--max-staleness 1 --servers 1"), HasSubstr("expected --update async with it"));
+  EXPECT_THAT(refusal_of("--place auto"), HasSubstr("expected --devices with auto"));
+  EXPECT_THAT(refusal_of("--update-on host"), HasSubstr("expected --devices with it"));
+  EXPECT_THAT(refusal_of("--nesterov --momentum 0.9 --dampening 0.1"), HasSubstr("--dampening 0 with it"));
   EXPECT_THAT(refusal_of("--lr-schedule step"), HasSubstr("expected --lr-decay-every N"));
   EXPECT_THAT(refusal_of("--trace-steps 1:2"), HasSubstr("expected --trace FILE"));
 }
