@@ -8,17 +8,18 @@
 
 namespace dtrain::cpu {
 
-/// At least `bytes`, aligned to 64, to be freed with std::free; null when there is no memory. A large block
-/// is aligned to 2 MiB and the kernel is asked for pages of that size, which saves page faults and address
-/// translations; where it has none the block is as good as any.
+/// At least `bytes`, aligned to 64, to be freed with std::free; null when there is no memory. A block of 2
+/// MiB or more is aligned to that and the kernel is asked for pages of that size, which saves page faults and
+/// address translations; what is left over at its end has small pages, so that nothing is wasted. Where the
+/// kernel has no large pages the block is as good as any.
 inline void* allocate_aligned(std::size_t bytes) {
-  constexpr std::size_t kVector = 64, kHugePage = std::size_t{2} << 20, kLarge = 4 * kHugePage;
-  const std::size_t alignment = bytes >= kLarge ? kHugePage : kVector;
-  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  void* const memory = std::aligned_alloc(alignment, rounded);
+  constexpr std::size_t kVector = 64, kHugePage = std::size_t{2} << 20;
+  const std::size_t alignment = bytes >= kHugePage ? kHugePage : kVector;
+  void* memory = nullptr;
+  if (::posix_memalign(&memory, alignment, bytes) != 0) return nullptr;
 #if defined(MADV_HUGEPAGE)
-  if (memory != nullptr && alignment == kHugePage)
-    static_cast<void>(::madvise(memory, rounded, MADV_HUGEPAGE));
+  if (alignment == kHugePage)
+    static_cast<void>(::madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE));
 #endif
   return memory;
 }

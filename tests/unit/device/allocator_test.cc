@@ -13,6 +13,17 @@
 namespace dtrain::cpu {
 namespace {
 
+TEST(Allocator, LaysLargeBlocksOnLargePages) {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  Allocator allocator;
+  for (const std::size_t bytes : {kHugePage, kHugePage + 1, 3 * kHugePage - 1, 40 * kHugePage}) {
+    void* const memory = allocator.allocate(bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % kHugePage, 0u) << bytes;
+    std::memset(memory, 1, bytes);
+    allocator.deallocate(memory, bytes);
+  }
+}
+
 TEST(Allocator, BlocksAreAlignedAndLargeEnough) {
   Allocator allocator;
   std::vector<std::size_t> sizes = {0, 1, 63, 64, 65, 255, 256, 257, 320, 321, 511, 512, 513};
