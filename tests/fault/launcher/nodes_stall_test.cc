@@ -22,12 +22,14 @@ void signal_all(const Running& launcher, int number) {
   for (const pid_t pid : launcher.marked()) ::kill(pid, number);
 }
 
+// Stopped, or in the kernel until what it waits for happens, and then stopped: a shell waits there for a
+// child that was stopped between vfork() and exec().
 bool stands_still(pid_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   std::getline(stat, text);
   const std::size_t end = text.rfind(')');
-  return end == std::string::npos || text.compare(end, 3, ") T") == 0;
+  return end == std::string::npos || text.compare(end, 3, ") T") == 0 || text.compare(end, 3, ") D") == 0;
 }
 
 // Those above a process that is stopped let it run on, until they are stopped themselves.
