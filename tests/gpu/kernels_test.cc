@@ -176,9 +176,11 @@ TEST_F(Gpu, SumsOfFloatsKeepWhatAFloatDrops) {
           [](Kernels& kernels, const std::vector<View>& v) { kernels.log_softmax(v[0], v[1]); });
 }
 
-// Layer and RMS norm, of rows shorter and longer than a block, with and without weight and bias.
+// Layer and RMS norm, of rows shorter and longer than a block and than what it keeps, in packs and one by
+// one, with and without weight and bias.
 TEST_F(Gpu, RowNorms) {
-  for (const auto& [rows, count] : {std::pair(1, 1), {7, 33}, {300, 300}, {3, 1030}}) {
+  for (const auto& [rows, count] :
+       {std::pair(1, 1), {7, 33}, {5, 96}, {300, 300}, {3, 1030}, {2, 2056}, {2, 2571}, {2, 8712}}) {
     for (const bool centered : {true, false}) {
       const RowNormRule rule{.centered = centered};
       const Dims shape = {rows, count};
@@ -268,6 +270,72 @@ TEST_F(Gpu, Losses) {
         "cross_entropy_backward", [](Kernels& kernels, const std::vector<View>& v) {
           kernels.cross_entropy_backward(v[0], v[1], std::nullopt, v[2], v[3]);
         });
+}
+
+// The largest is found while the exponentials are summed: late, early, again and again, or not at all. Rows
+// of all lengths, as far as a lane keeps them and beyond.
+TEST_F(Gpu, SoftmaxWhereverTheLargestIs) {
+  for (const std::int64_t columns : {1, 31, 33, 256, 300, 1001}) {
+    Arg logits = zeros_arg({6, columns});
+    std::vector<double> values(static_cast<std::size_t>(6 * columns), -INFINITY);
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const auto at = [&](std::int64_t row) -> double& {
+        return values[static_cast<std::size_t>(row * columns + c)];
+      };
+      at(0) = static_cast<double>(200 * c / columns) / 8;  // bf16 has it exactly
+      at(1) = -at(0);
+      at(2) = c == columns - 1 ? 0.0 : -INFINITY;  // row 3: nothing but -infinity
+      at(4) = c == columns / 2 ? INFINITY : 1.0;
+      at(5) = c == columns / 2 ? NAN : 1.0;
+    }
+    logits.array.set(values);
+    check({logits, zeros_arg({6, columns})}, 8, "log_softmax of " + std::to_string(columns),
+          [](Kernels& kernels, const std::vector<View>& v) { kernels.log_softmax(v[0], v[1]); });
+  }
+}
+
+// What is far from the largest adds little to it, and that little is the loss.
+TEST_F(Gpu, SoftmaxKeepsWhatLittleTheOthersAdd) {
+  constexpr std::int64_t kColumns = 500;
+  Arg logits = zeros_arg({1, kColumns});
+  std::vector<double> values(kColumns, 0.0);
+  values[kColumns - 1] = 25.0;
+  logits.array.set(values);
+  Arg scaled = zeros_arg({1, kColumns});
+  compare(*gpu, DType::f32, {logits, scaled}, 1e-6, "log_softmax of one far above the rest, times 1e9",
+          [](Kernels& kernels, const std::vector<View>& v) {
+            kernels.log_softmax(v[0], v[1]);
+            kernels.affine(v[1], 1e9, 0.0, v[1]);
+          });
+}
+
+/// All but the first element of a vector, which is then aligned to nothing but its elements.
+View behind_first(const View& vector) {
+  View rest = vector;
+  rest.data = static_cast<std::byte*>(vector.data) + size_of(vector.dtype);
+  rest.shape = {vector.numel() - 1};
+  return rest;
+}
+
+// Of a slot whose arrays are aligned, and of one where one of them is not.
+TEST_F(Gpu, OptimizerStepsDoNotDependOnAlignment) {
+  const auto array = [&] { return random_arg({20'003}, generator); };
+  const std::vector<Arg> args = {array(), array(), array(), array()};
+  for (const int unaligned : {-1, 0, 1, 2, 3}) {
+    check(args, 4, "adamw, unaligned: " + std::to_string(unaligned),
+          [&](Kernels& kernels, const std::vector<View>& v) {
+            std::vector<View> slot;
+            for (int i = 0; i < 4; ++i) {
+              View view = i == unaligned ? behind_first(v[static_cast<std::size_t>(i)])
+                                         : v[static_cast<std::size_t>(i)];
+              view.shape = {20'002};
+              slot.push_back(view);
+            }
+            kernels.fill(v[3], 0.5);  // variances are positive
+            const OptimizerSlot slots[] = {{slot[0], slot[1], slot[2], slot[3]}};
+            kernels.adamw(slots, {.step = 3});
+          });
+  }
 }
 
 TEST_F(Gpu, OptimizerSteps) {

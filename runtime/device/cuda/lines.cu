@@ -1,5 +1,6 @@
 // gather, scatter_add, cumsum and sort: kernels that work along one dimension, line by line.
 #include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/divisor.h"
 #include "runtime/device/cuda/elementwise/layout.h"
 #include "runtime/device/cuda/launch.cuh"
 #include "runtime/device/kernel_checks.h"
@@ -94,14 +95,15 @@ __device__ inline std::int64_t place_in(Order order, std::int64_t first, std::in
 /// Merges neighbouring runs of `width`: a thread takes an element and finds by bisection how many of the
 /// other run come before it. `lines` holds offsets in in, values and indices.
 template <class T>
-__global__ void merge_kernel(Layout<3> lines, std::int64_t count, std::int64_t width, bool descending,
-                             std::int64_t step, const T* in, Order order, std::int64_t* merged) {
+__global__ void merge_kernel(Layout<3> lines, std::int64_t count, Divisor by_count, std::int64_t width,
+                             Divisor by_two_widths, bool descending, std::int64_t step, const T* in,
+                             Order order, std::int64_t* merged) {
   for (std::int64_t e = first_item(); e < lines.count * count; e += item_step()) {
-    const std::int64_t l = e / count, i = e - l * count, first = l * count;
+    const std::int64_t l = by_count(e), i = e - l * count, first = l * count;
     std::int64_t at[3];
     lines.locate(l, at);
     const std::int64_t place = place_in(order, first, i);
-    const std::int64_t left = i / (2 * width) * (2 * width);
+    const std::int64_t left = by_two_widths(i) * (2 * width);
     const std::int64_t middle = left + width < count ? left + width : count;
     const std::int64_t right = middle + width < count ? middle + width : count;
     const std::int64_t other = i < middle ? middle : left;
@@ -121,10 +123,10 @@ __global__ void merge_kernel(Layout<3> lines, std::int64_t count, std::int64_t w
 
 /// The first `wanted` elements of each line in `order`.
 template <class T>
-__global__ void take_kernel(Layout<3> lines, std::int64_t count, std::int64_t wanted, Line line, const T* in,
-                            Order order, T* values, std::int64_t* indices) {
+__global__ void take_kernel(Layout<3> lines, std::int64_t count, std::int64_t wanted, Divisor by_wanted,
+                            Line line, const T* in, Order order, T* values, std::int64_t* indices) {
   for (std::int64_t e = first_item(); e < lines.count * wanted; e += item_step()) {
-    const std::int64_t l = e / wanted, i = e - l * wanted;
+    const std::int64_t l = by_wanted(e), i = e - l * wanted;
     std::int64_t at[3];
     lines.locate(l, at);
     const std::int64_t place = place_in(order, l * count, i);
@@ -193,13 +195,13 @@ void CudaKernels::sort(const View& in, int dim, bool descending, const View& val
     for (std::int64_t width = 1; width < count; width *= 2) {
       auto* const merged = static_cast<std::int64_t*>(order == even.data() ? odd.data() : even.data());
       DTRAIN_LAUNCH("sort", context_.stream, blocks_for(context_, lines.count * count), kThreads,
-                    merge_kernel<T>, lines, count, width, descending, line.first_step, in.as<const T>(),
-                    order, merged);
+                    merge_kernel<T>, lines, count, Divisor(count), width, Divisor(2 * width), descending,
+                    line.first_step, in.as<const T>(), order, merged);
       order = merged;
     }
     DTRAIN_LAUNCH("sort", context_.stream, blocks_for(context_, values.numel()), kThreads, take_kernel<T>,
-                  lines, count, values.shape[dim], line, in.as<const T>(), order, values.as<T>(),
-                  indices.as<std::int64_t>());
+                  lines, count, values.shape[dim], Divisor(values.shape[dim]), line, in.as<const T>(), order,
+                  values.as<T>(), indices.as<std::int64_t>());
   });
 }
 

@@ -1,37 +1,42 @@
 // What is not finite, and dynamic loss scaling: unscaling with the check for overflow, and the rule that
 // moves the scale. The decision stays on the device, and all gradients of a dtype are one launch.
 #include "runtime/device/cuda/cuda_kernels.h"
-#include "runtime/device/cuda/launch.cuh"
+#include "runtime/device/cuda/loads.cuh"
 #include "runtime/device/cuda/memory/slot_tables.h"
 
 namespace dtrain::cuda {
 namespace {
 
-/// Calls `look(element)` for each element of the table's slots; a block takes one chunk.
+constexpr int kAhead = 8;  // loads of a thread that are on their way
+
+/// Calls `look(value, address)` for each element of the table's slots; a block takes one chunk.
 template <class T, class Look>
 __device__ void for_each_element(const SlotTable& table, Look look) {
   for (std::int64_t at = blockIdx.x; at < table.chunk_count; at += gridDim.x) {
     const SlotChunk chunk = table.chunks[at];
     const SlotEntry slot = table.entries[chunk.slot];
     const std::int64_t end = min(slot.count, chunk.begin + kChunkElements);
-    for (std::int64_t i = chunk.begin + threadIdx.x; i < end; i += blockDim.x)
-      look(static_cast<T*>(slot.param)[i]);
+    T* const data = in_global(static_cast<T*>(slot.param));
+    for_each_ahead<kAhead>(
+        chunk.begin + threadIdx.x, end, static_cast<std::int64_t>(kThreads),
+        [&](std::int64_t i) { return data[i]; },
+        [&](const T& value, std::int64_t i) { look(value, data + i); });
   }
 }
 
 template <class T>
 __global__ void unscale_kernel(SlotTable table, const float* scale, float* found) {
   const auto inverse = static_cast<float>(1.0 / static_cast<double>(*scale));
-  for_each_element<T>(table, [&](T& gradient) {
+  for_each_element<T>(table, [&](const T& gradient, T* at) {
     const Compute<T> value = load(gradient) * static_cast<Compute<T>>(inverse);
     if (!(value * 0 == 0)) *found = 1.0F;  // every thread that writes writes the same
-    gradient = cast<T>(value);
+    *at = cast<T>(value);
   });
 }
 
 template <class T>
 __global__ void find_kernel(SlotTable table, float* found) {
-  for_each_element<T>(table, [&](const T& value) {
+  for_each_element<T>(table, [&](const T& value, const T*) {
     if (!(load(value) * 0 == 0)) *found = 1.0F;
   });
 }

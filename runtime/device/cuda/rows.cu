@@ -3,7 +3,7 @@
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/elementwise/layout.h"
 #include "runtime/device/cuda/float_pair.cuh"
-#include "runtime/device/cuda/launch.cuh"
+#include "runtime/device/cuda/loads.cuh"
 
 namespace dtrain::cuda {
 namespace {
@@ -47,10 +47,14 @@ __device__ inline FloatPair warp_sum(FloatPair value) {
 __device__ inline double log_probability(double x, double largest, double log_sum) {
   return (x - largest) - log_sum;
 }
-__device__ inline float log_probability(float x, float largest, double log_sum) {
-  const auto high = static_cast<float>(log_sum);
-  const auto low = static_cast<float>(log_sum - static_cast<double>(high));
-  return rounded(plus(exact_sum(x, -largest), FloatPair{-high, -low}));
+__device__ inline float log_probability(float x, float largest, FloatPair log_sum) {
+  return rounded(plus(exact_sum(x, -largest), FloatPair{-log_sum.high, -log_sum.low}));
+}
+__device__ inline double logarithm(double sum) { return log(sum); }
+__device__ inline FloatPair logarithm(FloatPair sum) {
+  const double exact = log(widened(sum));
+  const auto high = static_cast<float>(exact);
+  return {high, static_cast<float>(exact - static_cast<double>(high))};
 }
 
 /// Whether (a, at i) comes before (b, at j) as a maximum: NaN first, then the larger, then the earlier.
@@ -88,11 +92,11 @@ __global__ void argmax_kernel(Layout<2> rows, std::int64_t columns, std::int64_t
 
 /// Row `row` of `in` and of `out`; `row` holds the strides of out and in.
 template <class T>
-__global__ void select_kernel(std::int64_t count, Layout<2> row, const std::int64_t* index,
+__global__ void select_kernel(std::int64_t count, Layout<2> row, Divisor by_row, const std::int64_t* index,
                               std::int64_t index_step, std::int64_t limit, std::int64_t out_step,
                               std::int64_t in_step, const T* in, T* out, FaultRecord* faults) {
   for (std::int64_t e = first_item(); e < count * row.count; e += item_step()) {
-    const std::int64_t i = e / row.count;
+    const std::int64_t i = by_row(e);
     const std::int64_t chosen = index[i * index_step];
     if (chosen < 0 || chosen >= limit) {
       note_fault(faults, FaultKind::index_select, i, chosen, limit);
@@ -144,6 +148,37 @@ struct Ignored {
   std::int64_t label;
 };
 
+/// The largest of some numbers x, and the sum of exp(x - largest) over them (Milakov and Gimelshein, "Online
+/// normalizer calculation for softmax", 2018). The largest itself adds exactly 1, so that what the others add
+/// to it keeps its digits.
+template <class C>
+struct SumOfExponentials {
+  using Sum = SumType<C>;
+  C largest = -static_cast<C>(INFINITY);
+  Sum sum{};
+
+  __device__ void take(C x) {
+    if (x > largest || x != x) {
+      sum = scaled(sum, exp(largest - x));
+      largest = x;
+    }
+    if (x != -static_cast<C>(INFINITY)) sum = plus(sum, exp(x - largest));  // of NaN and infinity NaN
+  }
+  /// All lanes' together, for all lanes. NaN where there is nothing but -infinity.
+  __device__ SumOfExponentials of_warp() const {
+    const C most = warp_max(largest);
+    return {most, warp_sum(scaled(sum, exp(largest - most)))};
+  }
+
+ private:
+  static __device__ double scaled(double sum, double factor) { return sum * factor; }
+  static __device__ FloatPair scaled(FloatPair sum, float factor) {
+    return {sum.high * factor, sum.low * factor};
+  }
+};
+
+constexpr int kKept = 8;  // elements of a row that a lane keeps: of up to 256 columns a row is read once
+
 /// With `target`, also the loss of each row.
 template <class T>
 __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matrix<const T> in, Matrix<T> out,
@@ -151,19 +186,13 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
                                    T* losses, std::int64_t loss_step, FaultRecord* faults) {
   using C = Compute<T>;
   for (std::int64_t r = first_row(); r < rows; r += row_step()) {
-    C largest = -static_cast<C>(INFINITY);
-    for (std::int64_t c = lane(); c < columns; c += kWarp) {
-      const C value = load(in(r, c));
-      if (value > largest || value != value) largest = value;
-    }
-    largest = warp_max(largest);
-    SumType<C> sum{};
-    for (std::int64_t c = lane(); c < columns; c += kWarp) sum = plus(sum, exp(load(in(r, c)) - largest));
-    const double log_sum = log(widened(warp_sum(sum)));
-    const auto log_prob = [&](std::int64_t c) {
-      return cast<T>(log_probability(load(in(r, c)), largest, log_sum));
-    };
-    for (std::int64_t c = lane(); c < columns; c += kWarp) out(r, c) = log_prob(c);
+    const auto row = read_row<kKept>(lane(), columns, kWarp, [&](std::int64_t c) { return in(r, c); });
+    SumOfExponentials<C> own;
+    row.pass([&](const T& x, std::int64_t) { own.take(load(x)); });
+    const SumOfExponentials<C> all = own.of_warp();
+    const auto log_sum = logarithm(all.sum);
+    const auto log_prob = [&](const T& x) { return cast<T>(log_probability(load(x), all.largest, log_sum)); };
+    row.pass([&](const T& x, std::int64_t c) { out(r, c) = log_prob(x); });
     if (target == nullptr || lane() != 0) continue;
     const std::int64_t wanted = target[r * target_step];
     if (ignored(wanted)) {
@@ -174,25 +203,29 @@ __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matr
       note_fault(faults, FaultKind::target, r, wanted, columns);
       continue;
     }
-    losses[r * loss_step] = cast<T>(-load(log_prob(wanted)));
+    losses[r * loss_step] = cast<T>(-load(log_prob(in(r, wanted))));
   }
 }
 
 template <class T>
-__global__ void loss_gradient_kernel(std::int64_t rows, std::int64_t columns, Matrix<const T> log_probs,
-                                     const std::int64_t* target, std::int64_t target_step, Ignored ignored,
-                                     const T* grad_losses, std::int64_t loss_step, Matrix<T> grad) {
+__global__ void loss_gradient_kernel(std::int64_t rows, std::int64_t columns, Divisor by_columns,
+                                     Matrix<const T> log_probs, const std::int64_t* target,
+                                     std::int64_t target_step, Ignored ignored, const T* grad_losses,
+                                     std::int64_t loss_step, Matrix<T> grad) {
   using C = Compute<T>;
-  for (std::int64_t e = first_item(); e < rows * columns; e += item_step()) {
-    const std::int64_t r = e / columns, c = e - r * columns;
-    if (ignored(target[r * target_step])) {
-      grad(r, c) = cast<T>(0.0F);
-      continue;
-    }
-    const C probability = exp(load(log_probs(r, c)));
-    const C hit = c == target[r * target_step] ? C(1) : C(0);
-    grad(r, c) = cast<T>((probability - hit) * load(grad_losses[r * loss_step]));
-  }
+  struct Read {
+    std::int64_t r, c, wanted;
+    T log_prob, grad_loss;
+  };
+  const auto read = [&](std::int64_t e) {
+    const std::int64_t r = by_columns(e), c = e - r * columns;
+    return Read{r, c, target[r * target_step], log_probs(r, c), grad_losses[r * loss_step]};
+  };
+  for_each_ahead<4>(first_item(), rows * columns, item_step(), read, [&](const Read& at, std::int64_t) {
+    const C hit = at.c == at.wanted ? C(1) : C(0);
+    const C through = (exp(load(at.log_prob)) - hit) * load(at.grad_loss);
+    grad(at.r, at.c) = ignored(at.wanted) ? cast<T>(C(0)) : cast<T>(through);
+  });
 }
 
 /// All dimensions but the first.
@@ -230,8 +263,8 @@ void CudaKernels::index_select(const View& in, const View& index, const View& ou
   dispatch_bits(in.dtype, [&](auto tag) {
     using T = decltype(tag);
     DTRAIN_LAUNCH("index_select", context_.stream, blocks_for(context_, out.numel()), kThreads,
-                  select_kernel<T>, index.shape[0], row, index.as<const std::int64_t>(), index.strides[0],
-                  in.shape[0], out.strides[0], in.strides[0], in.as<const T>(), out.as<T>(),
+                  select_kernel<T>, index.shape[0], row, Divisor(row.count), index.as<const std::int64_t>(),
+                  index.strides[0], in.shape[0], out.strides[0], in.strides[0], in.as<const T>(), out.as<T>(),
                   context_.faults.record());
   });
 }
@@ -269,8 +302,9 @@ void CudaKernels::cross_entropy_backward(const View& log_probs, const View& targ
     using T = decltype(tag);
     DTRAIN_LAUNCH("cross_entropy_backward", context_.stream, blocks_for(context_, log_probs.numel()),
                   kThreads, loss_gradient_kernel<T>, log_probs.shape[0], log_probs.shape[1],
-                  Matrix<const T>(log_probs), target.as<const std::int64_t>(), target.strides[0], ignored,
-                  grad_losses.as<const T>(), grad_losses.strides[0], Matrix<T>(grad_logits));
+                  Divisor(log_probs.shape[1]), Matrix<const T>(log_probs), target.as<const std::int64_t>(),
+                  target.strides[0], ignored, grad_losses.as<const T>(), grad_losses.strides[0],
+                  Matrix<T>(grad_logits));
   });
 }
 

@@ -46,7 +46,7 @@ def row_of(demangled):
         return head
     if head == "strided_kernel":  # how many arrays it walks makes it what it is
         return f"{head}<{re.sub('[^0-9]', '', arguments[0])} arrays>"
-    plain = [re.sub(r"^\(int\)", "", a) for a in arguments]
+    plain = [re.sub(r"^\([\w:]+\)", "", a) for a in arguments]  # (PoolKind)0
     if head == "dense_kernel":  # <Out, Op, In…>
         return f"{head}<{TYPES[plain[0]]} of {' '.join(TYPES[a] for a in plain[2:]) or 'nothing'}>"
     structs = [template_of(a)[0].split("::")[-1] for a in plain if a not in TYPES and not a.isdigit()]

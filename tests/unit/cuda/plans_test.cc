@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 #include <set>
 #include <vector>
@@ -72,6 +73,25 @@ TEST(Layout, VisitsEveryElementOnceAndKeepsArraysTogether) {
     }
     EXPECT_EQ(static_cast<std::int64_t>(seen.size()), shape.product());
   }
+}
+
+TEST(Divisor, DividesWhateverFitsBy63Bits) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  std::mt19937_64 random(11);
+  std::vector<std::int64_t> divisors = {
+      1, 2, 3, 5, 7, 641, 65535, 65536, 65537, INT32_MAX, std::int64_t{1} << 61};
+  for (int i = 0; i < 200; ++i) divisors.push_back(1 + static_cast<std::int64_t>(random() >> (3 + i % 60)));
+  for (const std::int64_t by : divisors) {
+    const Divisor divide(by);
+    std::vector<std::int64_t> dividends = {
+        0, 1, by - 1, by, by + 1, kMost, kMost - 1, kMost / by * by, kMost / by * by - 1};
+    for (int i = 0; i < 200; ++i) dividends.push_back(static_cast<std::int64_t>(random() >> (1 + i % 63)));
+    for (const std::int64_t dividend : dividends) {
+      ASSERT_EQ(divide(dividend), dividend / by) << dividend << " / " << by;
+    }
+  }
+  EXPECT_EQ(Divisor(0)(17), 17);  // of an array that is not there
+  EXPECT_EQ(Divisor()(17), 17);
 }
 
 View matrix(std::int64_t batch, std::int64_t rows, std::int64_t columns, const Dims& strides) {

@@ -1,5 +1,6 @@
 // Dropout masks: a thread draws four neighbours of a row.
 #include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/divisor.h"
 #include "runtime/device/cuda/launch.cuh"
 #include "runtime/device/philox.h"
 
@@ -15,14 +16,14 @@ struct MaskShape {
 };
 
 template <class T>
-__global__ void mask_kernel(MaskShape shape, std::uint64_t seed, std::uint64_t layer,
+__global__ void mask_kernel(MaskShape shape, Divisor by_quads, std::uint64_t seed, std::uint64_t layer,
                             const std::int64_t* step, const std::int64_t* names, double keep, T* out) {
   const std::uint64_t key = philox_key(seed, layer, static_cast<std::uint64_t>(*step));
   const auto limit = static_cast<float>(keep);
   const T kept = cast<T>(1.0 / keep), dropped = cast<T>(0.0);
   const std::int64_t quads = shape.quads();
   for (std::int64_t i = first_item(); i < shape.rows * quads; i += item_step()) {
-    const std::int64_t row = i / quads, quad = shape.first / 4 + i % quads;
+    const std::int64_t row = by_quads(i), quad = shape.first / 4 + i - row * quads;
     const std::int64_t name = names == nullptr ? row : names[row];
     const Philox random(key, static_cast<std::uint64_t>(quad), static_cast<std::uint64_t>(name));
     T* const to = out + row * shape.count;
@@ -44,8 +45,9 @@ void CudaKernels::dropout_mask(const MaskNumbers& numbers, double keep, const Vi
     using T = decltype(tag);
     const std::int64_t threads = rows * shape.quads();
     DTRAIN_LAUNCH("dropout_mask", context_.stream, blocks_for(context_, threads), kThreads, mask_kernel<T>,
-                  shape, numbers.seed, numbers.layer, numbers.step.as<const std::int64_t>(),
-                  numbers.rows.as<const std::int64_t>(), keep, out.as<T>());
+                  shape, Divisor(shape.quads()), numbers.seed, numbers.layer,
+                  numbers.step.as<const std::int64_t>(), numbers.rows.as<const std::int64_t>(), keep,
+                  out.as<T>());
   });
 }
 

@@ -1,38 +1,32 @@
-// Element-wise kernels: the functors of runtime/device/functors.h, dense in packs of four, or strided.
+// Element-wise kernels: the functors of runtime/device/functors.h, dense in packs of 16 bytes, or strided.
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/elementwise/layout.h"
-#include "runtime/device/cuda/launch.cuh"
+#include "runtime/device/cuda/loads.cuh"
 #include "runtime/device/functors.h"
 
 namespace dtrain::cuda {
 namespace {
 
-constexpr int kPack = 4;
+/// Elements a thread takes at a time: 16 bytes of the largest type.
+template <class... T>
+constexpr int kPack = std::min({kWide<T>...});
 
-template <class T>
-struct alignas(kPack * sizeof(T)) Pack {
-  T at[kPack];
-};
-
-template <class T>
-bool is_pack_aligned(const void* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % alignof(Pack<T>) == 0;
-}
-
-/// out[i] = op(in[i] …); N counts `out` and the inputs.
+/// out[i] = op(in[i] …).
 template <class Out, class Op, class... In>
 __global__ void dense_kernel(std::int64_t count, Op op, Out* out, const In*... in) {
-  const std::int64_t packs = count / kPack;
+  constexpr int V = kPack<Out, In...>;
+  const std::int64_t packs = count / V;
   for (std::int64_t i = first_item(); i < packs; i += item_step()) {
-    const auto apply = [&](const auto&... pack) {
-      Pack<Out> result;
+    const auto apply = [&](auto... pack) {  // copies: of a reference each element would be loaded alone
+      Pack<Out, V> result;
 #pragma unroll
-      for (int j = 0; j < kPack; ++j) result.at[j] = op(pack.at[j]...);
-      reinterpret_cast<Pack<Out>*>(out)[i] = result;
+      for (int j = 0; j < V; ++j) result.at[j] = op(pack.at[j]...);
+      reinterpret_cast<Pack<Out, V>*>(out)[i] = result;
     };
-    apply(reinterpret_cast<const Pack<In>*>(in)[i]...);
+    apply(reinterpret_cast<const Pack<In, V>*>(in)[i]...);
   }
-  for (std::int64_t i = packs * kPack + first_item(); i < count; i += item_step()) out[i] = op(in[i]...);
+#pragma unroll 1  // a few elements at most
+  for (std::int64_t i = packs * V + first_item(); i < count; i += item_step()) out[i] = op(in[i]...);
 }
 
 template <int N, class Op, std::size_t... I, class... In>
@@ -62,8 +56,10 @@ void map(const Context& context, std::string_view name, Op op, const View& out, 
   const Layout<kArrays> layout = make_layout<kArrays>(out.shape, {out.strides, in.strides...});
   if (layout.count == 0) return;
   if constexpr (kWorthPacking<Out, In...>) {
-    if (layout.is_dense() && is_pack_aligned<Out>(out.data) && (is_pack_aligned<In>(in.data) && ...)) {
-      const unsigned blocks = blocks_for(context, layout.count / kPack + 1);
+    constexpr int V = kPack<Out, In...>;
+    if (layout.is_dense() && is_aligned(out.data, V * sizeof(Out)) &&
+        (is_aligned(in.data, V * sizeof(In)) && ...)) {
+      const unsigned blocks = blocks_for(context, layout.count / V + 1);
       DTRAIN_LAUNCH(name, context.stream, blocks, kThreads, dense_kernel, layout.count, op,
                     out.template as<Out>(), in.template as<const In>()...);
       return;

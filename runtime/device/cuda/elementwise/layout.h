@@ -6,13 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "runtime/device/cuda/divisor.h"
 #include "runtime/device/dims.h"
-
-#if defined(DTRAIN_KERNELS)
-#define DTRAIN_LAYOUT_INLINE __host__ __device__ inline
-#else
-#define DTRAIN_LAYOUT_INLINE inline
-#endif
 
 namespace dtrain::cuda {
 
@@ -23,6 +18,7 @@ struct Layout {
   int rank = 0;
   std::int64_t extent[kMaxRank] = {};
   std::int64_t stride[kMaxRank][N] = {};
+  Divisor by_extent[kMaxRank];
 
   /// Every array is one dense run in the same order: element i is at offset i of each.
   bool is_dense() const noexcept {
@@ -35,23 +31,15 @@ struct Layout {
   }
 
   /// Offsets, in elements, of element `index` in each array.
-  DTRAIN_LAYOUT_INLINE void locate(std::int64_t index, std::int64_t (&offsets)[N]) const {
+  DTRAIN_KERNEL_INLINE void locate(std::int64_t index, std::int64_t (&offsets)[N]) const {
     for (int a = 0; a < N; ++a) offsets[a] = 0;
-    for (int d = rank - 1; d >= 0; --d) {
-      std::int64_t place;
-      if (d == 0) {
-        place = index;
-      } else if (count <= INT32_MAX) {
-        const auto quotient = static_cast<std::uint32_t>(index) / static_cast<std::uint32_t>(extent[d]);
-        place = index - static_cast<std::int64_t>(quotient) * extent[d];
-        index = quotient;
-      } else {
-        const std::int64_t quotient = index / extent[d];
-        place = index - quotient * extent[d];
-        index = quotient;
-      }
+    if (rank == 0) return;
+    for (int d = rank - 1; d > 0; --d) {
+      const std::int64_t outer = by_extent[d](index), place = index - outer * extent[d];
       for (int a = 0; a < N; ++a) offsets[a] += place * stride[d][a];
+      index = outer;
     }
+    for (int a = 0; a < N; ++a) offsets[a] += index * stride[0][a];
   }
 };
 
@@ -84,6 +72,7 @@ Layout<N> make_layout(const Dims& shape, const std::array<Dims, N>& strides) {
     for (int a = 0; a < N; ++a) layout.stride[kept][a] = layout.stride[i][a];
   }
   if (layout.rank > 0) layout.rank = kept + 1;
+  for (int d = 0; d < layout.rank; ++d) layout.by_extent[d] = Divisor(layout.extent[d]);
   return layout;
 }
 

@@ -6,13 +6,14 @@
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/elementwise/layout.h"
 #include "runtime/device/cuda/float_pair.cuh"
-#include "runtime/device/cuda/launch.cuh"
+#include "runtime/device/cuda/loads.cuh"
 #include "runtime/device/functors.h"
 
 namespace dtrain::cuda {
 namespace {
 
 constexpr int kColumns = 32, kColumnRows = 8;
+constexpr int kAhead = 8;               // loads of a thread that are on their way
 constexpr std::int64_t kShortRow = 64;  // elements below which a block for each output does not pay
 
 template <class T>
@@ -51,11 +52,33 @@ struct ExtremeOf {
 struct Reduced {
   Layout<2> kept;
   Layout<1> reduced;
-  std::int64_t slices;
+  std::int64_t slices = 1;
+  Divisor by_slices;
 };
 
 __device__ inline std::int64_t slice_begin(const Reduced& what, std::int64_t slice) {
-  return what.reduced.count * slice / what.slices;
+  return what.by_slices(what.reduced.count * slice);
+}
+
+/// `op` over elements first, first + step, … below `end` of the output whose elements begin at `in`.
+template <class T, class Op>
+__device__ typename Op::A reduce_some(const Reduced& what, Op op, const T* in, std::int64_t first,
+                                      std::int64_t end, std::int64_t step) {
+  typename Op::A total = op.identity();
+  const auto take = [&](const T& value, std::int64_t) { total = op(total, load(value)); };
+  if (what.reduced.rank <= 1) {  // evenly spaced
+    const std::int64_t stride = what.reduced.stride[0][0];
+    for_each_ahead<kAhead>(
+        first, end, step, [&](std::int64_t i) { return in[i * stride]; }, take);
+    return total;
+  }
+  const auto element = [&](std::int64_t i) {
+    std::int64_t at[1];
+    what.reduced.locate(i, at);
+    return in[at[0]];
+  };
+  for_each_ahead<kAhead>(first, end, step, element, take);
+  return total;
 }
 
 /// One block an output and slice; good where the reduced elements lie together.
@@ -66,14 +89,10 @@ __global__ void row_kernel(Reduced what, Op op, const T* in, T* out, typename Op
   __shared__ typename BlockReduce::TempStorage storage;
   const std::int64_t slice = blockIdx.y;
   for (std::int64_t o = blockIdx.x; o < what.kept.count; o += gridDim.x) {
-    std::int64_t at[2], inside[1];
+    std::int64_t at[2];
     what.kept.locate(o, at);
-    A total = op.identity();
-    const std::int64_t end = slice_begin(what, slice + 1);
-    for (std::int64_t i = slice_begin(what, slice) + threadIdx.x; i < end; i += kThreads) {
-      what.reduced.locate(i, inside);
-      total = op(total, load(in[at[0] + inside[0]]));
-    }
+    A total = reduce_some(what, op, in + at[0], slice_begin(what, slice) + threadIdx.x,
+                          slice_begin(what, slice + 1), kThreads);
     total = BlockReduce(storage).Reduce(total, op);
     if (threadIdx.x == 0) {
       if (partial != nullptr) {
@@ -96,14 +115,10 @@ __global__ void column_kernel(Reduced what, Op op, const T* in, T* out, typename
        base += static_cast<std::int64_t>(gridDim.x) * kColumns) {
     const std::int64_t o = base + threadIdx.x;
     const bool inside_out = o < what.kept.count;
-    std::int64_t at[2] = {0, 0}, inside[1];
+    std::int64_t at[2] = {0, 0};
     if (inside_out) what.kept.locate(o, at);
-    A total = op.identity();
     const std::int64_t end = inside_out ? slice_begin(what, slice + 1) : 0;
-    for (std::int64_t i = slice_begin(what, slice) + threadIdx.y; i < end; i += kColumnRows) {
-      what.reduced.locate(i, inside);
-      total = op(total, load(in[at[0] + inside[0]]));
-    }
+    A total = reduce_some(what, op, in + at[0], slice_begin(what, slice) + threadIdx.y, end, kColumnRows);
     totals[threadIdx.y][threadIdx.x] = total;
     __syncthreads();
     if (threadIdx.y == 0 && inside_out) {
@@ -135,7 +150,7 @@ Reduced split_dims(const View& in, const View& out) {
   for (int i = 0; i < in.rank(); ++i) {
     (out.shape[i] == 1 ? kept : reduced)[i] = 1;
   }
-  return {make_layout<2>(kept, {in.strides, out.strides}), make_layout<1>(reduced, {in.strides}), 1};
+  return {make_layout<2>(kept, {in.strides, out.strides}), make_layout<1>(reduced, {in.strides}), 1, {}};
 }
 
 bool prefers_columns(const Reduced& what) {
@@ -153,6 +168,7 @@ void run(const Context& context, Reduced what, Op op, const View& in, const View
   const std::int64_t least_work = columns ? 64 : 2048;  // elements a slice
   what.slices = std::clamp<std::int64_t>(wanted / std::max<std::int64_t>(groups, 1), 1,
                                          std::min<std::int64_t>(what.reduced.count / least_work + 1, 65535));
+  what.by_slices = Divisor(what.slices);
   const bool sliced = what.slices > 1;
   const Scratch scratch(
       context.memory,

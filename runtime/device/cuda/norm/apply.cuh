@@ -13,8 +13,10 @@ struct Walk {
   explicit Walk(const View& view)
       : packs(static_cast<Index>(view.numel() / V)),
         packs_of_pixel(static_cast<Index>(view.shape[1] / V)),
-        channels(static_cast<Index>(view.shape[1])) {}
+        channels(static_cast<Index>(view.shape[1])),
+        by_packs_of_pixel(view.shape[1] / V) {}
   Index packs, packs_of_pixel, channels;
+  Divisor by_packs_of_pixel;
 };
 
 template <class T, int V>
@@ -23,14 +25,17 @@ __global__ void apply_kernel(Walk<V> walk, bool relu, Pixels<const T, V> input, 
   using C = Channel<T>;
   using Index = typename Walk<V>::Index;
   for (std::int64_t i = first_item(); i < walk.packs; i += item_step()) {
-    const Index p = static_cast<Index>(i) / walk.packs_of_pixel;
+    const Index p = static_cast<Index>(walk.by_packs_of_pixel(i));
     const Index c = (static_cast<Index>(i) - p * walk.packs_of_pixel) * V;
     const auto x = input.load(p, c);
     Pack<T, V> added, result;
     if (residual) added = residual.load(p, c);
+    C scale[V], shift[V];
+    load_wide(map + c, scale);
+    load_wide(map + walk.channels + c, shift);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      C y = scale_and_shift(static_cast<C>(load(x.at[v])), map[c + v], map[walk.channels + c + v]);
+      C y = scale_and_shift(static_cast<C>(load(x.at[v])), scale[v], shift[v]);
       if (residual) y += static_cast<C>(load(added.at[v]));
       result.at[v] = cast<T>(relu && y < C(0) ? C(0) : y);
     }
@@ -46,18 +51,21 @@ __global__ void input_gradient_kernel(Walk<V> walk, Pixels<const T, V> grad, Gat
   const C *const average = map, *const slope = map + walk.channels, *const scale = map + 2 * walk.channels,
                  *const shift = map + 3 * walk.channels, *const mean = map + 4 * walk.channels;
   for (std::int64_t i = first_item(); i < walk.packs; i += item_step()) {
-    const Index p = static_cast<Index>(i) / walk.packs_of_pixel;
+    const Index p = static_cast<Index>(walk.by_packs_of_pixel(i));
     const Index c = (static_cast<Index>(i) - p * walk.packs_of_pixel) * V;
-    const auto x = input.load(p, c);
-    C scales[V], shifts[V];
-#pragma unroll
-    for (int v = 0; v < V; ++v) scales[v] = scale[c + v], shifts[v] = shift[c + v];
-    const auto through = gate.pass(grad.load(p, c), x, scales, shifts, p, c);
+    const auto x = input.load(p, c), dz = grad.load(p, c), y = gate.load_written(p, c);
+    C scales[V], shifts[V], means[V], averages[V], slopes[V];
+    load_wide(scale + c, scales);
+    load_wide(shift + c, shifts);
+    load_wide(mean + c, means);
+    load_wide(average + c, averages);
+    load_wide(slope + c, slopes);
+    const auto through = gate.pass(dz, x, y, scales, shifts);
     Pack<T, V> result;
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      const C dy = static_cast<C>(load(through.at[v])), off = static_cast<C>(load(x.at[v])) - mean[c + v];
-      result.at[v] = cast<T>((dy - average[c + v] - off * slope[c + v]) * scales[v]);
+      const C dy = static_cast<C>(load(through.at[v])), off = static_cast<C>(load(x.at[v])) - means[v];
+      result.at[v] = cast<T>((dy - averages[v] - off * slopes[v]) * scales[v]);
     }
     to.store(p, c, result);
   }

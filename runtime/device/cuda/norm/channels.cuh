@@ -82,11 +82,14 @@ struct Gate {
       : output(bias.data == nullptr ? written : View{}),
         by_map(written.data != nullptr && bias.data != nullptr) {}
 
-  __device__ Pack<T, V> pass(const Pack<T, V>& grad, const Pack<T, V>& x, const C (&scale)[V],
-                             const C (&shift)[V], Index p, Index c) const {
+  /// What forward wrote, as far as it is needed to tell.
+  __device__ Pack<T, V> load_written(Index p, Index c) const {
+    return output ? output.load(p, c) : Pack<T, V>{};
+  }
+  __device__ Pack<T, V> pass(const Pack<T, V>& grad, const Pack<T, V>& x, Pack<T, V> y, const C (&scale)[V],
+                             const C (&shift)[V]) const {
     if (!by_map && !output) return grad;
-    Pack<T, V> result, y;
-    if (!by_map) y = output.load(p, c);
+    Pack<T, V> result;
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       if (by_map) y.at[v] = cast<T>(scale_and_shift(static_cast<C>(load(x.at[v])), scale[v], shift[v]));

@@ -10,15 +10,6 @@ namespace dtrain::cuda::norm {
 template <class T>
 using Channel = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// V neighbouring channels of one pixel.
-template <class T, int V>
-struct alignas(V * sizeof(T)) Pack {
-  T at[V];
-};
-
-template <class T>
-constexpr int kWide = 16 / static_cast<int>(sizeof(T));
-
 /// Null data where there is no array. V > 1: dense and channels-last, fewer than 2³¹ elements, aligned to 16.
 template <class T, int V>
 struct Pixels {
@@ -45,8 +36,8 @@ struct Pixels {
  private:
   __device__ T& place(std::int64_t pixel, std::int64_t c) const {
     if (dense) return image.data[pixel * channels + c];
-    const std::int64_t w = pixel % image.extent[3], rest = pixel / image.extent[3];
-    return image(rest / image.extent[2], c, rest % image.extent[2], w);
+    const std::int64_t rest = image.by_extent[3](pixel), n = image.by_extent[2](rest);
+    return image(n, c, rest - n * image.extent[2], pixel - rest * image.extent[3]);
   }
 
   Image<T> image;
@@ -58,9 +49,8 @@ struct Pixels {
 template <class T, class... Views>
 bool can_go_wide(const Views&... views) {
   const auto fits = [](const View& view) {
-    return view.data == nullptr ||
-           (view.is_channels_last() && view.shape[1] % kWide<T> == 0 && view.numel() <= INT32_MAX &&
-            reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0);
+    return view.data == nullptr || (view.is_channels_last() && view.shape[1] % kWide<T> == 0 &&
+                                    view.numel() <= INT32_MAX && is_aligned(view.data, 16));
   };
   return (fits(views) && ...);
 }

@@ -1,10 +1,11 @@
-// Layer and RMS norm: a block takes a row; gradients of weight and bias are column sums, slice by slice.
+// Layer and RMS norm: a block takes a row, which it reads once where it is not too long; gradients of weight
+// and bias are column sums, slice by slice.
 #include "runtime/device/cuda/norm/sums.cuh"
 
 namespace dtrain::cuda {
 namespace {
 
-/// The sum over a block of kThreads threads, for all of them.
+/// The sum over a block of whole warps, up to kThreads threads, for all of them.
 template <class C>
 __device__ C block_sum(C value) {
   __shared__ C partial[kThreads / 32];
@@ -14,7 +15,7 @@ __device__ C block_sum(C value) {
   __syncthreads();
   if (threadIdx.x == 0) {
     C sum = 0;
-    for (int warp = 0; warp < kThreads / 32; ++warp) sum += partial[warp];
+    for (int warp = 0; warp < static_cast<int>(blockDim.x) / 32; ++warp) sum += partial[warp];
     total = sum;
   }
   __syncthreads();
@@ -31,59 +32,111 @@ struct RowArrays {
   norm::Channel<T>* inv_std;
 };
 
-template <class T>
-__global__ void row_norm_kernel(RowNormRule rule, RowArrays<T> at, const T* bias, T* output) {
+/// Packs of a row that a thread keeps: with kThreads threads 8192 columns of 16 bits.
+template <int V>
+constexpr int kKept = V > 1 ? 4 : 8;
+
+/// Columns i · V to i · V + V - 1 of an array along rows; `otherwise` where there is none.
+template <int V, class T, class C>
+__device__ void load_columns(const T* array, std::int64_t i, C otherwise, C (&to)[V]) {
+  if (array == nullptr) {
+    for (C& each : to) each = otherwise;
+    return;
+  }
+  const auto pack = reinterpret_cast<const Pack<T, V>*>(array)[i];
+#pragma unroll
+  for (int v = 0; v < V; ++v) to[v] = static_cast<C>(load(pack.at[v]));
+}
+
+template <class T, int V>
+__global__ void row_norm_kernel(RowNormRule rule, RowArrays<T> at, std::int64_t packs, const T* bias,
+                                T* output) {
   using C = norm::Channel<T>;
+  using P = Pack<T, V>;
   const C length = static_cast<C>(at.count);
   for (std::int64_t r = blockIdx.x; r < at.rows; r += gridDim.x) {
-    const T* const in = at.input + r * at.count;
-    C sum = 0;
+    const auto* const in = reinterpret_cast<const P*>(at.input + r * at.count);
+    const auto row =
+        read_row<kKept<V>>(threadIdx.x, packs, blockDim.x, [in](std::int64_t i) { return in[i]; });
+    C sum = 0, squares = 0;
     if (rule.centered) {
-      for (std::int64_t i = threadIdx.x; i < at.count; i += kThreads) sum += static_cast<C>(load(in[i]));
+      row.pass([&](const P& pack, std::int64_t) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) sum += static_cast<C>(load(pack.at[v]));
+      });
     }
     const C mean = rule.centered ? block_sum(sum) / length : C(0);
-    C squares = 0;
-    for (std::int64_t i = threadIdx.x; i < at.count; i += kThreads) {
-      const C x = static_cast<C>(load(in[i])) - mean;
-      squares += x * x;
-    }
+    row.pass([&](const P& pack, std::int64_t) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const C x = static_cast<C>(load(pack.at[v])) - mean;
+        squares += x * x;
+      }
+    });
     const C scale = C(1) / sqrt(block_sum(squares) / length + static_cast<C>(rule.eps));
     if (threadIdx.x == 0) {
       at.inv_std[r] = scale;
       if (at.mean != nullptr) at.mean[r] = mean;
     }
-    for (std::int64_t i = threadIdx.x; i < at.count; i += kThreads) {
-      C y = (static_cast<C>(load(in[i])) - mean) * scale;
-      if (at.weight != nullptr) y *= static_cast<C>(load(at.weight[i]));
-      if (bias != nullptr) y += static_cast<C>(load(bias[i]));
-      output[r * at.count + i] = cast<T>(y);
-    }
+    auto* const out = reinterpret_cast<P*>(output + r * at.count);
+    row.pass([&](const P& pack, std::int64_t i) {
+      C weights[V], shifts[V];
+      load_columns<V>(at.weight, i, C(1), weights);
+      load_columns<V>(bias, i, C(0), shifts);
+      P result;
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        C y = (static_cast<C>(load(pack.at[v])) - mean) * scale;
+        if (at.weight != nullptr) y *= weights[v];
+        if (bias != nullptr) y += shifts[v];
+        result.at[v] = cast<T>(y);
+      }
+      out[i] = result;
+    });
   }
 }
 
-template <class T>
-__global__ void row_gradient_kernel(RowArrays<T> at, const T* grad_output, T* grad_input) {
+template <class T, int V>
+__global__ void row_gradient_kernel(RowArrays<T> at, std::int64_t packs, const T* grad_output,
+                                    T* grad_input) {
   using C = norm::Channel<T>;
+  using P = Pack<T, V>;
+  struct Read {
+    P x, grad;
+  };
   const C length = static_cast<C>(at.count);
   for (std::int64_t r = blockIdx.x; r < at.rows; r += gridDim.x) {
-    const T* const in = at.input + r * at.count;
-    const T* const grad = grad_output + r * at.count;
+    const auto* const in = reinterpret_cast<const P*>(at.input + r * at.count);
+    const auto* const grad = reinterpret_cast<const P*>(grad_output + r * at.count);
     const C mean = at.mean == nullptr ? C(0) : at.mean[r], scale = at.inv_std[r];
-    const auto weighted = [&](std::int64_t i) {
-      const C g = static_cast<C>(load(grad[i]));
-      return at.weight == nullptr ? g : g * static_cast<C>(load(at.weight[i]));
+    const auto row = read_row<kKept<V> / 2>(threadIdx.x, packs, blockDim.x, [in, grad](std::int64_t i) {
+      return Read{in[i], grad[i]};
+    });
+    // Calls f(i, v, gradient · weight, normalised input) for each element.
+    const auto each = [&](auto f) {
+      row.pass([&](const Read& read, std::int64_t i) {
+        C weights[V];
+        load_columns<V>(at.weight, i, C(1), weights);
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          f(i, v, static_cast<C>(load(read.grad.at[v])) * weights[v],
+            (static_cast<C>(load(read.x.at[v])) - mean) * scale);
+        }
+      });
     };
-    const auto normalised = [&](std::int64_t i) { return (static_cast<C>(load(in[i])) - mean) * scale; };
     C level = 0, along = 0;
-    for (std::int64_t i = threadIdx.x; i < at.count; i += kThreads) {
-      level += weighted(i);
-      along += weighted(i) * normalised(i);
-    }
+    each([&](std::int64_t, int, C weighted, C normalised) {
+      level += weighted;
+      along += weighted * normalised;
+    });
     level = at.mean == nullptr ? C(0) : block_sum(level) / length;
     along = block_sum(along) / length;
-    for (std::int64_t i = threadIdx.x; i < at.count; i += kThreads) {
-      grad_input[r * at.count + i] = cast<T>((weighted(i) - level - normalised(i) * along) * scale);
-    }
+    auto* const out = reinterpret_cast<P*>(grad_input + r * at.count);
+    P result;
+    each([&](std::int64_t i, int v, C weighted, C normalised) {
+      result.at[v] = cast<T>((weighted - level - normalised * along) * scale);
+      if (v == V - 1) out[i] = result;
+    });
   }
 }
 
@@ -93,23 +146,22 @@ template <class T, int V>
 struct ColumnTerms {
   using C = norm::Channel<T>;
   using Index = std::int64_t;
-  using Pack = norm::Pack<T, V>;
+  using Pack = cuda::Pack<T, V>;
 
   __device__ void gather(Index begin, Index end, Index step, Index column, double (&sum)[V],
                          double (&products)[V]) const {
-    for (Index row = begin; row < end;) {
+    for (Index row = begin; row < end; row += norm::kStretch * step) {
       C near[V] = {}, product[V] = {};
-      for (int n = 0; n < norm::kStretch && row < end; ++n, row += step) {
-        const C mean = at.mean == nullptr ? C(0) : at.mean[row], scale = at.inv_std[row];
-        const Pack dy = *reinterpret_cast<const Pack*>(grad + row * at.count + column);
-        const Pack x = *reinterpret_cast<const Pack*>(at.input + row * at.count + column);
+      for_each_ahead<norm::kAhead / 2>(
+          row, min(end, row + norm::kStretch * step), step, [&](Index r) { return read(r, column); },
+          [&](const Read& one, Index) {
 #pragma unroll
-        for (int v = 0; v < V; ++v) {
-          const C through = static_cast<C>(load(dy.at[v]));
-          near[v] += through;
-          product[v] += through * (static_cast<C>(load(x.at[v])) - mean) * scale;
-        }
-      }
+            for (int v = 0; v < V; ++v) {
+              const C through = static_cast<C>(load(one.dy.at[v]));
+              near[v] += through;
+              product[v] += through * (static_cast<C>(load(one.x.at[v])) - one.mean) * one.scale;
+            }
+          });
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         sum[v] += static_cast<double>(near[v]);
@@ -126,6 +178,17 @@ struct ColumnTerms {
 
   RowArrays<T> at;
   const T* grad;
+
+ private:
+  struct Read {
+    Pack dy, x;
+    C mean, scale;
+  };
+  __device__ Read read(Index row, Index column) const {
+    return {*reinterpret_cast<const Pack*>(grad + row * at.count + column),
+            *reinterpret_cast<const Pack*>(at.input + row * at.count + column),
+            at.mean == nullptr ? C(0) : at.mean[row], at.inv_std[row]};
+  }
 };
 
 template <class T>
@@ -144,8 +207,17 @@ RowArrays<T> arrays_of(const View& input, const View& weight, const View& mean, 
           weight.as<const T>(), mean.as<C>(),   inv_std.as<C>()};
 }
 
-unsigned blocks_for_rows(const Context& context, std::int64_t rows) {
-  return blocks_for(context, rows * kThreads);
+/// Threads for a row: a pack each, as far as there are so many, in whole warps.
+int threads_for(std::int64_t packs) {
+  return static_cast<int>(std::clamp<std::int64_t>((packs + 31) / 32 * 32, 32, kThreads));
+}
+
+/// Whether rows can be read in the widest packs, as far as the arrays are there.
+template <class T>
+bool has_wide_rows(std::int64_t count, std::initializer_list<const View*> arrays) {
+  return count % kWide<T> == 0 && std::all_of(arrays.begin(), arrays.end(), [](const View* array) {
+           return array->data == nullptr || is_aligned(array->data, 16);
+         });
 }
 
 }  // namespace
@@ -155,9 +227,14 @@ void CudaKernels::row_norm(const RowNormRule& rule, const View& input, const Vie
   if (input.numel() == 0) return;
   dispatch_floating("row_norm", input.dtype, [&](auto tag) {
     using T = decltype(tag);
-    DTRAIN_LAUNCH("row_norm", context_.stream, blocks_for_rows(context_, input.shape[0]), kThreads,
-                  row_norm_kernel<T>, rule, arrays_of<T>(input, weight, mean, inv_std), bias.as<const T>(),
-                  output.as<T>());
+    const RowArrays<T> at = arrays_of<T>(input, weight, mean, inv_std);
+    norm::dispatch_width<T>(has_wide_rows<T>(at.count, {&input, &weight, &bias, &output}), [&](auto width) {
+      constexpr int V = decltype(width)::value;
+      const std::int64_t packs = at.count / V;
+      const int threads = threads_for(packs);
+      DTRAIN_LAUNCH("row_norm", context_.stream, blocks_for(context_, at.rows * threads, threads), threads,
+                    (row_norm_kernel<T, V>), rule, at, packs, bias.as<const T>(), output.as<T>());
+    });
   });
 }
 
@@ -176,13 +253,17 @@ void CudaKernels::row_norm_backward(const View& input, const View& weight, const
     const RowArrays<T> at = arrays_of<T>(input, weight, mean, inv_std);
     const T* const grad = grad_output.as<const T>();
     if (grad_input.data != nullptr) {
-      DTRAIN_LAUNCH(kName, context_.stream, blocks_for_rows(context_, at.rows), kThreads,
-                    row_gradient_kernel<T>, at, grad, grad_input.as<T>());
+      norm::dispatch_width<T>(
+          has_wide_rows<T>(at.count, {&input, &weight, &grad_output, &grad_input}), [&](auto width) {
+            constexpr int V = decltype(width)::value;
+            const std::int64_t packs = at.count / V;
+            const int threads = threads_for(packs);
+            DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, at.rows * threads, threads), threads,
+                          (row_gradient_kernel<T, V>), at, packs, grad, grad_input.as<T>());
+          });
     }
     if (grad_weight.data == nullptr && grad_bias.data == nullptr) return;
-    const auto is_aligned = [](const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; };
-    const bool wide = at.count % norm::kWide<T> == 0 && is_aligned(at.input) && is_aligned(grad);
-    norm::dispatch_width<T>(wide, [&](auto width) {
+    norm::dispatch_width<T>(has_wide_rows<T>(at.count, {&input, &grad_output}), [&](auto width) {
       constexpr int V = decltype(width)::value;
       norm::sum_up<V>(context_, kName, input, ColumnTerms<T, V>{at, grad},
                       SetColumnGradients<T>{grad_weight.as<T>(), grad_bias.as<T>()});

@@ -10,6 +10,7 @@ namespace dtrain::cuda::norm {
 
 constexpr int kStretch = 32;      // pixels that a thread adds up before it folds
 constexpr int kMostColumns = 32;  // threads side by side
+constexpr int kAhead = 4;         // pixels whose loads are on their way at a time, where one array is read
 
 /// How a pass over an activation is cut: a block takes `columns` threads' channels of one slice of the
 /// pixels, its kThreads / columns rows every so manieth pixel.
@@ -22,20 +23,22 @@ struct Cut {
     const std::int64_t wanted = 4 * static_cast<std::int64_t>(context.multiprocessors) / groups;
     const std::int64_t least = 8 * (kThreads / columns);
     slices = std::clamp<std::int64_t>(wanted, 1, std::min<std::int64_t>(pixels / least + 1, 65535));
+    by_slices = Divisor(slices);
+    by_rows = Divisor(kThreads / columns);
   }
   std::size_t sum_bytes() const { return static_cast<std::size_t>(slices * 2 * channels) * sizeof(double); }
   dim3 grid() const { return dim3(static_cast<unsigned>(groups), static_cast<unsigned>(slices)); }
   /// Where a slice begins, and behind the last the end.
-  __host__ __device__ std::int64_t begin_of(std::int64_t slice) const { return pixels * slice / slices; }
+  __host__ __device__ std::int64_t begin_of(std::int64_t slice) const { return by_slices(pixels * slice); }
+  /// How many of a slice's `length` pixels row `row` takes.
+  __device__ double pixels_of_row(std::int64_t length, int row) const {
+    return static_cast<double>(row < length ? by_rows(length - row - 1) + 1 : 0);
+  }
 
   std::int64_t channels, pixels, groups = 1, slices = 1;
   int columns = 1;
+  Divisor by_slices, by_rows;
 };
-
-/// How many of `length` pixels row `row` of `rows` takes.
-__device__ inline double pixels_of_row(std::int64_t length, int row, int rows) {
-  return static_cast<double>(row < length ? (length - row + rows - 1) / rows : 0);
-}
 
 /// A channel's mean and the sum of squared differences from it (Chan, Golub and LeVeque, 1979). A stretch is
 /// summed around the mean of all before it, so that nothing is far from what it is subtracted from.
@@ -48,19 +51,21 @@ struct Moments {
                          double (&squares)[V]) const {
     C pivot[V] = {};
     double count = 0;
-    for (Index p = begin; p < end;) {
+    for (Index p = begin; p < end; p += kStretch * step) {
       C sum[V] = {}, square[V] = {};
       int n = 0;
       if (count == 0) start(input.load(p, c), pivot);
-      for (; n < kStretch && p < end; ++n, p += step) {
-        const auto pack = input.load(p, c);
+      for_each_ahead<kAhead>(
+          p, min(end, p + kStretch * step), step, [&](Index at) { return input.load(at, c); },
+          [&](const Pack<T, V>& pack, Index) {
+            ++n;
 #pragma unroll
-        for (int v = 0; v < V; ++v) {
-          const C x = static_cast<C>(load(pack.at[v])) - pivot[v];
-          sum[v] += x;
-          square[v] += x * x;
-        }
-      }
+            for (int v = 0; v < V; ++v) {
+              const C x = static_cast<C>(load(pack.at[v])) - pivot[v];
+              sum[v] += x;
+              square[v] += x * x;
+            }
+          });
       const double total = count + n, share = 1.0 / total;
 #pragma unroll
       for (int v = 0; v < V; ++v) {
@@ -103,6 +108,8 @@ template <class T, int V>
 struct GradientSums {
   using C = Channel<T>;
   using Index = typename Pixels<const T, V>::Index;
+  // Two or three arrays are read. The sums of eight channels leave no registers for a second pixel.
+  static constexpr int kPixelsAhead = V > 1 && V < 8 ? 2 : 1;
 
   __device__ void gather(Index begin, Index end, Index step, Index c, double (&sum)[V],
                          double (&products)[V]) const {
@@ -112,19 +119,26 @@ struct GradientSums {
       mean[v] = at.mean[c + v];
       at.affine(c + v, mean[v], at.inv_std[c + v], scale[v], shift[v]);
     }
-    for (Index p = begin; p < end;) {
+    struct Read {
+      Pack<T, V> x, grad, written;
+    };
+    for (Index p = begin; p < end; p += kStretch * step) {
       C near[V] = {}, product[V] = {};
-      for (int n = 0; n < kStretch && p < end; ++n, p += step) {
-        const auto x = input.load(p, c);
-        const auto through = gate.pass(grad.load(p, c), x, scale, shift, p, c);
-        if (residual) residual.store(p, c, through);
+      for_each_ahead<kPixelsAhead>(
+          p, min(end, p + kStretch * step), step,
+          [&](Index pixel) {
+            return Read{input.load(pixel, c), grad.load(pixel, c), gate.load_written(pixel, c)};
+          },
+          [&](const Read& read, Index pixel) {
+            const auto through = gate.pass(read.grad, read.x, read.written, scale, shift);
+            if (residual) residual.store(pixel, c, through);
 #pragma unroll
-        for (int v = 0; v < V; ++v) {
-          const C dy = static_cast<C>(load(through.at[v]));
-          near[v] += dy;
-          product[v] += dy * (static_cast<C>(load(x.at[v])) - mean[v]);
-        }
-      }
+            for (int v = 0; v < V; ++v) {
+              const C dy = static_cast<C>(load(through.at[v]));
+              near[v] += dy;
+              product[v] += dy * (static_cast<C>(load(read.x.at[v])) - mean[v]);
+            }
+          });
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         sum[v] += static_cast<double>(near[v]);
@@ -173,7 +187,7 @@ __global__ void sums_kernel(Cut cut, Terms terms, double* sums) {
     double count = 0, x = 0, y = 0;
     for (int r = 0; r < rows; ++r) {
       const int thread = r * cut.columns + from;
-      Terms::join(count, x, y, pixels_of_row(end - begin, r, rows), first[v][thread], second[v][thread]);
+      Terms::join(count, x, y, cut.pixels_of_row(end - begin, r), first[v][thread], second[v][thread]);
     }
     sums[slice * 2 * cut.channels + c] = x;
     sums[(slice * 2 + 1) * cut.channels + c] = y;

@@ -1,6 +1,7 @@
 // Pooling, alone and after bias and relu. Gradients gather: every element of the input's gradient is computed
 // by one thread from the windows that cover it, so that nothing is added atomically.
 #include "runtime/device/cuda/cuda_kernels.h"
+#include "runtime/device/cuda/float_pair.cuh"
 #include "runtime/device/cuda/pool/windows.cuh"
 #include "runtime/device/cuda/pool/windows.h"
 
@@ -21,13 +22,20 @@ __device__ void for_window(const Pool2dGeometry& g, std::int64_t height, std::in
   }
 }
 
+/// A pooling's windows as kernels walk them back from the input.
+struct Windows : Pool2dGeometry {
+  explicit Windows(const Pool2dGeometry& pool)
+      : Pool2dGeometry(pool), by_stride_h(pool.stride_h), by_stride_w(pool.stride_w) {}
+  Divisor by_stride_h, by_stride_w;
+};
+
 /// Calls `f(oh, ow, place)` for the windows that cover (h, w), in order.
 template <class F>
-__device__ void for_covering(const Pool2dGeometry& g, std::int64_t out_height, std::int64_t out_width,
+__device__ void for_covering(const Windows& g, std::int64_t out_height, std::int64_t out_width,
                              std::int64_t h, std::int64_t w, F&& f) {
   const std::int64_t top = h + g.pad_h, left = w + g.pad_w;
-  const std::int64_t first_h = top < g.kernel_h ? 0 : (top - g.kernel_h) / g.stride_h + 1;
-  const std::int64_t first_w = left < g.kernel_w ? 0 : (left - g.kernel_w) / g.stride_w + 1;
+  const std::int64_t first_h = top < g.kernel_h ? 0 : g.by_stride_h(top - g.kernel_h) + 1;
+  const std::int64_t first_w = left < g.kernel_w ? 0 : g.by_stride_w(left - g.kernel_w) + 1;
   for (std::int64_t oh = first_h; oh < out_height && oh * g.stride_h <= top; ++oh) {
     for (std::int64_t ow = first_w; ow < out_width && ow * g.stride_w <= left; ++ow) {
       f(oh, ow, (top - oh * g.stride_h) * g.kernel_w + left - ow * g.stride_w);
@@ -35,42 +43,73 @@ __device__ void for_covering(const Pool2dGeometry& g, std::int64_t out_height, s
   }
 }
 
-template <class T, class Index>
-__global__ void pool_kernel(Pool2dGeometry g, Image<const T> in, Image<T> out, Image<Index> indices) {
-  const bool average = g.kind == PoolKind::avg;
-  const auto window = static_cast<double>(g.kernel_h * g.kernel_w);
+/// `sum` over `window` elements, rounded to T. One division in double precision would take a GPU as long as
+/// the window.
+template <class T>
+__device__ T mean_of(FloatPair sum, std::int64_t window) {
+  return cast<T>(rounded(sum) / static_cast<float>(window));
+}
+template <class T>
+__device__ T mean_of(double sum, std::int64_t window) {
+  return cast<T>(sum / static_cast<double>(window));
+}
+
+template <class T>
+__global__ void average_kernel(Pool2dGeometry g, Image<const T> in, Image<T> out) {
   for (std::int64_t i = first_item(); i < count_of(out); i += item_step()) {
     const Place at = place_of(out, i);
-    double sum = 0;
+    SumType<Compute<T>> sum{};
+    for_window(g, in.extent[2], in.extent[3], at.h, at.w, [&](std::int64_t h, std::int64_t w, std::int64_t) {
+      sum = plus(sum, load(in(at.n, at.c, h, w)));
+    });
+    out(at.n, at.c, at.h, at.w) = mean_of<T>(sum, g.kernel_h * g.kernel_w);
+  }
+}
+
+template <class T, class Index>
+__global__ void maximum_kernel(Pool2dGeometry g, Image<const T> in, Image<T> out, Image<Index> indices) {
+  for (std::int64_t i = first_item(); i < count_of(out); i += item_step()) {
+    const Place at = place_of(out, i);
     auto best = -static_cast<Compute<T>>(INFINITY);
     std::int64_t best_place = 0;
     bool found = false;
     for_window(g, in.extent[2], in.extent[3], at.h, at.w,
                [&](std::int64_t h, std::int64_t w, std::int64_t place) {
                  const auto value = load(in(at.n, at.c, h, w));
-                 sum += static_cast<double>(value);
                  if (found && !(value > best || value != value)) return;
                  found = true;
                  best = value;
                  best_place = place;
                });
-    out(at.n, at.c, at.h, at.w) = average ? cast<T>(sum / window) : cast<T>(best);
+    out(at.n, at.c, at.h, at.w) = cast<T>(best);
     if (indices.data != nullptr) indices(at.n, at.c, at.h, at.w) = static_cast<Index>(best_place);
   }
 }
 
-template <class T, class Index>
-__global__ void pool_gradient_kernel(Pool2dGeometry g, Image<const T> grad, Image<const Index> indices,
-                                     Image<T> to) {
-  const bool average = g.kind == PoolKind::avg;
+template <class T>
+__global__ void average_gradient_kernel(Windows g, Image<const T> grad, Image<T> to) {
   const auto share = Compute<T>(1) / static_cast<Compute<T>>(g.kernel_h * g.kernel_w);
   for (std::int64_t i = first_item(); i < count_of(to); i += item_step()) {
     const Place at = place_of(to, i);
     Compute<T> sum = 0;
     for_covering(g, grad.extent[2], grad.extent[3], at.h, at.w,
+                 [&](std::int64_t oh, std::int64_t ow, std::int64_t) {
+                   sum += load(grad(at.n, at.c, oh, ow)) * share;
+                 });
+    to(at.n, at.c, at.h, at.w) = cast<T>(sum);
+  }
+}
+
+template <class T, class Index>
+__global__ void maximum_gradient_kernel(Windows g, Image<const T> grad, Image<const Index> indices,
+                                        Image<T> to) {
+  for (std::int64_t i = first_item(); i < count_of(to); i += item_step()) {
+    const Place at = place_of(to, i);
+    Compute<T> sum = 0;
+    for_covering(g, grad.extent[2], grad.extent[3], at.h, at.w,
                  [&](std::int64_t oh, std::int64_t ow, std::int64_t place) {
-                   if (!average && static_cast<std::int64_t>(indices(at.n, at.c, oh, ow)) != place) return;
-                   sum += load(grad(at.n, at.c, oh, ow)) * (average ? share : Compute<T>(1));
+                   const T through = grad(at.n, at.c, oh, ow);
+                   if (static_cast<std::int64_t>(indices(at.n, at.c, oh, ow)) == place) sum += load(through);
                  });
     to(at.n, at.c, at.h, at.w) = cast<T>(sum);
   }
@@ -78,37 +117,44 @@ __global__ void pool_gradient_kernel(Pool2dGeometry g, Image<const T> grad, Imag
 
 /// The mask: for averages one bit for each element of the window that is positive or NaN; for maxima the
 /// place + 1 of the largest of those, or 0.
-template <class T>
+template <class T, PoolKind kKind>
 __global__ void relu_pool_kernel(Pool2dGeometry g, Image<const T> in, const T* bias, std::int64_t bias_step,
                                  Image<T> out, Image<std::uint8_t> mask) {
-  const bool average = g.kind == PoolKind::avg;
-  const auto window = static_cast<double>(g.kernel_h * g.kernel_w);
+  constexpr bool kAverage = kKind == PoolKind::avg;
   for (std::int64_t i = first_item(); i < count_of(out); i += item_step()) {
     const Place at = place_of(out, i);
     const Compute<T> shift = bias == nullptr ? Compute<T>(0) : load(bias[at.c * bias_step]);
-    double sum = 0;
+    SumType<Compute<T>> sum{};
     Compute<T> best = 0;
     unsigned bits = 0, best_place = 0;
     for_window(g, in.extent[2], in.extent[3], at.h, at.w,
                [&](std::int64_t h, std::int64_t w, std::int64_t place) {
                  const auto raw = load(in(at.n, at.c, h, w)) + shift;
                  const auto value = raw < Compute<T>(0) ? Compute<T>(0) : raw;  // NaN stays
-                 sum += static_cast<double>(value);
                  if (value <= Compute<T>(0)) return;
-                 bits |= 1U << place;
-                 if (!(value > best || value != value)) return;
-                 best = value;
-                 best_place = static_cast<unsigned>(place) + 1;
+                 if constexpr (kAverage) {
+                   sum = plus(sum, value);
+                   bits |= 1U << place;
+                 } else if (value > best || value != value) {
+                   best = value;
+                   best_place = static_cast<unsigned>(place) + 1;
+                 }
                });
-    out(at.n, at.c, at.h, at.w) = average ? cast<T>(sum / window) : cast<T>(best);
+    T result;
+    if constexpr (kAverage) {
+      result = mean_of<T>(sum, g.kernel_h * g.kernel_w);
+    } else {
+      result = cast<T>(best);
+    }
+    out(at.n, at.c, at.h, at.w) = result;
     if (mask.data != nullptr)
-      mask(at.n, at.c, at.h, at.w) = static_cast<std::uint8_t>(average ? bits : best_place);
+      mask(at.n, at.c, at.h, at.w) = static_cast<std::uint8_t>(kAverage ? bits : best_place);
   }
 }
 
 template <class T>
-__global__ void relu_pool_gradient_kernel(Pool2dGeometry g, Image<const T> grad,
-                                          Image<const std::uint8_t> mask, Image<T> to) {
+__global__ void relu_pool_gradient_kernel(Windows g, Image<const T> grad, Image<const std::uint8_t> mask,
+                                          Image<T> to) {
   const bool average = g.kind == PoolKind::avg;
   const auto share = Compute<T>(1) / static_cast<Compute<T>>(average ? g.kernel_h * g.kernel_w : 1);
   for (std::int64_t i = first_item(); i < count_of(to); i += item_step()) {
@@ -116,10 +162,11 @@ __global__ void relu_pool_gradient_kernel(Pool2dGeometry g, Image<const T> grad,
     Compute<T> sum = 0;
     for_covering(g, grad.extent[2], grad.extent[3], at.h, at.w,
                  [&](std::int64_t oh, std::int64_t ow, std::int64_t place) {
+                   const T through = grad(at.n, at.c, oh, ow);
                    const unsigned bits = mask(at.n, at.c, oh, ow);
                    const bool hit =
                        average ? (bits >> place & 1U) != 0 : bits == static_cast<unsigned>(place) + 1;
-                   if (hit) sum += load(grad(at.n, at.c, oh, ow)) * share;
+                   if (hit) sum += load(through) * share;
                  });
     to(at.n, at.c, at.h, at.w) = cast<T>(sum);
   }
@@ -137,30 +184,41 @@ void dispatch_index(std::string_view operation, const View& indices, F&& f) {
 
 void CudaKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,
                          const View& indices) {
+  constexpr std::string_view kName = "pool2d";
   if (output.numel() == 0) return;
-  const View kept = geometry.kind == PoolKind::avg ? View{} : indices;
-  dispatch_floating("pool2d", output.dtype, [&](auto tag) {
-    dispatch_index("pool2d indices", kept, [&](auto index_tag) {
-      using T = decltype(tag);
+  const unsigned blocks = blocks_for(context_, output.numel());
+  dispatch_floating(kName, output.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    if (geometry.kind == PoolKind::avg) {
+      DTRAIN_LAUNCH(kName, context_.stream, blocks, kThreads, average_kernel<T>, geometry,
+                    Image<const T>(input), Image<T>(output));
+      return;
+    }
+    dispatch_index("pool2d indices", indices, [&](auto index_tag) {
       using Index = decltype(index_tag);
-      DTRAIN_LAUNCH("pool2d", context_.stream, blocks_for(context_, output.numel()), kThreads,
-                    (pool_kernel<T, Index>), geometry, Image<const T>(input), Image<T>(output),
-                    Image<Index>(kept));
+      DTRAIN_LAUNCH(kName, context_.stream, blocks, kThreads, (maximum_kernel<T, Index>), geometry,
+                    Image<const T>(input), Image<T>(output), Image<Index>(indices));
     });
   });
 }
 
 void CudaKernels::pool2d_backward(const Pool2dGeometry& geometry, const View& grad_output,
                                   const View& indices, const View& grad_input) {
+  constexpr std::string_view kName = "pool2d_backward";
   if (grad_input.numel() == 0) return;
-  const View kept = geometry.kind == PoolKind::avg ? View{} : indices;
-  dispatch_floating("pool2d_backward", grad_input.dtype, [&](auto tag) {
-    dispatch_index("pool2d_backward indices", kept, [&](auto index_tag) {
-      using T = decltype(tag);
+  const unsigned blocks = blocks_for(context_, grad_input.numel());
+  dispatch_floating(kName, grad_input.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    if (geometry.kind == PoolKind::avg) {
+      DTRAIN_LAUNCH(kName, context_.stream, blocks, kThreads, average_gradient_kernel<T>, Windows(geometry),
+                    Image<const T>(grad_output), Image<T>(grad_input));
+      return;
+    }
+    dispatch_index("pool2d_backward indices", indices, [&](auto index_tag) {
       using Index = decltype(index_tag);
-      DTRAIN_LAUNCH("pool2d_backward", context_.stream, blocks_for(context_, grad_input.numel()), kThreads,
-                    (pool_gradient_kernel<T, Index>), geometry, Image<const T>(grad_output),
-                    Image<const Index>(kept), Image<T>(grad_input));
+      DTRAIN_LAUNCH(kName, context_.stream, blocks, kThreads, (maximum_gradient_kernel<T, Index>),
+                    Windows(geometry), Image<const T>(grad_output), Image<const Index>(indices),
+                    Image<T>(grad_input));
     });
   });
 }
@@ -169,9 +227,14 @@ void relu_pool(const Context& context, const Pool2dGeometry& pool, const View& i
                const View& output, const View& mask) {
   dispatch_floating("conv2d_relu_pool2d", output.dtype, [&](auto tag) {
     using T = decltype(tag);
-    DTRAIN_LAUNCH("conv2d_relu_pool2d", context.stream, blocks_for(context, output.numel()), kThreads,
-                  relu_pool_kernel<T>, pool, Image<const T>(input), bias.as<const T>(),
-                  bias.data == nullptr ? 0 : bias.strides[0], Image<T>(output), Image<std::uint8_t>(mask));
+    const auto launch = [&](auto kind) {
+      DTRAIN_LAUNCH("conv2d_relu_pool2d", context.stream, blocks_for(context, output.numel()), kThreads,
+                    (relu_pool_kernel<T, decltype(kind)::value>), pool, Image<const T>(input),
+                    bias.as<const T>(), bias.data == nullptr ? 0 : bias.strides[0], Image<T>(output),
+                    Image<std::uint8_t>(mask));
+    };
+    if (pool.kind == PoolKind::avg) return launch(std::integral_constant<PoolKind, PoolKind::avg>());
+    launch(std::integral_constant<PoolKind, PoolKind::max>());
   });
 }
 
@@ -180,7 +243,7 @@ void relu_pool_backward(const Context& context, const Pool2dGeometry& pool, cons
   dispatch_floating("conv2d_relu_pool2d_backward", grad_input.dtype, [&](auto tag) {
     using T = decltype(tag);
     DTRAIN_LAUNCH("conv2d_relu_pool2d_backward", context.stream, blocks_for(context, grad_input.numel()),
-                  kThreads, relu_pool_gradient_kernel<T>, pool, Image<const T>(grad_output),
+                  kThreads, relu_pool_gradient_kernel<T>, Windows(pool), Image<const T>(grad_output),
                   Image<const std::uint8_t>(mask), Image<T>(grad_input));
   });
 }
