@@ -8,17 +8,39 @@
 namespace dtrain::cuda {
 namespace {
 
-/// Calls `f(h, w, place)` for the elements of the window at (oh, ow) that lie inside the input.
-template <class F>
-__device__ void for_window(const Pool2dGeometry& g, std::int64_t height, std::int64_t width, std::int64_t oh,
-                           std::int64_t ow, F&& f) {
-  for (std::int64_t kh = 0; kh < g.kernel_h; ++kh) {
-    const std::int64_t h = oh * g.stride_h - g.pad_h + kh;
-    if (h < 0 || h >= height) continue;
-    for (std::int64_t kw = 0; kw < g.kernel_w; ++kw) {
-      const std::int64_t w = ow * g.stride_w - g.pad_w + kw;
-      if (w >= 0 && w < width) f(h, w, kh * g.kernel_w + kw);
+// Loads of a thread that are on their way: of elements of a window's row, and of windows that cover an
+// element.
+constexpr int kElementsAhead = 4, kWindowsAhead = 2;
+
+/// As for_each_ahead, for the few elements of a row: a loop that the compiler is kept from copying.
+template <int N, class Load, class Use>
+__device__ __forceinline__ void for_few_ahead(std::int64_t first, std::int64_t end, Load load, Use use) {
+#pragma unroll 1
+  for (std::int64_t i = first; i < end; i += N) {
+    decltype(load(i)) near[N] = {};
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      if (i + n < end) near[n] = load(i + n);
     }
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      if (i + n < end) use(near[n], i + n);
+    }
+  }
+}
+
+/// Calls `use(element, place)` for the elements of `at`'s window that lie inside the input.
+template <class T, class Use>
+__device__ void for_window(const Pool2dGeometry& g, const Image<const T>& in, const Place& at, Use use) {
+  const std::int64_t top = at.h * g.stride_h - g.pad_h, left = at.w * g.stride_w - g.pad_w;
+  const std::int64_t first = left < 0 ? -left : 0, end = min(g.kernel_w, in.extent[3] - left);
+#pragma unroll 1
+  for (std::int64_t kh = 0; kh < g.kernel_h; ++kh) {
+    const std::int64_t h = top + kh;
+    if (h < 0 || h >= in.extent[2]) continue;
+    for_few_ahead<kElementsAhead>(
+        first, end, [&](std::int64_t kw) { return in(at.n, at.c, h, left + kw); },
+        [&](const T& element, std::int64_t kw) { use(element, kh * g.kernel_w + kw); });
   }
 }
 
@@ -29,17 +51,21 @@ struct Windows : Pool2dGeometry {
   Divisor by_stride_h, by_stride_w;
 };
 
-/// Calls `f(oh, ow, place)` for the windows that cover (h, w), in order.
-template <class F>
-__device__ void for_covering(const Windows& g, std::int64_t out_height, std::int64_t out_width,
-                             std::int64_t h, std::int64_t w, F&& f) {
-  const std::int64_t top = h + g.pad_h, left = w + g.pad_w;
+/// Calls `use(load(oh, ow), place)` for the windows that cover `at`, in order.
+template <class T, class Load, class Use>
+__device__ void for_covering(const Windows& g, const Image<const T>& out, const Place& at, Load load,
+                             Use use) {
+  const std::int64_t top = at.h + g.pad_h, left = at.w + g.pad_w;
   const std::int64_t first_h = top < g.kernel_h ? 0 : g.by_stride_h(top - g.kernel_h) + 1;
   const std::int64_t first_w = left < g.kernel_w ? 0 : g.by_stride_w(left - g.kernel_w) + 1;
-  for (std::int64_t oh = first_h; oh < out_height && oh * g.stride_h <= top; ++oh) {
-    for (std::int64_t ow = first_w; ow < out_width && ow * g.stride_w <= left; ++ow) {
-      f(oh, ow, (top - oh * g.stride_h) * g.kernel_w + left - ow * g.stride_w);
-    }
+  const std::int64_t end_w = min(out.extent[3], g.by_stride_w(left) + 1);
+#pragma unroll 1
+  for (std::int64_t oh = first_h; oh < out.extent[2] && oh * g.stride_h <= top; ++oh) {
+    for_few_ahead<kWindowsAhead>(
+        first_w, end_w, [&](std::int64_t ow) { return load(oh, ow); },
+        [&](const auto& read, std::int64_t ow) {
+          use(read, (top - oh * g.stride_h) * g.kernel_w + left - ow * g.stride_w);
+        });
   }
 }
 
@@ -59,9 +85,7 @@ __global__ void average_kernel(Pool2dGeometry g, Image<const T> in, Image<T> out
   for (std::int64_t i = first_item(); i < count_of(out); i += item_step()) {
     const Place at = place_of(out, i);
     SumType<Compute<T>> sum{};
-    for_window(g, in.extent[2], in.extent[3], at.h, at.w, [&](std::int64_t h, std::int64_t w, std::int64_t) {
-      sum = plus(sum, load(in(at.n, at.c, h, w)));
-    });
+    for_window(g, in, at, [&](const T& element, std::int64_t) { sum = plus(sum, load(element)); });
     out(at.n, at.c, at.h, at.w) = mean_of<T>(sum, g.kernel_h * g.kernel_w);
   }
 }
@@ -73,14 +97,13 @@ __global__ void maximum_kernel(Pool2dGeometry g, Image<const T> in, Image<T> out
     auto best = -static_cast<Compute<T>>(INFINITY);
     std::int64_t best_place = 0;
     bool found = false;
-    for_window(g, in.extent[2], in.extent[3], at.h, at.w,
-               [&](std::int64_t h, std::int64_t w, std::int64_t place) {
-                 const auto value = load(in(at.n, at.c, h, w));
-                 if (found && !(value > best || value != value)) return;
-                 found = true;
-                 best = value;
-                 best_place = place;
-               });
+    for_window(g, in, at, [&](const T& element, std::int64_t place) {
+      const auto value = load(element);
+      if (found && !(value > best || value != value)) return;
+      found = true;
+      best = value;
+      best_place = place;
+    });
     out(at.n, at.c, at.h, at.w) = cast<T>(best);
     if (indices.data != nullptr) indices(at.n, at.c, at.h, at.w) = static_cast<Index>(best_place);
   }
@@ -92,13 +115,19 @@ __global__ void average_gradient_kernel(Windows g, Image<const T> grad, Image<T>
   for (std::int64_t i = first_item(); i < count_of(to); i += item_step()) {
     const Place at = place_of(to, i);
     Compute<T> sum = 0;
-    for_covering(g, grad.extent[2], grad.extent[3], at.h, at.w,
-                 [&](std::int64_t oh, std::int64_t ow, std::int64_t) {
-                   sum += load(grad(at.n, at.c, oh, ow)) * share;
-                 });
+    for_covering(
+        g, grad, at, [&](std::int64_t oh, std::int64_t ow) { return grad(at.n, at.c, oh, ow); },
+        [&](const T& through, std::int64_t) { sum += load(through) * share; });
     to(at.n, at.c, at.h, at.w) = cast<T>(sum);
   }
 }
+
+/// A window's gradient, and which of its elements it is of.
+template <class T, class Index>
+struct Chosen {
+  T grad;
+  Index index;
+};
 
 template <class T, class Index>
 __global__ void maximum_gradient_kernel(Windows g, Image<const T> grad, Image<const Index> indices,
@@ -106,11 +135,14 @@ __global__ void maximum_gradient_kernel(Windows g, Image<const T> grad, Image<co
   for (std::int64_t i = first_item(); i < count_of(to); i += item_step()) {
     const Place at = place_of(to, i);
     Compute<T> sum = 0;
-    for_covering(g, grad.extent[2], grad.extent[3], at.h, at.w,
-                 [&](std::int64_t oh, std::int64_t ow, std::int64_t place) {
-                   const T through = grad(at.n, at.c, oh, ow);
-                   if (static_cast<std::int64_t>(indices(at.n, at.c, oh, ow)) == place) sum += load(through);
-                 });
+    for_covering(
+        g, grad, at,
+        [&](std::int64_t oh, std::int64_t ow) {
+          return Chosen<T, Index>{grad(at.n, at.c, oh, ow), indices(at.n, at.c, oh, ow)};
+        },
+        [&](const Chosen<T, Index>& window, std::int64_t place) {
+          if (static_cast<std::int64_t>(window.index) == place) sum += load(window.grad);
+        });
     to(at.n, at.c, at.h, at.w) = cast<T>(sum);
   }
 }
@@ -127,19 +159,18 @@ __global__ void relu_pool_kernel(Pool2dGeometry g, Image<const T> in, const T* b
     SumType<Compute<T>> sum{};
     Compute<T> best = 0;
     unsigned bits = 0, best_place = 0;
-    for_window(g, in.extent[2], in.extent[3], at.h, at.w,
-               [&](std::int64_t h, std::int64_t w, std::int64_t place) {
-                 const auto raw = load(in(at.n, at.c, h, w)) + shift;
-                 const auto value = raw < Compute<T>(0) ? Compute<T>(0) : raw;  // NaN stays
-                 if (value <= Compute<T>(0)) return;
-                 if constexpr (kAverage) {
-                   sum = plus(sum, value);
-                   bits |= 1U << place;
-                 } else if (value > best || value != value) {
-                   best = value;
-                   best_place = static_cast<unsigned>(place) + 1;
-                 }
-               });
+    for_window(g, in, at, [&](const T& element, std::int64_t place) {
+      const auto raw = load(element) + shift;
+      const auto value = raw < Compute<T>(0) ? Compute<T>(0) : raw;  // NaN stays
+      if (value <= Compute<T>(0)) return;
+      if constexpr (kAverage) {
+        sum = plus(sum, value);
+        bits |= 1U << place;
+      } else if (value > best || value != value) {
+        best = value;
+        best_place = static_cast<unsigned>(place) + 1;
+      }
+    });
     T result;
     if constexpr (kAverage) {
       result = mean_of<T>(sum, g.kernel_h * g.kernel_w);
@@ -160,14 +191,16 @@ __global__ void relu_pool_gradient_kernel(Windows g, Image<const T> grad, Image<
   for (std::int64_t i = first_item(); i < count_of(to); i += item_step()) {
     const Place at = place_of(to, i);
     Compute<T> sum = 0;
-    for_covering(g, grad.extent[2], grad.extent[3], at.h, at.w,
-                 [&](std::int64_t oh, std::int64_t ow, std::int64_t place) {
-                   const T through = grad(at.n, at.c, oh, ow);
-                   const unsigned bits = mask(at.n, at.c, oh, ow);
-                   const bool hit =
-                       average ? (bits >> place & 1U) != 0 : bits == static_cast<unsigned>(place) + 1;
-                   if (hit) sum += load(through) * share;
-                 });
+    for_covering(
+        g, grad, at,
+        [&](std::int64_t oh, std::int64_t ow) {
+          return Chosen<T, std::uint8_t>{grad(at.n, at.c, oh, ow), mask(at.n, at.c, oh, ow)};
+        },
+        [&](const Chosen<T, std::uint8_t>& window, std::int64_t place) {
+          const unsigned bits = window.index;
+          const bool hit = average ? (bits >> place & 1U) != 0 : bits == static_cast<unsigned>(place) + 1;
+          if (hit) sum += load(window.grad) * share;
+        });
     to(at.n, at.c, at.h, at.w) = cast<T>(sum);
   }
 }
