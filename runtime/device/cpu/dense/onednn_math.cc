@@ -251,7 +251,10 @@ View rows_of(View view, std::int64_t b, std::int64_t row, std::int64_t rows) {
 /// Where there are more threads than blocks of 64 columns in all products, oneDNN cuts a long sum over the
 /// rows of a transposed `a` among them, and the result depends on how many they are: no more threads than
 /// blocks.
+/// A small product is not worth waking threads for.
 std::int64_t most_workers(const View& a, const View& out) {
+  constexpr double kTermsANs = 48;
+  if (static_cast<double>(out.numel() * a.shape[2]) < kLeastParallelNs * kTermsANs) return 1;
   constexpr std::int64_t kLongSum = 1024, kBlock = 64;
   const bool transposed = a.strides[1] == 1 && a.strides[2] != 1;
   if (!transposed || a.shape[2] <= kLongSum) return std::numeric_limits<std::int64_t>::max();
