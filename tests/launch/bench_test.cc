@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/json.h"
 #include "tests/support/process.h"
 
 namespace dtrain::test {
@@ -87,7 +87,7 @@ TEST(BenchAllReduce, AloneInJson) {
   const RunResult result =
       start({}, {"bench", "allreduce", "--min-bytes=100", "--max-bytes=100", "--dtype=bfloat16", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const auto json = nlohmann::json::parse(result.out);
+  const auto json = test::Json::parse(result.out);
   EXPECT_EQ(json["count"], 50);
   EXPECT_EQ(json["world_size"], 1);
   EXPECT_EQ(json["wrong"], 0);
@@ -128,10 +128,10 @@ TEST(BenchStep, AloneInJsonByKernel) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   std::istringstream lines(result.out);
   double share = 0;
-  nlohmann::json last;
+  test::Json last;
   for (std::string line; std::getline(lines, line);) {
-    last = nlohmann::json::parse(line);
-    share += last.value("share", 0.0);
+    last = test::Json::parse(line);
+    if (last.contains("share")) share += last["share"].number();
   }
   EXPECT_NEAR(share, 1, 1e-6) << "the rows are the step";
   EXPECT_EQ(last["model"], "mlp");

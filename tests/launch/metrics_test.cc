@@ -2,16 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
 namespace dtrain::test {
 namespace {
 
-using nlohmann::json;
+using test::Json;
 
 // Of the perceptron on 28 x 28 images: weights, their gradients and one momentum, in float32.
 constexpr std::int64_t kParameters = 784 * 512 + 512 + 512 * 512 + 512 + 512 * 10 + 10;
@@ -31,11 +31,11 @@ class Memory : public ::testing::Test {
     const RunResult result = train(run);
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
-  std::vector<json> step_events() const {
-    std::vector<json> events;
+  std::vector<Json> step_events() const {
+    std::vector<Json> events;
     std::istringstream lines(read_file(folder_ / "run/metrics.jsonl"));
     for (std::string line; std::getline(lines, line);) {
-      if (json event = json::parse(line); event.at("event") == "step") events.push_back(std::move(event));
+      if (Json event = Json::parse(line); event.at("event") == "step") events.push_back(std::move(event));
     }
     return events;
   }
@@ -47,7 +47,7 @@ TEST_F(Memory, IsInEveryStepEvent) {
   const auto events = step_events();
   ASSERT_EQ(events.size(), 3U);
   std::int64_t peak_before = 0;
-  for (const json& event : events) {
+  for (const Json& event : events) {
     const auto allocated = event.at("allocated_bytes").get<std::int64_t>();
     const auto peak = event.at("peak_allocated_bytes").get<std::int64_t>();
     EXPECT_GE(allocated, kStateBytes) << event;
@@ -68,7 +68,7 @@ TEST_F(Memory, DoesNotGrowFromStepToStep) {
 }
 
 TEST_F(Memory, IsInTheSummary) {
-  const json summary = json::parse(read_file(folder_ / "run/summary.json"));
+  const Json summary = Json::parse(read_file(folder_ / "run/summary.json"));
   EXPECT_GE(summary.at("allocated_bytes"), kStateBytes);
   EXPECT_GE(summary.at("peak_allocated_bytes"), step_events().back().at("peak_allocated_bytes"));
   EXPECT_GE(summary.at("peak_resident_bytes"), summary.at("resident_bytes"));

@@ -2,9 +2,9 @@
 // by any number of them.
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "tests/launch/option_test.h"
+#include "tests/support/json.h"
 
 namespace dtrain::test {
 namespace {
@@ -149,7 +149,7 @@ std::int64_t skipped_steps(const std::filesystem::path& run_dir) {
   std::ifstream in(run_dir / "metrics.jsonl");
   std::int64_t skipped = -1;
   for (std::string line; std::getline(in, line);) {
-    const auto event = nlohmann::json::parse(line);
+    const auto event = test::Json::parse(line);
     if (event.contains("skipped_steps")) skipped = event["skipped_steps"].get<std::int64_t>();
   }
   return skipped;
@@ -157,8 +157,7 @@ std::int64_t skipped_steps(const std::filesystem::path& run_dir) {
 
 /// What the run's records say that it chose.
 std::string chosen_stages(const std::filesystem::path& run_dir) {
-  std::ifstream in(run_dir / "config.json");
-  const auto config = nlohmann::json::parse(in);
+  const test::Json config = test::Json::read(run_dir / "config.json");
   return config.contains("chosen") ? config["chosen"]["stages"].get<std::string>() : "";
 }
 

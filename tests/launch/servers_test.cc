@@ -4,11 +4,11 @@
 
 #include <chrono>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/launch/option_test.h"
 #include "tests/launch/running.h"
+#include "tests/support/json.h"
 
 namespace dtrain::test {
 namespace {
@@ -31,9 +31,8 @@ class ServersOption : public OptionTest {
     }
     return run;
   }
-  nlohmann::json summary(const std::string& name) const {
-    std::ifstream in(folder_ / name / "summary.json");
-    return nlohmann::json::parse(in);
+  test::Json summary(const std::string& name) const {
+    return test::Json::read(folder_ / name / "summary.json");
   }
   std::size_t optimizer_state(const std::string& name) const {
     std::filesystem::path newest;

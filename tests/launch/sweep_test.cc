@@ -7,11 +7,11 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "tests/launch/running.h"
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -19,7 +19,7 @@ namespace dtrain::test {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using test::Json;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
@@ -46,8 +46,8 @@ class Sweep : public testing::Test {
                   const std::vector<std::string>& more = {}) const {
     return run(command(file, name, more), limited_to(std::chrono::seconds(100)));
   }
-  json results(const std::string& name) const {
-    return json::parse(read_file(folder_ / name / "results.json"));
+  Json results(const std::string& name) const {
+    return Json::parse(read_file(folder_ / name / "results.json"));
   }
   fs::path run_of(const std::string& name, const std::string& run) const {
     return folder_ / name / "runs" / run;
@@ -65,7 +65,7 @@ TEST_F(Sweep, TrainsEachRunAndSortsThem) {
               ContainsRegex("lr=0.5,seed=1: finished: accuracy [01]\\.[0-9]+, loss [0-9.]+, [0-9.]+ s\n"));
   EXPECT_THAT(done.out, ContainsRegex("^#     lr  seed  accuracy    loss  seconds\n1  "));
   EXPECT_THAT(done.out, HasSubstr("dtrain report " + (folder_ / "s").string() + "/runs/*"));
-  const json all = results("s");
+  const Json all = results("s");
   ASSERT_EQ(all["runs"].size(), 4U);
   EXPECT_EQ(all["metric"], "accuracy");
   for (std::size_t i = 1; i < 4; ++i)
@@ -77,7 +77,7 @@ TEST_F(Sweep, TrainsEachRunAndSortsThem) {
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.err, Not(HasSubstr("started")));
   EXPECT_THAT(again.err, HasSubstr("4 of 4 runs have ended"));
-  const json by_loss = json::parse(again.out);
+  const Json by_loss = Json::parse(again.out);
   EXPECT_LE(by_loss["runs"][0]["values"]["loss"], by_loss["runs"][3]["values"]["loss"]);
 }
 
@@ -153,7 +153,7 @@ TEST_F(Sweep, ASecondSweepKeepsOutOfTheFolder) {
   EXPECT_THAT(first.err(), HasSubstr("seed=1: interrupted; resumes with the sweep"));
   EXPECT_TRUE(first.marked().empty());
   for (const char* name : {"seed=1", "seed=2"}) {
-    const json summary = json::parse(read_file(run_of("s", name) / "summary.json"));
+    const Json summary = Json::parse(read_file(run_of("s", name) / "summary.json"));
     EXPECT_EQ(summary["status"], "stopped");
     EXPECT_NE(final_weights(run_of("s", name)), 0U);
   }
@@ -171,11 +171,11 @@ TEST_F(Sweep, OwnProgramsAndSeveralWorkersARun) {
       run({program("dtrain"), "sweep", "--json", "--jobs=1", "--sweep-dir", folder_ / "s", file},
           limited_to(std::chrono::seconds(60)));
   ASSERT_EQ(done.exit_code, 0) << done.err;
-  const json all = json::parse(done.out);
+  const Json all = Json::parse(done.out);
   ASSERT_EQ(all["runs"].size(), 3U);
   EXPECT_LE(all["runs"][0]["values"]["loss"], all["runs"][2]["values"]["loss"]);
-  const json summary =
-      json::parse(read_file(fs::path(all["runs"][0]["run_dir"].get<std::string>()) / "summary.json"));
+  const Json summary =
+      Json::parse(read_file(fs::path(all["runs"][0]["run_dir"].get<std::string>()) / "summary.json"));
   EXPECT_EQ(summary["world_size"], 2);
 
   write_file(file, R"({"program": ")" + program_name + R"(", "options": {"modle": "x"}})");

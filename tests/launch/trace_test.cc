@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
 namespace dtrain::test {
 namespace {
 
-using nlohmann::json;
+using test::Json;
 
 /// A span of a trace file, in whole nanoseconds since the moment all files share.
 struct Drawn {
@@ -22,8 +22,8 @@ struct Drawn {
 
 std::vector<Drawn> read_spans(const std::filesystem::path& file, int rank) {
   std::vector<Drawn> spans;
-  const json trace = json::parse(read_file(file));
-  for (const json& event : trace.at("traceEvents")) {
+  const Json trace = Json::parse(read_file(file));
+  for (const Json& event : trace.at("traceEvents")) {
     EXPECT_EQ(event.at("pid"), rank) << event;
     if (event.at("ph") != "X") continue;
     const double start = event.at("ts"), duration = event.at("dur");

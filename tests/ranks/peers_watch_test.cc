@@ -8,7 +8,6 @@
 
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <thread>
@@ -17,6 +16,7 @@
 #include "parallel/forms.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/ranks/world.h"
+#include "tests/support/json.h"
 #include "training/loop/trainer.h"
 
 namespace dtrain::test {
@@ -96,7 +96,7 @@ std::string trouble_in_samples(const fs::path& run, int ranks) {
     std::ifstream log(run / "logs" / fmt::format("samples-{}.jsonl", rank));
     std::set<std::pair<std::int64_t, std::int64_t>> taken;
     for (std::string line; std::getline(log, line);) {
-      const auto record = nlohmann::json::parse(line);
+      const auto record = test::Json::parse(line);
       if (!taken.emplace(record["start"], record["step"]).second) return "a step is there twice: " + line;
     }
     if (taken.empty() || taken.begin()->first != 1 || taken.rbegin()->first != 2)
@@ -125,7 +125,7 @@ std::string flipped_bit_is_undone(Rank& rank) {
   std::ifstream metrics(run / "metrics.jsonl");
   std::int64_t step = 0;
   for (std::string line; std::getline(metrics, line);) {
-    const auto record = nlohmann::json::parse(line);
+    const auto record = test::Json::parse(line);
     if (record["event"] != "step") continue;
     if (record["step"] <= step) return "a step is there twice: " + line;
     step = record["step"];

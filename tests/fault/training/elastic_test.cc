@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "runtime/base/clock.h"
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -44,13 +44,13 @@ class Elastic : public ::testing::Test {
   // How often each sample was taken in each epoch, from the logs of all ranks; steps that were done again
   // count once.
   std::map<int, std::vector<int>> samples_seen(const std::string& name) const {
-    std::map<std::int64_t, std::pair<std::int64_t, std::vector<nlohmann::json>>>
+    std::map<std::int64_t, std::pair<std::int64_t, std::vector<test::Json>>>
         steps;  // latest start, its lines
     for (const auto& entry : std::filesystem::directory_iterator(folder_ / name / "logs")) {
       if (!entry.path().filename().string().starts_with("samples-")) continue;
       std::ifstream in(entry.path());
       for (std::string text; std::getline(in, text);) {
-        auto line = nlohmann::json::parse(text);
+        auto line = test::Json::parse(text);
         auto& [start, lines] = steps[line.at("step")];
         if (line.at("start") < start) continue;
         if (line.at("start") > start) lines.clear();

@@ -5,12 +5,12 @@
 
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "tests/launch/nodes.h"
 #include "tests/launch/option_test.h"
+#include "tests/support/json.h"
 
 namespace dtrain::test {
 namespace {
@@ -70,8 +70,8 @@ class LostNode : public OptionTest {
       if (!entry.path().filename().string().starts_with("samples-")) continue;
       std::ifstream in(entry.path());
       for (std::string text; std::getline(in, text);) {
-        const auto line = nlohmann::json::parse(text, nullptr, false);
-        if (line.is_discarded()) continue;  // a killed worker's last
+        const auto line = test::Json::parse_or_null(text);
+        if (line.is_null()) continue;  // a killed worker's last
         auto& latest = steps[line.at("step").get<int>()];
         latest = std::max(latest, {line.at("start").get<int>(), line.at("world").get<int>()});
       }

@@ -7,12 +7,12 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/launch/option_test.h"
+#include "tests/support/json.h"
 
 namespace dtrain::test {
 namespace {
@@ -57,7 +57,8 @@ bool are_finite(const std::filesystem::path& run) {
 }
 
 std::string ending(const std::filesystem::path& run) {
-  return nlohmann::json::parse(read_file(run / "summary.json")).value("status", "");
+  const Json summary = Json::read(run / "summary.json");
+  return summary.contains("status") ? summary["status"].text() : "";
 }
 
 /// The N of the first "step N (" in `text`; 0 where there is none.

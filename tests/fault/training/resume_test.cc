@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <thread>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -145,7 +145,7 @@ TEST_F(Resume, ALossThatIsNotFiniteEndsTheRunAndKeepsTheLastCheckpoint) {
   std::set<std::int64_t> samples;
   for (const auto& entry : std::filesystem::directory_iterator(folder_ / "nan" / "logs")) {
     if (!entry.path().filename().string().starts_with("batch-step-")) continue;
-    const auto batch = nlohmann::json::parse(read_file(entry.path()));
+    const auto batch = test::Json::parse(read_file(entry.path()));
     EXPECT_NE(bad.err.find("step " + std::to_string(batch["step"].get<int>()) + " "), std::string::npos)
         << batch;
     for (const auto& index : batch["indices"]) samples.insert(index.get<std::int64_t>());

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <barrier>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "runtime/checkpoint/checkpoint_saver.h"
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/checkpoint/cuts.h"
 
@@ -97,7 +97,7 @@ TEST(Shards, FilesAreNamedAndIndexedAsHuggingFaceDoes) {
                                      "model.safetensors.index.json", "optimizer.safetensors.index.json",
                                      "optimizer-00002-of-00004.safetensors", "state.json"}));
   EXPECT_EQ(names(path).size(), 11U);
-  const auto index = nlohmann::json::parse(std::ifstream(path / "model.safetensors.index.json"));
+  const auto index = test::Json::read(path / "model.safetensors.index.json");
   std::uint64_t bytes = 0;
   for (const auto& [name, shape] : ShardSample::shapes()) {
     bytes += static_cast<std::uint64_t>(shape.product()) * sizeof(float);
@@ -113,7 +113,7 @@ TEST(Shards, TheIndexSaysWhatEachFileHolds) {
   const TempDir folder;
   MemoryLog log;
   const fs::path path = ShardGroup(folder.path(), 0, 2, log).save(7, Cut::rows);
-  const auto index = nlohmann::json::parse(std::ifstream(path / "model.safetensors.index.json"));
+  const auto index = test::Json::read(path / "model.safetensors.index.json");
   EXPECT_FALSE(index.at("weight_map").contains("fc1.weight")) << "half of it must not be taken for all of it";
   EXPECT_EQ(index.at("weight_map").at("scale"), "model-00001-of-00002.safetensors");
   const auto& cut = index.at("dtrain").at("tensors").at("fc1.weight");

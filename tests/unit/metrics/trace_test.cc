@@ -1,15 +1,14 @@
 // The trace file: JSON that says who, where and when, to the nanosecond.
 #include "runtime/metrics/trace.h"
+#include "tests/support/json.h"
 
 #include <gtest/gtest.h>
-
-#include <nlohmann/json.hpp>
 
 namespace dtrain {
 namespace {
 
-using nlohmann::json;
 using std::chrono::nanoseconds;
+using test::Json;
 
 constexpr TimePoint kZero{std::chrono::hours(1)};
 
@@ -29,9 +28,9 @@ Trace example() {
       .dropped = 5};
 }
 
-std::vector<json> events(const json& file, const std::string& phase) {
-  std::vector<json> found;
-  for (const json& event : file.at("traceEvents")) {
+std::vector<Json> events(const Json& file, const std::string& phase) {
+  std::vector<Json> found;
+  for (const Json& event : file.at("traceEvents")) {
     if (event.at("ph") == phase) found.push_back(event);
   }
   return found;
@@ -39,7 +38,7 @@ std::vector<json> events(const json& file, const std::string& phase) {
 
 TEST(Trace, EventsAreSortedAndExactToTheNanosecond) {
   const std::string text = format_trace(example());
-  const auto found = events(json::parse(text), "X");
+  const auto found = events(Json::parse(text), "X");
   ASSERT_EQ(found.size(), 3U);
   EXPECT_EQ(found[0].at("name"), "early");
   EXPECT_EQ(found[0].at("ts"), -0.001);
@@ -47,7 +46,7 @@ TEST(Trace, EventsAreSortedAndExactToTheNanosecond) {
   EXPECT_EQ(found[1].at("name"), "outer");
   EXPECT_EQ(found[2].at("name"), "inner");
   EXPECT_NE(text.find(R"("ts":1.500,"dur":0.501)"), std::string::npos) << text;
-  for (const json& event : found) {
+  for (const Json& event : found) {
     EXPECT_EQ(event.at("pid"), 3);
     EXPECT_EQ(event.at("cat"), "phase");
     EXPECT_FALSE(event.contains("args"));
@@ -55,9 +54,9 @@ TEST(Trace, EventsAreSortedAndExactToTheNanosecond) {
 }
 
 TEST(Trace, NamesProcessAndThreads) {
-  const auto found = events(json::parse(format_trace(example())), "M");
-  std::map<std::string, json> of;
-  for (const json& event : found)
+  const auto found = events(Json::parse(format_trace(example())), "M");
+  std::map<std::string, Json> of;
+  for (const Json& event : found)
     of[event.at("name").get<std::string>() + event.at("tid").dump()] = event.at("args");
   EXPECT_EQ(of.at("process_name70").at("name"), "rank 3 (node\"1\", pid 70)");
   EXPECT_EQ(of.at("process_sort_index70").at("sort_index"), 3);
@@ -66,7 +65,7 @@ TEST(Trace, NamesProcessAndThreads) {
 }
 
 TEST(Trace, KeepsWhatIsNeededToPlaceIt) {
-  const json other = json::parse(format_trace(example())).at("otherData");
+  const Json other = Json::parse(format_trace(example())).at("otherData");
   EXPECT_EQ(other.at("zero_unix_ns"), "1767322845250000123");
   EXPECT_EQ(other.at("dropped_spans"), 5);
 }
@@ -74,11 +73,11 @@ TEST(Trace, KeepsWhatIsNeededToPlaceIt) {
 TEST(Trace, FlopsAreAnArgument) {
   Trace trace = example();
   trace.spans[0].flops = 2e12;
-  const auto found = events(json::parse(format_trace(trace)), "X");
+  const auto found = events(Json::parse(format_trace(trace)), "X");
   EXPECT_EQ(found[2].at("args").at("flops"), 2'000'000'000'000);
 }
 
-TEST(Trace, WithoutSpansIsStillAFile) { EXPECT_TRUE(events(json::parse(format_trace({})), "X").empty()); }
+TEST(Trace, WithoutSpansIsStillAFile) { EXPECT_TRUE(events(Json::parse(format_trace({})), "X").empty()); }
 
 }  // namespace
 }  // namespace dtrain

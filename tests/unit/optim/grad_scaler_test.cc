@@ -6,11 +6,11 @@
 
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/sgd.h"
+#include "tests/support/json.h"
 
 namespace dtrain {
 namespace {
@@ -40,8 +40,7 @@ class GradScalerTest : public ::testing::Test {
 };
 
 TEST_F(GradScalerTest, FollowsPyTorchsSequence) {
-  std::ifstream in(DTRAIN_GOLDEN);
-  const auto golden = nlohmann::json::parse(in).at("scaler");
+  const test::Json golden = test::Json::read(DTRAIN_GOLDEN).at("scaler");
   GradScaler scaler(device_, {.initial_scale = golden.at("init"),
                               .growth = golden.at("growth"),
                               .backoff = golden.at("backoff"),

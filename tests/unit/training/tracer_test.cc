@@ -4,15 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "runtime/base/error.h"
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 
 namespace dtrain {
 namespace {
 
-using nlohmann::json;
+using test::Json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -28,8 +27,8 @@ class TracerTest : public testing::Test {
   }
   std::vector<std::string> names(const std::string& file) const {
     std::vector<std::string> names;
-    const json trace = json::parse(test::read_file(folder_ / file));
-    for (const json& event : trace.at("traceEvents")) {
+    const Json trace = Json::parse(test::read_file(folder_ / file));
+    for (const Json& event : trace.at("traceEvents")) {
       if (event.at("ph") == "X") names.push_back(event.at("name"));
     }
     return names;

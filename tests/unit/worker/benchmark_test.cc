@@ -2,11 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "collectives/factory.h"
 #include "models/tasks/classification.h"
 #include "runtime/device/timed_device.h"
+#include "tests/support/json.h"
 #include "tests/unit/collectives/fake_communicator.h"
 #include "worker/benchmark/all_reduce.h"
 #include "worker/benchmark/byte_sizes.h"
@@ -54,7 +53,7 @@ TEST(AllReduce, LineAndJsonSayTheSame) {
   EXPECT_EQ(line,
             "     4194304      1048576  float32    sum    1000.00     500.00    4.194    6.291       7\n");
   EXPECT_EQ(all_reduce_heading().find('\n') + 1, line.size()) << "columns stand below their names";
-  const auto json = nlohmann::json::parse(all_reduce_json(result, "gloo"));
+  const auto json = test::Json::parse(all_reduce_json(result, "gloo"));
   EXPECT_EQ(json["bytes"], 4194304);
   EXPECT_EQ(json["backend"], "gloo");
   EXPECT_EQ(json["wrong"], 7);
@@ -125,7 +124,7 @@ TEST(StepProfile, TableAndJsonGiveSharesOfStepAndPeak) {
                         "  20.0%\n"));
   EXPECT_THAT(table, HasSubstr("communication  all-reduce, waited      1.0     10.000   50.0%\n"));
   const std::string first = profile_json(profile, 10e9);
-  const auto json = nlohmann::json::parse(first.substr(0, first.find('\n')));
+  const auto json = test::Json::parse(first.substr(0, first.find('\n')));
   EXPECT_EQ(json["operation"], "conv");
   EXPECT_NEAR(json["of_peak"], 0.2, 1e-9);
 }

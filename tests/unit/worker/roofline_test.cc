@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "runtime/base/error.h"
+#include "tests/support/json.h"
 
 namespace dtrain::test {
 namespace {
@@ -55,7 +55,7 @@ TEST(Roofline, SaysThatItIsAPrediction) {
   std::istringstream lines(json);
   std::string line, last;
   while (std::getline(lines, line)) last = line;
-  const auto parsed = nlohmann::json::parse(last);
+  const auto parsed = test::Json::parse(last);
   EXPECT_EQ(parsed.at("predicted_for"), "l4");
   EXPECT_EQ(parsed.at("emulated"), true);
   EXPECT_NEAR(parsed.at("predicted_recorded_ms").get<double>(), 1e9 / 0.3e12 * 1e3, 1e-9);
