@@ -107,9 +107,10 @@ TEST_F(Resume, ResumeFromAPathStartsANewRun) {
 // SIGTERM to the launcher: every rank stops after the same step, saves, and the job says "start me again"
 // (75).
 TEST_F(Resume, ASignalLeavesACheckpointThatGoesOnExactly) {
-  const TrainingRun whole = training("whole", 2);
+  const std::vector<std::string> long_enough{"--epochs", "20"};  // to be stopped on a busy machine, too
+  const TrainingRun whole = training("whole", 2, long_enough);
   ASSERT_EQ(train(whole).exit_code, 0);
-  TrainingRun run = training("stopped", 2);
+  TrainingRun run = training("stopped", 2, long_enough);
   run.options.while_running = [&](pid_t launcher) {
     const Deadline deadline = Deadline::after(run.options.timeout);
     while (!deadline.expired() &&
