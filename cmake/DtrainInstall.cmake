@@ -27,7 +27,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|shard_index|snapshot_copy|writer_lock|json/.*)\\.h"
   "runtime/data/(cache/.*|formats/.*|sources/(class_labels|csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
   "runtime/device/(cpu|cuda)/.*"
-  "runtime/device/(checked_kernels|dtype_dispatch|functors|kernel_checks|kernel_flops|optimizer_rules|philox|timed_kernels)\\.h"
+  "runtime/device/(checked_kernels|dtype_dispatch|elementary|functors|kernel_checks|kernel_flops|optimizer_rules|philox|timed_kernels)\\.h"
   "runtime/metrics/report/.*"
   "runtime/onnx/(builder|graph|trace_device|translator|values|wire)\\.h"
   "training/use/(name_map|output_file|predict_input|predict_output)\\.h")

@@ -7,13 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "runtime/device/elementary.h"
 #include "runtime/device/kernels.h"
-
-#if defined(DTRAIN_KERNELS)
-#define DTRAIN_HOST_DEVICE __host__ __device__
-#else
-#define DTRAIN_HOST_DEVICE
-#endif
 
 namespace dtrain::functor {
 
@@ -37,7 +32,7 @@ struct Exp {
   static constexpr bool kIntegers = false;
   template <class T>
   DTRAIN_HOST_DEVICE T operator()(T x) const {
-    return std::exp(x);
+    return math::exp(x);
   }
 };
 
@@ -45,7 +40,7 @@ struct Log {
   static constexpr bool kIntegers = false;
   template <class T>
   DTRAIN_HOST_DEVICE T operator()(T x) const {
-    return std::log(x);
+    return math::log(x);
   }
 };
 
@@ -86,7 +81,7 @@ struct Sigmoid {
   static constexpr bool kIntegers = false;
   template <class T>
   DTRAIN_HOST_DEVICE T operator()(T x) const {
-    return T(1) / (T(1) + std::exp(-x));
+    return math::sigmoid(x);
   }
 };
 
@@ -94,7 +89,7 @@ struct Tanh {
   static constexpr bool kIntegers = false;
   template <class T>
   DTRAIN_HOST_DEVICE T operator()(T x) const {
-    return std::tanh(x);
+    return math::tanh(x);
   }
 };
 
@@ -103,7 +98,7 @@ struct Gelu {
   static constexpr bool kIntegers = false;
   template <class T>
   DTRAIN_HOST_DEVICE T operator()(T x) const {
-    return x * T(0.5) * (T(1) + std::erf(x * T(0.70710678118654752440)));
+    return x * T(0.5) * (T(1) + math::erf(x * T(0.70710678118654752440)));
   }
 };
 
@@ -194,14 +189,16 @@ struct Pow {
 struct Max {
   template <class T>
   DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
-    return (a > b || a != a) ? a : b;
+    const T chosen = a > b ? a : b;  // b where b is NaN
+    return a != a ? a : chosen;
   }
 };
 
 struct Min {
   template <class T>
   DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
-    return (a < b || a != a) ? a : b;
+    const T chosen = a < b ? a : b;  // b where b is NaN
+    return a != a ? a : chosen;
   }
 };
 

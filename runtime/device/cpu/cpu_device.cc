@@ -9,6 +9,7 @@
 #include "runtime/device/checked_kernels.h"
 #include "runtime/device/cpu/allocator.h"
 #include "runtime/device/cpu/cpu_kernels.h"
+#include "runtime/device/cpu/features.h"
 
 namespace dtrain::cpu {
 namespace {
@@ -86,6 +87,9 @@ class CpuDevice final : public Device {
 CpuKernels::CpuKernels() : math_(make_dense_math()) {}
 CpuKernels::~CpuKernels() = default;
 
-std::shared_ptr<Device> make_cpu_device(int index) { return std::make_shared<CpuDevice>(index); }
+std::shared_ptr<Device> make_cpu_device(int index) {
+  check_vector_limit();
+  return std::make_shared<CpuDevice>(index);
+}
 
 }  // namespace dtrain::cpu

@@ -1,18 +1,49 @@
 #include "runtime/device/cpu/features.h"
 
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/error.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
 namespace dtrain::cpu {
+namespace {
+
+constexpr const char* kLimit = "DTRAIN_CPU_VECTORS";
+
+std::string_view limit() noexcept {
+  static const char* const value = std::getenv(kLimit);
+  return value == nullptr ? "" : value;
+}
+
+bool allows_avx512() noexcept { return limit().empty() || limit() == "avx512"; }
+bool allows_avx2() noexcept { return allows_avx512() || limit() == "avx2"; }
+
+}  // namespace
+
+void check_vector_limit() {
+  if (allows_avx2() || limit() == "baseline") return;
+  throw UsageError(std::string(kLimit) + ": expected baseline, avx2 or avx512, got '" + std::string(limit()) +
+                   "'");
+}
 
 #if defined(__x86_64__)
 
-bool has_avx2() noexcept { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0; }
+bool has_avx2() noexcept {
+  static const bool has =
+      allows_avx2() && __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+  return has;
+}
 
 bool has_avx512() noexcept {
-  return has_avx2() && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-         __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+  static const bool has = allows_avx512() && has_avx2() && __builtin_cpu_supports("avx512f") != 0 &&
+                          __builtin_cpu_supports("avx512bw") != 0 &&
+                          __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+  return has;
 }
 
 bool has_avx512_bf16() noexcept { return has_avx512() && __builtin_cpu_supports("avx512bf16") != 0; }

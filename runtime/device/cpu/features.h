@@ -1,8 +1,15 @@
-// What this processor can do beyond the least that the program was compiled for. False for all on other
-// processors than x86. target.h has the compiler's words for the same sets.
+// What this processor can do, and may, beyond the least that the program was compiled for. False for all on
+// other processors than x86. target.h has the compiler's words for the same sets.
 #pragma once
 
 namespace dtrain::cpu {
+
+// The environment variable DTRAIN_CPU_VECTORS (baseline, avx2 or avx512) leaves out wider vectors, so that
+// tests and comparisons of bits can run what narrower processors would. oneDNN has a variable of its own,
+// ONEDNN_MAX_CPU_ISA.
+
+/// Throws UsageError where DTRAIN_CPU_VECTORS has another value.
+void check_vector_limit();
 
 /// AVX2 and FMA.
 bool has_avx2() noexcept;

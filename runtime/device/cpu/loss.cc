@@ -1,29 +1,71 @@
 // Log-softmax and cross-entropy over rows. Sums of exponentials are accumulated in double.
 #include <cmath>
+#include <type_traits>
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
+#include "runtime/device/cpu/loops/chunks.h"
+#include "runtime/device/cpu/loops/sums.h"
+#include "runtime/device/cpu/loops/widest.h"
+#include "runtime/device/elementary.h"
 
 namespace dtrain::cpu {
 namespace {
 
-template <class T>
-void log_softmax_row(std::int64_t columns, const T* in, std::int64_t in_step, T* out, std::int64_t out_step) {
+constexpr double kElementNs = 0.4;
+
+/// A row of a matrix: element c is at data + c · step. Neighbours in memory have a step that the compiler
+/// knows.
+template <class T, class Step>
+struct Row {
+  T* data;
+  Step step;
+  T& operator[](std::int64_t c) const { return data[c * step]; }
+};
+using Neighbours = std::integral_constant<std::int64_t, 1>;
+
+/// Calls f(r, row r of `in`, row r of `out`) for each row, in loops with the widest vectors, on all threads.
+template <class T, class F>
+void for_rows(const View& in, const View& out, const F& f) {
+  const auto all = [&](auto in_step, auto out_step) {
+    const std::int64_t columns = in.shape[1];
+    for_ranges(in.shape[0], rows_of_chunk(columns), kElementNs * static_cast<double>(columns),
+               [&](std::int64_t begin, std::int64_t end) {
+                 widest([&] {
+                   for (std::int64_t r = begin; r < end; ++r) {
+                     f(r, Row<const T, decltype(in_step)>{in.as<const T>() + r * in.strides[0], in_step},
+                       Row<T, decltype(out_step)>{out.as<T>() + r * out.strides[0], out_step});
+                   }
+                 });
+               });
+  };
+  if (in.strides[1] == 1 && out.strides[1] == 1) return all(Neighbours{}, Neighbours{});
+  all(in.strides[1], out.strides[1]);
+}
+
+template <class T, class In, class Out>
+void log_softmax_row(std::int64_t columns, In in, Out out) {
   using C = Compute<T>;
-  C largest = load(in[0]);
-  for (std::int64_t c = 1; c < columns; ++c) {
-    const C value = load(in[c * in_step]);
-    if (value > largest) largest = value;
-  }
-  double sum = 0;
-  for (std::int64_t c = 0; c < columns; ++c) sum += std::exp(load(in[c * in_step]) - largest);
-  // In double, and one by one for double itself: the sum of a large maximum and a logarithm has no digits
-  // left for the logarithm. Each result is rounded once.
-  const double log_sum = std::log(sum);
-  for (std::int64_t c = 0; c < columns; ++c) {
-    const double from_largest = static_cast<double>(load(in[c * in_step])) - largest;
-    out[c * out_step] = cast<T>(static_cast<C>(from_largest - log_sum));
-  }
+  // A NaN need not be the largest: the sum is NaN then.
+  const C largest = extreme_of<C>(
+      columns, [](C a, C b) { return a > b ? a : b; }, [=](std::int64_t c) { return load(in[c]); });
+  const double sum =
+      sum_of<C>(columns, [=](std::int64_t c) { return math::fast_exp(load(in[c]) - largest); });
+  // One by one: the sum of a large maximum and a logarithm has no digits left for the logarithm.
+  const auto log_sum = static_cast<C>(std::log(sum));
+  DTRAIN_INDEPENDENT
+  for (std::int64_t c = 0; c < columns; ++c) out[c] = cast<T>((load(in[c]) - largest) - log_sum);
+}
+
+/// (e^log_probs - [c == wanted]) · grad
+template <class T, class In, class Out>
+void cross_entropy_gradient_row(std::int64_t columns, In log_probs, std::int64_t wanted, Compute<T> grad,
+                                Out to) {
+  using C = Compute<T>;
+  const C at_wanted = math::fast_exp(load(log_probs[wanted])) - C{1};
+  DTRAIN_INDEPENDENT
+  for (std::int64_t c = 0; c < columns; ++c) to[c] = cast<T>(math::fast_exp(load(log_probs[c])) * grad);
+  to[wanted] = cast<T>(at_wanted * grad);
 }
 
 void require_targets(std::string_view operation, const View& target, std::int64_t rows, std::int64_t classes,
@@ -42,10 +84,8 @@ void CpuKernels::log_softmax(const View& in, const View& out) {
   if (in.shape[1] == 0) return;
   dispatch_floating("log_softmax", in.dtype, [&](auto tag) {
     using T = decltype(tag);
-    for (std::int64_t r = 0; r < in.shape[0]; ++r) {
-      log_softmax_row<T>(in.shape[1], in.as<const T>() + r * in.strides[0], in.strides[1],
-                         out.as<T>() + r * out.strides[0], out.strides[1]);
-    }
+    for_rows<T>(in, out,
+                [&](std::int64_t, auto from, auto to) { log_softmax_row<T>(in.shape[1], from, to); });
   });
 }
 
@@ -74,21 +114,16 @@ void CpuKernels::cross_entropy_backward(const View& log_probs, const View& targe
   require_targets("cross_entropy_backward", target, rows, log_probs.shape[1], ignored);
   dispatch_floating("cross_entropy_backward", log_probs.dtype, [&](auto tag) {
     using T = decltype(tag);
-    using C = Compute<T>;
-    for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t columns = log_probs.shape[1];
+    for_rows<T>(log_probs, grad_logits, [&](std::int64_t r, auto from, auto to) {
       const std::int64_t wanted = target.as<const std::int64_t>()[r * target.strides[0]];
-      const C grad = load(grad_losses.as<const T>()[r * grad_losses.strides[0]]);
-      const T* from = log_probs.as<const T>() + r * log_probs.strides[0];
-      T* to = grad_logits.as<T>() + r * grad_logits.strides[0];
       if (wanted == ignored) {
-        for (std::int64_t c = 0; c < log_probs.shape[1]; ++c) to[c * grad_logits.strides[1]] = T{};
-        continue;
+        for (std::int64_t c = 0; c < columns; ++c) to[c] = T{};
+        return;
       }
-      for (std::int64_t c = 0; c < log_probs.shape[1]; ++c) {
-        const C probability = std::exp(load(from[c * log_probs.strides[1]]));
-        to[c * grad_logits.strides[1]] = cast<T>((probability - C(c == wanted)) * grad);
-      }
-    }
+      const Compute<T> grad = load(grad_losses.as<const T>()[r * grad_losses.strides[0]]);
+      cross_entropy_gradient_row<T>(columns, from, wanted, grad, to);
+    });
   });
 }
 

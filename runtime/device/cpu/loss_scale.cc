@@ -35,11 +35,11 @@ using BitsOf = std::conditional_t<sizeof(T) == 8, std::uint64_t,
 /// Whether an exponent is all ones, as infinity's, which is nothing else: infinity or NaN. Of bits and
 /// without a branch, so that it is vectorized: memory is all that it waits for.
 template <class T>
-DTRAIN_ALWAYS_INLINE inline bool has_not_finite(std::int64_t n, const T* values, std::int64_t step) {
+bool has_not_finite(std::int64_t n, const T* values, std::int64_t step) {
   using Bits = BitsOf<T>;
   const auto all_ones = std::bit_cast<Bits>(cast<T>(std::numeric_limits<float>::infinity()));
   Bits bad = 0;
-  const auto look = [&](const T& value) DTRAIN_ALWAYS_INLINE {
+  const auto look = [&](const T& value) {
     const auto bits = static_cast<Bits>(std::bit_cast<Bits>(value) & all_ones);
     bad = static_cast<Bits>(bad | static_cast<Bits>(bits == all_ones));
   };
@@ -61,7 +61,7 @@ void CpuKernels::find_not_finite(std::span<const View> values, const View& found
     kDispatchStored("find_not_finite", view.dtype, [&](auto tag) {
       using T = decltype(tag);
       walk<const T>(view, [&](std::int64_t n, const T* at, std::int64_t step) {
-        bad = widest([&]() DTRAIN_ALWAYS_INLINE { return has_not_finite<T>(n, at, step); }) || bad;
+        bad = widest([&]() { return has_not_finite<T>(n, at, step); }) || bad;
       });
     });
   }

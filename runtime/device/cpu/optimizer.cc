@@ -12,7 +12,7 @@ namespace {
 
 /// Whether all that was written is finite: looked at on the way, while it is in registers.
 template <class T, class Rule>
-DTRAIN_ALWAYS_INLINE inline bool update_slot(const Rule rule, const OptimizerSlot& slot) {
+bool update_slot(const Rule rule, const OptimizerSlot& slot) {
   using Word = std::conditional_t<sizeof(Compute<T>) == 8, std::uint64_t, std::uint32_t>;
   T* const param = slot.param.as<T>();
   const T* const grad = slot.grad.as<const T>();
@@ -20,7 +20,7 @@ DTRAIN_ALWAYS_INLINE inline bool update_slot(const Rule rule, const OptimizerSlo
            *const mean = slot.mean.as<T>();
   const std::int64_t n = slot.param.numel();
   Word bad = 0;
-  const auto store = [&bad](T& to, Compute<T> value) DTRAIN_ALWAYS_INLINE {
+  const auto store = [&bad](T& to, Compute<T> value) {
     to = cast<T>(value);
     bad |= std::bit_cast<Word>(load(to) * 0);  // 0 or -0 of what is finite, else NaN
   };
@@ -45,8 +45,7 @@ void update(std::string_view operation, std::span<const OptimizerSlot> slots, co
       using T = decltype(tag);
       rule::visit<Compute<T>>(step, [&](auto rule) {
         if (!rule.begin()) return;
-        if (!widest([&]() DTRAIN_ALWAYS_INLINE { return update_slot<T>(rule, slot); }))
-          rule.numbers.note_not_finite();
+        if (!widest([&]() { return update_slot<T>(rule, slot); })) rule.numbers.note_not_finite();
       });
     });
   }

@@ -4,6 +4,7 @@
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
 #include "runtime/device/cpu/loops/strided_loop.h"
+#include "runtime/device/cpu/loops/widest.h"
 
 namespace dtrain::cpu {
 namespace {
@@ -14,7 +15,9 @@ void copy_run(std::int64_t n, To* to, std::int64_t to_step, const From* from, st
     if constexpr (std::is_same_v<From, To>) {
       std::memmove(to, from, static_cast<std::size_t>(n) * sizeof(To));
     } else {
-      for (std::int64_t i = 0; i < n; ++i) to[i] = cast<To>(from[i]);
+      widest([&] {
+        for (std::int64_t i = 0; i < n; ++i) to[i] = cast<To>(from[i]);
+      });
     }
     return;
   }
@@ -62,8 +65,16 @@ void CpuKernels::affine(const View& in, double scale, double shift, const View& 
       const A a = static_cast<A>(scale), b = static_cast<A>(shift);
       walk<To, const From>(out, in,
                            [&](std::int64_t n, To* to, std::int64_t ts, const From* from, std::int64_t fs) {
-                             for (std::int64_t i = 0; i < n; ++i)
-                               to[i * ts] = cast<To>(a * cast<A>(from[i * fs]) + b);
+                             widest([&] {
+                               if (ts == 1 && fs == 1) {
+                                 DTRAIN_INDEPENDENT
+                                 for (std::int64_t i = 0; i < n; ++i)
+                                   to[i] = cast<To>(a * cast<A>(from[i]) + b);
+                                 return;
+                               }
+                               for (std::int64_t i = 0; i < n; ++i)
+                                 to[i * ts] = cast<To>(a * cast<A>(from[i * fs]) + b);
+                             });
                            });
     });
   });
@@ -74,9 +85,16 @@ void CpuKernels::accumulate(const View& in, double scale, const View& out) {
     using T = decltype(tag);
     const auto factor = static_cast<Compute<T>>(scale);
     walk<T, const T>(out, in, [&](std::int64_t n, T* to, std::int64_t ts, const T* from, std::int64_t fs) {
-      for (std::int64_t i = 0; i < n; ++i) {
-        to[i * ts] = cast<T>(load(to[i * ts]) + load(from[i * fs]) * factor);
-      }
+      widest([&] {
+        if (ts == 1 && fs == 1) {
+          DTRAIN_INDEPENDENT
+          for (std::int64_t i = 0; i < n; ++i) to[i] = cast<T>(load(to[i]) + load(from[i]) * factor);
+          return;
+        }
+        for (std::int64_t i = 0; i < n; ++i) {
+          to[i * ts] = cast<T>(load(to[i * ts]) + load(from[i * fs]) * factor);
+        }
+      });
     });
   });
 }

@@ -3,10 +3,14 @@
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
+#include "runtime/device/cpu/loops/chunks.h"
 #include "runtime/device/cpu/loops/strided_loop.h"
+#include "runtime/device/cpu/loops/widest.h"
 
 namespace dtrain::cpu {
 namespace {
+
+constexpr double kElementNs = 0.2;
 
 void refuse_zero_divisor(const View& divisor) {
   walk<const std::int64_t>(divisor, [](std::int64_t n, const std::int64_t* p, std::int64_t step) {
@@ -16,22 +20,68 @@ void refuse_zero_divisor(const View& divisor) {
   });
 }
 
+/// Loops over 16 and 32 bits, whose functions are vectorized, with the widest vectors; others are as fast
+/// without.
+template <class T, class Loop>
+void run(const Loop& loop) {
+  if constexpr (std::is_same_v<Compute<T>, float>) {
+    widest(loop);
+  } else {
+    loop();
+  }
+}
+
+template <class T, class Op>
+void unary_run(Op op, std::int64_t n, T* to, std::int64_t ts, const T* from, std::int64_t fs) {
+  if (ts == 1 && fs == 1) {
+    DTRAIN_INDEPENDENT
+    for (std::int64_t i = 0; i < n; ++i) to[i] = cast<T>(op(load(from[i])));
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i * ts] = cast<T>(op(load(from[i * fs])));
+  }
+}
+
 template <class T, class Op>
 void unary_loop(Op op, const View& in, const View& out) {
   walk<T, const T>(out, in, [&](std::int64_t n, T* to, std::int64_t ts, const T* from, std::int64_t fs) {
-    for (std::int64_t i = 0; i < n; ++i) to[i * ts] = cast<T>(op(load(from[i * fs])));
+    for_ranges(n, kElementsOfChunk, kElementNs, [&](std::int64_t begin, std::int64_t end) {
+      run<T>([&] { unary_run(op, end - begin, to + begin * ts, ts, from + begin * fs, fs); });
+    });
   });
+}
+
+/// Two arrays, or one and a number that is broadcast.
+template <class T, class Op>
+void binary_run(Op op, std::int64_t n, T* to, std::int64_t ts, const T* a, std::int64_t as, const T* b,
+                std::int64_t bs) {
+  if (ts == 1 && as == 1 && bs == 1) {
+    DTRAIN_INDEPENDENT
+    for (std::int64_t i = 0; i < n; ++i) to[i] = cast<T>(op(load(a[i]), load(b[i])));
+  } else if (ts == 1 && as == 1 && bs == 0) {
+    const auto second = load(*b);
+    DTRAIN_INDEPENDENT
+    for (std::int64_t i = 0; i < n; ++i) to[i] = cast<T>(op(load(a[i]), second));
+  } else if (ts == 1 && as == 0 && bs == 1) {
+    const auto first = load(*a);
+    DTRAIN_INDEPENDENT
+    for (std::int64_t i = 0; i < n; ++i) to[i] = cast<T>(op(first, load(b[i])));
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i * ts] = cast<T>(op(load(a[i * as]), load(b[i * bs])));
+  }
 }
 
 template <class T, class Op>
 void binary_loop(Op op, const View& a, const View& b, const View& out) {
-  walk<T, const T, const T>(out, a, b,
-                            [&](std::int64_t n, T* to, std::int64_t ts, const T* pa, std::int64_t as,
-                                const T* pb, std::int64_t bs) {
-                              for (std::int64_t i = 0; i < n; ++i) {
-                                to[i * ts] = cast<T>(op(load(pa[i * as]), load(pb[i * bs])));
-                              }
-                            });
+  walk<T, const T, const T>(
+      out, a, b,
+      [&](std::int64_t n, T* to, std::int64_t ts, const T* pa, std::int64_t as, const T* pb,
+          std::int64_t bs) {
+        for_ranges(n, kElementsOfChunk, kElementNs, [&](std::int64_t begin, std::int64_t end) {
+          run<T>([&] {
+            binary_run(op, end - begin, to + begin * ts, ts, pa + begin * as, as, pb + begin * bs, bs);
+          });
+        });
+      });
 }
 
 }  // namespace

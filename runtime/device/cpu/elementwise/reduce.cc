@@ -1,11 +1,15 @@
-// Reductions and indexing. Sums of f32 and bf16 are accumulated in double, in memory order.
+// Reductions and indexing. Sums of f32 and bf16 are accumulated in double, four elements at a time (sums.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
+#include "runtime/device/cpu/loops/chunks.h"
 #include "runtime/device/cpu/loops/strided_loop.h"
+#include "runtime/device/cpu/loops/sums.h"
+#include "runtime/device/cpu/loops/widest.h"
 #include "runtime/device/functors.h"
 
 namespace dtrain::cpu {
@@ -26,39 +30,183 @@ Split split_dims(const View& in, const View& out) {
   return split;
 }
 
+constexpr double kElementNs = 0.1;
+/// Elements of a row that are summed before they join the total, so that parts of a long row can be summed
+/// apart.
+constexpr std::int64_t kBlock = 65536;
+/// Outputs that are computed side by side where neighbours in memory belong to different ones.
+constexpr std::int64_t kColumns = 256;
+
+/// Each output is the sum of one stretch of memory, or of several.
 template <class T>
-using SumType = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+SumType<Compute<T>> sum_run(std::int64_t count, const T* from, std::int64_t step) {
+  using C = Compute<T>;
+  if (step != 1) return sum_of<C>(count, [=](std::int64_t i) { return load(from[i * step]); });
+  SumType<C> total = 0;
+  for (std::int64_t first = 0; first < count; first += kBlock) {
+    const T* const block = from + first;
+    total += sum_of<C>(std::min(kBlock, count - first), [=](std::int64_t i) { return load(block[i]); });
+  }
+  return total;
+}
+
+/// The sum over all of `inside`, from `from` on.
+template <class T>
+SumType<Compute<T>> sum_all(const StridedLoop<1>& inside, const T* from) {
+  if (inside.is_one_run()) return sum_run(inside.run_length(), from, inside.run_step());
+  SumType<Compute<T>> total = 0;
+  inside.run([&](const auto& start, std::int64_t count, const auto& stride) {
+    total += sum_run(count, from + start[0], stride[0]);
+  });
+  return total;
+}
+
+/// One stretch's part of `columns` sums: row j of it is at from + j · step.
+template <class T>
+void add_rows(std::int64_t rows, const T* from, std::int64_t step, std::int64_t columns,
+              SumType<Compute<T>>* totals) {
+  using Sum = SumType<Compute<T>>;
+  std::int64_t row = 0;
+  for (; row + 4 <= rows; row += 4) {
+    const T *const a = from + row * step, *const b = a + step, *const c = b + step, *const d = c + step;
+    for (std::int64_t i = 0; i < columns; ++i) {
+      totals[i] += static_cast<Sum>((load(a[i]) + load(b[i])) + (load(c[i]) + load(d[i])));
+    }
+  }
+  for (; row < rows; ++row) {
+    const T* const a = from + row * step;
+    for (std::int64_t i = 0; i < columns; ++i) totals[i] += static_cast<Sum>(load(a[i]));
+  }
+}
+
+template <class T>
+void store_sum(SumType<Compute<T>> total, double divisor, T& to) {
+  if constexpr (!std::is_integral_v<T>) total /= divisor;
+  to = cast<T>(total);
+}
+
+/// Sums of `columns` neighbours over all of `inside`.
+template <class T>
+void sum_columns(const StridedLoop<1>& inside, std::int64_t columns, const T* from, double divisor, T* to,
+                 std::int64_t to_step) {
+  for (std::int64_t first = 0; first < columns; first += kColumns) {
+    const std::int64_t here = std::min(kColumns, columns - first);
+    SumType<Compute<T>> totals[kColumns] = {};
+    inside.run([&](const auto& start, std::int64_t count, const auto& stride) {
+      add_rows(count, from + first + start[0], stride[0], here, totals);
+    });
+    for (std::int64_t i = 0; i < here; ++i) store_sum(totals[i], divisor, to[(first + i) * to_step]);
+  }
+}
+
+/// One long row: a sum for each block, then all of them in order.
+template <class T>
+SumType<Compute<T>> sum_blocks(std::int64_t count, const T* from) {
+  const std::int64_t blocks = (count + kBlock - 1) / kBlock;
+  std::vector<SumType<Compute<T>>> sums(static_cast<std::size_t>(blocks));
+  for_chunks(blocks, kElementNs * kBlock, [&](std::int64_t block, int) {
+    const std::int64_t first = block * kBlock;
+    widest([&] {
+      sums[static_cast<std::size_t>(block)] = sum_run(std::min(kBlock, count - first), from + first, 1);
+    });
+  });
+  SumType<Compute<T>> total = 0;
+  for (const auto sum : sums) total += sum;
+  return total;
+}
 
 template <class T>
 void sum(const Split& split, const View& in, double divisor, const View& out) {
   const StridedLoop<1> inside(split.reduced, {in.strides});
   const StridedLoop<2> outside(split.kept, {in.strides, out.strides});
+  const bool stretches = inside.run_step() == 1;
+  const std::int64_t each = split.reduced.product();
   outside.run([&](const auto& at, std::int64_t n, const auto& step) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      const T* from = in.as<const T>() + at[0] + i * step[0];
-      SumType<T> total = 0;
-      inside.run([&](const auto& start, std::int64_t count, const auto& stride) {
-        for (std::int64_t j = 0; j < count; ++j) total += load(from[start[0] + j * stride[0]]);
-      });
-      if constexpr (!std::is_integral_v<T>) total /= divisor;
-      out.as<T>()[at[1] + i * step[1]] = cast<T>(total);
+    const T* const from = in.as<const T>() + at[0];
+    T* const to = out.as<T>() + at[1];
+    if (!stretches && step[0] == 1 && n > 1) {
+      return for_ranges(
+          n, kColumns, kElementNs * static_cast<double>(each), [&](std::int64_t b, std::int64_t e) {
+            widest([&] { sum_columns(inside, e - b, from + b, divisor, to + b * step[1], step[1]); });
+          });
     }
+    if (n == 1 && stretches && inside.is_one_run()) {
+      return store_sum(sum_blocks(inside.run_length(), from), divisor, *to);
+    }
+    for_ranges(n, rows_of_chunk(each), kElementNs * static_cast<double>(each),
+               [&](std::int64_t b, std::int64_t e) {
+                 widest([&] {
+                   for (std::int64_t i = b; i < e; ++i) {
+                     store_sum(sum_all(inside, from + i * step[0]), divisor, to[i * step[1]]);
+                   }
+                 });
+               });
   });
+}
+
+/// Takes one stretch into `columns` extremes that have a value each.
+template <class T, class Op>
+void take_rows(Op op, std::int64_t rows, const T* from, std::int64_t step, std::int64_t columns,
+               Compute<T>* best) {
+  for (std::int64_t row = 0; row < rows; ++row, from += step) {
+    for (std::int64_t i = 0; i < columns; ++i) best[i] = op(best[i], load(from[i]));
+  }
+}
+
+template <class T, class Op>
+void extreme_columns(Op op, const StridedLoop<1>& inside, std::int64_t columns, const T* from, T* to,
+                     std::int64_t to_step) {
+  for (std::int64_t first = 0; first < columns; first += kColumns) {
+    const std::int64_t here = std::min(kColumns, columns - first);
+    Compute<T> best[kColumns];
+    for (std::int64_t i = 0; i < here; ++i) best[i] = load(from[first + i]);
+    inside.run([&](const auto& start, std::int64_t count, const auto& stride) {
+      take_rows(op, count, from + first + start[0], stride[0], here, best);
+    });
+    for (std::int64_t i = 0; i < here; ++i) to[(first + i) * to_step] = cast<T>(best[i]);
+  }
+}
+
+template <class T, class Op>
+Compute<T> extreme_run(Op op, std::int64_t count, const T* from, std::int64_t step) {
+  using C = Compute<T>;
+  if (step == 1) return extreme_of<C>(count, op, [=](std::int64_t i) { return load(from[i]); });
+  return extreme_of<C>(count, op, [=](std::int64_t i) { return load(from[i * step]); });
+}
+
+template <class T, class Op>
+Compute<T> extreme_all(Op op, const StridedLoop<1>& inside, const T* from) {
+  if (inside.is_one_run()) return extreme_run(op, inside.run_length(), from, inside.run_step());
+  Compute<T> best = load(from[0]);
+  inside.run([&](const auto& start, std::int64_t count, const auto& stride) {
+    best = op(best, extreme_run(op, count, from + start[0], stride[0]));
+  });
+  return best;
 }
 
 template <class T, class Op>
 void extreme(Op op, const Split& split, const View& in, const View& out) {
   const StridedLoop<1> inside(split.reduced, {in.strides});
   const StridedLoop<2> outside(split.kept, {in.strides, out.strides});
+  const bool stretches = inside.run_step() == 1;
+  const std::int64_t each = split.reduced.product();
   outside.run([&](const auto& at, std::int64_t n, const auto& step) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      const T* from = in.as<const T>() + at[0] + i * step[0];
-      auto best = load(from[0]);
-      inside.run([&](const auto& start, std::int64_t count, const auto& stride) {
-        for (std::int64_t j = 0; j < count; ++j) best = op(best, load(from[start[0] + j * stride[0]]));
-      });
-      out.as<T>()[at[1] + i * step[1]] = cast<T>(best);
+    const T* const from = in.as<const T>() + at[0];
+    T* const to = out.as<T>() + at[1];
+    if (!stretches && step[0] == 1 && n > 1) {
+      return for_ranges(
+          n, kColumns, kElementNs * static_cast<double>(each), [&](std::int64_t b, std::int64_t e) {
+            widest([&] { extreme_columns(op, inside, e - b, from + b, to + b * step[1], step[1]); });
+          });
     }
+    for_ranges(n, rows_of_chunk(each), kElementNs * static_cast<double>(each),
+               [&](std::int64_t b, std::int64_t e) {
+                 widest([&] {
+                   for (std::int64_t i = b; i < e; ++i) {
+                     to[i * step[1]] = cast<T>(extreme_all(op, inside, from + i * step[0]));
+                   }
+                 });
+               });
   });
 }
 

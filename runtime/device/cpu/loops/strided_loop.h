@@ -50,6 +50,13 @@ class StridedLoop {
     }
   }
 
+  /// One run is all there is.
+  bool is_one_run() const { return rank_ <= 1 && !empty_; }
+  /// Elements of an innermost run, and how far apart they are in the first array (0 where there is one
+  /// element).
+  std::int64_t run_length() const { return rank_ == 0 ? 1 : extent_[rank_ - 1]; }
+  std::int64_t run_step() const { return rank_ == 0 ? 0 : stride_[rank_ - 1][0]; }
+
  private:
   void sort() {
     for (int i = 1; i < rank_; ++i) {

@@ -7,23 +7,29 @@
 
 namespace dtrain::cpu {
 
-/// On a lambda, and on every function that holds a part of its loop: what is not inlined keeps to the vectors
-/// that every processor has.
-#define DTRAIN_ALWAYS_INLINE __attribute__((always_inline))
+/// On the loop that comes next: its iterations touch different elements. An output may be an input, element
+/// for element, which the compiler would take for an overlap and leave the vectors.
+#if defined(__clang__)
+#define DTRAIN_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define DTRAIN_INDEPENDENT _Pragma("GCC ivdep")
+#endif
 
 #if defined(__x86_64__)
+// `flatten`: all that the loop calls becomes a part of it. What is not inlined keeps to the vectors that
+// every processor has.
 template <class Loop>
-__attribute__((target(DTRAIN_AVX2))) auto run_avx2(const Loop& loop) {
+__attribute__((target(DTRAIN_AVX2), flatten)) auto run_avx2(const Loop& loop) {
   return loop();
 }
 template <class Loop>
-__attribute__((target(DTRAIN_AVX512))) auto run_avx512(const Loop& loop) {
+__attribute__((target(DTRAIN_AVX512), flatten)) auto run_avx512(const Loop& loop) {
   return loop();
 }
 #endif
 
-/// loop(), with the widest vectors that this processor has. The same bits with all of them only where its
-/// file is compiled with -ffp-contract=off.
+/// loop(), with the widest vectors that this processor has. The same bits with all of them, provided that its
+/// file is one of DTRAIN_VECTOR_FILES in CMakeLists.txt and that it fixes the order of its sums (sums.h).
 template <class Loop>
 auto widest(const Loop& loop) {
 #if defined(__x86_64__)

@@ -1,84 +1,95 @@
 // Layer and RMS norm: each row in one visit, while it is in the cache.
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
+#include "runtime/device/cpu/loops/chunks.h"
+#include "runtime/device/cpu/loops/sums.h"
+#include "runtime/device/cpu/loops/widest.h"
 
 namespace dtrain::cpu {
 namespace {
 
-constexpr std::int64_t kLanes = 16;
 /// Rows whose gradients are added up before they join the total, so that rounding errors stay small.
 constexpr std::int64_t kBlock = 32;
+/// Chunks of rows that have gradients of weight and bias of their own.
+constexpr std::int64_t kMostChunks = 32;
+constexpr double kElementNs = 0.5;
 
-/// Σ term(i) in lanes that are independent, for the compiler to vectorise.
+/// Σ term(i) / count
 template <class C, class Term>
-C sum_of(std::int64_t count, Term term) {
-  C lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
-  }
-  for (std::int64_t lane = 0; i < count; ++i, ++lane) lanes[lane] += term(i);
-  for (std::int64_t half = kLanes / 2; half > 0; half /= 2) {
-    for (std::int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  }
-  return lanes[0];
+C mean_of(std::int64_t count, Term term) {
+  return static_cast<C>(sum_of<C>(count, term) / static_cast<double>(count));
 }
 
-template <class T>
-void norm_row(const RowNormRule& rule, std::int64_t count, const T* in, const T* weight, const T* bias,
+/// An array that may be absent, which is part of its type: loops have no question in them.
+template <class T, bool kPresent>
+struct Optional {
+  const T* data;
+  /// The product with, or the sum of, element i where there is one.
+  Compute<T> times(std::int64_t i, Compute<T> x) const {
+    if constexpr (kPresent) x *= load(data[i]);
+    return x;
+  }
+  Compute<T> plus(std::int64_t i, Compute<T> x) const {
+    if constexpr (kPresent) x += load(data[i]);
+    return x;
+  }
+};
+
+/// Calls f with an Optional of the view's array.
+template <class T, class F>
+void with_optional(const View& view, F&& f) {
+  if (view.data == nullptr) return f(Optional<T, false>{nullptr});
+  f(Optional<T, true>{view.as<const T>()});
+}
+
+template <class T, class Weight, class Bias>
+void norm_row(const RowNormRule& rule, std::int64_t count, const T* in, Weight weight, Bias bias,
               Compute<T>* mean, Compute<T>* inv_std, T* out) {
   using C = Compute<T>;
-  const auto length = static_cast<C>(count);
-  const C middle =
-      rule.centered ? sum_of<C>(count, [&](std::int64_t i) { return load(in[i]); }) / length : C{0};
-  const C variance = sum_of<C>(count,
-                               [&](std::int64_t i) {
-                                 const C x = load(in[i]) - middle;
-                                 return x * x;
-                               }) /
-                     length;
+  const C middle = rule.centered ? mean_of<C>(count, [=](std::int64_t i) { return load(in[i]); }) : C{0};
+  const C variance = mean_of<C>(count, [=](std::int64_t i) {
+    const C x = load(in[i]) - middle;
+    return x * x;
+  });
   const C scale = C{1} / std::sqrt(variance + static_cast<C>(rule.eps));
   if (mean != nullptr) *mean = middle;
   *inv_std = scale;
+  DTRAIN_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) {
-    C y = (load(in[i]) - middle) * scale;
-    if (weight != nullptr) y *= load(weight[i]);
-    if (bias != nullptr) y += load(bias[i]);
-    out[i] = cast<T>(y);
+    out[i] = cast<T>(bias.plus(i, weight.times(i, (load(in[i]) - middle) * scale)));
   }
 }
 
 /// A row's statistics and arrays in backward.
-template <class T>
+template <class T, class Weight>
 struct GradRow {
-  const T *in, *weight, *grad;
+  const T* in;
+  Weight weight;
+  const T* grad;
   Compute<T> mean, scale;
   bool centered;
 
   Compute<T> normalised(std::int64_t i) const { return (load(in[i]) - mean) * scale; }
-  Compute<T> weighted(std::int64_t i) const {
-    return weight == nullptr ? load(grad[i]) : load(grad[i]) * load(weight[i]);
-  }
+  Compute<T> weighted(std::int64_t i) const { return weight.times(i, load(grad[i])); }
 };
 
-template <class T>
-void input_gradient_row(const GradRow<T>& row, std::int64_t count, T* to) {
+template <class T, class Weight>
+void input_gradient_row(const GradRow<T, Weight> row, std::int64_t count, T* to) {
   using C = Compute<T>;
-  const auto length = static_cast<C>(count);
-  const C level =
-      row.centered ? sum_of<C>(count, [&](std::int64_t i) { return row.weighted(i); }) / length : C{0};
-  const C along =
-      sum_of<C>(count, [&](std::int64_t i) { return row.weighted(i) * row.normalised(i); }) / length;
+  const C level = row.centered ? mean_of<C>(count, [=](std::int64_t i) { return row.weighted(i); }) : C{0};
+  const C along = mean_of<C>(count, [=](std::int64_t i) { return row.weighted(i) * row.normalised(i); });
+  DTRAIN_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) {
     to[i] = cast<T>((row.weighted(i) - level - row.normalised(i) * along) * row.scale);
   }
 }
 
-/// Gradients of weight and bias: block by block, then into the total.
+/// Gradients of weight and bias from some rows: block by block, then into the total.
 template <class T>
 class ParameterGradients {
  public:
@@ -89,28 +100,33 @@ class ParameterGradients {
         weight_total_(weight_.size()),
         bias_total_(bias_.size()) {}
 
-  void add(const GradRow<T>& row) {
+  template <class Weight>
+  void add(const GradRow<T, Weight> row) {
     C* const weight = weight_.data();
     C* const bias = bias_.data();
-    for (std::size_t i = 0; i < weight_.size(); ++i) {
-      const auto at = static_cast<std::int64_t>(i);
-      weight[i] += load(row.grad[i]) * row.normalised(at);
-    }
-    for (std::size_t i = 0; i < bias_.size(); ++i) bias[i] += load(row.grad[i]);
+    const auto weights = static_cast<std::int64_t>(weight_.size());
+    const auto biases = static_cast<std::int64_t>(bias_.size());
+    DTRAIN_INDEPENDENT
+    for (std::int64_t i = 0; i < weights; ++i) weight[i] += load(row.grad[i]) * row.normalised(i);
+    DTRAIN_INDEPENDENT
+    for (std::int64_t i = 0; i < biases; ++i) bias[i] += load(row.grad[i]);
     if (++rows_ % kBlock == 0) flush();
   }
-  void write(T* weight, T* bias) {
-    flush();
+  void flush() {
+    for (std::size_t i = 0; i < weight_.size(); ++i) weight_total_[i] += std::exchange(weight_[i], C{0});
+    for (std::size_t i = 0; i < bias_.size(); ++i) bias_total_[i] += std::exchange(bias_[i], C{0});
+  }
+  /// Takes in what other rows gave; both flushed.
+  void join(const ParameterGradients& other) {
+    for (std::size_t i = 0; i < weight_.size(); ++i) weight_total_[i] += other.weight_total_[i];
+    for (std::size_t i = 0; i < bias_.size(); ++i) bias_total_[i] += other.bias_total_[i];
+  }
+  void write(T* weight, T* bias) const {
     for (std::size_t i = 0; i < weight_.size(); ++i) weight[i] = cast<T>(weight_total_[i]);
     for (std::size_t i = 0; i < bias_.size(); ++i) bias[i] = cast<T>(bias_total_[i]);
   }
 
  private:
-  void flush() {
-    for (std::size_t i = 0; i < weight_.size(); ++i) weight_total_[i] += std::exchange(weight_[i], C{0});
-    for (std::size_t i = 0; i < bias_.size(); ++i) bias_total_[i] += std::exchange(bias_[i], C{0});
-  }
-
   std::vector<C> weight_, bias_;
   std::vector<double> weight_total_, bias_total_;
   std::int64_t rows_ = 0;
@@ -120,35 +136,56 @@ class ParameterGradients {
 
 void CpuKernels::row_norm(const RowNormRule& rule, const View& input, const View& weight, const View& bias,
                           const View& mean, const View& inv_std, const View& output) {
-  const std::int64_t rows = input.shape[0], count = input.shape[1];
+  const std::int64_t count = input.shape[1];
   dispatch_floating("row_norm", input.dtype, [&](auto tag) {
     using T = decltype(tag);
     auto* const means = mean.as<Compute<T>>();
-    for (std::int64_t r = 0; r < rows; ++r) {
-      norm_row<T>(rule, count, input.as<const T>() + r * count, weight.as<const T>(), bias.as<const T>(),
-                  means == nullptr ? nullptr : means + r, inv_std.as<Compute<T>>() + r,
-                  output.as<T>() + r * count);
-    }
+    const auto run = [&](auto weights, auto biases, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        norm_row<T>(rule, count, input.as<const T>() + r * count, weights, biases,
+                    means == nullptr ? nullptr : means + r, inv_std.as<Compute<T>>() + r,
+                    output.as<T>() + r * count);
+      }
+    };
+    with_optional<T>(weight, [&](auto weights) {
+      with_optional<T>(bias, [&](auto biases) {
+        for_ranges(
+            input.shape[0], rows_of_chunk(count), kElementNs * static_cast<double>(count),
+            [&](std::int64_t begin, std::int64_t end) { widest([&] { run(weights, biases, begin, end); }); });
+      });
+    });
   });
 }
 
 void CpuKernels::row_norm_backward(const View& input, const View& weight, const View& mean,
                                    const View& inv_std, const View& grad_output, const View& grad_input,
                                    const View& grad_weight, const View& grad_bias) {
-  constexpr std::string_view kName = "row_norm_backward";
   const std::int64_t rows = input.shape[0], count = input.shape[1];
-  dispatch_floating(kName, input.dtype, [&](auto tag) {
+  dispatch_floating("row_norm_backward", input.dtype, [&](auto tag) {
     using T = decltype(tag);
     const auto* const means = mean.as<const Compute<T>>();
-    ParameterGradients<T> parameters(count, grad_weight.data != nullptr, grad_bias.data != nullptr);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const GradRow<T> row{input.as<const T>() + r * count,       weight.as<const T>(),
-                           grad_output.as<const T>() + r * count, means == nullptr ? Compute<T>{0} : means[r],
-                           inv_std.as<const Compute<T>>()[r],     means != nullptr};
-      if (grad_input.data != nullptr) input_gradient_row<T>(row, count, grad_input.as<T>() + r * count);
-      parameters.add(row);
-    }
-    parameters.write(grad_weight.as<T>(), grad_bias.as<T>());
+    const ParameterGradients<T> none(count, grad_weight.data != nullptr, grad_bias.data != nullptr);
+    const std::int64_t length = std::max((rows + kMostChunks - 1) / kMostChunks, rows_of_chunk(count));
+    std::vector<ParameterGradients<T>> parts(static_cast<std::size_t>((rows + length - 1) / length), none);
+    const auto run = [&](auto weights, std::int64_t chunk) {
+      ParameterGradients<T>& part = parts[static_cast<std::size_t>(chunk)];
+      for (std::int64_t r = chunk * length; r < std::min(rows, (chunk + 1) * length); ++r) {
+        const GradRow<T, decltype(weights)> row{
+            input.as<const T>() + r * count,       weights,
+            grad_output.as<const T>() + r * count, means == nullptr ? Compute<T>{0} : means[r],
+            inv_std.as<const Compute<T>>()[r],     means != nullptr};
+        if (grad_input.data != nullptr) input_gradient_row(row, count, grad_input.as<T>() + r * count);
+        part.add(row);
+      }
+      part.flush();
+    };
+    with_optional<T>(weight, [&](auto weights) {
+      for_chunks(static_cast<std::int64_t>(parts.size()), kElementNs * static_cast<double>(length * count),
+                 [&](std::int64_t chunk, int) { widest([&] { run(weights, chunk); }); });
+    });
+    ParameterGradients<T> total = none;
+    for (const ParameterGradients<T>& part : parts) total.join(part);
+    total.write(grad_weight.as<T>(), grad_bias.as<T>());
   });
 }
 

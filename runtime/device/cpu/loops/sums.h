@@ -1,0 +1,72 @@
+// Sums and largest elements in an order that the algorithm fixes: element i goes to lane i mod 16, four
+// elements of a lane are added to each other before they join it, and the lanes meet in halves. So the bits
+// are the same whatever vectors a processor has, and there is no chain of additions to wait for. For loops
+// inside widest().
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace dtrain::cpu {
+
+/// Independent partial results: one vector of AVX-512, four of SSE.
+inline constexpr std::int64_t kSumLanes = 16;
+
+/// What elements of arithmetic type C are summed in.
+template <class C>
+using SumType = std::conditional_t<std::is_integral_v<C>, std::int64_t, double>;
+
+/// Combines the lanes in halves; the result is in the first. Loops of a length that the compiler knows.
+template <std::int64_t kCount, class Value, class Op>
+inline Value join_lanes(Value* lanes, Op op) {
+  constexpr std::int64_t kHalf = kCount / 2;
+  for (std::int64_t lane = 0; lane < kHalf; ++lane) lanes[lane] = op(lanes[lane], lanes[lane + kHalf]);
+  if constexpr (kHalf > 1) join_lanes<kHalf>(lanes, op);
+  return lanes[0];
+}
+
+/// Σ term(i), i from 0 to count - 1. Four terms meet in C, everything else in double: two roundings in C at
+/// most.
+template <class C, class Term>
+inline SumType<C> sum_of(std::int64_t count, Term term) {
+  using Sum = SumType<C>;
+  Sum lanes[kSumLanes] = {};
+  std::int64_t i = 0;
+  for (; i + 4 * kSumLanes <= count; i += 4 * kSumLanes) {
+    for (std::int64_t lane = 0; lane < kSumLanes; ++lane) {
+      const std::int64_t at = i + lane;
+      lanes[lane] += static_cast<Sum>((term(at) + term(at + kSumLanes)) +
+                                      (term(at + 2 * kSumLanes) + term(at + 3 * kSumLanes)));
+    }
+  }
+  for (; i + kSumLanes <= count; i += kSumLanes) {
+    for (std::int64_t lane = 0; lane < kSumLanes; ++lane) lanes[lane] += static_cast<Sum>(term(i + lane));
+  }
+  for (std::int64_t lane = 0; i < count; ++i, ++lane) lanes[lane] += static_cast<Sum>(term(i));
+  return join_lanes<kSumLanes>(lanes, [](Sum a, Sum b) { return a + b; });
+}
+
+/// op of all term(i), i from 0 to count - 1, count > 0: the largest or the least of them. Comparisons are
+/// vectorized in loops alone, so there are more lanes than a compiler unrolls.
+template <class C, class Op, class Term>
+inline C extreme_of(std::int64_t count, Op op, Term term) {
+  constexpr std::int64_t kWide = 2 * kSumLanes;
+  const C first = term(0);
+  C lanes[kWide];
+  for (C& lane : lanes) lane = first;
+  std::int64_t i = 0;
+  for (; i + 4 * kWide <= count; i += 4 * kWide) {
+    for (std::int64_t lane = 0; lane < kWide; ++lane) {
+      const std::int64_t at = i + lane;
+      lanes[lane] =
+          op(lanes[lane], op(op(term(at), term(at + kWide)), op(term(at + 2 * kWide), term(at + 3 * kWide))));
+    }
+  }
+  for (; i + kWide <= count; i += kWide) {
+    for (std::int64_t lane = 0; lane < kWide; ++lane) lanes[lane] = op(lanes[lane], term(i + lane));
+  }
+  for (std::int64_t lane = 0; i < count; ++i, ++lane) lanes[lane] = op(lanes[lane], term(i));
+  return join_lanes<kWide>(lanes, op);
+}
+
+}  // namespace dtrain::cpu
