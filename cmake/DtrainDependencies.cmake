@@ -1,5 +1,6 @@
 # Finds what dtrain is built from and remembers it for the table that closes the configure step.
-# Required: nlohmann_json, fmt, zlib, OpenSSL. Optional (DTRAIN_WITH_*): oneDNN, OpenMP, Gloo, MPI, CUDA, NCCL, cuDNN, libevent.
+# Required: nlohmann_json, fmt, zlib, OpenSSL. Optional (DTRAIN_WITH_*): oneDNN, OpenMP, Gloo, MPI, CUDA, NCCL, cuDNN, libevent,
+# PCRE2, utf8proc.
 
 # dtrain_record(name found version purpose how_to_get)
 function(dtrain_record name found version purpose how)
@@ -90,6 +91,16 @@ if(NOT DTRAIN_WITH_LIBEVENT STREQUAL "OFF")
   set(found_libevent ${LibeventHttp_FOUND})
 endif()
 dtrain_settle(LIBEVENT "${found_libevent}" "${LIBEVENT_VERSION}" "live reports" "apt install libevent-dev")
+
+foreach(library PCRE2 UTF8PROC)
+  set(found_${library} OFF)
+  if(NOT DTRAIN_WITH_${library} STREQUAL "OFF")
+    find_package(Dtrain${library} QUIET)
+    set(found_${library} ${Dtrain${library}_FOUND})
+  endif()
+endforeach()
+dtrain_settle(PCRE2 "${found_PCRE2}" "${PCRE2_VERSION}" "any tokenizer's patterns" "apt install libpcre2-dev")
+dtrain_settle(UTF8PROC "${found_UTF8PROC}" "${UTF8PROC_VERSION}" "tokenizers that normalize text" "apt install libutf8proc-dev")
 
 include(DtrainMpi)
 include(DtrainCuda)

@@ -26,6 +26,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "runtime/base/(blocked_signals|check|terminal|files/(durable_file|module_file))\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|shard_index|snapshot_copy|writer_lock|json/.*)\\.h"
   "runtime/data/(cache/.*|formats/.*|sources/(class_labels|csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
+  "runtime/data/tokens/(patterns|tokenizer_files|unicode)\\.h"
   "runtime/device/(cpu|cuda)/.*"
   "runtime/device/(checked_kernels|dtype_dispatch|elementary|functors|kernel_checks|kernel_flops|optimizer_rules|philox|timed_kernels)\\.h"
   "runtime/metrics/report/.*"
@@ -61,6 +62,8 @@ set(package_of_OpenSSL::Crypto OpenSSL)
 set(package_of_Threads::Threads Threads)
 set(package_of_ZLIB::ZLIB ZLIB)
 set(package_of_dtrain::onednn dtrain_onednn)
+set(package_of_dtrain::pcre2 dtrain_pcre2)
+set(package_of_dtrain::utf8proc dtrain_utf8proc)
 
 set(DTRAIN_COMPONENTS "")
 set(DTRAIN_COMPONENT_NEEDS "")
@@ -133,6 +136,12 @@ set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/cmake/deb_depends.cmake")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "openmpi-bin, dataset-fashion-mnist, g++, cmake, make, libfmt-dev, libssl-dev, zlib1g-dev")
 if(DTRAIN_HAVE_ONEDNN)
   string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libdnnl-dev")
+endif()
+if(DTRAIN_HAVE_PCRE2)
+  string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libpcre2-dev")
+endif()
+if(DTRAIN_HAVE_UTF8PROC)
+  string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libutf8proc-dev")
 endif()
 if(DTRAIN_HAVE_GLOO)
   string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libgloo-dev")

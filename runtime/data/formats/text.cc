@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 namespace dtrain {
 namespace {
@@ -49,22 +51,33 @@ std::string printable(std::string_view text, bool lines) {
   return shown;
 }
 
-std::string to_utf8(std::string_view text) {
+std::size_t valid_utf8(std::string_view text) noexcept {
+  constexpr std::uint64_t kHighBits = 0x8080808080808080;
   for (std::size_t at = 0; at < text.size();) {
+    std::uint64_t word = 0;
+    if (text.size() - at >= sizeof word) {  // mostly ASCII, eight at a time
+      std::memcpy(&word, text.data() + at, sizeof word);
+      if ((word & kHighBits) == 0) {
+        at += sizeof word;
+        continue;
+      }
+    }
     const std::size_t length = utf8_length(text.substr(at));
-    if (length > 0) {
-      at += length;
-      continue;
-    }
-    std::string converted;
-    for (const char c : text) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (byte >= 0x80) converted += static_cast<char>(0xc0U | byte >> 6U);
-      converted += static_cast<char>(byte < 0x80 ? byte : 0x80U | (byte & 0x3fU));
-    }
-    return converted;
+    if (length == 0) return at;
+    at += length;
   }
-  return std::string(text);
+  return text.size();
+}
+
+std::string to_utf8(std::string_view text) {
+  if (valid_utf8(text) == text.size()) return std::string(text);
+  std::string converted;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80) converted += static_cast<char>(0xc0U | byte >> 6U);
+    converted += static_cast<char>(byte < 0x80 ? byte : 0x80U | (byte & 0x3fU));
+  }
+  return converted;
 }
 
 }  // namespace dtrain

@@ -1,6 +1,7 @@
 // Text that comes from files, made fit for messages and for JSON.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -12,5 +13,9 @@ std::string printable(std::string_view text, bool lines = false);
 
 /// `text` where it is UTF-8, else each of its bytes as the ISO 8859-1 character it is, in UTF-8.
 std::string to_utf8(std::string_view text);
+
+/// Bytes at the front of `text` that are UTF-8 (RFC 3629): all of them, or the offset of the first one that
+/// is not.
+std::size_t valid_utf8(std::string_view text) noexcept;
 
 }  // namespace dtrain

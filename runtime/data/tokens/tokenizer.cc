@@ -1,0 +1,274 @@
+#include "runtime/data/tokens/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/error.h"
+#include "runtime/data/formats/text.h"
+
+namespace dtrain {
+namespace {
+
+/// As FNV-1a, but eight bytes at a time: not against forgery, against mistakes.
+class Hash {
+ public:
+  void add(std::uint64_t word) noexcept {
+    value_ = (value_ ^ word) * 0x100000001b3;
+    value_ ^= value_ >> 32U;
+  }
+  void add(std::string_view text) noexcept {
+    add(text.size());
+    for (std::size_t at = 0; at < text.size(); at += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, text.data() + at, std::min<std::size_t>(8, text.size() - at));
+      add(word);
+    }
+  }
+  std::uint64_t value() const noexcept { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325;
+};
+
+std::uint64_t hash_of(const TokenizerParts& parts) {
+  Hash hash;
+  for (const std::string& token : parts.tokens) hash.add(token);
+  for (const Merge& merge : parts.merges) {
+    hash.add(static_cast<std::uint64_t>(merge.left) << 32U | static_cast<std::uint32_t>(merge.right));
+    hash.add(merge.rank);
+  }
+  for (const AddedToken& token : parts.added) {
+    hash.add(token.content);
+    hash.add(static_cast<std::uint64_t>(token.id));
+  }
+  hash.add(parts.rules);
+  return hash.value();
+}
+
+ByteTokens byte_tokens(const TokenizerParts& parts) {
+  ByteTokens bytes;
+  bytes.fill(-1);
+  std::vector<bool> added(parts.tokens.size());
+  for (const AddedToken& token : parts.added)
+    if (static_cast<std::size_t>(token.id) < added.size()) added[static_cast<std::size_t>(token.id)] = true;
+  for (std::size_t id = parts.tokens.size(); id-- > 0;)
+    if (parts.tokens[id].size() == 1 && !added[id])
+      bytes[static_cast<unsigned char>(parts.tokens[id][0])] = static_cast<std::int32_t>(id);
+  for (unsigned byte = 0; byte < 0xf5; ++byte) {
+    if (bytes[byte] >= 0 || byte == 0xc0 || byte == 0xc1) continue;
+    throw UsageError(
+        fmt::format("tokenizer {}: expected a token for each byte, got none for 0x{:02x}", parts.name, byte));
+  }
+  return bytes;
+}
+
+std::vector<AddedToken> chosen(const std::vector<AddedToken>& all, bool normalized, bool specials) {
+  std::vector<AddedToken> some;
+  for (const AddedToken& token : all) {
+    if (token.normalized != normalized || (token.special && !specials)) continue;
+    some.push_back(token);
+  }
+  return some;
+}
+
+std::string normalized_text(std::string_view text, const std::vector<Normalization>& normalizations) {
+  std::string result(text);
+  for (const Normalization normalization : normalizations) result = normalize(result, normalization);
+  return result;
+}
+
+TokenizerParts prepared(TokenizerParts parts) {
+  const auto outside = [&](std::int32_t id) {
+    return id < 0 || static_cast<std::size_t>(id) >= parts.tokens.size();
+  };
+  for (AddedToken& token : parts.added) {
+    if (outside(token.id)) {
+      throw UsageError(fmt::format("tokenizer {}: expected the number of \"{}\" below {}, got {}", parts.name,
+                                   token.content, parts.tokens.size(), token.id));
+    }
+    if (token.normalized) token.content = normalized_text(token.content, parts.normalizations);
+  }
+  return parts;
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(TokenizerParts parts)
+    : parts_(prepared(std::move(parts))),
+      pairs_(byte_tokens(parts_), parts_.merges),
+      raw_(chosen(parts_.added, false, true)),
+      raw_plain_(chosen(parts_.added, false, false)),
+      normalized_(chosen(parts_.added, true, true)),
+      normalized_plain_(chosen(parts_.added, true, false)),
+      hash_(hash_of(parts_)) {
+  if (!parts_.whole_words) return;
+  words_.reserve(parts_.tokens.size());
+  for (std::size_t id = 0; id < parts_.tokens.size(); ++id)
+    words_.emplace(parts_.tokens[id], static_cast<std::int32_t>(id));
+  for (const AddedToken& token : parts_.added) words_.erase(token.content);
+}
+
+std::optional<std::int32_t> Tokenizer::added_token(std::string_view content) const {
+  for (const AddedToken& token : parts_.added)
+    if (token.content == content) return token.id;
+  return std::nullopt;
+}
+
+std::optional<std::int32_t> Tokenizer::end_of_text() const {
+  for (const char* const name :
+       {"<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "<EOT>", "<|end▁of▁sentence|>", "</s>"})
+    if (const auto id = added_token(name)) return id;
+  return std::nullopt;
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
+  std::string text;
+  for (const std::int32_t token : tokens) {
+    if (token < 0 || token >= vocabulary() || parts_.tokens[static_cast<std::size_t>(token)].empty()) {
+      throw UsageError(fmt::format("decode: expected tokens of {} (vocabulary {}), got {}", parts_.name,
+                                   vocabulary(), token));
+    }
+    text += parts_.tokens[static_cast<std::size_t>(token)];
+  }
+  return text;
+}
+
+/// A word of at most 16 bytes: its first and last eight, or four, or all of them, and its length tell it from
+/// any other.
+struct Encoder::Slot {
+  static constexpr std::size_t kMostBytes = 16, kMostTokens = 11;
+  std::uint64_t front = 0, back = 0;
+  std::uint8_t bytes = 0, count = 0;  ///< bytes 0: nothing here yet
+  std::int32_t tokens[kMostTokens] = {};
+};
+
+namespace {
+
+constexpr unsigned kCacheBits = 15;
+
+struct Ends {
+  std::uint64_t front = 0, back = 0;
+
+  std::size_t slot(std::size_t bytes) const noexcept {
+    const std::uint64_t mixed = (front ^ bytes) * 0x9e3779b97f4a7c15U ^ (back * 0xc2b2ae3d27d4eb4fU);
+    return static_cast<std::size_t>((mixed ^ mixed >> 29U) * 0xbf58476d1ce4e5b9U >> (64U - kCacheBits));
+  }
+};
+
+template <class Word>
+std::uint64_t load(const char* from) noexcept {
+  Word word;
+  std::memcpy(&word, from, sizeof word);
+  return word;
+}
+
+Ends ends_of(std::string_view word) noexcept {
+  const char* const first = word.data();
+  const char* const last = first + word.size();
+  if (word.size() >= 8) return {load<std::uint64_t>(first), load<std::uint64_t>(last - 8)};
+  if (word.size() >= 4) return {load<std::uint32_t>(first), load<std::uint32_t>(last - 4)};
+  if (word.size() >= 2) return {load<std::uint16_t>(first), load<std::uint16_t>(last - 2)};
+  return {load<std::uint8_t>(first), 0};
+}
+
+}  // namespace
+
+Encoder::Encoder(std::shared_ptr<const Tokenizer> tokenizer)
+    : tokenizer_(std::move(tokenizer)), cache_(std::size_t{1} << kCacheBits) {}
+Encoder::~Encoder() = default;
+Encoder::Encoder(Encoder&&) noexcept = default;
+Encoder& Encoder::operator=(Encoder&&) noexcept = default;
+
+void Encoder::encode(std::string_view text, std::vector<std::int32_t>& tokens, SpecialTokens specials) {
+  if (const std::size_t valid = valid_utf8(text); valid < text.size()) {
+    throw UsageError(fmt::format("encode: expected UTF-8, got the byte 0x{:02x} at offset {}",
+                                 static_cast<unsigned char>(text[valid]), valid));
+  }
+  tokens_ = &tokens;
+  const bool parsed = specials == SpecialTokens::parsed;
+  const AddedTokenSearch& search = parsed ? tokenizer_->raw_ : tokenizer_->raw_plain_;
+  std::size_t done = 0;
+  for (auto found = search.next(text, 0); found; found = search.next(text, found->end)) {
+    const auto token = settled(*found, text, done);
+    if (!token) continue;
+    encode_between(text.substr(done, token->begin - done), parsed);
+    tokens.push_back(token->token->id);
+    done = token->end;
+  }
+  encode_between(text.substr(done), parsed);
+}
+
+void Encoder::encode_between(std::string_view text, bool parsed) {
+  if (text.empty()) return;
+  std::string normalized;
+  if (const auto& normalizations = tokenizer_->parts_.normalizations; !normalizations.empty()) {
+    normalized = normalized_text(text, normalizations);
+    text = normalized;
+  }
+  const AddedTokenSearch& search = parsed ? tokenizer_->normalized_ : tokenizer_->normalized_plain_;
+  std::size_t done = 0;
+  for (auto found = search.next(text, 0); found; found = search.next(text, found->end)) {
+    const auto token = settled(*found, text, done);
+    if (!token) continue;
+    cut(text.substr(done, token->begin - done), 0);
+    tokens_->push_back(token->token->id);
+    done = token->end;
+  }
+  cut(text.substr(done), 0);
+}
+
+void Encoder::cut(std::string_view text, std::size_t stage) {
+  if (text.empty()) return;
+  const auto& stages = tokenizer_->parts_.stages;
+  if (stage == stages.size()) return encode_word(text);
+  std::string spaced;
+  if (stages[stage].space_in_front && text[0] != ' ') {
+    spaced = " ";
+    spaced += text;
+    text = spaced;
+  }
+  const PreTokenizer* const cutter = stages[stage].cut.get();
+  if (cutter == nullptr) return cut(text, stage + 1);
+  const bool last = stage + 1 == stages.size();
+  for (std::size_t at = 0; at < text.size();) {
+    const WordEnd word = cutter->next(text, at);
+    if (word.kept) {
+      const std::string_view found = text.substr(at, word.end - at);
+      last ? encode_word(found) : cut(found, stage + 1);
+    }
+    at = word.end;
+  }
+}
+
+void Encoder::encode_word(std::string_view word) {
+  if (word.size() > Slot::kMostBytes) return encode_new_word(word);
+  const Ends ends = ends_of(word);
+  Slot& slot = cache_[ends.slot(word.size())];
+  if (slot.front != ends.front || slot.back != ends.back || slot.bytes != word.size()) {
+    const std::size_t before = tokens_->size();
+    encode_new_word(word);
+    const std::size_t count = tokens_->size() - before;
+    if (count > Slot::kMostTokens) return;
+    slot.front = ends.front;
+    slot.back = ends.back;
+    slot.bytes = static_cast<std::uint8_t>(word.size());
+    slot.count = static_cast<std::uint8_t>(count);
+    std::copy_n(tokens_->begin() + static_cast<std::ptrdiff_t>(before), count, slot.tokens);
+    return;
+  }
+  tokens_->insert(tokens_->end(), slot.tokens, slot.tokens + slot.count);
+}
+
+void Encoder::encode_new_word(std::string_view word) {
+  if (tokenizer_->parts_.whole_words) {
+    if (const auto found = tokenizer_->words_.find(word); found != tokenizer_->words_.end()) {
+      tokens_->push_back(found->second);
+      return;
+    }
+  }
+  tokenizer_->pairs_.encode(word, *tokens_);
+}
+
+}  // namespace dtrain

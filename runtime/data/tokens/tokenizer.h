@@ -1,0 +1,112 @@
+// Text to token numbers and back, as the tokenizers that published models come with: byte pairs over UTF-8
+// (Sennrich et al. 2016, Radford et al. 2019).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/data/tokens/added_tokens.h"
+#include "runtime/data/tokens/bpe.h"
+#include "runtime/data/tokens/normalizer.h"
+#include "runtime/data/tokens/pre_tokenizer.h"
+
+namespace dtrain {
+
+/// One cut of text into words.
+struct PreTokenizerStage {
+  std::shared_ptr<const PreTokenizer> cut = nullptr;  ///< null: text stays whole
+  bool space_in_front = false;  ///< text that does not begin with a space gets one before it is cut
+};
+
+/// What a tokenizer is made of.
+struct TokenizerParts {
+  std::string name;                 ///< for messages: its file
+  std::vector<std::string> tokens;  ///< bytes of each by its number; empty: no token has it
+  std::vector<Merge> merges;
+  bool whole_words = false;  ///< a word that is a token is that token, whatever merges would give
+  std::vector<AddedToken> added;
+  std::vector<Normalization> normalizations;
+  std::vector<PreTokenizerStage> stages;
+  std::string rules;  ///< normalizations and patterns in words, so that those of others are told apart
+};
+
+/// Immutable and cheap to share; Encoder does the work.
+class Tokenizer {
+ public:
+  /// Throws UsageError where a byte that UTF-8 uses is no token, or a number is outside the vocabulary.
+  explicit Tokenizer(TokenizerParts parts);
+
+  const std::string& name() const noexcept { return parts_.name; }
+  /// Numbers of tokens are below it.
+  std::int64_t vocabulary() const noexcept { return static_cast<std::int64_t>(parts_.tokens.size()); }
+  /// Tells it from others: the same for the same tokens, merges and rules, whatever the file's format.
+  std::uint64_t hash() const noexcept { return hash_; }
+  /// The number of an added token ("<|endoftext|>").
+  std::optional<std::int32_t> added_token(std::string_view content) const;
+  /// The token that ends documents, by the names that published tokenizers have for it.
+  std::optional<std::int32_t> end_of_text() const;
+  /// The bytes that `tokens` stand for; UTF-8 where they end with a character. Throws UsageError for a number
+  /// that is no token's.
+  std::string decode(std::span<const std::int32_t> tokens) const;
+
+ private:
+  friend class Encoder;
+
+  TokenizerParts parts_;
+  BytePairs pairs_;
+  std::unordered_map<std::string_view, std::int32_t> words_;  ///< with whole_words only
+  /// Searched for in the text as it comes, and in the normalized one; without those that are special.
+  AddedTokenSearch raw_, raw_plain_, normalized_, normalized_plain_;
+  std::uint64_t hash_ = 0;
+};
+
+/// What a text that has "<|endoftext|>" written in it means by that.
+enum class SpecialTokens {
+  as_text,  ///< the characters
+  parsed,   ///< the token, as Hugging Face's tokenizers do by default
+};
+
+/// Encodes; keeps what it has seen of words, so that each thread has one of its own.
+///
+///     const auto tokenizer = dtrain::open_tokenizer("gpt2/tokenizer.json");
+///     dtrain::Encoder encoder(tokenizer);
+///     std::vector<std::int32_t> tokens;
+///     encoder.encode("Hello, world", tokens);  // 15496, 11, 995
+class Encoder {
+ public:
+  explicit Encoder(std::shared_ptr<const Tokenizer> tokenizer);
+  ~Encoder();
+  Encoder(Encoder&&) noexcept;
+  Encoder& operator=(Encoder&&) noexcept;
+
+  /// Appends the tokens of `text`. Throws UsageError naming the offset of what is not UTF-8.
+  void encode(std::string_view text, std::vector<std::int32_t>& tokens,
+              SpecialTokens specials = SpecialTokens::as_text);
+  const Tokenizer& tokenizer() const noexcept { return *tokenizer_; }
+
+ private:
+  struct Slot;
+
+  void encode_between(std::string_view text, bool parsed);
+  void encode_normalized(std::string_view text);
+  void cut(std::string_view text, std::size_t stage);
+  void encode_word(std::string_view word);
+  void encode_new_word(std::string_view word);
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<Slot> cache_;                      ///< words of up to 16 bytes, by their hash
+  std::vector<std::int32_t>* tokens_ = nullptr;  ///< of the call
+};
+
+/// Reads tokenizer.json (Hugging Face), *.tiktoken (ranks; of a published encoding, told by their number), or
+/// a folder with tokenizer.json or GPT-2's vocab.json and merges.txt. Throws DataError (path, offset,
+/// expected, found) for what is none of them or is no byte-level BPE, naming the part that is not known.
+std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& path);
+
+}  // namespace dtrain
