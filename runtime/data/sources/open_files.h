@@ -1,4 +1,5 @@
-// Data sets in the user's own files, as --dataset names them: "csv:…", "npy:…" and "text:…".
+// Data sets in the user's own files, as --dataset names them: "csv:…", "npy:…", "text:…" and
+// "tokens:…".
 #pragma once
 
 #include <filesystem>
@@ -18,9 +19,16 @@ Splits open_csv(std::string_view spec, const std::filesystem::path& folder);
 /// [,split-seed=N]. Samples are made of the named fields (NpySource).
 Splits open_npy(std::string_view spec, const std::filesystem::path& folder);
 
-/// Opens what stands behind "text:": FILE[,context=N][,test=FILE|split=SHARE][,split-seed=N]. Samples are
-/// tokens int32 [context + 1], the bytes of the file (TextSource); nine in ten are trained on unless it says
-/// otherwise. The file may be gzip.
+/// Opens what stands behind "text:":
+/// FILE[,context=N][,tokenizer=FILE][,test=FILE|split=SHARE][,split-seed=N]. Samples are tokens int32
+/// [context + 1], the bytes of the file (TextSource) or what a tokenizer makes of it; nine in ten are trained
+/// on unless it says otherwise. The file may be gzip.
 Splits open_text(std::string_view spec, const std::filesystem::path& folder);
+
+/// Opens what stands behind "tokens:": PATTERN[,context=N][,stride=N][,vocabulary=N|tokenizer=FILE]
+/// [,test=PATTERN|split=SHARE][,split-seed=N]. Samples are windows of the files that match (TokenSource).
+/// Throws UsageError for another syntax, DataError for a file that is none (open_token_file()) or another
+/// tokenizer's.
+Splits open_tokens(std::string_view spec, const std::filesystem::path& folder);
 
 }  // namespace dtrain

@@ -69,7 +69,7 @@ std::shared_ptr<const Source> open_cifar10(const KnownSource& known, const fs::p
 }
 
 constexpr std::string_view kSyntheticPrefix = "synthetic:", kCsvPrefix = "csv:", kNpyPrefix = "npy:",
-                           kTextPrefix = "text:";
+                           kTextPrefix = "text:", kTokensPrefix = "tokens:";
 
 constexpr std::array kKnownSources = {
     KnownSource{"fashion-mnist", "/usr/share/datasets/fashion-mnist",
@@ -90,6 +90,7 @@ std::optional<Splits> open_own_files(std::string_view name, const std::string& d
   if (name.starts_with(kCsvPrefix)) return open_csv(name.substr(kCsvPrefix.size()), data_dir);
   if (name.starts_with(kNpyPrefix)) return open_npy(name.substr(kNpyPrefix.size()), data_dir);
   if (name.starts_with(kTextPrefix)) return open_text(name.substr(kTextPrefix.size()), data_dir);
+  if (name.starts_with(kTokensPrefix)) return open_tokens(name.substr(kTokensPrefix.size()), data_dir);
   return std::nullopt;
 }
 
@@ -113,8 +114,8 @@ std::shared_ptr<const Source> open_source(std::string_view name, Split split,
                       split, cache);
   }
   throw UsageError(
-      fmt::format("dataset: expected one of {}, synthetic:CxHxW,classes,N, csv:FILE,..., npy:NAME=FILE,... "
-                  "or text:FILE,..., "
+      fmt::format("dataset: expected one of {}, synthetic:CxHxW,classes,N, csv:FILE,..., npy:NAME=FILE,..., "
+                  "text:FILE,... or tokens:PATTERN,..., "
                   "got \"{}\"",
                   fmt::join(source_names(), ", "), name));
 }

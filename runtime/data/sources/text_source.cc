@@ -4,8 +4,11 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/cache/content_reader.h"
+#include "runtime/data/formats/text.h"
 #include "runtime/data/sources/open_files.h"
 #include "runtime/data/sources/source_spec.h"
+#include "runtime/data/tokens/shards/token_source.h"
+#include "runtime/data/tokens/tokenizer.h"
 
 namespace dtrain {
 namespace {
@@ -22,6 +25,19 @@ std::shared_ptr<const std::string> read_text(const std::string& path) {
     text.append(reinterpret_cast<const char*>(buffer.data()), count);
   }
   return std::make_shared<const std::string>(std::move(text));
+}
+
+/// The file's text as tokens in memory.
+TokenFile tokenized(const std::string& path, const std::shared_ptr<const Tokenizer>& tokenizer) {
+  const auto text = read_text(path);
+  if (const std::size_t valid = valid_utf8(*text); valid < text->size())
+    throw DataError(path, static_cast<std::int64_t>(valid), "UTF-8", "other bytes");
+  auto tokens = std::make_shared<std::vector<std::int32_t>>();
+  Encoder(tokenizer).encode(*text, *tokens);
+  const std::span bytes(reinterpret_cast<const std::uint8_t*>(tokens->data()),
+                        tokens->size() * sizeof(std::int32_t));
+  return {path, "a text's", Content(tokens, bytes), TokenType::i32,
+          static_cast<std::int64_t>(tokens->size())};
 }
 
 }  // namespace
@@ -53,14 +69,18 @@ Splits open_text(std::string_view text, const std::filesystem::path& folder) {
   SourceSpec spec("text", text);
   if (spec.file().empty()) spec.refuse("a file first, as in text:book.txt,context=64", "none");
   const std::int64_t context = spec.take_integer("context", 1, kMostContext, 64);
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (const auto file = spec.take("tokenizer")) tokenizer = open_tokenizer((folder / *file).string());
   const auto test = spec.take("test");
   HoldOut hold_out = HoldOut::take(spec);
-  spec.finish("context=N, test=FILE, split=SHARE or split-seed=N");
+  spec.finish("context=N, tokenizer=FILE, test=FILE, split=SHARE or split-seed=N");
   if (!test && hold_out.share == 0) hold_out.share = kDefaultShare;
   hold_out.check(spec, test.has_value());
-  const auto open = [&](const std::string& name, const std::string& file) {
-    const std::string path = (folder / file).string();
-    return std::make_shared<const TextSource>(fmt::format("{} ({})", name, path), read_text(path), context);
+  const auto open = [&](const std::string& kind, const std::string& file) -> std::shared_ptr<const Source> {
+    const std::string path = (folder / file).string(), name = fmt::format("{} ({})", kind, path);
+    if (!tokenizer) return std::make_shared<const TextSource>(name, read_text(path), context);
+    return std::make_shared<const TokenSource>(name, std::vector{tokenized(path, tokenizer)}, context,
+                                               context, tokenizer->vocabulary());
   };
   if (!test) return split_source(open("text", spec.file()), hold_out.share, hold_out.seed);
   return {open("text train", spec.file()), open("text test", *test)};

@@ -22,6 +22,8 @@ class PreTokenizer {
   /// Where the word that begins at `at`, which is below text.size(), ends. `text` is valid UTF-8, `at` 0 or
   /// where the word before ended.
   virtual WordEnd next(std::string_view text, std::size_t at) const = 0;
+  /// Whether a text that is cut between a letter of ASCII and the line feed behind it has the same words.
+  virtual bool cuts_at_lines() const noexcept { return false; }
 };
 
 /// What is done with what a pattern matches and with what lies between, by tokenizer.json's names.

@@ -89,8 +89,14 @@ class Text {
   const std::uint8_t* classes_;
 };
 
+/// None of these patterns has a word with a letter and a line feed behind it.
+class Scanner : public PreTokenizer {
+ public:
+  bool cuts_at_lines() const noexcept override { return true; }
+};
+
 /// GPT-2's: patterns::kByteLevel.
-class Gpt2Scanner final : public PreTokenizer {
+class Gpt2Scanner final : public Scanner {
  public:
   WordEnd next(std::string_view whole, std::size_t at) const override {
     const Text text(whole, classes_);
@@ -110,7 +116,7 @@ class Gpt2Scanner final : public PreTokenizer {
 
 /// cl100k's, LLaMA 3's and Qwen 2's, which differ in how many digits a word has, and in whether whitespace at
 /// the end of the text is one word whatever lines it has.
-class Cl100kScanner final : public PreTokenizer {
+class Cl100kScanner final : public Scanner {
  public:
   Cl100kScanner(std::size_t digits, bool whole_end) : digits_(digits), whole_end_(whole_end) {}
 
@@ -136,7 +142,7 @@ class Cl100kScanner final : public PreTokenizer {
 };
 
 /// o200k's: words by the case of their letters, contractions attached.
-class O200kScanner final : public PreTokenizer {
+class O200kScanner final : public Scanner {
  public:
   WordEnd next(std::string_view whole, std::size_t at) const override {
     const Text text(whole, classes_);
@@ -184,7 +190,7 @@ class O200kScanner final : public PreTokenizer {
 
 /// What DeepSeek cuts third: ASCII punctuation with letters behind it, letters with marks, punctuation. What
 /// nothing of it matches is a word up to where something does.
-class DeepseekScanner final : public PreTokenizer {
+class DeepseekScanner final : public Scanner {
  public:
   WordEnd next(std::string_view whole, std::size_t at) const override {
     const Text text(whole, classes_);
@@ -222,7 +228,7 @@ class DeepseekScanner final : public PreTokenizer {
 
 /// What DeepSeek cuts first and second: runs of some characters, and all between them.
 template <class Run>
-class RunScanner final : public PreTokenizer {
+class RunScanner final : public Scanner {
  public:
   WordEnd next(std::string_view whole, std::size_t at) const override {
     if (const std::size_t end = Run::behind(whole, at, classes_); end > at) return {end};

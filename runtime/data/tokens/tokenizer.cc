@@ -123,6 +123,17 @@ std::optional<std::int32_t> Tokenizer::end_of_text() const {
   return std::nullopt;
 }
 
+bool Tokenizer::cuts_at_lines() const noexcept {
+  const bool words =
+      std::all_of(parts_.stages.begin(), parts_.stages.end(), [](const PreTokenizerStage& stage) {
+        return !stage.space_in_front && stage.cut && stage.cut->cuts_at_lines();
+      });
+  const bool added = std::any_of(parts_.added.begin(), parts_.added.end(), [](const AddedToken& token) {
+    return token.right_strip || token.content.find('\n') != std::string::npos;
+  });
+  return words && !added;
+}
+
 std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
   std::string text;
   for (const std::int32_t token : tokens) {

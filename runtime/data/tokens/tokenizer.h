@@ -51,6 +51,9 @@ class Tokenizer {
   std::optional<std::int32_t> added_token(std::string_view content) const;
   /// The token that ends documents, by the names that published tokenizers have for it.
   std::optional<std::int32_t> end_of_text() const;
+  /// Whether a text that is cut between a letter of ASCII and the line feed behind it gives the same tokens,
+  /// so that long ones need not be in memory whole.
+  bool cuts_at_lines() const noexcept;
   /// The bytes that `tokens` stand for; UTF-8 where they end with a character. Throws UsageError for a number
   /// that is no token's.
   std::string decode(std::span<const std::int32_t> tokens) const;

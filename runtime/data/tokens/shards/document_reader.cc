@@ -1,0 +1,151 @@
+#include "runtime/data/tokens/shards/document_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/data/formats/text.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::size_t kRead = 1 << 20;
+
+bool is_kind(std::string_view path, std::string_view kind) {
+  if (path.ends_with(".gz")) path.remove_suffix(3);
+  return path.ends_with(kind);
+}
+
+/// Where `text` can be cut so that the words of both sides are those of the whole: the last place with a
+/// letter in front of a line's end; 0 where there is none.
+std::size_t last_cut(std::string_view text) {
+  for (std::size_t at = text.size(); at-- > 1;) {
+    const auto before = static_cast<unsigned char>(text[at - 1] | 0x20);
+    if (text[at] == '\n' && before >= 'a' && before <= 'z') return at;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void check_document_files(const std::vector<std::string>& inputs) {
+  for (const std::string& path : inputs) {
+    if (is_kind(path, ".txt") || is_kind(path, ".jsonl")) continue;
+    throw UsageError(fmt::format(
+        "{}: expected *.txt or *.jsonl, or one of them with .gz, got another kind of file", path));
+  }
+}
+
+DocumentReader::DocumentReader(std::vector<std::string> inputs, std::string field, bool cut_long,
+                               const DocumentPosition& from)
+    : inputs_(std::move(inputs)), field_(std::move(field)), cut_long_(cut_long), at_(from) {
+  check_document_files(inputs_);
+}
+
+void DocumentReader::refuse(std::int64_t at, const std::string& expected, const std::string& found) const {
+  throw DataError(inputs_[static_cast<std::size_t>(at_.input)], at, expected, found);
+}
+
+/// Opens the file that at_ is in, at its offset; false where there is none left.
+bool DocumentReader::open_next() {
+  if (at_.input >= static_cast<std::int64_t>(inputs_.size())) return false;
+  reader_ = std::make_unique<ContentReader>(inputs_[static_cast<std::size_t>(at_.input)], "text");
+  ended_ = inside_ = false;
+  std::vector<std::uint8_t> skipped(kRead);
+  for (std::int64_t left = at_.offset; left > 0;) {
+    const std::size_t count =
+        reader_->read(std::span(skipped).first(std::min<std::size_t>(kRead, static_cast<std::size_t>(left))));
+    if (count == 0)
+      refuse(static_cast<std::int64_t>(reader_->position()),
+             fmt::format("the {} bytes that were read before", at_.offset), "the end of the file");
+    left -= static_cast<std::int64_t>(count);
+  }
+  return true;
+}
+
+/// Appends to the buffer; false at the file's end.
+bool DocumentReader::fill() {
+  if (ended_) return false;
+  buffer_.erase(0, begin_);
+  begin_ = 0;
+  const std::size_t before = buffer_.size();
+  buffer_.resize(before + kRead);
+  const std::size_t count = reader_->read({reinterpret_cast<std::uint8_t*>(buffer_.data()) + before, kRead});
+  buffer_.resize(before + count);
+  ended_ = count < kRead;
+  return count > 0;
+}
+
+/// The first `count` bytes of the buffer as a part of a text.
+void DocumentReader::take(DocumentPiece& piece, std::size_t count, bool ends) {
+  DocumentPart part{std::string(rest().substr(0, count)), !inside_, ends};
+  if (const std::size_t valid = valid_utf8(part.text); valid < count)
+    refuse(at_.offset + static_cast<std::int64_t>(valid), "UTF-8",
+           fmt::format("the byte 0x{:02x}", static_cast<unsigned char>(part.text[valid])));
+  if (part.begins && ends && count == 0) refuse(at_.offset, "a document", "an empty one");
+  piece.parts.push_back(std::move(part));
+  consume(count);
+  inside_ = !ends;
+}
+
+void DocumentReader::read_text(DocumentPiece& piece, std::size_t bytes) {
+  for (;;) {
+    while (rest().size() < bytes && fill()) {
+    }
+    const std::size_t cut = cut_long_ && rest().size() >= bytes ? last_cut(rest()) : 0;
+    if (cut > 0) return take(piece, cut, false);
+    if (ended_) return take(piece, rest().size(), true);
+    bytes = 2 * rest().size();  // no place to cut yet
+  }
+}
+
+std::string DocumentReader::text_of_line(std::string_view line) const {
+  nlohmann::json object;
+  try {
+    object = nlohmann::json::parse(line);
+  } catch (const nlohmann::json::parse_error& error) {
+    refuse(at_.offset + static_cast<std::int64_t>(error.byte), "a line of JSON", error.what());
+  }
+  const auto text = object.is_object() ? object.find(field_) : object.end();
+  if (text == object.end() || !text->is_string())
+    refuse(at_.offset, fmt::format("an object with a text \"{}\"", field_), printable(line.substr(0, 60)));
+  if (text->get_ref<const std::string&>().empty()) refuse(at_.offset, "a document", "an empty one");
+  return text->get<std::string>();
+}
+
+void DocumentReader::read_lines(DocumentPiece& piece, std::size_t bytes) {
+  for (std::size_t taken = 0; taken < bytes;) {
+    while (rest().find('\n') == std::string_view::npos && fill()) {
+    }
+    if (rest().empty()) return;
+    const std::size_t count = std::min(rest().find('\n'), rest().size());
+    const std::string_view line = rest().substr(0, count);
+    if (line.find_first_not_of(" \t\r") != std::string_view::npos) {
+      piece.parts.push_back({text_of_line(line)});
+      taken += piece.parts.back().text.size();
+    }
+    consume(std::min(count + 1, rest().size()));
+  }
+}
+
+bool DocumentReader::next(DocumentPiece& piece, std::size_t bytes) {
+  piece.parts.clear();
+  while (piece.parts.empty()) {
+    if (!reader_ && !open_next()) return false;
+    if (is_kind(inputs_[static_cast<std::size_t>(at_.input)], ".txt")) {
+      read_text(piece, bytes);
+    } else {
+      read_lines(piece, bytes);
+    }
+    if (ended_ && rest().empty() && !inside_) {
+      reader_.reset();
+      at_ = {at_.input + 1, 0};
+    }
+    piece.end = at_;
+  }
+  return true;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,74 @@
+// Reads documents out of text files, front to back, in pieces that fit memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/data/cache/content_reader.h"
+
+namespace dtrain {
+
+/// Where in the inputs something is.
+struct DocumentPosition {
+  std::int64_t input = 0;   ///< number of the file
+  std::int64_t offset = 0;  ///< bytes of its content, inflated
+
+  bool operator==(const DocumentPosition&) const = default;
+};
+
+/// A text or a part of one.
+struct DocumentPart {
+  std::string text;
+  bool begins = true, ends = true;  ///< whether the document does with it
+};
+
+/// A few documents, or parts of one.
+struct DocumentPiece {
+  std::vector<DocumentPart> parts;
+  DocumentPosition end;  ///< behind it
+};
+
+/// *.txt: a file is a document. *.jsonl: a line is an object with the document's text. Each may be gzip
+/// (*.txt.gz). Not thread-safe.
+class DocumentReader {
+ public:
+  /// Texts are cut, where `cut_long` allows it, between a letter and the line end behind it. Throws
+  /// UsageError for another kind of file, DataError for one that is missing.
+  DocumentReader(std::vector<std::string> inputs, std::string field, bool cut_long,
+                 const DocumentPosition& from);
+
+  /// The next piece, of about `bytes`; false at the end of the inputs. Throws DataError (path, offset,
+  /// expected, found) for what is not UTF-8, an empty document, a line that is no object or has no such text.
+  bool next(DocumentPiece& piece, std::size_t bytes);
+
+ private:
+  bool open_next();
+  bool fill();
+  std::string_view rest() const noexcept { return std::string_view(buffer_).substr(begin_); }
+  void consume(std::size_t count) noexcept {
+    begin_ += count;
+    at_.offset += static_cast<std::int64_t>(count);
+  }
+  void take(DocumentPiece& piece, std::size_t count, bool ends);
+  void read_text(DocumentPiece& piece, std::size_t bytes);
+  void read_lines(DocumentPiece& piece, std::size_t bytes);
+  std::string text_of_line(std::string_view line) const;
+  [[noreturn]] void refuse(std::int64_t at, const std::string& expected, const std::string& found) const;
+
+  std::vector<std::string> inputs_;
+  std::string field_;
+  bool cut_long_;
+  DocumentPosition at_;  ///< of what rest() begins with
+  std::unique_ptr<ContentReader> reader_;
+  std::string buffer_;
+  std::size_t begin_ = 0;                ///< what is in front of it has been taken
+  bool ended_ = false, inside_ = false;  ///< the file was read to its end; a text has begun
+};
+
+/// Throws UsageError where a file is not of a kind that is read.
+void check_document_files(const std::vector<std::string>& inputs);
+
+}  // namespace dtrain

@@ -1,0 +1,211 @@
+#include "runtime/data/tokens/shards/tokenize_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "runtime/base/error.h"
+#include "runtime/base/files/durable_file.h"
+#include "runtime/data/tokens/shards/document_reader.h"
+#include "runtime/data/tokens/shards/token_shard.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::size_t kPieceBytes = 1 << 20;
+constexpr int kPiecesAThread = 4;
+
+/// A piece and its tokens; `ends` says behind which tokens documents end, `begins` before which they begin.
+struct EncodedPiece {
+  DocumentPiece piece;
+  std::vector<std::int32_t> tokens;
+  std::vector<std::size_t> begins;
+  bool ends_document = false;
+};
+
+void encode(EncodedPiece& encoded, Encoder& encoder, const std::optional<std::int32_t>& end_token) {
+  encoded.tokens.clear();
+  encoded.begins.clear();
+  for (const DocumentPart& part : encoded.piece.parts) {
+    if (part.begins) encoded.begins.push_back(encoded.tokens.size());
+    encoder.encode(part.text, encoded.tokens);
+    if (part.ends && end_token) encoded.tokens.push_back(*end_token);
+    encoded.ends_document = part.ends;
+  }
+}
+
+/// Encodes all of `batch`, each piece by whichever thread is free.
+void encode_all(std::vector<EncodedPiece>& batch, std::vector<Encoder>& encoders,
+                const std::optional<std::int32_t>& end_token) {
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr error;
+  const auto work = [&](Encoder& encoder) noexcept {
+    try {
+      for (std::size_t i = next++; i < batch.size(); i = next++) encode(batch[i], encoder, end_token);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!error) error = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 1; i < encoders.size(); ++i) threads.emplace_back([&, i] { work(encoders[i]); });
+    work(encoders[0]);
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+/// What progress.json says.
+struct State {
+  std::string settings;
+  DocumentPosition at;
+  TokenizeProgress progress;
+  bool done = false;
+};
+
+/// What a conversion's shards depend on.
+std::string settings_of(const TokenizeRequest& request) {
+  std::string settings =
+      fmt::format("tokenizer {:016x}, {} tokens a shard, field {}, end {}", request.tokenizer->hash(),
+                  request.shard_tokens, request.field, request.end_token.value_or(-1));
+  for (const std::string& input : request.inputs) {
+    std::error_code missing;
+    settings += fmt::format(", {} of {} bytes", input, fs::file_size(input, missing));
+  }
+  return settings;
+}
+
+std::optional<State> read_state(const fs::path& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  try {
+    const Json json = Json::parse(file);
+    State state{json.at("settings"), {json.at("input"), json.at("offset")}, {}, json.at("done")};
+    state.progress = {json.at("bytes"), json.at("tokens"), json.at("shards"), true};
+    return state;
+  } catch (const Json::exception& error) {
+    throw DataError(path.string(), -1,
+                    "what a conversion wrote of its progress (remove the folder to begin anew)",
+                    error.what());
+  }
+}
+
+void write_state(const fs::path& path, const State& state) {
+  replace_file(path, Json{{"settings", state.settings},
+                          {"input", state.at.input},
+                          {"offset", state.at.offset},
+                          {"bytes", state.progress.bytes},
+                          {"tokens", state.progress.tokens},
+                          {"shards", state.progress.shards},
+                          {"done", state.done}}
+                             .dump(2) +
+                         "\n");
+}
+
+class Conversion {
+ public:
+  explicit Conversion(const TokenizeRequest& request)
+      : request_(request),
+        state_path_(request.output / "progress.json"),
+        state_(begin()),
+        now_(state_.progress) {}
+
+  TokenizeProgress run() {
+    if (state_.done) return state_.progress;
+    DocumentReader reader(request_.inputs, request_.field, request_.tokenizer->cuts_at_lines(), state_.at);
+    std::vector<Encoder> encoders;
+    for (int i = 0; i < request_.threads; ++i) encoders.emplace_back(request_.tokenizer);
+    std::vector<EncodedPiece> batch;
+    do {
+      batch.resize(static_cast<std::size_t>(request_.threads * kPiecesAThread));
+      std::size_t count = 0;
+      while (count < batch.size() && reader.next(batch[count].piece, kPieceBytes)) ++count;
+      batch.resize(count);
+      encode_all(batch, encoders, request_.end_token);
+      for (const EncodedPiece& piece : batch) write(piece);
+      if (request_.on_progress) request_.on_progress(now_);
+    } while (!batch.empty());
+    state_.done = true;
+    finish_shard();
+    return state_.progress;
+  }
+
+ private:
+  State begin() const {
+    make_directories(request_.output);
+    const std::string settings = settings_of(request_);
+    if (auto state = read_state(state_path_)) {
+      if (state->settings == settings) return *std::move(state);
+      throw UsageError(fmt::format(
+          "{}: expected an empty folder, or one of the same conversion ({}), got one of: {}; give "
+          "another folder",
+          request_.output.string(), settings, state->settings));
+    }
+    if (!fs::is_empty(request_.output))
+      throw UsageError(fmt::format("{}: expected an empty folder for the shards, got one with files",
+                                   request_.output.string()));
+    State state{settings, {}, {}, false};
+    write_state(state_path_, state);
+    return state;
+  }
+
+  void write(const EncodedPiece& piece) {
+    if (!writer_) {
+      writer_.emplace(request_.output / fmt::format("{:05}.tokens", now_.shards),
+                      request_.tokenizer->vocabulary(), request_.tokenizer->hash());
+    }
+    std::size_t done = 0;
+    for (const std::size_t begin : piece.begins) {
+      writer_->append(std::span(piece.tokens).subspan(done, begin - done));
+      writer_->begin_document();
+      done = begin;
+    }
+    writer_->append(std::span(piece.tokens).subspan(done));
+    for (const DocumentPart& part : piece.piece.parts)
+      now_.bytes += static_cast<std::int64_t>(part.text.size());
+    now_.tokens += static_cast<std::int64_t>(piece.tokens.size());
+    at_ = piece.piece.end;
+    if (piece.ends_document && writer_->tokens() >= request_.shard_tokens) finish_shard();
+  }
+
+  /// The shard first, then that it is there: one that was killed between writes the same shard again.
+  void finish_shard() {
+    if (writer_) {
+      writer_->finish();
+      writer_.reset();
+      ++now_.shards;
+      state_.at = at_;
+    }
+    state_.progress = now_;
+    write_state(state_path_, state_);
+  }
+
+  const TokenizeRequest& request_;
+  fs::path state_path_;
+  State state_;
+  TokenizeProgress now_;
+  DocumentPosition at_;
+  std::optional<ShardWriter> writer_;
+};
+
+}  // namespace
+
+TokenizeProgress tokenize_files(const TokenizeRequest& request) {
+  if (!request.tokenizer || request.inputs.empty() || request.threads < 1 || request.shard_tokens < 1)
+    throw UsageError(
+        "tokenize: expected a tokenizer, inputs, threads and tokens a shard of at least 1, got none of one");
+  check_document_files(request.inputs);
+  return Conversion(request).run();
+}
+
+}  // namespace dtrain
