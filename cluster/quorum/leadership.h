@@ -119,9 +119,7 @@ class Leadership {
 
   // --- publish --------------------------------------------------------------------------------------------
 
-  /// A majority has begun to follow: what is told now counts.
-  bool established() const;
-  /// Whoever may succeed has heard so many of its news.
+  /// A majority follows, and has heard so many of its news: whoever succeeds knows them.
   bool decided(std::uint64_t events) const;
   /// While it leads; changed on the leader's thread only. nullptr: it does not.
   const Voters* voters() const { return led_ ? &led_->voters : nullptr; }

@@ -95,14 +95,9 @@ void Leadership::resign() {
   led.swap(led_);
 }
 
-bool Leadership::established() const {
-  const std::lock_guard lock(mutex_);
-  return !led_ || led_->established;
-}
-
 bool Leadership::decided(std::uint64_t events) const {
   const std::lock_guard lock(mutex_);
-  return !led_ || led_->voters.decided(events);
+  return !led_ || (led_->established && led_->voters.decided(events));
 }
 
 }  // namespace dtrain::rendezvous

@@ -13,7 +13,6 @@ namespace {
 constexpr Duration kSweepEvery = std::chrono::milliseconds(250);
 // When the leader itself was held up, heartbeats wait to be read: nobody is lost before that is done.
 constexpr Duration kHeldUp = std::chrono::milliseconds(750);
-constexpr Duration kCatchUp = std::chrono::seconds(1);
 constexpr Duration kIdle = std::chrono::hours(1);
 // Workers that have agreed on a checkpoint end by themselves; the last of them within this time.
 constexpr Duration kRequeuePatience = std::chrono::seconds(10);

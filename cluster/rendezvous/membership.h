@@ -14,24 +14,24 @@
 
 namespace dtrain::rendezvous {
 
-/// What a job is held to; see ServerOptions.
+/// What a job is held to.
 struct JobRules {
   int min_nodes = 1, max_nodes = 1;
-  int spares = 0;  ///< launchers beside max_nodes that wait for a node to be lost; in a job of fixed size
+  int spares = 0;  ///< launchers that wait for a node to be lost; in a job of fixed size
   int max_restarts = 0;
-  Duration join_timeout = std::chrono::seconds(600);
-  Duration last_call = std::chrono::seconds(30);
+  Duration join_timeout = std::chrono::seconds(600);  ///< until the first round; then who is missing is named
+  Duration last_call = std::chrono::seconds(30);      ///< how long MIN nodes wait for MAX
   Duration lease = std::chrono::seconds(4);  ///< a node that hears no answer for so long ends its workers
-  Duration lost_after = std::chrono::seconds(6);
-  Duration form_within = std::chrono::minutes(2);  ///< a node that takes longer to get ready is left behind
-  Duration stop_within = std::chrono::minutes(2);  ///< a node that takes longer to end its workers is too
-  Duration settle = std::chrono::milliseconds(50);
-  Duration waiting_every = std::chrono::seconds(5);
+  Duration lost_after = std::chrono::seconds(6);     ///< without a heartbeat
+  Duration form_within = std::chrono::minutes(2);    ///< a node that takes longer to get ready is left behind
+  Duration stop_within = std::chrono::minutes(2);    ///< a node that takes longer to end its workers is too
+  Duration settle = std::chrono::milliseconds(50);   ///< to find the earliest failure
+  Duration waiting_every = std::chrono::seconds(5);  ///< between two Waiting
   std::int64_t launch_time_ns = 0;
   std::string run_id;
-  std::uint64_t job = 0;  ///< Snapshot::job
-  std::vector<std::string> hosts;
-  std::string listening;  ///< "10.0.0.1:29501 (eth0)", for the lines of Waiting
+  std::uint64_t job = 0;           ///< Snapshot::job
+  std::vector<std::string> hosts;  ///< by node_rank, where a batch system tells; to name who is missing
+  std::string listening;           ///< "10.0.0.1:29501 (eth0)", for the lines of Waiting
 };
 
 /// The answer to a join.
@@ -154,6 +154,9 @@ class Membership {
   std::string slow_ones() const;
   SeenFailure gone(const Slot& slot, TimePoint now) const;
   SeenFailure silent(const Slot& slot, TimePoint now) const;
+
+  /// Nobody is lost before this has passed once the leader could read again what launchers say.
+  static constexpr Duration kCatchUp = std::chrono::seconds(1);
 
   JobRules rules_;
   Roster roster_;

@@ -20,33 +20,17 @@ std::string where(const SocketAddress& address) {
   }
 }
 
-JobRules rules_of(const ServerOptions& options, const SocketAddress& address) {
-  JobRules rules;
-  rules.min_nodes = options.min_nodes;
-  rules.max_nodes = options.max_nodes;
-  rules.spares = options.spares;
-  rules.max_restarts = options.max_restarts;
-  rules.join_timeout = options.join_timeout;
-  rules.last_call = options.last_call;
-  rules.lease = options.lease;
-  rules.lost_after = options.lost_after;
-  rules.form_within = options.form_within;
-  rules.stop_within = options.stop_within;
-  rules.settle = options.settle;
-  rules.waiting_every = options.waiting_every;
-  rules.launch_time_ns = options.launch_time_ns;
-  rules.run_id = options.run_id;
-  rules.job = options.leadership == nullptr ? 0 : options.leadership->instance_id();
-  rules.hosts = options.hosts;
-  rules.listening = where(address);
-  return rules;
+ServerOptions completed(ServerOptions options, const SocketAddress& address) {
+  options.rules.job = options.leadership == nullptr ? 0 : options.leadership->instance_id();
+  options.rules.listening = where(address);
+  return options;
 }
 
 }  // namespace
 
 struct RendezvousServer::Impl {
   Impl(const ServerOptions& options, const SocketAddress& address, bool stands_by)
-      : observer(options, {address.host(), address.port()}, rules_of(options, address), stands_by) {}
+      : observer(completed(options, address), {address.host(), address.port()}, stands_by) {}
 
   ServerObserver observer;
   std::unique_ptr<StoreServer> server;  // last: it ends before what it calls

@@ -11,7 +11,7 @@
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
 #include "cluster/quorum/leadership.h"
-#include "cluster/rendezvous/session.h"
+#include "cluster/rendezvous/membership.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::rendezvous {
@@ -20,20 +20,7 @@ struct ServerOptions {
   std::optional<Token> token;
   bool insecure = false;
   std::string job;
-  int min_nodes = 1, max_nodes = 1;
-  int spares = 0;  ///< launchers beside max_nodes that wait for a node to be lost
-  int max_restarts = 0;
-  Duration join_timeout = std::chrono::seconds(600);  ///< until the first round; then who is missing is named
-  Duration last_call = std::chrono::seconds(30);      ///< how long MIN nodes wait for MAX
-  Duration lease = std::chrono::seconds(4);           ///< as every member's
-  Duration lost_after = std::chrono::seconds(6);      ///< without a heartbeat
-  Duration form_within = std::chrono::minutes(2);    ///< a node that takes longer to get ready is left behind
-  Duration stop_within = std::chrono::minutes(2);    ///< the same for ending its workers
-  Duration settle = std::chrono::milliseconds(50);   ///< to find the earliest failure
-  Duration waiting_every = std::chrono::seconds(5);  ///< between two Waiting
-  std::int64_t launch_time_ns = 0;
-  std::string run_id;
-  std::vector<std::string> hosts;  ///< by node_rank, where a batch system tells; to name who is missing
+  JobRules rules;  ///< but for `job` and `listening`, which are filled in
   /// Where another launcher may lead when this one is lost (jobs of fixed size that may restart): this
   /// launcher's; borrowed.
   Leadership* leadership = nullptr;

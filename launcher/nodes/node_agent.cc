@@ -134,7 +134,7 @@ class NodeAgentProcess {
       settings_.offer.instance_id = (std::uint64_t{random()} << 32) | random();
     const rendezvous::MemberOptions& member = settings_.member;
     rendezvous::LeadershipOptions options{
-        settings_.offer.instance_id, settings_.offer.host, settings_.rendezvous.lease, member.server, {}};
+        settings_.offer.instance_id, settings_.offer.host, member.lease, member.server, {}};
     options.store.token = member.token;
     options.store.insecure = member.insecure;
     options.store.job = member.job;

@@ -142,19 +142,20 @@ class NodesRun final : private OtherNodes {
     options.token = job_.token;
     options.insecure = job_.options.insecure;
     options.job = job_name();
-    options.min_nodes = job_.placement.nodes.least;
-    options.max_nodes = job_.placement.nodes.most;
-    options.spares = job_.placement.spares;
-    options.max_restarts = job_.options.max_restarts;
-    options.join_timeout = job_.options.join_timeout;
-    options.last_call = job_.options.last_call;
-    options.stop_within = std::max(job_.options.failure_grace, job_.options.signal_grace) +
-                          job_.options.saving_grace + kStopMargin;
-    options.lease = job_.options.lease;
-    options.lost_after = job_.options.lease + kLeaseMargin;
-    options.launch_time_ns = now_in_ns();
-    options.run_id = job_.options.run_id;
-    options.hosts = job_.placement.hosts;
+    rendezvous::JobRules& rules = options.rules;
+    rules.min_nodes = job_.placement.nodes.least;
+    rules.max_nodes = job_.placement.nodes.most;
+    rules.spares = job_.placement.spares;
+    rules.max_restarts = job_.options.max_restarts;
+    rules.join_timeout = job_.options.join_timeout;
+    rules.last_call = job_.options.last_call;
+    rules.stop_within = std::max(job_.options.failure_grace, job_.options.signal_grace) +
+                        job_.options.saving_grace + kStopMargin;
+    rules.lease = job_.options.lease;
+    rules.lost_after = job_.options.lease + kLeaseMargin;
+    rules.launch_time_ns = now_in_ns();
+    rules.run_id = job_.options.run_id;
+    rules.hosts = job_.placement.hosts;
     return options;
   }
 

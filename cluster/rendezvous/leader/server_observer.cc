@@ -21,15 +21,14 @@ void tell(StoreDesk& desk, const LeaderState::Event& event) {
 
 }  // namespace
 
-ServerObserver::ServerObserver(const ServerOptions& options, Endpoint own, JobRules rules, bool stands_by,
+ServerObserver::ServerObserver(const ServerOptions& options, Endpoint own, bool stands_by,
                                const Clock& steady, const Clock& boot)
-    : options_(options),
-      own_(std::move(own)),
+    : own_(std::move(own)),
       steady_(steady),
       boot_(boot),
-      state_(std::move(rules)),
-      leadership_(options_.leadership),
-      keep_events_(options_.lost_after + kKeepEvents) {
+      state_(options.rules),
+      leadership_(options.leadership),
+      keep_events_(options.rules.lost_after + kKeepEvents) {
   if (leadership_ != nullptr) leadership_->serve_at(own_);
   if (!stands_by) state_.found(steady_.now());
   leading_ = state_.open();
@@ -178,7 +177,7 @@ bool ServerObserver::keep_leading(StoreDesk& desk) {
     depose(desk);
     return false;
   }
-  if (!leadership_->established()) return true;
+  if (!leadership_->decided(0)) return true;
   const auto present = [this](const std::vector<Voter>& members) {
     return state_.membership().eligible(leadership_->instance_id(), members);
   };
@@ -221,9 +220,8 @@ void ServerObserver::publish(StoreDesk& desk, TimePoint now) {
 
 // A round that begins must be known to whoever may succeed, and so must those who take part in it.
 bool ServerObserver::may_tell(const News& news) const {
-  if (leadership_ == nullptr) return true;
-  return leadership_->established() &&
-         (!std::holds_alternative<Start>(news) || leadership_->decided(state_.formed_at()));
+  const bool starts = std::holds_alternative<Start>(news);
+  return leadership_ == nullptr || leadership_->decided(starts ? state_.formed_at() : 0);
 }
 
 // --- from other threads -----------------------------------------------------------------------------------

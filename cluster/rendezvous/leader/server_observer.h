@@ -21,9 +21,9 @@ namespace dtrain::rendezvous {
 
 class ServerObserver final : public StoreObserver {
  public:
-  /// `own`: where others find it; `rules` as `options`. `steady` counts what only this process sees, `boot`
+  /// `own`: where others find it. `steady` counts what only this process sees, `boot`
   /// what launchers hold each other to; both borrowed.
-  ServerObserver(const ServerOptions& options, Endpoint own, JobRules rules, bool stands_by,
+  ServerObserver(const ServerOptions& options, Endpoint own, bool stands_by,
                  const Clock& steady = steady_clock(), const Clock& boot = boot_clock());
 
   std::string_view prefix() const noexcept override { return kPrefix; }
@@ -65,7 +65,6 @@ class ServerObserver final : public StoreObserver {
   void publish(StoreDesk& desk, TimePoint now);
   bool may_tell(const News& news) const;
 
-  const ServerOptions options_;
   const Endpoint own_;
   const Clock& steady_;
   const Clock& boot_;

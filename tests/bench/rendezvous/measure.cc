@@ -24,8 +24,8 @@ rendezvous::ServerOptions server_options(int nodes, const Token& token) {
   rendezvous::ServerOptions options;
   options.token = token;
   options.job = "bench";
-  options.min_nodes = options.max_nodes = nodes;
-  options.run_id = "bench";
+  options.rules.min_nodes = options.rules.max_nodes = nodes;
+  options.rules.run_id = "bench";
   return options;
 }
 

@@ -61,11 +61,11 @@ class Launcher {
     ServerOptions leads;
     leads.token = token;
     leads.job = "job";
-    leads.min_nodes = leads.max_nodes = kNodes;
-    leads.spares = kSpares;
-    leads.max_restarts = 100;
-    leads.lease = kLease;
-    leads.lost_after = kLostAfter;
+    leads.rules.min_nodes = leads.rules.max_nodes = kNodes;
+    leads.rules.spares = kSpares;
+    leads.rules.max_restarts = 100;
+    leads.rules.lease = kLease;
+    leads.rules.lost_after = kLostAfter;
     const std::string host = "host" + std::to_string(place);
     LeadershipOptions leadership{
         1000 + static_cast<std::uint64_t>(place) + (std::uint64_t{std::random_device{}()} << 32),

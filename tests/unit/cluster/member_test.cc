@@ -39,12 +39,12 @@ ServerOptions options_for(int least, int most) {
   ServerOptions options;
   options.token = token();
   options.job = "job";
-  options.min_nodes = least;
-  options.max_nodes = most;
-  options.max_restarts = 3;
-  options.last_call = milliseconds(300);
-  options.waiting_every = milliseconds(200);
-  options.run_id = "run";
+  options.rules.min_nodes = least;
+  options.rules.max_nodes = most;
+  options.rules.max_restarts = 3;
+  options.rules.last_call = milliseconds(300);
+  options.rules.waiting_every = milliseconds(200);
+  options.rules.run_id = "run";
   return options;
 }
 
@@ -238,7 +238,7 @@ TEST_F(RendezvousTest, AKilledOrStoppedProcessIsWaitedForUntilItsLeaseHasRunOut)
       ::_exit(0);
     }
     ServerOptions options = options_for(2, 2);
-    options.lost_after = milliseconds(1500);
+    options.rules.lost_after = milliseconds(1500);
     serve(options);
     std::vector<std::unique_ptr<Member>> members;
     members.push_back(join(0));

@@ -21,23 +21,16 @@ int place_of(const Endpoint& endpoint) { return endpoint.port - 1; }
 
 ServerOptions options_of(const Settings& settings, Leadership& leadership) {
   ServerOptions options;
-  options.lease = settings.lease;
-  options.lost_after = settings.lost_after;
   options.leadership = &leadership;
+  options.rules.job = leadership.instance_id();
+  options.rules.min_nodes = options.rules.max_nodes = settings.nodes;
+  options.rules.spares = settings.spares;
+  options.rules.max_restarts = 1'000'000;
+  options.rules.lease = settings.lease;
+  options.rules.lost_after = settings.lost_after;
+  options.rules.last_call = seconds(5);
+  options.rules.join_timeout = settings.join_timeout;
   return options;
-}
-
-JobRules rules_of(const Settings& settings, std::uint64_t instance_id) {
-  JobRules rules;
-  rules.job = instance_id;
-  rules.min_nodes = rules.max_nodes = settings.nodes;
-  rules.spares = settings.spares;
-  rules.max_restarts = 1'000'000;
-  rules.lease = settings.lease;
-  rules.lost_after = settings.lost_after;
-  rules.last_call = seconds(5);
-  rules.join_timeout = settings.join_timeout;
-  return rules;
 }
 
 }  // namespace
@@ -48,8 +41,8 @@ Launcher::Launcher(SimulatedJob& job, int place, std::uint64_t life)
       life_(life),
       leadership_({instance_id(), "host" + std::to_string(place), job.settings_.lease, {}, {}}),
       table_({}, [this](std::uint64_t client, const wire::Response& answer) { respond(client, answer); }),
-      observer_(options_of(job.settings_, leadership_), endpoint_of(place),
-                rules_of(job.settings_, instance_id()), place != 0, job.time_, job.time_) {}
+      observer_(options_of(job.settings_, leadership_), endpoint_of(place), place != 0, job.time_,
+                job.time_) {}
 
 void Launcher::begin() {
   serve_turn();

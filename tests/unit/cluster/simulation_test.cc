@@ -67,10 +67,9 @@ TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSeatsInSeconds) {
   Leadership leadership({1, "host0", seconds(4), {}, {}});
   ServerOptions options;
   options.leadership = &leadership;
-  JobRules rules;
-  rules.min_nodes = rules.max_nodes = kNodes;
-  rules.max_restarts = 3;
-  ServerObserver observer(options, {"host0", 1}, rules, true, time, time);
+  options.rules.min_nodes = options.rules.max_nodes = kNodes;
+  options.rules.max_restarts = 3;
+  ServerObserver observer(options, {"host0", 1}, true, time, time);
   Succession succession;
   succession.election = {
       2, seconds(1), {{1, "host0", {"host0", 1}}, {2, "host1", {"host1", 1}}, {3, "host2", {"host2", 1}}}};

@@ -43,10 +43,10 @@ NodeAgentSettings settings_for(int node_rank, int nodes, std::uint16_t port) {
   settings.hosts = true;
   settings.rendezvous.token = token();
   settings.rendezvous.job = "job";
-  settings.rendezvous.min_nodes = settings.rendezvous.max_nodes = nodes;
-  settings.rendezvous.waiting_every = milliseconds(300);
-  settings.rendezvous.launch_time_ns = 7;
-  settings.rendezvous.run_id = "run";
+  settings.rendezvous.rules.min_nodes = settings.rendezvous.rules.max_nodes = nodes;
+  settings.rendezvous.rules.waiting_every = milliseconds(300);
+  settings.rendezvous.rules.launch_time_ns = 7;
+  settings.rendezvous.rules.run_id = "run";
   return settings;
 }
 
