@@ -29,7 +29,10 @@ Membership::Membership(JobRules rules, const Inheritance& inheritance, TimePoint
   rules_.launch_time_ns = known.launch_time_ns;
   rules_.job = known.job;
   host_place_ = inheritance.host_place;
-  inherited_ = started_ = true;
+  inherited_ = started_ = successors_ = true;
+  // After a long search all leases may have run out: its own launcher first, and the others, are on their
+  // way.
+  leases_count_from_ = now + kCatchUp;
   round_ = known.round;
   restarts_ = known.restart_count;
   nodes_ = known.nodes;
@@ -71,6 +74,7 @@ Admission Membership::claim(ConnectionId id, const NodeOffer& offer, TimePoint n
       on(*back, Ended{round_, offer.ended.value_or(static_cast<int>(ExitCode::peer))}, now);
     return admission;
   }
+  if (over()) return {-1, over_because_, {}};
   NodeOffer fresh = offer;
   fresh.node_rank = offer.place;
   std::string why = roster_.objection(fresh);

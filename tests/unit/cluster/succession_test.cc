@@ -164,7 +164,9 @@ NodeOffer back(int place, int round, bool at_work) {
 class Successor : public testing::Test {
  protected:
   // Round 3 ran on places 0, 4 and 2; place 0 led.
-  Successor() {
+  Successor() { succeed(seconds(4)); }
+  // The leader before was last heard so long ago.
+  void succeed(Duration heard_ago) {
     rules_ = fixed(3, 9);
     rules_.spares = 2;
     Inheritance left;
@@ -176,7 +178,7 @@ class Successor : public testing::Test {
     left.heard = now_;
     left.lost = "gpu0 is lost";
     left.host_place = 2;
-    now_ += seconds(4);
+    now_ += heard_ago;
     job_.emplace(rules_, left, now_);
   }
   void pass(Duration time, std::initializer_list<ConnectionId> beating) {
@@ -232,6 +234,32 @@ TEST_F(Successor, TakesTheLeaderBeforeBackAsANodeIfItComesInTime) {
   EXPECT_EQ(job_->join(5, back(0, 3, false), now_).refused, "");
   ASSERT_EQ(heard<Forming>().size(), 1U);
   EXPECT_EQ(heard<Forming>()[0].nodes[0].host, "gpu0");
+}
+
+// When a leader was long in being found, the first to speak to it may be another one.
+TEST_F(Successor, WaitsForItsOwnLauncherWhenAllLeasesHaveRunOut) {
+  succeed(seconds(10));
+  job_->tick(now_);
+  EXPECT_FALSE(job_->over());
+  EXPECT_EQ(job_->join(1, back(2, 3, false), now_).node_rank, 2);
+  pass(seconds(2), {1});
+  EXPECT_FALSE(job_->over());
+  EXPECT_FALSE(job_->abdicated());
+}
+
+TEST_F(Successor, AbdicatesWhereItsOwnLauncherDoesNotCome) {
+  succeed(seconds(10));
+  pass(seconds(2), {});
+  EXPECT_FALSE(job_->over());
+  EXPECT_TRUE(job_->abdicated());
+}
+
+TEST_F(Successor, RefusesWhoComesAfterTheEnd) {
+  job_->join(1, back(2, 3, false), now_);
+  job_->hear(1, Signalled{15}, now_);
+  pass(seconds(5), {1});
+  ASSERT_TRUE(job_->over());
+  EXPECT_THAT(job_->join(2, back(4, 3, false), now_).refused, HasSubstr("the job is over"));
 }
 
 TEST_F(Successor, RefusesWhoIsAtWorkInARoundThatItDoesNotKnow) {
