@@ -4,22 +4,10 @@
 #include <algorithm>
 #include <functional>
 
-#include "cluster/store/store_wire.h"
+#include "cluster/store/fields.h"
 
 namespace dtrain::rendezvous {
 namespace {
-
-void put(wire::ByteWriter& out, const Endpoint& endpoint) {
-  out.text(std::string_view(endpoint.host).substr(0, kMaxHostBytes));
-  out.u16(endpoint.port);
-}
-
-Endpoint take_endpoint(wire::ByteReader& in) {
-  Endpoint endpoint;
-  endpoint.host = in.text(kMaxHostBytes);
-  endpoint.port = in.u16();
-  return endpoint;
-}
 
 bool has(const std::vector<Voter>& eligible, std::uint64_t instance_id) {
   return std::any_of(eligible.begin(), eligible.end(),
@@ -28,104 +16,52 @@ bool has(const std::vector<Voter>& eligible, std::uint64_t instance_id) {
 
 }  // namespace
 
-std::string encode(const VoteRequest& request) {
-  std::string bytes;
-  wire::ByteWriter out(bytes);
-  out.u64(request.term);
-  out.u64(request.instance_id);
-  out.u64(request.known_term);
-  out.u64(request.known_events);
-  out.u8(request.probe ? 1 : 0);
-  return bytes;
+template <class Fields>
+void describe(Fields& f, typename Fields::template Of<VoteRequest>& request) {
+  f(request.term, request.instance_id, request.known_term, request.known_events, request.probe);
+}
+template <class Fields>
+void describe(Fields& f, typename Fields::template Of<VoteAnswer>& answer) {
+  f(answer.granted, answer.instance_id, answer.current_term, answer.heard_ago, answer.leads, answer.leader);
+}
+template <class Fields>
+void describe(Fields& f, typename Fields::template Of<LeaseGrant>& grant) {
+  f(grant.stamp, grant.lasts);
+}
+template <class Fields>
+void describe(Fields& f, typename Fields::template Of<Ack>& ack) {
+  f(ack.term, ack.stamp, ack.match_index);
+}
+template <class Fields>
+void describe(Fields& f, typename Fields::template Of<LeaderAnnouncement>& announcement) {
+  f(announcement.term, announcement.leader);
 }
 
-std::string encode(const VoteAnswer& answer) {
-  std::string bytes;
-  wire::ByteWriter out(bytes);
-  out.u8(answer.granted ? 1 : 0);
-  out.u64(answer.instance_id);
-  out.u64(answer.current_term);
-  out.u64(static_cast<std::uint64_t>(answer.heard_ago.count()));
-  out.u64(answer.leads);
-  put(out, answer.leader);
-  return bytes;
-}
-
-std::string encode(const LeaseGrant& grant) {
-  std::string bytes;
-  wire::ByteWriter out(bytes);
-  out.u64(static_cast<std::uint64_t>(grant.stamp));
-  out.u64(static_cast<std::uint64_t>(grant.lasts.count()));
-  return bytes;
-}
-
-std::string encode(const Ack& ack) {
-  std::string bytes;
-  wire::ByteWriter out(bytes);
-  out.u64(ack.term);
-  out.u64(static_cast<std::uint64_t>(ack.stamp));
-  out.u64(ack.match_index);
-  return bytes;
-}
-
-std::string encode(const LeaderAnnouncement& announcement) {
-  std::string bytes;
-  wire::ByteWriter out(bytes);
-  out.u64(announcement.term);
-  put(out, announcement.leader);
-  return bytes;
-}
+std::string encode(const VoteRequest& request) { return wire::write_fields(request); }
+std::string encode(const VoteAnswer& answer) { return wire::write_fields(answer); }
+std::string encode(const LeaseGrant& grant) { return wire::write_fields(grant); }
+std::string encode(const Ack& ack) { return wire::write_fields(ack); }
+std::string encode(const LeaderAnnouncement& announcement) { return wire::write_fields(announcement); }
 
 std::optional<VoteRequest> decode_vote_request(std::string_view bytes) {
-  wire::ByteReader in(bytes);
-  VoteRequest request;
-  request.term = in.u64();
-  request.instance_id = in.u64();
-  request.known_term = in.u64();
-  request.known_events = in.u64();
-  const std::uint8_t probe = in.u8();
-  request.probe = probe == 1;
-  return in.finished() && probe <= 1 ? std::optional(request) : std::nullopt;
+  return wire::read_fields<VoteRequest>(bytes);
 }
 
 std::optional<VoteAnswer> decode_vote_answer(std::string_view bytes) {
-  wire::ByteReader in(bytes);
-  VoteAnswer answer;
-  const std::uint8_t granted = in.u8();
-  answer.granted = granted == 1;
-  answer.instance_id = in.u64();
-  answer.current_term = in.u64();
-  answer.heard_ago = Duration(static_cast<std::int64_t>(in.u64()));
-  answer.leads = in.u64();
-  answer.leader = take_endpoint(in);
-  const bool well = in.finished() && granted < 2 && answer.heard_ago >= Duration::zero();
-  return well ? std::optional(std::move(answer)) : std::nullopt;
+  auto answer = wire::read_fields<VoteAnswer>(bytes);
+  return answer && answer->heard_ago >= Duration::zero() ? answer : std::nullopt;
 }
 
 std::optional<LeaseGrant> decode_grant(std::string_view bytes) {
   if (bytes.empty()) return LeaseGrant{};
-  wire::ByteReader in(bytes);
-  LeaseGrant grant;
-  grant.stamp = static_cast<std::int64_t>(in.u64());
-  grant.lasts = Duration(static_cast<std::int64_t>(in.u64()));
-  return in.finished() && grant.lasts >= Duration::zero() ? std::optional(grant) : std::nullopt;
+  auto grant = wire::read_fields<LeaseGrant>(bytes);
+  return grant && grant->lasts >= Duration::zero() ? grant : std::nullopt;
 }
 
-std::optional<Ack> decode_ack(std::string_view bytes) {
-  wire::ByteReader in(bytes);
-  Ack ack;
-  ack.term = in.u64();
-  ack.stamp = static_cast<std::int64_t>(in.u64());
-  ack.match_index = in.u64();
-  return in.finished() ? std::optional(ack) : std::nullopt;
-}
+std::optional<Ack> decode_ack(std::string_view bytes) { return wire::read_fields<Ack>(bytes); }
 
 std::optional<LeaderAnnouncement> decode_announcement(std::string_view bytes) {
-  wire::ByteReader in(bytes);
-  LeaderAnnouncement claim;
-  claim.term = in.u64();
-  claim.leader = take_endpoint(in);
-  return in.finished() ? std::optional(std::move(claim)) : std::nullopt;
+  return wire::read_fields<LeaderAnnouncement>(bytes);
 }
 
 bool elects(const std::vector<Voter>& voters, std::uint64_t candidate,

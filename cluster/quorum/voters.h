@@ -17,7 +17,6 @@ namespace dtrain::rendezvous {
 inline constexpr std::string_view kVoteKey = "rdzv/vote";          ///< a VoteRequest; the answer a VoteAnswer
 inline constexpr std::string_view kAnnouncementKey = "rdzv/lead";  ///< who leads, for one who may not know
 
-inline constexpr std::size_t kMaxHostBytes = 253;
 inline constexpr std::size_t kMaxGrantBytes = 16;
 
 /// A launcher that may be elected to lead.

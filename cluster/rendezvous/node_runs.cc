@@ -9,6 +9,7 @@
 
 #include "cluster/detect/nodelist.h"
 #include "cluster/rendezvous/messages.h"
+#include "cluster/store/fields.h"
 
 namespace dtrain::rendezvous {
 namespace {
@@ -24,7 +25,7 @@ struct Run {
   std::uint32_t number = 0;
 
   void split_host(std::string_view host) {
-    prefix = host.substr(0, kMaxHostBytes);
+    prefix = host.substr(0, wire::kMaxHostBytes);
     while (digits < kMaxDigits && digits < prefix.size() && prefix[prefix.size() - 1 - digits] >= '0' &&
            prefix[prefix.size() - 1 - digits] <= '9')
       ++digits;
@@ -41,7 +42,7 @@ struct Run {
     if (digits == 0) return number == 0;
     std::int64_t end = 1;
     for (std::size_t i = 0; i < std::min(digits, kMaxDigits); ++i) end *= 10;
-    return digits <= kMaxDigits && prefix.size() + digits <= kMaxHostBytes && number + nodes <= end;
+    return digits <= kMaxDigits && prefix.size() + digits <= wire::kMaxHostBytes && number + nodes <= end;
   }
   bool continued_by(const Run& next) const {
     return next.node_rank == node_rank + count && next.nproc == nproc && next.prefix == prefix &&
@@ -84,7 +85,7 @@ std::string put_runs(const std::vector<RoundNode>& nodes, bool with_hosts) {
 std::optional<Run> take_run(wire::ByteReader& reader, std::int64_t next_node) {
   const std::int64_t node_rank = reader.u32(), count = reader.u32(), nproc = reader.u32();
   Run run;
-  run.prefix = reader.text(kMaxHostBytes);
+  run.prefix = reader.text(wire::kMaxHostBytes);
   run.digits = reader.u8();
   run.number = reader.u32();
   if (!reader.good() || node_rank < next_node || count < 1 || nproc < 1 || nproc > kMaxTasksPerNode ||
