@@ -6,7 +6,7 @@
 # shellcheck source=cluster/local/packages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/packages.sh"
 
-# own_namespaces SCRIPT ARGUMENT…: goes on only inside; outside starts the script once more in a mount and process
+# own_namespaces SCRIPT ARGUMENT…: continues only inside; outside starts the script once more in a mount and process
 # namespace of its own, where mounts and processes end with it.
 own_namespaces() {
   [ "$(id -u)" -eq 0 ] || die "needs root: debootstrap and chroot do"

@@ -75,7 +75,7 @@ need_packages() {
     elif grep -qxF "$package" <<<"$(printf '%s\n' "${required[@]}")"; then
       die "apt has no package '$package' (on Ubuntu: is the 'universe' component enabled?)"
     else
-      say "this release has no package '$package'; going on without it"
+      say "this release has no package '$package'; continuing without it"
     fi
   done
   [ ${#wanted[@]} -gt 0 ] || return 0
@@ -119,7 +119,7 @@ need_python() {
   if python3 -m venv "$tools" && "$tools/bin/pip" install --quiet "$@"; then
     touch "$tools/.complete"
   else
-    say "that failed; going on without"
+    say "that failed; continuing without"
   fi
 }
 

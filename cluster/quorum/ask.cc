@@ -90,7 +90,7 @@ std::vector<VoteAnswer> ask_all(const std::vector<Endpoint>& others, const Store
     try {
       std::thread(work).detach();
     } catch (const std::system_error&) {
-      // No thread can be had now: as if that one were silent. Whoever looks for a leader asks again.
+      // No thread can be had now: as if that one were silent. A launcher without a leader asks again.
       const std::lock_guard lock(ballot->mutex);
       --ballot->silent;
     }

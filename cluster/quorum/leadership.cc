@@ -8,8 +8,8 @@
 namespace dtrain::rendezvous {
 namespace {
 
-// For whoever has the vote to collect the others'. It may ask again: those whose votes it needs are rarely
-// free all at once.
+// For the one that has the vote to collect the others'. It may ask again: those whose votes it needs are
+// rarely free all at once.
 constexpr Duration kLoyalty = std::chrono::milliseconds(700);
 // Candidates stand one after the other, so that votes are not divided.
 constexpr Duration kTurn = std::chrono::milliseconds(300);

@@ -1,6 +1,6 @@
 // Who leads, as one launcher takes part in it. Acquire: look for a leader, or become one. Renew: lead for as
-// long as a majority follows. Publish: what a majority has heard outlives the leader. Watch: follow whoever
-// leads. Knows no job; where leaders have no successors there is none of it.
+// long as a majority follows. Publish: what a majority has heard outlives the leader. Watch: follow the
+// leader. Knows no job; where leaders have no successors there is none of it.
 // See docs/decisions/059-the-leadership-seam.md.
 #pragma once
 
@@ -46,7 +46,7 @@ struct Search {
 
 /// Raft's current term and vote, and, where this launcher leads, its voters. A follower (one thread), a
 /// leader (another one) and those who ask for votes share it: all calls are safe from any thread. `now` is of
-/// the clock that goes on while a machine sleeps.
+/// the clock that runs while a machine sleeps.
 class Leadership {
  public:
   explicit Leadership(LeadershipOptions options) : options_(std::move(options)) {}
@@ -85,7 +85,7 @@ class Leadership {
   // --- acquire --------------------------------------------------------------------------------------------
 
   /// The lease has run out. Those of the voters that hear each other elect one of them; everybody else asks
-  /// them who it is. Whoever would lead asks first whether it would be elected, so that nobody is bound to
+  /// them who it is. A candidate asks first whether it would be elected, so that nobody is bound to
   /// who will not lead.
   Search acquire(TimePoint now);
   /// What the others have answered to the last request.
@@ -119,7 +119,7 @@ class Leadership {
 
   // --- publish --------------------------------------------------------------------------------------------
 
-  /// A majority follows, and has heard so many of its news: whoever succeeds knows them.
+  /// A majority follows, and has heard so many of its news: any successor knows them.
   bool decided(std::uint64_t events) const;
   /// While it leads; changed on the leader's thread only. nullptr: it does not.
   const Voters* voters() const { return led_ ? &led_->voters : nullptr; }

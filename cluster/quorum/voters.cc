@@ -99,7 +99,7 @@ void Voters::hear(std::uint64_t instance_id, const Ack& ack, std::uint64_t told)
     const TimePoint stamp{Duration(ack.stamp)};
     if (ack.stamp != 0 && (!one.followed || stamp > *one.followed)) one.followed = stamp;
   }
-  // Whoever could have been elected by the voters before has heard that it is no voter any more.
+  // Anyone who could have been elected by the former voters has heard that it is no voter any more.
   if (!has_successors() && decided(changed_at_)) alone_ = true;
 }
 

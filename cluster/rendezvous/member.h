@@ -50,7 +50,7 @@ class Member {
   /// Readable while next() has something; for poll().
   int fd() const noexcept;
 
-  /// Tells the leader. May be called from any thread, also beside next(). A lost connection is not an
+  /// Tells the leader. May be called from any thread, also during next(). A lost connection is not an
   /// error here: next() tells.
   void say(const Word& word);
 

@@ -38,7 +38,7 @@ Membership::Membership(JobRules rules, TimePoint now)
 
 Admission Membership::join(ConnectionId id, const NodeOffer& offer, TimePoint now) {
   if (offer.resumes) return resume(id, offer, now);
-  // Whoever asks again has not heard the answer.
+  // A launcher that asks again has not heard the answer.
   Slot* const own = offer.instance_id == 0 ? nullptr : roster_.find_instance_id(offer.instance_id);
   if (own != nullptr) {
     own->offer.standby = offer.standby;
@@ -64,7 +64,7 @@ Admission Membership::join(ConnectionId id, const NodeOffer& offer, TimePoint no
   }
   const Slot& slot = roster_.add(id, offer, now);
   Admission admission{slot.place, {}, {}};
-  if (slot.node_rank < 0) admission.lines = {slot.text() + " takes the part of the next node that is lost"};
+  if (slot.node_rank < 0) admission.lines = {slot.text() + " will replace the next node that is lost"};
   if (phase_ == Phase::gathering) {
     gather(now);
   } else if (elastic()) {
@@ -80,13 +80,13 @@ Admission Membership::resume(ConnectionId id, const NodeOffer& offer, TimePoint 
   Slot* slot = offer.instance_id == 0 ? nullptr : roster_.find_instance_id(offer.instance_id);
   if (slot == nullptr && inherited_) return claim(id, offer, now);
   if (slot == nullptr && !formed()) {
-    // Of a job that goes on, or has ended, without whoever began this one here: a leader that was killed and
-    // is started again at once finds those who followed it at its door.
+    // Of a job that continues, or has ended, without the launcher that began this one: a leader that was
+    // killed and is started again at once finds those who followed it at its door.
     Admission admission{-1, {}, {}};
     admission.elsewhere = true;
     return admission;
   }
-  if (slot == nullptr) return {-1, "the job has gone on without this node, whose lease has run out", {}};
+  if (slot == nullptr) return {-1, "the job has continued without this node, whose lease has run out", {}};
   return come_back(*slot, id, now);
 }
 
@@ -239,7 +239,7 @@ Membership::SeenFailure Membership::silent(const Slot& slot, TimePoint now) cons
   return {std::move(failure), std::min(now, slot.last_heard + std::chrono::seconds(1))};
 }
 
-// Whoever is lost now, or has been, is not replaced: the job ends.
+// A node that is lost now, or has been, is not replaced: the job ends.
 bool Membership::nobody_goes_on() const noexcept {
   if (phase_ == Phase::running) return restarts_ >= rules_.max_restarts;
   return phase_ == Phase::stopping && !again_ && !taking_in_;
@@ -266,7 +266,7 @@ void Membership::expire(TimePoint now) {
 }
 
 // A launcher that is stopped, or stuck in a system call, while its node agent beats on. Its connection is
-// closed, so that its lease ends; when it has, the others go on.
+// closed, so that its lease ends; when it has, the others continue.
 void Membership::leave_slow_ones_behind(TimePoint now) {
   overdue_at_.reset();
   const bool forming = phase_ == Phase::forming;

@@ -97,8 +97,8 @@ class Membership {
   bool formed() const noexcept { return round_ >= 0; }
   /// All that a successor must know but the voters.
   Snapshot snapshot() const;
-  /// Launchers that could lead beside `host`'s own, as many as there may be: those of `voters` that are
-  /// here, then those that came first. Looks no further than to the last of them.
+  /// Launchers that could lead in addition to `host`'s own, as many as there may be: those of `voters` that
+  /// are here, then those that came first. Looks no further than to the last of them.
   std::vector<Voter> eligible(std::uint64_t host, const std::vector<Voter>& voters) const;
   /// The launcher of that connection; 0: none.
   std::uint64_t instance_id_of(ConnectionId id) const;

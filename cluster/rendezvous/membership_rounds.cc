@@ -113,7 +113,7 @@ void Membership::lose(ConnectionId id, SeenFailure seen, TimePoint now) {
   const Slot slot = *roster_.find(id);
   roster_.remove(id);
   if (over()) return;
-  // Whoever succeeds will find the same, and goes on. A slot inherited from a launcher that was at the host's
+  // The successor will find the same, and continue. A slot inherited from a launcher that was at the host's
   // place before is not the host's.
   abdicated_ = abdicated_ || (successors_ && slot.place == host_place_ && !host_is_here());
   if (abdicated_ || (slot.node_rank < 0 && !slot.in_round)) return;  // the latter: a spare
@@ -177,14 +177,14 @@ void Membership::conclude(TimePoint now) {
   form_or_gather(now);
 }
 
-// Ended by themselves or for a newcomer, and nobody goes on.
+// Ended by themselves or for a newcomer, and nobody continues.
 void Membership::finish_early() {
   Failure failure{Failure::Kind::requeue, -1, {}, -1, kRequeue, false, {}};
   failure.lines = {"the workers have written a checkpoint and ask to be started again"};
   if (!requeue_) {
     failure.kind = Failure::Kind::node_lost;
     failure.exit_code = kPeer;
-    failure.lines = {"too few nodes are left to go on: " + roster_.count_text()};
+    failure.lines = {"too few nodes are left to continue: " + roster_.count_text()};
   }
   finish(failure.exit_code, failure);
 }

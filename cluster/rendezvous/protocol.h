@@ -65,7 +65,7 @@ struct Failure {
 };
 
 /// Whose connection its machine has closed in order (FIN), as a kernel does for a process that is gone, and
-/// who has not come back by then, is taken for lost where nobody goes on without it: no fence is needed
+/// who has not come back by then, is taken for lost where nobody continues without it: no fence is needed
 /// there. A reset may be a middlebox's, and says nothing.
 constexpr Duration hang_up_patience(Duration lease) { return lease / 2; }
 

@@ -62,7 +62,7 @@ class Roster {
   /// The slot of that launcher, also a broken one; nullptr when there is none (any more).
   Slot* find_instance_id(std::uint64_t instance_id);
   const Slot* find_instance_id(std::uint64_t instance_id) const;
-  /// The slot goes on over another connection, under its id; as a spare when its node_rank has been taken
+  /// The slot continues over another connection, under its id; as a spare when its node_rank has been taken
   /// meanwhile. Its place must not have been.
   Slot& move(ConnectionId from, ConnectionId to);
   /// The connection is gone, the node perhaps not: its node_rank may be taken again, its slot stays.

@@ -56,8 +56,8 @@ class Session {
 
   void receive(std::string_view bytes, TimePoint now);
   void say(const Word& word, TimePoint now);
-  /// The connection broke. The session goes on over another one when resume() is called before the lease has
-  /// run out; `why` is told when it is not.
+  /// The connection broke. The session continues over another one when resume() is called before the lease
+  /// has run out; `why` is told when it is not.
   void interrupt(std::string why);
   /// The same, by the leader's machine, which has closed it in order. Where nobody can succeed the leader it
   /// is not waited for longer than hang_up_patience().
@@ -82,7 +82,7 @@ class Session {
   /// This node is about to leave, and promises nothing any more: no heartbeat from now on, so that its lease
   /// is not waited for longer than it must be. What it says is sent as before.
   void hush() noexcept { hushed_ = true; }
-  /// It cannot go on: from now on only LeaseLost is told.
+  /// It cannot continue: from now on only LeaseLost is told.
   void lose(std::string why);
   /// Beats when due; ends the session when the lease has run out. Returns when to call again at the latest.
   TimePoint tick(TimePoint now);

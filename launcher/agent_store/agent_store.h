@@ -1,5 +1,5 @@
 // Serves PyTorch's TCPStore for as long as the launcher runs, whatever becomes of the workers, as torchrun's
-// agent does. The protocol knows no secret: whoever reaches the port can read and write.
+// agent does. The protocol knows no secret: anyone who reaches the port can read and write.
 #pragma once
 
 #include <atomic>

@@ -41,7 +41,7 @@ constexpr std::string_view kGoodbye = "bye";
 constexpr Duration kOrderlyEnd = seconds(3);
 // The launcher was killed, but others on this rendezvous still clear up.
 constexpr Duration kDisorderlyEnd = seconds(5);
-// From whoever leads the others until its workers are known to have ended: without that another one must be
+// From the leader of the others until its workers are known to have ended: without that another one must be
 // elected, which takes longer than a node's lease.
 constexpr Duration kLeadersEnd = seconds(2);
 constexpr Duration kReap = kDisorderlyEnd + seconds(2);
@@ -219,7 +219,7 @@ class NodeAgentProcess {
     if (!stands_still()) return true;
     leave();
     send(
-        rendezvous::LeaseLost{"this launcher was stopped or stuck when it was needed; the others went on "
+        rendezvous::LeaseLost{"this launcher was stopped or stuck when it was needed; the others continued "
                               "without it"});
     return false;
   }

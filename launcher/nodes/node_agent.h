@@ -29,8 +29,8 @@ struct NodeAgentSettings {
 };
 
 /// To be made before any thread and any other child. The node agent renews the node's lease while the others
-/// answer, and revokes it when they have gone on without this node, when its launcher ends, or when that does
-/// not read for kDeaf what concerns its workers. It ends by itself when the launcher does, and tells the
+/// answer, and revokes it when they have continued without this node, when its launcher ends, or when that
+/// does not read for kDeaf what concerns its workers. It ends by itself when the launcher does, and tells the
 /// others once nothing is at work here any more. It is a part of the launcher: where it is killed this node
 /// is lost (LeaseLost), as where the launcher itself is. See
 /// docs/decisions/051-a-killed-node agent-is-a-lost-node.md.

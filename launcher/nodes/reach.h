@@ -19,7 +19,7 @@ std::string secret_source(const NodePlacement& placement, const std::optional<To
 
 /// Completes a place of many nodes: asks MPI where that is the way (`own_folder` holds dtrain-mpi-exchange),
 /// asks scontrol for the address of a Slurm node whose name cannot be resolved, refuses a first node whose
-/// name leads to this machine's loopback, and refuses to go on without a secret where other machines could
+/// name leads to this machine's loopback, and refuses to continue without a secret where other machines could
 /// reach the rendezvous. Fills in `token`: on loopback with this user's own. Blocks a minute at most. Throws
 /// UsageError with what to do.
 void complete_placement(NodePlacement& placement, std::optional<Token>& token, const LaunchOptions& options,

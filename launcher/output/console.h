@@ -87,7 +87,7 @@ class Console {
   /// Sets the speaker's bar at the bottom of the terminal, `text` without control characters; empty removes
   /// it.
   void bar(const Speaker& speaker, std::string_view text);
-  /// Leaves the bars where they are and goes on below them.
+  /// Leaves the bars where they are and continues below them.
   void settle_bars();
 
   /// Writes what goes without blocking, and says once on either stream that the other loses output.

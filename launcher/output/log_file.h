@@ -18,7 +18,7 @@ UniqueFd open_log_file(const std::string& path);
 
 class LogFile {
  public:
-  /// A file that takes nothing for so long has stalled: what comes then is dropped.
+  /// A file that takes nothing for this long has stalled: what comes then is dropped.
   static constexpr Duration kStall = std::chrono::seconds(5);
 
   /// Writes to `fd`; `name` is for messages. `clock` must outlive it.

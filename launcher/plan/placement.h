@@ -20,7 +20,7 @@ struct NodePlacement {
   JobSystem system = JobSystem::none;
   std::string host;  ///< this machine's name in reports
   NodeRange nodes;
-  int spares = 0;                  ///< launchers beside the nodes that wait
+  int spares = 0;                  ///< standby launchers, in addition to the nodes
   std::optional<int> node_rank;    ///< absent: the rendezvous gives one
   std::string master_addr;         ///< empty: the MPI exchange tells
   std::uint16_t master_port = 0;   ///< 0: the first node picks a free one

@@ -60,14 +60,14 @@ class Attempts {
     std::int64_t launch_time_ns = 0;
     std::string token;  ///< for the built-in program; empty: none
   };
-  /// Starts the plan's workers and watches until all have ended; `others` is watched beside them.
+  /// Starts the plan's workers and watches until all have ended; `others` is watched too.
   GroupResult run(const Plan& plan, const Start& start, MasterPort master, OtherNodes* others = nullptr);
 
   /// Prints how the start ended and who failed.
   void report(const GroupResult& result);
   /// The job's code; a subreaper that was killed is a failure, a process that cannot be ended is none.
   static int exit_code(const GroupResult& result);
-  /// What went wrong beside the workers' own failures, for people.
+  /// What went wrong in addition to the workers' own failures, for people.
   static std::vector<std::string> troubles(const GroupResult& result);
 
  private:

@@ -316,7 +316,7 @@ void GroupRun::tell_loss(int local_rank) {
   if (!supervisor_.is_lost(local_rank)) return;
   const int code = exit_code_of(supervisor_.ends()[static_cast<std::size_t>(local_rank)]->status);
   console_.complain(name_of(plan_.workers[static_cast<std::size_t>(local_rank)]) + " was killed by " +
-                    signal_name(code - 128) + "; the others go on as long as they can");
+                    signal_name(code - 128) + "; the others continue as long as they can");
 }
 
 void GroupRun::keep_time() {

@@ -65,7 +65,7 @@ class GroupRun {
   Terminal terminal_;
   Subreaper subreaper_;
   std::set<int> passed_on_;         // signals that workers have had because of the job's end
-  std::optional<int> told_failed_;  // local rank that the other nodes were told of
+  std::optional<int> told_failed_;  // local rank that was reported to the other nodes
   bool ended_by_others_ = false;    // the other nodes ended this start
   bool subreaper_ended_ = false, subreaper_lost_ = false, given_up_ = false, fenced_ = false;
   std::vector<std::string> stuck_;

@@ -22,7 +22,7 @@ class OtherNodes {
   virtual void failed(const Failure& failure, Duration age) = 0;
   /// This launcher got a signal that ends the job, and has passed it on to its own workers.
   virtual void signalled(int signal) = 0;
-  /// This node's right to have workers; nullptr: it has it for ever.
+  /// This node's right to have workers; nullptr: it always has it.
   virtual Lease* lease() = 0;
 
  protected:

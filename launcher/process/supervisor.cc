@@ -45,8 +45,8 @@ int Supervisor::running_workers() const {
   return static_cast<int>(std::count(ends_.begin(), ends_.begin() + workers, std::nullopt));
 }
 
-// Servers go on with the workers they have. Which can be done without, they know: those that cannot go on
-// fail by themselves.
+// Servers continue with the workers they have. Which can be done without, they know: those that cannot
+// continue fail by themselves.
 bool Supervisor::can_be_spared(int local_rank, int status) const {
   const bool worker = local_rank < static_cast<int>(ends_.size()) - policy_.servers;
   return policy_.servers > 0 && worker && !ending_ && WIFSIGNALED(status) && running_workers() > 0;

@@ -34,7 +34,7 @@ struct Policy {
   Duration signal_grace{};   ///< from a forwarded signal to SIGKILL
   Duration saving_grace{};   ///< so much longer for a worker that is writing a checkpoint
   bool own_codes = false;  ///< the workers are dtrain's: 75 is an orderly end, 4 the consequence of another's
-  /// The last so many are parameter servers: workers beside them that are killed end nobody else, unless the
+  /// The last so many are parameter servers: other workers that are killed end nobody else, unless the
   /// others fail for it.
   int servers = 0;
   int returns = 0;  ///< how many such workers may be started again by themselves
@@ -44,7 +44,8 @@ class Supervisor {
  public:
   Supervisor(int workers, Policy policy);
 
-  /// Worker `local_rank` ended with `status`. `needed`: the others cannot go on without it, servers or not.
+  /// Worker `local_rank` ended with `status`. `needed`: the others cannot continue without it, servers or
+  /// not.
   Command on_exit(int local_rank, int status, TimePoint now, bool needed = false);
   /// All workers have ended, and something that they started has not: `in_background` processes, or such that
   /// have moved to sessions of their own, where that is 0. What runs in the background of a job that ended
@@ -56,7 +57,7 @@ class Supervisor {
   Command on_signal(int signal, TimePoint now);
   /// The other nodes have ended this start: SIGTERM, then SIGKILL after `grace`.
   Command on_stop(TimePoint now, Duration grace);
-  /// Nothing may go on here.
+  /// Nothing may continue here.
   Command on_kill(TimePoint now);
   /// To be called when deadline() has passed; `saving`: a worker says that it is writing a checkpoint.
   Command on_time(TimePoint now, bool saving = false);
@@ -66,13 +67,13 @@ class Supervisor {
   const std::vector<std::optional<WorkerEnd>>& ends() const { return ends_; }
   /// The worker whose failure explains the others' as far as is known; empty when none failed by itself.
   std::optional<int> root_cause() const;
-  /// When a lost worker is to be started again: not before it is clear that the others go on without it.
+  /// When a lost worker is to be started again: not before it is clear that the others continue without it.
   std::optional<TimePoint> return_due() const;
   /// The worker to be started again now; each once.
   std::optional<int> take_return(TimePoint now);
   /// Worker `local_rank`, who was lost, has been started again.
   void on_return(int local_rank);
-  /// Whether this worker was killed and the others were left to go on.
+  /// Whether this worker was killed and the others were left to continue.
   bool is_lost(int local_rank) const;
   /// Whether this failed worker only reported that it had lost a peer.
   bool is_consequence(int local_rank) const;
@@ -86,9 +87,9 @@ class Supervisor {
   static constexpr std::chrono::seconds kMissed{
       3};  ///< a failure so soon after a worker was lost is for that
   static constexpr std::chrono::seconds kInsist{
-      3};  ///< SIGKILL without effect for so long: perhaps the subreaper itself is stopped
+      3};  ///< SIGKILL without effect for this long: perhaps the subreaper itself is stopped
   static constexpr std::chrono::seconds kGiveUp{
-      10};  ///< SIGKILL without effect for so long: stuck in the kernel
+      10};  ///< SIGKILL without effect for this long: stuck in the kernel
   static constexpr std::chrono::seconds kInsistOnLeftovers{
       12};  ///< the same, once all workers have ended: the subreaper names what is stuck before
 
@@ -109,7 +110,7 @@ class Supervisor {
   std::vector<int> failures_;  // local ranks in the order of their ends
   int returns_ = 0;            // asked for so far
   std::vector<int> awaited_;   // of lost_, those that were not asked for
-  std::vector<int> lost_;      // the same, of workers that were killed beside servers
+  std::vector<int> lost_;      // the same, of workers that were killed in a job with servers
   std::optional<int> signal_;
   TimePoint signal_at_{};
   bool ending_ = false, killing_ = false, insisting_ = false;

@@ -1,5 +1,5 @@
-// The workers of one start on this node: how each is started, where its output goes, and what can be told of
-// it when it has failed.
+// The workers of one start on this node: how each is started, where its output goes, and what can be reported
+// of it when it has failed.
 #pragma once
 
 #include <functional>
@@ -58,8 +58,8 @@ class Workers {
   /// They have their streams: lets go of our copies.
   void started();
 
-  /// The others cannot go on without it: rank 0 is where they meet, and keeps the run's records; and until a
-  /// worker has met the others, they wait for it.
+  /// The others cannot continue without it: rank 0 is where they meet, and keeps the run's records; and until
+  /// a worker has met the others, they wait for it.
   bool is_needed(int local_rank) const;
   /// The rank of one whose file says that it is writing a checkpoint.
   std::optional<int> saving_rank() const;

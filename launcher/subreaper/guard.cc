@@ -94,7 +94,7 @@ class GuardProcess {
     }
   }
 
-  // Whoever is not the subreaper has become a child of ours because that has ended. With it, workers that
+  // A child other than the subreaper has become ours because that has ended. With it, workers that
   // still worked are killed: that is no end of their own.
   void reap() {
     int status = 0;

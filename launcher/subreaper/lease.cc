@@ -29,8 +29,8 @@ Lease::Lease(const Clock& clock)
   check(Sys{::ftruncate(memory.get(), sizeof(Word))}, "ftruncate of the lease");
   void* page = ::mmap(nullptr, sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   if (page == MAP_FAILED) throw SystemError("mmap of the lease", errno);
-  // Whoever opens the read-only descriptor again, for writing (/proc/self/fd/…), can write nothing: only
-  // mappings made before now can. Kernels before 5.1 do not know the first seal.
+  // A process that opens the read-only descriptor again, for writing (/proc/self/fd/…), can write nothing:
+  // only mappings made before now can. Kernels before 5.1 do not know the first seal.
   constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW;
   if (::fcntl(memory.get(), F_ADD_SEALS, kSize | F_SEAL_FUTURE_WRITE) != 0)
     ::fcntl(memory.get(), F_ADD_SEALS, kSize);

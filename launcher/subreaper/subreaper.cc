@@ -405,7 +405,7 @@ Subreaper start_subreaper(const WorkerGroup& group) {
   check(Sys{::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)}, "socketpair for the subreaper");
   UniqueFd ours(ends[0]), theirs(ends[1]);
   check(Sys{::fcntl(ours.get(), F_SETFL, O_NONBLOCK)}, "fcntl O_NONBLOCK");
-  // Counted before there is a guard: whoever reads that nobody is at work must be able to rely on it.
+  // Counted before there is a guard: a reader of "nobody is at work" must be able to rely on it.
   if (group.lease != nullptr) group.lease->begin_work();
   const Sys fork(::fork());
   if (fork.result < 0 && group.lease != nullptr) group.lease->end_work();

@@ -87,7 +87,7 @@ class WorkerTrees {
   std::vector<bool> running_;      // the first process is
   std::map<pid_t, int> sessions_;  // and process groups: whose they are
   std::map<Key, Known> known_;     // of those below
-  std::map<Key, Stop> stopped_;    // that were told of
+  std::map<Key, Stop> stopped_;    // that were reported
   std::vector<Process> below_;
   int signal_ = 0;
 };

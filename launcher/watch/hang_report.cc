@@ -21,7 +21,7 @@ using std::chrono::seconds;
 
 constexpr Duration kForAStack = seconds(10), kForAll = seconds(60), kForNccl = seconds(5);
 constexpr std::size_t kMaxThreads = 256;
-// Half a page in all: whoever reads it has a job that hangs.
+// Half a page in all: its reader has a job that hangs.
 constexpr std::size_t kMaxLines = 32, kMaxWorkers = 8, kMaxNcclLines = 8, kLeastForAStack = 6;
 
 std::string in_seconds(Duration time) {
@@ -36,12 +36,12 @@ std::string headline(const HangQuestion& question) {
     ranks += (count++ == 0 ? "" : ", ") + std::to_string(worker.rank);
   }
   return fmt::format(
-      "hang: rank{} {} made no progress for {} s: no CPU time, no I/O, no output. The job goes on; this is "
+      "hang: rank{} {} made no progress for {} s: no CPU time, no I/O, no output. The job continues; this is "
       "what its workers here are doing:",
       count == 1 ? "" : "s", ranks + (count == 1 ? " has" : " have"), in_seconds(question.timeout));
 }
 
-/// What the first thread of the process that does its work is doing, and how many there are beside it.
+/// What the first thread of the process that does its work is doing, and how many more there are.
 std::string text_of_threads(pid_t worker) {
   const pid_t pid = working_process(worker);
   const std::vector<ThreadFacts> threads = threads_of(pid, kMaxThreads);
@@ -58,7 +58,7 @@ std::string line_of(const HungWorker& worker) {
                                   ? fmt::format("last output {} s ago", in_seconds(*progress.since_line))
                                   : "no output yet";
   return fmt::format("hang:   rank {} (pid {}): {}, uses {:.2f} cores, {}; {}", worker.rank, worker.pid,
-                     worker.hangs ? fmt::format("idle for {} s", in_seconds(progress.idle)) : "gets on",
+                     worker.hangs ? fmt::format("idle for {} s", in_seconds(progress.idle)) : "running",
                      progress.cpu_share, printed, text_of_threads(worker.pid));
 }
 

@@ -16,7 +16,7 @@ namespace dtrain::launcher {
 struct HungWorker {
   int rank = 0;
   pid_t pid = 0;
-  bool hangs = false;  ///< or it gets on while others do not
+  bool hangs = false;  ///< or it makes progress while others do not
   WorkerProgress progress;
 };
 

@@ -1,5 +1,5 @@
 // Notices workers of any program that make no progress, and says what they are doing. It only tells: the job
-// goes on.
+// continues.
 #pragma once
 
 #include <optional>

@@ -25,7 +25,7 @@ struct WorkerProgress {
 
 class ProgressWatch {
  public:
-  /// `timeout`: a worker that does nothing for so long hangs. 0: nobody ever does.
+  /// `timeout`: a worker that does nothing for this long hangs. 0: none ever does.
   ProgressWatch(int workers, Duration timeout, TimePoint now);
 
   /// When to look at the workers again; empty when not watching.

@@ -65,7 +65,7 @@ TEST(AgentStore, StartsEmptyWhereAnotherMachineBecomesNodeZeroAndSaysSo) {
   // The spare first, so that it may lead as soon as workers run.
   Running& spare = nodes.add(2, arguments, "2");
   Running& first = nodes.add(0, arguments, "2");
-  ASSERT_TRUE(eventually([&] { return spare.err().find("takes the part") != std::string::npos; },
+  ASSERT_TRUE(eventually([&] { return spare.err().find("will replace the next node") != std::string::npos; },
                          std::chrono::seconds(60)))
       << nodes.errors();
   Running& second = nodes.add(1, arguments, "2");

@@ -1,4 +1,4 @@
-// Workers of any program that make no progress are named, with what they are doing; the job goes on.
+// Workers of any program that make no progress are named, with what they are doing; the job continues.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(Hang, ARankThatStandsStillIsNamedAndSoIsItsGoingOn) {
   EXPECT_THAT(job.err(), HasSubstr("hang: rank 1 has made no progress for 1 s"));
   EXPECT_THAT(job.err(), ContainsRegex("rank 1 \\(pid [0-9]+\\): idle for [0-9.]+ s, uses 0.0. cores, last "
                                        "output [0-9.]+ s ago; sleeping in openat"));
-  EXPECT_THAT(job.err(), ContainsRegex("rank 0 \\(pid [0-9]+\\): gets on"));
+  EXPECT_THAT(job.err(), ContainsRegex("rank 0 \\(pid [0-9]+\\): running"));
   EXPECT_THAT(job.err(), Not(HasSubstr("stacks")));
   std::ofstream(go) << "go\n";
   EXPECT_EQ(job.wait(), 0);

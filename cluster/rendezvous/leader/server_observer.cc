@@ -218,7 +218,7 @@ void ServerObserver::publish(StoreDesk& desk, TimePoint now) {
   ended_.notify_all();
 }
 
-// A round that begins must be known to whoever may succeed, and so must those who take part in it.
+// A round that begins must be known to anyone who may succeed, and so must those who take part in it.
 bool ServerObserver::may_tell(const News& news) const {
   const bool starts = std::holds_alternative<Start>(news);
   return leadership_ == nullptr || leadership_->decided(starts ? state_.formed_at() : 0);

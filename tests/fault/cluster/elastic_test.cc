@@ -1,4 +1,4 @@
-// A node is lost, the others go on without it, it comes back and is taken in again: 4 → 3 → 4 workers, one
+// A node is lost, the others continue without it, it comes back and is taken in again: 4 → 3 → 4 workers, one
 // writer at any moment, every step once, every sample of an epoch once.
 #include <gtest/gtest.h>
 
@@ -103,7 +103,7 @@ TEST(ElasticNodes, FourThenThreeThenFourSeeEachSampleOnce) {
         std::chrono::seconds(120));
   };
   EXPECT_TRUE(world_is(3)) << job.launcher(0).err();
-  std::printf("node lost: the others go on after %.1f s\n",
+  std::printf("node lost: the others continue after %.1f s\n",
               std::chrono::duration<double>(steady_clock().now() - lost).count());
   lab.heal(2);
   const TimePoint back = steady_clock().now();

@@ -1,5 +1,5 @@
-// The network between hosts is cut, in both directions or one: both sides say so and end, or go on without
-// the host that was cut off; it never writes once the others go on. Needs root; short by default,
+// The network between hosts is cut, in both directions or one: both sides say so and end, or continue without
+// the host that was cut off; it never writes once the others continue. Needs root; short by default,
 // DTRAIN_FAULT_ROUNDS=20 for the long run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

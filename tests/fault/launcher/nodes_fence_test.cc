@@ -1,6 +1,6 @@
 // Launcher, node agent and subreaper of a node are stopped or killed, in any combination: its workers end
-// when the lease does, before anybody goes on without the node, and every launcher that can still act ends in
-// time. DTRAIN_FAULT_ROUNDS=50 for the long run; DTRAIN_FAULT_SEED repeats one.
+// when the lease does, before anybody continues without the node, and every launcher that can still act ends
+// in time. DTRAIN_FAULT_ROUNDS=50 for the long run; DTRAIN_FAULT_SEED repeats one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

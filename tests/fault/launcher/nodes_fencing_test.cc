@@ -281,7 +281,7 @@ class Fencing : public ::testing::Test {
     std::printf("%s: settled after %.1f s\n", fault.text().c_str(), took);
     std::fflush(stdout);
     slowest_ = std::max(slowest_, took);
-    EXPECT_LT(unsettled, struck + kUntilSettled) << "a launcher neither ended nor went on\n" << errors();
+    EXPECT_LT(unsettled, struck + kUntilSettled) << "a launcher neither ended nor continued\n" << errors();
   }
 
   void round(const Fault& fault) {
@@ -396,8 +396,8 @@ void Fencing::draw(const Kind& kind, int rounds) {
     SCOPED_TRACE("round " + std::to_string(i) + ": " + fault.text());
     round(fault);
   }
-  std::printf("the job went on in another start in %d rounds; all settled after at most %.1f s\n", restarts_,
-              slowest_);
+  std::printf("the job continued in another start in %d rounds; all settled after at most %.1f s\n",
+              restarts_, slowest_);
 }
 
 TEST_F(Fencing, NoTwoStartsWriteAtOnceWhateverStandsStill) {
@@ -423,7 +423,7 @@ TEST_F(Fencing, ALinkThatIsKilledBehindACutIsALostNode) {
     fault.network = networks[static_cast<std::size_t>(i) % networks.size()];
     SCOPED_TRACE(fault.text());
     round(fault);
-    EXPECT_EQ(restarts_, i + 1) << "the others have gone on\n" << errors();
+    EXPECT_EQ(restarts_, i + 1) << "the others have continued\n" << errors();
   }
 }
 

@@ -1,5 +1,5 @@
-// A node is killed, node 0 among them, when no disk has a checkpoint: the others go on from what they have in
-// memory, at most so many steps back, with the weights of an undisturbed run. DTRAIN_FAULT_ROUNDS for
+// A node is killed, node 0 among them, when no disk has a checkpoint: the others resume from what they have
+// in memory, at most so many steps back, with the weights of an undisturbed run. DTRAIN_FAULT_ROUNDS for
 // more, DTRAIN_FAULT_SEED repeats one.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class Snapshots : public ::testing::Test {
   }
 
   // The steps that were done are read from a folder that stays open when it is unmounted.
-  // Returns from where training went on.
+  // Returns from where training resumed.
   std::string lose(SparedJob& job, int victim, const std::filesystem::path& run_dir, bool unmount) {
     const UniqueFd folder(::open(run_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const std::string metrics = "/proc/self/fd/" + std::to_string(folder.get()) + "/metrics.jsonl";

@@ -1,5 +1,5 @@
 // Everything on a node stands still for some seconds, as on a machine that is migrated or swaps, or ends at
-// once: the first costs a job nothing, the second is not waited for where nobody goes on without the node.
+// once: the first costs a job nothing, the second is not waited for where nobody continues without the node.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -65,13 +65,13 @@ class SparedJob {
   Running& operator[](int place) { return *launchers_.at(place); }
   std::string metrics() const { return text_of(run_dir_ / "metrics.jsonl"); }
   std::size_t steps() const { return count(metrics(), "\"event\":\"step\""); }
-  /// Training goes on: what is written changes.
+  /// Training continues: what is written changes.
   bool trains(std::chrono::milliseconds patience) const {
     const std::string before = metrics();
     return eventually([&] { return metrics() != before; }, patience);
   }
   bool waits_as_spare(int place) {
-    return launchers_.at(place)->err().find("takes the part") != std::string::npos;
+    return launchers_.at(place)->err().find("will replace the next node") != std::string::npos;
   }
   /// Processes of it that live.
   std::size_t left() const {

@@ -52,7 +52,7 @@ class Stuck : public ::testing::Test {
             "-c",
             script};
   }
-  // Leaves one behind, and goes on when it is root's: before that it could be ended.
+  // Leaves one behind, and continues when it is root's: before that it could be ended.
   std::string leave_one() const {
     const std::string is_root = folder_.path() / "is-root";
     fs::remove(is_root);

@@ -162,7 +162,7 @@ TEST(Membership, ANodeThatDoesNotGetReadyIsLeftBehind) {
   job.pass(seconds(59));
   EXPECT_EQ(job.count<Forming>(), 1U);
   job.pass(seconds(2));
-  EXPECT_EQ(job.count<Forming>(), 2U) << "the others go on without it";
+  EXPECT_EQ(job.count<Forming>(), 2U) << "the others continue without it";
   EXPECT_EQ(job.last<Forming>().nodes.size(), 1U);
   EXPECT_THAT(job.lost(), testing::ElementsAre(1U));
 }

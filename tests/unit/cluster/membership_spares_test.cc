@@ -1,4 +1,4 @@
-// Jobs of fixed size that go on after a node is lost: spares take its part, replacements are waited for.
+// Jobs of fixed size that continue after a node is lost: spares replace it, replacements are waited for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

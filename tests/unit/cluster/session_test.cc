@@ -203,8 +203,8 @@ TEST_F(SessionTest, ASeatThatWasGivenUpIsALostLease) {
   admit();
   session_.interrupt("the cable was pulled");
   reconnect();
-  answer(asked().at(0), join_answer(99, encode(Admission{-1, "gone on without", {}})));
-  EXPECT_EQ(std::get<LeaseLost>(heard()).why, "gone on without");
+  answer(asked().at(0), join_answer(99, encode(Admission{-1, "continued without", {}})));
+  EXPECT_EQ(std::get<LeaseLost>(heard()).why, "continued without");
 }
 
 // Whoever has begun anew where the leader was knows of no slot, and whom to ask instead.

@@ -192,7 +192,7 @@ class SimulatedJob {
   std::uint64_t lives_ = 0, connections_ = 0;
   bool faults_ = true;
 
-  /// By the founder's instance_id: where all are lost who could have gone on with a job, another one begins.
+  /// By the founder's instance_id: where all are lost who could have continued a job, another one begins.
   std::map<std::uint64_t, Succession> jobs_;
   std::map<std::uint64_t, std::uint64_t> founder_of_;                       // a leader's job
   std::map<std::uint64_t, std::uint64_t> last_followed_;                    // a launcher's leader

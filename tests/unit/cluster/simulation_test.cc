@@ -40,7 +40,7 @@ TEST(Simulation, WhateverIsLostNobodyStartsARoundThatOthersDoNotKnow) {
     SimulatedJob job(seed, settings_of(seed));
     job.run(minutes(3), minutes(15));
     ASSERT_EQ(job.violation(), "") << "DTRAIN_FAULT_SEED=" << seed << "\n" << job.text();
-    ASSERT_TRUE(job.complete()) << "DTRAIN_FAULT_SEED=" << seed << " does not go on\n" << job.text();
+    ASSERT_TRUE(job.complete()) << "DTRAIN_FAULT_SEED=" << seed << " does not continue\n" << job.text();
     rounds += job.rounds();
     elections += job.elections();
     beside += job.beside_others();

@@ -263,7 +263,7 @@ TEST_F(Successor, RefusesWhoComesAfterTheEnd) {
 }
 
 TEST_F(Successor, RefusesWhoIsAtWorkInARoundThatItDoesNotKnow) {
-  EXPECT_THAT(job_->join(1, back(2, 2, true), now_).refused, HasSubstr("gone on without"));
+  EXPECT_THAT(job_->join(1, back(2, 2, true), now_).refused, HasSubstr("continued without"));
 }
 
 TEST_F(Successor, WaitsForReplacementsWhereThereIsNoSpare) {
@@ -287,7 +287,7 @@ TEST_F(Successor, TakesALauncherOfAnotherJobForANewcomer) {
   EXPECT_TRUE(job_->join(3, back(2, 3, true), now_).as_before);
   stranger = back(0, 3, true);
   stranger.job = 78;
-  EXPECT_THAT(job_->join(5, stranger, now_).refused, HasSubstr("gone on without")) << "it has workers";
+  EXPECT_THAT(job_->join(5, stranger, now_).refused, HasSubstr("continued without")) << "it has workers";
 }
 
 // It leads a job in which the launcher that was started at its place before took part.

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Lines as they are handed out; "…" stands where one goes on.
+// Lines as they are handed out; "…" stands where one continues.
 std::vector<std::string> split(const std::vector<std::string>& chunks, bool has_states = true) {
   LineSplitter splitter(has_states);
   std::vector<std::string> lines;

@@ -176,7 +176,7 @@ TEST(NodeAgent, AKilledLauncherIsReportedWithinASecondWithItsNodesName) {
   }
 }
 
-// It is a part of the launcher: what it knew is lost, and the others go on, or end, without this node.
+// It is a part of the launcher: what it knew is lost, and the others continue, or end, without this node.
 TEST(NodeAgent, ThatIsKilledEndsItsNode) {
   NodeAgent first(settings_for(0, 2, 0));
   NodeAgent second(settings_for(1, 2, first.port()));

@@ -1,4 +1,4 @@
-// Who gets on, by what workers have used and printed; the clock is the test's.
+// Who makes progress, by what workers have used and printed; the clock is the test's.
 #include "launcher/watch/progress.h"
 
 #include <gtest/gtest.h>
