@@ -82,11 +82,6 @@ std::string why_broken(int error) {
   return fmt::format("the connection to the rendezvous broke: {}", std::strerror(error));
 }
 
-bool is_last(const News& news) {
-  return std::holds_alternative<Over>(news) || std::holds_alternative<Refused>(news) ||
-         std::holds_alternative<LeaseLost>(news);
-}
-
 }  // namespace
 
 struct Member::Impl {

@@ -125,6 +125,11 @@ struct Snapshot {
   std::uint64_t job = 0;
 };
 using News = std::variant<Waiting, Forming, Start, Stop, Over, Refused, LeaseLost, Snapshot>;
+/// Nothing comes after it.
+inline bool is_last(const News& news) {
+  return std::holds_alternative<Over>(news) || std::holds_alternative<Refused>(news) ||
+         std::holds_alternative<LeaseLost>(news);
+}
 
 // What a launcher says.
 struct Ready {

@@ -60,12 +60,6 @@ bool is_pressing(const News& news) {
          std::holds_alternative<rendezvous::Start>(news) || std::holds_alternative<rendezvous::Stop>(news);
 }
 
-bool is_last(const News& news) {
-  return std::holds_alternative<rendezvous::Over>(news) ||
-         std::holds_alternative<rendezvous::Refused>(news) ||
-         std::holds_alternative<rendezvous::LeaseLost>(news);
-}
-
 // The child. Ends with the process; nothing of the launcher's is destroyed here.
 class NodeAgentProcess {
  public:

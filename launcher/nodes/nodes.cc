@@ -9,6 +9,7 @@
 
 #include "launcher/nodes/agreement.h"
 #include "launcher/nodes/node_agent.h"
+#include "launcher/nodes/node_agent_settings.h"
 #include "launcher/nodes/reach.h"
 #include "launcher/process/attempts.h"
 #include "runtime/base/error.h"
@@ -21,11 +22,6 @@ using rendezvous::News;
 constexpr std::chrono::seconds kResolveTimeout{3};
 // Between a signal and the end of a job that has not begun; the host of the rendezvous answers at once.
 constexpr std::chrono::seconds kSignalPatience{1};
-constexpr std::chrono::seconds kBeat{1};
-// A node's workers have ended for certain so long after its lease has.
-constexpr std::chrono::seconds kLeaseMargin{2};
-// For SIGKILL, and for processes that do not end on it.
-constexpr std::chrono::seconds kStopMargin{30};
 // The node agent's, when subreaper or guard have ended the workers.
 constexpr std::chrono::milliseconds kLastWords{500};
 // Longer than a node agent looks for another leader.
@@ -35,17 +31,10 @@ constexpr std::chrono::seconds kLeaseLook{1};
 constexpr int kUsage = static_cast<int>(ExitCode::usage);
 constexpr int kPeer = static_cast<int>(ExitCode::peer);
 
-bool is_last(const News& news) {
-  return std::holds_alternative<rendezvous::Over>(news) ||
-         std::holds_alternative<rendezvous::Refused>(news) ||
-         std::holds_alternative<rendezvous::LeaseLost>(news);
-}
-
 class NodesRun final : private OtherNodes {
  public:
-  NodesRun(const Job& job, Console& console)
-      : job_(job), console_(console), nproc_(count_workers(job.options, job.hardware)) {
-    meet();
+  NodesRun(const Job& job, Console& console) : job_(job), console_(console) {
+    meet(node_agent_settings(job));
     attempts_.emplace(job, console);
   }
 
@@ -64,8 +53,8 @@ class NodesRun final : private OtherNodes {
  private:
   // --- meeting ------------------------------------------------------------------------------------------
 
-  void meet() {
-    NodeAgentSettings settings = agent_settings();
+  void meet(const NodeAgentSettings& settings) {
+    succession_ = settings.succession;
     const bool first = job_.placement.node_rank == 0;
     // Without node_ranks the machine that has the address is the first; of several launchers there, the
     // first that gets the port.
@@ -78,7 +67,7 @@ class NodesRun final : private OtherNodes {
       try {
         // Held from here on, so that a port that is taken is known before anybody waits. A machine that takes
         // a lost one's place may never need it.
-        if (first && !succession())
+        if (first && !succession_)
           master_ = ports_.settle(job_.placement.master_addr, job_.placement.master_port);
         agent_.emplace(hosting);
         return;
@@ -91,72 +80,6 @@ class NodesRun final : private OtherNodes {
       }
     }
     agent_.emplace(settings);
-  }
-
-  NodeAgentSettings agent_settings() const {
-    NodeAgentSettings settings;
-    settings.member.server = job_.placement.rendezvous;
-    settings.member.token = job_.token;
-    settings.member.insecure = job_.options.insecure;
-    settings.member.job = job_name();
-    settings.member.lease = job_.options.lease;
-    settings.member.join_timeout = job_.options.join_timeout;
-    settings.member.beat = std::min<Duration>(kBeat, job_.options.lease / 4);
-    settings.offer.node_rank = job_.placement.node_rank;
-    settings.offer.host = job_.placement.host;
-    settings.offer.address = own_address();
-    settings.offer.nproc = nproc_;
-    settings.offer.must_match = must_match(job_);
-    settings.connect_timeout = job_.options.join_timeout;
-    settings.rendezvous = server_options();
-    settings.succession = succession();
-    return settings;
-  }
-
-  std::string job_name() const { return job_.options.run_id.empty() ? "none" : job_.options.run_id; }
-
-  // Of two launchers neither could know that the other one is gone.
-  bool succession() const {
-    const NodePlacement& place = job_.placement;
-    return place.nodes.least == place.nodes.most && job_.options.max_restarts > 0 &&
-           place.nodes.most + place.spares > 2;
-  }
-
-  // The way to the rendezvous, as people know it: "10.0.0.2 (eth0)".
-  Route own_route() const {
-    const auto there = resolve(job_.placement.rendezvous, Deadline::after(kResolveTimeout));
-    return route_to(there.front());
-  }
-
-  std::string own_address() const {
-    try {
-      const Route route = own_route();
-      return fmt::format("{} ({})", route.address, route.interface);
-    } catch (const Error&) {
-      return "";  // the node agent will try again, and say why it cannot be reached
-    }
-  }
-
-  rendezvous::ServerOptions server_options() const {
-    rendezvous::ServerOptions options;
-    options.token = job_.token;
-    options.insecure = job_.options.insecure;
-    options.job = job_name();
-    rendezvous::JobRules& rules = options.rules;
-    rules.min_nodes = job_.placement.nodes.least;
-    rules.max_nodes = job_.placement.nodes.most;
-    rules.spares = job_.placement.spares;
-    rules.max_restarts = job_.options.max_restarts;
-    rules.join_timeout = job_.options.join_timeout;
-    rules.last_call = job_.options.last_call;
-    rules.stop_within = std::max(job_.options.failure_grace, job_.options.signal_grace) +
-                        job_.options.saving_grace + kStopMargin;
-    rules.lease = job_.options.lease;
-    rules.lost_after = job_.options.lease + kLeaseMargin;
-    rules.launch_time_ns = now_in_ns();
-    rules.run_id = job_.options.run_id;
-    rules.hosts = job_.placement.hosts;
-    return options;
   }
 
   // --- between rounds -----------------------------------------------------------------------------------
@@ -218,7 +141,8 @@ class NodesRun final : private OtherNodes {
     const NodePlacement& place = job_.placement;
     const bool first =
         place.node_rank.value_or(0) == 0 || rendezvous_is_here(place, Deadline::after(kResolveTimeout));
-    const std::string address = first ? place.master_addr : own_route().address;
+    const std::string address =
+        first ? place.master_addr : route_to_rendezvous(place, Deadline::after(kResolveTimeout)).address;
     if (master_) return address;
     if (round > 0 && job_.options.agent_store && !ports_.serves_store())
       console_.say(
@@ -255,7 +179,7 @@ class NodesRun final : private OtherNodes {
     try {
       const GroupResult result = attempts_->run(plan, start, std::move(master), this);
       tell_end(result);
-      if (result.fenced && !succession()) hear_why_the_lease_ended();
+      if (result.fenced && !succession_) hear_why_the_lease_ended();
     } catch (const Error& error) {
       tell_end(error);
     }
@@ -285,7 +209,7 @@ class NodesRun final : private OtherNodes {
   void look_at_the_lease() {
     if (!agent_->lease().over()) return over_since_.reset();
     if (!over_since_) over_since_ = steady_clock().now();
-    if (!succession() || steady_clock().now() - *over_since_ >= kSuccession) hear_why_the_lease_ended();
+    if (!succession_ || steady_clock().now() - *over_since_ >= kSuccession) hear_why_the_lease_ended();
   }
 
   // The node agent says why, unless it stands still itself.
@@ -413,7 +337,7 @@ class NodesRun final : private OtherNodes {
 
   const Job& job_;
   Console& console_;
-  int nproc_;
+  bool succession_ = false;
   MasterPorts ports_{job_.program.uses_dtrain, job_.options.agent_store};
   std::optional<MasterPort> master_;  // settled and not yet used
   std::optional<NodeAgent> agent_;

@@ -129,6 +129,10 @@ bool rendezvous_is_here(const NodePlacement& placement, const Deadline& deadline
 }
 
 // On this machine it can be seen that somebody else listens where the launchers are to meet.
+Route route_to_rendezvous(const NodePlacement& placement, const Deadline& deadline) {
+  return route_to(resolve(placement.rendezvous, deadline).front());
+}
+
 std::string no_answer_from(const Endpoint& meeting_point, const Deadline& deadline) {
   const std::string text = "no answer yet from the rendezvous at " + meeting_point.text();
   try {

@@ -29,6 +29,9 @@ void complete_placement(NodePlacement& placement, std::optional<Token>& token, c
 /// cannot be resolved is not ours.
 bool rendezvous_is_here(const NodePlacement& placement, const Deadline& deadline);
 
+/// How this machine reaches the rendezvous. Throws as resolve() and route_to().
+Route route_to_rendezvous(const NodePlacement& placement, const Deadline& deadline);
+
 /// For people who wait: that nobody answers at `meeting_point`, and what may be the matter. Blocks at most
 /// until `deadline`.
 std::string no_answer_from(const Endpoint& meeting_point, const Deadline& deadline);
