@@ -61,6 +61,11 @@ std::unique_ptr<ParallelModel> make_sharded(const StrategyContext& context, cons
                            std::make_unique<ShardedSync>(context, options, groups));
 }
 
+std::unique_ptr<ParallelModel> make_with_sync(const StrategyContext& context, std::string_view name,
+                                              std::unique_ptr<GradientSync> sync) {
+  return of_whole_networks(context, name, std::move(sync));
+}
+
 std::unique_ptr<ParallelModel> make_local_sgd(const StrategyContext& context, std::int64_t sync_every) {
   return of_whole_networks(context, "local SGD", std::make_unique<LocalSgdSync>(context, sync_every));
 }

@@ -35,6 +35,11 @@ std::unique_ptr<ParallelModel> make_virtual_workers(const StrategyContext& conte
 std::unique_ptr<ParallelModel> make_sharded(const StrategyContext& context, const ShardOptions& options,
                                             const std::optional<ShardGroups>& groups = std::nullopt);
 
+/// Every rank of `context` holds the whole network, passes run one after the other, and `sync` says how ranks
+/// share what they learn: a sync that has no maker here.
+std::unique_ptr<ParallelModel> make_with_sync(const StrategyContext& context, std::string_view name,
+                                              std::unique_ptr<GradientSync> sync);
+
 /// Parameters are averaged after every `sync_every` steps (LocalSgdSync).
 std::unique_ptr<ParallelModel> make_local_sgd(const StrategyContext& context, std::int64_t sync_every);
 

@@ -82,15 +82,14 @@ void ParallelModel::attach(const ModelFactory& factory) {
 
 void ParallelModel::load(const CheckpointFiles& state, const Deadline& deadline) {
   if (sharded()) return load_sharded(state, deadline);
-  NamedTensors optimizer, remembered;
+  NamedTensors optimizer, kept;
   if (all_->rank() == 0) {
     network_->load_state_dict(layout_->read_model(*state.model, context_.device));
     optimizer = layout_->read_optimizer(*state.optimizer, sync_->updated(), context_.device);
-    if (sync_->hook() != nullptr) remembered = layout_->read_hook_state(*state.optimizer, context_.device);
+    if (sync_->is_stateful()) kept = layout_->read_sync_state(*state.optimizer, context_.device);
   }
   optimizer_->load_state(broadcast_tensors(*all_, optimizer, context_.device, deadline));
-  if (sync_->hook() == nullptr) return;
-  sync_->hook()->load(broadcast_tensors(*all_, remembered, context_.device, deadline));
+  if (sync_->is_stateful()) sync_->load_state(broadcast_tensors(*all_, kept, context_.device, deadline));
 }
 
 void ParallelModel::load_sharded(const CheckpointFiles& state, const Deadline& deadline) {
@@ -108,7 +107,9 @@ void ParallelModel::load_sharded(const CheckpointFiles& state, const Deadline& d
           ? shards->load_state(*state.optimizer,
                                [&](const std::string& saved) { return layout_->state_here(saved, updated); })
           : layout_->read_optimizer(*state.optimizer, updated, context_.device));
-  if (CommHook* hook = sync_->hook()) hook->load(layout_->read_hook_state(*state.optimizer, context_.device));
+  if (!sync_->is_stateful()) return;
+  sync_->load_state(shards != nullptr ? shards->load_state(*state.optimizer, name_in_sync)
+                                      : layout_->read_sync_state(*state.optimizer, context_.device));
 }
 
 void ParallelModel::step(MicroBatches& passes, Exchange exchange) {
@@ -163,17 +164,17 @@ Tensors ParallelModel::evaluate(const Tensors& inputs) {
 }
 
 RankState ParallelModel::held() {
-  NamedTensors state = optimizer_->named_state();
-  if (!sharded()) {
-    for (NamedTensor& remembered : saved_state(sync_->hook())) state.push_back(std::move(remembered));
-    return {whole(network_->state_dict()), whole(state)};
+  NamedTensors state = optimizer_->named_state(), kept = named_for_saving(sync_->state());
+  ShardedParameters* const shards = sync_->shards();
+  if (sharded() && shards == nullptr) {
+    RankState parts{layout_->written(network_->state_dict()), layout_->written_state(std::move(state))};
+    for (NamedShard& part : layout_->written_sync_state(kept)) parts.optimizer.push_back(std::move(part));
+    return parts;
   }
-  if (ShardedParameters* shards = sync_->shards())
-    return layout_->written_ranges(shards->save(layout_->counted_here(std::move(state))));
-  RankState parts{layout_->written(network_->state_dict()), layout_->written_state(std::move(state))};
-  for (NamedShard& part : layout_->written_hook_state(saved_state(sync_->hook())))
-    parts.optimizer.push_back(std::move(part));
-  return parts;
+  if (shards != nullptr) state = layout_->counted_here(std::move(state));
+  for (NamedTensor& tensor : kept) state.push_back(std::move(tensor));
+  if (shards != nullptr) return layout_->written_ranges(shards->save(state));
+  return {whole(network_->state_dict()), whole(state)};
 }
 
 StrategyReport ParallelModel::report(std::int64_t steps) const {

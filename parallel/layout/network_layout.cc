@@ -101,18 +101,18 @@ std::string NetworkLayout::name_of_copy(const std::string& saved) const {
 
 std::optional<std::string> NetworkLayout::state_here(const std::string& saved,
                                                      const NamedTensors& updated) const {
-  if (saved.starts_with(kHookState)) return std::nullopt;
+  if (saved.starts_with(kSyncState)) return std::nullopt;
   std::string name = name_of_copy(saved);
   const bool all_here = groups_.stages == nullptr && !groups_.is_state_partitioned;
   return all_here || belongs_to(name, updated) ? std::optional(std::move(name)) : std::nullopt;
 }
 
 // What was lost of a slice's gradients is a slice of what was lost. Other slices have no use for a basis.
-NamedTensors NetworkLayout::read_hook_state(const TensorFiles& files,
+NamedTensors NetworkLayout::read_sync_state(const TensorFiles& files,
                                             const std::shared_ptr<Device>& device) const {
   const std::string own = groups_.tp_group != nullptr ? name_of_slice("", *groups_.tp_group) : "";
   return read_state(files, parameters_, device, [&](const std::string& saved) -> std::optional<std::string> {
-    auto name = name_in_hook(saved);
+    auto name = name_in_sync(saved);
     const bool is_everyones = name && name->find('.') == std::string::npos;
     if (!name || (!is_everyones && layout_of(*name, parameters_) == nullptr)) return std::nullopt;
     if (groups_.tp_group == nullptr) return name;
@@ -151,10 +151,10 @@ std::vector<NamedShard> NetworkLayout::written_state(NamedTensors state) const {
 
 // Copies of tied weights lose something each, which they keep under their own names. What belongs to no
 // parameter the first stage saves.
-std::vector<NamedShard> NetworkLayout::written_hook_state(const NamedTensors& state) const {
+std::vector<NamedShard> NetworkLayout::written_sync_state(const NamedTensors& state) const {
   std::vector<NamedShard> here;
   for (const auto& [saved, tensor] : state) {
-    const std::string name = *name_in_hook(saved);
+    const std::string name = *name_in_sync(saved);
     const auto part = part_of(name, tensor, parameters_);
     if (is_slice(name)) {
       here.push_back({part ? saved : name_of_slice(saved, *groups_.tp_group), tensor, part});

@@ -44,15 +44,15 @@ class NetworkLayout {
                               const std::shared_ptr<Device>& device) const;
   /// By which name an optimizer of `updated` has what was saved as `saved`.
   std::optional<std::string> state_here(const std::string& saved, const NamedTensors& updated) const;
-  /// What a gradient exchange takes over of `files`.
-  NamedTensors read_hook_state(const TensorFiles& files, const std::shared_ptr<Device>& device) const;
+  /// What a gradient sync takes over of `files`.
+  NamedTensors read_sync_state(const TensorFiles& files, const std::shared_ptr<Device>& device) const;
 
   /// Of the network's `tensors` what this rank writes: of what several ranks hold one does.
   std::vector<NamedShard> written(const NamedTensors& tensors) const { return written(tensors, false); }
   /// The same of an optimizer's `state`. Other stages save that of tied weights.
   std::vector<NamedShard> written_state(NamedTensors state) const;
-  /// The same of what a gradient exchange remembers, by the names that saved_state() gives.
-  std::vector<NamedShard> written_hook_state(const NamedTensors& state) const;
+  /// The same of what a gradient sync keeps, by the names that named_for_saving() gives.
+  std::vector<NamedShard> written_sync_state(const NamedTensors& state) const;
   /// The same of ranges, which are this rank's alone among those with the same slices.
   RankState written_ranges(RankState ranges) const;
 

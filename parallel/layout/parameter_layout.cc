@@ -69,10 +69,11 @@ std::vector<ParameterLayout> layouts_of(const Module& network) {
 }
 
 const ParameterLayout* layout_of(const std::string& name, const std::vector<ParameterLayout>& parameters) {
+  const std::string own = name_in_sync(name).value_or(name);
   const ParameterLayout* found = nullptr;
   for (const ParameterLayout& parameter : parameters) {
     const bool is_longer = found == nullptr || parameter.name.size() > found->name.size();
-    if (is_longer && belongs_to(name, parameter.name)) found = &parameter;
+    if (is_longer && belongs_to(own, parameter.name)) found = &parameter;
   }
   return found;
 }

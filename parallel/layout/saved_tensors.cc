@@ -8,12 +8,17 @@ namespace dtrain {
 
 NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device) {
   return read_state(files, {}, device, [](const std::string& saved) {
-    return saved.starts_with(kHookState) ? std::nullopt : std::optional(saved);
+    return saved.starts_with(kSyncState) ? std::nullopt : std::optional(saved);
   });
 }
 
-std::optional<std::string> name_in_hook(const std::string& saved) {
-  return saved.starts_with(kHookState) ? std::optional(saved.substr(kHookState.size())) : std::nullopt;
+NamedTensors named_for_saving(NamedTensors state) {
+  for (auto& [name, tensor] : state) name.insert(0, kSyncState);
+  return state;
+}
+
+std::optional<std::string> name_in_sync(const std::string& saved) {
+  return saved.starts_with(kSyncState) ? std::optional(saved.substr(kSyncState.size())) : std::nullopt;
 }
 
 bool belongs_to(std::string_view name, std::string_view tensor) {

@@ -34,7 +34,7 @@ std::vector<NamedShard> whole(const NamedTensors& tensors);
 /// By which name a rank has what was saved as `saved`; nothing where it has it not.
 using NameHere = std::function<std::optional<std::string>(const std::string& saved)>;
 
-/// All of `files` but an exchange's, on `device`, read one by one; a device other than the CPU needs one of
+/// All of `files` but a sync's, on `device`, read one by one; a device other than the CPU needs one of
 /// them on the host.
 NamedTensors load_tensors(const TensorFiles& files, const std::shared_ptr<Device>& device);
 
@@ -43,12 +43,14 @@ bool belongs_to(std::string_view name, std::string_view tensor);
 /// The same for one of `tensors`.
 bool belongs_to(std::string_view name, const NamedTensors& tensors);
 
-/// What CommHook::state() gave stands among the optimizer's tensors, its names behind this; who
-/// exchanges gradients in another way leaves it out.
-inline constexpr std::string_view kHookState = "exchange/";
+/// What a gradient sync keeps from step to step (GradientSync::state) stands among the optimizer's tensors,
+/// its names behind this; another sync leaves it out.
+inline constexpr std::string_view kSyncState = "exchange/";
 
-/// The exchange's own name of what was saved as `saved`; nothing for what is not an exchange's.
-std::optional<std::string> name_in_hook(const std::string& saved);
+/// `state` of a sync by the names that checkpoints have for it.
+NamedTensors named_for_saving(NamedTensors state);
+/// The sync's own name of what was saved as `saved`; nothing for what is not a sync's.
+std::optional<std::string> name_in_sync(const std::string& saved);
 
 /// `parts` where the host can read them: its own tensors themselves, of a device that runs ahead copies
 /// (waits for it).

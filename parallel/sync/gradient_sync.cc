@@ -1,10 +1,9 @@
 #include "parallel/sync/gradient_sync.h"
 
-#include "parallel/span_of.h"
+#include "parallel/sync/average.h"
 #include "parallel/sync/equal_start.h"
 #include "parallel/sync/fixed_tree_gradients.h"
 #include "parallel/sync/used_parameters.h"
-#include "runtime/autograd/grad_mode.h"
 #include "runtime/nn/trainable.h"
 
 namespace dtrain {
@@ -81,22 +80,14 @@ class LateAllReduce final : public GradientSync {
   LateAllReduce(const StrategyContext& context, OptimizerState state) : GradientSync(context, state) {}
 
   void finish(const Deadline& deadline) override {
-    const int ranks = dp_group().size();
-    if (ranks == 1) return;
-    const NoGrad no_grad;
+    if (dp_group().size() == 1) return;
     const NamedTensors parameters = trainable_parameters(network());
     complete_gradients(parameters, dp_group(), deadline);
-    std::vector<std::unique_ptr<Work>> works;
+    NamedTensors gradients;
     for (const auto& [name, parameter] : parameters) {
-      if (!parameter.grad().defined()) continue;
-      Tensor share = parameter.grad().detach();
-      share.scale_in_place(1.0 / ranks);
-      works.push_back(dp_group().all_reduce(span_of(share), ReduceOp::sum, "gradient of " + name));
+      if (parameter.grad().defined()) gradients.emplace_back("gradient of " + name, parameter.grad());
     }
-    for (auto& work : works) work->wait(deadline);
-    for (const auto& [name, parameter] : parameters) {
-      if (parameter.grad().defined()) parameter.grad().mark_modified();
-    }
+    average(gradients, dp_group(), deadline);
   }
   void exchange_alone(const Deadline& deadline) override { finish(deadline); }
 };

@@ -54,6 +54,13 @@ class GradientSync : public PassHooks {
   bool partitions_state() const noexcept { return state_ == OptimizerState::partitioned; }
   /// What exchanges gradients, where it remembers something from step to step; else null.
   CommHook* hook() const noexcept { return hook_.get(); }
+  /// Whether anything but the optimizer's state is kept from step to step. After sync_state() state() gives
+  /// it, each tensor by the name of a parameter or of its own; load_state() takes it over before begin().
+  virtual bool is_stateful() const noexcept { return hook_ != nullptr; }
+  virtual NamedTensors state() const { return hook_ ? hook_->state() : NamedTensors(); }
+  virtual void load_state(NamedTensors state) {
+    if (hook_) hook_->load(std::move(state));
+  }
   /// Whether ranks have the same gradients after finish(), so that none need say what it found in them.
   bool equal_gradients() const noexcept { return equal_gradients_; }
   /// Whether a step that does not exchange can be followed by an update.

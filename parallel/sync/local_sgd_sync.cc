@@ -1,8 +1,7 @@
 #include "parallel/sync/local_sgd_sync.h"
 
-#include "parallel/span_of.h"
+#include "parallel/sync/average.h"
 #include "parallel/sync/used_parameters.h"
-#include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/trainable.h"
 
@@ -39,30 +38,13 @@ void LocalSgdSync::take_update(bool exchange, const Deadline& deadline) {
 void LocalSgdSync::average_parameters(const Deadline& deadline) {
   since_ = 0;
   ++averages_;
-  average(trainable_parameters(network()), deadline);
-}
-
-void LocalSgdSync::average(const NamedTensors& tensors, const Deadline& deadline) {
-  if (dp_group().size() == 1) return;
-  const NoGrad no_grad;
-  std::vector<std::unique_ptr<Work>> works;
-  for (const auto& [name, tensor] : tensors) {
-    Tensor shares = tensor.detach();
-    shares.scale_in_place(1.0 / dp_group().size());
-    works.push_back(dp_group().all_reduce(span_of(tensor), ReduceOp::sum, name));
-  }
-  for (auto& work : works) work->wait(deadline);
-  for (const auto& [name, tensor] : tensors) tensor.mark_modified();
+  average(trainable_parameters(network()), dp_group(), deadline);
 }
 
 // Every rank has taken as many steps since the last average, so all of them come here alike.
 void LocalSgdSync::sync_state(Optimizer& optimizer, const Deadline& deadline) {
   if (since_ > 0) average_parameters(deadline);
-  NamedTensors moments;
-  for (auto& state : optimizer.named_state()) {
-    if (is_floating(state.second.dtype())) moments.push_back(std::move(state));
-  }
-  average(moments, deadline);
+  average(floating(optimizer.named_state()), dp_group(), deadline);
   GradientSync::sync_state(optimizer, deadline);
 }
 

@@ -31,7 +31,6 @@ class LocalSgdSync final : public GradientSync {
 
  private:
   void average_parameters(const Deadline& deadline);
-  void average(const NamedTensors& tensors, const Deadline& deadline);
 
   std::int64_t sync_every_, since_ = 0, averages_ = 0;
 };

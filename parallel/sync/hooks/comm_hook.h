@@ -52,7 +52,4 @@ class CommHook {
   virtual void load(NamedTensors /*state*/) {}
 };
 
-/// What `exchange` remembers, by the names that checkpoints have for it (kHookState); null: nothing.
-NamedTensors saved_state(const CommHook* exchange);
-
 }  // namespace dtrain

@@ -24,6 +24,9 @@ struct ShardOptions {
   ShardStage stage = ShardStage::optimizer;
   std::size_t bucket_bytes = 1U << 20;          ///< the same on all ranks
   Duration patience = std::chrono::minutes(5);  ///< bounds each wait for the peers
+  /// Whether groups that each have a replica average their gradients too; else they drift apart, and somebody
+  /// else brings them together (DilocoSync).
+  bool averages_replicas = true;
 };
 
 /// What was moved so far.

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "parallel/span_of.h"
+#include "parallel/sync/average.h"
 #include "parallel/sync/equal_start.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
@@ -185,7 +185,7 @@ void ShardedParameters::finish_pass() { exchange_->finish_pass(); }
 
 void ShardedParameters::finish_step() {
   if (fully_sharded_) fully_sharded_->reshard();
-  if (has_replicas()) average_replicas();
+  if (has_replicas() && options_.averages_replicas) average_replicas();
   const UsedParameters used = used_by_any();
   for (std::size_t i = 0; i < owned_.size(); ++i) {
     if (owned_[i].defined() && used[i]) owned_[i].set_grad(exchange_->owned_gradient(i));
@@ -212,17 +212,11 @@ void ShardedParameters::drop_step() {
 
 // What a group of ranks with a part each added up goes once more between the groups: 1/parts of the bytes.
 void ShardedParameters::average_replicas() {
-  const NoGrad no_grad;
-  std::vector<std::unique_ptr<Work>> works;
+  NamedTensors gradients;
   for (std::size_t i = 0; i < owned_.size(); ++i) {
-    if (!parameters_[i].is_owned()) continue;
-    Tensor gradient = exchange_->owned_gradient(i);
-    gradient.scale_in_place(1.0 / groups_.replicate_group->size());
-    works.push_back(
-        groups_.replicate_group->all_reduce(span_of(gradient), ReduceOp::sum, parameters_[i].name));
-    gradient.mark_modified();
+    if (parameters_[i].is_owned()) gradients.emplace_back(parameters_[i].name, exchange_->owned_gradient(i));
   }
-  for (auto& work : works) work->wait(patience());
+  average(gradients, *groups_.replicate_group, patience());
 }
 
 // What is whole everywhere is read whole; of the rest each rank reads what it has.
@@ -272,8 +266,9 @@ RankState ShardedParameters::save(const NamedTensors& state) const {
 }
 
 Replicas ShardedParameters::replicas(Communicator& all) const {
-  if (!shards_parameters()) return {&all, network_->named_parameters()};
-  if (!has_replicas()) return {};
+  const bool drift = !options_.averages_replicas;
+  if (!shards_parameters()) return {drift ? &groups_.shard_group : &all, network_->named_parameters()};
+  if (!has_replicas() || drift) return {};
   return {groups_.replicate_group, owned()};
 }
 

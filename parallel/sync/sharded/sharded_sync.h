@@ -10,7 +10,7 @@
 
 namespace dtrain {
 
-class ShardedSync final : public GradientSync {
+class ShardedSync : public GradientSync {
  public:
   /// The patience of `options` is the context's. Without `groups` all ranks have a part each.
   ShardedSync(const StrategyContext& context, ShardOptions options,
