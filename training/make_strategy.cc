@@ -8,6 +8,7 @@
 #include "parallel/placed/multi_device_strategy.h"
 #include "parallel/placed/placed_strategy.h"
 #include "parallel/server/server_strategy.h"
+#include "parallel/sync/sharded/diloco_sync.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
 #include "runtime/device/cuda/cuda_device.h"
@@ -20,7 +21,12 @@ std::unique_ptr<ParallelModel> make_sharded(const TrainConfig& config, const Str
                                             const WorkerMesh* mesh) {
   std::optional<ShardGroups> groups;
   if (mesh != nullptr) groups.emplace(ShardGroups{mesh->mesh.group("shard"), &mesh->mesh.group("replicate")});
-  return make_sharded(context, ShardOptions{.stage = *config.shard}, groups);
+  const ShardOptions options{.stage = config.shard.value_or(ShardStage::optimizer)};
+  if (!config.outer_lr) return make_sharded(context, options, groups);
+  const OuterOptions outer{config.sync_every, *config.outer_lr, config.outer_momentum};
+  return make_with_sync(context, "DiLoCo",
+                        std::make_unique<DilocoSync>(
+                            context, options, groups.value_or(ShardGroups{context.communicator}), outer));
 }
 
 OptimizerState optimizer_state(const TrainConfig& config) {
@@ -37,7 +43,8 @@ std::unique_ptr<ParallelModel> strategy_between_workers(const TrainConfig& confi
                                                         const StrategyContext& context,
                                                         const WorkerMesh* mesh) {
   if (config.virtual_workers > 0) return make_virtual_workers(config, context);
-  if (config.shard && !partitions_optimizer(config)) return make_sharded(config, context, mesh);
+  const bool cuts = config.shard && !partitions_optimizer(config);
+  if (cuts || config.outer_lr) return make_sharded(config, context, mesh);
   if (config.sync_every > 0) return make_local_sgd(context, config.sync_every);
   // Compressed steps are not all alike, so they are not recorded either.
   const bool compresses = config.compress.kind != Compression::Kind::none;
@@ -48,6 +55,8 @@ std::unique_ptr<ParallelModel> strategy_between_workers(const TrainConfig& confi
 /// The axes of workers that have a part each; none where all have.
 std::vector<MeshAxis> shard_axes(const TrainConfig& config, const Communicator& world, int local_rank,
                                  int local_size) {
+  const bool each_alone = config.outer_lr && !config.shard;
+  if (each_alone) return {{"replicate", kAutoSize}, {"shard", 1}};
   if (config.shard_group == 0) return {};
   if (config.shard_group != kShardNode) return {{"replicate", kAutoSize}, {"shard", config.shard_group}};
   if (world.size() % local_size != 0 || world.rank() % local_size != local_rank) {

@@ -32,6 +32,7 @@ forms_of() { # MODEL WORKERS: options of a form a line, those of the launcher be
   printf '%s\n' "|" "|--virtual-workers 8" "|--accumulate 2" "|--precision fp16" "|--clip-grad-value 0.001"
   [ "$2" = 1 ] || printf '%s\n' "|--shard optimizer" "|--shard gradients --accumulate 2" "|--shard parameters" \
     "|--shard parameters --precision fp16" "|--virtual-workers 8 --shard optimizer" "|--sync-every 2" \
+    "|--sync-every 2 --outer-lr 0.7" "|--sync-every 2 --outer-lr 0.7 --shard optimizer" \
     "|--compress bf16" "|--compress powersgd:2" "--servers=1|" "|--devices cpu:0,cpu:1" \
     "|--devices cpu:0,cpu:1 --shard optimizer" "|--pipeline 2 --devices cpu:0,cpu:1 --micro-batches 4" \
     "|--pipeline 2 --devices cpu:0,cpu:1 --micro-batches 4 --shard optimizer" \

@@ -55,8 +55,11 @@ class Forms {
 
   void whole_networks() {
     forms_.push_back({"data parallel", workers_, {}, {}, {}, workers_ == 1, one()});
-    if (!has_batch_norm())
+    if (!has_batch_norm()) {
       forms_.push_back({"local SGD, H = 1", workers_, {"--sync-every", "1"}, {}, {}, false, one()});
+      const Arguments mean = {"--sync-every", "1", "--outer-lr", "1", "--outer-momentum", "0"};
+      forms_.push_back({"DiLoCo, H = 1, the mean", workers_, mean, {}, {}, false, one()});
+    }
     const Arguments parts = {"--virtual-workers", "8"};
     if (workers_ <= 8)
       forms_.push_back(

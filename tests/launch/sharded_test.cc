@@ -187,6 +187,31 @@ TEST_F(ShardOption, ParametersMayBeAveragedNowAndThenInstead) {
   EXPECT_THAT(both.err, HasSubstr("--shard"));
 }
 
+// Groups of workers with a sharded optimizer each, and workers on their own; resumed within a round of outer
+// steps, which each checkpoint ends.
+TEST_F(ShardOption, GroupsMayTakeAnOuterStepNowAndThen) {
+  const auto rounds = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--sync-every", "4", "--outer-lr", "0.7", "--checkpoint-every", "6"});
+    return more;
+  };
+  const struct {
+    const char *name, *shard;
+    std::vector<std::string> options;
+  } forms[] = {{"alone", "none", rounds({})}, {"groups", "optimizer", rounds({"--shard-group", "2"})}};
+  for (const auto& [name, shard, options] : forms) {
+    expect_trained(training(name, 4, shard, 12, options));
+    const std::string again = std::string(name) + "-again";
+    expect_trained(training(again, 4, shard, 6, options));
+    expect_trained(training(again, 4, shard, 12, options));
+    EXPECT_EQ(losses(folder_ / again), losses(folder_ / name)) << name;
+    EXPECT_LT(losses(folder_ / name).back(), losses(folder_ / name).front()) << name;
+  }
+  const RunResult other = train(training("groups", 4, "optimizer", 14,
+                                         {"--sync-every", "4", "--outer-lr", "0.5", "--shard-group", "2"}));
+  EXPECT_NE(other.exit_code, 0);
+  EXPECT_THAT(other.err, HasSubstr("--outer-lr"));
+}
+
 TEST_F(ShardOption, LayersMayHaveRatesOfTheirOwn) {
   for (const char* name : {"lars", "lamb"}) {
     const std::vector<std::string> rule = {"--optimizer", name, "--lr", name[2] == 'r' ? "1" : "0.01",

@@ -54,6 +54,8 @@ constexpr Form
     kStages{"stages", "--stages", "even", DTRAIN_WHERE(asked.config.stages.kind != StageCut::Kind::even)},
     kSequenceParallel{"sequence-parallel", "--sequence-parallel", "nothing", DTRAIN_WHERE(asked.config.sequence_parallel)},
     kSyncEvery{"sync-every", "--sync-every", "0", DTRAIN_WHERE(asked.config.sync_every > 0)},
+    kLocalSgd{"sync-every", "--sync-every without --outer-lr", "0", DTRAIN_WHERE(asked.config.sync_every > 0 && !asked.config.outer_lr)},
+    kOuterLr{"outer-lr", "--outer-lr", "nothing", DTRAIN_WHERE(asked.config.outer_lr.has_value())},
     kServers{"servers", "--servers", "0", DTRAIN_WHERE(asked.config.servers > 0)},
     kSeveralServers{"servers", "--servers 2 and more", "0 or 1", DTRAIN_WHERE(asked.config.servers > 1)},
     kAsync{"update", "--update async", "sync", DTRAIN_WHERE(asked.config.update == ServerUpdate::async)},
@@ -97,7 +99,7 @@ constexpr Exclusion kExclusions[] = {
     {kShardGradients, kVirtualWorkers, ", which adds whole gradients up"},
     {kShardGradients, kPlace, ", whose parameters are whole, each on its device"},
     {kShardGradients, kDeviceStages, ", whose parameters are whole, each on its device"},
-    {kShard, kSyncEvery, ", where each worker has an optimizer of its own"},
+    {kShard, kLocalSgd, ", where each worker has an optimizer of its own"},
     {kShard, kServers, ", which hold the optimizer's state"},
     {kShardGroup, kTensor, ", whose copies of a part share its state out"},
     {kShardGroup, kWorkerStages, ", whose copies of a part share its state out"},
@@ -140,6 +142,7 @@ constexpr Exclusion kExclusions[] = {
     {kGraph, kSeveralDevices, ", since a graph is of one device"},
     {kGraph, kLayerwise, ", whose steps are not recorded"},
     {kLayerwise, kShardRanges, ", where workers hold parts of layers (but for --shard optimizer with --pipeline, --virtual-workers or --place)"},
+    {kLayerwise, kOuterLr, ", whose optimizers see layers as ranges of elements"},
     {kLayerwise, kTensor, ", where workers hold parts of layers"},
     {kLayerwise, kSeveralServers, ", which hold parts of layers"},
     {kBackend, kThreadWorkers, ", which share the memory of their process"},
@@ -154,6 +157,7 @@ struct Need {
 
 constexpr Need kNeeds[] = {
     {kShardGroup, kShard, "--shard with it, which says what is shared out"},
+    {kOuterLr, kSyncEvery, "--sync-every H with it, the steps between two outer ones"},
     {kMicroBatches, kPipeline, "--pipeline N with it, with N of 2 or more; --accumulate is for the others"},
     {kSchedule, kPipeline, "--pipeline N with it, with N of 2 or more; --accumulate is for the others"},
     {kChunks, kInterleaved, "--schedule interleaved with it, whose stages have several"},

@@ -91,7 +91,7 @@ std::map<std::string, std::string> identity_of(const Options& options) {
     } else if (std::holds_alternative<WholeNumber>(spec.values)) {
       settings[name] = std::to_string(options.integer(name, INT64_MIN, INT64_MAX));
     } else {
-      settings[name] = options.text(name);
+      settings[name] = options.has(name) ? options.text(name) : "none";
     }
   }
   return settings;

@@ -149,6 +149,7 @@ const Division kDivisions[] = {
     {"pipeline_powersgd", 4, {"--mesh=dp=2,pp=2", "--micro-batches=4", "--compress=powersgd:2"}},
     {"placed", 2, {"--place=head=cpu:1"}},
     {"local_sgd", 2, {"--sync-every=4"}},
+    {"diloco", 4, {"--shard=optimizer", "--shard-group=2", "--sync-every=4", "--outer-lr=0.7"}},
     {"powersgd", 2, {"--compress=powersgd:2"}},
     {"server", 2, {}, 1},
 };

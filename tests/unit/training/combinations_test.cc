@@ -46,7 +46,7 @@ const Breach kBreaches[] = {
     {"--shard parameters --virtual-workers 4", "shard", "--virtual-workers"},
     {"--shard gradients --place conv1=cpu:0,fc1=cpu:1", "shard", "--place"},
     {"--shard parameters --pipeline 2 --devices cpu:0,cpu:1", "shard", "--pipeline over --devices"},
-    {"--shard optimizer --sync-every 2", "shard", "--sync-every"},
+    {"--shard optimizer --sync-every 2", "shard", "--sync-every without --outer-lr"},
     {"--shard optimizer --servers 1", "shard", "--servers"},
     {"--shard optimizer --shard-group 2 --tensor 2", "shard-group", "--tensor"},
     {"--shard optimizer --shard-group 2 --pipeline 2", "shard-group", "--pipeline"},
@@ -94,6 +94,7 @@ const Breach kBreaches[] = {
     {"--cuda-graph on --optimizer lars", "cuda-graph", "--optimizer lars and lamb"},
     {"--optimizer lamb --shard optimizer", "optimizer", "--shard"},
     {"--optimizer lars --tensor 2", "optimizer", "--tensor"},
+    {"--optimizer lamb --sync-every 2 --outer-lr 0.7", "optimizer", "--outer-lr"},
     {"--optimizer lars --servers 2", "optimizer", "--servers 2 and more"},
     {"--backend gloo --thread-workers 2", "backend", "--thread-workers"},
     {"--peer-snapshots 2 --thread-workers 2", "peer-snapshots", "--thread-workers"},
@@ -117,6 +118,7 @@ TEST(Combinations, EveryRowIsRefusedInItsWords) {
 
 TEST(Combinations, WhatNeedsAnotherSaysWhich) {
   EXPECT_THAT(refusal_of("--shard-group 2"), HasSubstr("expected --shard with it"));
+  EXPECT_THAT(refusal_of("--outer-lr 0.7"), HasSubstr("expected --sync-every H with it"));
   EXPECT_THAT(refusal_of("--micro-batches 2"), HasSubstr("expected --pipeline N with it"));
   EXPECT_THAT(refusal_of("--schedule gpipe"), HasSubstr("expected --pipeline N with it"));
   EXPECT_THAT(refusal_of("--chunks 2 --pipeline 2"), HasSubstr("expected --schedule interleaved with it"));
@@ -139,7 +141,9 @@ TEST(Combinations, OthersGoTogether) {
         "--compress powersgd:2 --pipeline 2", "--shard gradients --pipeline 2 --schedule interleaved",
         "--shard parameters --shard-group 2", "--devices cpu:0,cpu:1 --shard gradients --update-on host",
         "--devices cpu:0,cpu:1 --sync-every 2", "--sync-every 2 --sync-batch-norm",
-        "--servers 1 --clip-grad-norm 1 --optimizer lars", "--servers 2 --update async --max-staleness 2",
+        "--sync-every 2 --outer-lr 0.7", "--sync-every 2 --outer-lr 0.7 --shard optimizer --shard-group 2",
+        "--sync-every 2 --outer-lr 0.7 --shard parameters", "--servers 1 --clip-grad-norm 1 --optimizer lars",
+        "--servers 2 --update async --max-staleness 2",
         "--pipeline 2 --devices cpu:0,cpu:1 --shard optimizer", "--thread-workers 4 --mesh dp=2,pp=2",
         "--nesterov --momentum 0.9"})
     EXPECT_EQ(refusal_of(line), "") << line;
