@@ -32,6 +32,7 @@ constexpr Command kCommands[] = {
     {"report", "plot one run, or compare several, in a self-contained HTML page", run_report},
     {"predict", "apply a trained network to samples in a file", run_predict, true},
     {"export", "write a trained network as an ONNX file", run_export},
+    {"tokenize", "write texts as shards of tokens, by a model's tokenizer", run_tokenize},
     {"convert", "convert weights from or to PyTorch's names, as safetensors", run_convert},
 };
 

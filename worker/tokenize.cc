@@ -1,0 +1,137 @@
+// `dtrain tokenize`: text files to shards of tokens, for --dataset tokens:….
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/terminal.h"
+#include "runtime/data/tokens/shards/token_file.h"
+#include "runtime/data/tokens/shards/tokenize_files.h"
+#include "worker/commands.h"
+
+namespace dtrain {
+namespace {
+
+// clang-format off
+constexpr OptionSpec kOptions[] = {
+    {"tokenizer", "Tokenize", "FILE", "", "tokenizer.json, *.tiktoken of a published encoding, or a folder with tokenizer.json or vocab.json and merges.txt"},
+    {"input", "Tokenize", "PATTERN", "", "the texts: *.txt (a file is a document) or *.jsonl (a line is one), either may be gzip"},
+    {"output", "Tokenize", "DIR", "", "folder of the shards; if it has some of the same conversion, it goes on behind them"},
+    {"field", "Tokenize", "NAME", "text", "of a *.jsonl line's object: the document's text"},
+    {"end-token", "Tokenize", "TOKEN", "auto", "put behind each document: auto (<|endoftext|> or what the tokenizer has for it), none or a token's text"},
+    {"shard-tokens", "Tokenize", "N", "100000000", "a shard ends with the document that reaches N tokens"},
+    {"threads", "Tokenize", "N", "0", "threads that encode; 0: one for each CPU"},
+    {"verify", "Check", "PATTERN", "", "write nothing; read files of tokens (of any format) against their checksums and vocabulary"},
+    {"help", "Check", "", "", "this text"},
+};
+// clang-format on
+
+std::vector<std::string> matching(const Options& options, const std::string& name) {
+  const std::string& pattern = options.text(name);
+  glob_t found{};
+  const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
+  ::globfree(&found);
+  if (paths.empty()) options.refuse(name, "a pattern of files that exist");
+  return paths;
+}
+
+std::optional<std::int32_t> end_token(const Options& options, const Tokenizer& tokenizer) {
+  const std::string& wanted = options.text("end-token");
+  if (wanted == "none") return std::nullopt;
+  const auto token = wanted == "auto" ? tokenizer.end_of_text() : tokenizer.added_token(wanted);
+  if (!token) options.refuse("end-token", fmt::format("a token that {} has, or none", tokenizer.name()));
+  return token;
+}
+
+/// A line that is drawn again on a terminal.
+class Line {
+ public:
+  Line(const Environment& environment, std::int64_t bytes, bool compressed)
+      : shown_(shows_on_terminal(STDERR_FILENO, environment)), total_(compressed ? 0 : bytes) {}
+
+  void show(const TokenizeProgress& progress) {
+    const auto now = steady_clock().now();
+    if (!shown_ || (drawn_ && now - last_ < std::chrono::milliseconds(200))) return;
+    last_ = now;
+    drawn_ = true;
+    const double share = total_ > 0 ? static_cast<double>(progress.bytes) / static_cast<double>(total_) : 0;
+    std::string bar;
+    if (total_ > 0) {
+      bar.assign(static_cast<std::size_t>(std::min(share, 1.0) * kBar), '#');
+      bar.resize(kBar, '-');
+      bar = fmt::format("[{}] {:3.0f} %  ", bar, 100 * std::min(share, 1.0));
+    }
+    fmt::print(stderr, "\r\x1b[K{}{:.1f} MB, {} tokens, {} shards", bar,
+               static_cast<double>(progress.bytes) / 1e6, progress.tokens, progress.shards);
+    std::fflush(stderr);
+  }
+  void finish() const {
+    if (drawn_) fmt::print(stderr, "\r\x1b[K");
+  }
+
+ private:
+  static constexpr std::size_t kBar = 30;
+  bool shown_, drawn_ = false;
+  std::int64_t total_;
+  TimePoint last_{};
+};
+
+ExitCode check_files(const Options& options) {
+  for (const std::string& path : matching(options, "verify")) {
+    const TokenFile file = open_token_file(path);
+    verify(file);
+    fmt::print("{}: {}, {} tokens, {} documents, vocabulary {}, tokenizer {:016x}\n", path, file.format,
+               file.count, file.documents.size(), file.vocabulary, file.hash);
+  }
+  return ExitCode::ok;
+}
+
+ExitCode convert(const Options& options, const Environment& environment) {
+  for (const char* const name : {"tokenizer", "input", "output"})
+    if (!options.has(name))
+      throw UsageError(fmt::format("expected --{}, got none (`dtrain tokenize --help`)", name));
+  TokenizeRequest request;
+  request.inputs = matching(options, "input");
+  request.tokenizer = open_tokenizer(options.text("tokenizer"));
+  request.output = options.text("output");
+  request.field = options.text("field");
+  request.shard_tokens = options.integer("shard-tokens", 1, INT64_MAX);
+  request.end_token = end_token(options, *request.tokenizer);
+  request.threads = static_cast<int>(options.integer("threads", 0, 1024));
+  if (request.threads == 0)
+    request.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::int64_t bytes = 0;
+  bool unknown = false;  // the share that is done: of gzip, and of JSON around texts
+  for (const std::string& input : request.inputs) {
+    bytes += static_cast<std::int64_t>(std::filesystem::file_size(input));
+    unknown = unknown || !input.ends_with(".txt");
+  }
+  Line line(environment, bytes, unknown);
+  request.on_progress = [&](const TokenizeProgress& progress) { line.show(progress); };
+  const TokenizeProgress done = tokenize_files(request);
+  line.finish();
+  fmt::print("{}: {} tokens of {} bytes in {} shard{}{}\n", request.output.string(), done.tokens, done.bytes,
+             done.shards, done.shards == 1 ? "" : "s", done.resumed ? ", resumed" : "");
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+ExitCode run_tokenize(const Invocation& invocation) {
+  const Options options =
+      resolve_options("dtrain tokenize", kOptions, invocation.arguments, invocation.environment);
+  if (const auto help = asked_help(
+          options, "usage: dtrain tokenize --tokenizer FILE --input PATTERN --output DIR [options]",
+          kOptions)) {
+    fmt::print("{}", *help);
+    return ExitCode::ok;
+  }
+  return options.has("verify") ? check_files(options) : convert(options, invocation.environment);
+}
+
+}  // namespace dtrain
