@@ -18,7 +18,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "cluster/mpi/.*"
   "cluster/quorum/.*"
   "cluster/rendezvous/.*"
-  "cluster/store/store_(barrier|connect|connection|handshake|mac|table|wire)\\.h"
+  "cluster/store/(fields|store_(barrier|connect|connection|handshake|mac|table|wire))\\.h"
   "collectives/(backends|mpi_module|nccl_module)\\.h"
   "collectives/(gloo|mpi|nccl|p2p|self|shm|tcp|threads)/.*"
   "parallel/server/(message_link|protocol|purpose|server_lines|table)\\.h"
