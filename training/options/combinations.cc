@@ -16,6 +16,11 @@ struct Asked {
   const TrainConfig& config;
 };
 
+/// By whoever starts the run: on the command line, in the environment or in a file. Every run has the others.
+bool is_given(const Options& options, const std::string& name) {
+  return options.has(name) && options.at(name).source != "default";
+}
+
 /// What can be asked for by an option.
 struct Form {
   std::string_view option;
@@ -25,7 +30,7 @@ struct Form {
 };
 
 #define DTRAIN_WHERE(condition) [](const Asked& asked) -> bool { return condition; }
-#define DTRAIN_GIVEN(name) DTRAIN_WHERE(asked.options.has(name))
+#define DTRAIN_GIVEN(name) DTRAIN_WHERE(is_given(asked.options, name))
 
 // clang-format off
 constexpr Form
@@ -56,6 +61,7 @@ constexpr Form
     kSyncEvery{"sync-every", "--sync-every", "0", DTRAIN_WHERE(asked.config.sync_every > 0)},
     kLocalSgd{"sync-every", "--sync-every without --outer-lr", "0", DTRAIN_WHERE(asked.config.sync_every > 0 && !asked.config.outer_lr)},
     kOuterLr{"outer-lr", "--outer-lr", "nothing", DTRAIN_WHERE(asked.config.outer_lr.has_value())},
+    kOuterMomentum{"outer-momentum", "--outer-momentum", "nothing", DTRAIN_GIVEN("outer-momentum")},
     kServers{"servers", "--servers", "0", DTRAIN_WHERE(asked.config.servers > 0)},
     kSeveralServers{"servers", "--servers 2 and more", "0 or 1", DTRAIN_WHERE(asked.config.servers > 1)},
     kAsync{"update", "--update async", "sync", DTRAIN_WHERE(asked.config.update == ServerUpdate::async)},
@@ -70,7 +76,7 @@ constexpr Form
     kDevices{"devices", "--devices", "nothing", DTRAIN_GIVEN("devices")},
     kStageDevices{"devices", "--devices", "nothing", DTRAIN_WHERE(asked.config.device_stages > 0)},
     kReplicas{"devices", "--devices", "nothing", DTRAIN_WHERE(has_replicas(asked.config))},
-    kSeveralDevices{"devices", "--devices", "nothing", DTRAIN_WHERE(asked.options.has("devices") || asked.config.placed)},
+    kSeveralDevices{"devices", "--devices", "nothing", DTRAIN_WHERE(is_given(asked.options, "devices") || asked.config.placed)},
     kPlace{"place", "--place", "nothing", DTRAIN_WHERE(asked.config.placed)},
     kPlaceAuto{"place", "--place auto", "a map", DTRAIN_WHERE(asked.config.placed && asked.options.text("place") == "auto")},
     kUpdateOnHost{"update-on", "--update-on host", "device", DTRAIN_WHERE(asked.config.update_on_host)},
@@ -158,6 +164,7 @@ struct Need {
 constexpr Need kNeeds[] = {
     {kShardGroup, kShard, "--shard with it, which says what is shared out"},
     {kOuterLr, kSyncEvery, "--sync-every H with it, the steps between two outer ones"},
+    {kOuterMomentum, kOuterLr, "--outer-lr X with it, the rate of the outer steps"},
     {kMicroBatches, kPipeline, "--pipeline N with it, with N of 2 or more; --accumulate is for the others"},
     {kSchedule, kPipeline, "--pipeline N with it, with N of 2 or more; --accumulate is for the others"},
     {kChunks, kInterleaved, "--schedule interleaved with it, whose stages have several"},

@@ -12,17 +12,19 @@
 namespace dtrain {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr std::int64_t kWorkers = 4;
 
-std::string refusal_of(const std::string& line) {
+std::string refusal_of(const std::string& line, const Environment& environment = {}) {
   std::istringstream in(line);
   std::vector<std::string> arguments;
   for (std::string word; in >> word;) arguments.push_back(word);
   try {
-    make_train_config(resolve_options("dtrain train", train_options(), arguments, {}), "lenet", kWorkers);
+    make_train_config(resolve_options("dtrain train", train_options(), arguments, environment), "lenet",
+                      kWorkers);
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -119,6 +121,10 @@ TEST(Combinations, EveryRowIsRefusedInItsWords) {
 TEST(Combinations, WhatNeedsAnotherSaysWhich) {
   EXPECT_THAT(refusal_of("--shard-group 2"), HasSubstr("expected --shard with it"));
   EXPECT_THAT(refusal_of("--outer-lr 0.7"), HasSubstr("expected --sync-every H with it"));
+  EXPECT_THAT(refusal_of("--sync-every 2 --outer-momentum 0.5"), HasSubstr("expected --outer-lr X with it"));
+  EXPECT_THAT(refusal_of("--outer-momentum 0.9"), HasSubstr("expected --outer-lr X with it"));  // its default
+  EXPECT_THAT(refusal_of("", {{"DTRAIN_OUTER_MOMENTUM", "0.5"}}),
+              AllOf(StartsWith("--outer-momentum (from DTRAIN_OUTER_MOMENTUM)"), HasSubstr("--outer-lr X")));
   EXPECT_THAT(refusal_of("--micro-batches 2"), HasSubstr("expected --pipeline N with it"));
   EXPECT_THAT(refusal_of("--schedule gpipe"), HasSubstr("expected --pipeline N with it"));
   EXPECT_THAT(refusal_of("--chunks 2 --pipeline 2"), HasSubstr("expected --schedule interleaved with it"));
@@ -142,7 +148,8 @@ TEST(Combinations, OthersGoTogether) {
         "--shard parameters --shard-group 2", "--devices cpu:0,cpu:1 --shard gradients --update-on host",
         "--devices cpu:0,cpu:1 --sync-every 2", "--sync-every 2 --sync-batch-norm",
         "--sync-every 2 --outer-lr 0.7", "--sync-every 2 --outer-lr 0.7 --shard optimizer --shard-group 2",
-        "--sync-every 2 --outer-lr 0.7 --shard parameters", "--servers 1 --clip-grad-norm 1 --optimizer lars",
+        "--sync-every 2 --outer-lr 0.7 --shard parameters",
+        "--sync-every 2 --outer-lr 0.7 --outer-momentum 0", "--servers 1 --clip-grad-norm 1 --optimizer lars",
         "--servers 2 --update async --max-staleness 2",
         "--pipeline 2 --devices cpu:0,cpu:1 --shard optimizer", "--thread-workers 4 --mesh dp=2,pp=2",
         "--nesterov --momentum 0.9"})
