@@ -23,6 +23,14 @@ std::string_view limit() noexcept {
 bool allows_avx512() noexcept { return limit().empty() || limit() == "avx512"; }
 bool allows_avx2() noexcept { return allows_avx512() || limit() == "avx2"; }
 
+#if defined(__x86_64__)
+// Leaf 1: bit 29 of ECX (Intel's manual, volume 2, CPUID). Not every compiler here knows it by name.
+bool has_f16c() noexcept {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && ((ecx >> 29U) & 1U) != 0;
+}
+#endif
+
 }  // namespace
 
 void check_vector_limit() {
@@ -34,8 +42,8 @@ void check_vector_limit() {
 #if defined(__x86_64__)
 
 bool has_avx2() noexcept {
-  static const bool has =
-      allows_avx2() && __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+  static const bool has = allows_avx2() && __builtin_cpu_supports("avx2") != 0 &&
+                          __builtin_cpu_supports("fma") != 0 && has_f16c();
   return has;
 }
 

@@ -11,7 +11,7 @@ namespace dtrain::cpu {
 /// Throws UsageError where DTRAIN_CPU_VECTORS has another value.
 void check_vector_limit();
 
-/// AVX2 and FMA.
+/// AVX2, FMA and F16C, the conversions to and from float16.
 bool has_avx2() noexcept;
 /// And AVX-512 F, BW, DQ, VL.
 bool has_avx512() noexcept;

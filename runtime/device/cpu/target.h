@@ -14,4 +14,5 @@
 #endif
 
 #define DTRAIN_AVX2 "avx2,fma"
+#define DTRAIN_AVX2_F16C "avx2,fma,f16c"
 #define DTRAIN_AVX512 "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl"

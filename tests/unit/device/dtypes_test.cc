@@ -65,6 +65,30 @@ TEST(Float16, RoundsToNearestEven) {
   }
 }
 
+/// Copies of rows go by the processor's instructions, which must be the formulas' bits: of NaN, too, and of
+/// what rounds to a subnormal number or to infinity.
+TEST(Float16, RowsHaveTheBitsOfSingleConversions) {
+  const auto device = make_device("cpu");
+  constexpr std::int64_t kCount = 0x10000;
+  Array halves({kCount}, DType::f16), floats({kCount}), to_floats({kCount}), to_halves({kCount}, DType::f16);
+  auto* const half = halves.view().as<Float16>();
+  for (std::int64_t i = 0; i < kCount; ++i) half[i].bits = static_cast<std::uint16_t>(i);
+  device->kernels().copy(halves, to_floats);
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(to_floats.view().as<float>()[i]),
+              std::bit_cast<std::uint32_t>(static_cast<float>(half[i])))
+        << i;
+  }
+  for (std::uint32_t low : {0U, 1U, 0xfffU, 0x1000U, 0x1001U, 0x2000U, 0x3000U, 0xffffU}) {
+    auto* const value = floats.view().as<float>();
+    for (std::uint32_t i = 0; i < kCount; ++i) value[i] = std::bit_cast<float>(i << 16 | low);
+    device->kernels().copy(floats, to_halves);
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(to_halves.view().as<Float16>()[i].bits, Float16(value[i]).bits) << i << " " << low;
+    }
+  }
+}
+
 /// What `value` becomes in `dtype`; it fits into all of them.
 double in(DType dtype, double value) {
   if (dtype == DType::boolean) return value != 0 ? 1 : 0;

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -99,6 +101,39 @@ void print_elementwise(Printer& printer, DType dtype) {
   }
 }
 
+/// Every float16, and floats by their bits: all exponents and NaN of both kinds among them.
+void print_float16(Printer& printer) {
+  constexpr std::int64_t kCount = 0x10000 + 7;
+  Array halves({kCount}, DType::f16), floats({kCount});
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    const auto bits = static_cast<std::uint32_t>(i);
+    halves.view().as<Float16>()[i].bits = static_cast<std::uint16_t>(bits);
+    floats.view().as<float>()[i] = std::bit_cast<float>(bits * 65521U);
+  }
+  Array from_halves({kCount}), from_floats({kCount}, DType::f16);
+  printer.kernels().copy(halves, from_halves);
+  printer.kernels().copy(floats, from_floats);
+  printer.print("from float16", from_halves);
+  printer.print("to float16", from_floats);
+}
+
+/// Rows whose extremes hang on the order of comparisons: zeros of both signs and several NaN.
+void print_extremes(Printer& printer) {
+  const Array rows = printer.numbers({97, 333}, DType::f32), out({97, 1});
+  auto* const value = rows.view().as<float>();
+  for (std::uint32_t i = 0; i < 97 * 333; ++i) {
+    const std::uint32_t row = i / 333, mixed = i * 2654435761U;
+    const float sign = row % 2 == 0 ? 1.0F : -1.0F;
+    if (row % 3 == 0) value[i] = std::copysign(0.0F, value[i]);
+    if (row % 3 == 1) value[i] = mixed % 5 == 0 ? 0.0F * value[i] : sign * std::abs(value[i]);
+    if (row % 6 == 2 && mixed % 101 == 0) value[i] = std::bit_cast<float>(0x7fc00000U | mixed);
+  }
+  for (const Reduction op : {Reduction::max, Reduction::min}) {
+    printer.kernels().reduce(op, rows, out);
+    printer.print("extremes", out);
+  }
+}
+
 void print_reductions(Printer& printer, DType dtype) {
   for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
     const Dims shape{3, 19, 7, 37};
@@ -173,6 +208,9 @@ void print_updates(Printer& printer, DType dtype) {
 
 /// Run by the test below, in a process of its own.
 TEST(VectorBits, DISABLED_Print) {
+  Printer edges;
+  print_float16(edges);
+  print_extremes(edges);
   for (const DType dtype : kDtypes) {
     Printer printer;
     print_elementwise(printer, dtype);

@@ -3,17 +3,25 @@
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
+#include "runtime/device/cpu/loops/float16.h"
 #include "runtime/device/cpu/loops/strided_loop.h"
 #include "runtime/device/cpu/loops/widest.h"
 
 namespace dtrain::cpu {
 namespace {
 
+/// Pairs of types that the processor has an instruction for.
+template <class From, class To>
+inline constexpr bool kHasInstruction = (std::is_same_v<From, float> && std::is_same_v<To, Float16>) ||
+                                        (std::is_same_v<From, Float16> && std::is_same_v<To, float>);
+
 template <class From, class To>
 void copy_run(std::int64_t n, To* to, std::int64_t to_step, const From* from, std::int64_t from_step) {
   if (to_step == 1 && from_step == 1) {
     if constexpr (std::is_same_v<From, To>) {
       std::memmove(to, from, static_cast<std::size_t>(n) * sizeof(To));
+    } else if constexpr (kHasInstruction<From, To>) {
+      convert(n, from, to);
     } else {
       widest([&] {
         for (std::int64_t i = 0; i < n; ++i) to[i] = cast<To>(from[i]);
