@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "runtime/base/error.h"
@@ -59,6 +61,37 @@ TEST(Reduce, SumsOfManyFloatsKeepTheirDigits) {
   device->kernels().fill(in, 0.1);
   device->kernels().reduce(Reduction::sum, in, out);
   EXPECT_NEAR(out.values()[0], 100000.3 + 1000003 * 1.490116e-9, 0.01);
+}
+
+/// Rows shorter and longer than vectors, with what a comparison in vectors could lose at every place: NaN and
+/// the extreme itself. (vector_bits_test.cc has the zeros of both signs.)
+TEST(Reduce, ExtremesOfRowsAreFoundAtEveryPlace) {
+  const auto device = make_device("cpu");
+  Generator generator(7);
+  for (const std::int64_t count : {1, 31, 32, 33, 63, 64, 100}) {
+    Array in({count, count}), out({count, 1});
+    for (const float special : {std::nanf(""), -std::nanf(""), 9.0F, -9.0F, HUGE_VALF, -HUGE_VALF}) {
+      auto* const values = in.view().as<float>();
+      const auto numel = static_cast<std::size_t>(count * count);
+      generator.uniform(std::span(values, numel), -4.0F, 4.0F);
+      for (std::int64_t i = 0; i < count; ++i) values[i * count + i] = special;
+      for (const Reduction op : {Reduction::max, Reduction::min}) {
+        device->kernels().reduce(op, in, out);
+        for (std::int64_t i = 0; i < count; ++i) {
+          const float* const row = values + i * count;
+          const bool largest = op == Reduction::max;
+          const float expected = std::isnan(special) ? special
+                                 : largest           ? *std::max_element(row, row + count)
+                                                     : *std::min_element(row, row + count);
+          const float found = out.view().as<float>()[i];
+          ASSERT_EQ(std::isnan(found), std::isnan(expected)) << count << " " << i << " " << special;
+          if (!std::isnan(expected)) {
+            ASSERT_EQ(found, expected) << count << " " << i << " " << special;
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(Reduce, NothingIntegersAndNan) {

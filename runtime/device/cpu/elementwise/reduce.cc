@@ -7,6 +7,7 @@
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
 #include "runtime/device/cpu/loops/chunks.h"
+#include "runtime/device/cpu/loops/extremes.h"
 #include "runtime/device/cpu/loops/strided_loop.h"
 #include "runtime/device/cpu/loops/sums.h"
 #include "runtime/device/cpu/loops/widest.h"
@@ -170,6 +171,11 @@ void extreme_columns(Op op, const StridedLoop<1>& inside, std::int64_t columns, 
 template <class T, class Op>
 Compute<T> extreme_run(Op op, std::int64_t count, const T* from, std::int64_t step) {
   using C = Compute<T>;
+  if constexpr (std::is_same_v<T, float>) {
+    constexpr bool kLargest = std::is_same_v<Op, functor::Max>;
+    float best = 0;
+    if (step == 1 && (kLargest ? largest_of(count, from, best) : least_of(count, from, best))) return best;
+  }
   if (step == 1) return extreme_of<C>(count, op, [=](std::int64_t i) { return load(from[i]); });
   return extreme_of<C>(count, op, [=](std::int64_t i) { return load(from[i * step]); });
 }
