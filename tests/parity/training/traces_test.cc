@@ -13,10 +13,11 @@ namespace dtrain::test {
 namespace {
 
 // Two honest fp32 implementations drift by 2e-6 in 15 steps of the gentle traces (lr 0.05), by 6e-6 in 40. In
-// the lr 0.2 traces one rounding around step 10 decides between two curves that are 1.1e-5 apart at step 14:
-// see docs/decisions/008 and pytorch_drift.py before loosening this bound.
-constexpr std::size_t kShortTrace = 15;
+// the lr 0.2 traces one rounding around step 10 decides between two curves that are 1.1e-5 apart at step 14,
+// and PyTorch takes either: see docs/decisions/008 and pytorch_drift.py before loosening these bounds.
+constexpr std::size_t kShortTrace = 15, kBeforeTheFork = 10;
 constexpr double kShortBound = 1e-5;
+constexpr double kForkBound = 1.2e-5, kBeforeTheForkBound = 2e-6;
 constexpr double kLongBound = 1e-4;
 
 nlohmann::json golden() {
@@ -73,7 +74,9 @@ TEST_P(Traces, FollowPyTorch) {
   const auto got = losses(run.run_dir);
   const auto expected = trace.at("losses").get<std::vector<double>>();
   ASSERT_EQ(got.size(), expected.size());
-  EXPECT_LE(largest_difference(got, expected, kShortTrace), kShortBound);
+  const bool forks = trace.at("lr").get<double>() == 0.2;
+  EXPECT_LE(largest_difference(got, expected, kShortTrace), forks ? kForkBound : kShortBound);
+  EXPECT_LE(largest_difference(got, expected, kBeforeTheFork), kBeforeTheForkBound);
   if (GetParam().trace == 2) {
     EXPECT_LE(largest_difference(got, expected, expected.size()), kLongBound);
   }
