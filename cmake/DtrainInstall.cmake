@@ -26,7 +26,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "runtime/base/(blocked_signals|check|terminal|files/(durable_file|module_file))\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|shard_index|snapshot_copy|writer_lock|json/.*)\\.h"
   "runtime/data/(cache/.*|formats/.*|sources/(class_labels|csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
-  "runtime/data/tokens/(patterns|tokenizer_files|unicode|shards/.*)\\.h"
+  "runtime/data/tokens/(patterns|tokenizer_files|train_bpe|unicode|shards/.*)\\.h"
   "runtime/device/(cpu|cuda)/.*"
   "runtime/device/(checked_kernels|dtype_dispatch|elementary|functors|kernel_checks|kernel_flops|optimizer_rules|philox|timed_kernels)\\.h"
   "runtime/metrics/report/.*"

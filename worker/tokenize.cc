@@ -1,4 +1,4 @@
-// `dtrain tokenize`: text files to shards of tokens, for --dataset tokens:….
+// `dtrain tokenize`: text files to shards of tokens, for --dataset tokens:…, or to a tokenizer of one's own.
 #include <fmt/format.h>
 #include <glob.h>
 
@@ -8,9 +8,12 @@
 #include <thread>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/files/durable_file.h"
 #include "runtime/base/terminal.h"
 #include "runtime/data/tokens/shards/token_file.h"
 #include "runtime/data/tokens/shards/tokenize_files.h"
+#include "runtime/data/tokens/shards/train_tokenizer.h"
+#include "runtime/data/tokens/tokenizer_files.h"
 #include "worker/commands.h"
 
 namespace dtrain {
@@ -25,6 +28,7 @@ constexpr OptionSpec kOptions[] = {
     {"end-token", "Tokenize", "TOKEN", "auto", "put behind each document: auto (<|endoftext|> or what the tokenizer has for it), none or a token's text"},
     {"shard-tokens", "Tokenize", "N", "100000000", "a shard ends with the document that reaches N tokens"},
     {"threads", "Tokenize", "N", "0", "threads that encode; 0: one for each CPU"},
+    {"train", "A tokenizer of one's own", "N", "", "instead of shards, make a tokenizer (byte-level BPE, GPT-2's words) of at most N tokens from the texts: --output gets its tokenizer.json"},
     {"verify", "Check", "PATTERN", "", "write nothing; read files of tokens (of any format) against their checksums and vocabulary"},
     {"help", "Check", "", "", "this text"},
 };
@@ -54,20 +58,20 @@ class Line {
   Line(const Environment& environment, std::int64_t bytes, bool compressed)
       : shown_(shows_on_terminal(STDERR_FILENO, environment)), total_(compressed ? 0 : bytes) {}
 
-  void show(const TokenizeProgress& progress) {
+  /// `bytes` of text are done, which makes `what`.
+  void show(std::int64_t bytes, const std::string& what) {
     const auto now = steady_clock().now();
     if (!shown_ || (drawn_ && now - last_ < std::chrono::milliseconds(200))) return;
     last_ = now;
     drawn_ = true;
-    const double share = total_ > 0 ? static_cast<double>(progress.bytes) / static_cast<double>(total_) : 0;
+    const double share = total_ > 0 ? static_cast<double>(bytes) / static_cast<double>(total_) : 0;
     std::string bar;
     if (total_ > 0) {
       bar.assign(static_cast<std::size_t>(std::min(share, 1.0) * kBar), '#');
       bar.resize(kBar, '-');
       bar = fmt::format("[{}] {:3.0f} %  ", bar, 100 * std::min(share, 1.0));
     }
-    fmt::print(stderr, "\r\x1b[K{}{:.1f} MB, {} tokens, {} shards", bar,
-               static_cast<double>(progress.bytes) / 1e6, progress.tokens, progress.shards);
+    fmt::print(stderr, "\r\x1b[K{}{:.1f} MB, {}", bar, static_cast<double>(bytes) / 1e6, what);
     std::fflush(stderr);
   }
   void finish() const {
@@ -91,10 +95,53 @@ ExitCode check_files(const Options& options) {
   return ExitCode::ok;
 }
 
-ExitCode convert(const Options& options, const Environment& environment) {
-  for (const char* const name : {"tokenizer", "input", "output"})
+void expect_given(const Options& options, std::initializer_list<const char*> names) {
+  for (const char* const name : names)
     if (!options.has(name))
       throw UsageError(fmt::format("expected --{}, got none (`dtrain tokenize --help`)", name));
+}
+
+int threads(const Options& options) {
+  const auto wanted = static_cast<int>(options.integer("threads", 0, 1024));
+  return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+/// For the bytes of `inputs`, where these are the bytes of text: neither gzip nor JSON around it.
+Line line_for(const std::vector<std::string>& inputs, const Environment& environment) {
+  std::int64_t bytes = 0;
+  bool unknown = false;
+  for (const std::string& input : inputs) {
+    bytes += static_cast<std::int64_t>(std::filesystem::file_size(input));
+    unknown = unknown || !input.ends_with(".txt");
+  }
+  return {environment, bytes, unknown};
+}
+
+ExitCode make_tokenizer(const Options& options, const Environment& environment) {
+  expect_given(options, {"input", "output"});
+  if (options.has("tokenizer"))
+    options.refuse("tokenizer", "no tokenizer with --train, which makes one (then run without --train)");
+  const std::filesystem::path folder = options.text("output"), path = folder / "tokenizer.json";
+  if (std::filesystem::exists(path)) options.refuse("output", "a folder without a tokenizer.json");
+  TrainTokenizerRequest request;
+  request.inputs = matching(options, "input");
+  request.field = options.text("field");
+  request.vocabulary = options.integer("train", kLeastVocabulary, kMostVocabulary);
+  request.threads = threads(options);
+  Line line = line_for(request.inputs, environment);
+  request.on_progress = [&](const TrainTokenizerProgress& now) {
+    line.show(now.bytes, fmt::format("{} different words, {} tokens", now.words, now.tokens));
+  };
+  const LearnedPairs learned = train_tokenizer(request);
+  line.finish();
+  make_directories(folder);
+  replace_file(path, write_tokenizer_json(learned));
+  fmt::print("{}: {} tokens, {} merges\n", path.string(), learned.tokens.size(), learned.merges.size());
+  return ExitCode::ok;
+}
+
+ExitCode convert(const Options& options, const Environment& environment) {
+  expect_given(options, {"tokenizer", "input", "output"});
   TokenizeRequest request;
   request.inputs = matching(options, "input");
   request.tokenizer = open_tokenizer(options.text("tokenizer"));
@@ -102,17 +149,11 @@ ExitCode convert(const Options& options, const Environment& environment) {
   request.field = options.text("field");
   request.shard_tokens = options.integer("shard-tokens", 1, INT64_MAX);
   request.end_token = end_token(options, *request.tokenizer);
-  request.threads = static_cast<int>(options.integer("threads", 0, 1024));
-  if (request.threads == 0)
-    request.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  std::int64_t bytes = 0;
-  bool unknown = false;  // the share that is done: of gzip, and of JSON around texts
-  for (const std::string& input : request.inputs) {
-    bytes += static_cast<std::int64_t>(std::filesystem::file_size(input));
-    unknown = unknown || !input.ends_with(".txt");
-  }
-  Line line(environment, bytes, unknown);
-  request.on_progress = [&](const TokenizeProgress& progress) { line.show(progress); };
+  request.threads = threads(options);
+  Line line = line_for(request.inputs, environment);
+  request.on_progress = [&](const TokenizeProgress& now) {
+    line.show(now.bytes, fmt::format("{} tokens, {} shards", now.tokens, now.shards));
+  };
   const TokenizeProgress done = tokenize_files(request);
   line.finish();
   fmt::print("{}: {} tokens of {} bytes in {} shard{}{}\n", request.output.string(), done.tokens, done.bytes,
@@ -126,12 +167,14 @@ ExitCode run_tokenize(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain tokenize", kOptions, invocation.arguments, invocation.environment);
   if (const auto help = asked_help(
-          options, "usage: dtrain tokenize --tokenizer FILE --input PATTERN --output DIR [options]",
+          options, "usage: dtrain tokenize --tokenizer FILE|--train N --input PATTERN --output DIR [options]",
           kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
-  return options.has("verify") ? check_files(options) : convert(options, invocation.environment);
+  if (options.has("verify")) return check_files(options);
+  return options.has("train") ? make_tokenizer(options, invocation.environment)
+                              : convert(options, invocation.environment);
 }
 
 }  // namespace dtrain

@@ -92,6 +92,28 @@ TEST_F(Tokenize, KilledAndRunAgainItWritesTheSameShards) {
   EXPECT_EQ(trained.exit_code, 0) << trained.err;
 }
 
+TEST_F(Tokenize, MakesATokenizerAndUsesIt) {
+  const auto limit = limited_to(std::chrono::seconds(60));
+  const auto tokenize = [&](std::vector<std::string> options) {
+    std::vector<std::string> arguments = {program("dtrain"), "tokenize", "--input", path("0.jsonl")};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return run(arguments, limit);
+  };
+  const RunResult made = tokenize({"--train", "300", "--output", path("own")});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("own/tokenizer.json: 300 tokens, 43 merges"));
+  const RunResult used = tokenize({"--tokenizer", path("own"), "--output", path("shards")});
+  EXPECT_EQ(used.exit_code, 0) << used.err;
+  EXPECT_EQ(shards("shards").size(), 1U);
+
+  const RunResult again = tokenize({"--train", "400", "--output", path("own")});
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("expected a folder without a tokenizer.json"));
+  const RunResult both = tokenize({"--train", "400", "--tokenizer", path("own"), "--output", path("other")});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_FALSE(fs::exists(folder_ / "other"));
+}
+
 TEST_F(Tokenize, RefusesWithOneLineAndWritesNoShard) {
   write_file(folder_ / "0.jsonl", "{\"text\": \"hello\"}\n{\"text\": 5}\n");
   const RunResult result = run(command("out"), limited_to(std::chrono::seconds(60)));

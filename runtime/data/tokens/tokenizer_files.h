@@ -5,11 +5,16 @@
 #include <string_view>
 
 #include "runtime/data/tokens/tokenizer.h"
+#include "runtime/data/tokens/train_bpe.h"
 
 namespace dtrain {
 
 /// `content` of the file `path`, tokenizer.json. Throws DataError.
 TokenizerParts read_tokenizer_json(std::string_view content, const std::string& path);
+
+/// tokenizer.json for pairs learned from words that GPT-2's pattern cuts, as Hugging Face's tokenizers has
+/// it.
+std::string write_tokenizer_json(const LearnedPairs& learned);
 
 /// GPT-2's two files. Throws DataError.
 TokenizerParts read_vocab_and_merges(std::string_view vocab, const std::string& vocab_path,

@@ -4,6 +4,8 @@
 //
 // usage: dtrain_encode_texts TOKENIZER [parsed]
 //        dtrain_encode_texts TOKENIZER time FILE ROUNDS    prints bytes per second of CPU, a line a round
+//        dtrain_encode_texts train TOKENS THREADS FILE     prints the tokenizer.json that is learned from
+//        FILE
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -14,7 +16,9 @@
 #include <iterator>
 
 #include "runtime/base/error.h"
+#include "runtime/data/tokens/shards/train_tokenizer.h"
 #include "runtime/data/tokens/tokenizer.h"
+#include "runtime/data/tokens/tokenizer_files.h"
 
 namespace {
 
@@ -52,10 +56,22 @@ void time_rounds(dtrain::Encoder& encoder, const char* path, int rounds) {
   }
 }
 
+void train(const char* tokens, const char* threads, const char* path) {
+  const double before = cpu_seconds();
+  const auto learned = dtrain::train_tokenizer(
+      {.inputs = {path}, .vocabulary = std::atoi(tokens), .threads = std::atoi(threads)});
+  fmt::print(stderr, "learned {} tokens in {:.3f} s of CPU\n", learned.tokens.size(), cpu_seconds() - before);
+  fmt::print("{}", dtrain::write_tokenizer_json(learned));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   if (argc < 2) throw dtrain::UsageError("expected a tokenizer, got nothing");
+  if (argc == 5 && std::string_view(argv[1]) == "train") {
+    train(argv[2], argv[3], argv[4]);
+    return 0;
+  }
   const double before = cpu_seconds();
   dtrain::Encoder encoder(dtrain::open_tokenizer(argv[1]));
   fmt::print(stderr, "opened {} in {:.3f} s of CPU\n", argv[1], cpu_seconds() - before);

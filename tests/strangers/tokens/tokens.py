@@ -3,6 +3,7 @@
 and expects no difference: real text, each of Unicode's characters, and random strings of what is hard to cut.
 
 usage: tokens.py ENCODE_TEXTS [--texts FOLDER] [--strings N] [--only NAME] [--speed]
+                 NAME: those with it in their name; "own" for what is learned here
 """
 import argparse
 import importlib.util
@@ -112,6 +113,50 @@ def llama3_json(ranks, folder):
     return path
 
 
+def texts_to_learn():
+    """(what, documents, tokens): some MB of this Python's own source, and letters in which almost all pairs tie."""
+    files = sorted(path for path in pathlib.Path(json.__file__).parent.parent.glob("*.py"))
+    source = [path.read_text(errors="replace") for path in files]
+    sizes = itertools.accumulate(len(text.encode()) for text in source)
+    yield "source", [text for text, size in zip(source, sizes) if size < 5_000_000 and text], 8000
+    draw = random.Random(2)
+    yield "ties", [" ".join("".join(draw.choice("ab-é") for _ in range(draw.choice([2, 5, 9]))) for _ in range(20_000))], 1200
+
+
+def learn_by_tokenizers(documents, count):
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.train_from_iterator(documents, tokenizers.trainers.BpeTrainer(
+        vocab_size=count, special_tokens=[END], initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False))
+    return json.loads(tokenizer.to_str())["model"]
+
+
+def learn_here(program, documents, count, threads, folder):
+    path = folder / "learn.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    return subprocess.run([program, "train", str(count), str(threads), path], stdout=subprocess.PIPE, check=True).stdout
+
+
+def compare_learning(program, folder):
+    """How many of the tokenizers learned here differ from those that tokenizers learns."""
+    differences = 0
+    for what, documents, count in texts_to_learn():
+        learned = learn_here(program, documents, count, 1, folder)
+        (folder / f"own_{what}.json").write_bytes(learned)
+        ours, theirs = json.loads(learned)["model"], learn_by_tokenizers(documents, count)
+        same = ours["vocab"] == theirs["vocab"] and ours["merges"] == theirs["merges"]
+        for threads in (2, 5):
+            same = same and learned == learn_here(program, documents, count, threads, folder)
+        if not same:
+            at = next((i for i, (a, b) in enumerate(zip(ours["merges"], theirs["merges"])) if a != b), None)
+            print(f"  {what}: first other merge {at}: expected {theirs['merges'][at] if at is not None else None}")
+        print(f"learned from {what} ({sum(len(text.encode()) for text in documents)} bytes): {len(ours['vocab'])} tokens, "
+              f"{len(ours['merges'])} merges, {'the same' if same else 'OTHERS'} as tokenizers")
+        differences += not same
+    return differences
+
+
 def known_tokenizers(folder):
     """(name, file for dtrain, the peer)"""
     ours = package("litellm") / "litellm_core_utils" / "tokenizers"
@@ -145,6 +190,8 @@ def known_tokenizers(folder):
     yield "qwen beside tiktoken", qwen, tiktoken_encoding("qwen", qwen, QWEN, specials)
     file = llama3_json(cl100k, folder)
     yield "a LLaMA 3 kind of tokenizer.json beside tokenizers", file, ByTokenizers(file)
+    for file in sorted(folder.glob("own_*.json")):
+        yield f"{file.stem}, learned here, beside tokenizers", file, ByTokenizers(file)
 
 
 def texts(options):
@@ -224,6 +271,8 @@ def main():
     real = "".join(text for what, text, _ in cases if what.endswith(".txt"))
     differences = 0
     with tempfile.TemporaryDirectory() as folder:
+        if options.only in "own" and not options.speed:
+            differences += compare_learning(options.program, pathlib.Path(folder))
         for name, file, peer in known_tokenizers(pathlib.Path(folder)):
             if options.only not in name:
                 continue

@@ -2,17 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <atomic>
-#include <exception>
 #include <fstream>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "runtime/base/error.h"
 #include "runtime/base/files/durable_file.h"
 #include "runtime/data/tokens/shards/document_reader.h"
+#include "runtime/data/tokens/shards/share_out.h"
 #include "runtime/data/tokens/shards/token_shard.h"
 
 namespace dtrain {
@@ -41,28 +37,6 @@ void encode(EncodedPiece& encoded, Encoder& encoder, const std::optional<std::in
     if (part.ends && end_token) encoded.tokens.push_back(*end_token);
     encoded.ends_document = part.ends;
   }
-}
-
-/// Encodes all of `batch`, each piece by whichever thread is free.
-void encode_all(std::vector<EncodedPiece>& batch, std::vector<Encoder>& encoders,
-                const std::optional<std::int32_t>& end_token) {
-  std::atomic<std::size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr error;
-  const auto work = [&](Encoder& encoder) noexcept {
-    try {
-      for (std::size_t i = next++; i < batch.size(); i = next++) encode(batch[i], encoder, end_token);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < encoders.size(); ++i) threads.emplace_back([&, i] { work(encoders[i]); });
-    work(encoders[0]);
-  }
-  if (error) std::rethrow_exception(error);
 }
 
 /// What progress.json says.
@@ -131,7 +105,8 @@ class Conversion {
       std::size_t count = 0;
       while (count < batch.size() && reader.next(batch[count].piece, kPieceBytes)) ++count;
       batch.resize(count);
-      encode_all(batch, encoders, request_.end_token);
+      share_out(batch, encoders,
+                [&](Encoder& encoder, EncodedPiece& piece) { encode(piece, encoder, request_.end_token); });
       for (const EncodedPiece& piece : batch) write(piece);
       if (request_.on_progress) request_.on_progress(now_);
     } while (!batch.empty());
