@@ -159,6 +159,10 @@ DTRAIN_HOST_DEVICE T exp(T x) {
   return std::exp(x);
 }
 template <class T>
+DTRAIN_HOST_DEVICE T fast_exp(T x) {
+  return std::exp(x);
+}
+template <class T>
 DTRAIN_HOST_DEVICE T sigmoid(T x) {
   return T(1) / (T(1) + std::exp(-x));
 }
