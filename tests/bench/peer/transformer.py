@@ -1,0 +1,129 @@
+"""A small GPT beside PyTorch, one process of one thread each, in turns: CPU seconds of a training step, as the difference of
+a long and a short run, so that starting does not count, and the peak memory of the long one. AdamW, bytes, causal attention.
+
+usage: transformer.py [--precision fp32|bf16] [--width 256] [--heads 8] [--layers 4] [--context 256] [--batch 8] [--steps 10]
+                      [--rounds 3] [--compile]
+DTRAIN_BIN: where dtrain is (default build/release/bin). Run it with a Python that has torch.
+"""
+import argparse
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SHORT = 2  # steps of the short run
+
+
+def parse_arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    for name, value in (("width", 256), ("heads", 8), ("layers", 4), ("context", 256), ("batch", 8), ("steps", 10), ("rounds", 3)):
+        p.add_argument(f"--{name}", type=int, default=value)
+    p.add_argument("--compile", action="store_true", help="also PyTorch with torch.compile")
+    p.add_argument("--peer", choices=["eager", "compiled"], help=argparse.SUPPRESS)  # this process is PyTorch's run
+    p.add_argument("--text", help=argparse.SUPPRESS)
+    a = p.parse_args()
+    if a.steps < 1 or a.rounds < 1:
+        p.error("expected at least one step and one round")
+    return a
+
+
+def train_peer(a):
+    """PyTorch's run: the network of models/text/transformer.h, with scaled_dot_product_attention."""
+    import torch
+    import torch.nn as nn
+    import torch.nn.functional as F
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(a.width), nn.LayerNorm(a.width)
+            self.qkv, self.out = nn.Linear(a.width, 3 * a.width), nn.Linear(a.width, a.width)
+            self.up, self.down = nn.Linear(a.width, 4 * a.width), nn.Linear(4 * a.width, a.width)
+
+        def forward(self, x):
+            heads = self.qkv(self.norm1(x)).view(*x.shape[:2], a.heads, 3, -1).permute(3, 0, 2, 1, 4)
+            attended = F.scaled_dot_product_attention(*heads, is_causal=True)
+            x = x + self.out(attended.transpose(1, 2).reshape(x.shape))
+            return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+    class Gpt(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(256, a.width), nn.Embedding(a.context, a.width)
+            self.blocks = nn.Sequential(*[Block() for _ in range(a.layers)])
+            self.norm, self.head = nn.LayerNorm(a.width), nn.Linear(a.width, 256, bias=False)
+
+        def forward(self, tokens):
+            return self.head(self.norm(self.blocks(self.words(tokens) + self.places.weight[: tokens.shape[1]])))
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    text = torch.frombuffer(bytearray(Path(a.text).read_bytes()), dtype=torch.uint8).long()
+    net = Gpt()
+    step_of = torch.compile(net) if a.peer == "compiled" else net
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-3)
+    for _ in range(a.steps):
+        starts = torch.randint(len(text) - a.context - 1, (a.batch,)).tolist()
+        tokens = torch.stack([text[s : s + a.context + 1] for s in starts])
+        with torch.autocast("cpu", torch.bfloat16, enabled=a.precision == "bf16"):
+            loss = F.cross_entropy(step_of(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+
+def dtrain_command(a, steps, folder):
+    return [str(Path(os.environ.get("DTRAIN_BIN", "build/release/bin")) / "dtrain"), "train", "--model", "transformer", "--width", str(a.width),
+            "--heads", str(a.heads), "--layers", str(a.layers), "--dataset", f"text:text,context={a.context}", "--data-dir", folder,
+            "--batch-size", str(a.batch), "--max-steps", str(steps), "--optimizer", "adamw", "--lr", "1e-3", "--precision", a.precision,
+            "--device", "cpu", "--threads", "1", "--log-every", "1", "--eval-every", "0", "--checkpoint-every", "0", "--resume", "never",
+            "--run-dir", tempfile.mkdtemp(dir=folder)]
+
+
+def peer_command(a, kind, steps, folder):
+    shape = [f"--{name}={getattr(a, name)}" for name in ("width", "heads", "layers", "context", "batch", "precision")]
+    return [sys.executable, __file__, "--peer", kind, "--text", f"{folder}/text", f"--steps={steps}", *shape]
+
+
+def measure(command):
+    """(CPU seconds, peak MiB) of a run."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+    said = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        raise SystemExit(f"{' '.join(command)}\nended with status {status}:\n{said.decode(errors='replace')[-2000:]}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def main():
+    a = parse_arguments()
+    if a.peer:
+        return train_peer(a)
+    with tempfile.TemporaryDirectory() as folder:
+        random.seed(1)
+        Path(folder, "text").write_bytes(bytes(97 + int(26 * random.random() * random.random()) for _ in range(65536)))
+        ways = {"dtrain": lambda steps: dtrain_command(a, steps, folder)}
+        for kind in ["eager", "compiled"] if a.compile else ["eager"]:
+            ways[f"PyTorch {kind}"] = lambda steps, kind=kind: peer_command(a, kind, steps, folder)
+        found = {name: [] for name in ways}
+        for _ in range(a.rounds):
+            for name, command in ways.items():
+                short, _ = measure(command(SHORT))
+                long, memory = measure(command(SHORT + a.steps))
+                found[name].append(((long - short) / a.steps, memory))
+    print(f"{a.precision}: width {a.width}, {a.heads} heads, {a.layers} layers, context {a.context}, batch {a.batch}; median of {a.rounds}")
+    ours = statistics.median(seconds for seconds, _ in found["dtrain"])
+    for name, rounds in found.items():
+        seconds = [s for s, _ in rounds]
+        print(f"{name:18} {statistics.median(seconds):.3f} CPU s a step ({min(seconds):.3f} to {max(seconds):.3f}), "
+              f"{statistics.median(m for _, m in rounds):.0f} MiB, {statistics.median(seconds) / ours:.2f} of dtrain's time")
+
+
+if __name__ == "__main__":
+    main()
