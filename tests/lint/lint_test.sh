@@ -9,7 +9,7 @@ failures=0
 # fresh_tree: a small tree that is clean.
 fresh_tree() {
   rm -rf "${work:?}/tree"
-  mkdir -p "$work"/tree/{cmake,tests,launcher/{plan,subreaper},cluster/{store,rendezvous},models,training,collectives/{gloo,mpi,p2p,shm},runtime/{base,tensor,nn,device/{cpu,cuda}}}
+  mkdir -p "$work"/tree/{cmake,tests,launcher/{plan,subreaper},cluster/{store,rendezvous},models,training/loop,collectives/{gloo,mpi,p2p,shm},runtime/{base,tensor,nn,device/{cpu,cuda}}}
   put runtime/base/error.h '#pragma once'
   put runtime/tensor/tensor.h '#pragma once' '#include "runtime/base/error.h"'
   put cluster/store/store.cc '#include "runtime/base/error.h"'
