@@ -1,33 +1,36 @@
-"""A small GPT beside PyTorch, one process of one thread each, in turns: CPU seconds of a training step, as the difference of
-a long and a short run, so that starting does not count, and the peak memory of the long one. AdamW, bytes, causal attention.
+"""A small GPT beside PyTorch, one process of one thread each, in turns: the median time of a training step, without the first
+two, and the peak memory. AdamW, bytes, causal attention. A busy machine makes these figures worthless.
 
-usage: transformer.py [--precision fp32|bf16] [--width 256] [--heads 8] [--layers 4] [--context 256] [--batch 8] [--steps 10]
+usage: transformer.py [--precision fp32|bf16] [--width 256] [--heads 8] [--layers 4] [--context 256] [--batch 8] [--steps 14]
                       [--rounds 3] [--compile]
 DTRAIN_BIN: where dtrain is (default build/release/bin). Run it with a Python that has torch.
 """
 import argparse
+import json
 import os
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-SHORT = 2  # steps of the short run
+WARM_UP = 2  # steps that are not counted
 
 
 def parse_arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
-    for name, value in (("width", 256), ("heads", 8), ("layers", 4), ("context", 256), ("batch", 8), ("steps", 10), ("rounds", 3)):
+    for name, value in (("width", 256), ("heads", 8), ("layers", 4), ("context", 256), ("batch", 8), ("steps", 14), ("rounds", 3)):
         p.add_argument(f"--{name}", type=int, default=value)
     p.add_argument("--compile", action="store_true", help="also PyTorch with torch.compile")
     p.add_argument("--peer", choices=["eager", "compiled"], help=argparse.SUPPRESS)  # this process is PyTorch's run
     p.add_argument("--text", help=argparse.SUPPRESS)
+    p.add_argument("--run-dir", help=argparse.SUPPRESS)
     a = p.parse_args()
-    if a.steps < 1 or a.rounds < 1:
-        p.error("expected at least one step and one round")
+    if a.steps <= WARM_UP or a.rounds < 1:
+        p.error(f"expected more than {WARM_UP} steps and at least one round")
     return a
 
 
@@ -66,6 +69,7 @@ def train_peer(a):
     net = Gpt()
     step_of = torch.compile(net) if a.peer == "compiled" else net
     optimizer = torch.optim.AdamW(net.parameters(), 1e-3)
+    times = []
     for _ in range(a.steps):
         starts = torch.randint(len(text) - a.context - 1, (a.batch,)).tolist()
         tokens = torch.stack([text[s : s + a.context + 1] for s in starts])
@@ -75,30 +79,34 @@ def train_peer(a):
         loss.backward()
         optimizer.step()
         loss.item()
+        times.append(json.dumps({"event": "step", "time": time.time()}))
+    Path(a.run_dir, "metrics.jsonl").write_text("\n".join(times))
 
 
-def dtrain_command(a, steps, folder):
+def dtrain_command(a, folder, run_dir):
     return [str(Path(os.environ.get("DTRAIN_BIN", "build/release/bin")) / "dtrain"), "train", "--model", "transformer", "--width", str(a.width),
             "--heads", str(a.heads), "--layers", str(a.layers), "--dataset", f"text:text,context={a.context}", "--data-dir", folder,
-            "--batch-size", str(a.batch), "--max-steps", str(steps), "--optimizer", "adamw", "--lr", "1e-3", "--precision", a.precision,
+            "--batch-size", str(a.batch), "--max-steps", str(a.steps), "--optimizer", "adamw", "--lr", "1e-3", "--precision", a.precision,
             "--device", "cpu", "--threads", "1", "--log-every", "1", "--eval-every", "0", "--checkpoint-every", "0", "--resume", "never",
-            "--run-dir", tempfile.mkdtemp(dir=folder)]
+            "--run-dir", run_dir]
 
 
-def peer_command(a, kind, steps, folder):
+def peer_command(a, kind, folder, run_dir):
     shape = [f"--{name}={getattr(a, name)}" for name in ("width", "heads", "layers", "context", "batch", "precision")]
-    return [sys.executable, __file__, "--peer", kind, "--text", f"{folder}/text", f"--steps={steps}", *shape]
+    return [sys.executable, __file__, "--peer", kind, "--text", f"{folder}/text", f"--steps={a.steps}", "--run-dir", run_dir, *shape]
 
 
-def measure(command):
-    """(CPU seconds, peak MiB) of a run."""
+def measure(command, run_dir):
+    """(median seconds of a step, peak MiB) of a run."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     said = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     if status != 0:
         raise SystemExit(f"{' '.join(command)}\nended with status {status}:\n{said.decode(errors='replace')[-2000:]}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    lines = [json.loads(line) for line in Path(run_dir, "metrics.jsonl").read_text().splitlines()]
+    times = [line["time"] for line in lines if line.get("event") == "step"][WARM_UP - 1 :]
+    return statistics.median(after - before for before, after in zip(times, times[1:])), usage.ru_maxrss / 1024
 
 
 def main():
@@ -108,20 +116,19 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         random.seed(1)
         Path(folder, "text").write_bytes(bytes(97 + int(26 * random.random() * random.random()) for _ in range(65536)))
-        ways = {"dtrain": lambda steps: dtrain_command(a, steps, folder)}
+        ways = {"dtrain": lambda run_dir: dtrain_command(a, folder, run_dir)}
         for kind in ["eager", "compiled"] if a.compile else ["eager"]:
-            ways[f"PyTorch {kind}"] = lambda steps, kind=kind: peer_command(a, kind, steps, folder)
+            ways[f"PyTorch {kind}"] = lambda run_dir, kind=kind: peer_command(a, kind, folder, run_dir)
         found = {name: [] for name in ways}
         for _ in range(a.rounds):
             for name, command in ways.items():
-                short, _ = measure(command(SHORT))
-                long, memory = measure(command(SHORT + a.steps))
-                found[name].append(((long - short) / a.steps, memory))
+                run_dir = tempfile.mkdtemp(dir=folder)
+                found[name].append(measure(command(run_dir), run_dir))
     print(f"{a.precision}: width {a.width}, {a.heads} heads, {a.layers} layers, context {a.context}, batch {a.batch}; median of {a.rounds}")
     ours = statistics.median(seconds for seconds, _ in found["dtrain"])
     for name, rounds in found.items():
         seconds = [s for s, _ in rounds]
-        print(f"{name:18} {statistics.median(seconds):.3f} CPU s a step ({min(seconds):.3f} to {max(seconds):.3f}), "
+        print(f"{name:18} {statistics.median(seconds):.3f} s a step ({min(seconds):.3f} to {max(seconds):.3f}), "
               f"{statistics.median(m for _, m in rounds):.0f} MiB, {statistics.median(seconds) / ours:.2f} of dtrain's time")
 
 
