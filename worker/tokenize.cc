@@ -23,7 +23,7 @@ namespace {
 constexpr OptionSpec kOptions[] = {
     {"tokenizer", "Tokenize", "FILE", "", "tokenizer.json, *.tiktoken of a published encoding, or a folder with tokenizer.json or vocab.json and merges.txt"},
     {"input", "Tokenize", "PATTERN", "", "the texts: *.txt (a file is a document) or *.jsonl (a line is one), either may be gzip"},
-    {"output", "Tokenize", "DIR", "", "folder of the shards; if it has some of the same conversion, it goes on behind them"},
+    {"output", "Tokenize", "DIR", "", "folder of the shards; if it has some of the same conversion, it is resumed behind them"},
     {"field", "Tokenize", "NAME", "text", "of a *.jsonl line's object: the document's text"},
     {"end-token", "Tokenize", "TOKEN", "auto", "put behind each document: auto (<|endoftext|> or what the tokenizer has for it), none or a token's text"},
     {"shard-tokens", "Tokenize", "N", "100000000", "a shard ends with the document that reaches N tokens"},

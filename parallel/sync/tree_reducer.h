@@ -1,7 +1,7 @@
 // Adds gradients of a batch's parts up along a fixed tree (micro_batch_tree.h), so that the sums have the
 // same bits for any number of ranks. Gradients live in buckets, as in Reducer; a rank computes its parts one
 // after the other and keeps the sums of finished nodes, and the ranks exchange what is left of each bucket
-// while the last part's backward goes on.
+// while the last part's backward continues.
 //
 // A bucket is cut into as many slices as there are ranks: each rank receives its slice of all ranks' nodes
 // (all_to_all), adds them up, and all gather the result. That is as many bytes as an all_reduce where each

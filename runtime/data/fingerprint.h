@@ -14,7 +14,7 @@ namespace dtrain {
 struct SplitFingerprint {
   std::int64_t size = 0;
   /// 16 hexadecimal digits; empty where a number that was looked at is not finite: such data are corrected
-  /// before a run goes on, and are then others.
+  /// before a run resumes, and are then others.
   std::string content;
 
   bool operator==(const SplitFingerprint&) const = default;

@@ -52,7 +52,7 @@ class FullyShardedParameters {
   /// at different ones then hear at which. Ranks call it alike, or not at all.
   void name_as(const Module& network);
 
-  /// In the order of shard(); behind `own` memory goes on to equal_length() elements, which do not count.
+  /// In the order of shard(); behind `own` memory extends to equal_length() elements, which do not count.
   const std::vector<ParameterLayout>& parameters() const noexcept { return parameters_; }
   /// Parameters of one module come and go together: the number of those with the `index`-th of parameters().
   std::size_t unit_of(std::size_t index) const;

@@ -1,5 +1,5 @@
 // The traffic of sharded data parallelism: gradients are averaged into the parts that ranks own while
-// backward goes on, and updated parameters are gathered from their owners. Two buckets of memory, whatever
+// backward continues, and updated parameters are gathered from their owners. Two buckets of memory, whatever
 // the network.
 #pragma once
 

@@ -41,7 +41,7 @@ const AddedToken* AddedTokenSearch::longest_at(std::string_view text, std::size_
   const AddedToken* longest = nullptr;
   auto low = tokens_.begin(), high = tokens_.end();
   for (std::size_t depth = 0; at + depth < text.size(); ++depth) {
-    // Of the tokens that have begun as the text does, those that go on as it does; a shorter one is first.
+    // Of the tokens that have begun as the text does, those that continue as it does; a shorter one is first.
     const char wanted = text[at + depth];
     const auto less = [depth](const AddedToken& token, char c) {
       return token.content.size() <= depth ||

@@ -177,8 +177,10 @@ class Conversion {
 
 TokenizeProgress tokenize_files(const TokenizeRequest& request) {
   if (!request.tokenizer || request.inputs.empty() || request.threads < 1 || request.shard_tokens < 1)
-    throw UsageError(
-        "tokenize: expected a tokenizer, inputs, threads and tokens a shard of at least 1, got none of one");
+    throw UsageError(fmt::format(
+        "tokenize: expected a tokenizer, inputs, at least 1 thread and 1 token a shard, got {}, {}, {} and "
+        "{}",
+        request.tokenizer ? "one" : "none", request.inputs.size(), request.threads, request.shard_tokens));
   check_document_files(request.inputs);
   return Conversion(request).run();
 }

@@ -1,5 +1,5 @@
 // Text files to shards of tokens: one pass, in bounded memory, by several threads; a conversion that was
-// killed goes on where its last whole shard ended.
+// killed is resumed where its last whole shard ended.
 #pragma once
 
 #include <cstdint>
