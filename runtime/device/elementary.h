@@ -144,16 +144,9 @@ inline float erf(float x) {
   return std::abs(x) > 3.9F ? std::copysign(1.0F, x) : x * above / below;
 }
 
-inline double exp(double x) { return std::exp(x); }
-inline double fast_exp(double x) { return std::exp(x); }
-inline double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-inline double log(double x) { return std::log(x); }
-inline double log1p(double x) { return std::log1p(x); }
-inline double tanh(double x) { return std::tanh(x); }
-inline double erf(double x) { return std::erf(x); }
+#endif
 
-#else
-
+// For a double, and on a GPU.
 template <class T>
 DTRAIN_HOST_DEVICE T exp(T x) {
   return std::exp(x);
@@ -182,7 +175,5 @@ template <class T>
 DTRAIN_HOST_DEVICE T erf(T x) {
   return std::erf(x);
 }
-
-#endif
 
 }  // namespace dtrain::math
