@@ -24,7 +24,7 @@ trap finish EXIT
 fail() { echo "report.sh: $*" >&2; exit 1; }
 
 # browse NAME URL HEIGHT [FLAGS…]: the page's DOM as $work/NAME.html and its picture, 1280 wide, as $shots/NAME.png. Fails
-# for an error of the page's script, and for a picture that shows nothing (a refusal is one line).
+# for an error of the page's script, and for a picture that shows nothing (a refusal is one line, a test none).
 browse() {
   local name=$1 url=$2 height=$3
   shift 3
@@ -33,7 +33,7 @@ browse() {
     >"$work/$name.html" 2>"$work/$name.log" || fail "$name: chromium failed: $(tail -n3 "$work/$name.log")"
   if grep -a "CONSOLE" "$work/$name.log" | grep -av "$allowed"; then fail "$name: the console has complaints"; fi
   if grep -q 'id="script-error"' "$work/$name.html"; then fail "$name: $(grep -o 'id="script-error"[^/]*' "$work/$name.html")"; fi
-  [ "$name" = refused ] || python3 "$here/picture.py" "$shots/$name.png" || fail "$name: the screenshot shows nothing"
+  [[ $name = refused || $name = facts ]] || python3 "$here/picture.py" "$shots/$name.png" || fail "$name: the screenshot shows nothing"
 }
 
 # looked_over FILE: the address of a copy of that page whose layout is checked by a script at its end (layout.js); see expect_layout.
@@ -70,6 +70,15 @@ refuse good 'samples_per_second</' "raw keys"
 browse good-dark "$good" 2050 --blink-settings=preferredColorScheme=0
 browse good-narrow "$good" 2600 --window-size=420,2600
 expect_layout good-narrow
+
+# --- what it says, by the page's own functions
+page=$here/../../runtime/metrics/report
+{ printf '<!DOCTYPE html><meta charset="utf-8"><body>'
+  for script in "$page/words.js" "$page/facts.js" "$here/facts_test.js"; do
+    echo '<script>'; cat "$script"; echo '</script>'
+  done; } >"$work/facts.page.html"
+browse facts "file://$work/facts.page.html" 300
+expect facts 'data-facts="as expected"' "a test that came to its end"
 
 # --- two and many, side by side
 "$bin/dtrain" report good other >/dev/null

@@ -98,7 +98,7 @@ TEST_F(Report, OfARealRunHasAllThatItDraws) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, path("lr-0.1/report.html") + "\n");
   const json run = data_of(path("lr-0.1/report.html")).at("runs").at(0);
-  EXPECT_EQ(run.at("status").at("kind"), "finished");
+  EXPECT_EQ(run.at("summary").at("status"), "finished");
   EXPECT_EQ(run.at("curves").at("train_loss").at("x").size(), 120U);
   EXPECT_EQ(run.at("curves").at("evaluations").at(0).at("curve").at("x"), json::array({60, 120}));
   ASSERT_EQ(run.at("epochs").size(), 2U);
@@ -107,7 +107,7 @@ TEST_F(Report, OfARealRunHasAllThatItDraws) {
   EXPECT_EQ(run.at("phases").at("parts").size(), 7U);
   EXPECT_EQ(run.at("starts").size(), 1U);
   EXPECT_EQ(run.at("notes"), json::array());
-  EXPECT_THAT(run.at("machine").dump(), HasSubstr("Host of rank 0"));
+  EXPECT_TRUE(run.at("config").at("machine").contains("host"));
 }
 
 TEST_F(Report, SideBySideIsAPageOfItsOwn) {

@@ -49,22 +49,11 @@ function roundTicks([low, high]) {
   return { step, at };
 }
 
-function fixed(value, digits) {
-  return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-}
-
 // A tick's label has the digits that its step needs.
 function tickText(value, step) {
   const largest = Math.max(Math.abs(value), step);
   if (largest >= 1e7 || step < 1e-5) return value === 0 ? "0" : value.toExponential(step < largest / 10 ? 2 : 1);
   return fixed(value, Math.min(Math.max(0, -Math.floor(Math.log10(step) + 1e-9)), 8));
-}
-
-function valueText(value) {
-  const size = Math.abs(value);
-  if (size >= 1000 && size < 1e15) return fixed(value, 0);
-  if (size !== 0 && (size < 1e-4 || size >= 1e15)) return value.toExponential(3);
-  return String(Number(value.toPrecision(4)));
 }
 
 // What divides bytes or seconds so that ticks are short, and what the result is called.
@@ -259,7 +248,7 @@ class LineChart {
   }
 
   textOf(y) {
-    if (this.percent) return fixed(y / this.by, 2) + " %";
+    if (this.percent) return percentText(y);
     return valueText(y / this.by) + (this.scale ? " " + this.scale.name : "");
   }
 

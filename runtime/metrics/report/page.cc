@@ -20,6 +20,8 @@ std::string report_page(const std::string& data, const std::string& title) {
   replace_once(page, "{{page.js}}", page_parts::kPageScript);
   replace_once(page, "{{sections.js}}", page_parts::kSectionsScript);
   replace_once(page, "{{chart.js}}", page_parts::kChartScript);
+  replace_once(page, "{{facts.js}}", page_parts::kFactsScript);
+  replace_once(page, "{{words.js}}", page_parts::kWordsScript);
   replace_once(page, "{{data}}", data);
   replace_once(page, "{{page.css}}", page_parts::kStyle);
   replace_once(page, "{{title}}", escape_html(title));

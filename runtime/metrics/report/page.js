@@ -3,6 +3,10 @@
 
 const page = { data: null, axis: "step", charts: [], lost: false, refreshes: 0 };
 
+function take({ live, runs }) {
+  page.data = { live, runs: runs.map(describedRun) };
+}
+
 // What goes wrong in here is shown, not hidden in a console that nobody opens.
 function fail(message) {
   let note = document.getElementById("script-error");
@@ -61,7 +65,7 @@ async function refresh() {
     const answer = await fetch("data.json" + location.search + "&after=" + encodeURIComponent(version), { cache: "no-store" });
     if (answer.status === 200) {
       version = answer.headers.get("etag") || "";
-      page.data = await answer.json();
+      take(await answer.json());
       page.refreshes += 1;
       page.lost = false;
       render();
@@ -80,7 +84,7 @@ async function refresh() {
   setTimeout(refresh, between);
 }
 
-page.data = JSON.parse(document.getElementById("data").textContent);
+take(JSON.parse(document.getElementById("data").textContent));
 render();
 let width = innerWidth;
 addEventListener("resize", () => {

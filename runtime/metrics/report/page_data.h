@@ -1,4 +1,5 @@
-// What page.js draws, as JSON. Internal to runtime/metrics.
+// What the page's script is given: the numbers of a run's files, as JSON. What is said of them, and how, is
+// facts.js and sections.js. Internal to runtime/metrics.
 #pragma once
 
 #include <span>

@@ -1,11 +1,12 @@
-// The files page.html, page.css, chart.js, sections.js and page.js as they were when dtrain was built.
-// Internal to runtime/metrics.
+// The page's files (page.html, page.css and the scripts) as they were when dtrain was built. Internal to
+// runtime/metrics.
 #pragma once
 
 #include <string_view>
 
 namespace dtrain::page_parts {
 
-extern const std::string_view kHtml, kStyle, kChartScript, kSectionsScript, kPageScript;
+extern const std::string_view kHtml, kStyle;
+extern const std::string_view kWordsScript, kFactsScript, kChartScript, kSectionsScript, kPageScript;
 
 }  // namespace dtrain::page_parts

@@ -41,13 +41,12 @@ std::string stamp(const fs::path& path) {
                      status.st_mtim.tv_nsec);
 }
 
-/// What `read` makes of the file's text; where it is not what it should be, a note and nothing.
-template <class Facts, class Read>
-Facts facts_of(const fs::path& path, std::vector<std::string>& notes, const Read& read) {
+/// object_in() of the file at `path`; where it is not what it should be, a note and nothing.
+std::string object_at(const fs::path& path, std::vector<std::string>& notes) {
   const auto text = read_if_there(path, kLargestFile);
   if (!text) return {};
   try {
-    return read(*text);
+    return object_in(*text, path.string());
   } catch (const DataError& error) {
     notes.push_back(fmt::format("{} Its numbers are left out.", error.what()));
     return {};
@@ -106,14 +105,9 @@ bool RunFollower::read_metrics() {
 
 void RunFollower::read_facts() {
   report_ = {};
-  report_.config = facts_of<RunConfig>(run_.config(), report_.notes, [&](const std::string& text) {
-    return config_facts(text, run_.config().string());
-  });
-  const std::string samples = samples_word(report_.config);
-  report_.summary = facts_of<RunSummaryFacts>(run_.summary(), report_.notes, [&](const std::string& text) {
-    return summary_facts(text, run_.summary().string(), samples);
-  });
-  report_.phases = trace_phases(run_.path());
+  report_.config = object_at(run_.config(), report_.notes);
+  report_.summary = object_at(run_.summary(), report_.notes);
+  report_.traced = trace_phases(run_.path());
   report_.log = logs_of(run_);
 }
 

@@ -7,16 +7,15 @@
 #include <vector>
 
 #include "runtime/metrics/report/metrics_reader.h"
-#include "runtime/metrics/report/run_facts.h"
+#include "runtime/metrics/report/run_files.h"
 #include "runtime/metrics/run_directory.h"
 
 namespace dtrain {
 
 /// All that a page shows of a run.
 struct RunReport {
-  RunConfig config;
-  RunSummaryFacts summary;
-  PhaseTimes phases;
+  std::string config, summary;  ///< object_in() of the files; empty where there is none
+  PhaseTimes traced;            ///< of the traces
   LogFacts log;
   std::vector<std::string> notes;  ///< what could not be read, in sentences
 };

@@ -1,4 +1,4 @@
-// The parts of the page: what each picture and table is made of. They take the runs of page_data.cc and give elements.
+// The sections of the page: what each picture and table is made of. They take the runs of facts.js and give elements.
 "use strict";
 
 const colors = ["var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)", "var(--c6)", "var(--c7)"];
@@ -13,8 +13,6 @@ const partOrder = ["data", "wait for batch", "copy to device", "forward", "backw
 function partColor(name, i) {
   return `var(--p${name in partColors ? partColors[name] : i % 7})`;
 }
-
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 // ---- heads
 
@@ -189,7 +187,7 @@ function epochTable(run) {
   const metrics = [...new Set([].concat(...run.epochs.map((row) => Object.keys(row.metrics))))].slice(0, 4);
   const name = (id) => (run.curves.evaluations.find((one) => one.id === id) || { name: id }).name;
   const cell = (text) => html("td", { class: "number" }, text);
-  const show = (id, value) => value === undefined || value === null ? "–" : id === "accuracy" ? fixed(value * 100, 2) + " %" : valueText(value);
+  const show = (id, value) => value === undefined || value === null ? "–" : id === "accuracy" ? percentText(value) : valueText(value);
   const rows = run.epochs.map((row) => html("tr", {}, cell(String(row.epoch)),
     hasSeconds ? cell(row.seconds === null ? "–" : fixed(row.seconds, 2) + (row.whole ? "" : " (part)")) : null,
     hasLoss ? cell(row.loss === null ? "–" : fixed(row.loss, 4)) : null,

@@ -7,11 +7,10 @@
 #include "runtime/base/error.h"
 #include "runtime/metrics/metrics_log.h"
 #include "runtime/metrics/report/metrics_reader.h"
-#include "runtime/metrics/report/run_facts.h"
+#include "runtime/metrics/report/run_files.h"
 #include "runtime/metrics/report/run_follower.h"
 #include "runtime/metrics/report/thin.h"
 #include "runtime/metrics/report/trace_phases.h"
-#include "runtime/metrics/report/words.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_dir.h"
 
@@ -151,51 +150,23 @@ TEST(ReportReader, LongCurvesKeepTheirPeaks) {
   EXPECT_TRUE(thin_out({}, 100).empty());
 }
 
-TEST(ReportWords, AreForPeople) {
-  EXPECT_EQ(number_text(8515.9), "8,516");
-  EXPECT_EQ(number_text(0.62969), "0.6297");
-  EXPECT_EQ(count_text(-1234567), "-1,234,567");
-  EXPECT_EQ(count_text(100), "100");
-  EXPECT_EQ(bytes_text(86630400), "82.6 MiB");
-  EXPECT_EQ(bytes_text(1032792), "1.0 MiB");  // not 1008.6 KiB
-  EXPECT_EQ(seconds_text(0.1677), "168 ms");
-  EXPECT_EQ(seconds_text(123), "2 min 03 s");
-  EXPECT_EQ(seconds_text(3900), "1 h 05 min");
-  EXPECT_EQ(percent_text(0.7533), "75.33 %");
-  EXPECT_EQ(name_in_words("own_queue_bytes"), "Own queue");
-  EXPECT_EQ(value_in_words("own_queue_bytes", 2048), "2.0 KiB");
-}
-
-TEST(ReportFacts, NoRawKeyIsLeft) {
-  const RunSummaryFacts facts = summary_facts(
-      R"({"status":"finished","steps":470,"loss":0.4731,"samples_per_second":8515.9,"seconds_to_first_step":0.1677,
-          "peak_resident_bytes":86630400,"resumed_from_step":0,"test":{"accuracy":0.7533,"samples":10000},
-          "phase_milliseconds_per_step":{"forward":8.1},"own_thing":3,"a_list":[1]})",
-      "summary.json", "Images");
-  std::map<std::string, std::string> texts;
-  for (const Fact& fact : facts.results) {
-    EXPECT_EQ(fact.name.find('_'), std::string::npos) << fact.name;
-    texts[fact.name] = fact.text;
-  }
-  EXPECT_EQ(texts.at("Images per second"), "8,516");
-  EXPECT_EQ(texts.at("Time to first step"), "168 ms");
-  EXPECT_EQ(texts.at("Test accuracy"), "75.33 %");
-  EXPECT_EQ(texts.at("Peak memory of the process"), "82.6 MiB");
-  EXPECT_EQ(texts.at("Own thing"), "3");
-  EXPECT_FALSE(texts.contains("Resumed from step")) << "it was not";
-  EXPECT_THAT(facts.phases.milliseconds, ElementsAre(ElementsAre(8.1)));
-}
-
-TEST(ReportFacts, AFileThatIsNoJsonIsNamedWithItsLine) {
-  const std::string said =
-      test::message_of([] { config_facts("{\n\"options\": {\n!", "runs/x/config.json"); });
+TEST(ReportFiles, AFileThatIsNoJsonIsNamedWithItsLine) {
+  const std::string said = test::message_of([] { object_in("{\n\"options\": {\n!", "runs/x/config.json"); });
   EXPECT_THAT(said, HasSubstr("runs/x/config.json"));
   EXPECT_THAT(said, HasSubstr("line 3"));
-  EXPECT_THROW(config_facts("[]", "x"), DataError);
-  EXPECT_THROW(summary_facts("{\"loss\":1e999}", "x", "Images"), DataError);
+  EXPECT_THROW(object_in("[]", "x"), DataError);
+  EXPECT_THROW(object_in("{\"loss\":1e999}", "x"), DataError);
 }
 
-TEST(ReportFacts, StartsAndTroublesComeFromTheLog) {
+TEST(ReportFiles, NoFileMakesADeepPage) {
+  EXPECT_EQ(object_in(R"({"b":1,"options":{"a":{"value":"x","more":{"y":1}}},"a":[1]})", "x"),
+            R"({"b":1,"options":{"a":{"value":"x"}}})");
+  std::string deep;
+  for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
+  EXPECT_EQ(object_in(deep + "1" + std::string(100'000, '}'), "x"), R"({"a":{"a":{}}})");
+}
+
+TEST(ReportFiles, StartsAndTroublesComeFromTheLog) {
   const LogFacts facts = log_facts(
       "dtrain: rank 0: rank 0 of 2, pid 1, cpu (oneDNN), backend tcp\ndtrain: rank 0: error: peer lost\n"
       "dtrain: rank 0: rank 0 of 1, pid 2, cpu (oneDNN), backend self\ndtrain: warning: slow\nrank 0 of\n, "

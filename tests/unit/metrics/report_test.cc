@@ -53,29 +53,34 @@ TEST(Report, IsOneSafePage) {
   const std::string page = test::read_file(run.report());
   EXPECT_THAT(page, HasSubstr(std::string(kReportMark)));
   EXPECT_THAT(page, HasSubstr("<title>my&lt;script&gt;run"));
-  EXPECT_EQ(count(page, "<script"), 4) << "the page's own: data and three files";
-  EXPECT_EQ(count(page, "</script"), 4);
+  EXPECT_EQ(count(page, "<script"), 6) << "the page's own: data and five files";
+  EXPECT_EQ(count(page, "</script"), 6);
   EXPECT_EQ(count(page, "<!--"), 0);
   for (const char* outside : {"http://", "https://", "//cdn", "@import", "url("})
     EXPECT_THAT(page, Not(HasSubstr(outside)));
   EXPECT_THAT(page, Not(HasSubstr("{{")));
   const json data = data_of(page).at("runs").at(0);
-  EXPECT_EQ(data.at("options").at(0).at("value"), "</script><script>alert('x')</script><!--");
+  EXPECT_EQ(data.at("config").at("options").at("note").at("value"),
+            "</script><script>alert('x')</script><!--");
   EXPECT_EQ(data.at("curves").at("train_loss").at("x").size(), 300U);
   EXPECT_EQ(data.at("curves").at("evaluations").at(0).at("curve").at("y"), json::array({0.87}));
-  EXPECT_EQ(data.at("status").at("kind"), "finished");
+  EXPECT_EQ(data.at("summary").at("status"), "finished");
 }
 
 TEST(Report, NeedsNothingButAFolder) {
   const TempDir folder;
   const json nothing = data_of(RunDirectory(folder.path()));
-  EXPECT_EQ(nothing.at("status").at("kind"), "empty");
+  EXPECT_TRUE(nothing.at("config").is_null());
+  EXPECT_TRUE(nothing.at("summary").is_null());
+  EXPECT_EQ(nothing.at("last_step"), 0);
+  EXPECT_TRUE(nothing.at("phases").is_null());
   EXPECT_TRUE(nothing.at("curves").at("train_loss").is_null());
   test::write_file(folder / "metrics.jsonl", "{\"event\":\"step\",\"step\":1,\"loss\":null}\n");
   const json one = data_of(RunDirectory(folder.path()));
-  EXPECT_EQ(one.at("status").at("kind"), "unfinished");
+  EXPECT_EQ(one.at("last_step"), 1);
   EXPECT_EQ(one.at("curves").at("train_loss").at("y"), json::array({nullptr}));
-  EXPECT_THAT(one.at("notes").at(0).get<std::string>(), HasSubstr("not a finite number"));
+  EXPECT_TRUE(one.at("curves").at("train_loss").at("last").is_null());
+  EXPECT_EQ(one.at("losses_not_finite"), json({{"count", 1}, {"first", 1}}));
 }
 
 TEST(Report, BrokenFilesAreNamedAndLeftOut) {
@@ -85,20 +90,28 @@ TEST(Report, BrokenFilesAreNamedAndLeftOut) {
   test::write_file(run.summary(), std::string("\xff\xfe\0garbage", 10));
   std::ofstream(run.metrics(), std::ios::app) << "\x01\x02 garbage\n";
   const json data = data_of(run);
-  ASSERT_EQ(data.at("notes").size(), 3U);
+  ASSERT_EQ(data.at("notes").size(), 2U);
   EXPECT_THAT(data.at("notes").at(0).get<std::string>(), HasSubstr("config.json"));
   EXPECT_THAT(data.at("notes").at(1).get<std::string>(), HasSubstr("summary.json"));
-  EXPECT_THAT(data.at("notes").at(2).get<std::string>(), HasSubstr("the first is line 302"));
+  EXPECT_TRUE(data.at("config").is_null());
+  EXPECT_TRUE(data.at("summary").is_null());
+  EXPECT_EQ(data.at("lines"), json({{"read", 302}, {"left_out", 1}, {"first_left_out", 302}}));
   EXPECT_EQ(data.at("curves").at("train_loss").at("x").size(), 300U);
 }
 
-TEST(Report, ASummaryOfAnEarlierStartIsNotTheEnd) {
+TEST(Report, ThinnedCurvesKeepWhatTablesSayOfThem) {
   const TempDir folder;
-  const auto run = small_run(folder / "run");
-  run.write_summary(R"({"status":"stopped","steps":100})");
-  EXPECT_EQ(data_of(run).at("status").at("kind"), "unfinished");
-  run.write_summary(R"({"status":"stopped","steps":300})");
-  EXPECT_EQ(data_of(run).at("status").at("kind"), "stopped");
+  {
+    std::ofstream log(folder / "metrics.jsonl");
+    for (int i = 1; i <= 3000; ++i)
+      log << R"({"event":"step","step":)" << i << R"(,"loss":)" << (i == 1234 ? 7.0 : 1.0 / i) << "}\n";
+    log << R"({"event":"step","step":3001,"loss":null})"
+        << "\n";
+  }
+  const json loss = data_of(RunDirectory(folder.path())).at("curves").at("train_loss");
+  EXPECT_EQ(loss.at("x").size(), 800U);
+  EXPECT_EQ(loss.at("most"), json({{"x", 1234.0}, {"y", 7.0}}));
+  EXPECT_EQ(loss.at("last"), 0.000333333) << "as the file has it";
 }
 
 TEST(Report, ManyLinesGiveASmallPage) {
