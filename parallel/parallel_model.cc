@@ -63,21 +63,23 @@ void ParallelModel::prepare(const ModelFactory& factory, const Deadline& deadlin
 }
 
 void ParallelModel::attach(const ModelFactory& factory) {
-  const auto slices = tp_group_ ? slices_of(*network_, *tp_group_) : std::map<std::string, TensorShard>();
-  sync_->attach(
-      {.network = *network_,
-       .passes = {schedule_->chunks(),
-                  [this](const std::string& parameter) { return schedule_->chunk_of(parameter); }},
-       .slices = slices,
-       .in_order = [&] { return factory.make_optimizer(network_->named_parameters())->parameters(); },
-       .is_scaled = scaler_ != nullptr});
+  const ShardedParameters* const shards = sync_->shards();
+  StageLayout* const stage = schedule_->stages();
   layout_.emplace(
       LayoutGroups{.dp_group = sync_->dp_group(),
-                   .shard_group = sync_->shards() != nullptr ? &sync_->shards()->shard_group() : nullptr,
+                   .shard_group = shards != nullptr ? &shards->groups().shard_group : nullptr,
+                   .replicate_group = shards != nullptr ? shards->groups().replicate_group : nullptr,
                    .tp_group = tp_group_ ? &tp_group_->communicator : nullptr,
-                   .stages = schedule_->stages(),
+                   .stages = stage != nullptr ? &stage->stages : nullptr,
                    .is_state_partitioned = sync_->partitions_state()},
-      *network_, slices);
+      *network_, stage, tp_group_ ? slices_of(*network_, *tp_group_) : std::map<std::string, TensorShard>());
+  sync_->attach(
+      {.network = *network_,
+       .parameters = layout_->parameters(),
+       .passes = {schedule_->chunks(),
+                  [this](const std::string& parameter) { return schedule_->chunk_of(parameter); }},
+       .in_order = [&] { return factory.make_optimizer(network_->named_parameters())->parameters(); },
+       .is_scaled = scaler_ != nullptr});
 }
 
 void ParallelModel::load(const CheckpointFiles& state, const Deadline& deadline) {
@@ -95,21 +97,13 @@ void ParallelModel::load(const CheckpointFiles& state, const Deadline& deadline)
 void ParallelModel::load_sharded(const CheckpointFiles& state, const Deadline& deadline) {
   check_values_together(*state.optimizer, *all_, deadline);
   check_values_together(*state.model, *all_, deadline);
-  ShardedParameters* const shards = sync_->shards();
-  if (shards != nullptr && (shards->reads_shards() || schedule_->stages() != nullptr)) {
-    shards->load_model(*state.model);
+  if (sync_->shards() != nullptr) {
+    layout_->read_ranges(*state.model);
   } else {
     network_->load_state_dict(layout_->read_model(*state.model, context_.device));
   }
-  const NamedTensors updated = sync_->updated();
-  optimizer_->load_state(
-      shards != nullptr
-          ? shards->load_state(*state.optimizer,
-                               [&](const std::string& saved) { return layout_->state_here(saved, updated); })
-          : layout_->read_optimizer(*state.optimizer, updated, context_.device));
-  if (!sync_->is_stateful()) return;
-  sync_->load_state(shards != nullptr ? shards->load_state(*state.optimizer, name_in_sync)
-                                      : layout_->read_sync_state(*state.optimizer, context_.device));
+  optimizer_->load_state(layout_->read_optimizer(*state.optimizer, sync_->updated(), context_.device));
+  if (sync_->is_stateful()) sync_->load_state(layout_->read_sync_state(*state.optimizer, context_.device));
 }
 
 void ParallelModel::step(MicroBatches& passes, Exchange exchange) {
@@ -119,8 +113,7 @@ void ParallelModel::step(MicroBatches& passes, Exchange exchange) {
   if (all) {
     const PhaseScope phase = context_.timer.phase(Phase::communication);
     sync_->finish(patience());
-    if (const StageLayout* stages = schedule_->stages())
-      add_up_tied_gradients(*stages, learning(sync_->shared(*optimizer_)), patience());
+    layout_->add_up_ties(learning(sync_->shared(*optimizer_)), patience());
     passes.gradients_done();
   } else {
     sync_->drop_step();
@@ -165,15 +158,14 @@ Tensors ParallelModel::evaluate(const Tensors& inputs) {
 
 RankState ParallelModel::held() {
   NamedTensors state = optimizer_->named_state(), kept = named_for_saving(sync_->state());
-  ShardedParameters* const shards = sync_->shards();
-  if (sharded() && shards == nullptr) {
+  if (sharded() && sync_->shards() == nullptr) {
     RankState parts{layout_->written(network_->state_dict()), layout_->written_state(std::move(state))};
     for (NamedShard& part : layout_->written_sync_state(kept)) parts.optimizer.push_back(std::move(part));
     return parts;
   }
-  if (shards != nullptr) state = layout_->counted_here(std::move(state));
+  if (sharded()) state = layout_->counted_here(std::move(state));
   for (NamedTensor& tensor : kept) state.push_back(std::move(tensor));
-  if (shards != nullptr) return layout_->written_ranges(shards->save(state));
+  if (sharded()) return layout_->written_ranges(std::move(state));
   return {whole(network_->state_dict()), whole(state)};
 }
 

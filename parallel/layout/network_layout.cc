@@ -55,11 +55,11 @@ void check_values_together(const TensorFiles& files, Communicator& communicator,
         fmt::format("checkpoint: rank {} could not read its share of it, or found it damaged", failed - 1));
 }
 
-NetworkLayout::NetworkLayout(const LayoutGroups& groups, const Module& network,
+NetworkLayout::NetworkLayout(const LayoutGroups& groups, const Module& network, StageLayout* stage,
                              const std::map<std::string, TensorShard>& slices)
     : groups_(groups),
-      parameters_(groups.stages != nullptr ? groups.stages->parameters : layouts_of(network)),
-      count_(groups.stages != nullptr ? groups.stages->count : network.named_parameters().size()) {
+      parameters_(stage != nullptr ? std::move(stage->parameters) : layouts_of(network)),
+      count_(stage != nullptr ? stage->count : network.named_parameters().size()) {
   for (ParameterLayout& parameter : parameters_) {
     if (const auto slice = slices.find(parameter.name); slice != slices.end())
       parameter.slice = slice->second;
@@ -79,6 +79,14 @@ NamedTensors NetworkLayout::read_model(const TensorFiles& files,
   });
 }
 
+void NetworkLayout::read_ranges(const TensorFiles& files) const {
+  std::vector<ParameterLayout> here = parameters_;
+  for (ParameterLayout& parameter : here) {
+    if (!parameter.own.defined()) parameter.range.reset();  // all of it is here
+  }
+  read_in_place(files, here);
+}
+
 NamedTensors NetworkLayout::read_optimizer(const TensorFiles& files, const NamedTensors& updated,
                                            const std::shared_ptr<Device>& device) const {
   return read_state(files, parameters_, device,
@@ -88,6 +96,12 @@ NamedTensors NetworkLayout::read_optimizer(const TensorFiles& files, const Named
 bool NetworkLayout::is_copy(const std::string& name) const {
   const ParameterLayout* const parameter = layout_of(name, parameters_);
   return parameter != nullptr && parameter->tie && parameter->tie->is_copy;
+}
+
+// What was saved of parameters that are frozen now has no use here.
+bool NetworkLayout::is_frozen_range(const std::string& name) const {
+  const ParameterLayout* const parameter = layout_of(name, parameters_);
+  return parameter != nullptr && parameter->range && !parameter->whole.requires_grad();
 }
 
 std::string NetworkLayout::name_of_copy(const std::string& saved) const {
@@ -103,6 +117,7 @@ std::optional<std::string> NetworkLayout::state_here(const std::string& saved,
                                                      const NamedTensors& updated) const {
   if (saved.starts_with(kSyncState)) return std::nullopt;
   std::string name = name_of_copy(saved);
+  if (is_frozen_range(name)) return std::nullopt;
   const bool all_here = groups_.stages == nullptr && !groups_.is_state_partitioned;
   return all_here || belongs_to(name, updated) ? std::optional(std::move(name)) : std::nullopt;
 }
@@ -115,6 +130,7 @@ NamedTensors NetworkLayout::read_sync_state(const TensorFiles& files,
     auto name = name_in_sync(saved);
     const bool is_everyones = name && name->find('.') == std::string::npos;
     if (!name || (!is_everyones && layout_of(*name, parameters_) == nullptr)) return std::nullopt;
+    if (is_frozen_range(*name)) return std::nullopt;
     if (groups_.tp_group == nullptr) return name;
     if (name->ends_with(own)) return name->substr(0, name->size() - own.size());
     return is_of_slice(*name) ? std::nullopt : name;
@@ -160,7 +176,7 @@ std::vector<NamedShard> NetworkLayout::written_sync_state(const NamedTensors& st
       here.push_back({part ? saved : name_of_slice(saved, *groups_.tp_group), tensor, part});
       continue;
     }
-    const bool is_first_stage = groups_.stages == nullptr || groups_.stages->stages.rank() == 0;
+    const bool is_first_stage = groups_.stages == nullptr || groups_.stages->rank() == 0;
     const bool is_here = is_first_stage || layout_of(name, parameters_) != nullptr;
     if (is_here && is_first_slice()) here.push_back({saved, tensor});
   }
@@ -171,11 +187,32 @@ std::vector<NamedShard> NetworkLayout::written_sync_state(const NamedTensors& st
   return parts;
 }
 
-RankState NetworkLayout::written_ranges(RankState ranges) const {
-  if (is_first_slice()) return ranges;
-  std::erase_if(ranges.model, is_alike);
-  std::erase_if(ranges.optimizer, is_alike);
-  return ranges;
+// Of a parameter's state, what has its shape is cut like it; the rest (a count of steps) is written by the
+// rank that owns the first element; what belongs to no parameter, by the first rank.
+RankState NetworkLayout::written_ranges(NamedTensors state) const {
+  if (groups_.replicate_group != nullptr && groups_.replicate_group->rank() > 0) return {};
+  const bool is_first = groups_.shard_group->rank() == 0;
+  RankState here;
+  for (const ParameterLayout& parameter : parameters_) {
+    if (!parameter.range || !parameter.is_owned()) continue;
+    const auto part = parameter.part();
+    here.model.push_back({parameter.name, parameter.owned().reshape(part->held_shape()), part});
+  }
+  for (const ParameterLayout& parameter : parameters_) {
+    if (!parameter.range && is_first) here.model.push_back({parameter.name, parameter.whole});
+  }
+  for (const auto& [name, tensor] : state) {
+    const ParameterLayout* const owner = layout_of(name, parameters_);
+    if (const auto part = part_of(name, tensor, parameters_)) {
+      here.optimizer.push_back({name, tensor.detach().reshape(part->held_shape()), part});
+    } else if (owner != nullptr && owner->range ? owner->range->first == 0 : is_first) {
+      here.optimizer.push_back({name, tensor});
+    }
+  }
+  if (is_first_slice()) return here;
+  std::erase_if(here.model, is_alike);
+  std::erase_if(here.optimizer, is_alike);
+  return here;
 }
 
 void NetworkLayout::limit(const NamedTensors& parameters, const GradientLimits& limits,
@@ -193,7 +230,7 @@ void NetworkLayout::limit(const NamedTensors& parameters, const GradientLimits& 
     if (groups_.tp_group != nullptr) add_up(squares, *groups_.tp_group, deadline);
     norms = sqrt(squares);
   }
-  if (groups_.stages != nullptr) add_up(norms, groups_.stages->stages, deadline);
+  if (groups_.stages != nullptr) add_up(norms, *groups_.stages, deadline);
   scale_to_norm(gradients, is_whole() ? norms : norm_of_norms(norms), *limits.norm);
 }
 

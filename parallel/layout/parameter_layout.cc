@@ -48,10 +48,12 @@ Tensor ParameterLayout::owned() const {
   return whole.detach().alias(data, held_shape(), {1});
 }
 
+// The state has parameters without their history: the record has the parameter itself.
 std::vector<ParameterLayout> layouts_of(const Module& network) {
+  const NamedTensors parameters = network.named_parameters();
   std::map<std::string, std::size_t> by_name;
   std::map<const void*, std::size_t> by_memory;
-  for (const auto& [name, tensor] : network.named_parameters()) {
+  for (const auto& [name, tensor] : parameters) {
     if (tensor.numel() > 0) by_memory.emplace(identity(tensor), by_name.size());
     by_name.emplace(name, by_name.size());
   }
@@ -64,6 +66,7 @@ std::vector<ParameterLayout> layouts_of(const Module& network) {
       const auto same = by_memory.find(identity(tensor));
       if (same != by_memory.end()) layout.number = same->second;
     }
+    if (layout.number) layout.whole = parameters[*layout.number].second;
   }
   return layouts;
 }
@@ -132,6 +135,7 @@ void read_in_place(const TensorFiles& files, const std::vector<ParameterLayout>&
     files.read(parameter.name, part, view_as(read, part));
     if (away) Tensor(own).copy_from(read.to(own.shared_device()));
     own.mark_modified();
+    if (parameter.own.defined()) parameter.whole.mark_modified();
   }
 }
 

@@ -61,17 +61,17 @@ std::vector<ParameterLayout> parameters_of_stage(const Module& whole,
   return here;
 }
 
-void add_up_tied_gradients(const StageLayout& layout, const NamedTensors& parameters,
-                           const Deadline& deadline) {
+void add_up_tied_gradients(const std::vector<ParameterLayout>& layouts, Communicator& stages,
+                           const NamedTensors& parameters, const Deadline& deadline) {
   const NoGrad no_grad;
   std::map<std::string, const ParameterLayout*> tied;  // by the first name: the same order on all stages
-  for (const ParameterLayout& parameter : layout.parameters) {
+  for (const ParameterLayout& parameter : layouts) {
     if (parameter.tie) tied.emplace(parameter.tie->first, &parameter);
   }
   for (const auto& [first, parameter] : tied) {
     const auto here = std::ranges::find(parameters, parameter->name, &NamedTensor::first);
     // Of a range that is empty, or of frozen weights, on all stages.
-    if (here != parameters.end()) add_up(*parameter->tie, here->second, layout.stages, deadline);
+    if (here != parameters.end()) add_up(*parameter->tie, here->second, stages, deadline);
   }
 }
 

@@ -46,7 +46,7 @@ class Pipeline final : public Schedule {
   void run(MicroBatches& passes, PassHooks& hooks, bool exchange) override;
   Tensors evaluate(const Tensors& inputs, PassHooks& hooks) override;
   bool holds_outputs() const noexcept override { return stage() + 1 == stage_count(); }
-  const StageLayout* stages() const noexcept override { return &layout_; }
+  StageLayout* stages() noexcept override { return &layout_; }
   std::size_t chunk_of(const std::string& parameter) const override { return stage_->chunk_of(parameter); }
   std::size_t chunks() const noexcept override { return alive_.size(); }
   std::string plan() const override { return choice_.plan(); }

@@ -29,8 +29,9 @@ class Schedule {
   virtual bool holds_outputs() const noexcept { return true; }
   /// Whether a run waits for nothing, and can be recorded.
   virtual bool recordable() const noexcept { return false; }
-  /// After build(): what this stage shares with others; null where the network is whole.
-  virtual const StageLayout* stages() const noexcept { return nullptr; }
+  /// The stages, and after build() what this one has of the network, which NetworkLayout takes over; null
+  /// where the network is whole.
+  virtual StageLayout* stages() noexcept { return nullptr; }
   /// After build(): the set of parameters, from 0, that gets its gradients in passes of its own.
   virtual std::size_t chunk_of(const std::string& /*parameter*/) const { return 0; }
   virtual std::size_t chunks() const noexcept { return 1; }

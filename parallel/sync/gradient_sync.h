@@ -4,11 +4,12 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "parallel/layout/parameter_layout.h"
 #include "parallel/layout/replicas.h"
 #include "parallel/schedule/pass_hooks.h"
 #include "parallel/strategy.h"
@@ -33,11 +34,13 @@ struct PassKinds {
   std::function<std::size_t(const std::string& parameter)> of = {};  ///< may be empty for one set
 };
 
-/// What is shared; `network` is borrowed.
+/// What is shared; borrowed, and there as long as the sync.
 struct SharedNetwork {
   Module& network;
+  /// The records of the network's parameters and buffers, by all names that they have. A sync that gives each
+  /// rank ranges of them writes these there.
+  std::vector<ParameterLayout>& parameters;
   PassKinds passes = {};
-  std::map<std::string, TensorShard> slices = {};  ///< what of unsplit parameters they are, by name
   /// The parameters in the order in which an optimizer of all has them.
   std::function<NamedTensors()> in_order = {};
   bool is_scaled = false;  ///< losses are, against underflow

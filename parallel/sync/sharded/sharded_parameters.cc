@@ -33,22 +33,6 @@ std::vector<std::size_t> firsts_of_sets(const NamedTensors& parameters, const Pa
   return firsts;
 }
 
-/// Copies what `files` have of `tensors` into them. Throws UsageError for one that is not there.
-void load_whole(const TensorFiles& files, const NamedTensors& tensors) {
-  const NoGrad no_grad;
-  for (const auto& [name, tensor] : tensors) {
-    const auto saved = std::ranges::find(files.tensors(), name, &SavedTensor::name);
-    if (saved == files.tensors().end() || saved->shape != tensor.shape())
-      throw UsageError(fmt::format("checkpoint: expected a tensor '{}' ({}), got {}", name, tensor.describe(),
-                                   saved == files.tensors().end() ? "none" : saved->shape.to_string()));
-    const auto& device = tensor.shared_device();
-    const auto host = device->runs_ahead() ? make_device("cpu") : device;
-    const Tensor read = Tensor::empty(saved->shape, host, saved->dtype);
-    files.read(name, read.view());
-    Tensor(tensor).copy_from(read.to(device));
-  }
-}
-
 }  // namespace
 
 ShardedParameters::ShardedParameters(const ShardGroups& groups, const ShardOptions& options)
@@ -63,55 +47,55 @@ std::unique_ptr<Module> ShardedParameters::build(const std::function<std::unique
   return make();
 }
 
-void ShardedParameters::own(Module& network, const std::map<std::string, TensorShard>& slices,
+void ShardedParameters::own(Module& network, std::vector<ParameterLayout>& parameters,
                             const PassKinds& passes) {
   network_ = &network;
-  is_sliced_ = !slices.empty();
   if (shards_parameters()) {
     network.visit([this](Module& module) { fully_sharded_->shard(module); });
     fully_sharded_->name_as(network);
     fully_sharded_->reshard();
   }
   const NamedTensors whole = learning(network, passes);
-  const std::vector<std::size_t> firsts = firsts_of_sets(whole, passes);
-  std::vector<std::size_t> last_of_bucket;
-  if (shards_parameters()) own_fully_sharded(whole, last_of_bucket);
-  exchange_ = std::make_unique<ShardExchange>(groups_.shard_group, whole, options_, last_of_bucket, firsts);
+  exchange_ = std::make_unique<ShardExchange>(groups_.shard_group, whole, options_, last_of_buckets(whole),
+                                              firsts_of_sets(whole, passes));
   bool owns_any = false;
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    if (!shards_parameters())
-      parameters_.push_back({.name = whole[i].first, .whole = whole[i].second, .range = exchange_->owned(i)});
-    ParameterLayout& parameter = parameters_[i];
-    if (const auto slice = slices.find(parameter.name); slice != slices.end())
-      parameter.slice = slice->second;
+    cut(parameters, whole[i], exchange_->owned(i));
     owned_.emplace_back();
-    if (!parameter.is_owned()) continue;
-    owned_.back() = parameter.owned();
+    if (!parameters_[i]->is_owned()) continue;
+    owned_.back() = parameters_[i]->owned();
     owned_.back().set_requires_grad(true);
     owns_any = true;
   }
+  const Communicator& ranks = groups_.shard_group;
   if (!owns_any) {
     throw UsageError(fmt::format(
         "sharded data parallel: expected a network with an element for each of {} ranks, got {} elements, of "
         "which rank {} owns none; use fewer workers",
-        shard_group().size(), network.parameter_count(), shard_group().rank()));
+        ranks.size(), network.parameter_count(), ranks.rank()));
   }
   used_.resize(owned_.size());
-  own_frozen(slices);
+  for (const NamedTensor& frozen : frozen_parameters(network)) {
+    const auto count = static_cast<std::size_t>(frozen.second.numel());
+    if (count > 0) cut(parameters, frozen, owned_range(count, ranks.rank(), ranks.size(), ShardCut::equal));
+  }
 }
 
-void ShardedParameters::own_frozen(const std::map<std::string, TensorShard>& slices) {
-  for (const auto& [name, whole] : frozen_parameters(*network_)) {
-    if (whole.numel() == 0) continue;
-    ParameterLayout parameter{
-        .name = name,
-        .whole = whole,
-        .range = owned_range(static_cast<std::size_t>(whole.numel()), shard_group().rank(),
-                             shard_group().size(), ShardCut::equal)};
-    if (shards_parameters()) parameter.own = fully_sharded_->parameters()[fully_sharded_of(whole)].own;
-    if (const auto slice = slices.find(name); slice != slices.end()) parameter.slice = slice->second;
-    parameters_.push_back(std::move(parameter));
+// Tied weights have a record for each of their names.
+void ShardedParameters::cut(std::vector<ParameterLayout>& parameters, const NamedTensor& whole,
+                            const ShardRange& range) {
+  const ParameterLayout* first = nullptr;
+  for (ParameterLayout& parameter : parameters) {
+    if (!parameter.whole.shares_storage(whole.second)) continue;
+    parameter.range = range;
+    if (shards_parameters()) {
+      const ParameterLayout& shard = fully_sharded_->parameters()[fully_sharded_of(whole.second)];
+      parameter.range = shard.range;
+      parameter.own = shard.own;
+    }
+    if (parameter.name == whole.first) first = &parameter;
   }
+  parameters_.push_back(first);
 }
 
 std::size_t ShardedParameters::fully_sharded_of(const Tensor& whole) const {
@@ -123,32 +107,31 @@ std::size_t ShardedParameters::fully_sharded_of(const Tensor& whole) const {
 }
 
 // Gradients come last first. A large module's are not to stay until the next module's are there.
-void ShardedParameters::own_fully_sharded(const NamedTensors& whole,
-                                          std::vector<std::size_t>& last_of_bucket) {
+std::vector<std::size_t> ShardedParameters::last_of_buckets(const NamedTensors& whole) const {
+  std::vector<std::size_t> last_of_bucket;
+  if (!shards_parameters()) return last_of_bucket;
   std::size_t unit_before = 0;
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    const std::size_t found = fully_sharded_of(whole[i].second);
-    parameters_.push_back(fully_sharded_->parameters()[found]);
-    parameters_.back().name = whole[i].first;
-    const std::size_t unit = fully_sharded_->unit_of(found);
+    const std::size_t unit = fully_sharded_->unit_of(fully_sharded_of(whole[i].second));
     const bool large = fully_sharded_->unit_bytes(unit) > options_.bucket_bytes / 4;
     if (large && (i == 0 || unit != unit_before)) last_of_bucket.push_back(i);
     unit_before = unit;
   }
+  return last_of_bucket;
 }
 
 NamedTensors ShardedParameters::owned() const {
   NamedTensors owned;
   for (std::size_t i = 0; i < owned_.size(); ++i) {
-    if (owned_[i].defined()) owned.emplace_back(parameters_[i].name, owned_[i]);
+    if (owned_[i].defined()) owned.emplace_back(parameters_[i]->name, owned_[i]);
   }
   return owned;
 }
 
 NamedTensors ShardedParameters::shards_here() const {
   NamedTensors here;
-  for (const ParameterLayout& parameter : parameters_) {
-    if (parameter.is_owned()) here.emplace_back(parameter.name, parameter.owned());
+  for (const ParameterLayout* parameter : parameters_) {
+    if (parameter->is_owned()) here.emplace_back(parameter->name, parameter->owned());
   }
   return here;
 }
@@ -160,9 +143,9 @@ void ShardedParameters::begin(Communicator& all, const Deadline& deadline) {
   if (shards_parameters() && has_replicas())
     copy_from_first_rank(*groups_.replicate_group, shards_here(), deadline);
   for (std::size_t i = 0; i < owned_.size(); ++i) {
-    Tensor& parameter = parameters_[i].whole;
+    Tensor parameter = parameters_[i]->whole;
     parameter.on_grad_ready([this, i] {
-      if (!parameters_[i].whole.grad().defined()) return;
+      if (!parameters_[i]->whole.grad().defined()) return;
       used_[i] = true;
       exchange_->mark_ready(i);
     });
@@ -214,55 +197,10 @@ void ShardedParameters::drop_step() {
 void ShardedParameters::average_replicas() {
   NamedTensors gradients;
   for (std::size_t i = 0; i < owned_.size(); ++i) {
-    if (parameters_[i].is_owned()) gradients.emplace_back(parameters_[i].name, exchange_->owned_gradient(i));
+    if (parameters_[i]->is_owned())
+      gradients.emplace_back(parameters_[i]->name, exchange_->owned_gradient(i));
   }
   average(gradients, *groups_.replicate_group, patience());
-}
-
-// What is whole everywhere is read whole; of the rest each rank reads what it has.
-void ShardedParameters::load_model(const TensorFiles& files) {
-  std::vector<ParameterLayout> here = with_other_names();
-  for (ParameterLayout& parameter : here) {
-    if (!shards_parameters()) parameter.range.reset();
-  }
-  read_in_place(files, here);
-  load_whole(files, whole_tensors());
-  if (fully_sharded_) fully_sharded_->mark_modified();
-}
-
-// What was saved of parameters that are frozen now has no use here.
-NamedTensors ShardedParameters::load_state(const TensorFiles& files, const NameHere& name_here) const {
-  const NamedTensors frozen = frozen_parameters(*network_);
-  return read_state(files, parameters_, parameters_.front().whole.shared_device(),
-                    [&](const std::string& saved) {
-                      const auto name = name_here(saved);
-                      return name && belongs_to(*name, frozen) ? std::nullopt : name;
-                    });
-}
-
-// Of a parameter's state, what has its shape is cut like it; the rest (a count of steps) is written by the
-// rank that owns the first element; what belongs to no parameter, by the first rank.
-RankState ShardedParameters::save(const NamedTensors& state) const {
-  if (has_replicas() && groups_.replicate_group->rank() > 0) return {};
-  const bool is_first = shard_group().rank() == 0;
-  RankState saved;
-  for (const ParameterLayout& parameter : with_other_names()) {
-    if (!parameter.is_owned()) continue;
-    const auto part = parameter.part();
-    saved.model.push_back({parameter.name, parameter.owned().reshape(part->held_shape()), part});
-  }
-  if (is_first) {
-    for (NamedShard& tensor : whole(whole_tensors())) saved.model.push_back(std::move(tensor));
-  }
-  for (const auto& [name, tensor] : state) {
-    const ParameterLayout* const owner = layout_of(name, parameters_);
-    if (const auto part = part_of(name, tensor, parameters_)) {
-      saved.optimizer.push_back({name, tensor.detach().reshape(part->held_shape()), part});
-    } else if (owner != nullptr ? owner->range->first == 0 : is_first) {
-      saved.optimizer.push_back({name, tensor});
-    }
-  }
-  return saved;
 }
 
 Replicas ShardedParameters::replicas(Communicator& all) const {
@@ -276,24 +214,10 @@ Replicas ShardedParameters::replicas(Communicator& all) const {
 NamedTensors ShardedParameters::whole_tensors() const {
   NamedTensors tensors = network_->named_buffers();
   for (NamedTensor& frozen : frozen_parameters(*network_)) {
-    const auto is_of = [&](const ParameterLayout& parameter) { return parameter.name == frozen.first; };
+    const auto is_of = [&](const ParameterLayout* parameter) { return parameter->name == frozen.first; };
     if (std::ranges::none_of(parameters_, is_of)) tensors.push_back(std::move(frozen));
   }
   return tensors;
-}
-
-// Parameters once for each name that they have: tied weights have several.
-std::vector<ParameterLayout> ShardedParameters::with_other_names() const {
-  std::vector<ParameterLayout> all = parameters_;
-  for (const auto& [name, tensor] : network_->state_dict()) {
-    for (const ParameterLayout& parameter : parameters_) {
-      if (!parameter.whole.shares_storage(tensor) || parameter.name == name) continue;
-      ParameterLayout other = parameter;
-      other.name = name;
-      all.push_back(std::move(other));
-    }
-  }
-  return all;
 }
 
 std::string ShardedParameters::describe_stats(std::size_t peak_bytes, std::int64_t steps) const {

@@ -1,9 +1,10 @@
-// What a rank owns of a network's parameters, and what travels between ranks for it: sharded data parallelism
-// (ZeRO) without the passes. A strategy says when forward and backward run.
+// Which ranges of a network's parameters a rank updates, and what travels between ranks for it: sharded data
+// parallelism (ZeRO) without the passes. A strategy says when forward and backward run, and the layout saves.
 //
 //     ShardedParameters shards({ranks}, {.stage = ShardStage::gradients});
 //     auto network = shards.build(make_network);
-//     shards.own(*network);
+//     std::vector<ParameterLayout> parameters = layouts_of(*network);
+//     shards.own(*network, parameters);
 //     auto optimizer = make_sgd(shards.owned());
 //     shards.begin(ranks, deadline);
 //     …
@@ -17,7 +18,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,16 +46,16 @@ class ShardedParameters {
   /// What `make` makes. With stage parameters each module is split as soon as it is complete, so that the
   /// network is never whole; what looks at it afterwards gets it whole for a moment.
   std::unique_ptr<Module> build(const std::function<std::unique_ptr<Module>()>& make);
-  /// Shares out the parameters of `network` (borrowed) that learn. `slices` says what of unsplit parameters
-  /// they are, by name; the others are whole. Throws UsageError on ranks that would own nothing, for a
-  /// network that does not learn, and for parameters that cannot be cut.
-  void own(Module& network, const std::map<std::string, TensorShard>& slices = {},
-           const PassKinds& passes = {});
+  /// Shares out the parameters of `network`, and writes this rank's ranges into `parameters`, their records
+  /// (both borrowed): of those that learn what it updates; of frozen ones, which nobody updates, what it
+  /// saves. Throws UsageError on ranks that would own nothing, for a network that does not learn, and for
+  /// parameters that cannot be cut.
+  void own(Module& network, std::vector<ParameterLayout>& parameters, const PassKinds& passes = {});
 
   /// The optimizer's: this rank's elements of each parameter that it owns any of, flat, by the parameter's
   /// name.
   NamedTensors owned() const;
-  Communicator& shard_group() const noexcept { return groups_.shard_group; }
+  const ShardGroups& groups() const noexcept { return groups_; }
   /// Whether parameters come and go: each look at one is then collective.
   bool shards_parameters() const noexcept { return options_.stage == ShardStage::parameters; }
 
@@ -79,14 +79,6 @@ class ShardedParameters {
   /// Instead of finish_step() where nothing was exchanged: the gradients are forgotten.
   void drop_step();
 
-  /// Whether the network's tensors are not, or not whole, what is saved: load_model() then is to read it.
-  bool reads_shards() const noexcept { return shards_parameters() || is_sliced_; }
-  /// Reads this rank's elements, and what is whole everywhere.
-  void load_model(const TensorFiles& files);
-  /// What an optimizer of owned() takes over of `files`, from what has a name here; given that name.
-  NamedTensors load_state(const TensorFiles& files, const NameHere& name_here) const;
-  /// What this rank saves of the network and of `state` of an optimizer of owned(). Of copies the first do.
-  RankState save(const NamedTensors& state) const;
   /// What ranks hold alike: parameters that are whole on `all` of them, or the parts of copies.
   Replicas replicas(Communicator& all) const;
 
@@ -103,9 +95,10 @@ class ShardedParameters {
   bool has_replicas() const noexcept {
     return groups_.replicate_group != nullptr && groups_.replicate_group->size() > 1;
   }
-  void own_fully_sharded(const NamedTensors& whole, std::vector<std::size_t>& last_of_bucket);
-  /// Of frozen parameters each rank saves a part, or has no more than that: nobody updates them.
-  void own_frozen(const std::map<std::string, TensorShard>& slices);
+  /// Where buckets of fully sharded ones are to end.
+  std::vector<std::size_t> last_of_buckets(const NamedTensors& whole) const;
+  /// Writes `range` of `whole` into the records that have its memory.
+  void cut(std::vector<ParameterLayout>& parameters, const NamedTensor& whole, const ShardRange& range);
   /// Which of fully_sharded()->parameters() has the memory of `whole`.
   std::size_t fully_sharded_of(const Tensor& whole) const;
   /// This rank's elements of what is sharded, frozen or not.
@@ -113,16 +106,14 @@ class ShardedParameters {
   UsedParameters used_by_any() const;
   void average_replicas();
   NamedTensors whole_tensors() const;
-  std::vector<ParameterLayout> with_other_names() const;
   Deadline patience() const { return Deadline::after(options_.patience); }
 
   ShardGroups groups_;
   ShardOptions options_;
   std::unique_ptr<FullyShardedParameters> fully_sharded_;
   Module* network_ = nullptr;
-  bool is_sliced_ = false;  ///< parameters are slices of the saved ones
-  /// Those that learn, set by set, and the frozen ones behind them.
-  std::vector<ParameterLayout> parameters_;
+  /// Records of those that learn, set by set, and of the frozen ones behind them.
+  std::vector<const ParameterLayout*> parameters_;
   std::vector<Tensor> owned_;  ///< beside those that learn; undefined: owns nothing
   UsedParameters used_;        ///< beside `owned_`: by this rank, in this step
   std::unique_ptr<ShardExchange> exchange_;

@@ -20,7 +20,7 @@ ShardedSync::ShardedSync(const StrategyContext& context, ShardOptions options,
 
 void ShardedSync::attach(const SharedNetwork& shared) {
   GradientSync::attach(shared);
-  shards_.own(shared.network, shared.slices, shared.passes);
+  shards_.own(shared.network, shared.parameters, shared.passes);
 }
 
 // Where gradients are not kept, each pass is exchanged; else the last one, with the sum of all.
