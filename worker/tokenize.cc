@@ -7,13 +7,13 @@
 #include <filesystem>
 #include <thread>
 
-#include "runtime/base/clock.h"
 #include "runtime/base/files/durable_file.h"
 #include "runtime/base/terminal.h"
 #include "runtime/data/tokens/shards/token_file.h"
 #include "runtime/data/tokens/shards/tokenize_files.h"
 #include "runtime/data/tokens/shards/train_tokenizer.h"
 #include "runtime/data/tokens/tokenizer_files.h"
+#include "runtime/metrics/progress.h"
 #include "worker/commands.h"
 
 namespace dtrain {
@@ -52,39 +52,6 @@ std::optional<std::int32_t> end_token(const Options& options, const Tokenizer& t
   return token;
 }
 
-/// A line that is drawn again on a terminal.
-class Line {
- public:
-  Line(const Environment& environment, std::int64_t bytes, bool compressed)
-      : shown_(shows_on_terminal(STDERR_FILENO, environment)), total_(compressed ? 0 : bytes) {}
-
-  /// `bytes` of text are done, which makes `what`.
-  void show(std::int64_t bytes, const std::string& what) {
-    const auto now = steady_clock().now();
-    if (!shown_ || (drawn_ && now - last_ < std::chrono::milliseconds(200))) return;
-    last_ = now;
-    drawn_ = true;
-    const double share = total_ > 0 ? static_cast<double>(bytes) / static_cast<double>(total_) : 0;
-    std::string bar;
-    if (total_ > 0) {
-      bar.assign(static_cast<std::size_t>(std::min(share, 1.0) * kBar), '#');
-      bar.resize(kBar, '-');
-      bar = fmt::format("[{}] {:3.0f} %  ", bar, 100 * std::min(share, 1.0));
-    }
-    fmt::print(stderr, "\r\x1b[K{}{:.1f} MB, {}", bar, static_cast<double>(bytes) / 1e6, what);
-    std::fflush(stderr);
-  }
-  void finish() const {
-    if (drawn_) fmt::print(stderr, "\r\x1b[K");
-  }
-
- private:
-  static constexpr std::size_t kBar = 30;
-  bool shown_, drawn_ = false;
-  std::int64_t total_;
-  TimePoint last_{};
-};
-
 ExitCode check_files(const Options& options) {
   for (const std::string& path : matching(options, "verify")) {
     const TokenFile file = open_token_file(path);
@@ -106,16 +73,34 @@ int threads(const Options& options) {
   return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-/// For the bytes of `inputs`, where these are the bytes of text: neither gzip nor JSON around it.
-Line line_for(const std::vector<std::string>& inputs, const Environment& environment) {
-  std::int64_t bytes = 0;
-  bool unknown = false;
-  for (const std::string& input : inputs) {
-    bytes += static_cast<std::int64_t>(std::filesystem::file_size(input));
-    unknown = unknown || !input.ends_with(".txt");
+/// Shows on a terminal how far a pass over texts is: of their bytes, where these are the files', neither gzip
+/// nor JSON around them.
+class TextProgress {
+ public:
+  TextProgress(const std::vector<std::string>& inputs, const Environment& environment)
+      : line_(STDERR_FILENO, progress_options_for(STDERR_FILENO, environment)),
+        shown_(shows_on_terminal(STDERR_FILENO, environment)) {
+    for (const std::string& input : inputs) {
+      total_ += static_cast<std::int64_t>(std::filesystem::file_size(input));
+      known_ = known_ && input.ends_with(".txt");
+    }
   }
-  return {environment, bytes, unknown};
-}
+  /// `bytes` of text are done, which makes `what`.
+  void show(std::int64_t bytes, const std::string& what) {
+    if (!shown_) return;
+    Progress progress;
+    progress.step = bytes;
+    progress.total_steps = known_ ? total_ : 0;
+    progress.done = fmt::format("{:.1f} MB, {}", static_cast<double>(bytes) / 1e6, what);
+    line_.update(progress);
+  }
+  void finish() { line_.finish(); }
+
+ private:
+  ProgressLine line_;
+  bool shown_, known_ = true;
+  std::int64_t total_ = 0;
+};
 
 ExitCode make_tokenizer(const Options& options, const Environment& environment) {
   expect_given(options, {"input", "output"});
@@ -128,7 +113,7 @@ ExitCode make_tokenizer(const Options& options, const Environment& environment) 
   request.field = options.text("field");
   request.vocabulary = options.integer("train", kLeastVocabulary, kMostVocabulary);
   request.threads = threads(options);
-  Line line = line_for(request.inputs, environment);
+  TextProgress line(request.inputs, environment);
   request.on_progress = [&](const TrainTokenizerProgress& now) {
     line.show(now.bytes, fmt::format("{} different words, {} tokens", now.words, now.tokens));
   };
@@ -150,7 +135,7 @@ ExitCode convert(const Options& options, const Environment& environment) {
   request.shard_tokens = options.integer("shard-tokens", 1, INT64_MAX);
   request.end_token = end_token(options, *request.tokenizer);
   request.threads = threads(options);
-  Line line = line_for(request.inputs, environment);
+  TextProgress line(request.inputs, environment);
   request.on_progress = [&](const TokenizeProgress& now) {
     line.show(now.bytes, fmt::format("{} tokens, {} shards", now.tokens, now.shards));
   };

@@ -37,12 +37,12 @@ std::string step_of(const Progress& progress, bool padded) {
 
 std::vector<Part> parts_of(const Progress& progress, bool padded) {
   std::vector<Part> parts;
-  parts.push_back({step_of(progress, padded), 0});
+  parts.push_back({progress.done.empty() ? step_of(progress, padded) : progress.done, 0});
   if (progress.epochs > 0) {
     parts.push_back(
         {fmt::format("epoch {}/{}", std::min(progress.epoch + 1, progress.epochs), progress.epochs), 4});
   }
-  parts.push_back({fmt::format("loss {:.4f}", progress.loss), 1, true});
+  if (progress.done.empty()) parts.push_back({fmt::format("loss {:.4f}", progress.loss), 1, true});
   if (progress.samples_per_second > 0) {
     parts.push_back({fmt::format("{:.0f} samples/s", progress.samples_per_second), 2});
   }

@@ -1,4 +1,4 @@
-// The progress line of rank 0: redrawn in place on a terminal, a plain line now and then elsewhere.
+// A progress line, as rank 0's: redrawn in place on a terminal, a plain line now and then elsewhere.
 #pragma once
 
 #include <chrono>
@@ -22,6 +22,9 @@ struct Progress {
   double samples_per_second = 0;
   std::optional<Duration> time_left;
   std::int64_t resident_bytes = 0;  ///< 0: not shown
+  /// What has been done, where that is no training: "61.5 MB, 12 shards". Shown for step, epoch and loss,
+  /// which then only say how far it is.
+  std::string done = {};
 };
 
 /// One line, no newline, at most `width` columns (less important parts are left out first; 0: no limit). With

@@ -24,7 +24,7 @@ std::string read_utf8(const std::string& path) {
   return content;
 }
 
-TokenizerParts read_parts(const fs::path& path) {
+TokenizerSpec read_parts(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     const std::string content = read_utf8(path.string());

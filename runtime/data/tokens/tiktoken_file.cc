@@ -74,7 +74,7 @@ std::string decode_base64(std::string_view text) {
 using Ranks = std::unordered_map<std::string_view, std::int32_t>;
 
 /// Fills in the tokens; ranks may have holes. Returns how many there are.
-std::size_t read_ranks(std::string_view content, const std::string& path, TokenizerParts& parts) {
+std::size_t read_ranks(std::string_view content, const std::string& path, TokenizerSpec& parts) {
   constexpr std::int32_t kMostRanks = 1 << 24;
   std::size_t count = 0;
   for (std::size_t at = 0; at < content.size();) {
@@ -108,7 +108,7 @@ std::size_t read_ranks(std::string_view content, const std::string& path, Tokeni
 }
 
 /// tiktoken joins any neighbours whose bytes together are a token, the lowest such token first.
-void put_merges(TokenizerParts& parts) {
+void put_merges(TokenizerSpec& parts) {
   Ranks ranks;
   ranks.reserve(parts.tokens.size());
   for (std::size_t rank = 0; rank < parts.tokens.size(); ++rank)
@@ -128,8 +128,8 @@ void put_merges(TokenizerParts& parts) {
 
 }  // namespace
 
-TokenizerParts read_tiktoken(std::string_view content, const std::string& path) {
-  TokenizerParts parts;
+TokenizerSpec read_tiktoken(std::string_view content, const std::string& path) {
+  TokenizerSpec parts;
   parts.name = path;
   const std::size_t count = read_ranks(content, path, parts);
   const auto& known = encodings();

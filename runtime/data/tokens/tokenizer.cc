@@ -32,7 +32,7 @@ class Hash {
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 
-std::uint64_t hash_of(const TokenizerParts& parts) {
+std::uint64_t hash_of(const TokenizerSpec& parts) {
   Hash hash;
   for (const std::string& token : parts.tokens) hash.add(token);
   for (const Merge& merge : parts.merges) {
@@ -47,7 +47,7 @@ std::uint64_t hash_of(const TokenizerParts& parts) {
   return hash.value();
 }
 
-ByteTokens byte_tokens(const TokenizerParts& parts) {
+ByteTokens byte_tokens(const TokenizerSpec& parts) {
   ByteTokens bytes;
   bytes.fill(-1);
   std::vector<bool> added(parts.tokens.size());
@@ -79,7 +79,7 @@ std::string normalized_text(std::string_view text, const std::vector<Normalizati
   return result;
 }
 
-TokenizerParts prepared(TokenizerParts parts) {
+TokenizerSpec prepared(TokenizerSpec parts) {
   const auto outside = [&](std::int32_t id) {
     return id < 0 || static_cast<std::size_t>(id) >= parts.tokens.size();
   };
@@ -95,7 +95,7 @@ TokenizerParts prepared(TokenizerParts parts) {
 
 }  // namespace
 
-Tokenizer::Tokenizer(TokenizerParts parts)
+Tokenizer::Tokenizer(TokenizerSpec parts)
     : parts_(prepared(std::move(parts))),
       pairs_(byte_tokens(parts_), parts_.merges),
       raw_(chosen(parts_.added, false, true)),

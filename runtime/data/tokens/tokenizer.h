@@ -25,7 +25,7 @@ struct PreTokenizerStage {
 };
 
 /// What a tokenizer is made of.
-struct TokenizerParts {
+struct TokenizerSpec {
   std::string name;                 ///< for messages: its file
   std::vector<std::string> tokens;  ///< bytes of each by its number; empty: no token has it
   std::vector<Merge> merges;
@@ -40,7 +40,7 @@ struct TokenizerParts {
 class Tokenizer {
  public:
   /// Throws UsageError where a byte that UTF-8 uses is no token, or a number is outside the vocabulary.
-  explicit Tokenizer(TokenizerParts parts);
+  explicit Tokenizer(TokenizerSpec parts);
 
   const std::string& name() const noexcept { return parts_.name; }
   /// Numbers of tokens are below it.
@@ -61,7 +61,7 @@ class Tokenizer {
  private:
   friend class Encoder;
 
-  TokenizerParts parts_;
+  TokenizerSpec parts_;
   BytePairs pairs_;
   std::unordered_map<std::string_view, std::int32_t> words_;  ///< with whole_words only
   /// Searched for in the text as it comes, and in the normalized one; without those that are special.

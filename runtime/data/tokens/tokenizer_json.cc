@@ -65,13 +65,13 @@ class Reader {
   const std::string& path_;
 };
 
-void put(TokenizerParts& parts, std::int32_t id, std::string token) {
+void put(TokenizerSpec& parts, std::int32_t id, std::string token) {
   const auto at = static_cast<std::size_t>(id);
   if (parts.tokens.size() <= at) parts.tokens.resize(at + 1);
   parts.tokens[at] = std::move(token);
 }
 
-Numbers read_vocabulary(const Json& vocabulary, const Reader& reader, TokenizerParts& parts) {
+Numbers read_vocabulary(const Json& vocabulary, const Reader& reader, TokenizerSpec& parts) {
   if (!vocabulary.is_object() || vocabulary.empty())
     reader.refuse("vocab", "tokens and their numbers", "none");
   Numbers numbers;
@@ -90,7 +90,7 @@ Numbers read_vocabulary(const Json& vocabulary, const Reader& reader, TokenizerP
 
 /// Adds the rule that joins `left` and `right`.
 void put_merge(std::string_view left, std::string_view right, const Numbers& numbers, const Reader& reader,
-               TokenizerParts& parts) {
+               TokenizerSpec& parts) {
   const auto number = [&](std::string_view token) {
     const auto found = numbers.find(token);
     if (found == numbers.end())
@@ -103,7 +103,7 @@ void put_merge(std::string_view left, std::string_view right, const Numbers& num
 }
 
 /// "a b"
-void put_merge(std::string_view rule, const Numbers& numbers, const Reader& reader, TokenizerParts& parts) {
+void put_merge(std::string_view rule, const Numbers& numbers, const Reader& reader, TokenizerSpec& parts) {
   const std::size_t space = rule.find(' ');
   if (space == std::string_view::npos || rule.find(' ', space + 1) != std::string_view::npos)
     reader.refuse(fmt::format("merges, rule {}", parts.merges.size()), "two tokens with a space between",
@@ -111,7 +111,7 @@ void put_merge(std::string_view rule, const Numbers& numbers, const Reader& read
   put_merge(rule.substr(0, space), rule.substr(space + 1), numbers, reader, parts);
 }
 
-void read_merges(const Json& merges, const Numbers& numbers, const Reader& reader, TokenizerParts& parts) {
+void read_merges(const Json& merges, const Numbers& numbers, const Reader& reader, TokenizerSpec& parts) {
   if (!merges.is_array()) reader.refuse_value("model", "merges, an array", merges);
   parts.merges.reserve(merges.size());
   for (const Json& rule : merges) {
@@ -126,7 +126,7 @@ void read_merges(const Json& merges, const Numbers& numbers, const Reader& reade
   }
 }
 
-void read_model(const Json& model, const Reader& reader, TokenizerParts& parts) {
+void read_model(const Json& model, const Reader& reader, TokenizerSpec& parts) {
   // Files from before there were other kinds do not name theirs.
   if (!model.is_object() || model.value("type", "BPE") != "BPE")
     reader.refuse("model", "type BPE", model.is_object() ? model.value("type", "") : "none");
@@ -141,7 +141,7 @@ void read_model(const Json& model, const Reader& reader, TokenizerParts& parts) 
   read_merges(Reader::member(model, "merges"), numbers, reader, parts);
 }
 
-void read_normalizer(const Json& normalizer, const Reader& reader, TokenizerParts& parts) {
+void read_normalizer(const Json& normalizer, const Reader& reader, TokenizerSpec& parts) {
   if (normalizer.is_null()) return;
   const std::string& type = reader.text(normalizer, "type");
   if (type == "Sequence") {
@@ -159,7 +159,7 @@ void read_normalizer(const Json& normalizer, const Reader& reader, TokenizerPart
   reader.refuse("normalizer", "NFC, NFD, NFKC, NFKD or a Sequence of them", type);
 }
 
-void read_split(const Json& split, const Reader& reader, TokenizerParts& parts) {
+void read_split(const Json& split, const Reader& reader, TokenizerSpec& parts) {
   const Json& pattern = Reader::member(split, "pattern");
   if (!pattern.is_object() || !Reader::member(pattern, "Regex").is_string())
     reader.refuse_value("pre_tokenizer, Split", "a pattern, {\"Regex\": …}", pattern);
@@ -175,7 +175,7 @@ void read_split(const Json& split, const Reader& reader, TokenizerParts& parts) 
   parts.rules += fmt::format("{} {};", behavior, regex);
 }
 
-void read_pre_tokenizer(const Json& pre_tokenizer, const Reader& reader, TokenizerParts& parts, bool& bytes) {
+void read_pre_tokenizer(const Json& pre_tokenizer, const Reader& reader, TokenizerSpec& parts, bool& bytes) {
   if (pre_tokenizer.is_null()) return;
   const std::string& type = reader.text(pre_tokenizer, "type");
   if (type == "Sequence") {
@@ -198,7 +198,7 @@ void read_pre_tokenizer(const Json& pre_tokenizer, const Reader& reader, Tokeniz
   }
 }
 
-void read_added(const Json& added, const Reader& reader, TokenizerParts& parts) {
+void read_added(const Json& added, const Reader& reader, TokenizerSpec& parts) {
   if (added.is_null()) return;
   if (!added.is_array()) reader.refuse_value("added_tokens", "an array", added);
   for (const Json& each : added) {
@@ -217,11 +217,11 @@ void read_added(const Json& added, const Reader& reader, TokenizerParts& parts) 
 
 }  // namespace
 
-TokenizerParts read_tokenizer_json(std::string_view content, const std::string& path) {
+TokenizerSpec read_tokenizer_json(std::string_view content, const std::string& path) {
   const Json file = parse(content, path);
   const Reader reader(path);
   if (!file.is_object()) reader.refuse_value("the file", "an object", file);
-  TokenizerParts parts;
+  TokenizerSpec parts;
   parts.name = path;
   read_model(Reader::member(file, "model"), reader, parts);
   read_normalizer(Reader::member(file, "normalizer"), reader, parts);
@@ -232,9 +232,9 @@ TokenizerParts read_tokenizer_json(std::string_view content, const std::string& 
   return parts;
 }
 
-TokenizerParts read_vocab_and_merges(std::string_view vocab, const std::string& vocab_path,
-                                     std::string_view merges, const std::string& merges_path) {
-  TokenizerParts parts;
+TokenizerSpec read_vocab_and_merges(std::string_view vocab, const std::string& vocab_path,
+                                    std::string_view merges, const std::string& merges_path) {
+  TokenizerSpec parts;
   parts.name = vocab_path;
   const Json vocabulary = parse(vocab, vocab_path);
   const Numbers numbers = read_vocabulary(vocabulary, Reader(vocab_path), parts);

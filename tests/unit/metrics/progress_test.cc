@@ -47,6 +47,16 @@ TEST(FormatProgress, LeavesOutWhatIsNotKnown) {
   EXPECT_EQ(format_progress(bare, 0, true, false), "step 7  loss 1.0000");
 }
 
+TEST(FormatProgress, SaysWhatIsDoneInPlaceOfSteps) {
+  Progress work;
+  work.step = 25;
+  work.total_steps = 100;
+  work.done = "0.1 MB, 3 shards";
+  EXPECT_EQ(format_progress(work, 0, false, false), "0.1 MB, 3 shards");
+  EXPECT_EQ(format_progress(work, 60, true, false),
+            "[==========                              ]  0.1 MB, 3 shards");
+}
+
 TEST(FormatProgress, NeverExceedsTheWidth) {
   for (int width = 1; width < 160; ++width) {
     const std::string line = format_progress(sample(), width, true, false);

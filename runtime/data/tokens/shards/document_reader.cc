@@ -80,7 +80,7 @@ bool DocumentReader::fill() {
 
 /// The first `count` bytes of the buffer as a part of a text.
 void DocumentReader::take(DocumentPiece& piece, std::size_t count, bool ends) {
-  DocumentPart part{std::string(rest().substr(0, count)), !inside_, ends};
+  DocumentText part{std::string(rest().substr(0, count)), !inside_, ends};
   if (const std::size_t valid = valid_utf8(part.text); valid < count)
     refuse(at_.offset + static_cast<std::int64_t>(valid), "UTF-8",
            fmt::format("the byte 0x{:02x}", static_cast<unsigned char>(part.text[valid])));

@@ -20,15 +20,21 @@ struct DocumentPosition {
 };
 
 /// A text or a part of one.
-struct DocumentPart {
+struct DocumentText {
   std::string text;
   bool begins = true, ends = true;  ///< whether the document does with it
 };
 
 /// A few documents, or parts of one.
 struct DocumentPiece {
-  std::vector<DocumentPart> parts;
+  std::vector<DocumentText> parts;
   DocumentPosition end;  ///< behind it
+
+  std::int64_t text_bytes() const noexcept {
+    std::int64_t bytes = 0;
+    for (const DocumentText& part : parts) bytes += static_cast<std::int64_t>(part.text.size());
+    return bytes;
+  }
 };
 
 /// *.txt: a file is a document. *.jsonl: a line is an object with the document's text. Each may be gzip

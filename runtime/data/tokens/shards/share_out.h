@@ -1,4 +1,4 @@
-// Pieces of work for several threads.
+// Pieces of work, or of texts, for several threads.
 #pragma once
 
 #include <atomic>
@@ -6,6 +6,8 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "runtime/data/tokens/shards/document_reader.h"
 
 namespace dtrain {
 
@@ -30,6 +32,24 @@ void share_out(std::vector<Item>& items, std::vector<Worker>& workers, const Wor
     run(workers[0]);
   }
   if (error) std::rethrow_exception(error);
+}
+
+/// Reads `reader` to its end. A batch of pieces (a DocumentPiece, or what derives from one) is a few for each
+/// of `workers`: share_out() has them worked on, then `done(batch)` sees them in the order of the texts. The
+/// last batch is empty.
+template <class Piece, class Worker, class Work, class Done>
+void share_out_texts(DocumentReader& reader, std::vector<Worker>& workers, const Work& work,
+                     const Done& done) {
+  constexpr std::size_t kPieceBytes = 1 << 20, kPiecesAWorker = 4;
+  std::vector<Piece> batch;
+  do {
+    batch.resize(workers.size() * kPiecesAWorker);
+    std::size_t count = 0;
+    while (count < batch.size() && reader.next(batch[count], kPieceBytes)) ++count;
+    batch.resize(count);
+    share_out(batch, workers, work);
+    done(batch);
+  } while (!batch.empty());
 }
 
 }  // namespace dtrain

@@ -7,7 +7,6 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/files/durable_file.h"
-#include "runtime/data/tokens/shards/document_reader.h"
 #include "runtime/data/tokens/shards/share_out.h"
 #include "runtime/data/tokens/shards/token_shard.h"
 
@@ -17,12 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr std::size_t kPieceBytes = 1 << 20;
-constexpr int kPiecesAThread = 4;
-
-/// A piece and its tokens; `ends` says behind which tokens documents end, `begins` before which they begin.
-struct EncodedPiece {
-  DocumentPiece piece;
+/// A piece and its tokens; `begins` says before which of them documents begin.
+struct EncodedPiece : DocumentPiece {
   std::vector<std::int32_t> tokens;
   std::vector<std::size_t> begins;
   bool ends_document = false;
@@ -31,7 +26,7 @@ struct EncodedPiece {
 void encode(EncodedPiece& encoded, Encoder& encoder, const std::optional<std::int32_t>& end_token) {
   encoded.tokens.clear();
   encoded.begins.clear();
-  for (const DocumentPart& part : encoded.piece.parts) {
+  for (const DocumentText& part : encoded.parts) {
     if (part.begins) encoded.begins.push_back(encoded.tokens.size());
     encoder.encode(part.text, encoded.tokens);
     if (part.ends && end_token) encoded.tokens.push_back(*end_token);
@@ -99,17 +94,13 @@ class Conversion {
     DocumentReader reader(request_.inputs, request_.field, request_.tokenizer->cuts_at_lines(), state_.at);
     std::vector<Encoder> encoders;
     for (int i = 0; i < request_.threads; ++i) encoders.emplace_back(request_.tokenizer);
-    std::vector<EncodedPiece> batch;
-    do {
-      batch.resize(static_cast<std::size_t>(request_.threads * kPiecesAThread));
-      std::size_t count = 0;
-      while (count < batch.size() && reader.next(batch[count].piece, kPieceBytes)) ++count;
-      batch.resize(count);
-      share_out(batch, encoders,
-                [&](Encoder& encoder, EncodedPiece& piece) { encode(piece, encoder, request_.end_token); });
-      for (const EncodedPiece& piece : batch) write(piece);
-      if (request_.on_progress) request_.on_progress(now_);
-    } while (!batch.empty());
+    share_out_texts<EncodedPiece>(
+        reader, encoders,
+        [&](Encoder& encoder, EncodedPiece& piece) { encode(piece, encoder, request_.end_token); },
+        [&](const std::vector<EncodedPiece>& batch) {
+          for (const EncodedPiece& piece : batch) write(piece);
+          if (request_.on_progress) request_.on_progress(now_);
+        });
     state_.done = true;
     finish_shard();
     return state_.progress;
@@ -146,10 +137,9 @@ class Conversion {
       done = begin;
     }
     writer_->append(std::span(piece.tokens).subspan(done));
-    for (const DocumentPart& part : piece.piece.parts)
-      now_.bytes += static_cast<std::int64_t>(part.text.size());
+    now_.bytes += piece.text_bytes();
     now_.tokens += static_cast<std::int64_t>(piece.tokens.size());
-    at_ = piece.piece.end;
+    at_ = piece.end;
     if (piece.ends_document && writer_->tokens() >= request_.shard_tokens) finish_shard();
   }
 

@@ -5,14 +5,10 @@
 #include "runtime/base/error.h"
 #include "runtime/data/tokens/patterns.h"
 #include "runtime/data/tokens/pre_tokenizer.h"
-#include "runtime/data/tokens/shards/document_reader.h"
 #include "runtime/data/tokens/shards/share_out.h"
 
 namespace dtrain {
 namespace {
-
-constexpr std::size_t kPieceBytes = 1 << 20;
-constexpr int kPiecesAThread = 4;
 
 void count_words(std::string_view text, const PreTokenizer& cutter, WordCounts& counts) {
   for (std::size_t at = 0; at < text.size();) {
@@ -40,25 +36,20 @@ LearnedPairs train_tokenizer(const TrainTokenizerRequest& request) {
       make_pre_tokenizer(patterns::kByteLevel, SplitBehavior::isolated, PatternDialect::tokenizers);
   DocumentReader reader(request.inputs, request.field, cutter->cuts_at_lines(), {});
   std::vector<WordCounts> counts(static_cast<std::size_t>(request.threads));
-  std::vector<DocumentPiece> batch;
   TrainTokenizerProgress progress;
   const auto report = [&] {
     if (request.on_progress) request.on_progress(progress);
   };
-  do {
-    batch.resize(static_cast<std::size_t>(request.threads * kPiecesAThread));
-    std::size_t count = 0;
-    while (count < batch.size() && reader.next(batch[count], kPieceBytes)) ++count;
-    batch.resize(count);
-    share_out(batch, counts, [&](WordCounts& mine, const DocumentPiece& piece) {
-      for (const DocumentPart& part : piece.parts) count_words(part.text, *cutter, mine);
-    });
-    for (const DocumentPiece& piece : batch)
-      for (const DocumentPart& part : piece.parts)
-        progress.bytes += static_cast<std::int64_t>(part.text.size());
-    progress.words = static_cast<std::int64_t>(counts[0].size());
-    report();
-  } while (!batch.empty());
+  share_out_texts<DocumentPiece>(
+      reader, counts,
+      [&](WordCounts& mine, const DocumentPiece& piece) {
+        for (const DocumentText& part : piece.parts) count_words(part.text, *cutter, mine);
+      },
+      [&](const std::vector<DocumentPiece>& batch) {
+        for (const DocumentPiece& piece : batch) progress.bytes += piece.text_bytes();
+        progress.words = static_cast<std::int64_t>(counts[0].size());
+        report();
+      });
   for (std::size_t i = 1; i < counts.size(); ++i) {
     for (const auto& [word, count] : counts[i]) counts[0][word] += count;
     counts[i] = {};
