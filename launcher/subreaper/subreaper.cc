@@ -12,12 +12,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <deque>
 #include <filesystem>
 #include <iterator>
 #include <optional>
 #include <set>
 
+#include "launcher/subreaper/event_outbox.h"
 #include "launcher/subreaper/guard.h"
 #include "launcher/subreaper/protocol.h"
 #include "launcher/subreaper/worker_trees.h"
@@ -48,6 +48,7 @@ class SubreaperProcess {
   SubreaperProcess(const WorkerGroup& group, int socket)
       : group_(group),
         socket_(socket),
+        events_(socket),
         trees_(::getpid(), static_cast<int>(group.workers.size()), manner_of),
         lease_(group.lease) {}
 
@@ -65,8 +66,8 @@ class SubreaperProcess {
     let_go_of_all_but(kept);
     while (!ordered_to_end_ && (live_ > 0 || (!killing_ && has_children()))) step();
     const int code = end_all();
-    if (swept_ > 0) send({Event::Kind::swept, -1, std::max(0, swept_ - stuck_), 0});
-    deliver();
+    if (swept_ > 0) events_.send({Event::Kind::swept, -1, std::max(0, swept_ - stuck_), 0});
+    events_.deliver();
     return code;
   }
 
@@ -78,17 +79,17 @@ class SubreaperProcess {
     for (std::size_t i = 0; i < pids_.size(); ++i) {
       const int worker = static_cast<int>(i);
       if (fenced_) {
-        send({Event::Kind::exited, worker, SIGKILL, 0});
+        events_.send({Event::Kind::exited, worker, SIGKILL, 0});
         continue;
       }
       try {
         if (error == 0) pids_[i] = spawn(group_.workers[i], group_.inherited, socket_);
       } catch (const SystemError& failure) {
         error = failure.error_number();
-        send({Event::Kind::exec_failed, worker, error, 0});
+        events_.send({Event::Kind::exec_failed, worker, error, 0});
       }
       if (error != 0) {
-        send({Event::Kind::exited, worker, kNotStarted, 0});
+        events_.send({Event::Kind::exited, worker, kNotStarted, 0});
         continue;
       }
       began(worker);
@@ -99,7 +100,7 @@ class SubreaperProcess {
     const pid_t pid = pids_[static_cast<std::size_t>(worker)];
     ++live_;
     trees_.on_start(worker, pid);
-    send({Event::Kind::started, worker, pid, 0});
+    events_.send({Event::Kind::started, worker, pid, 0});
   }
 
   // What a worker that is started again is given.
@@ -120,7 +121,7 @@ class SubreaperProcess {
     try {
       pids_[i] = spawn(group_.workers[i], group_.inherited, socket_);
     } catch (const SystemError& failure) {
-      send({Event::Kind::exec_failed, worker, failure.error_number(), 0});
+      events_.send({Event::Kind::exec_failed, worker, failure.error_number(), 0});
       return;
     }
     began(worker);
@@ -150,8 +151,8 @@ class SubreaperProcess {
     if (!ending_ && !suspended_) {
       look();
       for (const WorkerTrees::Stop& stop : trees_.take_stops())
-        send({stop.continued ? Event::Kind::continued : Event::Kind::stopped, stop.worker, stop.process.pid,
-              0});
+        events_.send({stop.continued ? Event::Kind::continued : Event::Kind::stopped, stop.worker,
+                      stop.process.pid, 0});
     }
     const Duration took = steady_clock().now() - begin;
     stop_look_ = Deadline::after(std::clamp<Duration>(std::chrono::duration_cast<Duration>(took / kStopShare),
@@ -177,14 +178,14 @@ class SubreaperProcess {
 
   // For a child's end, a command, or the launcher's end.
   void wait(const Deadline& deadline) {
-    pollfd waits[] = {{socket_, static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT), 0},
+    pollfd waits[] = {{socket_, static_cast<short>(events_.empty() ? POLLIN : POLLIN | POLLOUT), 0},
                       {signals_.get(), POLLIN, 0},
                       {fenced_ ? -1 : lease_.timer_fd(), POLLIN, 0},
                       {fenced_ ? -1 : lease_.revoked_fd(), POLLIN, 0}};
     ::poll(waits, std::size(waits), deadline.poll_timeout_ms());
     keep_lease();
     drain_signals(signals_);
-    send_waiting();
+    events_.flush();
     if ((waits[0].revents & ~POLLOUT) != 0) obey();
   }
 
@@ -192,7 +193,7 @@ class SubreaperProcess {
   void keep_lease() {
     if (fenced_ || !lease_.over()) return;
     fenced_ = killing_ = true;
-    send({Event::Kind::fenced, -1, 0, 0});
+    events_.send({Event::Kind::fenced, -1, 0, 0});
     kill_all();
   }
 
@@ -220,16 +221,16 @@ class SubreaperProcess {
     }
     std::stable_partition(ends.begin(), ends.end(),
                           [](const Event& end) { return WIFSIGNALED(static_cast<int>(end.value)); });
-    for (const Event& end : ends) send(end);
+    for (const Event& end : ends) events_.send(end);
   }
 
   // A stop that the launcher ordered (Ctrl-Z) is no news.
   void tell_stop(std::int32_t worker, pid_t pid, int status) {
     if (WIFSTOPPED(status) && !suspended_) {
       told_stopped_.insert(worker);
-      send({Event::Kind::stopped, worker, pid, WSTOPSIG(status)});
+      events_.send({Event::Kind::stopped, worker, pid, WSTOPSIG(status)});
     } else if (WIFCONTINUED(status) && told_stopped_.erase(worker) > 0) {
-      send({Event::Kind::continued, worker, pid, 0});
+      events_.send({Event::Kind::continued, worker, pid, 0});
     }
   }
 
@@ -310,7 +311,7 @@ class SubreaperProcess {
       const int worker = static_cast<int>(i);
       if (!left_[i] || pids_[i] != 0 || !trees_.started_by(worker).empty()) continue;
       left_[i] = false;
-      send({Event::Kind::emptied, worker, 0, 0});
+      events_.send({Event::Kind::emptied, worker, 0, 0});
     }
   }
 
@@ -323,15 +324,15 @@ class SubreaperProcess {
     const auto left = trees_.in_background();
     if (told_leftovers_ && (left.empty() == (*told_leftovers_ == 0))) return;
     for (std::size_t i = 0; i < std::min(left.size(), kNamedLeftovers); ++i)
-      send({Event::Kind::leftover, left[i].first, left[i].second.pid, 0});
+      events_.send({Event::Kind::leftover, left[i].first, left[i].second.pid, 0});
     told_leftovers_ = left.size();
-    send({Event::Kind::leftovers, -1, static_cast<std::int64_t>(left.size()), 0});
+    events_.send({Event::Kind::leftovers, -1, static_cast<std::int64_t>(left.size()), 0});
   }
 
   int end_all() {
     kill_all();
     const std::vector<Process> stuck = end_descendants(Deadline::after(kStuckAfter));
-    for (const Process& process : stuck) send({Event::Kind::stuck, -1, process.pid, 0});
+    for (const Process& process : stuck) events_.send({Event::Kind::stuck, -1, process.pid, 0});
     std::error_code ignored;
     for (const std::string& folder : group_.scratch_folders) {
       if (is_closed(socket_)) std::filesystem::remove_all(folder, ignored);
@@ -347,30 +348,6 @@ class SubreaperProcess {
     return reaped == 0;
   }
 
-  // Never blocks: a launcher that stands still must not keep the subreaper from its work. One that is gone is
-  // noticed by the next poll.
-  void send(const Event& event) {
-    unsent_.push_back(event);
-    send_waiting();
-  }
-
-  void send_waiting() {
-    while (!unsent_.empty()) {
-      const ssize_t sent = ::send(socket_, &unsent_.front(), sizeof(Event), MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (sent < 0 && errno == EAGAIN) return;
-      unsent_.pop_front();
-    }
-  }
-
-  // The last events, when nothing is left to be done but to wait for a launcher that reads them.
-  void deliver() {
-    while (!unsent_.empty() && !is_closed(socket_)) {
-      pollfd wait{socket_, POLLOUT, 0};
-      ::poll(&wait, 1, -1);
-      send_waiting();
-    }
-  }
-
   // A signal that asks for something.
   struct Telling {
     int signal = 0;
@@ -380,6 +357,7 @@ class SubreaperProcess {
 
   const WorkerGroup& group_;
   int socket_;
+  EventOutbox events_;
   UniqueFd signals_;
   std::vector<pid_t> pids_;     // 0: not running
   std::vector<bool> left_;      // workers that have ended, and may have left something
@@ -388,7 +366,6 @@ class SubreaperProcess {
   std::vector<Telling> telling_;
   std::optional<Deadline> leftovers_due_;      // when the launcher is to be told
   std::optional<std::size_t> told_leftovers_;  // how many in the background
-  std::deque<Event> unsent_;
   int live_ = 0, stuck_ = 0, swept_ = 0;
   LeaseWatch lease_;
   bool killing_ = false, fenced_ = false, ordered_to_end_ = false, ending_ = false;

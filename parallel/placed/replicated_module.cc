@@ -190,21 +190,22 @@ void ReplicatedModule::keep_buffers() {
   for (std::size_t i = 0; i < own.size(); ++i) own[i].second.detach().copy_across(theirs[i].second);
 }
 
-Tensors ReplicatedModule::forward_all(const Tensors& inputs) {
-  learning_->train(is_training());
+// The network that learns alone, as in evaluation.
+Tensors ReplicatedModule::forward_learning(const Tensors& inputs) {
   const std::shared_ptr<Device>& output_device = replicas_.front().device;
   const std::shared_ptr<Device> home =
       parameters_.empty() ? output_device : parameters_.front().second.shared_device();
-  if (!is_training()) {
-    Tensors here;
-    for (const Tensor& x : inputs) here.push_back(x.to(home));
-    Tensors outputs = (*learning_)(here);
-    for (Tensor& y : outputs) y = y.to(output_device);
-    return outputs;
-  }
+  Tensors here;
+  for (const Tensor& x : inputs) here.push_back(x.to(home));
+  Tensors outputs = (*learning_)(here);
+  for (Tensor& y : outputs) y = y.to(output_device);
+  return outputs;
+}
 
+// By replica; fewer than there are where the batch has fewer rows.
+std::vector<Tensors> ReplicatedModule::scatter(const Tensors& inputs) {
   const auto all_devices = devices();
-  std::vector<Tensors> fed(replicas_.size());  // by replica
+  std::vector<Tensors> fed(replicas_.size());
   std::size_t used = replicas_.size();
   for (const Tensor& x : inputs) {
     const Tensors parts = scatter_rows(x, all_devices, split_);
@@ -214,13 +215,35 @@ Tensors ReplicatedModule::forward_all(const Tensors& inputs) {
       if (all_devices[j] != x.shared_device()) traffic_->activations += bytes_of(parts[j]);
     }
   }
-  replicate(used);
+  fed.resize(used);
+  return fed;
+}
+
+Tensors ReplicatedModule::gather(const std::vector<Tensors>& results) {
+  Tensors outputs;
+  for (std::size_t i = 0; i < results.front().size(); ++i) {
+    Tensors parts;
+    for (std::size_t j = 0; j < results.size(); ++j) {
+      parts.push_back(results[j][i]);
+      // There, and as a gradient back.
+      if (j > 0) traffic_->activations += 2 * bytes_of(parts.back());
+    }
+    outputs.push_back(gather_rows(parts, replicas_.front().device, split_));
+  }
+  return outputs;
+}
+
+Tensors ReplicatedModule::forward_all(const Tensors& inputs) {
+  learning_->train(is_training());
+  if (!is_training()) return forward_learning(inputs);
+  const std::vector<Tensors> fed = scatter(inputs);
+  replicate(fed.size());
   const auto keys = dropout_keys(*learning_);
   const Tensor rows = keys.empty() ? Tensor() : keys.front()->rows();  // of the whole batch
-  hand_on_masks(used);
+  hand_on_masks(fed.size());
 
   std::vector<Fork> others;
-  for (std::size_t j = 1; j < used; ++j) {
+  for (std::size_t j = 1; j < fed.size(); ++j) {
     replicas_[j].network->train();
     others.push_back(fork_all([this, j, &input = fed[j]] { return run(j, input); }));
   }
@@ -229,18 +252,7 @@ Tensors ReplicatedModule::forward_all(const Tensors& inputs) {
   for (const Fork& other : others) results.push_back(other.wait_all());
   for (const auto& key : dropout_keys(*learning_)) key->set_rows(rows);
   keep_buffers();
-
-  Tensors outputs;
-  for (std::size_t i = 0; i < results.front().size(); ++i) {
-    Tensors parts;
-    for (std::size_t j = 0; j < used; ++j) {
-      parts.push_back(results[j][i]);
-      // There, and as a gradient back.
-      if (j > 0) traffic_->activations += 2 * bytes_of(parts.back());
-    }
-    outputs.push_back(gather_rows(parts, output_device, split_));
-  }
-  return outputs;
+  return gather(results);
 }
 
 }  // namespace dtrain

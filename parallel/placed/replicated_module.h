@@ -58,6 +58,9 @@ class ReplicatedModule final : public MultiModule {
   std::vector<std::shared_ptr<Device>> devices() const;
 
  private:
+  Tensors forward_learning(const Tensors& inputs);
+  std::vector<Tensors> scatter(const Tensors& inputs);
+  Tensors gather(const std::vector<Tensors>& results);
   void adopt();
   void check_alike(const Replica& replica) const;
   void replicate(std::size_t used);

@@ -2,12 +2,14 @@
 #include "runtime/checkpoint/checkpoint_files.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <charconv>
 
 #include "runtime/base/check.h"
 #include "runtime/base/files/durable_file.h"
+#include "runtime/base/options.h"
 #include "runtime/checkpoint/input_file.h"
 #include "runtime/checkpoint/json/sealed_json.h"
 #include "runtime/checkpoint/shard_index.h"
@@ -152,6 +154,16 @@ std::uint64_t checkpoint_bytes(const Snapshot& snapshot) {
   constexpr std::uint64_t kStateAndFolder = 64 << 10;
   return safetensors_bytes(snapshot.model, metadata_of(kKinds[0])) +
          safetensors_bytes(snapshot.optimizer, metadata_of(kKinds[1])) + kStateAndFolder;
+}
+
+bool name_taken(const fs::path& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0;
+}
+
+std::int64_t start_of(const TrainingState& state) {
+  const auto entry = state.extra.find(kStartEntry);
+  return entry == state.extra.end() ? 0 : parse_integer(entry->second).value_or(0);
 }
 
 void write_shard_files(const fs::path& directory, const Snapshot& snapshot, const Shard& shard) {

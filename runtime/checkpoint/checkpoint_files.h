@@ -25,4 +25,10 @@ std::string checkpoint_name(std::int64_t step);
 /// The step of a name that checkpoint_name made; -1 for any other.
 std::int64_t step_of_name(const std::string& name);
 
+/// Whether something, be it a dangling link, has that name.
+bool name_taken(const std::filesystem::path& path);
+
+/// Which start of the run wrote a checkpoint; 0: one that did not say.
+std::int64_t start_of(const TrainingState& state);
+
 }  // namespace dtrain

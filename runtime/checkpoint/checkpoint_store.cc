@@ -14,7 +14,6 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files/durable_file.h"
-#include "runtime/base/options.h"
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/checkpoint/input_file.h"
 #include "runtime/checkpoint/writer_lock.h"
@@ -39,32 +38,15 @@ std::vector<fs::path> names_in(const fs::path& directory) {
   return names;
 }
 
-bool name_taken(const fs::path& path) {
-  struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0;
-}
-
 std::vector<fs::path> names_patiently(const fs::path& directory) {
   std::vector<fs::path> names;
   with_patience([&] { names = names_in(directory); });
   return names;
 }
 
-// A name that is free: "name", "name-2", …
-fs::path free_name(const fs::path& name) {
-  fs::path result = name;
-  for (int copy = 2; name_taken(result); ++copy) result = name.string() + "-" + std::to_string(copy);
-  return result;
-}
-
 std::string random_id() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
-}
-
-std::int64_t start_of(const TrainingState& state) {
-  const auto entry = state.extra.find(kStartEntry);
-  return entry == state.extra.end() ? 0 : parse_integer(entry->second).value_or(0);
 }
 
 SystemError not_saved(std::int64_t step, const SystemError& error) {
@@ -291,70 +273,6 @@ std::vector<CheckpointEntry> CheckpointStore::list() const {
   return entries;
 }
 
-// Empty when the checkpoint is refused, which is then the last in `refused`, or has vanished.
-std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry, const Starts& starts,
-                                                    const CheckpointTest& unusable,
-                                                    std::vector<RefusedCheckpoint>& refused) const {
-  const auto refuse = [&](const char* reason, const std::string& why) {
-    if (!name_taken(entry.path)) return;  // a writer has removed it since the folder was listed
-    log_->write(LogLevel::warning, fmt::format("checkpoint refused, trying the one before: {}", why));
-    refused.push_back({entry.step, entry.path, reason, why});
-  };
-  try {
-    Checkpoint checkpoint = load_checkpoint(entry.path);
-    if (checkpoint.state.step != entry.step) {
-      throw DataError(entry.path.string(), -1, fmt::format("a checkpoint of step {}", entry.step),
-                      fmt::format("step {} inside", checkpoint.state.step));
-    }
-    const std::int64_t start = start_of(checkpoint.state);
-    const std::int64_t later = starts.superseded_by(start, entry.step);
-    if (later > 0) {
-      refuse("superseded",
-             fmt::format("{}: start {} of the run wrote it although start {} had resumed from before; it "
-                         "can be resumed from by its path",
-                         entry.path.string(), start, later));
-      return std::nullopt;
-    }
-    const auto objection = unusable ? unusable(checkpoint) : std::nullopt;
-    if (!objection) return checkpoint;
-    refuse(kDiverged, fmt::format("{}: {}", entry.path.string(), *objection));
-  } catch (const DataError& error) {
-    refuse("damaged", error.what());
-  } catch (const SystemError& error) {
-    if (error.error_number() != EIO) {
-      throw with_context(
-          fmt::format("checkpoint {} may be good but cannot be read, so no older one was taken; nothing "
-                      "was changed; fix the cause and start again",
-                      entry.path.string()),
-          error);
-    }
-    refuse("unreadable", error.what());
-  }
-  return std::nullopt;
-}
-
-std::optional<Checkpoint> CheckpointStore::latest(const CheckpointTest& unusable) const {
-  std::vector<RefusedCheckpoint> refused;
-  const Starts starts = Starts::read(directory_);
-  const auto entries = list();
-  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    auto checkpoint = try_load(*entry, starts, unusable, refused);
-    if (!checkpoint) continue;
-    // The disk answers: what failed with EIO before may have been the way to it.
-    for (std::size_t i = 0; i < refused.size(); ++i) {
-      if (refused[i].reason != "unreadable") continue;
-      std::vector<RefusedCheckpoint> again;
-      auto newer = try_load({refused[i].step, refused[i].path}, starts, unusable, again);
-      if (!newer) continue;
-      newer->refused.assign(refused.begin(), refused.begin() + static_cast<std::ptrdiff_t>(i));
-      return newer;
-    }
-    checkpoint->refused = std::move(refused);
-    return checkpoint;
-  }
-  return std::nullopt;
-}
-
 // What ranks of earlier starts, not quite dead, write is never committed; nor is what was abandoned.
 void CheckpointStore::sweep_staged() {
   for (const fs::path& path : names_in(directory_)) {
@@ -391,54 +309,6 @@ void CheckpointStore::prune(std::int64_t just_saved) {
     // The new checkpoint is safe; old ones that stay are only a matter of space.
     log_->write(LogLevel::warning, fmt::format("old checkpoints were not removed: {}", error.what()));
   }
-}
-
-std::int64_t CheckpointStore::resume_from(std::int64_t step, std::span<const RefusedCheckpoint> refused) {
-  if (!lock_) begin_writing(0);
-  permit_.check(fmt::format("resuming from step {} in {}", step, directory_.string()));
-  // First of all: from here on nobody believes what an earlier start writes of later steps.
-  start_ = Starts::read(directory_).begin(directory_, step);
-  set_aside_after(step, refused);
-  return start_;
-}
-
-void CheckpointStore::set_aside_after(std::int64_t step, std::span<const RefusedCheckpoint> refused) {
-  for (const auto& entry : list()) {
-    if (entry.step <= step) continue;
-    const auto found = std::ranges::find_if(refused, [&](const RefusedCheckpoint& one) {
-      return one.step == entry.step && one.path.parent_path() == entry.path.parent_path();
-    });
-    const fs::path aside =
-        set_aside(entry, found == refused.end() ? ".abandoned" : ".refused-" + found->reason);
-    log_->write(LogLevel::warning,
-                fmt::format("resuming from step {}: {} was set aside as {}; delete it when nobody "
-                            "needs it",
-                            step, entry.path.string(), aside.filename().string()));
-  }
-  sync_directory(directory_);
-}
-
-fs::path CheckpointStore::set_aside(const CheckpointEntry& entry, const std::string& suffix) {
-  fs::path aside = free_name(entry.path.string() + suffix);
-  check(Sys{::rename(entry.path.c_str(), aside.c_str())}, "rename " + entry.path.string());
-  return aside;
-}
-
-std::optional<CheckpointEntry> CheckpointStore::refuse_from(std::int64_t step, const std::string& reason) {
-  if (!lock_) begin_writing(0);
-  permit_.check(fmt::format("setting checkpoints aside in {}", directory_.string()));
-  std::optional<CheckpointEntry> newest;
-  for (const auto& entry : list()) {
-    if (entry.step < step) {
-      newest = entry;
-      continue;
-    }
-    const fs::path aside = set_aside(entry, ".refused-" + reason);
-    log_->write(LogLevel::warning, fmt::format("{} was set aside as {}: nothing good follows from it",
-                                               entry.path.string(), aside.filename().string()));
-  }
-  sync_directory(directory_);
-  return newest;
 }
 
 // Renames first and makes that durable, so that one that is half deleted never has a checkpoint's name.
